@@ -14,12 +14,14 @@ From the IR (defined in `hloom.ir.errors`):
     DifferentiationError    no derivative exists, or the function's result is not a float scalar for grad
     ParticipantsError       lax.psum over an axis that no vmap around it names
     BatchingError           vmap of an operation that has no batched form
+    OutOfMemoryError        an array larger than memory:                  hnp.ones(1 << 60)
 
 The others are defined here.
 """
 
 from __future__ import annotations
 
+from hloom.ir.base_error import OutOfMemoryError
 from hloom.ir.errors import (
     AttributeValueError,
     BatchingError,
@@ -80,6 +82,38 @@ class ArgumentError(HloomError, TypeError, ValueError):
 
 class TreeError(HloomError, ValueError, TypeError):
     """Two trees (of arguments, cotangents, results) do not have the same structure."""
+
+
+class TreeDepthError(TreeError, RecursionError):
+    """A tree is nested more deeply than trees can be flattened, some 1,000 containers: a linked list of tuples, or a
+    container that contains itself."""
+
+
+class FileError(HloomError, OSError):
+    """A file cannot be read or written, or it is no text where text is expected."""
+
+    def __init__(self, asked: str, found: str = "", repair: str = "", source=None):
+        OSError.__init__(self)
+        super().__init__(asked, found, repair, source)
+        self.args = asked, found, repair
+
+
+class MissingFileError(FileError, FileNotFoundError):
+    """A file or folder does not exist: hnp.load("absent.npy")."""
+
+
+def file_error(asked: str, error: OSError | UnicodeDecodeError) -> FileError:
+    """What the system or the decoder says of a file, as an error of hloom."""
+    if isinstance(error, UnicodeDecodeError):
+        byte = error.object[error.start]
+        return FileError(asked, f"byte {byte:#04x} at {error.start}: not text in UTF-8", "pass a text file")
+    kind, repair = FileError, "check the path and its permissions"
+    if isinstance(error, FileNotFoundError):
+        kind, repair = MissingFileError, "check the path; relative ones start at the working directory"
+    found = f"{error.strerror or error}" + (f": {error.filename!r}" if error.filename else "")
+    made = kind(asked, found, repair)
+    made.errno, made.filename = error.errno, error.filename
+    return made
 
 
 class ImmutableArrayError(HloomError, TypeError):
@@ -152,12 +186,15 @@ __all__ = [
     "DifferentiationError",
     "DonatedArrayError",
     "DonationWarning",
+    "FileError",
     "HloomError",
     "ImmutableArrayError",
     "IndexOutOfBoundsError",
     "LeakedTracerError",
+    "MissingFileError",
     "NonConcreteBooleanIndexError",
     "NonFiniteError",
+    "OutOfMemoryError",
     "ParseError",
     "ParticipantsError",
     "PrecisionWarning",
@@ -166,6 +203,7 @@ __all__ = [
     "TracerBoolError",
     "TracerConversionError",
     "TracerError",
+    "TreeDepthError",
     "TreeError",
     "UnsupportedError",
     "UnsupportedIndexError",

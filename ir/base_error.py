@@ -32,3 +32,12 @@ class HloomError(Exception):
         if self.repair:
             lines.append(f"  repair: {self.repair}")
         return "\n".join(lines)
+
+
+class OutOfMemoryError(HloomError, MemoryError):
+    """An array, or the temporaries of a program, are larger than the system's memory: hnp.ones(1 << 60)."""
+
+
+def out_of_memory(asked: str, found: str) -> OutOfMemoryError:
+    """The error for what was asked, with its shape, and what was found, with its bytes."""
+    return OutOfMemoryError(asked, found, "use smaller arrays, or compute in parts (lax.map, lax.scan)")

@@ -16,7 +16,7 @@ from sys import getrefcount
 import ml_dtypes
 import numpy as np
 
-from hloom.ir.errors import DTypeError
+from hloom.ir.errors import DTypeError, ShapeError
 from hloom.ir.process import forking, memory
 
 DTYPES: dict[str, np.dtype] = {
@@ -161,6 +161,9 @@ def wide_dtype(dtype: np.dtype) -> np.dtype:
     return DTYPES["c128"] if dtype == DTYPES["c64"] else dtype
 
 
+MOST_DIMENSIONS = 64
+
+
 class Shape:
     """An array's element type and dimensions, interned (`Shape(f32, (2, 3)) is Shape(f32, (2, 3))`)."""
 
@@ -177,6 +180,12 @@ class Shape:
             canonical = (as_dtype(dtype), tuple(int(d) for d in dims))
             found = cls._interned.get(canonical)
             if found is None:
+                if len(dims) > MOST_DIMENSIONS:
+                    raise ShapeError(
+                        f"an array of {len(dims)} dimensions",
+                        f"arrays have at most {MOST_DIMENSIONS}, as NumPy's",
+                        "join dimensions with reshape",
+                    )
                 made = object.__new__(cls)
                 object.__setattr__(made, "dtype", canonical[0])
                 object.__setattr__(made, "dims", canonical[1])

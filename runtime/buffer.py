@@ -24,8 +24,10 @@ from sys import getrefcount
 
 import numpy as np
 
+from hloom.ir.base_error import out_of_memory
 from hloom.ir.process import forking, memory
 from hloom.ir.records import record
+from hloom.ir.types import Shape
 
 ALIGNMENT = 64
 _HUGE_PAGE = 2 << 20
@@ -86,8 +88,14 @@ def _capacity(array: np.ndarray) -> int:
     return len(owner) - (ALIGNMENT if type(owner) is bytearray else _HUGE_PAGE)
 
 
-def _new_array(shape: tuple[int, ...], dtype: np.dtype) -> np.ndarray:
-    owner, offset = _block(math.prod(shape) * dtype.itemsize)
+def _new_array(shape: tuple[int, ...], dtype: np.dtype, asked: str = "") -> np.ndarray:
+    """Raises OutOfMemoryError. asked: what it is for, where it is no result."""
+    nbytes = math.prod(shape) * dtype.itemsize
+    try:
+        owner, offset = _block(nbytes)
+    except (OSError, OverflowError, MemoryError) as error:
+        asked = asked or f"memory for an array {Shape(dtype, shape)!r}"
+        raise out_of_memory(asked, f"{nbytes} bytes, which the system refuses: {error}") from None
     return np.ndarray(shape, dtype, owner, offset)
 
 
@@ -365,7 +373,7 @@ class Arena:
 
     def __init__(self, nbytes: int):
         self.nbytes = nbytes
-        self.array = _new_array((nbytes,), np.dtype(np.uint8))
+        self.array = _new_array((nbytes,), np.dtype(np.uint8), "memory for the temporaries of a program")
         self.address = address(self.array)
 
 

@@ -13,10 +13,13 @@ from collections.abc import Callable
 from typing import Any
 
 from hloom.arrays.array import Array
-from hloom.errors import ArgumentError, AttributeValueError, HloomError
+from hloom.errors import ArgumentError, AttributeValueError, HloomError, file_error
+from hloom.ir.base_error import out_of_memory
 from hloom.ir.source import is_internal
 
-_REFUSALS = (TypeError, ValueError, AttributeError, LookupError, ArithmeticError)
+_REFUSALS = (TypeError, ValueError, AttributeError, LookupError, ArithmeticError, MemoryError, OSError)
+# How NumPy's ValueErrors begin for arrays that no address space holds.
+_TOO_LARGE = ("array is too big", "Maximum allowed")
 _LIBRARIES = ("numpy", "scipy", "ml_dtypes", "optree", "opt_einsum")
 
 
@@ -57,6 +60,12 @@ def _is_the_users(traceback) -> bool:
 def _refusal(function, args, kwargs, error: Exception) -> HloomError:
     name = function.__name__
     given = [_described(a) for a in args] + [f"{k}={_described(v)}" for k, v in kwargs.items()]
+    if isinstance(error, MemoryError):
+        return out_of_memory(f"{name}{_signature(function)}", f"{name}({', '.join(given)}): {error}")
+    if str(error).startswith(_TOO_LARGE):
+        return out_of_memory(f"{name}{_signature(function)}", f"{name}({', '.join(given)}): more than 2^63 bytes")
+    if isinstance(error, OSError):
+        return file_error(f"{name}({', '.join(given)})", error)
     kind = AttributeValueError if isinstance(error, (ValueError, LookupError)) else ArgumentError
     return kind(
         f"{name}{_signature(function)}",

@@ -14,7 +14,7 @@ import sys
 from collections.abc import Sequence
 
 import hloom
-from hloom.ir.errors import HloomError, ParseError, VerifyError
+from hloom.errors import HloomError, ParseError, VerifyError, file_error
 
 # name: (module, summary). A command is imported when it is chosen, so that `info` does not wait for a plot library.
 COMMANDS = {
@@ -85,7 +85,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except BrokenPipeError:  # the reader of the output closed it
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
-    except (HloomError, OSError, UnicodeDecodeError) as error:
+    except (HloomError, OSError, UnicodeDecodeError) as found:
+        error = found if isinstance(found, HloomError) else file_error(" ".join(arguments), found)
         if isinstance(error, HloomError) and not isinstance(error, (ParseError, VerifyError)):
             error.source = None  # no user code is on the call stack
         notes = "\n".join(getattr(error, "__notes__", ()))

@@ -223,7 +223,6 @@ _explained = _arguments.explained_functions(
         "elementwise.ufunc",
         "elementwise.ufuncs",
         "namespace",
-        "printing",
     },
 )
 

@@ -6,6 +6,8 @@ import inspect
 import re
 import types
 
+from hloom.errors import ArgumentError
+from hloom.ir.source import is_internal
 from hloom.tree import pytrees as tree
 
 
@@ -49,6 +51,28 @@ def _parameter_names(function) -> list[str]:
         return list(inspect.signature(function).parameters)
     except (TypeError, ValueError):
         return []
+
+
+# How Python's messages for arguments that a function does not take go on after the function's name.
+_WRONG_CALL = re.compile(
+    r"\S+\(\) (missing \d+ required|takes |got an unexpected keyword|got multiple values|got some positional-only)"
+)
+
+
+def raise_wrong_call(error: TypeError, function, name: str, args, kwargs) -> None:
+    """Raises ArgumentError where a user's function refused the arguments that hloom called it with."""
+    last = error.__traceback__
+    while last is not None and last.tb_next is not None:
+        last = last.tb_next
+    if last is None or not is_internal(last.tb_frame.f_code.co_filename) or not _WRONG_CALL.search(str(error)):
+        return
+    asked = f"'{name}' was called with the arguments of this call"
+    if not is_internal(getattr(getattr(function, "__code__", None), "co_filename", __file__)):
+        given = [f"{len(args)} by position", *(f"{key}=" for key in kwargs)]
+        asked = f"'{name}' was called with {' and '.join(given)}; it takes ({', '.join(_parameter_names(function))})"
+    raise ArgumentError(
+        asked, str(error), "pass the arguments that it takes; `functools.partial` binds others"
+    ) from error
 
 
 def _hint(base: str, path) -> str:

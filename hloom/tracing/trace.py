@@ -21,7 +21,15 @@ from hloom.arrays.checks import check_outputs, check_result
 from hloom.arrays.interchange import from_python
 from hloom.compiler.placement.user_devices import chosen_devices, chosen_devices_of
 from hloom.config import config
-from hloom.errors import ArgumentError, LeakedTracerError, ParticipantsError, TracerBoolError, TracerConversionError
+from hloom.errors import (
+    ArgumentError,
+    HloomError,
+    LeakedTracerError,
+    ParticipantsError,
+    TracerBoolError,
+    TracerConversionError,
+)
+from hloom.ir.base_error import out_of_memory
 from hloom.ir.build import Builder, tuple_elements
 from hloom.ir.interpret import evaluate, evaluate_instruction
 from hloom.ir.module import Computation, Instruction
@@ -31,6 +39,7 @@ from hloom.ir.records import field, record
 from hloom.ir.source import Source, current_source, device_scopes
 from hloom.ir.types import DTYPES, Shape, TupleShape
 from hloom.platforms.device import find_device, scoped_device
+from hloom.tracing.signatures import raise_wrong_call
 from hloom.tree import pytrees as tree
 
 # Family of ops -> what computes an instruction of it where a trace carries values; others by their reference.
@@ -483,7 +492,13 @@ def trace_function(
                 if weak and argument.weak:
                     trace.weak_arguments[tracers[-1].instruction] = k if weak == "passed" else argument
         args, kwargs = tree.unflatten(in_tree, tracers)
-        result = function(*args, **kwargs)
+        try:
+            result = function(*args, **kwargs)
+        except TypeError as error:
+            if isinstance(error, HloomError):
+                raise
+            raise_wrong_call(error, function, name, args, kwargs)
+            raise
         flat, out_tree = tree.flatten(result)
         flat = [as_array(leaf, f"the result of '{name}'") for leaf in flat]
         computation = trace.finish(flat)
@@ -519,7 +534,13 @@ def apply_computation(
         return trace.inline(computation, operands, known or {})
     arrays = [o if isinstance(o, Array) else _concrete_operand(o) for o in operands]
     devices = _output_devices(computation, arrays, beside)
-    result = evaluate(computation, [a._value() for a in arrays], known=known, each=_evaluate_instruction)
+    try:
+        result = evaluate(computation, [a._value() for a in arrays], known=known, each=_evaluate_instruction)
+    except MemoryError as error:
+        if isinstance(error, HloomError):
+            raise
+        made = ", ".join(repr(o.shape) for o in computation.outputs())
+        raise out_of_memory(f"'{computation.name}', which returns {made}", str(error)) from None
     results = result if isinstance(result, tuple) else (result,)
     if _owned is _checked:
         check_outputs(results, computation, [a._value() for a in arrays])

@@ -7,7 +7,7 @@ from typing import Any
 
 import optree
 
-from hloom.errors import TreeError
+from hloom.errors import TreeDepthError, TreeError
 from hloom.ir.records import asdict, record
 
 NAMESPACE = "hloom"
@@ -15,7 +15,10 @@ NAMESPACE = "hloom"
 
 def flatten(tree, is_leaf=None):
     """(leaves, structure)."""
-    return optree.tree_flatten(tree, is_leaf, namespace=NAMESPACE)
+    try:
+        return optree.tree_flatten(tree, is_leaf, namespace=NAMESPACE)
+    except RecursionError as error:
+        raise _too_deep(error) from None
 
 
 def unflatten(structure, leaves):
@@ -32,12 +35,26 @@ def unflatten(structure, leaves):
 
 def leaves(tree, is_leaf=None):
     """The leaves in order."""
-    return optree.tree_leaves(tree, is_leaf, namespace=NAMESPACE)
+    try:
+        return optree.tree_leaves(tree, is_leaf, namespace=NAMESPACE)
+    except RecursionError as error:
+        raise _too_deep(error) from None
 
 
 def structure(tree, is_leaf=None):
     """The structure without the leaves."""
-    return optree.tree_structure(tree, is_leaf, namespace=NAMESPACE)
+    try:
+        return optree.tree_structure(tree, is_leaf, namespace=NAMESPACE)
+    except RecursionError as error:
+        raise _too_deep(error) from None
+
+
+def _too_deep(error: RecursionError) -> TreeDepthError:
+    return TreeDepthError(
+        "a tree is flattened to its leaves",
+        f"it is nested too deeply, or contains itself ({error})",
+        "use lists of many elements instead of nested ones, or stack equal parts into one array",
+    )
 
 
 def map(function, tree, *rest, is_leaf=None):  # noqa: A001  (JAX's name)

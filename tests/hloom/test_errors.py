@@ -20,6 +20,9 @@ from hloom.ir.verify import verify
 pytestmark = pytest.mark.quick
 
 X = hnp.ones((2, 3))
+LINKED: tuple = ()
+for _ in range(5000):
+    LINKED = (1.0, LINKED)
 kept: list = []
 
 
@@ -89,6 +92,10 @@ MISTAKES = {
                       (lambda: hl.jit(lambda x: {"a": object()})(X), "object"), (lambda: bool(X), "6 elements")],
     "TreeError": [(lambda: hl.jvp(lambda x: x, ([X],), ((X, X),)), ""),
                   (lambda: hl.tree.map(lambda a, b: a, [1, 2], [1]), "")],
+    "TreeDepthError": [(lambda: hl.tree.leaves(LINKED), "nested too deeply")],
+    "OutOfMemoryError": [(lambda: hnp.ones(1 << 55), "PiB"), (lambda: hl.jit(lambda: hnp.ones(1 << 55))(), "bytes")],
+    "FileError": [(lambda: hnp.fromfile("/"), "directory")],
+    "MissingFileError": [(lambda: hnp.load("/absent/x.npy"), "/absent/x.npy")],
     "ImmutableArrayError": [(lambda: X.__setitem__(0, 1), "f32[2,3]"),
                             (lambda: hl.jit(lambda x: x.__setitem__(0, 1))(X), "f32[2,3]")],
     "UnsupportedIndexError": [(lambda: X["a"], "str"), (lambda: X[1.5], "float"), (lambda: X[X], "f32[2,3]")],
