@@ -90,6 +90,7 @@ def _source_at(code, last: int, line: int) -> Source:
 
 class _Scope(threading.local):
     device = ""
+    names = ""  # of the `named_scope`s, separated by slashes
 
 
 device_scopes = _Scope()  # of each thread: `device` is that of the innermost scope, or ''
@@ -103,6 +104,23 @@ def device_scope(device: str):
         yield
     finally:
         device_scopes.device = before
+
+
+@contextmanager
+def name_scope(name: str, outermost: bool = False):
+    """Within it, the functions of sources of this thread have this name and a slash in front."""
+    before = device_scopes.names
+    device_scopes.names = name if outermost or not before else f"{before}/{name}"
+    try:
+        yield
+    finally:
+        device_scopes.names = before
+
+
+@lru_cache(maxsize=65536)
+def _in_scopes(source: Source | None, device: str, names: str) -> Source:
+    source = source or Source("", 0, "")
+    return source._replace(device=device, function=f"{names}/{source.function}".strip("/"))
 
 
 @lru_cache(maxsize=65536)
@@ -134,6 +152,9 @@ def current_source() -> Source | None:
     while frame is not None:
         if not is_internal(frame.f_code.co_filename):
             source = _source_at(frame.f_code, frame.f_lasti, frame.f_lineno)
-            return on_device(source, device_scopes.device) if device_scopes.device else source
+            break
         frame = frame.f_back
-    return on_device(None, device_scopes.device) if device_scopes.device else None
+    else:
+        source = None
+    device, names = device_scopes.device, device_scopes.names
+    return _in_scopes(source, device, names) if device or names else source

@@ -110,6 +110,28 @@ def test_every_command_and_option_is_on_the_page(request):
     holds(request, "docs/reference/command_line.md", "generated: commands", "\n".join(lines))
 
 
+def test_every_layer_is_in_the_table(request):
+    lines = ["| layer | what it does |", "| --- | --- |"]
+    layers = [getattr(hl.nn, name) for name in dir(hl.nn)]
+    layers = [kind for kind in layers if isinstance(kind, type) and issubclass(kind, hl.nn.Module)]
+    for layer in sorted((kind for kind in layers if kind is not hl.nn.Module), key=lambda kind: kind.__name__):
+        parameters = []
+        for parameter in [*inspect.signature(layer.__init__).parameters.values()][1:]:
+            default = parameter.default
+            if default is not parameter.empty and callable(default):  # an initializer, whose repr has an address
+                default = re.sub(r"\.<locals>.*", "()", default.__qualname__)
+                text = f"{parameter.name}={default}"
+            else:
+                text = str(parameter.replace(annotation=parameter.empty))
+            if parameter.kind is parameter.KEYWORD_ONLY and "*" not in parameters:
+                parameters.append("*")
+            parameters.append(text)
+        meaning = re.sub(r"\s+", " ", inspect.getdoc(layer).split("\n\n")[0])
+        meaning = meaning.replace("|", "\\|")
+        lines.append(f"| `{layer.__name__}({', '.join(parameters)})` | {meaning} |")
+    holds(request, "docs/guides/networks.md", "generated: layers", "\n".join(lines) + "\n")
+
+
 def test_every_error_is_in_the_table(request):
     lines = ["| class | is also a | when |", "| --- | --- | --- |"]
     for name in sorted(hl.errors.__all__):

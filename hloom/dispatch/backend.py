@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import functools
+import sys
 
 from hloom.arrays.array import common_device
 from hloom.compiler.placement.user_devices import chosen_devices
 from hloom.dispatch.signature import Call, JitOptions
 from hloom.errors import ArgumentError
+from hloom.ir.module import Module
+from hloom.ir.ops.programs.transfer import WITHOUT_DEVICE
 from hloom.platforms.backend import Backend, CompileOptions
 from hloom.platforms.device import Device, default_device, find_device, scoped_device
 from hloom.platforms.kinds import MULTI_DEVICE, device_kind, load_backend
@@ -49,6 +52,16 @@ def select_backend(options: JitOptions, call: Call, traced: Traced) -> tuple[Bac
         arguments=functools.partial(call.values, traced.wide),
     )
     return backend, asked, device
+
+
+def log_placement(module: Module, device: str) -> None:
+    """Prints the device of each operation of a program that runs on one (`hl.config.log_device_placement`)."""
+    # Saves start-up time: placement is a matter of programs on several devices.
+    from hloom.compiler.placement.placer import describe
+
+    everywhere = {i: device for c in module.computations() for i in c.instructions if i.opcode not in WITHOUT_DEVICE}
+    for line in describe(module, everywhere):
+        print(f"hloom: {line}", file=sys.stderr)
 
 
 def check_target(target: str, device) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import inspect
+import keyword
 import os
 from pathlib import Path
 
@@ -83,13 +85,14 @@ class Program:
         self.__qualname__ = self.__name__
         self.__doc__ = f"{self.__name__}, from {file}"
 
-    def __call__(self, *args):
-        operands, key, shapes, known = self._arguments(args)
+    def __call__(self, *args, **kwargs):
+        """Arguments go by position or by the names that the text has."""
+        operands, key, shapes, known = self._arguments(self._by_position(args, kwargs))
         return self._function(key, shapes, known)(*operands)
 
-    def lower(self, *args) -> Lowered:
+    def lower(self, *args, **kwargs) -> Lowered:
         """As `hl.jit(f).lower`: traces for these arguments (arrays or ShapeDtypeStructs) without running."""
-        operands, key, shapes, known = self._arguments(args)
+        operands, key, shapes, known = self._arguments(self._by_position(args, kwargs))
         return self._function(key, shapes, known).lower(*operands)
 
     def module(self, *args) -> Module:
@@ -101,6 +104,21 @@ class Program:
 
     def __repr__(self) -> str:
         return f"<{self.__doc__}>"
+
+    def _by_position(self, args: tuple, kwargs: dict) -> tuple:
+        """The arguments in the text's order. Raises ArgumentError for names that it does not have."""
+        if not kwargs:
+            return args
+        names = self._reader.names()
+        rest = names[len(args) :]
+        if set(rest) != set(kwargs):
+            wrong = [n for n in kwargs if n not in rest] or [n for n in rest if n not in kwargs]
+            raise ArgumentError(
+                f"'{self.__name__}' takes {', '.join(names)}",
+                f"{len(args)} by position, then {', '.join(kwargs)}",
+                f"pass each once, by position or by name; check {wrong[0]}",
+            )
+        return (*args, *(kwargs[name] for name in rest))
 
     def _function(self, key, shapes, known) -> JitFunction:
         found = self._functions.get(key)
@@ -119,6 +137,12 @@ class Program:
             return results[0] if single else _nested(structure, iter(results))
 
         run.__name__ = run.__qualname__ = self.__name__
+        names = [p.hint for p in computation.parameters]
+        if all(map(str.isidentifier, names)) and len(set(names)) == len(names):  # what the program calls them
+            kind = inspect.Parameter.POSITIONAL_ONLY
+            parameters = [inspect.Parameter(n, kind) for n in names if not keyword.iskeyword(n)]
+            if len(parameters) == len(names):
+                run.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]  # what inspect reads
         return jit(run)
 
     def _arguments(self, args):
@@ -226,6 +250,9 @@ class _StableHlo:
     def parameters(self):
         return self.types
 
+    def names(self) -> list[str]:
+        return [name.lstrip("%") for name, _ in self.entry.regions[0].arguments]
+
     def shape(self, type_):
         # Saves start-up time: only StableHLO needs its reader.
         from hloom.ir.stablehlo.types import Tensor, Tuple
@@ -257,6 +284,9 @@ class _Hlo:
 
     def parameters(self):
         return [p.shape for p in self._module.entry.parameters]
+
+    def names(self) -> list[str]:
+        return [p.hint for p in self._module.entry.parameters]
 
     def shape(self, shape):
         return shape

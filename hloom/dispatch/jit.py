@@ -11,7 +11,7 @@ from typing import Any
 from hloom.arrays.array import Array
 from hloom.arrays.checks import check_outputs
 from hloom.config import config
-from hloom.dispatch.backend import check_target, select_backend
+from hloom.dispatch.backend import check_target, log_placement, select_backend
 from hloom.dispatch.kept_programs import KeptProgram, kept_programs, traced_bytes
 from hloom.dispatch.signature import Call, JitOptions, Key, Settings, Signature
 from hloom.dispatch.specialization import Specialization
@@ -91,6 +91,14 @@ class _Settings:
 _settings = _Settings()
 
 
+def _found(module: str | None, qualified_name: str) -> object:
+    """What a module has under a name, or None."""
+    found: object = sys.modules.get(module or "")
+    for name in qualified_name.split("."):
+        found = getattr(found, name, None)
+    return found
+
+
 class JitFunction:
     """A function that is compiled when it is called. `jit` returns one."""
 
@@ -111,6 +119,17 @@ class JitFunction:
         self._ref_versions: dict | None = None  # compiled forms that take values of Refs, by which arguments are Refs
         self._closed_refs: list = []
         _settings.functions.add(self)
+
+    def __reduce__(self):
+        """By its name where its module has it, otherwise as the function and the options; nothing compiled goes along.
+
+        Picklers that take the functions of `__main__` by value (cloudpickle, Ray's) take these so too.
+        """
+        module, name = getattr(self, "__module__", None), getattr(self, "__qualname__", "")
+        by_value = "cloudpickle" in sys._getframe(1).f_globals.get("__name__", "") and module == "__main__"
+        if not by_value and _found(module, name) is self:
+            return name
+        return JitFunction, (self.function, self.options)
 
     def __get__(self, instance, owner=None):
         return self if instance is None else functools.partial(self, instance)
@@ -263,7 +282,10 @@ class JitFunction:
             if traced.captures:
                 traced.captures[0].trace_ended()
             backend, options, device = select_backend(self.options, call, traced)
-            executable = backend.compile(Module(self._name, traced.computation), options)
+            module = Module(self._name, traced.computation)
+            executable = backend.compile(module, options)
+            if config.log_device_placement and executable.output_devices is None:
+                log_placement(module, options.target or options.device)
             kept = self._keep(call.key, traced)
             found = Specialization(self._name, traced, executable, call.donated, device, kept)
             found.warn_of_unused_donations(stacklevel=6)
@@ -290,7 +312,7 @@ class JitFunction:
     def lower(self, *args, **kwargs) -> Lowered:
         """Traces for these arguments (arrays, numbers or ShapeDtypeStructs) without running. See Lowered."""
         call = self._signature.bind(args, kwargs, self._current_settings())
-        return Lowered(self._signature, call, self._trace(call), self._specialize)
+        return Lowered(self._signature, call, self._trace(call), self._specialize, (self, args, kwargs))
 
     def trace(self, *args, **kwargs) -> Module:
         """The module as traced."""

@@ -45,6 +45,7 @@ class Settings(NamedTuple):
     cuda_tf32: bool
     cpu: str
     debug_checks: bool
+    log_device_placement: bool
 
     @classmethod
     def current(cls) -> Settings:

@@ -4,20 +4,29 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from hloom.arrays.base import ArrayMethods
 from hloom.backends.text import program_text
 from hloom.dispatch.signature import Call, Signature
 from hloom.dispatch.specialization import Specialization
 from hloom.errors import ArgumentError
 from hloom.ir.module import Module
 from hloom.tracing.trace import Traced
+from hloom.tree import pytrees as tree
 
 
 class Lowered:
     """A traced function: `as_text()`, `compile()`, and the module itself."""
 
     def __init__(
-        self, signature: Signature, call: Call, traced: Traced, specialize: Callable[[Call, Traced], Specialization]
+        self,
+        signature: Signature,
+        call: Call,
+        traced: Traced,
+        specialize: Callable[[Call, Traced], Specialization],
+        origin: tuple,
     ):
+        """origin: the jitted function, and the arguments and keywords that it was lowered for."""
+        self._origin = origin
         self._signature, self._call, self._traced, self._specialize = signature, call, traced, specialize
         self.module = Module(signature.name, traced.computation)
 
@@ -35,7 +44,10 @@ class Lowered:
 
     def compile(self) -> Compiled:
         """The compiled version, without running it."""
-        return Compiled(self._signature, self._call, self._specialize(self._call, self._traced))
+        return Compiled(self._signature, self._call, self._specialize(self._call, self._traced), self._origin)
+
+    def __reduce__(self):
+        return _lowered, _without_data(self._origin)
 
 
 class Compiled:
@@ -44,9 +56,14 @@ class Compiled:
     executable: the compiled program (`hloom.platforms.backend.Executable`).
     """
 
-    def __init__(self, signature: Signature, call: Call, specialization: Specialization):
+    def __init__(self, signature: Signature, call: Call, specialization: Specialization, origin: tuple):
+        self._origin = origin
         self._signature, self._call, self._specialization = signature, call, specialization
         self.executable = specialization.executable
+
+    def __reduce__(self):
+        """The function and the shapes: it is compiled anew where it is unpickled, of kernels in the disk cache."""
+        return _compiled, _without_data(self._origin)
 
     def __call__(self, *args, **kwargs):
         """Raises ArgumentError for other shapes, dtypes or static values."""
@@ -111,6 +128,20 @@ class Compiled:
         """How many kernels are compiled in the background while fallback kernels run
         (`hl.config.background_compilation`)."""
         return self.executable.kernels_pending
+
+
+def _without_data(origin: tuple) -> tuple:
+    """The origin with the shapes of arrays in their place."""
+    function, args, kwargs = origin
+    return function, *tree.map(lambda leaf: leaf.aval if isinstance(leaf, ArrayMethods) else leaf, (args, kwargs))
+
+
+def _lowered(function, args, kwargs) -> Lowered:
+    return function.lower(*args, **kwargs)
+
+
+def _compiled(function, args, kwargs) -> Compiled:
+    return function.lower(*args, **kwargs).compile()
 
 
 __all__ = [

@@ -14,6 +14,7 @@ from hloom.arrays.array import Array
 from hloom.arrays.shape_dtype import ShapeDtypeStruct
 from hloom.dispatch.jit import clear_all, jit
 from hloom.errors import ArgumentError
+from hloom.ir.source import name_scope
 from hloom.platforms.device import choose_default_device, devices
 from hloom.sharding.shardings import device_of
 from hloom.tracing.eval_shape import eval_shape
@@ -34,10 +35,12 @@ def default_device(device):
 
 @contextlib.contextmanager
 def named_scope(name: str):
-    """Names a part of a program for its reader. Instructions already know their line and variable."""
+    """Names a part of a program: the metadata of its operations have the name before that of the function, as in
+    `op_name="encoder/step/hidden"`. Scopes nest. Raises ArgumentError."""
     if not isinstance(name, str):
         raise ArgumentError("named_scope takes a name", f"{name!r:.60}", "pass a string")
-    yield name
+    with name_scope(name):
+        yield name
 
 
 def named_call(fun, *, name: str | None = None):

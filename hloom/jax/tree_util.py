@@ -164,7 +164,8 @@ def register_dataclass(nodetype, data_fields=None, meta_fields=None, drop_fields
             )
 
     def flatten(node):
-        return tuple(getattr(node, n) for n in data_fields), tuple(getattr(node, n) for n in meta_fields)
+        children = tuple(getattr(node, n) for n in data_fields)
+        return children, tuple(getattr(node, n) for n in meta_fields), data_fields
 
     def unflatten(metadata, children):
         return nodetype(

@@ -13,7 +13,10 @@ from hloom.nn.module import Module, static
 
 
 class MultiHeadAttention(Module):
-    """softmax(q k^T / sqrt(d)) v in `heads` parallel heads (Vaswani et al., 2017). Inputs: (batch, time, features)."""
+    """softmax(q k^T / sqrt(d)) v in `heads` parallel heads (Vaswani et al., 2017). Inputs: (batch, time, features).
+
+    `attention(x, is_causal=True)` hides later positions; by default every position sees all others.
+    """
 
     query: Linear
     key: Linear
@@ -48,7 +51,11 @@ class MultiHeadAttention(Module):
 
 
 class TransformerBlock(Module):
-    """x + attention(norm(x)), then x + MLP(norm(x)): a block with the normalization first (Xiong et al., 2020)."""
+    """x + attention(norm(x)), then x + MLP(norm(x)): a block with the normalization first (Xiong et al., 2020).
+
+    `block(x, is_causal=True)` is a decoder: a position sees itself and what is before it. By default each position sees
+    all others, as in an encoder. mask=(batch, heads, queries, keys) hides where it is False, such as padding.
+    """
 
     first_norm: LayerNorm
     attention: MultiHeadAttention

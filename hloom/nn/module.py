@@ -15,6 +15,7 @@ strings, functions) belongs to the structure.
     model = Perceptron(nn.Linear(64, 128, key=first), nn.Linear(128, 10, key=second))
     gradient = hl.grad(loss)(model, images, labels)      # a Perceptron of gradients
 
+`print(model)` shows the tree of layers, `print(model.summary(x))` a table with output shapes, parameters and FLOPs.
 Calling a layer is inference: dropout does nothing, batch normalization uses its running statistics. `apply` runs it for
 training, and returns the module with what it recorded:
 
@@ -34,6 +35,7 @@ from hloom import random, tree
 from hloom.errors import ArgumentError, PrecisionWarning
 from hloom.ir.source import warn_user
 from hloom.ir.types import DTYPES, FLOATS
+from hloom.nn.summary import Described, recorded
 from hloom.tracing.trace import current_trace
 
 F64 = DTYPES["f64"]
@@ -45,12 +47,10 @@ def static(**options):
 
 
 @dataclass_transform(field_specifiers=(dataclasses.field, static))
-class Module:
+class Module(Described):
     """The base class of layers; see the module's docstring. Fields cannot be assigned: `replace` returns a copy."""
 
     __dataclass_fields__: ClassVar[dict[str, dataclasses.Field]]
-    _leaves: ClassVar[tuple[str, ...]]
-    _static: ClassVar[tuple[str, ...]]
 
     def __init_subclass__(cls, *, init: bool = True, **options):
         super().__init_subclass__(**options)
@@ -62,6 +62,9 @@ class Module:
         cls._leaves = tuple(f.name for f in fields if not f.metadata.get("static"))
         cls._static = tuple(f.name for f in fields if f.metadata.get("static"))
         cls.__init__ = _freezing(cls.__init__)  # type: ignore[method-assign]  # the class is being defined
+        if "__call__" in cls.__dict__:
+            cls.__call__ = recorded(cls.__call__)  # type: ignore[method-assign]  # the class is being defined
+        tree.register_keys(cls, lambda module: [tree.GetAttrKey(n) for n in module._leaves])
         tree.register(cls, _children, lambda metadata, children: _restored(cls, metadata, children))
 
     def __setattr__(self, name, value):
@@ -88,10 +91,6 @@ class Module:
             object.__setattr__(copy, name, changes.get(name, getattr(self, name)))
         object.__setattr__(copy, "_frozen", True)
         return copy
-
-    def __repr__(self) -> str:
-        parts = [f"{name}={_shown(getattr(self, name, None))}" for name in (*self._static, *self._leaves)]
-        return f"{type(self).__name__}({', '.join(parts)})"
 
 
 def _freezing(init):
@@ -137,7 +136,8 @@ def _check_arguments(init, layer: str, module, args, kwargs) -> None:
 
 
 def _children(module: Module):
-    return [getattr(module, n) for n in module._leaves], tuple(getattr(module, n) for n in module._static)
+    names = module._leaves  # also the names in paths
+    return [getattr(module, n) for n in names], tuple(getattr(module, n) for n in module._static), names
 
 
 def _restored(cls, metadata, children):
@@ -148,11 +148,6 @@ def _restored(cls, metadata, children):
         object.__setattr__(module, name, value)
     object.__setattr__(module, "_frozen", True)
     return module
-
-
-def _shown(value) -> str:
-    shape = getattr(value, "_shape", None)
-    return repr(shape) if shape is not None else getattr(value, "__name__", None) or repr(value)
 
 
 def warn_of_wide_input(x, parameter, layer: str) -> None:

@@ -42,8 +42,33 @@ def _options(precision, suppress, **more):
 
 
 def _for_file(value):
-    """The NumPy array that is written."""
-    return np.asarray(as_operand(value, "save"))
+    """The NumPy array that is written.
+
+    The format has no names for the dtypes of ml_dtypes. bfloat16 becomes two unnamed bytes, as JAX writes it; the
+    others become records of one field, which has the name of the dtype.
+    """
+    array = np.asarray(as_operand(value, "save"))
+    if array.dtype.isbuiltin != 2 or array.dtype == ml_dtypes.bfloat16:
+        return array
+    return array.view(np.dtype([(array.dtype.name, f"V{array.dtype.itemsize}")]))
+
+
+def _from_file(found):
+    """The array that `_for_file` took."""
+    if not isinstance(found, np.ndarray):
+        return found
+    if found.dtype == np.dtype("V2"):
+        return found.view(ml_dtypes.bfloat16)
+    if found.dtype.names and len(found.dtype.names) == 1 and hasattr(ml_dtypes, found.dtype.names[0]):
+        return found.view(getattr(ml_dtypes, found.dtype.names[0]))
+    return found
+
+
+class _Archive(np.lib.npyio.NpzFile):
+    """An open .npz file whose arrays have hloom's dtypes."""
+
+    def __getitem__(self, key):
+        return _from_file(super().__getitem__(key))
 
 
 def save(file, arr, allow_pickle: bool = True) -> None:
@@ -62,10 +87,11 @@ def load(file, *args, **kwargs):
     bfloat16, whose name the format does not keep, is read back from elements of two unnamed bytes.
     """
     found = np.load(file, *args, **kwargs)
+    if isinstance(found, np.lib.npyio.NpzFile):
+        found.__class__ = _Archive
+    found = _from_file(found)
     if not isinstance(found, np.ndarray):
         return found
-    if found.dtype == np.dtype("V2"):
-        found = found.view(ml_dtypes.bfloat16)
     return Array(np.ascontiguousarray(found).reshape(found.shape))
 
 
