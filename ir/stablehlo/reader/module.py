@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from hloom.ir.build import Builder, Value
-from hloom.ir.errors import HloomError, ParseError, ShapeError, UnsupportedError
+from hloom.ir.errors import HloomError, ParseError, ShapeError, UnsupportedError, VerifyError
 from hloom.ir.interpret import evaluate_instruction
 from hloom.ir.module import Computation, Instruction, Module
 from hloom.ir.op_table import OPS
@@ -125,7 +125,7 @@ class Converter:
         for k, type_ in enumerate(inputs):
             given = input_shapes[k] if input_shapes is not None else None
             items.append(self._parameter(scope, function, k, type_, given, known[k] if k < len(known) else None))
-        results = scope.body(function.regions[0], items)
+        results = scope.function_body(function, function, items)
         outputs = [i.instruction for i in results if i.instruction is not None]
         for check in self.checks:
             outputs += [check.actual.instruction, check.expected.instruction]
@@ -281,6 +281,40 @@ class Scope:
                 self.converter.program.file, 0, self.function))  # fmt: skip
         raise self.converter.fail(last, "a region ends with a return", f"{last.name} is the last", "add a return")
 
+    def function_body(self, op: Operation, function: Operation, arguments: Sequence[Item]) -> list[Item]:
+        """Converts a function's body here, for the operation that calls it; what it returns.
+
+        Raises VerifyError where arguments or results are not of the types that the function states."""
+        stated = function.attributes["function_type"]
+        self._require_types(op, function, "argument", arguments, stated.inputs)
+        results = self.body(function.regions[0], arguments)
+        self._require_types(function, function, "result", results, stated.results)
+        return results
+
+    def _require_types(self, op: Operation, function: Operation, what: str, items: Sequence[Item], types) -> None:
+        self._require_count(op, function, what, len(items), types)
+        name, source = function.attributes["sym_name"], self.converter.source(op, self.function)
+        for k, (item, type_) in enumerate(zip(items, types, strict=True)):
+            shape = None if item.instruction is None else item.shape
+            if isinstance(type_, Tensor) and isinstance(shape, Shape) and not self._fits(op, shape, type_):
+                raise VerifyError(
+                    f"{what} {k} of @{name} is stated as {type_}", f"{shape!r}",
+                    f"correct the type of the {what}, or pass what the function states", source,
+                )  # fmt: skip
+
+    def _require_count(self, op: Operation, function: Operation, what: str, count: int, types) -> None:
+        if count != len(types):
+            raise VerifyError(
+                f"@{function.attributes['sym_name']} states {len(types)} {what}s", f"{count}",
+                f"give as many {what}s as it states", self.converter.source(op, self.function),
+            )  # fmt: skip
+
+    def _fits(self, op: Operation, shape: Shape, type_: Tensor) -> bool:
+        """Whether an array of this shape is of the type, whose open sizes any size fits."""
+        dims = type_.dims
+        same = len(dims) == shape.rank and all(d is None or d == e for d, e in zip(dims, shape.dims, strict=True))
+        return same and shape.dtype == self.converter.dtype(op, type_)
+
     def set(self, name: str, item: Item) -> None:
         self.values[name] = item
         if "#" not in name:
@@ -362,9 +396,7 @@ class Scope:
             shape = item.shape
             if not isinstance(shape, Shape):
                 raise self.converter.fail(op, f"{op.name} gives a tuple", f"the text says {type_}")
-            dims = type_.dims
-            fits = len(dims) == shape.rank and all(d is None or d == e for d, e in zip(dims, shape.dims, strict=True))
-            if not fits or shape.dtype != self.converter.dtype(op, type_):
+            if not self._fits(op, shape, type_):
                 raise self.converter.fail(
                     op, f"{op.name} gives {shape!r}", f"the text says {type_}", "correct the type of the result"
                 )
@@ -411,7 +443,9 @@ class Scope:
         converter = self.converter
         function = converter.callee(op, name)
         found = converter.computations.get((name, shapes))
-        count = len(function.attributes["function_type"].results)
+        stated = function.attributes["function_type"]
+        self._require_count(op, function, "argument", len(shapes), stated.inputs)
+        count = len(stated.results)
         if found is None:
             converter.calls.append(name)
             builder = Builder(re.sub(r"[^A-Za-z0-9_.\-]", "_", name))
@@ -420,7 +454,7 @@ class Scope:
                 Item(builder.parameter(shape, region_name.lstrip("%")))
                 for shape, (region_name, _) in zip(shapes, function.regions[0].arguments, strict=True)
             ]
-            results = [i.instruction for i in scope.body(function.regions[0], arguments)]
+            results = [i.instruction for i in scope.function_body(op, function, arguments)]
             found = builder.finish(results[0] if count == 1 else builder.tuple(results))
             converter.computations[name, shapes] = found
             converter.calls.pop()
@@ -433,7 +467,7 @@ class Scope:
         converter.calls.append(name)
         inner = Scope(converter, self.builder, name, self.outer)
         inner.constants, inner.is_entry = self.constants, self.is_entry
-        results = inner.body(function.regions[0], items)
+        results = inner.function_body(op, function, items)
         converter.calls.pop()
         return results
 
