@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+from collections.abc import Callable
 
 import numpy as np
 
@@ -185,3 +186,29 @@ UFUNCS = {
     "or": np.bitwise_or,
     "xor": np.bitwise_xor,
 }
+
+
+def combined_precisely(compute: Callable[[np.dtype], np.ndarray], x: np.ndarray, opcode: str, wide: np.dtype):
+    """`compute(wide)`; where combining in the dtype of x itself overflows, or a product vanishes, what that gives.
+
+    Sums and products of f32 and c64 are combined in double precision, and yet end where compiled code and NumPy end:
+    they do not go on behind an overflow as if the dtype had a wider range.
+    """
+    result = np.asarray(compute(wide))
+    if x.dtype not in (np.float32, np.complex64):
+        return result
+    if opcode == "add" and not _may_overflow(x):
+        return result
+    narrow = np.asarray(compute(x.dtype))
+    lost = ~np.isfinite(narrow)
+    if opcode == "multiply":
+        lost |= narrow == 0
+    return np.where(lost, narrow.astype(wide), result) if lost.any() else result
+
+
+def _may_overflow(x: np.ndarray) -> bool:
+    """Whether some sum of elements may exceed the range of f32."""
+    if not x.size:
+        return False
+    largest = max(float(np.max(part)) if k else -float(np.min(part)) for part in (x.real, x.imag) for k in (0, 1))
+    return largest * x.size > np.finfo(np.float32).max

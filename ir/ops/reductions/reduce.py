@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 
 import numpy as np
@@ -11,7 +12,7 @@ from hloom.ir.errors import AttributeValueError
 from hloom.ir.interpret import evaluate
 from hloom.ir.op_table import OPS, No, op
 from hloom.ir.ops.batching import reduce_batch
-from hloom.ir.ops.rules import UFUNCS, arrays_and_initial_values, require_combiner
+from hloom.ir.ops.rules import UFUNCS, arrays_and_initial_values, combined_precisely, require_combiner
 from hloom.ir.types import Shape, TupleShape, wide_dtype
 
 
@@ -41,9 +42,11 @@ def _reduce_reference(*operands, shape, dimensions, to_apply):
             if dimensions and x.size:
                 if x.dtype == bool and opcode in ("add", "multiply"):
                     x = (np.any if opcode == "add" else np.all)(x, tuple(dimensions))
+                elif opcode in ("add", "multiply"):
+                    reduced = functools.partial(UFUNCS[opcode].reduce, x, tuple(dimensions))
+                    x = combined_precisely(reduced, x, opcode, wide_dtype(x.dtype))
                 else:
-                    wide = {"dtype": wide_dtype(x.dtype)} if opcode in ("add", "multiply") else {}
-                    x = UFUNCS[opcode].reduce(x, tuple(dimensions), **wide)
+                    x = UFUNCS[opcode].reduce(x, tuple(dimensions))
                 x = np.asarray(x)
             elif dimensions:
                 return np.broadcast_to(start, shape.dims)

@@ -12,7 +12,7 @@ from hloom.ir.errors import AttributeValueError, BatchingError, DifferentiationE
 from hloom.ir.interpret import evaluate
 from hloom.ir.module import Computation
 from hloom.ir.op_table import OPS, No, op
-from hloom.ir.ops.rules import UFUNCS, arrays_and_initial_values, require_combiner, require_kind
+from hloom.ir.ops.rules import UFUNCS, arrays_and_initial_values, combined_precisely, require_combiner, require_kind
 from hloom.ir.types import DTYPES, NARROW_FLOATS, PRED, Shape, TupleShape, wide_dtype
 from hloom.ir.window import WindowDimension, check_window, dilated, padded, window_of, window_output
 
@@ -45,20 +45,9 @@ def _reduce_window_reference(*operands, shape, to_apply, window=()):
     opcode = combiner_opcode(to_apply)
     if count == 1 and opcode in UFUNCS and arrays[0].dtype != PRED:
         dtype = _wide(arrays[0].dtype, opcode)
-        running = _running_axis(arrays[0].shape, window)
-        if running is not None:
-            axis, back = running
-            x = np.flip(arrays[0], axis) if back else arrays[0]
-            with np.errstate(all="ignore"):
-                x = UFUNCS[opcode](np.asarray(initial[0], dtype), UFUNCS[opcode].accumulate(x, axis, dtype))
-                return np.asarray(np.flip(x, axis) if back else x).astype(shape.dtype).reshape(dims)
-        neutral = OPS[opcode].neutral(dtype)
-        x = padded(arrays[0].astype(dtype), neutral, window)
-        function = UFUNCS[opcode]
+        combined = functools.partial(_combined_windows, arrays[0], initial[0], window, dims, opcode)
         with np.errstate(all="ignore"):
-            for k, d in enumerate(window):
-                x = _combined_along(function, x, k, d, dims[k])
-            return np.asarray(function(np.asarray(initial[0]).astype(dtype), x)).astype(shape.dtype).reshape(dims)
+            return combined_precisely(combined, arrays[0], opcode, dtype).astype(shape.dtype).reshape(dims)
     spread = [padded(a, s, window) for a, s in zip(arrays, initial, strict=True)]
     inside = inside_of(arrays[0].shape, window)
     state = [np.broadcast_to(s, dims) for s in initial]
@@ -69,6 +58,20 @@ def _reduce_window_reference(*operands, shape, to_apply, window=()):
         result = result if count > 1 else (result,)
         state = [np.where(inside[slices], new, old) for new, old in zip(result, state, strict=True)]
     return tuple(state) if count > 1 else state[0]
+
+
+def _combined_windows(x, initial, window, dims, opcode: str, dtype: np.dtype) -> np.ndarray:
+    """The windows of an array combined by a ufunc in a dtype."""
+    function, initial = UFUNCS[opcode], np.asarray(initial).astype(dtype)
+    running = _running_axis(x.shape, window)
+    if running is not None:
+        axis, back = running
+        found = function(initial, function.accumulate(np.flip(x, axis) if back else x, axis, dtype))
+        return np.flip(found, axis) if back else found
+    x = padded(x.astype(dtype), OPS[opcode].neutral(dtype), window)
+    for k, d in enumerate(window):
+        x = _combined_along(function, x, k, d, dims[k])
+    return function(initial, x)
 
 
 def _running_axis(dims, window) -> tuple[int, bool] | None:
