@@ -118,6 +118,32 @@ class KeyArray:
     def nbytes(self) -> int:
         return self.size * self.itemsize
 
+    def __eq__(self, other):
+        """Which keys are equal, element by element; key arrays broadcast. Raises ArgumentError for numbers and keys of
+        another implementation."""
+        if not isinstance(other, KeyArray):
+            if isinstance(other, (AnyArray, np.ndarray, np.generic, int, float, complex)):
+                raise ArgumentError(
+                    f"a comparison of {self.dtype.name}{list(self.shape)} with numbers", f"{other!r:.80}",
+                    "compare keys with keys, or hl.random.key_data(key) with numbers",
+                )  # fmt: skip
+            return NotImplemented
+        if other._implementation != self._implementation:
+            raise ArgumentError(
+                "a comparison of keys of one implementation", f"{self.dtype.name} and {other.dtype.name}",
+                "compare their hl.random.key_data",
+            )  # fmt: skip
+        return (self._data == other._data).all(-1)
+
+    def __ne__(self, other):
+        equal = self.__eq__(other)
+        return equal if equal is NotImplemented else ~equal
+
+    def __hash__(self):
+        raise ArgumentError(
+            "a hash of a random key", f"{self.dtype.name}{list(self.shape)}", "hash its data: hl.random.key_data(key)"
+        )
+
     def __getitem__(self, index) -> KeyArray:
         index = index if isinstance(index, tuple) else (index,)
         used = sum(1 for i in index if i is not None and i is not Ellipsis)
