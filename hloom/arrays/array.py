@@ -6,7 +6,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from hloom.arrays import repairs
+from hloom.arrays import repairs, views
 from hloom.arrays.base import ArrayMethods
 from hloom.config import config
 from hloom.errors import ArgumentError, DeviceError, DonatedArrayError
@@ -35,7 +35,20 @@ class Array(ArrayMethods):
     scalars only, which adopts the dtype of the other operand. A donated array no longer holds data.
     """
 
-    __slots__ = ("_shape", "_data", "_key", "_device", "_lent", "_exact", "_created_by", "__weakref__")
+    __slots__ = (
+        "_shape",
+        "_data",
+        "_key",
+        "_device",
+        "_lent",
+        "_exact",
+        "_created_by",
+        "_link",
+        "_views",
+        "__weakref__",
+    )
+    _link: views.Link  # of a view (`hloom.arrays.views`); missing in other arrays
+    _views: Any  # the links of the views of this array; may be missing
     _created_by: str  # the function that chose the default dtype, f32, for numbers with more digits; may be missing
     _exact: Any  # of a weakly typed number its value in double precision (`hloom.tracing.exact`); may be missing
     _data: Any  # a NumPy array, `Strided`, or data in the memory of a device; None after donation
@@ -225,8 +238,8 @@ class Array(ArrayMethods):
     def __setitem__(self, index, value):
         """Assigns elements, with `hl.config.item_assignment` only. Raises ImmutableArrayError.
 
-        For libraries written for NumPy, such as SciPy and scikit-learn. The array gets new memory, so that slices and
-        views taken before keep their elements, and traces keep the constants they saw.
+        For libraries written for NumPy, such as SciPy and scikit-learn. The array gets new memory, so that traces and
+        what other libraries read keep their elements; hloom's views of it follow (`hloom.arrays.views`).
         """
         if not config.item_assignment:
             super().__setitem__(index, value)
@@ -234,7 +247,7 @@ class Array(ArrayMethods):
 
     def take_over(self, other: Array) -> None:
         """Gives this array the elements of another one of its shape from now on (`hl.config.item_assignment`)."""
-        self._data = other._value()
+        views.write(self, other._value())
 
     # --- devices and memory ---
 

@@ -12,6 +12,7 @@ import numpy as np
 
 from hloom import numpy as hnp
 from hloom.arrays.base import ArrayMethods
+from hloom.config import config
 from hloom.ir.process.lazy import LazyModule
 from hloom.lax.transfer import device_put
 from hloom.typing import Array
@@ -149,3 +150,14 @@ def _attach() -> None:
 
 
 _attach()
+_assignment = LazyModule("hloom.numpy.assignment")
+
+
+def _assigns(assigns: bool) -> None:
+    """Views and in-place operators, while `hl.config.item_assignment` is set."""
+    _assignment.use(assigns)
+
+
+config.on_change("item_assignment", _assigns)
+if config.item_assignment:
+    _assigns(True)

@@ -211,4 +211,4 @@ def _may_overflow(x: np.ndarray) -> bool:
     if not x.size:
         return False
     largest = max(float(np.max(part)) if k else -float(np.min(part)) for part in (x.real, x.imag) for k in (0, 1))
-    return largest * x.size > np.finfo(np.float32).max
+    return bool(largest * x.size > np.finfo(np.float32).max)

@@ -106,7 +106,7 @@ def test_item_assignment_where_it_is_asked_for():
         x[0] += 1
         zero[()] = 3
         assert x is y and x.tolist() == [1, 1, 7, 7]
-        assert part.tolist() == [0, 1] and view.tolist() == [0, 1, 2, 3]
+        assert part.tolist() == [1, 1] and view.tolist() == [0, 1, 2, 3]
         assert all(c.tolist() == [0, 1, 2, 3] for c in copies) and float(other) == float(hnp.zeros(())) == 0
         with pytest.raises(ImmutableArrayError):
             hl.jit(lambda v: v.__setitem__(0, 1))(x)

@@ -1,0 +1,65 @@
+"""Views of arrays, with NumPy's meaning of writes to them (`hl.config.item_assignment`).
+
+Arrays do not share memory: a write gives an array new memory, so that traces and other libraries keep what they saw. A
+view notes the array that it is a part of; a write to one of them is a write to that array, after which all of its views
+that are in use are taken anew.
+"""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from hloom.arrays.array import Array
+
+
+class Link:
+    """What makes an array a view: `root`, and the functions of NumPy arrays that lead from its data to the view's."""
+
+    __slots__ = ("__weakref__", "chain", "root", "view")
+
+    def __init__(self, root: Array, chain: tuple[Callable, ...], view: Array):
+        self.root, self.chain, self.view = root, chain, weakref.ref(view)
+
+    def part(self, data: np.ndarray) -> np.ndarray:
+        return taken(data, self.chain)
+
+
+def taken(data: np.ndarray, chain: tuple[Callable, ...]) -> np.ndarray:
+    for part in chain:
+        data = part(data)
+    return data
+
+
+def origin(x: Array) -> tuple[Array, tuple[Callable, ...]]:
+    """(the array that x is a part of, how); x itself where it is no view."""
+    link: Any = getattr(x, "_link", None)
+    return (x, ()) if link is None else (link.root, link.chain)
+
+
+def join(view: Array, root: Array, chain: tuple[Callable, ...]) -> None:
+    """Makes an array a view of another one."""
+    view._link = Link(root, chain, view)
+    links = getattr(root, "_views", None)
+    if links is None:
+        links = root._views = weakref.WeakSet()
+    links.add(view._link)
+
+
+def write(x: Array, value: np.ndarray) -> None:
+    """Gives an array these elements, and with it what it is a view of and the other views of that."""
+    root, chain = origin(x)
+    if chain:
+        data = np.array(root._value())
+        taken(data, chain)[...] = value
+        root._data = data
+    else:
+        root._data = value
+    for link in list(getattr(root, "_views", None) or ()):
+        view = link.view()
+        if view is not None:
+            view._data = np.ascontiguousarray(link.part(root._value())).reshape(view.shape)
