@@ -48,7 +48,7 @@ def _viewing(name: str, plain):
         take = plain.fget
         return property(lambda self: _view(self, take(self), lambda data: getattr(data, name)))
     if name == "__getitem__":
-        return lambda self, index: _view(self, plain(self, index), _part(index))
+        return lambda self, index: _view(self, plain(self, index), None if current_trace() else _part(index))
     return lambda self, *args, **options: _view(
         self, plain(self, *args, **options), lambda data: getattr(data, name)(*args, **options)
     )
@@ -58,9 +58,11 @@ def _part(index) -> Callable | None:
     """What takes a basic index of NumPy data; None for an index by arrays, whose result is a copy."""
     entries = []
     for entry in index if isinstance(index, tuple) else (index,):
-        if isinstance(entry, ArrayMethods) and not entry.ndim and entry.dtype in INTEGERS:
-            entry = operator.index(entry)  # type: ignore[arg-type]
-        if not (entry is None or entry is Ellipsis or isinstance(entry, slice)):
+        if isinstance(entry, ArrayMethods):
+            if type(entry) is not Array or entry.ndim or entry.dtype not in INTEGERS:
+                return None
+            entry = int(entry)
+        elif not (entry is None or entry is Ellipsis or isinstance(entry, slice)):
             if isinstance(entry, (bool, np.bool_)) or not hasattr(entry, "__index__") or np.ndim(entry):
                 return None
             entry = operator.index(entry)

@@ -41,6 +41,11 @@ class Reduction:
         """Whether parts may be reduced alone, from the neutral element, and joined afterwards."""
         return self.opcode is not None
 
+    @property
+    def is_sum(self) -> bool:
+        """Whether it adds floats, whose partial sums lose digits."""
+        return self.opcode == "add" and self.kind in ("f32", "f64")
+
     def start(self, writer: Writer, block: Block) -> None:
         """Declares the accumulators in `block`: the neutral element of a known combiner, else the initial values."""
         self.names = [writer.fresh("a") for _ in self.arrays]

@@ -26,6 +26,7 @@ from hloom.ir.types import HLO_NAME, compute_dtype
 CHUNK = 32768  # elements that are worth a work item of their own: about 5 microseconds
 FLOPS = 8  # of an element that reading it hides
 CHUNKS = 64  # at most so many for each kept index: stage 2 joins them one after the other
+STRIP = 32768  # elements that one accumulator adds before their sum goes to one of double precision
 RUN = 4096  # elements: longer runs of reduced elements may lie as far apart as they like
 JOINED = 256  # kept indexes of an item that joins chunks of them
 COLUMNS = 1024  # accumulators of a block of columns: 4 KiB of float32 stay in the first-level cache
@@ -178,7 +179,7 @@ def _lanes_stage(request: KernelRequest, shape: _Shape) -> Nest:
     def write(domain: Domain) -> Block:
         writer = domain.writer
         item, block, reductions = _taken(request, shape, domain, "chunk")
-        _reduced_loops(shape, domain, item, block)
+        _reduced_loops(shape, domain, item, block, sums=[] if shape.threads else [r for r in reductions if r.is_sum])
         position = writer.text(shape.kept_position(domain.index), "part")
         at = f"({position}) * {writer.integer('chunks', shape.chunks)} + chunk"
         if shape.columns:
@@ -406,8 +407,11 @@ def _chunk(shape: _Shape, domain: Domain, item: Block) -> tuple[int, tuple[str, 
     return chunked, ("begin", "end")
 
 
-def _reduced_loops(shape: _Shape, domain: Domain, item: Block, block: Block, cut: bool = True) -> None:
-    """Puts `block` into loops over the reduced dimensions, in `item`. cut: over its chunk of them only."""
+def _reduced_loops(
+    shape: _Shape, domain: Domain, item: Block, block: Block, cut: bool = True, sums: Iterable[Reduction] = ()
+) -> None:
+    """Puts `block` into loops over the reduced dimensions, in `item`. cut: over its chunk of them only. sums: those
+    that are added in strips where the innermost loop is long."""
     named = domain.named()
     chunked, chunk = _chunk(shape, domain, item) if cut else (-1, ("0", "1"))
     inner = shape.groups(domain)[1]
@@ -415,11 +419,30 @@ def _reduced_loops(shape: _Shape, domain: Domain, item: Block, block: Block, cut
         item.body.extend(block.body)
         return
     start, stop = chunk if inner[-1] == chunked else ("0", named[inner[-1]][1])
-    node: Lanes | Serial = Lanes(f"i{inner[-1]}", stop, block, start)
+    long = domain.sizes[inner[-1]] >= (2 * STRIP if inner[-1] != chunked else 2 * STRIP * shape.chunks)
+    sums = list(sums) if long else []
+    if sums:
+        node: Lanes | Serial = _strips(item, f"i{inner[-1]}", (start, stop), block, sums)
+    else:
+        node = Lanes(f"i{inner[-1]}", stop, block, start)
     for g in reversed(inner[:-1]):
         start, stop = chunk if g == chunked else ("0", named[g][1])
         node = Serial(f"i{g}", start, stop, Block(item, item.variables | {f"i{g}"}, [node]))
     item.body.append(node)
+    item.body += [f"{r.names[0]} = {r.kind}(total_{r.names[0]})" for r in sums]
+
+
+def _strips(item: Block, variable: str, bounds: tuple[str, str], block: Block, sums: list[Reduction]) -> Serial:
+    """A long loop over what is added, in strips: the sum of each goes to a total of double precision, so that the error
+    of a sum does not grow with its length."""
+    start, stop = bounds
+    item.body += [f"total_{r.names[0]} = f64(0.0)" for r in sums]
+    strip = item.child("strip")
+    strip.body += [f"low = {start} + strip * {STRIP}", f"high = min(low + {STRIP}, {stop})"]
+    strip.body += [f"{r.names[0]} = {r.kind}(0.0)" for r in sums]
+    strip.body.append(Lanes(variable, "high", block, "low"))
+    strip.body += [f"total_{r.names[0]} = total_{r.names[0]} + f64({r.names[0]})" for r in sums]
+    return Serial("strip", "0", f"({stop} - {start} + {STRIP - 1}) // {STRIP}", strip)
 
 
 def _join_stage(request: KernelRequest, shape: _Shape) -> Nest:
@@ -438,7 +461,9 @@ def _join_stage(request: KernelRequest, shape: _Shape) -> Nest:
         for r, reduction in enumerate(map(Reduction, shape.reduces)):
             block = item.child("chunk")
             parts = _parts(r, reduction)
-            if reduction.opcode is not None:
+            if reduction.is_sum and not shape.threads:
+                _join_sum(writer, item, reduction, (*parts[0], at), count)
+            elif reduction.opcode is not None:
                 ((part, dtype),) = parts
                 reduction.start(writer, item)
                 value = writer.fresh()
@@ -461,6 +486,19 @@ def _join_stage(request: KernelRequest, shape: _Shape) -> Nest:
     domain.writer.root.body.append(Items(domain.named(), item, "row" if shared else "serial"))
     work = 4.0 * shape.chunks * len(shape.reduces)
     return _stage(request, shape, "join", domain, shape.kept_size, work, shape.full_outputs)
+
+
+def _join_sum(writer, item: Block, reduction: Reduction, part: tuple[str, np.dtype, str], count: str) -> None:
+    """The chunks of a sum added in double precision. part: the buffer of the chunks, its dtype and the place there."""
+    name, dtype, at = part
+    reduction.start(writer, item)
+    (total,) = reduction.names
+    block = item.child("chunk")
+    value = writer.fresh()
+    item.body.append(f"total_{total} = f64({total})")
+    block.body += [f"{value} = {load(name, at, dtype)}", f"total_{total} = total_{total} + f64({value})"]
+    item.body.append(Serial("chunk", "0", count, block))
+    item.body.append(f"{total} = {reduction.kind}(total_{total})")
 
 
 def _join_columns_stage(request: KernelRequest, shape: _Shape) -> Nest:

@@ -137,3 +137,12 @@ def test_without_the_setting_nothing_is_a_view():
     assert y.tolist() == [1, 1, 1] and x.tolist() == [2, 2, 2]
     with pytest.raises(ImmutableArrayError):
         x[1:][0] = 3
+
+
+def test_indexes_that_are_arrays():
+    x = hnp.arange(6.0).reshape(2, 3)
+    row = x[hnp.asarray(1)]
+    row[0] = 9
+    assert x[1, 0] == 9
+    assert x[hnp.asarray(True)].shape == (1, 2, 3)
+    assert hl.jit(lambda v, k: v[k])(x, 1).tolist() == [9, 4, 5]
