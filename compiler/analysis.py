@@ -12,11 +12,11 @@ from hloom.ir.ops.linalg.dot import dot_dims
 from hloom.ir.types import Shape, TupleShape
 
 
-def instruction_flops(instruction: Instruction) -> float:
-    """Rough floating point operations of one instruction, calls included."""
+def instruction_flops(instruction: Instruction, known: dict[int, float] | None = None) -> float:
+    """Rough floating point operations of one instruction, calls included. known: as in `computation_flops`."""
     opcode = instruction.opcode
     if opcode in ("fusion", "call", "while", "conditional"):  # a step of a loop counts once, as in XLA
-        return sum(computation_flops(c) for c in instruction.called())
+        return sum(computation_flops(c, known) for c in instruction.called())
     if opcode == "dot":
         _, _, contracting, _ = dot_dims(instruction.attributes)
         return 2.0 * instruction.shape.size * math.prod(instruction.operands[0].dims[d] for d in contracting)
@@ -24,15 +24,19 @@ def instruction_flops(instruction: Instruction) -> float:
         labels, kernel = parse_labels(instruction["dim_labels"]), instruction.operands[1].dims
         return 2.0 * instruction.shape.size * math.prod(kernel) / max(kernel[labels.rhs.batch], 1)
     if opcode == "reduce":
-        count = len(instruction.operands) // 2
-        return computation_flops(instruction["to_apply"]) * sum(o.shape.size for o in instruction.operands[:count])
+        arrays = instruction.operands[: len(instruction.operands) // 2]
+        return computation_flops(instruction["to_apply"], known) * sum(a.shape.size for a in arrays)
     if isinstance(instruction.shape, TupleShape):
         return 0.0
     return OPS[opcode].flops * instruction.shape.size
 
 
-def computation_flops(computation: Computation) -> float:
-    return sum(instruction_flops(i) for i in computation.instructions)
+def computation_flops(computation: Computation, known: dict[int, float] | None = None) -> float:
+    """As `instruction_flops`, of all instructions. known: what was found for computations, by id."""
+    known = {} if known is None else known
+    if id(computation) not in known:
+        known[id(computation)] = sum(instruction_flops(i, known) for i in computation.instructions)
+    return known[id(computation)]
 
 
 def bytes_accessed(module: Module) -> int:

@@ -10,7 +10,7 @@ From the IR (defined in `hloom.ir.errors`):
     AttributeValueError     an attribute outside of its domain:           lax.slice(hnp.ones(3), (0,), (5,))
     VerifyError             a module breaks a rule of the IR (a pass or a hand-written text is wrong)
     ParseError              HLO or StableHLO text is malformed: line, column, caret
-    UnsupportedError        a program's text has an op or a type that hloom lacks
+    UnsupportedError        a program's text has an op or a type that hloom lacks, or a program is too large
     DifferentiationError    no derivative exists, or the function's result is not a float scalar for grad
     ParticipantsError       lax.psum over an axis that no vmap around it names
     BatchingError           vmap of an operation that has no batched form
@@ -159,6 +159,10 @@ class PrecisionWarning(UserWarning):
     """
 
 
+class CompileTimeWarning(UserWarning):
+    """A program took seconds to compile, and a Python loop that was unrolled made most of it: names the loop's line."""
+
+
 # JAX's names, for programs that catch them.
 TracerArrayConversionError = TracerIntegerConversionError = TracerConversionError
 TracerBoolConversionError = TracerBoolError
@@ -180,6 +184,7 @@ __all__ = [
     "ArgumentError",
     "AttributeValueError",
     "BatchingError",
+    "CompileTimeWarning",
     "ConcretizationTypeError",
     "DTypeError",
     "DeviceError",

@@ -54,4 +54,4 @@ class BatchingError(HloomError, TypeError, ValueError):
 
 
 class UnsupportedError(HloomError, NotImplementedError):
-    """A program in StableHLO or HLO text asks for an op, a type or a form of them that hloom does not have."""
+    """An op or a type in StableHLO or HLO text that hloom does not have, or calls that make a program too large."""

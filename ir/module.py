@@ -191,6 +191,23 @@ def callees_first(entry: Computation, called: Callable[[Instruction], list[Compu
     return order
 
 
+def below(instructions: Iterable[Instruction]) -> Iterator[Instruction]:
+    """Yields the instructions and, after each, those of the computations that it calls, at any depth; each computation
+    once."""
+    seen: set[int] = set()
+    stack = [iter(instructions)]
+    while stack:
+        instruction = next(stack[-1], None)
+        if instruction is None:
+            stack.pop()
+            continue
+        yield instruction
+        for callee in reversed(instruction.called()) if instruction.attributes else ():
+            if id(callee) not in seen:
+                seen.add(id(callee))
+                stack.append(iter(callee.instructions))
+
+
 def walk(
     roots: Iterable[Instruction], stops: Callable[[Instruction], bool] = lambda instruction: False
 ) -> Iterator[Instruction]:

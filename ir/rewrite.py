@@ -21,7 +21,7 @@ from collections.abc import Callable, Iterable, Iterator
 import numpy as np
 
 from hloom.ir.errors import HloomError
-from hloom.ir.module import AnyShape, Computation, Instruction
+from hloom.ir.module import AnyShape, Computation, Instruction, below
 from hloom.ir.op_table import OPS
 from hloom.ir.patterns import Number, Op, Pattern
 from hloom.ir.records import record
@@ -39,13 +39,11 @@ MOST_WALKS = 4
 
 def has_effects(instruction: Instruction) -> bool:
     """Whether the instruction must be kept, in its place, although nobody uses its result."""
-    attributes = instruction.attributes
-    if OPS[instruction.opcode].effects or attributes.get("custom_call_has_side_effect"):
-        return True
-    for callee in instruction.called() if attributes else ():
-        if any(has_effects(i) for i in callee.instructions):
-            return True
-    return False
+    if not instruction.attributes:
+        return OPS[instruction.opcode].effects
+    return any(
+        OPS[i.opcode].effects or i.attributes.get("custom_call_has_side_effect", False) for i in below([instruction])
+    )
 
 
 # Conditions of rules: their parameter is called `root`, so that they can stand as `when=is_integer`.

@@ -12,5 +12,9 @@ from hloom.ir.module import Module
 
 @module_pass("inline-calls", "call", "map")
 def inline_calls(module: Module) -> Module:
-    """Replaces every call by the instructions of the computation it calls; they keep the user's lines."""
+    """Replaces every call by the instructions of the computation it calls; they keep the user's lines.
+
+    Raises UnsupportedError where that would be too many instructions.
+    """
+    inline.check_size(module.entry)
     return change_computations(module, partial(inline.inline_calls, rules=True))

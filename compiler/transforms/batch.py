@@ -14,7 +14,7 @@ from hloom.compiler.transforms.inline import inline_calls
 from hloom.compiler.transforms.jvp import SharingBuilder
 from hloom.ir.build import Builder, Value, tuple_elements
 from hloom.ir.errors import BatchingError
-from hloom.ir.module import Computation, Instruction
+from hloom.ir.module import Computation, Instruction, below
 from hloom.ir.ops import OPS
 from hloom.ir.records import record
 from hloom.ir.rewrite import sweep
@@ -180,11 +180,7 @@ def _axes(instruction: Instruction) -> tuple:
     """The named axes over which an instruction communicates."""
     if not instruction.attributes:
         return ()
-    names = tuple(instruction.attributes.get("axis_name", ()))
-    for computation in instruction.called():
-        for inner in computation.instructions:
-            names += _axes(inner)
-    return names
+    return tuple(name for inner in below([instruction]) for name in inner.attributes.get("axis_name", ()))
 
 
 def _instruction(builder: Builder, value) -> Instruction:

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from hloom.ir.build import Builder
-from hloom.ir.module import Computation, Instruction
+from hloom.ir.errors import UnsupportedError
+from hloom.ir.module import Computation, Instruction, callees_first
 from hloom.ir.ops import OPS
-from hloom.ir.rewrite import sweep
+from hloom.ir.rewrite import has_effects, sweep
 from hloom.ir.source import on_device
+
+MOST = 1_000_000  # instructions of a program with its calls inlined
 
 
 def inline_calls(
@@ -18,9 +21,11 @@ def inline_calls(
     The tuples in which callees hand back several results are taken apart.
     rules: also the calls that have a rule for their derivative or batching, which transforms still need.
     known: values of instructions; an instruction that has to be copied hands its value on to the copy.
+    Calls of one computation with the same operands are inlined once. Raises UnsupportedError (`check_size`).
     """
     if not any(i.opcode == "map" or _is_inlined(i, rules) for i in computation.instructions):
         return computation
+    check_size(computation, rules)
     builder = Builder(computation.name)
     builder.parameters = list(computation.parameters)
     root = _copy(builder, computation, list(computation.parameters), known if known is not None else {}, True, rules)
@@ -31,8 +36,48 @@ def _is_inlined(instruction: Instruction, rules: bool) -> bool:
     return instruction.opcode == "call" and (rules or "rule" not in instruction.attributes)
 
 
+def check_size(computation: Computation, rules: bool = True) -> None:
+    """Raises UnsupportedError where a computation would have more than MOST instructions with one copy of a function
+    for each of its calls, and of a loop's body for each loop."""
+    order = callees_first(computation, lambda i: i.called() if _is_copied(i, rules) else [])
+    sizes: dict[int, int] = {}
+    calls: dict[int, list[Instruction]] = {}
+    for caller in order:
+        copied = [i for i in caller.instructions if _is_copied(i, rules)]
+        calls[id(caller)] = list({(*map(id, i.called()), i.operands): i for i in copied}.values())
+        sizes[id(caller)] = len(caller.instructions)
+        sizes[id(caller)] += sum(sizes[id(c)] for i in calls[id(caller)] for c in i.called())
+    if sizes[id(computation)] > MOST:
+        _raise_too_large(order, calls, sizes[id(computation)])
+
+
+def _is_copied(instruction: Instruction, rules: bool) -> bool:
+    if instruction.opcode == "call":
+        return _is_inlined(instruction, rules)
+    return OPS[instruction.opcode].family == "control"
+
+
+def _raise_too_large(order: list[Computation], calls: dict[int, list[Instruction]], size: int) -> None:
+    """The error says which computation takes most of the size, and where it is called."""
+    times = {id(order[-1]): 1}
+    where: dict[int, Instruction] = {}
+    for caller in reversed(order):
+        for call in calls[id(caller)]:
+            for callee in call.called():
+                times[id(callee)] = times.get(id(callee), 0) + times[id(caller)]
+                where[id(callee)] = call
+    most = max(order[:-1], key=lambda c: times[id(c)] * len(c.instructions))
+    raise UnsupportedError(
+        f"'{order[-1].name}' was to be compiled with all the functions that it calls",
+        f"'{most.name}' is called {times[id(most)]:,} times, which makes {size:,} instructions; {MOST:,} are possible",
+        "repeat the calls in a loop (lax.fori_loop, lax.scan)",
+        where[id(most)].source or "",
+    )
+
+
 def _copy(builder: Builder, computation: Computation, arguments, known, top: bool, rules: bool) -> Instruction:
     mapped: dict[Instruction, Instruction] = dict(zip(computation.parameters, arguments, strict=True))
+    results: dict[tuple, Instruction] = {}  # of calls, by what they call with which operands
     for instruction in computation.instructions:
         if instruction in mapped:
             if top:
@@ -41,8 +86,14 @@ def _copy(builder: Builder, computation: Computation, arguments, known, top: boo
         operands = tuple(mapped[o] for o in instruction.operands)
         if _is_inlined(instruction, rules):
             callee = instruction["to_apply"]
+            key = (callee, operands, instruction.device)
+            if key in results:
+                mapped[instruction] = results[key]
+                continue
             start = len(builder.instructions)
             result = mapped[instruction] = _copy(builder, callee, operands, known, False, rules)
+            if not has_effects(instruction):
+                results[key] = result
             if instruction.device:
                 _place(builder.instructions[start:], instruction.device)
             if instruction.hint and not result.hint and callee.root not in callee.parameters:

@@ -15,7 +15,7 @@ from hloom.dispatch.jit import JitFunction, jit
 from hloom.dispatch.stages import Lowered
 from hloom.errors import ArgumentError, DTypeError, ParseError, ShapeError, UnsupportedError
 from hloom.ir.build import Builder, tuple_elements
-from hloom.ir.module import Computation, Instruction, Module
+from hloom.ir.module import Computation, Instruction, Module, below
 from hloom.ir.portable import fusions_as_calls
 from hloom.ir.source import on_device
 from hloom.ir.text import parse_module
@@ -178,13 +178,10 @@ class Program:
 def _find_devices(computation: Computation) -> None:
     """Replaces the device names in a text by those of this process. Raises DeviceError for missing devices, unless
     `hl.config.soft_placement` is set."""
-    for instruction in computation.instructions:
+    for instruction in below(computation.instructions):
         if instruction.device:
             found = find_device(instruction.device)
             instruction.source = on_device(instruction.source, str(found))
-        if instruction.attributes:
-            for callee in instruction.called():
-                _find_devices(callee)
 
 
 def _known(leaf):

@@ -32,7 +32,7 @@ from hloom.errors import (
 from hloom.ir.base_error import out_of_memory
 from hloom.ir.build import Builder, tuple_elements
 from hloom.ir.interpret import evaluate, evaluate_instruction
-from hloom.ir.module import Computation, Instruction
+from hloom.ir.module import Computation, Instruction, below
 from hloom.ir.op_table import No
 from hloom.ir.ops import OPS
 from hloom.ir.records import field, record
@@ -56,7 +56,7 @@ def _runs_loops(instruction: Instruction) -> bool:
     """Whether it is a call of a computation with loops in it, at any depth."""
     if instruction.opcode != "call":
         return OPS[instruction.opcode].family == "control"
-    return any(_runs_loops(i) for c in instruction.called() for i in c.instructions)
+    return any(OPS[i.opcode].family == "control" for i in below([instruction]))
 
 
 def _known_value(instruction: Instruction, operands):

@@ -10,6 +10,7 @@ import heapq
 
 from hloom.compiler.fusibility import ALIASES, FREE, is_control
 from hloom.compiler.passes.registry import module_pass
+from hloom.compiler.transforms.inline import check_size
 from hloom.ir.module import Computation, Instruction, Module
 from hloom.ir.rewrite import has_effects
 
@@ -17,6 +18,7 @@ from hloom.ir.rewrite import has_effects
 @module_pass("flatten-call-graph", "while", "conditional")
 def flatten_call_graph(module: Module) -> Module:
     """Gives every loop and branch its own computations; in loop bodies, state is read before it is overwritten."""
+    check_size(module.entry)
     entry = _flattened(module.entry)
     return module if entry is module.entry else module.with_entry(entry)
 

@@ -13,6 +13,7 @@ from hloom.backends.cpu.driver import Kernel, driver
 from hloom.backends.cpu.memory_limit import check_memory
 from hloom.backends.cpu.program import Layout, program_of
 from hloom.backends.dump import kernel_listing
+from hloom.backends.unrolled import warn_of_unrolled_loop
 from hloom.compiler.compile_timings import collecting
 from hloom.compiler.kernels.codegen.source import KernelSource
 from hloom.compiler.passes.fusion.fuse import explain
@@ -67,6 +68,7 @@ def compile_module(
     timings = stage_timings(stages, times, time.perf_counter() - made)
     compiled = stages.counts.get("kernels compiled", 0)
     _report(module, target or host_target(), plan, timings, compiled, len(pending))
+    warn_of_unrolled_loop(module, times["passes"] + times["plan"] + timings["kernels"])
     for kernel, steps in pending.items():
         compile_async(kernel, _exchange(runner, steps))
     return CpuExecutable(optimized, plan, runner, timings, compiled, len(pending))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from hloom.ir.errors import AttributeValueError
-from hloom.ir.module import Instruction
+from hloom.ir.module import Instruction, below
 from hloom.ir.op_table import No, op
 from hloom.ir.ops.rules import require_count
 from hloom.ir.types import TupleShape
@@ -16,7 +16,7 @@ WITHOUT_DEVICE = ("parameter", "tuple", "get-tuple-element")  # which run nowher
 
 def has_transfers(control: Instruction) -> bool:
     """Whether a loop or a branch sends or receives in its steps, at any depth."""
-    return any(i.opcode in TRANSFERS or has_transfers(i) for c in control.called() for i in c.instructions)
+    return any(i.opcode in TRANSFERS for i in below([control]) if i is not control)
 
 
 def _send_infer(operands, attributes, shape):

@@ -7,6 +7,8 @@ import pytest
 from loop_programs import LoopPrograms, arguments
 from plan_simulator import simulate
 
+import hloom as hl
+from hloom import lax
 from hloom.backends.cpu.compilation import compile_module
 from hloom.compiler.pipeline import PIPELINE, UNFUSED, run_passes
 from hloom.compiler.schedule.scheduler import make_plan
@@ -407,3 +409,13 @@ def test_state_in_nested_tuples():
     last = b.emit("get-tuple-element", b.emit("get-tuple-element", rest, index=1), index=0)
     module = Module("nested", b.finish(b.tuple([b.emit("get-tuple-element", rest, index=0), last])))
     planned(module)
+
+
+def test_a_loop_that_never_ends_and_whose_result_nobody_uses_is_removed():
+    """docs/reference/numerics.md says so."""
+
+    def function(x):
+        lax.while_loop(lambda c: c > 0, lambda c: c, x)
+        return x * 2
+
+    assert hl.jit(function)(np.float32(1)) == 2
