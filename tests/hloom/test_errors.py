@@ -166,6 +166,7 @@ def test_every_class_has_a_mistake_and_says_in_its_docstring_what_it_is():
         "VerifyError",
         "HloomError",
         "TracerError",
+        "CompileTimeWarning",
         "DonationWarning",
         "PrecisionWarning",
     }
