@@ -17,6 +17,7 @@ from hloom._version import __version__
 from hloom.backends import preload as _preload
 from hloom.config import config
 from hloom.dispatch.jit import jit, make_module
+from hloom.ir import tracebacks as _tracebacks
 from hloom.ir.process import lazy as _lazy
 from hloom.jax import lax_primitives as _lax_primitives
 from hloom.jax import settings as _settings
@@ -130,3 +131,4 @@ __all__ += [*_LIBRARIES, *_MODULES, *" ".join(_HOMES.values()).split()]
 __dir__ = __all__.copy
 
 _preload.start()
+_tracebacks.install(lambda: config.full_tracebacks)

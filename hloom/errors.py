@@ -65,6 +65,10 @@ class TracerConversionError(ConcretizationTypeError):
     """float(), int(), numpy.asarray() or indexing a Python list with a traced value inside `jit`."""
 
 
+class KeyReuseError(HloomError, RuntimeError):
+    """A random key was used a second time under `hl.config.debug_key_reuse`: it gives the same numbers again."""
+
+
 class LeakedTracerError(HloomError):
     """A traced value outlived its trace (stored in a global, a list or an attribute) and was used later.
 
@@ -168,7 +172,6 @@ TracerArrayConversionError = TracerIntegerConversionError = TracerConversionErro
 TracerBoolConversionError = TracerBoolError
 UnexpectedTracerError = LeakedTracerError
 JaxRuntimeError, JAXTypeError, JAXIndexError = HloomError, TracerError, IndexOutOfBoundsError
-KeyReuseError = ArgumentError
 
 
 def __getattr__(name: str):
@@ -195,6 +198,7 @@ __all__ = [
     "HloomError",
     "ImmutableArrayError",
     "IndexOutOfBoundsError",
+    "KeyReuseError",
     "LeakedTracerError",
     "MissingFileError",
     "NonConcreteBooleanIndexError",

@@ -22,6 +22,7 @@ from hloom.ir.process import forking, memory
 from hloom.ir.source import current_source, device_scope, device_scopes
 from hloom.sharding.shardings import device_of
 from hloom.tracing.exact import exact_arguments
+from hloom.tracing.key_reuse import use_key
 from hloom.tracing.refs import OuterRef, RefArgument, compiled_with_refs
 from hloom.tracing.trace import TRACES, Traced, as_array, call_computation, current_trace, trace_function
 from hloom.tree import pytrees as tree
@@ -80,7 +81,7 @@ class _Settings:
 
     def _read(self) -> None:
         self.current = Settings.current()
-        self.checked = config.disable_jit or config.debug_nans or config.debug_infs
+        self.checked = config.disable_jit or config.debug_nans or config.debug_infs or config.debug_key_reuse
 
     def _change(self, _) -> None:
         self._read()
@@ -183,13 +184,14 @@ class JitFunction:
         return self._full_call(args, kwargs)
 
     def _checked_call(self, args, kwargs):
-        """A call with `disable_jit`, `debug_nans` or `debug_infs` set."""
+        """A call with `disable_jit` or one of the settings `debug_*` set."""
         if config.disable_jit:
             return self.function(*args, **kwargs)
         call = self._signature.bind(args, kwargs, self._current_settings())
         if current_trace() is not None:
             return self._call_in_trace(call)
         traced = self._trace(call)
+        self._use_keys(call, traced)
         arrays = [as_array(leaf) for leaf in call.leaves]
         arrays += exact_arguments(arrays, traced.wide)
         inputs = [a._value() for a in arrays]  # also of donated arguments, which a call may overwrite
@@ -197,6 +199,12 @@ class JitFunction:
         result = self._full_call(args, kwargs)
         check_outputs(result, traced.computation, inputs)
         return result
+
+    def _use_keys(self, call: Call, traced: Traced) -> None:
+        """Notes the arguments that are random keys which the function uses up."""
+        if config.debug_key_reuse:
+            for k in traced.used_keys:
+                use_key(call.leaves[k], f"'{self._name}'")
 
     def _full_call(self, args, kwargs):
         """A first call, one with static arguments, or one inside a trace."""
@@ -225,6 +233,7 @@ class JitFunction:
 
     def _call_in_trace(self, call: Call):
         traced = self._trace(call)
+        self._use_keys(call, traced)
         operands = [*call.leaves, *exact_arguments(call.leaves, traced.wide), *traced.captures]
         with device_scope(str(self.options.device or device_scopes.device)):
             results = call_computation(traced.computation, operands, self.options.inline)

@@ -45,6 +45,7 @@ class Settings(NamedTuple):
     cuda_tf32: bool
     cpu: str
     debug_checks: bool
+    debug_key_reuse: bool
     log_device_placement: bool
 
     @classmethod

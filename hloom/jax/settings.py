@@ -10,6 +10,7 @@ _OURS = {
     "jax_enable_x64": "enable_x64",
     "jax_debug_nans": "debug_nans",
     "jax_debug_infs": "debug_infs",
+    "jax_debug_key_reuse": "debug_key_reuse",
     "jax_disable_jit": "disable_jit",
     "jax_num_cpu_devices": "num_cpu_devices",
     "jax_compilation_cache_dir": "cache_dir",
@@ -30,7 +31,6 @@ _ACCEPTED = {
     "jax_traceback_filtering": "auto",
     "jax_dynamic_shapes": False,
     "jax_legacy_prng_key": "allow",
-    "jax_debug_key_reuse": False,
     "jax_persistent_cache_min_compile_time_secs": 1.0,
     "jax_persistent_cache_min_entry_size_bytes": 0,
 }

@@ -6,14 +6,20 @@ the data does. Functions take raw keys too: uint32 arrays whose last dimension i
 
 from __future__ import annotations
 
+import os
+import sys
+
 import numpy as np
 
 from hloom.arrays.base import ArrayMethods
 from hloom.arrays.keys import IMPLEMENTATIONS, KeyArray, KeyType
 from hloom.arrays.shape_dtype import ShapeDtypeStruct
+from hloom.config import config
 from hloom.errors import ArgumentError, ShapeError
 from hloom.ir.types import DTYPES
 from hloom.lax.operands import as_operand
+from hloom.tracing.key_reuse import use_key
+from hloom.tracing.trace import bind
 
 U32 = DTYPES["u32"]
 
@@ -55,8 +61,12 @@ def wrap_key_data(key_bits_array, *, impl=None, dtype=None) -> KeyArray:
 
 
 def clone(key):
-    """The key itself: keys are values, and may be used again where the same numbers are wanted."""
-    return key
+    """The key, to use it again where the same numbers are wanted (also under `hl.config.debug_key_reuse`)."""
+    if not config.debug_key_reuse:
+        return key
+    data, implementation = take_key(key, "key_data", single=False)
+    copy = bind("or", data, data)
+    return KeyArray(copy, implementation) if isinstance(key, KeyArray) else copy
 
 
 def _check_words(data, implementation: str, name: str) -> None:
@@ -68,6 +78,16 @@ def _check_words(data, implementation: str, name: str) -> None:
             f"{getattr(data, '_shape', dims)!r}",
             "make one with hl.random.key(0)",
         )
+
+
+_NOT_USED_BY = ("fold_in", "key_data", "key_impl")
+_PACKAGE = os.path.dirname(__file__) + os.sep
+
+
+def _called_by_this_package() -> bool:
+    """Whether the function that takes a key was called by another one of this package, which took the key itself."""
+    frame = sys._getframe(2).f_back  # who called the function
+    return frame is not None and frame.f_code.co_filename.startswith(_PACKAGE)
 
 
 def take_key(key, name: str, single: bool = True):
@@ -94,4 +114,6 @@ def take_key(key, name: str, single: bool = True):
             f"an array of keys of shape {tuple(data.shape[:-1])}",
             "take one of them, or map over them with hl.vmap",
         )
+    if config.debug_key_reuse and name not in _NOT_USED_BY and not _called_by_this_package():
+        use_key(data, name)
     return data, implementation

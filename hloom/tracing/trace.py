@@ -110,6 +110,7 @@ class Trace:
         self.constants: dict[int, tuple[Array, Instruction]] = {}
         self.last_of_line: dict[Source, Instruction] = {}
         self.warned: set[type[Warning]] = set()  # what the user was warned of while this was traced
+        self.used_keys: dict = {}  # random keys that are used up, and by what (`hloom.tracing.key_reuse`)
         self.kind = "jit"  # the transformation that messages name
         self.adopted: dict[int, Tracer] = {}  # tracers that may be captured though their trace has ended
         self.values: dict[Instruction, Any] = {}  # of the instructions, where the trace carries values
@@ -444,6 +445,7 @@ class Traced:
     values: list | None = None
     known: dict[Instruction, Any] | None = None
     seconds: float = 0.0
+    used_keys: tuple[int, ...] = ()
     wide: tuple[int, ...] = ()
 
     def unflatten(self, results):
@@ -503,13 +505,23 @@ def trace_function(
         flat = [as_array(leaf, f"the result of '{name}'") for leaf in flat]
         computation = trace.finish(flat)
     captures = [tracer for tracer, _ in trace.captures.values()]
+    used = _used_keys(trace, computation.parameters[: len(arguments)]) if trace.used_keys else ()
     values = None
     if carries_values:
         values = [r.value if isinstance(r, Tracer) else r._value() for r in flat]
     if trace.wide_parameters:
         _number_parameters(computation, len(arguments), trace.wide_parameters)
     weak_results = tuple(r.weak for r in flat)
-    return Traced(computation, out_tree, captures, weak_results, values, trace.values, wide=tuple(trace.wide_arguments))
+    wide = tuple(trace.wide_arguments)
+    return Traced(computation, out_tree, captures, weak_results, values, trace.values, used_keys=used, wide=wide)
+
+
+def _used_keys(trace: Trace, parameters: list[Instruction]) -> tuple[int, ...]:
+    """The numbers of the arguments whose random keys are used up. Keys that a trace around it has are used up there."""
+    for tracer, parameter in trace.captures.values():
+        if parameter in trace.used_keys:
+            tracer.trace.used_keys.setdefault(tracer.instruction, trace.used_keys[parameter])
+    return tuple(k for k, parameter in enumerate(parameters) if parameter in trace.used_keys)
 
 
 def _number_parameters(computation: Computation, count: int, wide: list[Instruction]) -> None:

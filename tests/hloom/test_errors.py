@@ -66,6 +66,11 @@ def under_debug_nans(function):
         return function()
 
 
+def under_debug_key_reuse(function):
+    with hl.config(debug_key_reuse=True):
+        return function(hl.random.key(0))
+
+
 # class -> mistakes, each on one line (which the error names), and what the message says of what was found.
 MISTAKES = {
     "BatchingError": [(lambda: hl.vmap(lambda x: x, out_axes=None)(X), "differs between the batch elements")],
@@ -103,6 +108,7 @@ MISTAKES = {
     "IndexOutOfBoundsError": [(lambda: X[5], "size 2"), (lambda: X[0, 0, 0], "f32[2,3]")],
     "DeviceError": [(lambda: hl.device_put(X, "cpu:99"), "cpu:0"), (lambda: hl.devices("tpu"), "cpu"),
                     (lambda: hl.jit(lambda x: x, device="gpu")(X), "cpu:0")],
+    "KeyReuseError": [(lambda: under_debug_key_reuse(lambda k: [hl.random.normal(k) for _ in "ab"]), "normal at")],
     "NonFiniteError": [(lambda: under_debug_nans(lambda: hnp.log(-X)), "6 of 6 elements of f32[2,3]"),
                        (lambda: under_debug_nans(lambda: hl.jit(lambda x: hnp.sqrt(-x))(X)), "sqrt(-1.0)")],
     "UnsupportedError": [(lambda: lax.infeed(X), "no queue"), (lambda: lax.outfeed(X), "no queue")],
