@@ -197,6 +197,8 @@ def optimized(text: str, libraries: Iterable[bytes | str] = (), machine: Machine
     """The module in `text`, in a context of its own, linked with `libraries` (all of it inlined or dropped) and
     optimized as `compiled` does it."""
     machine = machine or host()
+    libraries = list(libraries)
+    has_halves = any(isinstance(part, str) and "half" in part for part in (text, *libraries))
     context = llvm.create_context()
     module = _linked(text, libraries, machine, context)
     if text.startswith(EXPLICIT):
@@ -213,7 +215,7 @@ def optimized(text: str, libraries: Iterable[bytes | str] = (), machine: Machine
         passes.add_always_inliner_pass()
         builder = llvm.create_pass_builder(_target_machine(machine), llvm.create_pipeline_tuning_options(0))
         _run(passes, module, builder)
-    if machine.arch == "x86_64" and not machine.has("f16c"):
+    if machine.arch == "x86_64" and (has_halves or not machine.has("f16c")):
         module.link_in(llvm.parse_assembly(CONVERSIONS, context))
     return module
 

@@ -1,7 +1,9 @@
-"""Conversions of float16 for x86-64 processors without F16C (level v2).
+"""Conversions of float16 for x86-64: the functions of LLVM's run-time library, which no process has.
 
-LLVM calls functions of its own run-time library there, which no process has. These have their names and results: exact
-to float32, rounded to nearest with ties to even from it; a NaN keeps its sign and upper bits, and becomes quiet.
+LLVM calls the first two on processors without F16C (level v2), and the third on all: its code generator makes one
+conversion of two, from float64 to float32 and from there to float16, where it knows that the first is exact. They have
+LLVM's names and results: exact to float32, rounded to nearest with ties to even from it; a NaN keeps its sign and upper
+bits, and becomes quiet.
 """
 
 from __future__ import annotations
@@ -57,5 +59,11 @@ define hidden half @__truncsfhf2(float %number) nounwind noinline {
   %short = trunc i32 %both to i16
   %result = bitcast i16 %short to half
   ret half %result
+}
+
+define hidden half @__truncdfhf2(double %number) nounwind noinline {
+  %single = fptrunc double %number to float
+  %half = call half @__truncsfhf2(float %single)
+  ret half %half
 }
 """

@@ -130,10 +130,14 @@ def ldexp(x1, x2, /):
     x1, x2 = read((x1, x2), "ldexp")
     x1 = to_inexact(x1, "ldexp")
     (x1, x2), weak = promote_operands("ldexp", (x1, x2))
-    # Two steps, so that 2**x2 does not overflow where the result does not.
-    half = lax.floor(lax.mul(x2, 0.5))
-    two = full(2, x1.dtype, x1.shape)
-    return weakly(lax.mul(lax.mul(x1, lax.pow(two, half)), lax.pow(two, lax.sub(x2, half))), weak)
+    # Three factors, each a finite power of two, reach from the least subnormal number beyond the largest.
+    most = finfo(x1.dtype).maxexp - 2
+    exponent = lax.clamp(-3.0 * most, x2, 3.0 * most)
+    third = lax.floor(lax.mul(exponent, 1 / 3))
+    two, result = full(2, x1.dtype, x1.shape), x1
+    for power in (third, third, lax.sub(exponent, lax.mul(third, 2.0))):
+        result = lax.mul(result, lax.pow(two, power))
+    return weakly(result, weak)
 
 
 def nan_to_num(x, copy: bool = True, nan=0.0, posinf=None, neginf=None):

@@ -257,16 +257,24 @@ def exp2(x, /):
     return bind("power", full(2, x.dtype, x.shape), x, weak=x.weak)
 
 
+def _scaled_log(x, scale: float):
+    """log(x) / scale. A quotient of complex numbers would make NaN of the parts beside an infinite one."""
+    y = lax.log(x)
+    if x.dtype in COMPLEX:
+        return lax.complex(lax.div(lax.real(y), scale), lax.div(lax.imag(y), scale))
+    return lax.div(y, scale)
+
+
 def log2(x, /):
     """The logarithm of base 2, element-wise. Integers become floats."""
     x = to_inexact(x, "log2")
-    return lax.div(lax.log(x), math.log(2.0))
+    return _scaled_log(x, math.log(2.0))
 
 
 def log10(x, /):
     """The logarithm of base 10, element-wise. Integers become floats."""
     x = to_inexact(x, "log10")
-    return lax.div(lax.log(x), math.log(10.0))
+    return _scaled_log(x, math.log(10.0))
 
 
 def logaddexp(x1, x2, /):
