@@ -265,7 +265,7 @@ class Planner:
         shared: dict[int, int] = {}
         now = self.time[instruction]
         for k, buffer in enumerate(self.buffers[instruction]):
-            donor = self._donor(instruction, buffer, now, set(shared.values()))
+            donor = self._donor(instruction, buffer, now, set(shared.values()), computation.root.opcode in IN_PLACE)
             if donor is None:
                 continue
             position, other = donor
@@ -310,8 +310,9 @@ class Planner:
             found = self.tables[id(table)] = Buffer(table.nbytes, Place("constant", len(self.constants) - 1))
         return found
 
-    def _donor(self, instruction, buffer, now, taken) -> tuple[int, Buffer | None] | None:
-        """(operand position, buffer to join) of an operand that this output may overwrite."""
+    def _donor(self, instruction, buffer, now, taken, updates: bool) -> tuple[int, Buffer | None] | None:
+        """(operand position, buffer to join) of an operand that this output may overwrite. updates: whether the operand
+        is copied otherwise; for a result of the program it is then computed in the caller's buffer."""
         inputs = self._inputs(instruction)
         for position, operand in enumerate(inputs):
             if position not in taken and self.buffers[operand] == [buffer]:
@@ -321,12 +322,12 @@ class Planner:
             if position in taken or len(self.buffers[operand]) != 1:
                 continue
             other = self.buffers[operand][0]
-            if number is not None:
+            if number in self.reused:
                 fits = number in self.reused and other.place == Place("input", self.reused[number])
                 if fits and other.last == now and self.shared_operand(instruction, buffer, other) is not None:
                     return position, None
                 continue
-            if buffer.first != now or buffer.place is not None:
+            if buffer.first != now or not (buffer.place is None or (updates and number is not None)):
                 continue  # the state of a loop, a result that several branches write, the place of a channel
             if buffer.swap is None and other.swap is None and other.place is None:
                 if other.last == now and other.bytes == buffer.bytes > 0:
@@ -341,6 +342,7 @@ class Planner:
         other.last = max(other.last, buffer.last)
         other.reads += buffer.reads
         other.swap = buffer.swap if other.swap is None else other.swap
+        other.place = other.place or buffer.place
         holders = self.holders.pop(buffer)
         for made, k in holders:
             made[k] = other

@@ -245,6 +245,18 @@ def test_an_update_of_a_dead_value_is_made_in_place():
     assert sum(s.launch.items for s in plan.kernels() if s.instruction.opcode == "dynamic-update-slice") == 3
 
 
+def test_a_result_is_updated_where_it_is_returned():
+    """What is updated is computed in the caller's buffer: neither a copy nor memory of the arena."""
+    plan = check(computation([("f32", (9,)), ("f32", (3,)), ("s32", ())], lambda x, p, s: update(x + x, p, s)))
+    assert not copies(plan) and not plan.arena_bytes
+    plan = check(computation([("f32", (9,)), ("f32", (3,)), ("s32", ())], lambda x, p, s: (update(x + x, p, s), x - x)))
+    assert not copies(plan) and not plan.arena_bytes
+    twice = check(
+        computation([("f32", (9,)), ("f32", (3,)), ("s32", ())], lambda x, p, s: update(update(x + x, p, s), p, s + s))
+    )
+    assert not copies(twice)
+
+
 def test_an_update_of_a_live_value_is_made_in_a_copy():
     def build(x, p, s):
         y = x + x
