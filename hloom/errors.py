@@ -167,6 +167,10 @@ class CompileTimeWarning(UserWarning):
     """A program took seconds to compile, and a Python loop that was unrolled made most of it: names the loop's line."""
 
 
+class PlacementWarning(UserWarning):
+    """`hl.config.soft_placement` puts work on cpu:0 that was meant for a device of another process."""
+
+
 # JAX's names, for programs that catch them.
 TracerArrayConversionError = TracerIntegerConversionError = TracerConversionError
 TracerBoolConversionError = TracerBoolError
@@ -206,6 +210,7 @@ __all__ = [
     "OutOfMemoryError",
     "ParseError",
     "ParticipantsError",
+    "PlacementWarning",
     "PrecisionWarning",
     "SettingError",
     "ShapeError",

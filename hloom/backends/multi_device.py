@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 from hloom.backends.donation import copy_shared
 from hloom.backends.text import program_text
@@ -35,7 +35,8 @@ class MultiDeviceExecutable(Executable):
     """A program compiled for several devices.
 
     parts: by device, what runs its part. may_overwrite: the parameters whose memory a part may take. channels: the
-    values that go from one device to another. placements: a line for each operation with its device.
+    values that go from one device to another. placements: a line for each operation with its device. default: the
+    device of what nobody wants elsewhere. argument_devices: by number, where arguments were when it was compiled.
     """
 
     module: Module
@@ -49,9 +50,20 @@ class MultiDeviceExecutable(Executable):
     placements: list[str]
     timings: dict[str, float] = field(default_factory=dict)
     kernels_compiled: int = 0
+    default: str = "cpu:0"
+    argument_devices: Mapping[int, str] = field(default_factory=dict)
 
     def __post_init__(self):
         self.accepts_device_data = any(kind_of(device)[0].keeps_arrays for device in self.parts)
+
+    def serves(self, options: CompileOptions) -> bool:
+        """Arguments in memory that devices share are read where they are. Those on a device without a part may want
+        one."""
+        before, now = self.argument_devices, options.argument_devices
+        places = [(before.get(k, self.default), now.get(k, options.device)) for k in {**before, **now}]
+        return all(device in self.parts for device in (options.device, *now.values())) and all(
+            shared_memory(a, b) for a, b in [(self.default, options.device), *places]
+        )
 
     def call_donating(self, arrays: list, release: Callable[[], None]) -> list:
         release()
@@ -148,7 +160,9 @@ class MultiDeviceBackend(Backend):
                 file=sys.stderr,
             )
         homes = {k: arguments.get(k, default) for k in options.donated}
-        return _Assembly(whole, parts, homes, options.fusion, placements, divided - started).made()
+        made = _Assembly(whole, parts, homes, options.fusion, placements, divided - started).made()
+        made.default, made.argument_devices = default, arguments
+        return made
 
 
 class _Assembly:

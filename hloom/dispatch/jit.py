@@ -20,12 +20,15 @@ from hloom.errors import ArgumentError
 from hloom.ir.module import Module
 from hloom.ir.process import forking, memory
 from hloom.ir.source import current_source, device_scope, device_scopes
+from hloom.platforms.backend import CompileOptions, Executable
 from hloom.sharding.shardings import device_of
 from hloom.tracing.exact import exact_arguments
 from hloom.tracing.key_reuse import use_key
 from hloom.tracing.refs import OuterRef, RefArgument, compiled_with_refs
 from hloom.tracing.trace import TRACES, Traced, as_array, call_computation, current_trace, trace_function
 from hloom.tree import pytrees as tree
+
+_LATE = 16  # versions that are looked through for one that differs in devices only
 
 
 def jit(
@@ -216,7 +219,6 @@ class JitFunction:
             with self._lock:
                 specialization = self._specializations.get(call.key)
                 if specialization is None:
-                    self._explain(call)
                     specialization = self._specialize(call, self._trace(call))
         specialization.kept.used = True
         if not call.statics and not device_scopes.device:
@@ -242,7 +244,7 @@ class JitFunction:
     # --- compiling: trace, choose a backend, compile ---
 
     def _trace(self, call: Call) -> Traced:
-        traced = self._traced.get(call.key)
+        traced = self._traced.get(call.key) or self._traced_for_other_devices(call.key)
         if traced is None:
             function = self._signature.with_statics(call.statics)
             started = time.perf_counter()
@@ -258,6 +260,19 @@ class JitFunction:
         else:
             self._kept[call.key].used = True
         return traced
+
+    def _traced_for_other_devices(self, key: Key) -> Traced | None:
+        """What was traced lately for these arguments on other devices, which a trace does not depend on: the second
+        call of a step has the results of the first one as arguments, on the devices that computed them."""
+        wanted = key.without_devices()
+        if wanted == key and not self._traced:
+            return None
+        for known, traced in reversed([*self._traced.items()][-_LATE:]):
+            if known.without_devices() == wanted:
+                self._traced[key] = traced
+                self._keep(key, traced)
+                return traced
+        return None
 
     def _keep(self, key: Key, traced: Traced) -> KeptProgram:
         """Notes a version of this function that is kept from now on."""
@@ -291,15 +306,27 @@ class JitFunction:
             if traced.captures:
                 traced.captures[0].trace_ended()
             backend, options, device = select_backend(self.options, call, traced)
-            module = Module(self._name, traced.computation)
-            executable = backend.compile(module, options)
-            if config.log_device_placement and executable.output_devices is None:
-                log_placement(module, options.target or options.device)
+            executable = self._compiled_for_other_devices(traced, call.donated, options)
+            if executable is None:
+                self._explain(call)
+                module = Module(self._name, traced.computation)
+                executable = backend.compile(module, options)
+                if config.log_device_placement and executable.output_devices is None:
+                    log_placement(module, options.target or options.device)
             kept = self._keep(call.key, traced)
             found = Specialization(self._name, traced, executable, call.donated, device, kept)
             found.warn_of_unused_donations(stacklevel=6)
             self._specializations[call.key] = found
         return found
+
+    def _compiled_for_other_devices(
+        self, traced: Traced, donated: frozenset[int], options: CompileOptions
+    ) -> Executable | None:
+        """A program compiled lately for these arguments on other devices, if it can read them where they are."""
+        for known in reversed([*self._specializations.values()][-_LATE:]):
+            if known.traced is traced and known.donated == donated and known.executable.serves(options):
+                return known.executable
+        return None
 
     def _current_settings(self) -> Settings:
         fusion = self.options.fusion

@@ -61,6 +61,19 @@ class Key(NamedTuple):
     statics: tuple
     settings: Settings
 
+    def without_devices(self) -> Key:
+        """What a trace depends on."""
+        if not any(type(leaf) is tuple for leaf in self.leaves):
+            return self
+        return self._replace(leaves=tuple([_without_device(leaf) for leaf in self.leaves]))
+
+
+def _without_device(leaf):
+    if type(leaf) is not tuple:
+        return leaf
+    shape, weak, _ = leaf
+    return (shape, True, None) if weak else shape
+
 
 @record
 class Call:

@@ -97,6 +97,10 @@ class Executable(ABC):
         """The results of the runner: NumPy arrays, or data on a device."""
         return self.runner(arrays)
 
+    def serves(self, options: CompileOptions) -> bool:
+        """Whether it can be called with arguments on the devices of other options, which are the same otherwise."""
+        return False
+
     @abstractmethod
     def call_donating(self, arrays: list, release: Callable[[], None]) -> list:
         """As a call that may write over donated arguments. release: takes their data from the caller's arrays; once it

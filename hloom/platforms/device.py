@@ -10,9 +10,9 @@ from contextlib import ContextDecorator
 from functools import lru_cache
 
 from hloom.config import config
-from hloom.errors import DeviceError
+from hloom.errors import DeviceError, PlacementWarning
 from hloom.ir.records import record
-from hloom.ir.source import device_scope, device_scopes
+from hloom.ir.source import device_scope, device_scopes, warn_user
 from hloom.platforms.kinds import DeviceKind, device_kind, device_kinds
 from hloom.platforms.names import DeviceName, parse_device_name
 
@@ -102,6 +102,12 @@ def find_device(name) -> Device:
     if here and kind is not None and parsed.index < kind.count():
         return _device(kind.name, parsed.index)
     if config.soft_placement:
+        if not here:
+            warn_user(
+                f"{name} is a device of another process, and hloom runs in this one only (/job:localhost/task:0): the "
+                "work of that task is done on cpu:0, as hl.config.soft_placement asks",
+                PlacementWarning,
+            )
         if config.log_device_placement:
             print(f"hloom: {name} does not exist here; cpu:0 is used", file=sys.stderr)
         return _device("cpu", 0)

@@ -174,6 +174,7 @@ def test_every_class_has_a_mistake_and_says_in_its_docstring_what_it_is():
         "TracerError",
         "CompileTimeWarning",
         "DonationWarning",
+        "PlacementWarning",
         "PrecisionWarning",
     }
     assert tested == set(errors.__all__)

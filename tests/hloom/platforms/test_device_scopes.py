@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import warnings
 from collections import Counter
 
 import numpy as np
@@ -13,7 +14,7 @@ import hloom as hl
 import hloom.numpy as hnp
 from hloom import lax
 from hloom.backends.interpreted import InterpretedKind
-from hloom.errors import DeviceError, SettingError
+from hloom.errors import DeviceError, PlacementWarning, SettingError
 from hloom.platforms.kinds import _kinds, device_kinds, register_device_kind
 from hloom.platforms.names import parse_device_name
 
@@ -65,6 +66,58 @@ def test_devices_that_are_not_here(four_devices):
         assert str(hl.devices.__call__()[0]) == "cpu:0"
         with hl.device("strange:0") as found:
             assert str(found) == "cpu:0"
+
+
+def test_soft_placement_of_another_tasks_work_says_so(four_devices):
+    name = "/job:worker/task:1/cpu:2"
+    with hl.config(soft_placement=True):
+        with (
+            pytest.warns(PlacementWarning, match=f"{name}.*another process.*cpu:0") as caught,
+            hl.device(name) as found,
+        ):
+            assert str(found) == "cpu:0"
+        assert caught[0].filename == __file__
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            with hl.device("/job:localhost/task:0/cpu:2") as found:
+                assert str(found) == "cpu:2"
+
+
+def test_a_step_whose_results_are_its_next_arguments_is_compiled_once(four_devices, capsys):
+    def step(weights, x):
+        def loss(weights):
+            with hl.device("cpu:1"):
+                hidden = hnp.tanh(x @ weights[0])
+            with hl.device("cpu:2"):
+                return ((hidden @ weights[1]) ** 2).mean()
+
+        value, gradients = hl.value_and_grad(loss)(weights)
+        return [w - 0.1 * g for w, g in zip(weights, gradients, strict=True)], value
+
+    traced = []
+    function = hl.jit(lambda weights, x: traced.append(1) or step(weights, x))
+    weights, x = [normal(8, 8), normal(8, 4, seed=1)], normal(5, 8, seed=2)
+    first = weights
+    with hl.config(debug=1):
+        for _ in range(4):
+            weights, value = function(weights, x)
+    assert len(traced) == 1
+    said = capsys.readouterr().err
+    assert said.count(" sent") == 1 and "compiled again" not in said
+    for _ in range(4):
+        first, expected = step([hnp.asarray(w) for w in first], x)
+    np.testing.assert_allclose(value, expected, rtol=1e-5)
+    for w, e in zip(weights, first, strict=True):
+        np.testing.assert_allclose(w, e, rtol=1e-5, atol=1e-6)
+
+
+def test_arguments_on_a_device_without_a_part_are_compiled_for(four_devices):
+    function = hl.jit(two_parts)
+    x = normal(4, 4)
+    expected = np.asarray(function(x, x))
+    other = function(hl.device_put(x, four_devices[3]), x)
+    np.testing.assert_allclose(other, expected, rtol=1e-6)
+    assert len({id(s.executable) for s in function._specializations.values()}) == 2
 
 
 # --- scopes -------------------------------------------------------------------------------------------------------
