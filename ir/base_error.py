@@ -41,3 +41,10 @@ class OutOfMemoryError(HloomError, MemoryError):
 def out_of_memory(asked: str, found: str) -> OutOfMemoryError:
     """The error for what was asked, with its shape, and what was found, with its bytes."""
     return OutOfMemoryError(asked, found, "use smaller arrays, or compute in parts (lax.map, lax.scan)")
+
+
+def no_memory(error: MemoryError, name: str, shapes: list) -> MemoryError:
+    """What NumPy says when there is no memory for what `name` returns, as an error of hloom."""
+    if isinstance(error, HloomError):
+        return error
+    return out_of_memory(f"{name}, which returns {', '.join(map(repr, shapes))}", str(error))

@@ -29,7 +29,7 @@ from hloom.errors import (
     TracerBoolError,
     TracerConversionError,
 )
-from hloom.ir.base_error import out_of_memory
+from hloom.ir.base_error import no_memory
 from hloom.ir.build import Builder, tuple_elements
 from hloom.ir.interpret import evaluate, evaluate_instruction
 from hloom.ir.module import Computation, Instruction, below
@@ -309,7 +309,10 @@ def bind(opcode: str, *operands, shape=None, weak: bool = False, **attributes):
     reference = op.reference
     assert not isinstance(reference, No), reference.reason
     read = Array._in_any_order if _reads_any_order(opcode) else Array._value
-    value = reference(*[read(a) for a in arrays], shape=shape, **attributes)
+    try:
+        value = reference(*[read(a) for a in arrays], shape=shape, **attributes)
+    except MemoryError as error:
+        raise no_memory(error, opcode, [shape]) from None
     if isinstance(value, tuple):
         return tuple([eager_result(v, False, device, opcode, arrays) for v in value])
     if weak and shape.dtype in _DOUBLE:
@@ -549,10 +552,7 @@ def apply_computation(
     try:
         result = evaluate(computation, [a._value() for a in arrays], known=known, each=_evaluate_instruction)
     except MemoryError as error:
-        if isinstance(error, HloomError):
-            raise
-        made = ", ".join(repr(o.shape) for o in computation.outputs())
-        raise out_of_memory(f"'{computation.name}', which returns {made}", str(error)) from None
+        raise no_memory(error, f"'{computation.name}'", [o.shape for o in computation.outputs()]) from None
     results = result if isinstance(result, tuple) else (result,)
     if _owned is _checked:
         check_outputs(results, computation, [a._value() for a in arrays])
