@@ -1,4 +1,6 @@
-"""Activations, softmax and their relatives: pure functions of arrays, with `jax.nn`'s names and numerics."""
+"""Activations, softmax and their relatives: pure functions of arrays, with `jax.nn`'s names and numerics.
+
+Complex numbers are compared by their real parts, then by their imaginary ones, as NumPy has it."""
 
 from __future__ import annotations
 
@@ -8,7 +10,7 @@ import math
 import hloom.numpy as hnp
 from hloom import lax
 from hloom.errors import ShapeError
-from hloom.ir.types import FLOATS, INTEGERS, as_dtype
+from hloom.ir.types import COMPLEX, FLOATS, INTEGERS, as_dtype
 from hloom.lax.operands import (
     as_operand,
     canonical_axes,
@@ -29,6 +31,8 @@ def relu(x):
     """max(x, 0). Its derivative at 0 is 0, as in `jax.nn.relu`."""
     x = as_operand(x, "relu")
     zero = full(0, x.dtype, x.shape)
+    if x.dtype in COMPLEX:
+        return hnp.maximum(x, zero)
     # x <= 0 is false for NaN, so that NaN stays; the derivative is that of the branch chosen.
     return lax.select(lax.le(x, zero), zero, x)
 
@@ -37,6 +41,8 @@ def relu6(x):
     """min(max(x, 0), 6). Its derivative at 0 and 6 is 0."""
     x = relu(to_inexact(x, "relu6"))
     six = full(6, x.dtype, x.shape)
+    if x.dtype in COMPLEX:
+        return hnp.minimum(x, six)
     return lax.select(lax.ge(x, six), six, x)
 
 
@@ -86,7 +92,7 @@ def sparse_sigmoid(x):
 def elu(x, alpha=1.0):
     """x where x > 0, alpha (exp(x) - 1) elsewhere."""
     x = to_inexact(x, "elu")
-    positive = lax.gt(x, 0.0)
+    positive = hnp.greater(x, 0.0)
     # exp of the branch that is not taken is that of 0, so that it does not overflow and its derivative is finite.
     negative = lax.expm1(lax.select(positive, full(0, x.dtype, x.shape), x))
     return hnp.where(positive, x, hnp.multiply(alpha, negative))
@@ -100,7 +106,7 @@ def selu(x):
 def celu(x, alpha=1.0):
     """max(x, 0) + alpha (exp(min(x, 0) / alpha) - 1)."""
     x = to_inexact(x, "celu")
-    positive = lax.gt(x, 0.0)
+    positive = hnp.greater(x, 0.0)
     safe = lax.select(positive, full(0, x.dtype, x.shape), x)
     return hnp.where(positive, x, hnp.multiply(alpha, hnp.expm1(hnp.divide(safe, alpha))))
 
@@ -108,14 +114,14 @@ def celu(x, alpha=1.0):
 def leaky_relu(x, negative_slope=1e-2):
     """x where x >= 0, negative_slope x elsewhere."""
     x = to_inexact(x, "leaky_relu")
-    return hnp.where(lax.ge(x, 0.0), x, hnp.multiply(negative_slope, x))
+    return hnp.where(hnp.greater_equal(x, 0.0), x, hnp.multiply(negative_slope, x))
 
 
 def hard_tanh(x):
     """clip(x, -1, 1); its derivative at the corners is 1."""
     x = to_inexact(x, "hard_tanh")
-    one = full(1, x.dtype, x.shape)
-    return lax.select(lax.gt(x, one), one, lax.select(lax.lt(x, lax.neg(one)), lax.neg(one), x))
+    one, minus_one = (full(v, x.dtype, x.shape) for v in (1, -1))
+    return lax.select(hnp.greater(x, one), one, lax.select(hnp.less(x, minus_one), minus_one, x))
 
 
 def hard_sigmoid(x):

@@ -129,17 +129,19 @@ def check(pred, msg: str, *fmt_args, debug: bool = False, **fmt_kwargs) -> None:
 
     Inside of a function under `checkify` the failure becomes its error. Elsewhere it is raised immediately
     (JaxRuntimeError), and in a program that is compiled without `checkify` ArgumentError is raised; with debug=True
-    such a check is left out.
+    the check is left out in both cases.
     """
     pred = as_array(pred, "the predicate of checkify.check")
     if pred.dtype != np.bool_ or pred.shape:
         raise ArgumentError("checkify.check takes a bool scalar", f"{pred._shape!r}", "reduce with hnp.all")
     context = _contexts.active[-1] if _contexts.active else None
     if context is None:
+        if debug:
+            return
         if current_trace() is None:
             if not bool(pred):
                 raise JaxRuntimeError(_text(msg, fmt_args, fmt_kwargs))
-        elif not debug:
+        else:
             raise ArgumentError(
                 "checkify.check in a compiled program",
                 "it is not inside checkify",
@@ -162,7 +164,7 @@ def check(pred, msg: str, *fmt_args, debug: bool = False, **fmt_kwargs) -> None:
 
 
 def debug_check(pred, msg: str, *fmt_args, **fmt_kwargs) -> None:
-    """A `check` that is left out of programs without `checkify` around them."""
+    """A `check` that does nothing without `checkify` around it, eagerly too."""
     check(pred, msg, *fmt_args, debug=True, **fmt_kwargs)
 
 

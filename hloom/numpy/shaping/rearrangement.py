@@ -43,6 +43,8 @@ def repeat(a, repeats, axis: int | None = None, *, total_repeat_length: int | No
     x = as_operand(a, "repeat")
     if axis is None:
         x, axis = reshape_to(x, (x.size,)), 0
+    elif not x.ndim:  # as in NumPy, a number is a vector of one element
+        x = reshape_to(x, (1,))
     axis = canonical_axis(axis, x.ndim, "repeat")
     if total_repeat_length is not None:
         return _repeat_to_length(x, repeats, axis, whole_number(total_repeat_length, "repeat", "total_repeat_length"))
