@@ -62,10 +62,13 @@ def _folder(text: str) -> str:
     return os.path.abspath(os.path.expanduser(text)) if text.strip() else ""
 
 
-def _libraries(text: str) -> str:
-    if text not in ("measured", "never", "always"):
-        raise ValueError("'measured', 'never' or 'always'")
-    return text
+def _one_of(*names: str) -> Callable[[str], str]:
+    def parse(text: str) -> str:
+        if text not in names:
+            raise ValueError(f"{', '.join(map(repr, names[:-1]))} or {names[-1]!r}")
+        return text
+
+    return parse
 
 
 def _cpu(text: str) -> str:
@@ -136,6 +139,27 @@ SETTINGS = {
             False,
             "indices out of bounds are clamped, as in JAX (`as_jax`)",
         ),
+        Setting(
+            "numpy_dtype_promotion",
+            "HLOOM_NUMPY_DTYPE_PROMOTION",
+            _one_of("standard", "strict"),
+            "standard",
+            "'strict': arrays of different dtypes raise DTypeError instead of being promoted",
+        ),
+        Setting(
+            "numpy_rank_promotion",
+            "HLOOM_NUMPY_RANK_PROMOTION",
+            _one_of("allow", "warn", "raise"),
+            "allow",
+            "whether arrays of different ranks are broadcast, with a warning, or raise ShapeError",
+        ),
+        Setting(
+            "check_tracer_leaks",
+            "HLOOM_CHECK_TRACER_LEAKS",
+            _flag,
+            False,
+            "a traced value that outlives its trace raises LeakedTracerError when the trace ends",
+        ),
         Setting("debug_nans", "HLOOM_DEBUG_NANS", _flag, False, "a NaN in a result raises FloatingPointError"),
         Setting("debug_infs", "HLOOM_DEBUG_INFS", _flag, False, "an infinity in a result raises FloatingPointError"),
         Setting(
@@ -186,7 +210,7 @@ SETTINGS = {
         Setting(
             "cuda_libraries",
             "HLOOM_CUDA_LIBRARIES",
-            _libraries,
+            _one_of("measured", "never", "always"),
             "measured",
             "NVIDIA's libraries on GPUs: 'measured' (where they are faster), 'never' or 'always'",
         ),

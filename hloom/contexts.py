@@ -20,6 +20,9 @@ def _setting(name: str, text: str):
 
 
 enable_x64 = _setting("enable_x64", "Python numbers alone have 64 bits")
+check_tracer_leaks = checking_leaks = _setting(
+    "check_tracer_leaks", "a traced value that outlives its trace raises LeakedTracerError when the trace ends"
+)
 debug_nans = _setting("debug_nans", "a NaN in a result raises FloatingPointError")
 debug_infs = _setting("debug_infs", "an infinity in a result raises FloatingPointError")
 
@@ -27,6 +30,23 @@ debug_infs = _setting("debug_infs", "an infinity in a result raises FloatingPoin
 def disable_jit(disable: bool = True):
     """`with disable_jit():` functions under `hl.jit` run step by step on values, so that they can be debugged."""
     return config(disable_jit=disable)
+
+
+def numpy_dtype_promotion(new_val: str):
+    """`with numpy_dtype_promotion("strict"):` arrays of different dtypes raise DTypeError; "standard" promotes them.
+
+    Python numbers take the array's dtype in both. Raises SettingError.
+    """
+    return config(numpy_dtype_promotion=new_val)
+
+
+def numpy_rank_promotion(new_val: str):
+    """`with numpy_rank_promotion("raise"):` arrays of different ranks raise ShapeError; "warn" warns and broadcasts,
+    "allow" broadcasts.
+
+    Scalars broadcast in all three. Raises SettingError.
+    """
+    return config(numpy_rank_promotion=new_val)
 
 
 @contextlib.contextmanager
@@ -62,27 +82,6 @@ default_matmul_precision = _accepting(
     "Accepts the names of JAX's precisions. Products have the full precision of their dtype, except those of float32 "
     "on GPUs with `hl.config.cuda_tf32`.",
 )
-numpy_dtype_promotion = _accepting(
-    "numpy_dtype_promotion",
-    ("standard",),
-    "Accepts 'standard', the only promotion of hloom. Raises ArgumentError.",
-    "hloom promotes as JAX's 'standard' does",
-)
-numpy_rank_promotion = _accepting(
-    "numpy_rank_promotion",
-    ("allow",),
-    "Accepts 'allow', the only rule of hloom. Raises ArgumentError.",
-    "hloom broadcasts as JAX's 'allow' does",
-)
-
-
-@contextlib.contextmanager
-def check_tracer_leaks(new_val: bool = True):
-    """Changes nothing: a traced value that is used after its trace always raises LeakedTracerError."""
-    yield
-
-
-checking_leaks = check_tracer_leaks
 
 
 def _guard(name: str):

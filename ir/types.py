@@ -86,11 +86,18 @@ def kind(dtype: np.dtype) -> str:
 DEFAULTS: dict[type, np.dtype] = {bool: PRED}
 
 
-NARROWED: dict[np.dtype, np.dtype] = {}  # what scalars of NumPy become: as they are, unless `narrow_scalars` was called
+# What NumPy's 64-bit dtypes become, and promotions to 64 bits of narrower operands: empty unless `narrow` was called.
+NARROWED: dict[np.dtype, np.dtype] = {}
+_RULES = {"strict": False}
+
+
+def strict_promotion(strict: bool) -> None:
+    """Makes `promote` refuse operands of different dtypes, except weak ones, or promote them again."""
+    _RULES["strict"] = strict
 
 
 def narrow_scalars(narrow: bool) -> None:
-    """Makes NumPy's scalars of 64 bits mean 32, or mean what they are again."""
+    """Makes NumPy's scalars and promotions of 64 bits mean 32, or mean what they are again."""
     NARROWED.clear()
     if narrow:
         pairs = (("f64", "f32"), ("s64", "s32"), ("u64", "u32"), ("c128", "c64"))
@@ -366,12 +373,35 @@ def promote(*operands: tuple[np.dtype, bool]) -> tuple[np.dtype, bool]:
     if all(o == first for o in operands):
         return first
     strong = [o for o in operands if not o[1]]
+    if _RULES["strict"]:
+        _check_strict(operands, strong)
     node = _join(frozenset(_node(*o) for o in operands))
     if node in _WEAK_TYPES:
         # As in JAX what an integer array and a Python float give is weak, but not 64 bits that were asked for.
         weak = not strong or not _is_wide(strong)
         return _default(node, operands), weak
-    return DTYPES[node], not strong
+    dtype = DTYPES[node]
+    if dtype in NARROWED and all(o[0] not in NARROWED for o in operands):
+        dtype = NARROWED[dtype]  # u32 with a signed integer
+    return dtype, not strong
+
+
+_CATEGORY = {"pred": 0, "signed": 1, "unsigned": 1, "float": 2, "complex": 3}
+
+
+def _check_strict(operands, strong) -> None:
+    """Strict promotion: one dtype, and weak numbers that it can hold. Raises DTypeError."""
+    dtypes = {dtype for dtype, _ in strong}
+    if not dtypes:
+        return
+    rank = _CATEGORY[kind(strong[0][0])]
+    if len(dtypes) > 1 or any(weak and (_CATEGORY[kind(d)] > rank or not rank) for d, weak in operands):
+        names = sorted({HLO_NAME[dtype] + " of a Python number" * weak for dtype, weak in operands})
+        raise DTypeError(
+            "the operands have one dtype, as numpy_dtype_promotion is 'strict'",
+            ", ".join(names),
+            "convert one of them with astype",
+        )
 
 
 def scalar_dtype(value) -> tuple[np.dtype, bool]:

@@ -6,6 +6,7 @@ Promotion follows `hloom.ir.types.promote`: JAX's lattice, where Python numbers 
 
 from __future__ import annotations
 
+import warnings
 from functools import lru_cache
 
 import ml_dtypes
@@ -22,6 +23,7 @@ from hloom.ir.types import (
     promote,
     scalar_dtype,
     set_default_width,
+    strict_promotion,
 )
 
 NUMBERS = (bool, int, float, complex)
@@ -36,16 +38,18 @@ def _use_width(wide: bool) -> None:
     promoted.cache_clear()
 
 
-def _narrow(_=None) -> None:
+def _use_rules(_=None) -> None:
     narrow_scalars(config.narrow_numpy and not config.enable_x64)
+    strict_promotion(config.numpy_dtype_promotion == "strict")
+    promoted.cache_clear()
 
 
 config.on_change("enable_x64", _use_width)
 if config.enable_x64:
     set_default_width(64)
-for _name in ("enable_x64", "narrow_numpy"):
-    config.on_change(_name, _narrow)
-_narrow()
+for _name in ("enable_x64", "narrow_numpy", "numpy_dtype_promotion"):
+    config.on_change(_name, _use_rules)
+_use_rules()
 
 
 def default_float() -> np.dtype:
@@ -78,6 +82,21 @@ def inexact_dtype(dtype: np.dtype) -> np.dtype:
     if dtype in INEXACT:
         return dtype
     return F64 if dtype in _WIDE_INTEGERS else F32
+
+
+def check_ranks(name: str, shapes) -> None:
+    """Applies `hl.config.numpy_rank_promotion` to operands of different shapes. Raises ShapeError."""
+    rule = config.numpy_rank_promotion
+    if rule == "allow" or len({len(dims) for dims in shapes if dims}) < 2:
+        return
+    error = ShapeError(
+        f"{name} takes arrays of one rank, as numpy_rank_promotion is {rule!r}",
+        " and ".join(str(dims) for dims in shapes),
+        "reshape one of them, for example with x[None]",
+    )
+    if rule == "raise":
+        raise error
+    warnings.warn(str(error), stacklevel=3)
 
 
 def broadcast_shapes(name: str, shapes) -> tuple[int, ...]:

@@ -15,6 +15,7 @@ from hloom.config import config
 from hloom.errors import ArgumentError
 from hloom.ir.records import record
 from hloom.ir.source import device_scopes
+from hloom.ir.types import NARROWED
 from hloom.platforms.device import Device
 from hloom.tracing.exact import exact_arguments
 from hloom.tracing.signatures import argument_hints
@@ -38,7 +39,7 @@ class JitOptions:
 
 
 class Settings(NamedTuple):
-    """What of `hl.config` shapes compiled programs."""
+    """What of `hl.config` shapes traces and compiled programs."""
 
     fusion: bool
     enable_x64: bool
@@ -47,6 +48,10 @@ class Settings(NamedTuple):
     debug_checks: bool
     debug_key_reuse: bool
     log_device_placement: bool
+    narrow_numpy: bool
+    clamp_indexes: bool
+    numpy_dtype_promotion: str
+    numpy_rank_promotion: str
 
     @classmethod
     def current(cls) -> Settings:
@@ -127,6 +132,8 @@ class Signature:
         if isinstance(leaf, (Array, Tracer, ShapeDtypeStruct)):
             return leaf
         if isinstance(leaf, np.ndarray) and leaf.flags.c_contiguous and leaf.dtype.isnative:
+            if leaf.dtype in NARROWED:
+                return Array(leaf.astype(NARROWED[leaf.dtype]))
             view = leaf.view()  # read during the call only, so no copy is needed
             view.flags.writeable = False
             return Array(view)

@@ -17,6 +17,7 @@ from hloom.arrays.promotion import (
     F64,
     NUMBERS,
     broadcast_shapes,
+    check_ranks,
     default_float,
     default_int,
     dims_of,
@@ -150,7 +151,10 @@ def promote_operands(name: str, values, change=None, broadcast: bool = True):
         dtype = change(dtype)
     if not broadcast:
         return [conform(v, dtype, dims_of(v)) for v in values], weak
-    dims = broadcast_shapes(name, [dims_of(v) for v in values])
+    shapes = [dims_of(v) for v in values]
+    dims = broadcast_shapes(name, shapes)
+    if any(own != dims for own in shapes):
+        check_ranks(name, shapes)
     return [conform(v, dtype, dims) for v in values], weak
 
 

@@ -8,6 +8,7 @@ from typing import NamedTuple
 import ml_dtypes
 import numpy as np
 
+from hloom.config import config
 from hloom.errors import ArgumentError, DTypeError, ShapeError
 from hloom.ir.build import Builder, assignment_computation, scalar_computation
 from hloom.ir.ops.indexing.gather import Windows, gather_attributes
@@ -168,7 +169,10 @@ def gather(
     numbers = GatherDimensionNumbers(*[tuple(int(d) for d in part) for part in dimension_numbers])
     sizes = canonical_shape(slice_sizes, "gather")
     w = Windows(x.shape, indices.shape, *numbers[:3], *numbers[3:], indices.ndim - 1, sizes)
-    result = bind("gather", x, indices, weak=x.weak, **gather_attributes(w, indices_are_sorted))
+    attributes = gather_attributes(w, indices_are_sorted)
+    if mode == GatherScatterMode.PROMISE_IN_BOUNDS and config.clamp_indexes:
+        attributes["drops_outside"] = True  # as in JAX, where the promise is broken
+    result = bind("gather", x, indices, weak=x.weak, **attributes)
     if mode not in (GatherScatterMode.FILL_OR_DROP, GatherScatterMode.ONE_HOT):
         return result
     valid = inside(indices, w.limits())

@@ -47,7 +47,8 @@ def _for_file(value):
     The format has no names for the dtypes of ml_dtypes. bfloat16 becomes two unnamed bytes, as JAX writes it; the
     others become records of one field, which has the name of the dtype.
     """
-    array = np.asarray(as_operand(value, "save"))
+    # NumPy's own arrays keep all their bits where others would be narrowed.
+    array = np.asarray(value if isinstance(value, (np.ndarray, np.generic)) else as_operand(value, "save"))
     if array.dtype.isbuiltin != 2 or array.dtype == ml_dtypes.bfloat16:
         return array
     return array.view(np.dtype([(array.dtype.name, f"V{array.dtype.itemsize}")]))

@@ -13,6 +13,7 @@ import numpy as np
 
 from hloom import lax
 from hloom.arrays.keys import KeyArray
+from hloom.config import config
 from hloom.dispatch.jit import jit
 from hloom.errors import ArgumentError, DTypeError, ShapeError
 from hloom.ir.types import (
@@ -147,9 +148,14 @@ def _bits_body(data, implementation, width, dims):
 
 
 def bits(key, shape=(), dtype=None, *, out_sharding=None):
-    """Random bits, u8, u16, u32 (the default) or u64, of this shape. Raises ArgumentError, DTypeError, ShapeError."""
+    """Random bits, u8, u16, u32 or u64, of this shape. dtype: u32 (u64 with enable_x64) by default.
+
+    Raises ArgumentError, DTypeError, ShapeError.
+    """
     data, implementation = take_key(key, "bits")
-    dtype = U32 if dtype is None else as_dtype(dtype)
+    if dtype is None:
+        dtype = DTYPES["u64" if config.enable_x64 else "u32"]
+    dtype = as_dtype(dtype)
     if dtype not in UNSIGNED or dtype not in UINT_OF_BITS.values():
         raise DTypeError("random.bits makes unsigned integers", HLO_NAME[dtype], "take dtype='u32' and convert")
     return run(_bits_body, (implementation, 8 * dtype.itemsize, dims_of(shape, "bits")), data)

@@ -15,7 +15,7 @@ import hloom.numpy as hnp
 from hloom import lax
 from hloom.errors import ArgumentError, ShapeError
 from hloom.ir.types import DTYPES, as_dtype, real_dtype
-from hloom.lax.operands import as_operand, broadcast_dims_to, full
+from hloom.lax.operands import as_operand, broadcast_dims_to, default_int, full
 from hloom.random.bits import UINT_OF_BITS, dims_of, float_dtype, parameters, raw_bits, raw_split, run
 from hloom.random.keys import take_key
 
@@ -352,9 +352,9 @@ def _rademacher(data, implementation, dims, dtype):
 
 
 def rademacher(key, shape=(), dtype=None, *, out_sharding=None):
-    """-1 or 1, equally likely. dtype: s32 by default. Raises ArgumentError, ShapeError."""
+    """-1 or 1, equally likely. dtype: s32 (s64 with enable_x64) by default. Raises ArgumentError, ShapeError."""
     data, implementation = take_key(key, "rademacher")
-    dtype = DTYPES["s32"] if dtype is None else as_dtype(dtype)
+    dtype = default_int() if dtype is None else as_dtype(dtype)
     return run(_rademacher, (implementation, dims_of(shape, "rademacher"), dtype), data)
 
 

@@ -13,7 +13,7 @@ import hloom.numpy as hnp
 from hloom import lax
 from hloom.errors import ArgumentError, DTypeError, ShapeError
 from hloom.ir.types import DTYPES, FLOATS, HLO_NAME, INTEGERS, as_dtype
-from hloom.lax.operands import as_operand, broadcast_dims_to, canonical_axis, full, inexact_dtype
+from hloom.lax.operands import as_operand, broadcast_dims_to, canonical_axis, default_int, full, inexact_dtype
 from hloom.random.bits import UINT_OF_BITS, dims_of, parameters, raw_bits, run
 from hloom.random.continuous import fraction, keys_of, limits, standard_gumbel, take_mode
 from hloom.random.keys import take_key
@@ -79,13 +79,14 @@ def _randint(data, low, high, past, implementation, dims, dtype):
 
 
 def randint(key, shape, minval, maxval, dtype=None, *, out_sharding=None):
-    """Integers from minval on, below maxval; minval where the range is empty. dtype: s32 by default.
+    """Integers from minval on, below maxval; minval where the range is empty.
 
+    dtype: s32 (s64 with enable_x64) by default.
     minval and maxval broadcast to `shape`; None takes what they broadcast to. Bounds that the dtype does not hold
     are clipped. Raises ArgumentError, DTypeError, ShapeError.
     """
     data, implementation = take_key(key, "randint")
-    dtype = S32 if dtype is None else as_dtype(dtype)
+    dtype = default_int() if dtype is None else as_dtype(dtype)
     if dtype not in INTEGERS or dtype.itemsize * 8 not in UINT_OF_BITS or HLO_NAME[dtype] in ("s4", "u4"):
         raise DTypeError("random.randint makes integers", HLO_NAME[dtype], "take dtype='s32' and convert")
     info = np.iinfo(dtype)
@@ -210,7 +211,7 @@ def permutation(key, x, axis: int = 0, independent: bool = False, *, out_shardin
     """
     data, implementation = take_key(key, "permutation")
     if isinstance(x, (int, np.integer)) and not isinstance(x, bool):
-        return run(_permuted_range, (implementation, int(x), S32), data)
+        return run(_permuted_range, (implementation, int(x), default_int()), data)
     x = as_operand(x, "random.permutation")
     axis = canonical_axis(axis, len(x.shape), "random.permutation")
     if not x.shape:
@@ -226,7 +227,7 @@ def shuffle(key, x, axis: int = 0):
 def _choice_by_weight(data, p, implementation, dims):
     total = hnp.cumsum(p)
     u = fraction(data, implementation, dims, p.dtype)
-    return hnp.searchsorted(total, total[-1] * (1 - u)).astype("s32")
+    return hnp.searchsorted(total, total[-1] * (1 - u)).astype(default_int())
 
 
 def _choice_without(data, p, implementation, count, mode):
@@ -287,12 +288,13 @@ def _geometric(data, p, implementation, dims, dtype):
 
 
 def geometric(key, p, shape=None, dtype=None, *, out_sharding=None):
-    """Numbers of trials up to the first success of probability p, 1 or more. dtype: s32 by default.
+    """Numbers of trials up to the first success of probability p, 1 or more.
 
+    dtype: s32 (s64 with enable_x64) by default.
     Raises ArgumentError, DTypeError, ShapeError.
     """
     data, implementation = take_key(key, "geometric")
-    dtype = S32 if dtype is None else as_dtype(dtype)
+    dtype = default_int() if dtype is None else as_dtype(dtype)
     if dtype not in INTEGERS:
         raise DTypeError("random.geometric makes integers", HLO_NAME[dtype], "take dtype='s32'")
     p = _real_operand(p, "geometric")

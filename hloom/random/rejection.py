@@ -13,7 +13,7 @@ import numpy as np
 from hloom import lax
 from hloom.errors import ArgumentError, DTypeError, ShapeError
 from hloom.ir.types import DTYPES, HLO_NAME, INTEGERS, as_dtype
-from hloom.lax.operands import as_operand, broadcast_dims_to, full
+from hloom.lax.operands import as_operand, broadcast_dims_to, default_int, full
 from hloom.random.bits import dims_of, float_dtype, parameters, raw_split, run
 from hloom.random.continuous import fraction, fused, keys_of, signs, standard_exponential, standard_normal
 from hloom.random.keys import take_key
@@ -305,11 +305,14 @@ def _poisson(data, rate, implementation, dims, dtype):
 
 
 def poisson(key, lam, shape=None, dtype=None, *, out_sharding=None):
-    """Poisson numbers of mean lam. dtype: s32 by default. Raises ArgumentError, DTypeError, ShapeError."""
+    """Poisson numbers of mean lam. dtype: s32 (s64 with enable_x64) by default.
+
+    Raises ArgumentError, DTypeError, ShapeError.
+    """
     data, implementation = take_key(key, "poisson")
     if implementation != "threefry2x32":
         raise ArgumentError("random.poisson takes a threefry2x32 key", implementation, "make one with hl.random.key(0)")
-    dtype = S32 if dtype is None else as_dtype(dtype)
+    dtype = default_int() if dtype is None else as_dtype(dtype)
     if dtype not in INTEGERS:
         raise DTypeError("random.poisson makes integers", HLO_NAME[dtype], "take dtype='s32'")
     dims, (rate,) = parameters("poisson", shape, (lam,), F32)

@@ -14,6 +14,7 @@ from hloom.ir.build import Builder
 from hloom.ir.records import field, record
 from hloom.ir.types import HLO_NAME, INEXACT, Shape, kind
 from hloom.tracing.conversion import convert
+from hloom.tracing.leaks import HoldsTracers
 from hloom.tracing.signatures import argument_hints, function_name, with_positions
 from hloom.tracing.trace import TRACES, Traced, Tracer, as_array, call_computation, current_trace, trace_function
 from hloom.tree import pytrees as tree
@@ -43,7 +44,7 @@ class SymbolicZero:
 
 
 @record
-class Call:
+class Call(HoldsTracers):
     """A flattened call: which arguments are differentiated, their leaves, and the values used from outside."""
 
     function: Any

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from hloom.arrays.array import Array
+from hloom.config import config
 from hloom.errors import TreeError
 from hloom.ir.build import Builder, tuple_elements
 from hloom.ir.module import Computation, Instruction, Module
@@ -15,6 +16,7 @@ from hloom.ir.process import forking, memory
 from hloom.ir.records import record
 from hloom.ir.source import current_source
 from hloom.ir.types import Shape, TupleShape
+from hloom.tracing.leaks import check_leaks
 from hloom.tracing.trace import Trace, Tracer, as_array, current_trace, eager_device, evaluators
 from hloom.tree import pytrees as tree
 
@@ -57,14 +59,21 @@ def trace_region(function, shapes, weak, in_tree, name: str, hints=None) -> Regi
     outer = current_trace()
     if outer is not None:
         trace.adopted = outer.adopted
+    region = _traced_region(trace, function, shapes, weak, in_tree, hints or [""] * len(shapes))
+    if config.check_tracer_leaks:
+        check_leaks(trace, Tracer)
+    return region
+
+
+def _traced_region(trace: RegionTrace, function, shapes, weak, in_tree, hints) -> Region:
+    """What `trace_region` returns; a function of its own, so that its tracers are freed when it returns."""
     with trace:
         leaves = [
-            trace.parameter(shape, hint, None, flag)
-            for shape, flag, hint in zip(shapes, weak, hints or [""] * len(shapes), strict=True)
+            trace.parameter(shape, hint, None, flag) for shape, flag, hint in zip(shapes, weak, hints, strict=True)
         ]
         result = function(*tree.unflatten(in_tree, leaves))
         flat, out_tree = tree.flatten(result)
-        flat = [as_array(leaf, f"the result of '{name}'") for leaf in flat]
+        flat = [as_array(leaf, f"the result of '{trace.name}'") for leaf in flat]
         instructions = [trace.lift(leaf)[0] for leaf in flat]
         for source, instruction in trace.last_of_line.items():
             instruction.hint = instruction.hint or source.variable

@@ -40,6 +40,7 @@ from hloom.ir.source import Source, current_source, device_scopes
 from hloom.ir.types import DTYPES, Shape, TupleShape
 from hloom.platforms.device import find_device, scoped_device
 from hloom.tracing.signatures import raise_wrong_call
+from hloom.tracing.leaks import check_leaks
 from hloom.tree import pytrees as tree
 
 # Family of ops -> what computes an instruction of it where a trace carries values; others by their reference.
@@ -224,7 +225,7 @@ _DECIDED = "use hnp.where(condition, x, y), or mark the deciding argument as sta
 class Tracer(ArrayMethods):
     """An array in a trace: knows its shape and dtype, and its value only where the trace carries values."""
 
-    __slots__ = ("_shape", "trace", "instruction", "value", "weak")
+    __slots__ = ("_shape", "trace", "instruction", "value", "weak", "__weakref__")
 
     def __init__(self, trace: Trace, instruction: Instruction, value=None, weak: bool = False):
         self._shape = instruction.shape
@@ -479,7 +480,15 @@ def trace_function(
     trace = Trace(name, carries_values)
     trace.kind = kind
     trace.adopted = {id(tracer): tracer for tracer in adopts}
-    hints = hints or [""] * len(arguments)
+    traced = _traced(trace, function, arguments, in_tree, hints or [""] * len(arguments))
+    if config.check_tracer_leaks and not adopts:
+        check_leaks(trace, Tracer)
+    return traced
+
+
+def _traced(trace: Trace, function, arguments, in_tree, hints) -> Traced:
+    """What `trace_function` returns; a function of its own, so that its tracers are freed when it returns."""
+    name, carries_values = trace.name, trace.carries_values
     with trace:
         tracers = []
         for k, (argument, hint) in enumerate(zip(arguments, hints, strict=True)):

@@ -329,7 +329,8 @@ def index_array(x, index):
         and not any(isinstance(a, Tracer) for a in read.arrays.values())
     ):
         return _at_once(x, read)
-    return take_index(x, read, GatherScatterMode.CLIP)
+    mode = GatherScatterMode.PROMISE_IN_BOUNDS if config.clamp_indexes else GatherScatterMode.CLIP
+    return take_index(x, read, mode)
 
 
 def _view_of(x: Array, index) -> Array | None:

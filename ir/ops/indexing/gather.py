@@ -274,7 +274,9 @@ def _gather_transpose(build, instruction, g, operands):
     w = gather_windows(operand.dims, indices.dims, instruction.attributes)
     zeros = g.filled(0, operand.shape)
     attributes = scatter_attributes(w, scalar_computation("add", g.dtype), instruction.attributes)
-    return [zeros.op("scatter", clamped_indices(operands[1], w), g, **attributes), None]
+    drops = instruction.attributes.get("drops_outside", False)
+    indices = operands[1] if drops else clamped_indices(operands[1], w)
+    return [zeros.op("scatter", indices, g, **attributes), None]
 
 
 def clamped_indices(indices, w: Windows):
@@ -325,6 +327,8 @@ def _gather_batch(build, instruction, operands, mapped):
     w = gather_windows(instruction.operands[0].dims, instruction.operands[1].dims, instruction.attributes)
     batched = batch_windows(w, build.size, *mapped)
     attributes = gather_attributes(batched, not mapped[1] and instruction.attributes.get("indices_are_sorted", False))
+    if instruction.attributes.get("drops_outside"):
+        attributes["drops_outside"] = True
     return operand.op("gather", indices, **attributes)
 
 
@@ -371,6 +375,7 @@ op(
         "index_vector_dim": "int",
         "slice_sizes": "ints",
         "indices_are_sorted": "flag",
+        "drops_outside": "frontend",  # the transpose leaves out windows that the gather has moved inside
     },
     flops=0,
     dialects="hlo",

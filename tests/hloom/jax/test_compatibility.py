@@ -244,8 +244,6 @@ def test_contexts():
         assert float(hl.named_call(lambda x: x + 1, name="plus")(1.0)) == 2.0
     with pytest.raises(ArgumentError, match="lowest"), hl.default_matmul_precision("lowest"):
         pass
-    with pytest.raises(ArgumentError, match="strict"), hl.numpy_dtype_promotion("strict"):
-        pass
 
 
 def test_default_device():

@@ -32,8 +32,6 @@ def test_settings_for_a_while(capsys):
         assert float(hnp.sum(np.ones(3))) == 3
     with pytest.raises(ArgumentError, match="log_explicit"), hl.transfer_guard("never"):
         pass
-    with pytest.raises(ArgumentError, match="'allow'"), hl.numpy_rank_promotion("raise"):
-        pass
 
 
 def test_forward_and_backward_apart():
