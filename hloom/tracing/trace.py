@@ -480,13 +480,13 @@ def trace_function(
     trace = Trace(name, carries_values)
     trace.kind = kind
     trace.adopted = {id(tracer): tracer for tracer in adopts}
-    traced = _traced(trace, function, arguments, in_tree, hints or [""] * len(arguments))
+    traced = _traced(trace, function, arguments, in_tree, hints or [""] * len(arguments), weak)
     if config.check_tracer_leaks and not adopts:
         check_leaks(trace, Tracer)
     return traced
 
 
-def _traced(trace: Trace, function, arguments, in_tree, hints) -> Traced:
+def _traced(trace: Trace, function, arguments, in_tree, hints, weak) -> Traced:
     """What `trace_function` returns; a function of its own, so that its tracers are freed when it returns."""
     name, carries_values = trace.name, trace.carries_values
     with trace:
