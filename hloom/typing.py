@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from abc import ABC
-from typing import Any
 
 import numpy as np
 
@@ -16,7 +15,7 @@ class Array(ABC):  # noqa: B024  (classes of arrays register with it)
 
 
 ArrayLike = Array | np.ndarray | np.generic | bool | int | float | complex
-DTypeLike = Any
+DTypeLike = str | type | np.dtype
 
 __all__ = ["Array", "ArrayLike", "DTypeLike"]
 __dir__ = __all__.copy

@@ -16,15 +16,17 @@ from hloom.dispatch.kept_programs import KeptProgram, kept_programs, traced_byte
 from hloom.dispatch.signature import Call, JitOptions, Key, Settings, Signature
 from hloom.dispatch.specialization import Specialization
 from hloom.dispatch.stages import Lowered
-from hloom.errors import ArgumentError
+from hloom.errors import ArgumentError, DeviceError
 from hloom.ir.module import Module
 from hloom.ir.process import forking, memory
 from hloom.ir.source import current_source, device_scope, device_scopes
 from hloom.platforms.backend import CompileOptions, Executable
+from hloom.platforms.device import Device, devices
 from hloom.sharding.shardings import device_of
 from hloom.tracing.exact import exact_arguments
 from hloom.tracing.key_reuse import use_key
 from hloom.tracing.refs import OuterRef, RefArgument, compiled_with_refs
+from hloom.tracing.signatures import function_name, wraps
 from hloom.tracing.trace import TRACES, Traced, as_array, call_computation, current_trace, trace_function
 from hloom.tree import pytrees as tree
 
@@ -43,6 +45,12 @@ def jit(
     fusion: bool | None = None,
     autotune: bool = False,
     target: str | None = None,
+    backend: str | None = None,
+    in_shardings=None,
+    out_shardings=None,
+    keep_unused: bool = False,
+    compiler_options: dict | None = None,
+    abstracted_axes=None,
 ):
     """Compiles a function of arrays. Use it as `@hl.jit`, `@hl.jit(static_argnums=1)` or `hl.jit(f)`.
 
@@ -55,13 +63,16 @@ def jit(
     device: 'cpu:0' or a Device. fusion: False compiles one kernel per operation; None means `hl.config.fusion`.
     autotune: True times programs with other block sizes on the first arguments of each shape, for
     `hl.config.autotune_seconds`, and keeps the choice in the cache folder (docs/reference/kernels.md).
+    backend, in_shardings, out_shardings: JAX's ways to name the device: 'cpu', or (trees of) shardings over one device.
+    keep_unused, compiler_options, abstracted_axes: accepted; arguments stay, and XLA's options mean nothing here.
     target: 'cuda:sm_90' compiles for that architecture, with or without a GPU: `f.lower(...).compile()` has its code.
     """
     if target is not None:
         check_target(target, device)
+    device = _device_of(device, backend, (in_shardings, out_shardings))
     options = JitOptions(
         _tuple_of(static_argnums, int), _tuple_of(static_argnames, str), _tuple_of(donate_argnums, int),
-        _tuple_of(donate_argnames, str), inline, None if device is None else device_of(device), fusion, bool(autotune),
+        _tuple_of(donate_argnames, str), inline, device, fusion, bool(autotune),
         target,
     )  # fmt: skip
     if function is None:
@@ -69,7 +80,20 @@ def jit(
     return JitFunction(function, options)
 
 
+def _device_of(device, backend: str | None, shardings) -> Device | None:
+    """The one device that the options of a jit name. Raises DeviceError."""
+    named = [device, *tree.leaves(shardings)]
+    found = [device_of(n) for n in named if n is not None] + ([devices(backend)[0]] if backend is not None else [])
+    if any(other != found[0] for other in found):
+        raise DeviceError(
+            "jit compiles for one device", ", ".join(str(f) for f in found), "name one device in all of its options"
+        )
+    return found[0] if found else None
+
+
 def _tuple_of(value, kind: type) -> tuple:
+    if value is None:
+        return ()
     return (value,) if isinstance(value, kind) else tuple(value)
 
 
@@ -111,9 +135,9 @@ class JitFunction:
             raise ArgumentError(
                 "jit takes a function", f"{type(function).__name__} {function!r:.60}", "pass a function"
             )
-        name = getattr(function, "__name__", "function").strip("<>") or "function"
+        name = function_name(function).strip("<>") or "function"
         signature = Signature(function, name, options)
-        functools.update_wrapper(self, function)
+        wraps(function)(self)
         self.function, self.options, self._name, self._signature = function, options, name, signature
         self._specializations: dict[Key, Specialization] = {}
         self._traced: dict[Key, Traced] = {}
@@ -349,6 +373,11 @@ class JitFunction:
         """Traces for these arguments (arrays, numbers or ShapeDtypeStructs) without running. See Lowered."""
         call = self._signature.bind(args, kwargs, self._current_settings())
         return Lowered(self._signature, call, self._trace(call), self._specialize, (self, args, kwargs))
+
+    def eval_shape(self, *args, **kwargs):
+        """The tree of results for these arguments, as ShapeDtypeStructs, without compiling or running."""
+        call = self._signature.bind(args, kwargs, self._current_settings())
+        return self._trace(call).out_info
 
     def trace(self, *args, **kwargs) -> Module:
         """The module as traced."""

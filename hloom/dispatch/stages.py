@@ -4,14 +4,47 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+<<<<<<< HEAD
 from hloom.arrays.base import ArrayMethods
+=======
+from hloom.arrays.shape_dtype import ShapeDtypeStruct
+>>>>>>> 963ca67 (Options, stages, shapes and values under JAX's names mean what JAX's do)
 from hloom.backends.text import program_text
 from hloom.dispatch.signature import Call, Signature
 from hloom.dispatch.specialization import Specialization
 from hloom.errors import ArgumentError
 from hloom.ir.module import Module
+from hloom.ir.records import record
 from hloom.tracing.trace import Traced
 from hloom.tree import pytrees as tree
+<<<<<<< HEAD
+=======
+
+
+class ProgramText(str):
+    """A program as text, which `as_hlo_text` returns too, as that of XLA's computations does."""
+
+    __slots__ = ()
+
+    def as_hlo_text(self) -> str:
+        return str(self)
+
+
+@record(frozen=True)
+class ArgumentInfo:
+    """The shape and dtype of an argument, and whether it is donated."""
+
+    aval: ShapeDtypeStruct
+    donated: bool
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return self.aval.shape
+
+    @property
+    def dtype(self):
+        return self.aval.dtype
+>>>>>>> 963ca67 (Options, stages, shapes and values under JAX's names mean what JAX's do)
 
 
 class Lowered:
@@ -35,16 +68,41 @@ class Lowered:
         lines."""
         return program_text(self.module, dialect, metadata=metadata)
 
+    def compiler_ir(self, dialect: str | None = None) -> ProgramText:
+        """The graph as traced, as StableHLO (the default) or, with dialect="hlo", as HLO: see `ProgramText`."""
+        return ProgramText(self.as_text(dialect or "stablehlo"))
+
+    @property
+    def in_tree(self):
+        return tree.structure(self.in_avals)
+
+    @property
+    def in_avals(self):
+        """(args, kwargs) as ShapeDtypeStructs, static arguments left out."""
+        avals = [ShapeDtypeStruct(x._shape.dims, x._shape.dtype, x.weak) for x in self._call.leaves]
+        return tree.unflatten(self._call.key.structure, avals)
+
+    @property
+    def args_info(self):
+        """(args, kwargs) as `ArgumentInfo`s."""
+        donated = iter(range(len(self._call.leaves)))
+        return tree.map(lambda aval: ArgumentInfo(aval, next(donated) in self._call.donated), self.in_avals)
+
     @property
     def out_tree(self):
         return self._traced.out_tree
 
+    @property
+    def out_info(self):
+        """The tree of results as ShapeDtypeStructs."""
+        return self._traced.out_info
+
     def cost_analysis(self) -> dict[str, object]:
         return self.compile().cost_analysis()
 
-    def compile(self) -> Compiled:
-        """The compiled version, without running it."""
-        return Compiled(self._signature, self._call, self._specialize(self._call, self._traced), self._origin)
+    def compile(self, compiler_options: dict | None = None) -> Compiled:
+        """The compiled version, without running it. compiler_options: accepted; XLA's options mean nothing here."""
+        return Compiled(self, self._specialize(self._call, self._traced))
 
     def __reduce__(self):
         return _lowered, _without_data(self._origin)
@@ -56,9 +114,11 @@ class Compiled:
     executable: the compiled program (`hloom.platforms.backend.Executable`).
     """
 
-    def __init__(self, signature: Signature, call: Call, specialization: Specialization, origin: tuple):
-        self._origin = origin
-        self._signature, self._call, self._specialization = signature, call, specialization
+    def __init__(self, lowered: Lowered, specialization: Specialization):
+        self._origin = lowered._origin
+        self.in_tree, self.out_tree = lowered.in_tree, lowered.out_tree
+        self.in_avals, self.args_info, self.out_info = lowered.in_avals, lowered.args_info, lowered.out_info
+        self._signature, self._call, self._specialization = lowered._signature, lowered._call, specialization
         self.executable = specialization.executable
 
     def __reduce__(self):
@@ -145,6 +205,8 @@ def _compiled(function, args, kwargs) -> Compiled:
 
 
 __all__ = [
+    "ArgumentInfo",
     "Compiled",
     "Lowered",
+    "ProgramText",
 ]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from hloom.ir.records import record
 from hloom.jax.extend.linear_util import transformation_with_aux
-from hloom.tracing.signatures import argument_hints
+from hloom.tracing.signatures import argument_hints, function_name
 from hloom.tree import pytrees as tree
 from hloom.tree import specification
 
@@ -20,7 +20,7 @@ class DebugInfo:
 
 def debug_info(traced_for: str, fun, args, kwargs, **names) -> DebugInfo:
     """How messages call a function and its arguments."""
-    name = getattr(fun, "__name__", type(fun).__name__)
+    name = function_name(fun)
     try:
         hints = tuple(argument_hints(fun, args, kwargs))
     except (TypeError, ValueError):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import functools
 import platform
 import sys
 
@@ -18,7 +17,7 @@ from hloom.ir.source import name_scope
 from hloom.platforms.device import choose_default_device, devices
 from hloom.sharding.shardings import device_of
 from hloom.tracing.eval_shape import eval_shape
-from hloom.tracing.signatures import with_positions
+from hloom.tracing.signatures import function_name, with_positions, wraps
 from hloom.tracing.trace import as_array
 from hloom.tree import pytrees as tree
 
@@ -46,9 +45,9 @@ def named_scope(name: str):
 def named_call(fun, *, name: str | None = None):
     """fun under a name of its own."""
 
-    @functools.wraps(fun)
+    @wraps(fun)
     def call(*args, **kwargs):
-        with named_scope(name or getattr(fun, "__name__", "function")):
+        with named_scope(name or function_name(fun)):
             return fun(*args, **kwargs)
 
     return call
@@ -89,7 +88,7 @@ def make_jaxpr(fun, static_argnums=(), axis_env=None, return_shape: bool = False
     """A function that traces fun on its arguments and returns the `Program`; prints as HLO text instead of a jaxpr."""
     static = (static_argnums,) if isinstance(static_argnums, int) else tuple(static_argnums)
 
-    @functools.wraps(fun)
+    @wraps(fun)
     def make(*args, **kwargs):
         kept = [k for k in range(len(args)) if k not in {s % len(args) for s in static}]
 

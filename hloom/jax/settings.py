@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sys
+
 from hloom.config import config
 from hloom.errors import SettingError
 
@@ -56,4 +58,14 @@ def read_setting(name: str):
     raise SettingError(f"setting {name!r} of JAX", "unknown here", f"hloom knows {', '.join([*_OURS, *_ACCEPTED])}")
 
 
+def parse_flags_with_absl() -> None:
+    """Settings from arguments of the command line such as --jax_enable_x64=true or --jax_enable_x64."""
+    for argument in sys.argv[1:]:
+        name, _, value = argument.removeprefix("--").partition("=")
+        if argument.startswith("--jax_") and (name in _OURS or name in _ACCEPTED):
+            update_setting(name, value or True)
+
+
 config.register("jax_", read_setting, update_setting)
+for _name in ("parse_flags_with_absl", "config_with_absl"):
+    config.register(_name, lambda _: parse_flags_with_absl, update_setting)

@@ -110,8 +110,13 @@ def integer_pow(x, y: int):
 
 
 def select(pred, on_true, on_false):
-    """on_true where pred, otherwise on_false. pred is a scalar or of their shape. Raises ShapeError, DTypeError."""
+    """on_true where pred, otherwise on_false. pred, booleans or integers 0 and 1, is a scalar or of their shape.
+
+    Raises ShapeError, DTypeError.
+    """
     pred = as_operand(pred, "select")
+    if pred.dtype in INTEGERS:
+        pred = ne(pred, full(0, pred.dtype, pred.shape))
     (on_true, on_false), weak = like_arrays("select", (on_true, on_false))
     return bind("select", pred, on_true, on_false, weak=weak)
 

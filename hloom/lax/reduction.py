@@ -21,6 +21,7 @@ from hloom.lax.operands import (
     reshape_to,
     with_weakness,
 )
+from hloom.tracing.signatures import function_name
 from hloom.tracing.trace import bind, trace_function
 from hloom.tree import pytrees as tree
 
@@ -96,7 +97,7 @@ def reduce(operands, init_values, computation, dimensions):
     axes = canonical_axes(tuple(dimensions), arrays[0].ndim, "reduce")
     scalars = [Shape(a.dtype) for a in arrays]
     _, in_tree = tree.flatten(((operands, operands), {}))
-    traced = trace_function(computation, scalars * 2, in_tree, getattr(computation, "__name__", "combine"))
+    traced = trace_function(computation, scalars * 2, in_tree, function_name(computation))
     if traced.captures:
         raise TracerConversionError(
             "a reduction's computation used a traced value from outside",

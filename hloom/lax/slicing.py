@@ -24,6 +24,7 @@ from hloom.lax.operands import (
     promoted,
     reshape_to,
 )
+from hloom.tracing.signatures import function_name
 from hloom.tracing.trace import bind, trace_function
 from hloom.tree import pytrees as tree
 
@@ -321,7 +322,7 @@ def scatter_apply(
 def applied(func, dtype):
     """The computation (element, update) -> func(element)."""
     _, structure = tree.flatten(((0,), {}))
-    traced = trace_function(func, [Shape(dtype)], structure, getattr(func, "__name__", "function"))
+    traced = trace_function(func, [Shape(dtype)], structure, function_name(func))
     if traced.captures or not isinstance(traced.computation.shape, Shape) or traced.computation.shape.dims:
         raise ArgumentError(
             "apply takes a function of one element that returns one",

@@ -9,6 +9,7 @@ from hloom.ir.window import WindowDimension, dilated, window_output
 from hloom.lax.linear.convolution import static_integers, static_padding
 from hloom.lax.operands import NUMBERS, as_operand, constant
 from hloom.lax.reduction import highest, lowest
+from hloom.tracing.signatures import function_name
 from hloom.tracing.trace import bind, trace_function
 from hloom.tree import pytrees as tree
 
@@ -43,7 +44,7 @@ def reduce_window_shape_tuple(
 def _combiner(name: str, computation, structure_of, scalars):
     """The traced computation of (accumulators, elements)."""
     _, in_tree = tree.flatten(((structure_of, structure_of), {}))
-    traced = trace_function(computation, scalars * 2, in_tree, getattr(computation, "__name__", "combine"))
+    traced = trace_function(computation, scalars * 2, in_tree, function_name(computation))
     if traced.captures:
         raise TracerConversionError(
             f"the computation of {name} used a traced value from outside",

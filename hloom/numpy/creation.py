@@ -11,6 +11,7 @@ from hloom import lax
 from hloom.arrays.array import Array
 from hloom.arrays.base import ArrayMethods
 from hloom.arrays.interchange import from_python
+from hloom.arrays.keys import KeyArray
 from hloom.config import config
 from hloom.errors import ArgumentError, ShapeError, TracerConversionError
 from hloom.ir.source import device_scope, device_scopes
@@ -69,6 +70,8 @@ def array(object, dtype=None, copy: bool = True, order: str | None = None, ndmin
     weak. `copy` and `order` are taken for NumPy's sake: arrays cannot be changed and are row-major.
     Raises ArgumentError, DTypeError, ShapeError.
     """
+    if isinstance(object, KeyArray) and dtype in (None, object.dtype):
+        return object[(None,) * (ndmin - object.ndim)] if object.ndim < ndmin else object
     target = None if dtype is None else as_dtype(dtype)
     if isinstance(object, ArrayMethods):
         result = object if target is None else convert(object, target)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import builtins
+from typing import Any
 
 import ml_dtypes
 import numpy as np
@@ -116,21 +117,21 @@ def _limits_of(value) -> np.dtype:
 
 
 class finfo:
-    """The limits of a float (or complex) dtype, as Python numbers.
+    """The limits of a float (or complex) dtype, scalars of it and Python integers.
 
     dtype: anything that names it, or an array. Attributes: bits, eps, epsneg, max, min, smallest_normal (tiny),
     smallest_subnormal, resolution, precision, nmant, nexp, iexp, maxexp, minexp, machep, negep, dtype.
     Raises DTypeError for another dtype.
     """
 
-    eps: float
-    epsneg: float
-    max: float
-    min: float
-    smallest_normal: float
-    tiny: float
-    smallest_subnormal: float
-    resolution: float
+    eps: Any
+    epsneg: Any
+    max: Any
+    min: Any
+    smallest_normal: Any
+    tiny: Any
+    smallest_subnormal: Any
+    resolution: Any
     nmant: int
 
     def __init__(self, dtype):
@@ -140,7 +141,7 @@ class finfo:
         limits = ml_dtypes.finfo(found)
         self.dtype = np.dtype(limits.dtype)
         for name in ("eps", "epsneg", "max", "min", "smallest_normal", "tiny", "smallest_subnormal", "resolution"):
-            setattr(self, name, float(getattr(limits, name)))
+            setattr(self, name, getattr(limits, name))
         for name in "bits precision nmant nexp iexp maxexp minexp machep negep".split():
             setattr(self, name, int(getattr(limits, name)))
         self._text = repr(limits)

@@ -7,10 +7,10 @@ returns the new one: its caller catches `OuterRef` or `RefArgument` and runs it 
 
 from __future__ import annotations
 
-import functools
 from contextlib import contextmanager
 
 from hloom.errors import ArgumentError, IndexOutOfBoundsError, LeakedTracerError, UnsupportedError
+from hloom.tracing.signatures import wraps
 from hloom.tracing.trace import RefArgument, as_array, current_trace
 from hloom.tree import pytrees as tree
 from hloom.tree.prefixes import mapped_axes
@@ -213,7 +213,7 @@ def _carrying_refs(attempt):
     *arguments) calls it with functions that accept the values of the Refs and return the new ones."""
 
     def decorate(function):
-        @functools.wraps(function)
+        @wraps(function)
         def call(*args, **kwargs):
             try:
                 return function(*args, **kwargs)
@@ -277,7 +277,7 @@ def gradient_keeps_refs(first: OuterRef, function, has_aux: bool, transform, arg
     """
 
     def attempt(refs, before):
-        @functools.wraps(function)
+        @wraps(function)
         def whole(*given, **named):
             with held(refs, before) as after:
                 result = function(*given, **named)
@@ -306,7 +306,7 @@ def on_values(function, positions, closed=()):
     keyword argument `values_of_refs`.
     """
 
-    @functools.wraps(function)
+    @wraps(function)
     def run(*args, values_of_refs=(), **kwargs):
         leaves, structure = tree.flatten((args, kwargs))
         inner = [Ref(leaves[k]) for k in positions]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import inspect
 import re
 import types
@@ -14,6 +15,13 @@ from hloom.tree import pytrees as tree
 def function_name(function) -> str:
     """What messages call a function."""
     return getattr(function, "__name__", None) or type(function).__name__
+
+
+def wraps(function):
+    """As `functools.wraps`, also of callables whose `__name__` is no string, such as None."""
+    named = isinstance(getattr(function, "__name__", ""), str)
+    assigned = [n for n in functools.WRAPPER_ASSIGNMENTS if named or n not in ("__name__", "__qualname__")]
+    return functools.wraps(function, assigned)
 
 
 def with_positions(args, positions, values) -> list:

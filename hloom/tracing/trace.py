@@ -19,6 +19,7 @@ from hloom.arrays.array import Array, Strided, common_device
 from hloom.arrays.base import ArrayMethods
 from hloom.arrays.checks import check_outputs, check_result
 from hloom.arrays.interchange import from_python
+from hloom.arrays.shape_dtype import ShapeDtypeStruct
 from hloom.compiler.placement.user_devices import chosen_devices, chosen_devices_of
 from hloom.config import config
 from hloom.errors import (
@@ -39,8 +40,8 @@ from hloom.ir.records import field, record
 from hloom.ir.source import Source, current_source, device_scopes
 from hloom.ir.types import DTYPES, Shape, TupleShape
 from hloom.platforms.device import find_device, scoped_device
-from hloom.tracing.signatures import raise_wrong_call
 from hloom.tracing.leaks import check_leaks
+from hloom.tracing.signatures import raise_wrong_call
 from hloom.tree import pytrees as tree
 
 # Family of ops -> what computes an instruction of it where a trace carries values; others by their reference.
@@ -451,6 +452,11 @@ class Traced:
     seconds: float = 0.0
     used_keys: tuple[int, ...] = ()
     wide: tuple[int, ...] = ()
+
+    @property
+    def out_info(self):
+        """The tree of results as ShapeDtypeStructs."""
+        return self.unflatten([ShapeDtypeStruct(o.shape.dims, o.shape.dtype) for o in self.computation.outputs()])
 
     def unflatten(self, results):
         """The tree of the function's result with these leaves, weak where the function returned Python numbers."""

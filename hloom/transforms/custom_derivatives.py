@@ -27,7 +27,7 @@ from hloom.tracing.custom_rules import (
     values_outside,
     zero_of,
 )
-from hloom.tracing.signatures import function_name
+from hloom.tracing.signatures import function_name, wraps
 from hloom.tracing.trace import apply_computation, as_array, current_trace, trace_function
 from hloom.tree import pytrees as tree
 
@@ -354,7 +354,7 @@ def closure_convert(fun, *example_args):
     """
     leaves, structure = tree.flatten((example_args, {}))
     shapes = [as_array(leaf, "an example argument of closure_convert")._shape for leaf in leaves]
-    name = getattr(fun, "__name__", "function")
+    name = function_name(fun)
     traced = trace_function(fun, shapes, structure, name)
 
     def converted(*args):
@@ -383,11 +383,11 @@ def custom_gradient(fun):
             return x ** 2, lambda g: (g * x,)
     """
 
-    @functools.wraps(fun)
+    @wraps(fun)
     def wrapped(*args, **kwargs):
         state: dict[str, Any] = {}
 
-        @functools.wraps(fun)
+        @wraps(fun)
         def value(*args):
             return fun(*args, **kwargs)[0]
 
@@ -412,7 +412,7 @@ class _AnyPositions:
 
     def __init__(self, function):
         self.function = function
-        self.__name__ = getattr(function, "__name__", "function")
+        self.__name__ = function_name(function)
         self.__signature__ = inspect.Signature([inspect.Parameter("args", inspect.Parameter.VAR_POSITIONAL)])
 
     def __call__(self, *args):

@@ -20,7 +20,7 @@ from hloom.errors import ArgumentError, DifferentiationError, DTypeError, ShapeE
 from hloom.ir.records import record
 from hloom.ir.types import COMPLEX, FLOATS, HLO_NAME, INEXACT, PRED, Shape
 from hloom.tracing.refs import OuterRef, Ref, gradient_keeps_refs
-from hloom.tracing.signatures import argument_hints, function_name, with_positions
+from hloom.tracing.signatures import argument_hints, function_name, with_positions, wraps
 from hloom.tracing.trace import (
     Traced,
     Tracer,
@@ -50,7 +50,7 @@ def grad(function, argnums=0, has_aux: bool = False, holomorphic: bool = False, 
     """
     both = value_and_grad(function, argnums, has_aux, holomorphic, allow_int, _asked="grad")
 
-    @functools.wraps(function)
+    @wraps(function)
     def gradient(*args, **kwargs):
         value, gradients = both(*args, **kwargs)
         return (gradients, value[1]) if has_aux else gradients
@@ -73,7 +73,7 @@ def value_and_grad(
         raise ArgumentError(f"{_asked} of a function", f"{type(function).__name__}", "pass a function")
     argnums = checked_argnums(argnums, _asked)
 
-    @functools.wraps(function)
+    @wraps(function)
     def with_gradient(*args, **kwargs):
         try:
             return on_arrays(*args, **kwargs)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import math
 
 import numpy as np
@@ -13,7 +12,7 @@ from hloom.compiler.transforms.inline import inline_calls
 from hloom.compiler.transforms.vjp import transposed
 from hloom.errors import ArgumentError, DifferentiationError, ShapeError, TreeError
 from hloom.ir.types import COMPLEX, INEXACT
-from hloom.tracing.signatures import function_name, with_positions
+from hloom.tracing.signatures import function_name, with_positions, wraps
 from hloom.tracing.trace import apply_computation, as_array, bind, trace_function
 from hloom.transforms.gradient import argument_positions, checked_argnums, jvp, vjp
 from hloom.transforms.vmap import vmap
@@ -34,7 +33,7 @@ def jacfwd(fun, argnums=0, has_aux: bool = False, holomorphic: bool = False):
     what = _what("jacfwd", fun)
     argnums = checked_argnums(argnums, "jacfwd")
 
-    @functools.wraps(fun)
+    @wraps(fun)
     def jacobian(*args, **kwargs):
         chosen, partial = _chosen(fun, argnums, args, kwargs, what)
         leaves, structure = tree.flatten(chosen)
@@ -75,7 +74,7 @@ def jacrev(fun, argnums=0, has_aux: bool = False, holomorphic: bool = False, all
     what = _what("jacrev", fun)
     argnums = checked_argnums(argnums, "jacrev")
 
-    @functools.wraps(fun)
+    @wraps(fun)
     def jacobian(*args, **kwargs):
         chosen, partial = _chosen(fun, argnums, args, kwargs, what)
         arguments, structure = tree.flatten(chosen)
@@ -122,7 +121,7 @@ def linear_transpose(fun, *primals, reduce_axes=()):
             raise DifferentiationError(
                 f"{what}", f"an argument {shape!r}", "transpose functions of floats or complex numbers"
             )
-    traced = trace_function(fun, shapes, structure, getattr(fun, "__name__", "function"))
+    traced = trace_function(fun, shapes, structure, function_name(fun))
     computation = inline_calls(traced.computation)
     made = transposed(computation, [True] * len(leaves) + [False] * len(traced.captures))
     outputs = computation.outputs()
@@ -162,7 +161,7 @@ def _chosen(fun, argnums, args, kwargs, what: str):
     """(the arguments to differentiate with respect to, the function of only those)."""
     positions = argument_positions(argnums, len(args), what)
 
-    @functools.wraps(fun)
+    @wraps(fun)
     def partial(*chosen):
         return fun(*with_positions(args, positions, chosen), **kwargs)
 

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import functools
-
 from hloom.dispatch.jit import jit
 from hloom.errors import DeviceError
 from hloom.platforms.device import devices as all_devices
+from hloom.tracing.signatures import wraps
 from hloom.tracing.trace import as_array
 from hloom.transforms.vmap import vmap
 from hloom.tree import pytrees as tree
@@ -40,8 +39,7 @@ def pmap(
     )
     compiled: dict = {}
 
-    @functools.wraps(fun)
-    def mapped(*args, **kwargs):
+    def compiled_for(args, kwargs):
         axes = tuple(in_axes) if isinstance(in_axes, (tuple, list)) else (in_axes,) * len(args)
         axes = tuple(None if k in static else axis for k, axis in enumerate(axes))
         size = axis_size
@@ -63,6 +61,15 @@ def pmap(
         if key not in compiled:
             function = vmap(fun, axes, out_axes, axis_name, axis_size)
             compiled[key] = jit(function, static_argnums=tuple(static), donate_argnums=donate_argnums)
-        return compiled[key](*args, **kwargs)
+        return compiled[key]
 
+    @wraps(fun)
+    def mapped(*args, **kwargs):
+        return compiled_for(args, kwargs)(*args, **kwargs)
+
+    def lower(*args, **kwargs):
+        """The mapped function traced for these arguments, as `jit(f).lower` returns it."""
+        return compiled_for(args, kwargs).lower(*args, **kwargs)
+
+    mapped.lower = lower
     return mapped

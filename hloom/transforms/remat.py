@@ -15,7 +15,7 @@ from hloom.compiler.transforms.vjp import vjp
 from hloom.errors import ArgumentError
 from hloom.ir.module import Instruction
 from hloom.ir.types import INEXACT
-from hloom.tracing.signatures import argument_hints, function_name, with_positions
+from hloom.tracing.signatures import argument_hints, function_name, with_positions, wraps
 from hloom.tracing.trace import as_array, bind, call_computation, current_trace, trace_function
 from hloom.tree import pytrees as tree
 
@@ -44,7 +44,7 @@ def checkpoint(fun=None, *, concrete: bool = False, prevent_cse: bool = True, st
     name = function_name(fun)
     rule = Checkpoint(policy, prevent_cse)
 
-    @functools.wraps(fun)
+    @wraps(fun)
     def checkpointed(*args, **kwargs):
         outer = current_trace()
         if outer is None:
@@ -158,7 +158,7 @@ def saved_residuals(f, *args, **kwargs) -> list[tuple]:
     leaves, structure = tree.flatten((args, kwargs))
     leaves = [as_array(leaf, "an argument of saved_residuals") for leaf in leaves]
     hints = argument_hints(f, args, kwargs)
-    traced = trace_function(f, leaves, structure, getattr(f, "__name__", "function"), hints=hints)
+    traced = trace_function(f, leaves, structure, function_name(f), hints=hints)
     computation = inline_calls(traced.computation)
     wrt = [k for k, leaf in enumerate(leaves) if leaf.dtype in INEXACT]
     forward, _ = vjp(computation, wrt)

@@ -7,6 +7,7 @@ import functools
 from hloom.errors import ArgumentError, ShapeError
 from hloom.sharding.shardings import Mesh, PartitionSpec, get_mesh
 from hloom.tracing.conversion import reshape_to
+from hloom.tracing.signatures import function_name, wraps
 from hloom.tracing.trace import as_array, bind
 from hloom.transforms.vmap import vmap
 from hloom.tree import pytrees as tree
@@ -29,9 +30,9 @@ def shard_map(f=None, *, mesh: Mesh | None = None, in_specs=None, out_specs=None
             shard_map, mesh=mesh, in_specs=in_specs, out_specs=out_specs, check_vma=check_vma, **options
         )
     check = options.get("check_rep", check_vma)
-    name = getattr(f, "__name__", "function")
+    name = function_name(f)
 
-    @functools.wraps(f)
+    @wraps(f)
     def sharded(*args):
         grid = get_mesh() if mesh is None else mesh
         if grid.empty or in_specs is None or out_specs is None:

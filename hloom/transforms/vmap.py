@@ -20,7 +20,7 @@ from hloom.errors import ArgumentError, BatchingError, ShapeError, TreeError
 from hloom.ir.module import Computation
 from hloom.ir.records import record
 from hloom.tracing.refs import OuterRef, RefArgument, mapped_with_refs
-from hloom.tracing.signatures import argument_hints, function_name
+from hloom.tracing.signatures import argument_hints, function_name, wraps
 from hloom.tracing.trace import (
     Traced,
     apply_computation,
@@ -68,7 +68,7 @@ def vmap(
     _check_axes(out_axes, "out_axes")
     vectorized = _Vectorized(function, in_axes, out_axes, axis_name, axis_size)
 
-    @functools.wraps(function)
+    @wraps(function)
     def mapped(*args, **kwargs):
         try:
             return vectorized(args, kwargs)

@@ -131,7 +131,7 @@ def dynamic_slice_batch(build, instruction, operands, mapped):
         collapsed_slice_dims=(0,) if own else (),
         start_index_map=tuple(range(rank + own)),
         index_vector_dim=1,
-        slice_sizes=(1, *sizes) if own else sizes,
+        slice_sizes=(min(build.size, 1), *sizes) if own else sizes,
     )
 
 

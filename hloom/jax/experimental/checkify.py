@@ -21,7 +21,7 @@ from hloom.ir.build import Builder
 from hloom.ir.types import FLOATS, INEXACT
 from hloom.jax.tree_util import register_pytree_node_class
 from hloom.tracing.callback import io_callback, pure_callback
-from hloom.tracing.signatures import argument_hints
+from hloom.tracing.signatures import argument_hints, function_name, wraps
 from hloom.tracing.trace import apply_computation, as_array, current_trace, trace_function
 from hloom.tree import pytrees as tree
 
@@ -203,7 +203,7 @@ def checkify(f, errors=user_checks):
     if errors - all_checks:
         raise ArgumentError("checkify of unknown errors", f"{sorted(errors - all_checks)}", f"{sorted(all_checks)}")
 
-    @functools.wraps(f)
+    @wraps(f)
     def checked(*args, **kwargs):
         context = _Context(errors)
         _contexts.active.append(context)
@@ -225,7 +225,7 @@ def _watched(f, args, kwargs, context: _Context):
     """f(*args, **kwargs), with checks of the results of its operations."""
     leaves, structure = tree.flatten((args, kwargs))
     leaves = [as_array(leaf, "an argument of a checkified function") for leaf in leaves]
-    name = getattr(f, "__name__", "function")
+    name = function_name(f)
 
     def run(*given, **named):
         inner = _Context(context.errors)

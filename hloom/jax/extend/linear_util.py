@@ -9,6 +9,7 @@ from __future__ import annotations
 import functools
 
 from hloom.errors import ArgumentError
+from hloom.tracing.signatures import function_name
 
 
 class WrappedFun:
@@ -19,7 +20,7 @@ class WrappedFun:
 
     @property
     def __name__(self) -> str:
-        return getattr(self.f, "__name__", "function")
+        return function_name(self.f)
 
     def call_wrapped(self, *args, **kwargs):
         return self.f(*args, **kwargs)

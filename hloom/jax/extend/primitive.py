@@ -9,11 +9,11 @@ from hloom.errors import ArgumentError, DifferentiationError, TracerError
 from hloom.ir.types import INEXACT
 from hloom.jax.experimental.hijax import AxisData, Zero, instantiate_zeros
 from hloom.jax.interpreters.ad import UndefinedPrimal, primitive_jvps, primitive_transposes
-from hloom.jax.interpreters.batching import fancy_primitive_batchers, primitive_batchers
+from hloom.jax.interpreters.batching import axis_primitive_batchers, fancy_primitive_batchers, primitive_batchers
 from hloom.jax.interpreters.mlir import lowerings
 from hloom.tracing.callback import pure_callback
 from hloom.tracing.custom_rules import Call, SymbolicZero, values_outside
-from hloom.tracing.trace import as_array, current_trace, trace_function
+from hloom.tracing.trace import Tracer, as_array, current_trace, resumed, trace_function
 from hloom.transforms.custom_batching import custom_vmap
 from hloom.transforms.custom_derivatives import custom_jvp
 from hloom.tree import pytrees as tree
@@ -56,6 +56,10 @@ class Primitive:
     def bind(self, *args, **params):
         """Applies the primitive. Raises ArgumentError where it has no implementation."""
         if current_trace() is None:
+            traced = next((a for a in args if isinstance(a, Tracer) and a.trace.active), None)
+            if traced is not None:  # within ensure_compile_time_eval: what is not known is recorded, with its rules
+                with resumed(traced.trace):
+                    return self.bind(*args, **params)
             if self.impl is None:
                 raise ArgumentError(f"primitive '{self.name}' was applied", "it has no implementation", "use def_impl")
             return self.impl(*args, **params)
@@ -68,7 +72,7 @@ class Primitive:
             function.defjvp(self._jvp_rule(primitive_jvps[self], params), symbolic_zeros=True)
             derivative = function.rule(call, traced)
         many = None
-        if self in primitive_batchers or self in fancy_primitive_batchers:
+        if self in primitive_batchers or self in fancy_primitive_batchers or self in axis_primitive_batchers:
             function = custom_vmap(_Bound(self, params))
             function.def_vmap(self._vmap_rule(params))
             many = function.rule(call, traced)
@@ -147,6 +151,8 @@ class Primitive:
             dims = tuple(0 if b else None for b in in_batched)
             if self in primitive_batchers:
                 results, axes = primitive_batchers[self](args, dims, **params)
+            elif self in axis_primitive_batchers:
+                results, axes = axis_primitive_batchers[self](size, None, None, args, dims, **params)
             else:
                 results, axes = fancy_primitive_batchers[self](AxisData(None, size), args, dims, **params)
             if not self.multiple_results:

@@ -5,10 +5,11 @@ from __future__ import annotations
 from hloom import numpy as hnp
 
 not_mapped = None
-# Primitive -> rule(operands, dims, **params) -> (result, its axis); and rule(axis_data, operands, dims, **params).
+# Primitive -> rule(operands, dims, **params) -> (result, its axis); rule(axis_data, operands, dims, **params); and
+# rule(axis_size, axis_name, trace_type, operands, dims, **params).
 primitive_batchers: dict = {}
 fancy_primitive_batchers: dict = {}
-axis_primitive_batchers = fancy_primitive_batchers
+axis_primitive_batchers: dict = {}
 
 
 def moveaxis(x, src, dst):

@@ -186,14 +186,20 @@ def trim_zeros(filt, trim: str = "fb", axis=None):
 
 
 def polyval(p, x):
-    """The polynomial with coefficients p at x, by Horner's rule. Raises ShapeError, DTypeError."""
-    p = _coefficients(p, "polyval")
+    """The polynomial with coefficients p at x, by Horner's rule.
+
+    p: (n, ...), the highest power first; its further axes broadcast with x. Raises ShapeError, DTypeError.
+    """
     (p, x), _ = promote_operands("polyval", (p, x), broadcast=False)
+    if not p.ndim:
+        raise ShapeError("polyval takes coefficients along an axis", f"{p._shape!r}", "pass a vector")
     if p.dtype == PRED:
         p, x = convert(p, DTYPES["s32"]), convert(x, DTYPES["s32"])
-    result = full(0, x.dtype, x.shape)
+    dims = broadcast_shapes("polyval", [p.shape[1:], x.shape])
+    x = broadcast_dims_to(x, dims)
+    result = full(0, x.dtype, dims)
     for k in range(p.shape[0]):
-        coefficient = broadcast_dims_to(lax.index_in_dim(p, k, 0, keepdims=False), x.shape)
+        coefficient = broadcast_dims_to(lax.index_in_dim(p, k, 0, keepdims=False), dims)
         result = lax.add(lax.mul(result, x), coefficient)
     return result
 

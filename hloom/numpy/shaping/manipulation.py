@@ -9,6 +9,8 @@ import numpy as np
 
 from hloom import lax
 from hloom.arrays.base import ArrayMethods
+from hloom.arrays.keys import KeyArray
+from hloom.arrays.shape_dtype import ShapeDtypeStruct
 from hloom.errors import ArgumentError, ShapeError
 from hloom.ir.types import as_dtype
 from hloom.lax.operands import (
@@ -57,6 +59,8 @@ def reshape(a, shape, *rest, order: str = "C", copy: bool | None = None):
     x = as_operand(a, "reshape")
     rest, order = _order(rest, order, "reshape")
     dims = (shape, *rest) if rest else shape
+    if isinstance(dims, (np.ndarray, ArrayMethods)) and dims.ndim == 1:
+        dims = tuple(dims)
     if not isinstance(dims, (tuple, list)):
         dims = (dims,)
     dims = [whole_number(d, "reshape", "size") for d in dims]
@@ -92,19 +96,25 @@ def ravel(a, order: str = "C"):
 
 
 def shape(a) -> tuple[int, ...]:
-    """The shape."""
-    return as_operand(a, "shape").shape
+    """The shape of an array, of nested lists, of random keys or of a ShapeDtypeStruct; () of None."""
+    return _shape_of(a, "shape")
+
+
+def _shape_of(a, name: str) -> tuple[int, ...]:
+    if a is None:
+        return ()
+    return a.shape if isinstance(a, (KeyArray, ShapeDtypeStruct)) else as_operand(a, name).shape
 
 
 def ndim(a) -> int:
-    """The number of axes."""
-    return as_operand(a, "ndim").ndim
+    """The number of axes, of what `shape` accepts."""
+    return len(_shape_of(a, "ndim"))
 
 
 def size(a, axis=None) -> int:
     """The number of elements, or the size along an axis (or axes). Raises ShapeError."""
-    x = as_operand(a, "size")
-    return product(x.shape[k] for k in canonical_axes(axis, x.ndim, "size"))
+    dims = _shape_of(a, "size")
+    return product(dims[k] for k in canonical_axes(axis, len(dims), "size"))
 
 
 def squeeze(a, axis=None):
