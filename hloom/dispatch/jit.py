@@ -376,8 +376,7 @@ class JitFunction:
 
     def eval_shape(self, *args, **kwargs):
         """The tree of results for these arguments, as ShapeDtypeStructs, without compiling or running."""
-        call = self._signature.bind(args, kwargs, self._current_settings())
-        return self._trace(call).out_info
+        return self.lower(*args, **kwargs).out_info
 
     def trace(self, *args, **kwargs) -> Module:
         """The module as traced."""

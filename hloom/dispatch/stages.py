@@ -4,11 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-<<<<<<< HEAD
 from hloom.arrays.base import ArrayMethods
-=======
 from hloom.arrays.shape_dtype import ShapeDtypeStruct
->>>>>>> 963ca67 (Options, stages, shapes and values under JAX's names mean what JAX's do)
 from hloom.backends.text import program_text
 from hloom.dispatch.signature import Call, Signature
 from hloom.dispatch.specialization import Specialization
@@ -17,8 +14,6 @@ from hloom.ir.module import Module
 from hloom.ir.records import record
 from hloom.tracing.trace import Traced
 from hloom.tree import pytrees as tree
-<<<<<<< HEAD
-=======
 
 
 class ProgramText(str):
@@ -44,7 +39,6 @@ class ArgumentInfo:
     @property
     def dtype(self):
         return self.aval.dtype
->>>>>>> 963ca67 (Options, stages, shapes and values under JAX's names mean what JAX's do)
 
 
 class Lowered:
@@ -95,7 +89,8 @@ class Lowered:
     @property
     def out_info(self):
         """The tree of results as ShapeDtypeStructs."""
-        return self._traced.out_info
+        outputs = self._traced.computation.outputs()
+        return self._traced.unflatten([ShapeDtypeStruct(o.shape.dims, o.shape.dtype) for o in outputs])
 
     def cost_analysis(self) -> dict[str, object]:
         return self.compile().cost_analysis()

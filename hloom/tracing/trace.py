@@ -19,7 +19,6 @@ from hloom.arrays.array import Array, Strided, common_device
 from hloom.arrays.base import ArrayMethods
 from hloom.arrays.checks import check_outputs, check_result
 from hloom.arrays.interchange import from_python
-from hloom.arrays.shape_dtype import ShapeDtypeStruct
 from hloom.compiler.placement.user_devices import chosen_devices, chosen_devices_of
 from hloom.config import config
 from hloom.errors import (
@@ -452,11 +451,6 @@ class Traced:
     seconds: float = 0.0
     used_keys: tuple[int, ...] = ()
     wide: tuple[int, ...] = ()
-
-    @property
-    def out_info(self):
-        """The tree of results as ShapeDtypeStructs."""
-        return self.unflatten([ShapeDtypeStruct(o.shape.dims, o.shape.dtype) for o in self.computation.outputs()])
 
     def unflatten(self, results):
         """The tree of the function's result with these leaves, weak where the function returned Python numbers."""
