@@ -7,7 +7,6 @@ control flow on them works.
 
 from __future__ import annotations
 
-import threading
 from contextlib import contextmanager
 from functools import cache
 from typing import Any
@@ -39,6 +38,7 @@ from hloom.ir.records import field, record
 from hloom.ir.source import Source, current_source, device_scopes
 from hloom.ir.types import DTYPES, Shape, TupleShape
 from hloom.platforms.device import find_device, scoped_device
+from hloom.tracing.active import TRACES
 from hloom.tracing.leaks import check_leaks
 from hloom.tracing.signatures import raise_wrong_call
 from hloom.tree import pytrees as tree
@@ -68,17 +68,6 @@ def _known_value(instruction: Instruction, operands):
         if not TRACES.axes:
             raise
         return None
-
-
-class _Traces(threading.local):
-    """The traces that run in this thread, the innermost last."""
-
-    def __init__(self):
-        self.active: list[Trace | None] = []  # None: operations in between run eagerly
-        self.axes: tuple[tuple[object, int], ...] = ()  # (name, size) of the named axes, the innermost last
-
-
-TRACES = _Traces()
 
 
 @contextmanager
