@@ -49,7 +49,7 @@ def select_backend(options: JitOptions, call: Call, traced: Traced) -> tuple[Bac
         donated=donated,
         fusion=fusion,
         autotune=options.autotune,
-        arguments=functools.partial(call.values, traced.wide),
+        arguments=functools.partial(call.values, traced.wide) if traced.wide else call.values,
     )
     return backend, asked, device
 
