@@ -159,7 +159,8 @@ def ctc_loss(logits, logit_paddings, labels, label_paddings, blank_id: int = 0, 
     logits: (batch, frames, classes). logit_paddings: (batch, frames), 1 where a frame is padding.
     labels: (batch, length) integers. label_paddings: (batch, length), 1 where a label is padding; padding stands at
     the right. blank_id: the class of the blank. log_epsilon: log of the probability of what cannot be.
-    Returns (batch,). Raises ShapeError.
+    Returns (batch,); NaN where a label is out of range, or IndexOutOfBoundsError where its value is known or under
+    `hl.config.debug_checks`. Raises ShapeError.
     """
     logits = to_inexact(logits, "ctc_loss")
     labels = as_operand(labels, "ctc_loss")
@@ -174,6 +175,7 @@ def ctc_loss(logits, logit_paddings, labels, label_paddings, blank_id: int = 0, 
     label_paddings = hnp.asarray(label_paddings).astype(dtype)
     batch, frames, classes = logits.shape
     length = labels.shape[1]
+    wrong = _out_of_range(hnp.where(label_paddings > 0, 0, labels), classes)
     log_probabilities = log_softmax(logits)
     blank = log_probabilities[:, :, blank_id]
     one_hot = hnp.equal(labels[:, :, None], hnp.arange(classes, dtype=labels.dtype)).astype(dtype)
@@ -206,7 +208,14 @@ def ctc_loss(logits, logit_paddings, labels, label_paddings, blank_id: int = 0, 
     lengths = hnp.sum(1.0 - label_paddings, axis=1).astype("s32")
     ended = hnp.arange(length + 1) == lengths[:, None]
     last_label = hnp.pad(in_label, ((0, 0), (1, 0)), constant_values=log_epsilon)
-    return -hnp.sum(hnp.where(ended, hnp.logaddexp(in_blank, last_label), 0), axis=1)
+    return hnp.where(wrong, np.nan, -hnp.sum(hnp.where(ended, hnp.logaddexp(in_blank, last_label), 0), axis=1))
+
+
+def _out_of_range(labels, classes: int):
+    """Which rows have a label that is no class. Raises IndexOutOfBoundsError where their values are known."""
+    asked = f"ctc_loss of {classes} classes takes labels from 0 to {classes - 1}"
+    check_in_range(labels, 0, classes, asked, "check the labels and the number of logits")
+    return hnp.any((labels < 0) | (labels >= classes), axis=1)
 
 
 __all__ = [

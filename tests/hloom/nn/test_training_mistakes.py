@@ -30,6 +30,15 @@ def test_a_label_out_of_range_has_no_plausible_loss(label):
         hl.jit(lambda x, y: cross_entropy(x, y))(logits, labels)
 
 
+def test_a_label_of_ctc_out_of_range():
+    logits, paddings = hnp.zeros((2, 4, 3)), hnp.zeros((2, 4))
+    labels, label_paddings = hnp.asarray([[1, 7], [2, -1]]), hnp.asarray([[0.0, 0.0], [0.0, 1.0]])
+    with pytest.raises(IndexOutOfBoundsError, match="found:  7"):
+        optim.ctc_loss(logits, paddings, labels, label_paddings)
+    found = np.asarray(hl.jit(optim.ctc_loss)(logits, paddings, labels, label_paddings))
+    np.testing.assert_array_equal(np.isnan(found), [True, False])
+
+
 def test_an_id_beyond_the_table_has_no_vector():
     table = nn.Embedding(5, 3, key=KEY)
     with pytest.raises(IndexOutOfBoundsError, match="Embedding of 5 vectors takes ids from 0 to 4"):
