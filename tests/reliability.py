@@ -14,7 +14,6 @@ import os
 import platform
 import random
 import re
-import resource
 import shutil
 import signal
 import subprocess
@@ -56,12 +55,6 @@ ATTACKS: dict[str, Callable[[float], Row]] = {}
 def attack(function: Callable[[float], Row]) -> Callable[[float], Row]:
     ATTACKS[function.__name__] = function
     return function
-
-
-def memory() -> float:
-    """Megabytes that this process holds."""
-    with open("/proc/self/statm") as file:
-        return int(file.read().split()[1]) * resource.getpagesize() / 1e6
 
 
 # --- results ----------------------------------------------------------------------------------------------------------
@@ -360,51 +353,30 @@ def interrupts(scale: float) -> Row:
 # --- memory -----------------------------------------------------------------------------------------------------------
 
 
+def _growth(kind: str, name: str, count: int) -> Row:
+    """What `benchmarks/memory_growth.py` says, which ends with 1 beyond its bounds."""
+    script = ROOT / "benchmarks" / "memory_growth.py"
+    environment = os.environ | {"PYTHONPATH": str(ROOT)}
+    done = subprocess.run(
+        [sys.executable, str(script), kind, str(count)], capture_output=True, text=True, env=environment
+    )
+    lines = done.stdout.strip().splitlines()
+    return Row(name, count, [done.stderr[-300:] or lines[-1]] if done.returncode else [], "; ".join(lines[-2:]))
+
+
 @attack
 def million_calls(scale: float) -> Row:
-    """Small calls of one function."""
-    count = int(1_000_000 * scale)
-    f, x = hl.jit(lambda x: x * 2 + 1), hnp.ones(10)
-    for _ in range(count // 10):
-        f(x)
-    before = memory()
-    for _ in range(count):
-        f(x)
-    grown = memory() - before
-    return Row("one million calls", count, [] if grown < 2 else [f"{grown:.1f} MB more"], f"{grown:+.1f} MB")
+    return _growth("calls", "small calls: flat memory", int(1_000_000 * scale))
 
 
 @attack
 def shapes(scale: float) -> Row:
-    """One function, called with arrays of ever other sizes."""
-    count = int(20_000 * scale)
-    f = hl.jit(lambda x: hnp.sin(x) * 2 + 1)
-    f(np.ones(1, np.float32))
-    return _growth(
-        "20,000 shapes of one function", count, lambda n: f(np.ones(2 + n, np.float32)), 300 * max(scale, 0.1)
-    )
+    return _growth("shapes", "shapes of one function: 300 MB", int(20_000 * scale))
 
 
 @attack
 def functions(scale: float) -> Row:
-    """Different functions, each called once."""
-
-    def one(n: int) -> None:
-        hl.jit(lambda x: hnp.sin(x * n) + (n if n % 2 else hnp.cos(x)))(np.ones(8, np.float32))
-
-    one(0)
-    return _growth("3,000 functions", int(3_000 * scale), one, 300 * max(scale, 0.1))
-
-
-def _growth(name: str, count: int, call: Callable[[int], object], limit: float) -> Row:
-    before = memory()
-    for n in range(count):
-        call(n)
-    grown = memory() - before
-    hl.clear_cache()
-    left = memory() - before
-    note = f"{grown:+.0f} MB, after clear_cache() {left:+.0f} MB"
-    return Row(name, count, [] if grown <= limit else [f"{grown:.0f} MB"], note)
+    return _growth("functions", "functions: 300 MB", int(3_000 * scale))
 
 
 # --- the table --------------------------------------------------------------------------------------------------------
