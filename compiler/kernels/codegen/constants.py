@@ -18,6 +18,7 @@ _INDEXES = (DTYPES["s32"], DTYPES["s64"])
 # What arithmetic on indexes is made of. Numbers of other integer operations stay literals: LLVM makes shorter code of a
 # shift, a mask or a division whose number it knows, and selects in 64 bits between indexes and arguments.
 _INDEX_ARITHMETIC = {"add", "subtract", "compare", "clamp", "minimum", "maximum", "negate", "convert"}
+_BEFORE_STARTS = {"dynamic-slice": 1, "dynamic-update-slice": 2}  # operands
 _SAME = {"broadcast", "reshape", "transpose", "slice", "concatenate", "pad", "copy"}
 
 
@@ -76,7 +77,9 @@ def sized(computation: Computation) -> frozenset[Instruction]:
     held: dict[Instruction, set[Instruction]] = {i: {i} for i in found if i.dtype in _INDEXES}
     if held:
         for instruction in computation.instructions:
-            behind = set().union(*(held.get(o, ()) for o in instruction.operands))
+            # Where a window starts is an index in itself.
+            operands = instruction.operands[: _BEFORE_STARTS.get(instruction.opcode)]
+            behind = set().union(*(held.get(o, ()) for o in operands))
             if instruction.opcode in _SAME:
                 held[instruction] = behind
             elif behind and instruction.opcode not in _INDEX_ARITHMETIC:

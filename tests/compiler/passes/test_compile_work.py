@@ -158,6 +158,13 @@ def test_gradients_of_scans_give_what_is_computed_unfused(name):
     np.testing.assert_allclose(hl.jit(gradient)(x), hl.jit(gradient, fusion=False)(x), rtol=1e-5, atol=1e-5)
 
 
+def test_updates_at_other_columns_are_the_same_kernel():
+    """But for the smallest indexes, which are literals of the text."""
+    plan = planned(column_updates(60))
+    assert len(plan.kernels()) == 120
+    assert len({step.launch.source.text for step in plan.kernels()}) < 30
+
+
 def test_kernels_of_many_siblings_are_bounded():
     """All read one array: each kernel computes as many of them as its bound on instructions lets it."""
     module = run_passes(siblings(400))
