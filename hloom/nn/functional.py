@@ -10,7 +10,7 @@ import math
 import hloom.numpy as hnp
 from hloom import lax
 from hloom.errors import ShapeError
-from hloom.ir.types import COMPLEX, FLOATS, INTEGERS, as_dtype
+from hloom.ir.types import COMPLEX, DTYPES, FLOATS, INTEGERS, as_dtype
 from hloom.lax.operands import (
     as_operand,
     canonical_axes,
@@ -150,6 +150,10 @@ def squareplus(x, b=4):
     return hnp.divide(hnp.add(x, hnp.sqrt(hnp.add(lax.square(x), b))), 2.0)
 
 
+# What `gelu` limits exponents to, so that neither exponentials nor their derivatives overflow.
+_EXPONENTS = {DTYPES["f32"]: 80.0, DTYPES["f64"]: 700.0}
+
+
 def gelu(x, approximate: bool = True):
     """x times the normal distribution function of x; approximate: its tanh form, as `jax.nn.gelu`.
 
@@ -157,9 +161,13 @@ def gelu(x, approximate: bool = True):
     """
     x = to_inexact(x, "gelu")
     if approximate:
+        # (1 + tanh(a)) / 2 = 1 / (1 + exp(-2 a)), which is cheaper and does not cancel.
         cube = lax.mul(lax.mul(x, x), x)
-        angle = lax.mul(lax.add(x, lax.mul(cube, 0.044715)), math.sqrt(2 / math.pi))
-        return lax.mul(x, lax.mul(lax.add(lax.tanh(angle), 1.0), 0.5))
+        twice = lax.mul(lax.add(x, lax.mul(cube, 0.044715)), -2 * math.sqrt(2 / math.pi))
+        if x.dtype not in _EXPONENTS:
+            return lax.mul(x, lax.logistic(lax.neg(twice)))
+        most = full(_EXPONENTS[x.dtype], x.dtype, x.shape)
+        return lax.div(x, lax.add(lax.exp(lax.select(lax.gt(twice, most), most, twice)), 1.0))
     return lax.mul(lax.mul(x, 0.5), lax.erfc(lax.mul(x, -math.sqrt(0.5))))
 
 

@@ -144,3 +144,13 @@ def test_logmeanexp(jax):
         np.testing.assert_allclose(
             one(lambda x, a=axis: nn.logmeanexp(x, a), x), np.log(np.mean(np.exp(x), axis)), rtol=1e-5, atol=1e-6
         )
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_gelu_has_finite_derivatives_where_its_exponential_overflows(dtype):
+    x = hnp.asarray(np.array([-1e4, -60.0, -20.0, -11.0, -10.0, 20.0, 1e4]).astype(dtype))
+    value, tangent = hl.jvp(hl.jit(nn.gelu), (x,), (hnp.ones_like(x),))
+    slope = hl.grad(lambda x: hnp.sum(nn.gelu(x)))(x)
+    for result in (tangent, slope):
+        np.testing.assert_allclose(result, [0, 0, 0, 0, 0, 1, 1], atol=1e-6)
+    np.testing.assert_allclose(value, np.maximum(x, 0), atol=1e-6)
