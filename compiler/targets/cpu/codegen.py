@@ -108,10 +108,8 @@ def kernel_module(kernel: KernelSource) -> tuple[str, list[bytes | str]]:
         text, names = emitter.kernel_text(kernel, _backend().triple(), library.signature)
         return text, [library.module_text(name) for name in names]
     except (emitter.Unsupported, SyntaxError):  # Numba's front end reports errors of the source
-        from hloom.compiler.targets.cpu.numba_frontend import lower  # imports Numba: 0.3 s
-
         count("kernels through Numba")
-        return lower.kernel_module(kernel, library.module_text)
+        return library.numba_lowering().kernel_module(kernel, library.module_text)
 
 
 def compile_functions(functions: Sequence[NativeFunction], cache: Cache | None = None) -> ObjectCode:
@@ -124,9 +122,9 @@ def compile_functions(functions: Sequence[NativeFunction], cache: Cache | None =
         data = cache.get(key)
     if data is None:
         with forking.no_fork():
-            from hloom.compiler.targets.cpu.numba_frontend import lower  # imports Numba: 0.3 s
+            from hloom.compiler.targets.cpu import library  # imports LLVM, which a warm process does without
 
-            machine, backend = portable_machine(), _backend()
+            machine, backend, lower = portable_machine(), _backend(), library.numba_lowering()
             modules = [lower.function_module(function) for function in functions]
             data = backend.object_code(backend.optimized_together(modules, exported, machine), machine)
         if cache is not None:

@@ -25,7 +25,7 @@ from hloom.compiler.targets.cpu.microkernels.names import BLOCK, argument_count,
 from hloom.compiler.targets.cpu.prebuilt import archive
 from hloom.ir.process import forking
 
-__all__ = ["entries", "module_text", "signature"]
+__all__ = ["entries", "module_text", "numba_lowering", "signature"]
 
 _lock = forking.rlock()
 
@@ -55,22 +55,24 @@ def entries() -> dict[str, bytes]:
 
     @functools.cache
     def compiled(name: str) -> LibraryFunction:
-        return _numba().library_function(name, lambda called: compiled(called).text)
+        return numba_lowering().library_function(name, lambda called: compiled(called).text)
 
     made = {f"function {name}": _encoded(compiled(name)) for name in sorted(_callable())}
     return made | {f"block {name}": _block_text(name).encode() for name in prebuilt_blocks()}
 
 
-def _numba():
-    from hloom.compiler.targets.cpu.numba_frontend import lower  # imports Numba, which takes longer than all else
+def numba_lowering():
+    """The module that lowers with Numba. One thread imports Numba: another would see its modules half initialized."""
+    with forking.no_fork(), _lock:
+        from hloom.compiler.targets.cpu.numba_frontend import lower  # imports Numba, which takes longer than all else
 
-    return lower
+        return lower
 
 
 @functools.cache
 def _callable() -> frozenset[str]:
     """Names of the math functions that the LLVM emitter may call and does not write itself."""
-    return frozenset(_numba().library_names({*LLVM, *REGISTER} - {"*"})) - CALLS.keys()
+    return frozenset(numba_lowering().library_names({*LLVM, *REGISTER} - {"*"})) - CALLS.keys()
 
 
 def _stored(name: str) -> LibraryFunction | None:
@@ -90,7 +92,7 @@ def _compiled(name: str) -> LibraryFunction:
     with forking.no_fork(), _lock:
         if not archive.is_current():
             _report()
-        function = _numba().library_function(name, module_text)
+        function = numba_lowering().library_function(name, module_text)
         default_cache().put(_cache_key(name), _encoded(function))
         return function
 
