@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import platform
 import sys
+from typing import Any
 
 import numpy as np
 
@@ -13,7 +15,10 @@ from hloom.arrays.array import Array
 from hloom.arrays.shape_dtype import ShapeDtypeStruct
 from hloom.dispatch.jit import clear_all, jit
 from hloom.errors import ArgumentError
+from hloom.ir.module import Instruction
+from hloom.ir.records import record
 from hloom.ir.source import name_scope
+from hloom.ir.types import Shape
 from hloom.platforms.device import choose_default_device, devices
 from hloom.sharding.shardings import device_of
 from hloom.tracing.eval_shape import eval_shape
@@ -56,6 +61,34 @@ def named_call(fun, *, name: str | None = None):
 # --- programs and arrays ------------------------------------------------------------------------------------------
 
 
+@record(frozen=True, eq=False)
+class Variable:
+    """A value of a program: its instruction, and its shape and dtype."""
+
+    instruction: Instruction
+    aval: Any
+
+
+@record(frozen=True, eq=False)
+class Operation:
+    """What an equation computes: an HLO opcode."""
+
+    name: str
+
+    def __str__(self) -> str:
+        return self.name
+
+
+@record(frozen=True, eq=False)
+class Equation:
+    """An instruction as JAX shows it: operation, the variables that it reads and sets, and its attributes."""
+
+    primitive: Operation
+    invars: list[Variable]
+    outvars: list[Variable]
+    params: dict[str, Any]
+
+
 class Program:
     """A traced function to look at: prints as HLO text. `module` is hloom's, `in_avals` and `out_avals` its shapes,
     `consts` the values from traces around it: the module's last parameters."""
@@ -63,15 +96,45 @@ class Program:
     def __init__(self, module, in_avals, out_avals, out_shape, consts=()):
         self.module, self.in_avals, self.out_avals, self.out_shape = module, in_avals, out_avals, out_shape
         self.consts = list(consts)
+        self._variables: dict[Instruction, Variable] = {}
 
     @property
     def jaxpr(self) -> Program:
         return self
 
+    def _variable(self, instruction: Instruction) -> Variable:
+        if instruction not in self._variables:
+            shape = instruction.shape
+            aval = ShapeDtypeStruct(shape.dims, shape.dtype) if isinstance(shape, Shape) else shape
+            self._variables[instruction] = Variable(instruction, aval)
+        return self._variables[instruction]
+
+    @functools.cached_property
+    def eqns(self) -> list[Equation]:
+        """The instructions as equations; without parameters and the tuple of several results."""
+        entry = self.module.entry
+        return [
+            Equation(Operation(i.opcode), [*map(self._variable, i.operands)], [self._variable(i)], dict(i.attributes))
+            for i in entry.instructions
+            if i.opcode != "parameter" and not (i is entry.root and i.opcode == "tuple")
+        ]
+
     @property
-    def eqns(self) -> list:
-        """The instructions, parameters left out."""
-        return [i for i in self.module.entry.instructions if i.opcode != "parameter"]
+    def invars(self) -> list[Variable]:
+        """The variables of the arguments."""
+        return [*map(self._variable, self.module.entry.parameters[: len(self.in_avals)])]
+
+    @property
+    def constvars(self) -> list[Variable]:
+        """The variables of `consts`."""
+        return [*map(self._variable, self.module.entry.parameters[len(self.in_avals) :])]
+
+    @property
+    def outvars(self) -> list[Variable]:
+        """The variables of the results."""
+        return [*map(self._variable, self.module.entry.outputs())]
+
+    effects: frozenset = frozenset()  # calls with effects are kept in their order
 
     def __str__(self) -> str:
         from hloom.ir.text import print_module  # saves start-up time: 5 ms for the printer and the parser

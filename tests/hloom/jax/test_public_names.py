@@ -128,3 +128,22 @@ def test_functions_without_a_name():
     for transformed in (hl.jit, hl.vmap, hl.checkpoint):
         assert transformed(twice)(hnp.ones(1)).tolist() == [2]
     assert float(hl.grad(twice)(1.0)) == 2 and hl.eval_shape(twice, 1.0).shape == ()
+
+
+def test_modules_of_profiles_and_versions():
+    import hloom.lib
+    import hloom.profiler
+    from hloom.profiler import StepTraceAnnotation, TraceAnnotation, annotate_function
+
+    with TraceAnnotation("load"), StepTraceAnnotation("train", step_num=1):
+        assert annotate_function(lambda x: x + 1)(1) == TraceAnnotation("part")(lambda: 2)()
+    assert hl.lib is hloom.lib and hl.lib.__version__.count(".") == 2 and hl.profiler is hloom.profiler
+
+
+def test_equations_of_a_program():
+    program = hl.make_jaxpr(lambda x, y: (hnp.sin(x) * y, x))(hnp.ones(2), 2.0).jaxpr
+    x, y = program.invars
+    first, last = program.eqns[0], program.eqns[-1]
+    assert (x.aval.shape, y.aval.shape) == ((2,), ()) and program.constvars == [] and not program.effects
+    assert first.primitive.name == "sine" and first.invars[0] is x and isinstance(first.params, dict)
+    assert last.outvars[0] is program.outvars[0] and last.primitive.name == "multiply" and program.outvars[1] is x

@@ -1,0 +1,36 @@
+"""Marks in profiles, under the names of `jax.profiler`. hloom has no profiler of its own: a mark only runs its code."""
+
+from __future__ import annotations
+
+import contextlib
+
+from hloom.tracing.signatures import wraps
+
+
+class TraceAnnotation(contextlib.ContextDecorator, contextlib.AbstractContextManager):
+    """`with TraceAnnotation("load"):` marks a part of a program."""
+
+    def __init__(self, name: str, **kwargs):
+        self.name, self.values = name, kwargs
+
+    def __exit__(self, *exception) -> None:
+        return None
+
+
+class StepTraceAnnotation(TraceAnnotation):
+    """`with StepTraceAnnotation("train", step_num=k):` marks a step of training."""
+
+
+def annotate_function(func, name: str | None = None, **kwargs):
+    """The function, its calls marked."""
+
+    @wraps(func)
+    def call(*args, **named):
+        with TraceAnnotation(name or str(getattr(func, "__name__", "function")), **kwargs):
+            return func(*args, **named)
+
+    return call
+
+
+__all__ = ["StepTraceAnnotation", "TraceAnnotation", "annotate_function"]
+__dir__ = __all__.copy
