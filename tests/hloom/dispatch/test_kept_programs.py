@@ -189,8 +189,8 @@ print((resident() - before[0]) / 150, mappings() - before[1])
 @pytest.mark.skipif(sys.platform != "linux", reason="memory is read from /proc")
 @pytest.mark.parametrize(("script", "bytes_each"), [(SHAPES, 3000), (FUNCTIONS, 20_000)], ids=["shapes", "functions"])
 def test_memory_stays_flat(script, bytes_each):
-    """20,000 shapes may take 60 MB more than the bound, and 3,000 functions 60 MB, a fifth of the 300 that they may have
-    (some 12 KB each were measured, 100 before): `benchmarks/memory_growth.py` runs them."""
+    """20,000 shapes may take 60 MB more than the bound, and 3,000 functions 60 MB, a fifth of what they may have (some
+    12 KB each were measured, 100 before): `benchmarks/memory_growth.py` runs them."""
     run = subprocess.run([sys.executable, "-c", SLOPE % script], capture_output=True, text=True, env=os.environ)
     assert run.returncode == 0, run.stderr
     slope, mappings = map(float, run.stdout.split())
