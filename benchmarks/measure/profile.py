@@ -10,6 +10,7 @@ of a few hundred nanoseconds per step is measured with an empty step and subtrac
 from __future__ import annotations
 
 import ctypes
+import itertools
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -22,7 +23,7 @@ from hloom.compiler.analysis import instruction_flops
 from hloom.compiler.schedule.steps import CopyStep, HostStep, KernelStep
 from hloom.ir.types import TupleShape
 from hloom.runtime.driver import step as row
-from hloom.runtime.driver_source import END, JUMP, JUMP_IF_ZERO, STEP_WORDS, SWITCH
+from hloom.runtime.driver_source import END, JUMP, JUMP_IF_ZERO, LOOP, STEP_WORDS, SWITCH
 from hloom.runtime.program import Frame, callbacks_of
 
 
@@ -61,7 +62,7 @@ def profile(compiled, args: Sequence, seconds: float = 0.2, most_seconds: float 
     arrays = [np.ascontiguousarray(np.asarray(x)) for x in hl.tree.leaves(args)]
     if len(arrays) != len(program.inputs):
         raise ValueError(f"the program takes {len(program.inputs)} arrays, {len(arrays)} were given")
-    walk = _Walk(plan, program, arrays)
+    walk = _Walk(program, arrays)
     walks: list = []
     end = time.perf_counter() + seconds
     while len(walks) < 3 or time.perf_counter() < end:
@@ -122,7 +123,7 @@ def _costs(step, instruction) -> tuple[float, float]:
 class _Walk:
     """The rows of a program as programs of one row, over the same argument words."""
 
-    def __init__(self, plan, program, arrays: list[np.ndarray]):
+    def __init__(self, program, arrays: list[np.ndarray]):
         self.driver = driver()
         callbacks, addresses = callbacks_of(program)
         frame = Frame(program, self.driver, addresses)
@@ -135,15 +136,15 @@ class _Walk:
         self.rows = whole.steps.reshape(-1, STEP_WORDS).tolist()
         self.args = whole.args
         self.owner: list[int] = []  # the step of each row
-        for number, item in enumerate(plan.steps):
-            self.owner += [number] * (2 if isinstance(item, HostStep) else 1)
+        for number, (first, after) in enumerate(itertools.pairwise(frame.first)):
+            self.owner += [number] * (after - first)
 
         def alone(rows, relocations=()):
             return self.driver.activation(rows, relocations, whole.args, whole.slots)
 
         self.start = alone([row(END)], whole.relocations.reshape(-1, 3).tolist())
         self.empty = alone([row(END)])
-        jumps = (JUMP, JUMP_IF_ZERO, SWITCH, END)
+        jumps = (JUMP, LOOP, JUMP_IF_ZERO, SWITCH, END)
         self.single = [None if r[0] in jumps else alone([r, row(END)]) for r in self.rows]
         self.kept = (frame, callbacks, arrays, outputs)
 
@@ -156,7 +157,7 @@ class _Walk:
         place, stop = 0, clock() + most_seconds
         while place < len(self.rows) and self.rows[place][0] != END and clock() < stop:
             kind, *operands = self.rows[place]
-            if kind == JUMP:
+            if kind in (JUMP, LOOP):
                 place = operands[0]
             elif kind == JUMP_IF_ZERO:
                 place = operands[0] if self._read(self.args[operands[1]], np.uint8) == 0 else place + 1
@@ -168,7 +169,8 @@ class _Walk:
                 assert single is not None  # jumps alone have none
                 spent = max(0.0, _timed(run, single.address) - around)
                 before = found.get(self.owner[place], (0.0, 0))
-                found[self.owner[place]] = before[0] + spent, before[1] + 1
+                begins = place == 0 or self.owner[place - 1] != self.owner[place]
+                found[self.owner[place]] = before[0] + spent, before[1] + begins
                 place += 1
         return found
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import functools
+import weakref
 
 import numpy as np
 import pytest
@@ -175,7 +176,7 @@ def test_programs_have_the_same_bits(name, monkeypatch):
                 raise emitter.Unsupported("for comparison")
 
             monkeypatch.setattr(emitter, "kernel_text", refuse)
-        monkeypatch.setattr("hloom.backends.cpu.driver._addresses", {})
+        monkeypatch.setattr("hloom.backends.cpu.driver._kernels", weakref.WeakValueDictionary())
         monkeypatch.setattr("hloom.backends.cpu.driver.default_cache", functools.partial(made_once, Cache(None)))
         monkeypatch.setattr(keys, "kernel_code", lambda kernel, name: None)
         made = compile_module(module)
