@@ -165,6 +165,7 @@ def _stage(
 
 def _first_stage(request: KernelRequest, shape: _Shape, domain: Domain, node: Items, items: int) -> Nest:
     """Stage 1 with these work items, which leave the outputs of the kept dimensions to stage 2."""
+    assert shape.cut(domain)[2] == shape.chunks, "the stages of a reduction are cut differently"
     domain.writer.root.body.append(node)
     work = math.prod(shape.dims) / max(items, 1) * request.flops()
     return _stage(request, shape, "reduce", domain, items, work, shape.kept_outputs)
@@ -398,8 +399,7 @@ def _few_columns_stage(request: KernelRequest, shape: _Shape) -> Nest:
 
 def _chunk(shape: _Shape, domain: Domain, item: Block) -> tuple[int, tuple[str, str]]:
     """(the group that is chunked, the bounds of the item's chunk), computed in `item`; (-1, ...) where nothing is."""
-    chunked, steps, chunks = shape.cut(domain)
-    assert chunks == shape.chunks, "the stages of a reduction are cut differently"
+    chunked, steps, _ = shape.cut(domain)
     if chunked < 0:
         return chunked, ("0", "1")
     step = domain.writer.integer("steps", steps)
