@@ -12,19 +12,19 @@ nox.options.sessions = ["lint", "quick"]
 @nox.session
 def test(session: nox.Session) -> None:
     """Runs all tests in two processes."""
-    session.run("python", "-m", "pytest", "-n", "2", "-q", *session.posargs)
+    session.run("python", "-m", "pytest", "-n", "2", "--dist", "worksteal", "-q", *session.posargs)
 
 
 @nox.session
 def quick(session: nox.Session) -> None:
     """Runs the tests marked quick: a subset across all packages, in less than a minute."""
-    session.run("python", "-m", "pytest", "-n", "2", "-q", "-m", "quick", *session.posargs)
+    session.run("python", "-m", "pytest", "-n", "2", "--dist", "worksteal", "-q", "-m", "quick", *session.posargs)
 
 
 @nox.session
 def coverage(session: nox.Session) -> None:
     """Runs the tests with coverage of lines and branches, and prints a table by package."""
-    session.run("python", "-m", "pytest", "-n", "2", "-q", "--cov", "--cov-report=", *session.posargs)
+    session.run("python", "-m", "pytest", "-n", "2", "--dist", "worksteal", "-q", "--cov", "--cov-report=", *session.posargs)
     session.run("python", "tests/coverage_by_package.py")
 
 
@@ -60,7 +60,7 @@ KERNEL_SUITES = [
 def level(session: nox.Session, level: str) -> None:
     """Runs the suites of kernels with code for a level of x86-64: AVX2 and FMA, and neither of them."""
     suites = session.posargs or KERNEL_SUITES
-    session.run("python", "-m", "pytest", "-n", "2", "-q", *suites, env={"HLOOM_CPU": level})
+    session.run("python", "-m", "pytest", "-n", "2", "--dist", "worksteal", "-q", *suites, env={"HLOOM_CPU": level})
 
 
 @nox.session
