@@ -9,6 +9,8 @@ import os, signal, threading, time
 import numpy as np
 import hloom as hl, hloom.numpy as hnp
 
+signal.signal(signal.SIGINT, signal.default_int_handler)  # processes in a shell's background ignore it
+
 def later(number, seconds=0.5):
     threading.Timer(seconds, os.kill, (os.getpid(), number)).start()
 
