@@ -24,7 +24,9 @@ def quick(session: nox.Session) -> None:
 @nox.session
 def coverage(session: nox.Session) -> None:
     """Runs the tests with coverage of lines and branches, and prints a table by package."""
-    session.run("python", "-m", "pytest", "-n", "2", "--dist", "worksteal", "-q", "--cov", "--cov-report=", *session.posargs)
+    session.run(
+        "python", "-m", "pytest", "-n", "2", "--dist", "worksteal", "-q", "--cov", "--cov-report=", *session.posargs
+    )
     session.run("python", "tests/coverage_by_package.py")
 
 

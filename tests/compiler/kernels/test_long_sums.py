@@ -30,7 +30,7 @@ def test_beside_another_reduction_and_an_initial_value():
 
 @pytest.mark.parametrize("size", [150, 354])
 def test_costly_elements_whose_dimensions_do_not_merge(size):
-    """The first attempt to write stage 1 merges the dimensions, the last one does not: only the last decides the cut."""
+    """The first attempt to write stage 1 merges the dimensions, the last one does not: that one decides the cut."""
 
     def costly(x, y):
         for _ in range(6):
