@@ -198,7 +198,7 @@ class Pool:
     """
 
     def __init__(self, limit: int | None = None):
-        self.limit = _default_limit() if limit is None else limit
+        self.limit = default_limit() if limit is None else limit
         self._shelves: dict[tuple, Shelf] = {}
         self._lock = forking.lock()
         self._misses = 0
@@ -333,7 +333,7 @@ class Pool:
             return Statistics(self._allocated, self._held, hits, self._misses)
 
 
-def _default_limit() -> int:
+def default_limit() -> int:
     """A quarter of the machine's memory."""
     try:
         return max(256 << 20, os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") // 4)

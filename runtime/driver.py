@@ -106,7 +106,7 @@ class _Pool:
 
     def __init__(self, threads: int, spins: int):
         self.memory = np.zeros(source.POOL_WORDS + source.TICKET_WORDS * threads + 16, np.int64)
-        _keep_for_good(self.memory)
+        keep_for_good(self.memory)
         unaligned = _address(self.memory)
         self.address = unaligned + (-unaligned) % 128
         self.words = self.memory[(self.address - unaligned) // 8 :]
@@ -120,7 +120,7 @@ class _Pool:
         self.workers: list[threading.Thread] = []
 
 
-def _keep_for_good(thing: object) -> None:
+def keep_for_good(thing: object) -> None:
     """Never free `thing`: when the interpreter ends, a daemon thread may still be inside native code that uses it."""
     ctypes.pythonapi.Py_IncRef(ctypes.py_object(thing))
 
@@ -151,13 +151,13 @@ class Driver:
         self._lock = forking.lock()
         self._spins = self._calibrate()
         self._crowded = False
-        self._start_callable = self._start_workers
+        self._start_callable = self.start_workers
         self._message = ctypes.create_string_buffer(
             b"call(block, *inputs) takes the address of an activation and at most one int or ndarray for each slot"
         )
         self._state = np.zeros(source.STATE_WORDS, np.int64)
         for kept in (self._state, self._message, self._start_callable):
-            _keep_for_good(kept)
+            keep_for_good(kept)
         self._state[source.STATE_START] = id(self._start_callable)
         self._state[source.STATE_TRUE] = id(True)
         self._state[source.STATE_FALSE] = id(False)
@@ -177,7 +177,7 @@ class Driver:
         """A Python builtin whose C function is `symbol`: a call costs 40 ns, through ctypes it would cost 300."""
         definition = _MethodDefinition(name, self._addresses[symbol], flags, None)
         state = _address(self._state)
-        _keep_for_good(definition)
+        keep_for_good(definition)
         make = ctypes.pythonapi.PyCFunction_NewEx
         make.restype, make.argtypes = ctypes.py_object, [ctypes.c_void_p, ctypes.py_object, ctypes.c_void_p]
         return make(ctypes.addressof(definition), state, None)
@@ -204,6 +204,11 @@ class Driver:
             flags |= source.FLAG_LOOKS
         values = np.zeros(slots, np.int64) if isinstance(slots, int) else slots
         return Activation(rows, list(relocations), args, values, flags)
+
+    @property
+    def state_address(self) -> int:
+        """The address of the words of this driver's state (STATE_POOL, ...), which stay where they are."""
+        return _address(self._state)
 
     @property
     def num_threads(self) -> int:
@@ -244,7 +249,7 @@ class Driver:
             for worker in workers:
                 worker.join(1.0)
 
-    def _start_workers(self) -> None:
+    def start_workers(self) -> None:
         """Called by native code, with the GIL, before the first program with a parallel step."""
         with self._lock:
             pool = self._pools[-1]
@@ -323,5 +328,6 @@ __all__ = [
     "Activation",
     "Driver",
     "install",
+    "keep_for_good",
     "step",
 ]

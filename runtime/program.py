@@ -374,7 +374,7 @@ class Executable:
         """Whether a step is a Python function."""
         return bool(self._callbacks)
 
-    def _frame(self) -> Frame:
+    def new_frame(self) -> Frame:
         with self._lock:
             frame = Frame(self.program, self._driver, self._callbacks)
             self._frames.add(frame)
@@ -398,7 +398,7 @@ class Executable:
         try:
             frame = self._idle.pop()
         except IndexError:
-            frame = self._frame()
+            frame = self.new_frame()
         if self._simple:
             outputs = [take() for take in self._new]
         else:
@@ -420,7 +420,7 @@ class Executable:
         take = self._take[0] if len(self._take) == 1 else None
         if take is None or self._callbacks:
             return None
-        idle, call, make = self._idle, self._call, self._frame
+        idle, call, make = self._idle, self._call, self.new_frame
 
         def run(inputs: Sequence[np.ndarray]) -> np.ndarray:
             try:

@@ -61,10 +61,8 @@ def _change_cpu(name: str | None) -> None:
 config.on_change("cpu", _change_cpu)
 
 
-@functools.cache
-def _entry_points() -> dict[str, int]:
-    """Addresses of the driver's native functions."""
-    functions = driver_source.FUNCTIONS
+def load_functions(functions: Sequence[driver_source.NativeFunction]) -> dict[str, int]:
+    """Addresses of native functions that call each other: compiled, or from the disk cache; loaded for good."""
 
     def loaded() -> dict[str, int]:
         code = codegen.compile_functions(functions, default_cache())
@@ -75,6 +73,12 @@ def _entry_points() -> dict[str, int]:
     except native.LoadError as error:
         default_cache().discard(codegen.functions_key(functions), f"does not load ({error})")
         return loaded()
+
+
+@functools.cache
+def _entry_points() -> dict[str, int]:
+    """Addresses of the driver's native functions."""
+    return load_functions(driver_source.FUNCTIONS)
 
 
 def threads_of_device() -> int:

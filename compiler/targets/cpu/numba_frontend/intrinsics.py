@@ -95,6 +95,14 @@ def call_kernel(builder, module, values):
     builder.call(builder.inttoptr(values[0], kind.as_pointer()), values[1:])
 
 
+@_define(4, types.int64)
+def call_function(builder, module, values):
+    """call_function(address, a, b, c): what the C function at an address returns. One that has fewer parameters ignores
+    the rest."""
+    kind = ir.FunctionType(_I64, [_I64, _I64, _I64])
+    return builder.call(builder.inttoptr(values[0], kind.as_pointer()), values[1:])
+
+
 @_define(3, types.void)
 def copy_bytes(builder, module, values):
     """copy_bytes(target, source, count); the places may overlap."""

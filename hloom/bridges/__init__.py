@@ -1,0 +1,1 @@
+"""Doors of other frameworks: jax (PJRT) and torch (torch.compile)."""

@@ -1,0 +1,78 @@
+"""Blocks of memory that native code and Python share: what stands in which 8-byte word.
+
+All are made with `malloc` and freed by native code, except those of a client, its devices and its executables, which
+Python makes and keeps.
+"""
+
+from __future__ import annotations
+
+from hloom.bridges.pjrt import interface
+from hloom.runtime import driver_source
+
+__all__ = ["CONSTANTS", "words"]
+
+
+def words(prefix: str, names: str) -> dict[str, int]:
+    """Numbers for names: {PREFIX_NAME: position}."""
+    return {f"{prefix}_{name.upper()}": word for word, name in enumerate(names.split())}
+
+
+# The text of an error follows its words.
+ERROR = words("ERROR", "code size text")
+
+# refs: -1 for an event that is always ready and never freed. callbacks: a list of nodes. error: 0 where all went well.
+EVENT = words("EVENT", "refs state error callbacks mutex")
+EVENT |= {"EVENT_CONDITION": EVENT["EVENT_MUTEX"] + 16, "EVENT_WORDS": EVENT["EVENT_MUTEX"] + 32}
+NODE = words("NODE", "next callback argument words")
+
+# Memory of values, shared by buffers. Its data follow where it owns them (OWNED); otherwise their owner waits for an
+# event (LENT) or for a call `first(address, second)` (VIEWED).
+STORAGE = words("STORAGE", "refs address capacity kind first second client next words")
+KINDS = {"OWNED": 0, "LENT": 1, "VIEWED": 2}
+
+# storage: 0 once the buffer is deleted. origin: the same, for good. dims and minor_to_major follow.
+BUFFER = words(
+    "BUFFER",
+    "client device memory type ndims bytes storage origin address external lock event deleted dims",
+)
+
+# bins: lists of idle storage by size. python: the address of the Python entry. garbage: executables to be forgotten.
+CLIENT = words(
+    "CLIENT",
+    "name name_size version version_size devices device_count memories memory_count topology ready python lock idle "
+    "limit in_use peak allocations largest garbage type_sizes state descriptions platform_bytes platform_bytes_size "
+    "nothing bins",
+)
+BINS = 8 * 50
+CLIENT |= {"CLIENT_WORDS": CLIENT["CLIENT_BINS"] + BINS}
+
+DEVICE = words("DEVICE", "client description id memories memory_count memory words")
+DESCRIPTION = words("DESCRIPTION", "id kind kind_size text text_size words")
+MEMORY = words("MEMORY", "client device id kind kind_size text text_size devices device_count kind_id words")
+
+# inputs: bytes of each. outputs: rows of OUT_WORDS. donated: indices of inputs that a call consumes. frames: a list.
+EXECUTABLE = words(
+    "EXECUTABLE",
+    "refs client deleted device input_count output_count inputs outputs donated donated_count frames parallel name "
+    "name_size types dims dim_sizes kinds kind_sizes fingerprint fingerprint_size devices device_count replicas "
+    "partitions number next code_bytes argument_bytes output_bytes alias_bytes temporary_bytes runs_python words",
+)
+OUT = words("OUT", "type ndims dims bytes donor words")
+# One running call: the driver's block, the byte that says whether all went well, a byte that Python steps set, and room
+# for the storages of inputs and outputs.
+FRAME = words("FRAME", "next block state done held words")
+
+# What native code asks of Python: (request, first, second) -> an error or 0, for a frame the negated error.
+REQUESTS = words("ASK", "to_host from_host frame raised start mismatch no_memory")
+
+EXECUTE = {
+    f"EXECUTE_{field.upper()}": interface.HEADER_WORDS + word
+    for word, field in enumerate(interface.FIELDS["LoadedExecutable_Execute"])
+}
+
+CONSTANTS: dict[str, int] = {
+    **driver_source.CONSTANTS, **ERROR, **EVENT, **NODE, **STORAGE, **KINDS, **BUFFER, **CLIENT, **DEVICE,
+    **DESCRIPTION, **MEMORY, **EXECUTABLE, **OUT, **FRAME, **REQUESTS, **EXECUTE,
+    **{f"LAYOUT_{name.upper()}": word for name, word in interface.LAYOUT_WORDS.items()},
+    **{name: value for name, value in vars(interface).items() if name.isupper() and isinstance(value, int)},
+}  # fmt: skip

@@ -1,0 +1,22 @@
+"""All native functions, and the object code of them."""
+
+from __future__ import annotations
+
+from hloom.bridges.pjrt.interface import FIELDS
+from hloom.bridges.pjrt.interface import FUNCTIONS as NAMES
+from hloom.bridges.pjrt.native import buffers, client, events, execute, storage
+from hloom.bridges.pjrt.native.functions import linked, symbol, unimplemented
+from hloom.runtime import driver_source
+
+__all__ = ["FUNCTIONS", "IN_PYTHON", "MISSING"]
+
+_WRITTEN = (*events.FUNCTIONS, *storage.FUNCTIONS, *buffers.FUNCTIONS, *client.FUNCTIONS, *execute.FUNCTIONS)
+_SYMBOLS = {function.name for function in _WRITTEN}
+# Functions of the C interface that Python answers: compilation and what is asked for seldom.
+IN_PYTHON = tuple(name for name in NAMES if name in FIELDS and symbol(name) not in _SYMBOLS)
+# Functions that hloom answers with an error.
+MISSING = tuple(name for name in NAMES if name not in FIELDS)
+FUNCTIONS = (
+    *driver_source.FUNCTIONS,
+    *linked((*_WRITTEN, *map(unimplemented, MISSING)), driver_source.FUNCTIONS),
+)

@@ -1,0 +1,183 @@
+"""The table of C functions that jax loads, and those of its functions that Python answers."""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+import re
+import warnings
+from collections.abc import Callable, Mapping
+
+import jaxlib
+import numpy as np
+from jax._src import xla_bridge
+
+from hloom.backends.cpu.driver import load_functions
+from hloom.bridges.pjrt import callbacks, platform
+from hloom.bridges.pjrt.client import Client
+from hloom.bridges.pjrt.interface import (
+    FUNCTIONS,
+    MAJOR,
+    MINOR,
+    PROGRAM_CODE,
+    PROGRAM_CODE_SIZE,
+    TABLE_HEADER_WORDS,
+    TESTED_JAXLIB,
+)
+from hloom.bridges.pjrt.memory import Arguments, Text, address_of, bytes_at, error_block, malloc_bytes, words_at
+from hloom.bridges.pjrt.native import table
+from hloom.bridges.pjrt.native.functions import symbol
+from hloom.bridges.pjrt.programs import Source, serialized
+from hloom.errors import UnsupportedError
+from hloom.runtime.driver import keep_for_good
+
+__all__ = ["IN_PYTHON", "capsule", "check_version", "register"]
+
+# Below jax's CPU (0): nobody's default device changes by an installation. JAX_PLATFORMS=hloom chooses hloom.
+PRIORITY = -1
+_C_FUNCTION = ctypes.CFUNCTYPE(ctypes.c_int64, ctypes.c_int64)
+
+
+def check_version(version: str) -> None:
+    """Warns of a jaxlib that the tests do not run with."""
+    found = tuple(map(int, re.findall(r"\d+", version)[:2]))
+    if found != TESTED_JAXLIB:
+        tested = ".".join(map(str, TESTED_JAXLIB))
+        warnings.warn(
+            f"hloom's plugin (PJRT {MAJOR}.{MINOR}) is tested with jaxlib {tested}, this is {version}: it may lack "
+            "functions that this version calls",
+            RuntimeWarning,
+            stacklevel=2,
+        )
+
+
+@functools.cache
+def _addresses() -> dict[str, int]:
+    return load_functions(table.FUNCTIONS)
+
+
+@functools.cache
+def _client() -> Client:
+    made = Client(_addresses())
+    keep_for_good(made)
+    return made
+
+
+def _client_create(arguments: Arguments) -> None:
+    arguments["client"] = _client().block.address
+
+
+def _client_compile(arguments: Arguments) -> None:
+    program = words_at(arguments["program"], PROGRAM_CODE_SIZE + 1)
+    code = bytes_at(program[PROGRAM_CODE], program[PROGRAM_CODE_SIZE])
+    made = _client().compile(Source(code, arguments.text("compile_options")))
+    arguments["executable"] = made.block.address
+
+
+def _deserialize(arguments: Arguments) -> None:
+    data, options = bytes_at(arguments["serialized"], arguments["size"]), b""
+    if arguments["compile_options"]:
+        options = arguments.text("compile_options")
+    arguments["executable"] = _client().load(data, options).block.address
+
+
+def _hand_over(arguments: Arguments, data: bytes) -> None:
+    """Answers with bytes that the caller frees."""
+    where = malloc_bytes(data)
+    arguments["serialized_bytes"] = arguments["serialized"] = where
+    arguments["serialized_bytes_size"] = len(data)
+    arguments["deleter"] = _addresses()["pjrt_free"]
+
+
+def _serialize(arguments: Arguments) -> None:
+    _hand_over(arguments, serialized(_client().executable(arguments["executable"]).source))
+
+
+def _compile_options(arguments: Arguments) -> None:
+    _hand_over(arguments, _client().executable(arguments["executable"]).source.options)
+
+
+def _device_assignment(arguments: Arguments) -> None:
+    _hand_over(arguments, _client().executable(arguments["executable"]).device_assignment())
+
+
+def _default_assignment(arguments: Arguments) -> None:
+    # Two numbers of 4 bytes stand in one word.
+    replicas, partitions = arguments.halves(1)
+    count = len(_client().devices)
+    if replicas * partitions > count:
+        raise UnsupportedError(
+            f"{replicas} replicas of {partitions} partitions", f"{count} devices of hloom",
+            "set HLOOM_NUM_CPU_DEVICES", "",
+        )  # fmt: skip
+    target = (ctypes.c_int32 * (replicas * partitions)).from_address(arguments["assignment"])
+    target[:] = list(range(replicas * partitions))
+
+
+def _cost_analysis(arguments: Arguments) -> None:
+    values = _client().executable(arguments["executable"]).cost_block()
+    arguments["num_properties"], arguments["properties"] = values
+
+
+def _optimized_program(arguments: Arguments) -> None:
+    raise UnsupportedError(
+        "the optimized program as HLO of XLA", "hloom's own programs",
+        "look at them with HLOOM_DUMP_TO", "",
+    )  # fmt: skip
+
+
+IN_PYTHON: dict[str, Callable[[Arguments], None]] = {
+    "Client_Create": _client_create,
+    "Client_Compile": _client_compile,
+    "Client_DefaultDeviceAssignment": _default_assignment,
+    "Executable_DeserializeAndLoad": _deserialize,
+    "Executable_GetCompileOptions": _compile_options,
+    "Executable_GetCostAnalysis": _cost_analysis,
+    "Executable_OptimizedProgram": _optimized_program,
+    "Executable_Serialize": _serialize,
+    "LoadedExecutable_GetDeviceAssignment": _device_assignment,
+}
+
+
+def _c_function(name: str, function: Callable[[Arguments], None]):
+    def call(where: int) -> int:
+        try:
+            function(Arguments(name, where))
+        except BaseException as error:
+            return error_block(error)
+        return 0
+
+    return _C_FUNCTION(call)
+
+
+def _table(addresses: Mapping[str, int]) -> np.ndarray:
+    words = np.zeros(TABLE_HEADER_WORDS + len(FUNCTIONS), np.int64)
+    words[0], words[2], words[4] = words.nbytes, 24, MINOR << 32 | MAJOR
+    for position, name in enumerate(FUNCTIONS, TABLE_HEADER_WORDS):
+        if name in IN_PYTHON:
+            made = _c_function(name, IN_PYTHON[name])
+            keep_for_good(made)
+            words[position] = ctypes.cast(made, ctypes.c_void_p).value or 0
+        else:
+            words[position] = addresses[symbol(name)]
+    return words
+
+
+@functools.cache
+def capsule() -> object:
+    """The table as jax takes it: a capsule of the name `pjrt_c_api`."""
+    words, name = _table(_addresses()), Text("pjrt_c_api")
+    for kept in (words, name):
+        keep_for_good(kept)
+    make = ctypes.pythonapi.PyCapsule_New
+    make.restype, make.argtypes = ctypes.py_object, [ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p]
+    return make(address_of(words), name.address, None)
+
+
+def register() -> None:
+    """Enters the plugin in jax's table of platforms."""
+    check_version(jaxlib.__version__)
+    xla_bridge._nonexperimental_plugins.add("hloom")
+    xla_bridge.register_plugin("hloom", priority=PRIORITY, c_api=capsule())
+    platform.register()
+    callbacks.install()

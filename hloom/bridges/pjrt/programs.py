@@ -1,0 +1,232 @@
+"""From the program that jax hands over to an executable that native code calls."""
+
+from __future__ import annotations
+
+import hashlib
+import itertools
+import re
+import struct
+from typing import Any
+
+import numpy as np
+from jax._src.interpreters import mlir as jax_mlir
+from jaxlib.mlir import ir
+from jaxlib.mlir.dialects import stablehlo
+
+from hloom._version import __version__
+from hloom.backends.cpu.compilation import CpuExecutable, compile_module
+from hloom.backends.cpu.driver import driver
+from hloom.bridges.pjrt.callbacks import held
+from hloom.bridges.pjrt.interface import FLOAT, NAMED_VALUE_WORDS, TYPES
+from hloom.bridges.pjrt.memory import Block, Text, address_of, array_of
+from hloom.bridges.pjrt.native.blocks import OUT
+from hloom.errors import ArgumentError, HloomError
+from hloom.ir.stablehlo import parse_program, to_module
+from hloom.ir.types import HLO_NAME
+from hloom.runtime import program as runtime
+from hloom.runtime.driver_source import BLOCK_BUSY, BLOCK_FLAGS, FLAG_PARALLEL
+
+__all__ = ["Executable", "Source", "decoded", "deserialized", "serialized"]
+
+MAGIC = b"hloom-pjrt-1\0"
+
+
+class Source:
+    """A program as jax hands it over: MLIR (bytes), its format, and serialized compile options."""
+
+    def __init__(self, code: bytes, options: bytes):
+        self.code, self.options = code, options
+
+    def fingerprint(self) -> str:
+        return hashlib.sha256(b"\0".join((__version__.encode(), self.code, self.options))).hexdigest()
+
+
+def serialized(source: Source) -> bytes:
+    """The program and its options: loading compiles it again, with the kernels from hloom's cache."""
+    version = __version__.encode()
+    head = MAGIC + struct.pack("<QQQ", len(version), len(source.options), len(source.code))
+    return head + version + source.options + source.code
+
+
+def deserialized(data: bytes) -> Source:
+    """What `serialized` wrote. Raises ArgumentError for other bytes, and for those of another version."""
+    asked = "loading a serialized executable"
+    start = len(MAGIC) + 24
+    if not data.startswith(MAGIC) or len(data) < start:
+        raise ArgumentError(asked, "bytes that hloom's plugin did not write", "compile the program again", "")
+    sizes = struct.unpack("<QQQ", data[len(MAGIC) : start])
+    if start + sum(sizes) != len(data):
+        raise ArgumentError(asked, f"{len(data)} bytes of {start + sum(sizes)}", "compile the program again", "")
+    ends = np.cumsum([start, *sizes]).tolist()
+    version, options, code = (data[low:high] for low, high in itertools.pairwise(ends))
+    if version.decode("utf-8", "replace") != __version__:
+        raise ArgumentError(
+            asked, f"written by hloom {version.decode('utf-8', 'replace')}, this is {__version__}",
+            "compile the program again", "",
+        )  # fmt: skip
+    return Source(code, options)
+
+
+def decoded(code: bytes) -> str:
+    """StableHLO text of a portable artifact or of MLIR, with jax's source locations."""
+    with jax_mlir.make_ir_context() as context:
+        try:
+            module = stablehlo.deserialize_portable_artifact(context, code)
+            if isinstance(module, bytes | str):
+                module = ir.Module.parse(module)
+        except Exception:  # no artifact, but MLIR
+            module = ir.Module.parse(code)
+        return _without_tokens(str(module.operation.get_asm(enable_debug_info=True, large_elements_limit=None)))
+
+
+def _without_tokens(text: str) -> str:
+    """The text with arrays of no elements in place of tokens: effects happen in the order of the program anyway."""
+    if "!stablehlo.token" not in text:
+        return text
+    text = _TOKEN_OP.sub("stablehlo.constant dense<> : tensor<0xi1>", text)
+    return text.replace("!stablehlo.token", "tensor<0xi1>")
+
+
+_TOKEN_OP = re.compile(r"stablehlo\.(?:create_token|after_all\b[^:\n]*) : !stablehlo\.token")
+_ALIAS = re.compile(r"tf\.aliasing_output|jax\.buffer_donor")
+
+
+def _donated(tree: Any) -> tuple[frozenset[int], frozenset[int]]:
+    """The arguments of @main that the program may consume, and those that it always consumes."""
+    may, must = set(), set()
+    function = tree.functions()["main"]
+    for k, attributes in enumerate(function.attributes.get("arg_attrs", ())):
+        if "tf.aliasing_output" in attributes:
+            must.add(k)
+        elif attributes.get("jax.buffer_donor"):
+            may.add(k)
+    return frozenset(may | must), frozenset(must)
+
+
+class Executable:
+    """A compiled program, and the blocks of memory that native code reads. number: by which native code names it."""
+
+    def __init__(self, source: Source, client: Block, device: Block, number: int, index: int):
+        self.source, self.number = source, number
+        self.text = decoded(source.code)
+        self.callbacks = held(self.text)
+        tree = parse_program(self.text, "jax")
+        donated, consumed = _donated(tree) if _ALIAS.search(self.text) else (frozenset(), frozenset())
+        self.compiled: CpuExecutable = compile_module(to_module(tree), donated=donated, device=index)
+        self.name = tree.name or "main"
+        self.program = self.compiled.runner.program
+        self.driver = driver(index)
+        self._frames: list[tuple[runtime.Frame, Block, list]] = []
+        self._costs: tuple[int, np.ndarray, list[Text]] | None = None
+        self.block = Block("EXECUTABLE")
+        self._fill(client, device, donated, consumed)
+
+    def _fill(self, client: Block, device: Block, donated: frozenset[int], consumed: frozenset[int]) -> None:
+        outputs, inputs = self.program.outputs, self.program.inputs
+        used = consumed | (donated & set(self.program.donated.values()))
+        aliases = {k: given for k, given in self.program.donated.items() if given in used}
+        kind = Text("device")
+        block = self.block
+        block.update(
+            {
+                "refs": 1,
+                "client": client.address,
+                "device": device.address,
+                "input_count": len(inputs),
+                "output_count": len(outputs),
+                "inputs": array_of([shape.bytes for shape in inputs]),
+                "donated": array_of(sorted(used)),
+                "donated_count": len(used),
+                "name": Text(self.name),
+                "types": array_of([TYPES[HLO_NAME[shape.dtype]] for shape in outputs], np.int32),
+                "dims": array_of([d for shape in outputs for d in shape.dims]),
+                "dim_sizes": array_of([len(shape.dims) for shape in outputs]),
+                "kinds": array_of([kind.address] * len(outputs)),
+                "kind_sizes": array_of([kind.size] * len(outputs)),
+                "fingerprint": Text(self.source.fingerprint()),
+                "devices": array_of([device.address]),
+                "device_count": 1,
+                "replicas": 1,
+                "partitions": 1,
+                "number": self.number,
+                "argument_bytes": sum(shape.bytes for shape in inputs),
+                "output_bytes": sum(shape.bytes for shape in outputs),
+                "alias_bytes": sum(outputs[k].bytes for k in aliases),
+                "temporary_bytes": self.program.arena_bytes,
+                "runs_python": int(self.compiled.runner.runs_python),
+            }
+        )
+        self._kept = kind
+        rows, dims = [], [array_of(shape.dims) for shape in outputs]
+        for k, shape in enumerate(outputs):
+            row = [0] * OUT["OUT_WORDS"]
+            row[OUT["OUT_TYPE"]], row[OUT["OUT_NDIMS"]] = TYPES[HLO_NAME[shape.dtype]], len(shape.dims)
+            row[OUT["OUT_DIMS"]], row[OUT["OUT_BYTES"]] = address_of(dims[k]), shape.bytes
+            row[OUT["OUT_DONOR"]] = self.program.donated.get(k, -1)
+            rows += row
+        self._dims = dims
+        block["outputs"] = array_of(rows)
+        self._flag_parallel(self.new_frame())
+
+    def _flag_parallel(self, frame: Block) -> None:
+        activation = self._frames[0][0].activation
+        self.block["parallel"] = int(activation.block[BLOCK_FLAGS]) & FLAG_PARALLEL
+        activation.block[BLOCK_BUSY] = 0
+
+    def new_frame(self) -> Block:
+        """A frame more, which is busy."""
+        runner = self.compiled.runner
+        made = runner.new_frame()
+        made.activation.block[BLOCK_BUSY] = 1
+        block = Block("FRAME")
+        held = array_of([0] * (len(self.program.inputs) + len(self.program.outputs)))
+        block.update(
+            {
+                "next": self.block["frames"],
+                "block": made.address,
+                "state": made.state,
+                "done": made.done,
+                "held": held,
+            }
+        )
+        self._frames.append((made, block, [held]))
+        self.block["frames"] = block.address
+        return block
+
+    def raised(self, frame: int) -> BaseException:
+        """The exception of a Python step, after a call with the frame at an address."""
+        for made, block, _ in self._frames:
+            if block.address == frame:
+                error = runtime.take_error(made.state)
+                made.done[0] = 1
+                return error or KeyboardInterrupt()
+        raise KeyError(frame)
+
+    def device_assignment(self) -> bytes:
+        """A DeviceAssignmentProto: one replica, one computation on one device."""
+        return b"\x08\x01\x10\x01\x1a\x03\x0a\x01\x00"
+
+    def cost_block(self) -> tuple[int, int]:
+        """(number, address) of the PJRT_NamedValues of hloom's cost analysis."""
+        if self._costs is None:
+            found = {k: v for k, v in self.compiled.cost_analysis().items() if isinstance(v, int | float)}
+            names, rows = [Text(name) for name in found], []
+            for name, value in zip(names, found.values(), strict=True):
+                bits = int(np.float32(value).view(np.uint32))
+                rows += [8 * NAMED_VALUE_WORDS, 0, name.address, name.size, FLOAT, bits, 1]
+            self._costs = len(found), array_of(rows), names
+        return self._costs[0], address_of(self._costs[1])
+
+    def mismatch(self, found: int) -> HloomError:
+        """The error for an input (its number) of another size, or (-1 - count) for another number of inputs."""
+        shapes = ", ".join(map(repr, self.program.inputs))
+        if found < 0:
+            return ArgumentError(
+                f"'{self.name}' for one device takes {len(self.program.inputs)} arguments: {shapes}",
+                f"{-1 - found} arguments, or several devices",
+                "call it with the arguments that it was compiled for", "",
+            )  # fmt: skip
+        return ArgumentError(
+            f"argument {found} of '{self.name}' is {self.program.inputs[found]!r}", "a buffer of another size",
+            "pass an array of the shape and dtype that it was compiled for", "",
+        )  # fmt: skip
