@@ -21,6 +21,7 @@ from hloom.lax.operands import (
     reshape_to,
     with_weakness,
 )
+from hloom.tracing.concrete import at_once
 from hloom.tracing.signatures import function_name
 from hloom.tracing.trace import bind, trace_function
 from hloom.tree import pytrees as tree
@@ -123,6 +124,11 @@ def _arg_extreme(name: str, operand, axis: int, index_dtype, largest: bool):
         raise ShapeError(
             f"{name} along axis {axis}", f"{x._shape!r}, which has nothing there", "pass a non-empty array"
         )
+    if dtype.itemsize >= 4:
+        extreme_of = np.argmax if largest else np.argmin
+        found = at_once(name, lambda v: extreme_of(v, axis).astype(dtype), x)
+        if found is not None:
+            return found
     if x.dtype == PRED:
         x = convert(x, as_dtype("s8"))
     # Two reductions: the extreme, then the smallest index that reaches it (or is NaN, which the extreme then is too).

@@ -1,12 +1,24 @@
-"""Values that have to be known while a function is traced."""
+"""Values that are known now: what has to be known while a function is traced, and functions that are computed at once.
+
+Outside of a trace a function of several ops is one NumPy function of whole arrays (`at_once`), not one array for each.
+"""
 
 from __future__ import annotations
+
+import math
+from collections.abc import Callable
 
 import numpy as np
 
 from hloom.arrays.array import Array
 from hloom.errors import ConcretizationTypeError
-from hloom.tracing.trace import Tracer, resumed
+from hloom.ir.base_error import no_memory
+from hloom.ir.types import DTYPES, NARROW_FLOATS, bit_width
+from hloom.tracing.active import TRACES
+from hloom.tracing.trace import Tracer, eager_device, eager_result, resumed
+
+_COMPUTED = {d for d in DTYPES.values() if d.kind in "biufc" and d.itemsize * 8 == bit_width(d)} - NARROW_FLOATS
+PIECE = 1 << 13  # elements: several arrays of them fit into a core's cache
 
 
 def known(x) -> np.ndarray | None:
@@ -29,3 +41,56 @@ def require_known(x, name: str, what: str, repair: str) -> np.ndarray:
 def ensure_compile_time_eval():
     """Inside of a trace: what is computed on known values is computed eagerly, instead of being recorded."""
     return resumed(None)
+
+
+# --- functions that are computed at once -------------------------------------------------------------------------
+
+
+def is_eager(*operands) -> bool:
+    """Whether operations on these operands run now, on arrays of dtypes that NumPy computes in their own precision."""
+    if TRACES.active and TRACES.active[-1] is not None:
+        return False
+    return all(o.__class__ is Array and o._shape.dtype in _COMPUTED for o in operands)
+
+
+def at_once(name: str, function: Callable, *operands, weak: bool = False):
+    """What a function of several ops returns, computed by one function of NumPy arrays; None where the ops are needed.
+
+    They are in a trace, for narrow floats, and for Python numbers, whose digits they keep. The ops say what is meant:
+    tests hold `function(*arrays)` to them. It must not write to its operands, which have any strides, and returns an
+    array or scalar that nobody else has, or a tuple of them.
+    """
+    if weak or not is_eager(*operands):
+        return None
+    device = eager_device(operands, name)
+    try:
+        with np.errstate(all="ignore"):
+            value = function(*[o._in_any_order() for o in operands])
+    except MemoryError as error:
+        raise no_memory(error, name, [operands[0]._shape]) from None
+    if isinstance(value, tuple):
+        return tuple([eager_result(v, False, device, name, operands) for v in value])
+    return eager_result(value, False, device, name, operands)
+
+
+def lacks_nan(x) -> bool:
+    """Whether an array of floats is known now, is not empty, and has no NaN."""
+    if not is_eager(x) or not x._shape.size or x._shape.dtype.kind != "f":
+        return False
+    return not math.isnan(np.min(x._in_any_order()))
+
+
+def in_pieces(function: Callable, *arrays: np.ndarray) -> np.ndarray:
+    """An element-wise function of arrays of one shape, so applied that what it makes on the way stays in the cache."""
+    size = arrays[0].size
+    if size <= PIECE or not all(a.flags.c_contiguous or not any(a.strides) for a in arrays):
+        return function(*arrays)
+    flat = [a.reshape(-1) if a.flags.c_contiguous else np.broadcast_to(a[(0,) * a.ndim], size) for a in arrays]
+    result = None
+    for start in range(0, size, PIECE):
+        piece = function(*[a[start : start + PIECE] for a in flat])
+        if result is None:
+            result = np.empty(size, piece.dtype)
+        result[start : start + PIECE] = piece
+    assert result is not None
+    return result.reshape(arrays[0].shape)

@@ -210,5 +210,6 @@ def _may_overflow(x: np.ndarray) -> bool:
     """Whether some sum of elements may exceed the range of f32."""
     if not x.size:
         return False
-    largest = max(float(np.max(part)) if k else -float(np.min(part)) for part in (x.real, x.imag) for k in (0, 1))
+    parts = (x.real, x.imag) if x.dtype.kind == "c" else (x,)
+    largest = max(float(extreme) for part in parts for extreme in (np.max(part), -np.min(part)))
     return bool(largest * x.size > np.finfo(np.float32).max)

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import math
 
+import numpy as np
+
 from hloom import lax
 from hloom.arrays.base import ArrayMethods
 from hloom.errors import ArgumentError
 from hloom.ir.types import COMPLEX, DTYPES, FLOATS, INEXACT, INTEGERS, PRED
 from hloom.lax.elementwise import is_nan
 from hloom.lax.operands import (
+    NUMBERS,
     as_operand,
     broadcast_dims_to,
     broadcast_shapes,
@@ -24,6 +27,7 @@ from hloom.lax.operands import (
 from hloom.lax.table import documented
 from hloom.numpy.elementwise.table import binary, refuse
 from hloom.numpy.elementwise.ufuncs import in_order
+from hloom.tracing.concrete import at_once, in_pieces
 from hloom.tracing.trace import bind
 
 # --- comparison ---------------------------------------------------------------------------------------------------
@@ -74,9 +78,29 @@ greater = _comparison("greater", "GT", ">")
 greater_equal = _comparison("greater_equal", "GE", ">=")
 
 
+def _closeness(rtol, atol, equal_nan: bool):
+    """The ops of `isclose` on NumPy arrays."""
+
+    def is_close(a, b):
+        tolerance = np.asarray(np.abs(b))
+        tolerance *= tolerance.dtype.type(rtol)
+        tolerance += tolerance.dtype.type(atol)
+        close = np.abs(a - b) <= tolerance
+        finite = np.isfinite(a) & np.isfinite(b)
+        if not finite.all():
+            close = np.where(finite, close, a == b)
+        return close | (np.isnan(a) & np.isnan(b)) if equal_nan else close
+
+    return is_close
+
+
 def isclose(a, b, rtol=1e-5, atol=1e-8, equal_nan: bool = False):
     """|a - b| <= atol + rtol |b|, pred; equal infinities are close. Raises ShapeError, DTypeError."""
     (a, b), _ = promote_operands("isclose", (a, b), inexact_dtype)
+    if type(rtol) in NUMBERS and type(atol) in NUMBERS:
+        found = at_once("isclose", lambda a, b: in_pieces(_closeness(rtol, atol, equal_nan), a, b), a, b)
+        if found is not None:
+            return found
     real = lax.abs(b).dtype
     tolerance = lax.add(lax.mul(lax.abs(b), conform(rtol, real, b.shape)), conform(atol, real, b.shape))
     close = lax.le(lax.abs(lax.sub(a, b)), tolerance)
@@ -116,11 +140,13 @@ def array_equiv(a1, a2):
 # --- kinds of numbers ---------------------------------------------------------------------------------------------
 
 
-def _on_parts(name: str, text: str, function, others: bool, join):
+def _on_parts(name: str, text: str, function, others: bool, join, eager):
     """A test of floats; complex numbers join the tests of their parts, other dtypes give `others`."""
 
     def test(x, /):
         x = as_operand(x, name)
+        if (x.dtype in COMPLEX or x.dtype in FLOATS) and (found := at_once(name, eager, x, weak=x.weak)) is not None:
+            return found
         if x.dtype in COMPLEX:
             result = join(function(lax.real(x)), function(lax.imag(x)))
         else:
@@ -130,9 +156,9 @@ def _on_parts(name: str, text: str, function, others: bool, join):
     return documented(test, name, f"{text} pred, element-wise.")
 
 
-isfinite = _on_parts("isfinite", "Neither infinite nor NaN,", lax.is_finite, True, lax.bitwise_and)
-isnan = _on_parts("isnan", "NaN,", is_nan, False, lax.bitwise_or)
-isinf = _on_parts("isinf", "Infinite,", lambda x: lax.eq(lax.abs(x), math.inf), False, lax.bitwise_or)
+isfinite = _on_parts("isfinite", "Neither infinite nor NaN,", lax.is_finite, True, lax.bitwise_and, np.isfinite)
+isnan = _on_parts("isnan", "NaN,", is_nan, False, lax.bitwise_or, np.isnan)
+isinf = _on_parts("isinf", "Infinite,", lambda x: lax.eq(lax.abs(x), math.inf), False, lax.bitwise_or, np.isinf)
 
 
 def isposinf(x, /):

@@ -24,6 +24,7 @@ from hloom.lax.operands import (
 from hloom.numpy.elementwise.logic import truth
 from hloom.numpy.elementwise.table import refuse, weakly
 from hloom.numpy.elementwise.ufuncs import remainder, signbit
+from hloom.tracing.concrete import at_once
 from hloom.tracing.trace import bind, current_trace
 
 # --- floats -------------------------------------------------------------------------------------------------------
@@ -40,6 +41,8 @@ def frexp(x, /):
     x = to_inexact(x, "frexp")
     if HLO_NAME[x.dtype] not in _LAYOUT:
         raise refuse("frexp", x, "convert the operand to f32")
+    if (found := at_once("frexp", np.frexp, x, weak=x.weak)) is not None:
+        return found
     unsigned, bits, bias = _LAYOUT[HLO_NAME[x.dtype]]
     special = lax.bitwise_or(lax.eq(x, 0.0), lax.bitwise_not(lax.is_finite(x)))
     # Subnormal numbers are scaled up first, so that their exponent is in the bits.

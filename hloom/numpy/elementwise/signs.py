@@ -5,10 +5,14 @@ from __future__ import annotations
 import builtins
 import math
 
+import numpy as np
+
 from hloom import lax
-from hloom.ir.types import COMPLEX, DTYPES, FLOATS, INEXACT, INTEGERS, PRED
+from hloom.arrays.base import ArrayMethods
+from hloom.ir.types import COMPLEX, DTYPES, FLOATS, INEXACT, INTEGERS, PRED, SIGNED
 from hloom.lax.elementwise import is_nan
 from hloom.lax.operands import (
+    NUMBERS,
     as_operand,
     conform,
     convert,
@@ -24,6 +28,7 @@ from hloom.lax.table import documented
 from hloom.numpy.dtypes import finfo
 from hloom.numpy.elementwise.table import refuse, weakly
 from hloom.numpy.elementwise.ufuncs import maximum, minimum, rad2deg, real_function, with_sign
+from hloom.tracing.concrete import at_once
 from hloom.tracing.trace import bind
 
 # --- rounding -----------------------------------------------------------------------------------------------------
@@ -42,6 +47,8 @@ def _rounding(name: str, function, text: str):
 
 
 def _truncate(x):
+    if (found := at_once("trunc", np.trunc, x, weak=x.weak)) is not None:
+        return found
     return lax.select(lax.lt(x, 0.0), lax.ceil(x), lax.floor(x))
 
 
@@ -67,6 +74,9 @@ def round(a, decimals: int = 0, out=None):
         return convert(round(convert(x, DTYPES["f64"]), decimals), x.dtype, x.weak)
     if decimals == 0:
         return lax.round(x, even)
+    found = at_once("round", lambda v: np.round(v, decimals), x, weak=x.weak)
+    if found is not None:
+        return found
     scale = 10.0 ** builtins.abs(decimals)
     if decimals > 0:
         return lax.div(lax.round(lax.mul(x, scale), even), scale)
@@ -80,6 +90,8 @@ def modf(x, /):
     """(the fraction, the whole part), both with the sign of x; floats. Raises DTypeError for complex x."""
 
     def parts(x):
+        if (found := at_once("modf", np.modf, x, weak=x.weak)) is not None:
+            return found
         whole = _truncate(x)
         infinite = lax.eq(lax.abs(x), math.inf)
         fraction = lax.select(infinite, full(0.0, x.dtype, x.shape), lax.sub(x, whole))
@@ -129,6 +141,14 @@ def ldexp(x1, x2, /):
     """x1 * 2**x2 for whole x2, element-wise; floats. Raises ShapeError, DTypeError."""
     x1, x2 = read((x1, x2), "ldexp")
     x1 = to_inexact(x1, "ldexp")
+    if type(x2) is int and abs(x2) < 2**31:
+        found = at_once("ldexp", lambda v: np.ldexp(v, x2), x1, weak=x1.weak)
+    elif isinstance(x2, ArrayMethods) and x2.dtype in SIGNED:
+        found = at_once("ldexp", np.ldexp, x1, x2, weak=x1.weak)
+    else:
+        found = None
+    if found is not None:
+        return found
     (x1, x2), weak = promote_operands("ldexp", (x1, x2))
     # Three factors, each a finite power of two, reach from the least subnormal number beyond the largest.
     most = finfo(x1.dtype).maxexp - 2
@@ -140,6 +160,9 @@ def ldexp(x1, x2, /):
     return weakly(result, weak)
 
 
+_LIMITS = (*NUMBERS, type(None))
+
+
 def nan_to_num(x, copy: bool = True, nan=0.0, posinf=None, neginf=None):
     """x with NaN, inf and -inf replaced, the infinities by the largest and smallest finite numbers if not given."""
     x = as_operand(x, "nan_to_num")
@@ -149,6 +172,10 @@ def nan_to_num(x, copy: bool = True, nan=0.0, posinf=None, neginf=None):
     if x.dtype not in FLOATS:
         return x
 
+    if type(nan) in NUMBERS and type(posinf) in _LIMITS and type(neginf) in _LIMITS:
+        found = at_once("nan_to_num", lambda v: np.nan_to_num(v, nan=nan, posinf=posinf, neginf=neginf), x, weak=x.weak)
+        if found is not None:
+            return found
     limits = finfo(x.dtype)
     high = float(limits.max) if posinf is None else posinf
     low = float(limits.min) if neginf is None else neginf
@@ -163,16 +190,18 @@ def nan_to_num(x, copy: bool = True, nan=0.0, posinf=None, neginf=None):
 
 def fmax(x1, x2, /):
     """The larger of x1 and x2; where one is NaN the other. Raises ShapeError, DTypeError."""
-    return _ignoring_nan("fmax", x1, x2, maximum)
+    return _ignoring_nan("fmax", x1, x2, maximum, np.fmax)
 
 
 def fmin(x1, x2, /):
     """The smaller of x1 and x2; where one is NaN the other. Raises ShapeError, DTypeError."""
-    return _ignoring_nan("fmin", x1, x2, minimum)
+    return _ignoring_nan("fmin", x1, x2, minimum, np.fmin)
 
 
-def _ignoring_nan(name, x1, x2, function):
+def _ignoring_nan(name, x1, x2, function, eager):
     (x1, x2), weak = promote_operands(name, (x1, x2))
+    if x1.dtype in FLOATS and (found := at_once(name, eager, x1, x2, weak=weak)) is not None:
+        return found
     if x1.dtype not in INEXACT:
         return weakly(function(x1, x2), weak)
     result = lax.select(is_nan(x1), x2, lax.select(is_nan(x2), x1, function(x1, x2)))

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
+
+import numpy as np
 
 from hloom import lax
 from hloom.arrays.base import ArrayMethods
@@ -10,6 +13,7 @@ from hloom.ir.types import COMPLEX, DTYPES, FLOATS, INEXACT, INTEGERS, PRED, bit
 from hloom.lax.elementwise import is_nan
 from hloom.lax.operands import as_operand, convert, default_int, full, inexact_dtype, promote_operands, to_inexact
 from hloom.numpy.elementwise.table import binary, refuse, unary, weakly
+from hloom.tracing.concrete import at_once, in_pieces
 from hloom.tracing.trace import bind
 from hloom.transforms.custom_derivatives import custom_jvp
 
@@ -68,6 +72,8 @@ def sign(x, /):
         raise refuse("sign", x, "convert the operand with astype")
     if x.dtype not in INEXACT:
         return lax.sign(x)
+    if x.dtype not in COMPLEX and (found := at_once("sign", np.sign, x, weak=x.weak)) is not None:
+        return found
     # The sign of -0.0 is 0.0, as in NumPy.
     zero = full(0, x.dtype, x.shape)
     return weakly(lax.select(lax.eq(x, zero), zero, lax.sign(x)), x.weak)
@@ -86,17 +92,38 @@ def reciprocal(x, /):
     return true_divide(1, x)
 
 
+def _root(x):
+    """x to the power 0.5: not the square root for -inf and -0."""
+    root = at_once("power", lambda v: in_pieces(_eager_root, v), x)
+    if root is not None:
+        return root
+    root = lax.add(lax.sqrt(x), 0.0)
+    return lax.select(lax.eq(x, -math.inf), full(math.inf, x.dtype, x.shape), root)
+
+
+def _eager_root(x: np.ndarray) -> np.ndarray:
+    root = np.asarray(np.sqrt(x))
+    root += 0
+    np.copyto(root, np.inf, where=x == -np.inf)
+    return root
+
+
 def power(x1, x2, /):
     """x1 to the power x2, element-wise.
 
-    A small Python integer x2 is done by multiplications, so that its derivative is simple. Integers to the power of
-    integers are integers; negative static powers of them are refused. Raises ShapeError, DTypeError.
+    A small Python integer x2 is done by multiplications, so that its derivative is simple, 0.5 by a root. Integers
+    to the power of integers are integers; negative static powers of them are refused. Raises ShapeError, DTypeError.
     """
     if type(x2) is int and not isinstance(x1, (bool, int, float, complex)) and -64 <= x2 <= 64:
         x1 = as_operand(x1, "power")
         if x1.dtype == PRED:
             x1 = convert(x1, DTYPES["s32"])
         return lax.integer_pow(x1, x2)
+    if type(x2) is float and isinstance(x1, ArrayMethods) and x1.dtype in FLOATS and not x1.weak:
+        if x2 == 0.5:
+            return _root(x1)
+        if x2 in (2.0, -1.0):
+            return lax.integer_pow(x1, int(x2))
     (x1, x2), weak = promote_operands("power", (x1, x2), lambda d: DTYPES["s32"] if d == PRED else d)
     return bind("power", x1, x2, weak=weak)
 
@@ -116,6 +143,8 @@ def signbit(x, /):
     if x.dtype in COMPLEX:
         raise refuse("signbit", x, "take the real part")
     if x.dtype in FLOATS:
+        if (found := at_once("signbit", np.signbit, x)) is not None:
+            return found
         x = lax.bitcast_convert_type(x, f"s{bit_width(x.dtype)}")
     elif x.dtype == PRED or x.dtype.kind == "u":
         return full(False, PRED, x.shape)
@@ -123,6 +152,8 @@ def signbit(x, /):
 
 
 def with_sign(x, y):
+    if (found := at_once("copysign", np.copysign, x, y)) is not None:
+        return found
     size = lax.abs(x)
     return lax.select(signbit(y), lax.neg(size), size)
 
@@ -170,11 +201,15 @@ def _float_floor_divide(x, y):
     return lax.select(lax.eq(y, 0), ratio, whole)
 
 
-def _prepare_division(name, x1, x2):
+def _divided(name, x1, x2, eager: Callable, of_integers: Callable, of_floats: Callable):
+    """A kind of division: by a function of NumPy arrays, or in ops of integers or floats."""
     (x1, x2), weak = promote_operands(name, (x1, x2), lambda d: DTYPES["s32"] if d == PRED else d)
     if x1.dtype in COMPLEX:
         raise refuse(name, x1, "divide, and round the real and imaginary parts")
-    return x1, x2, weak
+    if (found := at_once(name, eager, x1, x2, weak=weak)) is not None:
+        return found
+    result = of_integers(x1, x2) if x1.dtype in INTEGERS else of_floats(x1, x2)
+    return tuple(weakly(r, weak) for r in result) if isinstance(result, tuple) else weakly(result, weak)
 
 
 def floor_divide(x1, x2, /):
@@ -182,9 +217,7 @@ def floor_divide(x1, x2, /):
 
     Raises ShapeError, DTypeError for complex operands.
     """
-    x1, x2, weak = _prepare_division("floor_divide", x1, x2)
-    result = _integer_divmod(x1, x2)[0] if x1.dtype in INTEGERS else _float_floor_divide(x1, x2)
-    return weakly(result, weak)
+    return _divided("floor_divide", x1, x2, np.floor_divide, lambda x, y: _integer_divmod(x, y)[0], _float_floor_divide)
 
 
 def remainder(x1, x2, /):
@@ -192,8 +225,7 @@ def remainder(x1, x2, /):
 
     Raises ShapeError, DTypeError for complex operands.
     """
-    x1, x2, weak = _prepare_division("remainder", x1, x2)
-    return weakly(_integer_divmod(x1, x2)[1] if x1.dtype in INTEGERS else _float_remainder(x1, x2), weak)
+    return _divided("remainder", x1, x2, np.remainder, lambda x, y: _integer_divmod(x, y)[1], _float_remainder)
 
 
 mod = remainder
@@ -201,12 +233,9 @@ mod = remainder
 
 def divmod(x1, x2, /):
     """(floor_divide(x1, x2), remainder(x1, x2))."""
-    x1, x2, weak = _prepare_division("divmod", x1, x2)
-    if x1.dtype in INTEGERS:
-        results = _integer_divmod(x1, x2)
-    else:
-        results = _float_floor_divide(x1, x2), _float_remainder(x1, x2)
-    return tuple(weakly(r, weak) for r in results)
+    return _divided(
+        "divmod", x1, x2, np.divmod, _integer_divmod, lambda x, y: (_float_floor_divide(x, y), _float_remainder(x, y))
+    )
 
 
 def fmod(x1, x2, /):
@@ -214,11 +243,12 @@ def fmod(x1, x2, /):
 
     Raises ShapeError, DTypeError for complex operands.
     """
-    x1, x2, weak = _prepare_division("fmod", x1, x2)
-    if x1.dtype in FLOATS:
-        return weakly(lax.rem(x1, x2), weak)
-    safe, zero = _nonzero_divisor(x2)
-    return weakly(lax.select(zero, full(0, x1.dtype, x1.shape), lax.rem(x1, safe)), weak)
+    return _divided("fmod", x1, x2, np.fmod, _integer_fmod, lax.rem)
+
+
+def _integer_fmod(x, y):
+    safe, zero = _nonzero_divisor(y)
+    return lax.select(zero, full(0, x.dtype, x.shape), lax.rem(x, safe))
 
 
 # --- exponentials, logarithms, roots ------------------------------------------------------------------------------
@@ -354,6 +384,8 @@ def hypot(x1, x2, /):
     (a, b), weak = promote_operands("hypot", (x1, x2), inexact_dtype)
     if a.dtype in COMPLEX:
         raise refuse("hypot", a, "take absolute values first")
+    if (found := at_once("hypot", lambda a, b: in_pieces(_hypot, a, b), a, b, weak=weak)) is not None:
+        return found
     a, b = lax.abs(a), lax.abs(b)
     larger, smaller = lax.max(a, b), lax.min(a, b)
     none = lax.eq(larger, 0)
@@ -362,6 +394,19 @@ def hypot(x1, x2, /):
     result = lax.select(none, larger, result)
     infinite = lax.bitwise_or(lax.eq(a, math.inf), lax.eq(b, math.inf))
     return weakly(lax.select(infinite, full(math.inf, a.dtype, a.shape), result), weak)
+
+
+def _hypot(a: np.ndarray, b: np.ndarray) -> np.ndarray:
+    """The ops of `hypot` on NumPy arrays."""
+    a, b = np.abs(a), np.abs(b)
+    larger, smaller = np.maximum(a, b), np.minimum(a, b)
+    ratio = np.asarray(smaller / np.where(larger == 0, 1, larger))
+    ratio *= ratio
+    ratio += 1
+    result = np.sqrt(ratio, out=ratio)
+    result *= larger
+    np.copyto(result, np.inf, where=np.isinf(a) | np.isinf(b))
+    return result
 
 
 def sinc(x, /):
@@ -385,6 +430,8 @@ def heaviside(x1, x2, /):
     (x, at_zero), _ = promote_operands("heaviside", (x1, x2), inexact_dtype)
     if x.dtype in COMPLEX:
         raise refuse("heaviside", x, "take the real part")
+    if (found := at_once("heaviside", np.heaviside, x, at_zero)) is not None:
+        return found
     step = lax.select(lax.gt(x, 0.0), full(1, x.dtype, x.shape), full(0, x.dtype, x.shape))
     return lax.select(lax.eq(x, 0.0), at_zero, lax.select(is_nan(x), x, step))
 

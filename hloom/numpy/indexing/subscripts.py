@@ -334,17 +334,39 @@ def index_array(x, index):
 
 
 def _view_of(x: Array, index) -> Array | None:
-    """Outside of a trace: x by static integers, slices, None and Ellipsis. None where others are among them, and where
-    NumPy refuses them."""
+    """Outside of a trace: x by static and computed integers, slices, None and Ellipsis. None where others are among
+    them, and where NumPy refuses them."""
+    operands: tuple[Array, ...] = (x,)
     for entry in index if index.__class__ is tuple else (index,):
         if entry.__class__ not in _STATIC_ENTRIES:
+            if entry.__class__ is not Array or entry._shape.dims or entry._shape.dtype not in INTEGERS:
+                return None
+            operands = (*operands, entry)
+    if len(operands) > 1:
+        index = _moved_inside(x, index if index.__class__ is tuple else (index,))
+        if index is None:
             return None
     value = x._in_any_order()
     try:
         found = value[index]
     except (IndexError, TypeError, ValueError):
         return None
-    return eager_result(found, x.weak, eager_device((x,), "indexing"), "slice", (x,))
+    return eager_result(found, x.weak, eager_device(operands, "indexing"), "slice", operands)
+
+
+def _moved_inside(x: Array, index: tuple) -> tuple | None:
+    """An index with computed integers as static ones, those outside moved to the nearest. None where the axis that each
+    of them is of is not its number, or empty."""
+    dims = x._shape.dims
+    if len(index) > len(dims) or 0 in dims or any(e is None or e is Ellipsis for e in index):
+        return None
+    entries = []
+    for entry, extent in zip(index, dims, strict=False):
+        if entry.__class__ is Array:
+            position = int(entry._value())
+            entry = min(max(position + extent if position < 0 else position, 0), extent - 1)
+        entries.append(entry)
+    return tuple(entries)
 
 
 def is_false(index) -> bool:
@@ -371,8 +393,24 @@ def _dynamic(x, read: Index):
     return reshape_to(part, read.shape())
 
 
-def _at_once(x: Array, read: Index) -> Array:
-    """Outside of a trace: NumPy's own indexing, with positions moved inside first."""
+def known_inside(x, read: Index, wrap_negative: bool) -> Array | None:
+    """Outside of a trace: the elements that an index with arrays names. None where a position is outside."""
+    if not isinstance(x, Array) or current_trace() is not None:
+        return None
+    for place in read.arrays.values():
+        if isinstance(place, Tracer):
+            return None
+        values = np.asarray(place._value() if isinstance(place, Array) else place)
+        if not wrap_negative and values.size and values.min() < 0:
+            return None
+    try:
+        return _at_once(x, read, inside=True)
+    except IndexError:
+        return None
+
+
+def _at_once(x: Array, read: Index, inside: bool = False) -> Array:
+    """Outside of a trace: NumPy's own indexing, with positions outside moved inside, or an IndexError for them."""
     value = x._value()[tuple(builtins.slice(*b) for b in read.bounds)]
     value = np.flip(value, tuple(read.reverse)) if read.reverse else value
     entries: list[builtins.slice | int | np.ndarray | None] = []
@@ -384,21 +422,28 @@ def _at_once(x: Array, read: Index) -> Array:
         elif kind == "integer":
             entries.append(0)
         else:
-            place, extent = read.arrays[axis], x.shape[axis]
+            place = read.arrays[axis]
             place = place._value() if isinstance(place, Array) else np.asarray(place)
-            if place.size:
+            if place.size and not inside:
                 _not_empty(x, axis)
-            if _fits(extent, place.dtype):
-                place = np.minimum(place, max(extent - 1, 0))
-            place = place.astype(np.int64, copy=False)
-            entries.append(np.maximum(np.where(place < 0, place + extent, place), 0))
-    read.shape()  # raises where the arrays do not broadcast
-    found = np.ascontiguousarray(value[tuple(entries)])
-    return Array(found.reshape(read.shape()), x.weak, x._device)
+            if place.dtype == np.uint64:  # beyond the end, not negative
+                place = np.minimum(place, np.iinfo(np.int64).max)
+            entries.append(place.astype(np.int64, copy=False))
+    shape = read.shape()  # raises where the arrays do not broadcast
+    try:
+        found = value[tuple(entries)]
+    except IndexError:
+        if inside:
+            raise
+        moved = iter([axis for kind, axis in read.items if kind == "array"])
+        found = value[tuple(_nearest(e, x.shape[next(moved)]) if isinstance(e, np.ndarray) else e for e in entries)]
+    device = eager_device((x, *(a for a in read.arrays.values() if isinstance(a, Array))), "indexing")
+    return Array(np.ascontiguousarray(found).reshape(shape), x.weak, device)
 
 
-def _fits(extent: int, dtype) -> bool:
-    return dtype.kind in "iu" and extent - 1 <= np.iinfo(dtype).max
+def _nearest(place: np.ndarray, extent: int) -> np.ndarray:
+    """Positions, negative ones from the end, with those outside moved to the nearest."""
+    return np.clip(np.where(place < 0, place + extent, place), 0, max(extent - 1, 0))
 
 
 def start_indices(read: Index, wrap_negative: bool = True):

@@ -33,7 +33,15 @@ from hloom.lax.slicing import (
     scatter_mul,
 )
 from hloom.numpy.elementwise.ufuncs import divide, power
-from hloom.numpy.indexing.subscripts import Index, is_false, read_index, start_indices, static_part, take_index
+from hloom.numpy.indexing.subscripts import (
+    Index,
+    is_false,
+    known_inside,
+    read_index,
+    start_indices,
+    static_part,
+    take_index,
+)
 from hloom.tracing.trace import Tracer, bind
 
 
@@ -91,6 +99,9 @@ class IndexedPart:
         read = read_index(x, self.index, True, wrap_negative_indices)
         if not read.arrays:
             return reshape_to(static_part(x, read), read.shape())
+        found = known_inside(x, read, wrap_negative_indices)
+        if found is not None:
+            return found
         return take_index(x, read, mode, fill_value, indices_are_sorted, wrap_negative_indices)
 
     def set(self, values, **options):

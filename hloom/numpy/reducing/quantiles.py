@@ -6,6 +6,8 @@ Statistician 50 (1996) 361, and the four simple ones 'lower', 'higher', 'nearest
 
 from __future__ import annotations
 
+import numpy as np
+
 from hloom import lax
 from hloom.errors import ArgumentError, DTypeError
 from hloom.ir.types import FLOATS, INEXACT
@@ -24,6 +26,7 @@ from hloom.numpy.elementwise.logic import where
 from hloom.numpy.indexing.take import take_along_axis
 from hloom.numpy.shaping.manipulation import moveaxis
 from hloom.numpy.shaping.sorting import sort, sorted_with_places
+from hloom.tracing.concrete import at_once, is_eager
 
 # (alpha, beta) of the continuous methods: the place of probability p among n is n p + alpha + p (1 - alpha - beta) - 1.
 _CONTINUOUS = {
@@ -36,6 +39,7 @@ _CONTINUOUS = {
 }
 _SIMPLE = ("lower", "higher", "nearest", "midpoint")
 _STEPS = ("inverted_cdf", "averaged_inverted_cdf", "closest_observation")
+_FEW = 16  # places up to which finding them takes less time than sorting
 METHODS = (*_CONTINUOUS, *_SIMPLE, *_STEPS)
 
 
@@ -74,7 +78,8 @@ def _unweighted(x, q, method, skip_nan):
     """The quantiles q along the last axis of x: sizes of q, then the rest."""
     dtype = x.dtype
     rest, size = x.shape[:-1], x.shape[-1]
-    x = sort(x, -1)
+    eager = is_eager(x, q)
+    x = x if eager else sort(x, -1)
     nan = lax.ne(x, x)
     invalid = None
     if skip_nan:
@@ -84,11 +89,12 @@ def _unweighted(x, q, method, skip_nan):
         count = lax.max(count, lax.full_like(count, 1))
     else:
         count = lax.full(rest, size, dtype)
-        invalid = nan[..., size - 1]
+        invalid = lax.reduce_or(nan, (x.ndim - 1,)) if eager else nan[..., size - 1]
     dims = (*q.shape, *rest)
     p = broadcast_dims_to(reshape_to(q, (*q.shape, *(1,) * len(rest))), dims)
     count = broadcast_dims_to(count, dims)
     low, high, weight = _neighbours(p, count, method)
+    x = _sorted_at(x, low, high) if eager else x
     low, high = (_element(x, k, q.ndim, dims) for k in (low, high))
     # Not low + weight (high - low), which is NaN between equal infinities.
     mixed = lax.add(lax.mul(low, lax.sub(lax.full_like(weight, 1), weight)), lax.mul(high, weight))
@@ -97,6 +103,16 @@ def _unweighted(x, q, method, skip_nan):
     bad = lax.bitwise_or(lax.lt(p, lax.full_like(p, 0)), lax.gt(p, lax.full_like(p, 1)))
     bad = lax.bitwise_or(bad, lax.ne(p, p))
     return where(lax.bitwise_or(bad, broadcast_dims_to(invalid, dims)), float("nan"), result)
+
+
+def _sorted_at(x, low, high):
+    """x, known now, with the elements at these places of the last axis where sorting would put them."""
+    places = np.concatenate([np.ravel(k._value()) for k in (low, high)])
+    places = np.unique(places[np.isfinite(places)].astype(np.int64))
+    if places.size > _FEW:
+        return sort(x, -1)
+    found = at_once("quantile", lambda v: np.partition(v, places, -1), x) if places.size else None
+    return x if found is None else found
 
 
 def _neighbours(p, count, method):

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import math
 
+import numpy as np
+
 from hloom import lax
 from hloom.errors import ShapeError
-from hloom.ir.types import COMPLEX, DTYPES, FLOATS, INEXACT, NARROW_FLOATS, PRED, SIGNED, as_dtype
+from hloom.ir.ops.rules import combined_precisely
+from hloom.ir.types import COMPLEX, DTYPES, FLOATS, INEXACT, NARROW_FLOATS, PRED, SIGNED, as_dtype, wide_dtype
 from hloom.lax.operands import (
     F32,
     NUMBERS,
@@ -27,6 +30,7 @@ from hloom.lax.operands import (
 from hloom.lax.reduction import highest, keep_axes, lowest, reduce_with
 from hloom.numpy.elementwise.logic import isnan, truth, where
 from hloom.numpy.elementwise.ufuncs import maximum, minimum
+from hloom.tracing.concrete import at_once, lacks_nan
 from hloom.tracing.trace import bind
 
 
@@ -147,7 +151,11 @@ def any(a, axis=None, out=None, keepdims: bool = False, *, where=None):
 
 def count_nonzero(a, axis=None, keepdims: bool = False):
     """The number of elements other than 0 over axes, s32. Raises ShapeError."""
-    return sum(convert(truth(as_operand(a, "count_nonzero")), default_int()), axis, keepdims=keepdims)
+    x, dtype = as_operand(a, "count_nonzero"), default_int()
+    axes = canonical_axes(axis, x.ndim, "count_nonzero")
+    over = None if len(axes) == x.ndim else axes
+    found = at_once("count_nonzero", lambda v: dtype.type(np.count_nonzero(v, over, keepdims=keepdims)), x)
+    return sum(convert(truth(x), dtype), axes, keepdims=keepdims) if found is None else found
 
 
 def _arg(name, function, a, axis, keepdims):
@@ -239,6 +247,30 @@ def average(a, axis=None, weights=None, returned: bool = False, keepdims: bool =
     return (result, total) if returned else result
 
 
+def _divisor(count: int, less) -> float:
+    """As NumPy: too few elements give NaN (0 / 0) or infinity, never a negative variance."""
+    divisor = float(count - less)
+    return divisor if divisor > 0 else 0.0
+
+
+def _variance(x: np.ndarray, axes, keepdims: bool, divisor: float) -> np.ndarray:
+    """The ops of `var` on a NumPy array, with one array for all that is of its size."""
+
+    def total(v, keepdims):
+        def combine(dtype):
+            return np.add.reduce(v, axes, dtype, keepdims=keepdims)
+
+        return combined_precisely(combine, v, "add", wide_dtype(v.dtype)).astype(v.dtype, copy=False)
+
+    distance = x - total(x, True) / x.dtype.type(product(x.shape[k] for k in axes))
+    if x.dtype.kind == "c":
+        squares = np.square(distance.real)
+        squares += np.square(distance.imag)
+    else:
+        squares = np.multiply(distance, distance, out=np.asarray(distance))
+    return total(squares, keepdims) / squares.dtype.type(divisor)
+
+
 def var(a, axis=None, dtype=None, out=None, ddof=0, keepdims: bool = False, *, where=None, mean=None, correction=None):
     """The variance over axes: the sum of |a - mean|^2 divided by the count less `ddof` (or `correction`).
 
@@ -248,6 +280,12 @@ def var(a, axis=None, dtype=None, out=None, ddof=0, keepdims: bool = False, *, w
     target, work = _work_dtype(x, dtype, "var")
     axes = canonical_axes(axis, x.ndim, "var")
     x = convert(x, work)
+    less = ddof if correction is None else correction
+    if where is None and mean is None:
+        divisor = _divisor(product(x.shape[k] for k in axes), less)
+        found = at_once("var", lambda v: _variance(v, axes, keepdims, divisor), x)
+        if found is not None:
+            return found if target in COMPLEX else convert(found, target)
     if mean is None:
         center = _quotient(sum(x, axes, keepdims=True, where=where), _count(x, axes, where, True, "var"))
     else:
@@ -264,13 +302,7 @@ def var(a, axis=None, dtype=None, out=None, ddof=0, keepdims: bool = False, *, w
         squares = lax.mul(distance, distance)
     total = sum(squares, axes, keepdims=keepdims, where=where)
     count = _count(squares, axes, where, keepdims, "var")
-    less = ddof if correction is None else correction
-    if where is None:
-        divisor = float(count - less)
-        # NumPy: too few elements give NaN (0 / 0) or infinity, never a negative variance.
-        divisor = divisor if divisor > 0 else 0.0
-    else:
-        divisor = lax.max(lax.sub(count, float(less)), 0.0)
+    divisor = _divisor(count, less) if where is None else lax.max(lax.sub(count, float(less)), 0.0)
     return convert(_quotient(total, divisor), target)
 
 
@@ -296,24 +328,34 @@ def _valid(x, where_mask, name):
 def nansum(a, axis=None, dtype=None, out=None, keepdims: bool = False, initial=None, where=None):
     """`sum` with NaN as 0."""
     x = as_operand(a, "nansum")
+    if lacks_nan(x):
+        return sum(x, axis, dtype, None, keepdims, initial, where)
     return sum(x, axis, dtype, None, keepdims, initial, _valid(x, where, "nansum"))
 
 
 def nanprod(a, axis=None, dtype=None, out=None, keepdims: bool = False, initial=None, where=None):
     """`prod` with NaN as 1."""
     x = as_operand(a, "nanprod")
+    if lacks_nan(x):
+        return prod(x, axis, dtype, None, keepdims, initial, where)
     return prod(x, axis, dtype, None, keepdims, initial, _valid(x, where, "nanprod"))
 
 
 def nanmean(a, axis=None, dtype=None, out=None, keepdims: bool = False, *, where=None):
     """`mean` of what is not NaN; NaN where nothing is left."""
     x = as_operand(a, "nanmean")
+    if lacks_nan(x):
+        return mean(x, axis, dtype, None, keepdims, where=where)
     return mean(x, axis, dtype, None, keepdims, where=_valid(x, where, "nanmean"))
 
 
 def nanvar(a, axis=None, dtype=None, out=None, ddof=0, keepdims: bool = False, *, where=None):
     """`var` of what is not NaN; NaN where too little is left."""
     x = as_operand(a, "nanvar")
+    if where is None and lacks_nan(x):
+        axes = canonical_axes(axis, x.ndim, "nanvar")
+        if product(x.shape[k] for k in axes) > ddof:
+            return var(x, axes, dtype, None, ddof, keepdims)
     valid = _valid(x, where, "nanvar")
     result = var(x, axis, dtype, None, ddof, keepdims, where=valid)
     enough = lax.gt(sum(convert(valid, F32), axis, keepdims=keepdims), float(ddof))
@@ -329,6 +371,11 @@ def _nan_extreme(name, function, neutral, a, axis, keepdims, initial, where_mask
     x = as_operand(a, name)
     if x.dtype not in INEXACT:
         return function(x, axis, None, keepdims, initial, where_mask)
+    if initial is None and where_mask is None and x.dtype in FLOATS and x.size:
+        axes, ufunc = canonical_axes(axis, x.ndim, name), np.fmax if function is max else np.fmin
+        found = at_once(name, lambda v: ufunc.reduce(v, axes, keepdims=keepdims), x)
+        if found is not None:
+            return found
     valid = _valid(x, where_mask, name)
     start = neutral(x.dtype) if initial is None else initial
     if initial is None and x.dtype in COMPLEX:
@@ -353,6 +400,8 @@ def _nan_arg(name, function, neutral, a, axis, keepdims):
     """As JAX: -1 where everything is NaN (NumPy raises, which a compiled function cannot)."""
     x = as_operand(a, name)
     if x.dtype not in FLOATS:
+        return function(x, axis, keepdims=keepdims)
+    if lacks_nan(x):
         return function(x, axis, keepdims=keepdims)
     missing = isnan(x)
     index = function(where(missing, neutral(x.dtype), x), axis, keepdims=keepdims)

@@ -28,6 +28,7 @@ from hloom.numpy.elementwise.table import add, multiply, subtract
 from hloom.numpy.elementwise.ufuncs import absolute, divide, remainder
 from hloom.numpy.reducing.reductions import sum, sum_dtype
 from hloom.numpy.shaping.manipulation import concatenate, moveaxis
+from hloom.tracing.concrete import lacks_nan
 
 # --- running sums and products ------------------------------------------------------------------------------------
 
@@ -73,6 +74,8 @@ def nancumprod(a, axis: int | None = None, dtype=None, out=None):
 def _replaced(a, value, name):
     x = as_operand(a, name)
     if x.dtype not in FLOATS and x.dtype not in COMPLEX:
+        return x
+    if lacks_nan(x):
         return x
     return lax.select(is_nan(x), full(value, x.dtype, x.shape), x)
 

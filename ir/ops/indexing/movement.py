@@ -436,8 +436,12 @@ def _iota_infer(operands, attributes, shape):
 def _iota_reference(shape, iota_dimension):
     sizes = [1] * shape.rank
     sizes[iota_dimension] = shape.dims[iota_dimension]
-    line = np.arange(shape.dims[iota_dimension]).astype(shape.dtype).reshape(sizes)
-    return np.broadcast_to(line, shape.dims)
+    size, dtype = shape.dims[iota_dimension], shape.dtype
+    if dtype.kind in "iu" and dtype.itemsize >= 4 and size <= np.iinfo(dtype).max:
+        line = np.arange(size, dtype=dtype)
+    else:
+        line = np.arange(size).astype(dtype)
+    return np.broadcast_to(line.reshape(sizes), shape.dims)
 
 
 _movement(

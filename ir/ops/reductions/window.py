@@ -47,7 +47,8 @@ def _reduce_window_reference(*operands, shape, to_apply, window=()):
         dtype = _wide(arrays[0].dtype, opcode)
         combined = functools.partial(_combined_windows, arrays[0], initial[0], window, dims, opcode)
         with np.errstate(all="ignore"):
-            return combined_precisely(combined, arrays[0], opcode, dtype).astype(shape.dtype).reshape(dims)
+            found = combined_precisely(combined, arrays[0], opcode, dtype)
+            return found.astype(shape.dtype, copy=False).reshape(dims)
     spread = [padded(a, s, window) for a, s in zip(arrays, initial, strict=True)]
     inside = inside_of(arrays[0].shape, window)
     state = [np.broadcast_to(s, dims) for s in initial]
@@ -66,7 +67,9 @@ def _combined_windows(x, initial, window, dims, opcode: str, dtype: np.dtype) ->
     running = _running_axis(x.shape, window)
     if running is not None:
         axis, back = running
-        found = function(initial, function.accumulate(np.flip(x, axis) if back else x, axis, dtype))
+        found = function.accumulate(np.flip(x, axis) if back else x, axis, dtype)
+        if opcode != "multiply" or initial != 1:  # which changes nothing; a sum of -0 and 0 is 0
+            function(initial, found, out=found)
         return np.flip(found, axis) if back else found
     x = padded(x.astype(dtype), OPS[opcode].neutral(dtype), window)
     for k, d in enumerate(window):
