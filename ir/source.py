@@ -91,6 +91,7 @@ def _source_at(code, last: int, line: int) -> Source:
 class _Scope(threading.local):
     device = ""
     names = ""  # of the `named_scope`s, separated by slashes
+    place: Source | None = None  # where the program stands that is translated, in place of the frames' lines
 
 
 device_scopes = _Scope()  # of each thread: `device` is that of the innermost scope, or ''
@@ -104,6 +105,21 @@ def device_scope(device: str):
         yield
     finally:
         device_scopes.device = before
+
+
+@contextmanager
+def source_scope():
+    """Within it, this thread's sources are those that the yielded function was last called with, not its frames': for
+    programs of other frameworks, which note their lines themselves. None: frames again."""
+    before = device_scopes.place
+
+    def at(place: Source | None) -> None:
+        device_scopes.place = place
+
+    try:
+        yield at
+    finally:
+        device_scopes.place = before
 
 
 @contextmanager
@@ -148,6 +164,8 @@ def warn_user(message: str, category: type[Warning]) -> None:
 
 def current_source() -> Source | None:
     """The innermost frame of the call stack that is not hloom's own, with the chosen device; None where neither is."""
+    if device_scopes.place is not None:
+        return device_scopes.place
     frame: FrameType | None = sys._getframe(1)
     while frame is not None:
         if not is_internal(frame.f_code.co_filename):

@@ -415,6 +415,21 @@ class Executable:
         self._idle.append(frame)
         return outputs
 
+    def run_at(self, addresses: Sequence[int]) -> None:
+        """Runs the program in memory of the caller's: the addresses of its inputs, then those of its outputs, each
+        C-contiguous. An output that is computed in an input (`Program.donated`) has that one's address."""
+        try:
+            frame = self._idle.pop()
+        except IndexError:
+            frame = self.new_frame()
+        self._call(frame.address, *addresses)
+        if self._callbacks:
+            frame.check()
+            if (error := take_error(frame.state)) is not None:
+                self._idle.append(frame)
+                raise error
+        self._idle.append(frame)
+
     def for_one_output(self):
         """`run(inputs) -> array` for a program of one new output, with little Python; None for other programs."""
         take = self._take[0] if len(self._take) == 1 else None

@@ -8,6 +8,8 @@ stretches of the same list of steps (`plan_control`).
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import numpy as np
 
 from hloom.compiler.fusibility import ALIASES, FREE, IN_PLACE, is_control
@@ -60,19 +62,27 @@ class Plan:
         return [s for s in self.steps if isinstance(s, KernelStep)]
 
 
-def make_plan(module: Module, target, donated: frozenset[int] = frozenset(), *, whole: bool = True) -> Plan:
+def make_plan(
+    module: Module,
+    target,
+    donated: frozenset[int] = frozenset(),
+    *,
+    updates: Mapping[int, int] | None = None,
+    whole: bool = True,
+) -> Plan:
     """Plans a module after all passes for a target: without scans, each loop and branch with its own computations.
 
-    donated: numbers of parameters whose buffers may be overwritten. whole: loops of small bodies become one kernel.
+    donated: numbers of parameters whose buffers may be overwritten. updates: output -> the parameter in whose buffer
+    alone it may be computed, where it can be. whole: loops of small bodies become one kernel.
     """
-    return Planner(module, target, donated).plan(whole)
+    return Planner(module, target, donated, updates).plan(whole)
 
 
 class Planner:
     """The making of one plan. Time is the place of a piece of work in the order of all, loops' bodies included."""
 
-    def __init__(self, module: Module, target, donated: frozenset[int]):
-        self.module, self.target, self.donated = module, target, donated
+    def __init__(self, module: Module, target, donated: frozenset[int], updates: Mapping[int, int] | None = None):
+        self.module, self.target, self.donated, self.updates = module, target, donated, updates or {}
         self.entry = module.entry
         self.buffers: dict[Instruction, list[Buffer]] = {}  # one for each element of a tuple
         self.constants: list[np.ndarray] = []
@@ -186,12 +196,13 @@ class Planner:
     def _reuse_donated(self, flat) -> None:
         """Gives outputs the buffers of donated inputs that are dead by then, or die where the output is written."""
         parameters = self.entry.parameters
-        free = set(self.donated)
+        free = set(self.donated) - set(self.updates.values())
         taken_inputs = {b.place.number for _, b, _ in flat if b.place is not None and b.place.kind == "input"}
         for number, (_, buffer, shape) in enumerate(flat):
             if buffer.place != Place("output", number):
                 continue
-            for k in sorted(free - taken_inputs):
+            wanted = {self.updates[number]} if number in self.updates else free
+            for k in sorted(wanted - taken_inputs):
                 other = self.buffers[parameters[k]][0]
                 if parameters[k].shape.bytes != shape.bytes or shape.bytes == 0:
                     continue

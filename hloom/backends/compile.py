@@ -58,8 +58,11 @@ def optimized_plan(
     fusion: bool | None = None,
     donated: frozenset[int] = frozenset(),
     target: Target | None = None,
+    updates: Mapping[int, int] | None = None,
 ) -> tuple[Module, Plan, dict[str, float]]:
-    """The module after all passes, its plan, and the seconds of both. Dumps where `hl.config.dump_to` says so."""
+    """The module after all passes, its plan, and the seconds of both. Dumps where `hl.config.dump_to` says so.
+
+    updates: as of `make_plan`."""
     target = target or host_target()
     fused = config.fusion if fusion is None else fusion
     names = PIPELINE if fused else UNFUSED
@@ -70,7 +73,7 @@ def optimized_plan(
     on_pass = (lambda record: dump.module(record.name, record.after)) if dump else None
     optimized = run_passes(module, names, target=target, verify=config.verify, on_pass=on_pass)
     passed = time.perf_counter()
-    plan = make_plan(optimized, target, donated, whole=fused)
+    plan = make_plan(optimized, target, donated, updates=updates, whole=fused)
     planned = time.perf_counter()
     if dump:
         dump.kernels(plan)

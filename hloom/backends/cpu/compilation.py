@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 import time
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 from hloom.backends.compile import PlannedExecutable, optimized_plan, stage_timings
 from hloom.backends.cpu.background_compile import compile_async
@@ -54,12 +54,14 @@ def compile_module(
     target: CpuTarget | None = None,
     device: int = 0,
     fallbacks: bool = True,
+    updates: Mapping[int, int] | None = None,
 ) -> CpuExecutable:
     """Compiles a module for the CPU. fusion: None means `hl.config.fusion`. donated: parameters that may be reused.
     target: this machine with other sizes (`autotune`). device: index of the CPU device. fallbacks: whether fallback
-    kernels may run while others are compiled in the background, if `hl.config.background_compilation` allows it."""
+    kernels may run while others are compiled in the background, if `hl.config.background_compilation` allows it.
+    updates: output -> the parameter in whose memory it is computed where it can be; `CpuExecutable.donated` says so."""
     with collecting() as stages:
-        optimized, plan, times = optimized_plan(module, fusion=fusion, donated=donated, target=target)
+        optimized, plan, times = optimized_plan(module, fusion=fusion, donated=donated, target=target, updates=updates)
         check_memory(plan, f"cpu:{device}")
         made = time.perf_counter()
         pending: dict[KernelSource, list[int]] = {}

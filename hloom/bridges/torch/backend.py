@@ -1,0 +1,84 @@
+"""`torch.compile(model, backend="hloom")`: AOTAutograd makes graphs of ATen ops, forward and backward; hloom compiles
+them."""
+
+from __future__ import annotations
+
+import functools
+import warnings
+
+import torch
+from functorch.compile import min_cut_rematerialization_partition
+from torch._decomp import core_aten_decompositions, decomposition_table
+from torch._dynamo.backends.common import AotAutograd
+
+from hloom.bridges.torch.calls import callable_of
+from hloom.bridges.torch.rules import RULES
+from hloom.bridges.torch.translate import check
+
+TESTED = "2.13"
+
+
+def _boxed(call):
+    """A compiled graph as AOTAutograd calls it: with a list of arguments, which it empties."""
+
+    def boxed(arguments: list) -> list:
+        results = call(arguments)
+        arguments.clear()
+        return results
+
+    boxed.__dict__["_boxed_call"] = True
+    return boxed
+
+
+@functools.cache
+def decompositions() -> dict:
+    """ATen's ops in terms of others: of all that torch knows, those without a rule of hloom's."""
+    known = {**decomposition_table, **core_aten_decompositions()}
+    return {op: function for op, function in known.items() if op not in RULES}
+
+
+def _compiler(name: str):
+    def compile_graph(graph_module, examples):
+        check(graph_module)
+        return _boxed(callable_of(graph_module, examples, name))
+
+    return compile_graph
+
+
+@functools.cache
+def _warn_of_version() -> None:
+    if not torch.__version__.startswith(TESTED + "."):
+        warnings.warn(
+            f"hloom's torch backend is tested with torch {TESTED}; this is torch {torch.__version__}. "
+            f"Ops may have changed: compare results, or install torch=={TESTED}.*",
+            UserWarning,
+            stacklevel=4,
+        )
+
+
+def hloom(graph_module, examples, **options):
+    """The backend, which `torch.compile(model, backend="hloom")` finds by its name.
+
+    Compiles a graph that Dynamo captured, for calls with and without gradients. Raises UnsupportedOpsError with all ops
+    that hloom has no rule for.
+    """
+    _warn_of_version()
+    if options.pop("options", None) or options.pop("mode", None):
+        raise TypeError("the backend 'hloom' takes no options and no mode; its settings are those of hl.config")
+    backend = AotAutograd(
+        fw_compiler=_compiler("torch_forward"),
+        bw_compiler=_compiler("torch_backward"),
+        inference_compiler=_compiler("torch_inference"),
+        decompositions=decompositions(),
+        partition_fn=min_cut_rematerialization_partition,
+        keep_inference_input_mutations=True,
+    )
+    before = torch._C._get_mkldnn_enabled()
+    torch._C._set_mkldnn_enabled(False)  # recurrent layers as ATen's ops, not as one of oneDNN's
+    try:
+        return backend(graph_module, examples)
+    finally:
+        torch._C._set_mkldnn_enabled(before)
+
+
+__all__ = ["TESTED", "decompositions", "hloom"]

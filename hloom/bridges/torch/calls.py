@@ -1,0 +1,144 @@
+"""Calls of translated graphs: the memory of torch's tensors is read and written where it is.
+
+A call passes the tensors' addresses to the compiled program. Results are tensors of torch, allocated by torch;
+arguments that the graph changes are changed in place. One compiled program serves one set of sizes; a graph whose sizes
+are open keeps the programs of the sizes used last.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Callable
+
+import torch
+
+from hloom.backends.cpu.compilation import CpuExecutable, compile_module
+from hloom.bridges.torch.translate import Given, New, Number, Part, Sizes, Translation, has_open_sizes, translate
+from hloom.ir.process import forking
+
+MOST_SIZES = 64  # sets of sizes whose programs a graph keeps
+
+_empty = getattr(torch._C._dynamo.guards, "_empty_strided_cpu", torch.empty_strided)
+
+
+class Program:
+    """A graph compiled for one set of sizes. `executable`: the program; None for a graph that computes nothing."""
+
+    def __init__(self, translation: Translation):
+        self.translation = translation
+        self.executable: CpuExecutable | None = None
+        arguments, updates = translation.arguments, translation.updates
+        self._new = [(n.sizes, n.strides, n.dtype) for n in translation.new]
+        parameters = {a.position: k for k, a in enumerate(arguments) if a.position is not None}
+        places = {
+            len(self._new) + k: parameters[u.position]
+            for k, u in enumerate(updates)
+            if u.as_it_lies and u.position in parameters
+        }
+        if translation.module is not None:
+            self.executable = compile_module(translation.module, donated=frozenset(places.values()), updates=places)
+            self._run_at = self.executable.runner.run_at
+        donated = self.executable.donated if self.executable is not None else {}
+        # An update is computed where the argument is, or beside it and then copied.
+        self._updates = [
+            (u, len(self._new) + k in donated or (u.as_it_lies and u.position not in parameters))
+            for k, u in enumerate(updates)
+        ]
+        self._positions = [a.position for a in arguments if a.position is not None]
+        self._plain = not updates and all(a.position is not None and a.order is not None for a in arguments)
+        numbers = [r.number if isinstance(r, New) else -1 for r in translation.results]
+        self._only_new = numbers == list(range(len(self._new)))
+
+    def __call__(self, arguments: list) -> list:
+        new = [_empty(sizes, strides, dtype) for sizes, strides, dtype in self._new]
+        if self.executable is not None:
+            if self._plain:
+                addresses = [arguments[k].data_ptr() for k in self._positions]
+                self._run_at(addresses + [tensor.data_ptr() for tensor in new])
+            else:
+                self._run_with_care(arguments, new)
+        if self._only_new:
+            return new
+        return [self._result(r, arguments, new) for r in self.translation.results]
+
+    def _run_with_care(self, arguments: list, new: list) -> None:
+        """A call with copies of arguments that have gaps, constants, a seed, or arguments that are changed."""
+        tensors, beside = [], []
+        for argument in self.translation.arguments:
+            if argument.position is None:
+                tensor = argument.tensor if argument.tensor is not None else _seed()
+            else:
+                tensor = arguments[argument.position]
+                if argument.order is None:
+                    tensor = tensor.detach().contiguous()
+            tensors.append(tensor)
+        tensors += new
+        for update, in_place in self._updates:
+            target = arguments[update.position]
+            if in_place:
+                tensors.append(target)
+            else:
+                tensors.append(_empty(update.sizes, update.strides, update.dtype))
+                beside.append((target, tensors[-1]))
+        self._run_at([tensor.data_ptr() for tensor in tensors])
+        if beside:
+            with torch.no_grad():
+                for target, tensor in beside:
+                    target.copy_(tensor)
+
+    def _result(self, result, arguments: list, new: list):
+        if isinstance(result, New):
+            return new[result.number]
+        if isinstance(result, Given):
+            return arguments[result.position]
+        if isinstance(result, Part):
+            base = self._result(result.base, arguments, new)
+            return torch.as_strided(base.detach(), result.sizes, result.strides, result.offset)
+        assert isinstance(result, Number)
+        return result.value
+
+
+def _seed() -> torch.Tensor:
+    """One number of torch's generator."""
+    return torch.empty((), dtype=torch.int64).random_()
+
+
+class Graph:
+    """A graph with open sizes: its programs by the numbers of a call."""
+
+    def __init__(self, graph_module, name: str):
+        self.graph_module, self.name = graph_module, name
+        self._programs: OrderedDict[tuple, Program] = OrderedDict()
+        self._lock = forking.rlock()
+
+    def __call__(self, arguments: list) -> list:
+        key = tuple(
+            [
+                a if type(a) is not torch.Tensor and not isinstance(a, torch.Tensor) else tuple(a.shape)
+                for a in arguments
+            ]
+        )
+        program = self._programs.get(key)
+        if program is None:
+            with self._lock:
+                program = self._programs.get(key)
+                if program is None:
+                    program = self._programs[key] = compiled(self.graph_module, arguments, self.name)
+                while len(self._programs) > MOST_SIZES:
+                    self._programs.popitem(last=False)
+        return program(arguments)
+
+
+def compiled(graph_module, arguments, name: str) -> Program:
+    """The program of a graph for the sizes of these arguments."""
+    return Program(translate(graph_module, Sizes(graph_module, arguments), name))
+
+
+def callable_of(graph_module, examples, name: str) -> Callable[[list], list]:
+    """What calls a graph: at once compiled, unless its sizes are open."""
+    if has_open_sizes(graph_module):
+        return Graph(graph_module, name)
+    return compiled(graph_module, examples, name)
+
+
+__all__ = ["Graph", "Program", "callable_of", "compiled"]

@@ -1,0 +1,118 @@
+"""PyTorch's dtypes as hloom's, and the promotion of operands as PyTorch does it."""
+
+from __future__ import annotations
+
+from functools import lru_cache
+
+import numpy as np
+import torch
+
+from hloom import lax
+from hloom.arrays.base import ArrayMethods
+from hloom.ir.types import DTYPES, NARROW_FLOATS, Shape
+from hloom.lax.operands import constant
+
+_NAMES = {
+    torch.bool: "pred",
+    torch.int8: "s8",
+    torch.int16: "s16",
+    torch.int32: "s32",
+    torch.int64: "s64",
+    torch.uint8: "u8",
+    torch.uint16: "u16",
+    torch.uint32: "u32",
+    torch.uint64: "u64",
+    torch.float16: "f16",
+    torch.bfloat16: "bf16",
+    torch.float32: "f32",
+    torch.float64: "f64",
+    torch.complex64: "c64",
+    torch.complex128: "c128",
+}
+TO_HLOOM: dict[torch.dtype, np.dtype] = {theirs: DTYPES[ours] for theirs, ours in _NAMES.items()}
+TO_TORCH: dict[np.dtype, torch.dtype] = {ours: theirs for theirs, ours in TO_HLOOM.items()}
+F32, S64, PRED = DTYPES["f32"], DTYPES["s64"], DTYPES["pred"]
+
+
+def dtype_of(value) -> np.dtype:
+    """hloom's dtype of a torch.dtype, or of an array."""
+    return TO_HLOOM[value] if isinstance(value, torch.dtype) else value.dtype
+
+
+def convert(x, dtype):
+    """An array in a dtype (torch's or hloom's); itself where it has it."""
+    wanted = TO_HLOOM[dtype] if isinstance(dtype, torch.dtype) else dtype
+    if x.dtype == wanted:
+        return x
+    if wanted == PRED:
+        return lax.ne(x, lax.full_like(x, 0))
+    return lax.convert_element_type(x, wanted)
+
+
+def natural(number) -> torch.dtype:
+    """The dtype of a Python number where nothing else decides."""
+    if isinstance(number, bool):
+        return torch.bool
+    if isinstance(number, int):
+        return torch.int64
+    default = torch.get_default_dtype()
+    return default if isinstance(number, float) else torch.complex128 if default == torch.float64 else torch.complex64
+
+
+def _joined(high: torch.dtype | None, low: torch.dtype | None) -> torch.dtype | None:
+    """ATen's `combine_categories`: what operands of a higher priority make of the dtype of those of a lower one."""
+    if high is None or low is None:
+        return low if high is None else high
+    if high.is_complex:
+        return high
+    if high.is_floating_point:
+        return high.to_complex() if low.is_complex else high
+    if high == torch.bool or low.is_floating_point or low.is_complex:
+        return torch.promote_types(high, low)
+    return high
+
+
+@lru_cache(maxsize=4096)
+def _promoted(kinds: tuple) -> torch.dtype:
+    found: list[torch.dtype | None] = [None, None, None]
+    for priority, dtype in kinds:
+        known = found[priority]
+        found[priority] = dtype if known is None else torch.promote_types(known, dtype)
+    result = _joined(_joined(found[0], found[1]), found[2])
+    assert result is not None, "an op without operands has a declared dtype"
+    return result
+
+
+def result_type(*values) -> torch.dtype:
+    """PyTorch's dtype of arrays and Python numbers together: arrays with dimensions decide before those without, those
+    before numbers."""
+    kinds = []
+    for value in values:
+        if isinstance(value, ArrayMethods):
+            kinds.append((0 if value.ndim else 1, TO_TORCH[value.dtype]))
+        elif value is not None:
+            kinds.append((2, natural(value)))
+    return _promoted(tuple(kinds))
+
+
+def in_floats(dtype: torch.dtype) -> torch.dtype:
+    """The dtype of a function of real numbers: PyTorch's default for integers and booleans."""
+    return dtype if dtype.is_floating_point or dtype.is_complex else torch.get_default_dtype()
+
+
+def computed_in(dtype: torch.dtype) -> np.dtype:
+    """The dtype in which PyTorch computes an element: f32 for the narrow floats."""
+    found = TO_HLOOM[dtype]
+    return F32 if found in NARROW_FLOATS else found
+
+
+def operand(value, dtype: np.dtype):
+    """An array or Python number as an array of a dtype."""
+    if isinstance(value, ArrayMethods):
+        return convert(value, dtype)
+    return constant(value if dtype != PRED else bool(value), dtype)
+
+
+def splat(value, shape: Shape):
+    """An array of a shape filled with a number."""
+    return lax.full(shape.dims, np.asarray(value).astype(shape.dtype), shape.dtype)

@@ -1,0 +1,19 @@
+"""The rules of ATen's ops, by subject. RULES: what the modules of this package have put into the table."""
+
+from hloom.bridges.torch.rules import (
+    attention,
+    contractions,
+    convolutions,
+    creation,
+    indexing,
+    normalization,
+    pointwise,
+    pooling,
+    random,
+    reductions,
+    shapes,
+    sorting,
+)
+from hloom.bridges.torch.table import RULES
+
+__all__ = ["RULES"]

@@ -1,0 +1,186 @@
+"""Elements at computed positions: gathers, scatters and embeddings."""
+
+from __future__ import annotations
+
+import numpy as np
+
+import hloom.numpy as hnp
+from hloom import lax
+from hloom.bridges.torch.dtypes import PRED, S64, convert, operand
+from hloom.bridges.torch.table import rule
+from hloom.errors import UnsupportedError
+
+
+def _one_dimension(x):
+    return lax.reshape(x, (1,)) if not x.ndim else x
+
+
+def _index(x, indices) -> tuple:
+    """A list of index tensors and None as a subscript."""
+    entries = []
+    for entry in indices:
+        if entry is not None and entry.dtype in (PRED, np.dtype(np.uint8)):
+            raise UnsupportedError(
+                "an index of booleans, which selects a number of elements that is known only when it runs",
+                f"{entry._shape!r}",
+                "use torch.where, or masked_fill, which keep the shape",
+                "",
+            )
+        entries.append(slice(None) if entry is None else entry)
+    return tuple(entries)
+
+
+@rule("index.Tensor", "_unsafe_index.Tensor")
+def index(x, indices):
+    return x[_index(x, indices)]
+
+
+@rule("index_put.default", "_unsafe_index_put.default")
+def index_put(x, indices, values, accumulate=False, unsafe=False):
+    values = convert(values, x.dtype)
+    if len(indices) == 1 and indices[0] is not None and indices[0].dtype == PRED and not accumulate and not values.ndim:
+        mask = lax.reshape(indices[0], (*indices[0].shape, *[1] * (x.ndim - indices[0].ndim)))
+        return hnp.where(mask, values, x)
+    place = x.at[_index(x, indices)]
+    if not accumulate:
+        return place.set(values)
+    if x.dtype == PRED:
+        return place.max(values)
+    return place.add(values)
+
+
+@rule("index_select.default")
+def index_select(x, dim, index):
+    return (
+        hnp.take(_one_dimension(x), _one_dimension(index), axis=dim)
+        if x.ndim
+        else lax.reshape(hnp.take(_one_dimension(x), _one_dimension(index), axis=0), ())
+    )
+
+
+@rule("embedding.default")
+def embedding(weight, indices, padding_idx=-1, scale_grad_by_freq=False, sparse=False):
+    return hnp.take(weight, indices, axis=0)
+
+
+@rule("embedding_dense_backward.default")
+def embedding_dense_backward(grad, indices, num_weights, padding_idx, scale_grad_by_freq):
+    features = grad.shape[-1]
+    flat = lax.reshape(indices, (indices.size,))
+    rows = lax.reshape(grad, (indices.size, features))
+    if padding_idx >= 0:
+        rows = hnp.where(hnp.expand_dims(hnp.not_equal(flat, operand(padding_idx, flat.dtype)), 1), rows,
+                         operand(0, rows.dtype))  # fmt: skip
+    if scale_grad_by_freq:
+        counts = lax.full((num_weights,), 0, rows.dtype).at[flat].add(lax.full((flat.size,), 1, rows.dtype))
+        rows = rows / hnp.expand_dims(hnp.take(counts, flat, axis=0), 1)
+    return lax.full((num_weights, features), 0, rows.dtype).at[flat].add(rows)
+
+
+# --- along one axis ---
+
+
+@rule("gather.default")
+def gather(x, dim, index):
+    if not index.ndim and not x.ndim:
+        return x
+    x, index, dims = _one_dimension(x), _one_dimension(index), index.shape
+    if not index.size:
+        return lax.full(dims, 0, x.dtype)
+    return lax.reshape(x[_along(x, dim % x.ndim, index)], dims)
+
+
+def _along(x, dim: int, index) -> tuple:
+    """The subscript of the elements of x that have the positions of `index`, but for the number in it along dim."""
+    entries = []
+    for k, size in enumerate(index.shape):
+        if k == dim:
+            entries.append(index)
+        else:
+            entries.append(
+                lax.reshape(lax.iota(index.dtype, size), tuple(size if m == k else 1 for m in range(x.ndim)))
+            )
+    return tuple(entries)
+
+
+def _scatter(x, dim, index, source, change):
+    """change(place, values) of the elements of x that `index` names along dim, by those of source in its positions."""
+    dims = x.shape
+    x, index = _one_dimension(x), _one_dimension(index)
+    if not index.size:
+        return lax.reshape(x, dims)
+    if hasattr(source, "dtype"):
+        source = (
+            _one_dimension(convert(source, x.dtype)) if source.ndim or index.ndim == 1 else convert(source, x.dtype)
+        )
+        if source.ndim:
+            source = source[tuple(slice(n) for n in index.shape)]
+    else:
+        source = lax.full(index.shape, np.asarray(source).astype(x.dtype), x.dtype)
+    return lax.reshape(change(x.at[_along(x, dim % x.ndim, index)], source), dims)
+
+
+@rule("scatter.src", "scatter.value")
+def scatter(x, dim, index, source):
+    return _scatter(x, dim, index, source, lambda place, values: place.set(values))
+
+
+@rule("scatter_add.default")
+def scatter_add(x, dim, index, source):
+    if x.dtype == PRED:
+        return _scatter(x, dim, index, source, lambda place, values: place.max(values))
+    return _scatter(x, dim, index, source, lambda place, values: place.add(values))
+
+
+_REDUCTIONS = {
+    "sum": lambda place, values: place.add(values),
+    "prod": lambda place, values: place.multiply(values),
+    "amax": lambda place, values: place.max(values),
+    "amin": lambda place, values: place.min(values),
+}
+_NEUTRAL = {"sum": 0, "mean": 0, "prod": 1}
+
+
+def _neutral(reduce: str, dtype):
+    """What leaves others as they are in a reduction."""
+    if reduce in _NEUTRAL:
+        return _NEUTRAL[reduce]
+    if dtype.kind in "iu":
+        limits = np.iinfo(dtype)
+        return limits.min if reduce == "amax" else limits.max
+    if dtype == PRED:
+        return reduce == "amin"
+    return -np.inf if reduce == "amax" else np.inf
+
+
+@rule("scatter_reduce.two")
+def scatter_reduce(x, dim, index, source, reduce, *, include_self=True):
+    if not index.size:
+        return x
+    start = x
+    if not include_self:
+        touched = _scatter(lax.full(x.shape, False, PRED), dim, index, lax.full(source.shape, True, PRED),
+                           lambda place, values: place.max(values))  # fmt: skip
+        start = hnp.where(touched, operand(_neutral(reduce, x.dtype), x.dtype), x)
+    found = _scatter(start, dim, index, source, _REDUCTIONS["sum" if reduce == "mean" else reduce])
+    if reduce != "mean":
+        return found
+    ones = lax.full(source.shape, 1, S64)
+    counts = _scatter(lax.full(x.shape, int(include_self), S64), dim, index, ones, _REDUCTIONS["sum"])
+    counts = convert(hnp.maximum(counts, operand(1, S64)), x.dtype)
+    return found / counts if x.dtype.kind not in "iu" else hnp.floor_divide(found, counts)
+
+
+@rule("masked_scatter.default")
+def masked_scatter(x, mask, source):
+    """The elements of source, in their order, in the places of x where the mask is true."""
+    mask = hnp.broadcast_to(mask, x.shape)
+    flat = lax.reshape(mask, (mask.size,))
+    places = hnp.cumsum(convert(flat, S64)) - operand(1, S64)
+    values = hnp.take(lax.reshape(source, (source.size,)), hnp.maximum(places, operand(0, S64)), axis=0, mode="clip")
+    return hnp.where(mask, lax.reshape(convert(values, x.dtype), x.shape), x)
+
+
+@rule("masked_fill.Scalar", "masked_fill.Tensor")
+def masked_fill(x, mask, value):
+    return hnp.broadcast_to(hnp.where(mask, operand(value, x.dtype), x), np.broadcast_shapes(x.shape, mask.shape))

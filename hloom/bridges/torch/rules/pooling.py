@@ -1,0 +1,241 @@
+"""Pooling: maxima and means of windows in the last 1, 2 or 3 dimensions, and their derivatives."""
+
+from __future__ import annotations
+
+import itertools
+import math
+
+import numpy as np
+
+import hloom.numpy as hnp
+from hloom import lax
+from hloom.bridges.torch.dtypes import S64, TO_TORCH, computed_in, convert, operand
+from hloom.bridges.torch.table import rule
+from hloom.ir.types import FLOATS
+from hloom.transforms.gradient import vjp
+
+
+class Windows:
+    """The windows of a pooling over the last dimensions of an array. counts: how many there are by dimension."""
+
+    def __init__(self, dims, size, stride, padding, dilation=1, ceil_mode: bool = False, rank: int = 2):
+        self.size, self.padding, self.dilation = (_each(v, rank) for v in (size, padding, dilation))
+        self.stride = _each(stride, rank) if stride not in ((), [], None) else self.size
+        self.space = tuple(dims[-rank:])
+        self.counts = tuple(self._count(k, ceil_mode) for k in range(rank))
+        # Padding on the high side: as much as the last window needs, which is less or more than what was asked.
+        self.high = tuple(
+            max((n - 1) * s + d * (k - 1) + 1 - e - p, 0)
+            for n, s, d, k, e, p in zip(
+                self.counts, self.stride, self.dilation, self.size, self.space, self.padding, strict=True
+            )
+        )
+
+    def _count(self, k: int, ceil_mode: bool) -> int:
+        room = self.space[k] + 2 * self.padding[k] - self.dilation[k] * (self.size[k] - 1) - 1
+        count = (-(-room // self.stride[k]) if ceil_mode else room // self.stride[k]) + 1
+        # A window that begins in the padding on the high side is none.
+        return count - 1 if ceil_mode and (count - 1) * self.stride[k] >= self.space[k] + self.padding[k] else count
+
+    def padded(self, x, value):
+        pads = [(low, high, 0) for low, high in zip(self.padding, self.high, strict=True)]
+        return lax.pad(x, operand(value, x.dtype), [(0, 0, 0)] * (x.ndim - len(pads)) + pads)
+
+    def offsets(self):
+        """The positions within a window, in row-major order."""
+        return itertools.product(*map(range, self.size))
+
+    def elements(self, padded, offset):
+        """Of each window the element at an offset."""
+        lead = padded.ndim - len(offset)
+        starts = [o * d for o, d in zip(offset, self.dilation, strict=True)]
+        ends = [s + (n - 1) * step + 1 for s, n, step in zip(starts, self.counts, self.stride, strict=True)]
+        return lax.slice(padded, (0,) * lead + tuple(starts), (*padded.shape[:lead], *ends), (1,) * lead + self.stride)
+
+    def spread(self, values, offset):
+        """The other way: an array of the unpadded space with each window's value at an offset in it, else zeros."""
+        lead = values.ndim - len(offset)
+        pads = []
+        for o, d, p, n, s, e in zip(
+            offset, self.dilation, self.padding, self.counts, self.stride, self.space, strict=True
+        ):
+            low = o * d - p
+            pads.append((low, e - low - ((n - 1) * s + 1), s - 1))
+        return lax.pad(values, operand(0, values.dtype), [(0, 0, 0)] * lead + pads)
+
+    def positions(self, offset):
+        """Of each window the number of the element at an offset in the unpadded space: s64 of the counts."""
+        total = None
+        for k, (o, d, p, n, s) in enumerate(
+            zip(offset, self.dilation, self.padding, self.counts, self.stride, strict=True)
+        ):
+            inner = math.prod(self.space[k + 1 :])
+            line = (lax.iota(S64, n) * operand(s, S64) + operand(o * d - p, S64)) * operand(inner, S64)
+            line = lax.reshape(line, tuple(n if m == k else 1 for m in range(len(offset))))
+            total = line if total is None else total + line
+        return total
+
+
+def _each(values, rank: int) -> tuple[int, ...]:
+    values = (values,) if isinstance(values, int) else tuple(values)
+    return values * rank if len(values) == 1 else values
+
+
+def _lowest(dtype):
+    return -np.inf if dtype in FLOATS else np.iinfo(dtype).min
+
+
+def _max_pool(x, windows: Windows):
+    """(the largest element of each window, its number in the unpadded space); the first of equal ones, NaN wins."""
+    padded = windows.padded(x, _lowest(x.dtype))
+    best = where = None
+    for offset in windows.offsets():
+        value = windows.elements(padded, offset)
+        position = hnp.broadcast_to(windows.positions(offset), value.shape)
+        if best is None:
+            best, where = value, position
+        else:
+            larger = hnp.logical_or(value > best, lax.ne(value, value))
+            best, where = hnp.where(larger, value, best), hnp.where(larger, position, where)
+    return best, where
+
+
+@rule("max_pool2d_with_indices.default")
+def max_pool2d(x, size, stride=(), padding=0, dilation=1, ceil_mode=False):
+    return _max_pool(x, Windows(x.shape, size, stride, padding, dilation, ceil_mode))
+
+
+@rule("max_pool3d_with_indices.default")
+def max_pool3d(x, size, stride=(), padding=0, dilation=1, ceil_mode=False):
+    return _max_pool(x, Windows(x.shape, size, stride, padding, dilation, ceil_mode, 3))
+
+
+def _max_pool_backward(grad, x, windows: Windows, indices):
+    """Each window's derivative goes to the element that it was the largest of."""
+    dtype = grad.dtype
+    grad = convert(grad, computed_in(TO_TORCH[dtype]))
+    total = None
+    for offset in windows.offsets():
+        chosen = hnp.equal(indices, hnp.broadcast_to(windows.positions(offset), indices.shape))
+        part = windows.spread(hnp.where(chosen, grad, operand(0, grad.dtype)), offset)
+        total = part if total is None else total + part
+    return convert(total, dtype)
+
+
+@rule("max_pool2d_with_indices_backward.default")
+def max_pool2d_backward(grad, x, size, stride, padding, dilation, ceil_mode, indices):
+    return _max_pool_backward(grad, x, Windows(x.shape, size, stride, padding, dilation, ceil_mode), indices)
+
+
+@rule("max_pool3d_with_indices_backward.default")
+def max_pool3d_backward(grad, x, size, stride, padding, dilation, ceil_mode, indices):
+    return _max_pool_backward(grad, x, Windows(x.shape, size, stride, padding, dilation, ceil_mode, 3), indices)
+
+
+# --- means ---
+
+
+def _sum_windows(x, windows: Windows):
+    padded, total = windows.padded(x, 0), None
+    for offset in windows.offsets():
+        value = windows.elements(padded, offset)
+        total = value if total is None else total + value
+    return total
+
+
+def _divisors(windows: Windows, count_include_pad: bool, divisor) -> np.ndarray | None:
+    """How many elements each window has, as an array of the counts; None where all have one number, the divisor."""
+    if divisor is not None:
+        return None
+    lines = []
+    for k, n in enumerate(windows.counts):
+        starts = np.arange(n) * windows.stride[k] - windows.padding[k]
+        ends = np.minimum(starts + windows.size[k], windows.space[k] + windows.padding[k])
+        if not count_include_pad:
+            starts, ends = np.maximum(starts, 0), np.minimum(ends, windows.space[k])
+        lines.append(ends - starts)
+    found = lines[0]
+    for line in lines[1:]:
+        found = found[..., None] * line
+    return found
+
+
+def _mean_factor(windows: Windows, count_include_pad, divisor, dtype):
+    counts = _divisors(windows, count_include_pad, divisor)
+    if counts is None:
+        return operand(float(divisor), dtype)
+    if (counts == counts.flat[0]).all():
+        return operand(float(counts.flat[0]), dtype)
+    return hnp.asarray(counts.astype(dtype))
+
+
+def _avg_pool(rank: int):
+    def build(x, size, stride=(), padding=0, ceil_mode=False, count_include_pad=True, divisor_override=None):
+        windows = Windows(x.shape, size, stride, padding, 1, ceil_mode, rank)
+        wide = convert(x, computed_in(TO_TORCH[x.dtype]))
+        total = _sum_windows(wide, windows)
+        if x.dtype not in FLOATS:
+            return lax.div(total, hnp.broadcast_to(_mean_factor(windows, count_include_pad, divisor_override, x.dtype),
+                                                   total.shape))  # fmt: skip
+        return convert(total / _mean_factor(windows, count_include_pad, divisor_override, wide.dtype), x.dtype)
+
+    return build
+
+
+def _avg_pool_backward(rank: int):
+    def build(grad, x, size, stride, padding, ceil_mode, count_include_pad, divisor_override):
+        windows = Windows(x.shape, size, stride, padding, 1, ceil_mode, rank)
+        wide = convert(grad, computed_in(TO_TORCH[grad.dtype]))
+        share, total = wide / _mean_factor(windows, count_include_pad, divisor_override, wide.dtype), None
+        for offset in windows.offsets():
+            part = windows.spread(share, offset)
+            total = part if total is None else total + part
+        return convert(total, x.dtype)
+
+    return build
+
+
+avg_pool2d = rule("avg_pool2d.default")(_avg_pool(2))
+avg_pool3d = rule("avg_pool3d.default")(_avg_pool(3))
+rule("avg_pool2d_backward.default")(_avg_pool_backward(2))
+rule("avg_pool3d_backward.default")(_avg_pool_backward(3))
+
+
+def _adaptive(x, sizes):
+    """Means of as many windows as `sizes` says: window i of n over e elements is floor(i e / n) to ceil((i + 1) e / n).
+    One dimension after the other, as a product with a matrix of shares, unless the windows tile the dimension."""
+    lead = x.ndim - len(sizes)
+    for k, n in enumerate(sizes):
+        axis, extent = lead + k, x.shape[lead + k]
+        if extent % n == 0:
+            width = extent // n
+            if width > 1:
+                split = lax.reshape(x, (*x.shape[:axis], n, width, *x.shape[axis + 1 :]))
+                x = hnp.sum(split, axis=axis + 1) / operand(float(width), x.dtype)
+            continue
+        shares = np.zeros((n, extent))
+        for i in range(n):
+            start, end = i * extent // n, -(-(i + 1) * extent // n)
+            shares[i, start:end] = 1 / (end - start)
+        moved = hnp.tensordot(x, hnp.asarray(shares.astype(x.dtype)), axes=((axis,), (1,)))
+        x = hnp.moveaxis(moved, -1, axis)
+    return x
+
+
+def _adaptive_rule(name: str):
+    @rule(name)
+    def build(x, sizes):
+        return convert(_adaptive(convert(x, computed_in(TO_TORCH[x.dtype])), sizes), x.dtype)
+
+    @rule(name.replace(".default", "_backward.default"))
+    def build_backward(grad, x):
+        rank = 3 if "3d" in name else 2
+        wide = convert(grad, computed_in(TO_TORCH[x.dtype]))
+        like = lax.full(x.shape, 0, wide.dtype)
+        return convert(vjp(lambda v: _adaptive(v, grad.shape[-rank:]), like)[1](wide)[0], x.dtype)
+
+
+_adaptive_rule("_adaptive_avg_pool2d.default")
+_adaptive_rule("_adaptive_avg_pool3d.default")
+
+__all__ = ["Windows"]

@@ -1,0 +1,170 @@
+"""Sums, products, extremes, means and variances over axes, and running sums."""
+
+from __future__ import annotations
+
+import math
+
+import torch
+
+import hloom.numpy as hnp
+from hloom import lax
+from hloom.bridges.torch.dtypes import PRED, S64, TO_TORCH, computed_in, convert, operand
+from hloom.bridges.torch.table import rule
+
+
+def axes_of(x, dims) -> tuple[int, ...]:
+    """Axes as non-negative numbers; all of them for None and for an empty list."""
+    if dims is None or (isinstance(dims, (list, tuple)) and not dims):
+        return tuple(range(x.ndim))
+    if isinstance(dims, int):
+        dims = (dims,)
+    return tuple(d % max(x.ndim, 1) for d in dims) if x.ndim else ()
+
+
+def _summed_in(x, dtype) -> torch.dtype:
+    """The dtype of a sum or product: int64 of integers and booleans."""
+    if dtype is not None:
+        return dtype
+    found = TO_TORCH[x.dtype]
+    return found if found.is_floating_point or found.is_complex else torch.int64
+
+
+@rule("sum.default", "sum.dim_IntList", "prims::sum.default")
+def sum_(x, dims=None, keepdim=False, *, dtype=None):
+    wanted = _summed_in(x, dtype)
+    return convert(hnp.sum(convert(x, computed_in(wanted)), axis=axes_of(x, dims), keepdims=keepdim), wanted)
+
+
+@rule("mean.default", "mean.dim")
+def mean(x, dims=None, keepdim=False, *, dtype=None):
+    wanted = dtype or TO_TORCH[x.dtype]
+    axes = axes_of(x, dims)
+    count = math.prod(x.shape[a] for a in axes)
+    total = hnp.sum(convert(x, computed_in(wanted)), axis=axes, keepdims=keepdim)
+    return convert(total / operand(float(count), total.dtype), wanted)
+
+
+@rule("prod.default")
+def prod(x, *, dtype=None):
+    return prod_dim(x, axes_of(x, None), dtype=dtype)
+
+
+@rule("prod.dim_int")
+def prod_dim(x, dim, keepdim=False, *, dtype=None):
+    wanted = _summed_in(x, dtype)
+    return convert(hnp.prod(convert(x, computed_in(wanted)), axis=axes_of(x, dim), keepdims=keepdim), wanted)
+
+
+@rule("amax.default")
+def amax(x, dims=(), keepdim=False):
+    return hnp.max(x, axis=axes_of(x, dims), keepdims=keepdim)
+
+
+@rule("amin.default")
+def amin(x, dims=(), keepdim=False):
+    return hnp.min(x, axis=axes_of(x, dims), keepdims=keepdim)
+
+
+@rule("max.default")
+def max_(x):
+    return hnp.max(x)
+
+
+@rule("min.default")
+def min_(x):
+    return hnp.min(x)
+
+
+@rule("any.default", "any.dim", "any.dims")
+def any_(x, dims=None, keepdim=False):
+    if isinstance(dims, (list, tuple)) and not dims:
+        return convert(x, PRED)
+    return hnp.any(convert(x, PRED), axis=axes_of(x, dims), keepdims=keepdim)
+
+
+@rule("all.default", "all.dim", "all.dims")
+def all_(x, dims=None, keepdim=False):
+    if isinstance(dims, (list, tuple)) and not dims:
+        return convert(x, PRED)
+    return hnp.all(convert(x, PRED), axis=axes_of(x, dims), keepdims=keepdim)
+
+
+def _position(function, x, dim, keepdim):
+    if not x.ndim:
+        return lax.full((), 0, S64)
+    if dim is None:
+        found = function(hnp.reshape(x, (-1,)), axis=0)
+        return hnp.reshape(convert(found, S64), (1,) * x.ndim if keepdim else ())
+    return convert(function(x, axis=dim, keepdims=keepdim), S64)
+
+
+@rule("argmax.default")
+def argmax(x, dim=None, keepdim=False):
+    return _position(hnp.argmax, x, dim, keepdim)
+
+
+@rule("argmin.default")
+def argmin(x, dim=None, keepdim=False):
+    return _position(hnp.argmin, x, dim, keepdim)
+
+
+@rule("max.dim")
+def max_dim(x, dim, keepdim=False):
+    return hnp.max(x, axis=axes_of(x, dim), keepdims=keepdim), argmax(x, dim, keepdim)
+
+
+@rule("min.dim")
+def min_dim(x, dim, keepdim=False):
+    return hnp.min(x, axis=axes_of(x, dim), keepdims=keepdim), argmin(x, dim, keepdim)
+
+
+def variance(x, axes, correction, keepdim):
+    """(variance, mean) over axes, in the dtype of x: the mean first, then the squares of what differs from it."""
+    count = math.prod(x.shape[a] for a in axes)
+    total = hnp.sum(x, axis=axes, keepdims=True)
+    center = total / operand(float(count), x.dtype)
+    apart = x - center
+    squares = hnp.sum(hnp.real(apart * hnp.conj(apart)) if x.dtype.kind == "c" else apart * apart,
+                      axis=axes, keepdims=keepdim)  # fmt: skip
+    found = squares / operand(max(float(count - correction), 0.0), squares.dtype)
+    return found, center if keepdim else lax.reshape(center, found.shape)
+
+
+@rule("var.correction")
+def var(x, dims=None, *, correction=None, keepdim=False):
+    work = convert(x, computed_in(TO_TORCH[x.dtype]))
+    return variance(work, axes_of(x, dims), 1 if correction is None else correction, keepdim)[0]
+
+
+@rule("var.dim")
+def var_dim(x, dims, unbiased=True, keepdim=False):
+    return var(x, dims, correction=int(unbiased), keepdim=keepdim)
+
+
+@rule("var_mean.correction")
+def var_mean(x, dims=None, *, correction=None, keepdim=False):
+    work = convert(x, computed_in(TO_TORCH[x.dtype]))
+    return variance(work, axes_of(x, dims), 1 if correction is None else correction, keepdim)
+
+
+def _running(name, function):
+    @rule(name)
+    def build(x, dim, *, dtype=None):
+        wanted = _summed_in(x, dtype)
+        if not x.ndim:
+            return convert(x, wanted)
+        return convert(function(convert(x, computed_in(wanted)), axis=dim), wanted)
+
+
+_running("cumsum.default", hnp.cumsum)
+_running("cumprod.default", hnp.cumprod)
+
+
+@rule("logcumsumexp.default")
+def logcumsumexp(x, dim):
+    if not x.ndim:
+        return x
+    return lax.cumlogsumexp(convert(x, computed_in(TO_TORCH[x.dtype])), axis=dim % x.ndim)
+
+
+__all__ = ["axes_of", "variance"]

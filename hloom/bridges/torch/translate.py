@@ -1,0 +1,523 @@
+"""From an FX graph of ATen ops to a module of hloom, once for each set of sizes.
+
+    check(graph_module)                            refuses ops without a rule, all at once
+    translate(graph_module, sizes) -> Translation
+
+The graph's nodes are walked once; the rule of each (`hloom.bridges.torch.table`) records hloom's ops in a trace. Sizes
+that torch left open are numbers here: nodes that compute them are evaluated.
+"""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import torch
+from torch._subclasses.fake_tensor import FakeTensorMode
+
+from hloom import lax
+from hloom.bridges.torch.dtypes import S64, TO_HLOOM, convert
+from hloom.bridges.torch.errors import UnsupportedOpsError, refused, source_of
+from hloom.bridges.torch.layouts import contiguous_strides, inverse, is_identity, order_of
+from hloom.bridges.torch.rules import RULES
+from hloom.bridges.torch.table import IGNORED
+from hloom.errors import DeviceError, UnsupportedError
+from hloom.ir.module import Module
+from hloom.ir.records import field, record
+from hloom.ir.source import source_scope
+from hloom.ir.types import Shape
+from hloom.random.bits import raw_fold_in, raw_seed
+from hloom.tracing.trace import Trace, as_array
+
+EMBEDDED = 64  # elements of a constant tensor that become a constant of the program; larger ones are passed by address
+
+aten = torch.ops.aten
+# Sizes and strides as numbers, of a tensor whose declared value is known.
+_OF_SIZES: dict[Any, Callable] = {
+    aten.sym_size.int: lambda sizes, strides, offset, dim: sizes[dim],
+    aten.sym_stride.int: lambda sizes, strides, offset, dim: strides[dim],
+    aten.sym_numel.default: lambda sizes, strides, offset: int(np.prod(sizes, dtype=np.int64)),
+    aten.sym_storage_offset.default: lambda sizes, strides, offset: offset,
+}
+# What only checks sizes, which are known here: torch has guards for them.
+_ASSERTIONS = frozenset(
+    found
+    for name in ("_assert_scalar", "sym_constrain_range", "sym_constrain_range_for_size")
+    if (found := getattr(getattr(aten, name, None), "default", None)) is not None
+)
+_COPY = aten.copy_.default
+# Random ops that are computed again in the backward, with the numbers of the forward. What torch calls the state of its
+# generator is the op's key here, in the first bytes.
+_KEPT_STATES = frozenset(("run_and_save_rng_state", "run_with_rng_state"))
+_KEY_BYTES = 8
+
+
+@record
+class Argument:
+    """Where a parameter's memory comes from: argument `position` of the call, or `tensor`; the seed where neither is.
+
+    order: of its dimensions in memory; None where the memory is copied first, as it has gaps.
+    """
+
+    position: int | None = None
+    tensor: Any = None
+    order: tuple[int, ...] | None = ()
+
+
+@record(frozen=True)
+class New:
+    """A tensor that the program computes: its number among the program's outputs."""
+
+    number: int
+    dtype: torch.dtype
+    sizes: tuple[int, ...]
+    strides: tuple[int, ...]
+    as_declared: bool = True
+
+
+@record(frozen=True)
+class Given:
+    """An argument as it is."""
+
+    position: int
+
+
+@record(frozen=True)
+class Part:
+    """A view of the memory of another result."""
+
+    base: Any
+    sizes: tuple[int, ...]
+    strides: tuple[int, ...]
+    offset: int
+
+
+@record(frozen=True)
+class Number:
+    """A size, or None."""
+
+    value: Any
+
+
+@record(frozen=True)
+class Update:
+    """An output that replaces the elements of argument `position`. strides: of the argument, or those of a contiguous
+    tensor where that has gaps (not `as_it_lies`)."""
+
+    position: int
+    dtype: torch.dtype
+    sizes: tuple[int, ...]
+    strides: tuple[int, ...]
+    as_it_lies: bool
+
+
+@record
+class Translation:
+    """A module and how it is called.
+
+    results: New, Given, Part or Number, one for each result of the graph. new: the tensors that are allocated, which
+    are the module's first outputs; updates: its others.
+    """
+
+    module: Module | None
+    arguments: list[Argument]
+    results: list
+    new: list[New]
+    updates: list[Update] = field(default_factory=list)
+
+
+def is_evaluated(node) -> bool:
+    """Whether a node computes sizes, not elements."""
+    return isinstance(node.meta.get("val"), (int, float, bool, torch.SymInt, torch.SymFloat, torch.SymBool)) or (
+        node.target in _OF_SIZES or node.target in _ASSERTIONS
+    )
+
+
+def check(graph_module) -> None:
+    """Raises UnsupportedOpsError, with all ops that have no rule, and DeviceError for tensors not on the CPU."""
+    missing = []
+    _declare(graph_module)
+    for node in graph_module.graph.nodes:
+        if node.op in ("call_module", "call_method"):
+            missing.append(node)
+        elif node.op == "call_function" and not is_evaluated(node):
+            target = node.args[_position_of_op(node)] if _keeps_state(node) else node.target
+            if target not in RULES and target not in (operator.getitem, _COPY):
+                missing.append(node)
+    if missing:
+        raise UnsupportedOpsError(missing)
+    for node in graph_module.graph.nodes:
+        for value in _tensors(node.meta.get("val")):
+            if value.device.type != "cpu":
+                raise DeviceError(
+                    f"{node.target} in a graph for backend='hloom'",
+                    f"a tensor on {value.device}",
+                    "move the model and its inputs to the CPU: hloom runs torch's programs there",
+                    source_of(node) or "",
+                )
+            if value.dtype not in TO_HLOOM or value.layout != torch.strided or value.is_conj() or value.is_neg():
+                raise UnsupportedError(
+                    f"{node.target} in a graph for backend='hloom'",
+                    f"a tensor of dtype {value.dtype} and layout {value.layout}, or with lazy conjugation",
+                    "convert it before, or leave this call out of the graph with torch.compiler.disable",
+                    source_of(node) or "",
+                )
+
+
+def _declare(graph_module) -> None:
+    """Notes what torch leaves out: the results of random ops whose generator's state is kept."""
+    for node in graph_module.graph.nodes:
+        if node.op != "call_function":
+            continue
+        if node.target is operator.getitem and _keeps_state(node.args[0]):
+            node.meta["val"] = node.args[0].meta["val"][node.args[1]]
+        elif _keeps_state(node):
+            place = _position_of_op(node)
+            op, *arguments = torch.fx.node.map_arg(node.args[place:], lambda n: n.meta["val"])
+            size = torch.get_rng_state().numel()
+            mode = torch._guards.detect_fake_mode([n.meta["val"] for n in node.all_input_nodes]) or FakeTensorMode()
+            with mode:
+                value = op(*arguments, **torch.fx.node.map_arg(node.kwargs, lambda n: n.meta["val"]))
+                state = torch.empty(size, dtype=torch.uint8)
+            node.meta["val"] = value if place else (state, value)
+
+
+def _tensors(value):
+    if isinstance(value, torch.Tensor):
+        yield value
+    elif isinstance(value, (list, tuple)):
+        for element in value:
+            yield from _tensors(element)
+
+
+def placeholders(graph_module) -> list:
+    return [node for node in graph_module.graph.nodes if node.op == "placeholder"]
+
+
+def has_open_sizes(graph_module) -> bool:
+    """Whether torch left sizes open."""
+    for node in placeholders(graph_module):
+        value = node.meta.get("val")
+        if isinstance(value, torch.SymInt) or (
+            isinstance(value, torch.Tensor)
+            and any(isinstance(s, torch.SymInt) for s in (*value.shape, *value.stride()))
+        ):
+            return True
+    return False
+
+
+class Sizes:
+    """The numbers of the symbols that torch left open, for the arguments of one call."""
+
+    def __init__(self, graph_module, arguments):
+        self.numbers: dict[Any, int] = {}
+        for node, argument in zip(placeholders(graph_module), arguments, strict=True):
+            value = node.meta.get("val")
+            if isinstance(value, torch.SymInt):
+                self._note(value, argument)
+            elif isinstance(value, torch.Tensor) and isinstance(argument, torch.Tensor):
+                for declared, found in zip(value.shape, argument.shape, strict=True):
+                    self._note(declared, found)
+
+    def _note(self, declared, found) -> None:
+        if isinstance(declared, torch.SymInt) and declared.node.expr.is_Symbol:
+            self.numbers.setdefault(declared.node.expr, int(found))
+
+    def of(self, value) -> int:
+        if not isinstance(value, torch.SymInt):
+            return int(value)
+        found = value.node.expr.xreplace(self.numbers)
+        if getattr(found, "free_symbols", ()):
+            raise UnsupportedError(
+                "a size that is known only when the program runs",
+                str(found),
+                "use functions that keep the shape, such as torch.where, or let torch break the graph here",
+                "",
+            )
+        return int(found)
+
+    def each(self, values) -> tuple[int, ...]:
+        return tuple([self.of(v) for v in values])
+
+    def shape(self, value: torch.Tensor) -> Shape:
+        return Shape(TO_HLOOM[value.dtype], self.each(value.shape))
+
+    def strides(self, value: torch.Tensor) -> tuple[int, ...]:
+        return self.each(value.stride())
+
+
+def translate(graph_module, sizes: Sizes, name: str) -> Translation:
+    """The module of a graph for these sizes. Raises UnsupportedError with the op and the user's line."""
+    return _Translator(graph_module, sizes, name).translate()
+
+
+def _keeps_state(node) -> bool:
+    return node.op == "call_function" and getattr(node.target, "__name__", "") in _KEPT_STATES
+
+
+def _position_of_op(node) -> int:
+    """Where the op stands among the arguments of a node that keeps a generator's state."""
+    return 0 if node.target.__name__ == "run_and_save_rng_state" else 1
+
+
+class _Translator:
+    def __init__(self, graph_module, sizes: Sizes, name: str):
+        self.graph_module, self.sizes, self.name = graph_module, sizes, name
+        self.nodes = list(graph_module.graph.nodes)
+        self.output = next(n for n in self.nodes if n.op == "output")
+        self.positions = {node: k for k, node in enumerate(placeholders(graph_module))}
+        self.trace = Trace(name)
+        self.values: dict[Any, Any] = {}
+        self.arguments: list[Argument] = []
+        self.updated: dict[Any, Any] = {}  # placeholder -> its new value
+        self.seed = None
+        self.drawn = 0
+        self.new: list[New] = []
+        self.outputs: list[Any] = []
+        self.made: dict[Any, New] = {}
+
+    def translate(self) -> Translation:
+        with self.trace, source_scope() as at:
+            for node in self.nodes:
+                if node.op == "call_function":
+                    at(source_of(node))
+                    self.values[node] = self._call(node)
+                elif node.op == "get_attr":
+                    self.values[node] = self._attribute(node)
+                elif node.op == "placeholder":
+                    self._placeholder(node)
+            at(None)
+            results = [self._result(r) for r in self._flat_results()]
+            updates = self._updates()
+            computation = self.trace.finish(self.outputs) if self.outputs else None
+        module = Module(self.name, computation) if computation is not None else None
+        return Translation(module, self.arguments, results, self.new, updates)
+
+    # --- what goes in ---
+
+    def _placeholder(self, node) -> None:
+        value = node.meta.get("val")
+        if isinstance(value, torch.Tensor):
+            if any(not self._is_read_as_memory(user) for user in node.users):
+                order = order_of(self.sizes.each(value.shape), self.sizes.strides(value))
+                self.values[node] = self._parameter(value, Argument(self.positions[node], None, order), node.name)
+        elif isinstance(value, torch.SymInt):
+            self.values[node] = self.sizes.of(value)
+        elif value is None or isinstance(value, (int, float, bool)):
+            self.values[node] = value
+        else:
+            raise UnsupportedError(
+                f"the argument {node.name} of a graph for backend='hloom'",
+                f"{type(value).__name__}",
+                "pass tensors and numbers",
+                source_of(node) or "",
+            )
+
+    def _is_read_as_memory(self, user) -> bool:
+        return user.op == "output" or user.target in _OF_SIZES
+
+    def _parameter(self, value: torch.Tensor, argument: Argument, hint: str):
+        """The tensor whose memory is a new parameter."""
+        shape = self.sizes.shape(value)
+        self.arguments.append(argument)
+        order = argument.order
+        if order is None or is_identity(order):
+            return self.trace.parameter(shape, hint, None, False)
+        lying = self.trace.parameter(shape.with_dims([shape.dims[k] for k in order]), hint, None, False)
+        return lax.transpose(lying, inverse(order))
+
+    def _attribute(self, node):
+        owner: Any = self.graph_module
+        for part in node.target.split("."):
+            owner = getattr(owner, part)
+        if not isinstance(owner, torch.Tensor):
+            return owner
+        node.meta.setdefault("val", owner)
+        tensor = owner.detach().contiguous()
+        if tensor.numel() <= EMBEDDED:
+            array = np.array(tensor.tolist(), TO_HLOOM[tensor.dtype]).reshape(tuple(tensor.shape))
+            return as_array(array)
+        return self._parameter(tensor, Argument(None, tensor, tuple(range(tensor.ndim))), node.name)
+
+    def _key(self):
+        """The key of the next random op: of the call's seed and the op's number."""
+        if self.seed is None:
+            self.arguments.append(Argument())
+            self.seed = raw_seed(self.trace.parameter(Shape(S64, ()), "seed", None, False), "threefry2x32")
+        self.drawn += 1
+        return raw_fold_in(self.seed, "threefry2x32", lax.full((), self.drawn, np.dtype(np.uint32)))
+
+    # --- nodes ---
+
+    def _value(self, item):
+        if isinstance(item, torch.fx.Node):
+            return self.values[item]
+        if isinstance(item, (list, tuple)):
+            return (
+                type(item)([self._value(v) for v in item])
+                if type(item) in (list, tuple)
+                else [self._value(v) for v in item]
+            )
+        if isinstance(item, slice):
+            return slice(*(self._value(v) for v in (item.start, item.stop, item.step)))
+        return item
+
+    def _call(self, node):
+        if node.target in _OF_SIZES:
+            declared = node.args[0].meta["val"]
+            known = (
+                self.sizes.each(declared.shape),
+                self.sizes.strides(declared),
+                self.sizes.of(declared.storage_offset()),
+            )
+            return _OF_SIZES[node.target](*known, *[self._value(a) for a in node.args[1:]])
+        if node.target in _ASSERTIONS:
+            return None
+        arguments = [self._value(a) for a in node.args]
+        options = {k: self._value(v) for k, v in node.kwargs.items() if k not in IGNORED}
+        if is_evaluated(node) or node.target is operator.getitem:
+            return node.target(*arguments, **options)
+        if node.target is _COPY:
+            value = RULES[aten.copy.default].build(*arguments)
+            self.updated[node.args[0]] = value
+            self.values[node.args[0]] = value
+            return value
+        return self._build(node, arguments, options)
+
+    def _build(self, node, arguments, options):
+        try:
+            return self._built(node, arguments, options)
+        except Exception as error:  # whatever a rule meets is an error of this op, in the user's words
+            raise refused(node, error) from error
+
+    def _built(self, node, arguments, options):
+        target, key, state = node.target, None, None
+        declared = _each_tensor(node.meta["val"], self.sizes.shape)
+        if _keeps_state(node):
+            place = _position_of_op(node)
+            target, arguments = arguments[place], [*arguments[:place], *arguments[place + 1 :]]
+            if place:
+                key = _key_of_state(arguments.pop(0))
+            else:
+                state, declared = declared
+                key = self._key()
+        found = RULES[target]
+        if found.result:
+            options["result"] = declared
+        if found.random:
+            options["key"] = self._key() if key is None else key
+        value = _as_declared(found.build(*arguments, **options), declared)
+        return value if state is None else (_state_of_key(key, state), value)
+
+    # --- what comes out ---
+
+    def _flat_results(self) -> list:
+        results = self.output.args[0]
+        return list(results) if isinstance(results, (list, tuple)) else [results]
+
+    def _result(self, item):
+        if not isinstance(item, torch.fx.Node):
+            return Number(item)
+        if item in self.positions and isinstance(item.meta["val"], torch.Tensor):
+            return Given(self.positions[item])
+        if not isinstance(item.meta["val"], torch.Tensor):
+            return Number(self.values[item])
+        if item.target is _COPY:
+            return self._result(item.args[0])
+        base = _base(item)
+        declared = item.meta["val"]
+        dims, strides = self.sizes.each(declared.shape), self.sizes.strides(declared)
+        if base is not item and self._lies_elsewhere(base, dims, strides):
+            return Part(self._result(base), dims, strides, self.sizes.of(declared.storage_offset()))
+        return self._made(item, dims, strides)
+
+    def _lies_elsewhere(self, base, dims, strides) -> bool:
+        """Whether a result that is a view of `base` is made as one: where the base is there anyway, or the result has
+        gaps."""
+        declared = base.meta.get("val")
+        if not isinstance(declared, torch.Tensor) or base.op == "get_attr":
+            return False
+        if base in self.positions:
+            return True
+        if order_of(self.sizes.each(declared.shape), self.sizes.strides(declared)) is None:
+            return False
+        return order_of(dims, strides) is None or any(base is r for r in self._flat_results())
+
+    def _made(self, item, dims, strides) -> New:
+        found = self.made.get(item)
+        if found is None:
+            order = order_of(dims, strides)
+            as_declared = order is not None
+            strides = strides if as_declared else contiguous_strides(dims)
+            order = order if order is not None else tuple(range(len(dims)))
+            value = self.values[item]
+            found = New(len(self.outputs), item.meta["val"].dtype, dims, strides, as_declared)
+            self.made[item] = found
+            self.new.append(found)
+            self.outputs.append(value if is_identity(order) else lax.transpose(value, order))
+        return found
+
+    def _updates(self) -> list[Update]:
+        """What replaces arguments; the values lie as these do."""
+        found = []
+        for node, value in self.updated.items():
+            declared = node.meta["val"]
+            dims, strides = self.sizes.each(declared.shape), self.sizes.strides(declared)
+            order = order_of(dims, strides)
+            lies = order is not None
+            strides = strides if lies else contiguous_strides(dims)
+            found.append(Update(self.positions[node], declared.dtype, dims, strides, lies))
+            self.outputs.append(value if order is None or is_identity(order) else lax.transpose(value, order))
+        return found
+
+
+def _state_of_key(key, declared: Shape):
+    """A key, u32[2], as the first bytes of a state u8[n]."""
+    data = lax.reshape(lax.bitcast_convert_type(key, declared.dtype), (_KEY_BYTES,))
+    return lax.pad(data, lax.full((), 0, declared.dtype), [(0, declared.size - _KEY_BYTES, 0)])
+
+
+def _key_of_state(state):
+    data = lax.reshape(lax.slice_in_dim(state, 0, _KEY_BYTES), (2, _KEY_BYTES // 2))
+    return lax.bitcast_convert_type(data, np.dtype(np.uint32))
+
+
+def _each_tensor(value, function):
+    """function(tensor) for a declared tensor, or a tuple of it for several."""
+    if isinstance(value, torch.Tensor):
+        return function(value)
+    if isinstance(value, (list, tuple)):
+        return tuple(_each_tensor(v, function) for v in value)
+    return None
+
+
+def _as_declared(value, declared):
+    """A rule's result in the declared dtype. Raises UnsupportedError for one of another shape: the rule is wrong."""
+    if isinstance(declared, tuple):
+        return tuple(_as_declared(v, d) for v, d in zip(value, declared, strict=True))
+    if value is None or declared is None:
+        return value
+    if value.shape != declared.dims:
+        raise UnsupportedError(
+            f"a result {declared!r}", f"hloom's rule made {value._shape!r}", "report this: the rule is wrong", ""
+        )
+    return convert(value, declared.dtype)
+
+
+def _base(node):
+    """The node whose memory a result of view ops has."""
+    while node.op == "call_function":
+        source = node.args[0] if node.args else None
+        if node.target is operator.getitem and getattr(getattr(source, "target", None), "is_view", False):
+            source = source.args[0]
+        elif not getattr(node.target, "is_view", False) or node.target is aten.reshape.default:
+            return node
+        if not isinstance(source, torch.fx.Node):
+            return node
+        node = source
+    return node
+
+
+__all__ = ["Argument", "Given", "New", "Number", "Part", "Sizes", "Translation", "check", "has_open_sizes", "translate"]
