@@ -14,7 +14,7 @@ class Array(ABC):  # noqa: B024  (classes of arrays register with it)
     """
 
 
-ArrayLike = Array | np.ndarray | np.generic | bool | int | float | complex
+ArrayLike = Array | np.ndarray | np.bool_ | np.number | bool | int | float | complex
 DTypeLike = str | type | np.dtype
 
 __all__ = ["Array", "ArrayLike", "DTypeLike"]

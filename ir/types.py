@@ -131,7 +131,7 @@ def as_dtype(dtype) -> np.dtype:
     except TypeError:
         found = None
     if found in HLO_NAME:
-        return found
+        return DTYPES[HLO_NAME[found]]  # one object per dtype, as NumPy's own
     raise DTypeError(
         f"{dtype!r} is not an element type of hloom",
         f"hloom has {', '.join(DTYPES)}",
@@ -395,7 +395,7 @@ def _check_strict(operands, strong) -> None:
     if not dtypes:
         return
     rank = _CATEGORY[kind(strong[0][0])]
-    if len(dtypes) > 1 or any(weak and (_CATEGORY[kind(d)] > rank or not rank) for d, weak in operands):
+    if len(dtypes) > 1 or any(weak and _CATEGORY[kind(d)] > rank for d, weak in operands):
         names = sorted({HLO_NAME[dtype] + " of a Python number" * weak for dtype, weak in operands})
         raise DTypeError(
             "the operands have one dtype, as numpy_dtype_promotion is 'strict'",

@@ -151,8 +151,10 @@ class CustomVjp(Rule):
 
     # Of rules that ask which operands are differentiated by: the rule for these flags, one for each operand.
     specialize: Callable[[tuple[bool, ...]], CustomVjp] | None = None
+    # Of rules that ask which cotangents are zero: `backward` accepts a flag for each cotangent.
+    asks_zeros = False
 
-    def __init__(self, name: str, forward: Callable[[], Computation], backward: Callable[[], Computation], captured=0):
+    def __init__(self, name: str, forward: Callable[[], Computation], backward: Callable[..., Computation], captured=0):
         self.name, self.forward, self.backward, self.captured = name, forward, backward, captured
 
     def jvp(self, build, instruction, primals, tangents):
@@ -189,8 +191,8 @@ class CustomVjp(Rule):
             inexact[:] = [has_tangent(p.shape) for p in made.parameters]
             return batch(made, mapped, size, [True] * len(made.outputs()), axis_name)[0]
 
-        def backward():
-            made = self.backward()
+        def backward(*zeros):
+            made = self.backward(*zeros)
             results = len(made.outputs())
             flags = [True] * len(made.parameters)
             made = as_tuple(batch(made, flags, size, [True] * results, axis_name)[0])
@@ -204,6 +206,7 @@ class CustomVjp(Rule):
             return builder.finish(builder.tuple([v.instruction for v in outputs]))
 
         many = CustomVjp(self.name, forward, backward, self.captured)
+        many.asks_zeros = self.asks_zeros
         if self.specialize is not None:
             many.specialize = lambda flags: self.specialize(flags).batched(build, mapped, count)
         return many
@@ -231,7 +234,9 @@ class VjpTangent(Rule):
     def transpose(self, build, instruction, cotangent, operands):
         cotangents = filled(build, instruction, cotangent)
         residuals = operands[: self.residuals]
-        results = inlined(build, self.rule.backward(), [*residuals, *cotangents])
+        given = cotangent if isinstance(instruction.shape, TupleShape) else [cotangent]
+        zeros = [tuple([value is None for value in given])] if self.rule.asks_zeros else []
+        results = inlined(build, self.rule.backward(*zeros), [*residuals, *cotangents])
         wanted = [r for r, n in zip(results, self.nonzero, strict=True) if n]
         found = iter(wanted)
         return [None] * self.residuals + [next(found) for _ in operands[self.residuals :]]

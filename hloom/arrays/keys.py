@@ -10,7 +10,7 @@ from typing import ClassVar
 import numpy as np
 
 from hloom.arrays.array import Array
-from hloom.errors import ArgumentError, ShapeError
+from hloom.errors import ArgumentError, DTypeError, ShapeError
 from hloom.ir.records import record
 from hloom.tree import count_as_leaf, register
 from hloom.typing import Array as AnyArray
@@ -145,6 +145,10 @@ class KeyArray:
         )
 
     def __getitem__(self, index) -> KeyArray:
+        return KeyArray(self._data[self._data_index(index)], self._implementation)
+
+    def _data_index(self, index) -> tuple:
+        """The index of the data, for an index of the keys. Raises ShapeError."""
         index = index if isinstance(index, tuple) else (index,)
         used = sum(1 for i in index if i is not None and i is not Ellipsis)
         if not any(i is Ellipsis for i in index):
@@ -153,7 +157,7 @@ class KeyArray:
                     "an index of a key array", f"{used} indices for {self.ndim} dimensions", "index its shape only"
                 )
             index = (*index, Ellipsis)
-        return KeyArray(self._data[(*index, slice(None))], self._implementation)
+        return (*index, slice(None))
 
     def __len__(self) -> int:
         if not self.ndim:
@@ -182,6 +186,19 @@ class KeyArray:
         dropped = {a % self.ndim for a in axes}
         return self.reshape(tuple(d for k, d in enumerate(self.shape) if k not in dropped))
 
+    def astype(self, dtype, copy: bool | None = None, device=None) -> KeyArray:
+        """The keys themselves: their own dtype is the only one that they convert to. Raises DTypeError."""
+        if dtype != self.dtype:
+            raise DTypeError(
+                f"a conversion of random keys of {self.dtype.name}", f"to {dtype!r}", "take hl.random.key_data(key)"
+            )
+        return self
+
+    @property
+    def at(self) -> _KeysAt:
+        """`keys.at[index].set(others)`: keys with others in these positions; `.get()` those there."""
+        return _KeysAt(self)
+
     def __array__(self, dtype=None, copy=None):
         raise ArgumentError(
             "a NumPy array of random keys", f"{self.dtype.name} of shape {self.shape}", "take hl.random.key_data(key)"
@@ -197,6 +214,31 @@ class KeyArray:
 
     def __reduce__(self):
         return KeyArray, (self._data, self._implementation)
+
+
+class _KeysAt:
+    """`keys.at`, and with an index `keys.at[index]`."""
+
+    __slots__ = ("_keys", "_index")
+
+    def __init__(self, keys: KeyArray, index=()):
+        self._keys, self._index = keys, index
+
+    def __getitem__(self, index) -> _KeysAt:
+        return _KeysAt(self._keys, index)
+
+    def get(self, **options) -> KeyArray:
+        keys = self._keys
+        return keys._with(keys._data.at[keys._data_index(self._index)].get(**options))
+
+    def set(self, values, **options) -> KeyArray:
+        """Raises ArgumentError for anything but keys of the same implementation."""
+        keys = self._keys
+        if not isinstance(values, KeyArray) or values.dtype != keys.dtype:
+            raise ArgumentError(
+                f"an update of {keys.dtype.name} with keys of that dtype", f"{values!r:.80}", "pass keys: hl.random.key"
+            )
+        return keys._with(keys._data.at[keys._data_index(self._index)].set(values._data, **options))
 
 
 register(

@@ -179,11 +179,14 @@ class Signature:
         return frozenset(k for k, flag in enumerate(flags) if flag)
 
     def _where(self, numbers, names, count: int) -> tuple[set[int], set[str]]:
-        """Positions and names together: an argument may be passed either way."""
+        """Positions and names together: an argument may be passed either way. Where the options have both, they are
+        meant as they are."""
         if not numbers and not names:
             return set(), set()
         parameters = self._parameters
         positions = {n % max(count, len(parameters), 1) if n < 0 else n for n in numbers}
+        if numbers and names:
+            return positions, set(names)
         positions |= {parameters.index(n) for n in names if n in parameters}
         return positions, set(names) | {parameters[n] for n in positions if n < len(parameters)}
 

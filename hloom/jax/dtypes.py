@@ -8,7 +8,7 @@ import numpy as np
 
 from hloom.arrays.keys import ExtendedDType, extended, prng_key
 from hloom.errors import ArgumentError, DTypeError
-from hloom.ir.types import DTYPES, as_dtype, default_dtype
+from hloom.ir.types import DTYPES, NARROWED, as_dtype, default_dtype
 from hloom.numpy.dtypes import bfloat16, finfo, iinfo, issubdtype, result_type
 
 TypePromotionError = DTypeError
@@ -18,8 +18,10 @@ float0 = np.dtype([("float0", np.void, 0)])
 
 
 def canonicalize_dtype(dtype, allow_extended_dtype: bool = False) -> np.dtype:
-    """The dtype itself: explicit 64-bit dtypes stay so. int, float and complex mean the default widths."""
-    return as_dtype(dtype)
+    """The dtype itself, where `hl.config.narrow_numpy` is on that of 32 bits for one of 64. int, float and complex mean
+    the default widths."""
+    found = as_dtype(dtype)
+    return NARROWED.get(found, found)
 
 
 def scalar_type_of(x) -> type:

@@ -5,8 +5,10 @@ from __future__ import annotations
 import math
 from typing import Protocol
 
+import numpy as np
+
 import hloom.numpy as hnp
-from hloom import random
+from hloom import lax, random
 from hloom.errors import ArgumentError
 from hloom.ir.types import as_dtype
 
@@ -80,6 +82,20 @@ def _fans(shape, in_axis, out_axis, batch_axis) -> tuple[float, float]:
     return inputs * window, outputs * window
 
 
+def _in_disk(key, modulus, shape, dtype):
+    """Complex numbers of any direction; modulus: of a uniform number between 0 and 1."""
+    real = np.empty(0, dtype).real.dtype
+    for_modulus, for_angle = random.split(key)
+    angle = 2 * math.pi * random.uniform(for_angle, shape, real)
+    return lax.complex(hnp.cos(angle), hnp.sin(angle)) * modulus(random.uniform(for_modulus, shape, real)).astype(dtype)
+
+
+def _complex_truncated_normal(key, upper: float, shape, dtype):
+    """Normal in the complex plane, cut off at the modulus `upper`; of variance 1 before that."""
+    mass = 1 - math.exp(-(upper**2))
+    return _in_disk(key, lambda u: hnp.sqrt(-hnp.log1p(-mass * u)), shape, dtype)
+
+
 def variance_scaling(scale, mode, distribution, in_axis=-2, out_axis=-1, batch_axis=(), dtype="f32"):
     """Variance scale / n, n the fan_in, fan_out, fan_avg or geometric fan_geo_avg (He et al., 2015).
 
@@ -100,11 +116,16 @@ def variance_scaling(scale, mode, distribution, in_axis=-2, out_axis=-1, batch_a
         variance = scale / sizes[mode]
         dtype = as_dtype(dtype)
         if distribution == "truncated_normal":
-            # 0.8796...: the standard deviation of a normal cut off at two of them.
+            # 0.8796...: the standard deviation of a normal cut off at two of them; 0.9531... that of a complex one.
+            if dtype.kind == "c":
+                factor = math.sqrt(variance) / 0.95311164380491208
+                return _complex_truncated_normal(key, 2, shape, dtype) * hnp.asarray(factor, dtype)
             factor = math.sqrt(variance) / 0.87962566103423978
             return random.truncated_normal(key, -2, 2, shape, dtype) * hnp.asarray(factor, dtype)
         if distribution == "normal":
             return random.normal(key, shape, dtype) * hnp.asarray(math.sqrt(variance), dtype)
+        if distribution == "uniform" and dtype.kind == "c":
+            return _in_disk(key, lambda u: hnp.sqrt(2 * u), shape, dtype) * hnp.asarray(math.sqrt(variance), dtype)
         if distribution == "uniform":
             return random.uniform(key, shape, dtype, -1) * hnp.asarray(math.sqrt(3 * variance), dtype)
         raise ArgumentError(

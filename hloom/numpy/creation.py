@@ -96,6 +96,8 @@ def asarray(a, dtype=None, order: str | None = None, *, copy: bool | None = None
 @_on_device
 def astype(x, dtype, /, *, copy: bool | None = None, device=None):
     """x with another dtype. Floats to integers truncate and saturate; complex to real drops the imaginary part."""
+    if isinstance(x, KeyArray):
+        return x.astype(dtype)
     x = as_operand(x, "astype")
     result = convert(x, as_dtype(dtype))
     return result if copy is False else _own(result, x)

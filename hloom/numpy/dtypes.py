@@ -33,7 +33,7 @@ class _ScalarMeta(type):
         return array(x, cls.dtype)
 
     def __hash__(cls) -> int:
-        return hash(cls.dtype)
+        return hash(cls.dtype.type)  # equal to that type, so it hashes as that type
 
     def __eq__(cls, other) -> builtins.bool:
         if other is None:  # which NumPy takes for float64
@@ -236,6 +236,9 @@ def result_type(*arrays_and_dtypes):
     """The dtype to which arrays, Python numbers and dtypes promote together (JAX's lattice). Raises DTypeError."""
     if not arrays_and_dtypes:
         raise ArgumentError("result_type takes at least one array or dtype", "none", "pass the operands")
+    special = [d for v in arrays_and_dtypes if isinstance(d := getattr(v, "dtype", v), ExtendedDType)]
+    if special and len(special) == len(arrays_and_dtypes) and all(d == special[0] for d in special):
+        return special[0]
     pairs = []
     for value in arrays_and_dtypes:
         if _is_dtype(value):

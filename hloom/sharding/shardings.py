@@ -78,10 +78,24 @@ class SingleDeviceSharding(Sharding):
         return f"SingleDeviceSharding(device={self.device!r}, memory_kind=device)"
 
 
+class _Unconstrained:
+    """`PartitionSpec.UNCONSTRAINED`: no name of an axis, and one object, copied and pickled too."""
+
+    def __repr__(self) -> str:
+        return "UNCONSTRAINED"
+
+    def __reduce__(self):
+        return _unconstrained, ()
+
+
+def _unconstrained() -> _Unconstrained:
+    return PartitionSpec.UNCONSTRAINED
+
+
 class PartitionSpec(tuple):
     """The names of mesh axes that split each axis of an array; None leaves an axis whole."""
 
-    UNCONSTRAINED = "unconstrained"  # an axis that the compiler may lay out as it likes
+    UNCONSTRAINED = _Unconstrained()  # an axis that the compiler may lay out as it likes
 
     def __new__(cls, *names):
         return super().__new__(cls, names)

@@ -34,7 +34,7 @@ def eval_shape(function, *args, **kwargs):
 
     traced = trace_function(run, flat, in_tree, name, hints=hints)
     results = [
-        returned["structs"].get(k) or ShapeDtypeStruct(output.dims, output.dtype, weak)
+        returned["structs"][k] if k in returned["structs"] else ShapeDtypeStruct(output.dims, output.dtype, weak)
         for k, (output, weak) in enumerate(zip(traced.computation.outputs(), traced.weak, strict=True))
     ]
     return tree.unflatten(returned["tree"], results)

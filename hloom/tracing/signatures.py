@@ -21,6 +21,8 @@ def wraps(function):
     """As `functools.wraps`, also of callables whose `__name__` is no string, such as None."""
     named = isinstance(getattr(function, "__name__", ""), str)
     assigned = [n for n in functools.WRAPPER_ASSIGNMENTS if named or n not in ("__name__", "__qualname__")]
+    if not isinstance(getattr(function, "__annotations__", {}), dict):  # an instance whose class has a field so named
+        assigned.remove("__annotations__")
     return functools.wraps(function, assigned)
 
 

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from hloom.arrays.array import Array
+from hloom.arrays.base import ArrayMethods
 from hloom.compiler.transforms.custom import CustomJvp, CustomVjp
 from hloom.errors import ArgumentError, DifferentiationError, TreeError
 from hloom.ir.records import record
@@ -28,7 +29,7 @@ from hloom.tracing.custom_rules import (
     zero_of,
 )
 from hloom.tracing.signatures import function_name, wraps
-from hloom.tracing.trace import apply_computation, as_array, current_trace, trace_function
+from hloom.tracing.trace import RefArgument, apply_computation, as_array, current_trace, trace_function
 from hloom.tree import pytrees as tree
 
 # --- custom_jvp ---------------------------------------------------------------------------------------------------
@@ -202,7 +203,8 @@ class custom_vjp(_WithRule):
         tuple with the cotangent of each differentiated argument, None where it is zero.
 
         symbolic_zeros: passes fwd a `CustomVJPPrimal` for each leaf of the differentiated arguments, with the array as
-        its `value`. Zero cotangents are arrays nevertheless. optimize_remat: accepted, no effect.
+        its `value`, and bwd a `SymbolicZero` in place of each cotangent that is known to be zero. optimize_remat:
+        accepted, no effect.
         """
         self.fwd, self.bwd, self.symbolic_zeros = fwd, bwd, symbolic_zeros
 
@@ -216,7 +218,7 @@ class custom_vjp(_WithRule):
     def _rule(self, call: Call, traced, perturbed) -> CustomVjp:
         """The rule; perturbed: which leaves are differentiated, where the forward rule needs to know."""
         out_shapes = [o.shape for o in traced.computation.outputs()]
-        state: dict[str, Any] = {}
+        state: dict[Any, Any] = {}
 
         def forward():
             if "forward" not in state:
@@ -224,13 +226,16 @@ class custom_vjp(_WithRule):
                 state["forward"], state["residuals"] = found
             return state["forward"]
 
-        def backward():
-            if "backward" not in state:
+        def backward(zeros=None):
+            """zeros: which of the cotangents that have a tangent's dtype are zero, for a rule that asks."""
+            if zeros not in state:
                 forward()
-                state["backward"] = self._trace_backward(call, traced.out_tree, out_shapes, *state["residuals"])
-            return state["backward"]
+                state[zeros] = self._trace_backward(call, traced.out_tree, out_shapes, zeros, state["residuals"])
+            return state[zeros]
 
-        return CustomVjp(call.name, forward, backward, len(call.outside))
+        made = CustomVjp(call.name, forward, backward, len(call.outside))
+        made.asks_zeros = self.symbolic_zeros
+        return made
 
     def _trace_forward(self, call: Call, out_tree, out_shapes, perturbed):
         """(the computation operands -> outputs and residuals, (tree and shapes of the residuals)). The values from
@@ -248,8 +253,8 @@ class custom_vjp(_WithRule):
             results = same_tree(result, out_tree, f"the result of {what}", "return (result, residuals)")
             results = _matching(enumerate(zip(results, out_shapes, strict=True)), "result", what)
             leaves, found["tree"] = tree.flatten(residuals)
-            # Python numbers stay as they are, so that the backward rule may branch on them.
-            found["numbers"] = {k: leaf for k, leaf in enumerate(leaves) if type(leaf) in (bool, int, float, complex)}
+            # Python numbers, and objects that are no arrays, stay as they are: the backward rule may branch on them.
+            found["numbers"] = {k: leaf for k, leaf in enumerate(leaves) if _is_python(leaf)}
             leaves = [leaf for k, leaf in enumerate(leaves) if k not in found["numbers"]]
             leaves = [as_array(leaf, f"a residual of {what}") for leaf in leaves]
             found["shapes"] = [leaf._shape for leaf in leaves]
@@ -262,23 +267,28 @@ class custom_vjp(_WithRule):
         found["values"] = values[len(out_shapes) : len(out_shapes) + len(found["shapes"])]
         return computation, (found["tree"], found["shapes"], found["weak"], found["values"], found["numbers"])
 
-    def _trace_backward(self, call: Call, out_tree, out_shapes, residual_tree, residual_shapes, weak, values, numbers):
+    def _trace_backward(self, call: Call, out_tree, out_shapes, zeros, residuals):
+        residual_tree, residual_shapes, weak, values, numbers = residuals
         what = f"the backward rule of the custom_vjp function '{call.name}'"
         count = len(residual_shapes)
         cotangent_shapes = [s for s in out_shapes if s.dtype in INEXACT]
         arguments = call.structure.children()[0].children()
 
         def run(*flat):
-            residuals = list(flat[:count])
-            for value, flag in zip(residuals, weak, strict=True):
+            kept = list(flat[:count])
+            for value, flag in zip(kept, weak, strict=True):
                 value.weak = flag
             for k in sorted(numbers):
-                residuals.insert(k, numbers[k])
+                kept.insert(k, numbers[k])
             given = iter(flat[count:])
-            cotangents = [next(given) if s.dtype in INEXACT else zero_of(s) for s in out_shapes]
-            result = self.bwd(
-                *call.nondiff, tree.unflatten(residual_tree, residuals), tree.unflatten(out_tree, cotangents)
-            )
+            cotangents = [next(given) if s.dtype in INEXACT else self._zero(s) for s in out_shapes]
+            if zeros is not None:
+                flags = iter(zeros)
+                cotangents = [
+                    SymbolicZero(s) if s.dtype in INEXACT and next(flags) else c
+                    for c, s in zip(cotangents, out_shapes, strict=True)
+                ]
+            result = self.bwd(*call.nondiff, tree.unflatten(residual_tree, kept), tree.unflatten(out_tree, cotangents))
             if isinstance(result, list):
                 result = tuple(result)
             if not isinstance(result, tuple) or len(result) != len(call.positions):
@@ -297,6 +307,9 @@ class custom_vjp(_WithRule):
                 given[k] = Array(np.asarray(value))
         traced, order = call.trace_rule(run, [*given, *cotangent_shapes], f"{call.name}_bwd")
         return reordered(traced.computation, count, order, call.outside)
+
+    def _zero(self, shape):
+        return SymbolicZero(shape) if self.symbolic_zeros else zero_of(shape)
 
     def _flat(self, call: Call, result, arguments, what: str) -> list:
         """The cotangents of the leaves with an inexact dtype."""
@@ -318,6 +331,20 @@ class custom_vjp(_WithRule):
                         what_for = f"the cotangent of '{hint}' from {what}"
                         found.append(matching(one, leaf._shape, what_for, leaf.weak))
         return found
+
+
+def _is_python(leaf) -> bool:
+    if type(leaf) in (bool, int, float, complex):
+        return True
+    if isinstance(leaf, (ArrayMethods, np.ndarray, np.generic)):
+        return False
+    try:
+        as_array(leaf)
+    except RefArgument:
+        raise
+    except ArgumentError:
+        return True
+    return False
 
 
 def _matching(pairs, role: str, what: str) -> list:
@@ -385,7 +412,7 @@ def custom_gradient(fun):
 
     @wraps(fun)
     def wrapped(*args, **kwargs):
-        state: dict[str, Any] = {}
+        state: dict[Any, Any] = {}
 
         @wraps(fun)
         def value(*args):

@@ -19,9 +19,11 @@ from hloom.compiler.transforms.inline import inline_calls
 from hloom.errors import ArgumentError, DifferentiationError, DTypeError, ShapeError, TreeError
 from hloom.ir.records import record
 from hloom.ir.types import COMPLEX, FLOATS, HLO_NAME, INEXACT, PRED, Shape
+from hloom.tracing.custom_rules import zero_of
 from hloom.tracing.refs import OuterRef, Ref, gradient_keeps_refs
 from hloom.tracing.signatures import argument_hints, function_name, with_positions, wraps
 from hloom.tracing.trace import (
+    RefArgument,
     Traced,
     Tracer,
     apply_computation,
@@ -31,6 +33,7 @@ from hloom.tracing.trace import (
 )
 from hloom.transforms.cotangents import DidntWant, DontWant, GradValue
 from hloom.tree import pytrees as tree
+from hloom.tree import register
 
 
 def grad(function, argnums=0, has_aux: bool = False, holomorphic: bool = False, allow_int: bool = False):
@@ -86,7 +89,7 @@ def value_and_grad(
 
     def on_arrays(*args, **kwargs):
         what = f"{_asked} of '{function_name(function)}'"
-        call = _Call.of(function, argnums, args, kwargs, what)
+        call = _Call.of(_with_aux(function) if has_aux else function, argnums, args, kwargs, what)
         for leaf, hint in zip(call.leaves, call.hints, strict=True):
             _check_argument(leaf, hint, what, holomorphic, allow_int)
         traced = call.trace(function_name(function))
@@ -121,7 +124,7 @@ def vjp(function, *primals, has_aux: bool = False):
     Raises TreeError, ShapeError or DTypeError for a cotangent that does not match the result.
     """
     what = f"vjp of '{function_name(function)}'"
-    call = _Call.of(function, tuple(range(len(primals))), primals, {}, what)
+    call = _Call.of(_with_aux(function) if has_aux else function, tuple(range(len(primals))), primals, {}, what)
     traced = call.trace(function_name(function))
     computation = inline_calls(traced.computation, traced.known)
     out_tree, aux_tree = _aux_trees(traced.out_tree, what) if has_aux else (traced.out_tree, None)
@@ -167,7 +170,7 @@ def jvp(function, primals, tangents, has_aux: bool = False):
                 f"write jvp({function_name(function)}, (x,), (t,)) for one argument",
             )
     primals, tangents = tuple(primals), tuple(tangents)
-    call = _Call.of(function, tuple(range(len(primals))), primals, {}, what)
+    call = _Call.of(_with_aux(function) if has_aux else function, tuple(range(len(primals))), primals, {}, what)
     given = _matched(tangents, tree.structure(primals), [p._shape for p in call.leaves], f"the tangents of {what}")
     traced = call.trace(function_name(function))
     out_tree, aux_tree = _aux_trees(traced.out_tree, what) if has_aux else (traced.out_tree, None)
@@ -193,7 +196,7 @@ def linearize(function, *primals, has_aux: bool = False):
     """
     what = f"linearize of '{function_name(function)}'"
     if has_aux:
-        pair, both = linearize(function, *primals)
+        pair, both = linearize(_with_aux(function), *primals)
         _aux_trees(tree.structure(pair), what)
         return pair[0], LinearFunction(lambda kept, *tangents: both.apply(kept, *tangents)[0], both.residuals), pair[1]
     call = _Call.of(function, tuple(range(len(primals))), primals, {}, what)
@@ -401,6 +404,37 @@ def _check_result(traced: Traced, out_tree, what: str, has_aux: bool, holomorphi
         raise DifferentiationError(f"{what}: the function returns a float scalar", f"a scalar of {name}", repair)
 
 
+class _Opaque:
+    """A leaf of aux that is no array, as a tree without leaves: unflattened it is the value itself."""
+
+    def __init__(self, value):
+        self.value = value
+
+
+register(_Opaque, lambda opaque: ((), _Opaque(opaque.value)), lambda opaque, _: opaque.value)
+
+
+def _with_aux(function):
+    """A function that returns (result, aux), where leaves of aux may be any objects."""
+
+    def leaf(value):
+        try:
+            return as_array(value)
+        except RefArgument:
+            raise
+        except ArgumentError:
+            return _Opaque(value)
+
+    @wraps(function)
+    def call(*args, **kwargs):
+        pair = function(*args, **kwargs)
+        if type(pair) is not tuple or len(pair) != 2:
+            return pair
+        return pair[0], tree.map(leaf, pair[1])
+
+    return call
+
+
 def _aux_trees(out_tree, what: str):
     """(structure of the result, structure of aux) of a function that returns the pair."""
     children = out_tree.children() if out_tree.type is tuple else ()
@@ -431,6 +465,8 @@ def _matched(value, structure, shapes, what: str) -> list[Array | Tracer]:
                 f"{what}: leaf {k} has the shape of {shape!r}", f"{leaf._shape!r}", "pass an array of that shape"
             )
         wanted = shape.dtype if shape.dtype in INEXACT else PRED
+        if leaf.dtype == shape.dtype != wanted and what.startswith("the cotangent"):  # as JAX takes it: of no effect
+            leaf = zero_of(shape)
         if leaf.dtype != wanted:
             if isinstance(leaf, Array) and (number or leaf.weak):
                 leaf = Array(np.asarray(leaf._value(), wanted), False, leaf._device)

@@ -47,14 +47,15 @@ def checkpoint(fun=None, *, concrete: bool = False, prevent_cse: bool = True, st
     @wraps(fun)
     def checkpointed(*args, **kwargs):
         outer = current_trace()
-        if outer is None:
-            return fun(*args, **kwargs)
         static = {k % len(args) for k in numbers} if args else set()
         positions = [k for k in range(len(args)) if k not in static]
         chosen = tuple(args[k] for k in positions)
         leaves, structure = tree.flatten((chosen, kwargs))
         hints = argument_hints(fun, chosen, kwargs, positions)
         leaves = [as_array(v, f"argument '{h}' of checkpoint of '{name}'") for v, h in zip(leaves, hints, strict=True)]
+        if outer is None:
+            given, named = tree.unflatten(structure, leaves)
+            return fun(*with_positions(args, positions, given), **named)
 
         def run(*given, **named):
             return fun(*with_positions(args, positions, given), **named)
