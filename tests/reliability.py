@@ -1,19 +1,23 @@
 """Attacks hloom, and writes what happened to docs/reliability.md.
 
-    python tests/reliability.py [--scale 0.1] [--only programs,calls] [--write]
+    python tests/reliability.py [--scale 0.1] [--only programs,calls] [--minutes 30] [--again] [--write]
 
-Each attack returns a Row: how many attempts, how many were wrong, and what the wrong ones were. --scale multiplies the
-numbers of attempts. Without --write the table goes to standard output. The whole table takes hours on two cores.
+Each attack has a goal, a number of attempts, which --scale multiplies. It runs in batches, each in a process of its
+own; what a batch found is appended to --results at once, so that the next run goes on where the last one ended.
+--again runs those batches anew in which something was wrong. --write makes the page of all results so far.
+The goals take hours on two cores.
 """
 
 from __future__ import annotations
 
 import argparse
 import contextlib
+import json
 import os
 import platform
 import random
 import re
+import resource
 import shutil
 import signal
 import subprocess
@@ -21,13 +25,17 @@ import sys
 import tempfile
 import time
 import warnings
+from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
 
 ROOT = Path(__file__).resolve().parent.parent
+RESULTS = ROOT / "build" / "reliability.json"
 sys.path[:0] = [str(ROOT), str(ROOT / "tests" / "support")]
+
+from explained_differences import agrees, close_after_promotion, explanation  # noqa: E402
 
 import hloom as hl  # noqa: E402  after the path to it
 import hloom.numpy as hnp  # noqa: E402
@@ -36,11 +44,12 @@ from hloom.ir.records import field, record  # noqa: E402
 
 @record
 class Row:
-    """One line of the table."""
+    """What one batch of an attack found. A difference that is meant is counted under its reason in `explained`."""
 
-    name: str
     attempts: int = 0
     wrong: list[str] = field(default_factory=list)
+    explained: Counter = field(default_factory=Counter)
+    counts: Counter = field(default_factory=Counter)
     note: str = ""
 
     def expect(self, right: bool, what: str = "") -> None:
@@ -48,27 +57,44 @@ class Row:
         if not right:
             self.wrong.append(what)
 
+    def explain(self, reason: str) -> None:
+        self.attempts += 1
+        self.explained[reason] += 1
 
-ATTACKS: dict[str, Callable[[float], Row]] = {}
+
+@record
+class Attack:
+    """run: a batch of the numbers from `start` on, `count` of them."""
+
+    title: str
+    goal: int  # attempts
+    batch: int  # numbers
+    run: Callable[[int, int], Row]
 
 
-def attack(function: Callable[[float], Row]) -> Callable[[float], Row]:
-    ATTACKS[function.__name__] = function
-    return function
+ATTACKS: dict[str, Attack] = {}
+
+
+def attack(title: str, goal: int, batch: int):
+    def kept(run: Callable[[int, int], Row]) -> Callable[[int, int], Row]:
+        ATTACKS[run.__name__] = Attack(title, goal, batch, run)
+        return run
+
+    return kept
 
 
 # --- results ----------------------------------------------------------------------------------------------------------
 
 
-@attack
-def programs(scale: float) -> Row:
-    """Random programs, compiled against the reference interpreter, with 1 to 8 threads."""
+@attack("random programs, compiled against the reference, 1 to 8 threads", 100_000, 500)
+def programs(start: int, count: int) -> Row:
+    """Random programs, compiled against the reference interpreter, with 1 to 8 threads, with and without fusion."""
     from random_programs import Programs, arguments, check_outputs
 
     from hloom.backends.cpu.compilation import compile_module
 
-    row = Row("random programs, compiled against the reference, 1 to 8 threads")
-    for seed in range(int(100_000 * scale)):
+    row = Row()
+    for seed in range(start, start + count):
         rng = random.Random(seed)
         made = Programs(rng)
         module = made.module(rng.randrange(1, 20))
@@ -93,8 +119,11 @@ LEFT_OUT = frozenset(
     astype einsum_path copyto put place apply_along_axis apply_over_axes from_dlpack may_share_memory shares_memory
     bincount arange linspace logspace geomspace eye identity tri ones zeros full bartlett blackman hamming hanning
     kaiser indices repeat tile resize pad vander diag diagflat broadcast_to mask_indices tril_indices triu_indices
-    diag_indices kron outer histogram histogram2d histogramdd histogram_bin_edges digitize unravel_index""".split()
+    diag_indices kron outer histogram histogram2d histogramdd histogram_bin_edges digitize unravel_index
+    array_split polyfit""".split()
 )
+FIRST_ARGUMENTS = {"tensordot": 2, "diff": 1, "polyder": 1, "polyint": 1}  # the next one is a number of repetitions
+MEMORY = 16 << 30  # of a process that calls, in bytes
 
 
 def _edge_values(rng: np.random.Generator, dtype: np.dtype, shape: tuple[int, ...]) -> np.ndarray:
@@ -109,53 +138,54 @@ def _edge_values(rng: np.random.Generator, dtype: np.dtype, shape: tuple[int, ..
     return values.astype(dtype)
 
 
-def _agrees(got: np.ndarray, want: np.ndarray) -> bool:
-    if got.shape != want.shape:
-        return False
-    if want.dtype.kind not in "fc":
-        return bool(np.array_equal(got, want))
-    eps = float(np.finfo(want.dtype).eps)
-    largest = np.abs(want[np.isfinite(want)]).max(initial=0.0)
-    return bool(np.allclose(got, want, rtol=64 * eps, atol=64 * eps * min(float(largest), 1e300), equal_nan=True))
+@attack("calls of hloom.numpy's functions against NumPy's, eagerly and jitted", 200_000, 10_000)
+def calls(start: int, count: int) -> Row:
+    """Calls of functions that NumPy has too, with edge values, dtypes and sizes, eagerly and jitted.
 
-
-@attack
-def calls(scale: float) -> Row:
-    """Calls of functions that NumPy has too, with edge values, dtypes and sizes, eagerly and jitted."""
-    row = Row("calls of hloom.numpy's functions against NumPy's, eagerly and jitted")
+    What NumPy refuses, or answers with no array, is no attempt.
+    """
+    resource.setrlimit(resource.RLIMIT_AS, (MEMORY, MEMORY))
+    row = Row()
     names = sorted(n for n in set(hnp.__all__) & set(dir(np)) - LEFT_OUT if callable(getattr(np, n)))
     names = [n for n in names if not isinstance(getattr(np, n), type)]
-    rng = np.random.default_rng(0)
-    refused = others = 0
-    for _ in range(int(200_000 * scale)):
+    for number in range(start, start + count):
+        rng = np.random.default_rng([0, number])
         name = names[rng.integers(len(names))]
-        arguments = _random_arguments(rng)
-        call_text = f"{name}{_described(arguments)}"
         with warnings.catch_warnings(), np.errstate(all="ignore"):
             warnings.simplefilter("ignore")
-            try:
-                want = getattr(np, name)(*[a.copy() for a in arguments])
-            except Exception:
-                continue  # NumPy refuses it
-            if not isinstance(want, (np.ndarray, np.generic)):
-                continue
-            function = getattr(hnp, name)
-            call = hl.jit(function) if rng.random() < 0.1 else function
-            try:
-                got = np.asarray(call(*arguments))
-            except Exception as error:
-                refused += 1
-                broken = not isinstance(error, (TypeError, ValueError, NotImplementedError, IndexError, OverflowError))
-                row.expect(not broken, f"{call_text}: {_first_line(error)}")
-                continue
-        want = np.asarray(want)
-        if got.dtype != want.dtype:  # hloom promotes as JAX does
-            others += 1
-            row.expect(got.shape == want.shape, f"{call_text}: {got.shape}, not {want.shape}")
-            continue
-        row.expect(_agrees(got, want), f"{call_text}: {got!r}, not {want!r}")
-    row.note = f"{others} with another dtype, whose shapes were compared; {refused} refused with a clear error"
+            arguments = _random_arguments(rng)[: FIRST_ARGUMENTS.get(name)]
+            _call(row, number, name, arguments, jitted=rng.random() < 0.1)
     return row
+
+
+def _call(row: Row, number: int, name: str, arguments: list[np.ndarray], jitted: bool) -> None:
+    try:
+        want = getattr(np, name)(*[a.copy() for a in arguments])
+    except Exception:
+        return
+    if not isinstance(want, (np.ndarray, np.generic)):
+        return
+    want = np.asarray(want)
+    text = f"{number}: {'jit ' if jitted else ''}{name}{_described(arguments)}"
+    function = getattr(hnp, name)
+    try:
+        got = np.asarray((hl.jit(function) if jitted else function)(*arguments))
+    except Exception as error:
+        row.counts["refused with a clear error"] += 1
+        broken = not isinstance(error, (TypeError, ValueError, NotImplementedError, IndexError, OverflowError))
+        row.expect(not broken, f"{text}: {_first_line(error)}")
+        return
+    if got.dtype != want.dtype:
+        row.counts["with another dtype, as JAX promotes"] += 1
+        right = close_after_promotion(name, arguments, got, want)
+    else:
+        right = agrees(got, want)
+    if right:
+        row.expect(True)
+    elif reason := explanation(name, arguments, got, want):
+        row.explain(reason)
+    else:
+        row.expect(False, f"{text}: {got!r}, not {want!r}")
 
 
 def _random_arguments(rng: np.random.Generator) -> list[np.ndarray]:
@@ -213,33 +243,34 @@ def _folder():
         shutil.rmtree(path, ignore_errors=True)
 
 
-@attack
-def kills(scale: float) -> Row:
-    """Processes killed while they compile into one cache folder; afterwards a program that uses it."""
-    row, rng = Row("kill -9 during compilation"), random.Random(0)
-    with _folder() as folder:
-        for number in range(int(100 * scale)):
+@attack("kill -9 during compilation", 100, 10)
+def kills(start: int, count: int) -> Row:
+    """Processes killed while they compile into an empty cache folder; afterwards the same program with that folder."""
+    row, rng = Row(), random.Random(start)
+    for number in range(start, start + count):
+        with _folder() as folder:
             environment = os.environ | {"HLOOM_CACHE_DIR": folder, "PYTHONPATH": str(ROOT)}
             running = subprocess.Popen(
-                [sys.executable, "-c", CHECKED.replace("2, 2,", f"2, 2.{number},")],
-                env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
-            )  # fmt: skip
-            time.sleep(0.2 + rng.random())
+                [sys.executable, "-c", CHECKED], env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+            )
+            time.sleep(0.2 + 3 * rng.random())
+            row.counts["killed before the end"] += running.poll() is None
             running.send_signal(signal.SIGKILL)
             running.wait()
+            row.counts["with entries written"] += any(Path(folder).iterdir())
             out, fault = _run(CHECKED, folder)
-            row.expect(out == "right\n" and not fault, f"after kill {number}: {fault}")
+        row.expect(out == "right\n" and not fault, f"after kill {number}: {fault}")
     return row
 
 
-@attack
-def entries(scale: float) -> Row:
+@attack("damaged, swapped and foreign entries of the disk cache", 600, 40)
+def entries(start: int, count: int) -> Row:
     """Entries of the disk cache damaged, swapped with others, or given to another user."""
-    row, rng = Row("damaged, swapped and foreign entries of the disk cache"), random.Random(1)
+    row, rng = Row(), random.Random(start)
     with _folder() as folder:
         _run(CHECKED, folder)
         kept = {p.name: p.read_bytes() for p in Path(folder).glob("*.bin")}
-        for _ in range(int(600 * scale)):
+        for _ in range(count):
             for name, data in kept.items():
                 path = Path(folder, name)
                 path.unlink(missing_ok=True)
@@ -248,6 +279,7 @@ def entries(scale: float) -> Row:
             damage = _damage(rng, Path(folder), kept)
             out, fault = _run(CHECKED, folder)
             row.expect(out == "right\n" and not fault, f"{damage}: {out.strip()} {fault}")
+            row.counts[damage.split()[0]] += 1
     return row
 
 
@@ -305,16 +337,10 @@ os._exit(0)
 """
 
 
-@attack
-def forks(scale: float) -> Row:
+@attack("forks while threads compile", 200, 40)
+def forks(start: int, count: int) -> Row:
     """Children forked while two threads compile; each compiles and compares a result."""
-    row = Row("forks while threads compile")
-    turns = max(1, int(200 * scale))
-    with _folder() as folder:
-        out, fault = _run(FORKS.replace("TURNS", str(turns)), folder, 60 + 5 * turns)
-    for status in [*out.split(), *["missing"] * (turns - len(out.split()))]:
-        row.expect(status == "0", f"a child ended with {status} {fault}")
-    return row
+    return _statuses(FORKS, count, 5, "0", "a child ended with")
 
 
 INTERRUPTS = """
@@ -338,22 +364,27 @@ for turn in range(TURNS):
 """
 
 
-@attack
-def interrupts(scale: float) -> Row:
+@attack("Ctrl-C in native loops", 100, 20)
+def interrupts(start: int, count: int) -> Row:
     """Ctrl-C in three kinds of endless loops; another function is called after each."""
-    row = Row("Ctrl-C in native loops")
-    turns = max(1, int(100 * scale))
+    return _statuses(INTERRUPTS, count, 10, "interrupted", "a loop ended with")
+
+
+def _statuses(program: str, turns: int, seconds: float, right: str, what: str) -> Row:
+    """The words that a program of so many turns prints."""
+    row = Row()
     with _folder() as folder:
-        out, fault = _run(INTERRUPTS.replace("TURNS", str(turns)), folder, 60 + 10 * turns)
-    for status in [*out.split(), *["missing"] * (turns - len(out.split()))]:
-        row.expect(status == "interrupted", f"{status} {fault}")
+        out, fault = _run(program.replace("TURNS", str(turns)), folder, 60 + seconds * turns)
+    words = out.split()
+    for word in [*words, *["missing"] * (turns - len(words))]:
+        row.expect(word == right, f"{what} {word} {fault}")
     return row
 
 
 # --- memory -----------------------------------------------------------------------------------------------------------
 
 
-def _growth(kind: str, name: str, count: int) -> Row:
+def _growth(kind: str, count: int) -> Row:
     """What `benchmarks/memory_growth.py` says, which ends with 1 beyond its bounds."""
     script = ROOT / "benchmarks" / "memory_growth.py"
     environment = os.environ | {"PYTHONPATH": str(ROOT)}
@@ -361,43 +392,101 @@ def _growth(kind: str, name: str, count: int) -> Row:
         [sys.executable, str(script), kind, str(count)], capture_output=True, text=True, env=environment
     )
     lines = done.stdout.strip().splitlines()
-    return Row(name, count, [done.stderr[-300:] or lines[-1]] if done.returncode else [], "; ".join(lines[-2:]))
+    wrong = [done.stderr[-300:] or lines[-1]] if done.returncode else []
+    return Row(count, wrong, note="; ".join(lines[-2:]))
 
 
-@attack
-def million_calls(scale: float) -> Row:
-    return _growth("calls", "small calls: flat memory", int(1_000_000 * scale))
+@attack("small calls in one process: flat memory", 1_000_000, 1_000_000)
+def million_calls(start: int, count: int) -> Row:
+    return _growth("calls", count)
 
 
-@attack
-def shapes(scale: float) -> Row:
-    return _growth("shapes", "shapes of one function: 300 MB", int(20_000 * scale))
+@attack("shapes of one function in one process: at most 300 MB", 20_000, 20_000)
+def shapes(start: int, count: int) -> Row:
+    return _growth("shapes", count)
 
 
-@attack
-def functions(scale: float) -> Row:
-    return _growth("functions", "functions: 300 MB", int(3_000 * scale))
+@attack("functions in one process: at most 300 MB", 3_000, 3_000)
+def functions(start: int, count: int) -> Row:
+    return _growth("functions", count)
 
 
-# --- the table --------------------------------------------------------------------------------------------------------
+# --- batches and the table --------------------------------------------------------------------------------------------
 
 
-def table(rows: list[tuple[Row, float]], scale: float) -> str:
+def run_batch(name: str, start: int, count: int) -> dict:
+    """A batch in a process of its own; that it crashes or hangs is something wrong."""
+    started = time.monotonic()
+    command = [sys.executable, __file__, "--batch", f"{name}:{start}:{count}"]
+    entry = {"attack": name, "start": start, "count": count, "attempts": 0, "date": time.strftime("%Y-%m-%d")}
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, timeout=7200)
+        if done.returncode:
+            entry["wrong"] = [f"{start} to {start + count - 1}: exit {done.returncode}: {done.stderr[-300:]}"]
+        else:
+            entry |= json.loads(done.stdout.splitlines()[-1])
+    except subprocess.TimeoutExpired:
+        entry["wrong"] = [f"{start} to {start + count - 1}: hangs"]
+    return entry | {"seconds": round(time.monotonic() - started, 1)}
+
+
+def advance(name: str, entries: list[dict], scale: float, deadline: float, keep: Callable[[], None]) -> None:
+    """Runs batches of an attack until its goal, the deadline or three batches in a row without an attempt."""
+    goal, batch = int(ATTACKS[name].goal * scale), ATTACKS[name].batch
+    while time.monotonic() < deadline:
+        mine = [e for e in entries if e["attack"] == name]
+        left = goal - sum(e["attempts"] for e in mine)
+        if left <= 0 or (len(mine) > 2 and not any(e["attempts"] for e in mine[-3:])):
+            return
+        start = _first_gap(mine)
+        following = min((e["start"] for e in mine if e["start"] > start), default=start + batch)
+        entries.append(run_batch(name, start, min(batch, following - start, max(left, batch // 10))))
+        keep()
+        last = entries[-1]
+        print(f"{name} {start}: {last['attempts']} attempts, {len(last['wrong'])} wrong", file=sys.stderr, flush=True)
+
+
+def _first_gap(entries: list[dict]) -> int:
+    end = 0
+    for entry in sorted(entries, key=lambda e: e["start"]):
+        if entry["start"] > end:
+            break
+        end = entry["start"] + entry["count"]
+    return end
+
+
+def table(entries: list[dict]) -> str:
     with open("/proc/cpuinfo") as file:
         processor = re.search(r"model name\s*: (.*)", file.read())
+    dates = sorted({e["date"] for e in entries})
     lines = [
         "# Reliability",
         "",
-        f"Made by `python tests/reliability.py --scale {scale:g} --write` on {time.strftime('%Y-%m-%d')}: hloom "
-        f"{hl.__version__}, Python {platform.python_version()}, {processor[1] if processor else platform.machine()}, "
-        f"{os.cpu_count()} cores.",
+        f"Made by `python tests/reliability.py --write` from runs of {' to '.join(dates[:1] + dates[1:][-1:])}: "
+        f"hloom {hl.__version__}, Python {platform.python_version()}, NumPy {np.__version__}, "
+        f"{processor[1] if processor else platform.machine()}, {os.cpu_count()} cores. "
+        "`run` is what was really run, `goal` what a whole run has.",
         "",
-        "| attack | attempts | wrong | s | |",
-        "| --- | --- | --- | --- | --- |",
+        "| attack | run | goal | wrong | explained | s | |",
+        "| --- | --- | --- | --- | --- | --- | --- |",
     ]
-    for row, seconds in rows:
-        lines.append(f"| {row.name} | {row.attempts:,} | {len(row.wrong)} | {seconds:.0f} | {row.note} |")
-    faults = [f"- {row.name}: `{fault[:300]}`" for row, _ in rows for fault in row.wrong[:20]]
+    faults, reasons = [], Counter()
+    for name, found in ATTACKS.items():
+        mine = [e for e in entries if e["attack"] == name]
+        wrong = [fault for e in mine for fault in e["wrong"]]
+        explained = sum((Counter(e.get("explained", {})) for e in mine), Counter())
+        counts = sum((Counter(e.get("counts", {})) for e in mine), Counter())
+        notes = [f"{count:,} {what}" for what, count in sorted(counts.items())]
+        notes += [e["note"] for e in mine if e.get("note")]
+        lines.append(
+            f"| {found.title} | {sum(e['attempts'] for e in mine):,} | {found.goal:,} | {len(wrong)} | "
+            f"{explained.total()} | {sum(e['seconds'] for e in mine):.0f} | {'; '.join(notes)} |"
+        )
+        faults += [f"- {found.title}: `{fault[:300]}`" for fault in wrong[:20]]
+        reasons += explained
+    if reasons:
+        lines += ["", "## Explained differences", "", "| times | why |", "| --- | --- |"]
+        lines += [f"| {count} | {reason} |" for reason, count in reasons.most_common()]
     if faults:
         lines += ["", "## What was wrong", "", *faults]
     return "\n".join(lines) + "\n"
@@ -405,16 +494,33 @@ def table(rows: list[tuple[Row, float]], scale: float) -> str:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.split("\n", 1)[0])
-    parser.add_argument("--scale", type=float, default=1.0, help="multiplies the numbers of attempts")
-    parser.add_argument("--only", default="", help=f"some of {', '.join(ATTACKS)}")
+    parser.add_argument("--scale", type=float, default=1.0, help="multiplies the goals")
+    parser.add_argument("--only", default=",".join(ATTACKS), help="some of the attacks; '' for none")
+    parser.add_argument("--minutes", type=float, default=1e6, help="begin no batch after so many minutes")
+    parser.add_argument(
+        "--results", type=Path, default=ROOT / "build" / "reliability.json", help="what was found so far"
+    )
+    parser.add_argument("--again", action="store_true", help="run the batches with something wrong again")
     parser.add_argument("--write", action="store_true", help="write docs/reliability.md")
+    parser.add_argument("--batch", help=argparse.SUPPRESS)
     options = parser.parse_args()
-    rows = []
-    for name in options.only.split(",") if options.only else ATTACKS:
-        started = time.monotonic()
-        rows.append((ATTACKS[name](options.scale), time.monotonic() - started))
-        print(f"{name}: {rows[-1][0].attempts} attempts, {len(rows[-1][0].wrong)} wrong", file=sys.stderr, flush=True)
-    text = table(rows, options.scale)
+    if options.batch:
+        name, start, count = options.batch.split(":")
+        row = ATTACKS[name].run(int(start), int(count))
+        print(json.dumps({name: getattr(row, name) for name in ("attempts", "wrong", "explained", "counts", "note")}))
+        return
+    entries = json.loads(options.results.read_text()) if options.results.exists() else []
+    if options.again:
+        entries = [e for e in entries if not e["wrong"]]
+
+    def keep() -> None:
+        options.results.parent.mkdir(parents=True, exist_ok=True)
+        options.results.write_text(json.dumps(entries, indent=1))
+
+    deadline = time.monotonic() + 60 * options.minutes
+    for name in filter(None, options.only.split(",")):
+        advance(name, entries, options.scale, deadline, keep)
+    text = table(entries)
     if options.write:
         (ROOT / "docs" / "reliability.md").write_text(text)
     print(text)

@@ -6,9 +6,9 @@ import numpy as np
 
 from hloom import lax
 from hloom.errors import ShapeError
-from hloom.ir.types import FLOATS
+from hloom.ir.types import COMPLEX, FLOATS
 from hloom.lax.elementwise import is_nan
-from hloom.lax.operands import as_operand, conform, full, inexact_dtype, promote_operands, to_inexact
+from hloom.lax.operands import as_operand, conform, full, inexact_dtype, promote_operands
 from hloom.numpy.elementwise.logic import greater, less, where
 from hloom.numpy.elementwise.table import add, multiply, subtract
 from hloom.numpy.elementwise.ufuncs import divide, remainder
@@ -27,8 +27,10 @@ def interp(x, xp, fp, left=None, right=None, period=None):
         raise ShapeError(
             "interp takes points and values of one length", f"{xp._shape!r} and {fp._shape!r}", "flatten them"
         )
-    (x, xp), _ = promote_operands("interp", (x, xp), inexact_dtype, broadcast=False)
-    fp = to_inexact(fp, "interp")
+    if fp.dtype in COMPLEX:
+        (x, xp), _ = promote_operands("interp", (x, xp), inexact_dtype, broadcast=False)
+    else:
+        (x, xp, fp), _ = promote_operands("interp", (x, xp, fp), inexact_dtype, broadcast=False)
     if period is not None:
         period = abs(period) if not hasattr(period, "_shape") else lax.abs(period)
         x, xp = remainder(x, period), remainder(xp, period)

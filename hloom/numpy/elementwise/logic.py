@@ -95,7 +95,7 @@ def _closeness(rtol, atol, equal_nan: bool):
 
 
 def isclose(a, b, rtol=1e-5, atol=1e-8, equal_nan: bool = False):
-    """|a - b| <= atol + rtol |b|, pred; equal infinities are close. Raises ShapeError, DTypeError."""
+    """|a - b| <= atol + rtol |b|, pred; what is equal is close, infinities too. Raises ShapeError, DTypeError."""
     (a, b), _ = promote_operands("isclose", (a, b), inexact_dtype)
     if type(rtol) in NUMBERS and type(atol) in NUMBERS:
         found = at_once("isclose", lambda a, b: in_pieces(_closeness(rtol, atol, equal_nan), a, b), a, b)
@@ -105,7 +105,7 @@ def isclose(a, b, rtol=1e-5, atol=1e-8, equal_nan: bool = False):
     tolerance = lax.add(lax.mul(lax.abs(b), conform(rtol, real, b.shape)), conform(atol, real, b.shape))
     close = lax.le(lax.abs(lax.sub(a, b)), tolerance)
     finite = lax.bitwise_and(isfinite(a), isfinite(b))
-    result = lax.select(finite, close, lax.eq(a, b))
+    result = lax.bitwise_or(lax.bitwise_and(finite, close), lax.eq(a, b))
     if equal_nan:
         result = lax.bitwise_or(result, lax.bitwise_and(is_nan(a), is_nan(b)))
     return result

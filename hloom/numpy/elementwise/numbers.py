@@ -23,7 +23,7 @@ from hloom.lax.operands import (
 )
 from hloom.numpy.elementwise.logic import truth
 from hloom.numpy.elementwise.table import refuse, weakly
-from hloom.numpy.elementwise.ufuncs import remainder, signbit
+from hloom.numpy.elementwise.ufuncs import remainder
 from hloom.tracing.concrete import at_once
 from hloom.tracing.trace import bind, current_trace
 
@@ -74,7 +74,7 @@ def nextafter(x1, x2, /):
 
 
 def spacing(x, /):
-    """The distance of x to the next number of its dtype away from 0, with x's sign; floats.
+    """The distance of x to the next number of its dtype away from 0, negative for negative x; floats.
 
     Infinities and NaN give NaN. Raises DTypeError for complex x.
     """
@@ -82,7 +82,7 @@ def spacing(x, /):
     if x.dtype in COMPLEX:
         raise refuse("spacing", x, "take the real or the imaginary part")
 
-    outward = lax.select(signbit(x), full(-np.inf, x.dtype, x.shape), full(np.inf, x.dtype, x.shape))
+    outward = lax.select(lax.lt(x, 0.0), full(-np.inf, x.dtype, x.shape), full(np.inf, x.dtype, x.shape))
     distance = lax.sub(lax.nextafter(x, outward), x)
     # Beyond the largest number the distance is that towards 0.
     inward = lax.sub(x, lax.nextafter(x, full(0.0, x.dtype, x.shape)))
@@ -99,7 +99,16 @@ def gcd(x1, x2):
     Euclid's algorithm on all elements at once, until every remainder is 0.
     """
     (a, b), weak = _integers("gcd", x1, x2)
-    a, b = (lax.abs(v) if v.dtype.kind == "i" else v for v in (a, b))
+    return weakly(lax.bitcast_convert_type(_divisor(_magnitude(a), _magnitude(b)), a.dtype), weak)
+
+
+def _magnitude(x):
+    """|x| as an unsigned integer, which holds that of the smallest number too."""
+    return lax.bitcast_convert_type(lax.abs(x), np.dtype(f"u{x.dtype.itemsize}")) if x.dtype.kind == "i" else x
+
+
+def _divisor(a, b):
+    """The greatest common divisor of unsigned integers."""
 
     def step(pair):
         larger, smaller = pair
@@ -109,16 +118,16 @@ def gcd(x1, x2):
         return lax.select(ended, larger, smaller), lax.select(ended, zero, rest)
 
     found, _ = lax.while_loop(lambda pair: lax.reduce_or(lax.ne(pair[1], 0), None), step, (a, b))
-    return weakly(found, weak)
+    return found
 
 
 def lcm(x1, x2):
     """The least common multiple of integers, not negative, 0 where one is 0. Raises ShapeError, DTypeError."""
-    (a, b), weak = _integers("lcm", x1, x2)
-    a, b = (lax.abs(v) if v.dtype.kind == "i" else v for v in (a, b))
-    divisor = gcd(a, b)
+    (x1, x2), weak = _integers("lcm", x1, x2)
+    a, b = _magnitude(x1), _magnitude(x2)
+    divisor = _divisor(a, b)
     safe = lax.select(lax.eq(divisor, 0), full(1, a.dtype, a.shape), divisor)
-    return weakly(lax.mul(lax.div(a, safe), b), weak)
+    return weakly(lax.bitcast_convert_type(lax.mul(lax.div(a, safe), b), x1.dtype), weak)
 
 
 def _integers(name, x1, x2):

@@ -22,6 +22,7 @@ from hloom.lax.operands import (
     promote_operands,
     read,
     to_inexact,
+    whole_number,
     with_weakness,
 )
 from hloom.lax.table import documented
@@ -64,7 +65,7 @@ def rint(x, /):
 
 def round(a, decimals: int = 0, out=None):
     """a rounded to so many decimals, halves to the even neighbour, element-wise. Integers stay integers."""
-    x = as_operand(a, "round")
+    x, decimals = as_operand(a, "round"), whole_number(decimals, "round", "decimals")
     if x.dtype in COMPLEX:
         return lax.complex(round(lax.real(x), decimals), round(lax.imag(x), decimals))
     even = lax.RoundingMethod.TO_NEAREST_EVEN
@@ -77,7 +78,8 @@ def round(a, decimals: int = 0, out=None):
     found = at_once("round", lambda v: np.round(v, decimals), x, weak=x.weak)
     if found is not None:
         return found
-    scale = 10.0 ** builtins.abs(decimals)
+    size = builtins.abs(decimals)
+    scale = 10.0**size if size <= 308 else math.inf
     if decimals > 0:
         return lax.div(lax.round(lax.mul(x, scale), even), scale)
     return lax.mul(lax.round(lax.div(x, scale), even), scale)

@@ -76,7 +76,18 @@ def sign(x, /):
         return found
     # The sign of -0.0 is 0.0, as in NumPy.
     zero = full(0, x.dtype, x.shape)
-    return weakly(lax.select(lax.eq(x, zero), zero, lax.sign(x)), x.weak)
+    result = _complex_sign(x) if x.dtype in COMPLEX else lax.sign(x)
+    return weakly(lax.select(lax.eq(x, zero), zero, result), x.weak)
+
+
+def _complex_sign(x):
+    """x / |x|; the unit along the infinite part where one part is infinite."""
+    parts = [lax.real(x), lax.imag(x)]
+    infinite = [lax.eq(lax.abs(p), math.inf) for p in parts]
+    one = lax.bitwise_xor(*infinite)
+    zero = full(0, parts[0].dtype, x.shape)
+    units = [lax.select(unbounded, lax.sign(p), zero) for p, unbounded in zip(parts, infinite, strict=True)]
+    return lax.select(one, lax.complex(*units), lax.sign(x))
 
 
 def square(x, /):
@@ -284,7 +295,18 @@ def _complex_expm1(x):
 def exp2(x, /):
     """2 to the power x, element-wise: power(2, x), exact for whole x. Integers become floats."""
     x = to_inexact(x, "exp2")
+    if x.dtype in COMPLEX:
+        return weakly(_complex_exp2(x), x.weak)
     return bind("power", full(2, x.dtype, x.shape), x, weak=x.weak)
+
+
+def _complex_exp2(x):
+    """2^a (cos(b log 2) + i sin(b log 2)); for infinite parts as `exp`."""
+    a, b = lax.real(x), lax.imag(x)
+    size, angle, plain = exp2(a), lax.mul(b, math.log(2.0)), lax.eq(b, 0.0)
+    high = lax.bitwise_and(lax.eq(a, math.inf), lax.bitwise_not(lax.is_finite(b)))
+    real = lax.select(lax.bitwise_or(plain, high), size, lax.mul(size, lax.cos(angle)))
+    return lax.complex(real, lax.select(plain, b, lax.mul(size, lax.sin(angle))))
 
 
 def _scaled_log(x, scale: float):

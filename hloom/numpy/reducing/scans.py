@@ -145,10 +145,9 @@ def trapezoid(y, x=None, dx=1.0, axis: int = -1):
         y = to_inexact(y, "trapezoid")
     else:
         (y, x), _ = promote_operands("trapezoid", (y, x), inexact_dtype, broadcast=False)
-    axis = canonical_axis(axis, y.ndim, "trapezoid")
-    y = moveaxis(y, axis, -1)
     if x is not None:
-        dx = diff(moveaxis(x, axis, -1) if x.ndim > 1 else x)
+        dx = diff(moveaxis(x, canonical_axis(axis, x.ndim, "trapezoid"), -1) if x.ndim > 1 else x)
+    y = moveaxis(y, canonical_axis(axis, y.ndim, "trapezoid"), -1)
     extent = y.shape[-1]
     low, high = lax.slice_in_dim(y, 0, max(extent - 1, 0), axis=-1), lax.slice_in_dim(y, min(1, extent), None, axis=-1)
     return multiply(sum(multiply(lax.add(low, high), dx), -1), 0.5)
@@ -203,7 +202,8 @@ def _gradient(x, axis, distance):
         middle = divide(add(multiply(before, high), multiply(after, low)), add(low, high))
     else:
         slopes = divide(steps, distance)
-        middle = multiply(add(part(slopes, 0, extent - 2), part(slopes, 1, extent - 1)), 0.5)
+        # One difference: a neighbour beyond the range of numbers counts once only.
+        middle = divide(lax.sub(part(x, 2, extent), part(x, 0, extent - 2)), multiply(distance, 2.0))
     return lax.concatenate([part(slopes, 0, 1), middle, part(slopes, extent - 2, extent - 1)], axis)
 
 

@@ -5,7 +5,15 @@ from __future__ import annotations
 from hloom import lax
 from hloom.errors import ShapeError
 from hloom.ir.types import COMPLEX, FLOATS
-from hloom.lax.operands import as_operand, broadcast_dims_to, convert, inexact_dtype, reshape_to, to_inexact
+from hloom.lax.operands import (
+    as_operand,
+    broadcast_dims_to,
+    convert,
+    inexact_dtype,
+    promote_operands,
+    reshape_to,
+    to_inexact,
+)
 from hloom.numpy.elementwise.signs import conjugate
 from hloom.numpy.elementwise.table import multiply, subtract
 from hloom.numpy.linear.products import dot
@@ -19,6 +27,8 @@ def cov(m, y=None, rowvar: bool = True, bias: bool = False, ddof: int | None = N
 
     Divided by the count less ddof (1, or 0 with bias); weights as in NumPy. Raises ShapeError, DTypeError.
     """
+    if y is not None:
+        (m, y), _ = promote_operands("cov", (m, y), inexact_dtype, broadcast=False)
     x = _observations(m, rowvar, "cov")
     if y is not None:
         x = concatenate([x, _observations(y, rowvar or as_operand(y, "cov").shape[0] == 1, "cov")], 0)
@@ -43,7 +53,7 @@ def cov(m, y=None, rowvar: bool = True, bias: bool = False, ddof: int | None = N
             divisor = lax.sub(total, lax.div(lax.mul(sum(again), float(ddof)), total))
         weighted = multiply(x, weights)
     result = dot(x, conjugate(lax.transpose(weighted, (1, 0))))
-    scale = as_operand(divisor, "cov")
+    scale = lax.max(as_operand(divisor, "cov"), 0)  # fewer observations than ddof: NaN or infinite
     result = lax.div(result, broadcast_dims_to(convert(scale, result.dtype), result.shape))
     return reshape_to(result, ()) if result.shape == (1, 1) else result
 

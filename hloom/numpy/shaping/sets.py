@@ -198,8 +198,11 @@ def in1d(ar1, ar2, assume_unique: bool = False, invert: bool = False):
     return isin(ravel(as_operand(ar1, "in1d")), ar2, assume_unique, invert)
 
 
-def _chosen(name: str, x, mask, size, fill_value):
-    """(distinct elements of x where mask is true, in order; the positions of their first appearances)."""
+def _chosen(name: str, x, mask, size, fill_value, sides=None):
+    """(distinct elements of x where mask is true, in order; the positions of their first appearances).
+
+    sides: NaN of different sides are distinct.
+    """
     if size is None:
         flags = require_known(mask, name, "the number of elements of the result is a shape", _SIZE)
         places = np.flatnonzero(flags)
@@ -211,8 +214,12 @@ def _chosen(name: str, x, mask, size, fill_value):
     if not count:
         fill = lax.full((), 0, x.dtype) if fill_value is None else convert(as_operand(fill_value, name), x.dtype)
         return broadcast_dims_to(fill, (size,)), lax.full((size,), 0, dtype)
-    flag, key, order = sort_by((outside, x, places_along((count,), 0)), 0, True, 2, False)
-    new = concatenate([lax.full((1,), True, PRED), _differs(key[1:], key[:-1], True)])
+    keys = (outside, x) if sides is None else (outside, x, sides)
+    flag, key, *rest, order = sort_by((*keys, places_along((count,), 0)), 0, True, len(keys), False)
+    differs = _differs(key[1:], key[:-1], True)
+    for side in rest:
+        differs = lax.bitwise_or(differs, lax.bitwise_and(lax.ne(key[1:], key[1:]), lax.ne(side[1:], side[:-1])))
+    new = concatenate([lax.full((1,), True, PRED), differs])
     first = true_places(lax.bitwise_and(new, lax.bitwise_not(flag)), size, count)
     missing = lax.eq(first, lax.full_like(first, count))
     values, index = key.at[first].get(mode="clip"), order.at[first].get(mode="clip")
@@ -259,7 +266,16 @@ def setdiff1d(ar1, ar2, assume_unique: bool = False, *, size: int | None = None,
 
 
 def setxor1d(ar1, ar2, assume_unique: bool = False, *, size: int | None = None, fill_value=None):
-    """The distinct elements that exactly one of the arrays has, in order. size and fill_value as in `unique`."""
+    """The distinct elements that exactly one of the arrays has, in order; a NaN of each, since NaN equal nothing.
+
+    size and fill_value as in `unique`. Raises TracerConversionError.
+    """
     a, b = _flat_pair("setxor1d", ar1, ar2)
     mask = concatenate([isin(a, b, invert=True), isin(b, a, invert=True)])
-    return _chosen("setxor1d", concatenate([a, b]), mask, size, fill_value)[0]
+    if size is None:
+        flags = require_known(mask, "setxor1d", "the number of elements of the result is a shape", _SIZE)
+        chosen = (a, flags[: a.shape[0]]), (b, flags[a.shape[0] :])
+        return sort(concatenate([unique(x[np.flatnonzero(f)]) for x, f in chosen]))
+    both = concatenate([a, b])
+    sides = lax.ge(places_along(both.shape, 0), lax.full(both.shape, a.shape[0], default_int()))
+    return _chosen("setxor1d", both, mask, size, fill_value, sides)[0]
