@@ -87,8 +87,8 @@ def _closeness(rtol, atol, equal_nan: bool):
         tolerance += tolerance.dtype.type(atol)
         close = np.abs(a - b) <= tolerance
         finite = np.isfinite(a) & np.isfinite(b)
-        if not finite.all():
-            close = np.where(finite, close, a == b)
+        if rtol < 0 or atol < 0 or not finite.all():
+            close = (finite & close) | (a == b)
         return close | (np.isnan(a) & np.isnan(b)) if equal_nan else close
 
     return is_close
