@@ -138,7 +138,10 @@ def _joined_branches(name: str, bodies: list[Region], titles) -> list[tuple[Shap
                 f"{leaf} of {titles[0]} is {described(*found[0])}, of {title} {described(shape, flag)}",
                 "convert or broadcast the result of one branch",
             )
-        joined.append((found[0][0].with_dtype(dtype), not strong))
+        # As in JAX: of equal dtypes one branch decides, in cond that of a predicate that does not hold.
+        equal = all(s.dtype == dtype for s, _ in found)
+        decides = found[-1 if name == "cond" else 0][1]
+        joined.append((found[0][0].with_dtype(dtype), decides if equal else not strong))
     return joined
 
 

@@ -140,3 +140,18 @@ def test_strict_promotion_allows_booleans_of_python_numbers_with_booleans():
 def test_shapes_of_scalars_go_through_eval_shape():
     scalar = hl.ShapeDtypeStruct((), np.float32)
     assert hl.eval_shape(lambda: scalar).shape == ()
+
+
+def test_weak_types_stay_weak_through_barriers_and_branches():
+    def direction(a, b):
+        return hnp.where(a < b, 1, -1)
+
+    assert hl.jit(lambda a, b: hl.lax.optimization_barrier(direction(a, b)))(0.0, 1.0).weak_type
+    strong = hnp.int32(1)
+    for function, weak in (  # as in JAX, where the dtypes are equal
+        (lambda a, b: hl.lax.cond(a < b, lambda: strong, lambda: direction(a, b)), True),
+        (lambda a, b: hl.lax.cond(a < b, lambda: direction(a, b), lambda: strong), False),
+        (lambda a, b: hl.lax.switch(hnp.int32(a), [lambda: direction(a, b), lambda: strong]), True),
+        (lambda a, b: hl.lax.switch(hnp.int32(b), [lambda: strong, lambda: direction(a, b)]), False),
+    ):
+        assert hl.jit(function)(0.0, 1.0).weak_type is weak
