@@ -1,7 +1,7 @@
 """`python -m hloom.backends.cpu.prebuild [FILE]`: compiles the code that is the same in every process into one file.
 
-That is the math library, the kernels that products and transforms share, and the driver. FILE: default is where hloom
-finds it, beside the package's modules. Takes some 20 s.
+That is the math library, the kernels that products and transforms share, the driver, and the C functions of the plugin
+for jax. FILE: default is where hloom finds it, beside the package's modules. Takes some 30 s.
 """
 
 from __future__ import annotations
@@ -11,13 +11,14 @@ from pathlib import Path
 
 from hloom.compiler.targets.cpu.prebuilt import archive, build
 from hloom.runtime import driver_source
+from hloom.runtime.pjrt import table
 
 __all__ = ["prebuild"]
 
 
 def prebuild(target: Path | None = None) -> Path:
     """Writes the file of prebuilt code. target: None is where hloom finds it."""
-    return build.build(driver_source.FUNCTIONS, target)
+    return build.build((driver_source.FUNCTIONS, table.FUNCTIONS), target)
 
 
 if __name__ == "__main__":

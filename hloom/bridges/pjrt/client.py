@@ -9,10 +9,7 @@ from collections.abc import Callable
 import numpy as np
 
 from hloom._version import __version__
-from hloom.backends.cpu.driver import driver
-from hloom.bridges.pjrt.interface import LAYOUT_WORDS, STRIDES, TYPES
 from hloom.bridges.pjrt.memory import Arguments, Block, Text, array_of, error_block, words_at
-from hloom.bridges.pjrt.native.blocks import BUFFER, CONSTANTS
 from hloom.bridges.pjrt.programs import Executable, Source, deserialized
 from hloom.config import config
 from hloom.errors import DTypeError, UnsupportedError
@@ -20,6 +17,8 @@ from hloom.ir.base_error import out_of_memory
 from hloom.ir.process import forking, memory
 from hloom.ir.types import DTYPES
 from hloom.runtime.buffer import default_limit
+from hloom.runtime.pjrt.blocks import BUFFER, CONSTANTS
+from hloom.runtime.pjrt.interface import LAYOUT_WORDS, STRIDES, TYPES
 
 __all__ = ["Client"]
 
@@ -60,7 +59,6 @@ class Client:
                 "python": ctypes.cast(self._entry, ctypes.c_void_p).value or 0,
                 "limit": memory_limit(),
                 "type_sizes": array_of(sizes),
-                "state": driver().state_address,
                 "platform_bytes": platform,
                 "nothing": self._addresses["pjrt_nothing"],
                 "devices": array_of([device.address for device in self.devices]),
@@ -108,7 +106,7 @@ class Client:
     def compile(self, source: Source) -> Executable:
         """Raises HloomError."""
         self.collect()
-        made = Executable(source, self.block, self.devices[0], next(self._numbers), 0)
+        made = Executable(source, self.block, self.devices, next(self._numbers))
         with self._lock:
             self._executables[made.number] = made
         return made
@@ -172,8 +170,8 @@ class Client:
     def _raised(self, where: int, frame: int) -> int:
         raise self.executable(where).raised(frame)
 
-    def _start(self, _: int, __: int) -> int:
-        driver().start_workers()
+    def _start(self, where: int, _: int) -> int:
+        self.executable(where).driver.start_workers()
         return 0
 
     def _mismatch(self, where: int, found: int) -> int:

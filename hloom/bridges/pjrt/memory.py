@@ -7,11 +7,11 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from hloom.bridges.pjrt.interface import CODES, HEADER_WORDS
-from hloom.bridges.pjrt.native.blocks import CONSTANTS, ERROR
-from hloom.bridges.pjrt.native.functions import argument_words
 from hloom.errors import ArgumentError, HloomError, ShapeError, UnsupportedError
 from hloom.runtime.buffer import address as address_of
+from hloom.runtime.pjrt.blocks import CONSTANTS, ERROR
+from hloom.runtime.pjrt.functions import argument_words
+from hloom.runtime.pjrt.interface import CODES, HEADER_WORDS
 
 __all__ = [
     "Arguments",

@@ -15,7 +15,13 @@ from jax._src import xla_bridge
 from hloom.backends.cpu.driver import load_functions
 from hloom.bridges.pjrt import callbacks, platform
 from hloom.bridges.pjrt.client import Client
-from hloom.bridges.pjrt.interface import (
+from hloom.bridges.pjrt.memory import Arguments, Text, address_of, bytes_at, error_block, malloc_bytes, words_at
+from hloom.bridges.pjrt.programs import Source, serialized
+from hloom.errors import UnsupportedError
+from hloom.runtime.driver import keep_for_good
+from hloom.runtime.pjrt import table
+from hloom.runtime.pjrt.functions import symbol
+from hloom.runtime.pjrt.interface import (
     FUNCTIONS,
     MAJOR,
     MINOR,
@@ -24,17 +30,9 @@ from hloom.bridges.pjrt.interface import (
     TABLE_HEADER_WORDS,
     TESTED_JAXLIB,
 )
-from hloom.bridges.pjrt.memory import Arguments, Text, address_of, bytes_at, error_block, malloc_bytes, words_at
-from hloom.bridges.pjrt.native import table
-from hloom.bridges.pjrt.native.functions import symbol
-from hloom.bridges.pjrt.programs import Source, serialized
-from hloom.errors import UnsupportedError
-from hloom.runtime.driver import keep_for_good
 
 __all__ = ["IN_PYTHON", "capsule", "check_version", "register"]
 
-# Below jax's CPU (0): nobody's default device changes by an installation. JAX_PLATFORMS=hloom chooses hloom.
-PRIORITY = -1
 _C_FUNCTION = ctypes.CFUNCTYPE(ctypes.c_int64, ctypes.c_int64)
 
 
@@ -98,7 +96,7 @@ def _compile_options(arguments: Arguments) -> None:
 
 
 def _device_assignment(arguments: Arguments) -> None:
-    _hand_over(arguments, _client().executable(arguments["executable"]).device_assignment())
+    _hand_over(arguments, _client().executable(arguments["executable"]).assignment)
 
 
 def _default_assignment(arguments: Arguments) -> None:
@@ -178,6 +176,6 @@ def register() -> None:
     """Enters the plugin in jax's table of platforms."""
     check_version(jaxlib.__version__)
     xla_bridge._nonexperimental_plugins.add("hloom")
-    xla_bridge.register_plugin("hloom", priority=PRIORITY, c_api=capsule())
+    xla_bridge.register_plugin("hloom", c_api=capsule())
     platform.register()
     callbacks.install()

@@ -6,10 +6,12 @@ import hashlib
 import itertools
 import re
 import struct
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 from jax._src.interpreters import mlir as jax_mlir
+from jax._src.lib import xla_client
 from jaxlib.mlir import ir
 from jaxlib.mlir.dialects import stablehlo
 
@@ -17,14 +19,14 @@ from hloom._version import __version__
 from hloom.backends.cpu.compilation import CpuExecutable, compile_module
 from hloom.backends.cpu.driver import driver
 from hloom.bridges.pjrt.callbacks import held
-from hloom.bridges.pjrt.interface import FLOAT, NAMED_VALUE_WORDS, TYPES
 from hloom.bridges.pjrt.memory import Block, Text, address_of, array_of
-from hloom.bridges.pjrt.native.blocks import OUT
-from hloom.errors import ArgumentError, HloomError
+from hloom.errors import ArgumentError, HloomError, UnsupportedError
 from hloom.ir.stablehlo import parse_program, to_module
 from hloom.ir.types import HLO_NAME
 from hloom.runtime import program as runtime
 from hloom.runtime.driver_source import BLOCK_BUSY, BLOCK_FLAGS, FLAG_PARALLEL
+from hloom.runtime.pjrt.blocks import OUT
+from hloom.runtime.pjrt.interface import FLOAT, NAMED_VALUE_WORDS, TYPES
 
 __all__ = ["Executable", "Source", "decoded", "deserialized", "serialized"]
 
@@ -88,6 +90,7 @@ def _without_tokens(text: str) -> str:
 
 
 _TOKEN_OP = re.compile(r"stablehlo\.(?:create_token|after_all\b[^:\n]*) : !stablehlo\.token")
+_DEVICE_ID = 8  # where the number of the device of a DeviceAssignmentProto of one device stands
 _ALIAS = re.compile(r"tf\.aliasing_output|jax\.buffer_donor")
 
 
@@ -103,11 +106,30 @@ def _donated(tree: Any) -> tuple[frozenset[int], frozenset[int]]:
     return frozenset(may | must), frozenset(must)
 
 
+def _placement(options: bytes) -> tuple[int, bytes]:
+    """The number of the device that compile options name, and their DeviceAssignmentProto. Raises UnsupportedError for
+    several devices."""
+    found = xla_client.CompileOptions.ParseFromString(options)
+    if found.num_replicas * found.num_partitions != 1:
+        raise UnsupportedError(
+            f"a program for {found.num_replicas} replicas and {found.num_partitions} partitions",
+            "hloom runs a program of jax on one device",
+            "run it on one device: no pmap, shard_map or sharding over several", "",
+        )  # fmt: skip
+    assignment = found.device_assignment or xla_client.DeviceAssignment.create(np.zeros((1, 1), np.int32))
+    data = assignment.serialize()
+    device = 0
+    for position, byte in enumerate(data[_DEVICE_ID:]):  # a number in groups of 7 bits, the low ones first
+        device |= (byte & 0x7F) << 7 * position
+    return device, data
+
+
 class Executable:
     """A compiled program, and the blocks of memory that native code reads. number: by which native code names it."""
 
-    def __init__(self, source: Source, client: Block, device: Block, number: int, index: int):
+    def __init__(self, source: Source, client: Block, devices: Sequence[Block], number: int):
         self.source, self.number = source, number
+        index, self.assignment = _placement(source.options)
         self.text = decoded(source.code)
         self.callbacks = held(self.text)
         tree = parse_program(self.text, "jax")
@@ -119,7 +141,7 @@ class Executable:
         self._frames: list[tuple[runtime.Frame, Block, list]] = []
         self._costs: tuple[int, np.ndarray, list[Text]] | None = None
         self.block = Block("EXECUTABLE")
-        self._fill(client, device, donated, consumed)
+        self._fill(client, devices[index], donated, consumed)
 
     def _fill(self, client: Block, device: Block, donated: frozenset[int], consumed: frozenset[int]) -> None:
         outputs, inputs = self.program.outputs, self.program.inputs
@@ -149,6 +171,7 @@ class Executable:
                 "replicas": 1,
                 "partitions": 1,
                 "number": self.number,
+                "state": self.driver.state_address,
                 "argument_bytes": sum(shape.bytes for shape in inputs),
                 "output_bytes": sum(shape.bytes for shape in outputs),
                 "alias_bytes": sum(outputs[k].bytes for k in aliases),
@@ -201,10 +224,6 @@ class Executable:
                 made.done[0] = 1
                 return error or KeyboardInterrupt()
         raise KeyError(frame)
-
-    def device_assignment(self) -> bytes:
-        """A DeviceAssignmentProto: one replica, one computation on one device."""
-        return b"\x08\x01\x10\x01\x1a\x03\x0a\x01\x00"
 
     def cost_block(self) -> tuple[int, int]:
         """(number, address) of the PJRT_NamedValues of hloom's cost analysis."""

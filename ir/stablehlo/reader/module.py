@@ -28,6 +28,9 @@ from hloom.ir.stablehlo.syntax import Operation, Program, Region
 from hloom.ir.stablehlo.types import Quantized, Tensor, Tuple, element_dtype
 from hloom.ir.types import Shape, TupleShape
 
+_FILE_LINE = re.compile(r'"([^"]+)":([0-9]{1,9})')
+_LOCATION = re.compile(r"^(#loc\d{0,9}) = loc\((.*)\)$", re.MULTILINE)
+_LOCATION_NAME = re.compile(r"#loc\d{0,9}")
 _DEEPEST = 100  # calls within calls
 _LARGEST_KNOWN = 1 << 16  # elements of values that are computed while converting
 
@@ -81,6 +84,7 @@ class Converter:
         self.lifted: list[np.ndarray] = []
         self.calls: list[str] = []
         self._lines: list[int] | None = None
+        self._locations: dict[str, str] | None = None  # by their names in the text
         self._static: dict[str, bool] = {}
 
     # --- places in the text ---------------------------------------------------------------------------------------
@@ -100,10 +104,25 @@ class Converter:
     def source(self, op: Operation, function: str) -> Source:
         """The place in the user's Python program where a location says so, otherwise the line of this text."""
         if op.location:
-            found = re.search(r'"([^"]+)":([0-9]{1,9})(?::[0-9]+)?', op.location)
+            found = self._line_of_location(op.location)
             if found:
-                return Source(found[1], int(found[2]), function)
+                return Source(*found, function)
         return Source(self.program.file, self.line(op.place), function)
+
+    def _line_of_location(self, location: str, depth: int = 0) -> tuple[str, int] | None:
+        """(file, line) of a location or of the first location in it that has one; names (`#loc7`) are looked up."""
+        found = _FILE_LINE.search(location)
+        if found:
+            return found[1], int(found[2])
+        if depth > _DEEPEST:
+            return None
+        if self._locations is None:
+            self._locations = dict(_LOCATION.findall(self.program.text))
+        for name in _LOCATION_NAME.findall(location):
+            place = self._line_of_location(self._locations.get(name, ""), depth + 1)
+            if place:
+                return place
+        return None
 
     def fail(self, op: Operation, problem: str, found: str = "", repair: str = "") -> ParseError:
         return MlirCursor(self.program.text, self.program.file).fail(problem, found, repair, at=op.place)

@@ -115,6 +115,7 @@ def test_aliases_locations_names_and_resources():
 #map = array<i64: 1, 0>
 !matrix = tensor<2x3xf32>
 #loc1 = loc("model.py":7:3)
+#loc2 = loc("jit(f)/add"(callsite(#loc1 at #loc)))
 module @"a name" attributes {mhlo.num_partitions = 1 : i32, unit, list = [1, "two\\22", @three]} {
   func.func private @"odd name"(%arg0: !matrix loc("x")) -> (tensor<3x2xf32> {jax.result_info = ""}) {
     %0 = "stablehlo.transpose"(%arg0) <{permutation = #map}> : (!matrix) -> tensor<3x2xf32> loc("f"("model.py":12:1))
@@ -123,10 +124,11 @@ module @"a name" attributes {mhlo.num_partitions = 1 : i32, unit, list = [1, "tw
   func.func public @main(%arg0: !matrix) -> tensor<3x2xf32> {
     %c = stablehlo.constant dense_resource<blob> : tensor<3x2xf32>
     %0 = call @"odd name"(%arg0) : (!matrix) -> tensor<3x2xf32>
-    %1 = stablehlo.add %0, %c : tensor<3x2xf32>
+    %1 = stablehlo.add %0, %c : tensor<3x2xf32> loc(#loc2)
     return %1 : tensor<3x2xf32>
   }
 }
+#loc = loc(unknown)
 {-#
   dialect_resources: { builtin: { blob: "0x040000000000803F0000803F0000803F0000803F0000803F0000803F" } }
 #-}
@@ -140,6 +142,8 @@ module @"a name" attributes {mhlo.num_partitions = 1 : i32, unit, list = [1, "tw
     module = to_module(program)
     transpose = next(i for i in module.instructions() if i.opcode == "transpose")
     assert (transpose.source.file, transpose.source.line) == ("model.py", 12)
+    add = next(i for i in module.instructions() if i.opcode == "add")
+    assert (add.source.file, add.source.line) == ("model.py", 7)
 
 
 def test_loops_and_branches_see_values_from_outside():

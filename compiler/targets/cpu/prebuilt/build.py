@@ -27,10 +27,12 @@ def shared_kernels(machine: Machine) -> list[KernelSource]:
     return kernels + [kernel for dtype in TRANSFORMED for kernel in launches.shared_kernels(dtype, machine)]
 
 
-def build(functions: Sequence[NativeFunction], target: Path | None = None) -> Path:
-    """Compiles everything and writes the file. functions: the driver's. target: None is where hloom finds it."""
+def build(tables: Sequence[Sequence[NativeFunction]], target: Path | None = None) -> Path:
+    """Compiles everything and writes the file. tables: native functions that are compiled together, such as the
+    driver's. target: None is where hloom finds it."""
     entries = library.entries()
-    entries[keys.functions_key(functions)] = codegen.compile_functions(functions).data
+    for functions in tables:
+        entries[keys.functions_key(functions)] = codegen.compile_functions(functions).data
     if architecture() == "x86_64":
         wanted = [(level, kernel) for level in keys.LEVELS for kernel in shared_kernels(level_machine(level))]
         with ThreadPoolExecutor(available_cores()) as workers, fast_switching:

@@ -7,9 +7,9 @@ import warnings
 
 import pytest
 
-from hloom.bridges.pjrt import interface, plugin
-from hloom.bridges.pjrt.native import table
-from hloom.bridges.pjrt.native.functions import symbol
+from hloom.bridges.pjrt import plugin
+from hloom.runtime.pjrt import interface, table
+from hloom.runtime.pjrt.functions import symbol
 
 # Functions of the C interface that jaxlib 0.10 calls only for features that hloom's devices do not have: transfers
 # between processes, streams of chunks, and programs compiled for topologies.

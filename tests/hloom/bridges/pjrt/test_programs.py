@@ -94,8 +94,10 @@ def test_the_device_is_found_and_is_nobodys_default_unasked(run_jax):
     import jax
     print(jax.default_backend(), jax.devices('hloom'), jax.devices('hloom')[0].device_kind)
     """
-    assert run_jax(program, JAX_PLATFORMS="") == "cpu [hloom:0] hloom cpu\n"
+    assert run_jax(program, JAX_PLATFORMS="cpu,hloom") == "cpu [hloom:0] hloom cpu\n"
     assert run_jax(program, JAX_PLATFORMS="hloom") == "hloom [hloom:0] hloom cpu\n"
+    unasked = "import sys, jax; jax.devices(); print(jax.default_backend(), 'hloom.bridges.pjrt.plugin' in sys.modules)"
+    assert run_jax(unasked, JAX_PLATFORMS="cpu") == "cpu False\n"
 
 
 def test_donation_threads_errors_transfers_and_statistics(run_jax):
@@ -218,3 +220,21 @@ def test_the_persistent_cache_keeps_executables(run_jax, tmp_path):
     assert run_jax(program, **settings) == "0.25 False\n"
     assert any(tmp_path.iterdir())
     assert run_jax(program, **settings) == "0.25 True\n"
+
+
+def test_several_devices_run_programs_for_one_each(run_jax):
+    program = """
+    import jax, jax.numpy as jnp, numpy as np
+    first, second = jax.devices()
+    x = jax.device_put(np.arange(4.), second)
+    y = jax.jit(lambda x: x * 2)(x)
+    assert y.devices() == {second} and y[3] == 6
+    assert jax.device_put(y, first).devices() == {first}
+    try:
+        jax.pmap(lambda x: x + 1)(np.arange(2.))
+    except jax.errors.JaxRuntimeError as error:
+        assert 'one device' in str(error), error
+    else:
+        raise AssertionError('a program for two devices ran')
+    """
+    run_jax(program, HLOOM_NUM_CPU_DEVICES="2")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from hloom.bridges.pjrt.native.functions import c_function, helper
+from hloom.runtime.pjrt.functions import c_function, helper
 
 __all__ = ["FUNCTIONS"]
 

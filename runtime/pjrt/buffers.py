@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from hloom.bridges.pjrt.native.functions import c_function, error_helper, getter, helper
+from hloom.runtime.pjrt.functions import c_function, error_helper, getter, helper
 
 __all__ = ["FUNCTIONS"]
 

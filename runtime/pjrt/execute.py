@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from hloom.bridges.pjrt.native.functions import c_function, error_helper, getter, helper
+from hloom.runtime.pjrt.functions import c_function, error_helper, getter, helper
 
 __all__ = ["FUNCTIONS"]
 
@@ -207,11 +207,11 @@ FUNCTIONS = (
         "executable, frame",
         """
         client = load(executable, EXECUTABLE_CLIENT)
-        state = load(client, CLIENT_STATE)
+        state = load(executable, EXECUTABLE_STATE)
         pool = load(state, STATE_POOL)
         if load(executable, EXECUTABLE_PARALLEL) != 0:
             if load(pool, POOL_STARTED) == 0 and load(pool, POOL_THREADS) > 1:
-                call_function(load(client, CLIENT_PYTHON), ASK_START, 0, 0)
+                call_function(load(client, CLIENT_PYTHON), ASK_START, executable, 0)
                 pool = load(state, STATE_POOL)
         block = load(frame, FRAME_BLOCK)
         hloom_run(

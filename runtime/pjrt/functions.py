@@ -6,10 +6,10 @@ import re
 import textwrap
 from collections.abc import Mapping, Sequence
 
-from hloom.bridges.pjrt.interface import CODES, FIELDS, FUNCTIONS, HEADER_WORDS
-from hloom.bridges.pjrt.native.blocks import CONSTANTS
 from hloom.ir.records import replace
 from hloom.runtime.driver_source import NativeFunction
+from hloom.runtime.pjrt.blocks import CONSTANTS
+from hloom.runtime.pjrt.interface import CODES, FIELDS, FUNCTIONS, HEADER_WORDS
 
 __all__ = ["argument_words", "c_function", "error_helper", "getter", "helper", "linked", "symbol", "unimplemented"]
 

@@ -6,8 +6,8 @@ Python makes and keeps.
 
 from __future__ import annotations
 
-from hloom.bridges.pjrt import interface
 from hloom.runtime import driver_source
+from hloom.runtime.pjrt import interface
 
 __all__ = ["CONSTANTS", "words"]
 
@@ -40,7 +40,7 @@ BUFFER = words(
 CLIENT = words(
     "CLIENT",
     "name name_size version version_size devices device_count memories memory_count topology ready python lock idle "
-    "limit in_use peak allocations largest garbage type_sizes state descriptions platform_bytes platform_bytes_size "
+    "limit in_use peak allocations largest garbage type_sizes descriptions platform_bytes platform_bytes_size "
     "nothing bins",
 )
 BINS = 8 * 50
@@ -55,7 +55,7 @@ EXECUTABLE = words(
     "EXECUTABLE",
     "refs client deleted device input_count output_count inputs outputs donated donated_count frames parallel name "
     "name_size types dims dim_sizes kinds kind_sizes fingerprint fingerprint_size devices device_count replicas "
-    "partitions number next code_bytes argument_bytes output_bytes alias_bytes temporary_bytes runs_python words",
+    "partitions number next code_bytes argument_bytes output_bytes alias_bytes temporary_bytes runs_python state words",
 )
 OUT = words("OUT", "type ndims dims bytes donor words")
 # One running call: the driver's block, the byte that says whether all went well, a byte that Python steps set, and room

@@ -5,7 +5,7 @@ Sizes are in classes of 8 steps for each power of two. A client keeps idle memor
 
 from __future__ import annotations
 
-from hloom.bridges.pjrt.native.functions import helper
+from hloom.runtime.pjrt.functions import helper
 
 __all__ = ["FUNCTIONS"]
 

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from hloom.bridges.pjrt.interface import FIELDS
-from hloom.bridges.pjrt.interface import FUNCTIONS as NAMES
-from hloom.bridges.pjrt.native import buffers, client, events, execute, storage
-from hloom.bridges.pjrt.native.functions import linked, symbol, unimplemented
 from hloom.runtime import driver_source
+from hloom.runtime.pjrt import buffers, client, events, execute, storage
+from hloom.runtime.pjrt.functions import linked, symbol, unimplemented
+from hloom.runtime.pjrt.interface import FIELDS
+from hloom.runtime.pjrt.interface import FUNCTIONS as NAMES
 
 __all__ = ["FUNCTIONS", "IN_PYTHON", "MISSING"]
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from hloom.bridges.pjrt.native.functions import c_function, getter
+from hloom.runtime.pjrt.functions import c_function, getter
 
 __all__ = ["FUNCTIONS"]
 
