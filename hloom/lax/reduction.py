@@ -108,10 +108,7 @@ def reduce(operands, init_values, computation, dimensions):
     if not axes:
         return operands
     result = bind("reduce", *arrays, *starts, dimensions=tuple(sorted(axes)), to_apply=traced.computation)
-    results = result if isinstance(result, tuple) else [result]
-    for one, array in zip(results, arrays, strict=True):
-        one.weak = array.weak
-    return tree.unflatten(structure, results)
+    return tree.unflatten(structure, result if isinstance(result, tuple) else [result])
 
 
 def _arg_extreme(name: str, operand, axis: int, index_dtype, largest: bool):
@@ -245,7 +242,10 @@ def optimization_barrier(operand):
     if not arrays:
         return operand
     result = bind("optimization-barrier", *arrays)
-    return tree.unflatten(structure, result if isinstance(result, tuple) else [result])
+    results = result if isinstance(result, tuple) else [result]
+    for one, array in zip(results, arrays, strict=True):
+        one.weak = array.weak
+    return tree.unflatten(structure, results)
 
 
 def custom_call(target: str, *operands, shape, has_side_effect: bool = False):
