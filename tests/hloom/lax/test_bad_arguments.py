@@ -7,6 +7,7 @@ import inspect
 import numpy as np
 import pytest
 
+import hloom as hl
 import hloom.numpy as hnp
 from hloom import lax
 from hloom.errors import HloomError
@@ -225,3 +226,13 @@ def test_errors_of_the_users_functions_stay_what_they_are():
             call()
     with pytest.raises(TypeError, match="missing 1 required positional argument"):
         lax.reshape(V)
+
+
+@pytest.mark.parametrize("bounds", [(0.0, 1.0), (C, C)], ids=["numbers", "arrays"])
+def test_complex_numbers_have_no_clamp(bounds):
+    """As in JAX: StableHLO compares its operands, and complex numbers have no order there."""
+    low, high = bounds
+    for function in (lax.clamp, hl.jit(lax.clamp)):
+        with pytest.raises(HloomError, match="clamp takes") as caught:
+            function(low, C, high)
+        assert "c64[3]" in caught.value.found and isinstance(caught.value, TypeError)

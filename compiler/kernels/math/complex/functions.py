@@ -16,6 +16,15 @@ from hloom.compiler.kernels.math.bits import (
     select,
     sqrt_f64,
 )
+from hloom.compiler.kernels.math.complex.pairs import (
+    cos_parts_f64,
+    cosh_times_pair_f64,
+    exp_times_pair_f64,
+    inverse_angle_f64,
+    inverse_size_f64,
+    sin_parts_f64,
+    sinh_times_pair_f64,
+)
 from hloom.compiler.kernels.math.elementary.exponential import (
     EXPONENT_F64,
     LOG2_E,
@@ -24,7 +33,7 @@ from hloom.compiler.kernels.math.elementary.exponential import (
     expm1_f64,
     scale_f64,
 )
-from hloom.compiler.kernels.math.elementary.hyperbolic import asinh_f64, cosh_f64, sinh_f64
+from hloom.compiler.kernels.math.elementary.hyperbolic import cosh_f64, sinh_f64
 from hloom.compiler.kernels.math.elementary.logarithm import INFINITY, NAN, log1p_f64, log_parts_f64, sum_error_f64
 from hloom.compiler.kernels.math.elementary.power import cbrt_f64, hypot_f64
 from hloom.compiler.kernels.math.elementary.trigonometry import HALF_PI, atan2_f64, cos_f64, sin_f64
@@ -43,21 +52,6 @@ def exp_times_f64(x, factor):
     x = select(x < -1400.0, -1400.0, x)
     parts = exp_parts_f64(x, 0.0)
     return scale_f64(fma_f64(parts.imag, factor, parts.real * factor), fma_f64(x, LOG2_E, EXPONENT_F64))
-
-
-@function("f64 f64", "f64")
-def cosh_times_f64(x, factor):
-    """factor * cosh(x)."""
-    magnitude = abs_f64(x)
-    return select(magnitude > 40.0, exp_times_f64(magnitude, 0.5 * factor), cosh_f64(x) * factor)
-
-
-@function("f64 f64", "f64")
-def sinh_times_f64(x, factor):
-    """factor * sinh(x)."""
-    magnitude = abs_f64(x)
-    large = exp_times_f64(magnitude, copysign_f64(0.5, x) * factor)
-    return select(magnitude > 40.0, large, sinh_f64(x) * factor)
 
 
 @function("f64 f64", "c128")
@@ -94,8 +88,8 @@ def exp_c128(z):
     finite = is_finite_f64(y)
     angle = select(finite, y, 0.0)
     wild = select(x == -INFINITY, 0.0, NAN)
-    real = select(finite, exp_times_f64(x, cos_f64(angle)), select(x == INFINITY, INFINITY, wild))
-    imaginary = select(finite, exp_times_f64(x, sin_f64(angle)), wild)
+    real = select(finite, exp_times_pair_f64(x, cos_parts_f64(angle)), select(x == INFINITY, INFINITY, wild))
+    imaginary = select(finite, exp_times_pair_f64(x, sin_parts_f64(angle)), wild)
     return complex(real, select(y == 0.0, y, imaginary))
 
 
@@ -305,8 +299,8 @@ def sinh_c128(z):
     """(sinh x cos y, cosh x sin y)."""
     x = z.real
     y = z.imag
-    real = sinh_times_f64(x, cos_f64(y))
-    imaginary = select(y == 0.0, y, cosh_times_f64(x, sin_f64(y)))
+    real = sinh_times_pair_f64(x, cos_parts_f64(y))
+    imaginary = select(y == 0.0, y, cosh_times_pair_f64(x, sin_parts_f64(y)))
     wild = not is_finite_f64(y)
     real = select(wild, select((x == 0.0) | (abs_f64(x) == INFINITY), x, NAN), real)
     return complex(real, select(wild, NAN, imaginary))
@@ -317,8 +311,8 @@ def cosh_c128(z):
     """(cosh x cos y, sinh x sin y)."""
     x = z.real
     y = z.imag
-    real = cosh_times_f64(x, cos_f64(y))
-    imaginary = sinh_times_f64(x, sin_f64(y))
+    real = cosh_times_pair_f64(x, cos_parts_f64(y))
+    imaginary = sinh_times_pair_f64(x, sin_parts_f64(y))
     imaginary = select(y == 0.0, select(x == x, copysign_f64(1.0, x) * y, y), imaginary)
     wild = not is_finite_f64(y)
     real = select(wild, select(abs_f64(x) == INFINITY, INFINITY, NAN), real)
@@ -364,25 +358,20 @@ def tan_c128(z):
     return complex(turned.imag, -turned.real)
 
 
-# ---- inverses (Kahan, Branch cuts for complex elementary functions, 1987)
+# ---- inverses, with the branch cuts of W. Kahan, Branch cuts for complex elementary functions, 1987
 
 
 @function("c128", "c128")
 def asin_c128(z):
-    """(atan2(x, Re(p q)), asinh(Im(conj(p) q))) with p = sqrt(1 - z), q = sqrt(1 + z)."""
-    x = z.real
-    y = z.imag
-    p = sqrt_c128(complex(1.0 - x, -y))
-    q = sqrt_c128(complex(1.0 + x, y))
-    real = atan2_f64(x, fma_f64(p.real, q.real, -p.imag * q.imag))
-    imaginary = asinh_f64(fma_f64(p.real, q.imag, -p.imag * q.real))
-    imaginary = copysign_f64(imaginary, y)
-    far = large_inverse_c128(z)
-    large = (abs_f64(x) > 1e15) | (abs_f64(y) > 1e15)
-    angle = copysign_f64(atan2_f64(abs_f64(x), abs_f64(y)), x)
-    real = select(large, angle, real)
-    imaginary = select(large, copysign_f64(far.real, y), imaginary)
-    return complex(select(x == 0.0, x, real), imaginary)
+    """(atan(x / root), acosh of half the sum of the distances to -1 and 1), both in two parts."""
+    x = abs_f64(z.real)
+    y = abs_f64(z.imag)
+    large = (x > 1e15) | (y > 1e15)
+    a = select(large, 1.0, x)
+    b = select(large, 1.0, y)
+    real = copysign_f64(select(large, atan2_f64(x, y), inverse_angle_f64(a, b, 0.0)), z.real)
+    imaginary = select(large, large_inverse_c128(z).real, inverse_size_f64(a, b))
+    return complex(select(x == 0.0, z.real, real), copysign_f64(imaginary, z.imag))
 
 
 @function("c128", "c128")
@@ -395,18 +384,16 @@ def large_inverse_c128(z):
 
 @function("c128", "c128")
 def acos_c128(z):
-    """(2 atan2(Re p, Re q), asinh(Im(conj(q) p))) with p = sqrt(1 - z), q = sqrt(1 + z)."""
-    x = z.real
-    y = z.imag
-    p = sqrt_c128(complex(1.0 - x, -y))
-    q = sqrt_c128(complex(1.0 + x, y))
-    real = 2.0 * atan2_f64(p.real, q.real)
-    imaginary = asinh_f64(fma_f64(q.real, p.imag, -q.imag * p.real))
-    far = large_inverse_c128(z)
-    large = (abs_f64(x) > 1e15) | (abs_f64(y) > 1e15)
-    real = select(large, atan2_f64(abs_f64(y), x), real)
-    imaginary = select(large, far.real, abs_f64(imaginary))
-    return complex(select((x == 0.0) & (y != y), HALF_PI, real), copysign_f64(imaginary, -y))
+    """(atan2(root, x), acosh of half the sum of the distances to -1 and 1), both in two parts."""
+    x = abs_f64(z.real)
+    y = abs_f64(z.imag)
+    large = (x > 1e15) | (y > 1e15)
+    a = select(large, 1.0, x)
+    b = select(large, 1.0, y)
+    turned = select(z.real < 0.0, 2.0, 1.0)
+    real = select(large, atan2_f64(y, z.real), inverse_angle_f64(a, b, turned))
+    imaginary = select(large, large_inverse_c128(z).real, inverse_size_f64(a, b))
+    return complex(select((x == 0.0) & (y != y), HALF_PI, real), copysign_f64(imaginary, -z.imag))
 
 
 @function("c128", "c128")

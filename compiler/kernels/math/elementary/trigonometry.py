@@ -295,9 +295,9 @@ def asin_f32(x):
     return copysign_f32(select(large, above, base + tail), x)
 
 
-@function("f64 f64 f64", "f64")
-def atan_quotient_f64(top, bottom, mirrored):
-    """atan(top / bottom) for 0 <= top <= bottom, and pi/2 (mirrored 1), pi (2), 3 pi/2 - pi... minus it; see below.
+@function("f64 f64 f64 f64 f64", "f64")
+def atan_pairs_f64(top, low_top, bottom, low_bottom, mirrored):
+    """atan of the quotient of two numbers in two parts, 0 <= top <= bottom, and multiples of pi/2 minus or plus it.
 
     mirrored: 0: atan; 1: pi/2 - atan; 2: pi - atan; 3: pi/2 + atan.
     """
@@ -308,8 +308,8 @@ def atan_quotient_f64(top, bottom, mirrored):
     new_top = select(upper, difference, top)
     new_bottom = select(upper, total, bottom)
     step = difference - top
-    top_low = select(upper, (top - (difference - step)) - (bottom + step), 0.0)
-    bottom_low = select(upper, top - (total - bottom), 0.0)
+    top_low = low_top + select(upper, (top - (difference - step)) - (bottom + step) - low_bottom, 0.0)
+    bottom_low = low_bottom + select(upper, (top - (total - bottom)) + low_top, 0.0)
     inverse = 1.0 / new_bottom
     t = new_top * inverse
     remainder = fma_f64(-t, bottom_low, fma_f64(-t, new_bottom, new_top) + top_low)
@@ -327,6 +327,12 @@ def atan_quotient_f64(top, bottom, mirrored):
     high = offset + first
     error = select(quarters == 0.0, 0.0, first - (high - offset))
     return high + (error + fma_f64(sign, tail, offset_low))
+
+
+@function("f64 f64 f64", "f64")
+def atan_quotient_f64(top, bottom, mirrored):
+    """`atan_pairs_f64` of rounded numbers."""
+    return atan_pairs_f64(top, -0.0, bottom, 0.0, mirrored)
 
 
 @function("f64", "f64")

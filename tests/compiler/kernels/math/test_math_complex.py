@@ -61,6 +61,37 @@ def test_values(name, dtype):
     assert error.max() <= (0.75 if dtype == "c64" else 3.0), z[error.argmax()]
 
 
+# Whose parts are computed in two parts each, so that both are right to one unit in the last place.
+BY_PARTS = "exp sin cos sinh cosh asin acos asinh acosh".split()
+
+
+def _numbers_near_edges(count=60):
+    """Small and large numbers, next to the branch points and on both sides of them."""
+    generator = np.random.default_rng(3)
+    edges = np.array([1e-300, 1e-160, 1e-20, 1e-8, 0.25, 1 - 1e-10, 1 - 2**-53, 1, 1 + 2**-52, 1 + 1e-9, 2, 10, 1e5])
+    edges = np.concatenate([edges, -edges])
+    near = 10.0 ** generator.uniform(-18, -1, (2, count)) * generator.normal(size=(2, count))
+    grid = (edges[:, None] + 1j * edges[None, :]).ravel()
+    boxes = [generator.uniform(-r, r, count) + 1j * generator.uniform(-r, r, count) for r in (1, 5, 300, 1e-5)]
+    return np.concatenate([grid, 1 + near[0] + 1j * near[1], *boxes])
+
+
+@pytest.mark.parametrize("name", BY_PARTS)
+def test_both_parts_are_right_to_one_unit_in_the_last_place(name):
+    z = _numbers_near_edges()
+    z = z if name[0] == "a" else z[np.maximum(abs(z.real), abs(z.imag)) < 700]
+    (result,) = elementwise([f"{name}_c128"])(z)
+    exact = _exact(FUNCTIONS[name][0], z)
+    for part in ("real", "imag"):
+        found, wanted = getattr(result, part), [getattr(e, part) for e in exact]
+        rounded = np.array([float(w) for w in wanted])
+        unit = np.spacing(np.abs(rounded))
+        with mpmath.workprec(140):
+            error = np.array([float(abs(mpmath.mpf(float(f)) - w)) for f, w in zip(found, wanted, strict=True)]) / unit
+        error[np.abs(rounded) < 1e-290] = 0  # beside subnormal numbers
+        assert error.max() <= 1, (part, error.max(), z[error.argmax()])
+
+
 @pytest.mark.filterwarnings("ignore::RuntimeWarning")
 @pytest.mark.parametrize("name", [name for name, pair in FUNCTIONS.items() if pair[1]])
 def test_special_values_are_those_of_numpy(name):
