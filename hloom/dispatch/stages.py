@@ -121,8 +121,15 @@ class Compiled:
         return _compiled, _without_data(self._origin)
 
     def __call__(self, *args, **kwargs):
-        """Raises ArgumentError for other shapes, dtypes or static values."""
-        call, known = self._signature.bind(args, kwargs, self._call.key.settings), self._call.key
+        """Static arguments may be left out. Raises ArgumentError for other shapes, dtypes or static values."""
+        known = self._call.key
+        if self._call.statics:
+            leaves, structure = tree.flatten((args, kwargs))
+            if structure == known.structure:
+                leaves = [self._signature.leaf(leaf) for leaf in leaves]
+                if tuple([leaf._key for leaf in leaves]) == known.leaves:
+                    return self._specialization(leaves)
+        call = self._signature.bind(args, kwargs, known.settings)
         if call.key != known:
             raise ArgumentError(
                 f"a compiled '{self._signature.name}' takes what it was lowered for",

@@ -176,9 +176,13 @@ def custom_vjp_primal_tree_values(primals):
 
 
 def zero_from_primal(val, symbolic_zeros: bool = False):
-    """The zero tangent of an array: an array of zeros, or with symbolic_zeros a `SymbolicZero`, which has no data."""
-    shape = as_array(val)._shape
-    return SymbolicZero(shape) if symbolic_zeros else zero_of(shape)
+    """The zero tangents of a tree of arrays: arrays of zeros, or with symbolic_zeros `SymbolicZero`s, without data."""
+
+    def zero(leaf):
+        shape = as_array(leaf)._shape
+        return SymbolicZero(shape) if symbolic_zeros else zero_of(shape)
+
+    return tree.map(zero, val)
 
 
 class custom_vjp(_WithRule):

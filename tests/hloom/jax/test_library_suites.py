@@ -11,6 +11,7 @@ from hloom import errors, random
 from hloom.jax import dtypes
 from hloom.sharding import PartitionSpec
 from hloom.tracing.custom_rules import SymbolicZero
+from hloom.transforms.custom_derivatives import zero_from_primal
 
 
 def test_random_keys_have_the_operations_of_arrays():
@@ -155,3 +156,16 @@ def test_weak_types_stay_weak_through_barriers_and_branches():
         (lambda a, b: hl.lax.switch(hnp.int32(b), [lambda: strong, lambda: direction(a, b)]), False),
     ):
         assert hl.jit(function)(0.0, 1.0).weak_type is weak
+
+
+def test_compiled_functions_are_called_without_static_arguments():
+    compiled = hl.jit(lambda x, power, y: x**power + y, static_argnums=1).lower(2.0, 3, 1.0).compile()
+    assert compiled(2.0, 1.0) == compiled(2.0, 3, 1.0) == 9
+    with pytest.raises(errors.ArgumentError):
+        compiled(2.0, 2, 1.0)
+
+
+def test_zero_from_primal_of_trees():
+    zeros = zero_from_primal({"a": hnp.ones(2), "b": (hnp.ones(()), 1)})
+    assert (zeros["a"] == 0).all() and zeros["b"][0] == 0 and not zeros["b"][1]
+    assert isinstance(zero_from_primal((1.0, 2.0), symbolic_zeros=True)[1], SymbolicZero)
