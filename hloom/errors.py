@@ -163,6 +163,11 @@ class PrecisionWarning(UserWarning):
     """
 
 
+class DataDependentWarning(UserWarning):
+    """A shape in an ONNX model depends on numbers that exist only at run time: names the node, which runs by itself, or
+    the value that programs are compiled for."""
+
+
 class CompileTimeWarning(UserWarning):
     """A program took seconds to compile, and a Python loop that was unrolled made most of it: names the loop's line."""
 
@@ -194,6 +199,7 @@ __all__ = [
     "CompileTimeWarning",
     "ConcretizationTypeError",
     "DTypeError",
+    "DataDependentWarning",
     "DeviceError",
     "DifferentiationError",
     "DonatedArrayError",

@@ -20,7 +20,7 @@ from hloom.errors import HloomError, ParseError, VerifyError, file_error
 COMMANDS = {
     "run": (
         "hloom.commands.run",
-        "compile a program in HLO or StableHLO text and run it on .npy files",
+        "compile a program in HLO or StableHLO text or an ONNX model and run it on .npy files",
     ),
     "opt": ("hloom.commands.opt", "run passes on a module in HLO or StableHLO text and print the result"),
     "bench": ("hloom.commands.bench", "time workloads against jax, torch, NumPy and the limits of the machine"),

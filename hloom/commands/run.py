@@ -1,12 +1,16 @@
-"""Compiles a program in HLO or StableHLO text, runs it on arrays from .npy files, and prints or saves the results.
+"""Compiles a program in HLO or StableHLO text or an ONNX model, runs it on arrays from .npy files, and prints or saves
+the results.
 
 Examples:
     hloom run layer.hlo --inputs x.npy w.npy b.npy --output y.npy
     hloom run layer.mlir --inputs x.npy --output y.npy
     hloom run layer.hlo --random 0 --source --time
+    hloom run model.onnx --inputs ids.npy mask=mask.npy --output out.npz
 
 Dynamic dimensions of a StableHLO program (`tensor<?x4xf32>`) take their sizes from the inputs. An output file that ends
-in .npz holds all results (out0, out1, ...); one that ends in .npy holds the single result.
+in .npz holds all results (out0, out1, ...; those of an ONNX model by their names); one that ends in .npy holds the
+single result. Inputs of ONNX models go by position or by name (NAME=FILE); with --random, sizes that a model leaves
+open are 1.
 
 """
 
@@ -26,6 +30,7 @@ import numpy as np
 
 from hloom.backends.cpu.compilation import compile_module
 from hloom.commands import CommandError
+from hloom.commands.onnx_models import described, is_model, run_model
 from hloom.errors import UnsupportedError
 from hloom.ir.module import Module
 from hloom.ir.portable import fusions_as_calls
@@ -39,7 +44,10 @@ BF16 = np.dtype(ml_dtypes.bfloat16)
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("file", help="a file of HLO or StableHLO (.mlir) text; - reads standard input")
+    parser.add_argument(
+        "file",
+        help="a file of HLO or StableHLO (.mlir) text, or an ONNX model (.onnx); - reads text from standard input",
+    )
     given = parser.add_mutually_exclusive_group()
     given.add_argument("--inputs", nargs="*", default=[], metavar="NPY", help=".npy files, one per parameter")
     given.add_argument("--random", type=int, metavar="SEED", help="generate random inputs from this seed instead")
@@ -52,6 +60,15 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
+    if options.output and Path(options.output).suffix not in (".npy", ".npz"):
+        raise CommandError(f"--output {options.output}", "an unknown file extension", "use .npy or .npz")
+    if is_model(options.file):
+        named = run_model(options)
+        if options.output:
+            _save(options.output, dict(named))
+        else:
+            _print(named)
+        return 0
     module = read_module(options.file, options.inputs)
     verify(module)
     module = fusions_as_calls(module)
@@ -63,8 +80,6 @@ def run(options: argparse.Namespace) -> int:
         inputs = [_drawn(shape, options.random, k) for k, shape in enumerate(shapes)]
     else:
         inputs = _inputs(parameters, options.inputs)
-    if options.output and Path(options.output).suffix not in (".npy", ".npz"):
-        raise CommandError(f"--output {options.output}", "an unknown file extension", "use .npy or .npz")
     compiled = compile_module(module, fusion=not options.unfused)
     if options.source:
         print(compiled.source())
@@ -75,12 +90,16 @@ def run(options: argparse.Namespace) -> int:
         parts = [f"{name} {seconds * 1e3:.1f} ms" for name, seconds in compiled.timings.items()]
         print(f"# {', '.join(parts)}, run {(time.perf_counter() - start) * 1e6:.1f} us", file=sys.stderr)
     if options.output:
-        _save(options.output, results)
+        _save(options.output, {f"out{k}": result for k, result in enumerate(results)})
     else:
-        for k, result in enumerate(results):
-            print(f"# result {k}: {_described(result.dtype, result.shape)}")
-            print(result.astype(np.float32) if result.dtype == BF16 else result)
+        _print([(f"result {k}", result) for k, result in enumerate(results)])
     return 0
+
+
+def _print(named: list[tuple[str, np.ndarray]]) -> None:
+    for name, result in named:
+        print(f"# {name}: {described(result)}")
+        print(result.astype(np.float32) if result.dtype == BF16 else result)
 
 
 def read_module(file: str, inputs: Sequence[str] = ()) -> Module:
@@ -154,20 +173,20 @@ def _drawn(shape: Shape, seed: int, number: int) -> np.ndarray:
     return values.astype(shape.dtype)
 
 
-def _save(file: str, results: list[np.ndarray]) -> None:
+def _save(file: str, results: dict[str, np.ndarray]) -> None:
     """Writes a temporary file and renames it, so that readers never see a partial file."""
     path = Path(file)
     if path.suffix == ".npy" and len(results) != 1:
         raise CommandError(
-            f"--output {file}", f"the module has {len(results)} results", "use a file name that ends in .npz"
+            f"--output {file}", f"the program has {len(results)} results", "use a file name that ends in .npz"
         )
     handle, aside = tempfile.mkstemp(prefix=".", suffix=path.suffix, dir=path.parent)
     try:
         with os.fdopen(handle, "wb") as stream:
             if path.suffix == ".npy":
-                np.save(stream, results[0])
+                np.save(stream, next(iter(results.values())))
             else:
-                named: dict[str, Any] = {f"out{k}": result for k, result in enumerate(results)}
+                named: dict[str, Any] = results
                 np.savez(stream, **named)
         os.chmod(aside, 0o644)
         os.replace(aside, path)

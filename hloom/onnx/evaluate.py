@@ -1,0 +1,250 @@
+"""Evaluates the nodes of a graph while tracing: what is known is computed then and there, the rest is recorded."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from hloom.errors import HloomError, UnsupportedError
+from hloom.onnx.graph import Graph, Node, Scope
+from hloom.onnx.reader import Reader, package, scope_of
+from hloom.onnx.table import Entry, NeedsValue, find, is_known, static
+from hloom.tracing.concrete import ensure_compile_time_eval
+from hloom.tracing.trace import Tracer
+
+LARGE = 1 << 16  # elements of a constant
+DEPTH = 64  # of functions that call functions
+
+
+class Host:
+    """Stands, while tracing, for a value that exists only at run time and outside of programs: a tensor of strings."""
+
+    def __init__(self, dtype=object, shape=None):
+        self.dtype, self.shape = np.dtype(dtype), shape
+
+
+class Call:
+    """What a rule may ask about its node."""
+
+    def __init__(self, node: Node, env: dict[str, Any], scope: Scope, depth: int):
+        self.node, self.env, self.scope, self.depth = node, env, scope, depth
+        self.opset = scope.opsets.get(node.domain, 1)
+        self.outputs = node.outputs
+
+    def wants(self, output: int) -> bool:
+        """Whether anything reads an output."""
+        return output < len(self.outputs) and self.outputs[output] != ""
+
+    def input_name(self, position: int) -> str:
+        """The name of an input in the model's graph; '' inside of bodies and functions."""
+        return "" if self.depth else self.node.inputs[position]
+
+    def body(self, graph: Graph):
+        """A body as a function from its inputs to a list of its outputs."""
+
+        def call(*inputs):
+            env = dict(self.env)
+            env.update(graph.initializers)
+            env.update(zip((p.name for p in graph.inputs), inputs, strict=False))
+            run_nodes(graph.nodes, env, self.scope, self.depth + 1)
+            return [env[p.name] for p in graph.outputs]
+
+        return call
+
+
+def run_nodes(nodes: Sequence[Node], env: dict[str, Any], scope: Scope, depth: int = 0) -> None:
+    """Evaluates nodes in their order. env: name to value; gets their outputs."""
+    for node in nodes:
+        run_node(node, env, scope, depth)
+
+
+def run_node(node: Node, env: dict[str, Any], scope: Scope, depth: int = 0) -> None:
+    """Evaluates one node and puts its outputs into env. Raises NeedsValue, and the errors of the rule."""
+    inputs = [env[name] if name else None for name in node.inputs]
+    try:
+        results = _evaluate(node, inputs, env, scope, depth)
+    except NeedsValue:
+        raise
+    except HloomError as error:
+        note = f"  node:   {node.title}"
+        if note not in getattr(error, "__notes__", ()):
+            error.add_note(note)
+        raise
+    for name, value in zip(node.outputs, results, strict=False):
+        if name:
+            env[name] = value
+
+
+def _evaluate(node: Node, inputs: list, env: dict[str, Any], scope: Scope, depth: int) -> Sequence:
+    if any(isinstance(value, Host) for value in inputs):
+        raise NeedsValue("it reads strings")
+    version = scope.opsets.get(node.domain, 1)
+    entry = None if (node.domain, node.op, _overload(node)) in scope.functions else find(node.domain, node.op, version)
+    if entry is None:
+        return _expanded(node, inputs, scope, depth)
+    return apply(entry, node, inputs, env, scope, depth)
+
+
+def apply(entry: Entry, node: Node, inputs: list, env: dict[str, Any], scope: Scope, depth: int) -> Sequence:
+    """The outputs of a node by the rule of its entry."""
+    for position in entry.static:
+        if position < len(inputs) and inputs[position] is not None:
+            try:
+                inputs[position] = static(inputs[position], f"input {position} decides shapes")
+            except NeedsValue as found:
+                found.name = "" if depth else node.inputs[position]
+                raise
+    captured = [env[name] for name in node.uses - set(node.inputs) if name in env]
+    all_known = is_known([*inputs, *captured])
+    if not all_known and (entry.host or any(_is_text(value) for value in inputs)):
+        # Tracers that carry values (grad outside of jit) have numbers too.
+        inputs = [None if value is None else static_tree(value) for value in inputs]
+        all_known = True
+    attributes = defaults(node.domain, node.op, scope.opsets.get(node.domain, 1)) | node.attributes
+    keywords = {name: value for name, value in attributes.items() if name in entry.attributes}
+    arguments = [Call(node, env, scope, depth), *inputs] if entry.takes_node else inputs
+    if not all_known:
+        results = entry.rule(*arguments, **keywords)
+        return results if isinstance(results, tuple) else (results,)
+    with ensure_compile_time_eval():
+        results = entry.rule(*arguments, **keywords)
+    if getattr(results, "size", 0) > LARGE and not entry.host:  # recorded, so that programs hold no large constants
+        results = entry.rule(*arguments, **keywords)
+        if isinstance(results, Tracer):
+            return (results,)
+    return numbers(results if isinstance(results, tuple) else (results,))
+
+
+def static_tree(value):
+    """`static` of a value or of each element of a sequence."""
+    if isinstance(value, list):
+        return [static_tree(v) for v in value]
+    if value is None:
+        return None
+    try:
+        return static(value, "it runs on numbers")
+    except NeedsValue as found:
+        raise NeedsValue(found.what) from None
+
+
+def numbers(values):
+    """Eager results as NumPy arrays."""
+    if isinstance(values, (tuple, list)):
+        return type(values)(map(numbers, values))
+    if values is None or isinstance(values, np.ndarray):
+        return values
+    return np.asarray(values)
+
+
+def _is_text(value) -> bool:
+    if isinstance(value, list):
+        return any(map(_is_text, value))
+    return isinstance(value, np.ndarray) and value.dtype.kind in "OSU"
+
+
+@functools.cache
+def defaults(domain: str, name: str, version: int) -> dict[str, Any]:
+    """The attributes of an op that ONNX's schema gives a value, for nodes that do not set them."""
+    onnx = package()
+    try:
+        schema = onnx.defs.get_schema(name, version, domain)
+    except onnx.defs.SchemaError:
+        return {}
+    reader = Reader()
+    return {
+        key: reader.attribute(attribute.default_value, None)
+        for key, attribute in schema.attributes.items()
+        if attribute.default_value.type
+    }
+
+
+def _overload(node: Node) -> str:
+    return getattr(node.proto, "overload", "")
+
+
+def _expanded(node: Node, inputs: list, scope: Scope, depth: int) -> Sequence:
+    """The outputs of a node whose op is a function: the model's, or ONNX's own body of an op without a rule."""
+    if depth > DEPTH:
+        raise UnsupportedError(
+            f"the function {node.title}", f"calls nested more than {DEPTH} deep", "inline the functions"
+        )
+    function = scope.functions.get((node.domain, node.op, _overload(node)))
+    if function is None:
+        function = schema_function(node, inputs, scope)
+    inner = Scope(scope.opsets | scope_of(function, {}).opsets, scope.functions)
+    given = {a.name: a for a in node.proto.attribute}
+    body = Reader().function(function, _with_defaults(node, scope) | given)
+    env: dict[str, Any] = dict.fromkeys(p.name for p in body.inputs)
+    env.update(zip((p.name for p in body.inputs), inputs, strict=False))
+    run_nodes(body.nodes, env, inner, depth + 1)
+    return [env.get(p.name) for p in body.outputs]  # optional outputs that nobody asked for are not made
+
+
+def _with_defaults(node: Node, scope: Scope) -> dict[str, Any]:
+    onnx = package()
+    try:
+        schema = onnx.defs.get_schema(node.op, scope.opsets.get(node.domain, 1), node.domain)
+    except onnx.defs.SchemaError:
+        return {}
+    return {key: a.default_value for key, a in schema.attributes.items() if a.default_value.type}
+
+
+def has_function(node: Node, version: int) -> bool:
+    """Whether ONNX's schema of an op has a body to expand."""
+    onnx = package()
+    try:
+        schema = onnx.defs.get_schema(node.op, version, node.domain)
+    except onnx.defs.SchemaError:
+        return False
+    return schema.has_function or schema.has_context_dependent_function
+
+
+def schema_function(node: Node, inputs: list, scope: Scope):
+    """The FunctionProto of an op's body in ONNX's schema. Raises UnsupportedError where it has none."""
+    onnx = package()
+    version = scope.opsets.get(node.domain, 1)
+    refused = UnsupportedError(
+        f"{node.title} of opset {version}",
+        "an op that hloom has no rule for",
+        "export the model with other ops, or define the op as a function of the model",
+    )
+    try:
+        schema = onnx.defs.get_schema(node.op, version, node.domain)
+    except onnx.defs.SchemaError:
+        raise refused from None
+    if schema.has_context_dependent_function:
+        versions = [v for v in schema.context_dependent_function_opset_versions if v <= version]
+        types = [_type(value).SerializeToString() for value in inputs]
+        content = schema.get_context_dependent_function_with_opset_version(
+            max(versions, default=version), node.proto.SerializeToString(), types
+        )
+        function = onnx.FunctionProto()
+        function.ParseFromString(content)
+        if function.node:
+            return function
+    if schema.has_function:
+        return schema.function_body
+    raise refused
+
+
+def _type(value):
+    """The TypeProto of a value."""
+    onnx = package()
+    if value is None:
+        return onnx.TypeProto()
+    if isinstance(value, list):
+        inner = _type(value[0]) if value else onnx.helper.make_tensor_type_proto(onnx.TensorProto.FLOAT, None)
+        return onnx.helper.make_sequence_type_proto(inner)
+    return onnx.helper.make_tensor_type_proto(element_type(value.dtype), value.shape)
+
+
+def element_type(dtype) -> int:
+    """The number of ONNX's type of a dtype."""
+    onnx = package()
+    dtype = np.dtype(dtype)
+    if dtype.kind in "OSU":
+        return onnx.TensorProto.STRING
+    return onnx.helper.np_dtype_to_tensor_dtype(dtype)

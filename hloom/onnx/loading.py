@@ -1,0 +1,134 @@
+"""`load`: a file becomes a Model, or one error that names everything that stands in the way."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from hloom.errors import FileError, UnsupportedError
+from hloom.onnx import rules  # the table of ops
+from hloom.onnx.evaluate import has_function
+from hloom.onnx.graph import Graph, Node, Scope
+from hloom.onnx.model import Model
+from hloom.onnx.reader import CORRUPT, Reader, package, parse, scope_of
+from hloom.onnx.table import OPS, find
+
+LARGE = 1024  # elements from which on a constant is an argument of the program, not a part of it
+
+
+def load(source) -> Model:
+    """The model in an .onnx file as a function.
+
+    source: a path, the bytes of a file, an open file, or an onnx.ModelProto. External data are read from the folder of
+    the path, and from nowhere else.
+
+    Raises MissingFileError and FileError for a file that is missing, damaged, or whose tensors do not have the size
+    that they state; UnsupportedError with all nodes that hloom cannot run.
+    """
+    proto, folder = parse(source)
+    functions = {(f.domain, f.name, getattr(f, "overload", "")): f for f in proto.functions}
+    scope = scope_of(proto, functions)
+    reader = Reader(folder)
+    graph = reader.graph(proto.graph)
+    _check(graph, scope)
+    _check_ops(graph, scope, reader)
+    return Model(graph, scope, _parameters(graph), proto)
+
+
+def supported_ops() -> dict[str, tuple[str, ...]]:
+    """Domain to the names of the ops that hloom has a rule for; ONNX's functions among the others are expanded."""
+    found: dict[str, list[str]] = {}
+    for domain, name in sorted(OPS):
+        found.setdefault(domain, []).append(name)
+    return {domain: tuple(names) for domain, names in found.items()}
+
+
+def _check(graph: Graph, scope: Scope) -> None:
+    """Raises FileError for nodes that read what no node before them makes, and for names that are made twice."""
+    what = f"the graph {graph.name!r} of an ONNX model"
+    made = {p.name for p in graph.inputs} | set(graph.initializers)
+    for node in graph.nodes:
+        if missing := sorted(node.uses - made):
+            raise FileError(what, f"{node.title} reads {missing[0]!r}, which nothing before it makes", CORRUPT)
+        for name in node.outputs:
+            if name and name in made:
+                raise FileError(what, f"{node.title} makes {name!r} a second time", CORRUPT)
+            made.add(name)
+    if missing := [p.name for p in graph.outputs if p.name not in made]:
+        raise FileError(what, f"the output {missing[0]!r}, which no node makes", CORRUPT)
+    if not scope.opsets:
+        raise FileError(what, "no opset", CORRUPT)
+
+
+def _all_nodes(graph: Graph) -> Iterator[Node]:
+    for node in graph.nodes:
+        yield node
+        for value in node.attributes.values():
+            for body in value if isinstance(value, tuple) else (value,):
+                if isinstance(body, Graph):
+                    yield from _all_nodes(body)
+
+
+def _check_ops(graph: Graph, scope: Scope, reader: Reader) -> None:
+    """Raises UnsupportedError with all nodes that no rule and no function fits."""
+    onnx = package()
+    newest = {"": onnx.defs.onnx_opset_version()}
+    for domain, version in scope.opsets.items():
+        if version > newest.get(domain, version):
+            raise UnsupportedError(f"an ONNX model of opset {version}", f"the installed onnx {onnx.__version__} knows "
+                                   f"opsets up to {newest[domain]}", "pip install --upgrade onnx")  # fmt: skip
+    missing: dict[str, list[str]] = {}
+    checked: set[tuple[str, str, str]] = set()
+    pending: list[tuple[Graph, Scope]] = [(graph, scope)]
+    while pending:
+        body, inner = pending.pop()
+        for node in _all_nodes(body):
+            key = (node.domain, node.op, getattr(node.proto, "overload", ""))
+            if key in scope.functions:
+                if key not in checked:
+                    checked.add(key)
+                    function = scope.functions[key]
+                    own = Scope(inner.opsets | scope_of(function, {}).opsets, scope.functions)
+                    pending.append((reader.function(function, {a.name: a for a in node.proto.attribute}), own))
+                continue
+            version = inner.opsets.get(node.domain, 1)
+            entry = find(node.domain, node.op, version)
+            if entry is None and not has_function(node, version):
+                missing.setdefault(f"{node.domain or 'ai.onnx'}.{node.op} ({version})", []).append(repr(_name(node)))
+            elif entry is not None and (unknown := set(node.attributes) - entry.attributes):
+                text = f"{node.op} with {', '.join(sorted(unknown))}"
+                missing.setdefault(text, []).append(repr(_name(node)))
+    if missing:
+        found = "; ".join(f"{op} at {', '.join(names[:8])}{' …' * (len(names) > 8)}" for op, names in missing.items())
+        raise UnsupportedError(
+            "loading an ONNX model",
+            f"ops without a rule: {found}",
+            "export it with other ops, or define them as functions of the model (onnx.helper.make_function)",
+        )
+
+
+def _name(node: Node) -> str:
+    return node.name or next((o for o in node.outputs if o), "")
+
+
+def _parameters(graph: Graph) -> dict[str, np.ndarray]:
+    """The tensors that are arguments of the program: floats, and large ones of other types.
+
+    They are taken out of the graph's initializers. Those that only decide shapes stay there.
+    """
+    for node in graph.nodes:
+        value = node.attributes.get("value")
+        if node.op == "Constant" and isinstance(value, np.ndarray) and value.size >= LARGE:
+            graph.initializers.setdefault(node.outputs[0], value)
+    graph.nodes = tuple(n for n in graph.nodes if n.op != "Constant" or n.outputs[0] not in graph.initializers)
+    found = {}
+    for name, value in list(graph.initializers.items()):
+        kind = value.dtype.kind
+        if kind in "OSU" or (kind in "iub" and value.size < LARGE):
+            continue
+        found[name] = graph.initializers.pop(name)
+    return found
+
+
+__all__ = ["load", "rules", "supported_ops"]

@@ -1,0 +1,184 @@
+"""Programs of a model: the nodes in stretches that are compiled for the shapes of their inputs.
+
+One stretch is mostly all. A node whose result's shape depends on numbers that exist only at run time (NonZero, a Loop
+whose number of steps is computed, ops on strings) ends it: that node is run by itself, on numbers, and what follows
+is compiled for the shapes that came out. Where only a few numbers are wanted (the target of Reshape, the number of
+TopK), what follows is compiled for these numbers instead. Either case warns once per node.
+"""
+
+from __future__ import annotations
+
+import warnings
+from typing import Any
+
+import numpy as np
+
+import hloom.numpy as hnp
+from hloom.arrays.array import Array
+from hloom.dispatch.jit import jit
+from hloom.errors import ConcretizationTypeError, DataDependentWarning
+from hloom.onnx.evaluate import Host, run_node
+from hloom.onnx.graph import Graph, Node, Scope
+from hloom.onnx.table import NeedsValue, is_known
+
+FEW = 1024  # numbers that a program may be compiled for
+PLANS = 256  # programs of one stretch
+
+
+class Plan:
+    """A stretch: nodes start..stop, compiled; then the node at stop by itself, if `eager`."""
+
+    def __init__(self, start: int):
+        self.start, self.stop = start, 0
+        self.eager = False
+        self.function: Any = None
+        self.live: tuple[str, ...] = ()
+        self.known: dict[str, Any] = {}  # what was computed while tracing
+        self.next: dict[Any, Plan] = {}
+
+
+class Program:
+    """Runs a graph. parameters: names of the weights, whose shapes never change."""
+
+    def __init__(self, graph: Graph, scope: Scope, parameters: frozenset[str]):
+        self.graph, self.scope, self.parameters = graph, scope, parameters
+        self.plans: dict[Any, Plan] = {}
+        self.values: set[str] = set()  # names whose numbers programs are compiled for
+        self.warned: set[int] = set()
+        count = len(graph.nodes)
+        self.needed: list[frozenset[str]] = [frozenset()] * (count + 1)
+        self.needed[count] = frozenset(p.name for p in graph.outputs)
+        for k in range(count - 1, -1, -1):
+            node = graph.nodes[k]
+            self.needed[k] = (self.needed[k + 1] - set(node.outputs)) | node.uses
+
+    def run(self, live: dict[str, Any]) -> list:
+        """The outputs for values of the inputs and parameters."""
+        known = dict(self.graph.initializers)
+        for name in set(live) & set(known):
+            del known[name]  # an input with a default
+        start, plans = 0, self.plans
+        count = len(self.graph.nodes)
+        while True:
+            plan, results = self._step(plans, start, live, known)
+            needed = self.needed[plan.stop]
+            known = {name: v for name, v in plan.known.items() if name in needed}
+            live = {name: v for name, v in {**live, **results}.items() if name in needed and name not in known}
+            start, plans = plan.stop, plan.next
+            if plan.eager:
+                made = self._eagerly(self.graph.nodes[start], {**known, **live})
+                known = {name: v for name, v in known.items() if name not in made}
+                live.update(made)
+                start += 1
+            if start == count:
+                everything = {**known, **live}
+                return [_array(everything[p.name]) for p in self.graph.outputs]
+
+    def _step(self, plans: dict[Any, Plan], start: int, live: dict[str, Any], known: dict[str, Any]):
+        """(the stretch from a node on, its results) for these values. Traces it where it is new."""
+        while True:
+            fixed = {name: _numbers(live[name]) for name in self.values if name in live}
+            key = (tuple((name, v.dtype.str, v.shape, v.tobytes()) for name, v in sorted(fixed.items())),
+                   tuple((name, _shape_of(v)) for name, v in live.items() if name not in self.parameters))  # fmt: skip
+            if (plan := plans.get(key)) is not None:
+                arguments = {name: live[name] for name in plan.live}
+                return plan, (plan.function(arguments) if plan.stop > start else {})
+            if made := self._traced(start, live, {**known, **fixed}, fixed):
+                if len(plans) >= PLANS:
+                    plans.pop(next(iter(plans)))
+                plans[key] = made[0]
+                return made
+
+    def _traced(self, start: int, live: dict[str, Any], known: dict[str, Any], fixed: dict[str, Any]):
+        """A new stretch and its results; None where `values` has grown and the key must be made anew."""
+        plan = Plan(start)
+        plan.stop = len(self.graph.nodes)
+        used = self.needed[start]
+        host = {name: Host(shape=np.shape(v)) for name, v in live.items() if _on_host(v)}
+        plan.live = tuple(name for name in live if name in used and name not in host and name not in fixed)
+        names = frozenset(live) - frozenset(fixed)
+        while plan.stop > start:
+            stop, at = plan.stop, start
+            needed = self.needed[stop]
+
+            def compute(values, stop=stop, needed=needed):
+                nonlocal at
+                env = {**host, **known, **values}
+                for at in range(start, stop):  # where it ends is read below
+                    run_node(self.graph.nodes[at], env, self.scope)
+                fresh = {name: v for name, v in env.items() if name in needed and name not in names}
+                plan.known = {name: v for name, v in fresh.items() if is_known(v)}
+                return {name: v for name, v in fresh.items() if name not in plan.known}
+
+            compute.__name__ = self.graph.name if self.graph.name.isidentifier() else "model"
+            plan.function = jit(compute)
+            try:
+                return plan, plan.function({name: live[name] for name in plan.live})
+            except NeedsValue as found:
+                node = self.graph.nodes[at]
+                name = self._wanted(found)
+                self._warn(at, node, found, name)
+                plan.eager, plan.stop = name is None, at
+                if name is not None:
+                    self.values.add(name)
+                    if name in live:
+                        return None
+        plan.known = {name: v for name, v in known.items() if name in self.needed[start]}
+        return plan, {}
+
+    @staticmethod
+    def _wanted(found: NeedsValue) -> str | None:
+        """The name of the few numbers that a node wants; None where it has to run by itself."""
+        few = found.value is not None and int(np.prod(found.value.shape)) <= FEW
+        return found.name if few and found.name else None
+
+    def _eagerly(self, node: Node, env: dict[str, Any]) -> dict[str, Any]:
+        """The outputs of one node, on numbers."""
+        numbers = {name: _numbers(env[name]) for name in node.uses}
+        run_node(node, numbers, self.scope)
+        return {name: _live(numbers[name]) for name in node.outputs if name}
+
+    def _warn(self, at: int, node: Node, found: NeedsValue, name: str | None) -> None:
+        if at in self.warned or found.what == "it reads strings":
+            return
+        self.warned.add(at)
+        how = f"programs are compiled for the numbers of {name!r}" if name else "it runs by itself, not compiled"
+        warnings.warn(f"{node.title}: {found.what}; {how}", DataDependentWarning, stacklevel=2)
+
+    def unknown(self, found: NeedsValue) -> ConcretizationTypeError:
+        """The error for a shape that depends on a traced value."""
+        return ConcretizationTypeError(
+            f"a node of the ONNX model {self.graph.name!r} inside of jit, where {found.what}",
+            "a traced value, which has no number yet",
+            "call the model outside of jit, or pass that input as a NumPy array",
+        )
+
+
+def _on_host(value) -> bool:
+    if isinstance(value, list):
+        return any(map(_on_host, value))
+    return isinstance(value, np.ndarray) and value.dtype.kind in "OSU"
+
+
+def _numbers(value):
+    """A value as NumPy arrays."""
+    if isinstance(value, list):
+        return [_numbers(v) for v in value]
+    return None if value is None else np.asarray(value)
+
+
+def _live(value):
+    """A value as arrays of hloom; strings stay as they are."""
+    if isinstance(value, list):
+        return [_live(v) for v in value]
+    return value if value is None or _on_host(value) else hnp.asarray(value)
+
+
+def _array(value):
+    return _live(value) if not isinstance(value, Array) else value
+
+
+def _shape_of(value):
+    if isinstance(value, list):
+        return tuple(map(_shape_of, value))
+    return None if value is None else (value.shape, value.dtype)

@@ -1,0 +1,19 @@
+"""The rules of ONNX's ops by subject. Importing a module puts its entries into the table."""
+
+from hloom.onnx.rules import (
+    control,
+    images,
+    indexing,
+    learned,
+    math,
+    neural,
+    normalization,
+    pooling,
+    quantization,
+    recurrent,
+    reductions,
+    sequences,
+    shapes,
+    signal,
+    text,
+)

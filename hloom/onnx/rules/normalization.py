@@ -1,0 +1,93 @@
+"""Normalizations."""
+
+from __future__ import annotations
+
+import numpy as np
+
+import hloom.numpy as hnp
+from hloom import lax
+from hloom.errors import UnsupportedError
+from hloom.onnx.reader import dtype_of
+from hloom.onnx.rules.neural import per_channel
+from hloom.onnx.table import op
+
+
+@op("BatchNormalization")
+def batch_normalization(node, x, scale, bias, mean, variance, *, epsilon=1e-5, momentum=0.9, spatial=1, is_test=0,
+                        consumed_inputs=()):  # fmt: skip
+    if not spatial:
+        raise UnsupportedError("BatchNormalization with spatial=0", "statistics per element", "export it again")
+    return _normalized(x, scale, bias, mean, variance, epsilon)
+
+
+@op("BatchNormalization", since=14)
+def batch_normalization14(node, x, scale, bias, mean, variance, *, epsilon=1e-5, momentum=0.9, training_mode=0):
+    if not training_mode:
+        return _normalized(x, scale, bias, mean, variance, epsilon)
+    axes = (0, *range(2, x.ndim))
+    here = hnp.mean(x, axis=axes)
+    spread = hnp.mean(hnp.square(x - per_channel(here, x.ndim)), axis=axes)
+    y = _normalized(x, scale, bias, here, spread, epsilon)
+    running = [
+        (old * momentum + new * (1 - momentum)).astype(old.dtype) for old, new in ((mean, here), (variance, spread))
+    ]
+    return y, *running
+
+
+def _normalized(x, scale, bias, mean, variance, epsilon: float):
+    mean, variance, scale, bias = (per_channel(v, x.ndim) for v in (mean, variance, scale, bias))
+    return ((x - mean) / hnp.sqrt(variance + epsilon) * scale + bias).astype(x.dtype)
+
+
+def _standardized(x, axes: tuple[int, ...], epsilon: float):
+    mean = hnp.mean(x, axis=axes, keepdims=True)
+    centred = x - mean
+    factor = lax.rsqrt(hnp.mean(centred * centred, axis=axes, keepdims=True) + epsilon)
+    return centred * factor, mean, factor
+
+
+@op("InstanceNormalization")
+def instance_normalization(x, scale, bias, *, epsilon=1e-5, consumed_inputs=()):
+    y, _, _ = _standardized(x, tuple(range(2, x.ndim)), epsilon)
+    return y * per_channel(scale, x.ndim) + per_channel(bias, x.ndim)
+
+
+@op("LayerNormalization")
+def layer_normalization(x, scale, bias=None, *, axis=-1, epsilon=1e-5, stash_type=1):
+    axes = tuple(range(axis % x.ndim, x.ndim))
+    y, mean, factor = _standardized(x.astype(dtype_of(stash_type)), axes, epsilon)
+    y = y.astype(x.dtype) * scale
+    return y if bias is None else y + bias, mean, factor
+
+
+@op("RMSNormalization")
+def rms_normalization(x, scale, *, axis=-1, epsilon=1e-5, stash_type=1):
+    axes = tuple(range(axis % x.ndim, x.ndim))
+    wide = x.astype(dtype_of(stash_type))
+    factor = lax.rsqrt(hnp.mean(wide * wide, axis=axes, keepdims=True) + epsilon)
+    return (wide * factor).astype(scale.dtype) * scale
+
+
+@op("MeanVarianceNormalization")
+def mean_variance_normalization(x, *, axes=(0, 2, 3)):
+    mean = hnp.mean(x, axis=tuple(axes), keepdims=True)
+    spread = hnp.sqrt(hnp.mean(x * x, axis=tuple(axes), keepdims=True) - mean * mean)
+    return (x - mean) / (spread + np.asarray(1e-9, x.dtype))
+
+
+@op("LRN")
+def local_response_normalization(x, *, alpha=1e-4, beta=0.75, bias=1.0, size):
+    before = (size - 1) // 2
+    window = (1, size, *[1] * (x.ndim - 2))
+    padding = [(0, 0), (before, size - 1 - before), *[(0, 0)] * (x.ndim - 2)]
+    squares = lax.reduce_window(x * x, np.asarray(0, x.dtype), lax.add, window, (1,) * x.ndim, padding)
+    return x / (bias + alpha / size * squares) ** beta
+
+
+@op("LpNormalization")
+def lp_normalization(x, *, axis=-1, p=2):
+    if p == 1:
+        norm = hnp.sum(hnp.abs(x), axis=axis, keepdims=True)
+    else:
+        norm = hnp.sqrt(hnp.sum(x * x, axis=axis, keepdims=True))
+    return hnp.where(norm == 0, hnp.zeros((), x.dtype), x / norm)

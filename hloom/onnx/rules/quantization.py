@@ -1,0 +1,133 @@
+"""Quantized types: conversions, and products and convolutions of integers."""
+
+from __future__ import annotations
+
+import ml_dtypes
+import numpy as np
+
+import hloom.numpy as hnp
+from hloom.onnx.reader import dtype_of
+from hloom.onnx.rules.math import WIDER, cast
+from hloom.onnx.rules.neural import convolution
+from hloom.onnx.table import op
+
+
+def _spread(v, x, axis: int, block: int):
+    """Scales or zero points with the shape of x: of the whole, of each index along an axis, or of blocks of them."""
+    if v is None or v.ndim == 0 or (v.ndim == 1 and v.shape[0] == 1 and block == 0 and x.ndim != 1):
+        return v if v is None or v.ndim == 0 else hnp.reshape(v, ())
+    if block:
+        axis = axis % x.ndim
+        wide = hnp.repeat(_wide(v), block, axis=axis)
+        return wide[(slice(None),) * axis + (slice(0, x.shape[axis]),)]
+    if v.ndim == x.ndim and v.ndim > 1:
+        return v
+    axis = axis % x.ndim
+    return hnp.reshape(v, [-1 if k == axis else 1 for k in range(x.ndim)])
+
+
+def _wide(v):
+    """v in a type with arithmetic."""
+    name = np.dtype(v.dtype).name
+    return v.astype(WIDER[name]) if name in WIDER else v.astype(np.float32) if name.startswith("float4") else v
+
+
+@op("QuantizeLinear")
+def quantize(x, scale, zero=None, *, axis=1, block_size=0, output_dtype=0, precision=0, saturate=1):
+    kind = np.dtype(np.uint8) if not output_dtype else dtype_of(output_dtype)
+    if zero is not None:
+        kind = np.dtype(zero.dtype)
+    scale = _spread(scale, x, axis, block_size)
+    wide = np.dtype(dtype_of(precision)) if precision else None
+    if np.dtype(x.dtype).kind in "iu":
+        x = x.astype(np.float32)
+    scaled = (x / scale.astype(x.dtype)) if wide is None else (x.astype(wide) / scale.astype(wide))
+    if kind.kind == "f" or kind.name.startswith("float"):
+        if zero is not None:
+            scaled = scaled + _spread(zero, x, axis, block_size).astype(np.float32).astype(scaled.dtype)
+        return cast(scaled, kind, bool(saturate))
+    whole = hnp.round(scaled.astype(np.float32))
+    if zero is not None:
+        whole = whole + _wide(_spread(zero, x, axis, block_size)).astype(np.float32)
+    limits = ml_dtypes.iinfo(kind)
+    return hnp.clip(whole, limits.min, limits.max).astype(WIDER.get(kind.name, kind)).astype(kind)
+
+
+@op("DequantizeLinear")
+def dequantize(x, scale, zero=None, *, axis=1, block_size=0, output_dtype=0):
+    kind = np.dtype(scale.dtype) if not output_dtype else dtype_of(output_dtype)
+    scale = _spread(scale, x, axis, block_size)
+    name = np.dtype(x.dtype).name
+    wide = _wide(x)
+    if name.startswith("float"):
+        difference = wide.astype(np.float32)
+        if zero is not None:
+            difference = difference - _spread(zero, x, axis, block_size).astype(np.float32)
+    else:
+        difference = wide.astype(np.int32)
+        if zero is not None:
+            difference = difference - _wide(_spread(zero, x, axis, block_size)).astype(np.int32)
+    return (difference.astype(np.float32) * scale.astype(np.float32)).astype(kind)
+
+
+@op("DynamicQuantizeLinear")
+def dynamic_quantize(x):
+    low, high = hnp.minimum(hnp.min(x), 0), hnp.maximum(hnp.max(x), 0)
+    scale = ((high - low) / 255).astype(np.float32)
+    scale = hnp.where(scale == 0, np.float32(1), scale)
+    zero = hnp.clip(hnp.round(-low / scale), 0, 255)
+    y = hnp.clip(hnp.round(x / scale) + zero, 0, 255)
+    return y.astype(np.uint8), scale, zero.astype(np.uint8)
+
+
+def _without_zero(x, zero, axis: int | None = None):
+    wide = x.astype(np.int32)
+    if zero is None:
+        return wide
+    zero = zero.astype(np.int32)
+    if axis is not None and zero.ndim == 1 and zero.shape[0] > 1:
+        zero = hnp.reshape(zero, [-1 if k == axis % x.ndim else 1 for k in range(x.ndim)])
+    elif zero.ndim == 1:
+        zero = hnp.reshape(zero, ())
+    return wide - zero
+
+
+@op("MatMulInteger")
+def matmul_integer(a, b, a_zero=None, b_zero=None):
+    return hnp.matmul(_without_zero(a, a_zero, -2), _without_zero(b, b_zero, -1))
+
+
+@op("ConvInteger")
+def conv_integer(x, w, x_zero=None, w_zero=None, *, auto_pad="NOTSET", dilations=None, group=1, kernel_shape=None,
+                 pads=None, strides=None):  # fmt: skip
+    return convolution(_without_zero(x, x_zero), _without_zero(w, w_zero, 0), auto_pad=auto_pad, dilations=dilations,
+                       group=group, pads=pads, strides=strides)  # fmt: skip
+
+
+def _requantized(total, scale, zero):
+    kind = np.dtype(zero.dtype)
+    if kind.kind not in "iu":
+        return cast(total.astype(np.float32) * scale + zero.astype(np.float32), kind)
+    limits = ml_dtypes.iinfo(kind)
+    y = hnp.round(total.astype(np.float32) * scale) + zero.astype(np.float32)
+    return hnp.clip(y, limits.min, limits.max).astype(kind)
+
+
+@op("QLinearMatMul")
+def qlinear_matmul(a, a_scale, a_zero, b, b_scale, b_zero, y_scale, y_zero):
+    total = hnp.matmul(_without_zero(a, a_zero, -2), _without_zero(b, b_zero, -1))
+    scales = [s.astype(np.float32) for s in (a_scale, b_scale, y_scale)]
+    return _requantized(total, scales[0] * scales[1] / scales[2], y_zero)
+
+
+@op("QLinearConv")
+def qlinear_conv(x, x_scale, x_zero, w, w_scale, w_zero, y_scale, y_zero, b=None, *, auto_pad="NOTSET",
+                 dilations=None, group=1, kernel_shape=None, pads=None, strides=None):  # fmt: skip
+    total = convolution(_without_zero(x, x_zero), _without_zero(w, w_zero, 0), auto_pad=auto_pad, dilations=dilations,
+                        group=group, pads=pads, strides=strides)  # fmt: skip
+    at = (1, -1, *[1] * (x.ndim - 2))
+    if b is not None:
+        total = total + hnp.reshape(b, at)
+    if w_scale.ndim and w_scale.shape[0] > 1:
+        w_scale = hnp.reshape(w_scale, at)
+    return _requantized(total, x_scale * w_scale / y_scale, y_zero)

@@ -1,0 +1,94 @@
+"""The table of ONNX ops: one entry per op and version, which the modules of `rules/` declare.
+
+A rule gets the inputs of a node by position (None for those that are absent) and its attributes by keyword, with the
+defaults of ONNX's schema. It returns one value, or a tuple of values for several outputs. A rule whose first parameter
+is called `node` also gets the call: its opset, its outputs and its bodies.
+
+Values are NumPy arrays where they are known while tracing (constants, shapes and what follows from them), and arrays of
+hloom otherwise. Sequences are lists, empty optionals are None.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from hloom.tracing.concrete import known
+
+ML = "ai.onnx.ml"
+PREVIEW = "ai.onnx.preview"
+TRAINING = "ai.onnx.preview.training"
+MICROSOFT = "com.microsoft"
+
+
+class NeedsValue(Exception):
+    """A rule needs the numbers of a value that is known only at run time.
+
+    value: the array, where only its numbers are wanted; None where the whole node has to run on numbers.
+    name: of that value in the model's graph; '' inside of bodies and functions.
+    """
+
+    def __init__(self, what: str, value=None, name: str = ""):
+        super().__init__(what)
+        self.what, self.value, self.name = what, value, name
+
+
+@dataclass(frozen=True, eq=False)
+class Entry:
+    """One op from one version on.
+
+    static: positions of inputs whose numbers decide shapes; the rule gets them as NumPy arrays.
+    host: the rule computes with NumPy on numbers, because its results' shapes depend on them.
+    attributes: what the rule takes by keyword.
+    """
+
+    name: str
+    since: int
+    rule: Callable
+    static: frozenset[int]
+    host: bool
+    takes_node: bool
+    attributes: frozenset[str]
+
+
+OPS: dict[tuple[str, str], list[Entry]] = {}
+
+
+def op(names: str, *, since: int = 1, domain: str = "", static: tuple[int, ...] = (), host: bool = False) -> Callable:
+    """Declares the rule of one or several ops from a version of their domain on."""
+
+    def declare(rule: Callable) -> Callable:
+        parameters = list(inspect.signature(rule).parameters.values())
+        takes_node = bool(parameters) and parameters[0].name == "node"
+        attributes = frozenset(p.name for p in parameters if p.kind is p.KEYWORD_ONLY)
+        for name in names.split():
+            entries = OPS.setdefault((domain, name), [])
+            entries.append(Entry(name, since, rule, frozenset(static), host, takes_node, attributes))
+            entries.sort(key=lambda entry: -entry.since)
+        return rule
+
+    return declare
+
+
+def find(domain: str, name: str, version: int) -> Entry | None:
+    """The entry of an op in a version of its domain, or None."""
+    return next((e for e in OPS.get((domain, name), ()) if e.since <= version), None)
+
+
+def static(value, what: str) -> np.ndarray:
+    """The numbers of a value. Raises NeedsValue where they are known only at run time."""
+    number = known(value)
+    if number is None:
+        raise NeedsValue(what, value)
+    return number
+
+
+def is_known(value: Any) -> bool:
+    """Whether the numbers of a value are there while tracing: constants, and sequences of such."""
+    if isinstance(value, list):
+        return all(map(is_known, value))
+    return value is None or isinstance(value, np.ndarray)
