@@ -80,14 +80,16 @@ def install() -> None:
         made = _Callback(function, result_avals)
         ctx.module_context.add_keepalive(made)
         ctx.module_context.add_host_callback(made)
-        results = mlir.custom_call(
+        call = mlir.custom_call(
             made.target,
             result_types=[mlir.aval_to_ir_type(ctx.module_context, aval) for aval in result_avals],
             operands=operands,
             has_side_effect=options["has_side_effect"],
             api_version=1,
             backend_config="",
-        ).results
-        return list(results), token, made
+        )
+        if options.get("sharding") is not None:
+            mlir.set_sharding(ctx.module_context, call, options["sharding"])
+        return list(call.results), token, made
 
     callback.emit_python_callback = emit_python_callback  # type: ignore[assignment]  # its options by name

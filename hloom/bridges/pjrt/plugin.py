@@ -13,7 +13,7 @@ import numpy as np
 from jax._src import xla_bridge
 
 from hloom.backends.cpu.driver import load_functions
-from hloom.bridges.pjrt import callbacks, platform
+from hloom.bridges.pjrt import callbacks, exchange, platform
 from hloom.bridges.pjrt.client import Client
 from hloom.bridges.pjrt.memory import Arguments, Text, address_of, bytes_at, error_block, malloc_bytes, words_at
 from hloom.bridges.pjrt.programs import Source, serialized
@@ -27,12 +27,15 @@ from hloom.runtime.pjrt.interface import (
     MINOR,
     PROGRAM_CODE,
     PROGRAM_CODE_SIZE,
+    PROGRAM_FORMAT,
+    PROGRAM_FORMAT_SIZE,
     TABLE_HEADER_WORDS,
     TESTED_JAXLIB,
 )
 
 __all__ = ["IN_PYTHON", "capsule", "check_version", "register"]
 
+_MLIR = Text("mlir")
 _C_FUNCTION = ctypes.CFUNCTYPE(ctypes.c_int64, ctypes.c_int64)
 
 
@@ -118,10 +121,14 @@ def _cost_analysis(arguments: Arguments) -> None:
 
 
 def _optimized_program(arguments: Arguments) -> None:
-    raise UnsupportedError(
-        "the optimized program as HLO of XLA", "hloom's own programs",
-        "look at them with HLOOM_DUMP_TO", "",
-    )  # fmt: skip
+    """The program as jax handed it over: it has the shapes, layouts and shardings that jax asks for. First its size is
+    asked for, then its bytes."""
+    code = _client().executable(arguments["executable"]).source.code
+    program = words_at(arguments["program"], PROGRAM_FORMAT_SIZE + 1)
+    program[PROGRAM_FORMAT], program[PROGRAM_FORMAT_SIZE] = _MLIR.address, _MLIR.size
+    program[PROGRAM_CODE_SIZE] = len(code)
+    if program[PROGRAM_CODE]:
+        ctypes.memmove(program[PROGRAM_CODE], code, len(code))
 
 
 IN_PYTHON: dict[str, Callable[[Arguments], None]] = {
@@ -179,3 +186,4 @@ def register() -> None:
     xla_bridge.register_plugin("hloom", c_api=capsule())
     platform.register()
     callbacks.install()
+    exchange.install()

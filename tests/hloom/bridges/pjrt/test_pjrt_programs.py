@@ -140,6 +140,15 @@ def test_donation_threads_errors_transfers_and_statistics(run_jax):
     with jax.enable_x64(True):
         assert jnp.arange(3.).dtype == np.float64 and f(jnp.arange(3))[2] == 5 and jnp.asarray(1j).dtype == 'complex128'
 
+    # DLPack shares the memory, also of an array that is deleted meanwhile.
+    e = jnp.arange(5000.)
+    lent = np.from_dlpack(e)
+    assert lent.ctypes.data == e.unsafe_buffer_pointer()
+    e.delete()
+    assert lent[4999] == 4999
+    back = jnp.from_dlpack(np.arange(3, dtype=np.float32))
+    assert back.devices() == {device} and back[2] == 2
+
     # Several threads at once.
     wrong = []
     def work(number):
@@ -174,6 +183,7 @@ def test_donation_threads_errors_transfers_and_statistics(run_jax):
     compiled = jax.jit(lambda x: x @ x).lower(jnp.ones((8, 8))).compile()
     assert compiled.cost_analysis()['flops'] == 1024
     assert compiled.memory_analysis().argument_size_in_bytes == 256
+    assert compiled.as_text().startswith('HloModule') and compiled.output_formats.layout.major_to_minor == (0, 1)
     v = jnp.ones(16)
     for _ in range(2000): f(v)
     gc.collect()
