@@ -247,13 +247,17 @@ def _folder():
 def kills(start: int, count: int) -> Row:
     """Processes killed while they compile into an empty cache folder; afterwards the same program with that folder."""
     row, rng = Row(), random.Random(start)
+    with _folder() as folder:
+        begun = time.monotonic()
+        _run(CHECKED, folder)
+        whole = time.monotonic() - begun  # on this machine, as busy as it is now
     for number in range(start, start + count):
         with _folder() as folder:
             environment = os.environ | {"HLOOM_CACHE_DIR": folder, "PYTHONPATH": str(ROOT)}
             running = subprocess.Popen(
                 [sys.executable, "-c", CHECKED], env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
             )
-            time.sleep(0.2 + 3 * rng.random())
+            time.sleep(whole * (0.1 + 0.9 * rng.random()))
             row.counts["killed before the end"] += running.poll() is None
             running.send_signal(signal.SIGKILL)
             running.wait()
