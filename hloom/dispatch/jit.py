@@ -8,6 +8,8 @@ import time
 import weakref
 from typing import Any
 
+import numpy as np
+
 from hloom.arrays.array import Array
 from hloom.arrays.checks import check_outputs
 from hloom.config import config
@@ -31,6 +33,7 @@ from hloom.tracing.trace import TRACES, Traced, as_array, call_computation, curr
 from hloom.tree import pytrees as tree
 
 _LATE = 16  # versions that are looked through for one that differs in devices only
+_LEAVES = frozenset((Array, np.ndarray, float, int, bool, complex))  # types of arguments that are no trees
 
 
 def jit(
@@ -196,18 +199,17 @@ class JitFunction:
         return lambda *args, **kwargs: compiled._call_of_arrays(args, kwargs)
 
     def _call_of_arrays(self, args, kwargs):
-        """A call with trees or NumPy arrays: looked up by structure and shapes."""
+        """A call with trees, numbers or NumPy arrays: looked up by structure and shapes."""
         if _settings.checked:
             return self._checked_call(args, kwargs)
         if not TRACES.active and not self._signature.has_statics and not device_scopes.device:
-            leaves, structure = tree.flatten((args, kwargs))
-            leaf_of = self._signature.leaf
+            leaf_of, plain = self._signature.leaf, not kwargs and _LEAVES.issuperset(map(type, args))
+            leaves, structure = (args, None) if plain else tree.flatten((args, kwargs))
             leaves = [leaf if type(leaf) is Array else leaf_of(leaf) for leaf in leaves]
-            key = Key(structure, tuple([leaf._key for leaf in leaves]), (), self._current_settings())
-            specialization = self._specializations.get(key)
-            if specialization is not None:
-                self._remember(args, kwargs, specialization)
-                return specialization(leaves)
+            keys = tuple([leaf._key for leaf in leaves])
+            fast = self._fast.get(keys if plain else (structure, keys))
+            if fast is not None:
+                return fast(leaves)
         return self._full_call(args, kwargs)
 
     def _checked_call(self, args, kwargs):
@@ -250,11 +252,12 @@ class JitFunction:
         return specialization([leaf if isinstance(leaf, Array) else as_array(leaf) for leaf in call.leaves])
 
     def _remember(self, args, kwargs, specialization: Specialization) -> None:
-        """Calls with plain arrays go the shortest way from now on."""
+        """Such calls go the shortest way from now on."""
         kept = specialization.kept
         kept.used = True
-        if not kwargs and not _settings.checked and all(type(a) is Array for a in args):
-            kept.fast_key = tuple(a._key for a in args)
+        if not _settings.checked:
+            plain = not kwargs and _LEAVES.issuperset(map(type, args))
+            kept.fast_key = kept.key.leaves if plain else (kept.key.structure, kept.key.leaves)
             self._fast[kept.fast_key] = specialization.fast()
 
     def _call_in_trace(self, call: Call):

@@ -129,14 +129,14 @@ class Signature:
 
     def leaf(self, leaf):
         """A dynamic leaf as an Array, unless it is one, is traced, or is known by its shape only."""
-        if isinstance(leaf, (Array, Tracer, ShapeDtypeStruct)):
-            return leaf
         if isinstance(leaf, np.ndarray) and leaf.flags.c_contiguous and leaf.dtype.isnative:
             if leaf.dtype in NARROWED:
-                return Array(leaf.astype(NARROWED[leaf.dtype]))
-            view = leaf.view()  # read during the call only, so no copy is needed
-            view.flags.writeable = False
+                return Array(leaf.astype(NARROWED[leaf.dtype], subok=False))
+            view = leaf.view(np.ndarray)  # read during the call only, so no copy is needed
+            view.setflags(write=False)
             return Array(view)
+        if isinstance(leaf, (Array, Tracer, ShapeDtypeStruct)):
+            return leaf
         return as_array(leaf, f"an argument of '{self.name}'")
 
     def with_statics(self, statics: dict[int | str, Any]) -> Callable:

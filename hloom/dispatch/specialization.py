@@ -13,7 +13,7 @@ from hloom.errors import DonatedArrayError, DonationWarning
 from hloom.platforms.backend import Executable
 from hloom.platforms.device import Device, find_device
 from hloom.tracing.exact import exact_arguments
-from hloom.tracing.trace import Traced, Tracer
+from hloom.tracing.trace import Traced, Tracer, as_array
 from hloom.tree import pytrees as tree
 
 
@@ -55,13 +55,7 @@ class Specialization:
         """The results as a tree."""
         if self._wide:
             arrays = [*arrays, *exact_arguments(arrays, self._wide)]
-        try:
-            inputs = [a._held() for a in arrays] if self._as_they_lie else [a._value() for a in arrays]
-        except AttributeError:
-            for array in arrays:
-                if isinstance(array, Tracer):
-                    array.trace_ended()
-            raise
+        inputs = self._values(arrays)
         if self.donated:
             self._check_donated_twice(arrays, inputs)
             outputs = self.executable.call_donating(inputs, lambda: self._release(arrays, inputs))
@@ -69,24 +63,41 @@ class Specialization:
             outputs = self._run(inputs)
         return self._wrap(outputs)
 
+    def _values(self, arrays) -> list:
+        """The data of the arrays. Raises DonatedArrayError, LeakedTracerError."""
+        try:
+            return [a._held() for a in arrays] if self._as_they_lie else [a._value() for a in arrays]
+        except AttributeError:
+            for array in arrays:
+                if isinstance(array, Tracer):
+                    array.trace_ended()
+            raise
+
+    def _checked_values(self, arrays) -> list:
+        """The same. Raises ArgumentError where one is a ShapeDtypeStruct."""
+        return self._values([a if isinstance(a, Tracer) else as_array(a) for a in arrays])
+
     def _wrap(self, outputs: list):
         results = zip(outputs, self._weak, self.devices, self.shapes, strict=True)
         return tree.unflatten(self._structure, [Array(x, w, d, s) for x, w, d, s in results])
 
     def fast(self) -> Callable:
-        """The call for a tuple of arrays of the right shapes, with as little Python as it takes."""
+        """The call for a list or tuple of arrays of the right shapes, with as little Python as it takes."""
         executable = self.executable
         if self.donated or self._wide or executable.accepts_device_data:
             return lambda args: self([*args])
-        run = executable.for_one_output()
+        values, run = self._checked_values, executable.for_one_output()
         if run is not None and self._structure == tree.structure(0):
             (one_weak,), (device,), (one_shape,) = self._weak, self.devices, self.shapes
 
             def call_one(args):
                 try:
                     data = run([a._data for a in args])
-                except TypeError:  # a donated array has no data: say so
-                    data = run([a._value() for a in args])
+                except (
+                    AttributeError,
+                    TypeError,
+                ):  # before it ran: no array, one that was donated, or is not row-major
+                    data = run(values(args))
                 return Array(data, one_weak, device, one_shape)
 
             return call_one
@@ -94,13 +105,14 @@ class Specialization:
         runner, wrapped = executable.runner, self._wrap
 
         def call(args):
-            return wrapped(runner([a._value() for a in args]))
+            return wrapped(runner(self._values(args)))
 
         def call_with_data(args):
             try:
-                return wrapped(runner([a._data for a in args]))
-            except TypeError:
-                return call(args)
+                outputs = runner([a._data for a in args])
+            except (AttributeError, TypeError):
+                outputs = runner(values(args))
+            return wrapped(outputs)
 
         return call_with_data if executable.rejects_none else call
 
