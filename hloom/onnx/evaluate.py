@@ -8,7 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from hloom.errors import HloomError, UnsupportedError
+from hloom.errors import ArgumentError, HloomError, UnsupportedError
+from hloom.ir.types import HLO_NAME
 from hloom.onnx.graph import Graph, Node, Scope
 from hloom.onnx.reader import Reader, package, scope_of
 from hloom.onnx.table import Entry, NeedsValue, find, is_known, static
@@ -73,9 +74,32 @@ def run_node(node: Node, env: dict[str, Any], scope: Scope, depth: int = 0) -> N
         if note not in getattr(error, "__notes__", ()):
             error.add_note(note)
         raise
+    except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError, RuntimeError) as error:
+        raise ArgumentError(
+            f"{node.title} of an ONNX model, on {', '.join(map(described, inputs)) or 'no inputs'}",
+            f"{type(error).__name__}: {error}",
+            "check the node with onnx.checker.check_model, and the shapes of the inputs",
+        ) from error
+    if any(node.outputs[len(results) :]):
+        raise ArgumentError(
+            f"{node.title} of an ONNX model",
+            f"{len(results)} results for {len(node.outputs)} outputs",
+            "check the node with onnx.checker.check_model",
+        )
     for name, value in zip(node.outputs, results, strict=False):
         if name:
             env[name] = value
+
+
+def described(value) -> str:
+    """A value in messages: f32[2,3]."""
+    if isinstance(value, list):
+        return f"[{', '.join(map(described, value[:3]))}{', …' * (len(value) > 3)}]"
+    if value is None:
+        return "none"
+    dtype = np.dtype(value.dtype)
+    sizes = "" if value.shape is None else ",".join(map(str, value.shape))
+    return f"{HLO_NAME.get(dtype, 'string')}[{sizes}]"
 
 
 def _evaluate(node: Node, inputs: list, env: dict[str, Any], scope: Scope, depth: int) -> Sequence:

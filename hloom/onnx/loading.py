@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from hloom.errors import FileError, UnsupportedError
+from hloom.errors import FileError, HloomError, UnsupportedError
 from hloom.onnx import rules  # the table of ops
 from hloom.onnx.evaluate import has_function
 from hloom.onnx.graph import Graph, Node, Scope
@@ -27,6 +27,15 @@ def load(source) -> Model:
     that they state; UnsupportedError with all nodes that hloom cannot run.
     """
     proto, folder = parse(source)
+    try:
+        return _model(proto, folder)
+    except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError, RuntimeError) as error:
+        if isinstance(error, HloomError):
+            raise
+        raise FileError("an ONNX model", f"{type(error).__name__}: {error}", CORRUPT) from error
+
+
+def _model(proto, folder) -> Model:
     functions = {(f.domain, f.name, getattr(f, "overload", "")): f for f in proto.functions}
     scope = scope_of(proto, functions)
     reader = Reader(folder)
@@ -79,6 +88,7 @@ def _check_ops(graph: Graph, scope: Scope, reader: Reader) -> None:
             raise UnsupportedError(f"an ONNX model of opset {version}", f"the installed onnx {onnx.__version__} knows "
                                    f"opsets up to {newest[domain]}", "pip install --upgrade onnx")  # fmt: skip
     missing: dict[str, list[str]] = {}
+    damaged: list[str] = []
     checked: set[tuple[str, str, str]] = set()
     pending: list[tuple[Graph, Scope]] = [(graph, scope)]
     while pending:
@@ -96,9 +106,13 @@ def _check_ops(graph: Graph, scope: Scope, reader: Reader) -> None:
             entry = find(node.domain, node.op, version)
             if entry is None and not has_function(node, version):
                 missing.setdefault(f"{node.domain or 'ai.onnx'}.{node.op} ({version})", []).append(repr(_name(node)))
+            elif wrong := _wrong(node, version):
+                damaged.append(wrong)
             elif entry is not None and (unknown := set(node.attributes) - entry.attributes):
                 text = f"{node.op} with {', '.join(sorted(unknown))}"
                 missing.setdefault(text, []).append(repr(_name(node)))
+    if damaged:
+        raise FileError("nodes of an ONNX model", "; ".join(damaged[:8]), CORRUPT)
     if missing:
         found = "; ".join(f"{op} at {', '.join(names[:8])}{' …' * (len(names) > 8)}" for op, names in missing.items())
         raise UnsupportedError(
@@ -106,6 +120,27 @@ def _check_ops(graph: Graph, scope: Scope, reader: Reader) -> None:
             f"ops without a rule: {found}",
             "export it with other ops, or define them as functions of the model (onnx.helper.make_function)",
         )
+
+
+def _wrong(node: Node, version: int) -> str:
+    """What of a node does not fit its op's schema: the numbers of inputs and outputs, attributes and their kinds."""
+    onnx = package()
+    try:
+        schema = onnx.defs.get_schema(node.op, version, node.domain)
+    except onnx.defs.SchemaError:
+        return ""
+    for what, values, least, most in (("inputs", node.inputs, schema.min_input, schema.max_input),
+                                      ("outputs", node.outputs, schema.min_output, schema.max_output)):  # fmt: skip
+        if not least <= len(values) <= most:
+            return f"{node.title} has {len(values)} {what}"
+    for attribute in node.proto.attribute:
+        known = schema.attributes.get(attribute.name)
+        if known is not None and int(known.type.value) != attribute.type and not attribute.ref_attr_name:
+            return f"{node.title} has an attribute {attribute.name!r} of kind {attribute.type}"
+    for name, attribute in schema.attributes.items():
+        if attribute.required and name not in node.attributes:
+            return f"{node.title} has no attribute {name!r}"
+    return ""
 
 
 def _name(node: Node) -> str:

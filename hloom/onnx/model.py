@@ -67,6 +67,7 @@ class Model:
         self._optional = {p.name: p for p in graph.inputs if p.name in given}
         self.outputs = graph.outputs
         self._program = Program(graph, scope, frozenset(params))
+        self._names = tuple(p.name for p in self.inputs)
 
     def __call__(self, *args, **kwargs):
         """The output, or `Outputs` where there are several.
@@ -76,9 +77,9 @@ class Model:
         Raises ArgumentError, ShapeError, DTypeError.
         """
         values = self._arguments(args, kwargs)
-        if any(isinstance(leaf, Tracer) for leaf in pytrees.leaves((values, self.params))):
+        if any(map(_traced, values.values())) or any(map(_traced, self.params.values())):
             return self.function(self.params, values)
-        return self._packed(self._program.run({**self.params, **values}))
+        return self._packed(self._program.run(self.params, values))
 
     def function(self, params: Mapping[str, Any], inputs):
         """The model as a pure function, for jit, grad and vmap: `hl.grad(loss)(model.params)`.
@@ -114,65 +115,80 @@ class Model:
         return Outputs([p.name for p in self.outputs], values)
 
     def _arguments(self, args: tuple, kwargs: dict) -> dict[str, Any]:
-        what = f"the ONNX model {self.name!r} takes {', '.join(map(repr, self.inputs)) or 'no inputs'}"
-        names = [p.name for p in self.inputs]
-        if len(args) > len(names):
-            raise ArgumentError(what, f"{len(args)} arguments by position", "pass one array per input")
+        """Input to value, checked, in the model's order."""
+        names = self._names
         values = dict(zip(names, args, strict=False))
+        if kwargs or len(args) != len(names):
+            self._join(values, args, kwargs)
+        sizes: dict[str, tuple[int, str]] = {}
+        found = {port.name: self._checked(port, values.get(port.name), sizes) for port in self.inputs}
+        for name, port in self._optional.items():
+            if name in values:
+                found[name] = self._checked(port, values[name], sizes)
+        return found
+
+    def _join(self, values: dict[str, Any], args: tuple, kwargs: dict) -> None:
+        """Puts arguments by name among those by position."""
+        what = f"the ONNX model {self.name!r} takes {', '.join(map(repr, self.inputs)) or 'no inputs'}"
+        if len(args) > len(self._names):
+            raise ArgumentError(what, f"{len(args)} arguments by position", "pass one array per input")
         for name, value in kwargs.items():
             if name in values:
                 raise ArgumentError(what, f"{name!r} by position and by name", "pass it once")
-            if name not in names and name not in self._optional:
+            if name not in self._names and name not in self._optional:
                 raise ArgumentError(what, f"an input called {name!r}", "use a name of model.inputs")
             values[name] = value
-        missing = [p for p in self.inputs if p.name not in values and "optional" not in p.kind]
-        if missing:
-            raise ArgumentError(what, f"no value for {missing[0].name!r}", f"pass {missing[0].name!r} too")
-        sizes: dict[str, tuple[int, str]] = {}
-        ports = {p.name: p for p in self.inputs} | self._optional
-        return {name: self._checked(ports[name], values.get(name), sizes) for name in [*names, *self._optional]
-                if name in values or name in names}  # fmt: skip
+        for port in self.inputs:
+            if port.name not in values and "optional" not in port.kind:
+                raise ArgumentError(what, f"no value for {port.name!r}", f"pass {port.name!r} too")
 
     def _checked(self, port: Port, value, sizes: dict[str, tuple[int, str]]):
-        what = f"the input {port!r} of the ONNX model {self.name!r}"
+        """The value of an input, which has the dtype and the shape of its port."""
         if value is None and "optional" in port.kind:
             return None
         if port.kind.endswith("sequence"):
             if not isinstance(value, (list, tuple)):
-                raise ArgumentError(what, f"{type(value).__name__}", "pass a list of arrays")
+                raise ArgumentError(self._what(port), f"{type(value).__name__}", "pass a list of arrays")
             element = Port(port.name, port.dtype, port.shape)
             return [self._checked(element, v, {}) for v in value]
         if port.dtype == object:
-            array = np.asarray(value)
-            if array.dtype.kind not in "OSU":
-                raise DTypeError(what, f"an array of {array.dtype}", "pass an array of strings")
-            text = [v.decode("utf-8", "surrogateescape") if isinstance(v, bytes) else str(v) for v in array.ravel()]
-            value = np.array(text, object).reshape(array.shape)
+            value = self._strings(port, value)
         elif not isinstance(value, (Array, np.ndarray)):
             try:
-                value = (
-                    hnp.asarray(np.asarray(value, port.dtype)) if not hasattr(value, "dtype") else hnp.asarray(value)
-                )
+                value = hnp.asarray(value if hasattr(value, "dtype") else np.asarray(value, port.dtype))
             except (TypeError, ValueError) as error:
-                raise ArgumentError(what, f"{type(value).__name__} ({error})", "pass an array") from None
-        if port.dtype is not None and port.dtype != object and np.dtype(value.dtype) != port.dtype:
-            raise DTypeError(what, f"{np.dtype(value.dtype).name}{list(value.shape)}",
+                raise ArgumentError(self._what(port), f"{type(value).__name__} ({error})", "pass an array") from None
+        if port.dtype is not None and value.dtype != port.dtype and port.dtype != object:
+            raise DTypeError(self._what(port), f"{np.dtype(value.dtype).name}{list(value.shape)}",
                              f"pass x.astype({port.dtype.name!r})")  # fmt: skip
-        self._check_shape(port, value, sizes, what)
-        return value if port.dtype == object else hnp.asarray(value)
+        if port.shape is not None:
+            self._check_shape(port, value.shape, port.shape, sizes)
+        return value
 
-    def _check_shape(self, port: Port, value, sizes: dict[str, tuple[int, str]], what: str) -> None:
-        if port.shape is None:
-            return
-        found = f"the shape {list(value.shape)}"
-        if len(value.shape) != len(port.shape):
-            raise ShapeError(what, found, f"pass an array of {len(port.shape)} axes")
-        for axis, (size, wanted) in enumerate(zip(value.shape, port.shape, strict=True)):
-            if isinstance(wanted, int) and size != wanted:
-                raise ShapeError(what, found, f"axis {axis} has size {wanted}")
-            if isinstance(wanted, str):
-                known, first = sizes.setdefault(wanted, (size, port.name))
-                if known != size:
-                    raise ShapeError(
-                        what, f"{found}, and {wanted} = {known} in {first!r}", f"axis {axis} has that size"
-                    )
+    def _strings(self, port: Port, value) -> np.ndarray:
+        array = np.asarray(value)
+        if array.dtype.kind not in "OSU":
+            raise DTypeError(self._what(port), f"an array of {array.dtype}", "pass an array of strings")
+        text = [v.decode("utf-8", "surrogateescape") if isinstance(v, bytes) else str(v) for v in array.ravel()]
+        return np.array(text, object).reshape(array.shape)
+
+    def _check_shape(self, port: Port, shape, wanted, sizes: dict[str, tuple[int, str]]) -> None:
+        if len(shape) != len(wanted):
+            raise ShapeError(self._what(port), f"the shape {list(shape)}", f"pass an array of {len(wanted)} axes")
+        for axis, (size, expected) in enumerate(zip(shape, wanted, strict=True)):
+            if size == expected or expected is None:
+                continue
+            found = f"the shape {list(shape)}"
+            if isinstance(expected, int):
+                raise ShapeError(self._what(port), found, f"axis {axis} has size {expected}")
+            known, first = sizes.setdefault(expected, (size, port.name))
+            if known != size:
+                found = f"{found}, and {expected} = {known} in {first!r}"
+                raise ShapeError(self._what(port), found, f"axis {axis} has that size")
+
+    def _what(self, port: Port) -> str:
+        return f"the input {port!r} of the ONNX model {self.name!r}"
+
+
+def _traced(value) -> bool:
+    return any(map(_traced, value)) if isinstance(value, list) else isinstance(value, Tracer)

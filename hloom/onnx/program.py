@@ -9,6 +9,8 @@ TopK), what follows is compiled for these numbers instead. Either case warns onc
 from __future__ import annotations
 
 import warnings
+from collections import ChainMap
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -28,102 +30,110 @@ PLANS = 256  # programs of one stretch
 class Plan:
     """A stretch: nodes start..stop, compiled; then the node at stop by itself, if `eager`."""
 
-    def __init__(self, start: int):
-        self.start, self.stop = start, 0
+    def __init__(self, start: int, stop: int):
+        self.start, self.stop = start, stop
         self.eager = False
         self.function: Any = None
-        self.live: tuple[str, ...] = ()
+        self.live: tuple[str, ...] = ()  # arguments of the function
+        self.params: tuple[str, ...] = ()
         self.known: dict[str, Any] = {}  # what was computed while tracing
         self.next: dict[Any, Plan] = {}
 
+    def run(self, params: Mapping[str, Any], live: dict[str, Any]) -> dict[str, Any]:
+        """What the stretch computes."""
+        if self.function is None:
+            return {}
+        return self.function({n: params[n] for n in self.params}, {n: live[n] for n in self.live})
+
 
 class Program:
-    """Runs a graph. parameters: names of the weights, whose shapes never change."""
+    """Runs a graph. params: names of the weights, whose shapes never change."""
 
-    def __init__(self, graph: Graph, scope: Scope, parameters: frozenset[str]):
-        self.graph, self.scope, self.parameters = graph, scope, parameters
+    def __init__(self, graph: Graph, scope: Scope, params: frozenset[str]):
+        self.graph, self.scope, self.params = graph, scope, params
         self.plans: dict[Any, Plan] = {}
         self.values: set[str] = set()  # names whose numbers programs are compiled for
         self.warned: set[int] = set()
+        self.outputs = [p.name for p in graph.outputs]
         count = len(graph.nodes)
         self.needed: list[frozenset[str]] = [frozenset()] * (count + 1)
-        self.needed[count] = frozenset(p.name for p in graph.outputs)
+        self.needed[count] = frozenset(self.outputs)
         for k in range(count - 1, -1, -1):
             node = graph.nodes[k]
             self.needed[k] = (self.needed[k + 1] - set(node.outputs)) | node.uses
 
-    def run(self, live: dict[str, Any]) -> list:
-        """The outputs for values of the inputs and parameters."""
-        known = dict(self.graph.initializers)
-        for name in set(live) & set(known):
-            del known[name]  # an input with a default
-        start, plans = 0, self.plans
-        count = len(self.graph.nodes)
+    def run(self, params: Mapping[str, Any], live: dict[str, Any]) -> list:
+        """The outputs for values of the weights and of the inputs."""
+        known = self.graph.initializers
+        if not known.keys().isdisjoint(live):  # inputs with a default
+            known = {name: v for name, v in known.items() if name not in live}
+        if not self.params.isdisjoint(live):
+            params = {name: v for name, v in params.items() if name not in live}
+        start, plans, count = 0, self.plans, len(self.graph.nodes)
         while True:
-            plan, results = self._step(plans, start, live, known)
-            needed = self.needed[plan.stop]
-            known = {name: v for name, v in plan.known.items() if name in needed}
-            live = {name: v for name, v in {**live, **results}.items() if name in needed and name not in known}
+            plan, results = self._step(plans, start, params, live, known)
+            if plan.stop == count:
+                everything = ChainMap(results, plan.known, live, params)  # type: ignore[arg-type]
+                return [_array(everything[name]) for name in self.outputs]
+            needed, known = self.needed[plan.stop], plan.known
+            live = {name: v for name, v in (live | results).items() if name in needed and name not in known}
             start, plans = plan.stop, plan.next
             if plan.eager:
-                made = self._eagerly(self.graph.nodes[start], {**known, **live})
+                made = self._eagerly(self.graph.nodes[start], {**params, **known, **live})
                 known = {name: v for name, v in known.items() if name not in made}
                 live.update(made)
                 start += 1
-            if start == count:
-                everything = {**known, **live}
-                return [_array(everything[p.name]) for p in self.graph.outputs]
 
-    def _step(self, plans: dict[Any, Plan], start: int, live: dict[str, Any], known: dict[str, Any]):
+    def _step(self, plans: dict[Any, Plan], start: int, params, live: dict[str, Any], known: dict[str, Any]):
         """(the stretch from a node on, its results) for these values. Traces it where it is new."""
         while True:
-            fixed = {name: _numbers(live[name]) for name in self.values if name in live}
-            key = (tuple((name, v.dtype.str, v.shape, v.tobytes()) for name, v in sorted(fixed.items())),
-                   tuple((name, _shape_of(v)) for name, v in live.items() if name not in self.parameters))  # fmt: skip
+            fixed = {name: _numbers(live[name]) for name in self.values if name in live} if self.values else {}
+            key: Any = tuple([(name, _shape_of(v)) for name, v in live.items()])
+            if fixed:
+                key += tuple((name, v.dtype.str, v.shape, v.tobytes()) for name, v in sorted(fixed.items()))
             if (plan := plans.get(key)) is not None:
-                arguments = {name: live[name] for name in plan.live}
-                return plan, (plan.function(arguments) if plan.stop > start else {})
-            if made := self._traced(start, live, {**known, **fixed}, fixed):
+                return plan, plan.run(params, live)
+            if made := self._traced(start, params, live, {**known, **fixed}, fixed):
                 if len(plans) >= PLANS:
                     plans.pop(next(iter(plans)))
                 plans[key] = made[0]
                 return made
 
-    def _traced(self, start: int, live: dict[str, Any], known: dict[str, Any], fixed: dict[str, Any]):
+    def _traced(self, start: int, params, live: dict[str, Any], known: dict[str, Any], fixed: dict[str, Any]):
         """A new stretch and its results; None where `values` has grown and the key must be made anew."""
-        plan = Plan(start)
-        plan.stop = len(self.graph.nodes)
+        plan = Plan(start, len(self.graph.nodes))
         used = self.needed[start]
         host = {name: Host(shape=np.shape(v)) for name, v in live.items() if _on_host(v)}
         plan.live = tuple(name for name in live if name in used and name not in host and name not in fixed)
-        names = frozenset(live) - frozenset(fixed)
-        while plan.stop > start:
+        plan.params = tuple(name for name in params if name in used)
+        given = (frozenset(live) - frozenset(fixed)) | frozenset(params)
+        while plan.stop > start or plan.stop == 0 == len(self.graph.nodes):
             stop, at = plan.stop, start
             needed = self.needed[stop]
 
-            def compute(values, stop=stop, needed=needed):
+            def compute(weights, values, stop=stop, needed=needed):
                 nonlocal at
-                env = {**host, **known, **values}
+                env = {**host, **known, **weights, **values}
                 for at in range(start, stop):  # where it ends is read below
                     run_node(self.graph.nodes[at], env, self.scope)
-                fresh = {name: v for name, v in env.items() if name in needed and name not in names}
+                fresh = {name: v for name, v in env.items() if name in needed and name not in given}
                 plan.known = {name: v for name, v in fresh.items() if is_known(v)}
                 return {name: v for name, v in fresh.items() if name not in plan.known}
 
             compute.__name__ = self.graph.name if self.graph.name.isidentifier() else "model"
             plan.function = jit(compute)
             try:
-                return plan, plan.function({name: live[name] for name in plan.live})
+                return plan, plan.run(params, live)
             except NeedsValue as found:
                 node = self.graph.nodes[at]
                 name = self._wanted(found)
                 self._warn(at, node, found, name)
-                plan.eager, plan.stop = name is None, at
+                plan.eager, plan.stop, plan.function = name is None, at, None
                 if name is not None:
                     self.values.add(name)
                     if name in live:
                         return None
-        plan.known = {name: v for name, v in known.items() if name in self.needed[start]}
+        plan.known = {name: v for name, v in known.items() if name in self.needed[plan.stop]}
         return plan, {}
 
     @staticmethod

@@ -56,6 +56,7 @@ def parse(source) -> tuple[Any, Path | None]:
 
 def scope_of(owner, functions) -> Scope:
     """The scope of a model or of a function."""
+    _require_text(*(o.domain for o in owner.opset_import))
     versions = {"" if o.domain == "ai.onnx" else o.domain: o.version for o in owner.opset_import}
     return Scope(versions, functions)
 
@@ -69,6 +70,7 @@ class Reader:
 
     def graph(self, proto) -> Graph:
         """A graph with all its nodes and initializers."""
+        _require_text(proto.name, *(v.name for v in [*proto.input, *proto.output, *proto.initializer]))
         initializers = {t.name: self.tensor(t) for t in proto.initializer}
         initializers |= {s.values.name: self.sparse(s) for s in proto.sparse_initializer}
         nodes = tuple(map(self.node, proto.node))
@@ -105,6 +107,9 @@ class Reader:
         return bound
 
     def node(self, proto) -> Node:
+        _require_text(
+            proto.op_type, proto.domain, proto.name, *proto.input, *proto.output, *(a.name for a in proto.attribute)
+        )
         attributes = {a.name: self.attribute(a, proto) for a in proto.attribute}
         uses = {name for name in proto.input if name}
         for value in attributes.values():
@@ -233,6 +238,13 @@ class Reader:
             raise FileError(what, "indices outside of its shape", CORRUPT)
         dense.reshape(-1)[places] = values
         return dense
+
+
+def _require_text(*names) -> None:
+    """Raises FileError for a name that is no UTF-8, which protocol buffers hand out as bytes."""
+    for name in names:
+        if not isinstance(name, str):
+            raise FileError("a name in an ONNX model", f"{name!r:.60}, which is not UTF-8", CORRUPT)
 
 
 def _text(value) -> str:

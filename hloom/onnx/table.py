@@ -20,9 +20,7 @@ import numpy as np
 from hloom.tracing.concrete import known
 
 ML = "ai.onnx.ml"
-PREVIEW = "ai.onnx.preview"
 TRAINING = "ai.onnx.preview.training"
-MICROSOFT = "com.microsoft"
 
 
 class NeedsValue(Exception):

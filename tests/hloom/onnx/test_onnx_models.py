@@ -304,6 +304,50 @@ def test_graphs_that_make_no_sense_are_refused():
     refused(model([helper.make_node("Relu", ["x"], ["z"])], [tensor("x", [3])], [tensor("y")]), "the output 'y'")
 
 
+def test_nodes_that_do_not_fit_their_schemas_are_refused():
+    ports = [tensor("x", [3])], [tensor("y")]
+    for node, text in (
+        (helper.make_node("Relu", ["x", "x"], ["y"]), "2 inputs"),
+        (helper.make_node("Relu", ["x"], ["y", "z"]), "2 outputs"),
+        (helper.make_node("Cast", ["x"], ["y"]), "no attribute 'to'"),
+        (helper.make_node("Cast", ["x"], ["y"], to="f"), "'to' of kind"),
+    ):
+        with pytest.raises(hl.errors.FileError, match=text):
+            hl.onnx.load(model([node], *ports))
+    few = helper.make_node("Split", ["x"], ["y", "b", "c", "d"], num_outputs=3)
+    with pytest.raises(hl.errors.HloomError, match="Split 'y'"):
+        hl.onnx.load(model([few], *ports))(np.zeros(3, np.float32))
+
+
+def test_changed_bytes_end_in_errors_of_hloom(x):
+    random = np.random.default_rng(1)
+    good = layer().SerializeToString()
+    for _ in range(300):
+        content = bytearray(good)
+        for place in random.integers(0, len(good), random.integers(1, 4)):
+            content[place] = random.integers(0, 256)
+        try:
+            hl.onnx.load(bytes(content))(x)
+        except hl.errors.HloomError as error:
+            assert error.asked and error.repair
+
+
+def test_a_model_without_nodes_returns_its_inputs(x):
+    loaded = hl.onnx.load(model([], [tensor("x", [4, 3])], [tensor("x", [4, 3]), tensor("w")], [("w", x)]))
+    np.testing.assert_array_equal(loaded(x)["w"], x)
+    np.testing.assert_array_equal(loaded(x)[0], x)
+
+
+def test_threads_call_one_model():
+    from concurrent.futures import ThreadPoolExecutor
+
+    loaded = hl.onnx.load(layer())
+    inputs = [np.full((1 + k % 5, 3), k, np.float32) for k in range(40)]
+    with ThreadPoolExecutor(4) as pool:
+        for x, y in zip(inputs, pool.map(loaded, inputs), strict=True):
+            np.testing.assert_allclose(y, expected(x), rtol=1e-5)
+
+
 def test_huge_results_are_an_error():
     made = model([helper.make_node("ConstantOfShape", ["s"], ["y"])], [], [tensor("y")], [("s", np.array([1 << 50]))])
     with pytest.raises(hl.errors.HloomError):
