@@ -58,8 +58,13 @@ def _compare_infer(operands, attributes, shape):
     return operands[0].with_dtype(to_pred(None))
 
 
+OTHER_SIGNS = frozenset((DTYPES["f4e2m1fn"], DTYPES["f8e8m0fnu"]))  # the sign is not the top bit of a byte
+
+
 def total_order(x: np.ndarray) -> np.ndarray:
     """Integers in the total order of floats (IEEE 754-2019, 5.10): -NaN < -inf < ... < -0 < +0 < ... < inf < NaN."""
+    if x.dtype in OTHER_SIGNS:
+        x = x.astype(np.float32)
     bits = np.ascontiguousarray(x).view(f"i{x.dtype.itemsize}").reshape(x.shape)
     return np.where(bits < 0, bits ^ np.iinfo(bits.dtype).max, bits)
 

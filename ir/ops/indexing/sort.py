@@ -13,6 +13,7 @@ from hloom.ir.errors import AttributeValueError, DTypeError, ShapeError
 from hloom.ir.interpret import evaluate
 from hloom.ir.module import Computation, Instruction
 from hloom.ir.op_table import No, op
+from hloom.ir.ops.elementwise.selection import OTHER_SIGNS
 from hloom.ir.ops.indexing.gather import Windows, gather_attributes
 from hloom.ir.ops.rules import require_count, require_kind
 from hloom.ir.records import record
@@ -210,6 +211,8 @@ def _is_same_compare(root: Instruction, key: Key) -> bool:
 
 def ordinal(x: np.ndarray, total: bool = False, descending: bool = False) -> np.ndarray:
     """Unsigned integers in the order of x: NaN last and -0.0 equal to 0.0, or the total order of its bits."""
+    if x.dtype in OTHER_SIGNS:
+        return ordinal(x.astype(np.float32), total, descending)
     if x.dtype == PRED:
         bits = x.view(np.uint8)
     elif x.dtype in FLOATS:

@@ -12,7 +12,7 @@ from hloom.ir.build import Builder, Value
 from hloom.ir.errors import HloomError
 from hloom.ir.interpret import evaluate
 from hloom.ir.ops.indexing.sort import comparator, sort_keys
-from hloom.ir.types import HLO_NAME, Shape
+from hloom.ir.types import FLOATS, HLO_NAME, Shape
 
 
 def descending_order(keys) -> list[int]:
@@ -78,6 +78,34 @@ def test_stable_sort_with_a_companion(dtype, descending):
         np.testing.assert_array_equal(found[0].tobytes(), x[order].tobytes())
         alone = sort([x], 0, comparator([dtype], 1, descending))[0]
         np.testing.assert_array_equal(wide(alone), wide(x[order]))
+
+
+NARROW = sorted((dtype for dtype in FLOATS if dtype.itemsize == 1), key=str)
+
+
+@pytest.mark.parametrize("descending", [False, True])
+@pytest.mark.parametrize("dtype", NARROW, ids=str)
+def test_all_numbers_of_a_narrow_dtype(dtype, descending):
+    """As float32 orders them: also where a dtype has no sign (float8_e8m0fnu) or four bits (float4_e2m1fn)."""
+    x = np.arange(16 if "float4" in str(dtype) else 256, dtype=np.uint8)[::-1].copy().view(dtype)
+    x = x[~np.isnan(x.astype(np.float32))]
+    (got,) = sort([x], 0, comparator([dtype], descending=descending))
+    expected = np.sort(x.astype(np.float32))
+    np.testing.assert_array_equal(got.astype(np.float32), expected[::-1] if descending else expected)
+    builder = Builder("largest")
+    topk = builder.finish(builder.emit("topk", builder.parameter(Shape(dtype, x.shape)), k=5))
+    largest, order = evaluate(topk, [x])
+    np.testing.assert_array_equal(largest.astype(np.float32), expected[::-1][:5])
+    np.testing.assert_array_equal(x[order].view(np.uint8), largest.view(np.uint8))
+    x = x[x.astype(np.float32) != 0]  # of which the total order tells two
+    less = evaluate(_total_order(dtype, x.shape), [x, x[::-1].copy()])
+    np.testing.assert_array_equal(less, x.astype(np.float32) < x[::-1].astype(np.float32))
+
+
+def _total_order(dtype, dims):
+    builder = Builder("less")
+    x, y = (builder.parameter(Shape(np.dtype(dtype), dims)) for _ in range(2))
+    return builder.finish(builder.emit("compare", x, y, direction="LT", type="TOTALORDER"))
 
 
 @pytest.mark.parametrize("axis", [0, 1, 2])
