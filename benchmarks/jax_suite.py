@@ -1,0 +1,155 @@
+"""jax's own tests with hloom as its device: which of those that pass on jax's CPU pass on hloom?
+
+    git clone --depth 1 --branch jax-v0.10.2 https://github.com/jax-ml/jax
+    python -m benchmarks.jax_suite --source jax [--share N] [--cases K] lax_test lax_numpy_test ...
+
+Runs every N-th test (by a hash of its name) of each file on hloom, and those that do not pass there on jax's CPU. The
+tests take the device for a CPU (`jax_test_dut`), so that they have the CPU's tolerances, and none is skipped that the
+CPU runs. This file is also the pytest plugin that chooses tests and writes their outcomes.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import subprocess
+import sys
+import time
+import zlib
+from pathlib import Path
+
+ENDED, NO_TESTS = (0, 1), 5  # exit statuses of pytest
+
+
+# --- the pytest plugin ---------------------------------------------------------------------------------------------
+
+
+def _write(record: dict) -> None:
+    with open(os.environ["JAX_SUITE_LOG"], "a", encoding="utf-8") as file:
+        file.write(json.dumps(record) + "\n")
+
+
+def pytest_configure(config):
+    """The tests take hloom for a CPU."""
+    if "JAX_SUITE_LOG" in os.environ:
+        import jax  # the program itself does without
+        from jax._src import test_util  # enters the setting
+
+        del test_util
+        jax.config.update("jax_test_dut", "cpu")
+
+
+def pytest_collection_modifyitems(config, items):
+    """Keeps the share of the tests, without those that ran before the process died, or the tests of a list."""
+    if "JAX_SUITE_LOG" not in os.environ:
+        return
+    log = Path(os.environ["JAX_SUITE_LOG"])
+    ran = {record["test"] for record in _records(log)}
+    share, only = int(os.environ["JAX_SUITE_SHARE"]), json.loads(os.environ["JAX_SUITE_ONLY"])
+    if not ran:
+        _write({"test": "", "outcome": "collected", "count": len(items)})
+    kept = [
+        item
+        for item in items
+        if item.name not in ran
+        and (item.name in only if only is not None else zlib.crc32(item.name.encode()) % share == 0)
+    ]
+    items[:] = kept
+
+
+def pytest_runtest_logstart(nodeid, location):
+    """A test that has begun and has no other outcome has ended the process."""
+    _write({"test": nodeid.rsplit("::", 1)[-1], "outcome": "crashed"})
+
+
+def pytest_runtest_logreport(report):
+    """The outcome of a test, or of its preparation."""
+    if report.when == "call" or report.outcome != "passed":
+        text = "" if report.outcome == "passed" else str(report.longrepr)[-6000:]
+        name = report.nodeid.rsplit("::", 1)[-1]
+        _write({"test": name, "outcome": report.outcome, "seconds": report.duration, "text": text})
+
+
+# --- the program ---------------------------------------------------------------------------------------------------
+
+
+def _records(log: Path) -> list[dict]:
+    return [json.loads(line) for line in log.read_text(encoding="utf-8").splitlines()] if log.exists() else []
+
+
+def run(
+    source: Path, file: str, platform: str, log: Path, options: argparse.Namespace, only: list[str] | None
+) -> dict[str, dict]:
+    """The last record of each test of a file on a platform; {} where it cannot be collected."""
+    settings = {
+        "JAX_PLATFORMS": platform, "JAX_NUM_GENERATED_CASES": str(options.cases),
+        "JAX_SUITE_LOG": str(log), "JAX_SUITE_SHARE": str(options.share), "JAX_SUITE_ONLY": json.dumps(only),
+        "PYTHONPATH": os.pathsep.join([os.getcwd(), os.environ.get("PYTHONPATH", "")]),
+    }  # fmt: skip
+    command = [
+        sys.executable, "-m", "pytest", "-q", "--tb=short", "-p", "no:cacheprovider", "-p", "no:xdist",
+        "-p", "benchmarks.jax_suite", f"--timeout={options.timeout}", f"tests/{file}.py",
+    ]  # fmt: skip
+    log.unlink(missing_ok=True)
+    end = time.monotonic() + options.limit
+    with open(log.with_suffix(".txt"), "w", encoding="utf-8") as output:
+        while (left := end - time.monotonic()) > 0:
+            before = len(_records(log))
+            try:
+                status = subprocess.run(
+                    command, cwd=source, env=os.environ | settings, stdout=output, stderr=output, timeout=left,
+                    check=False,
+                ).returncode  # fmt: skip
+            except subprocess.TimeoutExpired:
+                break
+            if status in (*ENDED, NO_TESTS) or len(_records(log)) == before:
+                break
+    found = {record["test"]: record for record in _records(log)}
+    if time.monotonic() > end:  # the test that was under way
+        found = {name: record for name, record in found.items() if record["outcome"] != "crashed"}
+    return found
+
+
+def measure(file: str, options: argparse.Namespace) -> dict:
+    """The row of a file; its tests that pass on jax's CPU alone are named in it."""
+    start, folder = time.monotonic(), options.out
+    own = run(options.source, file, "hloom,cpu", folder / f"{file}.hloom.jsonl", options, None)
+    count = own.pop("", {}).get("count", 0)
+    others = [name for name, record in own.items() if record["outcome"] != "passed"]
+    reference = {}
+    if others:
+        reference = run(options.source, file, "cpu", folder / f"{file}.cpu.jsonl", options, others)
+    only_cpu = [name for name in others if reference.get(name, {}).get("outcome") == "passed"]
+    passed = len(own) - len(others)
+    return {
+        "file": file, "tests": count, "run": len(own), "cpu": passed + len(only_cpu), "hloom": passed,
+        "seconds": round(time.monotonic() - start), "failed": only_cpu,
+    }  # fmt: skip
+
+
+def main() -> None:
+    """Prints a row of Markdown for each file, and writes the texts of failures to --out."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    parser.add_argument("--source", type=Path, required=True, help="jax's source, which has the folder tests")
+    parser.add_argument("--out", type=Path, default=Path("jax_suite"), help="a folder for records")
+    parser.add_argument("--share", type=int, default=1, help="run every N-th test")
+    parser.add_argument("--cases", type=int, default=1, help="cases that jax generates for each test")
+    parser.add_argument("--timeout", type=int, default=60, help="seconds for a test")
+    parser.add_argument("--limit", type=int, default=3600, help="seconds for a file on one device")
+    parser.add_argument("files", nargs="+")
+    options = parser.parse_args()
+    options.out = options.out.resolve()
+    options.out.mkdir(exist_ok=True)
+    print("| file | tests | run | pass on jax's CPU | of these on hloom | seconds |")
+    print("| --- | --- | --- | --- | --- | --- |")
+    for file in options.files:
+        row = measure(file, options)
+        with open(options.out / "rows.jsonl", "a", encoding="utf-8") as log:
+            log.write(json.dumps(row) + "\n")
+        cells = [str(row[k]) for k in ("file", "tests", "run", "cpu", "hloom", "seconds")]
+        print("|", " | ".join(cells), "|", *(f"\n    {name}" for name in row["failed"]), flush=True)
+
+
+if __name__ == "__main__":
+    main()
