@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 
 from hloom.ir.build import scalar_computation
@@ -11,7 +13,7 @@ from hloom.ir.op_table import OPS
 from hloom.ir.stablehlo.assembly.attributes import Number, Symbol
 from hloom.ir.stablehlo.reader.dynamic_calls import KNOWN_TARGETS, result_shapes
 from hloom.ir.stablehlo.reader.module import Check
-from hloom.ir.stablehlo.reader.registry import Item, converts
+from hloom.ir.stablehlo.reader.registry import CONVERTERS, Item, converts
 from hloom.ir.stablehlo.values import flag, ints, number
 from hloom.ir.text.attributes import attribute_of_text
 from hloom.ir.types import PRED, Shape, TupleShape
@@ -57,7 +59,14 @@ def _call(scope, op, items):
 
 @converts("stablehlo.composite")
 def _composite(scope, op, items):
-    """A composite means what its decomposition computes."""
+    """A composite means what its decomposition computes. One with the name of a CHLO op is that op: exporters decompose
+    ops for readers that lack them."""
+    name, meant = op.attributes.get("name"), None
+    if isinstance(name, str) and name.startswith("chlo.") and not op.regions:
+        meant = CONVERTERS.get(name)
+    if meant is not None:
+        given = op.attributes.get("composite_attributes", {})
+        return meant(scope, replace(op, name=name, attributes=dict(given)), items)
     decomposition = op.attributes.get("decomposition")
     if not isinstance(decomposition, Symbol):
         raise ValueError("a composite has a decomposition, @function")

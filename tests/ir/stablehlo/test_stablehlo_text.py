@@ -189,6 +189,25 @@ module {
     assert evaluate(text, np.float32(4)) == 8
 
 
+def test_a_composite_with_the_name_of_an_op_is_the_op():
+    text = """
+module {
+  func.func private @impl(%a: tensor<3xf32>) -> (tensor<2xf32>, tensor<2xi32>) {
+    %0 = stablehlo.iota dim = 0 : tensor<3xi32>
+    %1 = stablehlo.slice %a [0:2] : (tensor<3xf32>) -> tensor<2xf32>
+    %2 = stablehlo.slice %0 [0:2] : (tensor<3xi32>) -> tensor<2xi32>
+    return %1, %2 : tensor<2xf32>, tensor<2xi32>
+  }
+  func.func @main(%a: tensor<3xf32>) -> (tensor<2xf32>, tensor<2xi32>) {
+    %0:2 = stablehlo.composite "chlo.top_k" %a {composite_attributes = {k = 2 : i64}, decomposition = @impl} : (tensor<3xf32>) -> (tensor<2xf32>, tensor<2xi32>)
+    return %0#0, %0#1 : tensor<2xf32>, tensor<2xi32>
+  }
+}"""
+    values, indices = evaluate(text, np.float32([1, 3, 2]))
+    np.testing.assert_array_equal(values, [3, 2])
+    np.testing.assert_array_equal(indices, [1, 2])
+
+
 def test_quantized_axes():
     text = function(
         """
