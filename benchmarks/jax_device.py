@@ -10,7 +10,6 @@ from __future__ import annotations
 import argparse
 import math
 import os
-import re
 import time
 from collections.abc import Iterable
 from pathlib import Path
@@ -140,7 +139,9 @@ def main() -> None:
         text = PAGE.read_text(encoding="utf-8")
         for name, lines in made.items():
             body = "\n".join([f"<!-- {name} -->", *lines, "<!-- end -->"])
-            text = re.sub(rf"<!-- {name} -->.*?<!-- end -->", lambda _, body=body: body, text, flags=re.DOTALL)
+            begin = text.index(f"<!-- {name} -->")
+            end = text.index("<!-- end -->", begin) + len("<!-- end -->")
+            text = text[:begin] + body + text[end:]
         PAGE.write_text(text, encoding="utf-8")
 
 

@@ -15,6 +15,7 @@ import numpy as np
 from jax._src import callback, dtypes
 from jax._src.interpreters import mlir
 
+from hloom.errors import UnsupportedError
 from hloom.ir.ops.programs.structure import CUSTOM_CALLS, register_custom_call
 
 __all__ = ["held", "install"]
@@ -66,8 +67,16 @@ def _caller(reference: weakref.ref[_Callback], single: bool) -> Callable:
 
 
 def held(text: str) -> list[_Callback]:
-    """The functions that a program calls, so that who holds the list keeps them."""
-    return [_functions[number] for number in map(int, _TARGET.findall(text)) if number in _functions]
+    """The functions that a program calls, so that who holds the list keeps them. Raises UnsupportedError where one is
+    not of this process."""
+    found = [_functions.get(number) for number in map(int, _TARGET.findall(text))]
+    kept = [callback for callback in found if callback is not None]
+    if len(kept) < len(found):
+        raise UnsupportedError(
+            "a program that calls Python", "a function that is not in this process any more",
+            "trace it again: programs with callbacks cannot be stored", "",
+        )  # fmt: skip
+    return kept
 
 
 def install() -> None:

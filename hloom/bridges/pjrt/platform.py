@@ -10,6 +10,7 @@ from typing import Any
 
 from jax._src import compilation_cache
 from jax._src.interpreters import mlir
+from jax._src.lax import linalg
 
 __all__ = ["register"]
 
@@ -21,6 +22,9 @@ def register() -> None:
     if isinstance(rules["hloom"], ChainMap):
         return
     rules["hloom"] = ChainMap(rules["hloom"], rules["cpu"])
+    # LAPACK's ormqr, in products: jax has that for platforms without it.
+    ormqr = mlir.lower_fun(linalg._ormqr_lowering, multiple_results=False)
+    mlir.register_lowering(linalg.ormqr_p, ormqr, platform="hloom")
     mlir._platforms_with_donation.append("hloom")
     for_others = compilation_cache.is_cache_used
 

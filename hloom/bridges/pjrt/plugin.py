@@ -91,7 +91,13 @@ def _hand_over(arguments: Arguments, data: bytes) -> None:
 
 
 def _serialize(arguments: Arguments) -> None:
-    _hand_over(arguments, serialized(_client().executable(arguments["executable"]).source))
+    found = _client().executable(arguments["executable"])
+    if found.callbacks:
+        raise UnsupportedError(
+            f"the serialized program '{found.name}'", "it calls Python functions, which are of this process",
+            "serialize a function without callbacks", "",
+        )  # fmt: skip
+    _hand_over(arguments, serialized(found.source))
 
 
 def _compile_options(arguments: Arguments) -> None:

@@ -30,6 +30,7 @@ probes = dict(
     eig=lambda: jnp.linalg.eigvals(jnp.eye(3)),
     schur=lambda: jax.scipy.linalg.schur(jnp.array([[1., 2], [3, 4]]))[0],
     lu=lambda: jax.scipy.linalg.lu(jnp.array([[1., 2], [3, 4]]))[2],
+    ormqr=lambda: jax.lax.linalg.ormqr(jnp.tril(jnp.ones((3, 3))), jnp.ones(3), jnp.ones((3, 2))),
     erfinv=lambda: jax.scipy.special.erfinv(jnp.array([.1])),
     gammaln=lambda: jax.scipy.special.gammaln(jnp.array([2.5])),
     vmap=lambda: jax.vmap(lambda a: a @ a)(jnp.ones((2, 3, 3))),
@@ -82,7 +83,7 @@ assert found['hloom'][-1] < found['hloom'][0]
 
 
 def test_probes_have_the_values_of_jax_on_cpus(run_jax):
-    assert run_jax(PROBES) == "37 probes\n"
+    assert run_jax(PROBES) == "38 probes\n"
 
 
 def test_a_training_step_has_the_losses_of_jax_on_cpus(run_jax):
@@ -208,6 +209,14 @@ def test_callbacks_and_prints_in_the_order_of_the_program(run_jax):
             return io_callback(lambda a: a * 2, jax.ShapeDtypeStruct((), np.float32), v, ordered=True)
         return jax.lax.fori_loop(0, 2, body, x)
     print(f(jnp.float32(1)))
+    from jax.experimental import serialize_executable
+    h = jax.jit(lambda x: jax.pure_callback(np.sin, x, x)).lower(jnp.float32(1)).compile()
+    try:
+        serialize_executable.serialize(h)
+    except Exception as error:
+        assert 'Python functions' in str(error), error
+    else:
+        raise AssertionError('a program of this process was serialized')
     g = jax.vmap(lambda x: jax.pure_callback(np.sin, x, x, vmap_method='sequential'))
     np.testing.assert_allclose(g(jnp.arange(3.)), np.sin(np.arange(3.)), 1e-6)
     """)
