@@ -71,7 +71,9 @@ class Graph:
 
 @dataclass(eq=False)
 class Scope:
-    """What the nodes of a graph refer to: versions of the domains, and the model's functions."""
+    """What the nodes of a graph refer to: versions of the domains, the model's functions, and its own nodes, which the
+    op Gradient differentiates."""
 
     opsets: dict[str, int]
     functions: dict[tuple[str, str, str], Any]  # (domain, name, overload): FunctionProto
+    nodes: tuple[Node, ...] = ()

@@ -40,6 +40,7 @@ def _model(proto, folder) -> Model:
     scope = scope_of(proto, functions)
     reader = Reader(folder)
     graph = reader.graph(proto.graph)
+    scope.nodes = graph.nodes
     _check(graph, scope)
     _check_ops(graph, scope, reader)
     return Model(graph, scope, _parameters(graph), proto)

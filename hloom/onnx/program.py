@@ -25,6 +25,7 @@ from hloom.onnx.table import NeedsValue, is_known
 
 FEW = 1024  # numbers that a program may be compiled for
 PLANS = 256  # programs of one stretch
+MANY = 32  # shapes from which on a warning says that each is compiled
 
 
 class Plan:
@@ -97,6 +98,13 @@ class Program:
                 if len(plans) >= PLANS:
                     plans.pop(next(iter(plans)))
                 plans[key] = made[0]
+                if len(plans) == MANY:
+                    warnings.warn(
+                        f"the ONNX model {self.graph.name!r} was compiled for {MANY} shapes of its inputs, "
+                        "each by itself; pad inputs to fewer shapes",
+                        DataDependentWarning,
+                        stacklevel=4,
+                    )
                 return made
 
     def _traced(self, start: int, params, live: dict[str, Any], known: dict[str, Any], fixed: dict[str, Any]):

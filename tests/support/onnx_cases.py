@@ -21,9 +21,6 @@ FAILING = {
     r"node/test_training_dropout(_default)?(_mask)?$": "random numbers: the expected mask is NumPy's",
     r"node/test_loop16_seq_none": "the suite compares `len()` of an array without axes, which fails for any backend",
     r"node/test_dft_inverse(_opset19)?$": "absolute tolerance of 1e-7, below float32's rounding of the input",
-    r"simple/test_gradient_of_": (
-        "the op Gradient of ai.onnx.preview.training has no rule; `hl.grad` differentiates models"
-    ),
 }
 
 

@@ -22,7 +22,7 @@ def gather(x, indices, *, axis=0):
         if not isinstance(indices, np.ndarray):
             raise NeedsValue("it selects strings")
         return np.take(x, indices, axis)
-    return hnp.take(x, _wrapped(indices, x.shape[axis]), axis=axis, mode="clip")
+    return hnp.take(x, _wrapped(indices, x.shape[axis]), axis=axis)
 
 
 def _places(indices, axis: int, shape) -> tuple:
@@ -37,7 +37,7 @@ def _places(indices, axis: int, shape) -> tuple:
 
 @op("GatherElements")
 def gather_elements(x, indices, *, axis=0):
-    return hnp.asarray(x)[_places(indices, axis % x.ndim, x.shape)]
+    return hnp.asarray(x).at[_places(indices, axis % x.ndim, x.shape)].get(mode="fill")
 
 
 @op("GatherND")
@@ -48,7 +48,7 @@ def gather_nd(x, indices, *, batch_dims=0):
         hnp.arange(size, dtype=np.int64).reshape([-1 if k == d else 1 for k in range(indices.ndim - 1)])
         for d, size in enumerate(x.shape[:batch_dims])
     ]
-    return hnp.asarray(x)[(*grid, *places)]
+    return hnp.asarray(x).at[(*grid, *places)].get(mode="fill")
 
 
 def _updated(x, places: tuple, updates, reduction: str):

@@ -7,7 +7,9 @@ import numpy as np
 import hloom.numpy as hnp
 from hloom import nn
 from hloom.errors import UnsupportedError
+from hloom.onnx.evaluate import Call, run_nodes
 from hloom.onnx.table import ML, TRAINING, op
+from hloom.transforms.gradient import vjp
 
 
 @op("ArrayFeatureExtractor", domain=ML)
@@ -195,3 +197,22 @@ def adam(rate, step, *values, alpha=0.9, beta=0.999, epsilon=0.0, norm_coefficie
         return (1 - norm_coefficient_post) * (x - r * (v / (hnp.sqrt(h) + epsilon))), v, h
 
     return _each(rule, rate, step, values, 4)
+
+
+@op("Gradient", domain=TRAINING)
+def gradient(node: Call, *values, xs, y, zs=()):
+    """The gradient of the sum of y, which the model computes from xs and zs, with respect to xs at the inputs."""
+    found = dict(zip([*xs, *zs], values, strict=True))
+    wanted, needed = {y}, []
+    for before in reversed(node.scope.nodes):
+        if wanted.intersection(before.outputs) and not found.keys() & set(before.outputs):
+            needed.append(before)
+            wanted |= before.uses
+
+    def computed(*inputs):
+        env = {**node.env, **found, **dict(zip(xs, inputs, strict=True))}
+        run_nodes(needed[::-1], env, node.scope, node.depth + 1)
+        return env[y]
+
+    result, back = vjp(computed, *(hnp.asarray(found[x]) for x in xs))
+    return back(hnp.ones(result.shape, result.dtype))

@@ -9,6 +9,7 @@ import numpy as np
 
 import hloom.numpy as hnp
 from hloom import lax, random
+from hloom.errors import UnsupportedError
 from hloom.onnx.reader import dtype_of
 from hloom.onnx.table import op
 
@@ -131,7 +132,9 @@ def key_of(node, seed: float | None):
 
 
 @op("Dropout")
-def dropout1(x, *, ratio=0.5, is_test=0, consumed_inputs=()):
+def dropout1(x, *, ratio=0.5, is_test=None, consumed_inputs=()):
+    if is_test == 0:
+        raise UnsupportedError("Dropout of opset 6 or older with is_test=0", "training", "export it for inference")
     return x, hnp.ones(x.shape, x.dtype)
 
 

@@ -13,10 +13,14 @@ from hloom.onnx.table import op
 
 
 @op("BatchNormalization")
-def batch_normalization(node, x, scale, bias, mean, variance, *, epsilon=1e-5, momentum=0.9, spatial=1, is_test=0,
+def batch_normalization(node, x, scale, bias, mean, variance, *, epsilon=1e-5, momentum=0.9, spatial=1, is_test=None,
                         consumed_inputs=()):  # fmt: skip
     if not spatial:
         raise UnsupportedError("BatchNormalization with spatial=0", "statistics per element", "export it again")
+    if is_test == 0 or node.wants(1):
+        raise UnsupportedError(
+            "BatchNormalization of opset 13 or older in training", "running statistics", "export for opset 14"
+        )
     return _normalized(x, scale, bias, mean, variance, epsilon)
 
 

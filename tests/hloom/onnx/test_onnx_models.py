@@ -207,6 +207,35 @@ def test_strings_run_on_the_host():
         loaded(np.zeros(2), np.zeros(2))
 
 
+def test_indices_out_of_range_give_nan(x):
+    for op, indices in (("Gather", [-1, 9]), ("GatherElements", [-1, 9]), ("GatherND", [[-1], [9]])):
+        node = helper.make_node(op, ["x", "i"], ["y"])
+        loaded = hl.onnx.load(model([node], [tensor("x", [3]), tensor("i", None, INT64)], [tensor("y")]))
+        np.testing.assert_array_equal(loaded(np.arange(3, dtype=np.float32), np.array(indices)), [2, np.nan])
+
+
+def test_many_shapes_warn():
+    loaded = hl.onnx.load(layer())
+    with pytest.warns(hl.errors.DataDependentWarning, match="compiled for 32 shapes"):
+        for size in range(1, 33):
+            loaded(np.zeros((size, 3), np.float32))
+
+
+def test_training_of_old_opsets_is_refused(x):
+    for node in (
+        helper.make_node("Dropout", ["x"], ["y"], is_test=0),
+        helper.make_node("BatchNormalization", ["x", "s", "s", "s", "s"], ["y"], is_test=0),
+    ):
+        made = model([node], [tensor("x", [4, 3])], [tensor("y")], [("s", np.ones(3, np.float32))], opsets=[("", 6)])
+        with pytest.raises(hl.errors.UnsupportedError, match="training"):
+            hl.onnx.load(made)(x)
+
+
+def test_models_are_batched(x):
+    loaded = hl.onnx.load(layer())
+    np.testing.assert_allclose(hl.vmap(loaded)(np.stack([x, -x]))[1], expected(-x), rtol=1e-5)
+
+
 # --- mistakes --------------------------------------------------------------------------------------------------------
 
 
