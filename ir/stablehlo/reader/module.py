@@ -101,13 +101,16 @@ class Converter:
             self._lines = lines
         return self._lines[place] if place < len(self._lines) else 0
 
-    def source(self, op: Operation, function: str) -> Source:
-        """The place in the user's Python program where a location says so, otherwise the line of this text."""
-        if op.location:
-            found = self._line_of_location(op.location)
-            if found:
-                return Source(*found, function)
-        return Source(self.program.file, self.line(op.place), function)
+    def source(self, op: Operation, function: str, caller: Source | None = None) -> Source:
+        """The place in the user's Python program where a location says so, otherwise that of the call of the function
+        (caller), or the line of this text."""
+        place = self.place(op, function)
+        return place or caller or Source(self.program.file, self.line(op.place), function)
+
+    def place(self, op: Operation, function: str) -> Source | None:
+        """The place in the user's Python program, where a location says it."""
+        found = self._line_of_location(op.location) if op.location else None
+        return Source(*found, function) if found else None
 
     def _line_of_location(self, location: str, depth: int = 0) -> tuple[str, int] | None:
         """(file, line) of a location or of the first location in it that has one; names (`#loc7`) are looked up."""
@@ -276,6 +279,7 @@ class Scope:
         self.values: dict[str, Item] = {}
         self.op = Operation("func.func")  # the one that is being converted
         self.is_entry = False  # the computation is the module's own
+        self.caller: Source | None = outer.caller if outer else None  # where the function is called that this is in
         self.constants: dict[int, tuple[Instruction, Any]] = {}  # by id: what `known` found
 
     # --- bodies ---------------------------------------------------------------------------------------------------
@@ -364,7 +368,7 @@ class Scope:
     def convert(self, op: Operation) -> None:
         """Converts one operation; its results get their names."""
         builder, converter = self.builder, self.converter
-        builder.source = converter.source(op, self.function)
+        builder.source = converter.source(op, self.function, self.caller)
         converted = CONVERTERS.get(op.name)
         before, self.op = self.op, op
         try:
@@ -469,6 +473,7 @@ class Scope:
             converter.calls.append(name)
             builder = Builder(re.sub(r"[^A-Za-z0-9_.\-]", "_", name))
             scope = Scope(converter, builder, name)
+            scope.caller = converter.place(op, self.function) or self.caller  # the first of several
             arguments = [
                 Item(builder.parameter(shape, region_name.lstrip("%")))
                 for shape, (region_name, _) in zip(shapes, function.regions[0].arguments, strict=True)
@@ -486,6 +491,7 @@ class Scope:
         converter.calls.append(name)
         inner = Scope(converter, self.builder, name, self.outer)
         inner.constants, inner.is_entry = self.constants, self.is_entry
+        inner.caller = converter.place(op, self.function) or self.caller
         results = inner.function_body(op, function, items)
         converter.calls.pop()
         return results

@@ -208,6 +208,23 @@ module {
     np.testing.assert_array_equal(indices, [1, 2])
 
 
+def test_ops_of_a_function_without_places_have_that_of_its_call():
+    text = """
+#loc1 = loc("model.py":5:3)
+module {
+  func.func private @twice(%a: tensor<f32>) -> tensor<f32> {
+    %0 = stablehlo.add %a, %a : tensor<f32> loc("add")
+    return %0 : tensor<f32>
+  }
+  func.func @main(%a: tensor<f32>) -> tensor<f32> {
+    %0 = call @twice(%a) : (tensor<f32>) -> tensor<f32> loc("f"(#loc1))
+    return %0 : tensor<f32>
+  }
+}"""
+    add = next(i for i in to_module(parse_program(text)).instructions() if i.opcode == "add")
+    assert (add.source.file, add.source.line) == ("model.py", 5)
+
+
 def test_quantized_axes():
     text = function(
         """
