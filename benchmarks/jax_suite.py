@@ -13,12 +13,14 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import re
 import subprocess
 import sys
 import time
 import zlib
 from pathlib import Path
 
+_DEVICES = re.compile(r"request_cpu_devices\((\d+)\)")  # what a file asks of jax's CPU
 ENDED, NO_TESTS = (0, 1), 5  # exit statuses of pytest
 
 
@@ -82,14 +84,16 @@ def run(
     source: Path, file: str, platform: str, log: Path, options: argparse.Namespace, only: list[str] | None
 ) -> dict[str, dict]:
     """The last record of each test of a file on a platform; {} where it cannot be collected."""
+    devices = _DEVICES.search((source / f"tests/{file}.py").read_text(encoding="utf-8"))
     settings = {
         "JAX_PLATFORMS": platform, "JAX_NUM_GENERATED_CASES": str(options.cases),
-        "JAX_SUITE_LOG": str(log), "JAX_SUITE_SHARE": str(options.share), "JAX_SUITE_ONLY": json.dumps(only),
+        "HLOOM_NUM_CPU_DEVICES": devices[1] if devices else "1", "JAX_SUITE_LOG": str(log),
+        "JAX_SUITE_SHARE": str(options.share), "JAX_SUITE_ONLY": json.dumps(only),
         "PYTHONPATH": os.pathsep.join([os.getcwd(), os.environ.get("PYTHONPATH", "")]),
     }  # fmt: skip
     command = [
         sys.executable, "-m", "pytest", "-q", "--tb=short", "-p", "no:cacheprovider", "-p", "no:xdist",
-        "-p", "benchmarks.jax_suite", f"--timeout={options.timeout}", f"tests/{file}.py",
+        "-p", "benchmarks.jax_suite", f"--timeout={options.timeout}", "--timeout-method=thread", f"tests/{file}.py",
     ]  # fmt: skip
     log.unlink(missing_ok=True)
     end = time.monotonic() + options.limit

@@ -14,6 +14,7 @@ from collections.abc import Callable, Sequence
 import numpy as np
 from jax._src import callback, dtypes
 from jax._src.interpreters import mlir
+from jax.interpreters import mlir as public_mlir
 
 from hloom.errors import UnsupportedError
 from hloom.ir.ops.programs.structure import CUSTOM_CALLS, register_custom_call
@@ -102,3 +103,4 @@ def install() -> None:
         return list(call.results), token, made
 
     callback.emit_python_callback = emit_python_callback  # type: ignore[assignment]  # its options by name
+    public_mlir.emit_python_callback = emit_python_callback  # type: ignore[assignment]  # for jax.experimental

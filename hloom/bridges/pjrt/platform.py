@@ -5,14 +5,39 @@ hloom reads the custom calls of LAPACK that jax writes for CPUs.
 
 from __future__ import annotations
 
+import dataclasses
 from collections import ChainMap
 from typing import Any
 
 from jax._src import compilation_cache
+from jax._src.export import _export
 from jax._src.interpreters import mlir
 from jax._src.lax import linalg
+from jax._src.lax.control_flow import conditionals
 
 __all__ = ["register"]
+
+
+def _named(groups):
+    """Groups of platforms (None: all others), with hloom beside cpu unless one names hloom."""
+    if groups is None or any("hloom" in group for group in groups if group):
+        return groups
+    return tuple((*group, "hloom") if group and "cpu" in group else group for group in groups)
+
+
+def _platform_index(context, *, platforms):
+    return conditionals._platform_index_lowering(context, platforms=_named(platforms))
+
+
+def _cond(context, index, *arguments, branches_platforms=None, **parameters):
+    found = _named(branches_platforms)
+    return conditionals._cond_lowering(context, index, *arguments, branches_platforms=found, **parameters)
+
+
+def _call_exported(context, *arguments, exported):
+    platforms = [name for group in _named([(name,) for name in exported.platforms]) for name in group[-1:]]
+    made = dataclasses.replace(exported, platforms=tuple(platforms))
+    return _export._call_exported_lowering(context, *arguments, exported=made)
 
 
 def register() -> None:
@@ -25,6 +50,10 @@ def register() -> None:
     # LAPACK's ormqr, in products: jax has that for platforms without it.
     ormqr = mlir.lower_fun(linalg._ormqr_lowering, multiple_results=False)
     mlir.register_lowering(linalg.ormqr_p, ormqr, platform="hloom")
+    # Branches and exported programs for CPUs are for hloom, too, where they do not name it.
+    mlir.register_lowering(conditionals.platform_index_p, _platform_index, platform="hloom")
+    mlir.register_lowering(conditionals.cond_p, _cond, platform="hloom")
+    mlir.register_lowering(_export.call_exported_p, _call_exported, platform="hloom")
     mlir._platforms_with_donation.append("hloom")
     for_others = compilation_cache.is_cache_used
 

@@ -257,3 +257,40 @@ def test_several_devices_run_programs_for_one_each(run_jax):
         raise AssertionError('a program for two devices ran')
     """
     run_jax(program, HLOOM_NUM_CPU_DEVICES="2")
+
+
+def test_branches_and_exports_for_cpus_are_for_hloom(run_jax):
+    run_jax("""
+    import jax, jax.numpy as jnp, numpy as np
+    from jax import export
+    x = np.arange(3., dtype=np.float32)
+    def f(x, **branches):
+        return jax.lax.platform_dependent(x, **branches)
+    one = dict(cpu=lambda x: x + 1, cuda=lambda x: x + 2)
+    others = dict(one, default=lambda x: x + 3)
+    assert jax.jit(lambda x: f(x, **one))(x)[0] == 1
+    assert f(jnp.asarray(x), **others)[0] == 1
+    assert jax.jit(lambda x: f(x, hloom=lambda x: x + 4, **others))(x)[0] == 4
+    assert jax.jit(jax.vmap(jax.grad(lambda x: f(x, cpu=jnp.sin, cuda=jnp.cos))))(x)[0] == 1
+    for platforms in (['cpu'], ['cuda', 'cpu'], ['hloom'], ['cpu', 'hloom']):
+        made = export.export(jax.jit(lambda x: f(x, **others)), platforms=platforms)(x)
+        assert jax.jit(export.deserialize(made.serialize()).call)(x)[0] == 1, platforms
+    made = export.export(jax.jit(jnp.sin), platforms=['cuda'])(x)
+    try:
+        jax.jit(made.call)(x)
+    except ValueError as error:
+        assert 'exported for platforms' in str(error), error
+    else:
+        raise AssertionError('a program for GPUs ran')
+    """)
+
+
+def test_a_solver_of_scipy_behind_a_callback(run_jax):
+    run_jax("""
+    import jax.numpy as jnp, numpy as np
+    from jax.experimental import sparse
+    a = np.eye(4, dtype=np.float32) * 2
+    m = sparse.BCSR.fromdense(a)
+    from jax.experimental.sparse.linalg import spsolve
+    np.testing.assert_allclose(spsolve(m.data, m.indices, m.indptr, jnp.ones(4)), np.full(4, 0.5))
+    """)
