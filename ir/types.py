@@ -378,7 +378,7 @@ def promote(*operands: tuple[np.dtype, bool]) -> tuple[np.dtype, bool]:
     node = _join(frozenset(_node(*o) for o in operands))
     if node in _WEAK_TYPES:
         # As in JAX what an integer array and a Python float give is weak, but not 64 bits that were asked for.
-        weak = not strong or not _is_wide(strong)
+        weak = not strong or not _is_wide(strong) or _default(node, ()) == DTYPES[_WIDE_DEFAULT[node]]
         return _default(node, operands), weak
     dtype = DTYPES[node]
     if dtype in NARROWED and all(o[0] not in NARROWED for o in operands):

@@ -6,6 +6,7 @@ from hloom.compiler.passes.canonicalize.dots import TRANSPOSED_DOTS
 from hloom.compiler.passes.registry import module_pass
 from hloom.compiler.passes.rules.arithmetic import ARITHMETIC
 from hloom.compiler.passes.rules.logic import LOGIC
+from hloom.compiler.passes.rules.masked_updates import MASKED_UPDATES
 from hloom.compiler.passes.rules.movement import MOVEMENT
 from hloom.compiler.passes.rules.reductions import REDUCTIONS
 from hloom.compiler.passes.rules.structure import FOLD_SCALARS, STRUCTURE
@@ -15,7 +16,9 @@ from hloom.ir.module import Module
 from hloom.ir.rewrite import Rules, rewrite
 
 # A product takes up its transpose before a reduction does, which would leave two readers of the product.
-SIMPLIFY: Rules = TRANSPOSED_DOTS + STRUCTURE + ARITHMETIC + LOGIC + TYPES + MOVEMENT + REDUCTIONS + FOLD_SCALARS
+SIMPLIFY: Rules = (
+    TRANSPOSED_DOTS + STRUCTURE + ARITHMETIC + LOGIC + MASKED_UPDATES + TYPES + MOVEMENT + REDUCTIONS + FOLD_SCALARS
+)
 
 
 @module_pass("simplify")

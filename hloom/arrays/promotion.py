@@ -116,7 +116,7 @@ def broadcast_shapes(name: str, shapes) -> tuple[int, ...]:
         sizes = {s[k] for s in shapes if len(s) >= -k} - {1}
         if len(sizes) > 1:
             raise ShapeError(
-                f"{name} broadcasts its operands to one shape",
+                f"Incompatible shapes for broadcasting: {name} broadcasts its operands to one shape",
                 " and ".join(str(s) for s in shapes) + f", which differ in axis {k}",
                 "reshape or transpose one of them so that each pair of sizes is equal or contains a 1",
             )

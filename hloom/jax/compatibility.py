@@ -13,6 +13,7 @@ import numpy as np
 from hloom._version import __version__
 from hloom.arrays.array import Array
 from hloom.arrays.shape_dtype import ShapeDtypeStruct
+from hloom.compiler.transforms.inline import inline_calls
 from hloom.dispatch.jit import clear_all, jit
 from hloom.errors import ArgumentError
 from hloom.ir.module import Instruction
@@ -23,7 +24,7 @@ from hloom.platforms.device import choose_default_device, devices
 from hloom.sharding.shardings import device_of
 from hloom.tracing.eval_shape import eval_shape
 from hloom.tracing.signatures import function_name, with_positions, wraps
-from hloom.tracing.trace import as_array
+from hloom.tracing.trace import apply_computation, as_array
 from hloom.tree import pytrees as tree
 
 
@@ -93,8 +94,9 @@ class Program:
     """A traced function to look at: prints as HLO text. `module` is hloom's, `in_avals` and `out_avals` its shapes,
     `consts` the values from traces around it: the module's last parameters."""
 
-    def __init__(self, module, in_avals, out_avals, out_shape, consts=()):
+    def __init__(self, module, in_avals, out_avals, out_shape, consts=(), weak=()):
         self.module, self.in_avals, self.out_avals, self.out_shape = module, in_avals, out_avals, out_shape
+        self.weak = weak  # which results are weak for arguments like those that it was traced for
         self.consts = list(consts)
         self._variables: dict[Instruction, Variable] = {}
 
@@ -134,6 +136,15 @@ class Program:
         """The variables of the results."""
         return [*map(self._variable, self.module.entry.outputs())]
 
+    def evaluate(self, arguments, consts) -> list:
+        """The results for flat arguments; weak as in the trace, where the arguments are as weak as in the trace."""
+        arguments = [*map(as_array, arguments)]
+        results = apply_computation(inline_calls(self.module.entry), [*arguments, *consts])
+        if any(self.weak) and all(a.weak or not t.weak_type for a, t in zip(arguments, self.in_avals, strict=False)):
+            for result, weak in zip(results, self.weak, strict=True):
+                result.weak = weak
+        return results
+
     effects: frozenset = frozenset()  # calls with effects are kept in their order
 
     def __str__(self) -> str:
@@ -162,7 +173,8 @@ def make_jaxpr(fun, static_argnums=(), axis_env=None, return_shape: bool = False
         shape = eval_shape(traced, *dynamic, **kwargs)
         lowered = jit(traced).lower(*dynamic, **kwargs)
         inputs = [_aval(leaf) for leaf in tree.leaves((dynamic, kwargs))]
-        program = Program(lowered.module, inputs, tree.leaves(shape), shape, lowered._traced.captures)
+        traced = lowered._traced
+        program = Program(lowered.module, inputs, tree.leaves(shape), shape, traced.captures, traced.weak)
         return (program, shape) if return_shape else program
 
     return make

@@ -1,11 +1,10 @@
 """Traced values and shapes under `jax.core`'s names."""
 
 from hloom.arrays.shape_dtype import ShapeDtypeStruct
-from hloom.compiler.transforms.inline import inline_calls
 from hloom.ir.module import Instruction
 from hloom.jax.compatibility import Program, typeof
 from hloom.tracing.concrete import ensure_compile_time_eval
-from hloom.tracing.trace import Trace, Tracer, apply_computation, as_array
+from hloom.tracing.trace import Trace, Tracer
 
 AbstractValue = ShapedArray = ShapeDtypeStruct
 Atom = Var = Instruction  # what jaxprs call variables
@@ -18,7 +17,7 @@ def get_aval(x) -> ShapeDtypeStruct:
 
 def eval_jaxpr(jaxpr: Program, consts, *args, **options) -> list:
     """The results of a traced program (`hl.make_jaxpr`) for flat arguments; consts: its own `consts`."""
-    return apply_computation(inline_calls(jaxpr.module.entry), [*map(as_array, args), *consts])
+    return jaxpr.evaluate(args, consts)
 
 
 def is_concrete(x) -> bool:

@@ -128,7 +128,8 @@ def clamp(min, x, max):
     """
     x = as_operand(x, "clamp")
     low, high = (constant(b, x.dtype) if type(b) in NUMBERS else as_operand(b, "clamp") for b in (min, max))
-    return bind("clamp", low, x, high, weak=x.weak)
+    weak = x.weak and all(type(b) in NUMBERS or as_operand(b, "clamp").weak for b in (min, max))
+    return bind("clamp", low, x, high, weak=weak)
 
 
 def convert_element_type(operand, new_dtype):

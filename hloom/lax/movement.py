@@ -65,7 +65,9 @@ def full(shape, fill_value, dtype=None):
 def full_like(x, fill_value, dtype=None, shape=None):
     """`full` with the shape and dtype of x where they are not given."""
     x = as_operand(x, "full_like")
-    return full(x.shape if shape is None else shape, fill_value, x.dtype if dtype is None else dtype)
+    made = full(x.shape if shape is None else shape, fill_value, x.dtype if dtype is None else dtype)
+    made.weak = dtype is None and x.weak
+    return made
 
 
 # --- broadcast, reshape, transpose --------------------------------------------------------------------------------
@@ -236,7 +238,8 @@ def pad(operand, padding_value, padding_config):
     x = as_operand(operand, "pad")
     value = constant(padding_value, x.dtype) if type(padding_value) in NUMBERS else as_operand(padding_value, "pad")
     padding = tuple(tuple(int(p) for p in dimension) for dimension in padding_config)
-    return bind("pad", x, value, weak=x.weak, padding=padding)
+    weak = x.weak and (type(padding_value) in NUMBERS or value.weak)
+    return bind("pad", x, value, weak=weak, padding=padding)
 
 
 def concatenate(operands, dimension: int):

@@ -107,7 +107,7 @@ def stack_nested(value):
         )
     elements, _ = promote_operands("array", elements)
     rows = [reshape_to(e, (1, *dims)) for e in elements]
-    return bind("concatenate", *rows, weak=all(r.weak for r in rows), dimensions=(0,)) if len(rows) > 1 else rows[0]
+    return bind("concatenate", *rows, dimensions=(0,)) if len(rows) > 1 else rows[0]
 
 
 def read(values, name: str) -> list:
@@ -142,7 +142,10 @@ def promote_operands(name: str, values, change=None, broadcast: bool = True):
         if change is not None:
             dtype = change(dtype)
         dims = shape.dims if broadcast else ()
-        return [conform(first, dtype, shape.dims), conform(values[1], dtype, dims)], weak
+        found = [conform(first, dtype, shape.dims), conform(values[1], dtype, dims)]
+        if weak and not broadcast:
+            found[0].weak = found[1].weak = True
+        return found, weak
     try:
         dtype, weak = promoted(*[dtype_of(v) for v in values])
     except DTypeError as error:
@@ -150,7 +153,11 @@ def promote_operands(name: str, values, change=None, broadcast: bool = True):
     if change is not None:
         dtype = change(dtype)
     if not broadcast:
-        return [conform(v, dtype, dims_of(v)) for v in values], weak
+        found = [conform(v, dtype, dims_of(v)) for v in values]
+        if weak:  # then no operand is a strong one of this dtype
+            for value in found:
+                value.weak = True
+        return found, weak
     shapes = [dims_of(v) for v in values]
     dims = broadcast_shapes(name, shapes)
     if any(own != dims for own in shapes):

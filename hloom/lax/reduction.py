@@ -108,7 +108,10 @@ def reduce(operands, init_values, computation, dimensions):
     if not axes:
         return operands
     result = bind("reduce", *arrays, *starts, dimensions=tuple(sorted(axes)), to_apply=traced.computation)
-    return tree.unflatten(structure, result if isinstance(result, tuple) else [result])
+    results = result if isinstance(result, tuple) else (result,)
+    for made, array, start in zip(results, arrays, starts, strict=True):
+        made.weak = array.weak and start.weak
+    return tree.unflatten(structure, results)
 
 
 def _arg_extreme(name: str, operand, axis: int, index_dtype, largest: bool):

@@ -37,7 +37,10 @@ def sort_by(operand, dimension: int, is_stable: bool, num_keys: int, descending:
     if is_stable:
         attributes["is_stable"] = True
     if len(arrays) > 1:
-        return bind("sort", *arrays, **attributes)
+        results = bind("sort", *arrays, **attributes)
+        for result, array in zip(results, arrays, strict=True):
+            result.weak = array.weak
+        return results
     result = bind("sort", arrays[0], weak=arrays[0].weak, **attributes)
     return (result,) if several else result
 
@@ -57,7 +60,9 @@ def top_k(operand, k: int, *, axis: int = -1):
     k = whole_number(k, "top_k", "k")
     axis = canonical_axis(axis, x.ndim, "top_k")
     if axis == x.ndim - 1:
-        return bind("topk", x, k=k, largest=True)
+        values, places = bind("topk", x, k=k, largest=True)
+        values.weak = x.weak
+        return values, places
     order = [*(d for d in range(x.ndim) if d != axis), axis]
     back = tuple(order.index(d) for d in range(x.ndim))
     found = bind("topk", bind("transpose", x, dimensions=tuple(order)), k=k, largest=True)

@@ -30,7 +30,7 @@ _SELU_ALPHA = 1.6732632423543772848170429916717
 def relu(x):
     """max(x, 0). Its derivative at 0 is 0, as in `jax.nn.relu`."""
     x = as_operand(x, "relu")
-    zero = full(0, x.dtype, x.shape)
+    zero = lax.full_like(x, 0)
     if x.dtype in COMPLEX:
         return hnp.maximum(x, zero)
     # x <= 0 is false for NaN, so that NaN stays; the derivative is that of the branch chosen.
@@ -40,7 +40,7 @@ def relu(x):
 def relu6(x):
     """min(max(x, 0), 6). Its derivative at 0 and 6 is 0."""
     x = relu(to_inexact(x, "relu6"))
-    six = full(6, x.dtype, x.shape)
+    six = lax.full_like(x, 6)
     if x.dtype in COMPLEX:
         return hnp.minimum(x, six)
     return lax.select(lax.ge(x, six), six, x)
@@ -94,7 +94,7 @@ def elu(x, alpha=1.0):
     x = to_inexact(x, "elu")
     positive = hnp.greater(x, 0.0)
     # exp of the branch that is not taken is that of 0, so that it does not overflow and its derivative is finite.
-    negative = lax.expm1(lax.select(positive, full(0, x.dtype, x.shape), x))
+    negative = lax.expm1(lax.select(positive, lax.full_like(x, 0), x))
     return hnp.where(positive, x, hnp.multiply(alpha, negative))
 
 
@@ -107,7 +107,7 @@ def celu(x, alpha=1.0):
     """max(x, 0) + alpha (exp(min(x, 0) / alpha) - 1)."""
     x = to_inexact(x, "celu")
     positive = hnp.greater(x, 0.0)
-    safe = lax.select(positive, full(0, x.dtype, x.shape), x)
+    safe = lax.select(positive, lax.full_like(x, 0), x)
     return hnp.where(positive, x, hnp.multiply(alpha, hnp.expm1(hnp.divide(safe, alpha))))
 
 
@@ -120,7 +120,7 @@ def leaky_relu(x, negative_slope=1e-2):
 def hard_tanh(x):
     """clip(x, -1, 1); its derivative at the corners is 1."""
     x = to_inexact(x, "hard_tanh")
-    one, minus_one = (full(v, x.dtype, x.shape) for v in (1, -1))
+    one, minus_one = (lax.full_like(x, v) for v in (1, -1))
     return lax.select(hnp.greater(x, one), one, lax.select(hnp.less(x, minus_one), minus_one, x))
 
 

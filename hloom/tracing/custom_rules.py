@@ -105,6 +105,12 @@ class Call(HoldsTracers):
         """What a rule is traced on for the arguments: with their values where there are some, else their shapes."""
         return self.leaves if self.carries_values else [leaf._shape for leaf in self.leaves]
 
+    def mark_weak(self, values) -> None:
+        """Marks the values that a rule gets for the leaves, or their tangents, as weak where the leaves are."""
+        for value, leaf in zip(values, self.leaves, strict=True):
+            if not isinstance(value, SymbolicZero) and value._shape.dtype == leaf._shape.dtype:
+                value.weak = leaf.weak
+
     def trace_rule(self, function, given, name: str):
         """(the traced function of a rule, the indices of the values from outside that it uses).
 

@@ -139,11 +139,13 @@ class custom_jvp(_WithRule):
         tangent_shapes = [s for s, n in zip(primal_shapes, nonzero, strict=True) if n]
 
         def run(*flat):
+            call.mark_weak(flat[:count])
             given = iter(flat[count:])
             tangents = []
             for shape, n in zip(primal_shapes, nonzero, strict=True):
                 zero = SymbolicZero(shape) if self.symbolic_zeros else None
                 tangents.append(next(given) if n else zero if zero is not None else zero_of(shape))
+            call.mark_weak(tangents)
             primals, _ = tree.unflatten(call.structure, flat[:count])
             tangents, _ = tree.unflatten(call.structure, tangents)
             result, tangent = pair_of(rule(*call.nondiff, primals, tangents), what)
@@ -248,6 +250,7 @@ class custom_vjp(_WithRule):
         found: dict[str, Any] = {}
 
         def run(*flat):
+            call.mark_weak(flat)
             primals, _ = tree.unflatten(call.structure, flat)
             if self.symbolic_zeros:
                 flags = perturbed or [True] * len(flat)
@@ -384,9 +387,15 @@ def closure_convert(fun, *example_args):
     what they close over then exist.
     """
     leaves, structure = tree.flatten((example_args, {}))
-    shapes = [as_array(leaf, "an example argument of closure_convert")._shape for leaf in leaves]
+    arrays = [as_array(leaf, "an example argument of closure_convert") for leaf in leaves]
     name = function_name(fun)
-    traced = trace_function(fun, shapes, structure, name)
+
+    def run(*args, **kwargs):
+        for given, array in zip(tree.leaves((args, kwargs)), arrays, strict=True):
+            given.weak = array.weak
+        return fun(*args, **kwargs)
+
+    traced = trace_function(run, [array._shape for array in arrays], structure, name)
 
     def converted(*args):
         count = len(args) - len(traced.captures)
@@ -399,7 +408,7 @@ def closure_convert(fun, *example_args):
             )
         flat = [as_array(leaf, f"an argument of '{name}'") for leaf in flat]
         results = apply_computation(traced.computation, [*flat, *args[count:]])
-        return tree.unflatten(traced.out_tree, results)
+        return traced.unflatten(results)
 
     return converted, list(traced.captures)
 

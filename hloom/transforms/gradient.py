@@ -136,13 +136,14 @@ def vjp(function, *primals, has_aux: bool = False):
     outputs = _with_weak(flat[:total], traced.weak)
     residuals = flat[total:]
     shapes = [o._shape for o in outputs[:count]]
-    primal_shapes = [p._shape for p in call.leaves]
+    primal_shapes, primal_weak = [p._shape for p in call.leaves], [p.weak for p in call.leaves]
 
     def pull(residuals, cotangent):
         given = _matched(cotangent, out_tree, shapes, f"the cotangent of {what}")
         given = [g for g, s in zip(given, shapes, strict=True) if s.dtype in INEXACT]
         gradients = iter(apply_computation(backward, [*residuals, *given]))
         leaves = [next(gradients) if s.dtype in INEXACT else _zero_tangent(s) for s in primal_shapes]
+        _mark_tangents(leaves, primal_weak)
         chosen, _ = tree.unflatten(structure, leaves)
         return chosen
 
@@ -184,6 +185,7 @@ def jvp(function, primals, tangents, has_aux: bool = False):
     outputs = _with_weak(flat[:total], traced.weak)
     found = iter(flat[total:])
     out_tangents = [next(found) if o.dtype in INEXACT else _zero_tangent(o) for o in outputs[:count]]
+    _mark_tangents(out_tangents, traced.weak)
     result, tangent = tree.unflatten(out_tree, outputs[:count]), tree.unflatten(out_tree, out_tangents)
     return (result, tangent, tree.unflatten(aux_tree, outputs[count:])) if has_aux else (result, tangent)
 
@@ -216,6 +218,7 @@ def linearize(function, *primals, has_aux: bool = False):
         given = _matched(tangents, in_tree, shapes, f"the tangents of {what}")
         found = iter(apply_computation(linear, [*residuals, *(given[k] for k in wrt)]))
         results = [next(found) if s.dtype in INEXACT else _zero_tangent(s) for s in out_shapes]
+        _mark_tangents(results, traced.weak)
         return tree.unflatten(out_tree, results)
 
     return tree.unflatten(out_tree, outputs), LinearFunction(push, residuals)
@@ -324,6 +327,12 @@ def _with_weak(results, weak):
     for result, flag in zip(results, weak, strict=True):
         result.weak = flag
     return results
+
+
+def _mark_tangents(tangents, weak) -> None:
+    """Marks the tangents of Python scalars as weak; those of integers are booleans, which are not."""
+    for tangent, flag in zip(tangents, weak, strict=False):
+        tangent.weak = flag and tangent.dtype in INEXACT
 
 
 def _zero_tangent(like) -> Array:

@@ -191,7 +191,7 @@ def _basis(leaves) -> list[Array]:
     for leaf, size in zip(leaves, sizes, strict=True):
         rows = np.zeros((total, size), leaf._shape.dtype)
         rows[np.arange(start, start + size), np.arange(size)] = 1
-        found.append(Array(rows.reshape((total, *leaf.shape)), False, getattr(leaf, "_device", None)))
+        found.append(Array(rows.reshape((total, *leaf.shape)), leaf.weak, getattr(leaf, "_device", None)))
         start += size
     return found
 
@@ -205,9 +205,9 @@ def _pieces(array, leaves, axis: int) -> list:
         size = math.prod(leaf.shape)
         whole = [(0, n, 1) for n in dims]
         whole[axis] = (start, start + size, 1)
-        part = bind("slice", array, slice=tuple(whole))
+        part = bind("slice", array, weak=array.weak, slice=tuple(whole))
         target = (*leaf.shape, *rest) if axis == 0 else (*rest, *leaf.shape)
-        found.append(bind("reshape", part, shape=array._shape.with_dims(target)))
+        found.append(bind("reshape", part, weak=array.weak, shape=array._shape.with_dims(target)))
         start += size
     return found
 

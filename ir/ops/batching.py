@@ -143,16 +143,17 @@ def dynamic_update_slice_batch(build, instruction, operands, mapped):
         return operand.op("dynamic-update-slice", update, _zero_start(build, starts), *starts)
     rank = len(starts)
     limits = [d - n for d, n in zip(operand.dims[1:], update.dims[1:], strict=True)]
-    vectors = _start_vectors(build, starts, mapped[2:], limits, True)
+    vectors = _start_vectors(build, starts, mapped[2:], limits, False)
     return operand.op(
         "scatter",
         vectors,
         update,
         update_window_dims=tuple(range(1, rank + 1)),
-        inserted_window_dims=(0,),
-        scatter_dims_to_operand_dims=tuple(range(rank + 1)),
+        inserted_window_dims=(),
+        scatter_dims_to_operand_dims=tuple(range(1, rank + 1)),
+        input_batching_dims=(0,),
+        scatter_indices_batching_dims=(0,),
         index_vector_dim=1,
-        indices_are_sorted=True,
         unique_indices=True,
         to_apply=assignment_computation(operand.dtype),
     )

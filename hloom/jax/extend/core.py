@@ -8,7 +8,7 @@ from hloom.arrays.shape_dtype import ShapeDtypeStruct
 from hloom.ir.module import Instruction
 from hloom.jax.compatibility import Program
 from hloom.jax.extend.primitive import Primitive
-from hloom.tracing.trace import TRACES, apply_computation
+from hloom.tracing.trace import TRACES
 from hloom.tracing.trace import resumed as set_current_trace
 
 ClosedJaxpr = Jaxpr = Program
@@ -60,7 +60,7 @@ def take_current_trace():
 
 def jaxpr_as_fun(closed_jaxpr: Program):
     """The function of flat arrays whose program was traced."""
-    return lambda *args: apply_computation(closed_jaxpr.module.entry, list(args))
+    return lambda *args: closed_jaxpr.evaluate(args, closed_jaxpr.consts)
 
 
 def mapped_aval(size: int, axis: int | None, aval):

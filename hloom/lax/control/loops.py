@@ -21,7 +21,7 @@ from hloom.lax.control.arguments import (
 )
 from hloom.lax.control.branches import cond
 from hloom.lax.control.scan import scan
-from hloom.lax.operands import convert, whole_number
+from hloom.lax.operands import convert, default_int, whole_number
 from hloom.tracing.refs import while_carries_refs
 from hloom.tracing.regions import Region, apply, described, inline_region, joined_captures, same_tree, trace_region
 from hloom.tracing.trace import as_array, current_trace
@@ -133,19 +133,21 @@ def fori_loop(lower, upper, body_fun, init_val, *, unroll=None):
                 "fori_loop unrolls loops whose bounds are Python integers", "a bound that is traced", "leave out unroll"
             )
         lower, upper = as_array(lower), as_array(upper)
-        dtype = promote((lower.dtype, lower.weak), (upper.dtype, upper.weak))[0]
-        first, last = convert(lower, dtype), convert(upper, dtype)
+        dtype, weak = promote((lower.dtype, lower.weak), (upper.dtype, upper.weak))
+        first, last = convert(lower, dtype, weak), convert(upper, dtype, weak)
         result = while_loop(
             lambda state: state[0] < state[1],
             lambda state: (state[0] + 1, state[1], body_fun(state[0], state[2])),
             (first, last, init_val),
         )
         return result[2]
-    given = lower.dtype if isinstance(lower, np.integer) else None
+    bounds = [b.dtype for b in (lower, upper) if isinstance(b, np.integer)]
+    given = promote(*((b, False) for b in bounds))[0] if bounds else None
     lower, upper = int(lower), int(upper)
     wide = not (-(2**31) <= lower < 2**31 and -(2**31) <= upper < 2**31)
-    dtype = DTYPES["s64"] if wide else given if given is not None else S32
+    dtype = DTYPES["s64"] if wide else given if given is not None else default_int()
     start = as_array(np.asarray(lower, dtype))
+    start.weak = given is None  # Python's integers take the dtype of what they are computed with
 
     def step(state, _):
         count, value = state

@@ -13,7 +13,7 @@ from hloom.errors import ArgumentError, ParticipantsError, ShapeError
 from hloom.ir.build import scalar_computation
 from hloom.ir.types import DTYPES, INEXACT
 from hloom.lax.elementwise import convert_element_type
-from hloom.lax.operands import as_operand
+from hloom.lax.operands import as_operand, convert, default_float
 from hloom.lax.table import div
 from hloom.tracing.trace import TRACES, bind
 from hloom.tree import pytrees as tree
@@ -55,7 +55,7 @@ def pmean(x, axis_name, *, axis_index_groups=None):
     def one(leaf):
         leaf = as_operand(leaf, "pmean")
         if leaf.dtype not in INEXACT:
-            leaf = convert_element_type(leaf, DTYPES["f32"])
+            leaf = convert(leaf, default_float(), leaf.weak)
         total = _reduced("add", leaf, sizes, axis_index_groups, "pmean")
         return div(total, count)
 
@@ -251,6 +251,7 @@ def _reduced(opcode: str, leaf, sizes: dict, groups, what: str):
     return bind(
         "all-reduce",
         leaf,
+        weak=leaf.weak,
         to_apply=scalar_computation(opcode, dtype),
         axis_name=tuple(sizes),
         axis_size=math.prod(sizes.values()),

@@ -436,10 +436,10 @@ def sinc(x, /):
 
     def quotient(x):
         zero = lax.eq(x, 0)
-        angle = lax.mul(lax.select(zero, full(1, x.dtype, x.shape), x), math.pi)
+        angle = lax.mul(lax.select(zero, lax.full_like(x, 1), x), math.pi)
         # At 0 the series: its derivatives there are those of the function.
         square = lax.mul(lax.mul(x, math.pi), lax.mul(x, math.pi))
-        series = full(1 / 6227020800, x.dtype, x.shape)
+        series = lax.full_like(x, 1 / 6227020800)
         for divisor in (-39916800, 362880, -5040, 120, -6, 1):
             series = lax.add(lax.mul(series, square), 1 / divisor)
         return lax.select(zero, series, lax.div(lax.sin(angle), angle))

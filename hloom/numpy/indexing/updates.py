@@ -176,7 +176,10 @@ class IndexedPart:
                 return self._promoted(kind, x, values, dtype, options)
             if kind == "subtract":
                 kind, values = "add", bind("negate", convert(values, x.dtype))
-        return self._changed(x, kind, values, **options)
+        changed = self._changed(x, kind, values, **options)
+        if changed is not x:
+            changed.weak = x.weak
+        return changed
 
     def _changed(
         self,

@@ -119,7 +119,8 @@ def _same_extent(name, a, b, axis_a, axis_b):
 
 def vdot(a, b, *, precision=None, preferred_element_type=None):
     """The sum of conj(a) * b over all elements, row-major. Raises ShapeError, DTypeError."""
-    a, b = (reshape_to(x, (x.size,)) for x in (as_operand(a, "vdot"), as_operand(b, "vdot")))
+    (a, b), _ = promote_operands("vdot", (a, b), broadcast=False)
+    a, b = (reshape_to(x, (x.size,)) for x in (a, b))
     return dot(conj(a), b, preferred_element_type=preferred_element_type)
 
 
