@@ -40,9 +40,9 @@ if _TYPE_CHECKING:  # the names of _HOMES, for type checkers
     from hloom.arrays.interchange import from_numpy, from_torch, to_numpy, to_torch
     from hloom.arrays.shape_dtype import ShapeDtypeStruct
     from hloom.contexts import (
-        check_tracer_leaks, checking_leaks, debug_infs, debug_nans, default_matmul_precision, disable_jit, enable_x64,
-        explain_cache_misses, log_compiles, numpy_dtype_promotion, numpy_rank_promotion, transfer_guard,
-        transfer_guard_device_to_device, transfer_guard_device_to_host, transfer_guard_host_to_device,
+        check_tracer_leaks, checking_leaks, debug_infs, debug_key_reuse, debug_nans, default_matmul_precision,
+        disable_jit, enable_x64, explain_cache_misses, log_compiles, numpy_dtype_promotion, numpy_rank_promotion,
+        transfer_guard, transfer_guard_device_to_device, transfer_guard_device_to_host, transfer_guard_host_to_device,
     )
     from hloom.dispatch.from_text import from_hlo, from_stablehlo
     from hloom.ir.ops.programs.structure import register_custom_call
@@ -86,9 +86,9 @@ _HOMES = {
     "hloom.arrays.interchange": "from_numpy from_torch to_numpy to_torch",
     "hloom.arrays.shape_dtype": "ShapeDtypeStruct",
     "hloom.contexts": (
-        "check_tracer_leaks checking_leaks debug_infs debug_nans default_matmul_precision disable_jit enable_x64 "
-        "explain_cache_misses log_compiles numpy_dtype_promotion numpy_rank_promotion transfer_guard "
-        "transfer_guard_device_to_device transfer_guard_device_to_host transfer_guard_host_to_device"
+        "check_tracer_leaks checking_leaks debug_infs debug_key_reuse debug_nans default_matmul_precision "
+        "disable_jit enable_x64 explain_cache_misses log_compiles numpy_dtype_promotion numpy_rank_promotion "
+        "transfer_guard transfer_guard_device_to_device transfer_guard_device_to_host transfer_guard_host_to_device"
     ),
     "hloom.dispatch.from_text": "from_hlo from_stablehlo",
     "hloom.ir.ops.programs.structure": "register_custom_call",

@@ -24,6 +24,7 @@ check_tracer_leaks = checking_leaks = _setting(
     "check_tracer_leaks", "a traced value that outlives its trace raises LeakedTracerError when the trace ends"
 )
 debug_nans = _setting("debug_nans", "a NaN in a result raises FloatingPointError")
+debug_key_reuse = _setting("debug_key_reuse", "a random key that is used twice raises KeyReuseError")
 debug_infs = _setting("debug_infs", "an infinity in a result raises FloatingPointError")
 
 

@@ -10,6 +10,7 @@ from typing import ClassVar
 import numpy as np
 
 from hloom.arrays.array import Array
+from hloom.arrays.shape_dtype import ShapeDtypeStruct
 from hloom.errors import ArgumentError, DTypeError, ShapeError
 from hloom.ir.records import record
 from hloom.tree import count_as_leaf, register
@@ -247,4 +248,13 @@ register(
     lambda implementation, children: KeyArray(children[0], implementation),
 )
 count_as_leaf(KeyArray)
+
+
+def _structure(shape, dtype: KeyType) -> KeyArray:
+    """Keys whose data has a shape and a dtype only."""
+    words = IMPLEMENTATIONS[dtype.implementation][0]
+    return KeyArray(ShapeDtypeStruct((*shape, words), np.uint32), dtype.implementation)
+
+
+ShapeDtypeStruct._extended[KeyType] = _structure
 AnyArray.register(KeyArray)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import ClassVar
+
 from hloom.errors import ArgumentError
 from hloom.ir.types import Shape, as_dtype
 
@@ -13,6 +15,11 @@ class ShapeDtypeStruct:
     """
 
     __slots__ = ("_shape", "weak")
+    _extended: ClassVar[dict] = {}  # type of a dtype that is no number -> (shape, dtype) -> its structure
+
+    def __new__(cls, shape=None, dtype=None, *args, **options):
+        made = cls._extended.get(type(dtype))
+        return object.__new__(cls) if made is None else made(shape, dtype)
 
     def __init__(self, shape, dtype, weak: bool = False, *, weak_type: bool = False, sharding=None):
         weak = weak or weak_type

@@ -1,13 +1,25 @@
 """Traced values and shapes under `jax.core`'s names."""
 
+from hloom.arrays.keys import KeyArray, KeysType
 from hloom.arrays.shape_dtype import ShapeDtypeStruct
 from hloom.ir.module import Instruction
 from hloom.jax.compatibility import Program, typeof
 from hloom.tracing.concrete import ensure_compile_time_eval
 from hloom.tracing.trace import Trace, Tracer
 
-AbstractValue = ShapedArray = ShapeDtypeStruct
+ShapedArray = ShapeDtypeStruct
 Atom = Var = Instruction  # what jaxprs call variables
+
+
+class _Abstract(type):
+    def __instancecheck__(cls, value) -> bool:
+        if isinstance(value, KeyArray):
+            value = value._data
+        return isinstance(value, (ShapeDtypeStruct, KeysType))
+
+
+class AbstractValue(metaclass=_Abstract):
+    """What has a shape and a dtype only, those of random keys too: for `isinstance`."""
 
 
 def get_aval(x) -> ShapeDtypeStruct:

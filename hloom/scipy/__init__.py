@@ -13,6 +13,6 @@ def __getattr__(name: str):
 
 __all__ = [
     "cluster", "fft", "integrate", "interpolate", "linalg", "ndimage", "optimize", "signal", "sparse", "special",
-    "stats",
+    "spatial", "stats",
 ]  # fmt: skip
 __dir__ = __all__.copy

@@ -39,6 +39,12 @@ def _given(value):
     return value if isinstance(value, KeyArray) else as_array(value)
 
 
+def _parameter(trace: Trace, aval):
+    if isinstance(aval, KeyArray):
+        return aval._with(_parameter(trace, aval._data))
+    return trace.parameter(aval._shape, "", None, aval.weak)
+
+
 def trace_to_jaxpr_nounits(fun, pvals, instantiate: bool = False):
     """Traces a `WrappedFun` of flat arguments; what depends on known ones only is computed.
 
@@ -46,11 +52,9 @@ def trace_to_jaxpr_nounits(fun, pvals, instantiate: bool = False):
     """
     trace = Trace(fun.__name__, carries_values=True)
     with trace:
-        given = [
-            _given(pval[1]) if pval.is_known() else trace.parameter(pval[0]._shape, "", None, pval[0].weak)
-            for pval in pvals
-        ]
-        results = [as_array(leaf) for leaf in fun.call_wrapped(*given)]
+        given = [_given(pval[1]) if pval.is_known() else _parameter(trace, pval[0]) for pval in pvals]
+        returned = list(fun.call_wrapped(*given))
+        results = [as_array(leaf._data if isinstance(leaf, KeyArray) else leaf) for leaf in returned]
         computation = trace.finish(results)
     captured = list(trace.captures.values())  # (tracer, parameter)
     outside = {parameter for _, parameter in captured}
@@ -67,6 +71,11 @@ def trace_to_jaxpr_nounits(fun, pvals, instantiate: bool = False):
     ]
     for k, value in values.items():
         value.weak = results[k].weak
+    for k, leaf in enumerate(returned):
+        if isinstance(leaf, KeyArray):
+            known_keys, structure = found[k][1], found[k][0]
+            data = structure if known_keys is None else known_keys
+            found[k] = PartialVal((None, leaf._with(data)) if known_keys is not None else (leaf._with(data), None))
     program = Program(
         Module(computation.name, computation),
         [pval[0] for pval in pvals if not pval.is_known()],

@@ -8,6 +8,7 @@ import numpy as np
 
 from hloom import lax
 from hloom.arrays.base import ArrayMethods
+from hloom.arrays.keys import KeyArray
 from hloom.errors import ArgumentError
 from hloom.ir.types import COMPLEX, DTYPES, FLOATS, INEXACT, INTEGERS, PRED
 from hloom.lax.elementwise import is_nan
@@ -54,6 +55,8 @@ def _comparison(name: str, direction: str, sign: str):
     def function(x1, x2, /):
         if isinstance(x1, ArrayMethods) and isinstance(x2, ArrayMethods) and x1._shape is x2._shape:
             weak = x1.weak and x2.weak
+        elif isinstance(x1, KeyArray) and not ordered:
+            return x1 == x2 if direction == "EQ" else x1 != x2
         else:
             if type(x1) is int or type(x2) is int:
                 found = _beyond(x1, x2, direction)
