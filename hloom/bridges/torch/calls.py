@@ -7,13 +7,16 @@ are open keeps the programs of the sizes used last.
 
 from __future__ import annotations
 
+import contextlib
 from collections import OrderedDict
 from collections.abc import Callable
 
 import torch
 
 from hloom.backends.cpu.compilation import CpuExecutable, compile_module
+from hloom.bridges.torch.layouts import order_of
 from hloom.bridges.torch.translate import Given, New, Number, Part, Sizes, Translation, has_open_sizes, translate
+from hloom.errors import ArgumentError
 from hloom.ir.process import forking
 
 MOST_SIZES = 64  # sets of sizes whose programs a graph keeps
@@ -48,8 +51,12 @@ class Program:
         self._plain = not updates and all(a.position is not None and a.order is not None for a in arguments)
         numbers = [r.number if isinstance(r, New) else -1 for r in translation.results]
         self._only_new = numbers == list(range(len(self._new)))
+        self._strides = [(position, strides) for position, (_, strides) in translation.layouts.items()]
 
     def __call__(self, arguments: list) -> list:
+        for position, strides in self._strides:
+            if arguments[position].stride() != strides:
+                arguments[position] = self._arranged(position, arguments[position])
         new = [_empty(sizes, strides, dtype) for sizes, strides, dtype in self._new]
         if self.executable is not None:
             if self._plain:
@@ -60,6 +67,20 @@ class Program:
         if self._only_new:
             return new
         return [self._result(r, arguments, new) for r in self.translation.results]
+
+    def _arranged(self, position: int, tensor: torch.Tensor) -> torch.Tensor:
+        """An argument in the layout that the program was compiled for."""
+        dims, strides = self.translation.layouts[position]
+        order = order_of(dims, strides)
+        if order is None or order == order_of(dims, tensor.stride()):
+            return tensor
+        if any(update.position == position for update, _ in self._updates):
+            raise ArgumentError(
+                "a tensor that a compiled graph changes in place",
+                f"strides {tensor.stride()}; it was compiled for {strides}",
+                "pass a tensor in the same memory format",
+            )
+        return _empty(dims, strides, tensor.dtype).copy_(tensor.detach())
 
     def _run_with_care(self, arguments: list, new: list) -> None:
         """A call with copies of arguments that have gaps, constants, a seed, or arguments that are changed."""
@@ -112,14 +133,12 @@ class Graph:
         self._lock = forking.rlock()
 
     def __call__(self, arguments: list) -> list:
-        key = tuple(
-            [
-                a if type(a) is not torch.Tensor and not isinstance(a, torch.Tensor) else tuple(a.shape)
-                for a in arguments
-            ]
-        )
+        key = tuple([tuple(a.shape) if isinstance(a, torch.Tensor) else a for a in arguments])
         program = self._programs.get(key)
-        if program is None:
+        if program is not None:
+            with contextlib.suppress(KeyError):  # another thread has dropped it just now
+                self._programs.move_to_end(key)
+        else:
             with self._lock:
                 program = self._programs.get(key)
                 if program is None:

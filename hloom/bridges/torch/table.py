@@ -7,8 +7,9 @@
 A rule gets what the node of the graph has: hloom arrays (tracers) for tensors, Python numbers, lists and dtypes
 otherwise; arguments about devices, layouts and memory are left out. It returns an array, or a tuple of arrays and None
 for an op with several results. `result=True`: it gets the declared shapes of its results too, as `result` (a Shape, or
-a tuple of them). `random=True`: it gets a key of its own, as `key`. A result must have the declared dims; its dtype is
-converted to the declared one.
+a tuple of them). `random=True`: it gets a key of its own, as `key`. `memory=True`: it gets the elements of its first
+argument in the order in which they lie in memory, as one dimension, instead of that argument. A result must have the
+declared dims; its dtype is converted to the declared one.
 """
 
 from __future__ import annotations
@@ -25,11 +26,12 @@ IGNORED = frozenset(("device", "layout", "pin_memory", "memory_format", "non_blo
 
 @record(frozen=True)
 class Rule:
-    """How an overload is built. result, random: what it is given beside the arguments."""
+    """How an overload is built. result, random, memory: what it is given beside the arguments, or instead of one."""
 
     build: Callable[..., Any]
     result: bool = False
     random: bool = False
+    memory: bool = False
 
 
 RULES: dict[Any, Rule] = {}
@@ -43,14 +45,18 @@ def overload(name: str):
     return getattr(found, overload_name, None) if found is not None else None
 
 
-def rule(*names: str, result: bool = False, random: bool = False):
-    """Makes a function the rule of the overloads of these names; those that this torch lacks are left out."""
+def rule(*names: str, result: bool = False, random: bool = False, memory: bool = False):
+    """Makes a function the rule of the overloads of these names, and of their copying forms (`view_copy.default`) where
+    these have no rule; those that this torch lacks are left out."""
 
     def register(function):
+        made = Rule(function, result, random, memory)
         for name in names:
-            found = overload(name)
-            if found is not None:
-                RULES[found] = Rule(function, result, random)
+            packet, _, kind = name.partition(".")
+            if (found := overload(name)) is not None:
+                RULES[found] = made
+            if (found := overload(f"{packet}_copy.{kind}")) is not None:
+                RULES.setdefault(found, made)
         return function
 
     return register

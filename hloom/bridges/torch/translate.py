@@ -118,7 +118,8 @@ class Translation:
     """A module and how it is called.
 
     results: New, Given, Part or Number, one for each result of the graph. new: the tensors that are allocated, which
-    are the module's first outputs; updates: its others.
+    are the module's first outputs; updates: its others. layouts: sizes and strides of the tensors among the graph's
+    arguments, by position.
     """
 
     module: Module | None
@@ -126,6 +127,7 @@ class Translation:
     results: list
     new: list[New]
     updates: list[Update] = field(default_factory=list)
+    layouts: dict[int, tuple[tuple[int, ...], tuple[int, ...]]] = field(default_factory=dict)
 
 
 def is_evaluated(node) -> bool:
@@ -277,6 +279,7 @@ class _Translator:
         self.new: list[New] = []
         self.outputs: list[Any] = []
         self.made: dict[Any, New] = {}
+        self.layouts: dict[int, tuple[tuple[int, ...], tuple[int, ...]]] = {}
 
     def translate(self) -> Translation:
         with self.trace, source_scope() as at:
@@ -293,15 +296,18 @@ class _Translator:
             updates = self._updates()
             computation = self.trace.finish(self.outputs) if self.outputs else None
         module = Module(self.name, computation) if computation is not None else None
-        return Translation(module, self.arguments, results, self.new, updates)
+        return Translation(module, self.arguments, results, self.new, updates, self.layouts)
 
     # --- what goes in ---
 
     def _placeholder(self, node) -> None:
         value = node.meta.get("val")
         if isinstance(value, torch.Tensor):
+            dims, strides = self.sizes.each(value.shape), self.sizes.strides(value)
+            if node.users:
+                self.layouts[self.positions[node]] = dims, strides
             if any(not self._is_read_as_memory(user) for user in node.users):
-                order = order_of(self.sizes.each(value.shape), self.sizes.strides(value))
+                order = order_of(dims, strides)
                 self.values[node] = self._parameter(value, Argument(self.positions[node], None, order), node.name)
         elif isinstance(value, torch.SymInt):
             self.values[node] = self.sizes.of(value)
@@ -406,10 +412,22 @@ class _Translator:
         found = RULES[target]
         if found.result:
             options["result"] = declared
+        if found.memory:
+            arguments[0] = self._memory(node.args[0], arguments[0])
         if found.random:
             options["key"] = self._key() if key is None else key
         value = _as_declared(found.build(*arguments, **options), declared)
         return value if state is None else (_state_of_key(key, state), value)
+
+    def _memory(self, node, value):
+        """The elements of a tensor in the order in which torch holds them, as one dimension."""
+        declared = node.meta["val"]
+        order = order_of(self.sizes.each(declared.shape), self.sizes.strides(declared))
+        if order is None or self.sizes.of(declared.storage_offset()):
+            raise UnsupportedError(
+                "the memory of a tensor", "the tensor is a part of other memory", "call .contiguous() before", ""
+            )
+        return lax.reshape(value if is_identity(order) else lax.transpose(value, order), (value.size,))
 
     # --- what comes out ---
 

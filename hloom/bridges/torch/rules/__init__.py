@@ -11,8 +11,10 @@ from hloom.bridges.torch.rules import (
     pooling,
     random,
     reductions,
+    resampling,
     shapes,
     sorting,
+    transforms,
 )
 from hloom.bridges.torch.table import RULES
 

@@ -41,12 +41,28 @@ def index_put(x, indices, values, accumulate=False, unsafe=False):
     if len(indices) == 1 and indices[0] is not None and indices[0].dtype == PRED and not accumulate and not values.ndim:
         mask = lax.reshape(indices[0], (*indices[0].shape, *[1] * (x.ndim - indices[0].ndim)))
         return hnp.where(mask, values, x)
+    if len(indices) == 1 and indices[0] is not None and indices[0].dtype == PRED:
+        return _masked_put(x, indices[0], values, accumulate)
     place = x.at[_index(x, indices)]
     if not accumulate:
         return place.set(values)
     if x.dtype == PRED:
         return place.max(values)
     return place.add(values)
+
+
+def _masked_put(x, mask, values, accumulate: bool):
+    """values, in their order, put in (or added to) the places of x whose leading indexes a mask selects."""
+    inner = x.shape[mask.ndim :]
+    flat = lax.reshape(mask, (mask.size,))
+    values = hnp.broadcast_to(values, (values.shape[0] if values.ndim > len(inner) else 1, *inner))
+    if not values.size or not x.size:
+        return x
+    places = hnp.cumsum(convert(flat, S64)) - operand(1, S64)
+    limits = operand(0, S64), operand(values.shape[0] - 1, S64)
+    rows = lax.reshape(hnp.take(values, hnp.clip(places, *limits), axis=0, mode="clip"), x.shape)
+    mask = lax.reshape(mask, (*mask.shape, *[1] * len(inner)))
+    return hnp.where(mask, x + rows if accumulate else rows, x)
 
 
 @rule("index_select.default")
@@ -153,6 +169,11 @@ def _neutral(reduce: str, dtype):
     return -np.inf if reduce == "amax" else np.inf
 
 
+@rule("scatter.reduce", "scatter.value_reduce")
+def scatter_combined(x, dim, index, source, *, reduce):
+    return _scatter(x, dim, index, source, _REDUCTIONS[{"add": "sum", "multiply": "prod"}[reduce]])
+
+
 @rule("scatter_reduce.two")
 def scatter_reduce(x, dim, index, source, reduce, *, include_self=True):
     if not index.size:
@@ -174,7 +195,10 @@ def scatter_reduce(x, dim, index, source, reduce, *, include_self=True):
 @rule("masked_scatter.default")
 def masked_scatter(x, mask, source):
     """The elements of source, in their order, in the places of x where the mask is true."""
-    mask = hnp.broadcast_to(mask, x.shape)
+    dims = np.broadcast_shapes(mask.shape, x.shape)
+    mask, x = hnp.broadcast_to(mask, dims), hnp.broadcast_to(x, dims)
+    if not source.size:
+        return x
     flat = lax.reshape(mask, (mask.size,))
     places = hnp.cumsum(convert(flat, S64)) - operand(1, S64)
     values = hnp.take(lax.reshape(source, (source.size,)), hnp.maximum(places, operand(0, S64)), axis=0, mode="clip")

@@ -29,14 +29,16 @@ def softmax_of(x, axis: int):
 @rule("_softmax.default")
 def softmax(x, dim, half_to_float=False):
     x = _computed(x)
+    if not x.size:
+        return x
     return softmax_of(x, dim) if x.ndim else lax.full((), 1, x.dtype)
 
 
 @rule("_log_softmax.default")
 def log_softmax(x, dim, half_to_float=False):
     x = _computed(x)
-    if not x.ndim:
-        return lax.full((), 0, x.dtype)
+    if not x.ndim or not x.size:
+        return lax.full(x.shape, 0, x.dtype)
     apart = shifted(x, dim)
     return apart - hnp.log(hnp.sum(hnp.exp(apart), axis=dim, keepdims=True))
 

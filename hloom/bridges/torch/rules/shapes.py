@@ -12,7 +12,7 @@ from hloom.bridges.torch.dtypes import convert, operand, result_type
 from hloom.bridges.torch.table import rule
 
 
-@rule("view.default", "_unsafe_view.default", "reshape.default", "_reshape_copy.default", "view_copy.default",
+@rule("view.default", "_unsafe_view.default", "reshape.default", "_reshape_copy.default",
       result=True)  # fmt: skip
 def view(x, size, *, result):
     return lax.reshape(x, result.dims)
@@ -164,3 +164,15 @@ def tril(x, diagonal=0):
 @rule("triu.default")
 def triu(x, diagonal=0):
     return hnp.triu(x, diagonal)
+
+
+@rule("as_strided.default", memory=True, result=True)
+def as_strided(memory, size, stride, storage_offset=None, *, result):
+    """memory: the elements of the tensor as they lie."""
+    places = np.full((), storage_offset or 0, np.int64)
+    for extent, step in zip(result.dims, stride, strict=True):
+        places = places[..., None] + np.arange(extent) * step
+    if not places.size:
+        return lax.full(result.dims, 0, result.dtype)
+    flat = hnp.take(memory, hnp.asarray(places.reshape(-1).astype(np.int32)), axis=0, mode="clip")
+    return lax.reshape(flat, result.dims)
