@@ -173,6 +173,7 @@ def test_every_class_has_a_mistake_and_says_in_its_docstring_what_it_is():
         "HloomError",
         "TracerError",
         "CompileTimeWarning",
+        "DataDependentWarning",
         "DonationWarning",
         "PlacementWarning",
         "PrecisionWarning",
