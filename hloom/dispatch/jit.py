@@ -17,7 +17,7 @@ from hloom.dispatch.backend import check_target, log_placement, select_backend
 from hloom.dispatch.kept_programs import KeptProgram, kept_programs, traced_bytes
 from hloom.dispatch.signature import Call, JitOptions, Key, Settings, Signature
 from hloom.dispatch.specialization import Specialization
-from hloom.dispatch.stages import Lowered
+from hloom.dispatch.stages import Lowered, TracedFunction
 from hloom.errors import ArgumentError, DeviceError
 from hloom.ir.module import Module
 from hloom.ir.process import forking, memory
@@ -381,9 +381,9 @@ class JitFunction:
         """The tree of results for these arguments, as ShapeDtypeStructs, without compiling or running."""
         return self.lower(*args, **kwargs).out_info
 
-    def trace(self, *args, **kwargs) -> Module:
-        """The module as traced."""
-        return self.lower(*args, **kwargs).module
+    def trace(self, *args, **kwargs) -> TracedFunction:
+        """The module as traced, with the shapes of arguments and results, and `lower()`."""
+        return TracedFunction(self.lower(*args, **kwargs))
 
     def clear_cache(self) -> None:
         """Forgets all traced and compiled versions, and frees their memory."""

@@ -46,7 +46,7 @@ class Specialization:
             parameters = self.traced.computation.parameters
             named = ", ".join(f"{parameters[k].hint} {parameters[k].shape!r}" for k in sorted(unused))
             warnings.warn(
-                f"donated arguments of '{self.name}' that no result could reuse: {named}",
+                f"Some donated buffers were not usable: arguments of '{self.name}' that no result could reuse: {named}",
                 DonationWarning,
                 stacklevel=stacklevel + 1,
             )

@@ -12,6 +12,7 @@ from hloom.dispatch.specialization import Specialization
 from hloom.errors import ArgumentError
 from hloom.ir.module import Module
 from hloom.ir.records import record
+from hloom.tracing.signatures import function_name
 from hloom.tracing.trace import Traced
 from hloom.tree import pytrees as tree
 
@@ -39,6 +40,54 @@ class ArgumentInfo:
     @property
     def dtype(self):
         return self.aval.dtype
+
+
+class TracedFunction(Module):
+    """What `jitted.trace(...)` returns: the module as traced, and what JAX's `Traced` tells of it."""
+
+    __slots__ = ("_lowered",)
+
+    def __init__(self, lowered: Lowered):
+        super().__init__(lowered.module.name, lowered.module.entry, lowered.module.aliases)
+        self._lowered = lowered
+
+    def lower(self, **options) -> Lowered:
+        """The function for these arguments, to look into and to compile. options: accepted, no effect."""
+        return self._lowered
+
+    @property
+    def fun_name(self) -> str:
+        return function_name(self._lowered._signature.function)
+
+    @property
+    def out_info(self):
+        """The tree of results as ShapeDtypeStructs."""
+        return self._lowered.out_info
+
+    @property
+    def out_avals(self):
+        return self._lowered.out_info
+
+    @property
+    def args_info(self):
+        return self._lowered.args_info
+
+    @property
+    def in_avals(self):
+        return self._lowered.in_avals
+
+    @property
+    def in_tree(self):
+        return self._lowered.in_tree
+
+    @property
+    def out_tree(self):
+        return self._lowered.out_tree
+
+    @property
+    def donate_argnums(self) -> tuple[int, ...]:
+        """The numbers of the donated leaves."""
+        return self._lowered.donate_argnums
 
 
 class Lowered:
@@ -92,11 +141,22 @@ class Lowered:
         outputs = self._traced.computation.outputs()
         return self._traced.unflatten([ShapeDtypeStruct(o.shape.dims, o.shape.dtype) for o in outputs])
 
+    @property
+    def donate_argnums(self) -> tuple[int, ...]:
+        """The numbers of the donated leaves."""
+        return tuple(sorted(self._call.donated))
+
     def cost_analysis(self) -> dict[str, object]:
         return self.compile().cost_analysis()
 
     def compile(self, compiler_options: dict | None = None) -> Compiled:
-        """The compiled version, without running it. compiler_options: accepted; XLA's options mean nothing here."""
+        """The compiled version, without running it. compiler_options: names of XLA's options (`xla_...`), which mean
+        nothing here. Raises ArgumentError for others."""
+        unknown = [name for name in compiler_options or () if not str(name).startswith("xla_")]
+        if unknown:
+            raise ArgumentError(
+                f"compiler_options of '{self._signature.name}'", f"{unknown[0]!r}", "name an option of XLA: 'xla_...'"
+            )
         return Compiled(self, self._specialize(self._call, self._traced))
 
     def __reduce__(self):
@@ -211,4 +271,5 @@ __all__ = [
     "Compiled",
     "Lowered",
     "ProgramText",
+    "TracedFunction",
 ]

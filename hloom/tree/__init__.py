@@ -9,6 +9,9 @@ from __future__ import annotations
 
 import functools
 
+from hloom.tree import ending
+
+# isort: split
 import optree
 
 from hloom.tree import pytrees

@@ -5,12 +5,13 @@ from __future__ import annotations
 import dataclasses
 from typing import Any
 
+from hloom.tree.ending import NAMESPACE, registered
+
+# isort: split
 import optree
 
 from hloom.errors import TreeDepthError, TreeError
 from hloom.ir.records import asdict, record
-
-NAMESPACE = "hloom"
 
 
 def flatten(tree, is_leaf=None):
@@ -116,6 +117,7 @@ def paths(tree):
 def register(cls, to_children, from_children):
     """Registers a class: to_children(node) -> (children, metadata), from_children(metadata, children) -> node."""
     optree.register_pytree_node(cls, to_children, from_children, namespace=NAMESPACE)
+    registered[cls] = (to_children, from_children)
     return cls
 
 

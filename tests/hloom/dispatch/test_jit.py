@@ -185,7 +185,7 @@ def test_one_array_given_twice_cannot_be_donated():
 
 def test_a_donation_that_no_result_can_use_warns():
     f = hl.jit(lambda x, y: hnp.sum(x) + y, donate_argnums=0)
-    with pytest.warns(DonationWarning, match=r"x f32\[2,3\]") as caught:
+    with pytest.warns(DonationWarning, match=r"Some donated buffers were not usable: .*x f32\[2,3\]") as caught:
         f(hnp.asarray(X) * 1, 1.0)
     assert caught[0].filename == __file__
 
