@@ -57,7 +57,7 @@ EXECUTABLE = words(
     "name_size types dims dim_sizes kinds kind_sizes fingerprint fingerprint_size devices device_count replicas "
     "partitions number next code_bytes argument_bytes output_bytes alias_bytes temporary_bytes runs_python state words",
 )
-OUT = words("OUT", "type ndims dims bytes donor words")
+OUT = words("OUT", "type ndims dims bytes donor memory words")
 # One running call: the driver's block, the byte that says whether all went well, a byte that Python steps set, and room
 # for the storages of inputs and outputs.
 FRAME = words("FRAME", "next block state done held words")

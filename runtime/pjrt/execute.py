@@ -247,9 +247,10 @@ FUNCTIONS = (
         device = load(arguments, EXECUTE_EXECUTE_DEVICE)
         if device == 0:
             device = load(executable, EXECUTABLE_DEVICE)
-        memory = load(device, DEVICE_MEMORY)
+        memories = load(device, DEVICE_MEMORIES)
         for k in range(outputs):
             row = load(executable, EXECUTABLE_OUTPUTS) + 8 * OUT_WORDS * k
+            memory = load(memories, load(row, OUT_MEMORY))
             store(
                 made, k,
                 pjrt_buffer(

@@ -10,7 +10,7 @@ import numpy as np
 
 from hloom._version import __version__
 from hloom.bridges.pjrt.memory import Arguments, Block, Text, array_of, error_block, words_at
-from hloom.bridges.pjrt.programs import Executable, Source, deserialized
+from hloom.bridges.pjrt.programs import MEMORY_KINDS, Executable, Source, deserialized
 from hloom.config import config
 from hloom.errors import DTypeError, UnsupportedError
 from hloom.ir.base_error import out_of_memory
@@ -37,6 +37,8 @@ class Client:
         self._entry = ctypes.CFUNCTYPE(ctypes.c_int64, ctypes.c_int64, ctypes.c_int64, ctypes.c_int64)(self._asked)
         self._garbage = ctypes.CFUNCTYPE(ctypes.c_int64, ctypes.c_int64)(addresses["pjrt_take_garbage"])
         self.block = Block("CLIENT")
+        self._descriptions: list[Block] = []
+        self._memories: list[Block] = []
         self.devices = [self._device(k) for k in range(config.num_cpu_devices)]
         self._fill()
         purge = ctypes.CFUNCTYPE(ctypes.c_int64, ctypes.c_int64)(addresses["pjrt_purge"])
@@ -63,39 +65,46 @@ class Client:
                 "nothing": self._addresses["pjrt_nothing"],
                 "devices": array_of([device.address for device in self.devices]),
                 "device_count": len(self.devices),
-                "memories": array_of([device["memory"] for device in self.devices]),
-                "memory_count": len(self.devices),
+                "memories": array_of([place.address for place in self._memories]),
+                "memory_count": len(self._memories),
                 "descriptions": array_of([device["description"] for device in self.devices]),
             }
         )
 
     def _device(self, index: int) -> Block:
-        device, description, place = Block("DEVICE"), Block("DESCRIPTION"), Block("MEMORY")
-        text = Text(f"hloom:{index}")
-        description.update({"id": index, "kind": Text("hloom cpu"), "text": text})
-        place.update(
-            {
-                "client": self.block.address,
-                "device": device.address,
-                "id": index,
-                "kind": Text("device"),
-                "text": Text(f"memory of hloom:{index}"),
-                "devices": array_of([device.address]),
-                "device_count": 1,
-            }
-        )
+        device, description = Block("DEVICE"), Block("DESCRIPTION")
+        description.update({"id": index, "kind": Text("hloom cpu"), "text": Text(f"hloom:{index}")})
+        places = [self._memory(device, index, k, kind) for k, kind in enumerate(MEMORY_KINDS)]
         device.update(
             {
                 "client": self.block.address,
                 "description": description.memory,
                 "id": index,
-                "memories": array_of([place.address]),
-                "memory_count": 1,
-                "memory": place.memory,
+                "memories": array_of([place.address for place in places]),
+                "memory_count": len(places),
+                "memory": places[0].address,
             }
         )
-        self._parts = [*getattr(self, "_parts", []), description, place]
+        self._descriptions.append(description)
+        self._memories += places
         return device
+
+    def _memory(self, device: Block, index: int, number: int, kind: str) -> Block:
+        """All kinds are the host's memory: names by which jax's programs say where values are to be."""
+        place = Block("MEMORY")
+        place.update(
+            {
+                "client": self.block.address,
+                "device": device.address,
+                "id": index * len(MEMORY_KINDS) + number,
+                "kind": Text(kind),
+                "text": Text(f"memory '{kind}' of hloom:{index}"),
+                "devices": array_of([device.address]),
+                "device_count": 1,
+                "kind_id": number,
+            }
+        )
+        return place
 
     def _release(self, purge: Callable[[int], int]) -> None:
         self.collect()

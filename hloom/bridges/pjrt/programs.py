@@ -28,7 +28,7 @@ from hloom.runtime.driver_source import BLOCK_BUSY, BLOCK_FLAGS, FLAG_PARALLEL
 from hloom.runtime.pjrt.blocks import OUT
 from hloom.runtime.pjrt.interface import FLOAT, NAMED_VALUE_WORDS, TYPES
 
-__all__ = ["Executable", "Source", "decoded", "deserialized", "serialized"]
+__all__ = ["MEMORY_KINDS", "Executable", "Source", "decoded", "deserialized", "serialized"]
 
 MAGIC = b"hloom-pjrt-1\0"
 
@@ -91,6 +91,7 @@ def _without_tokens(text: str) -> str:
 
 _TOKEN_OP = re.compile(r"stablehlo\.(?:create_token|after_all\b[^:\n]*) : !stablehlo\.token")
 _DEVICE_ID = 8  # where the number of the device of a DeviceAssignmentProto of one device stands
+MEMORY_KINDS = ("device", "pinned_host", "unpinned_host")  # those of jax's CPU; the first is the default
 _ALIAS = re.compile(r"tf\.aliasing_output|jax\.buffer_donor")
 
 
@@ -104,6 +105,19 @@ def _donated(tree: Any) -> tuple[frozenset[int], frozenset[int]]:
         elif attributes.get("jax.buffer_donor"):
             may.add(k)
     return frozenset(may | must), frozenset(must)
+
+
+def _memories(tree: Any, count: int) -> list[int]:
+    """For each result of @main the number of its memory kind. Raises UnsupportedError for another kind."""
+    stated: Sequence[dict] = tree.functions()["main"].attributes.get("res_attrs") or ({},) * count
+    kinds = [attributes.get("mhlo.memory_kind", MEMORY_KINDS[0]) for attributes in stated]
+    for kind in kinds:
+        if kind not in MEMORY_KINDS:
+            raise UnsupportedError(
+                f"a result in memory '{kind}'", f"devices of hloom have {', '.join(MEMORY_KINDS)}",
+                "name one of these", "",
+            )  # fmt: skip
+    return [MEMORY_KINDS.index(kind) for kind in kinds]
 
 
 def _placement(options: bytes) -> tuple[int, bytes]:
@@ -137,6 +151,7 @@ class Executable:
         self.compiled: CpuExecutable = compile_module(to_module(tree), donated=donated, device=index)
         self.name = tree.name or "main"
         self.program = self.compiled.runner.program
+        self._memories = _memories(tree, len(self.program.outputs))
         self.driver = driver(index)
         self._frames: list[tuple[runtime.Frame, Block, list]] = []
         self._costs: tuple[int, np.ndarray, list[Text]] | None = None
@@ -147,7 +162,8 @@ class Executable:
         outputs, inputs = self.program.outputs, self.program.inputs
         used = consumed | (donated & set(self.program.donated.values()))
         aliases = {k: given for k, given in self.program.donated.items() if given in used}
-        kind = Text("device")
+        kinds = [Text(kind) for kind in MEMORY_KINDS]
+        self._kept = kinds
         block = self.block
         block.update(
             {
@@ -163,8 +179,8 @@ class Executable:
                 "types": array_of([TYPES[HLO_NAME[shape.dtype]] for shape in outputs], np.int32),
                 "dims": array_of([d for shape in outputs for d in shape.dims]),
                 "dim_sizes": array_of([len(shape.dims) for shape in outputs]),
-                "kinds": array_of([kind.address] * len(outputs)),
-                "kind_sizes": array_of([kind.size] * len(outputs)),
+                "kinds": array_of([kinds[k].address for k in self._memories]),
+                "kind_sizes": array_of([kinds[k].size for k in self._memories]),
                 "fingerprint": Text(self.source.fingerprint()),
                 "devices": array_of([device.address]),
                 "device_count": 1,
@@ -179,12 +195,12 @@ class Executable:
                 "runs_python": int(self.compiled.runner.runs_python),
             }
         )
-        self._kept = kind
         rows, dims = [], [array_of(shape.dims) for shape in outputs]
         for k, shape in enumerate(outputs):
             row = [0] * OUT["OUT_WORDS"]
             row[OUT["OUT_TYPE"]], row[OUT["OUT_NDIMS"]] = TYPES[HLO_NAME[shape.dtype]], len(shape.dims)
             row[OUT["OUT_DIMS"]], row[OUT["OUT_BYTES"]] = address_of(dims[k]), shape.bytes
+            row[OUT["OUT_MEMORY"]] = self._memories[k]
             row[OUT["OUT_DONOR"]] = self.program.donated.get(k, -1)
             rows += row
         self._dims = dims

@@ -150,6 +150,14 @@ def test_donation_threads_errors_transfers_and_statistics(run_jax):
     back = jnp.from_dlpack(np.arange(3, dtype=np.float32))
     assert back.devices() == {device} and back[2] == 2
 
+    # Memory kinds are names; results have the one that the program says.
+    kinds = {m.kind: m for m in device.addressable_memories()}
+    assert set(kinds) == {'device', 'pinned_host', 'unpinned_host'} and device.default_memory().kind == 'device'
+    there = jax.sharding.SingleDeviceSharding(device, memory_kind='pinned_host')
+    offloaded = jax.device_put(a, there)
+    assert offloaded.sharding.memory_kind == 'pinned_host' and offloaded[1, 1] == 257
+    assert jax.jit(lambda x: x + 1, out_shardings=there)(a).sharding.memory_kind == 'pinned_host'
+
     # Several threads at once.
     wrong = []
     def work(number):
