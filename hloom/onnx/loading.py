@@ -11,7 +11,7 @@ from hloom.onnx import rules  # the table of ops
 from hloom.onnx.evaluate import has_function
 from hloom.onnx.graph import Graph, Node, Scope
 from hloom.onnx.model import Model
-from hloom.onnx.reader import CORRUPT, Reader, package, parse, scope_of
+from hloom.onnx.reader import CORRUPT, Reader, package, parse, scope_of, without_initializers
 from hloom.onnx.table import OPS, find
 
 LARGE = 1024  # elements from which on a constant is an argument of the program, not a part of it
@@ -36,10 +36,13 @@ def load(source) -> Model:
 
 
 def _model(proto, folder) -> Model:
+    reader = Reader(folder)
+    initializers = reader.initializers(proto.graph)
+    proto = without_initializers(proto)  # the arrays hold the weights: the file's bytes are freed
     functions = {(f.domain, f.name, getattr(f, "overload", "")): f for f in proto.functions}
     scope = scope_of(proto, functions)
-    reader = Reader(folder)
     graph = reader.graph(proto.graph)
+    graph.initializers = initializers
     scope.nodes = graph.nodes
     _check(graph, scope)
     _check_ops(graph, scope, reader)

@@ -103,7 +103,7 @@ class Model:
         return self.function(params, inputs)
 
     def as_text(self) -> str:
-        """The graph as ONNX's text; `lower(*inputs).as_text()` is hloom's."""
+        """The graph without its weights as ONNX's text; `lower(*inputs).as_text()` is hloom's."""
         return package().printer.to_text(self._proto)
 
     def __repr__(self) -> str:

@@ -61,6 +61,18 @@ def scope_of(owner, functions) -> Scope:
     return Scope(versions, functions)
 
 
+def without_initializers(proto):
+    """A copy of a ModelProto without the tensors of its graph."""
+    light = type(proto)(ir_version=proto.ir_version, producer_name=proto.producer_name)
+    light.opset_import.extend(proto.opset_import)
+    light.functions.extend(proto.functions)
+    light.graph.name = proto.graph.name
+    light.graph.node.extend(proto.graph.node)
+    light.graph.input.extend(proto.graph.input)
+    light.graph.output.extend(proto.graph.output)
+    return light
+
+
 class Reader:
     """Converts graphs. folder: where external data may lie, None where there is none."""
 
@@ -70,12 +82,17 @@ class Reader:
 
     def graph(self, proto) -> Graph:
         """A graph with all its nodes and initializers."""
-        _require_text(proto.name, *(v.name for v in [*proto.input, *proto.output, *proto.initializer]))
-        initializers = {t.name: self.tensor(t) for t in proto.initializer}
-        initializers |= {s.values.name: self.sparse(s) for s in proto.sparse_initializer}
+        _require_text(proto.name, *(v.name for v in [*proto.input, *proto.output]))
         nodes = tuple(map(self.node, proto.node))
         return Graph(proto.name, tuple(map(self.port, proto.input)), tuple(map(self.port, proto.output)),
-                     nodes, initializers)  # fmt: skip
+                     nodes, self.initializers(proto))  # fmt: skip
+
+    def initializers(self, proto) -> dict[str, np.ndarray]:
+        """The tensors of a graph by their names."""
+        _require_text(*(t.name for t in proto.initializer), *(s.values.name for s in proto.sparse_initializer))
+        return {t.name: self.tensor(t) for t in proto.initializer} | {
+            s.values.name: self.sparse(s) for s in proto.sparse_initializer
+        }
 
     def function(self, proto, attributes: dict[str, Any]) -> Graph:
         """The body of a function, with the caller's attributes (AttributeProtos) in place of references."""

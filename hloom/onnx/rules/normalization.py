@@ -39,8 +39,9 @@ def batch_normalization14(node, x, scale, bias, mean, variance, *, epsilon=1e-5,
 
 
 def _normalized(x, scale, bias, mean, variance, epsilon: float):
-    mean, variance, scale, bias = (per_channel(v, x.ndim) for v in (mean, variance, scale, bias))
-    return ((x - mean) / hnp.sqrt(variance + epsilon) * scale + bias).astype(x.dtype)
+    factor = scale / hnp.sqrt(variance + epsilon)  # one vector of channels each: the image has a product and a sum
+    offset = bias - mean * factor
+    return (x * per_channel(factor, x.ndim) + per_channel(offset, x.ndim)).astype(x.dtype)
 
 
 def _standardized(x, axes: tuple[int, ...], epsilon: float):
