@@ -33,6 +33,7 @@ import numpy as np
 
 ROOT = Path(__file__).resolve().parent.parent
 RESULTS = ROOT / "build" / "reliability.json"
+LIBRARIES = ROOT / "tests" / "support" / "library_suites.md"  # a section written by hand
 sys.path[:0] = [str(ROOT), str(ROOT / "tests" / "support")]
 
 from explained_differences import agrees, close_after_promotion, explanation  # noqa: E402
@@ -495,6 +496,7 @@ def table(entries: list[dict]) -> str:
         lines += [f"| {count} | {reason} |" for reason, count in reasons.most_common()]
     if faults:
         lines += ["", "## What was wrong", "", *faults]
+    lines += ["", *LIBRARIES.read_text().splitlines()]
     return "\n".join(lines) + "\n"
 
 

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 from typing import Any
 
+import ml_dtypes
 import numpy as np
 
 from hloom.arrays.keys import ExtendedDType, extended, prng_key
 from hloom.errors import ArgumentError, DTypeError
 from hloom.ir.types import DTYPES, NARROWED, as_dtype, default_dtype
-from hloom.numpy.dtypes import bfloat16, finfo, iinfo, issubdtype, result_type
+from hloom.numpy.dtypes import finfo, iinfo, issubdtype, result_type
 
 TypePromotionError = DTypeError
+
+bfloat16 = ml_dtypes.bfloat16  # the scalar type: bfloat16(1) is a NumPy scalar
 
 # The dtype of tangents of integers: it holds nothing.
 float0 = np.dtype([("float0", np.void, 0)])

@@ -111,8 +111,10 @@ def _own(result, x):
 
 
 def copy(a, order: str | None = None):
-    """a itself, since arrays cannot be changed; another array with `hl.config.item_assignment`."""
+    """Another array of the same elements, which stays as it is when a is donated. Of what lies on a GPU a itself."""
     x = as_operand(a, "copy")
+    if isinstance(x, Array) and isinstance(data := x._held(), np.ndarray):
+        return Array(data.copy(), x.weak, x._device)
     return _own(x, x)
 
 

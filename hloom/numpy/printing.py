@@ -8,7 +8,7 @@ import numpy as np
 from hloom.arrays.array import Array
 from hloom.arrays.interchange import from_python
 from hloom.lax import iota
-from hloom.lax.operands import as_operand, canonical_shape, default_float
+from hloom.lax.operands import NUMBERS, as_operand, canonical_shape, default_float
 from hloom.numpy.creation import array, asarray
 from hloom.transforms.vmap import vmap
 
@@ -47,8 +47,8 @@ def _for_file(value):
     The format has no names for the dtypes of ml_dtypes. bfloat16 becomes two unnamed bytes, as JAX writes it; the
     others become records of one field, which has the name of the dtype.
     """
-    # NumPy's own arrays keep all their bits where others would be narrowed.
-    array = np.asarray(value if isinstance(value, (np.ndarray, np.generic)) else as_operand(value, "save"))
+    # Python's numbers and NumPy's own arrays keep all their bits where others would be narrowed.
+    array = np.asarray(value if isinstance(value, (np.ndarray, np.generic, *NUMBERS)) else as_operand(value, "save"))
     if array.dtype.isbuiltin != 2 or array.dtype == ml_dtypes.bfloat16:
         return array
     return array.view(np.dtype([(array.dtype.name, f"V{array.dtype.itemsize}")]))
