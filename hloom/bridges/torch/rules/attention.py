@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import hloom.numpy as hnp
 from hloom import lax
 from hloom.bridges.torch.dtypes import F32, PRED, convert, operand
@@ -16,7 +18,9 @@ def _scores(query, key, is_causal: bool, mask, scale):
     scale = query.shape[-1] ** -0.5 if scale is None else scale
     scores = product(query, hnp.swapaxes(key, -1, -2))
     scores = scores * operand(scale, scores.dtype)
-    hidden = operand(-0.7 * float(hnp.finfo(scores.dtype).max), scores.dtype)
+    # Without a mask each row sees something, and a number that is not infinite lets attention be one kernel.
+    lowest = -math.inf if mask is not None else -0.7 * float(hnp.finfo(scores.dtype).max)
+    hidden = operand(lowest, scores.dtype)
     if mask is not None:
         if mask.dtype == PRED:
             scores = hnp.where(mask, scores, hidden)
@@ -43,8 +47,12 @@ def flash_attention(query, key, value, dropout_p=0.0, is_causal=False, *, attn_m
     _no_dropout(dropout_p)
     scores = _scores(query, key, is_causal, attn_mask, scale)
     largest = hnp.max(scores, axis=-1, keepdims=True)
+    if attn_mask is not None:  # rows that see nothing have weights of zero, as torch's
+        largest = hnp.where(largest == -math.inf, operand(0, largest.dtype), largest)
     terms = hnp.exp(scores - largest)
     total = hnp.sum(terms, axis=-1, keepdims=True)
+    if attn_mask is not None:
+        total = hnp.where(total == 0, operand(1, total.dtype), total)
     weights = convert(terms / total, value.dtype)
     return hnp.matmul(weights, value), lax.squeeze(largest + hnp.log(total), (-1 % scores.ndim,))
 

@@ -145,3 +145,25 @@ def test_autocast_in_bfloat16():
     ours, theirs = (torch.autograd.grad((y * weights).sum(), model.parameters()) for y in (found, wanted))
     for p, q in zip(ours, theirs, strict=True):
         assert (p - q).norm() < 0.02 * q.norm()
+
+
+@pytest.mark.parametrize("kind", ["booleans", "numbers", "causal"])
+def test_attention_with_masks(kind):
+    """A row that a mask hides all of has weights of zero and no gradient."""
+    parts = [torch.randn(2, 2, 5, 8, requires_grad=True) for _ in range(3)]
+    mask = torch.rand(2, 1, 5, 5) > 0.4
+    mask[0, 0, 2] = False
+    options = {
+        "booleans": {"attn_mask": mask},
+        "numbers": {"attn_mask": torch.randn(2, 1, 5, 5).masked_fill(~mask, -torch.inf), "scale": 0.3},
+        "causal": {"is_causal": True},
+    }[kind]
+
+    def f(query, key, value):
+        return F.scaled_dot_product_attention(query, key, value, **options)
+
+    found, wanted = torch.compile(f, backend=hloom)(*parts), f(*parts)
+    torch.testing.assert_close(found, wanted, rtol=1e-4, atol=1e-5)
+    ours, theirs = (torch.autograd.grad(y.square().sum(), parts) for y in (found, wanted))
+    for p, q in zip(ours, theirs, strict=True):
+        torch.testing.assert_close(p, q, rtol=1e-4, atol=1e-5)
