@@ -40,6 +40,12 @@ def _call_exported(context, *arguments, exported):
     return _export._call_exported_lowering(context, *arguments, exported=made)
 
 
+class _Cpu:
+    """What jax's cache asks of a backend: whether it is of a kind whose programs can be stored."""
+
+    platform, supports_executable_serialization = "cpu", True
+
+
 def register() -> None:
     """Enters platform hloom in jax's tables."""
     # A primitive without a rule for hloom has that for CPUs, also where jax enters it later.
@@ -58,6 +64,6 @@ def register() -> None:
     for_others = compilation_cache.is_cache_used
 
     def is_cache_used(backend) -> bool:
-        return compilation_cache._is_cache_enabled() if backend.platform == "hloom" else for_others(backend)
+        return for_others(_Cpu if backend.platform == "hloom" else backend)
 
     compilation_cache.is_cache_used = is_cache_used

@@ -130,6 +130,12 @@ def _placement(options: bytes) -> tuple[int, bytes]:
             "hloom runs a program of jax on one device",
             "run it on one device: no pmap, shard_map or sharding over several", "",
         )  # fmt: skip
+    for name, _ in found.env_option_overrides:
+        if not name.startswith("xla_"):  # those are for XLA: hloom has its own settings
+            raise ArgumentError(
+                f"No such compile option: '{name}'", "compiler_options of jax.jit or compile()",
+                "leave it out; hloom's settings are hl.config and HLOOM_*", "",
+            )  # fmt: skip
     assignment = found.device_assignment or xla_client.DeviceAssignment.create(np.zeros((1, 1), np.int32))
     data = assignment.serialize()
     device = 0

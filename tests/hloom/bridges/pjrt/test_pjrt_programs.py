@@ -185,6 +185,12 @@ def test_donation_threads_errors_transfers_and_statistics(run_jax):
     else:
         raise AssertionError('more memory than there is')
     assert float(f(jnp.float32(1))) == 3
+    try:
+        f.lower(x := jnp.float32(1)).compile(compiler_options={'no_such_key': True})
+    except jax.errors.JaxRuntimeError as error:
+        assert "No such compile option: 'no_such_key'" in str(error), error
+    else:
+        raise AssertionError('an unknown option was ignored')
 
     # Memory.
     stats = device.memory_stats()
