@@ -139,7 +139,11 @@ class Lowered:
     def out_info(self):
         """The tree of results as ShapeDtypeStructs."""
         outputs = self._traced.computation.outputs()
-        return self._traced.unflatten([ShapeDtypeStruct(o.shape.dims, o.shape.dtype) for o in outputs])
+        shapes = [
+            ShapeDtypeStruct(o.shape.dims, o.shape.dtype, weak)
+            for o, weak in zip(outputs, self._traced.weak, strict=True)
+        ]
+        return tree.unflatten(self._traced.out_tree, shapes)
 
     @property
     def donate_argnums(self) -> tuple[int, ...]:

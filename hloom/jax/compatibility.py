@@ -22,6 +22,7 @@ from hloom.ir.source import name_scope
 from hloom.ir.types import Shape
 from hloom.platforms.device import choose_default_device, devices
 from hloom.sharding.shardings import device_of
+from hloom.tracing.conversion import with_weakness
 from hloom.tracing.eval_shape import eval_shape
 from hloom.tracing.signatures import function_name, with_positions, wraps
 from hloom.tracing.trace import apply_computation, as_array
@@ -141,8 +142,7 @@ class Program:
         arguments = [*map(as_array, arguments)]
         results = apply_computation(inline_calls(self.module.entry), [*arguments, *consts])
         if any(self.weak) and all(a.weak or not t.weak_type for a, t in zip(arguments, self.in_avals, strict=False)):
-            for result, weak in zip(results, self.weak, strict=True):
-                result.weak = weak
+            return [*map(with_weakness, results, self.weak)]
         return results
 
     effects: frozenset = frozenset()  # calls with effects are kept in their order

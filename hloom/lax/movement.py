@@ -22,6 +22,7 @@ from hloom.lax.operands import (
     dtype_of,
     product,
     reshape_to,
+    with_weakness,
 )
 from hloom.lax.operands import broadcast_shapes as broadcast_dims
 from hloom.lax.operands import full as full_constant
@@ -66,8 +67,7 @@ def full_like(x, fill_value, dtype=None, shape=None):
     """`full` with the shape and dtype of x where they are not given."""
     x = as_operand(x, "full_like")
     made = full(x.shape if shape is None else shape, fill_value, x.dtype if dtype is None else dtype)
-    made.weak = dtype is None and x.weak
-    return made
+    return with_weakness(made, dtype is None and x.weak)
 
 
 # --- broadcast, reshape, transpose --------------------------------------------------------------------------------

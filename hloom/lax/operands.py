@@ -144,7 +144,7 @@ def promote_operands(name: str, values, change=None, broadcast: bool = True):
         dims = shape.dims if broadcast else ()
         found = [conform(first, dtype, shape.dims), conform(values[1], dtype, dims)]
         if weak and not broadcast:
-            found[0].weak = found[1].weak = True
+            found = [with_weakness(value, True) for value in found]
         return found, weak
     try:
         dtype, weak = promoted(*[dtype_of(v) for v in values])
@@ -155,8 +155,7 @@ def promote_operands(name: str, values, change=None, broadcast: bool = True):
     if not broadcast:
         found = [conform(v, dtype, dims_of(v)) for v in values]
         if weak:  # then no operand is a strong one of this dtype
-            for value in found:
-                value.weak = True
+            found = [with_weakness(value, True) for value in found]
         return found, weak
     shapes = [dims_of(v) for v in values]
     dims = broadcast_shapes(name, shapes)

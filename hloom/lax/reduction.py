@@ -109,9 +109,8 @@ def reduce(operands, init_values, computation, dimensions):
         return operands
     result = bind("reduce", *arrays, *starts, dimensions=tuple(sorted(axes)), to_apply=traced.computation)
     results = result if isinstance(result, tuple) else (result,)
-    for made, array, start in zip(results, arrays, starts, strict=True):
-        made.weak = array.weak and start.weak
-    return tree.unflatten(structure, results)
+    weak = [array.weak and start.weak for array, start in zip(arrays, starts, strict=True)]
+    return tree.unflatten(structure, [*map(with_weakness, results, weak)])
 
 
 def _arg_extreme(name: str, operand, axis: int, index_dtype, largest: bool):
@@ -246,9 +245,7 @@ def optimization_barrier(operand):
         return operand
     result = bind("optimization-barrier", *arrays)
     results = result if isinstance(result, tuple) else [result]
-    for one, array in zip(results, arrays, strict=True):
-        one.weak = array.weak
-    return tree.unflatten(structure, results)
+    return tree.unflatten(structure, [with_weakness(r, a.weak) for r, a in zip(results, arrays, strict=True)])
 
 
 def custom_call(target: str, *operands, shape, has_side_effect: bool = False):

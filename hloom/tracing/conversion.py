@@ -14,7 +14,7 @@ from hloom.config import config
 from hloom.errors import DTypeError
 from hloom.ir.types import HLO_NAME, INTEGERS, Shape
 from hloom.tracing.exact import widened
-from hloom.tracing.trace import Tracer, bind, current_trace
+from hloom.tracing.trace import bind, current_trace, with_weakness
 
 _SMALL = 256  # elements up to which an array of one number is as fast as a view of it
 
@@ -80,14 +80,7 @@ def convert(x, dtype: np.dtype, weak: bool = False):
                 return with_weakness(exact, True) if weak else exact
             x = exact
         return bind("convert", x, shape=Shape(dtype, x._shape.dims), weak=weak)
-    return x if x.weak == weak else with_weakness(x, weak)
-
-
-def with_weakness(x, weak: bool):
-    """The same array, weak or not. Records no instruction."""
-    if isinstance(x, Array):
-        return Array(x._value(), weak, x._device)
-    return Tracer(x.trace, x.instruction, x.value, weak)
+    return with_weakness(x, weak)
 
 
 def conform(x, dtype: np.dtype, dims: tuple[int, ...]):

@@ -13,7 +13,7 @@ from hloom.errors import ArgumentError, DifferentiationError, DTypeError, ShapeE
 from hloom.ir.build import Builder
 from hloom.ir.records import field, record
 from hloom.ir.types import HLO_NAME, INEXACT, Shape, kind
-from hloom.tracing.conversion import convert
+from hloom.tracing.conversion import convert, with_weakness
 from hloom.tracing.leaks import HoldsTracers
 from hloom.tracing.signatures import argument_hints, function_name, with_positions
 from hloom.tracing.trace import TRACES, Traced, Tracer, as_array, call_computation, current_trace, trace_function
@@ -105,11 +105,14 @@ class Call(HoldsTracers):
         """What a rule is traced on for the arguments: with their values where there are some, else their shapes."""
         return self.leaves if self.carries_values else [leaf._shape for leaf in self.leaves]
 
-    def mark_weak(self, values) -> None:
-        """Marks the values that a rule gets for the leaves, or their tangents, as weak where the leaves are."""
-        for value, leaf in zip(values, self.leaves, strict=True):
-            if not isinstance(value, SymbolicZero) and value._shape.dtype == leaf._shape.dtype:
-                value.weak = leaf.weak
+    def with_weak(self, values) -> list:
+        """The values that a rule gets for the leaves, or their tangents, weak where the leaves are."""
+        return [
+            value
+            if isinstance(value, SymbolicZero) or value._shape.dtype != leaf._shape.dtype
+            else with_weakness(value, leaf.weak)
+            for value, leaf in zip(values, self.leaves, strict=True)
+        ]
 
     def trace_rule(self, function, given, name: str):
         """(the traced function of a rule, the indices of the values from outside that it uses).

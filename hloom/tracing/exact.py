@@ -18,10 +18,9 @@ from hloom.arrays.array import Array
 from hloom.errors import PrecisionWarning
 from hloom.ir.module import Instruction
 from hloom.ir.source import current_source
-from hloom.ir.types import DTYPES
-from hloom.tracing.trace import Trace, Tracer, bind, is_repeated, resumed
+from hloom.tracing.digits import DOUBLE, is_repeated
+from hloom.tracing.trace import Trace, Tracer, bind, resumed
 
-DOUBLE = {DTYPES["f32"]: DTYPES["f64"], DTYPES["c64"]: DTYPES["c128"]}
 _DOUBLES = frozenset(DOUBLE.values())
 
 

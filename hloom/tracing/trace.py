@@ -36,9 +36,10 @@ from hloom.ir.op_table import No
 from hloom.ir.ops import OPS
 from hloom.ir.records import field, record
 from hloom.ir.source import Source, current_source, device_scopes
-from hloom.ir.types import DTYPES, Shape, TupleShape
+from hloom.ir.types import Shape, TupleShape
 from hloom.platforms.device import find_device, scoped_device
 from hloom.tracing.active import TRACES
+from hloom.tracing.digits import DOUBLE, with_digits
 from hloom.tracing.leaks import check_leaks
 from hloom.tracing.signatures import raise_wrong_call
 from hloom.tree import pytrees as tree
@@ -276,6 +277,21 @@ class Tracer(ArrayMethods):
         return np.asarray(self._concrete("a NumPy array of a traced value", repair), dtype)
 
 
+def with_weakness(x, weak: bool):
+    """The same array, weak or not. Records no instruction.
+
+    Arrays and Tracers may be shared, constants above all: their weakness is never changed in place.
+    """
+    if x.weak == weak:
+        return x
+    if isinstance(x, Array):
+        result = Array(x._value(), weak, x._device)
+        if (exact := getattr(x, "_exact", None)) is not None:
+            result._exact = exact
+        return result
+    return Tracer(x.trace, x.instruction, x.value, weak)
+
+
 def bind(opcode: str, *operands, shape=None, weak: bool = False, **attributes):
     """Applies an op: eagerly by its reference, or recorded in the current trace.
 
@@ -305,8 +321,8 @@ def bind(opcode: str, *operands, shape=None, weak: bool = False, **attributes):
         raise no_memory(error, opcode, [shape]) from None
     if isinstance(value, tuple):
         return tuple([eager_result(v, False, device, opcode, arrays) for v in value])
-    if weak and shape.dtype in _DOUBLE:
-        return _with_digits(eager_result(value, weak, device, opcode, arrays), opcode, arrays, attributes)
+    if weak and shape.dtype in DOUBLE:
+        return with_digits(eager_result(value, weak, device, opcode, arrays), opcode, arrays, attributes)
     return eager_result(value, weak, device, opcode, arrays)
 
 
@@ -332,36 +348,6 @@ def eager_result(value, weak: bool, device, opcode: str, operands) -> Array:
 def _is_small_part(view: np.ndarray) -> bool:
     base = view.base
     return isinstance(base, np.ndarray) and 4 * view.nbytes < base.nbytes
-
-
-_DOUBLE = {DTYPES["f32"]: DTYPES["f64"], DTYPES["c64"]: DTYPES["c128"]}
-
-
-def _with_digits(result: Array, opcode: str, operands: list[Array], attributes: dict) -> Array:
-    """The result with its value in double precision, as it is computed of Python numbers alone."""
-    if not is_repeated(opcode):
-        return result
-    values = []
-    for operand in operands:
-        wide = _DOUBLE.get(operand._shape.dtype)
-        exact = getattr(operand, "_exact", None)
-        value = operand._value()
-        if wide is not None:
-            exact = np.asarray(value if exact is None else exact, wide)
-            value = exact if exact.shape == value.shape else np.broadcast_to(exact, value.shape)
-        values.append(value)
-    reference = OPS[opcode].reference
-    assert not isinstance(reference, No)
-    with np.errstate(all="ignore"):
-        result._exact = reference(*values, shape=result._shape.with_dtype(_DOUBLE[result._shape.dtype]), **attributes)
-    return result
-
-
-def is_repeated(opcode: str) -> bool:
-    """Whether an op computes the same in double precision, element by element, so that no digit is lost before it."""
-    if opcode in ("reduce-precision", "bitcast-convert"):
-        return False
-    return opcode == "broadcast" or OPS[opcode].family == "elementwise"
 
 
 def eager_device(arrays, what: str):
@@ -443,9 +429,8 @@ class Traced:
 
     def unflatten(self, results):
         """The tree of the function's result with these leaves, weak where the function returned Python numbers."""
-        for result, weak in zip(results, self.weak, strict=True):
-            result.weak = weak
-        return tree.unflatten(self.out_tree, results)
+        weak = [with_weakness(result, flag) for result, flag in zip(results, self.weak, strict=True)]
+        return tree.unflatten(self.out_tree, weak)
 
 
 def trace_function(

@@ -18,6 +18,7 @@ from hloom.compiler.transforms.custom import CustomJvp, CustomVjp
 from hloom.errors import ArgumentError, DifferentiationError, TreeError
 from hloom.ir.records import record
 from hloom.ir.types import INEXACT
+from hloom.tracing.conversion import with_weakness
 from hloom.tracing.custom_rules import (
     Call,
     SymbolicZero,
@@ -139,15 +140,13 @@ class custom_jvp(_WithRule):
         tangent_shapes = [s for s, n in zip(primal_shapes, nonzero, strict=True) if n]
 
         def run(*flat):
-            call.mark_weak(flat[:count])
-            given = iter(flat[count:])
+            leaves, given = call.with_weak(flat[:count]), iter(flat[count:])
             tangents = []
             for shape, n in zip(primal_shapes, nonzero, strict=True):
                 zero = SymbolicZero(shape) if self.symbolic_zeros else None
                 tangents.append(next(given) if n else zero if zero is not None else zero_of(shape))
-            call.mark_weak(tangents)
-            primals, _ = tree.unflatten(call.structure, flat[:count])
-            tangents, _ = tree.unflatten(call.structure, tangents)
+            primals, _ = tree.unflatten(call.structure, leaves)
+            tangents, _ = tree.unflatten(call.structure, call.with_weak(tangents))
             result, tangent = pair_of(rule(*call.nondiff, primals, tangents), what)
             results = same_tree(result, out_tree, f"the result of {what}", "return what the function returns")
             found = same_tree(tangent, out_tree, f"the tangent of {what}", "return it with the structure of the result")
@@ -250,7 +249,7 @@ class custom_vjp(_WithRule):
         found: dict[str, Any] = {}
 
         def run(*flat):
-            call.mark_weak(flat)
+            flat = call.with_weak(flat)
             primals, _ = tree.unflatten(call.structure, flat)
             if self.symbolic_zeros:
                 flags = perturbed or [True] * len(flat)
@@ -282,9 +281,7 @@ class custom_vjp(_WithRule):
         arguments = call.structure.children()[0].children()
 
         def run(*flat):
-            kept = list(flat[:count])
-            for value, flag in zip(kept, weak, strict=True):
-                value.weak = flag
+            kept = [*map(with_weakness, flat[:count], weak)]
             for k in sorted(numbers):
                 kept.insert(k, numbers[k])
             given = iter(flat[count:])
@@ -391,8 +388,9 @@ def closure_convert(fun, *example_args):
     name = function_name(fun)
 
     def run(*args, **kwargs):
-        for given, array in zip(tree.leaves((args, kwargs)), arrays, strict=True):
-            given.weak = array.weak
+        given, found = tree.flatten((args, kwargs))
+        weak = [with_weakness(g, array.weak) for g, array in zip(given, arrays, strict=True)]
+        args, kwargs = tree.unflatten(found, weak)
         return fun(*args, **kwargs)
 
     traced = trace_function(run, [array._shape for array in arrays], structure, name)

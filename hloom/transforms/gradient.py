@@ -19,6 +19,7 @@ from hloom.compiler.transforms.inline import inline_calls
 from hloom.errors import ArgumentError, DifferentiationError, DTypeError, ShapeError, TreeError
 from hloom.ir.records import record
 from hloom.ir.types import COMPLEX, FLOATS, HLO_NAME, INEXACT, PRED, Shape
+from hloom.tracing.conversion import with_weakness
 from hloom.tracing.custom_rules import zero_of
 from hloom.tracing.refs import OuterRef, Ref, gradient_keeps_refs
 from hloom.tracing.signatures import argument_hints, function_name, with_positions, wraps
@@ -143,8 +144,7 @@ def vjp(function, *primals, has_aux: bool = False):
         given = [g for g, s in zip(given, shapes, strict=True) if s.dtype in INEXACT]
         gradients = iter(apply_computation(backward, [*residuals, *given]))
         leaves = [next(gradients) if s.dtype in INEXACT else _zero_tangent(s) for s in primal_shapes]
-        _mark_tangents(leaves, primal_weak)
-        chosen, _ = tree.unflatten(structure, leaves)
+        chosen, _ = tree.unflatten(structure, _with_weak_tangents(leaves, primal_weak))
         return chosen
 
     structure = call.structure
@@ -185,7 +185,7 @@ def jvp(function, primals, tangents, has_aux: bool = False):
     outputs = _with_weak(flat[:total], traced.weak)
     found = iter(flat[total:])
     out_tangents = [next(found) if o.dtype in INEXACT else _zero_tangent(o) for o in outputs[:count]]
-    _mark_tangents(out_tangents, traced.weak)
+    out_tangents = _with_weak_tangents(out_tangents, traced.weak)
     result, tangent = tree.unflatten(out_tree, outputs[:count]), tree.unflatten(out_tree, out_tangents)
     return (result, tangent, tree.unflatten(aux_tree, outputs[count:])) if has_aux else (result, tangent)
 
@@ -218,8 +218,7 @@ def linearize(function, *primals, has_aux: bool = False):
         given = _matched(tangents, in_tree, shapes, f"the tangents of {what}")
         found = iter(apply_computation(linear, [*residuals, *(given[k] for k in wrt)]))
         results = [next(found) if s.dtype in INEXACT else _zero_tangent(s) for s in out_shapes]
-        _mark_tangents(results, traced.weak)
-        return tree.unflatten(out_tree, results)
+        return tree.unflatten(out_tree, _with_weak_tangents(results, traced.weak))
 
     return tree.unflatten(out_tree, outputs), LinearFunction(push, residuals)
 
@@ -324,15 +323,12 @@ class _Call:
 
 def _with_weak(results, weak):
     """Marks the results of Python scalars as weak."""
-    for result, flag in zip(results, weak, strict=True):
-        result.weak = flag
-    return results
+    return [*map(with_weakness, results, weak)]
 
 
-def _mark_tangents(tangents, weak) -> None:
+def _with_weak_tangents(tangents, weak) -> list:
     """Marks the tangents of Python scalars as weak; those of integers are booleans, which are not."""
-    for tangent, flag in zip(tangents, weak, strict=False):
-        tangent.weak = flag and tangent.dtype in INEXACT
+    return [with_weakness(t, flag and t.dtype in INEXACT) for t, flag in zip(tangents, weak, strict=False)]
 
 
 def _zero_tangent(like) -> Array:

@@ -7,7 +7,7 @@ from hloom.arrays.shape_dtype import ShapeDtypeStruct
 from hloom.ir.build import Builder
 from hloom.ir.module import Computation, Module
 from hloom.jax.compatibility import Program
-from hloom.tracing.trace import Trace, apply_computation, as_array
+from hloom.tracing.trace import Trace, apply_computation, as_array, with_weakness
 
 
 class PartialVal(tuple):
@@ -64,13 +64,12 @@ def trace_to_jaxpr_nounits(fun, pvals, instantiate: bool = False):
             depends.add(instruction)
     outputs = computation.outputs()
     known = [k for k, output in enumerate(outputs) if not instantiate and output not in depends]
-    values = dict(zip(known, _outside(computation, captured, [outputs[k] for k in known]), strict=True))
+    found_values = _outside(computation, captured, [outputs[k] for k in known])
+    values = {k: with_weakness(value, results[k].weak) for k, value in zip(known, found_values, strict=True)}
     found = [
         PartialVal.known(values[k]) if k in values else PartialVal.unknown(ShapeDtypeStruct.like(result))
         for k, result in enumerate(results)
     ]
-    for k, value in values.items():
-        value.weak = results[k].weak
     for k, leaf in enumerate(returned):
         if isinstance(leaf, KeyArray):
             known_keys, structure = found[k][1], found[k][0]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from hloom.errors import ArgumentError, DTypeError, ShapeError
 from hloom.ir.types import promote
-from hloom.lax.operands import convert
+from hloom.lax.operands import convert, with_weakness
 from hloom.tracing.regions import Region, described, leaf_names
 from hloom.tracing.trace import as_array
 from hloom.tree import pytrees as tree
@@ -62,7 +62,4 @@ def output_shapes(body: Region):
 
 
 def with_weakness_flags(values, weak):
-    for value, flag in zip(values, weak, strict=True):
-        if flag:
-            value.weak = True
-    return values
+    return [with_weakness(value, value.weak or flag) for value, flag in zip(values, weak, strict=True)]

@@ -80,7 +80,9 @@ def scan(f, init, xs=None, length: int | None = None, reverse: bool = False, unr
         )
 
     results = apply(build, [*captures, *carry, *items], "scan")
-    with_weakness_flags(results, [*(a and b for a, b in zip(weak, body.weak, strict=False)), *body.weak[count:]])
+    results = with_weakness_flags(
+        results, [*(a and b for a, b in zip(weak, body.weak, strict=False)), *body.weak[count:]]
+    )
     return tree.unflatten(carry_tree, results[:count]), tree.unflatten(ys_tree, results[count:])
 
 

@@ -9,7 +9,7 @@ from hloom.arrays.base import ArrayMethods
 from hloom.errors import DTypeError
 from hloom.ir.op_table import OPS, Op
 from hloom.ir.types import DTYPES, HLO_NAME, INEXACT, kind
-from hloom.lax.operands import as_operand, inexact_dtype, promote_operands, to_inexact
+from hloom.lax.operands import as_operand, inexact_dtype, promote_operands, to_inexact, with_weakness
 from hloom.lax.table import documented, first_line
 from hloom.tracing.trace import bind
 
@@ -21,9 +21,7 @@ def refuse(name: str, x, repair: str) -> DTypeError:
 
 def weakly(x, weak: bool):
     """x, weakly typed where `weak`."""
-    if weak:
-        x.weak = True
-    return x
+    return with_weakness(x, True) if weak else x
 
 
 def binary(name: str, opcode: str, text: str, change=None, refused=frozenset(), instead=None) -> Callable:

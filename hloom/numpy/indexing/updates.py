@@ -21,6 +21,7 @@ from hloom.lax.operands import (
     limits,
     promoted,
     reshape_to,
+    with_weakness,
 )
 from hloom.lax.slicing import (
     GatherScatterMode,
@@ -177,9 +178,7 @@ class IndexedPart:
             if kind == "subtract":
                 kind, values = "add", bind("negate", convert(values, x.dtype))
         changed = self._changed(x, kind, values, **options)
-        if changed is not x:
-            changed.weak = x.weak
-        return changed
+        return with_weakness(changed, x.weak)
 
     def _changed(
         self,

@@ -118,3 +118,14 @@ def test_integers_and_a_python_float_are_weak_with_wide_defaults():
 def test_the_mean_over_participants_has_the_default_dtype():
     with hl.config(enable_x64=True):
         assert hl.vmap(lambda x: lax.pmean(x, "i"), axis_name="i")(hnp.arange(2)).dtype == np.float64
+
+
+def test_shared_constants_stay_strong():
+    """A constant is one object for all that use it: what makes a weak array of it leaves it as it is."""
+    weak = hnp.sin(2.0)
+    assert weak.weak_type and lax.full_like(weak, 1.5).weak_type
+    assert not lax.full((), 1.5, np.float32).weak_type
+    closed, _ = hl.closure_convert(lambda x: x * 2, 1.0)
+    given = hnp.ones((), np.float32)
+    closed(given)
+    assert not given.weak_type
