@@ -15,10 +15,10 @@ from typing import Any
 import numpy as np
 
 from hloom.arrays.array import Array
+from hloom.arrays.digits import DOUBLE, is_repeated
 from hloom.errors import PrecisionWarning
 from hloom.ir.module import Instruction
 from hloom.ir.source import current_source
-from hloom.tracing.digits import DOUBLE, is_repeated
 from hloom.tracing.trace import Trace, Tracer, bind, resumed
 
 _DOUBLES = frozenset(DOUBLE.values())

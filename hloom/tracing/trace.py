@@ -17,6 +17,7 @@ from hloom.arrays import repairs
 from hloom.arrays.array import Array, Strided, common_device
 from hloom.arrays.base import ArrayMethods
 from hloom.arrays.checks import check_outputs, check_result
+from hloom.arrays.digits import DOUBLE, with_digits
 from hloom.arrays.interchange import from_python
 from hloom.compiler.placement.user_devices import chosen_devices, chosen_devices_of
 from hloom.config import config
@@ -39,7 +40,6 @@ from hloom.ir.source import Source, current_source, device_scopes
 from hloom.ir.types import Shape, TupleShape
 from hloom.platforms.device import find_device, scoped_device
 from hloom.tracing.active import TRACES
-from hloom.tracing.digits import DOUBLE, with_digits
 from hloom.tracing.leaks import check_leaks
 from hloom.tracing.signatures import raise_wrong_call
 from hloom.tree import pytrees as tree
