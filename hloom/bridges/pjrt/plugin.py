@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import ctypes
 import functools
+import os
 import re
 import warnings
 from collections.abc import Callable, Mapping
 
+import jax
 import jaxlib
 import numpy as np
 from jax._src import xla_bridge
@@ -18,6 +20,7 @@ from hloom.bridges.pjrt.client import Client
 from hloom.bridges.pjrt.memory import Arguments, Text, address_of, bytes_at, error_block, malloc_bytes, words_at
 from hloom.bridges.pjrt.programs import Source, serialized
 from hloom.errors import UnsupportedError
+from hloom.ir.source import count_as_internal
 from hloom.runtime.driver import keep_for_good
 from hloom.runtime.pjrt import table
 from hloom.runtime.pjrt.functions import symbol
@@ -193,3 +196,5 @@ def register() -> None:
     platform.register()
     callbacks.install()
     exchange.install()
+    for package in (jax, jaxlib):  # their frames stand between the user's line and hloom's
+        count_as_internal(os.path.dirname(os.path.realpath(package.__file__)))

@@ -182,6 +182,7 @@ def test_donation_threads_errors_transfers_and_statistics(run_jax):
         jnp.zeros(1 << 45, jnp.int8)
     except jax.errors.JaxRuntimeError as error:
         assert 'RESOURCE_EXHAUSTED' in str(error), error
+        assert '<string>:' in str(error), error  # the line of this program, not one of jax's
     else:
         raise AssertionError('more memory than there is')
     assert float(f(jnp.float32(1))) == 3
