@@ -197,4 +197,4 @@ def register() -> None:
     callbacks.install()
     exchange.install()
     for package in (jax, jaxlib):  # their frames stand between the user's line and hloom's
-        count_as_internal(os.path.dirname(os.path.realpath(package.__file__)))
+        count_as_internal(os.path.realpath(package.__path__[0]))
