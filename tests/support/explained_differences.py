@@ -51,7 +51,7 @@ def _unstable(name, arguments, got, want) -> bool:
 
 
 def _not_unique(name, arguments, got, want) -> bool:
-    return name in SETS and len(arguments) > 2 and bool(arguments[2])
+    return name in SETS and len(arguments) > 2 and bool(np.all(arguments[2]))
 
 
 def _promoted(name, arguments, got, want) -> bool:
