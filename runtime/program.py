@@ -408,12 +408,16 @@ class Executable:
             ]
         self._call(frame.address, *inputs, *outputs)
         if self._callbacks:
-            frame.check()
-            if (error := take_error(frame.state)) is not None:
-                self._idle.append(frame)
-                raise error
+            self._raise_error_of(frame)
         self._idle.append(frame)
         return outputs
+
+    def _raise_error_of(self, frame: Frame) -> None:
+        """Raises what ended the run of a frame, which is idle then."""
+        frame.check()
+        if (error := take_error(frame.state)) is not None:
+            self._idle.append(frame)
+            raise error
 
     def run_at(self, addresses: Sequence[int]) -> None:
         """Runs the program in memory of the caller's: the addresses of its inputs, then those of its outputs, each
@@ -424,10 +428,7 @@ class Executable:
             frame = self.new_frame()
         self._call(frame.address, *addresses)
         if self._callbacks:
-            frame.check()
-            if (error := take_error(frame.state)) is not None:
-                self._idle.append(frame)
-                raise error
+            self._raise_error_of(frame)
         self._idle.append(frame)
 
     def for_one_output(self):

@@ -16,6 +16,9 @@ from hloom.tracing.exact import exact_arguments
 from hloom.tracing.trace import Traced, Tracer, as_array
 from hloom.tree import pytrees as tree
 
+# What reading `a._data` for a program raises before it runs: of no array, one that was donated, or is not row-major.
+_NO_PLAIN_DATA = (AttributeError, TypeError)
+
 
 class Specialization:
     """A function compiled for one signature. Called with the flat arrays of a call.
@@ -93,10 +96,7 @@ class Specialization:
             def call_one(args):
                 try:
                     data = run([a._data for a in args])
-                except (
-                    AttributeError,
-                    TypeError,
-                ):  # before it ran: no array, one that was donated, or is not row-major
+                except _NO_PLAIN_DATA:
                     data = run(values(args))
                 return Array(data, one_weak, device, one_shape)
 
@@ -110,7 +110,7 @@ class Specialization:
         def call_with_data(args):
             try:
                 outputs = runner([a._data for a in args])
-            except (AttributeError, TypeError):
+            except _NO_PLAIN_DATA:
                 outputs = runner(values(args))
             return wrapped(outputs)
 

@@ -11,7 +11,7 @@ import numpy as np
 from hloom.errors import ArgumentError, HloomError, UnsupportedError
 from hloom.ir.types import HLO_NAME
 from hloom.onnx.graph import Graph, Node, Scope
-from hloom.onnx.reader import Reader, package, scope_of
+from hloom.onnx.reader import Reader, package, schema_of, scope_of
 from hloom.onnx.table import Entry, NeedsValue, find, is_known, static
 from hloom.tracing.concrete import ensure_compile_time_eval
 from hloom.tracing.trace import Tracer
@@ -172,10 +172,8 @@ def _is_text(value) -> bool:
 @functools.cache
 def defaults(domain: str, name: str, version: int) -> dict[str, Any]:
     """The attributes of an op that ONNX's schema gives a value, for nodes that do not set them."""
-    onnx = package()
-    try:
-        schema = onnx.defs.get_schema(name, version, domain)
-    except onnx.defs.SchemaError:
+    schema = schema_of(name, version, domain)
+    if schema is None:
         return {}
     reader = Reader()
     return {
@@ -208,22 +206,16 @@ def _expanded(node: Node, inputs: list, scope: Scope, depth: int) -> Sequence:
 
 
 def _with_defaults(node: Node, scope: Scope) -> dict[str, Any]:
-    onnx = package()
-    try:
-        schema = onnx.defs.get_schema(node.op, scope.opsets.get(node.domain, 1), node.domain)
-    except onnx.defs.SchemaError:
+    schema = schema_of(node.op, scope.opsets.get(node.domain, 1), node.domain)
+    if schema is None:
         return {}
     return {key: a.default_value for key, a in schema.attributes.items() if a.default_value.type}
 
 
 def has_function(node: Node, version: int) -> bool:
     """Whether ONNX's schema of an op has a body to expand."""
-    onnx = package()
-    try:
-        schema = onnx.defs.get_schema(node.op, version, node.domain)
-    except onnx.defs.SchemaError:
-        return False
-    return schema.has_function or schema.has_context_dependent_function
+    schema = schema_of(node.op, version, node.domain)
+    return schema is not None and (schema.has_function or schema.has_context_dependent_function)
 
 
 def schema_function(node: Node, inputs: list, scope: Scope):
@@ -235,10 +227,9 @@ def schema_function(node: Node, inputs: list, scope: Scope):
         "an op that hloom has no rule for",
         "export the model with other ops, or define the op as a function of the model",
     )
-    try:
-        schema = onnx.defs.get_schema(node.op, version, node.domain)
-    except onnx.defs.SchemaError:
-        raise refused from None
+    schema = schema_of(node.op, version, node.domain)
+    if schema is None:
+        raise refused
     if schema.has_context_dependent_function:
         versions = [v for v in schema.context_dependent_function_opset_versions if v <= version]
         types = [_type(value).SerializeToString() for value in inputs]

@@ -11,7 +11,7 @@ from hloom.onnx import rules  # the table of ops
 from hloom.onnx.evaluate import has_function
 from hloom.onnx.graph import Graph, Node, Scope
 from hloom.onnx.model import Model
-from hloom.onnx.reader import CORRUPT, Reader, package, parse, scope_of, without_initializers
+from hloom.onnx.reader import CORRUPT, Reader, package, parse, schema_of, scope_of, without_initializers
 from hloom.onnx.table import OPS, find
 
 LARGE = 1024  # elements from which on a constant is an argument of the program, not a part of it
@@ -128,10 +128,8 @@ def _check_ops(graph: Graph, scope: Scope, reader: Reader) -> None:
 
 def _wrong(node: Node, version: int) -> str:
     """What of a node does not fit its op's schema: the numbers of inputs and outputs, attributes and their kinds."""
-    onnx = package()
-    try:
-        schema = onnx.defs.get_schema(node.op, version, node.domain)
-    except onnx.defs.SchemaError:
+    schema = schema_of(node.op, version, node.domain)
+    if schema is None:
         return ""
     for what, values, least, most in (("inputs", node.inputs, schema.min_input, schema.max_input),
                                       ("outputs", node.outputs, schema.min_output, schema.max_output)):  # fmt: skip

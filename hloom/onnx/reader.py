@@ -25,6 +25,15 @@ def package() -> Any:
     return onnx
 
 
+def schema_of(name: str, version: int, domain: str) -> Any:
+    """ONNX's schema of an op in an opset; None where it has none."""
+    onnx = package()
+    try:
+        return onnx.defs.get_schema(name, version, domain)
+    except onnx.defs.SchemaError:
+        return None
+
+
 def parse(source) -> tuple[Any, Path | None]:
     """(ModelProto, the folder of its external data) of a path, of bytes, of an open file or of a ModelProto."""
     onnx = package()

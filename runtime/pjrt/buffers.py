@@ -272,6 +272,26 @@ FUNCTIONS = (
         return load(load(client, CLIENT_MEMORIES), 0)
         """,
     ),
+    # Bytes of an element; 0 for a type that hloom has not.
+    helper(
+        "pjrt_element_bytes",
+        "client, kind",
+        """
+        if kind < 32:
+            return load(load(client, CLIENT_TYPE_SIZES), kind)
+        return 0
+        """,
+    ),
+    helper(
+        "pjrt_elements",
+        "ndims, dims",
+        """
+        count = 1
+        for k in range(ndims):
+            count *= load(dims, k)
+        return count
+        """,
+    ),
     c_function(
         "Client_BufferFromHostBuffer",
         """
@@ -279,29 +299,25 @@ FUNCTIONS = (
         kind = load(a, A_TYPE) & 0xffffffff
         ndims = load(a, A_NUM_DIMS)
         dims = load(a, A_DIMS)
-        size = 0
-        if kind < 32:
-            size = load(load(client, CLIENT_TYPE_SIZES), kind)
+        size = pjrt_element_bytes(client, kind)
         if size == 0:
             return call_function(load(client, CLIENT_PYTHON), ASK_FROM_HOST, a, 0)
-        count = 1
-        for k in range(ndims):
-            count *= load(dims, k)
+        total = size * pjrt_elements(ndims, dims)
         memory = pjrt_memory_of(client, load(a, A_DEVICE), load(a, A_MEMORY))
         data = load(a, A_DATA)
         semantics = load(a, A_SEMANTICS) & 0xffffffff
         dense = pjrt_strides_are_dense(dims, ndims, load(a, A_BYTE_STRIDES), load(a, A_NUM_BYTE_STRIDES), size)
         done = load(client, CLIENT_READY)
         # Memory that another owns is taken as it is where that pays and kernels can read it.
-        if semantics >= IMMUTABLE_ZERO_COPY and dense != 0 and count * size >= 4096 and data & 15 == 0:
+        if semantics >= IMMUTABLE_ZERO_COPY and dense != 0 and total >= 4096 and data & 15 == 0:
             done = pjrt_event(2)
-            storage = pjrt_foreign(client, data, count * size, LENT, done, 0)
+            storage = pjrt_foreign(client, data, total, LENT, done, 0)
         else:
-            storage = pjrt_storage(client, count * size)
+            storage = pjrt_storage(client, total)
             if storage == 0:
-                return pjrt_no_memory(client, count * size)
+                return pjrt_no_memory(client, total)
             if dense != 0:
-                copy_bytes(load(storage, STORAGE_ADDRESS), data, count * size)
+                copy_bytes(load(storage, STORAGE_ADDRESS), data, total)
             else:
                 error = call_function(
                     load(client, CLIENT_PYTHON), ASK_FROM_HOST, a, load(storage, STORAGE_ADDRESS)
@@ -309,7 +325,7 @@ FUNCTIONS = (
                 if error != 0:
                     pjrt_release(storage)
                     return error
-        store(a, A_BUFFER, pjrt_buffer(memory, kind, ndims, dims, count * size, storage))
+        store(a, A_BUFFER, pjrt_buffer(memory, kind, ndims, dims, total, storage))
         store(a, A_DONE_WITH_HOST_BUFFER, done)
         return 0
         """,
@@ -321,13 +337,10 @@ FUNCTIONS = (
         kind = load(a, A_ELEMENT_TYPE) & 0xffffffff
         ndims = load(a, A_NUM_DIMS)
         dims = load(a, A_DIMS)
-        size = 0
-        if kind < 32:
-            size = load(load(client, CLIENT_TYPE_SIZES), kind)
+        size = pjrt_element_bytes(client, kind)
         if size == 0 or pjrt_is_dense(load(a, A_LAYOUT), ndims) == 0:
             return call_function(load(client, CLIENT_PYTHON), ASK_FROM_HOST, 0, kind)
-        for k in range(ndims):
-            size *= load(dims, k)
+        size *= pjrt_elements(ndims, dims)
         storage = pjrt_foreign(
             client, load(a, A_DEVICE_BUFFER), size, VIEWED, load(a, A_ON_DELETE), load(a, A_ON_DELETE_ARG)
         )
@@ -343,13 +356,10 @@ FUNCTIONS = (
         kind = load(a, A_SHAPE_ELEMENT_TYPE) & 0xffffffff
         ndims = load(a, A_SHAPE_NUM_DIMS)
         dims = load(a, A_SHAPE_DIMS)
-        size = 0
-        if kind < 32:
-            size = load(load(client, CLIENT_TYPE_SIZES), kind)
+        size = pjrt_element_bytes(client, kind)
         if size == 0 or pjrt_is_dense(load(a, A_SHAPE_LAYOUT), ndims) == 0:
             return call_function(load(client, CLIENT_PYTHON), ASK_FROM_HOST, 0, kind)
-        for k in range(ndims):
-            size *= load(dims, k)
+        size *= pjrt_elements(ndims, dims)
         storage = pjrt_storage(client, size)
         if storage == 0:
             return pjrt_no_memory(client, size)

@@ -132,8 +132,7 @@ FUNCTIONS = (
             if error != 0:
                 if storage != 0:
                     pjrt_release(storage)
-                for j in range(k):
-                    pjrt_release(load(held, j))
+                pjrt_release_all(held, k)
                 return error
             store(held, k, storage)
             store(slots, k, load(buffer, BUFFER_ADDRESS))
@@ -193,8 +192,7 @@ FUNCTIONS = (
             row = load(executable, EXECUTABLE_OUTPUTS) + 8 * OUT_WORDS * k
             storage = pjrt_output(executable, frame, row, options)
             if storage == 0:
-                for j in range(given + k):
-                    pjrt_release(load(held, j))
+                pjrt_release_all(held, given + k)
                 return pjrt_no_memory(load(executable, EXECUTABLE_CLIENT), load(row, OUT_BYTES))
             store(held, given + k, storage)
             store(slots, given + k, load(storage, STORAGE_ADDRESS))
@@ -231,11 +229,9 @@ FUNCTIONS = (
         inputs = load(executable, EXECUTABLE_INPUT_COUNT)
         outputs = load(executable, EXECUTABLE_OUTPUT_COUNT)
         held = load(frame, FRAME_HELD)
-        for k in range(inputs):
-            pjrt_release(load(held, k))
+        pjrt_release_all(held, inputs)
         if error != 0:
-            for k in range(outputs):
-                pjrt_release(load(held, inputs + k))
+            pjrt_release_all(held + 8 * inputs, outputs)
             return error
         options = load(arguments, EXECUTE_OPTIONS)
         given = 0

@@ -155,4 +155,13 @@ FUNCTIONS = (
         """,
         exported=True,
     ),
+    helper(
+        "pjrt_release_all",
+        "storages, count",
+        """
+        for k in range(count):
+            pjrt_release(load(storages, k))
+        return 0
+        """,
+    ),
 )

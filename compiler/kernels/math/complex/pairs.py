@@ -11,9 +11,9 @@ from hloom.compiler.kernels.math.elementary.exponential import (
     EXPONENT_F64,
     LOG2_E,
     exp_parts_f64,
-    expm1_parts_f64,
     scale_f64,
 )
+from hloom.compiler.kernels.math.elementary.hyperbolic import double_sinh_parts_f64
 from hloom.compiler.kernels.math.elementary.logarithm import log_parts_f64, sum_error_f64
 from hloom.compiler.kernels.math.elementary.trigonometry import (
     HUGE,
@@ -96,19 +96,11 @@ def cosh_times_pair_f64(x, factor):
 def sinh_times_pair_f64(x, factor):
     """sinh(x) times a number in two parts."""
     magnitude = abs_f64(x)
-    parts = expm1_parts_f64(select(magnitude > 40.0, 40.0, magnitude))
-    top = parts.real
-    bottom = 1.0 + top
-    bottom_low = sum_error_f64(1.0, top, bottom) + parts.imag
-    inverse = 1.0 / bottom
-    quotient = top * inverse
-    remainder = fma_f64(-quotient, bottom_low, fma_f64(-quotient, bottom, top) + parts.imag)
-    total = top + quotient
-    low = (quotient - (total - top)) + fma_f64(remainder, inverse, parts.imag)
+    parts = double_sinh_parts_f64(select(magnitude > 40.0, 40.0, magnitude))
     tiny = magnitude < 1e-150
     sign = copysign_f64(1.0, x)
-    high = select(tiny, magnitude, 0.5 * total)
-    near = pair_product_f64(complex(sign * high, select(tiny, 0.0, sign * 0.5 * low)), factor)
+    high = select(tiny, magnitude, 0.5 * parts.real)
+    near = pair_product_f64(complex(sign * high, select(tiny, 0.0, sign * 0.5 * parts.imag)), factor)
     half = 0.5 * sign
     far = exp_times_pair_f64(magnitude, complex(half * factor.real, half * factor.imag))
     return select(magnitude > 40.0, far, near)

@@ -77,12 +77,10 @@ def tanh_f64(x):
     return copysign_f64(select(magnitude < 1e-150, magnitude, result), x)
 
 
-@function("f64", "f64")
-def sinh_f64(x):
-    """(E + E / (E + 1)) / 2 with E = expm1(|x|) in two parts; exp(|x| - ln2) for large |x|."""
-    magnitude = abs_f64(x)
-    y = select(magnitude > 40.0, 40.0, magnitude)
-    parts = expm1_parts_f64(y)
+@function("f64", "c128", 0.01)
+def double_sinh_parts_f64(x):
+    """2 sinh(x) = E + E / (E + 1) with E = expm1(x), as high + low (real and imag of the result), for 0 <= x <= 40."""
+    parts = expm1_parts_f64(x)
     top = parts.real
     bottom = 1.0 + top
     bottom_low = sum_error_f64(1.0, top, bottom) + parts.imag
@@ -90,8 +88,15 @@ def sinh_f64(x):
     quotient = top * inverse
     remainder = fma_f64(-quotient, bottom_low, fma_f64(-quotient, bottom, top) + parts.imag)
     total = top + quotient
-    error = quotient - (total - top)
-    result = 0.5 * (total + (error + fma_f64(remainder, inverse, parts.imag)))
+    return complex(total, (quotient - (total - top)) + fma_f64(remainder, inverse, parts.imag))
+
+
+@function("f64", "f64")
+def sinh_f64(x):
+    """Half of 2 sinh(|x|) in two parts; exp(|x| - ln2) for large |x|."""
+    magnitude = abs_f64(x)
+    parts = double_sinh_parts_f64(select(magnitude > 40.0, 40.0, magnitude))
+    result = 0.5 * (parts.real + parts.imag)
     result = select(magnitude < 1e-150, magnitude, result)
     return copysign_f64(select(magnitude > 40.0, half_exp_f64(magnitude), result), x)
 
