@@ -23,10 +23,13 @@ class Instruction:
     attributes: as the op's entry declares them; called computations stand here too (`to_apply`, `calls`).
     hint: the name it should have in text. source: the user's line. made_by: names of the rules and passes that made it.
     settled: bits of tables of rules none of which changes it (`rewrite`). opcodes: its own and those of its operands,
-    by which rules are found; None until somebody asks.
+    by which rules are found; None until somebody asks. sharding: a `Sharding` (of a tuple, a tuple of them), or None
+    where nobody chose one (`hloom.ir.spmd.sharding`).
     """
 
-    __slots__ = ("opcode", "operands", "shape", "attributes", "hint", "source", "made_by", "settled", "opcodes")
+    __slots__ = (
+        "opcode", "operands", "shape", "attributes", "hint", "source", "made_by", "settled", "opcodes", "sharding",
+    )  # fmt: skip
 
     def __init__(
         self,
@@ -47,6 +50,7 @@ class Instruction:
         self.made_by = made_by
         self.settled = 0
         self.opcodes: tuple[str, ...] | None = None
+        self.sharding: Any = None
 
     def __getitem__(self, attribute: str):
         return self.attributes[attribute]
@@ -96,7 +100,9 @@ class Instruction:
     def with_operands(self, operands: tuple[Instruction, ...], **attributes) -> Instruction:
         """A copy with other operands (and attributes), same provenance."""
         merged = {**self.attributes, **attributes} if attributes else self.attributes
-        return Instruction(self.opcode, operands, self.shape, merged, self.hint, self.source, self.made_by)
+        made = Instruction(self.opcode, operands, self.shape, merged, self.hint, self.source, self.made_by)
+        made.sharding = self.sharding
+        return made
 
     def __repr__(self) -> str:
         operands = ", ".join(o.hint or o.opcode for o in self.operands)
@@ -137,15 +143,25 @@ class Computation:
 class Module:
     """A whole program: an entry computation and, through its instructions, the computations that it calls.
 
-    `aliases`: output index to parameter index for donated inputs (HLO's input_output_alias).
+    `aliases`: output index to parameter index for donated inputs (HLO's input_output_alias). `replicas`, `partitions`:
+    on how many devices it runs (HLO's replica_count, num_partitions). An instruction's `sharding` lays its value out
+    over the partitions; a module in which none has one, or all have been partitioned, is what each device runs.
     """
 
-    __slots__ = ("name", "entry", "aliases")
+    __slots__ = ("name", "entry", "aliases", "replicas", "partitions")
 
-    def __init__(self, name: str, entry: Computation, aliases: dict[int, int] | None = None):
+    def __init__(
+        self,
+        name: str,
+        entry: Computation,
+        aliases: dict[int, int] | None = None,
+        replicas: int = 1,
+        partitions: int = 1,
+    ):
         self.name = name
         self.entry = entry
         self.aliases = aliases or {}
+        self.replicas, self.partitions = replicas, partitions
 
     @property
     def jaxpr(self) -> Module:
@@ -162,7 +178,7 @@ class Module:
         return callees_first(self.entry, Instruction.called)
 
     def with_entry(self, entry: Computation) -> Module:
-        return Module(self.name, entry, self.aliases)
+        return Module(self.name, entry, self.aliases, self.replicas, self.partitions)
 
     def instructions(self) -> Iterator[Instruction]:
         for computation in self.computations():

@@ -1,0 +1,156 @@
+"""How values are laid out over the devices of a mesh: the sharding of an instruction.
+
+A program for N devices is one module, whose partition k runs on the k-th device of a mesh. A mesh has named axes;
+partition ids count through it with the last axis fastest. A sharding says for each dimension of a value along which
+axes it is split, from major to minor; along all other axes every device holds the same. Along `unreduced` axes the
+devices hold partial sums: the value is their sum.
+
+Source: Shardy, openxla.org/shardy/sharding_representation. Axes that a program splits in parts (Shardy's sub-axes) do
+not exist here: `DeviceMesh.atomic` is the same mesh with an axis of prime size for each factor, over which every such
+part is a tuple of whole axes.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+
+from hloom.ir.records import record
+
+
+@record(frozen=True)
+class DeviceMesh:
+    """Axes of a mesh: names and sizes. device_ids: the partition ids in the mesh's row-major order; () is 0, 1, 2, …"""
+
+    names: tuple[str, ...]
+    sizes: tuple[int, ...]
+    device_ids: tuple[int, ...] = ()
+
+    @property
+    def size(self) -> int:
+        """The number of devices."""
+        return math.prod(self.sizes)
+
+    def axis_size(self, *names: str) -> int:
+        """The product of the sizes of these axes; 1 for none."""
+        return math.prod(self.sizes[self.names.index(name)] for name in names)
+
+    def in_order(self, names) -> tuple[str, ...]:
+        """Axes in the mesh's order."""
+        return tuple(n for n in self.names if n in names)
+
+    def coordinates(self, partition: int) -> dict[str, int]:
+        """The position of a partition along each axis."""
+        position = self.device_ids.index(partition) if self.device_ids else partition
+        found = {}
+        for name, size in zip(reversed(self.names), reversed(self.sizes), strict=True):
+            found[name] = position % size
+            position //= size
+        return found
+
+    def groups(self, axes) -> tuple[tuple[int, ...], ...]:
+        """The partitions that differ only along `axes`: groups of one size, in each of which they count along the axes
+        in the order given, the last fastest."""
+        axes = tuple(axes)
+        rest = [n for n in self.names if n not in axes]
+        found: dict[tuple[int, ...], list[tuple[tuple[int, ...], int]]] = {}
+        for partition in range(self.size):
+            at = self.coordinates(partition)
+            key = tuple(at[n] for n in rest)
+            found.setdefault(key, []).append((tuple(at[n] for n in axes), partition))
+        return tuple(tuple(p for _, p in sorted(members)) for _, members in sorted(found.items()))
+
+    def atomic(self) -> DeviceMesh:
+        """The same mesh with one axis for each prime factor: 'x' of size 4 becomes 'x.0', 'x.1' of size 2."""
+        names, sizes = [], []
+        for name, size in zip(self.names, self.sizes, strict=True):
+            names += self.atoms(name)
+            sizes += _primes(size)
+        return DeviceMesh(tuple(names), tuple(sizes), self.device_ids)
+
+    def atoms(self, name: str) -> tuple[str, ...]:
+        """The axes of `atomic()` that an axis of this mesh consists of, from major to minor."""
+        count = len(_primes(self.axis_size(name)))
+        return (name,) if count == 1 else tuple(f"{name}.{k}" for k in range(count))
+
+
+@record(frozen=True)
+class Sharding:
+    """The layout of one array over a mesh.
+
+    dims: for each dimension the axes that split it, major to minor. unreduced: axes along which devices hold partial
+    sums. A dimension whose size the axes do not divide is padded to the next multiple.
+    """
+
+    mesh: DeviceMesh
+    dims: tuple[tuple[str, ...], ...]
+    unreduced: tuple[str, ...] = ()
+
+    @property
+    def rank(self) -> int:
+        return len(self.dims)
+
+    @property
+    def is_replicated(self) -> bool:
+        """Whether every device holds the whole value."""
+        return not self.unreduced and all(self.count(d) == 1 for d in range(self.rank))
+
+    @property
+    def axes(self) -> tuple[str, ...]:
+        """The axes that split a dimension, in the order of dimensions."""
+        return tuple(n for axes in self.dims for n in axes)
+
+    def count(self, dimension: int) -> int:
+        """In how many parts a dimension is split."""
+        return self.mesh.axis_size(*self.dims[dimension])
+
+    def local_dims(self, dims) -> tuple[int, ...]:
+        """The sizes of a device's part, padding included."""
+        return tuple(-(-size // self.count(d)) for d, size in enumerate(dims))
+
+    def part(self, partition: int, dimension: int) -> int:
+        """The number of the part of a dimension that a partition holds."""
+        at, number = self.mesh.coordinates(partition), 0
+        for name in self.dims[dimension]:
+            number = number * self.mesh.axis_size(name) + at[name]
+        return number
+
+    def region(self, partition: int, dims) -> tuple[slice, ...]:
+        """The part of an array of these dims that a partition holds, without padding; empty where all of it is
+        padding."""
+        found = []
+        for d, (size, local) in enumerate(zip(dims, self.local_dims(dims), strict=True)):
+            start = min(self.part(partition, d) * local, size)
+            found.append(slice(start, min(start + local, size)))
+        return tuple(found)
+
+    def with_dims(self, dims) -> Sharding:
+        return Sharding(self.mesh, tuple(dims), self.unreduced)
+
+    def with_unreduced(self, axes) -> Sharding:
+        return Sharding(self.mesh, self.dims, tuple(axes))
+
+    def atomic(self) -> Sharding:
+        """The same layout over `mesh.atomic()`."""
+
+        def split(axes):
+            return tuple(atom for name in axes for atom in self.mesh.atoms(name))
+
+        return Sharding(self.mesh.atomic(), tuple(split(axes) for axes in self.dims), split(self.unreduced))
+
+
+def replicated(mesh: DeviceMesh, rank: int) -> Sharding:
+    """Every device holds the whole value."""
+    return Sharding(mesh, ((),) * rank)
+
+
+@functools.lru_cache(maxsize=None)
+def _primes(number: int) -> tuple[int, ...]:
+    """The prime factors, small to large; (1,) for 1."""
+    found, divisor = [], 2
+    while number > 1:
+        while number % divisor == 0:
+            found.append(divisor)
+            number //= divisor
+        divisor += 1
+    return tuple(found) or (1,)
