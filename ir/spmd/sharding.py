@@ -20,7 +20,10 @@ from hloom.ir.records import record
 
 @record(frozen=True)
 class DeviceMesh:
-    """Axes of a mesh: names and sizes. device_ids: the partition ids in the mesh's row-major order; () is 0, 1, 2, …"""
+    """Axes of a mesh: names and sizes.
+
+    device_ids: the partition ids in the mesh's row-major order; () stands for 0, 1, 2 and so on.
+    """
 
     names: tuple[str, ...]
     sizes: tuple[int, ...]
@@ -62,7 +65,8 @@ class DeviceMesh:
 
     def atomic(self) -> DeviceMesh:
         """The same mesh with one axis for each prime factor: 'x' of size 4 becomes 'x.0', 'x.1' of size 2."""
-        names, sizes = [], []
+        names: list[str] = []
+        sizes: list[int] = []
         for name, size in zip(self.names, self.sizes, strict=True):
             names += self.atoms(name)
             sizes += _primes(size)
@@ -144,7 +148,7 @@ def replicated(mesh: DeviceMesh, rank: int) -> Sharding:
     return Sharding(mesh, ((),) * rank)
 
 
-@functools.lru_cache(maxsize=None)
+@functools.cache
 def _primes(number: int) -> tuple[int, ...]:
     """The prime factors, small to large; (1,) for 1."""
     found, divisor = [], 2
