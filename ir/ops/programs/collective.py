@@ -1,8 +1,8 @@
 """Collectives: ops by which the participants of one program exchange values.
 
 A participant is a device (HLO: a replica or partition) or, under `vmap` with a named axis, one of the batch elements:
-then the instruction has the attribute `axis_name`, and batching over that axis replaces it. hloom runs programs on one
-device, so what is left when a program runs has one participant, for which collectives are the identity.
+then the instruction has the attribute `axis_name`, and batching over that axis replaces it. A program that runs on one
+device has one participant, for which collectives are the identity; `hloom.ir.spmd` has programs for several.
 
 Source: HLO operation semantics, openxla.org/xla/operation_semantics.
 """
@@ -16,6 +16,7 @@ from hloom.ir.errors import AttributeValueError, DifferentiationError, Participa
 from hloom.ir.op_table import OPS, No, elementwise_batch, op
 from hloom.ir.ops.batching import shifted
 from hloom.ir.ops.rules import linear_jvp, require_combiner, require_count, require_kind, zero_jvp
+from hloom.ir.spmd.participants import current, exchange
 from hloom.ir.types import DTYPES, Shape, TupleShape
 
 EXCHANGE = No("it exchanges values with other participants")
@@ -31,8 +32,11 @@ def group_size(attributes) -> int:
 
 def _check_groups(name: str, attributes) -> int:
     groups = attributes.get("replica_groups", ())
-    members = [m for group in groups for m in group]
-    if len({len(g) for g in groups}) > 1 or sorted(members) != list(range(len(members))):
+    members = sorted(m for group in groups for m in group)
+    whole = members == list(range(len(members)))
+    if name == "collective-broadcast":  # those that it leaves out get zeros
+        whole = len(set(members)) == len(members)
+    if len({len(g) for g in groups}) > 1 or not whole:
         raise AttributeValueError(
             f"{name} takes groups of one size in which each participant is once", f"{groups}", "check replica_groups"
         )
@@ -60,6 +64,8 @@ def _alone(name: str, attributes) -> None:
 
 def _identity(name: str):
     def reference(*operands, shape, **attributes):
+        if (participant := current()) is not None and not attributes.get("axis_name"):
+            return exchange(participant, name, operands, shape, attributes)
         _alone(name, attributes)
         return tuple(operands) if isinstance(shape, TupleShape) else np.asarray(operands[0])
 
@@ -227,6 +233,16 @@ def _one_dimension(name: str, operand, attributes) -> int:
     return dimensions[0]
 
 
+def _members(name: str, attributes, result: int, part: int) -> int:
+    """How many devices exchange. With a channel and without use_global_device_ids the groups name replicas, all of
+    whose partitions take part: how many those are only the shapes say."""
+    count = attributes.get("axis_size") or _check_groups(name, attributes)
+    if (attributes.get("channel_id") or 0) > 0 and not attributes.get("use_global_device_ids"):
+        times = result // max(part, 1)
+        return times if times > 0 and times % count == 0 else count
+    return count
+
+
 def _scaled(shape: Shape, d: int, times: int) -> Shape:
     return shape.with_dims((*shape.dims[:d], shape.dims[d] * times, *shape.dims[d + 1 :]))
 
@@ -235,8 +251,9 @@ def _all_gather_infer(operands, attributes, shape):
     require_count("all-gather", operands, 1)
     require_kind("all-gather", operands[0], ())
     d = _one_dimension("all-gather", operands[0], attributes)
-    count = _check_groups("all-gather", attributes)
-    return _scaled(operands[0], d, attributes.get("axis_size") or count)
+    own = operands[0].dims[d]
+    count = _members("all-gather", attributes, own if shape is None else shape.dims[d], own)
+    return _scaled(operands[0], d, count)
 
 
 def _all_gather_transpose(build, instruction, g, operands):
@@ -265,8 +282,9 @@ def _reduce_scatter_infer(operands, attributes, shape):
     require_kind("reduce-scatter", operands[0], ())
     d = _one_dimension("reduce-scatter", operands[0], attributes)
     require_combiner("reduce-scatter", "to_apply", attributes.get("to_apply"), [Shape(operands[0].dtype)])
-    count = attributes.get("axis_size") or _check_groups("reduce-scatter", attributes)
-    if operands[0].dims[d] % count:
+    own = operands[0].dims[d]
+    count = _members("reduce-scatter", attributes, own, own if shape is None else shape.dims[d])
+    if own % count:
         raise ShapeError(
             f"reduce-scatter gives each of {count} participants a part of dimension {d}",
             f"{operands[0]!r}",
@@ -382,9 +400,11 @@ def _same_infer(name: str):
     return infer
 
 
-def _permute_reference(x, shape, source_target_pairs, **attributes):
-    _alone("collective-permute", {**attributes, "source_target_pairs": source_target_pairs})
-    return x if source_target_pairs else np.zeros_like(x)
+def _permute_reference(x, shape, **attributes):
+    if (participant := current()) is not None and not attributes.get("axis_name"):
+        return exchange(participant, "collective-permute", (x,), shape, attributes)
+    _alone("collective-permute", attributes)
+    return x if attributes["source_target_pairs"] else np.zeros_like(x)
 
 
 def _permute_transpose(build, instruction, g, operands):
@@ -446,9 +466,14 @@ def _number_infer(operands, attributes, shape):
     return Shape(U32, ())
 
 
-def _number_reference(shape, **attributes):
-    _alone("partition-id", attributes)
-    return np.zeros((), U32)
+def _number_reference(name: str):
+    def reference(shape, **attributes):
+        if (participant := current()) is not None and not attributes.get("axis_name"):
+            return exchange(participant, name, (), shape, attributes)
+        _alone(name, attributes)
+        return np.zeros((), U32)
+
+    return reference
 
 
 def _number_batch(build, instruction, operands, mapped):
@@ -459,7 +484,7 @@ for name in ("partition-id", "replica-id"):
     _declare(
         name,
         infer=_number_infer,
-        reference=_number_reference,
+        reference=_number_reference(name),
         jvp=zero_jvp,
         transpose=No("it has no operands"),
         batch=_number_batch,
