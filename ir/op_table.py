@@ -14,6 +14,7 @@ import numpy as np
 
 from hloom.ir.errors import AttributeValueError
 from hloom.ir.records import field, record
+from hloom.ir.spmd.factors import pointwise
 from hloom.ir.types import HLO_NAME, compute_dtype, kind
 
 
@@ -67,6 +68,9 @@ class Op:
         operand is mapped. The result of a tuple shape is a list of Values; `build.unmapped(value)` marks a result that
         is the same for all batch elements. An element-wise op whose operands have one shape needs no rule: it gets
         `elementwise_batch`.
+    factors(instruction) -> the `FactorRule` that says which dimensions of operands and result go together, by which
+        shardings propagate and programs are partitioned. An element-wise op has `pointwise` by default. With
+        No("reason") the op is computed whole on every device; a sharded operand is gathered, with a warning.
     attributes: name -> how it is written in HLO text ('ints', 'int', 'string', 'flag', 'enum', 'slices', 'padding',
         'computation', 'literal', ...: `hloom.ir.text.attributes.KINDS`); all attributes an instruction of this op can
         have. A flag may be missing, and what has a question mark after it ('ints?').
@@ -92,6 +96,7 @@ class Op:
     jvp: Callable | No
     transpose: Callable | No
     batch: Callable | No = No("not declared yet")
+    factors: Callable | No = No("not declared yet")
     attributes: dict[str, str] = field(default_factory=dict)
     dialects: str = ""
     text: str = ""
@@ -176,5 +181,6 @@ def op(name: str, **parts) -> Op:
         parts["numpy"] = NumPy(parts["numpy"])
     if parts["family"] == "elementwise":
         parts.setdefault("batch", elementwise_batch)
+        parts.setdefault("factors", pointwise)
     entry = OPS[name] = Op(name=name, **parts)
     return entry

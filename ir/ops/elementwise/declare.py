@@ -6,6 +6,7 @@ import functools
 
 from hloom.ir.op_table import No, elementwise_batch, op
 from hloom.ir.ops.rules import elementwise, in_float32, partials
+from hloom.ir.spmd.factors import pointwise
 
 ARITHMETIC = ("signed", "unsigned", "float", "complex")
 ANALYTIC = ("float", "complex")
@@ -67,7 +68,7 @@ def host_function(name, arity, reference, jvp, flops, **facts):
     """Declares an element-wise function of floats that the host computes, between two native segments."""
     _elementwise_op(
         arity, name, FLOAT, reference, No("computed on the host by SciPy"), jvp, family="library",
-        batch=elementwise_batch, flops=flops, **facts,
+        batch=elementwise_batch, factors=pointwise, flops=flops, **facts,
     )  # fmt: skip
 
 

@@ -13,6 +13,7 @@ from hloom.ir.build import Builder, Value, tuple_elements
 from hloom.ir.errors import AttributeValueError, DTypeError, ShapeError
 from hloom.ir.op_table import No, op
 from hloom.ir.ops.rules import require_count, require_kind
+from hloom.ir.spmd.factors import FactorRule, RuleBuilder
 from hloom.ir.types import DTYPES, NARROW_FLOATS, Shape, TupleShape
 
 OPCODES = ("batch-norm-training", "batch-norm-inference", "batch-norm-grad")
@@ -189,6 +190,21 @@ def _batch(build, instruction, operands, mapped):
     return values if isinstance(instruction.shape, TupleShape) else values[0]
 
 
+def _factors(instruction) -> FactorRule:
+    """The features pass through; moments (of all but the inference) are those of everything else."""
+    rule = RuleBuilder(instruction)
+    feature = instruction["feature_index"]
+    kinds = () if instruction.opcode == "batch-norm-inference" else ("whole",)
+    for d in range(len(rule.operand_dims[0])):
+        where = []
+        for arrays in (rule.operand_dims, rule.result_dims):
+            full = {k: d for k, dims in enumerate(arrays) if len(dims) == len(rule.operand_dims[0])}
+            vectors = {k: 0 for k, dims in enumerate(arrays) if len(dims) == 1} if d == feature else {}
+            where.append({**full, **vectors})
+        rule.add(*where, *(() if d == feature else kinds))
+    return rule.finish()
+
+
 for _name, _infer, _reference in (
     ("batch-norm-training", _training_infer, _training_reference),
     ("batch-norm-inference", _inference_infer, _inference_reference),
@@ -204,6 +220,7 @@ for _name, _infer, _reference in (
         jvp=_jvp,
         transpose=No("its tangent is made of sums and element-wise ops"),
         batch=_batch,
+        factors=_factors,
         attributes={"epsilon": "float", "feature_index": "int"},
         flops=8,
     )

@@ -14,6 +14,7 @@ from hloom.ir.errors import AttributeValueError, DTypeError, ShapeError
 from hloom.ir.interpret import evaluate
 from hloom.ir.op_table import No, op
 from hloom.ir.ops.rules import elementwise, require_count, zero_jvp
+from hloom.ir.spmd.factors import leading
 from hloom.ir.types import DTYPES, HLO_NAME, UNSIGNED, Shape, TupleShape
 
 U32, U64 = DTYPES["u32"], DTYPES["u64"]
@@ -233,6 +234,7 @@ op(
     jvp=zero_jvp,
     transpose=NO_TANGENT,
     batch=_batch,
+    factors=lambda instruction: leading(instruction, 0),
     attributes={"algorithm": "enum?"},
     shaped=True,
     flops=100,

@@ -9,6 +9,7 @@ from hloom.ir.op_table import No, op
 from hloom.ir.ops.batching import clamp_batch, select_batch
 from hloom.ir.ops.elementwise.declare import NO_TANGENT, NOT_LINEAR
 from hloom.ir.ops.rules import in_float32, require_count, require_kind, require_same, require_shape, to_pred, zero_jvp
+from hloom.ir.spmd.factors import FactorRule, leading, pointwise
 from hloom.ir.types import (
     BITS,
     COMPLEX,
@@ -320,6 +321,13 @@ def _bitcast_code(operands, shape, attributes, a):
     return a[0] if source == target else f"bitcast_{HLO_NAME[source]}_{HLO_NAME[target]}({a[0]})"
 
 
+def _bitcast_factors(instruction) -> FactorRule:
+    operand, result = instruction.operands[0].shape, instruction.shape
+    if operand.dims == result.dims:
+        return pointwise(instruction)
+    return leading(instruction, min(operand.rank, result.rank))
+
+
 op(
     "bitcast-convert",
     family="elementwise",
@@ -328,6 +336,7 @@ op(
     code=_bitcast_code,
     jvp=zero_jvp,
     transpose=No("the bits of a number are not a linear function of it"),
+    factors=_bitcast_factors,
     shaped=True,
     dialects="hlo stablehlo",
 )

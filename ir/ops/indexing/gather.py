@@ -16,6 +16,7 @@ from hloom.ir.module import Computation
 from hloom.ir.op_table import No, op
 from hloom.ir.ops.rules import require_count, require_kind
 from hloom.ir.records import record
+from hloom.ir.spmd.factors import FactorRule, RuleBuilder
 from hloom.ir.types import INTEGERS, PRED, Shape
 
 
@@ -357,6 +358,24 @@ def batch_windows(w: Windows, size: int, operand_mapped: bool, indices_mapped: b
     return Windows(operand, indices, offset, collapsed, mapped, batching, indices_batching, vector, sizes)
 
 
+def _gather_factors(instruction) -> FactorRule:
+    """Batching dimensions, those of the indexes and whole ones of the windows pass through. Along an indexed dimension
+    each device gathers what it has, and the results are summed."""
+    operand, indices = instruction.operands
+    w = gather_windows(operand.dims, indices.dims, instruction.attributes)
+    rule = RuleBuilder(instruction)
+    operand_of = dict(zip(w.indices_batching, w.operand_batching, strict=True))
+    for place, d in zip(w.places, w.index_dimensions, strict=True):
+        rule.add({0: operand_of[d], 1: d} if d in operand_of else {1: d}, {0: place})
+    place_of = dict(zip(w.window_dimensions, w.offset, strict=True))
+    for d, size in enumerate(w.operand):
+        if d in place_of and w.sizes[d] == size:
+            rule.add({0: d}, {0: place_of[d]})
+        elif d in w.mapped:
+            rule.add({0: d}, {}, "reduction", "masked")
+    return rule.finish()
+
+
 op(
     "gather",
     family="index",
@@ -366,6 +385,7 @@ op(
     jvp=_gather_jvp,
     transpose=_gather_transpose,
     batch=_gather_batch,
+    factors=_gather_factors,
     attributes={
         "offset_dims": "ints",
         "collapsed_slice_dims": "ints",

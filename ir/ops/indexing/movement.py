@@ -10,8 +10,9 @@ import numpy as np
 from hloom.ir.build import Value
 from hloom.ir.errors import AttributeValueError, DTypeError, ShapeError
 from hloom.ir.op_table import No, op
-from hloom.ir.ops import batching
+from hloom.ir.ops import batching, factoring
 from hloom.ir.ops.rules import linear_jvp, require_count, require_kind, require_shape, zero_jvp
+from hloom.ir.spmd.factors import pointwise
 from hloom.ir.types import INTEGERS
 
 INDEX = No("moves elements: the kernel writer composes its index map")
@@ -77,6 +78,7 @@ _movement(
     attributes={"dimensions": "ints"},
     shaped=True,
     batch=batching.broadcast_batch,
+    factors=factoring.broadcast_factors,
 )
 
 
@@ -100,6 +102,7 @@ _movement(
     transpose=lambda build, instruction, g, operands: [g.reshape(instruction.operands[0].dims)],
     shaped=True,
     batch=batching.reshape_batch,
+    factors=factoring.reshape_factors,
     dialects="hlo stablehlo",
 )
 
@@ -123,6 +126,7 @@ _movement(
     transpose=lambda build, instruction, g, operands: [g.transpose(inverse_permutation(instruction["dimensions"]))],
     attributes={"dimensions": "ints"},
     batch=batching.transpose_batch,
+    factors=factoring.transpose_factors,
 )
 
 
@@ -140,6 +144,7 @@ _movement(
     transpose=lambda build, instruction, g, operands: [g.op("reverse", **instruction.attributes)],
     attributes={"dimensions": "ints"},
     batch=batching.reverse_batch,
+    factors=factoring.reverse_factors,
 )
 
 # --- slice, pad, concatenate --------------------------------------------------------------------------------------
@@ -184,6 +189,7 @@ _movement(
     transpose=_slice_transpose,
     attributes={"slice": "slices"},
     batch=batching.slice_batch,
+    factors=factoring.slice_factors,
 )
 
 
@@ -253,6 +259,7 @@ _movement(
     transpose=_pad_transpose,
     attributes={"padding": "padding"},
     batch=batching.pad_batch,
+    factors=factoring.pad_factors,
 )
 
 
@@ -303,6 +310,7 @@ _movement(
     transpose=_concatenate_transpose,
     attributes={"dimensions": "ints"},
     batch=batching.concatenate_batch,
+    factors=factoring.concatenate_factors,
 )
 
 # --- dynamic slices -----------------------------------------------------------------------------------------------
@@ -361,6 +369,7 @@ _movement(
     transpose=_dynamic_slice_transpose,
     attributes={"dynamic_slice_sizes": "ints"},
     batch=batching.dynamic_slice_batch,
+    factors=factoring.dynamic_slice_factors,
 )
 
 
@@ -414,6 +423,7 @@ _movement(
     jvp=_update_jvp,
     transpose=_update_transpose,
     batch=batching.dynamic_update_slice_batch,
+    factors=factoring.dynamic_update_slice_factors,
     dialects="hlo stablehlo",
 )
 
@@ -451,6 +461,7 @@ _movement(
     jvp=zero_jvp,
     transpose=No("it has no operands"),
     batch=No("it has no operands, so it is the same for all batch elements"),
+    factors=pointwise,
     attributes={"iota_dimension": "int"},
     shaped=True,
 )

@@ -25,6 +25,7 @@ from hloom.ir.ops.indexing.gather import (
     scatter_attributes,
 )
 from hloom.ir.ops.rules import UFUNCS, require_combiner, require_kind
+from hloom.ir.spmd.factors import FactorRule, RuleBuilder
 from hloom.ir.types import NARROW_FLOATS, Shape, TupleShape
 
 
@@ -308,6 +309,33 @@ def _scatter_batch(build, instruction, operands, mapped):
     return result.results()
 
 
+def _scatter_factors(instruction) -> FactorRule:
+    """Batching dimensions and whole ones of the windows pass through. Along an indexed dimension each device applies
+    the updates that fall into its range; updates that are split leave partial results."""
+    count = len(instruction.operands) // 2
+    w = windows_of(instruction)
+    kind = combiner_kind(instruction["to_apply"]) if count == 1 else None
+    rule = RuleBuilder(instruction, kind if kind in UFUNCS else "add")
+    arrays, updates = range(count), range(count + 1, 2 * count + 1)
+    operand_of = dict(zip(w.indices_batching, w.operand_batching, strict=True))
+    for place, d in zip(w.places, w.index_dimensions, strict=True):
+        given = {count: d, **dict.fromkeys(updates, place)}
+        if d in operand_of:
+            rule.add({**dict.fromkeys(arrays, operand_of[d]), **given}, dict.fromkeys(arrays, operand_of[d]))
+        else:
+            rule.add(given, {}, "reduction" if kind in UFUNCS else "whole")
+    place_of = dict(zip(w.window_dimensions, w.offset, strict=True))
+    for d, size in enumerate(w.operand):
+        if d in w.operand_batching:
+            continue
+        both = dict.fromkeys(arrays, d)
+        if d in place_of and w.sizes[d] == size:
+            rule.add({**both, **dict.fromkeys(updates, place_of[d])}, both)
+        else:
+            rule.add(both, both, "masked")
+    return rule.finish()
+
+
 op(
     "scatter",
     family="scatter",
@@ -317,6 +345,7 @@ op(
     jvp=_scatter_jvp,
     transpose=_scatter_transpose,
     batch=_scatter_batch,
+    factors=_scatter_factors,
     attributes={
         "update_window_dims": "ints",
         "inserted_window_dims": "ints",

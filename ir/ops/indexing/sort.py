@@ -14,9 +14,11 @@ from hloom.ir.interpret import evaluate
 from hloom.ir.module import Computation, Instruction
 from hloom.ir.op_table import No, op
 from hloom.ir.ops.elementwise.selection import OTHER_SIGNS
+from hloom.ir.ops.factoring import along_dimensions
 from hloom.ir.ops.indexing.gather import Windows, gather_attributes
 from hloom.ir.ops.rules import require_count, require_kind
 from hloom.ir.records import record
+from hloom.ir.spmd.factors import leading
 from hloom.ir.types import COMPLEX, FLOATS, PRED, Shape, TupleShape, as_dtype
 
 
@@ -385,6 +387,7 @@ op(
     jvp=_sort_jvp,
     transpose=NOT_LINEAR,
     batch=_sort_batch,
+    factors=along_dimensions,
     attributes={"dimensions": "ints", "is_stable": "flag", "to_apply": "computation"},
     flops=16,
     dialects="hlo",
@@ -442,6 +445,7 @@ op(
     jvp=_topk_jvp,
     transpose=NOT_LINEAR,
     batch=_topk_batch,
+    factors=lambda instruction: leading(instruction, len(instruction.operands[0].shape.dims) - 1),
     attributes={"k": "int", "largest": "flag"},
     flops=16,
     dialects="hlo",

@@ -12,6 +12,7 @@ from hloom.ir.errors import AttributeValueError, ShapeError
 from hloom.ir.op_table import No, op
 from hloom.ir.ops.linalg.dot import require_same_dtype
 from hloom.ir.ops.rules import require_count, require_kind
+from hloom.ir.spmd.factors import FactorRule, RuleBuilder
 from hloom.ir.types import BITS, DTYPES, INTEGERS, PRED, Shape, wide_dtype
 from hloom.ir.window import WindowDimension, check_window, dilated, padded, window_of, window_output, window_view
 
@@ -351,6 +352,35 @@ def _convolution_batch(build, instruction, operands, mapped):
     return _unfolded(build, made, dimension, inner)
 
 
+# --- factors ------------------------------------------------------------------------------------------------------
+
+
+def _convolution_factors(instruction) -> FactorRule:
+    """Groups are the major factor of the features that they divide. A spatial dimension of the operand goes with the
+    result's, or with the kernel's where that is the longer one (the derivative with respect to a kernel): then it is a
+    sum."""
+    lhs, rhs, out = parse_labels(instruction["dim_labels"])
+    groups, batch_groups = groups_of(instruction.attributes)
+    rule = RuleBuilder(instruction, "or" if instruction.shape.dtype == PRED else "add")
+    left, right = rule.operand_dims
+    outputs = right[rhs.batch]
+    if groups > 1:
+        rule.add({0: lhs.feature, 1: rhs.batch}, {0: out.feature}, size=groups, local="feature_group_count")
+    elif batch_groups > 1:
+        rule.add({0: lhs.batch, 1: rhs.batch}, {0: out.feature}, size=batch_groups, local="batch_group_count")
+    rule.add({0: lhs.batch}, {0: out.batch}, size=left[lhs.batch] // batch_groups)
+    rule.add({1: rhs.batch}, {0: out.feature}, size=outputs // max(groups, batch_groups))
+    rule.add({0: lhs.feature, 1: rhs.feature}, {}, "reduction", size=right[rhs.feature])
+    for a, b, c, window in zip(lhs.spatial, rhs.spatial, out.spatial, window_of(instruction), strict=True):
+        if window.is_plain():
+            rule.add({0: a}, {0: c})
+        elif right[b] > instruction.shape.dims[c]:
+            rule.add({0: a, 1: b}, {}, "reduction", "windows")
+        else:
+            rule.add({0: a}, {0: c}, "windows")
+    return rule.finish()
+
+
 op(
     "convolution",
     family="contraction",
@@ -360,6 +390,7 @@ op(
     jvp=_convolution_jvp,
     transpose=_convolution_transpose,
     batch=_convolution_batch,
+    factors=_convolution_factors,
     # In the order in which XLA prints them.
     attributes={
         "window": "window?",

@@ -16,6 +16,7 @@ from hloom.ir.ops.linalg.matrices import (
     all_or_each,
     each,
     library_op,
+    matrix_factors,
     one_matrix,
     real_shape,
     require_lapack,
@@ -133,6 +134,7 @@ library_op(
     lambda pivots, shape: each(lambda p: pivots_to_permutation(p, shape.dims[-1]), shape, pivots, ranks=[1]),
     zero_jvp,
     transpose=No("it computes integers"),
+    factors=matrix_factors(core=1),
     shaped=True,
     flops=1,
 )

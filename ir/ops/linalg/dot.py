@@ -8,6 +8,7 @@ from hloom.ir.errors import AttributeValueError, ShapeError
 from hloom.ir.op_table import No, op
 from hloom.ir.ops.batching import dot_batch
 from hloom.ir.ops.rules import require_count, require_kind
+from hloom.ir.spmd.factors import FactorRule, RuleBuilder
 from hloom.ir.types import PRED, Shape, wide_dtype
 
 DOT_ATTRIBUTES = ("lhs_batch_dims", "rhs_batch_dims", "lhs_contracting_dims", "rhs_contracting_dims")
@@ -134,6 +135,20 @@ def _dot_transpose(build, instruction, g, operands):
     return [result, None] if operands[0] is None else [None, result]
 
 
+def _dot_factors(instruction) -> FactorRule:
+    lb, rb, lc, rc = dot_dims(instruction.attributes)
+    rule = RuleBuilder(instruction, "or" if instruction.shape.dtype == PRED else "add")
+    left, right = (len(dims) for dims in rule.operand_dims)
+    for k, (a, b) in enumerate(zip(lb, rb, strict=True)):
+        rule.add({0: a, 1: b}, {0: k})
+    free = [(0, d) for d in free_dims(left, lb, lc)] + [(1, d) for d in free_dims(right, rb, rc)]
+    for k, (operand, d) in enumerate(free, len(lb)):
+        rule.add({operand: d}, {0: k})
+    for a, b in zip(lc, rc, strict=True):
+        rule.add({0: a, 1: b}, {}, "reduction")
+    return rule.finish()
+
+
 op(
     "dot",
     family="contraction",
@@ -143,6 +158,7 @@ op(
     jvp=_dot_jvp,
     transpose=_dot_transpose,
     batch=dot_batch,
+    factors=_dot_factors,
     # In the order in which XLA prints them.
     attributes={
         "lhs_batch_dims": "ints?",

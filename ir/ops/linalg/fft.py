@@ -12,6 +12,7 @@ from hloom.ir.op_table import No, op
 from hloom.ir.ops.linalg.matrices import library_batch, require_lapack, zero
 from hloom.ir.ops.rules import conjugate, linear_jvp, require_count
 from hloom.ir.process.lazy import LazyModule
+from hloom.ir.spmd.factors import FactorRule, RuleBuilder
 from hloom.ir.types import COMPLEX, DTYPES, HLO_NAME, Shape, real_dtype
 
 scipy_fft = LazyModule("scipy.fft")
@@ -104,6 +105,15 @@ def _fft_transpose(build, instruction, g, operands):
     return [spectrum * _weights(length[-1], operand.dims, spectrum, 1 / math.prod(length))]
 
 
+def _fft_factors(instruction) -> FactorRule:
+    rule = RuleBuilder(instruction)
+    first = len(instruction.shape.dims) - len(instruction["fft_length"])
+    for d, (size, made) in enumerate(zip(rule.operand_dims[0], rule.result_dims[0], strict=True)):
+        if size == made:
+            rule.add({0: d}, {0: d}, *(["whole"] if d >= first else []))
+    return rule.finish()
+
+
 op(
     "fft",
     family="library",
@@ -113,6 +123,7 @@ op(
     jvp=linear_jvp,
     transpose=_fft_transpose,
     batch=library_batch,
+    factors=_fft_factors,
     attributes={"fft_type": "enum", "fft_length": "ints"},
     flops=50,
     dialects="hlo",

@@ -20,6 +20,7 @@ from hloom.ir.ops.linalg.matrices import (
     library_batch,
     library_op,
     lower_part,
+    matrix_factors,
     one_matrix,
     require_lapack,
     require_matrix,
@@ -166,6 +167,8 @@ def _triangular_batch(build, instruction, operands, mapped):
     return build.split(a.op("triangular-solve", build.merge(b, side), **instruction.attributes), side)
 
 
+_LEFT, _RIGHT = matrix_factors(columns=1), matrix_factors(columns=1, dimension=-2)
+
 library_op(
     "triangular-solve",
     _triangular_infer,
@@ -174,6 +177,7 @@ library_op(
     code=No("BLAS computes it on the host"),
     transpose=_triangular_transpose,
     batch=_triangular_batch,
+    factors=lambda instruction: (_LEFT if instruction.attributes.get("left_side") else _RIGHT)(instruction),
     attributes={"left_side": "flag", "lower": "flag", "unit_diagonal": "flag", "transpose_a": "enum?"},
     flops=8,
     dialects="hlo",
@@ -246,5 +250,6 @@ library_op(
     _tridiagonal_reference,
     _tridiagonal_jvp,
     transpose=_tridiagonal_transpose,
+    factors=matrix_factors(core=1, columns=3),
     flops=8,
 )

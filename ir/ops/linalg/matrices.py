@@ -15,6 +15,7 @@ from hloom.ir.errors import DTypeError, ShapeError
 from hloom.ir.op_table import No, op
 from hloom.ir.ops.batching import batched_shape
 from hloom.ir.ops.rules import conjugate, require_count, require_kind
+from hloom.ir.spmd.factors import FactorRule, RuleBuilder, leading
 from hloom.ir.types import COMPLEX, DTYPES, NARROW_FLOATS, Shape, TupleShape, real_dtype
 
 S32 = DTYPES["s32"]
@@ -124,9 +125,31 @@ def library_batch(build, instruction, operands, mapped):
     return first.op(instruction.opcode, *rest, shape=shape, **instruction.attributes)
 
 
+def matrix_factors(core: int = 2, columns: int | None = None, dimension: int = -1):
+    """The factor rule of an op on matrices: batch dimensions pass through, those of a matrix are seen as a whole.
+
+    core: the rank of one batch element of the first operand. columns: an operand whose `dimension` (counted from its
+    last one) passes through to the result: right sides are independent of each other.
+    """
+
+    def factors(instruction) -> FactorRule:
+        batch = len(instruction.operands[0].shape.dims) - core
+        if columns is None:
+            return leading(instruction, batch)
+        rule = RuleBuilder(instruction)
+        for d in (*range(batch), len(instruction.shape.dims) + dimension):
+            rule.add({k: d for k in range(len(rule.operands)) if d < batch or k == columns}, {0: d})
+        return rule.finish()
+
+    return factors
+
+
+MATRICES = matrix_factors()
+
+
 def library_op(name: str, infer, reference, jvp, **parts) -> None:
     """Declares an op on matrices that LAPACK computes on the host, not linear unless it has a `transpose`."""
-    defaults = {"code": ON_HOST, "transpose": NOT_LINEAR, "batch": library_batch}
+    defaults = {"code": ON_HOST, "transpose": NOT_LINEAR, "batch": library_batch, "factors": MATRICES}
     op(name, family="library", infer=infer, reference=reference, jvp=jvp, **{**defaults, **parts})
 
 

@@ -21,6 +21,7 @@ from hloom.ir.ops.linalg.matrices import (
     each,
     identity,
     library_op,
+    matrix_factors,
     one_matrix,
     real_shape,
     require_lapack,
@@ -76,6 +77,7 @@ library_op(
     _solve_reference,
     _solve_jvp,
     transpose=lambda build, instruction, g, operands: [None, transposed(operands[0]).op("solve", g)],
+    factors=matrix_factors(columns=1),
     flops=12,
 )
 

@@ -15,7 +15,9 @@ from hloom.ir.build import Value, combiner_opcode, scalar_computation
 from hloom.ir.errors import AttributeValueError, DifferentiationError, ParticipantsError, ShapeError
 from hloom.ir.op_table import OPS, No, elementwise_batch, op
 from hloom.ir.ops.batching import shifted
+from hloom.ir.ops.factoring import exchanged_factors
 from hloom.ir.ops.rules import linear_jvp, require_combiner, require_count, require_kind, zero_jvp
+from hloom.ir.spmd.factors import pointwise
 from hloom.ir.spmd.participants import current, exchange
 from hloom.ir.types import DTYPES, Shape, TupleShape
 
@@ -120,6 +122,7 @@ def rows(value, numbers):
 def _declare(name: str, **parts) -> None:
     attributes = {**GROUPS, "axis_size": "hidden", **parts.pop("attributes", {})}
     parts.setdefault("reference", _identity(name))
+    parts.setdefault("factors", exchanged_factors)
     op(name, family="library", dialects="hlo", code=EXCHANGE, attributes=attributes, flops=0, **parts)
 
 
@@ -488,4 +491,5 @@ for name in ("partition-id", "replica-id"):
         jvp=zero_jvp,
         transpose=No("it has no operands"),
         batch=_number_batch,
+        factors=pointwise,
     )

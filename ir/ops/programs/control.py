@@ -10,9 +10,11 @@ import numpy as np
 from hloom.ir.errors import AttributeValueError, DTypeError, ShapeError
 from hloom.ir.interpret import evaluate
 from hloom.ir.op_table import No, op
+from hloom.ir.spmd.factors import pointwise
 from hloom.ir.types import DTYPES, PRED, Shape, TupleShape
 
 PROGRAM = No("it runs programs")
+WALKED = No("propagation walks through the computations that it runs")
 S32 = DTYPES["s32"]
 
 
@@ -28,7 +30,7 @@ def _control(name: str, **parts) -> None:
         return lambda build, instruction, *given: RULES[f"{name}_{part}"](build, instruction, *given)
 
     rules = {part: transform(part) for part in ("jvp", "transpose", "batch")}
-    op(name, family="control", code=PROGRAM, flops=0, dialects="hlo", **rules, **parts)
+    op(name, family="control", code=PROGRAM, factors=WALKED, flops=0, dialects="hlo", **rules, **parts)
 
 
 def _callee(name: str, attributes, attribute: str):
@@ -247,6 +249,7 @@ op(
     jvp=No("calls are inlined before differentiation"),
     transpose=No("calls are inlined before differentiation"),
     batch=No("calls are inlined before batching"),
+    factors=pointwise,
     attributes={"dimensions": "ints?", "to_apply": "computation"},
     dialects="hlo",
 )

@@ -13,9 +13,12 @@ from hloom.ir.interpret import evaluate
 from hloom.ir.op_table import No, op
 from hloom.ir.ops.batching import barrier_batch, sequential_batch
 from hloom.ir.ops.rules import elementwise, require_count, zero_jvp
+from hloom.ir.spmd.factors import pointwise
 from hloom.ir.types import Shape, TupleShape
 
 STRUCTURE = No("holds no element of its own")
+LAYOUTS = No("it holds values that have shardings of their own, which propagation walks through")
+CALLED = No("propagation walks through the computation that it calls")
 _structure = functools.partial(op, family="structure", flops=0, dialects="hlo")
 
 
@@ -36,6 +39,7 @@ _structure(
     jvp=No("its tangent is the argument's"),
     transpose=No("its cotangent is the result"),
     batch=No("its value is the argument"),
+    factors=pointwise,
     attributes={"index": "int"},
     shaped=True,
 )
@@ -54,6 +58,7 @@ _structure(
     jvp=zero_jvp,
     transpose=No("it has no operands"),
     batch=No("it has no operands, so it is the same for all batch elements"),
+    factors=pointwise,
     attributes={"value": "literal"},
 )
 _structure(
@@ -64,6 +69,7 @@ _structure(
     jvp=No("differentiation takes tuples apart"),
     transpose=No("differentiation takes tuples apart"),
     batch=No("batching takes tuples apart"),
+    factors=LAYOUTS,
 )
 
 
@@ -85,6 +91,7 @@ _structure(
     jvp=No("differentiation takes tuples apart"),
     transpose=No("differentiation takes tuples apart"),
     batch=No("batching takes tuples apart"),
+    factors=LAYOUTS,
     attributes={"index": "int"},
 )
 
@@ -123,6 +130,7 @@ _structure(
     jvp=lambda build, instruction, *given: instruction["rule"].jvp(build, instruction, *given),
     transpose=lambda build, instruction, *given: instruction["rule"].transpose(build, instruction, *given),
     batch=lambda build, instruction, *given: instruction["rule"].batch(build, instruction, *given),
+    factors=CALLED,
     attributes={"to_apply": "computation", "rule": "hidden", "fusion_kind": "frontend_word"},
 )
 _structure(
@@ -133,6 +141,7 @@ _structure(
     jvp=No("differentiation comes before fusion"),
     transpose=No("differentiation comes before fusion"),
     batch=No("batching comes before fusion"),
+    factors=CALLED,
     attributes={"kind": "enum", "calls": "computation"},
 )
 
@@ -206,6 +215,7 @@ _structure(
     jvp=No("hloom cannot see into a custom call; hl.custom_jvp gives it a derivative"),
     transpose=No("hloom cannot see into a custom call; hl.custom_vjp gives it a derivative"),
     batch=_custom_call_batch,
+    factors=No("hloom cannot see into a custom call; hl.custom_partitioning says how it is split"),
     attributes={"custom_call_target": "string", "custom_call_has_side_effect": "flag"},
     shaped=True,
 )
@@ -248,6 +258,7 @@ _structure(
     jvp=_barrier_jvp,
     transpose=_barrier_transpose,
     batch=barrier_batch,
+    factors=LAYOUTS,
 )
 
 

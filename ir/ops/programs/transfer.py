@@ -43,6 +43,7 @@ for _name, _infer in zip(TRANSFERS, (_send_infer, _recv_infer), strict=True):
         jvp=LATER,
         transpose=LATER,
         batch=LATER,
+        factors=LATER,
         attributes={"channel_id": "int"},
         shaped=_name == "recv",
         effects=True,

@@ -12,6 +12,7 @@ from hloom.ir.errors import AttributeValueError, BatchingError, DifferentiationE
 from hloom.ir.interpret import evaluate
 from hloom.ir.module import Computation
 from hloom.ir.op_table import OPS, No, op
+from hloom.ir.ops.factoring import window_factors
 from hloom.ir.ops.rules import UFUNCS, arrays_and_initial_values, combined_precisely, require_combiner, require_kind
 from hloom.ir.types import DTYPES, NARROW_FLOATS, PRED, Shape, TupleShape, wide_dtype
 from hloom.ir.window import WindowDimension, check_window, dilated, padded, window_of, window_output
@@ -332,6 +333,7 @@ op(
     jvp=_reduce_window_jvp,
     transpose=_reduce_window_transpose,
     batch=_reduce_window_batch,
+    factors=window_factors,
     attributes={"window": "window?", "to_apply": "computation"},
     dialects="hlo",
 )
@@ -472,6 +474,7 @@ op(
     jvp=_select_and_scatter_jvp,
     transpose=_select_and_scatter_transpose,
     batch=_select_and_scatter_batch,
+    factors=window_factors,
     attributes={"window": "window?", "select": "computation", "scatter": "computation"},
     dialects="hlo",
 )
