@@ -196,12 +196,12 @@ def _factors(instruction) -> FactorRule:
     feature = instruction["feature_index"]
     kinds = () if instruction.opcode == "batch-norm-inference" else ("whole",)
     for d in range(len(rule.operand_dims[0])):
-        where = []
+        where: list[dict[int, int]] = []
         for arrays in (rule.operand_dims, rule.result_dims):
             full = {k: d for k, dims in enumerate(arrays) if len(dims) == len(rule.operand_dims[0])}
             vectors = {k: 0 for k, dims in enumerate(arrays) if len(dims) == 1} if d == feature else {}
             where.append({**full, **vectors})
-        rule.add(*where, *(() if d == feature else kinds))
+        rule.add(where[0], where[1], *(() if d == feature else kinds))
     return rule.finish()
 
 
