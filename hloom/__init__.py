@@ -123,7 +123,7 @@ _HOMES = {
     "hloom.transforms.vmap": "vmap",
     "hloom.typing": "Array",
 }
-_LIBRARIES = ("image", "metrics", "nn", "onnx", "ops", "optim", "random", "scipy", "sharding", "typing")
+_LIBRARIES = ("distributed", "image", "metrics", "nn", "onnx", "ops", "optim", "random", "scipy", "sharding", "typing")
 __getattr__ = _lazy.lazy_names(globals(), _HOMES, {name: f"hloom.{name}" for name in _LIBRARIES} | _MODULES)
 
 __all__ = ["__version__", "config", "errors", "jit", "lax", "make_module", "numpy", "tree"]

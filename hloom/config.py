@@ -31,6 +31,16 @@ def _count(text: str) -> int:
     return int(text)
 
 
+def _seconds(text: str) -> float:
+    try:
+        seconds = float(text)
+    except ValueError:
+        seconds = 0.0
+    if not seconds > 0:
+        raise ValueError("a number of seconds above 0")
+    return seconds
+
+
 def _bytes(text: str) -> int:
     units = {"": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30}
     number = text.strip().lower().removesuffix("b").removesuffix("i")
@@ -179,6 +189,13 @@ SETTINGS = {
         ),
         Setting("disable_jit", "HLOOM_DISABLE_JIT", _flag, False, "run functions under jit step by step, on values"),
         Setting("num_cpu_devices", "HLOOM_NUM_CPU_DEVICES", _count, 1, "number of CPU devices; they share the threads"),
+        Setting(
+            "distributed_timeout",
+            "HLOOM_DISTRIBUTED_TIMEOUT",
+            _seconds,
+            300.0,
+            "seconds that a process waits for others before it raises DistributedError",
+        ),
         Setting("cpu", "HLOOM_CPU", _cpu, "native", "target of CPU kernels: x86-64-v2, -v3, -v4 or native"),
         Setting(
             "cpu_memory", "HLOOM_CPU_MEMORY", _bytes, 0, "memory limit of a program on a CPU device, in bytes; 0: none"

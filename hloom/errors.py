@@ -139,6 +139,10 @@ class IndexOutOfBoundsError(ShapeError, IndexError):
     """A static index out of bounds for its axis, or too many indices: hnp.ones(3)[5]."""
 
 
+class DistributedError(HloomError, RuntimeError):
+    """Processes that do not find each other, do not answer, or run different programs."""
+
+
 class DeviceError(HloomError, RuntimeError):
     """A device that does not exist here, or operands on different devices."""
 
@@ -201,6 +205,7 @@ __all__ = [
     "DTypeError",
     "DataDependentWarning",
     "DeviceError",
+    "DistributedError",
     "DifferentiationError",
     "DonatedArrayError",
     "DonationWarning",

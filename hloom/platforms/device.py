@@ -1,6 +1,7 @@
 """Devices `cpu:0` ... and others of registered kinds, and scopes that choose them for parts of programs.
 
-All CPU devices of a process share its memory; each has its own share of the threads.
+All CPU devices of a process share its memory; each has its own share of the threads. In a program that runs in several
+processes, `/job:worker/task:1/cpu:0` is a device of process 1.
 """
 
 from __future__ import annotations
@@ -15,17 +16,22 @@ from hloom.ir.records import record
 from hloom.ir.source import device_scope, device_scopes, warn_user
 from hloom.platforms.kinds import DeviceKind, device_kind, device_kinds
 from hloom.platforms.names import DeviceName, parse_device_name
+from hloom.platforms.processes import LOCAL_JOB, processes
 
 
 @record(frozen=True)
 class Device:
-    """A device. kind: 'cpu' or another registered kind; index: its number among its kind."""
+    """A device. kind: 'cpu' or another registered kind; index: its number among its process's devices of the kind;
+    process_index: the process that has it."""
 
     kind: str
     index: int
+    process_index: int = 0
 
     def __str__(self) -> str:
-        return f"{self.kind}:{self.index}"
+        here = f"{self.kind}:{self.index}"
+        found = processes()
+        return here if self.process_index == found.index else f"/job:{found.job}/task:{self.process_index}/{here}"
 
     def __repr__(self) -> str:
         return f"Device({self})"
@@ -36,13 +42,16 @@ class Device:
 
     @property
     def id(self) -> int:
+        """The number among the devices of the kind in all processes."""
+        return self.index + processes().first(self.kind, self.process_index)
+
+    @property
+    def local_hardware_id(self) -> int:
         return self.index
 
     @property
     def device_kind(self) -> str:
         return self.kind
-
-    process_index = 0
 
     @property
     def kind_object(self) -> DeviceKind:
@@ -56,13 +65,39 @@ class Device:
         return self.kind_object.memory_stats(self.index)
 
 
-@lru_cache(maxsize=64)
+@lru_cache(maxsize=4096)
+def _made(kind: str, index: int, process: int) -> Device:
+    return Device(kind, index, process)
+
+
 def _device(kind: str, index: int) -> Device:
-    return Device(kind, index)
+    return _made(kind, index, processes().index)
 
 
 def devices(kind: str | None = None) -> list[Device]:
-    """The devices of this process (of one kind: 'cpu', 'cuda', ...). Raises DeviceError where there are none."""
+    """The devices of all processes of the program (of one kind: 'cpu', 'cuda', ...), process by process.
+
+    Raises DeviceError where there are none.
+    """
+    table = processes()
+    if not table.devices:
+        return local_devices(backend=kind)
+    asked = None if kind is None else parse_device_name(kind).kind
+    found = [
+        _made(name, n, process)
+        for process, counts in enumerate(table.devices)
+        for name, count in counts.items()
+        for n in range(count)
+        if asked in (None, name)
+    ]
+    return found or local_devices(backend=kind)
+
+
+def local_devices(process_index=None, backend: str | None = None, host_id=None) -> list[Device]:
+    """The devices of this process, or of that of another number. Raises DeviceError where there are none."""
+    kind = backend
+    if process_index not in (None, processes().index):
+        return [device for device in devices(kind) if device.process_index == process_index]
     if kind is None:
         return [_device(k.name, n) for k in device_kinds().values() for n in range(k.count())]
     found = device_kind(parse_device_name(kind).kind)
@@ -98,21 +133,28 @@ def find_device(name) -> Device:
         return default_device()
     parsed = DeviceName(name.kind, name.index) if isinstance(name, Device) else parse_device_name(str(name))
     kind = device_kind(parsed.kind)
-    here = parsed.job in (None, "localhost") and not parsed.task
+    table = processes()
+    task = name.process_index if isinstance(name, Device) else parsed.task
+    ours = parsed.job in (None, table.job)
+    here = (ours and task in (None, table.index)) or (parsed.job == LOCAL_JOB and not task)
     if here and kind is not None and parsed.index < kind.count():
         return _device(kind.name, parsed.index)
+    if ours and task is not None and task < len(table.devices) and kind is not None:
+        if parsed.index < table.devices[task].get(kind.name, 0):
+            return _made(kind.name, parsed.index, task)
     if config.soft_placement:
         if not here:
             warn_user(
-                f"{name} is a device of another process, and hloom runs in this one only (/job:localhost/task:0): the "
-                "work of that task is done on cpu:0, as hl.config.soft_placement asks",
+                f"{name} is a device of another process, which this one ({_here()}) does not know: the work of that task "
+                "is done on cpu:0, as hl.config.soft_placement asks",
                 PlacementWarning,
             )
         if config.log_device_placement:
             print(f"hloom: {name} does not exist here; cpu:0 is used", file=sys.stderr)
         return _device("cpu", 0)
     if not here:
-        found, repair = f"this process is /job:localhost/task:0, with {_list()}", "name one of its devices"
+        found = f"this process is {_here()}; there are {_list()}"
+        repair = "name one of these devices, or start more processes: hloom launch -n 4 program.py"
     else:
         found = f"this process has {_list()}"
         if kind is not None and not kind.count():
@@ -120,6 +162,11 @@ def find_device(name) -> Device:
         more = "set HLOOM_NUM_CPU_DEVICES for more" if parsed.kind == "cpu" else "set hl.config.soft_placement"
         repair = f"name one of these, or {more}"
     raise DeviceError(f"device {name!s}", found, repair)
+
+
+def _here() -> str:
+    table = processes()
+    return f"/job:{table.job}/task:{table.index}"
 
 
 def _list() -> str:
@@ -153,17 +200,14 @@ def scoped_device() -> Device | None:
     return find_device(name) if name else None
 
 
-def local_devices(process_index=None, backend: str | None = None, host_id=None) -> list[Device]:
-    """The devices of this process, which are all devices."""
-    return devices(backend)
-
-
 def device_count(backend: str | None = None) -> int:
-    """How many devices there are."""
+    """How many devices all processes have."""
     return len(devices(backend))
 
 
-local_device_count = device_count
+def local_device_count(backend: str | None = None) -> int:
+    """How many devices this process has."""
+    return len(local_devices(backend=backend))
 
 
 def default_backend() -> str:
@@ -172,13 +216,13 @@ def default_backend() -> str:
 
 
 def process_index(backend: str | None = None) -> int:
-    """0: there is one process."""
-    return 0
+    """The number of this process; 0 where there is one."""
+    return processes().index
 
 
 def process_count(backend: str | None = None) -> int:
-    """1: there is one process."""
-    return 1
+    """The number of processes that `hl.distributed.initialize` has met; 1 without it."""
+    return processes().count
 
 
 __all__ = [
