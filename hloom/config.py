@@ -31,16 +31,6 @@ def _count(text: str) -> int:
     return int(text)
 
 
-def _seconds(text: str) -> float:
-    try:
-        seconds = float(text)
-    except ValueError:
-        seconds = 0.0
-    if not seconds > 0:
-        raise ValueError("a number of seconds above 0")
-    return seconds
-
-
 def _bytes(text: str) -> int:
     units = {"": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30}
     number = text.strip().lower().removesuffix("b").removesuffix("i")

@@ -48,8 +48,8 @@ def initialize(
     """Meets the other processes of the program. Call it once, before arrays are made.
 
     MPI's launcher says who takes part; num_processes and process_id, if they are given, must say the same.
-    coordinator_address, local_device_ids: accepted for programs written for JAX; MPI needs no coordinator, and a process
-    has the devices of HLOOM_NUM_CPU_DEVICES. job: the name in device names, `/job:worker/task:1/cpu:0`.
+    coordinator_address, local_device_ids: accepted for programs written for JAX; MPI needs no coordinator, and
+    HLOOM_NUM_CPU_DEVICES says how many devices a process has. job: the name in device names, `/job:worker/task:1/cpu:0`.
     initialization_timeout: seconds to wait for the others. Raises DistributedError.
     """
     global _group

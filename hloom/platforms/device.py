@@ -145,8 +145,8 @@ def find_device(name) -> Device:
     if config.soft_placement:
         if not here:
             warn_user(
-                f"{name} is a device of another process, which this one ({_here()}) does not know: the work of that task "
-                "is done on cpu:0, as hl.config.soft_placement asks",
+                f"{name} is a device of another process, which this one ({_here()}) does not know: the work of that "
+                "task is done on cpu:0, as hl.config.soft_placement asks",
                 PlacementWarning,
             )
         if config.log_device_placement:
