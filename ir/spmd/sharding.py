@@ -84,11 +84,14 @@ class Sharding:
 
     dims: for each dimension the axes that split it, major to minor. unreduced: axes along which devices hold partial
     sums. A dimension whose size the axes do not divide is padded to the next multiple.
+    open: of an annotation, the dimensions that propagation may split along further axes, minor to those that they have
+    (Shardy's `{"x", ?}`); all others stay as they are. What propagation has decided has none.
     """
 
     mesh: DeviceMesh
     dims: tuple[tuple[str, ...], ...]
     unreduced: tuple[str, ...] = ()
+    open: tuple[int, ...] = ()
 
     @property
     def rank(self) -> int:
@@ -129,10 +132,10 @@ class Sharding:
         return tuple(found)
 
     def with_dims(self, dims) -> Sharding:
-        return Sharding(self.mesh, tuple(dims), self.unreduced)
+        return Sharding(self.mesh, tuple(dims), self.unreduced, self.open)
 
     def with_unreduced(self, axes) -> Sharding:
-        return Sharding(self.mesh, self.dims, tuple(axes))
+        return Sharding(self.mesh, self.dims, tuple(axes), self.open)
 
     def atomic(self) -> Sharding:
         """The same layout over `mesh.atomic()`."""
@@ -140,7 +143,7 @@ class Sharding:
         def split(axes):
             return tuple(atom for name in axes for atom in self.mesh.atoms(name))
 
-        return Sharding(self.mesh.atomic(), tuple(split(axes) for axes in self.dims), split(self.unreduced))
+        return Sharding(self.mesh.atomic(), tuple(split(axes) for axes in self.dims), split(self.unreduced), self.open)
 
 
 def replicated(mesh: DeviceMesh, rank: int) -> Sharding:
