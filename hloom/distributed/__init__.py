@@ -49,7 +49,7 @@ def initialize(
 
     MPI's launcher says who takes part; num_processes and process_id, if they are given, must say the same.
     coordinator_address, local_device_ids: accepted for programs written for JAX; MPI needs no coordinator, and
-    HLOOM_NUM_CPU_DEVICES says how many devices a process has. job: the name in device names, `/job:worker/task:1/cpu:0`.
+    HLOOM_NUM_CPU_DEVICES says how many devices a process has. job: as in the device `/job:worker/task:1/cpu:0`.
     initialization_timeout: seconds to wait for the others. Raises DistributedError.
     """
     global _group
