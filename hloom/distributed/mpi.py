@@ -5,14 +5,16 @@ Source: the MPI standard, version 4.1. mpi4py and a library (MPICH as a wheel) a
 
 from __future__ import annotations
 
+import ctypes
 import functools
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from hloom.config import config
 from hloom.distributed.environment import process_number, started_processes
 from hloom.errors import DistributedError
+from hloom.runtime.distributed.messages import Transport
 
 _POLL = 0.0002  # seconds between looks at messages, after a first while without a pause
 _BUSY = 0.002
@@ -39,6 +41,16 @@ def library() -> Any:
     return MPI
 
 
+def _handle(handle) -> bytes:
+    """The bytes of an MPI handle: an int or a pointer, as the library has it."""
+    mpi = library()
+    return ctypes.string_at(mpi._addressof(handle), mpi._sizeof(handle))
+
+
+def _word(handle) -> int:
+    return int.from_bytes(_handle(handle), "little")
+
+
 class Group:
     """All processes of a program. Its messages do not meet those of the program's own use of MPI.
 
@@ -49,7 +61,27 @@ class Group:
         self._mpi = library()
         self.communicator = self._mpi.COMM_WORLD.Dup()
         self.index, self.count = self.communicator.rank, self.communicator.size
+        self.communicator.Set_errhandler(self._mpi.ERRORS_RETURN)
         self._round = 0
+        self._native: Any = None  # the communicator of compiled programs
+
+    def transport(self, addresses: Mapping[str, int]) -> Transport:
+        """What native code needs to send messages on a communicator of its own. addresses: of the native functions of
+        `hloom.runtime.distributed.messages`."""
+        if self._native is None:
+            self._native = self.communicator.Dup()
+        functions = ctypes.CDLL(self._mpi.__file__)  # finds the functions of the library that mpi4py is linked to
+
+        def address(name: str) -> int:
+            found = ctypes.cast(getattr(functions, name), ctypes.c_void_p).value
+            assert found is not None
+            return found
+
+        return Transport(
+            address("MPI_Isend"), address("MPI_Irecv"), address("MPI_Test"), _word(self._native), _word(self._mpi.BYTE),
+            self._mpi._sizeof(self._mpi.Request), _handle(self._mpi.REQUEST_NULL), config.distributed_timeout,
+            addresses["hloom_messages_start"], addresses["hloom_messages_wait"],
+        )  # fmt: skip
 
     def exchange(self, message: bytes, doing: str, timeout: float | None = None) -> list[bytes]:
         """The messages of all processes, by number. doing: what for, for errors. timeout: seconds to wait for the
@@ -92,4 +124,6 @@ class Group:
                 time.sleep(_POLL)
 
     def close(self) -> None:
+        if self._native is not None:
+            self._native.Free()
         self.communicator.Free()

@@ -103,6 +103,13 @@ def call_function(builder, module, values):
     return builder.call(builder.inttoptr(values[0], kind.as_pointer()), values[1:])
 
 
+@_define(8, types.int64)
+def call_function_of_7(builder, module, values):
+    """call_function_of_7(address, a, b, c, d, e, f, g): `call_function` with seven arguments."""
+    kind = ir.FunctionType(_I64, [_I64] * 7)
+    return builder.call(builder.inttoptr(values[0], kind.as_pointer()), values[1:])
+
+
 @_define(3, types.void)
 def copy_bytes(builder, module, values):
     """copy_bytes(target, source, count); the places may overlap."""

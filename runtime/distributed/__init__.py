@@ -1,0 +1,1 @@
+"""Programs in several processes: messages between them, sent and received by native code."""

@@ -1,0 +1,167 @@
+"""Messages between processes as kernels of a program: MPI's functions, called by address from the driver's threads.
+
+A batch of messages is a table of words, which native code reads: `hloom_messages_start` posts all sends and receives,
+`hloom_messages_wait` returns when they are complete, when another part of the program has failed, or when the time is
+over; then the table says which message did not come. There is no Python in between.
+
+Source: the MPI standard, version 4.1, chapter 3.7 (nonblocking communication).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from hloom.ir.records import record
+from hloom.runtime.driver_source import CLOCK, NativeFunction
+
+# Words of a table; the messages follow.
+TABLE_COUNT, TABLE_SEND, TABLE_RECEIVE, TABLE_TEST, TABLE_COMMUNICATOR, TABLE_BYTE = 0, 1, 2, 3, 4, 5
+TABLE_REQUESTS, TABLE_REQUEST_BYTES, TABLE_STATUS = 6, 7, 8  # addresses of the requests and of an MPI_Status
+TABLE_LIMIT = 9  # nanoseconds to wait
+TABLE_FAILED = 10  # 0; 1 + the number of a message that did not come; or minus the code of an MPI error
+TABLE_FLAG, TABLE_ZERO, TABLE_CLOCK = 11, 12, 13  # room for an int, a zero, room for a time: two words
+TABLE_WORDS = 16
+MESSAGE_RECEIVES, MESSAGE_BYTES, MESSAGE_PEER, MESSAGE_TAG = 0, 1, 2, 3
+MESSAGE_WORDS = 4
+
+# Words of an argument block of the kernels: the table, the address of the state byte, and each message's buffer.
+WORD_TABLE, WORD_STATE, WORD_BUFFERS = 0, 1, 2
+
+STATUS_BYTES = 64  # at least; MPICH needs 20, Open MPI 24
+SPINS, YIELDS = 200, 20_000  # tests without a pause, and those that only offer the core, before it sleeps
+INT = (1 << 32) - 1
+
+_CONSTANTS = {name: value for name, value in globals().items() if name.isupper() and isinstance(value, int)}
+_CONSTANTS["CLOCK"] = CLOCK
+
+_START = """
+def hloom_messages_start(words, low, high):
+    table = load(words, WORD_TABLE)
+    for k in range(load(table, TABLE_COUNT)):
+        row = table + 8 * (TABLE_WORDS + MESSAGE_WORDS * k)
+        function = load(table, TABLE_SEND)
+        if load(row, MESSAGE_RECEIVES) != 0:
+            function = load(table, TABLE_RECEIVE)
+        error = call_function_of_7(
+            function, load(words, WORD_BUFFERS + k), load(row, MESSAGE_BYTES), load(table, TABLE_BYTE),
+            load(row, MESSAGE_PEER), load(row, MESSAGE_TAG), load(table, TABLE_COMMUNICATOR),
+            load(table, TABLE_REQUESTS) + k * load(table, TABLE_REQUEST_BYTES)
+        ) & INT
+        if error != 0:
+            store(table, TABLE_FAILED, -error)
+            copy_bytes(load(words, WORD_STATE), table + 8 * TABLE_ZERO, 1)
+            return
+"""
+
+_WAIT = """
+def hloom_messages_wait(words, low, high):
+    table = load(words, WORD_TABLE)
+    state = load(words, WORD_STATE)
+    clock = table + 8 * TABLE_CLOCK
+    ends = 0
+    turns = 0
+    k = 0
+    while k < load(table, TABLE_COUNT):
+        store(table, TABLE_FLAG, 0)
+        request = load(table, TABLE_REQUESTS) + k * load(table, TABLE_REQUEST_BYTES)
+        flag = table + 8 * TABLE_FLAG
+        error = call_function(load(table, TABLE_TEST), request, flag, load(table, TABLE_STATUS)) & INT
+        if error != 0:
+            store(table, TABLE_FAILED, -error)
+            copy_bytes(state, table + 8 * TABLE_ZERO, 1)
+            return
+        if load(table, TABLE_FLAG) & INT != 0:
+            k += 1
+        elif load_byte(state) == 0:
+            return
+        else:
+            turns += 1
+            if turns <= SPINS:
+                pause()
+            elif turns <= YIELDS:
+                sched_yield()
+            else:
+                usleep(50)
+            if turns & 1023 == 0:
+                clock_gettime(CLOCK, clock)
+                now = load(clock, 0) * 1000000000 + load(clock, 1)
+                if ends == 0:
+                    ends = now + load(table, TABLE_LIMIT)
+                elif now > ends:
+                    store(table, TABLE_FAILED, k + 1)
+                    copy_bytes(state, table + 8 * TABLE_ZERO, 1)
+                    return
+"""
+
+_THREE = ("s64",) * 3
+FUNCTIONS = (
+    NativeFunction("hloom_messages_start", _START, _THREE, exported=True, constants=_CONSTANTS),
+    NativeFunction(
+        "hloom_messages_wait", _WAIT, _THREE, exported=True, constants=_CONSTANTS,
+        calls={"sched_yield": ((), "s32"), "usleep": (("s64",), "s32"), "clock_gettime": (("s64", "s64"), "s32")},
+    ),
+)  # fmt: skip
+
+
+@record(frozen=True)
+class Transport:
+    """What native code needs of MPI: addresses of functions, handles as words, the bytes of a request, and the request
+    that stands for none. limit: seconds to wait for a message. start, wait: addresses of the kernels."""
+
+    send: int
+    receive: int
+    test: int
+    communicator: int
+    byte: int
+    request_bytes: int
+    no_request: bytes
+    limit: float
+    start: int
+    wait: int
+
+
+@record(frozen=True)
+class Message:
+    """Bytes from or to another process. peer: its number. tag: what a send and its receive have in common."""
+
+    receives: bool
+    bytes: int
+    peer: int
+    tag: int
+
+
+class Batch:
+    """Messages that are started together, and the memory of one use of them at a time.
+
+    address: of the table, the first word of the kernels' arguments; then come the address of a state byte, which is
+    set to 0 where a message fails, and those of the buffers.
+    """
+
+    __slots__ = ("_table", "_requests", "_status", "address", "messages")
+
+    def __init__(self, transport: Transport, messages: Sequence[Message]):
+        self.messages = list(messages)
+        self._requests = np.frombuffer(transport.no_request * len(self.messages) + bytes(8), np.uint8).copy()
+        self._status = np.zeros(STATUS_BYTES, np.uint8)
+        self._table = table = np.zeros(TABLE_WORDS + MESSAGE_WORDS * len(self.messages), np.int64)
+        table[TABLE_COUNT] = len(self.messages)
+        table[TABLE_SEND], table[TABLE_RECEIVE], table[TABLE_TEST] = transport.send, transport.receive, transport.test
+        table[TABLE_COMMUNICATOR], table[TABLE_BYTE] = transport.communicator, transport.byte
+        table[TABLE_REQUESTS], table[TABLE_REQUEST_BYTES] = self._requests.ctypes.data, transport.request_bytes
+        table[TABLE_STATUS], table[TABLE_LIMIT] = self._status.ctypes.data, int(transport.limit * 1e9)
+        for k, message in enumerate(self.messages):
+            row = TABLE_WORDS + MESSAGE_WORDS * k
+            table[row : row + MESSAGE_WORDS] = message.receives, message.bytes, message.peer, message.tag
+        self.address = table.ctypes.data
+
+    def failure(self) -> Message | int | None:
+        """The message that did not come in time, the code of an MPI error, or None."""
+        failed = int(self._table[TABLE_FAILED])
+        if failed > 0:
+            return self.messages[failed - 1]
+        return -failed or None
+
+
+__all__ = ["FUNCTIONS", "Batch", "Message", "Transport"]
