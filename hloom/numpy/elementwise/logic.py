@@ -9,11 +9,10 @@ import numpy as np
 from hloom import lax
 from hloom.arrays.base import ArrayMethods
 from hloom.arrays.keys import KeyArray
-from hloom.errors import ArgumentError
+from hloom.errors import ArgumentError, DTypeError
 from hloom.ir.types import COMPLEX, DTYPES, FLOATS, INEXACT, INTEGERS, PRED
 from hloom.lax.elementwise import is_nan
 from hloom.lax.operands import (
-    NUMBERS,
     as_operand,
     broadcast_dims_to,
     broadcast_shapes,
@@ -81,6 +80,9 @@ greater = _comparison("greater", "GT", ">")
 greater_equal = _comparison("greater_equal", "GE", ">=")
 
 
+_REAL = (float, int, bool)
+
+
 def _closeness(rtol, atol, equal_nan: bool):
     """The ops of `isclose` on NumPy arrays."""
 
@@ -100,10 +102,13 @@ def _closeness(rtol, atol, equal_nan: bool):
 def isclose(a, b, rtol=1e-5, atol=1e-8, equal_nan: bool = False):
     """|a - b| <= atol + rtol |b|, pred; what is equal is close, infinities too. Raises ShapeError, DTypeError."""
     (a, b), _ = promote_operands("isclose", (a, b), inexact_dtype)
-    if type(rtol) in NUMBERS and type(atol) in NUMBERS:
+    if type(rtol) in _REAL and type(atol) in _REAL:
         found = at_once("isclose", lambda a, b: in_pieces(_closeness(rtol, atol, equal_nan), a, b), a, b)
         if found is not None:
             return found
+    for tolerance in (rtol, atol):
+        if (given := as_operand(tolerance, "isclose")).dtype in COMPLEX:
+            raise DTypeError("isclose takes real tolerances", f"{given._shape!r}", "take the absolute value")
     real = lax.abs(b).dtype
     tolerance = lax.add(lax.mul(lax.abs(b), conform(rtol, real, b.shape)), conform(atol, real, b.shape))
     close = lax.le(lax.abs(lax.sub(a, b)), tolerance)

@@ -286,9 +286,8 @@ def polymul(a1, a2, *, trim_leading_zeros: bool = False):
     (a, b), _ = promote_operands("polymul", given, inexact_dtype, broadcast=False)
     if trim_leading_zeros:
         a, b = trim_zeros(a, "f"), trim_zeros(b, "f")
+    a, b = (p if p.shape[0] else full(0, p.dtype, (1,)) for p in (a, b))
     rows, columns = a.shape[0], b.shape[0]
-    if not rows or not columns:
-        return full(0, a.dtype, (0,))
     # Row k holds a[k] b moved by k positions: rows of one element more than the result, read as rows of its size.
     products = lax.mul(*(lax.broadcast_in_dim(p, (rows, columns), (k,)) for k, p in enumerate((a, b))))
     flat = reshape_to(lax.pad(products, 0, ((0, 0, 0), (0, rows, 0))), (rows * (rows + columns),))

@@ -25,7 +25,6 @@ from hloom.lax.operands import (
     product,
     promote_operands,
     reshape_to,
-    to_inexact,
 )
 from hloom.lax.reduction import highest, keep_axes, lowest, reduce_with
 from hloom.numpy.elementwise.logic import isnan, truth, where
@@ -210,12 +209,14 @@ def _work_dtype(x, dtype, name):
 def mean(a, axis=None, dtype=None, out=None, keepdims: bool = False, *, where=None):
     """The mean over axes (all by default) of the elements where `where`; integers as floats. NaN where there is none.
 
-    Raises ShapeError, DTypeError.
+    Integers that f32 does not hold are summed exactly, as s64. Raises ShapeError, DTypeError.
     """
     x = as_operand(a, "mean")
     target, work = _work_dtype(x, dtype, "mean")
     axes = canonical_axes(axis, x.ndim, "mean")
-    total = sum(convert(x, work), axes, keepdims=keepdims, where=where)
+    exact = work == F32 and x.dtype in (DTYPES["s32"], DTYPES["u32"])
+    total = sum(convert(x, DTYPES["s64"] if exact else work), axes, keepdims=keepdims, where=where)
+    total = convert(total, work)
     return convert(_quotient(total, _count(x, axes, where, keepdims, "mean")), target)
 
 
@@ -224,7 +225,7 @@ def average(a, axis=None, weights=None, returned: bool = False, keepdims: bool =
 
     Raises ShapeError, DTypeError.
     """
-    x = to_inexact(a, "average")
+    x = as_operand(a, "average")
     axes = canonical_axes(axis, x.ndim, "average")
     if weights is None:
         result = mean(x, axes, keepdims=keepdims)

@@ -37,6 +37,34 @@ def _complex_or(real_function, complex_function):
     return lambda x: complex_function(x) if x.dtype.kind == "c" else real_function(x)
 
 
+def _complex_log1p(z):
+    """log((1 + x)^2 + y^2) / 2 and the angle. Where z is small, the sum less 1 is formed in two parts, 2 x + x^2 + y^2.
+
+    Elsewhere 1 + x loses nothing that counts, near -1 nothing at all, and NumPy's logarithm has the right limits.
+    """
+    plain = np.log1p(z)
+    x, y = z.real.astype(np.float64), z.imag.astype(np.float64)
+    near = (np.abs(x) < 4) & (np.abs(y) < 4)
+    x, y = np.where(near, x, 0.0), np.where(near, y, 0.0)
+    high, low = 2 * x, 0.0
+    for term, error in (_exact_square(x), _exact_square(y)):
+        total = high + term
+        moved = total - high
+        low = low + ((high - (total - moved)) + (term - moved) + error)
+        high = total
+    near &= high + low > -0.75  # not beside the pole
+    return np.where(near, np.log1p(np.where(near, high + low, 0.0)) / 2, plain.real) + 1j * plain.imag
+
+
+def _exact_square(x):
+    """The square of a float64 below 2^500 as a float64 and its rounding error (Dekker 1971)."""
+    parts = x * 134217729.0  # 2^27 + 1
+    high = parts - (parts - x)
+    low = x - high
+    square = x * x
+    return square, ((high * high - square) + 2 * high * low) + low * low
+
+
 hlo_function(
     "exponential",
     np.exp,
@@ -70,7 +98,7 @@ hlo_function(
 )
 hlo_function(
     "log-plus-one",
-    np.log1p,
+    _complex_or(np.log1p, _complex_log1p),
     lambda g, y, x: g / (x + 1),
     20,
     kernel="log1p",

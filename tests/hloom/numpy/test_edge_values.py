@@ -1,5 +1,9 @@
 """Edge values, where results were not NumPy's: infinite parts, the smallest integers, too few observations."""
 
+import math
+from decimal import Decimal, localcontext
+from fractions import Fraction
+
 import numpy as np
 import pytest
 
@@ -110,3 +114,64 @@ def test_interp_of_operands_of_several_dtypes():
     np.testing.assert_array_equal(hnp.interp(x, xp, fp), np.interp(x, xp, fp))
     x, xp, fp = np.array([1.5]), np.array([1.0, 2.0]), np.array([2147483646, 2147483644], np.int32)
     np.testing.assert_array_equal(hnp.interp(x, xp, fp), [2147483645.0])
+
+
+def _log1p_at_high_precision(z: complex) -> complex:
+    """log(1 + z), its real part from exact rationals and 60 digits."""
+    x, y = Fraction(z.real), Fraction(z.imag)
+    square = (1 + x) ** 2 + y**2
+    with localcontext(prec=60):
+        real = (Decimal(square.numerator) / Decimal(square.denominator)).ln() / 2
+    return complex(float(real), math.atan2(z.imag, 1 + z.real))
+
+
+@pytest.mark.parametrize("wrap", [lambda f: f, hl.jit], ids=["eager", "jit"])
+@pytest.mark.parametrize("dtype", ["complex64", "complex128"])
+def test_log1p_of_small_complex_numbers(wrap, dtype):
+    """NumPy's rounds 1 + z first: 0 for the real part of what is small, noise beside the circle |1 + z| = 1."""
+    circle = [complex(math.cos(t) - 1, math.sin(t)) for t in (0.1, -1.0, 2.0, 3.1)]
+    small = [1e-30, -1e-20 + 1e-12j, 1e-9j, 3e-5 - 1e-9j, -0.5 + 0.1j, 0.3 + 2j, 1e9 - 3j, -1e16 + 1j, *circle]
+    pole = [-1 + 1e-9j, -1 + 1e-30j, -1 + 1e-7 - 1e-15j, -0.7 + 0.1j, -1.2 - 0.6j, -1.9 + 0.1j]
+    x = np.array(small + pole, dtype)
+    want = np.array([_log1p_at_high_precision(complex(z)) for z in x])
+    got = np.asarray(wrap(hnp.log1p)(x))
+    eps = np.finfo(dtype).eps
+    np.testing.assert_allclose(got.real, want.real, rtol=4 * eps, atol=np.finfo(dtype).tiny)
+    np.testing.assert_allclose(got.imag, want.imag, rtol=4 * eps)
+
+
+@pytest.mark.parametrize("wrap", [lambda f: f, hl.jit], ids=["eager", "jit"])
+@pytest.mark.parametrize("dtype", ["complex64", "complex128"])
+def test_log1p_of_complex_numbers_with_infinite_parts(wrap, dtype):
+    x = np.array([*PARTS, -1, complex(-1, -0.0), complex(0, -0.0)], dtype)
+    with np.errstate(all="ignore"):
+        want = np.log1p(x)
+    np.testing.assert_allclose(wrap(hnp.log1p)(x), want, rtol=4 * np.finfo(dtype).eps)
+
+
+def test_a_polynomial_without_coefficients_is_zero():
+    """As in NumPy and JAX, so that the product with it is too."""
+    for a, b in [([], [1.0, 2.0, NAN]), ([1.0, 2.0], []), ([], [])]:
+        a, b = np.array(a), np.array(b)
+        np.testing.assert_array_equal(hnp.polymul(a, b), np.polymul(a, b) if a.size + b.size else [0.0])
+        np.testing.assert_array_equal(hl.jit(hnp.polymul)(a, b), hnp.polymul(a, b))
+
+
+@pytest.mark.parametrize("wrap", [lambda f: f, hl.jit], ids=["eager", "jit"])
+@pytest.mark.parametrize("function", [hnp.isclose, hnp.allclose])
+def test_tolerances_are_real(wrap, function):
+    """The imaginary part of a complex one was dropped."""
+    for tolerances in [(np.array(1j), 0.0), (0.0, 1j)]:
+        with pytest.raises(TypeError, match="real tolerances"):
+            wrap(function)(np.ones(3), np.ones(3), *tolerances)
+
+
+@pytest.mark.parametrize("wrap", [lambda f: f, hl.jit], ids=["eager", "jit"])
+@pytest.mark.parametrize("function", [hnp.mean, hnp.nanmean, hnp.average])
+def test_mean_of_integers_that_cancel(wrap, function):
+    """They are summed exactly; as f32 they were rounded first: 1 instead of 2/3."""
+    for x in [np.array([3, -(2**31), 2**31 - 1], np.int32), np.array([2**32 - 1] * 5 + [3], np.uint32)]:
+        for keepdims in (False, True):
+            got = wrap(lambda x, keepdims=keepdims: function(x, axis=0, keepdims=keepdims))(x)
+            assert got.dtype == np.float32 and got.shape == (1,) * keepdims
+            np.testing.assert_allclose(np.asarray(got).ravel(), x.astype(np.float64).mean(), rtol=1e-6)

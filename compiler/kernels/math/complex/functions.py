@@ -133,7 +133,7 @@ def log_c128(z):
 
 @function("c128", "c128")
 def log1p_c128(z):
-    """log(1 + 2 x + x^2 + y^2) / 2 with the sum in two parts; log z for large z."""
+    """log(1 + 2 x + x^2 + y^2) / 2 with the sum in two parts; log(1 + z) for large z and near -1."""
     x = z.real
     y = z.imag
     large = max_f64(abs_f64(x), abs_f64(y)) > 1e15
@@ -150,9 +150,9 @@ def log1p_c128(z):
     low = low + sum_error_f64(twice, total, high)
     u = 1.0 + high
     rest = sum_error_f64(1.0, high, u) + low
-    positive = u + rest > 0.0
-    real = 0.5 * log_parts_f64(select(positive, u, 1.0), select(positive, rest, 0.0)).real
-    usual = positive & (not large) & (x == x) & (y == y)
+    far = u + rest > 0.25  # nearer to -1, 1 + x is exact
+    real = 0.5 * log_parts_f64(select(far, u, 1.0), select(far, rest, 0.0)).real
+    usual = far & (not large) & (x == x) & (y == y)
     return complex(select(usual, real, plain.real), plain.imag)
 
 
