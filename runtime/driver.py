@@ -1,6 +1,6 @@
 """The driver: runs a compiled program, a list of steps, without Python between the kernels.
 
-    install(addresses) -> Driver                         once, from `backends.cpu.driver.driver()`
+    install(addresses, threads=None) -> Driver                         once, from `backends.cpu.driver.driver()`
     Driver.activation(steps, relocations, args, slots, *, release_gil=True) -> Activation
     Driver.run(activation.address) -> bool               with the slots as they are
     Driver.call(activation.address, *inputs) -> bool     inputs: addresses (int) or ndarrays, put into slots 0, 1, ...
@@ -190,11 +190,13 @@ class Driver:
         slots: int | Sequence[int] | np.ndarray,
         *,
         release_gil: bool = True,
+        resumes: bool = False,
     ) -> Activation:
         """The memory for one run at a time of a program; arrays of int64 are used in place, not copied.
 
         slots: their number, or their values. release_gil: False for programs so small (a few microseconds) that other
-        Python threads can wait; it saves some 50 ns, and calls from several threads then never overlap.
+        Python threads can wait; it saves some 50 ns, and calls from several threads then never overlap. resumes: for a
+        program of a team, which returns where it would have to wait.
         """
         rows = _words(steps).reshape(-1, STEP_WORDS)
         flags = source.FLAG_RELEASE_GIL if release_gil else 0
@@ -202,6 +204,8 @@ class Driver:
             flags |= source.FLAG_PARALLEL
         if np.isin(rows[:, 0], (LOOP, LOOK)).any():
             flags |= source.FLAG_LOOKS
+        if resumes:
+            flags |= source.FLAG_RESUMES
         values = np.zeros(slots, np.int64) if isinstance(slots, int) else slots
         return Activation(rows, list(relocations), args, values, flags)
 
@@ -308,9 +312,9 @@ def default_num_threads() -> int:
     return os.cpu_count() or 1
 
 
-def install(addresses: Mapping[str, int]) -> Driver:
-    """A Driver over the compiled functions of `driver_source.FUNCTIONS`."""
-    return Driver(addresses)
+def install(addresses: Mapping[str, int], threads: int | None = None) -> Driver:
+    """A Driver over the compiled functions of `driver_source.FUNCTIONS`. threads: None means `default_num_threads`."""
+    return Driver(addresses, threads)
 
 
 __all__ = [

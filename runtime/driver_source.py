@@ -35,10 +35,13 @@ BLOCK_STEPS, BLOCK_STEP_COUNT, BLOCK_RELOCATIONS, BLOCK_RELOCATION_COUNT = 0, 1,
 BLOCK_ARGS, BLOCK_SLOTS, BLOCK_FLAGS, BLOCK_BUSY, BLOCK_SLOT_COUNT = 4, 5, 6, 7, 8
 BLOCK_INTERRUPTED, BLOCK_LOOK, BLOCK_THREAD = 9, 10, 11  # 1: a signal handler raised; `hloom_look` or 0; of Python
 BLOCK_TURNS, BLOCK_SEEN, BLOCK_LOOKED, BLOCK_CLOCK = 12, 13, 14, 16  # of `hloom_turns`; the last has two words
+# The step to run next, -1 where the program has ended or runs; the addresses of the words that it waits for, or 0.
+BLOCK_AT, BLOCK_FIRST, BLOCK_SECOND = 18, 19, 20
 BLOCK_WORDS = 24
 FLAG_RELEASE_GIL = 1
 FLAG_PARALLEL = 2
 FLAG_LOOKS = 4
+FLAG_RESUMES = 8  # the program returns where it would have to wait, and is called again
 
 # Words of the thread pool. What one thread writes while others spin on something else lies 128 bytes apart, because
 # processors fetch cache lines in pairs.
@@ -98,29 +101,29 @@ class NativeFunction:
     constants: Mapping[str, int] = field(default_factory=lambda: CONSTANTS)
 
 
-def _words(count: int) -> tuple[str, ...]:
+def words(count: int) -> tuple[str, ...]:
     return ("s64",) * count
 
 
-_C_LIBRARY = {
-    "pthread_mutex_lock": (_words(1), "s32"),
-    "pthread_mutex_unlock": (_words(1), "s32"),
-    "pthread_cond_wait": (_words(2), "s32"),
-    "pthread_cond_broadcast": (_words(1), "s32"),
+C_LIBRARY = {
+    "pthread_mutex_lock": (words(1), "s32"),
+    "pthread_mutex_unlock": (words(1), "s32"),
+    "pthread_cond_wait": (words(2), "s32"),
+    "pthread_cond_broadcast": (words(1), "s32"),
     "sched_yield": ((), "s32"),
-    "usleep": (_words(1), "s32"),
-    "clock_gettime": (_words(2), "s32"),
+    "usleep": (words(1), "s32"),
+    "clock_gettime": (words(2), "s32"),
 }
 _PYTHON = {
-    "PyLong_AsLongLong": (_words(1), "s64"),
+    "PyLong_AsLongLong": (words(1), "s64"),
     "PyErr_Occurred": ((), "s64"),
     "PyErr_CheckSignals": ((), "s32"),
-    "PyErr_SetString": (_words(2), "void"),
-    "PyObject_CallNoArgs": (_words(1), "s64"),
+    "PyErr_SetString": (words(2), "void"),
+    "PyObject_CallNoArgs": (words(1), "s64"),
     "PyEval_SaveThread": ((), "s64"),
-    "PyEval_RestoreThread": (_words(1), "void"),
-    "Py_IncRef": (_words(1), "void"),
-    "Py_DecRef": (_words(1), "void"),
+    "PyEval_RestoreThread": (words(1), "void"),
+    "Py_IncRef": (words(1), "void"),
+    "Py_DecRef": (words(1), "void"),
 }
 
 # Each thread has a share of the chunks, the same share of every kernel, so that it finds in its core's cache what it
@@ -344,10 +347,14 @@ def hloom_look(block, low, high):
 # block: the activation's, or 0 where no Python is around.
 RUN = """
 def hloom_run(pool, steps, step_count, relocations, relocation_count, args, slots, block):
-    for relocation in range(relocation_count):
-        entry = relocations + 24 * relocation
-        store(args, load(entry, 0), load(slots, load(entry, 1)) + load(entry, 2))
     step = 0
+    if block != 0:
+        step = load(block, BLOCK_AT)
+        store(block, BLOCK_AT, -1)
+    if step == 0:
+        for relocation in range(relocation_count):
+            entry = relocations + 24 * relocation
+            store(args, load(entry, 0), load(slots, load(entry, 1)) + load(entry, 2))
     turns = 1
     while step < step_count:
         row = steps + 8 * STEP_WORDS * step
@@ -409,6 +416,11 @@ def hloom_run(pool, steps, step_count, relocations, relocation_count, args, slot
             while atomic_load(first, 0) < atomic_load(second, 0):
                 if load_byte(status) == 0:
                     return
+                if block != 0 and load(block, BLOCK_FLAGS) & FLAG_RESUMES != 0:
+                    store(block, BLOCK_FIRST, first)
+                    store(block, BLOCK_SECOND, second)
+                    store(block, BLOCK_AT, step - 1)
+                    return
                 spins += 1
                 if spins <= limit:
                     pause()
@@ -448,6 +460,7 @@ def hloom_enter(state, block):
         if pthread_self() == load(state, STATE_MAIN_THREAD):
             look = load(state, STATE_LOOK)
         store(block, BLOCK_LOOK, look)
+    store(block, BLOCK_AT, 0)
     hloom_run(
         pool, load(block, BLOCK_STEPS), load(block, BLOCK_STEP_COUNT), load(block, BLOCK_RELOCATIONS),
         load(block, BLOCK_RELOCATION_COUNT), load(block, BLOCK_ARGS), load(block, BLOCK_SLOTS), block,
@@ -509,36 +522,36 @@ def hloom_entry_call(self, arguments, count):
 OBJECT_DATA = object.__basicsize__ // 8
 OBJECT_TYPE = OBJECT_DATA - 1
 
-_CLOCK = {"hloom_now": (_words(1), "s64")}
-_RUN_SIGNATURE = {"hloom_run": (_words(8), "void"), "pthread_self": ((), "s64")}
+_CLOCK = {"hloom_now": (words(1), "s64")}
+RUN_SIGNATURE = {"hloom_run": (words(8), "void"), "pthread_self": ((), "s64")}
 _ENTRY = CONSTANTS | {"OBJECT_TYPE": OBJECT_TYPE, "OBJECT_DATA": OBJECT_DATA}
 
 FUNCTIONS = (
-    NativeFunction("hloom_work", WORK, _words(3)),
+    NativeFunction("hloom_work", WORK, words(3)),
     NativeFunction(
-        "hloom_parallel", PARALLEL, _words(7),
-        calls=_C_LIBRARY | _CLOCK | {"hloom_work": (_words(3), "void"), "hloom_wakes": (_words(3), "s64")},
+        "hloom_parallel", PARALLEL, words(7),
+        calls=C_LIBRARY | _CLOCK | {"hloom_work": (words(3), "void"), "hloom_wakes": (words(3), "s64")},
     ),
-    NativeFunction("hloom_now", NOW, _words(1), "s64", calls=_C_LIBRARY),
-    NativeFunction("hloom_wakes", WAKES, _words(3), "s64", calls=_CLOCK),
+    NativeFunction("hloom_now", NOW, words(1), "s64", calls=C_LIBRARY),
+    NativeFunction("hloom_wakes", WAKES, words(3), "s64", calls=_CLOCK),
     NativeFunction(
-        "hloom_worker", WORKER, _words(2), calls=_C_LIBRARY | {"hloom_work": (_words(3), "void")}, exported=True
+        "hloom_worker", WORKER, words(2), calls=C_LIBRARY | {"hloom_work": (words(3), "void")}, exported=True
     ),
-    NativeFunction("hloom_stop", STOP, _words(1), calls=_C_LIBRARY, exported=True),
-    NativeFunction("hloom_spin", SPIN, _words(2), exported=True),
+    NativeFunction("hloom_stop", STOP, words(1), calls=C_LIBRARY, exported=True),
+    NativeFunction("hloom_spin", SPIN, words(2), exported=True),
     NativeFunction(
-        "hloom_run", RUN, _words(8),
-        calls=_C_LIBRARY | {"hloom_parallel": (_words(7), "void"), "hloom_turns": (_words(1), "s64")}, exported=True,
+        "hloom_run", RUN, words(8),
+        calls=C_LIBRARY | {"hloom_parallel": (words(7), "void"), "hloom_turns": (words(1), "s64")}, exported=True,
     ),
-    NativeFunction("hloom_turns", TURNS, _words(1), "s64", calls=_C_LIBRARY),
-    NativeFunction("hloom_look", LOOK_FOR_SIGNALS, _words(3), calls=_PYTHON, exported=True),
-    NativeFunction("hloom_enter", ENTER, _words(2), "s64", calls=_PYTHON | _RUN_SIGNATURE),
+    NativeFunction("hloom_turns", TURNS, words(1), "s64", calls=C_LIBRARY),
+    NativeFunction("hloom_look", LOOK_FOR_SIGNALS, words(3), calls=_PYTHON, exported=True),
+    NativeFunction("hloom_enter", ENTER, words(2), "s64", calls=_PYTHON | RUN_SIGNATURE),
     NativeFunction(
-        "hloom_entry_run", ENTRY_RUN, _words(2), "s64",
-        calls=_PYTHON | {"hloom_enter": (_words(2), "s64")}, exported=True,
+        "hloom_entry_run", ENTRY_RUN, words(2), "s64",
+        calls=_PYTHON | {"hloom_enter": (words(2), "s64")}, exported=True,
     ),
     NativeFunction(
-        "hloom_entry_call", ENTRY_CALL, _words(3), "s64",
-        calls=_PYTHON | {"hloom_enter": (_words(2), "s64")}, exported=True, constants=_ENTRY,
+        "hloom_entry_call", ENTRY_CALL, words(3), "s64",
+        calls=_PYTHON | {"hloom_enter": (words(2), "s64")}, exported=True, constants=_ENTRY,
     ),
 )  # fmt: skip

@@ -19,9 +19,8 @@ from hloom.ir.records import field, record
 from hloom.ir.types import Shape
 from hloom.runtime.buffer import Arena, default_pool
 from hloom.runtime.driver import Driver
-from hloom.runtime.program import Frame, Program, as_shape, callbacks_of, take_error
+from hloom.runtime.program import LINE, Frame, Program, as_shape, callbacks_of, take_error
 
-LINE = 16  # words between control words, so that threads do not share a cache line
 ALIGNMENT = 64
 
 

@@ -32,20 +32,26 @@ from hloom.runtime.driver_source import (
     SWITCH,
 )
 
+LINE = 16  # words between control words, so that threads do not share a cache line
 SMALL = 30_000  # element operations up to which other Python threads can wait for a call: some 5 microseconds
 
 
 @record(frozen=True)
 class Ref:
     """A place in memory: kind 'input', 'output', 'constant' (number) or 'arena' (byte offset). In a program that runs
-    on several devices (`hloom.runtime.multi_device`) also 'channel' and 'control': a buffer of a channel, a count.
+    on several devices (`hloom.runtime.multi_device`) also 'channel' and 'control': a buffer of a channel, a count. In a
+    program that several devices run (`hloom.runtime.spmd`) also 'shared' (byte offset in memory that all share) and
+    'device': the number of the partition (0) or replica (1), u32.
 
-    swap: number of a place that Swaps exchange with others.
+    swap: number of a place that Swaps exchange with others. By the number of the device that runs the program, where it
+    is one of several: peer, the device in whose memory the place is; offsets, bytes that are added.
     """
 
     kind: str
     number: int
     swap: int | None = None
+    peer: tuple[int, ...] | None = None
+    offsets: tuple[int, ...] | None = None
 
 
 @record(frozen=True)
@@ -66,11 +72,12 @@ class Call:
 
 @record(frozen=True)
 class Copy:
-    """Bytes from one place to another."""
+    """Bytes from one place to another. devices: those that do so, of several; None: all."""
 
     target: Ref
     source: Ref
     bytes: int
+    devices: frozenset[int] | None = None
 
 
 @record(frozen=True)
@@ -126,7 +133,23 @@ class Count:
     waits: tuple[tuple[Ref, Ref], ...] = ()
 
 
-Step = Call | Copy | Host | Jump | Branch | Switch | Swap | Count
+@record(frozen=True)
+class Arrive:
+    """The device has come to a barrier of its group, if it is in one. number: of the barrier."""
+
+    number: int
+    groups: tuple[tuple[int, ...], ...]
+
+
+@record(frozen=True)
+class Await:
+    """Waits until all devices of its group have come to the barrier."""
+
+    number: int
+    groups: tuple[tuple[int, ...], ...]
+
+
+Step = Call | Copy | Host | Jump | Branch | Switch | Swap | Count | Arrive | Await
 
 
 @record
@@ -146,6 +169,23 @@ class Program:
     work: float = 0.0
     channels: int = 0
     code: list[object] = field(default_factory=list)
+    barriers: int = 0
+    shared_bytes: int = 0
+
+
+class Seat:
+    """What the frame of one device sees of the others that run the same program beside it.
+
+    device: its number. arenas: of all devices. slots: of all, as many for each. shared: the memory that all share.
+    counts: of each barrier and each device, as first of its group, those that have come. targets: of each barrier, how
+    many the device waits for. identity: the numbers of its partition and replica.
+    """
+
+    __slots__ = ("arenas", "counts", "device", "identity", "shared", "slots", "targets")
+
+    def __init__(self, device: int, arenas, slots, shared, counts, targets, identity):
+        self.device, self.arenas, self.slots, self.shared = device, arenas, slots, shared
+        self.counts, self.targets, self.identity = counts, targets, identity
 
 
 class Frame:
@@ -157,7 +197,8 @@ class Frame:
     """
 
     __slots__ = (
-        "__weakref__", "activation", "address", "arena", "code", "constants", "control", "done", "first", "state",
+        "__weakref__", "activation", "address", "arena", "code", "constants", "control", "done", "first", "seat",
+        "state",
     )  # fmt: skip
 
     def __init__(
@@ -167,8 +208,10 @@ class Frame:
         callbacks: dict[int, int],
         control: np.ndarray | None = None,
         state: np.ndarray | None = None,
+        seat: Seat | None = None,
     ):
-        self.arena = Arena(max(program.arena_bytes, 64))
+        self.seat = seat
+        self.arena = seat.arenas[seat.device] if seat else Arena(max(program.arena_bytes, 64))
         self.constants, self.code = program.constants, program.code
         self.state = np.ones(1, np.uint8) if state is None else state
         self.done = np.array([1, 0], np.uint8)
@@ -176,10 +219,13 @@ class Frame:
         maker = _Rows(program, self)
         rows = maker.rows(callbacks)
         self.first = maker.first
-        slots = np.zeros(max(len(program.inputs) + len(program.outputs) + program.channels, 1), np.int64)
+        count = len(program.inputs) + len(program.outputs) + program.channels
+        slots = seat.slots if seat else np.zeros(max(count, 1), np.int64)
         args = np.array(maker.words or [0], np.int64)
         release = program.work > SMALL or control is not None
-        self.activation = driver.activation(rows, maker.relocations, args, slots, release_gil=release)
+        self.activation = driver.activation(
+            rows, maker.relocations, args, slots, release_gil=release, resumes=seat is not None
+        )
         self.address = self.activation.address
 
     def check(self) -> None:
@@ -194,7 +240,7 @@ class _Rows:
     """Makes the rows of the driver's steps, and the argument words that they read."""
 
     def __init__(self, program: Program, frame: Frame):
-        self.program, self.frame = program, frame
+        self.program, self.frame, self.seat = program, frame, frame.seat
         self.words: list[int] = []
         self.relocations: list[tuple[int, int, int]] = []
         self.swapped: dict[int, list[int]] = {}  # swap number of a place -> the words that hold its address
@@ -204,25 +250,74 @@ class _Rows:
     def word(self, value: int | Ref) -> int:
         """Appends an argument word; its position."""
         position = len(self.words)
-        if isinstance(value, Ref):
-            if value.swap is not None:
-                self.swapped.setdefault(value.swap, []).append(position)
-            if value.kind in ("input", "output", "channel"):
-                slot = value.number
-                if value.kind != "input":
-                    slot += len(self.program.inputs)
-                if value.kind == "channel":
-                    slot += len(self.program.outputs)
-                self.relocations.append((position, slot, 0))
-                value = 0
-            elif value.kind == "control":
-                value = self.frame.control + 8 * value.number
-            elif value.kind == "constant":
-                value = self.constants[value.number]
-            else:
-                value = self.frame.arena.address + value.number
-        self.words.append(value)
+        self.words.append(self._value(value, position) if isinstance(value, Ref) else value)
         return position
+
+    def _value(self, ref: Ref, position: int) -> int:
+        """The address of a place, or 0 where a call's slot has it."""
+        if ref.swap is not None:
+            self.swapped.setdefault(ref.swap, []).append(position)
+        program, seat, number = self.program, self.seat, ref.number
+        if ref.kind in ("input", "output", "channel"):
+            slot = number
+            if ref.kind != "input":
+                slot += len(program.inputs)
+            if ref.kind == "channel":
+                slot += len(program.outputs)
+            if seat is not None:
+                slot += self._owner(ref) * (len(program.inputs) + len(program.outputs))
+            self.relocations.append((position, slot, self._offset(ref)))
+            return 0
+        if ref.kind == "control":
+            return self.frame.control + 8 * number
+        if ref.kind == "constant":
+            return self.constants[number] + self._offset(ref)
+        if seat is None:
+            return self.frame.arena.address + number
+        if ref.kind == "shared":
+            return seat.shared.address + number + self._offset(ref)
+        if ref.kind == "device":
+            return address(seat.identity) + 4 * number
+        return seat.arenas[self._owner(ref)].address + number + self._offset(ref)
+
+    def _owner(self, ref: Ref) -> int:
+        assert self.seat is not None
+        return self.seat.device if ref.peer is None else ref.peer[self.seat.device]
+
+    def _offset(self, ref: Ref) -> int:
+        return 0 if ref.offsets is None or self.seat is None else ref.offsets[self.seat.device]
+
+    def _group(self, item: Arrive | Await) -> tuple[int, ...]:
+        """The group of the device; () where it has nobody to wait for."""
+        assert self.seat is not None
+        found = next((g for g in item.groups if self.seat.device in g), ())
+        return found if len(found) > 1 else ()
+
+    def _count(self, item: Step) -> int:
+        """The number of rows of a step."""
+        if isinstance(item, Host):
+            return 5
+        if isinstance(item, Count):
+            return len(item.added) + len(item.waits)
+        if isinstance(item, Copy):
+            return int(not self._skips(item))
+        if isinstance(item, (Arrive, Await)):
+            return (1 + isinstance(item, Arrive)) * bool(self._group(item))
+        return 1
+
+    def _skips(self, item: Copy) -> bool:
+        return item.devices is not None and self.seat is not None and self.seat.device not in item.devices
+
+    def _barrier(self, item: Arrive | Await, status: int) -> list[list[int]]:
+        group = self._group(item)
+        if not group:
+            return []
+        assert self.seat is not None
+        target = self.word(address(self.seat.targets) + 8 * item.number)
+        count = self.word(address(self.seat.counts) + 8 * LINE * (item.number * len(self.seat.arenas) + group[0]))
+        if isinstance(item, Await):
+            return [step(AWAIT, count, target, status)]
+        return [step(SIGNAL, target, len(group)), step(SIGNAL, count, 1)]
 
     def rows(self, callbacks: dict[int, int]) -> list[list[int]]:
         """`callbacks`: the address of each Python step, by its number."""
@@ -230,9 +325,7 @@ class _Rows:
         first, count = self.first, 0
         for item in program.steps:
             first.append(count)
-            count += 5 if isinstance(item, Host) else 1
-            if isinstance(item, Count):
-                count += len(item.added) + len(item.waits) - 1
+            count += self._count(item)
         first.append(count)
         rows: list[list[int]] = []
         swaps: list[tuple[int, Swap]] = []
@@ -246,7 +339,8 @@ class _Rows:
                 chunks = item.items, item.grain, int(item.side_by_side)
                 rows.append(step(KERNEL, item.kernel, start, *chunks, ahead[number]))
             elif isinstance(item, Copy):
-                rows.append(step(COPY, self.word(item.target), self.word(item.source), item.bytes))
+                if not self._skips(item):
+                    rows.append(step(COPY, self.word(item.target), self.word(item.source), item.bytes))
             elif isinstance(item, Host):
                 done, zero = (self.word(address(self.frame.done) + k) for k in (0, 1))
                 start = self.word(address(self.frame.state))
@@ -258,6 +352,8 @@ class _Rows:
             elif isinstance(item, Count):
                 rows += [step(SIGNAL, self.word(word), 1) for word in item.added]
                 rows += [step(AWAIT, self.word(first), self.word(second), status) for first, second in item.waits]
+            elif isinstance(item, (Arrive, Await)):
+                rows += self._barrier(item, status)
             elif isinstance(item, Jump):
                 back = item.target <= number
                 rows.append(step(LOOP, first[item.target], status) if back else step(JUMP, first[item.target]))

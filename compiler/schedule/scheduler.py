@@ -18,9 +18,12 @@ from hloom.compiler.kernels.request import KernelRequest
 from hloom.compiler.passes.cse import StructuralKeys
 from hloom.compiler.schedule.buffer_assignment import Buffer, allocate
 from hloom.compiler.schedule.channels import Channels
+from hloom.compiler.schedule.collectives import Collectives, Transfer
 from hloom.compiler.schedule.control_flow import Control, Label, OnFalse, OnIndex, Swap, To, with_jumps
 from hloom.compiler.schedule.fused_loops import whole_loops
 from hloom.compiler.schedule.steps import (
+    ArriveStep,
+    AwaitStep,
     BranchStep,
     CopyStep,
     FreeStep,
@@ -38,6 +41,7 @@ from hloom.compiler.schedule.steps import (
 from hloom.ir.build import Builder, tuple_elements
 from hloom.ir.module import Computation, Instruction, Module
 from hloom.ir.ops import OPS
+from hloom.ir.ops.programs.collective import NUMBERS
 from hloom.ir.ops.programs.transfer import TRANSFERS
 from hloom.ir.records import field, record
 from hloom.ir.types import Shape, TupleShape
@@ -46,6 +50,7 @@ from hloom.ir.types import Shape, TupleShape
 @record
 class Plan:
     """steps, the constants that they read, arena bytes, and for outputs that reuse a donated input: output -> input.
+    Where several devices run the plan, barriers: their number; shared_bytes: of memory that all of them share.
 
     `kernels()`: the launches as they stand in the list; those of a loop run more than once.
     """
@@ -57,6 +62,8 @@ class Plan:
     input_shapes: list[Shape]
     output_shapes: list[Shape]
     donated: dict[int, int] = field(default_factory=dict)
+    barriers: int = 0
+    shared_bytes: int = 0
 
     def kernels(self) -> list[KernelStep]:
         return [s for s in self.steps if isinstance(s, KernelStep)]
@@ -96,6 +103,7 @@ class Planner:
         self.tables: dict[int, Buffer] = {}  # by the id of an array that `constants` keeps
         self.control = Control(self)
         self.channels = Channels(self)
+        self.collectives = Collectives(self)
 
     def plan(self, whole: bool) -> Plan:
         entry = self.entry
@@ -146,6 +154,7 @@ class Planner:
             [p.shape for p in entry.parameters],
             [shape for _, _, shape in flat],
             self.reused,
+            len(self.collectives.barriers),
         )
 
     # --- storage ---
@@ -164,15 +173,20 @@ class Planner:
         """Notes where the elements of an instruction's value live."""
         self.buffers[instruction] = self.held(buffers)
 
+    def constant(self, value: np.ndarray) -> Buffer:
+        """The buffer of a constant of the plan."""
+        self.constants.append(np.ascontiguousarray(value))
+        return Buffer(value.nbytes, Place("constant", len(self.constants) - 1))
+
     def store(self, instruction: Instruction) -> None:
         opcode = instruction.opcode
         operands = instruction.operands
         if opcode == "parameter":
             return  # the caller's buffer
         if opcode == "constant":
-            self.constants.append(np.ascontiguousarray(instruction["value"]))
-            place = Place("constant", len(self.constants) - 1)
-            self.hold(instruction, [Buffer(instruction.shape.bytes, place)])
+            self.hold(instruction, [self.constant(instruction["value"])])
+        elif opcode in NUMBERS:
+            self.hold(instruction, [self.collectives.number(instruction)])
         elif opcode in ALIASES:
             self.buffers[instruction] = self.buffers[operands[0]]  # its own list: one is enough for both
         elif opcode in ("tuple", "optimization-barrier"):
@@ -218,6 +232,8 @@ class Planner:
         """The position of the operand in `other`, where the value in `buffer` may overwrite it; else None."""
         if is_control(instruction):
             return self.control.shared_operand(instruction, buffer, other)
+        if self.collectives.handles(instruction):
+            return None  # other devices read it
         inputs = self._inputs(instruction)
         positions = [k for k, o in enumerate(inputs) if any(b is other for b in self.buffers[o])]
         if len(positions) != 1 or buffer.bytes != other.bytes or self.target.runs_on_host(instruction):
@@ -258,10 +274,12 @@ class Planner:
     def emit_all(self, computation: Computation, planned: list) -> None:
         """Appends the steps of a computation."""
         for instruction in computation.instructions:
-            if instruction.opcode in FREE:
+            if instruction.opcode in FREE or instruction.opcode in NUMBERS:
                 continue
             if is_control(instruction):
                 self.control.emit(instruction, planned)
+            elif self.collectives.handles(instruction):
+                self.collectives.emit(instruction, planned)
             elif instruction.opcode in TRANSFERS:
                 self.channels.emit(instruction, planned, *self.control.windows_of[instruction])
             else:
@@ -310,15 +328,14 @@ class Planner:
             for k, buffer in enumerate(self.buffers[instruction]):
                 pointers[f"out{k}"] = pointers[f"io{k}"] = buffer
             for name, table in launch.tables.items():
-                pointers[name] = self._table(table)
+                pointers[name] = self.table(table)
             planned.append((launch, pointers, instruction))
 
-    def _table(self, table: np.ndarray) -> Buffer:
+    def table(self, table: np.ndarray) -> Buffer:
         """The buffer of a constant array that launches read, the same for all that read one."""
         found = self.tables.get(id(table))
         if found is None:
-            self.constants.append(table)
-            found = self.tables[id(table)] = Buffer(table.nbytes, Place("constant", len(self.constants) - 1))
+            found = self.tables[id(table)] = self.constant(table)
         return found
 
     def _donor(self, instruction, buffer, now, taken, updates: bool) -> tuple[int, Buffer | None] | None:
@@ -394,8 +411,10 @@ class Planner:
             return SwitchStep(item.index.assigned, [numbers[label] for label in item.labels])
         if isinstance(item, Swap):
             return SwapStep(item.first.assigned, item.second.assigned)
-        if isinstance(item, (SendStep, ReceiveStep, RenewStep, FreeStep)):
+        if isinstance(item, (SendStep, ReceiveStep, RenewStep, FreeStep, ArriveStep, AwaitStep)):
             return item
+        if isinstance(item, Transfer):
+            return CopyStep(item.target.assigned, item.source.assigned, item.bytes, item.instruction, item.devices)
         if isinstance(item[0], Launch):
             launch, pointers, instruction = item
             places = {}

@@ -10,14 +10,19 @@ from hloom.ir.records import record
 @record(frozen=True)
 class Place:
     """Where a value lives. kind: 'input' or 'output' (number), 'constant' (number), 'arena' (byte offset), 'channel'
-    (twice the number of the channel; one more for its second place, which a loop needs).
+    (twice the number of the channel; one more for its second place, which a loop needs). In a program that several
+    devices run also 'shared' (byte offset in memory that all share) and 'device': the number of the partition (0) or of
+    the replica (1) that runs it.
 
-    swap: number of a place that SwapSteps exchange with others.
+    swap: number of a place that SwapSteps exchange with others. By the number of the device that runs the program, of
+    several: peer, the device in whose memory the place is; offsets, bytes that are added.
     """
 
     kind: str
     number: int
     swap: int | None = None
+    peer: tuple[int, ...] | None = None
+    offsets: tuple[int, ...] | None = None
 
 
 class Step:
@@ -35,12 +40,13 @@ class KernelStep(Step):
 
 @record
 class CopyStep(Step):
-    """Bytes copied from one place to another."""
+    """Bytes copied from one place to another. devices: those that do so, of several; None: all."""
 
     target: Place
     source: Place
     bytes: int
     instruction: Instruction
+    devices: frozenset[int] | None = None
 
 
 @record
@@ -112,3 +118,21 @@ class FreeStep(Step):
     """The value that was received last on a channel is not needed any more."""
 
     channel: int
+
+
+@record
+class ArriveStep(Step):
+    """A device has come to a barrier of its group, if it is in one. number: of the barrier."""
+
+    number: int
+    groups: tuple[tuple[int, ...], ...]
+    instruction: Instruction
+
+
+@record
+class AwaitStep(Step):
+    """Waits until all devices of the group have come to the barrier."""
+
+    number: int
+    groups: tuple[tuple[int, ...], ...]
+    instruction: Instruction

@@ -30,6 +30,8 @@ class CompileOptions:
     device: that of the operations that nobody placed. argument_devices: by number, of the arguments that the user put
     on a device. target: an architecture to compile for in place of a device, such as 'cuda:sm_90'.
     donated: the parameters whose memory results may reuse. fusion: None means `hl.config.fusion`.
+    devices: for a module of several replicas or partitions, the devices that run it, by number; () stands for cpu:0,
+    cpu:1 and so on. partitioned: whether it is what each device runs already, though parameters have shardings.
     autotune: whether candidate programs are timed; arguments: returns the values to time them on, None where the
     arguments are known by their shapes only.
     """
@@ -39,6 +41,8 @@ class CompileOptions:
     target: str | None = None
     donated: frozenset[int] = frozenset()
     fusion: bool | None = None
+    devices: tuple[str, ...] = ()
+    partitioned: bool = False
     autotune: bool = False
     arguments: Callable[[], list[np.ndarray] | None] = lambda: None
 

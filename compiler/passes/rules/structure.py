@@ -7,6 +7,7 @@ import numpy as np
 from hloom.ir.interpret import evaluate_instruction
 from hloom.ir.module import Instruction
 from hloom.ir.ops import OPS
+from hloom.ir.ops.programs.collective import COLLECTIVES, NUMBERS
 from hloom.ir.patterns import Any, Op, splat_value
 from hloom.ir.rewrite import Rules, has_effects, rule
 from hloom.ir.types import INTEGERS, Shape
@@ -17,8 +18,11 @@ x = Any("x")
 SMALL = 1024
 # No more elements than this are computed at compile time.
 MOST_WORK = 1 << 20
-# Never folded: they have no operands, are cheap to compute in a kernel, or run code that is not ours.
-UNFOLDED = frozenset(("parameter", "constant", "iota", "broadcast", "custom-call", "fusion", "optimization-barrier"))
+# Never folded: they have no operands, are cheap to compute in a kernel, run code that is not ours, or depend on which
+# device runs them.
+UNFOLDED = COLLECTIVES | frozenset(
+    ("parameter", "constant", "iota", "broadcast", "custom-call", "fusion", "optimization-barrier", *NUMBERS)
+)
 FOLDED = "constant | iota | broadcast"  # the operands of what is folded
 
 

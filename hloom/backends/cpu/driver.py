@@ -24,7 +24,7 @@ from hloom.compiler.targets.cpu.interface import kernel_key
 from hloom.compiler.targets.cpu.machine import available_cores, host_name, use_cpu
 from hloom.config import config
 from hloom.ir.process import forking, memory
-from hloom.runtime import driver_source, native
+from hloom.runtime import driver_source, native, team_source
 from hloom.runtime.driver import Driver, default_num_threads, install
 
 config.on_change("cache_dir", use_folder)
@@ -105,6 +105,38 @@ def driver(index: int = 0) -> Driver:
     its own."""
     with _lock:
         return _driver(index)
+
+
+@functools.cache
+def _serial_driver() -> Driver:
+    return install(_entry_points(), 1)
+
+
+@functools.cache
+def _team_driver(threads: int) -> Driver:
+    return install(_entry_points(), threads)
+
+
+def team_drivers(devices: Sequence[int], threads: int | None = None) -> tuple[Driver, list[Driver]]:
+    """For a program that several CPU devices run together: the driver whose threads run the devices, as many as there
+    are for all kernels together (or `threads`), and each device's own."""
+    total = config.num_threads or default_num_threads()
+    with _lock:
+        team = _team_driver(threads or min(total, len(devices)))
+        alone = len(devices) >= total
+        return team, [_serial_driver() if alone else _driver(index) for index in devices]
+
+
+@functools.cache
+def _team_functions() -> dict[str, int]:
+    return load_functions(team_source.FUNCTIONS)
+
+
+def team_entries() -> tuple[int, int]:
+    """The addresses of `hloom_team_begin` and `hloom_team`."""
+    with _lock:
+        found = _team_functions()
+    return found["hloom_team_begin"], found["hloom_team"]
 
 
 def load_kernels(kernels: Sequence[KernelSource]) -> list[int]:

@@ -10,7 +10,7 @@ import sys
 from pathlib import Path
 
 from hloom.compiler.targets.cpu.prebuilt import archive, build
-from hloom.runtime import driver_source
+from hloom.runtime import driver_source, team_source
 from hloom.runtime.pjrt import table
 
 __all__ = ["prebuild"]
@@ -18,7 +18,7 @@ __all__ = ["prebuild"]
 
 def prebuild(target: Path | None = None) -> Path:
     """Writes the file of prebuilt code. target: None is where hloom finds it."""
-    return build.build((driver_source.FUNCTIONS, table.FUNCTIONS), target)
+    return build.build((driver_source.FUNCTIONS, team_source.FUNCTIONS, table.FUNCTIONS), target)
 
 
 if __name__ == "__main__":

@@ -10,6 +10,8 @@ from hloom.backends.cpu.host_callbacks import host_function
 from hloom.compiler.kernels.codegen.source import KernelSource
 from hloom.compiler.schedule.scheduler import Plan
 from hloom.compiler.schedule.steps import (
+    ArriveStep,
+    AwaitStep,
     BranchStep,
     CopyStep,
     FreeStep,
@@ -24,7 +26,7 @@ from hloom.compiler.schedule.steps import (
     SwitchStep,
 )
 from hloom.ir.types import Shape, TupleShape
-from hloom.runtime.program import Branch, Call, Copy, Count, Host, Jump, Program, Ref, Step, Swap, Switch
+from hloom.runtime.program import Arrive, Await, Branch, Call, Copy, Count, Host, Jump, Program, Ref, Step, Swap, Switch
 
 LOOP_WORK = 1e6  # a loop's trip count is unknown: other Python threads should not wait for it
 
@@ -39,7 +41,7 @@ class Layout:
     channels = 0
 
     def ref(self, place: Place) -> Ref:
-        return Ref(place.kind, place.number, place.swap)
+        return Ref(place.kind, place.number, place.swap, place.peer, place.offsets)
 
     def count(self, item) -> Count:
         """The counting step of a send or receive."""
@@ -66,7 +68,7 @@ def program_of(plan: Plan, layout: Layout, pending: dict[KernelSource, list[int]
     donated = {} if layout.whole else dict(plan.donated)  # the whole program has the outputs of its parts
     return Program(
         steps, plan.constants, plan.arena_bytes, inputs, outputs, donated, _work(plan), layout.channels,
-        code=list(kernels.values()),
+        code=list(kernels.values()), barriers=plan.barriers, shared_bytes=plan.shared_bytes,
     )  # fmt: skip
 
 
@@ -112,12 +114,14 @@ def _count(item, layout: Layout) -> Count:
 
 # The runtime's step for each step of a schedule but the launches of kernels.
 _STEPS: dict[type, Callable[[Any, Layout], Step]] = {
-    CopyStep: lambda item, layout: Copy(layout.ref(item.target), layout.ref(item.source), item.bytes),
+    CopyStep: lambda item, layout: Copy(layout.ref(item.target), layout.ref(item.source), item.bytes, item.devices),
     JumpStep: lambda item, layout: Jump(item.target),
     BranchStep: lambda item, layout: Branch(layout.ref(item.pred), item.target),
     SwitchStep: lambda item, layout: Switch(layout.ref(item.index), tuple(item.targets)),
     SwapStep: lambda item, layout: Swap(layout.ref(item.first), layout.ref(item.second)),
     HostStep: _host,
+    ArriveStep: lambda item, layout: Arrive(item.number, item.groups),
+    AwaitStep: lambda item, layout: Await(item.number, item.groups),
     SendStep: _count,
     ReceiveStep: _count,
     RenewStep: _count,

@@ -23,6 +23,10 @@ from hloom.ir.types import DTYPES, Shape, TupleShape
 
 EXCHANGE = No("it exchanges values with other participants")
 U32 = DTYPES["u32"]
+COLLECTIVES = frozenset(
+    "all-reduce all-gather reduce-scatter all-to-all collective-permute collective-broadcast".split()
+)
+NUMBERS = ("partition-id", "replica-id")  # of the device that runs the program
 GROUPS = {"replica_groups": "groups?", "channel_id": "int?", "use_global_device_ids": "flag", "axis_name": "hidden"}
 
 
@@ -483,7 +487,7 @@ def _number_batch(build, instruction, operands, mapped):
     return build.iota(U32)
 
 
-for name in ("partition-id", "replica-id"):
+for name in NUMBERS:
     _declare(
         name,
         infer=_number_infer,

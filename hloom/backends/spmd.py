@@ -1,0 +1,131 @@
+"""Programs that several devices run together: one plan, compiled once, that each device runs on its shards."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Callable, Mapping, Sequence
+
+import numpy as np
+
+from hloom.backends.compile import Planned, optimized_plan, stage_timings
+from hloom.backends.cpu.driver import team_drivers, team_entries
+from hloom.backends.cpu.memory_limit import check_memory
+from hloom.backends.cpu.program import Layout, program_of
+from hloom.backends.donation import copy_shared
+from hloom.compiler.compile_timings import collecting
+from hloom.compiler.schedule.scheduler import Plan
+from hloom.compiler.schedule.steps import AwaitStep, HostStep
+from hloom.config import config
+from hloom.errors import DeviceError, ParticipantsError
+from hloom.ir.module import Module
+from hloom.ir.records import field, record
+from hloom.platforms.backend import Backend, CompileOptions, Executable
+from hloom.platforms.names import parse_device_name
+from hloom.runtime.spmd import SpmdProgram
+
+
+@record
+class SpmdExecutable(Planned, Executable):
+    """A module compiled for several CPU devices, which run it together.
+
+    Called with the shards of the arguments: for each parameter the arrays of the devices by number, a replica's
+    partitions beside each other. Returns the same of the results. devices: their names, by number.
+    input_shardings, output_shardings: how the global arrays are split; None where nobody said so.
+    """
+
+    module: Module
+    plan: Plan
+    runner: SpmdProgram
+    devices: tuple[str, ...]
+    input_shardings: list
+    output_shardings: list
+    timings: dict[str, float] = field(default_factory=dict)
+    kernels_compiled: int = 0
+
+    def __post_init__(self) -> None:
+        self.donated, self.output_shapes = self.plan.donated, self.plan.output_shapes
+
+    def __call__(self, shards: Sequence[Sequence[np.ndarray]]) -> list[list[np.ndarray]]:
+        return self.runner(shards)
+
+    def call_donating(self, arrays: list, release: Callable[[], None]) -> list:
+        """arrays: a list of lists, as of a call."""
+        release()
+        for k in self.donated.values():
+            copy_shared(arrays[k], range(len(arrays[k])))
+        return self.runner(arrays)
+
+    def cost_analysis(self) -> Mapping[str, object]:
+        """'flops', 'bytes accessed', 'kernels', 'distinct kernels' of one device."""
+        return super().cost_analysis()
+
+
+class SpmdBackend(Backend):
+    """Compiles modules of several replicas or partitions for as many CPU devices."""
+
+    def compile(self, module: Module, options: CompileOptions) -> SpmdExecutable:
+        """Raises DeviceError."""
+        count = module.replicas * module.partitions
+        devices = options.devices or tuple(f"cpu:{k}" for k in range(count))
+        _check_devices(module, devices)
+        inputs, outputs = _shardings(module)
+        with collecting() as stages:
+            optimized, plan, times = optimized_plan(module, fusion=options.fusion, donated=options.donated)
+            check_memory(plan, devices[0])
+            made = time.perf_counter()
+            program = program_of(plan, Layout())
+            waits = any(isinstance(s, HostStep) and s.instruction.opcode == "custom-call" for s in plan.steps)
+            indices = [parse_device_name(device).index for device in devices]
+            # Functions of the user's may wait for each other, so each device has a thread.
+            team, drivers = team_drivers(indices, count if waits else None)
+            runner = SpmdProgram(program, module.partitions, drivers, team, team_entries(), lambda at: _stuck(plan, at))
+        timings = stage_timings(stages, times, time.perf_counter() - made)
+        compiled = stages.counts.get("kernels compiled", 0)
+        if config.debug >= 1:
+            print(
+                f"hloom: compiled {module.name} for {count} devices: {len(plan.kernels())} kernels, {compiled} new",
+                file=sys.stderr,
+            )
+        return SpmdExecutable(optimized, plan, runner, devices, inputs, outputs, timings, compiled)
+
+
+def _check_devices(module: Module, devices: Sequence[str]) -> None:
+    count = module.replicas * module.partitions
+    kinds = {parse_device_name(device).kind for device in devices}
+    if len(devices) != count or kinds != {"cpu"} or len(set(devices)) != count:
+        raise DeviceError(
+            f"'{module.name}' on {count} devices ({module.replicas} replicas of {module.partitions} partitions)",
+            f"the devices {', '.join(devices)}",
+            f"name {count} different CPU devices",
+        )
+
+
+def _shardings(module: Module) -> tuple[list, list]:
+    """Of the parameters, and of the results."""
+    entry = module.entry
+    root = entry.root
+    if root.opcode == "tuple":
+        outer = root.sharding if isinstance(root.sharding, tuple) else [None] * len(root.operands)
+        outputs = [o.sharding if s is None else s for s, o in zip(outer, root.operands, strict=True)]
+    else:
+        outputs = list(root.sharding) if isinstance(root.sharding, tuple) else [root.sharding]
+    return [p.sharding for p in entry.parameters], outputs
+
+
+def _stuck(plan: Plan, at: list[tuple[int, int]]) -> ParticipantsError:
+    """The error where devices wait for each other in vain. at: the devices and the numbers of their steps."""
+    found = []
+    source = None
+    for device, number in at:
+        item = plan.steps[number]
+        assert isinstance(item, AwaitStep)  # nothing else waits
+        group = next(g for g in item.groups if device in g)
+        found.append(f"device {device} at {item.instruction.opcode} of the devices {list(group)}")
+        source = source or item.instruction.source
+    return ParticipantsError(
+        "collectives complete when all devices of their group have come to them",
+        f"{'; '.join(found[:8])}{'; ...' if len(found) > 8 else ''}; all others have finished",
+        "let all devices of a group run the same collectives in one order, with arrays of one shape",
+        source or "",
+    )

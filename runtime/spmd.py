@@ -1,0 +1,171 @@
+"""One program that several devices run together (SPMD), each in memory of its own, natively from begin to end.
+
+Each device has a frame of the program: an arena, argument words, steps. The frames of a call are a *team*: a program
+runs until it comes to a barrier to which others have not come, and goes on when they have. Any number of threads run a
+team, each the frames of its share, so that devices may outnumber processors: to wait costs some 50 ns then, not a
+switch of threads. Devices that wait for each other in vain are found.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import numpy as np
+
+from hloom.runtime import driver_source, team_source
+from hloom.runtime.buffer import Arena, address, default_pool
+from hloom.runtime.driver import Activation, Driver, step
+from hloom.runtime.driver_source import KERNEL, MOST_WAKING
+from hloom.runtime.program import (
+    LINE,
+    Arrive,
+    Await,
+    Call,
+    Frame,
+    Host,
+    Jump,
+    Program,
+    Seat,
+    as_shape,
+    callbacks_of,
+    take_error,
+)
+
+LEAST = 50  # nanoseconds of a kernel, at least
+SHARED_ALIGNMENT = 64
+
+
+class _Team:
+    """The memory of one running call of all devices."""
+
+    __slots__ = ("activation", "address", "args", "counts", "frames", "memory", "seats", "state", "targets", "words")
+
+    def __init__(self, owner: SpmdProgram):
+        program, devices = owner.program, owner.devices
+        self.state = np.ones(1, np.uint8)
+        arenas = [Arena(max(program.arena_bytes, 64)) for _ in range(devices)]
+        shared = Arena(max(program.shared_bytes, SHARED_ALIGNMENT))
+        slots = np.zeros(max(devices * (len(program.inputs) + len(program.outputs)), 1), np.int64)
+        barriers = -(-max(program.barriers, 1) // LINE) * LINE
+        self.counts = np.zeros(barriers * devices * LINE, np.int64)
+        self.targets = np.zeros((devices, barriers), np.int64)
+        self.seats = []
+        for device in range(devices):
+            numbers = np.array([device % owner.partitions, device // owner.partitions], np.uint32)
+            self.seats.append(Seat(device, arenas, slots, shared, self.counts, self.targets[device], numbers))
+        self.frames = [
+            Frame(program, driver, owner.callbacks, None, self.state, seat)
+            for driver, seat in zip(owner.drivers, self.seats, strict=True)
+        ]
+        self.memory = np.zeros(team_source.TEAM_MEMBERS + team_source.MEMBER_WORDS * devices + 2 * LINE, np.int64)
+        self.words = self.memory[-address(self.memory) % (8 * LINE) // 8 :]
+        self.args = np.array([address(self.words)], np.int64)
+        rows = [
+            step(KERNEL, owner.begin, 0, 0, 0),
+            step(KERNEL, owner.run, 0, owner.threads, 1, 0, owner.nanoseconds),
+        ]
+        flags = driver_source.FLAG_RELEASE_GIL | driver_source.FLAG_PARALLEL | driver_source.FLAG_LOOKS
+        self.activation = Activation(rows, [], self.args, slots, flags)
+        self.address = self.activation.address
+        self.words[team_source.TEAM_COUNT] = devices
+        self.words[team_source.TEAM_HELPERS] = owner.threads
+        self.words[team_source.TEAM_STATUS] = address(self.state)
+        self.words[team_source.TEAM_BLOCK] = self.address
+        self.words[team_source.TEAM_STATE] = owner.team.state_address
+        for k, (frame, driver) in enumerate(zip(self.frames, owner.drivers, strict=True)):
+            at = team_source.TEAM_MEMBERS + team_source.MEMBER_WORDS * k
+            self.words[at : at + 2] = frame.address, driver.state_address
+
+    def reset(self) -> None:
+        """After a call that ended before its end: no device has come to any barrier."""
+        self.counts[:] = 0
+        self.targets[:] = 0
+        self.state[0] = 1
+
+    def standing(self) -> list[tuple[int, int]]:
+        """Where each device that has not ended stands: its number and the number of the step."""
+        found = []
+        for device, frame in enumerate(self.frames):
+            row = int(frame.activation.block[driver_source.BLOCK_AT])
+            if row >= 0:
+                found.append((device, next(k for k, first in enumerate(frame.first) if first > row) - 1))
+        return found
+
+
+class SpmdProgram:
+    """A program that several devices run together, ready to be called from several threads at once."""
+
+    def __init__(
+        self,
+        program: Program,
+        partitions: int,
+        drivers: Sequence[Driver],
+        team: Driver,
+        entries: tuple[int, int],
+        stuck: Callable[[list[tuple[int, int]]], Exception],
+    ):
+        """drivers: of each device. team: whose threads run the devices' frames. entries: the addresses of
+        `hloom_team_begin` and `hloom_team`. stuck: the error where devices wait for each other in vain, from the
+        numbers of those that have not ended and of the steps at which they stand."""
+        self.program, self.partitions, self.drivers, self.team = program, partitions, list(drivers), team
+        self.devices = len(self.drivers)
+        self.threads = min(team.num_threads, self.devices)
+        self.begin, self.run = entries
+        self._stuck = stuck
+        self._kept, self.callbacks = callbacks_of(program)
+        self.nanoseconds = _nanoseconds(program) * self.devices
+        pool = default_pool()
+        self._donated = program.donated
+        self._take = [
+            None if k in program.donated else pool.shelf(shape.dims, shape.dtype).take
+            for k, shape in enumerate(program.outputs)
+        ]
+        self._idle: list[_Team] = []
+
+    def __call__(self, shards: Sequence[Sequence[np.ndarray]]) -> list[list[np.ndarray]]:
+        """Runs the program. shards: for each input a C-contiguous array for each device. Returns for each output a new
+        (or donated) array of each device; raises what a Python step raised, KeyboardInterrupt where a signal handler
+        did, and the error of `stuck`."""
+        try:
+            team = self._idle.pop()
+        except IndexError:
+            team = _Team(self)
+        devices = range(self.devices)
+        outputs = [
+            [take() for _ in devices]
+            if take
+            else [as_shape(array, self.program.outputs[k]) for array in shards[self._donated[k]]]
+            for k, take in enumerate(self._take)
+        ]
+        arguments = [array for arrays in zip(*shards, *outputs, strict=True) for array in arrays]
+        try:
+            self.team.call(team.address, *arguments)
+            if self.callbacks:
+                for frame in team.frames:
+                    frame.check()
+        except BaseException:
+            take_error(team.state)
+            team.reset()
+            self._idle.append(team)
+            raise
+        stopped = team.words[team_source.TEAM_STOP]
+        if stopped or not team.state[0]:
+            error = take_error(team.state) or self._stuck(team.standing())
+            team.reset()
+            self._idle.append(team)
+            raise error
+        self._idle.append(team)
+        return outputs
+
+
+def _nanoseconds(program: Program) -> int:
+    """The approximate time of a device's program on one thread, by which sleeping threads are woken or not."""
+    total = 0
+    for number, item in enumerate(program.steps):
+        if isinstance(item, Host) or (isinstance(item, Jump) and item.target <= number):
+            return MOST_WAKING
+        if isinstance(item, Call):
+            total += max(item.nanoseconds, LEAST)
+        elif not isinstance(item, (Arrive, Await)):
+            total += getattr(item, "bytes", 0) // 20
+    return min(max(total, 1), MOST_WAKING)
