@@ -8,7 +8,7 @@ from __future__ import annotations
 from hloom.ir.build import scalar_computation
 from hloom.ir.errors import UnsupportedError
 from hloom.ir.stablehlo.assembly.attributes import Dense, Dialect, Number, Unit
-from hloom.ir.stablehlo.reader.registry import converts
+from hloom.ir.stablehlo.reader.registry import Item, converts
 from hloom.ir.stablehlo.types import Tensor
 from hloom.ir.stablehlo.values import dense_integers, fields, flag, number
 from hloom.ir.stablehlo.writer.module import emits, integer
@@ -69,12 +69,19 @@ def _all_to_all(scope, op, items):
     split, concat = number(a["split_dimension"]), number(a["concat_dimension"])
     common = _common(op)
     count = number(a["split_count"])
-    if split != concat and count != 1:
-        raise UnsupportedError(
-            f"{op.name} that splits dimension {split} and concatenates along {concat}", "hloom has one for both",
-            "transpose before or after it", scope.builder.source,
-        )  # fmt: skip
-    return [scope.emit("all-to-all", i, dimensions=(split,), **common) for i in items]
+    found = []
+    for item in items:
+        value = scope.value(scope.emit("all-to-all", item, dimensions=(split,), **common))
+        if split != concat and count != 1:
+            # What came from each participant moves from the one dimension to the other.
+            dims = value.dims
+            opened = value.reshape((*dims[:split], count, dims[split] // count, *dims[split + 1 :]))
+            order = [k for k in range(len(dims) + 1) if k != split]
+            order.insert(concat, split)
+            result = [d // count if k == split else d * count if k == concat else d for k, d in enumerate(dims)]
+            value = opened.transpose(order).reshape(result)
+        found.append(Item(value.instruction))
+    return found
 
 
 @converts("stablehlo.collective_permute")

@@ -55,12 +55,18 @@ EXECUTABLE = words(
     "EXECUTABLE",
     "refs client deleted device input_count output_count inputs outputs donated donated_count frames parallel name "
     "name_size types dims dim_sizes kinds kind_sizes fingerprint fingerprint_size devices device_count replicas "
-    "partitions number next code_bytes argument_bytes output_bytes alias_bytes temporary_bytes runs_python state words",
+    "partitions number next code_bytes argument_bytes output_bytes alias_bytes temporary_bytes runs_python state "
+    "spread words",
 )
+# How an array of a program for several devices lies on them: whole, or in parts that are runs of bytes. rank, dims,
+# steps: of the runs of a part in the whole array. begin: of each device's part in the whole array. first: 1 for the
+# first device that has its part. dense: the parts are contiguous and can be seen in place. local: the dims of a part.
+SPREAD = words("SPREAD", "whole bytes run_bytes runs rank dims steps begin first dense local words")
 OUT = words("OUT", "type ndims dims bytes donor memory words")
 # One running call: the driver's block, the byte that says whether all went well, a byte that Python steps set, and room
-# for the storages of inputs and outputs.
-FRAME = words("FRAME", "next block state done held words")
+# for the storages of inputs and outputs. alone: how often the memory of each input is referred to where a call may
+# take it.
+FRAME = words("FRAME", "next block state done held alone words")
 
 # What native code asks of Python: (request, first, second) -> an error or 0, for a frame the negated error.
 REQUESTS = words("ASK", "to_host from_host frame raised start mismatch no_memory")
@@ -72,7 +78,7 @@ EXECUTE = {
 
 CONSTANTS: dict[str, int] = {
     **driver_source.CONSTANTS, **ERROR, **EVENT, **NODE, **STORAGE, **KINDS, **BUFFER, **CLIENT, **DEVICE,
-    **DESCRIPTION, **MEMORY, **EXECUTABLE, **OUT, **FRAME, **REQUESTS, **EXECUTE,
+    **DESCRIPTION, **MEMORY, **EXECUTABLE, **OUT, **FRAME, **SPREAD, **REQUESTS, **EXECUTE,
     **{f"LAYOUT_{name.upper()}": word for name, word in interface.LAYOUT_WORDS.items()},
     **{name: value for name, value in vars(interface).items() if name.isupper() and isinstance(value, int)},
 }  # fmt: skip

@@ -87,10 +87,10 @@ FUNCTIONS = (
         tile_dims="0", tile_dim_sizes="0", num_tiles="0", layout_type="TILED",
     ),
     c_function("Buffer_Delete", "return pjrt_delete(load(a, A_BUFFER))"),
-    c_function(
-        "Buffer_Destroy",
+    helper(
+        "pjrt_discard",
+        "buffer",
         """
-        buffer = load(a, A_BUFFER)
         if buffer == 0:
             return 0
         pjrt_delete(buffer)
@@ -99,6 +99,7 @@ FUNCTIONS = (
         return 0
         """,
     ),
+    c_function("Buffer_Destroy", "return pjrt_discard(load(a, A_BUFFER))"),
     c_function(
         "Buffer_ReadyEvent",
         """

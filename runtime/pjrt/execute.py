@@ -166,7 +166,8 @@ FUNCTIONS = (
             return pjrt_storage(client, size)
         given = load(load(frame, FRAME_HELD), donor)
         if (
-            load(given, STORAGE_KIND) == OWNED and atomic_load(given, STORAGE_REFS) == 2
+            load(given, STORAGE_KIND) == OWNED
+            and atomic_load(given, STORAGE_REFS) == load(load(frame, FRAME_ALONE), donor)
             and load(given, STORAGE_ADDRESS) == load(load(load(frame, FRAME_BLOCK), BLOCK_SLOTS), donor)
             and pjrt_is_kept(options, donor) == 0
         ):
@@ -262,6 +263,18 @@ FUNCTIONS = (
         return 0
         """,
     ),
+    helper(
+        "pjrt_take_inputs",
+        "executable, frame, arguments",
+        """
+        lists = load(arguments, EXECUTE_ARGUMENT_LISTS)
+        if load(executable, EXECUTABLE_SPREAD) != 0:
+            return pjrt_join_inputs(executable, frame, lists)
+        if load(executable, EXECUTABLE_INPUT_COUNT) == 0:
+            return 0
+        return pjrt_hold_inputs(executable, frame, load(lists, 0))
+        """,
+    ),
     c_function(
         "LoadedExecutable_Execute",
         """
@@ -269,23 +282,26 @@ FUNCTIONS = (
         client = load(executable, EXECUTABLE_CLIENT)
         if load(executable, EXECUTABLE_DELETED) != 0:
             return pjrt_error_unloaded(0)
-        if load(a, A_NUM_DEVICES) != 1 or load(a, A_NUM_ARGS) != load(executable, EXECUTABLE_INPUT_COUNT):
+        devices = load(executable, EXECUTABLE_DEVICE_COUNT)
+        if load(a, A_NUM_DEVICES) != devices or load(a, A_NUM_ARGS) != load(executable, EXECUTABLE_INPUT_COUNT):
             return call_function(load(client, CLIENT_PYTHON), ASK_MISMATCH, executable, -load(a, A_NUM_ARGS) - 1)
         frame = pjrt_frame(executable)
         if frame < 0:
             return -frame
         block = load(frame, FRAME_BLOCK)
-        inputs = 0
-        if load(a, A_NUM_ARGS) != 0:
-            inputs = load(load(a, A_ARGUMENT_LISTS), 0)
-        error = pjrt_hold_inputs(executable, frame, inputs)
+        error = pjrt_take_inputs(executable, frame, a)
         if error == 0:
             error = pjrt_take_outputs(executable, frame, load(a, A_OPTIONS))
             if error == 0:
-                error = pjrt_finish(executable, frame, a, pjrt_run(executable, frame))
+                error = pjrt_run(executable, frame)
+                if load(executable, EXECUTABLE_SPREAD) != 0:
+                    error = pjrt_finish_spread(executable, frame, a, error)
+                else:
+                    error = pjrt_finish(executable, frame, a, error)
         atomic_store(block, BLOCK_BUSY, 0)
         if error == 0 and load(a, A_COMPLETE_EVENTS) != 0:
-            store(load(a, A_COMPLETE_EVENTS), 0, load(client, CLIENT_READY))
+            for device in range(devices):
+                store(load(a, A_COMPLETE_EVENTS), device, load(client, CLIENT_READY))
         return error
         """,
     ),

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from hloom.runtime import driver_source
-from hloom.runtime.pjrt import buffers, client, events, execute, storage
+from hloom.runtime.pjrt import buffers, client, events, execute, spread, storage
 from hloom.runtime.pjrt.functions import linked, symbol, unimplemented
 from hloom.runtime.pjrt.interface import FIELDS
 from hloom.runtime.pjrt.interface import FUNCTIONS as NAMES
 
 __all__ = ["FUNCTIONS", "IN_PYTHON", "MISSING"]
 
-_WRITTEN = (*events.FUNCTIONS, *storage.FUNCTIONS, *buffers.FUNCTIONS, *client.FUNCTIONS, *execute.FUNCTIONS)
+_WRITTEN = (
+    *events.FUNCTIONS, *storage.FUNCTIONS, *buffers.FUNCTIONS, *client.FUNCTIONS, *spread.FUNCTIONS, *execute.FUNCTIONS,
+)  # fmt: skip
 _SYMBOLS = {function.name for function in _WRITTEN}
 # Functions of the C interface that Python answers: compilation and what is asked for seldom.
 IN_PYTHON = tuple(name for name in NAMES if name in FIELDS and symbol(name) not in _SYMBOLS)

@@ -6,13 +6,14 @@ tokens, by which jax orders them, are passed on as they are.
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import re
 import weakref
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 import numpy as np
-from jax._src import callback, dtypes
+from jax._src import callback, config, dtypes, mesh
 from jax._src.interpreters import mlir
 from jax.interpreters import mlir as public_mlir
 
@@ -38,7 +39,8 @@ class _Callback:
         weakref.finalize(self, CUSTOM_CALLS.pop, self.target, None)
 
     def __call__(self, *arrays):
-        found = [np.asarray(value) for value in self._function(*arrays)]
+        with _own_context():
+            found = [np.asarray(value) for value in self._function(*arrays)]
         if len(found) != len(self._avals):
             raise RuntimeError(
                 f"Mismatched number of outputs from callback. Expected: {len(self._avals)}, Actual: {len(found)}"
@@ -55,6 +57,19 @@ class _Callback:
                     f"Incorrect output dtype for return value #{k}: Expected: {aval.dtype}, Actual: {value.dtype}"
                 )
         return tuple(found)
+
+
+@contextlib.contextmanager
+def _own_context() -> Iterator[None]:
+    """Without the mesh of the thread that called the program: what a callback computes is a program of its own."""
+    states = (config.mesh_context_manager, config.abstract_mesh_context_manager, config.device_context)
+    values = ((), mesh.empty_abstract_mesh, mesh.empty_concrete_mesh)
+    before = [state.swap_local(value) for state, value in zip(states, values, strict=True)]
+    try:
+        yield
+    finally:
+        for state, value in zip(states, before, strict=True):
+            state.set_local(value)
 
 
 def _caller(reference: weakref.ref[_Callback], single: bool) -> Callable:

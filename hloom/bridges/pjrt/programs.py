@@ -7,7 +7,7 @@ import itertools
 import re
 import struct
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from jax._src.interpreters import mlir as jax_mlir
@@ -19,8 +19,13 @@ from hloom._version import __version__
 from hloom.backends.cpu.compilation import CpuExecutable, compile_module
 from hloom.backends.cpu.driver import driver
 from hloom.bridges.pjrt.callbacks import held
+from hloom.bridges.pjrt.manual import with_partial_sums
 from hloom.bridges.pjrt.memory import Block, Text, address_of, array_of
+from hloom.bridges.pjrt.protobuf import fields, numbers
+from hloom.bridges.pjrt.shardings import Layouts, annotate_manual, layouts
+from hloom.bridges.pjrt.spread import Spread
 from hloom.errors import ArgumentError, HloomError, UnsupportedError
+from hloom.ir.module import Module
 from hloom.ir.stablehlo import parse_program, to_module
 from hloom.ir.types import HLO_NAME
 from hloom.runtime import program as runtime
@@ -72,13 +77,28 @@ def deserialized(data: bytes) -> Source:
 def decoded(code: bytes) -> str:
     """StableHLO text of a portable artifact or of MLIR, with jax's source locations."""
     with jax_mlir.make_ir_context() as context:
-        try:
-            module = stablehlo.deserialize_portable_artifact(context, code)
-            if isinstance(module, bytes | str):
-                module = ir.Module.parse(module)
-        except Exception:  # no artifact, but MLIR
-            module = ir.Module.parse(code)
-        return _without_tokens(str(module.operation.get_asm(enable_debug_info=True, large_elements_limit=None)))
+        return _text(_module(code, context))
+
+
+def decoded_spread(code: bytes, devices: int, may_choose: Sequence[bool]) -> tuple[str, Layouts]:
+    """The same of a program for several devices, and its layouts (see `layouts`)."""
+    with jax_mlir.make_ir_context() as context:
+        module = _module(code, context)
+        found = layouts(module, devices, may_choose)
+        annotate_manual(module, devices)
+        return _text(module), found
+
+
+def _module(code: bytes, context: Any) -> Any:
+    try:
+        module = stablehlo.deserialize_portable_artifact(context, code)
+        return ir.Module.parse(module) if isinstance(module, bytes | str) else module
+    except Exception:  # no artifact, but MLIR
+        return ir.Module.parse(code)
+
+
+def _text(module: Any) -> str:
+    return _without_tokens(str(module.operation.get_asm(enable_debug_info=True, large_elements_limit=None)))
 
 
 def _without_tokens(text: str) -> str:
@@ -90,7 +110,6 @@ def _without_tokens(text: str) -> str:
 
 
 _TOKEN_OP = re.compile(r"stablehlo\.(?:create_token|after_all\b[^:\n]*) : !stablehlo\.token")
-_DEVICE_ID = 8  # where the number of the device of a DeviceAssignmentProto of one device stands
 MEMORY_KINDS = ("device", "pinned_host", "unpinned_host")  # those of jax's CPU; the first is the default
 _ALIAS = re.compile(r"tf\.aliasing_output|jax\.buffer_donor")
 
@@ -120,15 +139,24 @@ def _memories(tree: Any, count: int) -> list[int]:
     return [MEMORY_KINDS.index(kind) for kind in kinds]
 
 
-def _placement(options: bytes) -> tuple[int, bytes]:
-    """The number of the device that compile options name, and their DeviceAssignmentProto. Raises UnsupportedError for
-    several devices."""
+class Placement(NamedTuple):
+    """Where a program runs. devices: numbers. assignment: a DeviceAssignmentProto. may_choose: whether the layout of
+    results is the compiler's where none is stated (for all, or for each)."""
+
+    devices: tuple[int, ...]
+    assignment: bytes
+    may_choose: tuple[bool, ...]
+
+
+def _placement(options: bytes, count: int) -> Placement:
+    """What compile options say, for a client with `count` devices. Raises UnsupportedError."""
     found = xla_client.CompileOptions.ParseFromString(options)
-    if found.num_replicas * found.num_partitions != 1:
+    wanted = found.num_replicas * found.num_partitions
+    if found.num_replicas != 1 or wanted > count:
         raise UnsupportedError(
             f"a program for {found.num_replicas} replicas and {found.num_partitions} partitions",
-            "hloom runs a program of jax on one device",
-            "run it on one device: no pmap, shard_map or sharding over several", "",
+            f"{count} devices of hloom; replicas are partitions of newer versions of jax",
+            "set HLOOM_NUM_CPU_DEVICES, or use fewer devices", "",
         )  # fmt: skip
     for name, _ in found.env_option_overrides:
         if not name.startswith("xla_"):  # those are for XLA: hloom has its own settings
@@ -136,12 +164,21 @@ def _placement(options: bytes) -> tuple[int, bytes]:
                 f"No such compile option: '{name}'", "compiler_options of jax.jit or compile()",
                 "leave it out; hloom's settings are hl.config and HLOOM_*", "",
             )  # fmt: skip
-    assignment = found.device_assignment or xla_client.DeviceAssignment.create(np.zeros((1, 1), np.int32))
-    data = assignment.serialize()
-    device = 0
-    for position, byte in enumerate(data[_DEVICE_ID:]):  # a number in groups of 7 bits, the low ones first
-        device |= (byte & 0x7F) << 7 * position
-    return device, data
+    default = np.arange(wanted, dtype=np.int32).reshape(1, wanted)
+    data = (found.device_assignment or xla_client.DeviceAssignment.create(default)).serialize()
+    build = found.executable_build_options
+    return Placement(tuple(_device_ids(data)), data, tuple(build.allow_spmd_sharding_propagation_to_output))
+
+
+def _device_ids(data: bytes) -> list[int]:
+    """The numbers in a DeviceAssignmentProto of one replica: fields 3 (computation_devices), in each field 1."""
+    found: list[int] = []
+    for number, row in fields(data):
+        if number == 3 and isinstance(row, bytes):
+            for inner, value in fields(row):
+                if inner == 1:
+                    found += [value] if isinstance(value, int) else numbers(value)
+    return found
 
 
 class Executable:
@@ -149,12 +186,17 @@ class Executable:
 
     def __init__(self, source: Source, client: Block, devices: Sequence[Block], number: int):
         self.source, self.number = source, number
-        index, self.assignment = _placement(source.options)
-        self.text = decoded(source.code)
+        placement = _placement(source.options, len(devices))
+        self.assignment, self.layouts = placement.assignment, None
+        index, count = placement.devices[0], len(placement.devices)
+        if count == 1:
+            self.text = decoded(source.code)
+        else:
+            self.text, self.layouts = decoded_spread(source.code, count, placement.may_choose)
         self.callbacks = held(self.text)
         tree = parse_program(self.text, "jax")
         donated, consumed = _donated(tree) if _ALIAS.search(self.text) else (frozenset(), frozenset())
-        self.compiled: CpuExecutable = compile_module(to_module(tree), donated=donated, device=index)
+        self.compiled: CpuExecutable = compile_module(self._module(tree), donated=donated, device=index)
         self.name = tree.name or "main"
         self.program = self.compiled.runner.program
         self._memories = _memories(tree, len(self.program.outputs))
@@ -162,20 +204,20 @@ class Executable:
         self._frames: list[tuple[runtime.Frame, Block, list]] = []
         self._costs: tuple[int, np.ndarray, list[Text]] | None = None
         self.block = Block("EXECUTABLE")
-        self._fill(client, devices[index], donated, consumed)
+        self._fill(client, [devices[k] for k in placement.devices], donated, consumed)
 
-    def _fill(self, client: Block, device: Block, donated: frozenset[int], consumed: frozenset[int]) -> None:
+    def _fill(self, client: Block, devices: list[Block], donated: frozenset[int], consumed: frozenset[int]) -> None:
         outputs, inputs = self.program.outputs, self.program.inputs
         used = consumed | (donated & set(self.program.donated.values()))
         aliases = {k: given for k, given in self.program.donated.items() if given in used}
         kinds = [Text(kind) for kind in MEMORY_KINDS]
         self._kept = kinds
-        block = self.block
+        block, local = self.block, self._local_dims()
         block.update(
             {
                 "refs": 1,
                 "client": client.address,
-                "device": device.address,
+                "device": devices[0].address,
                 "input_count": len(inputs),
                 "output_count": len(outputs),
                 "inputs": array_of([shape.bytes for shape in inputs]),
@@ -183,15 +225,15 @@ class Executable:
                 "donated_count": len(used),
                 "name": Text(self.name),
                 "types": array_of([TYPES[HLO_NAME[shape.dtype]] for shape in outputs], np.int32),
-                "dims": array_of([d for shape in outputs for d in shape.dims]),
-                "dim_sizes": array_of([len(shape.dims) for shape in outputs]),
+                "dims": array_of([d for dims in local for d in dims]),
+                "dim_sizes": array_of([len(dims) for dims in local]),
                 "kinds": array_of([kinds[k].address for k in self._memories]),
                 "kind_sizes": array_of([kinds[k].size for k in self._memories]),
                 "fingerprint": Text(self.source.fingerprint()),
-                "devices": array_of([device.address]),
-                "device_count": 1,
+                "devices": array_of([device.address for device in devices]),
+                "device_count": len(devices),
                 "replicas": 1,
-                "partitions": 1,
+                "partitions": len(devices),
                 "number": self.number,
                 "state": self.driver.state_address,
                 "argument_bytes": sum(shape.bytes for shape in inputs),
@@ -201,17 +243,32 @@ class Executable:
                 "runs_python": int(self.compiled.runner.runs_python),
             }
         )
-        rows, dims = [], [array_of(shape.dims) for shape in outputs]
+        rows, dims = [], [array_of(own) for own in local]
         for k, shape in enumerate(outputs):
             row = [0] * OUT["OUT_WORDS"]
-            row[OUT["OUT_TYPE"]], row[OUT["OUT_NDIMS"]] = TYPES[HLO_NAME[shape.dtype]], len(shape.dims)
+            row[OUT["OUT_TYPE"]], row[OUT["OUT_NDIMS"]] = TYPES[HLO_NAME[shape.dtype]], len(local[k])
             row[OUT["OUT_DIMS"]], row[OUT["OUT_BYTES"]] = address_of(dims[k]), shape.bytes
             row[OUT["OUT_MEMORY"]] = self._memories[k]
             row[OUT["OUT_DONOR"]] = self.program.donated.get(k, -1)
             rows += row
         self._dims = dims
         block["outputs"] = array_of(rows)
+        if self.layouts:
+            self._spread = Spread(self.layouts, inputs, outputs)
+            block["spread"] = self._spread.rows
         self._flag_parallel(self.new_frame())
+
+    def _module(self, tree: Any) -> Module:
+        module = to_module(tree)
+        return module if self.layouts is None else with_partial_sums(module, self.layouts)
+
+    def _local_dims(self) -> list[tuple[int, ...]]:
+        """The dims of each result on a device."""
+        outputs = self.program.outputs
+        if self.layouts is None:
+            return [shape.dims for shape in outputs]
+        pairs = zip(self.layouts.outputs, outputs, strict=True)
+        return [layout.local(shape.dims[bool(layout.sums) :]) for layout, shape in pairs]
 
     def _flag_parallel(self, frame: Block) -> None:
         activation = self._frames[0][0].activation
@@ -225,6 +282,7 @@ class Executable:
         made.activation.block[BLOCK_BUSY] = 1
         block = Block("FRAME")
         held = array_of([0] * (len(self.program.inputs) + len(self.program.outputs)))
+        alone = array_of([2] * len(self.program.inputs))  # the buffer's reference, and the call's
         block.update(
             {
                 "next": self.block["frames"],
@@ -232,9 +290,10 @@ class Executable:
                 "state": made.state,
                 "done": made.done,
                 "held": held,
+                "alone": alone,
             }
         )
-        self._frames.append((made, block, [held]))
+        self._frames.append((made, block, [held, alone]))
         self.block["frames"] = block.address
         return block
 
@@ -263,8 +322,9 @@ class Executable:
         shapes = ", ".join(map(repr, self.program.inputs))
         if found < 0:
             return ArgumentError(
-                f"'{self.name}' for one device takes {len(self.program.inputs)} arguments: {shapes}",
-                f"{-1 - found} arguments, or several devices",
+                f"'{self.name}' takes {len(self.program.inputs)} arguments on each of {self.block['device_count']} "
+                f"devices: {shapes}",
+                f"{-1 - found} arguments, or another number of devices",
                 "call it with the arguments that it was compiled for", "",
             )  # fmt: skip
         return ArgumentError(

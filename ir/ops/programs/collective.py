@@ -123,8 +123,62 @@ def rows(value, numbers):
     return parts[0] if len(parts) == 1 else parts[0].op("concatenate", *parts[1:], dimensions=(0,))
 
 
+# --- groups of batch elements: `axis_groups`, of one size; dimensions are then [group, member, ...] -----------------
+
+
+def _turned(groups) -> tuple[int, int, int] | None:
+    """(a, size, c) where the groups are the columns of a matrices of `size` rows and c columns, in order."""
+    size, count = len(groups[0]), len(groups) * len(groups[0])
+    c = groups[0][1] - groups[0][0] if size > 1 else 1
+    if c < 1 or count % (size * c):
+        return None
+    numbers = np.arange(count).reshape(count // (size * c), size, c).transpose(0, 2, 1).reshape(-1, size)
+    return (count // (size * c), size, c) if np.array_equal(numbers, np.array(groups)) else None
+
+
+def _grouped(value, groups):
+    """The batch elements of a value as [group, member, ...]."""
+    rest = value.dims[1:]
+    turned = _turned(groups)
+    if turned is None:
+        value = rows(value, [member for group in groups for member in group])
+    elif turned[2] != 1:
+        order = (0, 2, 1, *range(3, 3 + len(rest)))
+        value = value.reshape((*turned, *rest)).transpose(order)
+    return value.reshape((len(groups), len(groups[0]), *rest))
+
+
+def _ungrouped(build, groups, value):
+    """The reverse of `_grouped`."""
+    rest = value.dims[2:]
+    turned = _turned(groups)
+    if turned is None:
+        where = {member: k for k, member in enumerate(member for group in groups for member in group)}
+        return rows(value.reshape((build.size, *rest)), [where[k] for k in range(build.size)])
+    if turned[2] != 1:
+        a, size, c = turned
+        value = value.reshape((a, c, size, *rest)).transpose((0, 2, 1, *range(3, 3 + len(rest))))
+    return value.reshape((build.size, *rest))
+
+
+def _same(value, groups):
+    """A value of each group, for all of its members."""
+    dims = value.dims
+    return value.broadcast((dims[0], len(groups[0]), *dims[1:]), (0, *range(2, len(dims) + 1)))
+
+
+def _folded(value, first: int, dimension: int):
+    """A value whose dimension `first` becomes the slow part of another, which has the number `dimension` after it."""
+    order = [k for k in range(len(value.dims)) if k != first]
+    order.insert(dimension, first)
+    moved = value.transpose(order)
+    dims = list(moved.dims)
+    dims[dimension : dimension + 2] = [dims[dimension] * dims[dimension + 1]]
+    return moved.reshape(dims)
+
+
 def _declare(name: str, **parts) -> None:
-    attributes = {**GROUPS, "axis_size": "hidden", **parts.pop("attributes", {})}
+    attributes = {**GROUPS, "axis_size": "hidden", "axis_groups": "hidden", **parts.pop("attributes", {})}
     parts.setdefault("reference", _identity(name))
     parts.setdefault("factors", exchanged_factors)
     op(name, family="library", dialects="hlo", code=EXCHANGE, attributes=attributes, flops=0, **parts)
@@ -191,11 +245,8 @@ def _all_reduce_batch(build, instruction, operands, mapped):
     for value in values:
         start = _neutral(instruction, value)
         if groups:
-            reduced = [_reduced(rows(value, group), instruction, start) for group in groups]
-            stacked = [r.reshape((1, *r.dims)) for r in reduced]
-            all_rows = stacked[0].op("concatenate", *stacked[1:], dimensions=(0,)) if len(stacked) > 1 else stacked[0]
-            where = {member: k for k, group in enumerate(groups) for member in group}
-            found.append(rows(all_rows, [where[k] for k in range(build.size)]))
+            reduced = _reduced(_grouped(value, groups), instruction, start, 1)
+            found.append(_ungrouped(build, groups, _same(reduced, groups)))
         else:
             found.append(_reduced(value, instruction, start))
     if attributes["axis_name"]:
@@ -214,11 +265,10 @@ def _neutral(instruction, value):
     return value.builder.constant(OPS[opcode].neutral(value.dtype))
 
 
-def _reduced(value, instruction, start):
-    return Value(
-        value.builder,
-        value.builder.emit("reduce", value.instruction, start, dimensions=(0,), to_apply=instruction["to_apply"]),
-    )
+def _reduced(value, instruction, start, dimension: int = 0):
+    to_apply = instruction["to_apply"]
+    emit = value.builder.emit
+    return Value(value.builder, emit("reduce", value.instruction, start, dimensions=(dimension,), to_apply=to_apply))
 
 
 _declare(
@@ -227,7 +277,7 @@ _declare(
     jvp=_all_reduce_jvp,
     transpose=_all_reduce_transpose,
     batch=_all_reduce_batch,
-    attributes={"to_apply": "computation", "axis_groups": "hidden"},
+    attributes={"to_apply": "computation"},
 )
 
 # --- all-gather and reduce-scatter --------------------------------------------------------------------------------
@@ -271,7 +321,10 @@ def _all_gather_batch(build, instruction, operands, mapped):
     if not _is_named(build, instruction):
         return _moved(build, instruction, operands, mapped)
     (value,) = build.spread_all(operands, mapped)
-    return build.unmapped(build.merge(value, instruction["dimensions"][0]))
+    (d,), groups = instruction["dimensions"], instruction.attributes.get("axis_groups")
+    if groups:
+        return _ungrouped(build, groups, _same(_folded(_grouped(value, groups), 1, d + 1), groups))
+    return build.unmapped(build.merge(value, d))
 
 
 _declare(
@@ -311,7 +364,14 @@ def _reduce_scatter_batch(build, instruction, operands, mapped):
     if not _is_named(build, instruction):
         return _moved(build, instruction, operands, mapped)
     (value,) = build.spread_all(operands, mapped)
-    return build.split(_reduced(value, instruction, _neutral(instruction, value)), instruction["dimensions"][0])
+    (d,), groups = instruction["dimensions"], instruction.attributes.get("axis_groups")
+    if groups:
+        found = _reduced(_grouped(value, groups), instruction, _neutral(instruction, value), 1)
+        dims, size = found.dims, len(groups[0])
+        opened = found.reshape((*dims[: d + 1], size, dims[d + 1] // size, *dims[d + 2 :]))
+        order = (0, d + 1, *(k for k in range(1, len(dims) + 1) if k != d + 1))
+        return _ungrouped(build, groups, opened.transpose(order))
+    return build.split(_reduced(value, instruction, _neutral(instruction, value)), d)
 
 
 _declare(
@@ -368,12 +428,14 @@ def _all_to_all_batch(build, instruction, operands, mapped):
         return _moved(build, instruction, operands, mapped)
     (value,) = build.spread_all(operands, mapped)
     (d,) = instruction["dimensions"]
-    # [sender, ..., receiver x part, ...] -> [receiver, ..., sender x part, ...]
-    dims = value.dims
-    opened = value.reshape((*dims[: d + 1], build.size, dims[d + 1] // build.size, *dims[d + 2 :]))
+    # [group, sender, ..., receiver x part, ...] -> [group, receiver, ..., sender x part, ...]
+    groups = instruction.attributes.get("axis_groups") or (tuple(range(build.size)),)
+    value = _grouped(value, groups)
+    dims, size = value.dims, len(groups[0])
+    opened = value.reshape((*dims[: d + 2], size, dims[d + 2] // size, *dims[d + 3 :]))
     order = list(range(len(dims) + 1))
-    order[0], order[d + 1] = order[d + 1], order[0]
-    return opened.transpose(order).reshape(dims)
+    order[1], order[d + 2] = order[d + 2], order[1]
+    return _ungrouped(build, groups, opened.transpose(order).reshape(dims))
 
 
 _declare(
@@ -442,6 +504,13 @@ def _broadcast_batch(build, instruction, operands, mapped):
     if not _is_named(build, instruction):
         return elementwise_batch(build, instruction, operands, mapped)
     (value,) = build.spread_all(operands, mapped)
+    groups = instruction.attributes.get("axis_groups")
+    if groups:
+        first = _grouped(value, groups)
+        bounds = [(0, size, 1) for size in first.dims]
+        bounds[1] = (0, 1, 1)
+        sent = first.op("slice", slice=tuple(bounds)).reshape((first.dims[0], *first.dims[2:]))
+        return _ungrouped(build, groups, _same(sent, groups))
     source = instruction.attributes.get("axis_source", 0)
     return build.unmapped(rows(value, [source]).reshape(value.dims[1:]))
 
@@ -484,7 +553,9 @@ def _number_reference(name: str):
 
 
 def _number_batch(build, instruction, operands, mapped):
-    return build.iota(U32)
+    """axis_ids: the numbers of the participants, where they are not 0, 1, ..."""
+    ids = instruction.attributes.get("axis_ids")
+    return build.iota(U32) if ids is None else Value(build.builder, build.builder.constant(np.array(ids, U32)))
 
 
 for name in NUMBERS:
@@ -496,4 +567,5 @@ for name in NUMBERS:
         transpose=No("it has no operands"),
         batch=_number_batch,
         factors=pointwise,
+        attributes={"axis_ids": "hidden"},
     )

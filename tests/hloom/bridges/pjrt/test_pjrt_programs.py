@@ -264,12 +264,13 @@ def test_several_devices_run_programs_for_one_each(run_jax):
     y = jax.jit(lambda x: x * 2)(x)
     assert y.devices() == {second} and y[3] == 6
     assert jax.device_put(y, first).devices() == {first}
+    assert np.array_equal(jax.pmap(lambda x: x + 1)(np.arange(2.)), [1, 2])
     try:
-        jax.pmap(lambda x: x + 1)(np.arange(2.))
-    except jax.errors.JaxRuntimeError as error:
-        assert 'one device' in str(error), error
+        jax.pmap(lambda x: x + 1)(np.arange(3.))
+    except ValueError as error:
+        assert 'evenly divide' in str(error), error
     else:
-        raise AssertionError('a program for two devices ran')
+        raise AssertionError('a program for three devices ran')
     """
     run_jax(program, HLOOM_NUM_CPU_DEVICES="2")
 

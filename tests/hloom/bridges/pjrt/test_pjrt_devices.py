@@ -1,0 +1,196 @@
+"""Programs of jax for several devices of hloom: the values and layouts that jax's CPU devices have."""
+
+from __future__ import annotations
+
+import pytest
+
+DEVICES = {"HLOOM_NUM_CPU_DEVICES": "8", "JAX_NUM_CPU_DEVICES": "8"}
+
+START = """
+import jax, jax.numpy as jnp, numpy as np
+from jax import lax, shard_map
+from jax.sharding import Mesh, NamedSharding, PartitionSpec as P, SingleDeviceSharding
+devices = {name: jax.devices(name) for name in ('hloom', 'cpu')}
+def mesh(name, *sizes):
+    count = int(np.prod(sizes))
+    return Mesh(np.array(devices[name][:count]).reshape(sizes), ('x', 'y', 'z')[:len(sizes)])
+def on_both(program):
+    found, wanted = (program(name) for name in ('hloom', 'cpu'))
+    for a, b in zip(jax.tree.leaves(found), jax.tree.leaves(wanted), strict=True):
+        np.testing.assert_allclose(np.asarray(a), np.asarray(b), 1e-5, 1e-5)
+        if isinstance(a.sharding, NamedSharding):
+            assert a.sharding.spec == b.sharding.spec, (a.sharding, b.sharding)
+values = np.random.default_rng(0).standard_normal((8, 16)).astype(np.float32)
+"""
+
+BUFFERS = """
+arrays = [jax.device_put(values + k, device) for k, device in enumerate(devices['hloom'])]
+for k, (x, device) in enumerate(zip(arrays, devices['hloom'])):
+    assert x.devices() == {device}
+    y = jax.jit(lambda x: x * 2)(x)
+    assert y.devices() == {device} and np.array_equal(np.asarray(y), (values + k) * 2)
+moved = jax.device_put(arrays[0], devices['hloom'][5])
+assert moved.devices() == {devices['hloom'][5]} and np.array_equal(moved, values)
+assert jax.jit(lambda x: x + 1, out_shardings=SingleDeviceSharding(devices['hloom'][3]))(values).devices() == {
+    devices['hloom'][3]}
+try:
+    jax.jit(lambda a, b: a + b)(arrays[0], arrays[1])
+except ValueError as error:
+    assert 'incompatible devices' in str(error)
+else:
+    raise AssertionError('arrays of two devices were added')
+
+# Parts of one memory are seen in place, and read in place.
+x = jax.device_put(values, NamedSharding(mesh('hloom', 8), P('x')))
+assert [s.data.devices() for s in x.addressable_shards] == [{d} for d in devices['hloom']]
+y = jax.jit(lambda x: x + 1)(x)
+where = [s.data.unsafe_buffer_pointer() for s in y.addressable_shards]
+assert np.diff(where).tolist() == [64] * 7, where
+step = jax.jit(lambda x: x * 2, donate_argnums=0)
+z = step(y)
+assert y.is_deleted() and z.addressable_shards[0].data.unsafe_buffer_pointer() == where[0]
+np.testing.assert_array_equal(z, (values + 1) * 2)
+kept = np.asarray(z.addressable_shards[2].data)  # in place
+w = step(z)
+np.testing.assert_array_equal(w, (values + 1) * 4)
+np.testing.assert_array_equal(kept, ((values + 1) * 2)[2:3])
+print(w.sharding.spec)
+"""
+
+AUTOMATIC = """
+def program(name):
+    grid = mesh(name, 2, 4)
+    x = jax.device_put(values, NamedSharding(grid, P('x', 'y')))
+    w = jax.device_put(values.T, NamedSharding(grid, P('y', None)))
+    def f(x, w):
+        h = jnp.tanh(x @ w)
+        h = lax.with_sharding_constraint(h, NamedSharding(grid, P(None, 'x')))
+        return h, h.sum(0), h.T, jnp.sort(x, 1), jnp.cumsum(x, 0), (x * 2).reshape(-1)[:3], jnp.float32(1)
+    return jax.jit(f)(x, w), jax.jit(jax.grad(lambda x, w: f(x, w)[1].sum(), (0, 1)))(x, w)
+on_both(program)
+
+def uneven(name):
+    grid = mesh(name, 4)
+    x = jax.device_put(values, NamedSharding(grid, P('x')))
+    return jax.jit(lambda x: x[:6] + 1, out_shardings=NamedSharding(grid, P()))(x)
+on_both(uneven)
+
+# Meshes whose devices stand in another order, and parts of the devices.
+def turned(name):
+    grid = Mesh(np.array(devices[name])[[3, 1, 2, 0, 7, 6, 5, 4]].reshape(4, 2), ('x', 'y'))
+    x = jax.device_put(values, NamedSharding(grid, P('y', 'x')))
+    f = shard_map(lambda x: x * lax.axis_index('x') + lax.psum(x, 'y') + 10 * lax.axis_index('y'),
+                  mesh=grid, in_specs=P('y', 'x'), out_specs=P('y', 'x'))
+    return jax.jit(f)(x), jax.jit(lambda x: x.T + 1)(x), [s.data for s in x.addressable_shards]
+on_both(turned)
+"""
+
+MANUAL = """
+def program(name):
+    grid = mesh(name, 2, 4)
+    def f(x):
+        own = lax.axis_index('x') * 4 + lax.axis_index('y')
+        return (
+            x * own, lax.psum(x, 'x'), lax.psum(x, ('x', 'y')), lax.pmax(x, 'y'),
+            lax.all_gather(x, 'y', axis=1, tiled=True), lax.all_gather(x, 'x').sum(0),
+            lax.psum_scatter(x, 'y', scatter_dimension=0, tiled=True),
+            lax.all_to_all(x, 'y', 0, 1, tiled=True), lax.all_to_all(x, 'x', 1, 1, tiled=True),
+            lax.ppermute(x, 'y', [(0, 1), (1, 2), (3, 0)]), lax.pmean(x, 'x'),
+        )
+    g = shard_map(f, mesh=grid, in_specs=P('x', 'y'), out_specs=P('x', 'y'), check_vma=False)
+    x = np.arange(8 * 16, dtype=np.float32).reshape(8, 16)
+    return jax.jit(g)(x)
+on_both(program)
+
+def loops(name):
+    grid = mesh(name, 4)
+    def f(x):
+        def body(k, x):
+            return x + lax.psum(x, 'x') * lax.axis_index('x') / (k + 1)
+        x = lax.fori_loop(0, 3, body, x)
+        return lax.cond(lax.axis_index('x') > 1, lambda x: x * 2, lambda x: -x, x)
+    g = shard_map(f, mesh=grid, in_specs=P('x'), out_specs=P('x'))
+    functions = g, jax.grad(lambda x: (g(x) ** 2).sum()), lambda x: g(x + 1).sum()
+    return [jax.jit(function)(values) for function in functions]
+on_both(loops)
+
+def partly_manual(name):
+    grid = mesh(name, 2, 4)
+    g = shard_map(lambda x: lax.psum(x, 'x') + lax.axis_index('x'), mesh=grid, in_specs=P('x'), out_specs=P(),
+                  axis_names={'x'}, check_vma=False)
+    with jax.set_mesh(grid):
+        return jax.jit(lambda x: g(x) * 2)(values)
+on_both(partly_manual)
+
+def mapped(name):
+    f = jax.pmap(lambda x, y: (lax.psum(x, 'i') + y, lax.axis_index('i')), axis_name='i', devices=devices[name])
+    return f(values, values), jax.pmap(lambda x: x ** 2, devices=devices[name][:2])(values[:2])
+on_both(mapped)
+
+# Callbacks are called for each participant.
+seen = []
+def record(x):
+    seen.append(float(x.sum()))
+    return x + 1
+grid = mesh('hloom', 4)
+f = shard_map(lambda x: jax.pure_callback(record, jax.ShapeDtypeStruct(x.shape, x.dtype), x), mesh=grid,
+              in_specs=P('x'), out_specs=P('x'))
+np.testing.assert_allclose(jax.jit(f)(values), values + 1)
+assert len(seen) == 4
+"""
+
+
+@pytest.mark.parametrize(
+    "program", [BUFFERS, AUTOMATIC, MANUAL], ids=["buffers", "automatic partition", "manual computations"]
+)
+def test_several_devices(run_jax, program):
+    run_jax(START + program, **DEVICES)
+
+
+def test_more_devices_than_there_are(run_jax):
+    program = """
+    import jax, numpy as np
+    from jax.sharding import Mesh, NamedSharding, PartitionSpec as P
+    data = jax.jit(lambda x: x + 1).lower(jax.ShapeDtypeStruct((4,), 'f')).compile().runtime_executable().serialize()
+    print(len(jax.devices('hloom')), len(data) > 0)
+    """
+    assert run_jax(program, HLOOM_NUM_CPU_DEVICES="2") == "2 True\n"
+
+
+def test_groups_of_batch_elements():
+    """Collectives in groups that no mesh has, in every way in which groups can stand."""
+    import numpy as np
+
+    from hloom.compiler.transforms.batch import batch
+    from hloom.ir.build import Builder, scalar_computation
+    from hloom.ir.interpret import evaluate
+    from hloom.ir.types import DTYPES, Shape
+
+    f32 = DTYPES["f32"]
+    x = np.arange(8 * 4 * 2, dtype=np.float32).reshape(8, 4, 2)
+    for groups in (((0, 1), (2, 3), (4, 5), (6, 7)), ((0, 4), (1, 5), (2, 6), (3, 7)), ((0, 2), (1, 3), (4, 6), (5, 7)),
+                   ((3, 0, 5, 6), (1, 2, 7, 4))):  # fmt: skip
+        size = len(groups[0])
+        named = {"axis_name": ("i",), "axis_size": size, "axis_groups": groups}
+        add = {"to_apply": scalar_computation("add", f32)}
+        wanted = {name: np.zeros_like(x) for name in ("all-reduce", "all-to-all", "collective-broadcast")}
+        wanted["all-gather"] = np.zeros((8, 4 * size, 2), np.float32)
+        wanted["reduce-scatter"] = np.zeros((8, 4 // size, 2), np.float32)
+        for group in groups:
+            members = x[list(group)]
+            for k, member in enumerate(group):
+                part = slice(k * 4 // size, (k + 1) * 4 // size)
+                wanted["all-reduce"][member] = members.sum(0)
+                wanted["all-gather"][member] = np.concatenate(members, 0)
+                wanted["reduce-scatter"][member] = members.sum(0)[part]
+                wanted["all-to-all"][member] = np.concatenate(members[:, part], 0)
+                wanted["collective-broadcast"][member] = members[0]
+        for opcode, expected in wanted.items():
+            builder = Builder("one")
+            parameter = builder.parameter(Shape(f32, (4, 2)))
+            own = {"dimensions": (0,)} if opcode in ("all-gather", "reduce-scatter", "all-to-all") else {}
+            own |= add if opcode in ("all-reduce", "reduce-scatter") else {}
+            made = builder.emit(opcode, parameter, **named, **own)
+            many, _ = batch(builder.finish(made), [True], 8, [True], "i")
+            found = evaluate(many, [x])
+            np.testing.assert_array_equal(found, expected, err_msg=f"{opcode} {groups}")
