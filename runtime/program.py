@@ -59,7 +59,7 @@ class Call:
     """One kernel: its address, argument words (integers or places), work items and items in a chunk.
 
     side_by_side: whether any thread takes the next chunk, instead of a share of them for each. nanoseconds: that it
-    takes one thread, roughly; 0 where nobody knows.
+    takes one thread, roughly; 0 where nobody knows. devices: those that call it, of several; None: all.
     """
 
     kernel: int
@@ -68,6 +68,7 @@ class Call:
     grain: int
     side_by_side: bool = False
     nanoseconds: int = 0
+    devices: frozenset[int] | None = None
 
 
 @record(frozen=True)
@@ -299,13 +300,13 @@ class _Rows:
             return 5
         if isinstance(item, Count):
             return len(item.added) + len(item.waits)
-        if isinstance(item, Copy):
+        if isinstance(item, (Call, Copy)):
             return int(not self._skips(item))
         if isinstance(item, (Arrive, Await)):
             return (1 + isinstance(item, Arrive)) * bool(self._group(item))
         return 1
 
-    def _skips(self, item: Copy) -> bool:
+    def _skips(self, item: Call | Copy) -> bool:
         return item.devices is not None and self.seat is not None and self.seat.device not in item.devices
 
     def _barrier(self, item: Arrive | Await, status: int) -> list[list[int]]:
@@ -332,6 +333,8 @@ class _Rows:
         status = self.word(address(self.frame.state))
         ahead = _work_ahead(program.steps)
         for number, item in enumerate(program.steps):
+            if isinstance(item, (Call, Copy)) and self._skips(item):
+                continue
             if isinstance(item, Call):
                 start = len(self.words)
                 for value in item.words:
@@ -339,8 +342,7 @@ class _Rows:
                 chunks = item.items, item.grain, int(item.side_by_side)
                 rows.append(step(KERNEL, item.kernel, start, *chunks, ahead[number]))
             elif isinstance(item, Copy):
-                if not self._skips(item):
-                    rows.append(step(COPY, self.word(item.target), self.word(item.source), item.bytes))
+                rows.append(step(COPY, self.word(item.target), self.word(item.source), item.bytes))
             elif isinstance(item, Host):
                 done, zero = (self.word(address(self.frame.done) + k) for k in (0, 1))
                 start = self.word(address(self.frame.state))

@@ -4,21 +4,28 @@ All devices run one plan, each in memory of its own that the others can read. A 
 group: what the others will read is there then. Each device reads the parts that it needs where they are, in the order
 of the group's members, so that sums have the same bits in every run. At a second barrier all have read, and the
 operand's memory may be used again.
+
+Where all members get the same result, each computes a part of it. A result that only kernels read lies in memory that
+the group shares; the others (results of the program, the state of a loop) are written to the memory of each member. The
+barrier at the begin of a collective proves that nobody reads what shared memory held before: all have come so far.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from itertools import repeat
 
 import numpy as np
 
+from hloom.compiler.fusibility import FREE
+from hloom.compiler.kernels.launch import Launch
 from hloom.compiler.kernels.request import KernelRequest
-from hloom.compiler.schedule.buffer_assignment import Buffer
+from hloom.compiler.schedule.buffer_assignment import Buffer, allocate
 from hloom.compiler.schedule.steps import ArriveStep, AwaitStep, Place
 from hloom.compiler.transforms.inline import inline_calls
 from hloom.ir.build import Builder
-from hloom.ir.module import Computation, Instruction
+from hloom.ir.module import Computation, Instruction, Module
 from hloom.ir.ops.programs.collective import COLLECTIVES, NUMBERS
 from hloom.ir.records import record, replace
 from hloom.ir.spmd.groups import device_groups, device_pairs
@@ -27,6 +34,8 @@ from hloom.ir.types import DTYPES, Shape
 Groups = tuple[tuple[int, ...], ...]
 READABLE = ("input", "output", "constant", "arena", "shared")  # places that other devices can read
 ZEROS = 1 << 16  # bytes of a constant that is copied where nobody sends
+SHARED = 2048  # bytes from which on members divide the work of a result that is the same for all
+LINE = 64  # bytes of which one device writes all
 
 
 @record(eq=False)
@@ -39,7 +48,11 @@ class Elsewhere:
 
     @property
     def assigned(self) -> Place:
-        return replace(self.buffer.assigned, peer=self.peer, offsets=self.offsets)
+        place = self.buffer.assigned
+        if place.kind == "shared":  # the same for all members
+            assert place.offsets is not None
+            return replace(place, offsets=tuple(map(sum, zip(place.offsets, self.offsets or repeat(0), strict=False))))
+        return replace(place, peer=self.peer, offsets=self.offsets)
 
 
 @record(eq=False)
@@ -53,6 +66,16 @@ class Transfer:
     devices: frozenset[int] | None = None
 
 
+@record(eq=False)
+class PartLaunch:
+    """A launch on some of the devices."""
+
+    launch: Launch
+    pointers: dict
+    instruction: Instruction
+    devices: frozenset[int]
+
+
 class Collectives:
     """The part of a Planner that knows collectives."""
 
@@ -61,6 +84,67 @@ class Collectives:
         self.replicas, self.partitions = planner.module.replicas, planner.module.partitions
         self.devices = self.replicas * self.partitions
         self.barriers: dict[Groups, int] = {}
+        self.shared: dict[Groups, list[Buffer]] = {}
+        self.private: set[Instruction] = set()  # whose results are written to each device's own memory
+
+    def look(self, module: Module) -> None:
+        """Finds the collectives whose results leave the computation that they stand in."""
+        if self.devices == 1:
+            return
+        waiting = [c.root for c in module.computations()]
+        while waiting:
+            instruction = waiting.pop()
+            if instruction in self.private:
+                continue
+            if instruction.opcode in COLLECTIVES:
+                self.private.add(instruction)
+            elif instruction.opcode in FREE:
+                waiting += instruction.operands
+
+    def share(self, instruction: Instruction, results: list[Buffer]) -> None:
+        """Puts results into memory that the devices share, where that saves work."""
+        if not self.handles(instruction) or instruction in self.private:
+            return
+        if instruction.opcode not in ("all-reduce", "all-gather"):
+            return
+        groups = self.groups(instruction)
+        for operand, result in zip(instruction.operands, results, strict=True):
+            if len(groups[0]) > 1 and self.divides(instruction, operand):
+                result.place = Place("shared", 0)
+                self.shared.setdefault(groups, []).append(result)
+
+    def divides(self, instruction: Instruction, operand: Instruction) -> bool:
+        """Whether the members of a group divide the work for the result of an operand."""
+        size = operand.shape.bytes
+        if instruction.opcode == "all-gather":
+            return size * len(self.groups(instruction)[0]) >= SHARED
+        return size >= SHARED and self.has_kernel(combination(operand.shape, 2, instruction["to_apply"]))
+
+    def has_kernel(self, computation: Computation) -> bool:
+        target = self.planner.target
+        return all(map(target.has_kernel, computation.instructions)) and target.kind_of(computation) is not None
+
+    def temporary(self, groups: Groups, size: int, instruction: Instruction) -> Buffer:
+        """Shared memory while a collective runs."""
+        now = self.planner.time[instruction]
+        buffer = Buffer(size, Place("shared", 0), now, now, instruction)
+        self.shared.setdefault(groups, []).append(buffer)
+        return buffer
+
+    def allocate(self) -> int:
+        """Gives shared buffers their places; the bytes of all."""
+        total = 0
+        for groups, buffers in self.shared.items():
+            size = allocate(buffers)
+            number = {device: k for k, group in enumerate(groups) for device in group}
+            offsets = tuple([total + size * number[k] for k in range(self.devices)])
+            for buffer in buffers:
+                buffer.place = Place("shared", buffer.assigned.number, offsets=offsets)
+            total += size * len(groups)
+        return total
+
+    def groups(self, instruction: Instruction) -> Groups:
+        return device_groups(instruction.opcode, instruction.attributes, self.replicas, self.partitions)
 
     def handles(self, instruction: Instruction) -> bool:
         """Whether an instruction exchanges values between devices."""
@@ -89,9 +173,7 @@ class _Emitted:
     def __init__(self, collectives: Collectives, instruction: Instruction, planned: list):
         self.planner, self.all = collectives.planner, collectives
         self.instruction, self.planned = instruction, planned
-        opcode, attributes = instruction.opcode, instruction.attributes
-        sizes = collectives.replicas, collectives.partitions
-        self.groups: Groups = device_groups(opcode, attributes, *sizes)
+        self.groups = collectives.groups(instruction)
         self.size = max(map(len, self.groups), default=1)
         self.position = [0] * collectives.devices  # of each device in its group
         self.member = [(k,) * self.size for k in range(collectives.devices)]  # of the device's group, in order
@@ -106,10 +188,14 @@ class _Emitted:
             for result, operand in zip(self.results, operands, strict=True):
                 self._copy(result, operand, result.bytes)
             return
+        last = self.planned[-1] if self.planned else None
         number = self.all.barrier(self.groups)
-        self.planned += [ArriveStep(number, self.groups, self.instruction)]
-        self.planned += [AwaitStep(number, self.groups, self.instruction)]
+        if not isinstance(last, AwaitStep) or last.number != number:
+            self._meet(number)
         getattr(self, "_" + self.instruction.opcode.replace("-", "_"))(operands)
+        self._meet(number)
+
+    def _meet(self, number: int) -> None:
         self.planned += [ArriveStep(number, self.groups, self.instruction)]
         self.planned += [AwaitStep(number, self.groups, self.instruction)]
 
@@ -125,7 +211,10 @@ class _Emitted:
     def _of(self, buffer: Buffer, member: int, stride: int = 0) -> Elsewhere:
         """The buffer of a member of the group; stride: bytes by which each device's part lies behind the last's."""
         peer = tuple([group[member] for group in self.member])
-        return Elsewhere(buffer, peer, tuple([stride * p for p in self.position]) if stride else None)
+        return Elsewhere(buffer, peer, self._by_position(stride))
+
+    def _by_position(self, stride: int) -> tuple[int, ...] | None:
+        return tuple([stride * p for p in self.position]) if stride else None
 
     def _copy(self, target, source, size: int, devices: frozenset[int] | None = None) -> None:
         if size:
@@ -134,11 +223,34 @@ class _Emitted:
     def _part(self, buffer: Buffer, offset: int) -> Buffer | Elsewhere:
         return Elsewhere(buffer, None, (offset,) * self.all.devices) if offset else buffer
 
-    def _launch(self, computation: Computation, given: Sequence, made: Sequence) -> None:
-        """Computes with the memory of several devices."""
+    def _divide(self, made, rows: int, least: int, written: int, read: int, given: Buffer, result: Buffer) -> None:
+        """Divides the rows of a result among the members, all of which get it.
+
+        made: the computation of a part, from a number of rows. least: rows of which a part is a multiple. written,
+        read: bytes of a row of the result, and of `given` of each member.
+        """
+        part = -(-rows // (self.size * least)) * least
+        full, rest = divmod(rows, part)
+        target, copied = result, False
+        if result.place is None or result.place.kind != "shared":
+            if result.swap is not None:  # where the others have it depends on the steps of their loops
+                target, copied = self.all.temporary(self.groups, result.bytes, self.instruction), True
+        places: list = [Elsewhere(target, None, self._by_position(part * written))]
+        if target is result and not (result.place and result.place.kind == "shared"):
+            places = [self._of(result, r, part * written) for r in range(self.size)]
+        pointers = [self._of(given, r, part * read) for r in range(self.size)]
+        for count, low, high in ((part, 0, full), (rest, full, full + 1)):
+            if count and high > low:
+                devices = frozenset(d for d, p in enumerate(self.position) if low <= p < high)
+                self._launch(_repeated(made(count), len(places)), pointers, places, devices)
+        if copied:
+            self._meet(self.all.barrier(self.groups))
+            self._copy(result, target, result.bytes)
+
+    def _launch(self, computation: Computation, given: Sequence, made: Sequence, devices=None) -> None:
+        """Computes with the memory of several devices. devices: those that do so; None: all."""
         planner, target = self.planner, self.planner.target
-        computation = inline_calls(computation)
-        if any(not target.has_kernel(i) for i in computation.instructions) or target.kind_of(computation) is None:
+        if not self.all.has_kernel(computation):
             call = Instruction("call", tuple(computation.parameters), computation.root.shape, {"to_apply": computation})
             call.source = self.instruction.source
             self.planned.append((call, list(given), list(made)))
@@ -150,15 +262,25 @@ class _Emitted:
         pointers = {f"in{k}": b for k, b in enumerate(given)} | {f"out{k}": b for k, b in enumerate(made)}
         for launch in launches:
             tables = {name: planner.table(table) for name, table in launch.tables.items()}
-            self.planned.append((launch, pointers | tables, self.instruction))
+            if devices is None:
+                self.planned.append((launch, pointers | tables, self.instruction))
+            else:
+                self.planned.append(PartLaunch(launch, pointers | tables, self.instruction, devices))
 
     # --- reductions ---
 
     def _all_reduce(self, operands: list[Buffer]) -> None:
+        combiner = self.instruction["to_apply"]
         for operand, instruction, result in zip(operands, self.instruction.operands, self.results, strict=True):
-            shape = instruction.shape.with_dims((instruction.shape.size,))
-            if shape.bytes:
-                computation = self._combined(shape, None)
+            shape, size = instruction.shape, instruction.dtype.itemsize
+            if self.all.divides(self.instruction, instruction):
+
+                def part(count: int, shape: Shape = shape) -> Computation:
+                    return combination(shape.with_dims((count,)), self.size, combiner)
+
+                self._divide(part, shape.size, max(LINE // size, 1), size, size, operand, result)
+            elif shape.bytes:
+                computation = combination(shape.with_dims((shape.size,)), self.size, combiner)
                 self._launch(computation, [self._of(operand, r) for r in range(self.size)], [result])
 
     def _reduce_scatter(self, operands: list[Buffer]) -> None:
@@ -167,19 +289,8 @@ class _Emitted:
         part = size // self.size * after
         shape = instruction.shape.with_dims((part,) if before == 1 else (before, size * after))
         given = [self._of(operand, r, part * shape.dtype.itemsize) for r in range(self.size)]
-        self._launch(self._combined(shape, None if before == 1 else part), given, self.results)
-
-    def _combined(self, shape: Shape, part: int | None) -> Computation:
-        """The combination of an array of each member in their order. part: of each the first elements of the rows."""
-        b = Builder("combine")
-        values = [b.parameter(shape) for _ in range(self.size)]
-        if part is not None:
-            values = [_first(b, value, part) for value in values]
-        total = values[0]
-        dimensions = tuple(range(len(total.dims)))
-        for value in values[1:]:
-            total = b.emit("map", total, value, dimensions=dimensions, to_apply=self.instruction["to_apply"])
-        return b.finish(total)
+        computation = combination(shape, self.size, self.instruction["to_apply"], None if before == 1 else part)
+        self._launch(computation, given, self.results)
 
     def _divided(self, shape: Shape) -> tuple[int, int, int]:
         """The numbers of elements before, along and behind the dimension of the collective."""
@@ -191,11 +302,23 @@ class _Emitted:
     def _all_gather(self, operands: list[Buffer]) -> None:
         (operand,), (result,), (instruction,) = operands, self.results, self.instruction.operands
         before, size, after = self._divided(instruction.shape)
+        shared = result.place is not None and result.place.kind == "shared"
+        if before == 1 and shared:
+            self._copy(Elsewhere(result, None, self._by_position(operand.bytes)), operand, operand.bytes)
+            return
         if before == 1:
             for r in range(self.size):
                 self._copy(self._part(result, r * operand.bytes), self._of(operand, r), operand.bytes)
             return
         shape = _words(instruction.shape, (before, size * after))
+        if shared:
+            row = operand.bytes // before
+
+            def part(count: int) -> Computation:
+                return _joined(shape.with_dims((count, shape.dims[1])), self.size, None)
+
+            self._divide(part, before, 1, row * self.size, row, operand, result)
+            return
         given = [self._of(operand, r) for r in range(self.size)]
         self._launch(_joined(shape, self.size, None), given, [result])
 
@@ -236,6 +359,28 @@ class _Emitted:
             zeros = self.planner.constant(np.zeros(min(ZEROS, result.bytes), np.uint8))
             for start in range(0, result.bytes, ZEROS):
                 self._copy(self._part(result, start), zeros, min(ZEROS, result.bytes - start), rest)
+
+
+def combination(shape: Shape, count: int, combiner: Computation, part: int | None = None) -> Computation:
+    """Arrays of `count` members combined in their order. part: of each the first elements of the rows."""
+    b = Builder("combine")
+    values = [b.parameter(shape) for _ in range(count)]
+    if part is not None:
+        values = [_first(b, value, part) for value in values]
+    total = values[0]
+    dimensions = tuple(range(len(total.dims)))
+    for value in values[1:]:
+        total = b.emit("map", total, value, dimensions=dimensions, to_apply=combiner)
+    return inline_calls(b.finish(total))
+
+
+def _repeated(computation: Computation, count: int) -> Computation:
+    """The result of a computation, `count` times."""
+    if count == 1:
+        return computation
+    b = Builder(computation.name)
+    root = b.inline(computation, [b.parameter(p.shape) for p in computation.parameters])
+    return b.finish(b.tuple([root] * count))
 
 
 def _words(shape: Shape, dims: tuple[int, int]) -> Shape:

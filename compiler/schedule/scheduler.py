@@ -18,7 +18,7 @@ from hloom.compiler.kernels.request import KernelRequest
 from hloom.compiler.passes.cse import StructuralKeys
 from hloom.compiler.schedule.buffer_assignment import Buffer, allocate
 from hloom.compiler.schedule.channels import Channels
-from hloom.compiler.schedule.collectives import Collectives, Transfer
+from hloom.compiler.schedule.collectives import Collectives, PartLaunch, Transfer
 from hloom.compiler.schedule.control_flow import Control, Label, OnFalse, OnIndex, Swap, To, with_jumps
 from hloom.compiler.schedule.fused_loops import whole_loops
 from hloom.compiler.schedule.steps import (
@@ -108,6 +108,7 @@ class Planner:
     def plan(self, whole: bool) -> Plan:
         entry = self.entry
         self.end = self.control.number(entry, 0) + 1
+        self.collectives.look(self.module)
         roots = [entry.root]
         if isinstance(entry.shape, TupleShape) and entry.root.opcode == "tuple":
             roots = entry.outputs()
@@ -145,7 +146,7 @@ class Planner:
                 planned.append((Place("output", number), buffer, buffer.bytes, root))
         planned = with_jumps(whole_loops(self, planned) if whole and self.target.supports_loop_fusion else planned)
         waiting = [b for b in self.all if b.place is None] + self._temporaries(planned)
-        arena = allocate(waiting)
+        arena, shared = allocate(waiting), self.collectives.allocate()
         return Plan(
             self.module,
             self._resolve(planned),
@@ -155,6 +156,7 @@ class Planner:
             [shape for _, _, shape in flat],
             self.reused,
             len(self.collectives.barriers),
+            shared,
         )
 
     # --- storage ---
@@ -205,7 +207,9 @@ class Planner:
                 for buffer in self.buffers[operand]:
                     buffer.read(time)
             shapes = instruction.shape.elements if isinstance(instruction.shape, TupleShape) else (instruction.shape,)
-            self.hold(instruction, [self.new(s.bytes, time, instruction) for s in shapes])
+            made = [self.new(s.bytes, time, instruction) for s in shapes]
+            self.collectives.share(instruction, made)
+            self.hold(instruction, made)
 
     def _reuse_donated(self, flat) -> None:
         """Gives outputs the buffers of donated inputs that are dead by then, or die where the output is written."""
@@ -413,6 +417,9 @@ class Planner:
             return SwapStep(item.first.assigned, item.second.assigned)
         if isinstance(item, (SendStep, ReceiveStep, RenewStep, FreeStep, ArriveStep, AwaitStep)):
             return item
+        if isinstance(item, PartLaunch):
+            places = {name: buffer.assigned for name, buffer in item.pointers.items()}
+            return KernelStep(item.launch, places, item.instruction, item.devices)
         if isinstance(item, Transfer):
             return CopyStep(item.target.assigned, item.source.assigned, item.bytes, item.instruction, item.devices)
         if isinstance(item[0], Launch):

@@ -31,11 +31,13 @@ class Step:
 
 @record
 class KernelStep(Step):
-    """A launch with its pointers resolved. `instruction` is what it computes."""
+    """A launch with its pointers resolved. `instruction` is what it computes. devices: those of several that launch it;
+    None: all."""
 
     launch: Launch
     pointers: dict[str, Place]
     instruction: Instruction
+    devices: frozenset[int] | None = None
 
 
 @record

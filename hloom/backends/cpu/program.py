@@ -93,7 +93,7 @@ def _call(item: KernelStep, layout: Layout, addresses: dict[KernelSource, int]) 
         else:
             words.append(addresses[argument] if isinstance(argument, KernelSource) else argument)
     chunks = launch.items, launch.grain, launch.side_by_side
-    return Call(addresses[launch.source], tuple(words), *chunks, launch.nanoseconds)
+    return Call(addresses[launch.source], tuple(words), *chunks, launch.nanoseconds, item.devices)
 
 
 def _host(item: HostStep, layout: Layout) -> Host:

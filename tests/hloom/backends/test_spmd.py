@@ -101,6 +101,34 @@ def test_groups_count_in_all_modes(replicas):
     one("collective-broadcast", shape, 4, replicas, replica_groups=((partitions - 1,),), channel_id=1)
 
 
+@pytest.mark.parametrize("devices", [2, 3, 8])
+@pytest.mark.parametrize("size", [1000, 1024, 65537])
+@pytest.mark.parametrize("opcode", ["all-reduce", "all-gather", "rows"])
+def test_results_that_only_kernels_read_are_in_shared_memory(devices, size, opcode):
+    shape = Shape(F32, (5, size) if opcode == "rows" else (size,))
+    b = Builder("main")
+    x, y = b.parameter(shape), b.parameter(Shape(F32))
+    for _ in range(3):
+        scaled = b.emit("multiply", x, b.emit("broadcast", y, shape=shape, dimensions=()))
+        if opcode == "all-reduce":
+            value = b.emit("all-reduce", scaled, to_apply=scalar_computation("add", F32), **EVERYWHERE)
+        else:
+            d = len(shape.dims) - 1
+            groups = {"replica_groups": groups_of(devices, devices), **EVERYWHERE}
+            gathered = b.emit("all-gather", scaled, dimensions=(d,), **groups)
+            first = b.emit(
+                "slice", gathered, slice=(*((0, s, 1) for s in shape.dims[:d]), (size // 2, size // 2 + size, 1))
+            )
+            value = b.emit("add", first, x)
+        x = b.emit("add", value, x)
+    module = Module("m", b.finish(x), None, 1, devices)
+    rng = np.random.default_rng(5)
+    data = [[rng.standard_normal(shape.dims).astype(np.float32), np.float32(k + 1)] for k in range(devices)]
+    executable = SpmdBackend().compile(module, CompileOptions())
+    assert executable.plan.shared_bytes > 0
+    checked(module, [[np.asarray(a) for a in arrays] for arrays in data])
+
+
 def test_permutations_and_broadcasts_with_devices_left_out():
     shape = Shape(F32, (40000,))
     one("collective-permute", shape, 4, source_target_pairs=((0, 1), (1, 2), (2, 0)), channel_id=1)
