@@ -1,0 +1,39 @@
+"""What collectives cost: the model by which layouts and paths between them are chosen.
+
+Time is counted in bytes that a link could have carried meanwhile. With n devices in a group, and a part of L bytes on
+each, a device sends:
+
+    all-gather           (n - 1) L            L: the part that it has before
+    reduce-scatter       (n - 1) / n L        L: the partial sum that it has before
+    all-reduce           2 (n - 1) / n L      a reduce-scatter and an all-gather
+    all-to-all           (n - 1) / n L
+    collective-permute   L
+    collective-broadcast L
+
+which is what rings and direct exchanges send (Chan, Heimlich, Purkayastha and van de Geijn, Collective communication:
+theory, practice, and experience, 2007). Each collective costs `LATENCY` besides, and what is moved on a device itself,
+such as a slice, `COPY` times its bytes.
+"""
+
+from __future__ import annotations
+
+LATENCY = 4096.0  # bytes that a link carries while a message starts
+COPY = 1e-3  # of the time that a link takes
+
+
+def sent(opcode: str, count: int, part: float) -> float:
+    """The bytes that a device sends in a collective among `count` devices. part: the bytes of its operands."""
+    if count <= 1 and opcode != "collective-permute":
+        return 0.0
+    if opcode == "all-gather":
+        return (count - 1) * part
+    if opcode in ("reduce-scatter", "all-to-all"):
+        return (count - 1) / count * part
+    if opcode == "all-reduce":
+        return 2 * (count - 1) / count * part
+    return part
+
+
+def cost(opcode: str, count: int, part: float) -> float:
+    """The bytes sent, and what a message costs at all."""
+    return sent(opcode, count, part) + LATENCY
