@@ -27,7 +27,11 @@ COLLECTIVES = frozenset(
     "all-reduce all-gather reduce-scatter all-to-all collective-permute collective-broadcast".split()
 )
 NUMBERS = ("partition-id", "replica-id")  # of the device that runs the program
-GROUPS = {"replica_groups": "groups?", "channel_id": "int?", "use_global_device_ids": "flag", "axis_name": "hidden"}
+# `axes` and `why` of a collective that the partition of a program made: the axes of the mesh, and what it is for.
+GROUPS = {
+    "replica_groups": "groups?", "channel_id": "int?", "use_global_device_ids": "flag", "axis_name": "hidden",
+    "axes": "hidden", "why": "hidden",
+}  # fmt: skip
 
 
 def group_size(attributes) -> int:

@@ -1,0 +1,162 @@
+"""Along which axes an op is computed: for each factor of its rule the axes that split it.
+
+Candidates come from the layouts that the operands have and the one that the result is wanted in, each of these first in
+one of them; the cheapest by the cost model is taken: what it costs to bring the operands there, and the result from
+there to where it is wanted.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Sequence
+
+from hloom.compiler.passes.spmd.layouts import Axes, Layout, Layouts
+from hloom.ir.records import record
+from hloom.ir.spmd.factors import FactorRule
+
+Dims = tuple[tuple[int, ...], ...]  # for each dimension the numbers of its factors
+
+
+@record(frozen=True)
+class Choice:
+    """axes: by factor. operands, results: the layouts that follow. unreduced: axes of partial sums that stay so."""
+
+    axes: tuple[Axes, ...]
+    operands: tuple[Layout, ...]
+    results: tuple[Layout, ...]
+    unreduced: Axes = ()
+
+    def split(self, factors: Iterable[int]) -> Axes:
+        """The axes of some factors."""
+        return tuple(a for f in sorted(factors) for a in self.axes[f])
+
+
+def factor_axes(layouts: Layouts, sizes: Sequence[int], dims: Dims, layout: Layout) -> list[tuple[int, Axes]]:
+    """(factor, axes) for each factor that a layout of an array splits; axes that fit no factor are left out."""
+    found = []
+    for factors, axes in zip(dims, layout.dims, strict=True):
+        if not axes or not factors:
+            continue
+        if len(factors) == 1:
+            found.append((factors[0], axes))
+            continue
+        rest = list(axes)
+        for f in factors:
+            taken, count = [], 1
+            while rest and sizes[f] % (count * layouts.sizes[rest[0]]) == 0:
+                count *= layouts.sizes[rest[0]]
+                taken.append(rest.pop(0))
+            if taken:
+                found.append((f, tuple(taken)))
+            if count != sizes[f]:
+                break
+    return found
+
+
+def array_layout(layouts: Layouts, dims: Dims, axes: Sequence[Axes], unreduced: Axes = ()) -> Layout:
+    """The layout of an array whose factors are split along these axes."""
+    return layouts.of(
+        tuple([axes[f[0]] if len(f) == 1 else tuple([a for k in f for a in axes[k]]) for f in dims]), unreduced
+    )
+
+
+class Chooser:
+    """Chooses for the instructions of one mesh. price(layout, layout, dims, itemsize): of a resharding."""
+
+    def __init__(self, layouts: Layouts, price: Callable[..., float]):
+        self.layouts, self.price = layouts, price
+
+    def candidates(
+        self, rule: FactorRule, allowed: Iterable[int], given: list[Layout], wanted: list[Layout], reserved: Axes,
+        weights: list[int],
+    ) -> list[tuple[Axes, ...]]:
+        """The axes by factor of each candidate, without repetition.
+
+        allowed: the factors that may be split. reserved: axes that are in use. weights: the bytes of the operands.
+        """  # fmt: skip
+        allowed = frozenset(allowed)
+        results = [(dims, layout) for dims, layout in zip(rule.results, wanted, strict=True)]
+        order = sorted(range(len(given)), key=lambda k: -weights[k])
+        operands = [(rule.operands[k], given[k]) for k in order]
+        orders = [results + operands]
+        orders += [[o, *results, *(other for other in operands if other is not o)] for o in operands]
+        # What each array says of the factors is asked once.
+        said = {id(a): factor_axes(self.layouts, rule.sizes, *a) for a in (*results, *operands) if a[1].axes}
+        if not said:
+            return [((),) * len(rule.sizes)]
+        found = []
+        for arrays in orders:
+            found.append(self._assigned(rule, allowed, reserved, [said[id(a)] for a in arrays if id(a) in said]))
+        if rule.reduction:
+            found.append(
+                self._assigned(
+                    rule, allowed - rule.reduction, reserved, [said[id(a)] for a in orders[0] if id(a) in said]
+                )
+            )
+        return list(dict.fromkeys(found))
+
+    def _assigned(self, rule: FactorRule, allowed: frozenset[int], reserved: Axes, said) -> tuple[Axes, ...]:
+        assigned: list[Axes] = [()] * len(rule.sizes)
+        used = set(reserved)
+        for pairs in said:
+            for f, axes in pairs:
+                if f not in allowed:
+                    continue
+                have = assigned[f]
+                if axes[: len(have)] != have:
+                    continue
+                more = []
+                for a in axes[len(have) :]:
+                    if a in used:
+                        break
+                    more.append(a)
+                if more:
+                    assigned[f] = (*have, *more)
+                    used.update(more)
+        compound = [dims for dims in (*rule.operands, *rule.results) if any(len(f) > 1 for f in dims)]
+        return tuple(self._consistent(rule, assigned, compound) if compound else assigned)
+
+    def _consistent(self, rule: FactorRule, assigned: list[Axes], compound: list[Dims]) -> list[Axes]:
+        """Without what a dimension of several factors cannot have: parts of a minor factor when the major ones are not
+        split to the end, and padding."""
+        count = self.layouts.count
+        changed = True
+        while changed:
+            changed = False
+            for factors in [f for dims in compound for f in dims if len(f) > 1]:
+                inner = False  # whether a factor before it has more than one place on a device
+                for f in factors:
+                    while assigned[f] and (inner or rule.sizes[f] % count(assigned[f])):
+                        assigned[f] = assigned[f][:-1]
+                        changed = True
+                    inner = inner or count(assigned[f]) != rule.sizes[f]
+        return assigned
+
+    def choice(self, rule: FactorRule, axes: tuple[Axes, ...], linear: Iterable[int], unreduced: Axes) -> Choice:
+        """The layouts that follow from the axes of factors. linear: operands that stay partial sums, along
+        `unreduced`."""
+        linear = set(linear)
+        operands = tuple(
+            [
+                array_layout(self.layouts, dims, axes, unreduced if k in linear else ())
+                for k, dims in enumerate(rule.operands)
+            ]
+        )
+        sums = list(unreduced)
+        if rule.combiner == "add":
+            sums += [a for f in sorted(rule.reduction) for a in axes[f]]
+        results = tuple([array_layout(self.layouts, dims, axes, tuple(sums)) for dims in rule.results])
+        return Choice(axes, operands, results, unreduced)
+
+    def total(self, choice: Choice, given, wanted: list[Layout], shapes, results) -> float:
+        """What a choice costs. given: for each operand the layouts that it has. shapes, results: of whole arrays."""
+        total = 0.0
+        for needed, have, shape in zip(choice.operands, given, shapes, strict=True):
+            if needed not in have:
+                total += min([self.price(layout, needed, shape.dims, shape.dtype.itemsize) for layout in have])
+        for made, target, shape in zip(choice.results, wanted, results, strict=True):
+            if made is not target:
+                total += self.price(made, target, shape.dims, shape.dtype.itemsize)
+            # Less to compute is better where all else is equal.
+            total += 1e-3 * math.prod(made.local(shape.dims)) * shape.dtype.itemsize
+        return total

@@ -1,0 +1,256 @@
+"""One op on a device's parts: by the factors of its rule, along the axes that cost least.
+
+Ops that need more than their own elements along a split dimension have entries in `SPECIAL` (`hloom.compiler.passes.spmd
+.special`): which further factors they may split, and how the local op is then made.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import numpy as np
+
+from hloom.compiler.passes.spmd.choice import Choice
+from hloom.compiler.passes.spmd.layouts import Layout
+from hloom.compiler.passes.spmd.linear import linear_operands
+from hloom.compiler.passes.spmd.scope import Held, Scope
+from hloom.ir.build import combiner_opcode
+from hloom.ir.module import Instruction
+from hloom.ir.op_table import No
+from hloom.ir.ops import OPS
+from hloom.ir.records import record
+from hloom.ir.spmd.factors import OWN, FactorRule, result_shapes
+from hloom.ir.types import PRED, Shape, TupleShape
+
+
+@record(frozen=True)
+class Special:
+    """How an op is computed where factors are split that need more than a device's own elements.
+
+    more(instruction, rule) -> the factors that may be split besides those that pass through or are summed.
+    emit(scope, instruction, rule, choice, values) -> the local results, in the layouts of the choice.
+    fits(layouts, instruction, rule, choice) -> whether it can be computed so.
+    """
+
+    more: Callable
+    emit: Callable
+    fits: Callable | None = None
+
+
+SPECIAL: dict[str, Special] = {}
+
+
+def compute(scope: Scope, instruction: Instruction) -> None:
+    """Emits an op with operands and results that are arrays, and holds its results."""
+    if OPS[instruction.opcode].family == "elementwise" and _pointwise(scope, instruction):
+        return
+    factors = OPS[instruction.opcode].factors
+    given: list[Held] = [scope.values[o] for o in instruction.operands]
+    if isinstance(factors, No):
+        whole(scope, instruction, given, factors.reason)
+        return
+    rule = factors(instruction)
+    special = SPECIAL.get(instruction.opcode)
+    more = special.more(instruction, rule) if special else frozenset()
+    allowed = (rule.splittable - rule.masked) | more
+    choice = _chosen(scope, instruction, rule, given, allowed, special)
+    values = []
+    for k, (held, layout) in enumerate(zip(given, choice.operands, strict=True)):
+        value = held.versions.get(layout)
+        if value is None:
+            scope.mover.why = f"operand {k} of {instruction.opcode}"
+            value = scope.read(held, layout)
+        values.append(value)
+    scope.mover.why = instruction.opcode
+    values = neutral_padding(scope, instruction, rule, choice, values)
+    if special and (extra := more.intersection(f for f, axes in enumerate(choice.axes) if axes)) and extra:
+        results = special.emit(scope, instruction, rule, choice, values)
+    else:
+        results = emit_local(scope, instruction, rule, choice, values)
+    scope.hold(instruction, combined(scope, rule, choice, results), choice.results)
+
+
+def _pointwise(scope: Scope, instruction: Instruction) -> bool:
+    """An element-wise op whose operands are there in the layout that the result is wanted in."""
+    layout = scope.partitioner.layout(instruction.sharding, len(instruction.shape.dims))
+    if layout is None or layout.unreduced:
+        return False
+    dims, values = instruction.shape.dims, scope.values
+    operands = []
+    for operand in instruction.operands:
+        if operand.shape.dims != dims:
+            return False
+        value = values[operand].versions.get(layout)
+        if value is None:
+            return False
+        operands.append(value)
+    shape = instruction.shape
+    local = shape if layout.is_whole else Shape(shape.dtype, layout.local(dims))
+    builder = scope.builder
+    made = Instruction(
+        instruction.opcode, tuple(operands), local, instruction.attributes, instruction.hint, builder.source,
+        builder.made_by,
+    )  # fmt: skip
+    values[instruction] = Held(shape, {layout: builder.add(made)})
+    return True
+
+
+def whole(scope: Scope, instruction: Instruction, given: Sequence[Held], reason: str) -> None:
+    """An op on whole arrays, on every device."""
+    scope.warn(instruction, reason, given)
+    values = []
+    for k, held in enumerate(given):
+        scope.mover.why = f"operand {k} of {instruction.opcode}, which is computed whole"
+        values.append(scope.read(held, scope.layouts.whole(held.shape.rank)))
+    made = scope.builder.add(instruction.with_operands(tuple(values)))
+    made.sharding, made.made_by = None, scope.builder.made_by
+    shapes = result_shapes(instruction.shape)
+    results = scope.elements(made, len(shapes)) if isinstance(instruction.shape, TupleShape) else [made]
+    scope.hold(instruction, results, [scope.layouts.whole(s.rank) for s in shapes])
+
+
+# --- the choice of axes -------------------------------------------------------------------------------------------
+
+
+def _chosen(
+    scope: Scope, instruction: Instruction, rule: FactorRule, given: list[Held], allowed, special: Special | None
+) -> Choice:
+    chooser, shapes = scope.partitioner.chooser, result_shapes(instruction.shape)
+    wanted = scope.wanted(instruction)
+    said: list[Layout] = [w if w is not None else scope.layouts.whole(s.rank) for w, s in zip(wanted, shapes, strict=True)]
+    target = [scope.layouts.of(w.dims) for w in said]
+    layouts = [min(h.versions, key=lambda layout: len(layout.unreduced)) for h in given]
+    weights = [h.shape.bytes for h in given]
+    rules = []
+    sums = [h.sums for h in given]
+    if any(sums):
+        rules += [(linear, axes) for linear, axes in linear_operands(scope, instruction, given, sums)]
+    rules.append(((), ()))
+    found = [
+        chooser.choice(rule, axes, linear, unreduced)
+        for linear, unreduced in rules
+        for axes in chooser.candidates(rule, allowed, layouts, target, unreduced, weights)
+    ]
+    found = [c for c in found if fits(scope, instruction, rule, c, special)]
+    if len(found) == 1:
+        return found[0]
+    operands = [h.shape for h in given]
+    versions = [list(h.versions) for h in given]
+    return min(found, key=lambda c: chooser.total(c, versions, target, operands, shapes) - (1.0 if c.unreduced else 0.0))
+
+
+def fits(scope: Scope, instruction: Instruction, rule: FactorRule, choice: Choice, special: Special | None) -> bool:
+    """Whether the op can be computed along these axes."""
+    uneven = [f for f in rule.reduction if rule.sizes[f] % scope.layouts.count(choice.axes[f])]
+    if rule.combiner == OWN and uneven:
+        return False
+    if special is not None and special.fits is not None and any(choice.axes):
+        return special.fits(scope.layouts, instruction, rule, choice)
+    return True
+
+
+# --- the local op -------------------------------------------------------------------------------------------------
+
+
+def neutral_padding(scope: Scope, instruction: Instruction, rule: FactorRule, choice: Choice, values):
+    """The operands with the combiner's neutral element in the padding of dimensions that are reduced."""
+    values = list(values)
+    for f in rule.reduction - rule.masked:
+        axes = choice.axes[f]
+        if not axes or rule.sizes[f] % scope.layouts.count(axes) == 0:
+            continue
+        for k, dims in enumerate(rule.operands):
+            for d, factors in enumerate(dims):
+                if f in factors and values[k].dtype.kind != "V":
+                    number = _neutral(instruction, values[k].dtype)
+                    size = instruction.operands[k].dims[d]
+                    values[k] = scope.mover.masked(values[k], d, axes, size, number)
+    return values
+
+
+def _neutral(instruction: Instruction, dtype):
+    if instruction.opcode == "reduce":
+        return OPS[combiner_opcode(instruction["to_apply"])].neutral(dtype)
+    return np.zeros((), dtype)
+
+
+def emit_local(scope: Scope, instruction: Instruction, rule: FactorRule, choice: Choice, values) -> list[Instruction]:
+    """The op itself on a device's parts."""
+    emit, shapes = scope.builder.emit, result_shapes(instruction.shape)
+    local = [s.with_dims(y.local(s.dims)) for s, y in zip(shapes, choice.results, strict=True)]
+    if instruction.opcode == "reduce":
+        return reduced(scope, instruction, rule, choice, values)
+    attributes = local_attributes(scope, instruction, rule, choice, values, local)
+    shape = TupleShape(local) if isinstance(instruction.shape, TupleShape) else local[0]
+    made = emit(instruction.opcode, *values, shape=shape, hint=instruction.hint, **attributes)
+    assert made.shape is shape, f"{instruction!r}: {made.shape!r}, expected {shape!r}"
+    if instruction.opcode == "iota" and (axes := choice.axes[instruction["iota_dimension"]]):
+        start = scope.numbers.start(axes, local[0].dims[instruction["iota_dimension"]])
+        start = emit("convert", start, shape=Shape(made.dtype)) if start.dtype != made.dtype else start
+        made = emit("add", made, scope.mover.spread(start, made.dims))
+    return scope.elements(made, len(local)) if isinstance(shape, TupleShape) else [made]
+
+
+def local_attributes(scope: Scope, instruction: Instruction, rule: FactorRule, choice: Choice, values, local) -> dict:
+    """The attributes of the op on a device's parts: sizes become those of the parts."""
+    attributes, opcode = dict(instruction.attributes), instruction.opcode
+    if opcode == "slice":
+        attributes["slice"] = tuple(
+            (0, size, 1) if bounds == (0, whole, 1) else bounds
+            for bounds, whole, size in zip(
+                attributes["slice"], instruction.operands[0].dims, values[0].dims, strict=True
+            )
+        )
+    elif opcode == "dynamic-slice":
+        attributes["dynamic_slice_sizes"] = local[0].dims
+    elif opcode == "gather":
+        attributes["slice_sizes"] = tuple(
+            part if size == whole else size
+            for size, whole, part in zip(
+                attributes["slice_sizes"], instruction.operands[0].dims, values[0].dims, strict=True
+            )
+        )
+    for factor, name in rule.local:
+        attributes[name] //= scope.layouts.count(choice.axes[factor])
+    return attributes
+
+
+def combined(scope: Scope, rule: FactorRule, choice: Choice, results: list[Instruction]) -> list[Instruction]:
+    """Partial results whose combiner is no sum, combined; sums stay partial."""
+    axes = choice.split(rule.reduction)
+    if not axes or rule.combiner in ("add", OWN):
+        return results
+    return [scope.mover.reduced(r, axes, rule.combiner) for r in results]
+
+
+def reduced(scope: Scope, instruction: Instruction, rule: FactorRule, choice: Choice, values) -> list[Instruction]:
+    """A reduction. Where it is split, one device along the axes starts from the initial value."""
+    emit, count = scope.builder.emit, len(values) // 2
+    axes = choice.split(rule.reduction)
+    to_apply, dimensions = instruction["to_apply"], instruction["dimensions"]
+    if not axes:
+        return _reduce(scope, values, dimensions, to_apply, instruction.hint)
+    if rule.combiner != OWN:
+        neutral = OPS[rule.combiner].neutral(values[0].dtype)
+        if not is_number(instruction.operands[1], neutral):
+            values = [values[0], scope.mover.only_first(values[1], axes, neutral)]
+        return _reduce(scope, values, dimensions, to_apply, instruction.hint)
+    # The initial value is the neutral element of such a computation (HLO's rule), of which more than one does no harm.
+    partial = _reduce(scope, values, dimensions, to_apply, instruction.hint)
+    gathered = [scope.mover.gathered(scope.mover.reshaped(p, (1, *p.dims)), 0, axes) for p in partial]
+    return _reduce(scope, [*gathered, *values[count:]], (0,), to_apply, instruction.hint)
+
+
+def _reduce(scope: Scope, values, dimensions, to_apply, hint: str = "") -> list[Instruction]:
+    made = scope.builder.emit("reduce", *values, dimensions=tuple(dimensions), to_apply=to_apply, hint=hint)
+    return scope.elements(made, len(values) // 2) if len(values) > 2 else [made]
+
+
+def is_number(instruction: Instruction, number) -> bool:
+    """Whether an instruction is a constant all of whose elements are this number."""
+    while instruction.opcode in ("broadcast", "reshape"):
+        instruction = instruction.operands[0]
+    if instruction.opcode != "constant":
+        return False
+    value = np.asarray(instruction["value"])
+    return bool(value.size) and bool((value == np.asarray(number)).all())

@@ -1,0 +1,226 @@
+"""The partition of ops that hold programs: tuples, calls, loops, branches, and manual computations."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from hloom.compiler.passes.spmd.layouts import Layout
+from hloom.compiler.passes.spmd.scope import Held, Scope, Tree, frozen, leaves, tree_shape
+from hloom.ir.module import Computation, Instruction
+from hloom.ir.ops.programs.control import split_scan
+from hloom.ir.spmd.axes import with_groups
+from hloom.ir.spmd.sharding import Sharding
+from hloom.ir.types import Shape, TupleShape
+
+
+class Controls:
+    """Visits the instructions of computations. compute(scope, instruction): emits an ordinary op."""
+
+    def __init__(self, partitioner, compute):
+        self.partitioner, self.compute = partitioner, compute
+        self.rules = {
+            "tuple": self._tuple,
+            "get-tuple-element": self._element,
+            "constant": self._constant,
+            "call": self._call,
+            "while": self._while,
+            "conditional": self._conditional,
+            "scan": self._scan,
+            "optimization-barrier": self._barrier,
+            "sharding-constraint": self._constraint,
+            "manual-computation": self._manual,
+        }
+
+    # --- computations ---
+
+    def walk(self, scope: Scope, computation: Computation) -> Tree:
+        """Emits what a computation does, its parameters being held; returns the tree of its root."""
+        readers: dict[Instruction, int] = {computation.root: 1}
+        for instruction in computation.instructions:
+            for operand in instruction.operands:
+                readers[operand] = readers.get(operand, 0) + 1
+        values, builder, rules, compute = scope.values, scope.builder, self.rules, self.compute
+        before = builder.source, builder.made_by
+        for instruction in computation.instructions:
+            if instruction.opcode != "parameter":
+                builder.source, builder.made_by = instruction.source, instruction.made_by
+                rules.get(instruction.opcode, compute)(scope, instruction)
+            value = values[instruction]
+            count = readers.get(instruction, 0)
+            if isinstance(value, Held):
+                value.readers += count
+            elif instruction.opcode != "tuple":
+                for held in leaves(value):
+                    held.readers += 0 if count == 0 else max(0, count - 1)
+        builder.source, builder.made_by = before
+        return values[computation.root]
+
+    def computation(self, computation: Computation, given: Sequence, result) -> Computation:
+        """What a device runs of a computation. given: the layouts of the parameters, as trees; result: of the root."""
+        key = (id(computation), frozen(list(given)), frozen(result))
+        known = self.partitioner.computations.get(key)
+        if known is None:
+            scope = Scope(self.partitioner, computation.name)
+            for parameter, layouts in zip(computation.parameters, given, strict=True):
+                local = scope.builder.parameter(tree_shape(parameter.shape, layouts), parameter.hint, parameter.source)
+                scope.values[parameter] = scope.taken_apart(local, parameter.shape, layouts)
+            tree = self.walk(scope, computation)
+            scope.mover.why = f"the result of {computation.name}"
+            known = scope.builder.finish(scope.joined(tree, result))
+            # The computation is kept with what was made of it: its id must not come again.
+            self.partitioner.computations[key] = known
+            self.partitioner.kept.append(computation)
+        return known
+
+    # --- tuples ---
+
+    def _tuple(self, scope: Scope, instruction: Instruction) -> None:
+        scope.values[instruction] = [scope.values[o] for o in instruction.operands]
+
+    def _element(self, scope: Scope, instruction: Instruction) -> None:
+        scope.values[instruction] = scope.values[instruction.operands[0]][instruction["index"]]
+
+    def _constant(self, scope: Scope, instruction: Instruction) -> None:
+        value = instruction["value"]
+        layout = scope.wanted(instruction)[0]
+        if layout is not None and layout.axes and value.size and (value == value.flat[0]).all():
+            layout = scope.layouts.of(layout.dims)
+            made = scope.builder.splat(value.flat[0], instruction.shape.with_dims(layout.local(value.shape)))
+            scope.hold(instruction, [made], [layout])
+            return
+        scope.hold(instruction, [scope.builder.constant(value)], [scope.layouts.whole(value.ndim)])
+
+    def _barrier(self, scope: Scope, instruction: Instruction) -> None:
+        trees = [scope.values[o] for o in instruction.operands]
+        tree = trees[0] if len(trees) == 1 else trees
+        held = list(leaves(tree))
+        layouts = [h.layout for h in held]
+        made = scope.builder.emit("optimization-barrier", *(h.versions[y] for h, y in zip(held, layouts, strict=True)))
+        values = scope.elements(made, len(held)) if len(held) > 1 else [made]
+        new = iter([Held(h.shape, {y: v}) for h, y, v in zip(held, layouts, values, strict=True)])
+        scope.values[instruction] = _rebuilt(tree, new)
+
+    def _constraint(self, scope: Scope, instruction: Instruction) -> None:
+        layout = self.partitioner.layout(instruction["sharding"], instruction.shape.rank)
+        own = scope.wanted(instruction)[0]
+        layout = own if own is not None else layout
+        scope.mover.why = "sharding constraint"
+        value = scope.read(scope.values[instruction.operands[0]], layout)
+        scope.hold(instruction, [value], [layout])
+
+    # --- calls, loops, branches ---
+
+    def _call(self, scope: Scope, instruction: Instruction) -> None:
+        callee = instruction["to_apply"]
+        saved = {i: scope.values.pop(i) for i in callee.instructions if i in scope.values}
+        for parameter, operand in zip(callee.parameters, instruction.operands, strict=True):
+            scope.values[parameter] = scope.values[operand]
+        found = self.walk(scope, callee)
+        for i in callee.instructions:
+            scope.values.pop(i, None)
+        scope.values.update(saved)
+        scope.values[instruction] = found
+
+    def settled(self, scope: Scope, shape, sharding):
+        """The layouts of a state: as its sharding says, without partial sums."""
+        return without_sums(scope, scope.layout_tree(shape, sharding))
+
+    def _while(self, scope: Scope, instruction: Instruction) -> None:
+        (operand,) = instruction.operands
+        layouts = self.settled(scope, instruction.shape, instruction.sharding)
+        scope.mover.why = "the state of a loop"
+        state = scope.joined(scope.values[operand], layouts)
+        body = self.computation(instruction["body"], [layouts], layouts)
+        condition = self.computation(instruction["condition"], [layouts], scope.layouts.whole(0))
+        made = scope.builder.emit("while", state, condition=condition, body=body, hint=instruction.hint)
+        scope.values[instruction] = scope.taken_apart(made, instruction.shape, layouts)
+
+    def _conditional(self, scope: Scope, instruction: Instruction) -> None:
+        layouts = self.settled(scope, instruction.shape, instruction.sharding)
+        scope.mover.why = "the condition of a branch"
+        selector = scope.read(scope.values[instruction.operands[0]], scope.layouts.whole(0))
+        given, branches = [], []
+        for operand, branch in zip(instruction.operands[1:], instruction["branch_computations"], strict=True):
+            (parameter,) = branch.parameters
+            tree = scope.values[operand]
+            own = without_sums(scope, scope.layout_tree(parameter.shape, parameter.sharding, _layouts_of(tree)))
+            scope.mover.why = "the operand of a branch"
+            given.append(scope.joined(tree, own))
+            branches.append(self.computation(branch, [own], layouts))
+        made = scope.builder.emit(
+            "conditional", selector, *given, branch_computations=tuple(branches), hint=instruction.hint
+        )
+        scope.values[instruction] = scope.taken_apart(made, instruction.shape, layouts)
+
+    def _scan(self, scope: Scope, instruction: Instruction) -> None:
+        body, attributes = instruction["body"], instruction.attributes
+        results = self.settled(scope, instruction.shape, instruction.sharding)
+        carried = attributes["num_carry"]
+        carry = results[:carried]
+        # Along the walk nothing is split.
+        ys = [scope.layouts.of(y.dims[1:]) for y in results[carried:]]
+        consts, _, xs = split_scan(attributes, [scope.values[o] for o in instruction.operands])
+        own_consts, _, own_xs = split_scan(attributes, body.parameters)
+        const_layouts = [
+            without_sums(scope, scope.layout_tree(p.shape, p.sharding, _layouts_of(t)))
+            for p, t in zip(own_consts, consts, strict=True)
+        ]
+        x_layouts = [
+            without_sums(scope, scope.layout_tree(p.shape, p.sharding, scope.layouts.of(h.layout.dims[1:])))
+            for p, h in zip(own_xs, xs, strict=True)
+        ]
+        along = [*x_layouts, *ys]
+        stacked = [scope.layouts.of(((), *y.dims)) for y in along]
+        layouts = [*const_layouts, *carry, *stacked[: len(xs)]]
+        scope.mover.why = "operands of a scan"
+        given = [scope.joined(scope.values[o], y) for o, y in zip(instruction.operands, layouts, strict=True)]
+        inner = self.computation(body, [*const_layouts, *carry, *x_layouts], [*carry, *ys])
+        made = scope.builder.emit("scan", *given, **{**attributes, "body": inner}, hint=instruction.hint)
+        scope.values[instruction] = scope.taken_apart(made, instruction.shape, [*carry, *stacked[len(xs) :]])
+
+    # --- manual computations ---
+
+    def _manual(self, scope: Scope, instruction: Instruction) -> None:
+        """The body is inlined: its arrays are the parts along the manual axes, split further along the others."""
+        attributes = instruction.attributes
+        mesh = scope.layouts.mesh
+        manual = _atoms(mesh, attributes["manual_axes"])
+        body = with_groups(attributes["to_apply"], mesh)
+        for k, (parameter, operand, sharding) in enumerate(
+            zip(body.parameters, instruction.operands, attributes["in_shardings"], strict=True)
+        ):
+            layout = self.partitioner.layout(sharding, operand.shape.rank)
+            scope.mover.why = f"operand {k} of a manual computation"
+            value = scope.read(scope.values[operand], layout)
+            rest = scope.layouts.of(tuple(tuple(a for a in axes if a not in manual) for axes in layout.dims))
+            scope.values[parameter] = Held(parameter.shape, {rest: value})
+        tree = self.walk(scope, body)
+        parts = tree if isinstance(tree, list) else [tree]
+        values, layouts = [], []
+        for k, (held, sharding) in enumerate(zip(parts, attributes["out_shardings"], strict=True)):
+            layout = self.partitioner.layout(sharding, held.shape.rank)
+            rest = scope.layouts.of(tuple(tuple(a for a in axes if a not in manual) for axes in layout.dims))
+            scope.mover.why = f"result {k} of a manual computation"
+            values.append(scope.read(held, rest))
+            layouts.append(layout)
+        scope.hold(instruction, values, layouts)
+
+
+def _atoms(mesh, names: Sequence[str]) -> frozenset[str]:
+    return frozenset(n for name in names for n in mesh.parts(name))
+
+
+def without_sums(scope: Scope, tree):
+    """A tree of layouts without partial sums."""
+    if isinstance(tree, list):
+        return [without_sums(scope, t) for t in tree]
+    return scope.layouts.of(tree.dims) if tree.unreduced else tree
+
+
+def _layouts_of(tree: Tree):
+    """The layouts that a tree of values has."""
+    return [_layouts_of(t) for t in tree] if isinstance(tree, list) else tree.layout
+
+
+def _rebuilt(tree: Tree, new) -> Tree:
+    return [_rebuilt(t, new) for t in tree] if isinstance(tree, list) else next(new)

@@ -1,0 +1,57 @@
+"""Which ops let partial sums through: f(a + b) = f(a) + f(b) in one operand, or in several together."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from hloom.compiler.passes.spmd.layouts import Axes
+from hloom.compiler.passes.spmd.scope import Held, Scope
+from hloom.ir.build import combiner_opcode
+from hloom.ir.module import Instruction
+from hloom.ir.types import INEXACT, PRED
+
+# Linear in all operands together.
+TOGETHER = frozenset(("add", "subtract", "negate", "copy", "transpose", "reshape", "broadcast", "reverse", "slice",
+                      "concatenate", "real", "imag", "complex"))  # fmt: skip
+# Linear in each of the first so many operands, the others given.
+EACH = {"multiply": 2, "dot": 2, "convolution": 2, "divide": 1, "dynamic-slice": 1, "gather": 1, "reduce": 1, "pad": 1}
+
+
+def linear_operands(
+    scope: Scope, instruction: Instruction, given: list[Held], sums: list[Axes]
+) -> Iterator[tuple[tuple[int, ...], Axes]]:
+    """(operands, axes) for the ways in which an op may keep partial sums; operands that have others are reduced.
+
+    Only values that nobody else reads stay partial, so that no sum is made twice, and only where the result has not
+    more elements than they have.
+    """
+    opcode, shape = instruction.opcode, instruction.shape
+    partial = [k for k, axes in enumerate(sums) if axes]
+    if shape.dtype == PRED or any(given[k].readers > 1 for k in partial):
+        return
+    found: list[tuple[int, ...]] = []
+    if opcode in TOGETHER:
+        if len(partial) == len(given) and len(set(sums)) == 1:
+            found.append(tuple(partial))
+    elif opcode in EACH and _allowed(scope, instruction):
+        found += [(k,) for k in partial if k < EACH[opcode]]
+    for operands in found:
+        if shape.size <= sum(given[k].shape.size for k in operands):
+            yield operands, sums[operands[0]]
+
+
+def _allowed(scope: Scope, instruction: Instruction) -> bool:
+    opcode = instruction.opcode
+    if opcode == "divide":
+        return instruction.shape.dtype in INEXACT
+    if opcode == "reduce":
+        return combiner_opcode(instruction["to_apply"]) == "add" and _is_zero(instruction.operands[1])
+    if opcode == "pad":
+        return _is_zero(instruction.operands[1])
+    return instruction.operands[0].dtype == instruction.shape.dtype
+
+
+def _is_zero(instruction: Instruction) -> bool:
+    return instruction.opcode == "constant" and bool((np.asarray(instruction["value"]) == 0).all())
