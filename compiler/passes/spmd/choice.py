@@ -67,7 +67,12 @@ class Chooser:
         self.layouts, self.price = layouts, price
 
     def candidates(
-        self, rule: FactorRule, allowed: Iterable[int], given: list[Layout], wanted: list[Layout], reserved: Axes,
+        self,
+        rule: FactorRule,
+        allowed: Iterable[int],
+        given: list[Layout],
+        wanted: list[Layout],
+        reserved: Axes,
         weights: list[int],
     ) -> list[tuple[Axes, ...]]:
         """The axes by factor of each candidate, without repetition.

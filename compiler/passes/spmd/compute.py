@@ -1,7 +1,7 @@
 """One op on a device's parts: by the factors of its rule, along the axes that cost least.
 
-Ops that need more than their own elements along a split dimension have entries in `SPECIAL` (`hloom.compiler.passes.spmd
-.special`): which further factors they may split, and how the local op is then made.
+Ops that need more than a device's own elements along a split dimension have entries in `SPECIAL`: which further factors
+they may split, and how the local op is then made.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from hloom.ir.op_table import No
 from hloom.ir.ops import OPS
 from hloom.ir.records import record
 from hloom.ir.spmd.factors import OWN, FactorRule, result_shapes
-from hloom.ir.types import PRED, Shape, TupleShape
+from hloom.ir.types import Shape, TupleShape
 
 
 @record(frozen=True)
@@ -117,7 +117,9 @@ def _chosen(
 ) -> Choice:
     chooser, shapes = scope.partitioner.chooser, result_shapes(instruction.shape)
     wanted = scope.wanted(instruction)
-    said: list[Layout] = [w if w is not None else scope.layouts.whole(s.rank) for w, s in zip(wanted, shapes, strict=True)]
+    said: list[Layout] = [
+        w if w is not None else scope.layouts.whole(s.rank) for w, s in zip(wanted, shapes, strict=True)
+    ]
     target = [scope.layouts.of(w.dims) for w in said]
     layouts = [min(h.versions, key=lambda layout: len(layout.unreduced)) for h in given]
     weights = [h.shape.bytes for h in given]
@@ -136,7 +138,9 @@ def _chosen(
         return found[0]
     operands = [h.shape for h in given]
     versions = [list(h.versions) for h in given]
-    return min(found, key=lambda c: chooser.total(c, versions, target, operands, shapes) - (1.0 if c.unreduced else 0.0))
+    return min(
+        found, key=lambda c: chooser.total(c, versions, target, operands, shapes) - (1.0 if c.unreduced else 0.0)
+    )
 
 
 def fits(scope: Scope, instruction: Instruction, rule: FactorRule, choice: Choice, special: Special | None) -> bool:
@@ -161,7 +165,7 @@ def neutral_padding(scope: Scope, instruction: Instruction, rule: FactorRule, ch
             continue
         for k, dims in enumerate(rule.operands):
             for d, factors in enumerate(dims):
-                if f in factors and values[k].dtype.kind != "V":
+                if f in factors:
                     number = _neutral(instruction, values[k].dtype)
                     size = instruction.operands[k].dims[d]
                     values[k] = scope.mover.masked(values[k], d, axes, size, number)
@@ -169,9 +173,8 @@ def neutral_padding(scope: Scope, instruction: Instruction, rule: FactorRule, ch
 
 
 def _neutral(instruction: Instruction, dtype):
-    if instruction.opcode == "reduce":
-        return OPS[combiner_opcode(instruction["to_apply"])].neutral(dtype)
-    return np.zeros((), dtype)
+    opcode = combiner_opcode(instruction["to_apply"]) if instruction.opcode in ("reduce", "scatter") else None
+    return np.zeros((), dtype) if opcode is None else OPS[opcode].neutral(dtype)
 
 
 def emit_local(scope: Scope, instruction: Instruction, rule: FactorRule, choice: Choice, values) -> list[Instruction]:
@@ -180,6 +183,9 @@ def emit_local(scope: Scope, instruction: Instruction, rule: FactorRule, choice:
     local = [s.with_dims(y.local(s.dims)) for s, y in zip(shapes, choice.results, strict=True)]
     if instruction.opcode == "reduce":
         return reduced(scope, instruction, rule, choice, values)
+    if instruction.opcode == "scatter" and (axes := choice.split(rule.reduction)):
+        start = scope.mover.only_first(values[0], axes, OPS[rule.combiner].neutral(values[0].dtype))
+        values = [start, *values[1:]]
     attributes = local_attributes(scope, instruction, rule, choice, values, local)
     shape = TupleShape(local) if isinstance(instruction.shape, TupleShape) else local[0]
     made = emit(instruction.opcode, *values, shape=shape, hint=instruction.hint, **attributes)
@@ -225,8 +231,7 @@ def combined(scope: Scope, rule: FactorRule, choice: Choice, results: list[Instr
 
 def reduced(scope: Scope, instruction: Instruction, rule: FactorRule, choice: Choice, values) -> list[Instruction]:
     """A reduction. Where it is split, one device along the axes starts from the initial value."""
-    emit, count = scope.builder.emit, len(values) // 2
-    axes = choice.split(rule.reduction)
+    count, axes = len(values) // 2, choice.split(rule.reduction)
     to_apply, dimensions = instruction["to_apply"], instruction["dimensions"]
     if not axes:
         return _reduce(scope, values, dimensions, to_apply, instruction.hint)

@@ -4,13 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from hloom.compiler.passes.spmd.layouts import Layout
 from hloom.compiler.passes.spmd.scope import Held, Scope, Tree, frozen, leaves, tree_shape
 from hloom.ir.module import Computation, Instruction
 from hloom.ir.ops.programs.control import split_scan
-from hloom.ir.spmd.axes import with_groups
-from hloom.ir.spmd.sharding import Sharding
-from hloom.ir.types import Shape, TupleShape
 
 
 class Controls:
@@ -28,7 +24,6 @@ class Controls:
             "scan": self._scan,
             "optimization-barrier": self._barrier,
             "sharding-constraint": self._constraint,
-            "manual-computation": self._manual,
         }
 
     # --- computations ---
@@ -177,37 +172,6 @@ class Controls:
         inner = self.computation(body, [*const_layouts, *carry, *x_layouts], [*carry, *ys])
         made = scope.builder.emit("scan", *given, **{**attributes, "body": inner}, hint=instruction.hint)
         scope.values[instruction] = scope.taken_apart(made, instruction.shape, [*carry, *stacked[len(xs) :]])
-
-    # --- manual computations ---
-
-    def _manual(self, scope: Scope, instruction: Instruction) -> None:
-        """The body is inlined: its arrays are the parts along the manual axes, split further along the others."""
-        attributes = instruction.attributes
-        mesh = scope.layouts.mesh
-        manual = _atoms(mesh, attributes["manual_axes"])
-        body = with_groups(attributes["to_apply"], mesh)
-        for k, (parameter, operand, sharding) in enumerate(
-            zip(body.parameters, instruction.operands, attributes["in_shardings"], strict=True)
-        ):
-            layout = self.partitioner.layout(sharding, operand.shape.rank)
-            scope.mover.why = f"operand {k} of a manual computation"
-            value = scope.read(scope.values[operand], layout)
-            rest = scope.layouts.of(tuple(tuple(a for a in axes if a not in manual) for axes in layout.dims))
-            scope.values[parameter] = Held(parameter.shape, {rest: value})
-        tree = self.walk(scope, body)
-        parts = tree if isinstance(tree, list) else [tree]
-        values, layouts = [], []
-        for k, (held, sharding) in enumerate(zip(parts, attributes["out_shardings"], strict=True)):
-            layout = self.partitioner.layout(sharding, held.shape.rank)
-            rest = scope.layouts.of(tuple(tuple(a for a in axes if a not in manual) for axes in layout.dims))
-            scope.mover.why = f"result {k} of a manual computation"
-            values.append(scope.read(held, rest))
-            layouts.append(layout)
-        scope.hold(instruction, values, layouts)
-
-
-def _atoms(mesh, names: Sequence[str]) -> frozenset[str]:
-    return frozenset(n for name in names for n in mesh.parts(name))
 
 
 def without_sums(scope: Scope, tree):

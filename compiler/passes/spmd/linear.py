@@ -10,7 +10,7 @@ from hloom.compiler.passes.spmd.layouts import Axes
 from hloom.compiler.passes.spmd.scope import Held, Scope
 from hloom.ir.build import combiner_opcode
 from hloom.ir.module import Instruction
-from hloom.ir.types import INEXACT, PRED
+from hloom.ir.types import INEXACT, PRED, TupleShape
 
 # Linear in all operands together.
 TOGETHER = frozenset(("add", "subtract", "negate", "copy", "transpose", "reshape", "broadcast", "reverse", "slice",
@@ -29,14 +29,14 @@ def linear_operands(
     """
     opcode, shape = instruction.opcode, instruction.shape
     partial = [k for k, axes in enumerate(sums) if axes]
-    if shape.dtype == PRED or any(given[k].readers > 1 for k in partial):
+    if isinstance(shape, TupleShape) or shape.dtype == PRED or any(given[k].readers > 1 for k in partial):
         return
     found: list[tuple[int, ...]] = []
     if opcode in TOGETHER:
         if len(partial) == len(given) and len(set(sums)) == 1:
             found.append(tuple(partial))
     elif opcode in EACH and _allowed(scope, instruction):
-        found += [(k,) for k in partial if k < EACH[opcode]]
+        found += [(k,) for k in partial if k < EACH[opcode] and given[k].shape.dtype == shape.dtype]
     for operands in found:
         if shape.size <= sum(given[k].shape.size for k in operands):
             yield operands, sums[operands[0]]
@@ -50,7 +50,7 @@ def _allowed(scope: Scope, instruction: Instruction) -> bool:
         return combiner_opcode(instruction["to_apply"]) == "add" and _is_zero(instruction.operands[1])
     if opcode == "pad":
         return _is_zero(instruction.operands[1])
-    return instruction.operands[0].dtype == instruction.shape.dtype
+    return True
 
 
 def _is_zero(instruction: Instruction) -> bool:

@@ -1,10 +1,10 @@
 """partition: what one device runs of a program that is laid out over a mesh.
 
 Each instruction is computed on parts of its operands, along the axes that move the fewest bytes (`choice`, by the
-factors of its op). An array is held in the layouts that it was made or read in; a reader that needs another one gets it
-along the cheapest path (`paths`). Sums that are split stay partial until somebody needs them: the reader then decides
-whether they are all-reduced or reduce-scattered. The padding of dimensions that axes do not divide may hold anything; ops
-that would let it be seen mask it first.
+factors of its op). An array is held in the layouts in which it was made or read; a reader that needs another one gets
+it along the cheapest path (`paths`). Sums that are split stay partial until somebody needs them: the reader then
+decides whether they are all-reduced or reduce-scattered. The padding of dimensions that axes do not divide may hold
+anything; ops that would let it be seen mask it first.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ def partition(module: Module) -> Module:
     """The module that each of `module.partitions` devices runs; itself where it is for one.
 
     Every instruction of the given module may have a sharding; those of parameters and of the root say how arguments and
-    results are split, and stay. Parameters and results are then the devices' parts. An alias goes where the parts of the
-    two have not one shape.
+    results are split, and stay. Parameters and results are then the devices' parts. An alias of an output and a
+    parameter stays where their parts have one shape.
     """
     mesh = module_mesh(module)
     if module.partitions == 1 or mesh is None:

@@ -154,7 +154,10 @@ class _Search:
                 if self.nested(d, axes, some):
                     rest = tuple(a for a in layout.unreduced if a not in some)
                     reached = self.with_axes(layout, {d: (*axes, *some)}, rest)
-                    yield cost("reduce-scatter", self.layouts.count(some), part), Step("reduce-scatter", some, reached, d)
+                    yield (
+                        cost("reduce-scatter", self.layouts.count(some), part),
+                        Step("reduce-scatter", some, reached, d),
+                    )
         more = tuple(a for a in self.target.unreduced if self.free(layout, a))
         if more:
             reached = self.with_axes(layout, {}, (*layout.unreduced, *more))

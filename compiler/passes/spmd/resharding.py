@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 
 from hloom.compiler.passes.spmd.layouts import Axes, Layout, Layouts, Numbers
@@ -61,14 +63,16 @@ class Mover:
         """With a number in the places of dimension d that are padding of a dimension of this size."""
         emit, local = self.builder.emit, value.dims[d]
         place = emit("iota", shape=Shape(np.int32, value.dims), iota_dimension=d)
-        behind = emit(
-            "subtract", self.builder.constant(np.int32(size)), self.numbers.start(axes, local)
-        )
+        behind = emit("subtract", self.builder.constant(np.int32(size)), self.numbers.start(axes, local))
         inside = emit("compare", place, self.spread(behind, value.dims), direction="LT")
         return emit("select", inside, value, self.builder.splat(number, value.shape))
 
     def spread(self, scalar: Instruction, dims) -> Instruction:
-        return self.builder.emit("broadcast", scalar, shape=scalar.shape.with_dims(dims), dimensions=()) if dims else scalar
+        return (
+            self.builder.emit("broadcast", scalar, shape=scalar.shape.with_dims(dims), dimensions=())
+            if dims
+            else scalar
+        )
 
     def only_first(self, value: Instruction, axes: Axes, number) -> Instruction:
         """The value on the first device along axes, a number on the others."""
@@ -81,7 +85,7 @@ class Mover:
 
     def collective(self, opcode: str, *values: Instruction, axes: Axes, **attributes) -> Instruction:
         """A collective among the devices along axes."""
-        known = {} if opcode == "all-to-all" else {"use_global_device_ids": True}
+        known: dict[str, Any] = {} if opcode == "all-to-all" else {"use_global_device_ids": True}
         groups = self.layouts.mesh.groups(axes) if opcode == "all-to-all" else self.layouts.groups(axes)
         return self.builder.emit(
             opcode, *values, replica_groups=groups, channel_id=self.layouts.channel(), **known, **attributes, axes=axes,

@@ -12,6 +12,7 @@ from hloom.compiler.passes.spmd.paths import Paths
 from hloom.compiler.passes.spmd.resharding import Mover
 from hloom.ir.build import Builder
 from hloom.ir.module import Instruction
+from hloom.ir.spmd.factors import result_shapes
 from hloom.ir.spmd.sharding import DeviceMesh, Sharding
 from hloom.ir.types import Shape, TupleShape
 
@@ -51,6 +52,7 @@ class Partitioner:
         self.chooser = Chooser(self.layouts, lambda *given: self.paths.find(*given)[0])
         self.computations: dict[tuple, Any] = {}
         self.warned: set[tuple] = set()
+        self.kept: list[Any] = []  # computations whose ids are keys
         self._layouts: dict[int, tuple[Sharding, Layout]] = {}
 
     def layout(self, sharding: Sharding | None, rank: int) -> Layout | None:
@@ -119,7 +121,7 @@ class Scope:
         if isinstance(instruction.shape, TupleShape):
             self.values[instruction] = [
                 Held(shape, {layout: value})
-                for shape, value, layout in zip(instruction.shape.elements, values, layouts, strict=True)
+                for shape, value, layout in zip(result_shapes(instruction.shape), values, layouts, strict=True)
             ]
         else:
             self.values[instruction] = Held(instruction.shape, {layouts[0]: values[0]})
@@ -144,8 +146,8 @@ class Scope:
         return [self.taken_apart(p, s, y) for p, s, y in zip(parts, shape.elements, layouts, strict=True)]
 
     def layout_tree(self, shape, sharding, other=None):
-        """The layouts of a shape: a layout, or a list for a tuple. other: a tree that says what has no sharding; without
-        it, that is whole."""
+        """The layouts of a shape: a layout, or a list for a tuple. other: a tree that says what has no sharding;
+        without it, that is whole."""
         if isinstance(shape, TupleShape):
             given = sharding if isinstance(sharding, (tuple, list)) else (sharding,) * len(shape.elements)
             others = other if isinstance(other, list) else [None] * len(shape.elements)
