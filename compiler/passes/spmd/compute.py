@@ -145,9 +145,12 @@ def _chosen(
 
 def fits(scope: Scope, instruction: Instruction, rule: FactorRule, choice: Choice, special: Special | None) -> bool:
     """Whether the op can be computed along these axes."""
-    uneven = [f for f in rule.reduction if rule.sizes[f] % scope.layouts.count(choice.axes[f])]
-    if rule.combiner == OWN and uneven:
-        return False
+    if rule.combiner == OWN:
+        # Such a computation may depend on the order, which parts along the first dimension keep.
+        split = [f for f in sorted(rule.reduction) if choice.axes[f]]
+        first = [f for f in sorted(rule.reduction) if rule.sizes[f] > 1][:1]
+        if split and (split != first or rule.sizes[split[0]] % scope.layouts.count(choice.axes[split[0]])):
+            return False
     if special is not None and special.fits is not None and any(choice.axes):
         return special.fits(scope.layouts, instruction, rule, choice)
     return True

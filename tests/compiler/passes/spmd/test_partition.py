@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from op_modules import cases
-from random_programs import Programs, arguments, tolerance
-from spmd_modules import MESHES, annotated, check, copied
+from random_programs import Programs, arguments, check_outputs
+from spmd_modules import MESHES, annotated, check, copied, run_partitioned
 
 NAMES = [c.name for c in cases() if c.name not in ("custom_calls", "collectives", "collective_broadcast")]
 
@@ -26,7 +26,8 @@ def test_every_op_in_random_layouts(name):
 
 @given(st.randoms(use_true_random=False), st.sampled_from(MESHES), st.integers(1, 12), st.floats(0.3, 1.0))
 def test_random_programs_in_random_layouts(drawn, mesh, size, chance):
-    module = Programs(drawn).module(size)
-    given_arguments = arguments(module, drawn.randrange(1000))
+    programs = Programs(drawn)
+    module = programs.module(size)
+    arrays = arguments(module, drawn.randrange(1000))
     with np.errstate(all="ignore"):
-        check(annotated(module, mesh, drawn, chance), given_arguments, tolerance(module))
+        check_outputs(programs, module, run_partitioned(annotated(module, mesh, drawn, chance), arrays), arrays)
