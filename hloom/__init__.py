@@ -29,7 +29,7 @@ from hloom.numpy import methods as _methods
 if _TYPE_CHECKING:  # the names of _HOMES, for type checkers
     # fmt: off
     # isort: off
-    from hloom import image, metrics, nn, onnx, ops, optim, random, scipy, sharding, typing
+    from hloom import checkpoints, distributed, image, metrics, nn, onnx, ops, optim, random, scipy, sharding, typing
     from hloom.jax import (
         ad_util, api_util, core, custom_batching, custom_derivatives, dlpack, dtypes, example_libraries, experimental,
         extend, flatten_util, interpreters, monitoring, stages, test_util, traceback_util, tree_util, version,
@@ -123,7 +123,10 @@ _HOMES = {
     "hloom.transforms.vmap": "vmap",
     "hloom.typing": "Array",
 }
-_LIBRARIES = ("distributed", "image", "metrics", "nn", "onnx", "ops", "optim", "random", "scipy", "sharding", "typing")
+_LIBRARIES = (
+    "checkpoints", "distributed", "image", "metrics", "nn", "onnx", "ops", "optim", "random", "scipy", "sharding",
+    "typing",
+)  # fmt: skip
 __getattr__ = _lazy.lazy_names(globals(), _HOMES, {name: f"hloom.{name}" for name in _LIBRARIES} | _MODULES)
 
 __all__ = ["__version__", "config", "errors", "jit", "lax", "make_module", "numpy", "tree"]

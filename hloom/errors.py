@@ -120,6 +120,10 @@ def file_error(asked: str, error: OSError | UnicodeDecodeError) -> FileError:
     return made
 
 
+class CheckpointError(HloomError, ValueError):
+    """A checkpoint that is damaged, differs from what it is to be restored like, or exists already."""
+
+
 class ImmutableArrayError(HloomError, TypeError):
     """Assignment to elements: `x[i] = y`. Arrays are immutable: use `x.at[i].set(y)` or `hnp.where`."""
 
@@ -200,6 +204,7 @@ __all__ = [
     "ArgumentError",
     "AttributeValueError",
     "BatchingError",
+    "CheckpointError",
     "CompileTimeWarning",
     "ConcretizationTypeError",
     "DTypeError",

@@ -1,0 +1,73 @@
+"""Checkpoints: trees of arrays on the disk, complete or not there at all, restored with other layouts.
+
+    hl.checkpoints.save("run/initial", state)
+    state = hl.checkpoints.restore("run/initial", like=state)
+
+    with hl.checkpoints.Manager("run", keep=3, best=("loss", "min")) as checkpoints:
+        checkpoints.save(step, state, metrics={"loss": loss})      # returns at once, a thread writes
+        state = checkpoints.restore(like=state)                    # the latest
+
+(`hl.checkpoint` is something else: rematerialization in gradients.)
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from hloom.arrays.array import Array
+from hloom.checkpoints import safetensors
+from hloom.checkpoints.directory import Checkpoint, Snapshot, write
+from hloom.checkpoints.manager import Manager
+
+
+def save(
+    path: str | os.PathLike,
+    tree: Any,
+    *,
+    step: int | None = None,
+    metrics: Mapping[str, float] | None = None,
+    metadata: Mapping[str, Any] | None = None,
+) -> Path:
+    """Saves a tree of arrays (of any dtype, sharded or not), random keys, numbers and texts in a folder.
+
+    It is on the disk when this returns; a process that is killed before leaves no folder of that name. metadata: what
+    JSON holds. Raises CheckpointError where the folder exists or a leaf cannot be saved, FileError.
+    """
+    return write(path, Snapshot(tree), step, metrics, metadata)
+
+
+def restore(path: str | os.PathLike, like: Any = None, *, partial: bool = False) -> Any:
+    """The tree of a checkpoint.
+
+    like: a tree of arrays, `ShapeDtypeStruct`s and numbers with the paths of the saved one. The result has its classes,
+    and each array the kind (NumPy or hloom) and the device or sharding of the one there. Without it, dicts, lists and
+    tuples come back. partial: leaves of `like` that are not in the checkpoint stay as they are, and others in the
+    checkpoint are left out. Raises MissingFileError; CheckpointError with each path at which the two differ, and for
+    damaged files.
+    """
+    return Checkpoint(path).restore(like, partial=partial)
+
+
+def load_safetensors(path: str | os.PathLike) -> dict[str, Array]:
+    """The arrays of a safetensors file by name, as torch, flax and others write them. Raises FileError,
+    CheckpointError."""
+    with safetensors.File(path) as file:
+        return {name: Array(file.read(name)) for name in file.entries}
+
+
+def save_safetensors(
+    path: str | os.PathLike, arrays: Mapping[str, Any], metadata: Mapping[str, str] | None = None
+) -> None:
+    """Writes arrays to a safetensors file, which torch, flax and others read. Element types that the format lacks are
+    refused. Raises CheckpointError, FileError."""
+    held = {name: np.asarray(array, order="C") for name, array in arrays.items()}
+    safetensors.require_standard(held)
+    safetensors.write(path, held, metadata)
+
+
+__all__ = ["Checkpoint", "Manager", "load_safetensors", "restore", "save", "save_safetensors"]

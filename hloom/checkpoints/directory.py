@@ -1,0 +1,339 @@
+"""One checkpoint: a folder with a manifest (JSON) and the arrays in safetensors files.
+
+It is written under another name, made durable, and renamed as the last step: a folder of the final name is complete,
+whatever ends the program. The manifest names each array's dtype, shape and parts, so that a program with another layout
+reads the regions that it needs.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import shutil
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from hloom.arrays.array import Array
+from hloom.arrays.keys import KeyArray, KeyType
+from hloom.checkpoints import safetensors
+from hloom.checkpoints.trees import (
+    built,
+    decoded_leaf,
+    described,
+    encoded_leaf,
+    is_array,
+    is_keys,
+    named_leaves,
+    structure_of,
+)
+from hloom.errors import CheckpointError, MissingFileError, file_error
+from hloom.ir.records import field, record
+from hloom.ir.types import DTYPES, HLO_NAME, Shape
+from hloom.lax.transfer import device_put
+from hloom.random import key_data, wrap_key_data
+from hloom.tree import pytrees as tree
+
+MANIFEST, FORMAT, VERSION = "manifest.json", "hloom checkpoint", 1
+UNFINISHED = ".unfinished-"  # then the name and the id of the process that writes it
+MOST_DIFFERENCES = 20
+
+
+@record
+class _Saved:
+    """An array as it is saved: the parts that this process holds, each with the indexes of its first element."""
+
+    dtype: str
+    shape: tuple[int, ...]
+    parts: list[tuple[tuple[int, ...], np.ndarray]]
+    keys: str = ""  # the implementation, of random keys
+
+    def entry(self, name: str, file: str) -> dict[str, Any]:
+        shards = [
+            {"file": file, "name": _part(name, k), "start": list(start), "shape": list(data.shape)}
+            for k, (start, data) in enumerate(self.parts)
+        ]
+        found: dict[str, Any] = {"dtype": self.dtype, "shape": list(self.shape), "shards": shards}
+        return {**found, "keys": self.keys} if self.keys else found
+
+
+def _part(name: str, number: int) -> str:
+    return f"{name}#{number}" if number else name
+
+
+class Snapshot:
+    """The leaves of a tree as they are now. Arrays of hloom are immutable, so they are held, not copied; NumPy arrays
+    are copied if `copy`, because the program may change them while they are written."""
+
+    def __init__(self, value: Any, *, copy: bool = False):
+        """Raises CheckpointError for leaves that are no arrays, keys, numbers or texts."""
+        leaves = named_leaves(value, "save a checkpoint")
+        self.structure = structure_of(value, leaves)
+        self.arrays: dict[str, _Saved] = {}
+        self.values: dict[str, Any] = {}
+        for name, leaf in leaves.items():
+            if is_array(leaf):
+                self.arrays[name] = _saved(leaf, copy)
+            else:
+                self.values[name] = encoded_leaf(leaf, name)
+
+    def manifest(self, file: str, step: int | None, metrics: Mapping | None, metadata: Mapping | None) -> dict:
+        return {
+            "format": FORMAT,
+            "version": VERSION,
+            "step": step,
+            "saved": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
+            "metrics": {k: float(v) for k, v in (metrics or {}).items()},
+            "metadata": dict(metadata or {}),
+            "structure": self.structure,
+            "values": self.values,
+            "arrays": {name: saved.entry(name, file) for name, saved in self.arrays.items()},
+        }
+
+
+def _saved(leaf, copy: bool) -> _Saved:
+    if isinstance(leaf, KeyArray):
+        words = _saved(key_data(leaf), copy)
+        words.keys = leaf._implementation
+        return words
+    if isinstance(leaf, Array):
+        if len(leaf.addressable_shards) > 1:
+            parts = [
+                (tuple(s.start or 0 for s in shard.index), np.ascontiguousarray(shard.data))
+                for shard in leaf.addressable_shards
+                if shard.replica_id == 0
+            ]
+        else:
+            parts = [((0,) * leaf.ndim, leaf._value())]
+        return _Saved(HLO_NAME[leaf.dtype], tuple(leaf.shape), parts)
+    array = np.asarray(leaf, order="C")
+    if array.dtype not in HLO_NAME:
+        raise CheckpointError(
+            "a checkpoint of arrays of numbers",
+            f"an array of dtype {array.dtype}",
+            "convert it, or leave it out of the tree",
+        )
+    array = array.copy() if copy and array is leaf else array
+    return _Saved(HLO_NAME[array.dtype], array.shape, [((0,) * array.ndim, array)])
+
+
+def write(
+    path: str | os.PathLike,
+    snapshot: Snapshot,
+    step: int | None = None,
+    metrics: Mapping[str, float] | None = None,
+    metadata: Mapping[str, Any] | None = None,
+) -> Path:
+    """Writes a checkpoint, which is on the disk when this returns. Raises CheckpointError where one of that name is
+    there, FileError."""
+    path = Path(path)
+    if path.exists():
+        raise CheckpointError(f"save a checkpoint as {path}", "it exists", "choose another name, or delete it")
+    unfinished = path.parent / f"{UNFINISHED}{path.name}-{os.getpid()}"
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        shutil.rmtree(unfinished, ignore_errors=True)
+        unfinished.mkdir()
+        file = "arrays-0.safetensors"
+        parts = {
+            _part(name, k): data for name, saved in snapshot.arrays.items() for k, (_, data) in enumerate(saved.parts)
+        }
+        safetensors.write(unfinished / file, parts)
+        manifest = snapshot.manifest(file, step, metrics, metadata)
+        with open(unfinished / MANIFEST, "w", encoding="utf-8") as text:
+            json.dump(manifest, text, indent=1)
+            text.flush()
+            os.fsync(text.fileno())
+        _sync(unfinished)
+        os.rename(unfinished, path)
+        _sync(path.parent)
+    except BaseException as error:
+        shutil.rmtree(unfinished, ignore_errors=True)
+        if isinstance(error, OSError) and not isinstance(error, CheckpointError):
+            raise file_error(f"save a checkpoint as {path}", error) from error
+        raise
+    return path
+
+
+def _sync(folder: Path) -> None:
+    """Has the names in a folder on the disk."""
+    number = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(number)
+    finally:
+        os.close(number)
+
+
+# --- reading ------------------------------------------------------------------------------------------------------
+
+
+@record
+class _Stored:
+    """An array in a checkpoint: dtype, shape, implementation of keys, and its parts as (file, name, region)."""
+
+    dtype: np.dtype
+    shape: tuple[int, ...]
+    keys: str = ""
+    parts: list[tuple[str, str, tuple[slice, ...]]] = field(default_factory=list)
+
+    def __repr__(self) -> str:
+        dims = self.shape[:-1] if self.keys else self.shape
+        return f"{KeyType(self.keys).name}{list(dims)}" if self.keys else repr(Shape(self.dtype, dims))
+
+
+class Checkpoint:
+    """A checkpoint on the disk. step, metrics, metadata: as saved. names: of all leaves."""
+
+    def __init__(self, path: str | os.PathLike):
+        """Raises MissingFileError, and CheckpointError for a folder that is no checkpoint or is damaged."""
+        self.path = Path(path)
+        try:
+            text = (self.path / MANIFEST).read_text(encoding="utf-8")
+        except FileNotFoundError as error:
+            raise MissingFileError(
+                f"restore the checkpoint {self.path}",
+                f"there is no {MANIFEST}",
+                "name the folder of a saved checkpoint",
+            ) from error
+        except (OSError, UnicodeDecodeError) as error:
+            raise file_error(f"restore the checkpoint {self.path}", error) from error
+        try:
+            manifest = json.loads(text)
+            if manifest["format"] != FORMAT or manifest["version"] > VERSION:
+                raise ValueError(f"format {manifest['format']!r}, version {manifest['version']}")
+            self.step: int | None = manifest["step"]
+            self.metrics: dict[str, float] = manifest["metrics"]
+            self.metadata: dict[str, Any] = manifest["metadata"]
+            self._structure, self._values = manifest["structure"], dict(manifest["values"])
+            self._arrays = {name: self._stored(entry) for name, entry in manifest["arrays"].items()}
+        except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+            raise self._damaged(f"{MANIFEST}: {type(error).__name__}: {error}") from error
+        self.names = [*self._arrays, *self._values]
+
+    def _damaged(self, found: str) -> CheckpointError:
+        return CheckpointError(f"restore the checkpoint {self.path}", found, "restore an earlier checkpoint")
+
+    def _stored(self, entry: dict) -> _Stored:
+        shape = tuple(entry["shape"])
+        found = _Stored(DTYPES[entry["dtype"]], shape, entry.get("keys", ""))
+        covered = 0
+        for shard in entry["shards"]:
+            start, size = shard["start"], shard["shape"]
+            numbers = (*shape, *start, *size)
+            inside = all(a + n <= m for a, n, m in zip(start, size, shape, strict=True))
+            if not inside or any(type(n) is not int or n < 0 for n in numbers):
+                raise ValueError(f"a part of {size} at {start} of an array of {list(shape)}")
+            file = shard["file"]
+            if not isinstance(file, str) or Path(file).name != file:
+                raise ValueError(f"a file outside of the checkpoint: {file!r:.80}")
+            region = tuple(slice(a, a + n) for a, n in zip(start, size, strict=True))
+            found.parts.append((file, shard["name"], region))
+            covered += math.prod(size)
+        if covered != math.prod(shape):
+            raise ValueError(f"parts of {covered} elements for an array of {list(shape)}")
+        return found
+
+    def restore(self, like: Any = None, *, partial: bool = False) -> Any:
+        """The saved tree, with arrays on the default device.
+
+        like, partial: as of `hl.checkpoints.restore`. Raises CheckpointError with each path at which the two differ,
+        and for damaged files.
+        """
+        what = f"restore the checkpoint {self.path}"
+        with _Files(self) as files:
+            if like is None:
+                found = {name: self._read(name, files) for name in self.names}
+                return built(self._structure, found, what)
+            wanted = named_leaves(like, what)
+            self._compare(wanted, partial)
+            leaves = [self._like(name, leaf, files) if name in self else leaf for name, leaf in wanted.items()]
+        return tree.unflatten(tree.structure(like, is_keys), leaves)
+
+    def __contains__(self, name: str) -> bool:
+        return name in self._arrays or name in self._values
+
+    def _compare(self, wanted: Mapping[str, Any], partial: bool) -> None:
+        """Raises CheckpointError with all differences."""
+        found = []
+        for name, leaf in wanted.items():
+            if name not in self:
+                if not partial:
+                    found.append(f"{name}: expected {described(leaf)}, not in the checkpoint")
+            elif (there := self._difference(name, leaf)) is not None:
+                found.append(f"{name}: expected {described(leaf)}, found {there}")
+        if not partial:
+            found += [f"{name}: in the checkpoint, not in like" for name in self.names if name not in wanted]
+        if found:
+            more = [f"and {len(found) - MOST_DIFFERENCES} more"] if len(found) > MOST_DIFFERENCES else []
+            raise CheckpointError(
+                f"restore the checkpoint {self.path} like a tree of {len(wanted)} leaves",
+                "\n    ".join([f"{len(found)} difference{'s' * (len(found) > 1)}", *found[:MOST_DIFFERENCES], *more]),
+                "pass like= of the saved structure, or partial=True to take what is there",
+            )
+
+    def _difference(self, name: str, leaf) -> str | None:
+        """How the saved leaf differs from one of `like`; None where it fits."""
+        stored = self._arrays.get(name)
+        if stored is None:
+            value = decoded_leaf(self._values[name])
+            return None if isinstance(leaf, type(value)) or type(value) is type(leaf) else type(value).__name__
+        if isinstance(leaf, KeyArray):
+            fits = stored.keys == leaf._implementation and stored.shape[:-1] == tuple(leaf.shape)
+            return None if fits else repr(stored)
+        shape, dtype = getattr(leaf, "shape", None), getattr(leaf, "dtype", None)
+        fits = not stored.keys and shape is not None and tuple(shape) == stored.shape and dtype == stored.dtype
+        return None if fits else repr(stored)
+
+    def _like(self, name: str, leaf, files: _Files) -> Any:
+        value = self._read(name, files, numpy=isinstance(leaf, (np.ndarray, np.generic)))
+        if isinstance(leaf, np.generic):
+            return value[()]
+        return device_put(value, leaf.sharding) if isinstance(leaf, Array) and leaf.committed else value
+
+    def _read(self, name: str, files: _Files, numpy: bool = False) -> Any:
+        if name in self._values:
+            return decoded_leaf(self._values[name])
+        stored = self._arrays[name]
+        if len(stored.parts) == 1:
+            result = files.read(*stored.parts[0][:2], stored)
+        else:
+            result = np.empty(stored.shape, stored.dtype)
+            for file, part, region in stored.parts:
+                result[region] = files.read(file, part, stored, region)
+        if numpy:
+            return result
+        array = Array(result)
+        return wrap_key_data(array, impl=stored.keys) if stored.keys else array
+
+
+class _Files:
+    """The files of a checkpoint, opened when they are needed."""
+
+    def __init__(self, checkpoint: Checkpoint):
+        self._checkpoint = checkpoint
+        self._open: dict[str, safetensors.File] = {}
+
+    def read(self, file: str, name: str, stored: _Stored, region: tuple[slice, ...] | None = None) -> np.ndarray:
+        if file not in self._open:
+            self._open[file] = safetensors.File(self._checkpoint.path / file)
+        opened = self._open[file]
+        shape = stored.shape if region is None else tuple(r.stop - r.start for r in region)
+        entry = opened.entries.get(name)
+        if entry is None or entry.bytes != math.prod(shape) * stored.dtype.itemsize:
+            found = "no such array" if entry is None else f"{entry.bytes} bytes"
+            raise self._checkpoint._damaged(f"{name!r} of {Shape(stored.dtype, shape)!r} in {file}: {found}")
+        return opened.read(name, dtype=stored.dtype).reshape(shape)
+
+    def __enter__(self) -> _Files:
+        return self
+
+    def __exit__(self, *exception) -> None:
+        for file in self._open.values():
+            file.close()
+
+
+__all__ = ["Checkpoint", "Snapshot", "write"]

@@ -1,0 +1,209 @@
+"""The checkpoints of a training run: saved while the next steps run, the old ones deleted by rules."""
+
+from __future__ import annotations
+
+import contextlib
+import math
+import os
+import re
+import shutil
+import threading
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Literal
+
+from hloom.checkpoints.directory import UNFINISHED, Checkpoint, Snapshot, write
+from hloom.errors import ArgumentError, CheckpointError, MissingFileError
+
+_NAME = re.compile(r"step_(\d{8,})")
+_DELETED = ".deleted-"
+
+
+class Manager:
+    """The checkpoints of one run in one folder, by global step.
+
+    `save` returns as soon as the arrays are held; a thread writes them. One checkpoint is written at a time: `save`
+    waits for the one before. Arrays of hloom are not copied: while a checkpoint is being written, a step that would
+    overwrite a donated array works on a copy of it.
+
+    keep: how many of the latest stay (None: all). best: the name of a metric and "min" or "max"; the keep_best
+    checkpoints with the best values stay too. keep_every: those whose step it divides stay for good; keep_every_hours:
+    and the first of each such period.
+    """
+
+    def __init__(
+        self,
+        folder: str | os.PathLike,
+        *,
+        keep: int | None = 3,
+        best: tuple[str, Literal["min", "max"]] | None = None,
+        keep_best: int = 1,
+        keep_every: int | None = None,
+        keep_every_hours: float | None = None,
+    ):
+        """Creates the folder; removes what killed processes left there. Raises ArgumentError, FileError."""
+        if keep is not None and keep < 1:
+            raise ArgumentError("a Manager keeps at least one checkpoint", f"keep={keep}", "pass keep=1 or None")
+        if best is not None and best[1] not in ("min", "max"):
+            raise ArgumentError("best= names a metric and its order", repr(best), 'pass ("loss", "min")')
+        self.folder = Path(folder)
+        self.folder.mkdir(parents=True, exist_ok=True)
+        self._keep, self._best, self._keep_best = keep, best, keep_best
+        self._every, self._period = keep_every, None if keep_every_hours is None else 3600 * keep_every_hours
+        self._thread: threading.Thread | None = None
+        self._error: BaseException | None = None
+        self._metrics: dict[int, dict[str, float]] = {}
+        self._remove_leftovers()
+
+    # --- saving ---
+
+    def save(
+        self,
+        step: int,
+        tree: Any,
+        *,
+        metrics: Mapping[str, float] | None = None,
+        metadata: Mapping[str, Any] | None = None,
+        wait: bool = False,
+    ) -> None:
+        """Saves a tree of arrays, keys, numbers and texts as the checkpoint of a step.
+
+        metrics: numbers by name, for `best`. metadata: anything that JSON holds. wait: until it is on the disk.
+        Raises CheckpointError where the step is saved already or a leaf cannot be saved, and what went wrong with the
+        checkpoint before this one.
+        """
+        self.wait()
+        if self._best is not None and self._best[0] not in (metrics or {}):
+            raise CheckpointError(
+                f"save step {step} with the metric {self._best[0]!r}, by which the best checkpoints are kept",
+                f"metrics {sorted(metrics or {})}",
+                f"pass metrics={{{self._best[0]!r}: ...}}",
+            )
+        path = self.path(step)
+        if path.exists():
+            raise CheckpointError(f"save step {step}", f"{path} exists", "save a later step, or delete it")
+        snapshot = Snapshot(tree, copy=not wait)
+
+        def work() -> None:
+            try:
+                write(path, snapshot, step, metrics, metadata)
+                self._delete_old()
+            except BaseException as error:
+                self._error = error
+
+        if wait:
+            work()
+            self._raise()
+        else:
+            self._thread = threading.Thread(target=work, name="hloom-checkpoint")
+            self._thread.start()
+
+    def wait(self) -> None:
+        """Waits until the checkpoint that is being written is on the disk. Raises what went wrong with it."""
+        if self._thread is not None:
+            self._thread.join()
+            self._thread = None
+        self._raise()
+
+    def _raise(self) -> None:
+        error, self._error = self._error, None
+        if error is not None:
+            raise error
+
+    def __enter__(self) -> Manager:
+        return self
+
+    def __exit__(self, *exception) -> None:
+        self.wait()
+
+    # --- what is there ---
+
+    def path(self, step: int) -> Path:
+        """The folder of a step's checkpoint, whether it exists or not."""
+        return self.folder / f"step_{step:08d}"
+
+    def steps(self) -> list[int]:
+        """The saved steps in order."""
+        return sorted(int(m[1]) for p in self.folder.iterdir() if (m := _NAME.fullmatch(p.name)))
+
+    def latest(self) -> int | None:
+        """The last saved step; None where there is none."""
+        return max(self.steps(), default=None)
+
+    def best(self) -> int | None:
+        """The saved step with the best metric; None where there is none."""
+        ranked = self._ranked(self.steps())
+        return ranked[0] if ranked else None
+
+    def metrics(self, step: int) -> dict[str, float]:
+        """The metrics that were saved with a step."""
+        if step not in self._metrics:
+            self._metrics[step] = Checkpoint(self.path(step)).metrics
+        return self._metrics[step]
+
+    def restore(self, like: Any = None, *, step: int | None = None, partial: bool = False) -> Any:
+        """The tree of a step, the last one by default; `hl.checkpoints.restore` explains the arguments.
+
+        Raises MissingFileError where nothing was saved, CheckpointError."""
+        self.wait()
+        chosen = self.latest() if step is None else step
+        if chosen is None:
+            raise MissingFileError(f"restore the latest checkpoint of {self.folder}", "there is none", "save one first")
+        return Checkpoint(self.path(chosen)).restore(like, partial=partial)
+
+    # --- deleting ---
+
+    def delete(self, step: int) -> None:
+        """Deletes a checkpoint."""
+        gone = self.folder / f"{_DELETED}{self.path(step).name}-{os.getpid()}"
+        os.rename(self.path(step), gone)
+        shutil.rmtree(gone)
+        self._metrics.pop(step, None)
+
+    def _ranked(self, steps: list[int]) -> list[int]:
+        """Steps by metric, the best first; NaN is worse than all numbers, and of equal ones the later is better."""
+        if self._best is None:
+            return []
+        name, order = self._best
+        sign = 1 if order == "min" else -1
+
+        def rank(step: int):
+            value = sign * self.metrics(step).get(name, math.nan)
+            return (math.isnan(value), value, -step)
+
+        return sorted(steps, key=rank)
+
+    def _delete_old(self) -> None:
+        steps = self.steps()
+        kept = set(steps if self._keep is None else steps[-self._keep :])
+        kept |= set(self._ranked(steps)[: self._keep_best])
+        if self._every is not None:
+            kept |= {step for step in steps if step % self._every == 0}
+        if self._period is not None:
+            first: dict[int, int] = {}
+            for step in steps:
+                first.setdefault(int(self.path(step).stat().st_mtime // self._period), step)
+            kept |= set(first.values())
+        for step in steps:
+            if step not in kept:
+                self.delete(step)
+
+    def _remove_leftovers(self) -> None:
+        """What processes left that do not run any more: unfinished checkpoints, and half deleted ones."""
+        for path in self.folder.iterdir():
+            if path.name.startswith((UNFINISHED, _DELETED)):
+                number = path.name.rpartition("-")[2]
+                if number.isdecimal() and int(number) != os.getpid() and not _runs(int(number)):
+                    shutil.rmtree(path, ignore_errors=True)
+
+
+def _runs(pid: int) -> bool:
+    with contextlib.suppress(PermissionError):
+        try:
+            os.kill(pid, 0)
+        except ProcessLookupError:
+            return False
+    return True
+
+
+__all__ = ["Manager"]
