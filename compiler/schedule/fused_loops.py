@@ -5,13 +5,17 @@ kernels are all that small, branches and loops inside of it included, becomes on
 literal extents and strides (up to UNROLLED); LLVM inlines them, unrolls what is short and keeps what fits in registers.
 Small values live on the stack; the state of the loop is read before it and written after it.
 
-A kernel runs until it returns, whatever signal comes meanwhile. So a loop whose trip count is unknown leaves its kernel
-after BATCH_WORK element operations, with its state in memory; the driver looks for signals, and calls it again.
+A kernel runs until it returns, whatever signal comes meanwhile. So a loop whose trip count is unknown or large leaves
+its kernel after BATCH_WORK element operations, with its state in memory; the driver looks for signals, and calls it
+again. Inner loops do the same. Such loops have numbers: `cut` is that of the loop which the kernel leaves, 0 where it
+came to its end, and `at` that of the loop in which it goes on; what lies before that loop is passed over.
 """
 
 from __future__ import annotations
 
+import math
 import re
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from hloom.compiler.kernels.codegen.source import KernelSource
@@ -31,7 +35,7 @@ LOCAL_BYTES = 256  # of a state on the stack; larger ones stay in memory
 INNER_BYTES = 4096  # of a value on the stack that is of no use before or after the loop
 UNROLLED = 4096  # up to which a number is worth knowing while compiling, as a stride is; greater ones are arguments
 BATCH_WORK = 2e7  # element operations, some 10 ms, after which a loop returns to the driver
-MOST_TURNS = 1 << 22
+LEAST_WORK = 5.0  # of an iteration, as this counts
 COPIED = 64  # elements up to which a copy is a loop of the kernel
 
 
@@ -69,6 +73,8 @@ class _Whole:
     integers: dict[int, str] = field(default_factory=dict)  # arguments of the kernel that are numbers
     count: int = 0
     work: float = 0.0
+    numbers: dict[int, int] = field(default_factory=dict)  # of the loops that leave the kernel, by id; from 1 on
+    ranges: dict[int, range] = field(default_factory=dict)  # the numbers within a loop or choice, by id
 
     def planned(self) -> list:
         """The launch of the kernel, and the loop around further launches where one may not be enough."""
@@ -78,8 +84,9 @@ class _Whole:
         self._check_aliases()
         kept, local, outside = self._divide()
         start, end = self.loop.span
-        carried = self._carried(kept, local) if self._may_be_long() else []
-        more = Buffer(1, None, start, end) if carried else None
+        self._number([self.loop])
+        carried = [] if not self.numbers else self._carried(kept, local) if self._only_outermost() else local
+        more = Buffer(8, None, start, end) if self.numbers else None
         pointers: dict[str, Buffer] = {f"p{k}": b for k, b in enumerate(dict.fromkeys(outside + kept + carried))}
         places = {buffer: name for name, buffer in pointers.items()}
         self.names |= {buffer: places[buffer] for buffer in outside}
@@ -87,20 +94,18 @@ class _Whole:
         first += self._lines(self.loop.before)
         lines = [f"{self.names[b]} = scratch_{self.dtypes[b]}({self._extent(b)})" for b in local]
         if more is None:
-            lines += first + self._turns([])
+            lines += first
         else:
             again = [line for b in carried for line in self._loaded(b, places)]
-            lines += ["if resumes == 0:", *_indented(first or ["pass"]), "else:", *_indented(again)]
-            turns = int(min(MOST_TURNS, max(1.0, BATCH_WORK / max(1.0, self.work))))
-            lines += ["more[0] = 0", f"left = {turns}"]
-            lines += self._turns(["if left == 0:", "    more[0] = 1", "    break", "left = left - 1"])
+            lines += ["at = 0", "if resumes == 0:", *_indented(first or ["pass"])]
+            lines += ["else:", *_indented([*again, "at = more[0]"]), "cut = 0", f"left = {max(1, int(BATCH_WORK))}"]
+        lines += self._loop(self.loop)
         lines += [line for b in kept if b.last > end for line in self._stored(b, places)]
         if more is not None:
             rest = [line for b in carried if b not in kept or b.last <= end for line in self._stored(b, places)]
-            if rest:
-                lines += ["if more[0] != 0:", *_indented(rest)]
+            lines += ["more[0] = cut", *(["if cut != 0:", *_indented(rest)] if rest else [])]
             pointers["more"] = more
-            self.dtypes[more] = "pred"
+            self.dtypes[more] = "s64"
             self.planner.all[more] = None
         self._settle(local, dict.fromkeys(kept + carried), outside)
         numbers = [*self.integers.values(), *(["resumes"] if more is not None else [])]
@@ -137,9 +142,24 @@ class _Whole:
                 outside.append(buffer)
         return kept, local, outside
 
-    def _may_be_long(self) -> bool:
-        trips = counted_trips(self.loop.instruction)
-        return trips is None or trips * self.work > BATCH_WORK
+    # --- where it leaves the kernel ---
+
+    def _number(self, items: list) -> None:
+        """Numbers the loops that may do more than BATCH_WORK, the outer before the inner, and notes what is within."""
+        for item in items:
+            first = len(self.numbers) + 1
+            if isinstance(item, LoopItem):
+                if any(_work([inner]) > BATCH_WORK for inner in _loops(item.before)):
+                    raise _NotWholeError
+                if _work([item]) > BATCH_WORK:
+                    self.numbers[id(item)] = first
+                self._number([*item.condition, *item.body])
+            elif isinstance(item, ChoiceItem):
+                self._number([inner for branch in item.branches for inner in branch])
+            self.ranges[id(item)] = range(first, len(self.numbers) + 1)
+
+    def _only_outermost(self) -> bool:
+        return len(self.numbers) == 1
 
     def _carried(self, kept: list[Buffer], local: list[Buffer]) -> list[Buffer]:
         """Values on the stack that one iteration hands to the next: what was written before the first."""
@@ -245,10 +265,17 @@ class _Whole:
 
     # --- text ---
 
-    def _turns(self, bound: list[str]) -> list[str]:
-        """The loop itself. bound: what each iteration does after its condition held."""
-        inside = [*self._lines(self.loop.condition), f"if {self.names[self.loop.pred]}[0] == 0:", "    break"]
-        return ["while True:", *_indented([*inside, *bound, *self._lines(self.loop.body)])]
+    def _loop(self, loop: LoopItem) -> list[str]:
+        """The loop itself, without what runs before it."""
+        number = self.numbers.get(id(loop), 0)
+        test = [f"if {self.names[loop.pred]}[0] == 0:", "    break"]
+        if number:
+            work = sum(_work([item]) for item in (*loop.condition, *loop.body) if not self.ranges[id(item)])
+            test += ["if left <= 0:", f"    cut = {number}", "    break", f"left = left - {int(max(LEAST_WORK, work))}"]
+        inside = self._lines([*loop.condition, test, *loop.body])
+        # Before the first iteration, because what is passed over there is the loop's condition too.
+        enters = [f"if at == {number}:", "    at = 0"] if number and len(self.numbers) > 1 else []
+        return [*enters, "while True:", *_indented(inside)]
 
     def _loaded(self, buffer: Buffer, places: dict[Buffer, str]) -> list[str]:
         return self._copied(self.names[buffer], places[buffer], buffer)
@@ -260,24 +287,43 @@ class _Whole:
         return max(1, buffer.bytes // DTYPES[self.dtypes[buffer]].itemsize)
 
     def _lines(self, items: list) -> list[str]:
+        """The text of what runs one after another; of these, a list is text already."""
         lines: list[str] = []
-        for item in items:
+        passed: list[str] = []  # over where the kernel goes on behind it
+        last = max((k for k, item in enumerate(items) if self.ranges.get(id(item))), default=-1)
+        for k, item in enumerate(items):
+            numbers = self.ranges.get(id(item))
+            if not numbers:
+                passed += self._written(item)
+                continue
             if isinstance(item, LoopItem):
-                inside = [*self._lines(item.condition), f"if {self.names[item.pred]}[0] == 0:", "    break"]
-                inside += self._lines(item.body)
-                lines += [*self._lines(item.before), "while True:", *_indented(inside)]
-            elif isinstance(item, ChoiceItem):
-                lines += self._choice(item)
-            elif isinstance(item[0], Launch):
-                launch, pointers, instruction = item
-                words = [
-                    self.names[self._buffer(a, pointers, instruction)] if isinstance(a, str) else self._integer(a)
-                    for a in launch.arguments
-                ]
-                lines.append(f"{self.functions[launch.source]}({', '.join([*words, '0', str(launch.items)])})")
-            else:
-                lines += self._copied(self.names[item[0]], self.names[item[1]], item[0])
-        return lines
+                passed += self._lines(item.before)
+            if passed:
+                lines += ["if at == 0:", *_indented(passed)]
+            written = self._loop(item) if isinstance(item, LoopItem) else self._written(item)
+            if k < last:
+                written = [f"if at == 0 or {_within(numbers)}:", *_indented(written)]
+            lines += [*written, "if cut != 0:", "    break"]
+            passed = []
+        return lines + passed
+
+    def _written(self, item) -> list[str]:
+        if isinstance(item, list):
+            return item
+        if isinstance(item, LoopItem):
+            return [*self._lines(item.before), *self._loop(item)]
+        if isinstance(item, ChoiceItem):
+            return self._choice(item)
+        if isinstance(item[0], Launch):
+            return [self._call(*item)]
+        return self._copied(self.names[item[0]], self.names[item[1]], item[0])
+
+    def _call(self, launch, pointers: dict, instruction) -> str:
+        words = [
+            self.names[self._buffer(a, pointers, instruction)] if isinstance(a, str) else self._integer(a)
+            for a in launch.arguments
+        ]
+        return f"{self.functions[launch.source]}({', '.join([*words, '0', str(launch.items)])})"
 
     def _integer(self, number: int) -> str:
         if abs(number) <= UNROLLED:
@@ -285,20 +331,58 @@ class _Whole:
         return self.integers.setdefault(number, f"n{len(self.integers)}")
 
     def _choice(self, item: ChoiceItem) -> list[str]:
+        if len(item.branches) == 1:
+            return self._lines(item.branches[0])
         selector = f"{self.names[item.selector]}[0]"
         count = len(item.branches)
         tests = [f"{selector} != 0"] if item.selector.bytes == 1 else [f"{selector} == {k}" for k in range(count - 1)]
+        if self.ranges.get(id(item)):  # where the kernel goes on in one of them, the selector may be of another time
+            numbers = [[n for i in branch for n in self.ranges[id(i)]] for branch in item.branches]
+            tests = [
+                f"(at == 0 and {test})" + (f" or {_within(n)}" if n else "")
+                for test, n in zip(tests, numbers, strict=False)
+            ]
         lines = []
         for k, branch in enumerate(item.branches):
             lines.append("else:" if k == count - 1 else f"{'el' if k else ''}if {tests[k]}:")
             lines += ["    " + line for line in self._lines(branch) or ["pass"]]
-        return lines if count > 1 else self._lines(item.branches[0])
+        return lines
 
     def _copied(self, target: str, source: str, buffer: Buffer) -> list[str]:
         extent = self._extent(buffer)
         if extent == 1:
             return [f"{target}[0] = {source}[0]"]
         return [f"for i in range({extent}):", f"    {target}[i] = {source}[i]"]
+
+
+def _within(numbers: Sequence[int]) -> str:
+    return f"({numbers[0]} <= at and at <= {numbers[-1]})"
+
+
+def _loops(items: list):
+    """All loops, those within others too."""
+    for item in items:
+        if isinstance(item, LoopItem):
+            yield item
+            yield from _loops([*item.before, *item.condition, *item.body])
+        elif isinstance(item, ChoiceItem):
+            for branch in item.branches:
+                yield from _loops(branch)
+
+
+def _work(items: list) -> float:
+    """The element operations of one run of them, of the longest branches; infinite where a loop's trips are unknown."""
+    total = 0.0
+    for item in items:
+        if isinstance(item, LoopItem):
+            trips = counted_trips(item.instruction)
+            turn = _work([*item.condition, *item.body])
+            total += _work(item.before) + (math.inf if trips is None else trips * turn if trips else 0.0)
+        elif isinstance(item, ChoiceItem):
+            total += max(_work(branch) for branch in item.branches)
+        elif isinstance(item, tuple) and isinstance(item[0], Launch):
+            total += item[0].work
+    return total
 
 
 def _indented(lines: list[str]) -> list[str]:

@@ -66,6 +66,41 @@ def test_a_loop_goes_on_where_it_left_its_kernel():
 
 
 @pytest.mark.usefixtures("batches")
+def test_loops_within_go_on_where_they_left_the_kernel():
+    """Whiles of unknown trip count side by side, one in another, in a branch, in a condition."""
+
+    def collatz(n, limit):
+        def step(s):
+            return lax.cond(s[0] % 2 == 0, lambda n: n // 2, lambda n: 3 * n + 1, s[0]), s[1] + 1
+
+        return lax.while_loop(lambda s: (s[0] != 1) & (s[1] < limit), step, (n, 0))[1]
+
+    def halved(x):
+        return lax.while_loop(lambda v: hnp.abs(v).max() > 1.0, lambda v: v * 0.5, x)
+
+    def step(state):
+        n, total, x = state
+        total = total + collatz(n, 50)
+        x = lax.cond(n % 3 == 0, halved, lambda x: x + collatz(n, 7), x * 3.0)
+        rows = lax.fori_loop(0, n % 3, lambda k, t: t + collatz(n + k, 20) * k, 0)
+        return n + 1, total + rows + collatz(total % 9 + 1, 30), halved(x + 1.0)
+
+    def f(x, limit):
+        return lax.while_loop(lambda s: collatz(s[0], limit) < limit, step, (1, 0, x))
+
+    x = np.array([3.5, -7.0], np.float32)
+    for limit in (1, 10, 25):
+        assert is_whole(compiled(f, x, np.int32(limit)))
+    assert int(hl.jit(f)(x, np.int32(25))[0]) == 27  # which takes 111 steps
+
+    def scanned(x):
+        return lax.scan(lambda c, n: (halved(c + n), collatz(n, 1000)), x, hnp.arange(1, 30))
+
+    assert is_whole(compiled(scanned, x))
+    assert hl.jit(scanned)(x)[1].tolist()[5:9] == [8, 16, 3, 19]
+
+
+@pytest.mark.usefixtures("batches")
 def test_scans_and_gradients_go_on_where_they_left_their_kernels():
     def step(carry, row):
         carry = hnp.tanh(carry * 0.5 + row)

@@ -46,6 +46,21 @@ def test_ctrl_c_ends_loops_of_short_and_long_iterations():
     assert out == ["True", "True", "True", "1001.0", "0"]
 
 
+def test_ctrl_c_ends_a_loop_within_a_loop():
+    """All of it is one kernel, which leaves from the inner loop too."""
+    out = run("""
+    def endless(x):
+        return hl.lax.while_loop(lambda s: s[0] >= 0, lambda s: (s[0] * 0.5, s[1] + 1), (x, 0))[1]
+
+    rows = hl.jit(lambda x: hl.lax.fori_loop(0, 3, lambda k, n: n + endless(x + k), 0))
+    branch = hl.jit(lambda x: hl.lax.while_loop(
+        lambda n: n < 5, lambda n: hl.lax.cond(x > 0, lambda: endless(x), lambda: n + 1), 0))
+    print(interrupted(rows, 1.0), interrupted(branch, 1.0), interrupted(rows, 1.0))
+    print(int(rows(-9.0)), int(branch(-1.0)))
+    """)
+    assert out == ["True", "True", "True", "0", "5"]
+
+
 def test_ctrl_c_ends_a_loop_on_several_devices():
     out = run("""
     hl.config.num_cpu_devices = 2
