@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 import time
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
@@ -13,13 +14,16 @@ from hloom.backends.cpu.driver import team_drivers, team_entries
 from hloom.backends.cpu.memory_limit import check_memory
 from hloom.backends.cpu.program import Layout, program_of
 from hloom.backends.donation import copy_shared
+from hloom.compiler.communication import CollectiveUse, bytes_sent, collective_uses, table
 from hloom.compiler.compile_timings import collecting
+from hloom.compiler.passes.spmd.partition import partition
 from hloom.compiler.schedule.scheduler import Plan
 from hloom.compiler.schedule.steps import AwaitStep, HostStep
 from hloom.config import config
 from hloom.errors import DeviceError, ParticipantsError
 from hloom.ir.module import Module
 from hloom.ir.records import field, record
+from hloom.ir.spmd.sharding import DeviceMesh, Sharding
 from hloom.platforms.backend import Backend, CompileOptions, Executable
 from hloom.platforms.names import parse_device_name
 from hloom.runtime.spmd import SpmdProgram
@@ -56,9 +60,17 @@ class SpmdExecutable(Planned, Executable):
             copy_shared(arrays[k], range(len(arrays[k])))
         return self.runner(arrays)
 
+    def collectives(self) -> list[CollectiveUse]:
+        """The collectives of the program: what is exchanged along which axes, how often, for which line, and why."""
+        return collective_uses(self.module, _mesh([*self.input_shardings, *self.output_shardings]))
+
     def cost_analysis(self) -> Mapping[str, object]:
-        """'flops', 'bytes accessed', 'kernels', 'distinct kernels' of one device."""
-        return super().cost_analysis()
+        """'flops', 'bytes accessed', 'kernels', 'distinct kernels' of one device, and the 'bytes sent' by it."""
+        return dict(super().cost_analysis()) | {"bytes sent": bytes_sent(self.collectives())}
+
+    def memory_analysis(self) -> dict[str, int]:
+        """Bytes by kind of one device; 'shared bytes' are of all together."""
+        return super().memory_analysis() | {"shared bytes": self.plan.shared_bytes}
 
 
 class SpmdBackend(Backend):
@@ -70,6 +82,10 @@ class SpmdBackend(Backend):
         devices = options.devices or tuple(f"cpu:{k}" for k in range(count))
         _check_devices(module, devices)
         inputs, outputs = _shardings(module)
+        started = time.perf_counter()
+        if not options.partitioned:
+            module = partition(module)
+        divided = time.perf_counter() - started
         with collecting() as stages:
             optimized, plan, times = optimized_plan(module, fusion=options.fusion, donated=options.donated)
             check_memory(plan, devices[0])
@@ -80,14 +96,25 @@ class SpmdBackend(Backend):
             # Functions of the user's may wait for each other, so each device has a thread.
             team, drivers = team_drivers(indices, count if waits else None)
             runner = SpmdProgram(program, module.partitions, drivers, team, team_entries(), lambda at: _stuck(plan, at))
-        timings = stage_timings(stages, times, time.perf_counter() - made)
+        timings = {"partition": divided} | stage_timings(stages, times, time.perf_counter() - made)
         compiled = stages.counts.get("kernels compiled", 0)
+        executable = SpmdExecutable(optimized, plan, runner, devices, inputs, outputs, timings, compiled)
         if config.debug >= 1:
-            print(
-                f"hloom: compiled {module.name} for {count} devices: {len(plan.kernels())} kernels, {compiled} new",
-                file=sys.stderr,
-            )
-        return SpmdExecutable(optimized, plan, runner, devices, inputs, outputs, timings, compiled)
+            _report(executable)
+        return executable
+
+
+def _report(executable: SpmdExecutable) -> None:
+    uses = executable.collectives()
+    kinds = ", ".join(f"{count} {kind}" for kind, count in sorted(Counter(use.kind for use in uses).items()))
+    print(
+        f"hloom: compiled {executable.module.name} for {len(executable.devices)} devices: "
+        f"{len(executable.plan.kernels())} kernels, {executable.kernels_compiled} of them new; each device sends "
+        f"{bytes_sent(uses):,.0f} bytes{f' ({kinds})' if kinds else ''}",
+        file=sys.stderr,
+    )
+    if config.debug >= 2 and uses:
+        print(table(uses), file=sys.stderr)
 
 
 def _check_devices(module: Module, devices: Sequence[str]) -> None:
@@ -111,6 +138,11 @@ def _shardings(module: Module) -> tuple[list, list]:
     else:
         outputs = list(root.sharding) if isinstance(root.sharding, tuple) else [root.sharding]
     return [p.sharding for p in entry.parameters], outputs
+
+
+def _mesh(shardings: list) -> DeviceMesh | None:
+    """The mesh of the first sharding that there is."""
+    return next((s.mesh for s in shardings if isinstance(s, Sharding)), None)
 
 
 def _stuck(plan: Plan, at: list[tuple[int, int]]) -> ParticipantsError:

@@ -1,0 +1,116 @@
+"""What the devices that run one program send to each other: its collectives, their bytes, and how often they run."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Sequence
+
+from hloom.ir.loops import counted_trips
+from hloom.ir.module import Computation, Instruction, Module
+from hloom.ir.ops.programs.collective import COLLECTIVES
+from hloom.ir.records import record
+from hloom.ir.source import Source
+from hloom.ir.spmd.groups import device_groups, device_pairs
+from hloom.ir.spmd.sharding import DeviceMesh
+
+MOST_AXES = 10  # of a mesh whose subsets are looked through for the axes of a collective
+
+
+@record(frozen=True)
+class CollectiveUse:
+    """A collective of a program.
+
+    axes: those of the mesh along which devices exchange; None where the groups are no axes of it. groups: the devices.
+    bytes: that a device sends each time, by the algorithm that sends least. times: how often it runs in a call; None in
+    a loop whose trip count is unknown. source: the user's line. why: what made it; '' where the user wrote it.
+    """
+
+    kind: str
+    axes: tuple[str, ...] | None
+    groups: tuple[tuple[int, ...], ...]
+    bytes: int
+    times: int | None
+    source: Source | None
+    why: str
+
+
+def collective_uses(module: Module, mesh: DeviceMesh | None = None) -> list[CollectiveUse]:
+    """The collectives of a module in its order, those among one device left out. mesh: of the module's shardings."""
+    found: list[CollectiveUse] = []
+    axes = _Axes(mesh)
+    _look(module, module.entry, 1, axes, found)
+    return found
+
+
+def bytes_sent(uses: Sequence[CollectiveUse]) -> float:
+    """That a device sends in a call; what stands in a loop of unknown length counts once."""
+    return float(sum(use.bytes * (1 if use.times is None else use.times) for use in uses))
+
+
+def _look(module: Module, computation: Computation, times: int | None, axes: _Axes, found: list) -> None:
+    for instruction in computation.instructions:
+        if instruction.opcode in COLLECTIVES:
+            groups = device_groups(instruction.opcode, instruction.attributes, module.replicas, module.partitions)
+            size = max(map(len, groups), default=1)
+            if size > 1:
+                why = instruction.attributes.get("why") or ", ".join(instruction.made_by)
+                sent = _bytes(module, instruction, size)
+                found.append(
+                    CollectiveUse(instruction.opcode, axes.of(groups), groups, sent, times, instruction.source, why)
+                )
+        elif instruction.opcode == "while":
+            trips = counted_trips(instruction)
+            inner = None if trips is None or times is None else times * trips
+            for callee in instruction.called():
+                _look(module, callee, inner, axes, found)
+        elif instruction.opcode in ("conditional", "call"):
+            for callee in instruction.called():
+                _look(module, callee, times, axes, found)
+
+
+def _bytes(module: Module, instruction: Instruction, size: int) -> int:
+    given = sum(o.shape.bytes for o in instruction.operands)
+    if instruction.opcode == "all-reduce":
+        return math.ceil(2 * given * (size - 1) / size)
+    if instruction.opcode == "all-gather":
+        return given * (size - 1)
+    if instruction.opcode in ("reduce-scatter", "all-to-all"):
+        return math.ceil(given * (size - 1) / size)
+    if instruction.opcode == "collective-permute":
+        pairs = device_pairs(instruction.attributes, module.replicas, module.partitions)
+        return given if any(s != t for s, t in pairs) else 0
+    return given
+
+
+class _Axes:
+    """Finds the axes of a mesh that groups of devices stand for."""
+
+    def __init__(self, mesh: DeviceMesh | None):
+        self.known: dict[frozenset, tuple[str, ...]] = {}
+        names = mesh.names if mesh else ()
+        if mesh and len(names) <= MOST_AXES:
+            for count in range(len(names) + 1):
+                for axes in itertools.combinations(names, count):
+                    self.known.setdefault(frozenset(map(frozenset, mesh.groups(axes))), axes)
+
+    def of(self, groups) -> tuple[str, ...] | None:
+        return self.known.get(frozenset(map(frozenset, groups)))
+
+
+def table(uses: Sequence[CollectiveUse]) -> str:
+    """The collectives as lines of text."""
+    head = ("kind", "axes", "bytes a device", "times", "line", "why")
+    rows = [head]
+    for use in uses:
+        axes = ", ".join(use.axes) if use.axes is not None else " ".join(str(list(g)) for g in use.groups[:2])
+        if use.axes is None and len(use.groups) > 2:
+            axes += " ..."
+        times = "?" if use.times is None else f"{use.times:,}"
+        rows.append((use.kind, axes, f"{use.bytes:,}", times, str(use.source or ""), use.why))
+    widths = [max(len(row[k]) for row in rows) for k in range(len(head))]
+    lines = []
+    for row in rows:
+        cells = [c.rjust(w) if k in (2, 3) else c.ljust(w) for k, (c, w) in enumerate(zip(row, widths, strict=True))]
+        lines.append("  ".join(cells).rstrip())
+    return "\n".join(lines)
