@@ -12,8 +12,10 @@ from torch._decomp import core_aten_decompositions, decomposition_table
 from torch._dynamo.backends.common import AotAutograd
 
 from hloom.bridges.torch.calls import callable_of
+from hloom.bridges.torch.graphs import check
 from hloom.bridges.torch.rules import RULES
-from hloom.bridges.torch.translate import check
+
+__all__ = ["TESTED", "decompositions", "hloom"]
 
 TESTED = "2.13"
 
@@ -79,6 +81,3 @@ def hloom(graph_module, examples, **options):
         return backend(graph_module, examples)
     finally:
         torch._C._set_mkldnn_enabled(before)
-
-
-__all__ = ["TESTED", "decompositions", "hloom"]

@@ -14,10 +14,13 @@ from collections.abc import Callable
 import torch
 
 from hloom.backends.cpu.compilation import CpuExecutable, compile_module
+from hloom.bridges.torch.graphs import Sizes, has_open_sizes
 from hloom.bridges.torch.layouts import order_of
-from hloom.bridges.torch.translate import Given, New, Number, Part, Sizes, Translation, has_open_sizes, translate
+from hloom.bridges.torch.translate import Given, New, Number, Part, Translation, translate
 from hloom.errors import ArgumentError
 from hloom.ir.process import forking
+
+__all__ = ["Graph", "Program", "callable_of", "compiled"]
 
 MOST_SIZES = 64  # sets of sizes whose programs a graph keeps
 
@@ -54,6 +57,8 @@ class Program:
         self._strides = [(position, strides) for position, (_, strides) in translation.layouts.items()]
 
     def __call__(self, arguments: list) -> list:
+        for position in self.translation.lazy:
+            arguments[position] = arguments[position].resolve_conj().resolve_neg()
         for position, strides in self._strides:
             if arguments[position].stride() != strides:
                 arguments[position] = self._arranged(position, arguments[position])
@@ -64,6 +69,8 @@ class Program:
                 self._run_at(addresses + [tensor.data_ptr() for tensor in new])
             else:
                 self._run_with_care(arguments, new)
+        for check in self.translation.checks:
+            torch.ops.aten._linalg_check_errors(new[check.number], check.name, is_matrix=check.is_matrix)
         if self._only_new:
             return new
         return [self._result(r, arguments, new) for r in self.translation.results]
@@ -158,6 +165,3 @@ def callable_of(graph_module, examples, name: str) -> Callable[[list], list]:
     if has_open_sizes(graph_module):
         return Graph(graph_module, name)
     return compiled(graph_module, examples, name)
-
-
-__all__ = ["Graph", "Program", "callable_of", "compiled"]

@@ -10,6 +10,8 @@ import torch
 from hloom.errors import HloomError, UnsupportedError
 from hloom.ir.source import Source
 
+__all__ = ["UnsupportedOpsError", "refused", "source_of"]
+
 _TORCH = os.path.dirname(os.path.realpath(torch.__file__)) + os.sep
 _FRAME = re.compile(r'File "([^"]+)", line (\d+), in (.+)')
 
@@ -33,7 +35,8 @@ class UnsupportedOpsError(UnsupportedError):
     def __init__(self, nodes):
         places: dict[str, Source | None] = {}
         for node in nodes:
-            places.setdefault(str(node.target), source_of(node))
+            op = node.args[1] if str(node.target) == "with_effects" else node.target
+            places.setdefault(str(op), source_of(node))
         self.ops = places
         listed = "".join(f"\n            {name}, at {place or 'an unknown line'}" for name, place in places.items())
         super().__init__(
@@ -52,6 +55,3 @@ def refused(node, error: Exception) -> UnsupportedError:
     return UnsupportedError(
         f"{node.target} in a graph for backend='hloom'", f"{what}{found}", repair, source_of(node) or ""
     )
-
-
-__all__ = ["UnsupportedOpsError", "refused", "source_of"]

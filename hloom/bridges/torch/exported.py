@@ -7,8 +7,10 @@ from torch.utils import _pytree as pytree
 
 from hloom.bridges.torch.backend import decompositions
 from hloom.bridges.torch.calls import callable_of
-from hloom.bridges.torch.translate import check
+from hloom.bridges.torch.graphs import check
 from hloom.errors import ArgumentError
+
+__all__ = ["ExportedFunction", "from_exported"]
 
 
 class ExportedFunction:
@@ -77,6 +79,3 @@ def _check(name: str, declared, found) -> None:
 def from_exported(program) -> ExportedFunction:
     """The function of a `torch.export.ExportedProgram`. Raises UnsupportedOpsError with all ops without a rule."""
     return ExportedFunction(program)
-
-
-__all__ = ["ExportedFunction", "from_exported"]

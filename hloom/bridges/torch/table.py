@@ -8,8 +8,10 @@ A rule gets what the node of the graph has: hloom arrays (tracers) for tensors, 
 otherwise; arguments about devices, layouts and memory are left out. It returns an array, or a tuple of arrays and None
 for an op with several results. `result=True`: it gets the declared shapes of its results too, as `result` (a Shape, or
 a tuple of them). `random=True`: it gets a key of its own, as `key`. `memory=True`: it gets the elements of its first
-argument in the order in which they lie in memory, as one dimension, instead of that argument. A result must have the
-declared dims; its dtype is converted to the declared one.
+argument in the order in which they lie in memory, as one dimension, instead of that argument. `checks=True`: it gets
+`check(info, name, is_matrix=...)`, which makes a call raise torch's error of linear algebra where `info` is not 0.
+`lies=True`: it gets whether its first argument is contiguous, as `contiguous`, for ops whose results depend on it. A
+result must have the declared dims; its dtype is converted to the declared one.
 """
 
 from __future__ import annotations
@@ -26,12 +28,15 @@ IGNORED = frozenset(("device", "layout", "pin_memory", "memory_format", "non_blo
 
 @record(frozen=True)
 class Rule:
-    """How an overload is built. result, random, memory: what it is given beside the arguments, or instead of one."""
+    """How an overload is built. result, random, memory, checks, lies: what it is given beside the arguments, or instead
+    of one."""
 
     build: Callable[..., Any]
     result: bool = False
     random: bool = False
     memory: bool = False
+    checks: bool = False
+    lies: bool = False
 
 
 RULES: dict[Any, Rule] = {}
@@ -45,12 +50,12 @@ def overload(name: str):
     return getattr(found, overload_name, None) if found is not None else None
 
 
-def rule(*names: str, result: bool = False, random: bool = False, memory: bool = False):
+def rule(*names: str, **given: bool):
     """Makes a function the rule of the overloads of these names, and of their copying forms (`view_copy.default`) where
-    these have no rule; those that this torch lacks are left out."""
+    these have no rule; those that this torch lacks are left out. given: as Rule has it."""
 
     def register(function):
-        made = Rule(function, result, random, memory)
+        made = Rule(function, **given)
         for name in names:
             packet, _, kind = name.partition(".")
             if (found := overload(name)) is not None:

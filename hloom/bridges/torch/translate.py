@@ -1,7 +1,6 @@
 """From an FX graph of ATen ops to a module of hloom, once for each set of sizes.
 
-    check(graph_module)                            refuses ops without a rule, all at once
-    translate(graph_module, sizes) -> Translation
+    translate(graph_module, sizes, name) -> Translation
 
 The graph's nodes are walked once; the rule of each (`hloom.bridges.torch.table`) records hloom's ops in a trace. Sizes
 that torch left open are numbers here: nodes that compute them are evaluated.
@@ -10,20 +9,30 @@ that torch left open are numbers here: nodes that compute them are evaluated.
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 import torch
-from torch._subclasses.fake_tensor import FakeTensorMode
+from torch._subclasses.fake_tensor import unset_fake_temporarily
 
 from hloom import lax
-from hloom.bridges.torch.dtypes import S64, TO_HLOOM, convert
-from hloom.bridges.torch.errors import UnsupportedOpsError, refused, source_of
+from hloom.bridges.torch.dtypes import S64, TO_HLOOM, TO_TORCH, convert
+from hloom.bridges.torch.errors import refused, source_of
+from hloom.bridges.torch.graphs import (
+    ASSERTIONS,
+    COPY,
+    OF_SIZES,
+    WITH_EFFECTS,
+    Sizes,
+    is_evaluated,
+    keeps_state,
+    placeholders,
+    position_of_op,
+)
 from hloom.bridges.torch.layouts import contiguous_strides, inverse, is_identity, order_of
 from hloom.bridges.torch.rules import RULES
 from hloom.bridges.torch.table import IGNORED
-from hloom.errors import DeviceError, UnsupportedError
+from hloom.errors import UnsupportedError
 from hloom.ir.module import Module
 from hloom.ir.records import field, record
 from hloom.ir.source import source_scope
@@ -31,27 +40,12 @@ from hloom.ir.types import Shape
 from hloom.random.bits import raw_fold_in, raw_seed
 from hloom.tracing.trace import Trace, as_array
 
+__all__ = ["Argument", "Check", "Given", "New", "Number", "Part", "Translation", "Update", "translate"]
+
 EMBEDDED = 64  # elements of a constant tensor that become a constant of the program; larger ones are passed by address
 
 aten = torch.ops.aten
-# Sizes and strides as numbers, of a tensor whose declared value is known.
-_OF_SIZES: dict[Any, Callable] = {
-    aten.sym_size.int: lambda sizes, strides, offset, dim: sizes[dim],
-    aten.sym_stride.int: lambda sizes, strides, offset, dim: strides[dim],
-    aten.sym_numel.default: lambda sizes, strides, offset: int(np.prod(sizes, dtype=np.int64)),
-    aten.sym_storage_offset.default: lambda sizes, strides, offset: offset,
-}
-# What only checks sizes, which are known here: torch has guards for them.
-_ASSERTIONS = frozenset(
-    found
-    for name in ("_assert_scalar", "sym_constrain_range", "sym_constrain_range_for_size")
-    if (found := getattr(getattr(aten, name, None), "default", None)) is not None
-)
-_COPY = aten.copy_.default
-# Random ops that are computed again in the backward, with the numbers of the forward. What torch calls the state of its
-# generator is the op's key here, in the first bytes.
-_KEPT_STATES = frozenset(("run_and_save_rng_state", "run_with_rng_state"))
-_KEY_BYTES = 8
+_KEY_BYTES = 8  # of a random op's key, the first of what torch calls the state of its generator
 
 
 @record
@@ -113,13 +107,23 @@ class Update:
     as_it_lies: bool
 
 
+@record(frozen=True)
+class Check:
+    """LAPACK's `info` in a new tensor, which has to be 0: otherwise torch's error of the function `name` is raised."""
+
+    number: int
+    name: str
+    is_matrix: bool
+
+
 @record
 class Translation:
     """A module and how it is called.
 
     results: New, Given, Part or Number, one for each result of the graph. new: the tensors that are allocated, which
     are the module's first outputs; updates: its others. layouts: sizes and strides of the tensors among the graph's
-    arguments, by position.
+    arguments, by position. checks: what has to hold after a call. lazy: positions of tensors that may be conjugated or
+    negated lazily.
     """
 
     module: Module | None
@@ -128,140 +132,13 @@ class Translation:
     new: list[New]
     updates: list[Update] = field(default_factory=list)
     layouts: dict[int, tuple[tuple[int, ...], tuple[int, ...]]] = field(default_factory=dict)
-
-
-def is_evaluated(node) -> bool:
-    """Whether a node computes sizes, not elements."""
-    return isinstance(node.meta.get("val"), (int, float, bool, torch.SymInt, torch.SymFloat, torch.SymBool)) or (
-        node.target in _OF_SIZES or node.target in _ASSERTIONS
-    )
-
-
-def check(graph_module) -> None:
-    """Raises UnsupportedOpsError, with all ops that have no rule, and DeviceError for tensors not on the CPU."""
-    missing = []
-    _declare(graph_module)
-    for node in graph_module.graph.nodes:
-        if node.op in ("call_module", "call_method"):
-            missing.append(node)
-        elif node.op == "call_function" and not is_evaluated(node):
-            target = node.args[_position_of_op(node)] if _keeps_state(node) else node.target
-            if target not in RULES and target not in (operator.getitem, _COPY):
-                missing.append(node)
-    if missing:
-        raise UnsupportedOpsError(missing)
-    for node in graph_module.graph.nodes:
-        for value in _tensors(node.meta.get("val")):
-            if value.device.type != "cpu":
-                raise DeviceError(
-                    f"{node.target} in a graph for backend='hloom'",
-                    f"a tensor on {value.device}",
-                    "move the model and its inputs to the CPU: hloom runs torch's programs there",
-                    source_of(node) or "",
-                )
-            if value.dtype not in TO_HLOOM or value.layout != torch.strided or value.is_conj() or value.is_neg():
-                raise UnsupportedError(
-                    f"{node.target} in a graph for backend='hloom'",
-                    f"a tensor of dtype {value.dtype} and layout {value.layout}, or with lazy conjugation",
-                    "convert it before, or leave this call out of the graph with torch.compiler.disable",
-                    source_of(node) or "",
-                )
-
-
-def _declare(graph_module) -> None:
-    """Notes what torch leaves out: the results of random ops whose generator's state is kept."""
-    for node in graph_module.graph.nodes:
-        if node.op != "call_function":
-            continue
-        if node.target is operator.getitem and _keeps_state(node.args[0]):
-            node.meta["val"] = node.args[0].meta["val"][node.args[1]]
-        elif _keeps_state(node):
-            place = _position_of_op(node)
-            op, *arguments = torch.fx.node.map_arg(node.args[place:], lambda n: n.meta["val"])
-            size = torch.get_rng_state().numel()
-            mode = torch._guards.detect_fake_mode([n.meta["val"] for n in node.all_input_nodes]) or FakeTensorMode()
-            with mode:
-                value = op(*arguments, **torch.fx.node.map_arg(node.kwargs, lambda n: n.meta["val"]))
-                state = torch.empty(size, dtype=torch.uint8)
-            node.meta["val"] = value if place else (state, value)
-
-
-def _tensors(value):
-    if isinstance(value, torch.Tensor):
-        yield value
-    elif isinstance(value, (list, tuple)):
-        for element in value:
-            yield from _tensors(element)
-
-
-def placeholders(graph_module) -> list:
-    return [node for node in graph_module.graph.nodes if node.op == "placeholder"]
-
-
-def has_open_sizes(graph_module) -> bool:
-    """Whether torch left sizes open."""
-    for node in placeholders(graph_module):
-        value = node.meta.get("val")
-        if isinstance(value, torch.SymInt) or (
-            isinstance(value, torch.Tensor)
-            and any(isinstance(s, torch.SymInt) for s in (*value.shape, *value.stride()))
-        ):
-            return True
-    return False
-
-
-class Sizes:
-    """The numbers of the symbols that torch left open, for the arguments of one call."""
-
-    def __init__(self, graph_module, arguments):
-        self.numbers: dict[Any, int] = {}
-        for node, argument in zip(placeholders(graph_module), arguments, strict=True):
-            value = node.meta.get("val")
-            if isinstance(value, torch.SymInt):
-                self._note(value, argument)
-            elif isinstance(value, torch.Tensor) and isinstance(argument, torch.Tensor):
-                for declared, found in zip(value.shape, argument.shape, strict=True):
-                    self._note(declared, found)
-
-    def _note(self, declared, found) -> None:
-        if isinstance(declared, torch.SymInt) and declared.node.expr.is_Symbol:
-            self.numbers.setdefault(declared.node.expr, int(found))
-
-    def of(self, value) -> int:
-        if not isinstance(value, torch.SymInt):
-            return int(value)
-        found = value.node.expr.xreplace(self.numbers)
-        if getattr(found, "free_symbols", ()):
-            raise UnsupportedError(
-                "a size that is known only when the program runs",
-                str(found),
-                "use functions that keep the shape, such as torch.where, or let torch break the graph here",
-                "",
-            )
-        return int(found)
-
-    def each(self, values) -> tuple[int, ...]:
-        return tuple([self.of(v) for v in values])
-
-    def shape(self, value: torch.Tensor) -> Shape:
-        return Shape(TO_HLOOM[value.dtype], self.each(value.shape))
-
-    def strides(self, value: torch.Tensor) -> tuple[int, ...]:
-        return self.each(value.stride())
+    checks: list[Check] = field(default_factory=list)
+    lazy: list[int] = field(default_factory=list)
 
 
 def translate(graph_module, sizes: Sizes, name: str) -> Translation:
     """The module of a graph for these sizes. Raises UnsupportedError with the op and the user's line."""
     return _Translator(graph_module, sizes, name).translate()
-
-
-def _keeps_state(node) -> bool:
-    return node.op == "call_function" and getattr(node.target, "__name__", "") in _KEPT_STATES
-
-
-def _position_of_op(node) -> int:
-    """Where the op stands among the arguments of a node that keeps a generator's state."""
-    return 0 if node.target.__name__ == "run_and_save_rng_state" else 1
 
 
 class _Translator:
@@ -280,6 +157,8 @@ class _Translator:
         self.outputs: list[Any] = []
         self.made: dict[Any, New] = {}
         self.layouts: dict[int, tuple[tuple[int, ...], tuple[int, ...]]] = {}
+        self.checked: list[tuple[Any, str, bool]] = []
+        self.lazy: list[int] = []
 
     def translate(self) -> Translation:
         with self.trace, source_scope() as at:
@@ -293,19 +172,24 @@ class _Translator:
                     self._placeholder(node)
             at(None)
             results = [self._result(r) for r in self._flat_results()]
+            checks = [self._check(*checked) for checked in self.checked]
             updates = self._updates()
             computation = self.trace.finish(self.outputs) if self.outputs else None
         module = Module(self.name, computation) if computation is not None else None
-        return Translation(module, self.arguments, results, self.new, updates, self.layouts)
+        return Translation(module, self.arguments, results, self.new, updates, self.layouts, checks, self.lazy)
 
     # --- what goes in ---
 
     def _placeholder(self, node) -> None:
         value = node.meta.get("val")
-        if isinstance(value, torch.Tensor):
+        if any(user.target is WITH_EFFECTS and user.args[0] is node for user in node.users):
+            self.values[node] = None
+        elif isinstance(value, torch.Tensor):
             dims, strides = self.sizes.each(value.shape), self.sizes.strides(value)
             if node.users:
                 self.layouts[self.positions[node]] = dims, strides
+            if value.is_conj() or value.is_neg():
+                self.lazy.append(self.positions[node])
             if any(not self._is_read_as_memory(user) for user in node.users):
                 order = order_of(dims, strides)
                 self.values[node] = self._parameter(value, Argument(self.positions[node], None, order), node.name)
@@ -322,7 +206,7 @@ class _Translator:
             )
 
     def _is_read_as_memory(self, user) -> bool:
-        return user.op == "output" or user.target in _OF_SIZES
+        return user.op == "output" or user.target in OF_SIZES
 
     def _parameter(self, value: torch.Tensor, argument: Argument, hint: str):
         """The tensor whose memory is a new parameter."""
@@ -341,10 +225,11 @@ class _Translator:
         if not isinstance(owner, torch.Tensor):
             return owner
         node.meta.setdefault("val", owner)
-        tensor = owner.detach().contiguous()
-        if tensor.numel() <= EMBEDDED:
-            array = np.array(tensor.tolist(), TO_HLOOM[tensor.dtype]).reshape(tuple(tensor.shape))
-            return as_array(array)
+        with unset_fake_temporarily():  # torch compiles where tensors have no elements; constants have
+            tensor = owner.detach().contiguous()
+            elements = tensor.tolist() if tensor.numel() <= EMBEDDED else None
+        if elements is not None:
+            return as_array(np.array(elements, TO_HLOOM[tensor.dtype]).reshape(tuple(tensor.shape)))
         return self._parameter(tensor, Argument(None, tensor, tuple(range(tensor.ndim))), node.name)
 
     def _key(self):
@@ -371,26 +256,38 @@ class _Translator:
         return item
 
     def _call(self, node):
-        if node.target in _OF_SIZES:
+        if node.target in OF_SIZES:
             declared = node.args[0].meta["val"]
             known = (
                 self.sizes.each(declared.shape),
                 self.sizes.strides(declared),
                 self.sizes.of(declared.storage_offset()),
             )
-            return _OF_SIZES[node.target](*known, *[self._value(a) for a in node.args[1:]])
-        if node.target in _ASSERTIONS:
+            return OF_SIZES[node.target](*known, *[self._value(a) for a in node.args[1:]])
+        if node.target in ASSERTIONS:
             return None
         arguments = [self._value(a) for a in node.args]
         options = {k: self._value(v) for k, v in node.kwargs.items() if k not in IGNORED}
         if is_evaluated(node) or node.target is operator.getitem:
             return node.target(*arguments, **options)
-        if node.target is _COPY:
+        if node.target is COPY:
+            self._refuse_views(node)
             value = RULES[aten.copy.default].build(*arguments)
             self.updated[node.args[0]] = value
             self.values[node.args[0]] = value
             return value
         return self._build(node, arguments, options)
+
+    def _refuse_views(self, node) -> None:
+        """A tensor that the graph made and changes must have no views: they would keep the old elements."""
+        target = node.args[0]
+        if _base(target) not in self.positions and (
+            _base(target) is not target or any(getattr(user.target, "is_view", False) for user in target.users)
+        ):
+            raise UnsupportedError(
+                "a tensor that is changed in place", "other tensors are views of it", "clone it before",
+                source_of(node) or "",
+            )  # fmt: skip
 
     def _build(self, node, arguments, options):
         try:
@@ -399,10 +296,14 @@ class _Translator:
             raise refused(node, error) from error
 
     def _built(self, node, arguments, options):
-        target, key, state = node.target, None, None
-        declared = _each_tensor(node.meta["val"], self.sizes.shape)
-        if _keeps_state(node):
-            place = _position_of_op(node)
+        target, operands, key, state = node.target, node.args, None, None
+        declared = _each_tensor(node.meta.get("val"), self.sizes.shape)
+        if target is WITH_EFFECTS:
+            target, arguments = arguments[1], arguments[2:]
+            operands, declared = operands[2:], declared[1:]
+            declared = declared[0] if len(declared) == 1 else declared
+        elif keeps_state(node):
+            place = position_of_op(node)
             target, arguments = arguments[place], [*arguments[:place], *arguments[place + 1 :]]
             if place:
                 key = _key_of_state(arguments.pop(0))
@@ -413,11 +314,25 @@ class _Translator:
         if found.result:
             options["result"] = declared
         if found.memory:
-            arguments[0] = self._memory(node.args[0], arguments[0])
+            arguments[0] = self._memory(operands[0], arguments[0])
+        if found.lies:
+            options["contiguous"] = self._is_contiguous(operands[0])
+        if found.checks:
+            options["check"] = self._note_check
         if found.random:
             options["key"] = self._key() if key is None else key
         value = _as_declared(found.build(*arguments, **options), declared)
+        if node.target is WITH_EFFECTS:
+            return None, *(value if isinstance(value, tuple) else (value,))
         return value if state is None else (_state_of_key(key, state), value)
+
+    def _note_check(self, info, name: str, *, is_matrix: bool) -> None:
+        self.checked.append((info, name, is_matrix))
+
+    def _is_contiguous(self, node) -> bool:
+        declared = node.meta["val"]
+        order = order_of(self.sizes.each(declared.shape), self.sizes.strides(declared))
+        return order is not None and is_identity(order)
 
     def _memory(self, node, value):
         """The elements of a tensor in the order in which torch holds them, as one dimension."""
@@ -440,9 +355,9 @@ class _Translator:
             return Number(item)
         if item in self.positions and isinstance(item.meta["val"], torch.Tensor):
             return Given(self.positions[item])
-        if not isinstance(item.meta["val"], torch.Tensor):
+        if not isinstance(item.meta["val"], torch.Tensor) or self.values.get(item, item) is None:
             return Number(self.values[item])
-        if item.target is _COPY:
+        if item.target is COPY:
             return self._result(item.args[0])
         base = _base(item)
         declared = item.meta["val"]
@@ -477,10 +392,23 @@ class _Translator:
             self.outputs.append(value if is_identity(order) else lax.transpose(value, order))
         return found
 
+    def _check(self, info, name: str, is_matrix: bool) -> Check:
+        made = New(len(self.outputs), TO_TORCH[info.dtype], info.shape, contiguous_strides(info.shape))
+        self.new.append(made)
+        self.outputs.append(info)
+        return Check(made.number, name, is_matrix)
+
     def _updates(self) -> list[Update]:
         """What replaces arguments; the values lie as these do."""
         found = []
         for node, value in self.updated.items():
+            if node not in self.positions:  # a tensor that the graph made
+                continue
+            if self.positions[node] in self.lazy:
+                raise UnsupportedError(
+                    "a change in place of a tensor that is conjugated lazily", node.name, "call .resolve_conj() before",
+                    source_of(node) or "",
+                )  # fmt: skip
             declared = node.meta["val"]
             dims, strides = self.sizes.each(declared.shape), self.sizes.strides(declared)
             order = order_of(dims, strides)
@@ -525,17 +453,19 @@ def _as_declared(value, declared):
 
 
 def _base(node):
-    """The node whose memory a result of view ops has."""
+    """The node whose memory a result of view ops has, in elements of the same dtype."""
     while node.op == "call_function":
         source = node.args[0] if node.args else None
         if node.target is operator.getitem and getattr(getattr(source, "target", None), "is_view", False):
             source = source.args[0]
         elif not getattr(node.target, "is_view", False) or node.target is aten.reshape.default:
             return node
-        if not isinstance(source, torch.fx.Node):
+        if not isinstance(source, torch.fx.Node) or _dtype_of(source) != _dtype_of(node):
             return node
         node = source
     return node
 
 
-__all__ = ["Argument", "Given", "New", "Number", "Part", "Sizes", "Translation", "check", "has_open_sizes", "translate"]
+def _dtype_of(node):
+    value = node.meta.get("val")
+    return value.dtype if isinstance(value, torch.Tensor) else None

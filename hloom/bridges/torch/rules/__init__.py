@@ -2,9 +2,13 @@
 
 from hloom.bridges.torch.rules import (
     attention,
+    bags,
     contractions,
     convolutions,
     creation,
+    distances,
+    factorizations,
+    grids,
     indexing,
     normalization,
     pointwise,

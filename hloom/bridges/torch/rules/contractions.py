@@ -39,3 +39,20 @@ def addmm(bias, x, y, *, beta=1, alpha=1):
 def addr(bias, x, y, *, beta=1, alpha=1):
     found = _scaled(hnp.outer(x, y), alpha)
     return found if beta == 0 else found + _scaled(bias, beta)
+
+
+@rule("addbmm.default")
+def addbmm(bias, x, y, *, beta=1, alpha=1):
+    """The sum of the products of a batch."""
+    found = _scaled(convert(hnp.sum(product(x, y), axis=0), x.dtype), alpha)
+    return found if beta == 0 else found + _scaled(bias, beta)
+
+
+@rule("_trilinear.default")
+def trilinear(x, y, z, expand_x, expand_y, expand_z, sums, unroll_dim=1):
+    """The products of three arrays, each with dimensions of 1 put in, summed over some dimensions."""
+    rank = x.ndim + len(expand_x)
+    letters = "abcdefghijklmnopqrstuvwxyz"[:rank]
+    own = ["".join(c for k, c in enumerate(letters) if k not in missing) for missing in (expand_x, expand_y, expand_z)]
+    kept = "".join(c for k, c in enumerate(letters) if k not in [d % rank for d in sums])
+    return hnp.einsum(f"{','.join(own)}->{kept}", x, y, z)

@@ -18,7 +18,7 @@ def full(first, value_or_size, value=None, *, dtype=None, result):
 
 @rule("empty.memory_format", "empty_strided.default", "empty_like.default", "new_empty.default",
       "new_empty_strided.default", "zeros.default", "zeros_like.default", "new_zeros.default",
-      "empty_permuted.default", result=True)  # fmt: skip
+      "empty_permuted.default", "_efficientzerotensor.default", result=True)  # fmt: skip
 def zeros(*arguments, dtype=None, result):
     """What is said to be empty is zeros here."""
     return splat(0, result)

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 
 import hloom.numpy as hnp
 from hloom import lax
-from hloom.bridges.torch.dtypes import PRED, S64, convert, operand
+from hloom.bridges.torch.dtypes import PRED, S64, TO_TORCH, computed_in, convert, operand
 from hloom.bridges.torch.table import rule
 from hloom.errors import UnsupportedError
 
@@ -77,6 +79,18 @@ def index_select(x, dim, index):
 @rule("embedding.default")
 def embedding(weight, indices, padding_idx=-1, scale_grad_by_freq=False, sparse=False):
     return hnp.take(weight, indices, axis=0)
+
+
+@rule("embedding_renorm.default")
+def embedding_renorm(weight, indices, max_norm, norm_type):
+    """The rows that are named, made shorter where their norm is more than max_norm."""
+    wide = convert(weight, computed_in(TO_TORCH[weight.dtype]))
+    norms = hnp.linalg.norm(wide, norm_type, axis=1, keepdims=True)
+    limit = operand(max_norm, wide.dtype)
+    flat = lax.reshape(indices, (indices.size,))
+    named = lax.full((weight.shape[0], 1), False, PRED).at[flat].set(lax.full((flat.size, 1), True, PRED))
+    scaled = wide * (limit / (norms + operand(1e-7, wide.dtype)))
+    return convert(hnp.where(named & (norms > limit), scaled, wide), weight.dtype)
 
 
 @rule("embedding_dense_backward.default")
@@ -192,6 +206,27 @@ def scatter_reduce(x, dim, index, source, reduce, *, include_self=True):
     return found / counts if x.dtype.kind not in "iu" else hnp.floor_divide(found, counts)
 
 
+@rule("put.default")
+def put(x, index, source, accumulate=False):
+    """x with other elements at some positions of its elements in row-major order."""
+    if not index.size:
+        return x
+    flat = lax.reshape(x, (x.size,)).at[lax.reshape(index, (index.size,))]
+    values = lax.reshape(convert(source, x.dtype), (source.size,))
+    return lax.reshape(flat.add(values) if accumulate else flat.set(values), x.shape)
+
+
+@rule("index_reduce.default")
+def index_reduce(x, dim, index, source, reduce, *, include_self=True):
+    if not index.size or not x.size:
+        return x
+    dims, source = x.shape, _one_dimension(source)
+    x, dim = _one_dimension(x), dim % max(x.ndim, 1)
+    places = lax.reshape(index, tuple(index.size if k == dim else 1 for k in range(x.ndim)))
+    full = hnp.broadcast_to(places, tuple(index.size if k == dim else n for k, n in enumerate(x.shape)))
+    return lax.reshape(scatter_reduce(x, dim, full, source, reduce, include_self=include_self), dims)
+
+
 @rule("masked_scatter.default")
 def masked_scatter(x, mask, source):
     """The elements of source, in their order, in the places of x where the mask is true."""
@@ -203,6 +238,17 @@ def masked_scatter(x, mask, source):
     places = hnp.cumsum(convert(flat, S64)) - operand(1, S64)
     values = hnp.take(lax.reshape(source, (source.size,)), hnp.maximum(places, operand(0, S64)), axis=0, mode="clip")
     return hnp.where(mask, lax.reshape(convert(values, x.dtype), x.shape), x)
+
+
+@rule("masked_scatter_backward.default")
+def masked_scatter_backward(grad, mask, sizes):
+    """The elements of grad where the mask is true, in their order, then zeros."""
+    grad, mask = hnp.broadcast_arrays(grad, mask)
+    count = math.prod(sizes)
+    flat = lax.reshape(mask, (mask.size,))
+    places = hnp.where(flat, hnp.cumsum(convert(flat, S64)) - operand(1, S64), operand(count, S64))
+    found = lax.full((count,), 0, grad.dtype).at[places].set(lax.reshape(grad, (grad.size,)), mode="drop")
+    return lax.reshape(found, tuple(sizes))
 
 
 @rule("masked_fill.Scalar", "masked_fill.Tensor")

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 import torch
 
 import hloom.numpy as hnp
+import hloom.scipy.special as special
 from hloom import lax
 from hloom.bridges.torch.dtypes import (
     PRED,
     TO_HLOOM,
+    TO_TORCH,
     computed_in,
     convert,
     in_floats,
@@ -81,8 +85,21 @@ for _name, _function in {
     "erfinv": lax.erf_inv,
 }.items():  # fmt: skip
     pointwise(f"{_name}.default", _function, in_floats)
+for _names, _function in {
+    "i0.default prims::bessel_i0.default": special.i0,
+    "special_i0e.default prims::bessel_i0e.default": special.i0e,
+    "special_i1.default prims::bessel_i1.default": special.i1,
+    "special_i1e.default prims::bessel_i1e.default": special.i1e,
+    "special_erfcx.default prims::erfcx.default": special.erfcx,
+    "special_ndtri.default prims::ndtri.default": special.ndtri,
+    "special_log_ndtr.default": special.log_ndtr,
+    "igamma.default prims::igamma.default": special.gammainc,
+    "igammac.default prims::igammac.default": special.gammaincc,
+    "special_zeta.default special_zeta.other_scalar special_zeta.self_scalar prims::zeta.default": special.zeta,
+}.items():
+    pointwise(_names, _function, in_floats)
 for _name, _function in {
-    "abs": _abs, "ceil": _rounded(hnp.ceil), "floor": _rounded(hnp.floor), "neg": _negative,
+    "_neg_view": _negative, "abs": _abs, "ceil": _rounded(hnp.ceil), "floor": _rounded(hnp.floor), "neg": _negative,
     "round": _rounded(hnp.round), "sign": _sign, "trunc": _rounded(hnp.trunc), "sgn": _sign,
     "bitwise_not": lax.bitwise_not, "relu": lambda x: hnp.maximum(x, lax.full_like(x, 0)),
 }.items():  # fmt: skip
@@ -96,6 +113,28 @@ for _name, _function in {
     pointwise(f"{_name}.default", _function, to_bool=True)
 
 
+@rule("polygamma.default")
+def polygamma(n, x):
+    dtype = in_floats(TO_TORCH[x.dtype])
+    x = convert(x, computed_in(dtype))
+    return convert(lax.digamma(x) if n == 0 else special.polygamma(n, x), dtype)
+
+
+@rule("nextafter.default", "prims::nextafter.default")
+def nextafter(x, y):
+    return hnp.nextafter(x, y)
+
+
+@rule("angle.default")
+def angle(x):
+    """Of a real number 0 or pi; NaN of NaN."""
+    if x.dtype in COMPLEX:
+        return hnp.angle(x)
+    x = convert(x, computed_in(in_floats(TO_TORCH[x.dtype])))
+    found = hnp.where(x < 0, operand(math.pi, x.dtype), operand(0, x.dtype))
+    return hnp.where(hnp.isnan(x), x, found)
+
+
 @rule("round.decimals")
 def round_decimals(x, decimals=0):
     if x.dtype not in INEXACT:
@@ -106,14 +145,34 @@ def round_decimals(x, decimals=0):
 
 
 @rule("alias.default", "detach.default", "clone.default", "lift_fresh_copy.default", "lift_fresh.default",
-      "positive.default")  # fmt: skip
+      "positive.default", "resolve_conj.default", "resolve_neg.default")  # fmt: skip
 def alias(x):
     return x
 
 
-@rule("_conj_physical.default", "conj_physical.default")
+@rule("_conj_physical.default", "conj_physical.default", "_conj.default")
 def conj(x):
     return hnp.conj(x)
+
+
+@rule("view_as_real.default")
+def view_as_real(x):
+    return hnp.stack([hnp.real(x), hnp.imag(x)], axis=-1)
+
+
+@rule("view_as_complex.default")
+def view_as_complex(x):
+    return lax.complex(*(lax.index_in_dim(x, k, x.ndim - 1, keepdims=False) for k in (0, 1)))
+
+
+@rule("polar.default")
+def polar(size, angle):
+    return lax.complex(size * hnp.cos(angle), size * hnp.sin(angle))
+
+
+@rule("complex.default")
+def complex_(real, imag):
+    return lax.complex(*hnp.broadcast_arrays(real, imag))
 
 
 # --- functions of two ---
@@ -174,6 +233,8 @@ for _names, _function in {
     "fmod.Tensor fmod.Scalar": hnp.fmod,
     "maximum.default": hnp.maximum,
     "minimum.default": hnp.minimum,
+    "fmax.default prims::fmax.default": hnp.fmax,
+    "fmin.default prims::fmin.default": hnp.fmin,
     "bitwise_and.Tensor bitwise_and.Scalar bitwise_and.Scalar_Tensor": hnp.bitwise_and,
     "bitwise_or.Tensor bitwise_or.Scalar bitwise_or.Scalar_Tensor": hnp.bitwise_or,
     "bitwise_xor.Tensor bitwise_xor.Scalar bitwise_xor.Scalar_Tensor": hnp.bitwise_xor,

@@ -239,3 +239,50 @@ _adaptive_rule("_adaptive_avg_pool2d.default")
 _adaptive_rule("_adaptive_avg_pool3d.default")
 
 __all__ = ["Windows"]
+
+
+def _adaptive_places(space, counts) -> np.ndarray:
+    """The positions in the flattened space of each window's elements, s64 (windows, most elements of one): the first
+    again where a window has fewer."""
+    found = np.zeros((1, 1), np.int64)
+    for extent, count in zip(space, counts, strict=True):
+        starts = np.arange(count) * extent // count
+        ends = -(-(np.arange(count) + 1) * extent // count)
+        reach = np.arange(max(int((ends - starts).max()), 1))
+        places = np.where(starts[:, None] + reach < ends[:, None], starts[:, None] + reach, starts[:, None])
+        found = (found[:, None, :, None] * extent + places[None, :, None, :]).reshape(
+            found.shape[0] * count, found.shape[1] * len(reach)
+        )
+    return found
+
+
+def _adaptive_max_pool(rank: int):
+    @rule(f"adaptive_max_pool{rank}d.default", result=True)
+    def build(x, counts, *, result):
+        """(maxima, their positions in the flattened space)."""
+        lead, space = x.shape[: x.ndim - rank], x.shape[x.ndim - rank :]
+        if not math.prod(result[0].dims):
+            return tuple(lax.full(shape.dims, 0, shape.dtype) for shape in result)
+        table = _adaptive_places(space, counts)
+        flat = lax.reshape(x, (math.prod(lead), math.prod(space)))
+        values = lax.reshape(hnp.take(flat, hnp.asarray(table.reshape(-1)), axis=1), (flat.shape[0], *table.shape))
+        chosen = hnp.expand_dims(hnp.argmax(values, axis=2), 2)
+        found = hnp.take_along_axis(values, chosen, axis=2)
+        tables = hnp.broadcast_to(hnp.asarray(table), values.shape)
+        places = hnp.take_along_axis(tables, chosen, axis=2)
+        return tuple(lax.reshape(v, result[0].dims) for v in (found, places))
+
+    @rule(f"adaptive_max_pool{rank}d_backward.default")
+    def build_backward(grad, x, indices):
+        if not grad.size or not x.size:
+            return lax.full(x.shape, 0, x.dtype)
+        rows = math.prod(x.shape[: x.ndim - rank])
+        wide = convert(grad, computed_in(TO_TORCH[grad.dtype]))
+        places, values = (lax.reshape(v, (rows, v.size // rows)) for v in (indices, wide))
+        number = hnp.expand_dims(lax.iota(S64, rows), 1)
+        found = lax.full((rows, x.size // rows), 0, wide.dtype).at[number, places].add(values)
+        return lax.reshape(found, x.shape)
+
+
+_adaptive_max_pool(2)
+_adaptive_max_pool(3)

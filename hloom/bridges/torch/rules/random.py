@@ -42,6 +42,31 @@ def normal_functional(x, mean=0.0, std=1.0, *, result, key):
     return found * operand(std, found.dtype) + operand(mean, found.dtype)
 
 
+@rule("normal.Tensor_float", "normal.float_Tensor", "normal.Tensor_Tensor", "normal.float_float", result=True,
+      random=True)  # fmt: skip
+def normal(mean, std=1.0, size=None, *, dtype=None, result, key):
+    found = randn(result=result, key=key)
+    return found * operand(std, found.dtype) + operand(mean, found.dtype)
+
+
+@rule("multinomial.default", result=True, random=True)
+def multinomial(x, num_samples, replacement=False, *, result, key):
+    """Positions drawn with the probabilities x, up to a factor: by cumulative sums, or, each at most once, those of
+    the smallest exponential times."""
+    weights = convert(x, F32) if x.dtype in NARROW_FLOATS else x
+    if replacement:
+        sums = hnp.cumsum(weights, axis=-1)
+        drawn = _fraction(key, result.dims, weights.dtype) * sums[..., -1:]
+        below = hnp.expand_dims(sums, -2) <= hnp.expand_dims(drawn, -1)
+        found = hnp.sum(convert(below, S64), axis=-1)
+        # A sum rounded to the last one must not lead to a position of no weight.
+        numbers = lax.iota(S64, x.shape[-1])
+        last = hnp.max(hnp.where(weights > 0, numbers, operand(0, S64)), axis=-1, keepdims=True)
+        return hnp.minimum(found, last)
+    times = -hnp.log1p(-_fraction(key, x.shape, weights.dtype)) / weights
+    return lax.slice_in_dim(hnp.argsort(times, axis=-1, stable=True), 0, num_samples, axis=-1)
+
+
 @rule("bernoulli.default", "bernoulli.p", result=True, random=True)
 def bernoulli(x, p=None, *, result, key):
     drawn = _fraction(key, result.dims, F32)
@@ -75,6 +100,11 @@ def randint(high, size, *, dtype=None, result, key):
 @rule("randint.low", "randint_like.low_dtype", result=True, random=True)
 def randint_low(low, high, size=None, *, dtype=None, result, key):
     return _integers(key, result.dims, low, high)
+
+
+@rule("randint_like.default", result=True, random=True)
+def randint_like(x, high, *, dtype=None, result, key):
+    return _integers(key, result.dims, 0, high)
 
 
 @rule("randperm.default", result=True, random=True)

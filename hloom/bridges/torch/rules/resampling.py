@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import itertools
 import math
 
 import numpy as np
 
 import hloom.numpy as hnp
 from hloom import lax
-from hloom.bridges.torch.dtypes import S64, TO_TORCH, computed_in, convert, operand
+from hloom.bridges.torch.dtypes import TO_TORCH, computed_in, convert, operand
 from hloom.bridges.torch.rules.pooling import Windows
 from hloom.bridges.torch.table import rule
 from hloom.transforms.gradient import vjp
@@ -128,97 +127,6 @@ def _interpolation(rank: int, kind: str, function):
 _interpolation(2, "linear", _linear)
 for _rank in (1, 2, 3):
     _interpolation(_rank, "nearest", _nearest)
-
-
-# --- grids ---
-
-
-def _unnormalized(at, extent: int, align_corners: bool):
-    one, half = operand(1, at.dtype), operand(0.5, at.dtype)
-    if align_corners:
-        return (at + one) * half * operand(float(extent - 1), at.dtype)
-    return ((at + one) * operand(float(extent), at.dtype) - one) * half
-
-
-def _inside(at, extent: int, padding_mode: int, align_corners: bool):
-    """Positions moved into the image: 1, to the border; 2, by reflection there; 0, as they are."""
-    top = operand(float(extent - 1), at.dtype)
-    if padding_mode == 0:
-        return at
-    if padding_mode == 2:
-        low, span = (0.0, float(extent - 1)) if align_corners else (-0.5, float(extent))
-        if span == 0:
-            at = at * operand(0, at.dtype)
-        else:
-            away = hnp.abs(at - operand(low, at.dtype))
-            turns = hnp.floor(away / operand(span, at.dtype))
-            rest = hnp.fmod(away, operand(span, at.dtype))
-            even = hnp.equal(hnp.fmod(turns, operand(2, at.dtype)), operand(0, at.dtype))
-            at = hnp.where(even, rest + operand(low, at.dtype), operand(span + low, at.dtype) - rest)
-    return hnp.clip(at, operand(0, at.dtype), top)
-
-
-def _pixels(x, rows, columns):
-    """x (batch, channels, height, width) at whole positions (batch, h, w): zeros outside of the image."""
-    height, width = x.shape[2:]
-    there = (rows >= 0) & (rows <= height - 1) & (columns >= 0) & (columns <= width - 1)
-    row, column = (
-        convert(hnp.clip(p, operand(0, p.dtype), operand(float(n - 1), p.dtype)), S64)
-        for p, n in ((rows, height), (columns, width))
-    )
-    flat = lax.reshape(x, (*x.shape[:2], height * width))
-    number = lax.reshape(row * operand(width, S64) + column, (x.shape[0], 1, rows.size // x.shape[0]))
-    found = hnp.take_along_axis(flat, hnp.broadcast_to(number, (*x.shape[:2], number.shape[2])), axis=2)
-    found = lax.reshape(found, (*x.shape[:2], *rows.shape[1:]))
-    return hnp.where(hnp.expand_dims(there, 1), found, operand(0, x.dtype))
-
-
-def _cubic(share):
-    """The weights of four pixels (Keys, 1981, a = -0.75)."""
-    a = -0.75
-
-    def near(t):
-        return ((a + 2) * t - (a + 3)) * t * t + 1
-
-    def far(t):
-        return ((a * t - 5 * a) * t + 8 * a) * t - 4 * a
-
-    return far(share + 1), near(share), near(1 - share), far(2 - share)
-
-
-def _grid_sample(x, grid, mode: int, padding_mode: int, align_corners: bool):
-    columns, rows = (
-        _unnormalized(lax.index_in_dim(grid, k, 3, keepdims=False), x.shape[3 - k], align_corners) for k in (0, 1)
-    )
-
-    def moved(rows, columns):
-        return tuple(_inside(p, n, padding_mode, align_corners) for p, n in ((rows, x.shape[2]), (columns, x.shape[3])))
-
-    if mode == 1:
-        return _pixels(x, *(hnp.round(p) for p in moved(rows, columns)))
-    if mode == 0:
-        rows, columns = moved(rows, columns)
-        top, left = hnp.floor(rows), hnp.floor(columns)
-        total = None
-        for down, right in itertools.product((0, 1), (0, 1)):
-            r, c = top + operand(down, top.dtype), left + operand(right, left.dtype)
-            weight = (1 - hnp.abs(rows - r)) * (1 - hnp.abs(columns - c))
-            part = _pixels(x, r, c) * hnp.expand_dims(weight, 1)
-            total = part if total is None else total + part
-        return total
-    top, left = hnp.floor(rows), hnp.floor(columns)
-    across, along = _cubic(rows - top), _cubic(columns - left)
-    total = None
-    for i, j in itertools.product(range(4), range(4)):
-        r, c = moved(top + operand(i - 1, top.dtype), left + operand(j - 1, left.dtype))
-        part = _pixels(x, r, c) * hnp.expand_dims(across[i] * along[j], 1)
-        total = part if total is None else total + part
-    return total
-
-
-@rule("grid_sampler_2d.default")
-def grid_sampler_2d(x, grid, interpolation_mode, padding_mode, align_corners):
-    return _grid_sample(_computed(x), _computed(grid), interpolation_mode, padding_mode, align_corners)
 
 
 # --- folds ---

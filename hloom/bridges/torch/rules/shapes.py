@@ -149,6 +149,24 @@ def diagonal(x, offset=0, dim1=0, dim2=1, *, result):
     return hnp.diagonal(x, offset, dim1, dim2)
 
 
+@rule("diagonal_scatter.default")
+def diagonal_scatter(x, source, offset=0, dim1=0, dim2=1):
+    """x with other elements on a diagonal; the diagonal is the last dimension of source."""
+    dim1, dim2 = dim1 % x.ndim, dim2 % x.ndim
+    if not source.size:
+        return x
+    moved = hnp.moveaxis(x, (dim1, dim2), (-2, -1))
+    numbers = lax.iota(np.dtype(np.int32), source.shape[-1])
+    rows, columns = (numbers + np.int32(max(shift, 0)) for shift in (-offset, offset))
+    found = moved.at[..., rows, columns].set(convert(source, x.dtype))
+    return hnp.moveaxis(found, (-2, -1), (dim1, dim2))
+
+
+@rule("diagonal_backward.default", result=True)
+def diagonal_backward(grad, input_sizes, offset, dim1, dim2, *, result):
+    return diagonal_scatter(lax.full(result.dims, 0, grad.dtype), grad, offset, dim1, dim2)
+
+
 @rule("constant_pad_nd.default")
 def constant_pad_nd(x, pad, value=0):
     """pad: (low, high) of the last dimension first; negative ones cut."""

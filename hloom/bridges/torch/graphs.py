@@ -1,0 +1,178 @@
+"""Graphs as torch hands them over: what is checked before anything is translated, and sizes that torch left open."""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import torch
+from torch._subclasses.fake_tensor import FakeTensorMode
+
+from hloom.bridges.torch.dtypes import TO_HLOOM
+from hloom.bridges.torch.errors import UnsupportedOpsError, source_of
+from hloom.bridges.torch.rules import RULES
+from hloom.errors import DeviceError, UnsupportedError
+from hloom.ir.types import Shape
+
+__all__ = ["ASSERTIONS", "COPY", "OF_SIZES", "WITH_EFFECTS", "Sizes", "check", "has_open_sizes", "is_evaluated",
+           "keeps_state", "op_of", "placeholders", "position_of_op"]  # fmt: skip
+
+aten = torch.ops.aten
+# Sizes and strides as numbers, of a tensor whose declared value is known.
+OF_SIZES: dict[Any, Callable] = {
+    aten.sym_size.int: lambda sizes, strides, offset, dim: sizes[dim],
+    aten.sym_stride.int: lambda sizes, strides, offset, dim: strides[dim],
+    aten.sym_numel.default: lambda sizes, strides, offset: int(np.prod(sizes, dtype=np.int64)),
+    aten.sym_storage_offset.default: lambda sizes, strides, offset: offset,
+}
+# What only checks sizes, which are known here: torch has guards for them.
+ASSERTIONS = frozenset(
+    found
+    for name in ("_assert_scalar", "sym_constrain_range", "sym_constrain_range_for_size")
+    if (found := getattr(getattr(aten, name, None), "default", None)) is not None
+)
+COPY = aten.copy_.default
+# with_effects(token, op, *arguments) -> (token, *results): ops that have to run in their order. Calls pass None for a
+# token.
+WITH_EFFECTS = torch.ops.higher_order.with_effects
+# Random ops that are computed again in the backward, with the numbers of the forward. What torch calls the state of its
+# generator is the op's key here, in the first bytes.
+_KEPT_STATES = frozenset(("run_and_save_rng_state", "run_with_rng_state"))
+
+
+def keeps_state(node) -> bool:
+    return node.op == "call_function" and getattr(node.target, "__name__", "") in _KEPT_STATES
+
+
+def op_of(node):
+    """The op that a node computes, if need be by an op on ops."""
+    if node.target is WITH_EFFECTS:
+        return node.args[1]
+    return node.args[position_of_op(node)] if keeps_state(node) else node.target
+
+
+def position_of_op(node) -> int:
+    """Where the op stands among the arguments of a node that keeps a generator's state."""
+    return 0 if node.target.__name__ == "run_and_save_rng_state" else 1
+
+
+def is_evaluated(node) -> bool:
+    """Whether a node computes sizes, not elements."""
+    return isinstance(node.meta.get("val"), (int, float, bool, torch.SymInt, torch.SymFloat, torch.SymBool)) or (
+        node.target in OF_SIZES or node.target in ASSERTIONS
+    )
+
+
+def check(graph_module) -> None:
+    """Raises UnsupportedOpsError, with all ops that have no rule, and DeviceError for tensors not on the CPU."""
+    missing = []
+    _declare(graph_module)
+    for node in graph_module.graph.nodes:
+        if node.op in ("call_module", "call_method"):
+            missing.append(node)
+        elif node.op == "call_function" and not is_evaluated(node):
+            target = op_of(node)
+            if target not in RULES and target not in (operator.getitem, COPY):
+                missing.append(node)
+    if missing:
+        raise UnsupportedOpsError(missing)
+    for node in graph_module.graph.nodes:
+        for value in _tensors(node.meta.get("val")):
+            if value.device.type != "cpu":
+                raise DeviceError(
+                    f"{node.target} in a graph for backend='hloom'",
+                    f"a tensor on {value.device}",
+                    "move the model and its inputs to the CPU: hloom runs torch's programs there",
+                    source_of(node) or "",
+                )
+            if value.dtype not in TO_HLOOM or value.layout != torch.strided:
+                raise UnsupportedError(
+                    f"{node.target} in a graph for backend='hloom'",
+                    f"a tensor of dtype {value.dtype} and layout {value.layout}",
+                    "convert it before, or leave this call out of the graph with torch.compiler.disable",
+                    source_of(node) or "",
+                )
+
+
+def _declare(graph_module) -> None:
+    """Notes what torch leaves out: the results of random ops whose generator's state is kept."""
+    for node in graph_module.graph.nodes:
+        if node.op != "call_function":
+            continue
+        if node.target is operator.getitem and keeps_state(node.args[0]):
+            node.meta["val"] = node.args[0].meta["val"][node.args[1]]
+        elif keeps_state(node):
+            place = position_of_op(node)
+            op, *arguments = torch.fx.node.map_arg(node.args[place:], lambda n: n.meta["val"])
+            size = torch.get_rng_state().numel()
+            mode = torch._guards.detect_fake_mode([n.meta["val"] for n in node.all_input_nodes]) or FakeTensorMode()
+            with mode:
+                value = op(*arguments, **torch.fx.node.map_arg(node.kwargs, lambda n: n.meta["val"]))
+                state = torch.empty(size, dtype=torch.uint8)
+            node.meta["val"] = value if place else (state, value)
+
+
+def _tensors(value):
+    if isinstance(value, torch.Tensor):
+        yield value
+    elif isinstance(value, (list, tuple)):
+        for element in value:
+            yield from _tensors(element)
+
+
+def placeholders(graph_module) -> list:
+    return [node for node in graph_module.graph.nodes if node.op == "placeholder"]
+
+
+def has_open_sizes(graph_module) -> bool:
+    """Whether torch left sizes open."""
+    for node in placeholders(graph_module):
+        value = node.meta.get("val")
+        if isinstance(value, torch.SymInt) or (
+            isinstance(value, torch.Tensor)
+            and any(isinstance(s, torch.SymInt) for s in (*value.shape, *value.stride()))
+        ):
+            return True
+    return False
+
+
+class Sizes:
+    """The numbers of the symbols that torch left open, for the arguments of one call."""
+
+    def __init__(self, graph_module, arguments):
+        self.numbers: dict[Any, int] = {}
+        for node, argument in zip(placeholders(graph_module), arguments, strict=True):
+            value = node.meta.get("val")
+            if isinstance(value, torch.SymInt):
+                self._note(value, argument)
+            elif isinstance(value, torch.Tensor) and isinstance(argument, torch.Tensor):
+                for declared, found in zip(value.shape, argument.shape, strict=True):
+                    self._note(declared, found)
+
+    def _note(self, declared, found) -> None:
+        if isinstance(declared, torch.SymInt) and declared.node.expr.is_Symbol:
+            self.numbers.setdefault(declared.node.expr, int(found))
+
+    def of(self, value) -> int:
+        if not isinstance(value, torch.SymInt):
+            return int(value)
+        found = value.node.expr.xreplace(self.numbers)
+        if getattr(found, "free_symbols", ()):
+            raise UnsupportedError(
+                "a size that is known only when the program runs",
+                str(found),
+                "use functions that keep the shape, such as torch.where, or let torch break the graph here",
+                "",
+            )
+        return int(found)
+
+    def each(self, values) -> tuple[int, ...]:
+        return tuple([self.of(v) for v in values])
+
+    def shape(self, value: torch.Tensor) -> Shape:
+        return Shape(TO_HLOOM[value.dtype], self.each(value.shape))
+
+    def strides(self, value: torch.Tensor) -> tuple[int, ...]:
+        return self.each(value.stride())
