@@ -2,14 +2,11 @@
 
 from hloom.bridges.torch.rules import (
     attention,
-    bags,
-    contractions,
     convolutions,
     creation,
-    distances,
-    factorizations,
     grids,
     indexing,
+    linear_algebra,
     normalization,
     pointwise,
     pooling,

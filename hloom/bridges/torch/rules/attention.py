@@ -7,7 +7,7 @@ import math
 import hloom.numpy as hnp
 from hloom import lax
 from hloom.bridges.torch.dtypes import F32, PRED, convert, operand
-from hloom.bridges.torch.rules.contractions import product
+from hloom.bridges.torch.rules.linear_algebra import product
 from hloom.bridges.torch.table import rule
 from hloom.errors import UnsupportedError
 from hloom.ir.types import NARROW_FLOATS
