@@ -1,3 +1,3 @@
 """Transformations of computations: jvp, vjp, batching."""
 
-from hloom.compiler.transforms import control
+from hloom.compiler.transforms import control, manual

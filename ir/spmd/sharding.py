@@ -77,6 +77,12 @@ class DeviceMesh:
         count = len(_primes(self.axis_size(name)))
         return (name,) if count == 1 else tuple(f"{name}.{k}" for k in range(count))
 
+    def parts(self, name: str) -> tuple[str, ...]:
+        """The axes of this mesh that are the axis `name`, major to minor: itself, or in an atomic mesh its atoms."""
+        if name in self.names:
+            return (name,)
+        return tuple(n for n in self.names if n.rpartition(".")[0] == name)
+
 
 @record(frozen=True)
 class Sharding:
@@ -86,12 +92,18 @@ class Sharding:
     sums. A dimension whose size the axes do not divide is padded to the next multiple.
     open: of an annotation, the dimensions that propagation may split along further axes, minor to those that they have
     (Shardy's `{"x", ?}`); all others stay as they are. What propagation has decided has none.
+    replicated_axes: axes that it must not use for those. priorities: for each dimension when it is propagated, 0 first;
+    () is 0 for all.
+
+    A value on one device only (`on_device`) has a mesh without axes, whose one device id is that device.
     """
 
     mesh: DeviceMesh
     dims: tuple[tuple[str, ...], ...]
     unreduced: tuple[str, ...] = ()
     open: tuple[int, ...] = ()
+    replicated_axes: tuple[str, ...] = ()
+    priorities: tuple[int, ...] = ()
 
     @property
     def rank(self) -> int:
@@ -101,6 +113,11 @@ class Sharding:
     def is_replicated(self) -> bool:
         """Whether every device holds the whole value."""
         return not self.unreduced and all(self.count(d) == 1 for d in range(self.rank))
+
+    @property
+    def device(self) -> int | None:
+        """The one device that has the value; None where the mesh has axes."""
+        return self.mesh.device_ids[0] if self.mesh.device_ids and not self.mesh.names else None
 
     @property
     def axes(self) -> tuple[str, ...]:
@@ -143,7 +160,15 @@ class Sharding:
         def split(axes):
             return tuple(atom for name in axes for atom in self.mesh.atoms(name))
 
-        return Sharding(self.mesh.atomic(), tuple(split(axes) for axes in self.dims), split(self.unreduced), self.open)
+        return Sharding(
+            self.mesh.atomic(), tuple(split(axes) for axes in self.dims), split(self.unreduced), self.open,
+            split(self.replicated_axes), self.priorities,
+        )  # fmt: skip
+
+
+def on_device(device: int, rank: int) -> Sharding:
+    """One device has the whole value, the others have none (HLO: maximal)."""
+    return Sharding(DeviceMesh((), (), (device,)), ((),) * rank)
 
 
 def replicated(mesh: DeviceMesh, rank: int) -> Sharding:

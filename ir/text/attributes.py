@@ -8,6 +8,7 @@ A kind says how a value is written, how it is read, and which Python values it h
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Callable
 from typing import Any
@@ -16,6 +17,8 @@ import numpy as np
 
 from hloom.ir.module import Computation
 from hloom.ir.records import record
+from hloom.ir.spmd import shardy
+from hloom.ir.spmd.sharding import Sharding
 from hloom.ir.text.lexer import Cursor, escape
 from hloom.ir.text.literals import literal_text
 from hloom.ir.window import WindowDimension
@@ -41,7 +44,7 @@ def kind_of(declared: str) -> Kind:
 
 
 def is_required(declared: str) -> bool:
-    return declared not in ("flag", "frontend", "frontend_word", "hidden") and not declared.endswith("?")
+    return declared not in ("flag", "hidden") and not is_frontend(declared) and not declared.endswith("?")
 
 
 def is_frontend(declared: str) -> bool:
@@ -280,6 +283,47 @@ def _is_word(value) -> bool:
     return isinstance(value, str) and re.fullmatch(r"[A-Za-z_][\w.\-]*", value, re.ASCII) is not None
 
 
+# --- shardings ----------------------------------------------------------------------------------------------------
+
+
+def _in_string(read: Callable[[str], Any]) -> Callable[[Cursor], Any]:
+    """Reads a string whose content `read` understands."""
+
+    def read_string(cursor: Cursor):
+        at = cursor.at
+        try:
+            return read(cursor.string())
+        except shardy.ShardyProblem as error:
+            problem, found, repair = error.args
+            raise cursor.fail(problem, found, repair, at=at) from None
+
+    return read_string
+
+
+def _read_frontend_int(cursor: Cursor) -> int:
+    at = cursor.at
+    text = cursor.string()
+    if re.fullmatch(r"-?[0-9]{1,18}", text, re.ASCII) is None:
+        raise cursor.fail('expected an integer in a string, such as "3"', at=at)
+    return int(text)
+
+
+def _write_frontend_groups(value, name) -> str:
+    return escape(str([list(group) for group in value]))
+
+
+def _read_frontend_groups(cursor: Cursor) -> tuple[tuple[int, ...], ...]:
+    """`"[[0, 1], [2, 3]]"`."""
+    at = cursor.at
+    try:
+        groups = json.loads(cursor.string())
+        if all(is_integer(member) for group in groups for member in group):
+            return tuple(tuple(group) for group in groups)
+    except (ValueError, TypeError):
+        pass
+    raise cursor.fail('expected groups in a string, such as "[[0, 1], [2, 3]]"', at=at)
+
+
 KINDS: dict[str, Kind] = {
     "int": Kind(lambda v, name: str(int(v)), lambda c: c.integer(), is_integer, "an integer"),
     "float": Kind(
@@ -297,6 +341,27 @@ KINDS: dict[str, Kind] = {
     "hidden": Kind(lambda v, name: "", _read_hidden, lambda v: True, "anything"),
     "frontend": Kind(lambda v, name: '"true"' if v else '"false"', _read_frontend, _is_flag, "True or False"),
     "frontend_word": Kind(lambda v, name: f'"{v}"', _read_frontend_word, _is_word, "one word"),
+    "frontend_int": Kind(lambda v, name: f'"{int(v)}"', _read_frontend_int, is_integer, "an integer"),
+    "frontend_groups": Kind(_write_frontend_groups, _read_frontend_groups, _are_rows(None), "tuples of integers"),
+    # In brackets: XLA writes a frontend attribute that begins with a brace without quotes.
+    "frontend_names": Kind(
+        lambda v, name: escape(shardy.names_text(v, "[]")),
+        _in_string(shardy.parse_names),
+        lambda v: isinstance(v, tuple),
+        "a tuple of names",
+    ),
+    "frontend_sharding": Kind(
+        lambda v, name: escape(shardy.sharding_text(v)),
+        _in_string(shardy.parse_sharding),
+        lambda v: isinstance(v, Sharding),
+        "a Sharding",
+    ),
+    "frontend_shardings": Kind(
+        lambda v, name: escape(shardy.shardings_text(v)),
+        _in_string(shardy.parse_shardings),
+        lambda v: isinstance(v, tuple) and all(isinstance(s, Sharding) for s in v),
+        "a tuple of Shardings",
+    ),
     "enum": Kind(lambda v, name: v, lambda c: c.name("a word"), _is_word, "one word"),
     "computation": Kind(
         lambda v, name: f"%{name(v)}",

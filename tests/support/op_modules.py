@@ -456,6 +456,7 @@ def dots(b, parameter):
 
 import control_modules  # noqa: E402, F401  (declares its cases)
 import indexed_modules  # noqa: E402, F401  (declares its cases)
+import manual_modules  # noqa: E402, F401
 import special_modules  # noqa: E402, F401  (declares its cases)
 import window_modules  # noqa: E402, F401  (declares its cases)
 

@@ -29,8 +29,8 @@ COLLECTIVES = frozenset(
 NUMBERS = ("partition-id", "replica-id")  # of the device that runs the program
 # `axes` and `why` of a collective that the partition of a program made: the axes of the mesh, and what it is for.
 GROUPS = {
-    "replica_groups": "groups?", "channel_id": "int?", "use_global_device_ids": "flag", "axis_name": "hidden",
-    "axes": "hidden", "why": "hidden",
+    "replica_groups": "groups?", "channel_id": "int?", "use_global_device_ids": "flag", "axis_name": "frontend_names",
+    "axis_size": "frontend_int", "axis_groups": "frontend_groups", "axes": "hidden", "why": "hidden",
 }  # fmt: skip
 
 
@@ -182,7 +182,12 @@ def _folded(value, first: int, dimension: int):
 
 
 def _declare(name: str, **parts) -> None:
-    attributes = {**GROUPS, "axis_size": "hidden", "axis_groups": "hidden", **parts.pop("attributes", {})}
+    attributes = {
+        **GROUPS,
+        "axis_size": "frontend_int",
+        "axis_groups": "frontend_groups",
+        **parts.pop("attributes", {}),
+    }
     parts.setdefault("reference", _identity(name))
     parts.setdefault("factors", exchanged_factors)
     op(name, family="library", dialects="hlo", code=EXCHANGE, attributes=attributes, flops=0, **parts)
@@ -535,7 +540,7 @@ _declare(
     jvp=linear_jvp,
     transpose=_broadcast_transpose,
     batch=_broadcast_batch,
-    attributes={"axis_source": "hidden"},
+    attributes={"axis_source": "frontend_int"},
 )
 
 # --- who am I -----------------------------------------------------------------------------------------------------

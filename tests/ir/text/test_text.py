@@ -18,6 +18,7 @@ from hloom.ir.module import Instruction, Module
 from hloom.ir.ops import OPS
 from hloom.ir.portable import portable
 from hloom.ir.source import Source
+from hloom.ir.spmd.sharding import DeviceMesh, Sharding, on_device
 from hloom.ir.text import parse_module, print_computation, print_instruction, print_module
 from hloom.ir.text.attributes import KINDS, WindowDimension, is_required, kind_of
 from hloom.ir.text.lexer import Cursor, escape, unescape
@@ -339,6 +340,7 @@ def test_large_constants_are_printed_in_full():
 
 # --- kinds of attributes ------------------------------------------------------------------------------------------
 
+_ONE = Sharding(DeviceMesh(("x", "y"), (2, 3)), (("y", "x"), ()))
 _VALUES = {
     "int": [0, -3, 12],
     "float": [0.5, 1e-05, 3.0],
@@ -357,6 +359,11 @@ _VALUES = {
         (WindowDimension(3, 1, -1, 2, 2, 3, True), WindowDimension(1)),
     ],
     "dim_labels": ["b01f_01io->b01f", "bf_io->bf"],
+    "frontend_int": [0, 7],
+    "frontend_groups": [(), ((0, 1), (2, 3))],
+    "frontend_names": [(), ("x", 'a "b", c')],
+    "frontend_sharding": [_ONE, Sharding(_ONE.mesh, (("x",), ("y",)), (), (0, 1), (), (0, 2)), on_device(3, 1)],
+    "frontend_shardings": [(), (_ONE, Sharding(DeviceMesh(("x",), (4,), (2, 0, 3, 1)), ((),), (), (0,), ("x",)))],
 }
 
 
