@@ -90,7 +90,7 @@ def attack(title: str, goal: int, batch: int):
 @attack("random programs, compiled against the reference, 1 to 8 threads", 100_000, 500)
 def programs(start: int, count: int) -> Row:
     """Random programs, compiled against the reference interpreter, with 1 to 8 threads, with and without fusion."""
-    from random_programs import Programs, arguments, check_outputs
+    from random_programs import Programs, arguments, check_outputs, overflows_narrow_floats
 
     from hloom.backends.cpu.compilation import compile_module
 
@@ -106,6 +106,9 @@ def programs(start: int, count: int) -> Row:
                 check_outputs(made, module, [np.array(r) for r in results], arrays)
                 row.expect(True)
             except Exception as error:
+                if isinstance(error, AssertionError) and overflows_narrow_floats(module, arrays):
+                    row.explain("values of f16 beyond its range: fused code has them in f32")
+                    continue
                 row.expect(False, f"seed {seed}: {_first_line(error)}")
     return row
 

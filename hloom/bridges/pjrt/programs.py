@@ -90,11 +90,13 @@ def decoded_spread(code: bytes, devices: int, may_choose: Sequence[bool]) -> tup
 
 
 def _module(code: bytes, context: Any) -> Any:
-    try:
-        module = stablehlo.deserialize_portable_artifact(context, code)
-        return ir.Module.parse(module) if isinstance(module, bytes | str) else module
-    except Exception:  # no artifact, but MLIR
+    if not _ARTIFACT.match(code):
         return ir.Module.parse(code)
+    module = stablehlo.deserialize_portable_artifact(context, code)
+    return ir.Module.parse(module) if isinstance(module, bytes | str) else module
+
+
+_ARTIFACT = re.compile(rb"ML\xefR.StableHLO_v", re.DOTALL)  # bytecode, its version, and who wrote it
 
 
 def _text(module: Any) -> str:

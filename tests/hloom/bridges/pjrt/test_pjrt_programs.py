@@ -310,3 +310,29 @@ def test_a_solver_of_scipy_behind_a_callback(run_jax):
     from jax.experimental.sparse.linalg import spsolve
     np.testing.assert_allclose(spsolve(m.data, m.indices, m.indptr, jnp.ones(4)), np.full(4, 0.5))
     """)
+
+
+def test_programs_as_text_bytecode_and_artifacts(run_jax):
+    """Each is parsed once, by what its first bytes say: the error of a damaged one is that of its own format."""
+    out = run_jax("""
+    import io
+    import jax
+    from jax.interpreters import mlir
+    from jaxlib.mlir import ir
+    from jaxlib.mlir.dialects import stablehlo
+    from hloom.bridges.pjrt.programs import decoded
+
+    text = str(jax.jit(lambda x: x + 1).lower(1.0).compiler_ir())
+    with mlir.make_ir_context():
+        module, bytecode = ir.Module.parse(text), io.BytesIO()
+        module.operation.write_bytecode(bytecode)
+        artifact = stablehlo.serialize_portable_artifact_str(text, "1.0.0")
+    for code in (text.encode(), bytecode.getvalue(), artifact):
+        print("stablehlo.add" in decoded(code), end=" ")
+    for code in (b"no module", artifact[: len(artifact) // 2]):
+        try:
+            decoded(code)
+        except Exception as error:
+            print(error.__context__ is None, end=" ")
+    """)
+    assert out.split() == ["True"] * 5, out
