@@ -55,3 +55,8 @@ class BatchingError(HloomError, TypeError, ValueError):
 
 class UnsupportedError(HloomError, NotImplementedError):
     """An op or a type in StableHLO or HLO text that hloom does not have, or calls that make a program too large."""
+
+
+class ReplicationWarning(UserWarning):
+    """A sharded array is gathered on every device, because an operation does not say how it is computed in parts: names
+    the operation, its line and the bytes."""

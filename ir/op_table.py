@@ -14,7 +14,7 @@ import numpy as np
 
 from hloom.ir.errors import AttributeValueError
 from hloom.ir.records import field, record
-from hloom.ir.spmd.factors import pointwise
+from hloom.ir.spmd.factors import FactorRule, pointwise
 from hloom.ir.types import HLO_NAME, compute_dtype, kind
 
 
@@ -158,6 +158,14 @@ def refused_by_rule(opcode: str, shapes, attributes, error: Exception) -> Attrib
         f"operands ({', '.join(map(repr, shapes))}){', ' * bool(given)}{given}: {error}",
         "pass as many operands as it has, none of them a tuple, and attributes of these kinds",
     )
+
+
+def factor_rule(instruction) -> FactorRule | No:
+    """Which dimensions of an instruction's operands and results go together. A custom call of a function has the rule
+    that its target carries (`HostFunction.factors`), if any."""
+    own = getattr(instruction.attributes.get("custom_call_target"), "factors", None)
+    factors = own or OPS[instruction.opcode].factors
+    return factors if isinstance(factors, No) else factors(instruction)
 
 
 def elementwise_batch(build, instruction, operands, mapped):

@@ -156,11 +156,12 @@ def register_custom_call(target: str, function) -> None:
 class HostFunction(str):
     """The target of a custom call of a function that no name leads to: it carries the function itself.
 
-    method: what vmap makes of it, as for pure_callback.
+    method: what vmap makes of it, as for pure_callback. factors: its `Op.factors` on a mesh; None where it says none.
     """
 
     function: Callable
     method: str | None
+    factors: Callable | None = None
 
 
 def _custom_call_batch(build, instruction, operands, mapped):

@@ -1,0 +1,155 @@
+"""Propagation: a sharding for every value of a program, from those that the user gave.
+
+Works on `DeviceMesh.atomic()`. What the user annotated (parameters, results, constraints, the boundaries of manual
+computations) stays as it is, but for dimensions that are open. From there, the factors of each op carry axes on between
+its operands and its results, forwards and backwards, until nothing changes. A layout only grows, so that what is found
+first stays. Where two disagree, the order decides:
+
+1. Element-wise ops and ops that move elements, and what crosses the boundary of a loop, branch, call or manual
+   computation; of broadcasts, from the result to the operand.
+2. Products of arrays: dot, convolution, gather, scatter.
+3. Reductions; and for all ops the factors along which they need what lies on other devices: windows, shifts, sorts.
+4. Broadcasts, from the operand to the result: a small array does not decide how a large one lies.
+
+Of one group the first op of the program is done first. Within one op, the array with more bytes wins, then the first
+one. Values that are computed of constants, counters and scalars alone follow their readers and pass nothing on. What
+nothing reaches is replicated.
+
+Where a value crosses a boundary (the state of a loop, an argument of a branch or of a manual computation, an annotated
+result in the root tuple of the entry), both sides have their own sharding.
+
+Source: Shardy's propagation, openxla.org/shardy/propagation; GSPMD, arxiv.org/abs/2105.04663, section 3.5.
+"""
+
+from __future__ import annotations
+
+import warnings
+from typing import Any
+
+from hloom.compiler.passes.registry import module_pass
+from hloom.compiler.passes.spmd.meshes import CommonMesh, programs
+from hloom.compiler.passes.spmd.regions import Region, Regions, Tree
+from hloom.compiler.passes.spmd.steps import Draft, Propagation
+from hloom.ir.errors import ReplicationWarning
+from hloom.ir.module import Computation, Instruction, Module
+from hloom.ir.op_table import factor_rule
+from hloom.ir.spmd.sharding import Sharding
+
+
+@module_pass("propagate-shardings")
+def propagate(module: Module) -> Module:
+    """The module with a sharding of every instruction, over one mesh; of a tuple, a tuple of them.
+
+    Nothing else changes, except: a computation that is called with different layouts is copied for each; and a manual
+    computation's `in_shardings`, `out_shardings` and `manual_axes` are those found, over the same mesh. Computations of
+    scalars (combiners, comparators) stay as they are.
+    """
+    meshes = CommonMesh(module)
+    mesh = meshes.mesh
+    assert mesh is not None
+    propagation = Propagation(mesh)
+    regions = Regions(propagation, meshes, sum(len(c.instructions) for c in programs(module)))
+    entry = regions.entry(module.entry)
+    propagation.run()
+    _warn(regions)
+    return module.with_entry(_Emission(meshes).computation(entry))
+
+
+class _Emission:
+    """The module that has the layouts found."""
+
+    def __init__(self, meshes: CommonMesh):
+        assert meshes.mesh is not None
+        self.mesh = meshes.mesh
+        self.meshes = meshes
+        self.shardings: dict[tuple, Sharding] = {}
+        self.tuples: dict[tuple, tuple] = {}
+        self.made: dict[tuple, Computation] = {}
+        self.done: dict[int, Computation] = {}  # by id of the region
+
+    def sharding(self, tree: Tree) -> Any:
+        """The same object for equal shardings."""
+        if isinstance(tree, list):
+            found = tuple([self.sharding(element) for element in tree])
+            return self.tuples.setdefault(tuple(map(id, found)), found)
+        key = (*tree.dims, tree.unreduced)
+        known = self.shardings.get(key)
+        if known is None:
+            known = self.shardings[key] = Sharding(self.mesh, tuple(tree.dims), tree.unreduced)
+        return known
+
+    def computation(self, region: Region) -> Computation:
+        known = self.done.get(id(region))
+        if known is None:
+            known = self.done[id(region)] = self._computation(region)
+        return known
+
+    def _computation(self, region: Region) -> Computation:
+        old = region.computation
+        called = {
+            instruction: {key: self.computation(callee) for key, callee in callees.items()}
+            for instruction, callees in region.called.items()
+        }
+        shardings = [self.sharding(region.trees[i]) for i in old.instructions]
+        key = (
+            id(old), *map(id, shardings), *(id(c) for callees in called.values() for c in callees.values()),
+        )  # fmt: skip
+        if key in self.made:
+            return self.made[key]
+        mapped: dict[Instruction, Instruction] = {}
+        for instruction, sharding in zip(old.instructions, shardings, strict=True):
+            attributes = instruction.attributes
+            if instruction in called:
+                attributes = instruction.replaced({}, called[instruction]).attributes
+            if instruction in region.boundaries:
+                attributes = {**attributes, **self._boundaries(instruction, *region.boundaries[instruction])}
+            new = mapped[instruction] = Instruction(
+                instruction.opcode,
+                tuple([mapped[o] for o in instruction.operands]),
+                instruction.shape,
+                attributes,
+                instruction.hint,
+                instruction.source,
+                instruction.made_by,
+            )
+            new.sharding = sharding
+        parameters = [mapped[p] for p in old.parameters]
+        made = Computation(old.name, parameters, list(mapped.values()), mapped[old.root])
+        self.made[key] = made
+        return made
+
+    def _boundaries(self, instruction: Instruction, arguments: list[Tree], results: list[Tree]) -> dict[str, Any]:
+        into, out = (tuple(self.sharding(tree) for tree in trees) for trees in (arguments, results))
+        names = self.meshes.axes_named(
+            instruction["manual_axes"], (*instruction["in_shardings"], *instruction["out_shardings"])
+        )
+        return {"in_shardings": into, "out_shardings": out, "manual_axes": tuple(names)}
+
+
+# --- warnings -----------------------------------------------------------------------------------------------------
+
+_REGISTRY: dict = {}  # of the warnings that were shown: each line warns once
+
+
+def _warn(regions: Regions) -> None:
+    """Warns of each op without a rule that reads what is sharded, or whose result is annotated as sharded."""
+    for instruction, region in regions.unknown:
+        operands = [region.trees[o] for o in instruction.operands]
+        gathered = sum(layout.bytes for tree in operands for layout in _layouts(tree) if layout.sharded)
+        if not gathered:
+            continue
+        reason = getattr(factor_rule(instruction), "reason", "")
+        target = instruction.attributes.get("custom_call_target")
+        source = instruction.source
+        text = (
+            f"{instruction.opcode}{f' of {target!s}' if target else ''} is computed whole on every device\n"
+            f"  found:  {reason}; {gathered:,} bytes of sharded operands are gathered\n"
+            f"  where:  {source or 'an unknown line'}\n"
+            "  repair: give it replicated operands, or run it in shard_map, where each device sees its own part"
+        )
+        file, line = (source.file, source.line) if source is not None else ("", 0)
+        warnings.warn_explicit(text, ReplicationWarning, file, line, registry=_REGISTRY)
+
+
+def _layouts(tree: Tree) -> list[Draft]:
+    return [layout for element in tree for layout in _layouts(element)] if isinstance(tree, list) else [tree]

@@ -1,0 +1,315 @@
+"""A module as layouts and steps: each computation once for each place that calls it, boundaries joined.
+
+A tuple's layout is a list of those of its elements. Computations of scalars (combiners, comparators) have none.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from hloom.compiler.passes.spmd.meshes import CommonMesh
+from hloom.compiler.passes.spmd.steps import ALL, BACKWARD, PASSING, Axes, Draft, ManualStep, Plan, Propagation, Step
+from hloom.ir.errors import AttributeValueError
+from hloom.ir.module import Computation, Instruction
+from hloom.ir.op_table import OPS, No, factor_rule
+from hloom.ir.spmd.factors import FactorRule
+from hloom.ir.types import Shape, TupleShape
+
+Tree = Any  # a Draft, or a list of trees for a tuple
+
+# Called computations are looked at once for each place that calls them, up to so many instructions for each of the
+# module's; beyond that, once for all places.
+COPIES = 4
+SCALAR = Draft(Shape(bool))  # all scalars have the one layout that there is
+
+ELEMENTWISE, CONTRACTION, REDUCTION, SPREAD = range(4)  # levels: see `propagate`
+
+
+class Region:
+    """A computation at one place that calls it: the layouts of its instructions, and the regions that they call, by the
+    id of the computation."""
+
+    __slots__ = ("computation", "trees", "called", "boundaries")
+
+    def __init__(self, computation: Computation):
+        self.computation = computation
+        self.trees: dict[Instruction, Tree] = {}
+        self.called: dict[Instruction, dict[int, Region]] = {}
+        self.boundaries: dict[Instruction, tuple[list[Tree], list[Tree]]] = {}  # of manual computations: in and out
+
+    @property
+    def root(self) -> Tree:
+        return self.trees[self.computation.root]
+
+
+def stages_of(instruction: Instruction, rule: FactorRule) -> tuple[tuple[int, int], ...]:
+    """At which levels an op carries shardings on, and along which of its factors."""
+    family = OPS[instruction.opcode].family
+    if instruction.opcode == "broadcast":
+        return ((ELEMENTWISE, BACKWARD), (SPREAD, ALL))
+    if family in ("contraction", "scatter") or instruction.opcode == "gather":
+        level = CONTRACTION
+    else:
+        level = REDUCTION if rule.reduction - rule.masked else ELEMENTWISE
+    if rule.windows or rule.whole or rule.masked:
+        return ((level, PASSING), (REDUCTION, ALL))
+    return ((level, ALL),)
+
+
+class Regions:
+    """Builds the layouts and steps of a module."""
+
+    def __init__(self, propagation: Propagation, meshes: CommonMesh, size: int):
+        self.propagation, self.meshes = propagation, meshes
+        self.budget = COPIES * size
+        self.shared: dict[tuple[int, Axes], tuple[Region, list[Tree]]] = {}
+        self.plans: dict[tuple, Any] = {}
+        self.unknown: list[tuple[Instruction, Region]] = []  # whose op has no rule
+
+    # --- layouts ---
+
+    def fresh(self, shape, banned: Axes, passive: bool = False) -> Tree:
+        if isinstance(shape, TupleShape):
+            return [self.fresh(element, banned, passive) for element in shape.elements]
+        return Draft(shape, banned, passive) if shape.dims else SCALAR
+
+    def fix(self, tree: Tree, sharding, instruction: Instruction) -> None:
+        """Makes the annotations in a sharding, or in a tuple with None where there is none, the layouts."""
+        if sharding is None:
+            return
+        if isinstance(tree, list):
+            parts = sharding if isinstance(sharding, tuple) else [sharding] * len(tree)
+            if len(parts) != len(tree):
+                self._refuse(instruction, f"{len(parts)} shardings for a tuple of {len(tree)}")
+            for element, part in zip(tree, parts, strict=True):
+                self.fix(element, part, instruction)
+        elif tree is not SCALAR:
+            common = self.meshes.common(sharding)
+            if common.rank != len(tree.sizes):
+                self._refuse(instruction, f"a sharding of {common.rank} dimensions for {instruction.shape!r}")
+            tree.fix(common)
+            if tree.hidden:
+                self.propagation.late.append(tree)
+
+    def _refuse(self, instruction: Instruction, found: str) -> None:
+        raise AttributeValueError(
+            f"{instruction.opcode} has a sharding for each dimension of its result",
+            found,
+            "give a sharding of as many dimensions",
+            source=instruction.source,
+        )
+
+    # --- steps ---
+
+    def line(self, sizes: tuple[int, ...]) -> Plan:
+        """Two arrays of one shape."""
+        if sizes not in self.plans:
+            line = tuple((d,) for d in range(len(sizes)))
+            self.plans[sizes] = Plan(FactorRule((line,), (line,), sizes))
+        return self.plans[sizes]
+
+    def join(self, a: Tree, b: Tree) -> None:
+        """Two values that are one: what crosses a boundary of a computation."""
+        if isinstance(a, list):
+            for left, right in zip(a, b, strict=True):
+                self.join(left, right)
+        elif a is not b and a.sizes:
+            self.propagation.add(Step([a, b], self.line(a.sizes), ((ELEMENTWISE, ALL),)))
+
+    def join_steps(self, stacked: Draft, one: Draft) -> None:
+        """An array, and what a scan takes of it or puts into it at one place of its first dimension."""
+        if one is SCALAR:
+            return
+        whole = tuple((d,) for d in range(len(stacked.sizes)))
+        plan = Plan(FactorRule((whole,), (whole[1:],), stacked.sizes))
+        self.propagation.add(Step([stacked, one], plan, ((ELEMENTWISE, ALL),)))
+
+    def cross(self, outside: Tree, inside: Tree, manual: Axes, enters: bool) -> None:
+        """An argument (`enters`) or result of a manual computation, on both sides of its boundary."""
+        if outside is SCALAR:
+            return
+        prefixes = []
+        for axes in outside.dims:
+            count = next((k for k, axis in enumerate(axes) if axis not in manual), len(axes))
+            prefixes.append(axes[:count])
+        if enters:
+            inside.dims = [axes[len(prefix) :] for axes, prefix in zip(outside.dims, prefixes, strict=True)]
+            inside.used += tuple(axis for axes in inside.dims for axis in axes)
+            inside.fixed = outside.fixed
+            inside.sharded = any(inside.dims)
+        self.propagation.add(ManualStep(outside, inside, prefixes))
+
+    # --- computations ---
+
+    def entry(self, computation: Computation) -> Region:
+        return self.region(computation, [self.fresh(p.shape, ()) for p in computation.parameters], ())
+
+    def region(self, computation: Computation, parameters: Sequence[Tree], banned: Axes) -> Region:
+        """The layouts of a computation whose parameters have these. banned: axes that are manual around it."""
+        made = Region(computation)
+        self.budget -= len(computation.instructions)
+        trees = made.trees
+        for parameter, tree in zip(computation.parameters, parameters, strict=True):
+            trees[parameter] = tree
+            self.fix(tree, parameter.sharding, parameter)
+        for instruction in computation.instructions:
+            if instruction not in trees:
+                self.visit(made, instruction, banned)
+        return made
+
+    def visit(self, region: Region, instruction: Instruction, banned: Axes) -> None:
+        handler = _HANDLERS.get(instruction.opcode)
+        operands = [region.trees[o] for o in instruction.operands]
+        if handler is None:
+            self.by_rule(region, instruction, operands, banned)
+        else:
+            region.trees[instruction] = handler(self, region, instruction, operands, banned)
+            if instruction.sharding is not None:
+                self.annotate(region, instruction, banned)
+
+    def annotate(self, region: Region, instruction: Instruction, banned: Axes) -> None:
+        """A value that shares the layouts of others, and is annotated: it gets its own, joined with them."""
+        shared = region.trees[instruction]
+        own = region.trees[instruction] = self.fresh(instruction.shape, banned)
+        self.fix(own, instruction.sharding, instruction)
+        self.join(shared, own)
+
+    def by_rule(self, region: Region, instruction: Instruction, operands, banned: Axes) -> None:
+        known = self.known(instruction)
+        annotation = instruction.sharding
+        if instruction.opcode == "sharding-constraint":
+            annotation = instruction.attributes["sharding"] if annotation is None else annotation
+        passive = annotation is None and known is not None and all([o.passive or not o.sizes for o in operands])
+        tree = region.trees[instruction] = self.fresh(instruction.shape, banned, passive)
+        if annotation is not None:
+            self.fix(tree, annotation, instruction)
+        if known is None:
+            self.unknown.append((instruction, region))
+            return
+        plan, stages = known
+        self.propagation.add(Step([*operands, *(tree if isinstance(tree, list) else [tree])], plan, stages))
+
+    def known(self, instruction: Instruction) -> tuple[Plan, tuple[tuple[int, int], ...]] | None:
+        """The plan and the stages of an instruction's op, the same for all that agree in shapes and attributes; None
+        where the op has no rule."""
+        attributes = instruction.attributes
+        key = (instruction.opcode, instruction.shape, *[o.shape for o in instruction.operands])
+        if attributes and instruction.opcode != "constant":
+            key += (*attributes.items(),)
+        try:
+            return self.plans[key]
+        except (KeyError, TypeError) as error:  # a TypeError: attributes that cannot be keys
+            rule = factor_rule(instruction)
+            found = None if isinstance(rule, No) else (Plan(rule), stages_of(instruction, rule))
+            if isinstance(error, KeyError):
+                self.plans[key] = found
+            return found
+
+    def call(self, region: Region, instruction: Instruction, computation: Computation, parameters, banned) -> Region:
+        """The region of a computation that an instruction calls; one for all places where there would be too many."""
+        key = (id(computation), banned)
+        known = self.shared.get(key)
+        if known is not None:
+            made, formal = known
+            for given, parameter in zip(parameters, formal, strict=True):
+                self.join(given, parameter)
+        elif self.budget >= 0:
+            made = self.region(computation, parameters, banned)
+        else:
+            formal = [self.fresh(p.shape, banned) for p in computation.parameters]
+            made = self.region(computation, formal, banned)
+            self.shared[key] = made, formal
+            for given, parameter in zip(parameters, formal, strict=True):
+                self.join(given, parameter)
+        region.called.setdefault(instruction, {})[id(computation)] = made
+        return made
+
+
+def _tuple(regions: Regions, region, instruction, operands, banned) -> Tree:
+    return list(operands)
+
+
+def _element(regions: Regions, region, instruction, operands, banned) -> Tree:
+    return operands[0][instruction["index"]]
+
+
+def _barrier(regions: Regions, region, instruction, operands, banned) -> Tree:
+    return operands[0] if len(operands) == 1 else list(operands)
+
+
+def _call(regions: Regions, region, instruction, operands, banned) -> Tree:
+    callee = instruction["to_apply" if instruction.opcode == "call" else "calls"]
+    return regions.call(region, instruction, callee, operands, banned).root
+
+
+def _while(regions: Regions, region, instruction, operands, banned) -> Tree:
+    """The state has one layout in all steps, which what it starts from and what the body returns are joined with."""
+    state = regions.fresh(instruction.shape, banned)
+    regions.join(operands[0], state)
+    regions.call(region, instruction, instruction["condition"], [state], banned)
+    regions.join(regions.call(region, instruction, instruction["body"], [state], banned).root, state)
+    return state
+
+
+def _conditional(regions: Regions, region, instruction, operands, banned) -> Tree:
+    result = regions.fresh(instruction.shape, banned)
+    for branch, operand in zip(instruction["branch_computations"], operands[1:], strict=True):
+        parameter = regions.fresh(branch.parameters[0].shape, banned)
+        regions.join(operand, parameter)
+        regions.join(regions.call(region, instruction, branch, [parameter], banned).root, result)
+    return result
+
+
+def _scan(regions: Regions, region, instruction, operands, banned) -> Tree:
+    first = instruction["num_consts"]
+    carries = instruction["num_carry"]
+    body = instruction["body"]
+    parameters = [regions.fresh(p.shape, banned) for p in body.parameters]
+    result = regions.fresh(instruction.shape, banned)
+    result[:carries] = parameters[first : first + carries]
+    for k, (operand, parameter) in enumerate(zip(operands, parameters, strict=True)):
+        (regions.join if k < first + carries else regions.join_steps)(operand, parameter)
+    returned = regions.call(region, instruction, body, parameters, banned).root
+    for k, (one, stacked) in enumerate(zip(returned, result, strict=True)):
+        if k < carries:
+            regions.join(one, stacked)
+        else:
+            regions.join_steps(stacked, one)
+    return result
+
+
+def _manual(regions: Regions, region, instruction, operands, banned) -> Tree:
+    """The boundaries have the layouts that the instruction names; inside, values have what is left of them without the
+    manual axes, along which the body says itself what happens."""
+    into, out = instruction["in_shardings"], instruction["out_shardings"]
+    manual = tuple(regions.meshes.axes_named(instruction["manual_axes"], (*into, *out)))
+    inside = banned + manual
+    body = instruction["to_apply"]
+    parameters = [regions.fresh(p.shape, inside) for p in body.parameters]
+    arguments = [regions.fresh(o.shape, banned) for o in instruction.operands]
+    for operand, tree, sharding, parameter in zip(operands, arguments, into, parameters, strict=True):
+        regions.fix(tree, sharding, instruction)
+        regions.join(operand, tree)
+        regions.cross(tree, parameter, manual, enters=True)
+    returned = regions.call(region, instruction, body, parameters, inside).root
+    result = regions.fresh(instruction.shape, banned)
+    results, returned = (t if isinstance(t, list) else [t] for t in (result, returned))
+    for tree, sharding, one in zip(results, out, returned, strict=True):
+        regions.fix(tree, sharding, instruction)
+        regions.cross(tree, one, manual, enters=False)
+    region.boundaries[instruction] = arguments, results
+    return result
+
+
+_HANDLERS = {
+    "tuple": _tuple,
+    "get-tuple-element": _element,
+    "optimization-barrier": _barrier,
+    "call": _call,
+    "fusion": _call,
+    "while": _while,
+    "conditional": _conditional,
+    "scan": _scan,
+    "manual-computation": _manual,
+}
