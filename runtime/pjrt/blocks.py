@@ -26,8 +26,8 @@ EVENT |= {"EVENT_CONDITION": EVENT["EVENT_MUTEX"] + 16, "EVENT_WORDS": EVENT["EV
 NODE = words("NODE", "next callback argument words")
 
 # Memory of values, shared by buffers. Its data follow where it owns them (OWNED); otherwise their owner waits for an
-# event (LENT) or for a call `first(address, second)` (VIEWED).
-STORAGE = words("STORAGE", "refs address capacity kind first second client next words")
+# event (LENT) or for a call `first(address, second)` (VIEWED). queued: references of calls that are in the queue.
+STORAGE = words("STORAGE", "refs address capacity kind first second client next queued words")
 KINDS = {"OWNED": 0, "LENT": 1, "VIEWED": 2}
 
 # storage: 0 once the buffer is deleted. origin: the same, for good. dims and minor_to_major follow.
@@ -37,26 +37,30 @@ BUFFER = words(
 )
 
 # bins: lists of idle storage by size. python: the address of the Python entry. garbage: executables to be forgotten.
+# queues: whether calls may be queued. worker: whether a thread runs them. order: a lock, under which a call takes its
+# place in the queue. waiting: calls in the queue, the running one among them.
 CLIENT = words(
     "CLIENT",
     "name name_size version version_size devices device_count memories memory_count topology ready python lock idle "
     "limit in_use peak allocations largest garbage type_sizes descriptions platform_bytes platform_bytes_size "
-    "nothing bins",
+    "nothing queues worker order first last waiting mutex",
 )
 BINS = 8 * 50
+CLIENT |= {"CLIENT_CONDITION": CLIENT["CLIENT_MUTEX"] + 16, "CLIENT_BINS": CLIENT["CLIENT_MUTEX"] + 32}
 CLIENT |= {"CLIENT_WORDS": CLIENT["CLIENT_BINS"] + BINS}
 
 DEVICE = words("DEVICE", "client description id memories memory_count memory words")
 DESCRIPTION = words("DESCRIPTION", "id kind kind_size text text_size words")
 MEMORY = words("MEMORY", "client device id kind kind_size text text_size devices device_count kind_id words")
 
+# nanoseconds: what a call takes, 0 before the first one. own_frame: that of the queue's thread.
 # inputs: bytes of each. outputs: rows of OUT_WORDS. donated: indices of inputs that a call consumes. frames: a list.
 EXECUTABLE = words(
     "EXECUTABLE",
     "refs client deleted device input_count output_count inputs outputs donated donated_count frames parallel name "
     "name_size types dims dim_sizes kinds kind_sizes fingerprint fingerprint_size devices device_count replicas "
     "partitions number next code_bytes argument_bytes output_bytes alias_bytes temporary_bytes runs_python state "
-    "spread words",
+    "spread nanoseconds own_frame words",
 )
 # How an array of a program for several devices lies on them: whole, or in parts that are runs of bytes. rank, dims,
 # steps: of the runs of a part in the whole array. begin: of each device's part in the whole array. first: 1 for the
@@ -66,10 +70,15 @@ OUT = words("OUT", "type ndims dims bytes donor memory words")
 # One running call: the driver's block, the byte that says whether all went well, a byte that Python steps set, and room
 # for the storages of inputs and outputs. alone: how often the memory of each input is referred to where a call may
 # take it.
-FRAME = words("FRAME", "next block state done held alone words")
+FRAME = words("FRAME", "next block state done held alone begin begin_rest end end_rest words")
 
 # What native code asks of Python: (request, first, second) -> an error or 0, for a frame the negated error.
-REQUESTS = words("ASK", "to_host from_host frame raised start mismatch no_memory")
+REQUESTS = words("ASK", "to_host from_host frame raised start mismatch no_memory worker")
+
+# A call in the queue. held: the storages of inputs and outputs; for each input its address and its event, or 0, follow.
+JOB = words("JOB", "next executable event held")
+QUEUED_NANOSECONDS = 200_000  # a program that takes so long is queued: waking a thread takes 20,000 to 50,000
+MOST_WAITING = 32  # calls in the queue; each has memory for its results
 
 EXECUTE = {
     f"EXECUTE_{field.upper()}": interface.HEADER_WORDS + word
@@ -78,7 +87,8 @@ EXECUTE = {
 
 CONSTANTS: dict[str, int] = {
     **driver_source.CONSTANTS, **ERROR, **EVENT, **NODE, **STORAGE, **KINDS, **BUFFER, **CLIENT, **DEVICE,
-    **DESCRIPTION, **MEMORY, **EXECUTABLE, **OUT, **FRAME, **SPREAD, **REQUESTS, **EXECUTE,
+    **DESCRIPTION, **MEMORY, **EXECUTABLE, **OUT, **FRAME, **SPREAD, **JOB,
+    "QUEUED_NANOSECONDS": QUEUED_NANOSECONDS, "MOST_WAITING": MOST_WAITING, **REQUESTS, **EXECUTE,
     **{f"LAYOUT_{name.upper()}": word for name, word in interface.LAYOUT_WORDS.items()},
     **{name: value for name, value in vars(interface).items() if name.isupper() and isinstance(value, int)},
 }  # fmt: skip

@@ -137,6 +137,10 @@ FUNCTIONS = (
         "Buffer_IncreaseExternalReferenceCount",
         """
         buffer = load(a, A_BUFFER)
+        if load(buffer, BUFFER_EVENT) != 0:
+            error = pjrt_event_wait(load(buffer, BUFFER_EVENT))
+            if error != 0:
+                return pjrt_error_copy(error)
         if pjrt_hold(buffer) == 0:
             return pjrt_error_deleted(0)
         atomic_add(buffer, BUFFER_EXTERNAL, 1)

@@ -200,23 +200,47 @@ FUNCTIONS = (
         return 0
         """,
     ),
-    # Runs a frame. Returns the error of a Python step.
+    helper(
+        "pjrt_start_workers",
+        "executable",
+        """
+        if load(executable, EXECUTABLE_PARALLEL) != 0:
+            pool = load(load(executable, EXECUTABLE_STATE), STATE_POOL)
+            if load(pool, POOL_STARTED) == 0 and load(pool, POOL_THREADS) > 1:
+                python = load(load(executable, EXECUTABLE_CLIENT), CLIENT_PYTHON)
+                return call_function(python, ASK_START, executable, 0)
+        return 0
+        """,
+    ),
+    # Notes what a call took: the mean, in which the last one counts as a quarter.
+    helper(
+        "pjrt_note_time",
+        "executable, frame",
+        """
+        clock_gettime(CLOCK, frame + 8 * FRAME_END)
+        taken = (load(frame, FRAME_END) - load(frame, FRAME_BEGIN)) * 1000000000
+        taken += load(frame, FRAME_END_REST) - load(frame, FRAME_BEGIN_REST)
+        before = load(executable, EXECUTABLE_NANOSECONDS)
+        if before != 0:
+            taken = before + (taken - before) // 4
+        store(executable, EXECUTABLE_NANOSECONDS, max(taken, 1))
+        return 0
+        """,
+    ),
+    # Runs a frame, for which threads have been started. Returns the error of a Python step.
     helper(
         "pjrt_run",
         "executable, frame",
         """
         client = load(executable, EXECUTABLE_CLIENT)
-        state = load(executable, EXECUTABLE_STATE)
-        pool = load(state, STATE_POOL)
-        if load(executable, EXECUTABLE_PARALLEL) != 0:
-            if load(pool, POOL_STARTED) == 0 and load(pool, POOL_THREADS) > 1:
-                call_function(load(client, CLIENT_PYTHON), ASK_START, executable, 0)
-                pool = load(state, STATE_POOL)
+        pool = load(load(executable, EXECUTABLE_STATE), STATE_POOL)
         block = load(frame, FRAME_BLOCK)
+        clock_gettime(CLOCK, frame + 8 * FRAME_BEGIN)
         hloom_run(
             pool, load(block, BLOCK_STEPS), load(block, BLOCK_STEP_COUNT), load(block, BLOCK_RELOCATIONS),
             load(block, BLOCK_RELOCATION_COUNT), load(block, BLOCK_ARGS), load(block, BLOCK_SLOTS), 0,
         )
+        pjrt_note_time(executable, frame)
         if load_byte(load(frame, FRAME_STATE)) == 0 or load_byte(load(frame, FRAME_DONE)) == 0:
             return call_function(load(client, CLIENT_PYTHON), ASK_RAISED, executable, frame)
         return 0
@@ -234,9 +258,19 @@ FUNCTIONS = (
         if error != 0:
             pjrt_release_all(held + 8 * inputs, outputs)
             return error
+        pjrt_give_out(executable, arguments, held + 8 * inputs, 0)
+        return 0
+        """,
+    ),
+    # Buffers for the outputs, which wait for an event (0: for none); inputs are consumed.
+    helper(
+        "pjrt_give_out",
+        "executable, arguments, held, event",
+        """
+        outputs = load(executable, EXECUTABLE_OUTPUT_COUNT)
         options = load(arguments, EXECUTE_OPTIONS)
         given = 0
-        if inputs != 0:
+        if load(executable, EXECUTABLE_INPUT_COUNT) != 0:
             given = load(load(arguments, EXECUTE_ARGUMENT_LISTS), 0)
         made = 0
         if outputs != 0:
@@ -248,13 +282,14 @@ FUNCTIONS = (
         for k in range(outputs):
             row = load(executable, EXECUTABLE_OUTPUTS) + 8 * OUT_WORDS * k
             memory = load(memories, load(row, OUT_MEMORY))
-            store(
-                made, k,
-                pjrt_buffer(
-                    memory, load(row, OUT_TYPE), load(row, OUT_NDIMS), load(row, OUT_DIMS), load(row, OUT_BYTES),
-                    load(held, inputs + k),
-                ),
+            buffer = pjrt_buffer(
+                memory, load(row, OUT_TYPE), load(row, OUT_NDIMS), load(row, OUT_DIMS), load(row, OUT_BYTES),
+                load(held, k),
             )
+            if event != 0:
+                atomic_add(load(held, k), STORAGE_REFS, 1)
+                store(buffer, BUFFER_EVENT, event)
+            store(made, k, buffer)
         donated = load(executable, EXECUTABLE_DONATED)
         for k in range(load(executable, EXECUTABLE_DONATED_COUNT)):
             number = load(donated, k)
@@ -285,9 +320,15 @@ FUNCTIONS = (
         devices = load(executable, EXECUTABLE_DEVICE_COUNT)
         if load(a, A_NUM_DEVICES) != devices or load(a, A_NUM_ARGS) != load(executable, EXECUTABLE_INPUT_COUNT):
             return call_function(load(client, CLIENT_PYTHON), ASK_MISMATCH, executable, -load(a, A_NUM_ARGS) - 1)
+        inputs = 0
+        if load(a, A_NUM_ARGS) != 0:
+            inputs = load(load(a, A_ARGUMENT_LISTS), 0)
+        if pjrt_is_queued(executable, client, inputs, load(a, A_NUM_ARGS)) != 0:
+            return pjrt_enqueue(executable, client, a, inputs)
         frame = pjrt_frame(executable)
         if frame < 0:
             return -frame
+        pjrt_start_workers(executable)
         block = load(frame, FRAME_BLOCK)
         error = pjrt_take_inputs(executable, frame, a)
         if error == 0:

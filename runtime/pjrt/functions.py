@@ -31,6 +31,7 @@ _LIBRARY: dict[str, _Signature] = {
     "pthread_cond_wait": _signature(2, "s32"),
     "pthread_cond_broadcast": _signature(1, "s32"),
     "sched_yield": _signature(0, "s32"),
+    "clock_gettime": _signature(2, "s32"),
 }
 _NAMES = re.compile(r"\b[A-Za-z_][A-Za-z0-9_]*\b")
 

@@ -101,6 +101,7 @@ FUNCTIONS = (
             store(storage, STORAGE_KIND, OWNED)
             store(storage, STORAGE_FIRST, number)
             store(storage, STORAGE_CLIENT, client)
+            store(storage, STORAGE_QUEUED, 0)
         atomic_store(storage, STORAGE_REFS, 1)
         return storage
         """,
@@ -117,6 +118,7 @@ FUNCTIONS = (
         store(storage, STORAGE_FIRST, first)
         store(storage, STORAGE_SECOND, second)
         store(storage, STORAGE_CLIENT, client)
+        store(storage, STORAGE_QUEUED, 0)
         atomic_store(storage, STORAGE_REFS, 1)
         return storage
         """,

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import atexit
 import ctypes
 import itertools
+import threading
 from collections.abc import Callable
 
 import numpy as np
+from jax._src import xla_bridge
 
 from hloom._version import __version__
 from hloom.bridges.pjrt.memory import Arguments, Block, Text, array_of, error_block, words_at
@@ -41,6 +44,10 @@ class Client:
         self._memories: list[Block] = []
         self.devices = [self._device(k) for k in range(config.num_cpu_devices)]
         self._fill()
+        self._work = ctypes.CFUNCTYPE(ctypes.c_int64, ctypes.c_int64)(addresses["pjrt_work"])
+        self._drain = ctypes.CFUNCTYPE(ctypes.c_int64, ctypes.c_int64)(addresses["pjrt_drain"])
+        atexit.register(self._end)
+        forking.on_fork(before=self._before_fork, child=self._after_fork)
         purge = ctypes.CFUNCTYPE(ctypes.c_int64, ctypes.c_int64)(addresses["pjrt_purge"])
         memory.on_release(lambda everything: self._release(purge))
 
@@ -65,6 +72,7 @@ class Client:
                 "nothing": self._addresses["pjrt_nothing"],
                 "devices": array_of([device.address for device in self.devices]),
                 "device_count": len(self.devices),
+                "queues": int(xla_bridge._CPU_ENABLE_ASYNC_DISPATCH.value),  # jax_cpu_enable_async_dispatch
                 "memories": array_of([place.address for place in self._memories]),
                 "memory_count": len(self._memories),
                 "descriptions": array_of([device["description"] for device in self.devices]),
@@ -183,6 +191,29 @@ class Client:
         self.executable(where).driver.start_workers()
         return 0
 
+    def _worker(self, _: int, __: int) -> int:
+        """Starts the thread that runs the calls of the queue."""
+        with self._lock:
+            if not self.block["worker"]:
+                threading.Thread(target=self._work, args=(self.block.address,), name="hloom-calls", daemon=True).start()
+                self.block["worker"] = 1
+        return 0
+
+    def _end(self) -> None:
+        """Calls in the queue end before the interpreter does; later ones are not queued."""
+        self.block["queues"] = 0
+        if self.block["worker"]:
+            self._drain(self.block.address)
+
+    def _before_fork(self) -> None:
+        if self.block["worker"]:
+            self._drain(self.block.address)
+
+    def _after_fork(self) -> None:
+        """A forked child has no thread, and no calls."""
+        first, last = CONSTANTS["CLIENT_WORKER"], CONSTANTS["CLIENT_BINS"]
+        self.block.memory[first:last] = 0
+
     def _mismatch(self, where: int, found: int) -> int:
         raise self.executable(where).mismatch(found)
 
@@ -198,6 +229,7 @@ _ANSWERS = {
     CONSTANTS["ASK_START"]: Client._start,
     CONSTANTS["ASK_MISMATCH"]: Client._mismatch,
     CONSTANTS["ASK_NO_MEMORY"]: Client._no_memory,
+    CONSTANTS["ASK_WORKER"]: Client._worker,
 }
 
 

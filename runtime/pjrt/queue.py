@@ -1,0 +1,259 @@
+"""Calls that return before their results are there: a thread runs them one after the other, in the order of the calls.
+
+Programs that take long run there, and those whose arguments are not ready yet; a short program is over sooner than the
+thread would wake. The thread never calls Python, so that nobody who holds Python's lock waits for it in vain: programs
+with Python functions run in the thread that calls them.
+"""
+
+from __future__ import annotations
+
+from hloom.runtime.pjrt.functions import helper
+
+__all__ = ["FUNCTIONS"]
+
+FUNCTIONS = (
+    # Whether a call goes to the thread.
+    helper(
+        "pjrt_is_queued",
+        "executable, client, inputs, count",
+        """
+        if load(client, CLIENT_QUEUES) == 0 or load(executable, EXECUTABLE_RUNS_PYTHON) != 0:
+            return 0
+        if load(executable, EXECUTABLE_SPREAD) != 0:
+            return 0
+        if load(executable, EXECUTABLE_NANOSECONDS) >= QUEUED_NANOSECONDS:
+            return 1
+        for k in range(count):
+            event = load(load(inputs, k), BUFFER_EVENT)
+            if event != 0 and atomic_load(event, EVENT_STATE) == 0:
+                return 1
+        return 0
+        """,
+    ),
+    # What a job needs of Python, before it is in the queue. Returns an error or 0.
+    helper(
+        "pjrt_prepare",
+        "executable, client, inputs",
+        """
+        python = load(client, CLIENT_PYTHON)
+        for k in range(load(executable, EXECUTABLE_INPUT_COUNT)):
+            if load(load(inputs, k), BUFFER_BYTES) != load(load(executable, EXECUTABLE_INPUTS), k):
+                return call_function(python, ASK_MISMATCH, executable, k)
+        if atomic_load(client, CLIENT_WORKER) == 0:
+            error = call_function(python, ASK_WORKER, 0, 0)
+            if error != 0:
+                return error
+        pjrt_start_workers(executable)
+        if atomic_load(executable, EXECUTABLE_OWN_FRAME) == 0:
+            frame = call_function(python, ASK_FRAME, executable, 0)
+            if frame < 0:
+                return -frame
+            if not compare_exchange(executable, EXECUTABLE_OWN_FRAME, 0, frame):
+                atomic_store(load(frame, FRAME_BLOCK), BLOCK_BUSY, 0)
+        return 0
+        """,
+    ),
+    helper(
+        "pjrt_release_job",
+        "job, count",
+        """
+        for k in range(count):
+            storage = load(job, JOB_HELD + k)
+            atomic_add(storage, STORAGE_QUEUED, -1)
+            pjrt_release(storage)
+        return 0
+        """,
+    ),
+    # Holds the memory of the inputs, and their events. Returns an error or 0.
+    helper(
+        "pjrt_job_inputs",
+        "job, inputs, count, outputs",
+        """
+        addresses = job + 8 * (JOB_HELD + count + outputs)
+        for k in range(count):
+            buffer = load(inputs, k)
+            storage = pjrt_hold(buffer)
+            if storage == 0:
+                for j in range(k):
+                    pjrt_release(load(job, JOB_HELD + j))
+                    pjrt_event_drop(load(addresses, 2 * j + 1))
+                return pjrt_error_deleted(0)
+            event = load(buffer, BUFFER_EVENT)
+            if event != 0:
+                atomic_add(event, EVENT_REFS, 1)
+            store(job, JOB_HELD + k, storage)
+            store(addresses, 2 * k, load(buffer, BUFFER_ADDRESS))
+            store(addresses, 2 * k + 1, event)
+        return 0
+        """,
+    ),
+    # The memory of the outputs, as `pjrt_output` has it. What earlier jobs refer to does not keep an input from being
+    # consumed, as they are over before this one begins. Returns -1, or the size of what there is no memory for.
+    helper(
+        "pjrt_job_outputs",
+        "executable, job, options, count, outputs",
+        """
+        client = load(executable, EXECUTABLE_CLIENT)
+        addresses = job + 8 * (JOB_HELD + count + outputs)
+        for k in range(outputs):
+            row = load(executable, EXECUTABLE_OUTPUTS) + 8 * OUT_WORDS * k
+            donor = load(row, OUT_DONOR)
+            storage = 0
+            if donor >= 0:
+                given = load(job, JOB_HELD + donor)
+                if (
+                    load(given, STORAGE_KIND) == OWNED
+                    and atomic_load(given, STORAGE_REFS) == atomic_load(given, STORAGE_QUEUED) + 2
+                    and load(given, STORAGE_ADDRESS) == load(addresses, 2 * donor)
+                    and pjrt_is_kept(options, donor) == 0
+                ):
+                    storage = given
+                    atomic_add(storage, STORAGE_REFS, 1)
+            if storage == 0:
+                storage = pjrt_storage(client, load(row, OUT_BYTES))
+            if storage == 0:
+                pjrt_release_all(job + 8 * (JOB_HELD + count), k)
+                return load(row, OUT_BYTES)
+            store(job, JOB_HELD + count + k, storage)
+        return -1
+        """,
+    ),
+    # Puts a call into the queue; the buffers of its results wait for an event. Returns an error or 0.
+    helper(
+        "pjrt_enqueue",
+        "executable, client, arguments, inputs",
+        """
+        count = load(executable, EXECUTABLE_INPUT_COUNT)
+        outputs = load(executable, EXECUTABLE_OUTPUT_COUNT)
+        options = load(arguments, EXECUTE_OPTIONS)
+        error = pjrt_prepare(executable, client, inputs)
+        if error != 0:
+            return error
+        job = malloc(8 * (JOB_HELD + 3 * count + outputs))
+        pjrt_lock(client + 8 * CLIENT_ORDER)
+        error = pjrt_job_inputs(job, inputs, count, outputs)
+        lacking = -1
+        if error == 0:
+            lacking = pjrt_job_outputs(executable, job, options, count, outputs)
+            if lacking >= 0:
+                pjrt_release_all(job + 8 * JOB_HELD, count)
+                for k in range(count):
+                    pjrt_event_drop(load(job, JOB_HELD + count + outputs + 2 * k + 1))
+        if error != 0 or lacking >= 0:
+            pjrt_unlock(client + 8 * CLIENT_ORDER)
+            free(job)
+            if error == 0:
+                error = pjrt_no_memory(client, lacking)
+            return error
+        for k in range(count + outputs):
+            atomic_add(load(job, JOB_HELD + k), STORAGE_QUEUED, 1)
+        event = pjrt_event(outputs + 2)
+        atomic_add(executable, EXECUTABLE_REFS, 1)
+        store(job, JOB_EXECUTABLE, executable)
+        store(job, JOB_EVENT, event)
+        pjrt_give_out(executable, arguments, job + 8 * (JOB_HELD + count), event)
+        store(job, JOB_NEXT, 0)
+        pthread_mutex_lock(client + 8 * CLIENT_MUTEX)
+        last = load(client, CLIENT_LAST)
+        if last == 0:
+            store(client, CLIENT_FIRST, job)
+        else:
+            store(last, JOB_NEXT, job)
+        store(client, CLIENT_LAST, job)
+        waiting = load(client, CLIENT_WAITING) + 1
+        store(client, CLIENT_WAITING, waiting)
+        pthread_cond_broadcast(client + 8 * CLIENT_CONDITION)
+        pjrt_unlock(client + 8 * CLIENT_ORDER)
+        while load(client, CLIENT_WAITING) > MOST_WAITING:
+            pthread_cond_wait(client + 8 * CLIENT_CONDITION, client + 8 * CLIENT_MUTEX)
+        pthread_mutex_unlock(client + 8 * CLIENT_MUTEX)
+        if load(arguments, EXECUTE_COMPLETE_EVENTS) != 0:
+            store(load(arguments, EXECUTE_COMPLETE_EVENTS), 0, event)
+        else:
+            pjrt_event_drop(event)
+        return 0
+        """,
+    ),
+    # Waits for the arguments of a job, and runs it. Returns the error of an argument, or 0.
+    helper(
+        "pjrt_run_job",
+        "job, executable, count, outputs",
+        """
+        addresses = job + 8 * (JOB_HELD + count + outputs)
+        for k in range(count):
+            event = load(addresses, 2 * k + 1)
+            if event != 0:
+                error = pjrt_event_wait(event)
+                if error != 0:
+                    return pjrt_error_copy(error)
+        frame = load(executable, EXECUTABLE_OWN_FRAME)
+        slots = load(load(frame, FRAME_BLOCK), BLOCK_SLOTS)
+        for k in range(count):
+            store(slots, k, load(addresses, 2 * k))
+        for k in range(outputs):
+            row = load(executable, EXECUTABLE_OUTPUTS) + 8 * OUT_WORDS * k
+            donor = load(row, OUT_DONOR)
+            target = load(load(job, JOB_HELD + count + k), STORAGE_ADDRESS)
+            if donor >= 0 and load(addresses, 2 * donor) != target:
+                copy_bytes(target, load(slots, donor), load(row, OUT_BYTES))
+                store(slots, donor, target)
+            store(slots, count + k, target)
+        return pjrt_run(executable, frame)
+        """,
+    ),
+    helper(
+        "pjrt_end_job",
+        "client, job, error",
+        """
+        executable = load(job, JOB_EXECUTABLE)
+        count = load(executable, EXECUTABLE_INPUT_COUNT)
+        outputs = load(executable, EXECUTABLE_OUTPUT_COUNT)
+        pjrt_release_job(job, count + outputs)
+        for k in range(count):
+            pjrt_event_drop(load(job, JOB_HELD + count + outputs + 2 * k + 1))
+        pjrt_event_set(load(job, JOB_EVENT), error)
+        pjrt_executable_drop(executable)
+        free(job)
+        pthread_mutex_lock(client + 8 * CLIENT_MUTEX)
+        store(client, CLIENT_WAITING, load(client, CLIENT_WAITING) - 1)
+        pthread_cond_broadcast(client + 8 * CLIENT_CONDITION)
+        pthread_mutex_unlock(client + 8 * CLIENT_MUTEX)
+        return 0
+        """,
+    ),
+    # What the thread does.
+    helper(
+        "pjrt_work",
+        "client",
+        """
+        while atomic_load(client, CLIENT_WORKER) >= 0:
+            pthread_mutex_lock(client + 8 * CLIENT_MUTEX)
+            while load(client, CLIENT_FIRST) == 0:
+                pthread_cond_wait(client + 8 * CLIENT_CONDITION, client + 8 * CLIENT_MUTEX)
+            job = load(client, CLIENT_FIRST)
+            store(client, CLIENT_FIRST, load(job, JOB_NEXT))
+            if load(job, JOB_NEXT) == 0:
+                store(client, CLIENT_LAST, 0)
+            pthread_mutex_unlock(client + 8 * CLIENT_MUTEX)
+            executable = load(job, JOB_EXECUTABLE)
+            inputs = load(executable, EXECUTABLE_INPUT_COUNT)
+            outputs = load(executable, EXECUTABLE_OUTPUT_COUNT)
+            pjrt_end_job(client, job, pjrt_run_job(job, executable, inputs, outputs))
+        return 0
+        """,
+        exported=True,
+    ),
+    # Waits until the queue is empty.
+    helper(
+        "pjrt_drain",
+        "client",
+        """
+        pthread_mutex_lock(client + 8 * CLIENT_MUTEX)
+        while load(client, CLIENT_WAITING) > 0:
+            pthread_cond_wait(client + 8 * CLIENT_CONDITION, client + 8 * CLIENT_MUTEX)
+        pthread_mutex_unlock(client + 8 * CLIENT_MUTEX)
+        return 0
+        """,
+        exported=True,
+    ),
+)

@@ -1,0 +1,108 @@
+"""Calls that return before their results are there."""
+
+from __future__ import annotations
+
+ORDER = """
+import os, threading, time
+import jax, jax.numpy as jnp, numpy as np
+start = np.random.default_rng(0).standard_normal((600, 600)).astype(np.float32) * .05
+slow = jax.jit(lambda x: jnp.tanh(x @ x + x))
+small = jax.jit(lambda x: x[0] * 2)
+for _ in range(3):  # the first calls run at once, and are timed
+    slow(start).block_until_ready(), small(start).block_until_ready()
+
+# A call returns while it runs; what needs its result waits for it, and so does reading it.
+x = jnp.asarray(start)
+taken = []
+for _ in range(5):
+    x.block_until_ready()
+    begin = time.perf_counter()
+    y = slow(x)
+    taken.append((time.perf_counter() - begin, y.is_ready()))
+    y.block_until_ready()
+    taken[-1] += (time.perf_counter() - begin,)
+assert any(call < whole / 2 and not ready for call, ready, whole in taken), taken
+z = small(slow(slow(x)))
+wanted = start
+for _ in range(2):
+    wanted = np.tanh(wanted @ wanted + wanted)
+np.testing.assert_allclose(z, wanted[0] * 2, 1e-3, 1e-5)
+
+# Donated memory is the result's, over many calls that wait for one another; what others refer to is not written.
+step = jax.jit(lambda x: jnp.sin(jnp.tanh(x) + jnp.cos(x)), donate_argnums=0)
+for _ in range(3):
+    step(jnp.asarray(start)).block_until_ready()
+x = step(jnp.asarray(start)).block_until_ready()
+where = x.unsafe_buffer_pointer()
+for _ in range(6):
+    x = step(x)
+assert x.unsafe_buffer_pointer() == where
+earlier = slow(x)  # is over before the next call writes
+kept = np.asarray(x)  # in place
+x = step(x)
+wanted = start
+for k in range(7):
+    wanted = np.sin(np.tanh(wanted) + np.cos(wanted))
+    if k == 5:
+        np.testing.assert_allclose(kept, wanted, 1e-3, 1e-4)
+        np.testing.assert_allclose(earlier, np.tanh(wanted @ wanted + wanted), 1e-3, 1e-3)
+np.testing.assert_allclose(x, wanted, 1e-3, 1e-4)
+assert x.unsafe_buffer_pointer() != where
+
+# Deleted while a call reads it.
+x = jnp.asarray(start)
+y = slow(slow(x))
+x.delete()
+del x
+np.testing.assert_allclose(y, slow(slow(start)), 1e-5)
+
+# Many calls at once keep memory for a few results only.
+x = jnp.asarray(start)
+for _ in range(200):
+    y = slow(x)
+assert jax.devices()[0].memory_stats()['peak_bytes_in_use'] < 100 * start.nbytes
+y.block_until_ready()
+
+# Threads.
+wrong = []
+def work(number):
+    x = jnp.asarray(start * number / 4)
+    for _ in range(10):
+        x = step(x) + 0
+    if not np.isfinite(np.asarray(small(x))).all():
+        wrong.append(number)
+threads = [threading.Thread(target=work, args=(k,)) for k in range(4)]
+for thread in threads: thread.start()
+for thread in threads: thread.join()
+assert not wrong
+
+# Python functions run in the thread that calls the program, after what they wait for; they may call programs.
+def host(x):
+    return np.asarray(slow(slow(jax.device_put(x, jax.devices('hloom')[0]))))
+called = jax.jit(lambda x: jax.pure_callback(host, jax.ShapeDtypeStruct(x.shape, x.dtype), x) + 1)
+np.testing.assert_allclose(called(slow(start)), slow(slow(slow(start))) + 1, 1e-5, 1e-5)
+
+# A process that forks while calls are under way.
+y = slow(slow(x))
+pid = os.fork()
+if pid == 0:
+    os._exit(int(not np.isfinite(np.asarray(slow(y))).all()))
+assert os.waitpid(pid, 0)[1] == 0
+slow(slow(y))
+print('over')
+"""
+
+
+def test_calls_return_at_once_and_keep_their_order(run_jax):
+    assert run_jax(ORDER).endswith("over\n")
+
+
+def test_the_setting_of_jax(run_jax):
+    program = """
+    import jax, jax.numpy as jnp
+    jax.config.update('jax_cpu_enable_async_dispatch', False)
+    slow = jax.jit(lambda x: x @ x)
+    x = jnp.ones((600, 600))
+    assert all(slow(x).is_ready() for _ in range(20))
+    """
+    run_jax(program)
