@@ -140,6 +140,13 @@ SETTINGS = {
             "indices out of bounds are clamped, as in JAX (`as_jax`)",
         ),
         Setting(
+            "callback_arrays",
+            "HLOOM_CALLBACK_ARRAYS",
+            _flag,
+            False,
+            "Python functions in programs get hloom's arrays instead of NumPy's, as in JAX (`as_jax`)",
+        ),
+        Setting(
             "numpy_dtype_promotion",
             "HLOOM_NUMPY_DTYPE_PROMOTION",
             _one_of("standard", "strict"),

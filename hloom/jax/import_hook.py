@@ -52,7 +52,7 @@ def home(name: str) -> str:
     return f"{found}{dot}{others}" if found else f"hloom.{rest}".removesuffix(".")
 
 
-_AS_JAX = ("narrow_numpy", "clamp_indexes")  # settings in which JAX's rules differ from hloom's own
+_AS_JAX = ("narrow_numpy", "clamp_indexes", "callback_arrays")  # settings in which JAX's rules differ from hloom's own
 
 
 class _Finder:
@@ -130,8 +130,8 @@ def as_jax() -> _Installed:
     """From now on `import jax` and imports of its submodules return hloom's. An imported JAX is set aside.
 
     As in JAX without 64 bits, NumPy's arrays of 64 bits are then taken over as 32 bits (`hl.config.narrow_numpy`)
-    unless enable_x64 is set, and integers outside of an axis name its first or last element
-    (`hl.config.clamp_indexes`). `with hl.as_jax():` does so for a while.
+    unless enable_x64 is set, integers outside of an axis name its first or last element (`hl.config.clamp_indexes`),
+    and callbacks get arrays of hloom's (`hl.config.callback_arrays`). `with hl.as_jax():` does so for a while.
 
         import hloom
         hloom.as_jax()

@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import math
 
+from hloom.arrays.keys import KeyArray
 from hloom.errors import ArgumentError, DTypeError
 from hloom.ir.types import COMPLEX, INTEGERS, Shape, as_dtype
-from hloom.lax.operands import NUMBERS, as_operand, constant, convert, full
+from hloom.lax.operands import NUMBERS, as_operand, broadcast_dims_to, constant, convert, full, reshape_to
 from hloom.lax.table import (
     binary,
     complex,
@@ -112,9 +113,13 @@ def integer_pow(x, y: int):
 def select(pred, on_true, on_false):
     """on_true where pred, otherwise on_false. pred, booleans or integers 0 and 1, is a scalar or of their shape.
 
-    Raises ShapeError, DTypeError.
+    on_true and on_false: numbers of one dtype, or keys of one implementation. Raises ShapeError, DTypeError.
     """
     pred = as_operand(pred, "select")
+    if type(on_true) is KeyArray and type(on_false) is KeyArray and on_true.dtype == on_false.dtype:
+        if pred.ndim:
+            pred = broadcast_dims_to(reshape_to(pred, (*pred.shape, 1)), (*pred.shape, on_true._data.shape[-1]))
+        return KeyArray(select(pred, on_true._data, on_false._data), on_true._implementation)
     if pred.dtype in INTEGERS:
         pred = ne(pred, full(0, pred.dtype, pred.shape))
     (on_true, on_false), weak = like_arrays("select", (on_true, on_false))

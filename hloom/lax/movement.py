@@ -8,6 +8,7 @@ import itertools
 import numpy as np
 
 from hloom.arrays.base import ArrayMethods
+from hloom.arrays.keys import KeyArray
 from hloom.errors import ArgumentError, AttributeValueError, DTypeError, ShapeError
 from hloom.ir.types import INTEGERS, PRED, Shape, as_dtype
 from hloom.lax.operands import (
@@ -116,7 +117,12 @@ def broadcast_to_rank(x, rank: int):
 
 
 def reshape(operand, new_sizes, dimensions=None):
-    """operand with this shape, row-major; first transposed by `dimensions`, if given. Raises ShapeError."""
+    """operand, numbers or keys, with this shape, row-major; first transposed by `dimensions`, if given.
+
+    Raises ShapeError.
+    """
+    if type(operand) is KeyArray and dimensions is None:
+        return operand.reshape(canonical_shape(new_sizes, "reshape"))
     x = as_operand(operand, "reshape")
     dims = canonical_shape(new_sizes, "reshape")
     if dimensions is not None:
@@ -132,6 +138,9 @@ def reshape(operand, new_sizes, dimensions=None):
 
 def squeeze(array, dimensions):
     """array without these dimensions, which have size 1. Raises ShapeError."""
+    if type(array) is KeyArray:
+        axes = canonical_axes(dimensions, array.ndim, "squeeze")
+        return KeyArray(squeeze(array._data, axes), array._implementation)
     x = as_operand(array, "squeeze")
     axes = canonical_axes(dimensions, x.ndim, "squeeze")
     if any(x.shape[a] != 1 for a in axes):
@@ -143,8 +152,11 @@ def squeeze(array, dimensions):
 
 def expand_dims(array, dimensions):
     """array with new dimensions of size 1 at these positions of the result. Raises ShapeError."""
-    x = as_operand(array, "expand_dims")
     dimensions = tuple(dimensions) if isinstance(dimensions, (tuple, list)) else (dimensions,)
+    if type(array) is KeyArray:
+        axes = canonical_axes(dimensions, array.ndim + len(dimensions), "expand_dims")
+        return KeyArray(expand_dims(array._data, axes), array._implementation)
+    x = as_operand(array, "expand_dims")
     rank = x.ndim + len(dimensions)
     axes = canonical_axes(dimensions, rank, "expand_dims")
     rest = iter(x.shape)

@@ -1,6 +1,7 @@
 """Python functions in compiled programs: pure_callback, io_callback; `hloom.tracing.debug` has print and callback.
 
-Each is a custom call whose target holds the function. The program calls it with NumPy arrays.
+Each is a custom call whose target holds the function. The program calls it with NumPy arrays, or with Arrays where
+`hl.config.callback_arrays` is set.
 """
 
 from __future__ import annotations
@@ -10,6 +11,8 @@ import weakref
 
 import numpy as np
 
+from hloom.arrays.interchange import from_numpy
+from hloom.config import config
 from hloom.errors import ArgumentError, AttributeValueError, TreeError, UnsupportedError
 from hloom.ir.ops.programs.structure import HostFunction
 from hloom.ir.types import Shape, TupleShape, as_dtype
@@ -25,8 +28,9 @@ VMAP_METHODS = (None, "sequential", "sequential_unrolled", "expand_dims", "broad
 def pure_callback(callback, result_shape_dtypes, *args, sharding=None, vmap_method=None, vectorized=None, **kwargs):
     """The result of a Python function of arrays, also inside of jit, loops and branches.
 
-    callback: pure; gets NumPy arrays in the trees of args and kwargs, and returns arrays of the declared shapes and
-        dtypes. result_shape_dtypes: a tree of what has `shape` and `dtype`, such as hl.ShapeDtypeStruct.
+    callback: pure; gets NumPy arrays (Arrays with `hl.config.callback_arrays`) in the trees of args and kwargs, and
+        returns arrays of the declared shapes and dtypes.
+    result_shape_dtypes: a tree of what has `shape` and `dtype`, such as hl.ShapeDtypeStruct.
     vmap_method: what vmap does. None: an error. 'sequential': one call per batch element. 'expand_dims': one call,
         unbatched arguments have a first axis of size 1. 'broadcast_all': one call, all arguments have the batch axis.
         'legacy_vectorized': one call, unbatched arguments have no batch axis.
@@ -66,7 +70,7 @@ def _call(kind: str, callback, result_shape_dtypes, args, kwargs, method, effect
     leaves = [as_array(leaf, f"an argument of {kind} of '{name}'") for leaf in leaves]
 
     def function(*arrays):
-        given, named = tree.unflatten(in_tree, arrays)
+        given, named = tree.unflatten(in_tree, _handed_over(arrays))
         results, found = tree.flatten(callback(*given, **named))
         if found != out_tree:
             raise TreeError(f"{kind}: '{name}' has to return the structure {out_tree}", f"{found}", "return that")
@@ -82,6 +86,10 @@ def _call(kind: str, callback, result_shape_dtypes, args, kwargs, method, effect
         custom_call_has_side_effect=effect,
     )
     return tree.unflatten(out_tree, results)
+
+
+def _handed_over(arrays):
+    return [from_numpy(a) for a in arrays] if config.callback_arrays else arrays
 
 
 def _target(kind: str, name: str, function, key, method) -> HostFunction:
@@ -166,7 +174,7 @@ def _debug(callback, args, kwargs, key) -> None:
     arrays = [as_array(leaf, "an argument of debug") for k, leaf in enumerate(leaves) if k not in static]
 
     def function(*values):
-        following = iter(values)
+        following = iter(_handed_over(values) if key[0] == "callback" else values)
         filled = [static[k] if k in static else next(following) for k in range(len(leaves))]
         given, named = tree.unflatten(structure, filled)
         callback(*given, **named)
