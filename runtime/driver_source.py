@@ -29,6 +29,9 @@ AWAIT = 8  # args positions of the addresses of two words and of a status byte: 
 # time to time, and ends the program where a signal handler raised or the byte is 0.
 LOOP = 9
 LOOK = 10  # looks for signals, before a Python step
+# Kernel address, args offset: again and again, until the batch of messages at the first argument word is done or the
+# status byte at the second is 0.
+POLL = 11
 
 # Words of an activation block, which is all that a call hands to native code.
 BLOCK_STEPS, BLOCK_STEP_COUNT, BLOCK_RELOCATIONS, BLOCK_RELOCATION_COUNT = 0, 1, 2, 3
@@ -42,6 +45,11 @@ FLAG_RELEASE_GIL = 1
 FLAG_PARALLEL = 2
 FLAG_LOOKS = 4
 FLAG_RESUMES = 8  # the program returns where it would have to wait, and is called again
+
+# Words of a batch of messages (`hloom.runtime.distributed.messages`) that the driver reads: 1 when all have arrived;
+# how often it was looked at.
+BATCH_DONE, BATCH_TURNS = 14, 15
+BATCH_LOOK = 4096  # turns after which the driver looks for signals
 
 # Words of the thread pool. What one thread writes while others spin on something else lies 128 bytes apart, because
 # processors fetch cache lines in pairs.
@@ -428,6 +436,22 @@ def hloom_run(pool, steps, step_count, relocations, relocation_count, args, slot
                     sched_yield()
                 else:
                     usleep(50)
+        elif opcode == POLL:
+            words = args + 8 * load(row, 2)
+            call_kernel(load(row, 1), words, 0, 0)
+            batch = load(words, 0)
+            if load(batch, BATCH_DONE) == 0:
+                if load_byte(load(words, 1)) == 0:
+                    return
+                if load(batch, BATCH_TURNS) % BATCH_LOOK == 0 and block != 0 and load(block, BLOCK_LOOK) != 0:
+                    call_kernel(load(block, BLOCK_LOOK), block, 0, 0)
+                    if load(block, BLOCK_INTERRUPTED) != 0:
+                        return
+                step -= 1
+                if block != 0 and load(block, BLOCK_FLAGS) & FLAG_RESUMES != 0:
+                    store(block, BLOCK_FIRST, 0)
+                    store(block, BLOCK_AT, step)
+                    return
         else:
             return
 """

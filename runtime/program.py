@@ -16,6 +16,7 @@ from hloom.ir.process import forking
 from hloom.ir.records import field, record, replace
 from hloom.ir.types import Shape
 from hloom.runtime.buffer import Arena, address, default_pool
+from hloom.runtime.distributed.messages import Batch, Others
 from hloom.runtime.driver import Driver, step
 from hloom.runtime.driver_source import (
     AWAIT,
@@ -26,6 +27,7 @@ from hloom.runtime.driver_source import (
     LOOK,
     LOOP,
     MOST_WAKING,
+    POLL,
     SIGNAL,
     STEP_WORDS,
     SWAP,
@@ -150,7 +152,17 @@ class Await:
     groups: tuple[tuple[int, ...], ...]
 
 
-Step = Call | Copy | Host | Jump | Branch | Switch | Swap | Count | Arrive | Await
+@record(frozen=True)
+class Exchange:
+    """Messages to and from devices of other processes, all complete at its end. number: of the step among its kind.
+    messages: (whether it is received, its place, bytes, peer), the last two by the number of the device, which neither
+    sends nor receives where it is its own peer."""
+
+    number: int
+    messages: tuple[tuple[bool, Ref, tuple[int, ...], tuple[int, ...]], ...]
+
+
+Step = Call | Copy | Host | Jump | Branch | Switch | Swap | Count | Arrive | Await | Exchange
 
 
 @record
@@ -177,16 +189,20 @@ class Program:
 class Seat:
     """What the frame of one device sees of the others that run the same program beside it.
 
-    device: its number. arenas: of all devices. slots: of all, as many for each. shared: the memory that all share.
-    counts: of each barrier and each device, as first of its group, those that have come. targets: of each barrier, how
-    many the device waits for. identity: the numbers of its partition and replica.
+    device: its number. positions: of each device of this process, by its number. arenas, slots: of these devices in
+    this order, as many slots for each. shared: the memory that all share. counts: of each barrier and each device, as
+    first of its group, those that have come. targets: of each barrier, how many the device waits for. identity: the
+    numbers of its partition and replica. others: what leads to the devices of other processes.
     """
 
-    __slots__ = ("arenas", "counts", "device", "identity", "shared", "slots", "targets")
+    __slots__ = ("arenas", "counts", "device", "identity", "others", "positions", "shared", "slots", "targets")
 
-    def __init__(self, device: int, arenas, slots, shared, counts, targets, identity):
-        self.device, self.arenas, self.slots, self.shared = device, arenas, slots, shared
-        self.counts, self.targets, self.identity = counts, targets, identity
+    def __init__(
+        self, device: int, positions: dict[int, int], arenas, slots, shared, counts, targets, identity,
+        others: Others | None = None,
+    ):  # fmt: skip
+        self.device, self.positions, self.arenas, self.slots, self.shared = device, positions, arenas, slots, shared
+        self.counts, self.targets, self.identity, self.others = counts, targets, identity, others
 
 
 class Frame:
@@ -194,12 +210,13 @@ class Frame:
 
     state: one byte, 1 while all goes well; a Python step that raised leaves its exception in `errors` and 0 here.
     Programs that run beside each other share it, and `control`, their counts. first: the row of each step.
-    done: a byte that is 1 unless a Python step ended without reaching its end, and a zero.
+    done: a byte that is 1 unless a Python step ended without reaching its end, and a zero. batches: messages, by the
+    number of their step.
     """
 
     __slots__ = (
-        "__weakref__", "activation", "address", "arena", "code", "constants", "control", "done", "first", "seat",
-        "state",
+        "__weakref__", "activation", "address", "arena", "batches", "code", "constants", "control", "done", "first",
+        "seat", "state",
     )  # fmt: skip
 
     def __init__(
@@ -212,7 +229,8 @@ class Frame:
         seat: Seat | None = None,
     ):
         self.seat = seat
-        self.arena = seat.arenas[seat.device] if seat else Arena(max(program.arena_bytes, 64))
+        self.batches: dict[int, Batch] = {}
+        self.arena = seat.arenas[seat.positions[seat.device]] if seat else Arena(max(program.arena_bytes, 64))
         self.constants, self.code = program.constants, program.code
         self.state = np.ones(1, np.uint8) if state is None else state
         self.done = np.array([1, 0], np.uint8)
@@ -282,8 +300,9 @@ class _Rows:
         return seat.arenas[self._owner(ref)].address + number + self._offset(ref)
 
     def _owner(self, ref: Ref) -> int:
+        """The position of the device that has a place."""
         assert self.seat is not None
-        return self.seat.device if ref.peer is None else ref.peer[self.seat.device]
+        return self.seat.positions[self.seat.device if ref.peer is None else ref.peer[self.seat.device]]
 
     def _offset(self, ref: Ref) -> int:
         return 0 if ref.offsets is None or self.seat is None else ref.offsets[self.seat.device]
@@ -304,7 +323,33 @@ class _Rows:
             return int(not self._skips(item))
         if isinstance(item, (Arrive, Await)):
             return (1 + isinstance(item, Arrive)) * bool(self._group(item))
+        if isinstance(item, Exchange):
+            return 2 * bool(self._own_messages(item))
         return 1
+
+    def _own_messages(self, item: Exchange) -> list[tuple[bool, Ref, int, int]]:
+        """Those of the device."""
+        assert self.seat is not None
+        me = self.seat.device
+        found = [(receives, ref, size[me], peer[me]) for receives, ref, size, peer in item.messages]
+        return [message for message in found if message[2] and message[3] != me]
+
+    def _exchange(self, item: Exchange, number: int) -> list[list[int]]:
+        messages = self._own_messages(item)
+        if not messages:
+            return []
+        assert self.seat is not None and self.seat.others is not None
+        others, me = self.seat.others, self.seat.device
+        batch = Batch(
+            others.transport,
+            [others.message(receives, size, item.number, me, peer) for receives, _, size, peer in messages],
+        )
+        self.frame.batches[number] = batch
+        start = self.word(batch.address)
+        self.word(address(self.frame.state))
+        for _, ref, _, _ in messages:
+            self.word(ref)
+        return [step(KERNEL, others.transport.start, start, 1, 1), step(POLL, others.transport.poll, start)]
 
     def _skips(self, item: Call | Copy) -> bool:
         return item.devices is not None and self.seat is not None and self.seat.device not in item.devices
@@ -315,7 +360,8 @@ class _Rows:
             return []
         assert self.seat is not None
         target = self.word(address(self.seat.targets) + 8 * item.number)
-        count = self.word(address(self.seat.counts) + 8 * LINE * (item.number * len(self.seat.arenas) + group[0]))
+        place = item.number * len(self.seat.arenas) + self.seat.positions[group[0]]
+        count = self.word(address(self.seat.counts) + 8 * LINE * place)
         if isinstance(item, Await):
             return [step(AWAIT, count, target, status)]
         return [step(SIGNAL, target, len(group)), step(SIGNAL, count, 1)]
@@ -354,8 +400,8 @@ class _Rows:
             elif isinstance(item, Count):
                 rows += [step(SIGNAL, self.word(word), 1) for word in item.added]
                 rows += [step(AWAIT, self.word(first), self.word(second), status) for first, second in item.waits]
-            elif isinstance(item, (Arrive, Await)):
-                rows += self._barrier(item, status)
+            elif isinstance(item, (Arrive, Await, Exchange)):
+                rows += self._exchange(item, number) if isinstance(item, Exchange) else self._barrier(item, status)
             elif isinstance(item, Jump):
                 back = item.target <= number
                 rows.append(step(LOOP, first[item.target], status) if back else step(JUMP, first[item.target]))

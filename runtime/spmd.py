@@ -14,6 +14,7 @@ import numpy as np
 
 from hloom.runtime import driver_source, team_source
 from hloom.runtime.buffer import Arena, address, default_pool
+from hloom.runtime.distributed.messages import Message, Others
 from hloom.runtime.driver import Activation, Driver, step
 from hloom.runtime.driver_source import KERNEL, MOST_WAKING
 from hloom.runtime.program import (
@@ -21,6 +22,7 @@ from hloom.runtime.program import (
     Arrive,
     Await,
     Call,
+    Exchange,
     Frame,
     Host,
     Jump,
@@ -35,13 +37,16 @@ LEAST = 50  # nanoseconds of a kernel, at least
 SHARED_ALIGNMENT = 64
 
 
+_abandoned: list[_Team] = []  # with messages under way
+
+
 class _Team:
     """The memory of one running call of all devices."""
 
     __slots__ = ("activation", "address", "args", "counts", "frames", "memory", "seats", "state", "targets", "words")
 
     def __init__(self, owner: SpmdProgram):
-        program, devices = owner.program, owner.devices
+        program, devices = owner.program, len(owner.numbers)
         self.state = np.ones(1, np.uint8)
         arenas = [Arena(max(program.arena_bytes, 64)) for _ in range(devices)]
         shared = Arena(max(program.shared_bytes, SHARED_ALIGNMENT))
@@ -50,9 +55,11 @@ class _Team:
         self.counts = np.zeros(barriers * devices * LINE, np.int64)
         self.targets = np.zeros((devices, barriers), np.int64)
         self.seats = []
-        for device in range(devices):
-            numbers = np.array([device % owner.partitions, device // owner.partitions], np.uint32)
-            self.seats.append(Seat(device, arenas, slots, shared, self.counts, self.targets[device], numbers))
+        positions = {device: k for k, device in enumerate(owner.numbers)}
+        for k, device in enumerate(owner.numbers):
+            identity = np.array([device % owner.partitions, device // owner.partitions], np.uint32)
+            places = positions, arenas, slots, shared, self.counts, self.targets[k]
+            self.seats.append(Seat(device, *places, identity, owner.others))
         self.frames = [
             Frame(program, driver, owner.callbacks, None, self.state, seat)
             for driver, seat in zip(owner.drivers, self.seats, strict=True)
@@ -85,11 +92,23 @@ class _Team:
     def standing(self) -> list[tuple[int, int]]:
         """Where each device that has not ended stands: its number and the number of the step."""
         found = []
-        for device, frame in enumerate(self.frames):
+        for frame in self.frames:
+            assert frame.seat is not None
+            device = frame.seat.device
             row = int(frame.activation.block[driver_source.BLOCK_AT])
             if row >= 0:
                 found.append((device, next(k for k, first in enumerate(frame.first) if first > row) - 1))
         return found
+
+    def failed(self) -> tuple[int, int, Message | int] | None:
+        """The device, the number of the step and the message that failed, or the code of MPI's error; None where
+        messages are not what failed."""
+        for frame in self.frames:
+            for number, batch in frame.batches.items():
+                if (failure := batch.failure()) is not None:
+                    assert frame.seat is not None
+                    return frame.seat.device, number, failure
+        return None
 
 
 class SpmdProgram:
@@ -103,11 +122,18 @@ class SpmdProgram:
         team: Driver,
         entries: tuple[int, int],
         stuck: Callable[[list[tuple[int, int]]], Exception],
+        numbers: Sequence[int] | None = None,
+        others: Others | None = None,
+        failed: Callable[[int, int, Message | int], Exception] | None = None,
     ):
-        """drivers: of each device. team: whose threads run the devices' frames. entries: the addresses of
-        `hloom_team_begin` and `hloom_team`. stuck: the error where devices wait for each other in vain, from the
-        numbers of those that have not ended and of the steps at which they stand."""
+        """drivers: of each device of this process. team: whose threads run the devices' frames. entries: the addresses
+        of `hloom_team_begin` and `hloom_team`. stuck: the error where devices wait for each other in vain, from the
+        numbers of those that have not ended and of the steps at which they stand. numbers: of this process's
+        devices; by default it has all of them. others: what leads to the rest. failed: the error for a message that
+        failed, from what `_Team.failed` returns."""
         self.program, self.partitions, self.drivers, self.team = program, partitions, list(drivers), team
+        self.numbers = range(len(self.drivers)) if numbers is None else numbers
+        self.others, self._failed = others, failed
         self.devices = len(self.drivers)
         self.threads = min(team.num_threads, self.devices)
         self.begin, self.run = entries
@@ -145,17 +171,29 @@ class SpmdProgram:
                     frame.check()
         except BaseException:
             take_error(team.state)
-            team.reset()
-            self._idle.append(team)
+            self._stopped(team)
             raise
         stopped = team.words[team_source.TEAM_STOP]
         if stopped or not team.state[0]:
-            error = take_error(team.state) or self._stuck(team.standing())
-            team.reset()
-            self._idle.append(team)
+            error = take_error(team.state)
+            failure = team.failed() if error is None and self._failed is not None else None
+            if failure is not None:
+                assert self._failed is not None
+                error = self._failed(*failure)
+            error = error or self._stuck(team.standing())
+            self._stopped(team)
             raise error
         self._idle.append(team)
         return outputs
+
+    def _stopped(self, team: _Team) -> None:
+        """After a call that ended before its end."""
+        if self.others is not None:
+            # Messages may still arrive: the team is not used again, and lives as long as the process.
+            _abandoned.append(team)
+        else:
+            team.reset()
+            self._idle.append(team)
 
 
 def _nanoseconds(program: Program) -> int:
@@ -166,6 +204,8 @@ def _nanoseconds(program: Program) -> int:
             return MOST_WAKING
         if isinstance(item, Call):
             total += max(item.nanoseconds, LEAST)
+        elif isinstance(item, Exchange):
+            return MOST_WAKING
         elif not isinstance(item, (Arrive, Await)):
             total += getattr(item, "bytes", 0) // 20
     return min(max(total, 1), MOST_WAKING)

@@ -28,7 +28,7 @@ from hloom.ir.build import Builder
 from hloom.ir.module import Computation, Instruction, Module
 from hloom.ir.ops.programs.collective import COLLECTIVES, NUMBERS
 from hloom.ir.records import record, replace
-from hloom.ir.spmd.groups import device_groups, device_pairs
+from hloom.ir.spmd.groups import device_groups, device_pairs, in_pairs
 from hloom.ir.types import DTYPES, Shape
 
 Groups = tuple[tuple[int, ...], ...]
@@ -79,8 +79,11 @@ class PartLaunch:
 class Collectives:
     """The part of a Planner that knows collectives."""
 
-    def __init__(self, planner):
-        self.planner = planner
+    def __init__(self, planner, processes: Sequence[int] = (), remote: type[Emitted] | None = None):
+        """processes: of each device its process; () where there is one. remote: emits the collectives among devices of
+        several processes."""
+        self.planner, self.processes, self.remote = planner, processes, remote
+        self.messages = 0  # batches of messages so far
         self.replicas, self.partitions = planner.module.replicas, planner.module.partitions
         self.devices = self.replicas * self.partitions
         self.barriers: dict[Groups, int] = {}
@@ -106,6 +109,8 @@ class Collectives:
         if not self.handles(instruction) or instruction in self.private:
             return
         if instruction.opcode not in ("all-reduce", "all-gather"):
+            return
+        if self.crosses(instruction):
             return
         groups = self.groups(instruction)
         for operand, result in zip(instruction.operands, results, strict=True):
@@ -146,6 +151,12 @@ class Collectives:
     def groups(self, instruction: Instruction) -> Groups:
         return device_groups(instruction.opcode, instruction.attributes, self.replicas, self.partitions)
 
+    def crosses(self, instruction: Instruction) -> bool:
+        """Whether a collective is among devices of several processes."""
+        return bool(self.processes) and any(
+            len({self.processes[device] for device in group}) > 1 for group in self.groups(instruction)
+        )
+
     def handles(self, instruction: Instruction) -> bool:
         """Whether an instruction exchanges values between devices."""
         return self.devices > 1 and instruction.opcode in COLLECTIVES
@@ -159,7 +170,8 @@ class Collectives:
     def emit(self, instruction: Instruction, planned: list) -> None:
         results = self.planner.buffers[instruction]
         if sum(b.bytes for b in results):
-            _Emitted(self, instruction, planned).emit()
+            emitted = self.remote if self.remote is not None and self.crosses(instruction) else Emitted
+            emitted(self, instruction, planned).emit()
 
     def barrier(self, groups: Groups) -> int:
         """The number of the barrier of these groups. Each device comes to all barriers in the order of the program, and
@@ -167,7 +179,7 @@ class Collectives:
         return self.barriers.setdefault(groups, len(self.barriers))
 
 
-class _Emitted:
+class Emitted:
     """The steps of one collective."""
 
     def __init__(self, collectives: Collectives, instruction: Instruction, planned: list):
@@ -310,17 +322,17 @@ class _Emitted:
             for r in range(self.size):
                 self._copy(self._part(result, r * operand.bytes), self._of(operand, r), operand.bytes)
             return
-        shape = _words(instruction.shape, (before, size * after))
+        shape = words_of(instruction.shape, (before, size * after))
         if shared:
             row = operand.bytes // before
 
             def part(count: int) -> Computation:
-                return _joined(shape.with_dims((count, shape.dims[1])), self.size, None)
+                return joined(shape.with_dims((count, shape.dims[1])), self.size, None)
 
             self._divide(part, before, 1, row * self.size, row, operand, result)
             return
         given = [self._of(operand, r) for r in range(self.size)]
-        self._launch(_joined(shape, self.size, None), given, [result])
+        self._launch(joined(shape, self.size, None), given, [result])
 
     def _all_to_all(self, operands: list[Buffer]) -> None:
         if "dimensions" not in self.instruction.attributes:
@@ -337,9 +349,9 @@ class _Emitted:
             for r in range(self.size):
                 self._copy(self._part(result, r * stride), self._of(operand, r, stride), stride)
             return
-        shape = _words(instruction.shape, (before, size * after))
+        shape = words_of(instruction.shape, (before, size * after))
         given = [self._of(operand, r, stride) for r in range(self.size)]
-        self._launch(_joined(shape, self.size, part * shape.dims[1] // (size * after)), given, [result])
+        self._launch(joined(shape, self.size, part * shape.dims[1] // (size * after)), given, [result])
 
     def _collective_broadcast(self, operands: list[Buffer]) -> None:
         self._receive(operands[0], {d: group[0] for group in self.groups for d in group})
@@ -354,7 +366,10 @@ class _Emitted:
         devices = range(self.all.devices)
         found = Elsewhere(operand, tuple([source.get(d, d) for d in devices]))
         self._copy(result, found, result.bytes, frozenset(source))
-        rest = frozenset(devices) - frozenset(source)
+        self._clear(result, frozenset(devices) - frozenset(source))
+
+    def _clear(self, result: Buffer, rest: frozenset[int]) -> None:
+        """Zeros, on some devices."""
         if rest:
             zeros = self.planner.constant(np.zeros(min(ZEROS, result.bytes), np.uint8))
             for start in range(0, result.bytes, ZEROS):
@@ -362,15 +377,13 @@ class _Emitted:
 
 
 def combination(shape: Shape, count: int, combiner: Computation, part: int | None = None) -> Computation:
-    """Arrays of `count` members combined in their order. part: of each the first elements of the rows."""
+    """Arrays of `count` members combined pair by pair. part: of each the first elements of the rows."""
     b = Builder("combine")
     values = [b.parameter(shape) for _ in range(count)]
     if part is not None:
         values = [_first(b, value, part) for value in values]
-    total = values[0]
-    dimensions = tuple(range(len(total.dims)))
-    for value in values[1:]:
-        total = b.emit("map", total, value, dimensions=dimensions, to_apply=combiner)
+    dimensions = tuple(range(len(values[0].dims)))
+    total = in_pairs(values, lambda x, y: b.emit("map", x, y, dimensions=dimensions, to_apply=combiner))
     return inline_calls(b.finish(total))
 
 
@@ -383,7 +396,7 @@ def _repeated(computation: Computation, count: int) -> Computation:
     return b.finish(b.tuple([root] * count))
 
 
-def _words(shape: Shape, dims: tuple[int, int]) -> Shape:
+def words_of(shape: Shape, dims: tuple[int, int]) -> Shape:
     """A shape of the same bytes whose elements kernels load, whatever the dtype is."""
     size = shape.dtype.itemsize
     word = min(size, 8)
@@ -394,7 +407,7 @@ def _first(b: Builder, value: Instruction, part: int) -> Instruction:
     return b.emit("slice", value, slice=((0, value.dims[0], 1), (0, part, 1)))
 
 
-def _joined(shape: Shape, count: int, part: int | None) -> Computation:
+def joined(shape: Shape, count: int, part: int | None) -> Computation:
     """The rows of `count` arrays behind each other. part: of each the first elements of the rows."""
     b = Builder("join")
     values = [b.parameter(shape) for _ in range(count)]

@@ -8,7 +8,7 @@ stretches of the same list of steps (`plan_control`).
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 
@@ -21,6 +21,7 @@ from hloom.compiler.schedule.channels import Channels
 from hloom.compiler.schedule.collectives import Collectives, PartLaunch, Transfer
 from hloom.compiler.schedule.control_flow import Control, Label, OnFalse, OnIndex, Swap, To, with_jumps
 from hloom.compiler.schedule.fused_loops import whole_loops
+from hloom.compiler.schedule.messages import ByMessages, Messages
 from hloom.compiler.schedule.steps import (
     ArriveStep,
     AwaitStep,
@@ -76,19 +77,28 @@ def make_plan(
     *,
     updates: Mapping[int, int] | None = None,
     whole: bool = True,
+    processes: Sequence[int] = (),
 ) -> Plan:
     """Plans a module after all passes for a target: without scans, each loop and branch with its own computations.
 
     donated: numbers of parameters whose buffers may be overwritten. updates: output -> the parameter in whose buffer
-    alone it may be computed, where it can be. whole: loops of small bodies become one kernel.
+    alone it may be computed, where it can be. whole: loops of small bodies become one kernel. processes: of a program
+    that several devices run, the process of each; () where there is one.
     """
-    return Planner(module, target, donated, updates).plan(whole)
+    return Planner(module, target, donated, updates, processes).plan(whole)
 
 
 class Planner:
     """The making of one plan. Time is the place of a piece of work in the order of all, loops' bodies included."""
 
-    def __init__(self, module: Module, target, donated: frozenset[int], updates: Mapping[int, int] | None = None):
+    def __init__(
+        self,
+        module: Module,
+        target,
+        donated: frozenset[int],
+        updates: Mapping[int, int] | None = None,
+        processes: Sequence[int] = (),
+    ):
         self.module, self.target, self.donated, self.updates = module, target, donated, updates or {}
         self.entry = module.entry
         self.buffers: dict[Instruction, list[Buffer]] = {}  # one for each element of a tuple
@@ -103,7 +113,7 @@ class Planner:
         self.tables: dict[int, Buffer] = {}  # by the id of an array that `constants` keeps
         self.control = Control(self)
         self.channels = Channels(self)
-        self.collectives = Collectives(self)
+        self.collectives = Collectives(self, processes, ByMessages)
 
     def plan(self, whole: bool) -> Plan:
         entry = self.entry
@@ -420,6 +430,8 @@ class Planner:
         if isinstance(item, PartLaunch):
             places = {name: buffer.assigned for name, buffer in item.pointers.items()}
             return KernelStep(item.launch, places, item.instruction, item.devices)
+        if isinstance(item, Messages):
+            return item.step()
         if isinstance(item, Transfer):
             return CopyStep(item.target.assigned, item.source.assigned, item.bytes, item.instruction, item.devices)
         if isinstance(item[0], Launch):

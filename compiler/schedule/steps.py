@@ -122,6 +122,26 @@ class FreeStep(Step):
     channel: int
 
 
+@record(frozen=True)
+class PlannedMessage:
+    """Bytes that a device sends from a place, or receives there. bytes, peer: by the number of the device; a device
+    that is its own peer does neither."""
+
+    receives: bool
+    place: Place
+    bytes: tuple[int, ...]
+    peer: tuple[int, ...]
+
+
+@record
+class MessagesStep(Step):
+    """Messages to and from devices of other processes, all complete at its end. number: of the step among its kind."""
+
+    number: int
+    messages: tuple[PlannedMessage, ...]
+    instruction: Instruction
+
+
 @record
 class ArriveStep(Step):
     """A device has come to a barrier of its group, if it is in one. number: of the barrier."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from hloom.backends.donation import copy_shared
 from hloom.backends.dump import Dump, kernel_listing
@@ -59,10 +59,11 @@ def optimized_plan(
     donated: frozenset[int] = frozenset(),
     target: Target | None = None,
     updates: Mapping[int, int] | None = None,
+    processes: Sequence[int] = (),
 ) -> tuple[Module, Plan, dict[str, float]]:
     """The module after all passes, its plan, and the seconds of both. Dumps where `hl.config.dump_to` says so.
 
-    updates: as of `make_plan`."""
+    updates, processes: as of `make_plan`."""
     target = target or host_target()
     fused = config.fusion if fusion is None else fusion
     names = PIPELINE if fused else UNFUSED
@@ -73,7 +74,7 @@ def optimized_plan(
     on_pass = (lambda record: dump.module(record.name, record.after)) if dump else None
     optimized = run_passes(module, names, target=target, verify=config.verify, on_pass=on_pass)
     passed = time.perf_counter()
-    plan = make_plan(optimized, target, donated, updates=updates, whole=fused)
+    plan = make_plan(optimized, target, donated, updates=updates, whole=fused, processes=processes)
     planned = time.perf_counter()
     if dump:
         dump.kernels(plan)

@@ -14,6 +14,7 @@ from hloom.backends.cpu.driver import team_drivers, team_entries
 from hloom.backends.cpu.memory_limit import check_memory
 from hloom.backends.cpu.program import Layout, program_of
 from hloom.backends.donation import copy_shared
+from hloom.backends.processes import failed_message, others_of, placement_of
 from hloom.compiler.communication import CollectiveUse, bytes_sent, collective_uses, table
 from hloom.compiler.compile_timings import collecting
 from hloom.compiler.passes.spmd.partition import partition
@@ -34,7 +35,8 @@ class SpmdExecutable(Planned, Executable):
     """A module compiled for several CPU devices, which run it together.
 
     Called with the shards of the arguments: for each parameter the arrays of the devices by number, a replica's
-    partitions beside each other. Returns the same of the results. devices: their names, by number.
+    partitions beside each other. Returns the same of the results. Of devices in several processes, these are this
+    process's; each process calls it. devices: their names, by number.
     input_shardings, output_shardings: how the global arrays are split; None where nobody said so.
     """
 
@@ -87,15 +89,24 @@ class SpmdBackend(Backend):
             module = partition(module)
         divided = time.perf_counter() - started
         with collecting() as stages:
-            optimized, plan, times = optimized_plan(module, fusion=options.fusion, donated=options.donated)
-            check_memory(plan, devices[0])
+            where = placement_of(devices)
+            others = others_of(where, module)
+            optimized, plan, times = optimized_plan(
+                module,
+                fusion=options.fusion,
+                donated=options.donated,
+                processes=where.processes if others is not None else (),
+            )
+            check_memory(plan, f"cpu:{where.indices[0]}" if where.indices else devices[0])
             made = time.perf_counter()
             program = program_of(plan, Layout())
             waits = any(isinstance(s, HostStep) and s.instruction.opcode == "custom-call" for s in plan.steps)
-            indices = [parse_device_name(device).index for device in devices]
             # Functions of the user's may wait for each other, so each device has a thread.
-            team, drivers = team_drivers(indices, count if waits else None)
-            runner = SpmdProgram(program, module.partitions, drivers, team, team_entries(), lambda at: _stuck(plan, at))
+            team, drivers = team_drivers(where.indices, len(where.indices) if waits else None)
+            runner = SpmdProgram(
+                program, module.partitions, drivers, team, team_entries(), lambda at: _stuck(plan, at), where.own,
+                others, lambda *failure: failed_message(plan, *failure),
+            )  # fmt: skip
         timings = {"partition": divided} | stage_timings(stages, times, time.perf_counter() - made)
         compiled = stages.counts.get("kernels compiled", 0)
         executable = SpmdExecutable(optimized, plan, runner, devices, inputs, outputs, timings, compiled)

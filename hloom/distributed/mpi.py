@@ -80,7 +80,7 @@ class Group:
         return Transport(
             address("MPI_Isend"), address("MPI_Irecv"), address("MPI_Test"), _word(self._native), _word(self._mpi.BYTE),
             self._mpi._sizeof(self._mpi.Request), _handle(self._mpi.REQUEST_NULL), config.distributed_timeout,
-            addresses["hloom_messages_start"], addresses["hloom_messages_wait"],
+            addresses["hloom_messages_start"], addresses["hloom_messages_poll"],
         )  # fmt: skip
 
     def exchange(self, message: bytes, doing: str, timeout: float | None = None) -> list[bytes]:
@@ -122,6 +122,10 @@ class Group:
                 )
             if waited > _BUSY:
                 time.sleep(_POLL)
+
+    def error_text(self, code: int) -> str:
+        """What MPI says of an error."""
+        return self._mpi.Get_error_string(code)
 
     def close(self) -> None:
         if self._native is not None:

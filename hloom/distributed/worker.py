@@ -61,7 +61,9 @@ def main() -> None:
     status = run(sys.argv[2:])
     sys.stdout.flush()
     sys.stderr.flush()
-    (folder / f"{number}.status").write_text(str(status))
+    written = folder / f"{number}.ends"
+    written.write_text(str(status))
+    written.rename(folder / f"{number}.status")  # it is there with its text, or not at all
     if status:
         # Finalizing MPI would wait for the others; mpiexec ends them when one process ends so.
         os._exit(status)

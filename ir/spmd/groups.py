@@ -10,9 +10,12 @@ Source: StableHLO specification, "Process grouping strategies".
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
+from typing import TypeVar
 
 from hloom.ir.errors import ParticipantsError
+
+T = TypeVar("T")
 
 ALL_PARTITIONS = ("all-reduce", "all-gather", "reduce-scatter")  # with a channel: replicas of every partition
 
@@ -44,6 +47,16 @@ def device_groups(opcode: str, attributes: Mapping, replicas: int, partitions: i
 def device_pairs(attributes: Mapping, replicas: int, partitions: int) -> tuple[tuple[int, int], ...]:
     """The (source, target) devices of a collective-permute."""
     return tuple(pair for pairs in _pairs(attributes, replicas, partitions) for pair in pairs)
+
+
+def in_pairs(values: Sequence[T], combine: Callable[[T, T], T]) -> T:
+    """The values of a group's members combined in the order that every sum over devices has: each with its neighbour,
+    then the pairs with theirs, and so on. So a group whose first and second half are combined apart has the same bits,
+    and the error of a sum grows with the logarithm of the number of members."""
+    level = list(values)
+    while len(level) > 1:
+        level = [combine(*level[k : k + 2]) if k + 1 < len(level) else level[k] for k in range(0, len(level), 2)]
+    return level[0]
 
 
 def _pairs(attributes: Mapping, replicas: int, partitions: int) -> list[list[tuple[int, int]]]:

@@ -14,7 +14,7 @@ import numpy as np
 
 from hloom.ir.interpret import evaluate
 from hloom.ir.records import record
-from hloom.ir.spmd.groups import device_groups, device_pairs
+from hloom.ir.spmd.groups import device_groups, device_pairs, in_pairs
 
 
 @record(frozen=True)
@@ -66,11 +66,12 @@ def exchange(participant: Participant, opcode: str, operands, shape, attributes)
 
 
 def _combined(values, to_apply):
-    """All values combined in the order of devices."""
-    total = values[0]
-    for value in values[1:]:
-        total = np.asarray(evaluate(to_apply, [total, value], lifted=total.shape)).astype(value.dtype, copy=False)
-    return total
+    """All values combined in the order of devices, pair by pair."""
+
+    def combine(x, y):
+        return np.asarray(evaluate(to_apply, [x, y], lifted=x.shape)).astype(x.dtype, copy=False)
+
+    return in_pairs(values, combine)
 
 
 def _all_reduce(found, position, shape, attributes):

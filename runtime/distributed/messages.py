@@ -1,8 +1,8 @@
 """Messages between processes as kernels of a program: MPI's functions, called by address from the driver's threads.
 
 A batch of messages is a table of words, which native code reads: `hloom_messages_start` posts all sends and receives,
-`hloom_messages_wait` returns when they are complete, when another part of the program has failed, or when the time is
-over; then the table says which message did not come. There is no Python in between.
+`hloom_messages_poll` looks whether they are complete. The driver calls it until they are, or until the time is over;
+then the table says which message did not come. There is no Python in between.
 
 Source: the MPI standard, version 4.1, chapter 3.7 (nonblocking communication).
 """
@@ -14,15 +14,18 @@ from collections.abc import Sequence
 import numpy as np
 
 from hloom.ir.records import record
-from hloom.runtime.driver_source import CLOCK, NativeFunction
+from hloom.runtime.driver_source import BATCH_DONE, BATCH_TURNS, CLOCK, NativeFunction
 
 # Words of a table; the messages follow.
 TABLE_COUNT, TABLE_SEND, TABLE_RECEIVE, TABLE_TEST, TABLE_COMMUNICATOR, TABLE_BYTE = 0, 1, 2, 3, 4, 5
 TABLE_REQUESTS, TABLE_REQUEST_BYTES, TABLE_STATUS = 6, 7, 8  # addresses of the requests and of an MPI_Status
 TABLE_LIMIT = 9  # nanoseconds to wait
 TABLE_FAILED = 10  # 0; 1 + the number of a message that did not come; or minus the code of an MPI error
-TABLE_FLAG, TABLE_ZERO, TABLE_CLOCK = 11, 12, 13  # room for an int, a zero, room for a time: two words
-TABLE_WORDS = 16
+TABLE_FLAG, TABLE_ZERO = 11, 12  # room for an int, a zero
+TABLE_NEXT = 13  # the number of messages that are known to be complete
+TABLE_DONE, TABLE_TURNS = BATCH_DONE, BATCH_TURNS
+TABLE_ENDS, TABLE_CLOCK = 16, 17  # when the time is over, or 0; room for a time: two words
+TABLE_WORDS = 20
 MESSAGE_RECEIVES, MESSAGE_BYTES, MESSAGE_PEER, MESSAGE_TAG = 0, 1, 2, 3
 MESSAGE_WORDS = 4
 
@@ -30,7 +33,8 @@ MESSAGE_WORDS = 4
 WORD_TABLE, WORD_STATE, WORD_BUFFERS = 0, 1, 2
 
 STATUS_BYTES = 64  # at least; MPICH needs 20, Open MPI 24
-SPINS, YIELDS = 200, 20_000  # tests without a pause, and those that only offer the core, before it sleeps
+SPINS, YIELDS = 200, 20_000  # looks without a pause, and those that only offer the core, before it sleeps
+READ_CLOCK = 1024  # looks after which it reads the clock
 INT = (1 << 32) - 1
 
 _CONSTANTS = {name: value for name, value in globals().items() if name.isupper() and isinstance(value, int)}
@@ -39,6 +43,10 @@ _CONSTANTS["CLOCK"] = CLOCK
 _START = """
 def hloom_messages_start(words, low, high):
     table = load(words, WORD_TABLE)
+    store(table, TABLE_NEXT, 0)
+    store(table, TABLE_DONE, 0)
+    store(table, TABLE_TURNS, 0)
+    store(table, TABLE_ENDS, 0)
     for k in range(load(table, TABLE_COUNT)):
         row = table + 8 * (TABLE_WORDS + MESSAGE_WORDS * k)
         function = load(table, TABLE_SEND)
@@ -55,15 +63,14 @@ def hloom_messages_start(words, low, high):
             return
 """
 
-_WAIT = """
-def hloom_messages_wait(words, low, high):
+# Who waits for long offers its core, then sleeps; a clock is read from time to time.
+_POLL = """
+def hloom_messages_poll(words, low, high):
     table = load(words, WORD_TABLE)
     state = load(words, WORD_STATE)
-    clock = table + 8 * TABLE_CLOCK
-    ends = 0
-    turns = 0
-    k = 0
-    while k < load(table, TABLE_COUNT):
+    k = load(table, TABLE_NEXT)
+    count = load(table, TABLE_COUNT)
+    while k < count:
         store(table, TABLE_FLAG, 0)
         request = load(table, TABLE_REQUESTS) + k * load(table, TABLE_REQUEST_BYTES)
         flag = table + 8 * TABLE_FLAG
@@ -72,34 +79,37 @@ def hloom_messages_wait(words, low, high):
             store(table, TABLE_FAILED, -error)
             copy_bytes(state, table + 8 * TABLE_ZERO, 1)
             return
-        if load(table, TABLE_FLAG) & INT != 0:
-            k += 1
-        elif load_byte(state) == 0:
-            return
-        else:
-            turns += 1
-            if turns <= SPINS:
-                pause()
-            elif turns <= YIELDS:
-                sched_yield()
-            else:
-                usleep(50)
-            if turns & 1023 == 0:
-                clock_gettime(CLOCK, clock)
-                now = load(clock, 0) * 1000000000 + load(clock, 1)
-                if ends == 0:
-                    ends = now + load(table, TABLE_LIMIT)
-                elif now > ends:
-                    store(table, TABLE_FAILED, k + 1)
-                    copy_bytes(state, table + 8 * TABLE_ZERO, 1)
-                    return
+        if load(table, TABLE_FLAG) & INT == 0:
+            break
+        k += 1
+    store(table, TABLE_NEXT, k)
+    if k == count:
+        store(table, TABLE_DONE, 1)
+        return
+    turns = load(table, TABLE_TURNS) + 1
+    store(table, TABLE_TURNS, turns)
+    if turns <= SPINS:
+        pause()
+    elif turns <= YIELDS:
+        sched_yield()
+    else:
+        usleep(50)
+    if turns % READ_CLOCK == 0:
+        clock = table + 8 * TABLE_CLOCK
+        clock_gettime(CLOCK, clock)
+        now = load(clock, 0) * 1000000000 + load(clock, 1)
+        if load(table, TABLE_ENDS) == 0:
+            store(table, TABLE_ENDS, now + load(table, TABLE_LIMIT))
+        elif now > load(table, TABLE_ENDS):
+            store(table, TABLE_FAILED, k + 1)
+            copy_bytes(state, table + 8 * TABLE_ZERO, 1)
 """
 
 _THREE = ("s64",) * 3
 FUNCTIONS = (
     NativeFunction("hloom_messages_start", _START, _THREE, exported=True, constants=_CONSTANTS),
     NativeFunction(
-        "hloom_messages_wait", _WAIT, _THREE, exported=True, constants=_CONSTANTS,
+        "hloom_messages_poll", _POLL, _THREE, exported=True, constants=_CONSTANTS,
         calls={"sched_yield": ((), "s32"), "usleep": (("s64",), "s32"), "clock_gettime": (("s64", "s64"), "s32")},
     ),
 )  # fmt: skip
@@ -108,7 +118,7 @@ FUNCTIONS = (
 @record(frozen=True)
 class Transport:
     """What native code needs of MPI: addresses of functions, handles as words, the bytes of a request, and the request
-    that stands for none. limit: seconds to wait for a message. start, wait: addresses of the kernels."""
+    that stands for none. limit: seconds to wait for a message. start, poll: addresses of the kernels."""
 
     send: int
     receive: int
@@ -119,7 +129,7 @@ class Transport:
     no_request: bytes
     limit: float
     start: int
-    wait: int
+    poll: int
 
 
 @record(frozen=True)
@@ -130,6 +140,20 @@ class Message:
     bytes: int
     peer: int
     tag: int
+
+
+@record(frozen=True)
+class Others:
+    """What leads to devices of other processes. processes: the process of each device."""
+
+    transport: Transport
+    processes: Sequence[int]
+
+    def message(self, receives: bool, size: int, number: int, device: int, peer: int) -> Message:
+        """The message of a step between two devices; both ends have one tag."""
+        source, target = (peer, device) if receives else (device, peer)
+        count = len(self.processes)
+        return Message(receives, size, self.processes[peer], (number * count + source) * count + target)
 
 
 class Batch:
@@ -164,4 +188,4 @@ class Batch:
         return -failed or None
 
 
-__all__ = ["FUNCTIONS", "Batch", "Message", "Transport"]
+__all__ = ["FUNCTIONS", "Batch", "Message", "Others", "Transport"]

@@ -18,6 +18,7 @@ from hloom.compiler.schedule.steps import (
     HostStep,
     JumpStep,
     KernelStep,
+    MessagesStep,
     Place,
     ReceiveStep,
     RenewStep,
@@ -26,7 +27,22 @@ from hloom.compiler.schedule.steps import (
     SwitchStep,
 )
 from hloom.ir.types import Shape, TupleShape
-from hloom.runtime.program import Arrive, Await, Branch, Call, Copy, Count, Host, Jump, Program, Ref, Step, Swap, Switch
+from hloom.runtime.program import (
+    Arrive,
+    Await,
+    Branch,
+    Call,
+    Copy,
+    Count,
+    Exchange,
+    Host,
+    Jump,
+    Program,
+    Ref,
+    Step,
+    Swap,
+    Switch,
+)  # fmt: skip
 
 LOOP_WORK = 1e6  # a loop's trip count is unknown: other Python threads should not wait for it
 
@@ -122,6 +138,9 @@ _STEPS: dict[type, Callable[[Any, Layout], Step]] = {
     HostStep: _host,
     ArriveStep: lambda item, layout: Arrive(item.number, item.groups),
     AwaitStep: lambda item, layout: Await(item.number, item.groups),
+    MessagesStep: lambda item, layout: Exchange(
+        item.number, tuple((m.receives, layout.ref(m.place), m.bytes, m.peer) for m in item.messages)
+    ),
     SendStep: _count,
     ReceiveStep: _count,
     RenewStep: _count,

@@ -9,7 +9,7 @@ SETUP = """
 from hloom.backends.cpu.driver import driver, load_functions
 from hloom.runtime.distributed.messages import FUNCTIONS, Batch, Message
 from hloom.runtime.driver import step
-from hloom.runtime.driver_source import KERNEL
+from hloom.runtime.driver_source import KERNEL, POLL
 
 hl.config.distributed_timeout = 1.0 if what else 60.0
 other = 1 - me
@@ -19,7 +19,7 @@ transport = hl.distributed.group().transport(load_functions(FUNCTIONS))
 def exchanged(messages, *buffers, times=1):
     state, batch = np.ones(1, np.uint8), Batch(transport, messages)
     words = np.array([batch.address, state.ctypes.data, *(b.ctypes.data for b in buffers)], np.int64)
-    steps = [step(KERNEL, transport.start, 0, 1, 1), step(KERNEL, transport.wait, 0, 1, 1)]
+    steps = [step(KERNEL, transport.start, 0, 1, 1), step(POLL, transport.poll, 0)]
     program = driver().activation(steps, [], words, np.zeros(1, np.int64))
     for _ in range(times):
         driver().run(program.address)
