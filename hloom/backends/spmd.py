@@ -17,13 +17,15 @@ from hloom.backends.donation import copy_shared
 from hloom.backends.processes import failed_message, others_of, placement_of
 from hloom.compiler.communication import CollectiveUse, bytes_sent, collective_uses, table
 from hloom.compiler.compile_timings import collecting
+from hloom.compiler.passes.spmd.meshes import annotated, programs
 from hloom.compiler.passes.spmd.partition import partition
+from hloom.compiler.passes.spmd.propagate import propagate
 from hloom.compiler.schedule.scheduler import Plan
 from hloom.compiler.schedule.steps import AwaitStep, HostStep
 from hloom.config import config
 from hloom.errors import DeviceError, ParticipantsError
 from hloom.ir.module import Module
-from hloom.ir.records import field, record
+from hloom.ir.records import field, record, replace
 from hloom.ir.spmd.sharding import DeviceMesh, Sharding
 from hloom.platforms.backend import Backend, CompileOptions, Executable
 from hloom.platforms.names import parse_device_name
@@ -36,14 +38,15 @@ class SpmdExecutable(Planned, Executable):
 
     Called with the shards of the arguments: for each parameter the arrays of the devices by number, a replica's
     partitions beside each other. Returns the same of the results. Of devices in several processes, these are this
-    process's; each process calls it. devices: their names, by number.
-    input_shardings, output_shardings: how the global arrays are split; None where nobody said so.
+    process's; each process calls it. devices: their names, by number. mesh: that the program was laid out over, if it
+    was. input_shardings, output_shardings: how the global arrays are split; None where nobody said so.
     """
 
     module: Module
     plan: Plan
     runner: SpmdProgram
     devices: tuple[str, ...]
+    mesh: DeviceMesh | None
     input_shardings: list
     output_shardings: list
     timings: dict[str, float] = field(default_factory=dict)
@@ -64,7 +67,7 @@ class SpmdExecutable(Planned, Executable):
 
     def collectives(self) -> list[CollectiveUse]:
         """The collectives of the program: what is exchanged along which axes, how often, for which line, and why."""
-        return collective_uses(self.module, _mesh([*self.input_shardings, *self.output_shardings]))
+        return collective_uses(self.module, self.mesh)
 
     def cost_analysis(self) -> Mapping[str, object]:
         """'flops', 'bytes accessed', 'kernels', 'distinct kernels' of one device, and the 'bytes sent' by it."""
@@ -83,11 +86,12 @@ class SpmdBackend(Backend):
         count = module.replicas * module.partitions
         devices = options.devices or tuple(f"cpu:{k}" for k in range(count))
         _check_devices(module, devices)
-        inputs, outputs = _shardings(module)
         started = time.perf_counter()
-        if not options.partitioned:
-            module = partition(module)
+        given = _mesh(module)
+        if not options.partitioned and given is not None:
+            module = partition(propagate(module))
         divided = time.perf_counter() - started
+        inputs, outputs = ([_by_axes(s, given) for s in found] for found in _shardings(module))
         with collecting() as stages:
             where = placement_of(devices)
             others = others_of(where, module)
@@ -109,7 +113,7 @@ class SpmdBackend(Backend):
             )  # fmt: skip
         timings = {"partition": divided} | stage_timings(stages, times, time.perf_counter() - made)
         compiled = stages.counts.get("kernels compiled", 0)
-        executable = SpmdExecutable(optimized, plan, runner, devices, inputs, outputs, timings, compiled)
+        executable = SpmdExecutable(optimized, plan, runner, devices, given, inputs, outputs, timings, compiled)
         if config.debug >= 1:
             _report(executable)
         return executable
@@ -151,9 +155,36 @@ def _shardings(module: Module) -> tuple[list, list]:
     return [p.sharding for p in entry.parameters], outputs
 
 
-def _mesh(shardings: list) -> DeviceMesh | None:
-    """The mesh of the first sharding that there is."""
-    return next((s.mesh for s in shardings if isinstance(s, Sharding)), None)
+def _mesh(module: Module) -> DeviceMesh | None:
+    """The mesh that gives the axes of a module their names (`CommonMesh`); None where nothing is laid out."""
+    if module.partitions == 1:
+        return None
+    found = [i for computation in programs(module) for i in computation.instructions]
+    manual = [i for i in found if i.opcode == "manual-computation"]
+    meshes = (sharding.mesh for _, sharding in (*annotated(manual), *annotated(found)))
+    return next((mesh for mesh in meshes if mesh.names), None)
+
+
+def _by_axes(sharding, mesh: DeviceMesh | None):
+    """A sharding over the atoms of a mesh as one over its axes, where they are whole."""
+    if mesh is None or not isinstance(sharding, Sharding) or sharding.mesh == mesh or sharding.mesh != mesh.atomic():
+        return sharding
+
+    def joined(atoms: tuple[str, ...]) -> tuple[str, ...] | None:
+        found: list[str] = []
+        while atoms:
+            name = next((n for n in mesh.names if mesh.atoms(n) == atoms[: len(mesh.atoms(n))]), None)
+            if name is None:
+                return None
+            found.append(name)
+            atoms = atoms[len(mesh.atoms(name)) :]
+        return tuple(found)
+
+    dims = [joined(axes) for axes in sharding.dims]
+    others = [joined(axes) for axes in (sharding.unreduced, sharding.replicated_axes)]
+    if None in dims or None in others:
+        return sharding
+    return replace(sharding, mesh=mesh, dims=tuple(dims), unreduced=others[0], replicated_axes=others[1])
 
 
 def _stuck(plan: Plan, at: list[tuple[int, int]]) -> ParticipantsError:
