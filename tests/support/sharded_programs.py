@@ -237,7 +237,7 @@ def _named(function, arguments: dict):
     return scope["named"]
 
 
-_HEADS = {"q": ((512, 8, 64), "- model -"), "k": ((512, 8, 64), "- model -"), "v": ((512, 8, 64), "- model -")}
+_HEADS = {"q": ((128, 8, 16), "- model -"), "k": ((128, 8, 16), "- model -"), "v": ((128, 8, 16), "- model -")}
 TEXTBOOK = {
     "mlp_data": (_step(_mlp_loss, _MLP), _mlp_arguments("- -", "-", "- -", "-", "data -")),
     "mlp_tensor": (_step(_mlp_loss, _MLP), _mlp_arguments("- model", "model", "model -", "-", "- -", "-")),
@@ -245,11 +245,11 @@ TEXTBOOK = {
     "mlp_fully_sharded": (_step(_mlp_loss, _MLP), _mlp_arguments("data -", "data", "data -", "data", "data -")),
     "mlp_free_weights": (_step(_mlp_loss, _MLP), _mlp_arguments(None, None, None, None, "data -")),
     "attention": (
-        _step(_attention, "q k v o"), {**_HEADS, "o": ((8, 64, 512), "model - -"), "x": ((16, 128, 512), "data - -")},
+        _step(_attention, "q k v o"), {**_HEADS, "o": ((8, 16, 128), "model - -"), "x": ((16, 64, 128), "data - -")},
     ),
     "attention_by_sequence": (
-        _attention, {**dict.fromkeys("qkv", ((512, 8, 64), "- - -")), "o": ((8, 64, 512), "- - -"),
-                     "x": ((16, 128, 512), "- model -")},
+        _attention, {**dict.fromkeys("qkv", ((128, 8, 16), "- - -")), "o": ((8, 16, 128), "- - -"),
+                     "x": ((16, 64, 128), "- model -")},
     ),
     "layer_norm": (_step(_norm, "g b"), {"g": ((512,), "-"), "b": ((512,), "-"), "x": ((64, 512), "data model")}),
     "embedding": (
@@ -274,8 +274,8 @@ TEXTBOOK = {
     "k_means": (_k_means, {"points": ((4096, 16), "data -"), "centres": ((64, 16), "- -")}),
     "experts": (
         _experts,
-        {"gate": ((512, 8), "- -"), "up": ((8, 512, 1024), "model - -"), "down": ((8, 1024, 512), "model - -"),
-         "x": ((256, 512), "data -")},
+        {"gate": ((128, 8), "- -"), "up": ((8, 128, 256), "model - -"), "down": ((8, 256, 128), "model - -"),
+         "x": ((256, 128), "data -")},
     ),
     "ordered": (_ordered, {"x": ((64, 1024), "data model")}),
     "merged_heads": (
