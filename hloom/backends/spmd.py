@@ -19,6 +19,7 @@ from hloom.compiler.communication import CollectiveUse, bytes_sent, collective_u
 from hloom.compiler.compile_timings import collecting
 from hloom.compiler.passes.spmd.meshes import annotated, programs
 from hloom.compiler.passes.spmd.partition import partition
+from hloom.compiler.passes.spmd.processes import split_by_process
 from hloom.compiler.passes.spmd.propagate import propagate
 from hloom.compiler.schedule.scheduler import Plan
 from hloom.compiler.schedule.steps import AwaitStep, HostStep
@@ -95,6 +96,8 @@ class SpmdBackend(Backend):
         with collecting() as stages:
             where = placement_of(devices)
             others = others_of(where, module)
+            if others is not None:
+                module = split_by_process(module, where.processes)
             optimized, plan, times = optimized_plan(
                 module,
                 fusion=options.fusion,
