@@ -30,11 +30,13 @@ class Special:
     more(instruction, rule) -> the factors that may be split besides those that pass through or are summed.
     emit(scope, instruction, rule, choice, values) -> the local results, in the layouts of the choice.
     fits(layouts, instruction, rule, choice) -> whether it can be computed so.
+    price(layouts, instruction, rule, choice) -> what it costs to bring what a device's own parts lack.
     """
 
     more: Callable
     emit: Callable
     fits: Callable | None = None
+    price: Callable | None = None
 
 
 SPECIAL: dict[str, Special] = {}
@@ -133,14 +135,23 @@ def _chosen(
         for linear, unreduced in rules
         for axes in chooser.candidates(rule, allowed, layouts, target, unreduced, weights)
     ]
-    found = [c for c in found if fits(scope, instruction, rule, c, special)]
+    fitting = [c for c in found if fits(scope, instruction, rule, c, special)]
+    if len(fitting) < len(found):
+        hard = rule.windows | rule.masked | (rule.reduction if rule.combiner == OWN else frozenset())
+        easy = {tuple([() if f in hard else a for f, a in enumerate(c.axes)]): c.unreduced for c in found}
+        fitting += [chooser.choice(rule, axes, (), ()) for axes, unreduced in easy.items() if not unreduced]
+    found = fitting
     if len(found) == 1:
         return found[0]
     operands = [h.shape for h in given]
     versions = [list(h.versions) for h in given]
-    return min(
-        found, key=lambda c: chooser.total(c, versions, target, operands, shapes) - (1.0 if c.unreduced else 0.0)
-    )
+
+    def price(choice: Choice) -> float:
+        more = special.price(scope.layouts, instruction, rule, choice) if special and special.price else 0.0
+        # Of equal ones the one whose sums stay partial.
+        return more + chooser.total(choice, versions, target, operands, shapes) - (1.0 if choice.unreduced else 0.0)
+
+    return min(found, key=price)
 
 
 def fits(scope: Scope, instruction: Instruction, rule: FactorRule, choice: Choice, special: Special | None) -> bool:
@@ -164,11 +175,11 @@ def neutral_padding(scope: Scope, instruction: Instruction, rule: FactorRule, ch
     values = list(values)
     for f in rule.reduction - rule.masked:
         axes = choice.axes[f]
-        if not axes or rule.sizes[f] % scope.layouts.count(axes) == 0:
+        if not axes:
             continue
         for k, dims in enumerate(rule.operands):
             for d, factors in enumerate(dims):
-                if f in factors:
+                if f in factors and instruction.operands[k].dims[d] % scope.layouts.count(axes):
                     number = _neutral(instruction, values[k].dtype)
                     size = instruction.operands[k].dims[d]
                     values[k] = scope.mover.masked(values[k], d, axes, size, number)

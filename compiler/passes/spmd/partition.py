@@ -9,6 +9,7 @@ anything; ops that would let it be seen mask it first.
 
 from __future__ import annotations
 
+from hloom.compiler.passes.spmd import indexing, reduce_windows, windows  # noqa: F401  (register how its ops are computed)
 from hloom.compiler.passes.spmd.compute import compute
 from hloom.compiler.passes.spmd.control import Controls
 from hloom.compiler.passes.spmd.scope import Partitioner, Scope, tree_shape

@@ -13,21 +13,32 @@ from op_modules import cases
 from random_programs import Programs, arguments, check_outputs
 from spmd_modules import MESHES, annotated, check, copied, run_partitioned
 
+from hloom.compiler.passes.spmd import costs
+
 NAMES = [c.name for c in cases() if c.name not in ("custom_calls", "collectives", "collective_broadcast")]
 
 
+@pytest.fixture(params=[0.0, costs.LATENCY], ids=["by_bytes", "by_time"])
+def latency(request, monkeypatch):
+    """What a message costs: without it small arrays go the ways of large ones."""
+    monkeypatch.setattr(costs, "LATENCY", request.param)
+    return request.param
+
+
 @pytest.mark.parametrize("name", NAMES)
-def test_every_op_in_random_layouts(name):
+def test_every_op_in_random_layouts(name, latency):
     case = next(c for c in cases() if c.name == name)
     for seed in range(3):
         drawn = random.Random(zlib.crc32(name.encode()) + seed)
         check(annotated(copied(case.module), drawn.choice(MESHES), drawn), list(case.arguments))
 
 
+@pytest.mark.parametrize("price", [0.0, costs.LATENCY])
 @given(st.randoms(use_true_random=False), st.sampled_from(MESHES), st.integers(1, 12), st.floats(0.3, 1.0))
-def test_random_programs_in_random_layouts(drawn, mesh, size, chance):
+def test_random_programs_in_random_layouts(price, drawn, mesh, size, chance):
     programs = Programs(drawn)
     module = programs.module(size)
     arrays = arguments(module, drawn.randrange(1000))
-    with np.errstate(all="ignore"):
+    with np.errstate(all="ignore"), pytest.MonkeyPatch.context() as patch:
+        patch.setattr(costs, "LATENCY", price)
         check_outputs(programs, module, run_partitioned(annotated(module, mesh, drawn, chance), arrays), arrays)

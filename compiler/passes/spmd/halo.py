@@ -1,0 +1,122 @@
+"""Places of a split dimension that lie on other devices: what windows, shifts and reversals read.
+
+Device p of n has places p * part to (p + 1) * part of a dimension; it needs places p * step + first to
+p * step + first + width. What it lacks comes from the devices at constant distances, a permutation for each of these,
+of just those places that any device needs.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from hloom.compiler.passes.spmd.costs import cost
+from hloom.compiler.passes.spmd.layouts import Axes
+from hloom.compiler.passes.spmd.scope import Scope
+from hloom.ir.module import Instruction
+from hloom.ir.records import record
+from hloom.ir.types import Shape
+
+
+@record(frozen=True)
+class Fetch:
+    """What devices need of a dimension of `size` places, of which each of `count` has `part`: `width` places from
+    p * step + first on."""
+
+    size: int
+    part: int
+    count: int
+    step: int
+    first: int
+    width: int
+
+    def starts(self) -> list[int]:
+        return [p * self.step + self.first for p in range(self.count)]
+
+    def pieces(self) -> list[tuple[int, int, int, tuple[int, ...]]]:
+        """(distance, start, limit, devices): places start to limit of the device that stands at this distance, for
+        these devices. Together they are one range of places that begins in the part of the first."""
+        spans = {}
+        for p, start in enumerate(self.starts()):
+            low, high = max(start, 0), min(start + self.width, self.size)
+            if low < high:
+                spans[p] = (low, high)
+        if not spans:
+            return [(0, 0, 1, ())]
+        first = min(low // self.part - p for p, (low, _) in spans.items())
+        last = max((high - 1) // self.part - p for p, (_, high) in spans.items())
+        start = min(low % self.part for p, (low, _) in spans.items() if low // self.part - p == first)
+        limit = max((high - 1) % self.part for p, (_, high) in spans.items() if (high - 1) // self.part - p == last) + 1
+        found = []
+        for distance in range(first, last + 1):
+            users = tuple(
+                p for p, (low, high) in spans.items()
+                if low // self.part <= p + distance <= (high - 1) // self.part
+            )  # fmt: skip
+            bounds = (start if distance == first else 0, limit if distance == last else self.part)
+            found.append((distance, *bounds, users))
+        return found
+
+    def price(self, cross: float) -> float:
+        """The cost of bringing it. cross: the bytes of one place."""
+        moved = [limit - start for distance, start, limit, users in self.pieces() if distance and users]
+        return sum(cost("collective-permute", 2, places * cross) for places in moved)
+
+    def leaves(self) -> bool:
+        """Whether a device needs places outside of the dimension."""
+        return any(start < 0 or start + self.width > self.size for start in self.starts())
+
+
+def fetched(
+    scope: Scope, value: Instruction, d: int, axes: Axes, fetch: Fetch, fill: Instruction | None
+) -> Instruction:
+    """The places of dimension d that each device needs. fill: a scalar that stands outside of the dimension; without
+    it, anything may."""
+    emit, mover = scope.builder.emit, scope.mover
+    pieces = fetch.pieces()
+    parts = []
+    for distance, start, limit, users in pieces:
+        piece = mover.cut(value, d, start, limit)
+        if distance:
+            pairs = [
+                (group[p + distance], group[p]) for group in scope.layouts.mesh.groups(axes) for p in users
+            ]  # fmt: skip
+            piece = mover.permuted(piece, sorted(pairs), axes)
+        parts.append(piece)
+    joined = emit("concatenate", *parts, dimensions=(d,)) if len(parts) > 1 else parts[0]
+    # Where each device's places begin in what it has now.
+    begin = pieces[0][0] * fetch.part + pieces[0][1]
+    offsets = [start - p * fetch.part - begin for p, start in enumerate(fetch.starts())]
+    low = max(0, -min(offsets))
+    high = max(0, max(offsets) + fetch.width - joined.dims[d])
+    if low or high:
+        padding = tuple((low, high, 0) if k == d else (0, 0, 0) for k in range(len(value.dims)))
+        joined = emit("pad", joined, _number(scope, fill, value), padding=padding)
+    if len(set(offsets)) == 1:
+        found = mover.cut(joined, d, offsets[0] + low, offsets[0] + low + fetch.width)
+    else:
+        start = scope.numbers.start(axes, fetch.step - fetch.part)
+        start = emit("add", start, scope.builder.constant(np.int32(offsets[0] + low)))
+        found = mover.at(joined, d, start, fetch.width)
+    if fill is not None and fetch.leaves() and not _is_clean(fetch, fill):
+        found = _filled(scope, found, d, axes, fetch, fill)
+    return found
+
+
+def _is_clean(fetch: Fetch, fill: Instruction) -> bool:
+    """Whether what is outside of the dimension has come as zeros, and should be zeros."""
+    zero = fill.opcode == "constant" and not np.asarray(fill["value"]).any()
+    return zero and fetch.part * fetch.count == fetch.size
+
+
+def _number(scope: Scope, fill: Instruction | None, value: Instruction) -> Instruction:
+    return fill if fill is not None else scope.builder.constant(np.zeros((), value.dtype))
+
+
+def _filled(scope: Scope, value: Instruction, d: int, axes: Axes, fetch: Fetch, fill: Instruction) -> Instruction:
+    emit, constant = scope.builder.emit, scope.builder.constant
+    place = emit("iota", shape=Shape(np.int32, value.dims), iota_dimension=d)
+    start = emit("add", scope.numbers.start(axes, fetch.step), constant(np.int32(fetch.first)))
+    place = emit("add", place, scope.mover.spread(start, value.dims))
+    above = emit("compare", place, scope.builder.splat(0, place.shape), direction="GE")
+    below = emit("compare", place, scope.builder.splat(fetch.size, place.shape), direction="LT")
+    return emit("select", emit("and", above, below), value, scope.mover.spread(fill, value.dims))
