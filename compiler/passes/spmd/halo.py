@@ -94,9 +94,9 @@ def fetched(
     if len(set(offsets)) == 1:
         found = mover.cut(joined, d, offsets[0] + low, offsets[0] + low + fetch.width)
     else:
-        start = scope.numbers.start(axes, fetch.step - fetch.part)
-        start = emit("add", start, scope.builder.constant(np.int32(offsets[0] + low)))
-        found = mover.at(joined, d, start, fetch.width)
+        moved = scope.numbers.start(axes, fetch.step - fetch.part)
+        moved = emit("add", moved, scope.builder.constant(np.int32(offsets[0] + low)))
+        found = mover.at(joined, d, moved, fetch.width)
     if fill is not None and fetch.leaves() and not _is_clean(fetch, fill):
         found = _filled(scope, found, d, axes, fetch, fill)
     return found

@@ -86,8 +86,8 @@ def _dims(instruction: Instruction) -> tuple[int, ...]:
 
 def _window(scope: Scope, value: Instruction, d: int, own: Instruction, size: int):
     """For a window of dimension d that begins at `own` of this device's range, and may lie partly or wholly outside of
-    it: (array, start in it, whether it is inside). Of a window of one element the last is a pred, otherwise the array is
-    padded with zeros to both sides and it is None."""
+    it: (array, start in it, whether it is inside). Of a window of one element the last is a pred, otherwise the array
+    is padded with zeros to both sides and it is None."""
     emit, constant, local = scope.builder.emit, scope.builder.constant, value.dims[d]
     if size == 1:
         low = emit("compare", own, constant(np.int32(0)), direction="GE")
@@ -151,7 +151,7 @@ def _component(scope: Scope, w: Windows, indices: Instruction, k: int) -> Instru
 def _gather(scope: Scope, instruction: Instruction, rule: FactorRule, choice: Choice, values):
     emit, constant = scope.builder.emit, scope.builder.constant
     value, indices = values
-    w = gather_windows(*(o.dims for o in instruction.operands), instruction.attributes)
+    w = _gather_windows(instruction)
     split = _split_dimensions(rule, choice)
     indices = clamped_indices(Value(scope.builder, indices), w).convert(S32).instruction
     zero = constant(np.int32(0))
@@ -203,7 +203,8 @@ def _single(windows):
 
 
 def _gather_windows(instruction: Instruction) -> Windows:
-    return gather_windows(*(o.dims for o in instruction.operands), instruction.attributes)
+    operand, indices = instruction.operands
+    return gather_windows(operand.dims, indices.dims, instruction.attributes)
 
 
 SPECIAL["dynamic-slice"] = Special(_masked, _dynamic_slice)
