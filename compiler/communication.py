@@ -64,6 +64,8 @@ def _look(module: Module, computation: Computation, times: int | None, axes: _Ax
             inner = None if trips is None or times is None else times * trips
             for callee in instruction.called():
                 _look(module, callee, inner, axes, found)
+        elif instruction.opcode == "scan":
+            _look(module, instruction["body"], None if times is None else times * instruction["length"], axes, found)
         elif instruction.opcode in ("conditional", "call"):
             for callee in instruction.called():
                 _look(module, callee, times, axes, found)

@@ -29,7 +29,8 @@ def random_sharding(random, mesh: DeviceMesh, shape: Shape) -> Sharding:
 
 
 def annotated(module: Module, mesh: DeviceMesh, random, chance: float = 0.8) -> Module:
-    """Gives each instruction of the module a random sharding (in place), or that of no axes."""
+    """Gives each instruction of the module a random sharding (in place), or that of no axes; bodies of manual
+    computations stay as they are."""
     mesh = mesh.atomic()
 
     def one(shape):
@@ -39,9 +40,11 @@ def annotated(module: Module, mesh: DeviceMesh, random, chance: float = 0.8) -> 
             return Sharding(mesh, ((),) * shape.rank)
         return random_sharding(random, mesh, shape)
 
+    manual = {id(i["to_apply"]) for i in module.instructions() if i.opcode == "manual-computation"}
     for computation in module.computations():
         for instruction in computation.instructions:
-            instruction.sharding = one(instruction.shape)
+            if id(computation) not in manual:
+                instruction.sharding = one(instruction.shape)
     module.partitions = mesh.size
     return module
 

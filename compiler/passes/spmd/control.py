@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from hloom.compiler.passes.spmd.manual import manual
 from hloom.compiler.passes.spmd.scope import Held, Scope, Tree, frozen, leaves, tree_shape
 from hloom.ir.module import Computation, Instruction
 from hloom.ir.ops.programs.control import split_scan
@@ -24,6 +25,7 @@ class Controls:
             "scan": self._scan,
             "optimization-barrier": self._barrier,
             "sharding-constraint": self._constraint,
+            "manual-computation": self._manual,
         }
 
     # --- computations ---
@@ -102,6 +104,9 @@ class Controls:
         scope.mover.why = "sharding constraint"
         value = scope.read(scope.values[instruction.operands[0]], layout)
         scope.hold(instruction, [value], [layout])
+
+    def _manual(self, scope: Scope, instruction: Instruction) -> None:
+        manual(scope, instruction, self.walk)
 
     # --- calls, loops, branches ---
 

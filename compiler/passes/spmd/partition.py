@@ -9,10 +9,10 @@ anything; ops that would let it be seen mask it first.
 
 from __future__ import annotations
 
-from hloom.compiler.passes.spmd import indexing, reduce_windows, windows  # noqa: F401  (register how its ops are computed)
 from hloom.compiler.passes.spmd.compute import compute
 from hloom.compiler.passes.spmd.control import Controls
 from hloom.compiler.passes.spmd.scope import Partitioner, Scope, tree_shape
+from hloom.compiler.passes.spmd.special import indexing, reduce_windows, windows  # noqa: F401  (they register)
 from hloom.ir.module import Instruction, Module
 from hloom.ir.rewrite import sweep
 from hloom.ir.spmd.sharding import DeviceMesh, Sharding

@@ -88,14 +88,14 @@ class Mover:
         known: dict[str, Any] = {} if opcode == "all-to-all" else {"use_global_device_ids": True}
         groups = self.layouts.mesh.groups(axes) if opcode == "all-to-all" else self.layouts.groups(axes)
         return self.builder.emit(
-            opcode, *values, replica_groups=groups, channel_id=self.layouts.channel(), **known, **attributes, axes=axes,
+            opcode, *values, replica_groups=groups, channel_id=self.layouts.channel(), **known, **attributes,
             why=self.why,
         )  # fmt: skip
 
-    def permuted(self, value: Instruction, pairs, axes: Axes = ()) -> Instruction:
+    def permuted(self, value: Instruction, pairs) -> Instruction:
         """What other partitions have: of (source, target) pairs."""
         return self.builder.emit(
-            "collective-permute", value, source_target_pairs=tuple(pairs), channel_id=self.layouts.channel(), axes=axes,
+            "collective-permute", value, source_target_pairs=tuple(pairs), channel_id=self.layouts.channel(),
             why=self.why,
         )  # fmt: skip
 
@@ -148,8 +148,7 @@ class Mover:
         return self.only_first(value, step.axes, False if value.dtype == PRED else 0)
 
     def _permute(self, value, layout: Layout, step: Step, dims):
-        axes = tuple(a for a in self.layouts.mesh.names if a in {*layout.axes, *step.target.axes})
-        return self.permuted(value, permutation(self.layouts, layout, step.target), axes)
+        return self.permuted(value, permutation(self.layouts, layout, step.target))
 
 
 def permutation(layouts: Layouts, old: Layout, new: Layout) -> list[tuple[int, int]]:

@@ -27,10 +27,10 @@ COLLECTIVES = frozenset(
     "all-reduce all-gather reduce-scatter all-to-all collective-permute collective-broadcast".split()
 )
 NUMBERS = ("partition-id", "replica-id")  # of the device that runs the program
-# `axes` and `why` of a collective that the partition of a program made: the axes of the mesh, and what it is for.
+# `why`: what a collective is for that the partition of a program made.
 GROUPS = {
     "replica_groups": "groups?", "channel_id": "int?", "use_global_device_ids": "flag", "axis_name": "frontend_names",
-    "axis_size": "frontend_int", "axis_groups": "frontend_groups", "axes": "hidden", "why": "hidden",
+    "axis_size": "frontend_int", "axis_groups": "frontend_groups", "why": "hidden",
 }  # fmt: skip
 
 

@@ -11,7 +11,7 @@ from hloom.compiler.passes.spmd.compute import SPECIAL, Special
 from hloom.compiler.passes.spmd.costs import cost
 from hloom.compiler.passes.spmd.layouts import Axes, Layouts
 from hloom.compiler.passes.spmd.scope import Scope
-from hloom.compiler.passes.spmd.windows import (
+from hloom.compiler.passes.spmd.special.windows import (
     all_windows,
     bring,
     fits_windows,

@@ -80,7 +80,7 @@ def fetched(
             pairs = [
                 (group[p + distance], group[p]) for group in scope.layouts.mesh.groups(axes) for p in users
             ]  # fmt: skip
-            piece = mover.permuted(piece, sorted(pairs), axes)
+            piece = mover.permuted(piece, sorted(pairs))
         parts.append(piece)
     joined = emit("concatenate", *parts, dimensions=(d,)) if len(parts) > 1 else parts[0]
     # Where each device's places begin in what it has now.

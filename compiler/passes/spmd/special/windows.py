@@ -11,9 +11,9 @@ from collections.abc import Callable, Iterator
 
 from hloom.compiler.passes.spmd.choice import Choice
 from hloom.compiler.passes.spmd.compute import SPECIAL, Special, local_attributes
-from hloom.compiler.passes.spmd.halo import Fetch, fetched
 from hloom.compiler.passes.spmd.layouts import Axes, Layouts
 from hloom.compiler.passes.spmd.scope import Scope
+from hloom.compiler.passes.spmd.special.halo import Fetch, fetched
 from hloom.ir.module import Instruction
 from hloom.ir.ops.linalg.convolution import parse_labels
 from hloom.ir.spmd.factors import FactorRule, result_shapes
