@@ -30,7 +30,10 @@ def random_sharding(random, mesh: DeviceMesh, shape: Shape) -> Sharding:
 
 def annotated(module: Module, mesh: DeviceMesh, random, chance: float = 0.8) -> Module:
     """Gives each instruction of the module a random sharding (in place), or that of no axes; bodies of manual
-    computations stay as they are."""
+    computations stay as they are. A module whose constraints or manual computations name a mesh has that one."""
+    for instruction in module.instructions():
+        said = instruction.attributes.get("in_shardings") or [instruction.attributes.get("sharding")]
+        mesh = mesh if said[0] is None else said[0].mesh
     mesh = mesh.atomic()
 
     def one(shape):

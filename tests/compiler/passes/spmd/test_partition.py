@@ -9,7 +9,6 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from manual_modules import MESH
 from op_modules import cases
 from random_programs import Programs, arguments, check_outputs
 from spmd_modules import MESHES, annotated, check, copied, run_partitioned
@@ -31,8 +30,7 @@ def test_every_op_in_random_layouts(name, latency):
     case = next(c for c in cases() if c.name == name)
     for seed in range(3):
         drawn = random.Random(zlib.crc32(name.encode()) + seed)
-        mesh = MESH if "manual" in name or name == "shardings" else drawn.choice(MESHES)
-        check(annotated(copied(case.module), mesh, drawn), list(case.arguments))
+        check(annotated(copied(case.module), drawn.choice(MESHES), drawn), list(case.arguments))
 
 
 @pytest.mark.parametrize("price", [0.0, costs.LATENCY])
