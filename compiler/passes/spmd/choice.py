@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Sequence
 
-from hloom.compiler.passes.spmd.layouts import Axes, Layout, Layouts
+from hloom.compiler.passes.spmd.resharding.layouts import Axes, Layout, Layouts
 from hloom.ir.records import record
 from hloom.ir.spmd.factors import FactorRule
 

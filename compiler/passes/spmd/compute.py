@@ -11,8 +11,8 @@ from collections.abc import Callable, Sequence
 import numpy as np
 
 from hloom.compiler.passes.spmd.choice import Choice
-from hloom.compiler.passes.spmd.layouts import Layout
 from hloom.compiler.passes.spmd.linear import linear_operands
+from hloom.compiler.passes.spmd.resharding.layouts import Layout
 from hloom.compiler.passes.spmd.scope import Held, Scope
 from hloom.ir.build import combiner_opcode
 from hloom.ir.module import Instruction

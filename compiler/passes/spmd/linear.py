@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from hloom.compiler.passes.spmd.layouts import Axes
+from hloom.compiler.passes.spmd.resharding.layouts import Axes
 from hloom.compiler.passes.spmd.scope import Held, Scope
 from hloom.ir.build import combiner_opcode
 from hloom.ir.module import Instruction

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from hloom.compiler.passes.spmd.layouts import Layout
+from hloom.compiler.passes.spmd.resharding.layouts import Layout
 from hloom.compiler.passes.spmd.scope import Held, Scope, Tree, leaves
 from hloom.ir.module import Computation, Instruction
 from hloom.ir.spmd.axes import mesh_axes, with_groups

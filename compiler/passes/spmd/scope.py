@@ -7,9 +7,9 @@ from collections.abc import Sequence
 from typing import Any
 
 from hloom.compiler.passes.spmd.choice import Chooser
-from hloom.compiler.passes.spmd.layouts import Layout, Layouts, Numbers
-from hloom.compiler.passes.spmd.paths import Paths
-from hloom.compiler.passes.spmd.resharding import Mover
+from hloom.compiler.passes.spmd.resharding.layouts import Layout, Layouts, Numbers
+from hloom.compiler.passes.spmd.resharding.mover import Mover
+from hloom.compiler.passes.spmd.resharding.paths import Paths
 from hloom.ir.build import Builder
 from hloom.ir.module import Instruction
 from hloom.ir.spmd.factors import result_shapes

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from hloom.compiler.passes.spmd.costs import cost
-from hloom.compiler.passes.spmd.layouts import Axes
+from hloom.compiler.passes.spmd.resharding.costs import cost
+from hloom.compiler.passes.spmd.resharding.layouts import Axes
 from hloom.compiler.passes.spmd.scope import Scope
 from hloom.ir.module import Instruction
 from hloom.ir.records import record

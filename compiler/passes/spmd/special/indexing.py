@@ -11,7 +11,7 @@ import numpy as np
 
 from hloom.compiler.passes.spmd.choice import Choice
 from hloom.compiler.passes.spmd.compute import SPECIAL, Special, emit_local, local_attributes
-from hloom.compiler.passes.spmd.layouts import S32, Layouts
+from hloom.compiler.passes.spmd.resharding.layouts import S32, Layouts
 from hloom.compiler.passes.spmd.scope import Scope
 from hloom.ir.build import Value
 from hloom.ir.module import Instruction

@@ -8,8 +8,8 @@ import numpy as np
 
 from hloom.compiler.passes.spmd.choice import Choice
 from hloom.compiler.passes.spmd.compute import SPECIAL, Special
-from hloom.compiler.passes.spmd.costs import cost
-from hloom.compiler.passes.spmd.layouts import Axes, Layouts
+from hloom.compiler.passes.spmd.resharding.costs import cost
+from hloom.compiler.passes.spmd.resharding.layouts import Axes, Layouts
 from hloom.compiler.passes.spmd.scope import Scope
 from hloom.compiler.passes.spmd.special.windows import (
     all_windows,

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator
 
 from hloom.compiler.passes.spmd.choice import Choice
 from hloom.compiler.passes.spmd.compute import SPECIAL, Special, local_attributes
-from hloom.compiler.passes.spmd.layouts import Axes, Layouts
+from hloom.compiler.passes.spmd.resharding.layouts import Axes, Layouts
 from hloom.compiler.passes.spmd.scope import Scope
 from hloom.compiler.passes.spmd.special.halo import Fetch, fetched
 from hloom.ir.module import Instruction

@@ -13,7 +13,7 @@ from op_modules import cases
 from random_programs import Programs, arguments, check_outputs
 from spmd_modules import MESHES, annotated, check, copied, run_partitioned
 
-from hloom.compiler.passes.spmd import costs
+from hloom.compiler.passes.spmd.resharding import costs
 
 NAMES = [c.name for c in cases() if c.name not in ("custom_calls", "collectives", "collective_broadcast")]
 

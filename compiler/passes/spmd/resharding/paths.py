@@ -22,8 +22,8 @@ import itertools
 import math
 from collections.abc import Iterator
 
-from hloom.compiler.passes.spmd.costs import COPY, cost
-from hloom.compiler.passes.spmd.layouts import Axes, Layout, Layouts
+from hloom.compiler.passes.spmd.resharding.costs import COPY, cost
+from hloom.compiler.passes.spmd.resharding.layouts import Axes, Layout, Layouts
 from hloom.ir.records import record
 
 

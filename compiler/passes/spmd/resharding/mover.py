@@ -6,8 +6,8 @@ from typing import Any
 
 import numpy as np
 
-from hloom.compiler.passes.spmd.layouts import Axes, Layout, Layouts, Numbers
-from hloom.compiler.passes.spmd.paths import Step
+from hloom.compiler.passes.spmd.resharding.layouts import Axes, Layout, Layouts, Numbers
+from hloom.compiler.passes.spmd.resharding.paths import Step
 from hloom.ir.build import Builder, scalar_computation
 from hloom.ir.module import Instruction
 from hloom.ir.types import PRED, Shape
