@@ -51,7 +51,7 @@ _CODES = {
     7: "PERMISSION_DENIED", 8: "RESOURCE_EXHAUSTED", 9: "FAILED_PRECONDITION", 10: "ABORTED", 11: "OUT_OF_RANGE",
     12: "UNIMPLEMENTED", 13: "INTERNAL", 14: "UNAVAILABLE", 15: "DATA_LOSS", 16: "UNAUTHENTICATED",
 }  # fmt: skip
-_handlers: dict[str, dict[str, Any]] = {}  # registered for hloom: capsules by stage
+_handlers: dict[str, Mapping[str, Any]] = {}  # registered for hloom: capsules by stage
 _process = ctypes.CDLL(None)
 _process.aligned_alloc.restype = ctypes.c_void_p
 _process.aligned_alloc.argtypes = [ctypes.c_size_t, ctypes.c_size_t]
@@ -258,7 +258,7 @@ def _parsed(text: str, element: str) -> np.generic:
 
 
 def _dense(value: Dense) -> np.ndarray:
-    shape = Shape(_dtype(value.type.element), tuple(value.type.dims))
+    shape = Shape(_dtype(str(value.type.element)), tuple(size or 0 for size in value.type.dims))
     return np.ascontiguousarray(dense_value(value, shape))
 
 
@@ -430,5 +430,6 @@ def _register(name: str, function: Any, platform: str, version: int, traits: Any
 
 def install() -> None:
     """Makes jax register handlers of platform hloom here, and the reader of programs find handlers."""
-    xla_client.register_custom_call_handler("hloom", _register)
+    register: Any = _register  # its protocol names the parameters otherwise
+    xla_client.register_custom_call_handler("hloom", register)
     converts("stablehlo.custom_call")(_converter(CONVERTERS["stablehlo.custom_call"]))
