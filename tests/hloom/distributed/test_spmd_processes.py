@@ -109,3 +109,64 @@ def test_collectives_have_the_bits_of_the_interpreter(tmp_path, processes, devic
         found = lines(done.stdout, process)
         assert len(found) == 47, found
         assert [line for line in found if not line.endswith(": []")] == []
+
+
+TWO = """
+def reduced(size):
+    b = Builder("main")
+    x = b.parameter(Shape(F32, (size,)))
+    return Module("step", b.finish(b.emit("all-reduce", x, to_apply=scalar_computation("add", F32), **EVERYWHERE)), None, 1, N)
+
+
+compiled = SpmdBackend().compile(reduced(8), CompileOptions(devices=DEVICES))
+data = [[np.ones(8, np.float32) for _ in OWN]]
+print(compiled(data)[0][0][0])
+"""
+
+
+def test_a_process_that_does_not_call_is_named(tmp_path):
+    body = (
+        """
+hl.config.distributed_timeout = 1.0
+"""
+        + SETUP
+        + TWO
+        + """
+if me == 1:
+    time.sleep(60)
+compiled(data)
+"""
+    )
+    done = launched(tmp_path, body, processes=2)
+    assert done.returncode == 1
+    assert lines(done.stdout, 0) == lines(done.stdout, 1) == ["2.0"]
+    assert "all-reduce of device 0 with devices of other processes" in done.stderr
+    assert "nothing came from process 1 within the time that hl.config.distributed_timeout allows" in done.stderr
+
+
+def test_processes_that_compile_different_programs(tmp_path):
+    body = SETUP + TWO + "SpmdBackend().compile(reduced(8 + me), CompileOptions(devices=DEVICES))"
+    done = launched(tmp_path, body, processes=2)
+    assert done.returncode == 1
+    assert "all processes run the same program 'step'" in done.stderr
+    assert "f32[8]" in done.stderr and "f32[9]" in done.stderr
+
+
+def test_an_interrupt_ends_a_wait_for_others(tmp_path):
+    body = (
+        SETUP
+        + TWO
+        + """
+if me == 1:
+    time.sleep(60)
+import threading
+threading.Timer(1.0, lambda: os.kill(os.getpid(), signal.SIGINT)).start()
+try:
+    compiled(data)
+except KeyboardInterrupt:
+    print("interrupted", flush=True)
+    sys.exit(3)
+"""
+    )
+    done = launched(tmp_path, body, processes=2)
+    assert (done.returncode, lines(done.stdout, 0)) == (3, ["2.0", "interrupted"]), done.stderr
