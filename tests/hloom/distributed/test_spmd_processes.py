@@ -115,7 +115,8 @@ TWO = """
 def reduced(size):
     b = Builder("main")
     x = b.parameter(Shape(F32, (size,)))
-    return Module("step", b.finish(b.emit("all-reduce", x, to_apply=scalar_computation("add", F32), **EVERYWHERE)), None, 1, N)
+    total = b.emit("all-reduce", x, to_apply=scalar_computation("add", F32), **EVERYWHERE)
+    return Module("step", b.finish(total), None, 1, N)
 
 
 compiled = SpmdBackend().compile(reduced(8), CompileOptions(devices=DEVICES))
