@@ -37,6 +37,9 @@ if _TYPE_CHECKING:  # the names of _HOMES, for type checkers
     from hloom.tracing import debug, refs as ref
     from hloom.transforms import cotangents as ad, remat as ad_checkpoint
 
+    from hloom.arrays.from_parts import (
+        make_array_from_callback, make_array_from_process_local_data, make_array_from_single_device_arrays,
+    )
     from hloom.arrays.interchange import from_numpy, from_torch, to_numpy, to_torch
     from hloom.arrays.shape_dtype import ShapeDtypeStruct
     from hloom.contexts import (
@@ -47,12 +50,12 @@ if _TYPE_CHECKING:  # the names of _HOMES, for type checkers
     from hloom.dispatch.from_text import from_hlo, from_stablehlo
     from hloom.ir.ops.programs.structure import register_custom_call
     from hloom.jax.compatibility import (
-        clear_caches, default_device, effects_barrier, make_array_from_callback, make_array_from_single_device_arrays,
-        make_jaxpr, named_call, named_scope, print_environment_info, typeof,
+        clear_caches, default_device, effects_barrier, make_jaxpr, named_call, named_scope, print_environment_info,
+        typeof,
     )
     from hloom.jax.import_hook import as_jax
     from hloom.jax.process import (
-        fwd_and_bwd, host_count, host_id, host_ids, live_arrays, make_array_from_process_local_data, process_indices,
+        fwd_and_bwd, host_count, host_id, host_ids, live_arrays, process_indices,
     )
     from hloom.lax.control.associative import associative_scan
     from hloom.lax.control.branches import cond, switch
@@ -63,7 +66,8 @@ if _TYPE_CHECKING:  # the names of _HOMES, for type checkers
         Device, default_backend, device, device_count, devices, local_device_count, local_devices, process_count,
         process_index,
     )
-    from hloom.sharding.shardings import NamedSharding, P, Shard, get_mesh, make_mesh, set_mesh
+    from hloom.sharding.meshes import get_mesh, make_mesh, set_mesh
+    from hloom.sharding.shardings import NamedSharding, P, Shard
     from hloom.tracing.callback import io_callback, pure_callback
     from hloom.tracing.concrete import ensure_compile_time_eval
     from hloom.tracing.eval_shape import eval_shape
@@ -73,7 +77,7 @@ if _TYPE_CHECKING:  # the names of _HOMES, for type checkers
     from hloom.transforms.jacobians import hessian, jacfwd, jacobian, jacrev, linear_transpose
     from hloom.transforms.pmap import pmap
     from hloom.transforms.remat import checkpoint, checkpoint_name, checkpoint_policies, print_saved_residuals, remat
-    from hloom.transforms.shard_map import shard_map
+    from hloom.transforms.shard_map import shard_map, smap
     from hloom.transforms.vmap import vmap
     from hloom.typing import Array
     # isort: on
@@ -83,6 +87,9 @@ _install_finder()
 
 # Where the public names are defined.
 _HOMES = {
+    "hloom.arrays.from_parts": (
+        "make_array_from_callback make_array_from_process_local_data make_array_from_single_device_arrays"
+    ),
     "hloom.arrays.interchange": "from_numpy from_torch to_numpy to_torch",
     "hloom.arrays.shape_dtype": "ShapeDtypeStruct",
     "hloom.contexts": (
@@ -93,13 +100,10 @@ _HOMES = {
     "hloom.dispatch.from_text": "from_hlo from_stablehlo",
     "hloom.ir.ops.programs.structure": "register_custom_call",
     "hloom.jax.compatibility": (
-        "clear_caches default_device effects_barrier make_array_from_callback make_array_from_single_device_arrays "
-        "make_jaxpr named_call named_scope print_environment_info typeof"
+        "clear_caches default_device effects_barrier make_jaxpr named_call named_scope print_environment_info typeof"
     ),
     "hloom.jax.import_hook": "as_jax",
-    "hloom.jax.process": (
-        "fwd_and_bwd host_count host_id host_ids live_arrays make_array_from_process_local_data process_indices"
-    ),
+    "hloom.jax.process": ("fwd_and_bwd host_count host_id host_ids live_arrays process_indices"),
     "hloom.lax.control.associative": "associative_scan",
     "hloom.lax.control.branches": "cond switch",
     "hloom.lax.control.loops": "fori_loop while_loop",
@@ -109,7 +113,8 @@ _HOMES = {
         "Device default_backend device device_count devices local_device_count local_devices process_count "
         "process_index"
     ),
-    "hloom.sharding.shardings": "NamedSharding P Shard get_mesh make_mesh set_mesh",
+    "hloom.sharding.meshes": "get_mesh make_mesh set_mesh",
+    "hloom.sharding.shardings": "NamedSharding P Shard",
     "hloom.tracing.callback": "io_callback pure_callback",
     "hloom.tracing.concrete": "ensure_compile_time_eval",
     "hloom.tracing.eval_shape": "eval_shape",
@@ -119,7 +124,7 @@ _HOMES = {
     "hloom.transforms.jacobians": "hessian jacfwd jacobian jacrev linear_transpose",
     "hloom.transforms.pmap": "pmap",
     "hloom.transforms.remat": "checkpoint checkpoint_name checkpoint_policies print_saved_residuals remat",
-    "hloom.transforms.shard_map": "shard_map",
+    "hloom.transforms.shard_map": "shard_map smap",
     "hloom.transforms.vmap": "vmap",
     "hloom.typing": "Array",
 }

@@ -8,11 +8,13 @@ import numpy as np
 
 from hloom.arrays import repairs, views
 from hloom.arrays.base import ArrayMethods
+from hloom.arrays.shape_dtype import ShapeDtypeStruct
+from hloom.arrays.sharded import ShardedData, split
 from hloom.config import config
 from hloom.errors import ArgumentError, DeviceError, DonatedArrayError
 from hloom.ir.types import HLO_NAME, Shape
 from hloom.platforms.device import default_device
-from hloom.sharding.shardings import Shard, SingleDeviceSharding
+from hloom.sharding.shardings import NamedSharding, Shard, SingleDeviceSharding
 
 
 class Strided:
@@ -51,7 +53,7 @@ class Array(ArrayMethods):
     _views: Any  # the links of the views of this array; may be missing
     _created_by: str  # the function that chose the default dtype, f32, for numbers with more digits; may be missing
     _exact: Any  # of a weakly typed number its value in double precision (`hloom.tracing.exact`); may be missing
-    _data: Any  # a NumPy array, `Strided`, or data in the memory of a device; None after donation
+    _data: Any  # a NumPy array, `Strided`, `ShardedData` or data in a device's memory; None after donation
     _key: Any
 
     def __init__(self, data: Any, weak: bool = False, device=None, shape: Shape | None = None):
@@ -59,7 +61,8 @@ class Array(ArrayMethods):
         self._shape = shape = shape or Shape(data.dtype, data.shape)
         # The key under which compiled functions are cached: the shape, with weakness and a chosen device, if any.
         self._key = shape if not weak and device is None else (shape, weak, device)
-        self._device = device  # None: no device was chosen, so it follows the other operands
+        # The device, or the sharding over several. None: no device was chosen, so it follows the other operands.
+        self._device = device
 
     @property
     def weak(self) -> bool:
@@ -82,7 +85,8 @@ class Array(ArrayMethods):
         if data.__class__ is np.ndarray:
             return data
         data = self._held()
-        return data.numpy() if _is_on_gpu(data) else data  # a copy from the GPU, when it is computed
+        # A copy from the GPU, when it is computed, or the parts of several devices put together.
+        return data if data.__class__ is np.ndarray else data.numpy()
 
     def _in_any_order(self) -> np.ndarray:
         """The elements as a NumPy array of any strides, no copy on the host. Raises DonatedArrayError."""
@@ -107,14 +111,20 @@ class Array(ArrayMethods):
 
     @property
     def device(self):
+        """The device of the array; the sharding of one on several."""
         return self._device or default_device()
 
     def devices(self):
-        return {self.device}
+        return set(self._device.device_set) if self.is_sharded else {self.device}
+
+    @property
+    def is_sharded(self) -> bool:
+        """Whether several devices hold the array, each its part."""
+        return self._device.__class__ is NamedSharding
 
     def block_until_ready(self):
         """Waits until the value is computed. Computation on the CPU is finished when a call returns."""
-        if _is_on_gpu(self._held()):
+        if self._held().__class__ is not np.ndarray:
             self._data.block_until_ready()
         return self
 
@@ -247,9 +257,20 @@ class Array(ArrayMethods):
 
     def take_over(self, other: Array) -> None:
         """Gives this array the elements of another one of its shape from now on (`hl.config.item_assignment`)."""
-        views.write(self, other._value())
+        if self.is_sharded:
+            self._data = split(other._value(), self._device, self._shape)
+        else:
+            views.write(self, other._value())
 
     # --- devices and memory ---
+
+    @property
+    def aval(self):
+        """The shape and dtype without the data, a ShapeDtypeStruct; of an array over several devices with its
+        sharding."""
+        return ShapeDtypeStruct(
+            self.shape, self.dtype, weak_type=self.weak, sharding=self._device if self.is_sharded else None
+        )
 
     @property
     def committed(self) -> bool:
@@ -258,24 +279,48 @@ class Array(ArrayMethods):
 
     @property
     def sharding(self):
-        """The whole array is on one device: a `hl.sharding.SingleDeviceSharding`."""
-        return SingleDeviceSharding(self.device)
+        """Where it lies: a `hl.sharding.NamedSharding` over several devices, or a SingleDeviceSharding."""
+        return self._device if self.is_sharded else SingleDeviceSharding(self.device)
 
-    is_fully_addressable = is_fully_replicated = True
+    @property
+    def is_fully_addressable(self) -> bool:
+        """Whether all of its devices are in this process."""
+        return not self.is_sharded or self._device.is_fully_addressable
+
+    @property
+    def is_fully_replicated(self) -> bool:
+        """Whether each of its devices holds all of it."""
+        return not self.is_sharded or self._device.is_fully_replicated
 
     @property
     def addressable_shards(self) -> list:
-        return [Shard(self.device, tuple(slice(None) for _ in self._shape.dims), 0, self)]
+        """The parts on the devices of this process, as `hl.Shard`s."""
+        return [shard for shard in self.global_shards if shard.data is not None]
 
-    global_shards = addressable_shards
+    @property
+    def global_shards(self) -> list:
+        """The parts on all devices; the data of those of other processes are None."""
+        if not self.is_sharded:
+            return [Shard(self.device, tuple(slice(None) for _ in self._shape.dims), 0, self)]
+        data: ShardedData = self._held()
+        seen: dict[str, int] = {}
+        shards = []
+        for number, (device, index) in enumerate(
+            zip(self._device.devices, self._device.indices(self._shape.dims), strict=True)
+        ):
+            part, replica = data.part(number), seen.get(repr(index), 0)
+            seen[repr(index)] = replica + 1
+            one = None if part is None else Array(np.ascontiguousarray(part).reshape(part.shape), self.weak, device)
+            shards.append(Shard(device, index, replica, one))
+        return shards
 
     def addressable_data(self, index: int = 0):
-        """The part on the device of this index: all of it on the only one."""
+        """The part on the device of this index among those of this process."""
         return self.addressable_shards[index].data
 
     def is_ready(self) -> bool:
         """Whether the elements are computed; computation on the CPU is finished when a call returns."""
-        return self._data.is_ready() if _is_on_gpu(self._held()) else True
+        return True if self._held().__class__ is np.ndarray else self._data.is_ready()
 
     def copy_to_host_async(self) -> None:
         """No effect: CPU memory is the host's, and data on a GPU are copied when they are read."""
@@ -287,6 +332,11 @@ class Array(ArrayMethods):
 
     def unsafe_buffer_pointer(self) -> int:
         """The address of the first element, on its device. Valid as long as the array."""
+        if self.is_sharded:
+            raise ArgumentError(
+                "the address of an array", f"{self._shape!r} has a part on each of {len(self.devices())} devices",
+                "read that of a part: x.addressable_data(0).unsafe_buffer_pointer()",
+            )  # fmt: skip
         return self._data.buffer.address if _is_on_gpu(self._data) else self._value().ctypes.data
 
     def on_device_size_in_bytes(self) -> int:
@@ -321,19 +371,48 @@ def _is_on_gpu(data) -> bool:
 
 
 def common_device(arrays, what: str):
-    """The device that was chosen for some of the arrays, or None. Raises DeviceError where there are two."""
+    """The device that was chosen for some of the arrays, or None; the sharding of the first array on several devices.
+    Raises DeviceError where there are two devices, or two sets of them."""
     chosen = None
     for array in arrays:
         device = getattr(array, "_device", None)
         if device is not None and device is not chosen:
-            if chosen is not None:
-                raise DeviceError(
-                    f"{what} takes arrays of one device",
-                    f"{chosen} and {device}",
-                    "move them to one with hl.device_put(x, device)",
-                )
-            chosen = device
+            if chosen is not None and not _together(chosen, device):
+                raise _apart(arrays, what)
+            if chosen is None:
+                chosen = device
     return chosen
+
+
+def _together(a, b) -> bool:
+    """Whether arrays on two places can meet in one program."""
+    if a.__class__ is NamedSharding and b.__class__ is NamedSharding:
+        return a.mesh is b.mesh or a.device_set == b.device_set
+    return a == b
+
+
+def _apart(arrays, what: str) -> DeviceError:
+    """The error of arrays that lie on devices of which no program has all."""
+    places: dict[str, str] = {}
+    for array in arrays:
+        place = getattr(array, "_device", None)
+        if place is not None:
+            places.setdefault(_described(place), repr(array._shape))
+    if not any(getattr(a, "_device", None).__class__ is NamedSharding for a in arrays):
+        return DeviceError(
+            f"{what} takes arrays of one device", " and ".join(places), "move them to one with hl.device_put(x, device)"
+        )
+    return DeviceError(
+        f"{what} takes arrays on the same devices",
+        "; ".join(f"{shape} on {place}" for place, shape in places.items()),
+        "move them to one mesh with hl.device_put(x, NamedSharding(mesh, spec))",
+    )
+
+
+def _described(place) -> str:
+    if place.__class__ is not NamedSharding:
+        return str(place)
+    return f"{', '.join(map(str, place.devices))} ({place.mesh!s})"
 
 
 def _restore(data, weak):

@@ -6,6 +6,7 @@ from typing import ClassVar
 
 from hloom.errors import ArgumentError
 from hloom.ir.types import Shape, as_dtype
+from hloom.sharding.shardings import over_several
 
 
 class ShapeDtypeStruct:
@@ -14,7 +15,7 @@ class ShapeDtypeStruct:
     shape: a tuple of sizes. dtype: anything that names an element type. Raises DTypeError, ArgumentError.
     """
 
-    __slots__ = ("_shape", "weak")
+    __slots__ = ("_shape", "sharding", "weak")
     _extended: ClassVar[dict] = {}  # type of a dtype that is no number -> (shape, dtype) -> its structure
 
     def __new__(cls, shape=None, dtype=None, *args, **options):
@@ -32,7 +33,12 @@ class ShapeDtypeStruct:
                 "ShapeDtypeStruct requires sizes", f"{shape!r}", "pass a tuple of non-negative integers"
             )
         self._shape = Shape(as_dtype(dtype), dims)
-        self.weak = weak
+        self.weak, self.sharding = weak, sharding
+
+    @property
+    def _device(self):
+        """The sharding, if it is over several devices."""
+        return self.sharding if over_several(self.sharding) else None
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -53,7 +59,8 @@ class ShapeDtypeStruct:
     @property
     def _key(self):
         """The key under which compiled functions are cached, as that of an Array."""
-        return (self._shape, True, None) if self.weak else self._shape
+        place = self._device
+        return (self._shape, self.weak, place) if self.weak or place is not None else self._shape
 
     def _value(self):
         """None: tracing finds no value."""
@@ -64,13 +71,14 @@ class ShapeDtypeStruct:
     def __eq__(self, other):
         if not isinstance(other, ShapeDtypeStruct):
             return NotImplemented
-        return (self._shape, self.weak) == (other._shape, other.weak)
+        return (self._shape, self.weak, self.sharding) == (other._shape, other.weak, other.sharding)
 
     def __hash__(self):
-        return hash((self._shape, self.weak))
+        return hash((self._shape, self.weak, self.sharding))
 
     def __repr__(self) -> str:
-        return f"ShapeDtypeStruct(shape={self.shape}, dtype={self.dtype.name}{', weak_type=True' * self.weak})"
+        more = ", weak_type=True" * self.weak + (f", sharding={self.sharding!r}" if self.sharding is not None else "")
+        return f"ShapeDtypeStruct(shape={self.shape}, dtype={self.dtype.name}{more})"
 
     @property
     def weak_type(self) -> bool:
@@ -82,8 +90,6 @@ class ShapeDtypeStruct:
 
     to_tangent_aval = strip_weak_type = lambda self: ShapeDtypeStruct(self.shape, self.dtype)
 
-    sharding = None  # a structure is on no device
-
     @classmethod
     def like(cls, array) -> ShapeDtypeStruct:
         """The shape, dtype and weak type of an array."""
@@ -94,7 +100,8 @@ class ShapeDtypeStruct:
 
     def update(self, **changes):
         """The same with another shape, dtype or weak_type."""
-        return ShapeDtypeStruct(**{"shape": self.shape, "dtype": self.dtype, "weak_type": self.weak, **changes})
+        own = {"shape": self.shape, "dtype": self.dtype, "weak_type": self.weak, "sharding": self.sharding}
+        return ShapeDtypeStruct(**{**own, **changes})
 
     def str_short(self, short_dtypes: bool = False) -> str:
         """Dtype and shape in short: float32[3,4]."""

@@ -15,8 +15,17 @@ from hloom.arrays.checks import check_outputs
 from hloom.config import config
 from hloom.dispatch.backend import check_target, log_placement, select_backend
 from hloom.dispatch.kept_programs import KeptProgram, kept_programs, traced_bytes
+from hloom.dispatch.sharded import constrained, over_meshes, spread_shardings
 from hloom.dispatch.signature import Call, JitOptions, Key, Settings, Signature
 from hloom.dispatch.specialization import Specialization
+from hloom.dispatch.spmd import (
+    SpmdProgram,
+    SpmdSpecialization,
+    check_one_place,
+    eager_programs,
+    is_over_several,
+    sharding_of,
+)
 from hloom.dispatch.stages import Lowered, TracedFunction
 from hloom.errors import ArgumentError, DeviceError
 from hloom.ir.module import Module
@@ -24,6 +33,7 @@ from hloom.ir.process import forking, memory
 from hloom.ir.source import current_source, device_scope, device_scopes
 from hloom.platforms.backend import CompileOptions, Executable
 from hloom.platforms.device import Device, devices
+from hloom.sharding.meshes import note_use_of_mesh, uses_of_mesh
 from hloom.sharding.shardings import device_of
 from hloom.tracing.exact import exact_arguments
 from hloom.tracing.key_reuse import use_key
@@ -66,17 +76,20 @@ def jit(
     device: 'cpu:0' or a Device. fusion: False compiles one kernel per operation; None means `hl.config.fusion`.
     autotune: True times programs with other block sizes on the first arguments of each shape, for
     `hl.config.autotune_seconds`, and keeps the choice in the cache folder (docs/reference/kernels.md).
-    backend, in_shardings, out_shardings: JAX's ways to name the device: 'cpu', or (trees of) shardings over one device.
+    backend: JAX's way to name the device: 'cpu'. in_shardings, out_shardings: trees of shardings that are prefixes of
+    the arguments and of the result; None where the arguments' own, or what the compiler chooses, stays. One over
+    several devices lays an array out over its mesh, and the program runs on all of them (docs/guides/sharding.md).
     keep_unused, compiler_options, abstracted_axes: accepted; arguments stay, and XLA's options mean nothing here.
     target: 'cuda:sm_90' compiles for that architecture, with or without a GPU: `f.lower(...).compile()` has its code.
     """
     if target is not None:
         check_target(target, device)
-    device = _device_of(device, backend, (in_shardings, out_shardings))
+    several = over_meshes(in_shardings) or over_meshes(out_shardings)
+    device = _device_of(device, backend, () if several else (in_shardings, out_shardings))
     options = JitOptions(
         _tuple_of(static_argnums, int), _tuple_of(static_argnames, str), _tuple_of(donate_argnums, int),
         _tuple_of(donate_argnames, str), inline, device, fusion, bool(autotune),
-        target,
+        target, in_shardings if several else None, out_shardings if several else None,
     )  # fmt: skip
     if function is None:
         return lambda f: JitFunction(f, options)
@@ -255,7 +268,7 @@ class JitFunction:
         """Such calls go the shortest way from now on."""
         kept = specialization.kept
         kept.used = True
-        if not _settings.checked:
+        if not _settings.checked and not specialization.traced.uses_mesh:
             plain = not kwargs and _LEAVES.issuperset(map(type, args))
             kept.fast_key = kept.key.leaves if plain else (kept.key.structure, kept.key.leaves)
             self._fast[kept.fast_key] = specialization.fast()
@@ -266,7 +279,25 @@ class JitFunction:
         operands = [*call.leaves, *exact_arguments(call.leaves, traced.wide), *traced.captures]
         with device_scope(str(self.options.device or device_scopes.device)):
             results = call_computation(traced.computation, operands, self.options.inline)
+        if self.options.out_shardings is not None:
+            asked = self._out_shardings(traced)
+            results = [r if s is None else constrained(r, s) for r, s in zip(results, asked, strict=True)]
         return traced.unflatten(results)
+
+    def _out_shardings(self, traced: Traced) -> list:
+        """The sharding over several devices that was asked for each result; None for the others."""
+        if self.options.out_shardings is None:
+            return [None] * traced.out_tree.num_leaves
+        return spread_shardings(self.options.out_shardings, traced.out_tree, f"out_shardings of '{self._name}'")
+
+    def _program(self, call: Call, traced: Traced) -> SpmdProgram | None:
+        """The program over several devices for this call; None where it is for one, or for parts on several."""
+        asked = self._out_shardings(traced)
+        if not is_over_several(call.leaves, traced.computation, asked):
+            return None
+        what = f"'{self._name}'"
+        check_one_place(self.options.device, call.leaves, what)
+        return SpmdProgram(self._name, traced.computation, [sharding_of(a) for a in call.leaves], asked, what)
 
     # --- compiling: trace, choose a backend, compile ---
 
@@ -274,18 +305,20 @@ class JitFunction:
         traced = self._traced.get(call.key) or self._traced_for_other_devices(call.key)
         if traced is None:
             function = self._signature.with_statics(call.statics)
-            started = time.perf_counter()
+            started, uses = time.perf_counter(), uses_of_mesh()
             with device_scope(""):  # that of a call is noted at the call, as the trace serves others too
                 hints = call.hints()
                 traced = trace_function(
                     function, call.leaves, call.key.structure, self._name, hints=hints, weak="passed"
                 )
-            traced.seconds = time.perf_counter() - started
+            traced.seconds, traced.uses_mesh = time.perf_counter() - started, uses_of_mesh() != uses
             if not traced.captures:  # captured tracers belong to one outer trace only
                 self._traced[call.key] = traced
                 self._keep(call.key, traced)
         else:
             self._kept[call.key].used = True
+            if traced.uses_mesh:
+                note_use_of_mesh()
         return traced
 
     def _traced_for_other_devices(self, key: Key) -> Traced | None:
@@ -332,19 +365,27 @@ class JitFunction:
                 return found
             if traced.captures:
                 traced.captures[0].trace_ended()
-            backend, options, device = select_backend(self.options, call, traced)
-            executable = self._compiled_for_other_devices(traced, call.donated, options)
-            if executable is None:
-                self._explain(call)
-                module = Module(self._name, traced.computation)
-                executable = backend.compile(module, options)
-                if config.log_device_placement and executable.output_devices is None:
-                    log_placement(module, options.target or options.device)
-            kept = self._keep(call.key, traced)
-            found = Specialization(self._name, traced, executable, call.donated, device, kept)
+            program = self._program(call, traced)
+            found = self._on_one(call, traced) if program is None else self._on_several(program, call, traced)
             found.warn_of_unused_donations(stacklevel=6)
             self._specializations[call.key] = found
         return found
+
+    def _on_one(self, call: Call, traced: Traced) -> Specialization:
+        backend, options, device = select_backend(self.options, call, traced)
+        executable = self._compiled_for_other_devices(traced, call.donated, options)
+        if executable is None:
+            self._explain(call)
+            module = Module(self._name, traced.computation)
+            executable = backend.compile(module, options)
+            if config.log_device_placement and executable.output_devices is None:
+                log_placement(module, options.target or options.device)
+        return Specialization(self._name, traced, executable, call.donated, device, self._keep(call.key, traced))
+
+    def _on_several(self, program: SpmdProgram, call: Call, traced: Traced) -> Specialization:
+        self._explain(call)
+        executable = program.compiled(program.options(donated=call.donated, fusion=call.key.settings.fusion))
+        return SpmdSpecialization(program, traced, executable, call.donated, self._keep(call.key, traced))
 
     def _compiled_for_other_devices(
         self, traced: Traced, donated: frozenset[int], options: CompileOptions
@@ -375,7 +416,7 @@ class JitFunction:
     def lower(self, *args, **kwargs) -> Lowered:
         """Traces for these arguments (arrays, numbers or ShapeDtypeStructs) without running. See Lowered."""
         call = self._signature.bind(args, kwargs, self._current_settings())
-        return Lowered(self._signature, call, self._trace(call), self._specialize, (self, args, kwargs))
+        return Lowered(self._signature, call, self._trace(call), self._specialize, self._program, (self, args, kwargs))
 
     def eval_shape(self, *args, **kwargs):
         """The tree of results for these arguments, as ShapeDtypeStructs, without compiling or running."""
@@ -412,6 +453,7 @@ def clear_all() -> None:
     """Forgets all traced and compiled versions of all functions, and gives memory that is not used to the system."""
     for function in list(_settings.functions):
         function._clear()
+    eager_programs.clear()
     memory.release(everything=True)
 
 

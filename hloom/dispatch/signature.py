@@ -12,11 +12,13 @@ import numpy as np
 from hloom.arrays.array import Array
 from hloom.arrays.shape_dtype import ShapeDtypeStruct
 from hloom.config import config
+from hloom.dispatch.sharded import placed_arguments
 from hloom.errors import ArgumentError
 from hloom.ir.records import record
 from hloom.ir.source import device_scopes
 from hloom.ir.types import NARROWED
 from hloom.platforms.device import Device
+from hloom.sharding.meshes import current_mesh
 from hloom.tracing.exact import exact_arguments
 from hloom.tracing.signatures import argument_hints
 from hloom.tracing.trace import TRACES, Tracer, as_array
@@ -36,6 +38,8 @@ class JitOptions:
     fusion: bool | None = None
     autotune: bool = False
     target: str | None = None
+    in_shardings: Any = None
+    out_shardings: Any = None
 
 
 class Settings(NamedTuple):
@@ -122,6 +126,8 @@ class Signature:
         named = {name: value for name, value in kwargs.items() if name not in static_names}
         leaves, structure = tree.flatten((dynamic, named))
         leaves = [self.leaf(leaf) for leaf in leaves]
+        if options.in_shardings is not None:
+            leaves = placed_arguments(leaves, options.in_shardings, dynamic, f"in_shardings of '{self.name}'")
         key = Key(structure, tuple([leaf._key for leaf in leaves]), self._static_key(statics), settings)
         hints = functools.partial(argument_hints, self.function, dynamic, named, positions)
         donated = self._donated(positions, dynamic, named, len(args)) if self._has_donations else frozenset()
@@ -160,6 +166,8 @@ class Signature:
                 key = (*key, TRACES.axes)
             if device_scopes.device and not TRACES.active:
                 key = (*key, device_scopes.device)
+            if (mesh := current_mesh()) is not None:  # what PartitionSpecs in the function mean
+                key = (*key, mesh)
             hash(key)
         except TypeError:
             name, value = next((n, v) for n, v in statics.items() if not _hashable(v))

@@ -11,7 +11,8 @@ from hloom.arrays.array import Array
 from hloom.dispatch.kept_programs import KeptProgram
 from hloom.errors import DonatedArrayError, DonationWarning
 from hloom.platforms.backend import Executable
-from hloom.platforms.device import Device, find_device
+from hloom.platforms.device import Device, default_device, find_device
+from hloom.sharding.shardings import SingleDeviceSharding
 from hloom.tracing.exact import exact_arguments
 from hloom.tracing.trace import Traced, Tracer, as_array
 from hloom.tree import pytrees as tree
@@ -42,6 +43,17 @@ class Specialization:
         self.shapes = executable.output_shapes
         devices = executable.output_devices
         self.devices = [device] * len(self.shapes) if devices is None else [find_device(d) for d in devices]
+
+    @property
+    def input_shardings(self) -> list:
+        """The sharding of each argument."""
+        device = next((d for d in self.devices if d is not None), None) or default_device()
+        return [SingleDeviceSharding(device)] * len(self.traced.computation.parameters)
+
+    @property
+    def output_shardings(self) -> list:
+        """The sharding of each result."""
+        return [SingleDeviceSharding(d or default_device()) for d in self.devices]
 
     def warn_of_unused_donations(self, stacklevel: int) -> None:
         """Warns of donated arguments whose memory no result takes."""

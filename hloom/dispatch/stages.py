@@ -7,8 +7,10 @@ from collections.abc import Callable
 from hloom.arrays.base import ArrayMethods
 from hloom.arrays.shape_dtype import ShapeDtypeStruct
 from hloom.backends.text import program_text
+from hloom.dispatch.collectives import Collectives, with_whole_axes
 from hloom.dispatch.signature import Call, Signature
 from hloom.dispatch.specialization import Specialization
+from hloom.dispatch.spmd import SpmdProgram
 from hloom.errors import ArgumentError
 from hloom.ir.module import Module
 from hloom.ir.records import record
@@ -99,12 +101,15 @@ class Lowered:
         call: Call,
         traced: Traced,
         specialize: Callable[[Call, Traced], Specialization],
+        program: Callable[[Call, Traced], SpmdProgram | None],
         origin: tuple,
     ):
-        """origin: the jitted function, and the arguments and keywords that it was lowered for."""
+        """program: returns the program over several devices, if the call is one. origin: the jitted function, and the
+        arguments and keywords that it was lowered for."""
         self._origin = origin
         self._signature, self._call, self._traced, self._specialize = signature, call, traced, specialize
-        self.module = Module(signature.name, traced.computation)
+        self._program = program(call, traced)
+        self.module = Module(signature.name, traced.computation) if self._program is None else self._program.module
 
     def as_text(self, dialect: str = "hlo", *, metadata: bool = False) -> str:
         """The graph as traced, as HLO text or, with dialect="stablehlo", as StableHLO. metadata: HLO with the user's
@@ -206,6 +211,24 @@ class Compiled:
     def module(self) -> Module:
         """The optimized, fused module."""
         return self.executable.module
+
+    @property
+    def input_shardings(self):
+        """(args, kwargs) with the sharding of each argument."""
+        found = self._specialization.input_shardings
+        return tree.unflatten(self._call.key.structure, found)
+
+    @property
+    def output_shardings(self):
+        """The tree of results with the sharding of each."""
+        return tree.unflatten(self.out_tree, self._specialization.output_shardings)
+
+    def collectives(self) -> Collectives:
+        """What the devices of the program exchange: a row for each collective, with its kind, the mesh's axes, the
+        bytes that a device sends, how often it runs, the user's line, and why. It prints as a table, in colour with
+        rich."""
+        found = getattr(self.executable, "collectives", None)
+        return with_whole_axes(found()) if found is not None else Collectives()
 
     @property
     def plan(self):

@@ -11,7 +11,6 @@ from typing import Any
 import numpy as np
 
 from hloom._version import __version__
-from hloom.arrays.array import Array
 from hloom.arrays.shape_dtype import ShapeDtypeStruct
 from hloom.compiler.transforms.inline import inline_calls
 from hloom.dispatch.jit import clear_all, jit
@@ -191,33 +190,6 @@ def typeof(x):
     return _aval(x)
 
 
-def make_array_from_callback(shape, sharding, data_callback, dtype=None):
-    """An array of what data_callback returns for the index of each device's part; here of the whole array.
-
-    Raises DeviceError for a sharding over several devices.
-    """
-    device = device_of(sharding)
-    data = data_callback(tuple(slice(None) for _ in shape))
-    value = as_array(np.asarray(data, dtype))
-    if value.shape != tuple(shape):
-        raise ArgumentError(
-            f"make_array_from_callback of shape {tuple(shape)}",
-            f"the callback returned {value._shape!r}",
-            "match the shapes",
-        )
-    return Array(value._value(), False, device)
-
-
-def make_array_from_single_device_arrays(shape, sharding, arrays, *, dtype=None):
-    """The one array of a sharding over one device. Raises ArgumentError for several."""
-    (array,) = arrays if len(arrays) == 1 else (None,)
-    if array is None or array.shape != tuple(shape):
-        raise ArgumentError(
-            "an array of the parts on each device", f"{len(arrays)} parts for {shape}", "pass the one whole array"
-        )
-    return Array(array._value(), array.weak, device_of(sharding))
-
-
 def clear_caches() -> None:
     """Forgets every compiled function of this process; code stays in the cache on disk."""
     clear_all()
@@ -245,7 +217,6 @@ def print_environment_info(return_string: bool = False) -> str | None:
 
 
 __all__ = [
-    "Program", "clear_caches", "default_device", "effects_barrier", "make_array_from_callback",
-    "make_array_from_single_device_arrays", "make_jaxpr", "named_call", "named_scope", "print_environment_info",
-    "typeof",
+    "Program", "clear_caches", "default_device", "effects_barrier", "make_jaxpr", "named_call", "named_scope",
+    "print_environment_info", "typeof",
 ]  # fmt: skip

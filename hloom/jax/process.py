@@ -5,8 +5,6 @@ from __future__ import annotations
 import gc
 
 from hloom.arrays.array import Array
-from hloom.errors import ArgumentError
-from hloom.lax.transfer import device_put
 from hloom.platforms.device import process_index
 from hloom.tracing.signatures import with_positions
 from hloom.transforms.gradient import vjp
@@ -38,17 +36,6 @@ def live_arrays(platform=None) -> list[Array]:
     return [x for x in gc.get_objects() if issubclass(type(x), Array) and not x.is_deleted()]
 
 
-def make_array_from_process_local_data(sharding, local_data, global_shape=None):
-    """The array of this process's data: all there is. Raises ArgumentError for another shape, DeviceError."""
-    if global_shape is not None and tuple(global_shape) != tuple(local_data.shape):
-        raise ArgumentError(
-            "an array of the data of one process",
-            f"{tuple(local_data.shape)} of {tuple(global_shape)}",
-            "pass all of it",
-        )
-    return device_put(local_data, sharding)
-
-
 # --- derivatives in two steps -------------------------------------------------------------------------------------
 
 
@@ -77,6 +64,6 @@ def fwd_and_bwd(fun, argnums, has_aux: bool = False, jitted: bool = True):
 
 
 __all__ = [
-    "fwd_and_bwd", "host_count", "host_id", "host_ids", "live_arrays", "make_array_from_process_local_data",
+    "fwd_and_bwd", "host_count", "host_id", "host_ids", "live_arrays",
     "process_indices",
 ]  # fmt: skip

@@ -31,7 +31,6 @@ if _TYPE_CHECKING:  # the names of _HOMES, for type checkers
     )
     from hloom.lax.joining import (
         broadcast_like, dtype, empty, mulhi, select_n, shape_as_value, stack, stage, tile, unstack,
-        with_sharding_constraint,
     )
     from hloom.lax.linear.convolution import (
         ConvDimensionNumbers, ConvGeneralDilatedDimensionNumbers, conv, conv_dimension_numbers, conv_general_dilated,
@@ -60,6 +59,7 @@ if _TYPE_CHECKING:  # the names of _HOMES, for type checkers
         scatter_apply, scatter_max, scatter_min, scatter_mul, scatter_sub,
     )
     from hloom.lax.sorting import approx_max_k, approx_min_k, sort, sort_key_val, top_k
+    from hloom.lax.transfer import with_sharding_constraint
     from hloom.lax.windows import (
         reduce_window, reduce_window_max, reduce_window_min, reduce_window_shape_tuple, reduce_window_sum,
         select_and_scatter,
@@ -84,9 +84,7 @@ _HOMES = {
         "RoundingMethod bitcast_convert_type clamp conj convert_element_type eq exp2 ge gt integer_pow le lt ne "
         "random_gamma_grad reciprocal reduce_precision round select square"
     ),
-    "hloom.lax.joining": (
-        "broadcast_like dtype empty mulhi select_n shape_as_value stack stage tile unstack with_sharding_constraint"
-    ),
+    "hloom.lax.joining": ("broadcast_like dtype empty mulhi select_n shape_as_value stack stage tile unstack"),
     "hloom.lax.linear.convolution": (
         "ConvDimensionNumbers ConvGeneralDilatedDimensionNumbers conv conv_dimension_numbers conv_general_dilated "
         "conv_general_dilated_local conv_general_dilated_patches conv_general_permutations conv_general_shape_tuple "
@@ -114,6 +112,7 @@ _HOMES = {
         "scatter_apply scatter_max scatter_min scatter_mul scatter_sub"
     ),
     "hloom.lax.sorting": "approx_max_k approx_min_k sort sort_key_val top_k",
+    "hloom.lax.transfer": "with_sharding_constraint",
     "hloom.lax.windows": (
         "reduce_window reduce_window_max reduce_window_min reduce_window_shape_tuple reduce_window_sum "
         "select_and_scatter"

@@ -19,8 +19,6 @@ from hloom.lax.operands import (
     reshape_to,
 )
 from hloom.lax.table import add, bitwise_and, mul, shift_right_arithmetic, shift_right_logical, sub
-from hloom.sharding.shardings import Sharding, single_device
-from hloom.tree import pytrees as tree
 
 
 def stack(operands, axis: int = 0):
@@ -131,11 +129,3 @@ def mulhi(x, y, /):
         result = sub(result, select(lt(x, 0), y, full(y.shape, 0, y.dtype)))
         result = sub(result, select(lt(y, 0), x, full(x.shape, 0, x.dtype)))
     return result
-
-
-def with_sharding_constraint(x, shardings):
-    """x (an array or a tree of them): an array is on one device. Raises DeviceError for a split over several."""
-    for sharding in tree.leaves(shardings):
-        if isinstance(sharding, Sharding) and not sharding.is_fully_replicated:
-            single_device(sharding)
-    return tree.map(lambda leaf: as_operand(leaf, "with_sharding_constraint"), x)

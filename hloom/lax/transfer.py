@@ -1,4 +1,4 @@
-"""Arrays between devices and to the host: device_put, device_get, block_until_ready."""
+"""Arrays between devices and to the host: device_put, reshard, device_get, block_until_ready."""
 
 from __future__ import annotations
 
@@ -7,21 +7,37 @@ import numpy as np
 from hloom import sharding
 from hloom.arrays.array import Array
 from hloom.arrays.base import ArrayMethods
+from hloom.dispatch.sharded import constrained, moved, spread
+from hloom.errors import ArgumentError, DeviceError
 from hloom.ir.source import current_source, device_scope
 from hloom.platforms.device import scoped_device
 from hloom.platforms.kinds import device_kind
-from hloom.sharding.shardings import device_of
+from hloom.sharding.shardings import NamedSharding, PartitionSpec, Sharding, as_sharding, device_of, over_several
 from hloom.tracing.trace import as_array, bind, current_trace
 from hloom.tree import pytrees as tree
 
 
 def device_put(x, device=None, *, src=None, donate: bool = False, may_alias: bool | None = None):
-    """The arrays of a tree on a device. NumPy arrays and numbers become Arrays. Raises DeviceError, ArgumentError.
+    """The arrays of a tree on a device, or on several. NumPy arrays and numbers become Arrays. Raises DeviceError,
+    ArgumentError, ShapeError.
 
-    device: a name such as 'cpu:0', a Device, or a sharding over one device; None is that of the scope around, and
-    outside of scopes arrays stay where they are. In a jitted function the value is computed wherever it is, and sent.
-    The other arguments are JAX's and say how memory may be shared, which is free here.
+    device: a name such as 'cpu:0', a Device, a sharding (a NamedSharding gives each device of its mesh a part), a
+    PartitionSpec for the current mesh, or a tree of these that is a prefix of x; None is the device of the scope
+    around, and outside of scopes arrays stay where they are. In a jitted function the value is computed wherever it is,
+    and sent. The other arguments are JAX's and say how memory may be shared, which is free here.
     """
+    if device is None or not isinstance(device, (tuple, list, dict)) or isinstance(device, PartitionSpec):
+        return _put_all(x, device)
+    leaves, structure = tree.flatten(x)
+    places = spread(device, x, "the places of device_put")
+    return tree.unflatten(structure, [_put_all(leaf, place) for leaf, place in zip(leaves, places, strict=True)])
+
+
+def _put_all(x, device):
+    if isinstance(device, (Sharding, PartitionSpec)):
+        place = as_sharding(device)
+        if over_several(place):
+            return tree.map(lambda leaf: _put_over_several(leaf, place), x)
     target = scoped_device() if device is None else device_of(device)
     tracing, label = current_trace() is not None, ""
 
@@ -39,14 +55,58 @@ def device_put(x, device=None, *, src=None, donate: bool = False, may_alias: boo
         if not kind.keeps_arrays:
             return Array(array._value(), array.weak, target)
         label = label or _label()
-        return Array(kind.put(array._held(), target.index, label), array.weak, target, array._shape)
+        held = array._value() if array.is_sharded else array._held()
+        return Array(kind.put(held, target.index, label), array.weak, target, array._shape)
 
     return tree.map(put, x)
 
 
-def reshard(x, sharding):
-    """x (an array or a tree of them) laid out as a sharding says: on its one device. Raises DeviceError."""
-    return device_put(x, sharding)
+def _put_over_several(leaf, place: NamedSharding):
+    """An array laid out over the devices of a mesh."""
+    array = as_array(leaf)
+    place.check_shape(array._shape, "an array")
+    if current_trace() is not None or not isinstance(array, Array):
+        return constrained(array, place)
+    return moved(array, place)
+
+
+def reshard(x, out_shardings):
+    """x (an array or a tree of them) laid out as a sharding says: a NamedSharding, or a PartitionSpec for the current
+    mesh. Raises DeviceError, ArgumentError, ShapeError."""
+    return device_put(x, out_shardings)
+
+
+def with_sharding_constraint(x, shardings):
+    """x (an array or a tree of them), laid out as `shardings` (a tree that is a prefix of x) say.
+
+    In a jitted function it tells the compiler how a value is split over the mesh; the compiler chooses what nobody
+    tells, and what a spec has as `P.UNCONSTRAINED`. Raises ArgumentError for a PartitionSpec without a current mesh.
+    """
+    leaves, structure = tree.flatten(x)
+    found = []
+    for leaf, place in zip(leaves, spread(shardings, x, "shardings"), strict=True):
+        array, target = as_array(leaf, "with_sharding_constraint"), as_sharding(place)
+        if not over_several(target):
+            found.append(array)
+            continue
+        target.check_rank(len(array.shape), f"{array._shape!r}")
+        if current_trace() is None and isinstance(array, Array):
+            if array.is_sharded and array._device.device_set != target.device_set:
+                raise DeviceError(
+                    f"with_sharding_constraint to {target!r}",
+                    f"{array._shape!r} is {array._device!r}, on other devices",
+                    "move it with hl.device_put",
+                )
+            if target.open_dims:
+                raise ArgumentError(
+                    "an array laid out as the compiler likes",
+                    f"{target.spec!r} outside of jit",
+                    "call it within hl.jit",
+                )
+            found.append(moved(array, target))
+        else:
+            found.append(constrained(array, target))
+    return tree.unflatten(structure, found)
 
 
 def _label() -> str:
@@ -82,4 +142,5 @@ __all__ = [
     "device_get",
     "device_put",
     "reshard",
+    "with_sharding_constraint",
 ]

@@ -81,7 +81,7 @@ def _view(x: Array, result, part: Callable | None):
     if data.size and not np.may_share_memory(views.taken(data, chain), data):
         return result
     if result is x:
-        result = Array(x._value(), x.weak, x._device)
+        result = Array(x._held(), x.weak, x._device, x._shape)
     views.join(result, root, chain)
     return result
 

@@ -12,6 +12,7 @@ from hloom.arrays.array import Array
 from hloom.arrays.base import ArrayMethods
 from hloom.arrays.interchange import from_python
 from hloom.arrays.keys import KeyArray
+from hloom.arrays.sharded import ShardedData
 from hloom.config import config
 from hloom.errors import ArgumentError, ShapeError, TracerConversionError
 from hloom.ir.source import device_scope, device_scopes
@@ -106,15 +107,15 @@ def astype(x, dtype, /, *, copy: bool | None = None, device=None):
 def _own(result, x):
     """A result that is x itself as another array, where assignments could tell them apart."""
     if result is x and isinstance(x, Array) and config.item_assignment:
-        return Array(x._value(), x.weak, x._device)
+        return Array(x._held(), x.weak, x._device, x._shape)
     return result
 
 
 def copy(a, order: str | None = None):
     """Another array of the same elements, which stays as it is when a is donated. Of what lies on a GPU a itself."""
     x = as_operand(a, "copy")
-    if isinstance(x, Array) and isinstance(data := x._held(), np.ndarray):
-        return Array(data.copy(), x.weak, x._device)
+    if isinstance(x, Array) and isinstance(data := x._held(), (np.ndarray, ShardedData)):
+        return Array(data.copy(), x.weak, x._device, x._shape)
     return _own(x, x)
 
 

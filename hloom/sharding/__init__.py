@@ -1,20 +1,24 @@
 """Where arrays lie: meshes, specs and shardings, in the words of `jax.sharding`."""
 
-from hloom.sharding.shardings import (
+from hloom.sharding.meshes import (
     AbstractMesh,
     AxisType,
     Mesh,
+    get_abstract_mesh,
+    get_mesh,
+    make_mesh,
+    set_mesh,
+    use_abstract_mesh,
+    use_mesh,
+)
+from hloom.sharding.shardings import (
     NamedSharding,
     P,
     PartitionSpec,
     Shard,
     Sharding,
     SingleDeviceSharding,
-    get_abstract_mesh,
-    get_mesh,
-    make_mesh,
-    set_mesh,
-    use_mesh,
+    make_single_device_sharding,
 )
 
 __all__ = [
@@ -30,7 +34,9 @@ __all__ = [
     "get_abstract_mesh",
     "get_mesh",
     "make_mesh",
+    "make_single_device_sharding",
     "set_mesh",
+    "use_abstract_mesh",
     "use_mesh",
 ]
 __dir__ = __all__.copy

@@ -1,27 +1,25 @@
-"""How arrays are laid out over devices, with the classes of `jax.sharding`. Each hloom array is on one device.
-
-A `NamedSharding` over a mesh of one device is equivalent to a `SingleDeviceSharding`. `hl.device_put` rejects shardings
-that split arrays over several devices.
-"""
+"""How arrays are laid out over devices, with the classes of `jax.sharding`."""
 
 from __future__ import annotations
 
-import enum
+import functools
 import math
-import threading
-from typing import Any
+from typing import Any, TypeGuard
 
-import numpy as np
-
-from hloom.errors import ArgumentError, DeviceError
-from hloom.ir.records import record
-from hloom.platforms.device import Device, find_device
-from hloom.platforms.device import devices as all_devices
+from hloom.errors import ArgumentError, DeviceError, ShapeError
+from hloom.ir.records import record, replace
+from hloom.ir.spmd import sharding as ir_sharding
+from hloom.ir.types import Shape
+from hloom.platforms.device import Device, find_device, process_index
+from hloom.sharding.meshes import AbstractMesh, Mesh, get_mesh
 
 
 @record(frozen=True)
 class Shard:
-    """The part of an array that is on one device: the device, its index in the array, a number, the data."""
+    """The part of an array that is on one device: the device, its index in the array, a number, the data.
+
+    replica_id: how many devices before it hold the same part. data: None where the device is another process's.
+    """
 
     device: Any
     index: tuple
@@ -32,11 +30,13 @@ class Shard:
 class Sharding:
     """Base class: how an array is laid out over devices."""
 
-    is_fully_addressable = True  # all devices are in this process
-
     @property
     def device_set(self) -> set:
         raise AttributeError(f"{type(self).__name__} names no devices")
+
+    @property
+    def num_devices(self) -> int:
+        return len(self.device_set)
 
     @property
     def is_fully_replicated(self) -> bool:
@@ -44,12 +44,25 @@ class Sharding:
         return len(self.device_set) == 1
 
     @property
+    def is_fully_addressable(self) -> bool:
+        """Whether all devices are in this process."""
+        return all(d.process_index == process_index() for d in self.device_set)
+
+    @property
     def addressable_devices(self) -> set:
-        return self.device_set
+        return {d for d in self.device_set if d.process_index == process_index()}
+
+    @property
+    def has_addressable_devices(self) -> bool:
+        return bool(self.addressable_devices)
 
     @property
     def memory_kind(self) -> str:
         return "device"
+
+    def with_memory_kind(self, kind: str) -> Sharding:
+        """The sharding itself: each device has one kind of memory."""
+        return self
 
     def shard_shape(self, global_shape) -> tuple[int, ...]:
         """The shape of the part on one device."""
@@ -59,9 +72,23 @@ class Sharding:
         """The part of an array that each device holds, as slices."""
         return {device: tuple(slice(None) for _ in global_shape) for device in self.device_set}
 
+    def addressable_devices_indices_map(self, global_shape) -> dict:
+        """The same for the devices of this process."""
+        here = self.addressable_devices
+        return {d: index for d, index in self.devices_indices_map(global_shape).items() if d in here}
+
     def is_equivalent_to(self, other, ndim: int) -> bool:
         """Whether both put arrays of this rank on the same devices in the same way."""
-        return self.is_fully_replicated and other.is_fully_replicated and self.device_set == other.device_set
+        if self.device_set != other.device_set:
+            return False
+        if isinstance(self, NamedSharding) and isinstance(other, NamedSharding):
+            a, b = self.layout(ndim).atomic(), other.layout(ndim).atomic()
+            # Each dimension a multiple of all axes, so that no part is empty.
+            dims = (2 * math.prod(a.mesh.sizes),) * ndim
+            numbers = range(a.mesh.size)
+            where = {d: a.region(k, dims) for k, d in zip(numbers, self.devices, strict=True)}
+            return all(where[d] == b.region(k, dims) for k, d in zip(numbers, other.devices, strict=True))
+        return self.is_fully_replicated and other.is_fully_replicated
 
 
 @record(frozen=True)
@@ -70,12 +97,21 @@ class SingleDeviceSharding(Sharding):
 
     device: Any
 
+    def __post_init__(self):
+        if not isinstance(self.device, Device):
+            object.__setattr__(self, "device", find_device(self.device))
+
     @property
     def device_set(self) -> set:
         return {self.device}
 
     def __repr__(self) -> str:
         return f"SingleDeviceSharding(device={self.device!r}, memory_kind=device)"
+
+
+def make_single_device_sharding(device, *, memory_kind=None) -> SingleDeviceSharding:
+    """The whole array on one device."""
+    return SingleDeviceSharding(device)
 
 
 class _Unconstrained:
@@ -98,7 +134,7 @@ class PartitionSpec(tuple):
     UNCONSTRAINED = _Unconstrained()  # an axis that the compiler may lay out as it likes
 
     def __new__(cls, *names):
-        return super().__new__(cls, names)
+        return super().__new__(cls, (n[0] if type(n) is tuple and len(n) == 1 else n or None for n in names))
 
     def __repr__(self) -> str:
         return f"PartitionSpec({', '.join(map(repr, self))})"
@@ -106,174 +142,194 @@ class PartitionSpec(tuple):
     def __getnewargs__(self):
         return tuple(self)
 
+    @property
+    def partitions(self) -> tuple:
+        return tuple(self)
+
+    def axes(self) -> tuple[tuple, ...]:
+        """For each entry the names of the axes."""
+        return tuple(
+            () if e is None or e is PartitionSpec.UNCONSTRAINED else e if isinstance(e, tuple) else (e,) for e in self
+        )
+
+    def names(self) -> list:
+        """The names of all axes that split something."""
+        return [name for entry in self.axes() for name in entry]
+
 
 P = PartitionSpec
 
 
-class AxisType(enum.Enum):
-    """What determines the layout of arrays along a mesh axis: the compiler, the types, or the program itself."""
-
-    Auto = "auto"
-    Explicit = "explicit"
-    Manual = "manual"
-
-
-class _NamedAxes:
-    """What a mesh and an abstract mesh derive from the sizes and names of their axes."""
-
-    axis_sizes: Any
-    axis_names: Any
-
-    @property
-    def shape(self) -> dict[str, int]:
-        return dict(zip(self.axis_names, self.axis_sizes, strict=True))
-
-    @property
-    def empty(self) -> bool:
-        return not self.axis_names
-
-
-@record(frozen=True)
-class AbstractMesh(_NamedAxes):
-    """The axis sizes and names of a mesh without its devices."""
-
-    axis_sizes: tuple[int, ...]
-    axis_names: tuple[str, ...]
-    axis_types: Any = None
-
-    @property
-    def size(self) -> int:
-        return math.prod(self.axis_sizes) if self.axis_names else 0
-
-
-class _Meshes(threading.local):
-    """The meshes that are current in this thread, the innermost last."""
-
-    def __init__(self):
-        self.active: list[Mesh] = []
-
-
-_meshes = _Meshes()
-
-
-def get_mesh() -> Mesh:
-    """The current mesh (`with mesh:`, `set_mesh`); one without axes where there is none."""
-    return _meshes.active[-1] if _meshes.active else Mesh(np.empty((), object), ())
-
-
-def get_abstract_mesh() -> AbstractMesh:
-    """The axis sizes and names of the current mesh."""
-    return get_mesh().abstract_mesh
-
-
-class set_mesh:
-    """Makes a mesh the current one; as a context manager until the end of the block."""
-
-    def __init__(self, mesh: Mesh):
-        self._mesh = mesh
-        _meshes.active.append(mesh)
-
-    def __enter__(self) -> Mesh:
-        return self._mesh
-
-    def __exit__(self, *exception) -> None:
-        _meshes.active.pop()
-
-
-use_mesh = set_mesh
-
-
-class Mesh(_NamedAxes):
-    """Devices in a grid whose axes have names; `with mesh:` makes it the current one.
-
-    devices: a nested list or an array of devices. axis_names: one name, or one for each axis. Raises ArgumentError.
+class NamedSharding(Sharding):
+    """Arrays split over the axes of a mesh as a PartitionSpec says. Raises ArgumentError for an axis that the mesh does
+    not have, and for one that is named twice.
     """
 
-    def __init__(self, devices, axis_names):
-        grid = np.empty(np.shape(devices), dtype=object)
-        grid[...] = devices
-        names = (axis_names,) if isinstance(axis_names, str) else tuple(axis_names)
-        if grid.ndim != len(names):
-            raise ArgumentError(
-                "a mesh needs one name per axis",
-                f"devices of rank {grid.ndim}, names {names}",
-                "pass as many names as axes",
-            )
-        self.devices, self.axis_names, self.axis_sizes = grid, names, grid.shape
+    def __init__(self, mesh: Mesh | AbstractMesh, spec: PartitionSpec, *, memory_kind: str | None = None):
+        if not isinstance(mesh, (Mesh, AbstractMesh)):
+            raise ArgumentError("a NamedSharding over a mesh", f"{type(mesh).__name__} {mesh!r:.60}", "pass a Mesh")
+        if not isinstance(spec, PartitionSpec):
+            if isinstance(spec, tuple) or spec is None:
+                spec = PartitionSpec(*(spec or ()))
+            else:
+                raise ArgumentError("a NamedSharding with a PartitionSpec", f"{spec!r:.60}", "write P('axis', None)")
+        self.mesh, self.spec = mesh, spec
+        names = spec.names()
+        for name in names:
+            if name not in mesh.axis_names:
+                raise ArgumentError(
+                    f"a sharding over mesh axis {name!r}", f"the mesh has {mesh.axis_names}", "name one of these"
+                )
+            if names.count(name) > 1:
+                raise ArgumentError(
+                    f"a sharding splits one dimension over mesh axis {name!r}",
+                    f"{spec!r} names it {names.count(name)} times",
+                    "split each dimension over axes of its own",
+                )
+        self._hash = hash((mesh, spec))
+        self._layouts: dict[int, ir_sharding.Sharding] = {}
 
-    @property
-    def size(self) -> int:
-        return self.devices.size
+    def __eq__(self, other) -> bool:
+        return self is other or (
+            isinstance(other, NamedSharding)
+            and self._hash == other._hash
+            and self.spec == other.spec
+            and self.mesh == other.mesh
+        )
 
-    def __enter__(self) -> Mesh:
-        _meshes.active.append(self)
-        return self
+    def __hash__(self) -> int:
+        return self._hash
 
-    def __exit__(self, *exception) -> None:
-        _meshes.active.pop()
-
-    @property
-    def axis_types(self) -> tuple[AxisType, ...]:
-        return (AxisType.Auto,) * len(self.axis_names)
-
-    @property
-    def abstract_mesh(self) -> AbstractMesh:
-        """The axis sizes and names without the devices."""
-        return AbstractMesh(self.devices.shape, self.axis_names)
-
-    def _key(self):
-        return tuple(self.devices.ravel()), self.devices.shape, self.axis_names
-
-    def __eq__(self, other):
-        return isinstance(other, Mesh) and self._key() == other._key()
-
-    def __hash__(self):
-        return hash(self._key())
+    def __reduce__(self):
+        return NamedSharding, (self.mesh, self.spec)
 
     def __repr__(self) -> str:
-        return f"Mesh({', '.join(f'{n!r}: {e}' for n, e in self.shape.items())})"
+        return f"NamedSharding(mesh={self.mesh!s}, spec={self.spec!r}, memory_kind=device)"
 
+    def update(self, mesh=None, spec=None, memory_kind=None) -> NamedSharding:
+        """The same with another mesh or spec."""
+        return NamedSharding(mesh or self.mesh, self.spec if spec is None else spec)
 
-@record(frozen=True)
-class NamedSharding(Sharding):
-    """Arrays split over the axes of a mesh as a PartitionSpec says. Raises ArgumentError for an unknown axis."""
-
-    mesh: Mesh
-    spec: PartitionSpec
-
-    def __post_init__(self):
-        unknown = [n for n in self._names() if n not in self.mesh.axis_names]
-        if unknown:
+    @property
+    def devices(self) -> tuple:
+        """The devices by partition number."""
+        if not isinstance(self.mesh, Mesh):
             raise ArgumentError(
-                f"a sharding over mesh axis {unknown[0]!r}", f"the mesh has {self.mesh.axis_names}", "name one of these"
+                "the devices of a sharding", f"its mesh {self.mesh} has none", "use a Mesh in place of an AbstractMesh"
+            )
+        return self.mesh._flat_devices
+
+    @functools.cached_property
+    def device_set(self) -> set:
+        return set(self.devices)
+
+    @property
+    def num_devices(self) -> int:
+        return self.mesh.size or 1
+
+    @property
+    def replicated_axes(self) -> frozenset:
+        return frozenset(self.mesh.axis_names) - set(self.spec.names())
+
+    @functools.cached_property
+    def is_fully_replicated(self) -> bool:
+        return all(self.mesh.shape[name] == 1 for name in self.spec.names())
+
+    @functools.cached_property
+    def is_fully_addressable(self) -> bool:
+        return all(d.process_index == process_index() for d in self.devices)
+
+    def layout(self, rank: int) -> ir_sharding.Sharding:
+        """The sharding of an array of this rank as the IR has it, with the numbers of the devices
+        (`meshes.device_number`). Raises ShapeError where the spec has more entries than the array dimensions."""
+        found = self._layouts.get(rank)
+        if found is None:
+            self.check_rank(rank, f"an array of rank {rank}")
+            dims = tuple(tuple(map(str, axes)) for axes in self.spec.axes())
+            dims += ((),) * (rank - len(dims))
+            found = self._layouts[rank] = ir_sharding.Sharding(self.mesh.device_mesh(), dims)
+        return found
+
+    @property
+    def open_dims(self) -> tuple[int, ...]:
+        """The dimensions that the compiler may lay out as it likes."""
+        return tuple(k for k, e in enumerate(self.spec) if e is PartitionSpec.UNCONSTRAINED)
+
+    def annotation(self, rank: int) -> ir_sharding.Sharding:
+        """The same as what a user asks of a value: with dimensions that are open."""
+        found = self.layout(rank)
+        return replace(found, open=self.open_dims) if self.open_dims else found
+
+    def check_rank(self, rank: int, what: str) -> None:
+        if len(self.spec) > rank:
+            raise ShapeError(
+                f"{self.spec!r} for {what}",
+                f"the spec has {len(self.spec)} entries, the array {rank} dimension{'s' * (rank != 1)}",
+                "pass at most one entry per dimension",
             )
 
-    def _names(self) -> list[str]:
-        entries = [e if isinstance(e, tuple) else (e,) for e in self.spec if e is not None]
-        return [name for entry in entries for name in entry]
-
-    @property
-    def device_set(self) -> set:
-        return set(self.mesh.devices.ravel())
-
-    @property
-    def is_fully_replicated(self) -> bool:
-        return all(self.mesh.shape[name] == 1 for name in self._names())
+    def check_shape(self, shape: Shape, what: str) -> None:
+        """Raises ShapeError where the mesh's axes do not divide the dimensions that they split. what: for people."""
+        self.check_rank(len(shape.dims), f"{what} {shape!r}")
+        for d, axes in enumerate(self.spec.axes()):
+            count = math.prod(self.mesh.shape[n] for n in axes)
+            if shape.dims[d] % count:
+                raise ShapeError(
+                    f"{self.spec!r} splits dimension {d} of {what} in {count} parts",
+                    f"{shape!r}, whose size {shape.dims[d]} is no multiple of {count}",
+                    f"pad the dimension to {-(-shape.dims[d] // count) * count}, or leave it whole (None)",
+                )
 
     def shard_shape(self, global_shape) -> tuple[int, ...]:
-        entries = [*self.spec, *[None] * (len(global_shape) - len(self.spec))]
-        parts = [
-            math.prod(self.mesh.shape[n] for n in (e if isinstance(e, tuple) else (e,)) if n is not None)
-            for e in entries
-        ]
-        if any(size % count for size, count in zip(global_shape, parts, strict=True)):
-            raise ArgumentError(
-                f"{self.spec!r} splits an array", f"shape {tuple(global_shape)} in {parts} parts", "pad the array"
-            )
-        return tuple(size // count for size, count in zip(global_shape, parts, strict=True))
+        layout, dims = self.layout(len(global_shape)), tuple(global_shape)
+        if any(size % layout.count(d) for d, size in enumerate(dims)):
+            parts = [layout.count(d) for d in range(len(dims))]
+            raise ArgumentError(f"{self.spec!r} splits an array", f"shape {dims} in {parts} parts", "pad the array")
+        return layout.local_dims(dims)
 
-    def __repr__(self) -> str:
-        return f"NamedSharding(mesh={self.mesh!r}, spec={self.spec!r}, memory_kind=device)"
+    def check_compatible_aval(self, aval_shape) -> None:
+        """Raises ShapeError where the spec has more entries than the shape."""
+        self.check_rank(len(aval_shape), "an array")
+
+    def devices_indices_map(self, global_shape) -> dict:
+        self.shard_shape(global_shape)
+        return dict(zip(self.devices, self.indices(tuple(global_shape)), strict=True))
+
+    def indices(self, dims: tuple[int, ...]) -> list[tuple[slice, ...]]:
+        """The part of an array that each device holds, by partition number."""
+        return _indices(self.layout(len(dims)), dims)
+
+
+@functools.lru_cache(maxsize=1024)
+def _indices(layout: ir_sharding.Sharding, dims: tuple[int, ...]) -> list[tuple[slice, ...]]:
+    own = ir_sharding.Sharding(ir_sharding.DeviceMesh(layout.mesh.names, layout.mesh.sizes), layout.dims)
+    whole = [layout.count(d) == 1 for d in range(len(dims))]
+    return [
+        tuple(slice(None) if full else part for full, part in zip(whole, own.region(k, dims), strict=True))
+        for k in range(layout.mesh.size)
+    ]
+
+
+def as_sharding(place) -> Sharding | None:
+    """The sharding of a place that a user names: a sharding, a PartitionSpec for the current mesh, a device or its
+    name. None stays None. Raises ArgumentError, DeviceError."""
+    if place is None or isinstance(place, Sharding):
+        return place
+    if isinstance(place, PartitionSpec):
+        mesh = get_mesh()
+        if mesh.empty:
+            raise ArgumentError(
+                f"a sharding {place!r} of the current mesh",
+                "no mesh is current",
+                "call it within `with hl.set_mesh(mesh):`, or pass a NamedSharding",
+            )
+        return NamedSharding(mesh, place)
+    return SingleDeviceSharding(find_device(place))
+
+
+def over_several(place) -> TypeGuard[NamedSharding]:
+    """Whether a sharding has more than one device."""
+    return isinstance(place, NamedSharding) and place.mesh.size > 1
 
 
 def device_of(place) -> Device:
@@ -291,41 +347,12 @@ def single_device(sharding: Sharding):
     found = sharding.device_set
     if len(found) != 1:
         raise DeviceError(
-            "an array over several devices",
-            f"{sharding!r}",
-            "each hloom array is on one device: name one, such as hl.devices()[0]",
+            "a value on one device", f"{sharding!r} has {len(found)}", "name one device, such as hl.devices()[0]"
         )
     return next(iter(found))
 
 
-def make_mesh(axis_shapes, axis_names, *, devices=None, axis_types=None) -> Mesh:
-    """A mesh of this process's devices with these axis sizes. Raises DeviceError where there are too few devices."""
-    available = list(all_devices() if devices is None else devices)
-    count = math.prod(axis_shapes)
-    if count > len(available):
-        raise DeviceError(
-            f"a mesh of {count} devices", f"this process has {len(available)}", "set HLOOM_NUM_CPU_DEVICES for more"
-        )
-    grid = np.empty(count, dtype=object)
-    grid[:] = available[:count]
-    return Mesh(grid.reshape(axis_shapes), axis_names)
-
-
 __all__ = [
-    "AbstractMesh",
-    "AxisType",
-    "Mesh",
-    "NamedSharding",
-    "P",
-    "PartitionSpec",
-    "Shard",
-    "Sharding",
-    "SingleDeviceSharding",
-    "device_of",
-    "get_abstract_mesh",
-    "get_mesh",
-    "make_mesh",
-    "set_mesh",
-    "single_device",
-    "use_mesh",
-]
+    "NamedSharding", "P", "PartitionSpec", "Shard", "Sharding", "SingleDeviceSharding", "as_sharding", "device_of",
+    "make_single_device_sharding", "over_several", "single_device",
+]  # fmt: skip

@@ -14,6 +14,7 @@ from hloom.arrays.array import Array
 from hloom.errors import ConcretizationTypeError
 from hloom.ir.base_error import no_memory
 from hloom.ir.types import DTYPES, NARROW_FLOATS, bit_width
+from hloom.sharding.shardings import NamedSharding
 from hloom.tracing.active import TRACES
 from hloom.tracing.trace import Tracer, eager_device, eager_result, resumed
 
@@ -50,7 +51,10 @@ def is_eager(*operands) -> bool:
     """Whether operations on these operands run now, on arrays of dtypes that NumPy computes in their own precision."""
     if TRACES.active and TRACES.active[-1] is not None:
         return False
-    return all(o.__class__ is Array and o._shape.dtype in _COMPUTED for o in operands)
+    return all(
+        o.__class__ is Array and o._shape.dtype in _COMPUTED and o._device.__class__ is not NamedSharding
+        for o in operands
+    )
 
 
 def at_once(name: str, function: Callable, *operands, weak: bool = False):

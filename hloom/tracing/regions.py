@@ -16,8 +16,9 @@ from hloom.ir.process import forking, memory
 from hloom.ir.records import record
 from hloom.ir.source import current_source
 from hloom.ir.types import Shape, TupleShape
+from hloom.sharding.shardings import NamedSharding
 from hloom.tracing.leaks import check_leaks
-from hloom.tracing.trace import Trace, Tracer, as_array, current_trace, eager_device, evaluators
+from hloom.tracing.trace import Trace, Tracer, as_array, current_trace, eager_device, evaluators, on_several
 from hloom.tree import pytrees as tree
 
 if TYPE_CHECKING:
@@ -100,6 +101,8 @@ def apply(build, operands, name: str) -> list:
     if trace is None:
         operands = [as_array(o) for o in operands]
         device = eager_device(operands, name)
+        if device.__class__ is NamedSharding:
+            return on_several["computation"](_program(build, [o._shape for o in operands], name), operands)
         results = run_compiled(_program(build, [o._shape for o in operands], name), [o._value() for o in operands])
         return [Array(r, False, device) for r in results]
     lifted = [trace.lift(o) for o in operands]

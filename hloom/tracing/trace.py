@@ -39,6 +39,7 @@ from hloom.ir.records import field, record
 from hloom.ir.source import Source, current_source, device_scopes
 from hloom.ir.types import Shape, TupleShape
 from hloom.platforms.device import find_device, scoped_device
+from hloom.sharding.shardings import NamedSharding
 from hloom.tracing.active import TRACES
 from hloom.tracing.leaks import check_leaks
 from hloom.tracing.signatures import raise_wrong_call
@@ -46,6 +47,9 @@ from hloom.tree import pytrees as tree
 
 # Family of ops -> what computes an instruction of it where a trace carries values; others by their reference.
 evaluators: dict = {}
+# "op", "computation": what applies these eagerly to arrays of which some are over several devices
+# (`hloom.dispatch.sharded`).
+on_several: dict = {}
 
 
 def _evaluate_instruction(instruction: Instruction, operands, shape=None):
@@ -150,6 +154,8 @@ class Trace:
         found = self.constants.get(id(operand))
         if found is None:
             found = self.constants[id(operand)] = (operand, self.builder.constant(operand._value()))
+            if operand.is_sharded:
+                found[1].sharding = operand._device.layout(len(operand.shape))
         return found[1], operand._value()
 
     def emit(self, opcode: str, operands, shape, attributes) -> Tracer | tuple[Tracer, ...]:
@@ -285,7 +291,7 @@ def with_weakness(x, weak: bool):
     if x.weak == weak:
         return x
     if isinstance(x, Array):
-        result = Array(x._value(), weak, x._device)
+        result = Array(x._held(), weak, x._device, x._shape)
         if (exact := getattr(x, "_exact", None)) is not None:
             result._exact = exact
         return result
@@ -312,6 +318,8 @@ def bind(opcode: str, *operands, shape=None, weak: bool = False, **attributes):
     op = OPS[opcode]
     shape = op.infer([a._shape for a in arrays], attributes, shape)
     device = eager_device(arrays, opcode)
+    if device.__class__ is NamedSharding:
+        return on_several["op"](opcode, arrays, shape, attributes, weak)
     reference = op.reference
     assert not isinstance(reference, No), reference.reason
     read = Array._in_any_order if _reads_any_order(opcode) else Array._value
@@ -426,6 +434,7 @@ class Traced:
     seconds: float = 0.0
     used_keys: tuple[int, ...] = ()
     wide: tuple[int, ...] = ()
+    uses_mesh: bool = False  # whether it depends on the current mesh
 
     def unflatten(self, results):
         """The tree of the function's result with these leaves, weak where the function returned Python numbers."""
@@ -532,6 +541,8 @@ def apply_computation(
         return trace.inline(computation, operands, known or {})
     arrays = [o if isinstance(o, Array) else _concrete_operand(o) for o in operands]
     devices = _output_devices(computation, arrays, beside)
+    if any([d.__class__ is NamedSharding for d in devices]) or any([_is_spread(i) for i in computation.instructions]):
+        return on_several["computation"](computation, arrays)
     try:
         result = evaluate(computation, [a._value() for a in arrays], known=known, each=_evaluate_instruction)
     except MemoryError as error:
@@ -540,6 +551,11 @@ def apply_computation(
     if _owned is _checked:
         check_outputs(results, computation, [a._value() for a in arrays])
     return [Array(_owned(r), False, device) for r, device in zip(results, devices, strict=True)]
+
+
+def _is_spread(instruction: Instruction) -> bool:
+    """Whether an instruction names a mesh."""
+    return instruction.sharding is not None or instruction.opcode in ("sharding-constraint", "manual-computation")
 
 
 def _output_devices(computation: Computation, arrays, beside) -> list:

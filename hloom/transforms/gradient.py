@@ -19,7 +19,7 @@ from hloom.compiler.transforms.inline import inline_calls
 from hloom.errors import ArgumentError, DifferentiationError, DTypeError, ShapeError, TreeError
 from hloom.ir.records import record
 from hloom.ir.types import COMPLEX, FLOATS, HLO_NAME, INEXACT, PRED, Shape
-from hloom.tracing.conversion import with_weakness
+from hloom.tracing.conversion import convert, with_weakness
 from hloom.tracing.custom_rules import zero_of
 from hloom.tracing.refs import OuterRef, Ref, gradient_keeps_refs
 from hloom.tracing.signatures import argument_hints, function_name, with_positions, wraps
@@ -474,7 +474,7 @@ def _matched(value, structure, shapes, what: str) -> list[Array | Tracer]:
             leaf = zero_of(shape)
         if leaf.dtype != wanted:
             if isinstance(leaf, Array) and (number or leaf.weak):
-                leaf = Array(np.asarray(leaf._value(), wanted), False, leaf._device)
+                leaf = convert(with_weakness(leaf, False), wanted)
             else:
                 reason = "" if shape.dtype in INEXACT else f" (values of {HLO_NAME[shape.dtype]} have no tangents)"
                 raise DTypeError(

@@ -2,14 +2,24 @@
 
 from __future__ import annotations
 
+from typing import Any
+
+import numpy as np
+
 from hloom.dispatch.jit import jit
 from hloom.errors import DeviceError
 from hloom.platforms.device import devices as all_devices
+from hloom.sharding.meshes import Mesh
+from hloom.sharding.shardings import PartitionSpec
+from hloom.tracing.conversion import reshape_to
 from hloom.tracing.signatures import wraps
 from hloom.tracing.trace import as_array
+from hloom.transforms.shard_map import on_shards
 from hloom.transforms.vmap import vmap
 from hloom.tree import pytrees as tree
 from hloom.tree.prefixes import mapped_axes
+
+_UNNAMED = "_pmap"  # the mesh axis of a pmap without axis_name
 
 
 def pmap(
@@ -26,9 +36,9 @@ def pmap(
 ):
     """The function applied to each element of its arguments along an axis, one element per device.
 
-    The devices of one process share its memory and threads, so the elements are computed by one compiled program, as
-    `jit` of `vmap` does; the collectives of `hloom.lax` over `axis_name` exchange values between them. There must be a
-    device for each: `hl.config.num_cpu_devices` (HLOOM_NUM_CPU_DEVICES) says how many there are.
+    Element k is computed by device k, as `jit` of a `shard_map` does, and the results are arrays over these devices;
+    the collectives of `hloom.lax` over `axis_name` exchange values between them. There must be a device for each:
+    `hl.config.num_cpu_devices` (HLOOM_NUM_CPU_DEVICES) says how many there are.
 
     in_axes, out_axes, axis_size: as for `vmap`. static_broadcasted_argnums: arguments that are Python values and the
     same for all. devices: the devices to use, by default all. donate_argnums: as for `jit`. backend: accepted.
@@ -42,24 +52,21 @@ def pmap(
     def compiled_for(args, kwargs):
         axes = tuple(in_axes) if isinstance(in_axes, (tuple, list)) else (in_axes,) * len(args)
         axes = tuple(None if k in static else axis for k, axis in enumerate(axes))
-        size = axis_size
-        for k, (axis, arg) in enumerate(zip(axes, args, strict=False)):
-            for leaf, one in zip(
-                tree.leaves(arg), mapped_axes(axis, arg, f"in_axes of argument {k} of pmap"), strict=True
-            ):
-                if one is not None and size is None:
-                    shape = as_array(leaf, f"argument {k} of pmap").shape
-                    size = shape[one] if -len(shape) <= one < len(shape) else None
-        there = len(devices) if devices is not None else len(all_devices())
-        if size is not None and size > there:
+        size = _size(args, axes, kwargs, axis_size)
+        there = list(devices) if devices is not None else all_devices()
+        if size is not None and size > len(there):
             raise DeviceError(
                 f"pmap of '{getattr(fun, '__name__', 'function')}' over {size} elements",
-                f"{there} device{'s' * (there != 1)}",
+                f"{len(there)} device{'s' * (len(there) != 1)}",
                 "set hl.config.num_cpu_devices, use vmap, or pass as many elements as there are devices",
             )
-        key = len(args), tuple(sorted(kwargs))
+        key = len(args), tuple(sorted(kwargs)), size
         if key not in compiled:
-            function = vmap(fun, axes, out_axes, axis_name, axis_size)
+            if size is None or size == 1:
+                function = vmap(fun, axes, out_axes, axis_name, axis_size)
+            else:
+                mesh = Mesh(np.array(there[:size]), (_UNNAMED if axis_name is None else axis_name,))
+                function = _over_devices(fun, axes, out_axes, mesh)
             compiled[key] = jit(function, static_argnums=tuple(static), donate_argnums=donate_argnums)
         return compiled[key]
 
@@ -73,3 +80,65 @@ def pmap(
 
     mapped.lower = lower
     return mapped
+
+
+def _size(args, axes, kwargs, size: int | None) -> int | None:
+    """The number of elements; None where no argument is mapped over an axis that it has."""
+    for k, (axis, arg) in enumerate(zip(axes, args, strict=False)):
+        if size is None and axis is not None:
+            for leaf, one in zip(
+                tree.leaves(arg), mapped_axes(axis, arg, f"in_axes of argument {k} of pmap"), strict=True
+            ):
+                shape = as_array(leaf, f"argument {k} of pmap").shape if one is not None else ()
+                if one is not None and size is None and -len(shape) <= one < len(shape):
+                    size = shape[one]
+    if size is None and kwargs:
+        size = as_array(tree.leaves(kwargs)[0], "an argument of pmap").shape[0]
+    return size
+
+
+def _over_devices(fun, in_axes: tuple, out_axes, mesh: Mesh):
+    """The function of whole arguments whose elements are computed by the devices of a mesh of one axis."""
+    (name,) = mesh.axis_names
+
+    def spec(axis: int | None, rank: int) -> PartitionSpec:
+        return PartitionSpec() if axis is None else PartitionSpec(*[None] * (axis % rank), name)
+
+    def function(*args, **kwargs):
+        leaves, structure = tree.flatten((args, kwargs))
+        axes: list[int | None] = []
+        for k, (arg, axis) in enumerate(zip(args, in_axes, strict=True)):
+            axes += mapped_axes(axis, arg, f"in_axes of argument {k} of pmap")
+        axes += [0] * (len(leaves) - len(axes))
+        # Leaves that are no arrays (static arguments) go around the mapped function.
+        mapped = [k for k, axis in enumerate(axes) if axis is not None]
+        arrays = [as_array(leaves[k], "an argument of pmap") for k in mapped]
+        ranks = [len(a.shape) for a in arrays]
+        found: dict[str, Any] = {}
+
+        def one(*parts):
+            flat = list(leaves)
+            for k, part, rank in zip(mapped, parts, ranks, strict=True):
+                axis = axes[k] % rank
+                flat[k] = reshape_to(part, (*part.shape[:axis], *part.shape[axis + 1 :]))
+            given, named = tree.unflatten(structure, flat)
+            results, found["tree"] = tree.flatten(fun(*given, **named))
+            value = tree.unflatten(found["tree"], [0] * len(results))
+            found["axes"] = mapped_axes(out_axes, value, "out_axes of pmap")
+            opened = []
+            for result, axis in zip(results, found["axes"], strict=True):
+                result = as_array(result, "a result of pmap")
+                place = None if axis is None else axis % (len(result.shape) + 1)
+                opened.append(
+                    result if place is None else reshape_to(result, (*result.shape[:place], 1, *result.shape[place:]))
+                )
+            return opened
+
+        def out_specs(shapes):
+            return [spec(axis, len(shape.dims)) for axis, shape in zip(found["axes"], shapes, strict=True)]
+
+        in_specs = tuple(spec(axes[k], rank) for k, rank in zip(mapped, ranks, strict=True))
+        results = on_shards(one, mesh, in_specs, out_specs)(*arrays)
+        return tree.unflatten(found["tree"], results)
+
+    return function

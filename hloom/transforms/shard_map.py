@@ -3,131 +3,291 @@
 from __future__ import annotations
 
 import functools
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
+from typing import Any
 
-from hloom.errors import ArgumentError, ShapeError
-from hloom.sharding.shardings import Mesh, PartitionSpec, get_mesh
-from hloom.tracing.conversion import reshape_to
-from hloom.tracing.signatures import function_name, wraps
-from hloom.tracing.trace import as_array, bind
-from hloom.transforms.vmap import vmap
+from hloom.arrays.shape_dtype import ShapeDtypeStruct
+from hloom.compiler.transforms.varying import varying_axes
+from hloom.dispatch.sharded import run_op
+from hloom.errors import ArgumentError, BatchingError, ShapeError
+from hloom.ir.module import Computation, below
+from hloom.ir.records import record
+from hloom.ir.spmd.sharding import Sharding as Layout
+from hloom.ir.types import Shape
+from hloom.sharding.meshes import AbstractMesh, AxisType, Mesh, current_mesh, get_mesh, use_abstract_mesh
+from hloom.sharding.shardings import NamedSharding, PartitionSpec
+from hloom.tracing.signatures import argument_hints, function_name, wraps
+from hloom.tracing.trace import Traced, as_array, bind, current_trace, named_axis, trace_function
 from hloom.tree import pytrees as tree
 
 
-def shard_map(f=None, *, mesh: Mesh | None = None, in_specs=None, out_specs=None, check_vma: bool = True, **options):
-    """The function that splits its arguments over a mesh, applies f to the shards and joins the results.
+class _Infer:
+    """`jax.sharding.Infer`: in_specs as the arguments are laid out."""
+
+    def __repr__(self) -> str:
+        return "Infer"
+
+
+Infer = _Infer()
+
+
+def shard_map(
+    f=None,
+    *,
+    mesh: Mesh | AbstractMesh | None = None,
+    in_specs: Any = Infer,
+    out_specs: Any = None,
+    axis_names=frozenset(),
+    check_vma: bool = True,
+    **options,
+):
+    """The function that splits its arguments over a mesh, applies f on each device to its shards, joins the results.
 
     mesh: by default the current one (`hl.set_mesh`). in_specs: a PartitionSpec for each argument, or a prefix of its
-    tree; along a mesh axis that it does not name, every device gets the whole. out_specs: the same for the result; a
-    result must be equal along axes that its spec does not name. check_vma: False uses the first device's result there
-    without a check. In f, the collectives of `hloom.lax` find the mesh's axes by their names.
+    tree; along a mesh axis that it does not name, every device gets the whole. Without it, as the arguments are laid
+    out. out_specs: the same for the result; a result must be equal along axes that its spec does not name.
+    axis_names: the axes that f is written for, by default all; along the others the compiler splits what f does
+    (f sees arrays that are whole along them, and specs do not name them). check_vma: False uses the first device's
+    result where all must be equal, without a check. In f, the collectives of `hloom.lax` find the axes by their names.
 
-    Arrays of hloom are whole and on one device; the shards are batch elements of one compiled program, as for `vmap`.
     Raises ShapeError where a dimension cannot be split, ArgumentError for specs that do not match, BatchingError for
     results that differ where they must be equal.
     """
     if f is None:
         return functools.partial(
-            shard_map, mesh=mesh, in_specs=in_specs, out_specs=out_specs, check_vma=check_vma, **options
-        )
-    check = options.get("check_rep", check_vma)
+            shard_map, mesh=mesh, in_specs=in_specs, out_specs=out_specs, axis_names=axis_names, check_vma=check_vma,
+            **options,
+        )  # fmt: skip
+    check = options.pop("check_rep", check_vma)
+    manual = frozenset(axis_names)
+    if "auto" in options:  # the older name of the other axes
+        manual = frozenset(mesh.axis_names if mesh is not None else ()) - frozenset(options.pop("auto"))
+    if options:
+        raise ArgumentError("the options of shard_map", f"{next(iter(options))}=", "see help(shard_map)")
     name = function_name(f)
 
     @wraps(f)
-    def sharded(*args):
-        grid = get_mesh() if mesh is None else mesh
-        if grid.empty or in_specs is None or out_specs is None:
+    def sharded(*args, **kwargs):
+        grid = _mesh(mesh, name, out_specs)
+        names = _manual_names(grid, manual, name)
+        if kwargs:
             raise ArgumentError(
-                f"shard_map of '{name}' requires a mesh, in_specs and out_specs",
-                "one of them is missing",
-                "pass mesh=, or call it within hl.set_mesh(mesh)",
+                f"shard_map of '{name}' takes arguments by position",
+                f"{', '.join(kwargs)} by name",
+                "pass it by position",
             )
-        sizes = dict(zip(grid.axis_names, grid.axis_sizes, strict=True))
-        given = args[0] if len(args) == 1 and isinstance(in_specs, PartitionSpec) else args
-        leaves, structure = tree.flatten(given)
-        specs = _spread(in_specs, given, f"in_specs of shard_map of '{name}'")
-        parts = [_split(as_array(x), spec, sizes, name) for x, spec in zip(leaves, specs, strict=True)]
-
-        def one(*flat):
-            found = tree.unflatten(structure, flat)
-            return f(found) if given is not args else f(*found)
-
-        for axis in reversed(grid.axis_names):
-            one = vmap(
-                one,
-                tuple(0 if axis in _names(spec) else None for spec in specs),
-                tree.map(lambda spec, axis=axis: 0 if not check or axis in _names(spec) else None, out_specs),
-                axis_name=axis,
-                axis_size=sizes[axis],
-            )
-        result = one(*parts)
-        outs, out_tree = tree.flatten(result)
-        found = _spread(out_specs, result, f"out_specs of shard_map of '{name}'")
-        whole = [_join(x, spec, sizes, check) for x, spec in zip(outs, found, strict=True)]
-        return tree.unflatten(out_tree, whole)
+        return _Sharded(f, name, grid, in_specs, out_specs, names, check)(args)
 
     return sharded
 
 
-def _entries(spec) -> list[tuple[str, ...]]:
-    """The names that split each dimension."""
-    return [() if e is None else e if isinstance(e, tuple) else (e,) for e in spec]
+def on_shards(f, mesh: Mesh, in_specs: tuple, out_specs: Callable[[list[Shape]], list[PartitionSpec]]):
+    """shard_map without checks, where the specs of the results are known once f is traced: out_specs(their shapes)."""
+
+    def sharded(*args):
+        return _Sharded(f, function_name(f), mesh, in_specs, out_specs, mesh.axis_names, False)(args)
+
+    return sharded
 
 
-def _names(spec) -> list[str]:
-    return [name for entry in _entries(spec) for name in entry]
+def smap(f=None, *, in_axes: Any = Infer, out_axes: Any, axis_name: str):
+    """shard_map along one axis of the current mesh; in_axes, out_axes: the dimensions that it splits (None: whole)."""
+    if f is None:
+        return functools.partial(smap, in_axes=in_axes, out_axes=out_axes, axis_name=axis_name)
+
+    def specs(axes):
+        return tree.map(
+            lambda k: PartitionSpec() if k is None else PartitionSpec(*[None] * k, axis_name), axes, is_leaf=_is_none
+        )
+
+    found = in_axes if in_axes is Infer else specs(in_axes)
+    return shard_map(f, in_specs=found, out_specs=specs(out_axes), axis_names={axis_name})
 
 
-def _spread(specs, value, what: str) -> list[PartitionSpec]:
-    """The spec of each leaf of a tree; None stands for one that names nothing."""
-    found = tree.broadcast(specs, value, is_leaf=lambda s: s is None or isinstance(s, PartitionSpec))
-    found = tree.leaves(found, is_leaf=lambda s: s is None or isinstance(s, PartitionSpec))
-    found = [PartitionSpec() if s is None else s for s in found]
-    wrong = [s for s in found if not isinstance(s, PartitionSpec)]
-    if wrong:
-        raise ArgumentError(f"{what} are PartitionSpecs", f"{wrong[0]!r:.80}", "write P('axis', None)")
-    return found
+def _is_none(value) -> bool:
+    return value is None
 
 
-def _split(x, spec, sizes: dict[str, int], name: str):
-    """x with a first dimension for each axis of the mesh that splits it, in the mesh's order."""
-    if len(spec) > x.ndim:
-        raise ArgumentError(f"shard_map of '{name}': a spec has one entry per dimension", f"{spec!r} for {x._shape!r}",
-                            "pass as many as there are")  # fmt: skip
-    dims: list[int] = []
-    positions: dict[str, int] = {}
-    rest = []
-    for size, entry in zip(x.shape, [*_entries(spec), *[()] * (x.ndim - len(spec))], strict=True):
-        for axis in entry:
-            if axis not in sizes or size % sizes[axis]:
-                raise ShapeError(
-                    f"shard_map of '{name}' splits dimension {size} of {x._shape!r} over mesh axis {axis!r}",
-                    f"the mesh has {sizes}",
-                    "use mesh axes whose sizes divide those of the array",
+def _mesh(mesh, name: str, out_specs) -> Mesh | AbstractMesh:
+    """The mesh that was passed, or the current one. Raises ArgumentError."""
+    grid = mesh if mesh is not None else get_mesh()
+    if isinstance(grid, AbstractMesh) or grid.empty:
+        around = current_mesh()
+        concrete = get_mesh()
+        if not concrete.empty and (grid.empty or concrete.shape_tuple == grid.shape_tuple):
+            grid = concrete
+        elif around is not None and grid.empty:
+            grid = around
+    if grid.empty or out_specs is None:
+        raise ArgumentError(
+            f"shard_map of '{name}' requires a mesh, in_specs and out_specs",
+            "one of them is missing",
+            "pass mesh=, or call it within hl.set_mesh(mesh)",
+        )
+    return grid
+
+
+def _manual_names(grid, manual: frozenset, name: str) -> tuple:
+    """The axes that the function is written for, in the mesh's order. Raises ArgumentError."""
+    unknown = [n for n in manual if n not in grid.axis_names]
+    if unknown:
+        raise ArgumentError(
+            f"axis_names of shard_map of '{name}'", f"{unknown[0]!r}; the mesh has {grid.axis_names}", "name its axes"
+        )
+    return tuple(n for n in grid.axis_names if not manual or n in manual)
+
+
+@record(frozen=True, eq=False)
+class _Sharded:
+    """A function of shards with all of its options, ready to be called."""
+
+    function: Callable
+    name: str
+    mesh: Mesh | AbstractMesh
+    in_specs: Any
+    out_specs: Any
+    manual: tuple
+    check: bool
+
+    def __call__(self, args: tuple):
+        specs_for_one = isinstance(self.in_specs, PartitionSpec)
+        given = args[0] if len(args) == 1 and specs_for_one else args
+        leaves, structure = tree.flatten(given)
+        arrays = [as_array(x, f"an argument of shard_map of '{self.name}'") for x in leaves]
+        specs = self._in_specs(arrays, given)
+        parts = [self._part(x, s) for x, s in zip(arrays, specs, strict=True)]
+
+        def run(*flat):
+            found = tree.unflatten(structure, flat)
+            return self.function(found) if given is not args else self.function(*found)
+
+        traced = self._trace(run, parts, argument_hints(self.function, args, {}))
+        shapes = [o.shape for o in traced.computation.outputs()]
+        outs = self._out_specs(traced, shapes)
+        if self.check:
+            self._check_equal(traced.computation, specs, outs)
+        operands = [*arrays, *traced.captures]
+        specs = [*specs, *[PartitionSpec()] * len(traced.captures)]
+        attributes: dict[str, Any] = {
+            "to_apply": traced.computation,
+            "in_shardings": self._layouts(specs, [x._shape for x in operands]),
+            "out_shardings": self._layouts(outs, shapes),
+            "manual_axes": tuple(map(str, self.manual)),
+        }
+        if current_trace() is None:
+            results = run_op("manual-computation", operands, None, attributes, False)
+        else:
+            results = bind("manual-computation", *operands, **attributes)
+        return traced.unflatten(list(results) if isinstance(results, tuple) else [results])
+
+    # --- specs ---
+
+    def _in_specs(self, arrays: list, given) -> list[PartitionSpec]:
+        if self.in_specs is Infer or self.in_specs is None:
+            found = [getattr(x, "sharding", None) for x in arrays]
+            return [s.spec if isinstance(s, NamedSharding) else PartitionSpec() for s in found]
+        return self._spread(self.in_specs, given, "in_specs")
+
+    def _out_specs(self, traced: Traced, shapes: list[Shape]) -> list[PartitionSpec]:
+        if callable(self.out_specs):
+            return self.out_specs(shapes)
+        value = tree.unflatten(traced.out_tree, [0] * traced.out_tree.num_leaves)
+        found = self._spread(self.out_specs, value, "out_specs")
+        for k, (shape, spec) in enumerate(zip(shapes, found, strict=True)):
+            self._check_rank(spec, shape, f"result {k} of '{self.name}'")
+        return found
+
+    def _spread(self, specs, value, what: str) -> list[PartitionSpec]:
+        """The spec of each leaf of a tree; None stands for one that names nothing."""
+        what = f"{what} of shard_map of '{self.name}'"
+
+        def is_leaf(s):
+            return s is None or isinstance(s, PartitionSpec)
+
+        if isinstance(specs, list) and isinstance(value, tuple):
+            specs = tuple(specs)
+        found = tree.leaves(tree.broadcast(specs, value, is_leaf=is_leaf), is_leaf=is_leaf)
+        found = [PartitionSpec() if s is None else s for s in found]
+        wrong = [s for s in found if not isinstance(s, PartitionSpec)]
+        if wrong:
+            raise ArgumentError(f"{what} are PartitionSpecs", f"{wrong[0]!r:.80}", "write P('axis', None)")
+        for spec in found:
+            NamedSharding(self.mesh, spec) if not self._unknown(spec) else None
+            automatic = [n for n in spec.names() if n in self.mesh.axis_names and n not in self.manual]
+            if automatic:
+                raise ArgumentError(
+                    f"{what} name the axes in axis_names, {self.manual}",
+                    f"{spec!r}, with {automatic[0]!r}",
+                    "leave it out: along the other axes the compiler splits the arrays",
                 )
-            positions[axis] = len(dims)
-            dims.append(sizes[axis])
-            size //= sizes[axis]
-        rest.append(len(dims))
-        dims.append(size)
-    return _transposed(reshape_to(x, tuple(dims)), [positions[a] for a in sizes if a in positions] + rest)
+        return found
+
+    def _unknown(self, spec: PartitionSpec) -> list:
+        return [n for n in spec.names() if n not in self.mesh.axis_names]
+
+    def _check_rank(self, spec: PartitionSpec, shape: Shape, what: str) -> None:
+        if len(spec) > len(shape.dims):
+            raise ArgumentError(
+                f"shard_map of '{self.name}': a spec has one entry per dimension",
+                f"{spec!r} for {what}, {shape!r}",
+                "pass as many as there are",
+            )
+
+    def _part(self, x, spec: PartitionSpec) -> ShapeDtypeStruct:
+        """The shape of the part of an argument on each device. Raises ArgumentError, ShapeError."""
+        self._check_rank(spec, x._shape, "an argument")
+        sizes = dict(self.mesh.shape_tuple)
+        dims = list(x.shape)
+        for d, axes in enumerate(spec.axes()):
+            for axis in axes:
+                if axis not in sizes or dims[d] % sizes[axis]:
+                    raise ShapeError(
+                        f"shard_map of '{self.name}' splits dimension {dims[d]} of {x._shape!r} over axis {axis!r}",
+                        f"the mesh has {sizes}",
+                        "use mesh axes whose sizes divide those of the array",
+                    )
+                dims[d] //= sizes[axis]
+        return ShapeDtypeStruct(dims, x.dtype, x.weak)
+
+    def _layouts(self, specs: Sequence[PartitionSpec], shapes: Sequence[Shape]) -> tuple[Layout, ...]:
+        return tuple(
+            NamedSharding(self.mesh, s).layout(len(shape.dims)) for s, shape in zip(specs, shapes, strict=True)
+        )
+
+    # --- the function on a device ---
+
+    def _trace(self, run: Callable, parts: list[ShapeDtypeStruct], hints: list[str]) -> Traced:
+        sizes = dict(self.mesh.shape_tuple)
+        manual = dict.fromkeys(self.manual, AxisType.Manual)
+        _, in_tree = tree.flatten((tuple(parts), {}))
+        hints = hints if len(hints) == len(parts) else [""] * len(parts)
+        with ExitStack() as stack:
+            for axis in self.manual:
+                stack.enter_context(named_axis(axis, sizes[axis]))
+            stack.enter_context(use_abstract_mesh(self.mesh.abstract_mesh.update_axis_types(manual)))
+            traced = trace_function(run, parts, in_tree, self.name, False, hints, kind="shard_map")
+        for instruction in below(traced.computation.instructions):
+            if instruction.opcode == "constant":
+                instruction.sharding = None  # an array from outside is whole on each device
+        return traced
+
+    def _check_equal(self, computation: Computation, specs, outs) -> None:
+        """Raises BatchingError for a result that may differ along an axis that its spec does not name."""
+        manual = frozenset(self.manual)
+        given = [frozenset(s.names()) for s in specs]
+        given += [frozenset()] * (len(computation.parameters) - len(given))
+        for k, (axes, spec) in enumerate(zip(varying_axes(computation, given), outs, strict=True)):
+            differs = sorted((axes & manual) - frozenset(spec.names()), key=str)
+            differs = [n for n in differs if dict(self.mesh.shape_tuple)[n] > 1]
+            if differs:
+                source = computation.outputs()[k].source
+                raise BatchingError(
+                    f"shard_map of '{self.name}': out_specs {spec!r} say that result {k} is the same on all devices "
+                    f"along {', '.join(map(repr, differs))}",
+                    "it may differ from device to device there" + (f" (computed at {source})" if source else ""),
+                    f"reduce it with lax.psum(x, {differs[0]!r}), name the axis in out_specs, or pass check_vma=False",
+                )
 
 
-def _join(x, spec, sizes: dict[str, int], check: bool):
-    """The whole array of the shards that `_split` returns."""
-    front = [axis for axis in sizes if not check or axis in _names(spec)]
-    kept = [axis for axis in front if axis in _names(spec)]
-    for position in reversed(range(len(front))):
-        if front[position] not in kept:
-            x = x[(slice(None),) * position + (0,)]
-    order, dims = [], []
-    local = x.shape[len(kept) :]
-    for k, (size, entry) in enumerate(zip(local, [*_entries(spec), *[()] * (len(local) - len(spec))], strict=True)):
-        order += [*(kept.index(axis) for axis in entry), len(kept) + k]
-        for axis in entry:
-            size *= sizes[axis]
-        dims.append(size)
-    return reshape_to(_transposed(x, order), tuple(dims))
-
-
-def _transposed(x, order):
-    return x if order == list(range(len(order))) else bind("transpose", x, dimensions=tuple(order))
+__all__ = ["Infer", "shard_map", "smap"]

@@ -326,6 +326,7 @@ def index_array(x, index):
     if (
         current_trace() is None
         and isinstance(x, Array)
+        and not x.is_sharded
         and not any(isinstance(a, Tracer) for a in read.arrays.values())
     ):
         return _at_once(x, read)
@@ -346,6 +347,8 @@ def _view_of(x: Array, index) -> Array | None:
         index = _moved_inside(x, index if index.__class__ is tuple else (index,))
         if index is None:
             return None
+    if x.is_sharded:
+        return None
     value = x._in_any_order()
     try:
         found = value[index]
@@ -395,7 +398,7 @@ def _dynamic(x, read: Index):
 
 def known_inside(x, read: Index, wrap_negative: bool) -> Array | None:
     """Outside of a trace: the elements that an index with arrays names. None where a position is outside."""
-    if not isinstance(x, Array) or current_trace() is not None:
+    if not isinstance(x, Array) or x.is_sharded or current_trace() is not None:
         return None
     for place in read.arrays.values():
         if isinstance(place, Tracer):

@@ -148,7 +148,7 @@ def take_along_axis(
     x, indices, axis = _along(arr, indices, axis, "take_along_axis")
     extent = x.shape[axis]
     indices, mode = _moded(indices, extent, mode, "take_along_axis")
-    if current_trace() is None and fill_value is None:
+    if current_trace() is None and fill_value is None and not any(a.is_sharded for a in (x, indices)):
         values = indices._value()
         if not values.size or (-extent <= values.min() and values.max() < extent):
             return Array(np.take_along_axis(x._value(), values.astype(np.int64), axis), x.weak)

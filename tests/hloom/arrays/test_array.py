@@ -70,7 +70,7 @@ def test_round_of_python():
 
 
 def test_shardings_over_one_device_and_over_several():
-    from hloom.sharding.shardings import Mesh, NamedSharding, PartitionSpec, make_mesh
+    from hloom.sharding import Mesh, NamedSharding, PartitionSpec, make_mesh
 
     mesh = make_mesh((1,), ("x",))
     sharding = NamedSharding(mesh, PartitionSpec("x", None))
@@ -83,8 +83,9 @@ def test_shardings_over_one_device_and_over_several():
     with hl.config(num_cpu_devices=2):
         wide = NamedSharding(Mesh(hl.devices(), "x"), PartitionSpec("x"))
         assert wide.shard_shape((4,)) == (2,) and not wide.is_fully_replicated
-        with pytest.raises(DeviceError, match="several devices"):
-            hl.device_put(np.ones(4), wide)
+        assert hl.device_put(np.ones(4), wide).sharding == wide
+        with pytest.raises(DeviceError, match="one device"):
+            hl.jit(lambda x: x, device=wide)
 
 
 def test_device_get_gives_numpy_arrays():

@@ -1,0 +1,165 @@
+"""The data of an array that several devices hold: a part on each."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import numpy as np
+
+from hloom.errors import ArgumentError, ShapeError
+from hloom.ir.spmd.sharding import Sharding as Layout
+from hloom.ir.types import HLO_NAME, Shape
+from hloom.platforms.device import process_index
+from hloom.sharding.shardings import NamedSharding
+
+
+class ShardedData:
+    """The parts of an array, by the partition number of its sharding.
+
+    parts: row-major NumPy arrays of the sizes `layout.local_dims`: where the mesh does not divide a dimension, the last
+    parts end with padding of any value. None for devices of other processes.
+    """
+
+    __slots__ = ("_whole", "parts", "shape", "sharding")
+
+    def __init__(self, parts: Sequence[np.ndarray | None], sharding: NamedSharding, shape: Shape):
+        self.parts, self.sharding, self.shape = list(parts), sharding, shape
+        self._whole: np.ndarray | None = None
+
+    @property
+    def dtype(self) -> np.dtype:
+        return self.shape.dtype
+
+    @property
+    def layout(self) -> Layout:
+        return self.sharding.layout(len(self.shape.dims))
+
+    def numpy(self) -> np.ndarray:
+        """The whole array, put together once. Raises ArgumentError where parts are in other processes."""
+        if self._whole is None:
+            first = next((p for p in self.parts if p is not None), None)
+            if self.sharding.is_fully_replicated and first is not None:
+                self._whole = first
+            else:
+                self._whole = self._assembled()
+        return self._whole
+
+    def _assembled(self) -> np.ndarray:
+        dims = self.shape.dims
+        whole = np.empty(dims, self.shape.dtype)
+        missing = {bounds(index, dims) for index in self.sharding.indices(dims)}
+        for part, index in zip(self.parts, self.sharding.indices(dims), strict=True):
+            limits = bounds(index, dims)
+            if limits in missing and part is not None:
+                missing.discard(limits)
+                whole[index] = _valid(part, limits)
+        if missing:
+            raise ArgumentError(
+                f"the elements of {self.shape!r}, which is {self.sharding!r}",
+                f"{len(missing)} of its parts are in other processes",
+                "read x.addressable_shards, or gather it with multihost_utils.process_allgather(x)",
+            )
+        return whole
+
+    def part(self, number: int) -> np.ndarray | None:
+        """What a partition holds of the array, without padding."""
+        part = self.parts[number]
+        return (
+            None
+            if part is None
+            else _valid(part, bounds(self.sharding.indices(self.shape.dims)[number], self.shape.dims))
+        )
+
+    def block_until_ready(self) -> None:
+        """Nothing: a program is finished when its call returns."""
+
+    def is_ready(self) -> bool:
+        return True
+
+    def copy(self) -> ShardedData:
+        return ShardedData([None if p is None else p.copy() for p in self.parts], self.sharding, self.shape)
+
+
+def bounds(index: tuple[slice, ...], dims: tuple[int, ...]) -> tuple[tuple[int, int], ...]:
+    """The first element of a part along each dimension, and the one behind its last."""
+    return tuple((s.start or 0, d if s.stop is None else s.stop) for s, d in zip(index, dims, strict=True))
+
+
+def _valid(part: np.ndarray, limits) -> np.ndarray:
+    sizes = tuple(b - a for a, b in limits)
+    return part if part.shape == sizes else part[tuple(slice(0, s) for s in sizes)]
+
+
+def split(value: np.ndarray, sharding: NamedSharding, shape: Shape | None = None) -> ShardedData:
+    """An array laid out as a sharding says. Devices that hold the same part share its memory."""
+    dims = value.shape
+    parts = parts_of(value, sharding.layout(len(dims)), sharding.indices(dims))
+    here = [d.process_index == process_index() for d in sharding.devices] if not sharding.is_fully_addressable else ()
+    found = [p if own else None for p, own in zip(parts, here, strict=True)] if here else parts
+    made = ShardedData(found, sharding, shape or Shape(value.dtype, dims))
+    if all(layout == 1 for layout in map(made.layout.count, range(len(dims)))):
+        made._whole = parts[0]
+    return made
+
+
+def parts_of(value: np.ndarray, layout: Layout, indices: list[tuple[slice, ...]]) -> list[np.ndarray]:
+    """The parts of a NumPy array, padded with zeros; `indices` as of `NamedSharding.indices`."""
+    dims = value.shape
+    local = layout.local_dims(dims)
+    made: dict[tuple, np.ndarray] = {}
+    found = []
+    for index in indices:
+        limits = bounds(index, dims)
+        part = made.get(limits)
+        if part is None:
+            taken = value[index]
+            if taken.shape == local:
+                part = np.ascontiguousarray(taken).reshape(local)
+            else:
+                part = np.zeros(local, value.dtype)
+                part[tuple(slice(0, n) for n in taken.shape)] = taken
+            made[limits] = part
+        found.append(part)
+    return found
+
+
+def from_callback(shape: Shape | tuple, sharding: NamedSharding, part_of: Callable, dtype=None) -> ShardedData:
+    """The data whose part at each index is what `part_of(index)` returns; called once for each part of this process.
+
+    Raises ShapeError for a part of another shape, and ArgumentError for one of another dtype.
+    """
+    dims = tuple(shape.dims if isinstance(shape, Shape) else map(int, shape))
+    local = sharding.shard_shape(dims)
+    made: dict[tuple, np.ndarray] = {}
+    parts: list[np.ndarray | None] = []
+    for device, index in zip(sharding.devices, sharding.indices(dims), strict=True):
+        if device.process_index != process_index():
+            parts.append(None)
+            continue
+        limits = bounds(index, dims)
+        if limits not in made:
+            made[limits] = _checked_part(part_of(index), local, dims, index, dtype)
+        parts.append(made[limits])
+    first = next(p for p in parts if p is not None)
+    for part in parts:
+        if part is not None and part.dtype != first.dtype:
+            raise ArgumentError(
+                f"parts of one array of shape {dims}",
+                f"dtypes {HLO_NAME[first.dtype]} and {HLO_NAME[part.dtype]}",
+                "return parts of one dtype, or pass dtype=",
+            )
+    return ShardedData(parts, sharding, Shape(first.dtype, dims))
+
+
+def _checked_part(part, local: tuple[int, ...], dims: tuple[int, ...], index, dtype) -> np.ndarray:
+    found = np.asarray(part, dtype)
+    if found.shape != local:
+        raise ShapeError(
+            f"the part of an array of shape {dims} at {index} has the shape {local}",
+            f"{found.shape}",
+            "return what the index selects: data[index]",
+        )
+    return np.ascontiguousarray(found).reshape(local)
+
+
+__all__ = ["ShardedData", "bounds", "from_callback", "parts_of", "split"]

@@ -1,0 +1,222 @@
+"""Eager operations on arrays over several devices.
+
+An element-wise operation on arrays that are split alike is computed part by part. Everything else is a program for
+these devices, compiled when it is first run.
+"""
+
+from __future__ import annotations
+
+import hashlib
+
+import numpy as np
+
+from hloom.arrays.array import Array
+from hloom.arrays.shape_dtype import ShapeDtypeStruct
+from hloom.arrays.sharded import ShardedData, parts_of, split
+from hloom.dispatch.spmd import eager_programs
+from hloom.errors import ArgumentError, TreeError
+from hloom.ir.build import Builder
+from hloom.ir.module import Computation, Instruction
+from hloom.ir.op_table import No
+from hloom.ir.ops import OPS
+from hloom.ir.types import Shape, TupleShape
+from hloom.platforms.device import Device
+from hloom.sharding.shardings import NamedSharding, PartitionSpec, Sharding, as_sharding, over_several
+from hloom.tracing.trace import bind, on_several
+from hloom.tree import pytrees as tree
+
+
+def is_place(value) -> bool:
+    return value is None or isinstance(value, (Sharding, PartitionSpec, Device, str))
+
+
+def spread(places, x, what: str) -> list:
+    """The place of each leaf of x; `places` is a prefix of its tree, of places and None. Raises TreeError."""
+    if is_place(places):
+        return [places] * len(tree.leaves(x))
+    if isinstance(places, list) and isinstance(x, tuple):
+        places = tuple(places)
+    try:
+        found = tree.broadcast(places, x, is_leaf=is_place)
+    except TreeError as error:
+        raise TreeError(
+            f"{what} are a prefix of the tree that they describe",
+            error.found,
+            "pass one for each subtree, or one for all",
+        ) from None
+    return tree.leaves(found, is_leaf=is_place)
+
+
+def over_meshes(places) -> bool:
+    """Whether a tree of shardings has one that may be over several devices."""
+    return any(
+        isinstance(place, PartitionSpec) or over_several(place) for place in tree.leaves(places, is_leaf=is_place)
+    )
+
+
+def spread_shardings(places, structure, what: str) -> list[NamedSharding | None]:
+    """For each leaf of a tree of this structure its sharding over several devices; None for others."""
+    found = spread(places, tree.unflatten(structure, [0] * structure.num_leaves), what)
+    shardings = [as_sharding(place) for place in found]
+    return [s if over_several(s) else None for s in shardings]
+
+
+def placed_arguments(leaves: list, places, positional: tuple, what: str) -> list:
+    """The arguments of a call, laid out as `places`, a prefix of the positional ones, say. Raises ArgumentError for an
+    array that was laid out in another way."""
+    if len(positional) == 1 and not is_place(places) and not isinstance(places, (tuple, list)):
+        places = (places,)
+    found = [as_sharding(place) for place in spread(places, positional, what)]
+    made = list(leaves)
+    for k, place in enumerate(found):
+        leaf = leaves[k]
+        if not over_several(place):
+            continue
+        place.check_shape(leaf._shape, f"argument {k}, as {what} say,")
+        if isinstance(leaf, ShapeDtypeStruct):
+            made[k] = ShapeDtypeStruct(leaf.shape, leaf.dtype, leaf.weak, sharding=place)
+        elif not isinstance(leaf, Array):
+            made[k] = constrained(leaf, place)
+        elif leaf._device is None or leaf._device == place:
+            made[k] = leaf if leaf._device is not None else moved(leaf, place)
+        elif not leaf.is_sharded or not leaf._device.is_equivalent_to(place, len(leaf.shape)):
+            raise ArgumentError(
+                f"argument {k} as {what} say: {place!r}",
+                f"{leaf._shape!r} is {leaf.sharding!r}",
+                "move it with hl.device_put, or leave its sharding out (None)",
+            )
+    return made
+
+
+def constrained(x, place: NamedSharding):
+    """A traced value, laid out as a sharding says."""
+    return bind("sharding-constraint", x, weak=x.weak, sharding=place.annotation(len(x._shape.dims)))
+
+
+def moved(x: Array, place: NamedSharding) -> Array:
+    """An array laid out over the devices of a mesh."""
+    if x._device == place:
+        return Array(x._held(), x.weak, place, x._shape)
+    if x.is_sharded:
+        held = x._held()
+        if x._device.is_equivalent_to(place, len(x.shape)) and x._device.devices == place.devices:
+            return Array(ShardedData(held.parts, place, x._shape), x.weak, place, x._shape)
+        if not x.is_fully_addressable and x._device.device_set == place.device_set:
+            return _moved_by_program(x, place)
+    data = split(x._value(), place, x._shape)
+    if not x.is_sharded and x._data.__class__ is np.ndarray and x._data.flags.writeable:
+        # The parts must not be views of what may be donated, or written to, later.
+        memory: dict[int, np.ndarray] = {}
+        data = ShardedData(
+            [None if p is None else memory.setdefault(id(p), np.array(p)) for p in data.parts], place, x._shape
+        )
+    return Array(data, x.weak, place, x._shape)
+
+
+def _moved_by_program(x: Array, place: NamedSharding) -> Array:
+    builder = Builder("reshard")
+    computation = builder.finish(builder.parameter(x._shape, "x"))
+    (found,) = eager_programs.run(computation, [x], ("reshard",), (place,))
+    found.weak = x.weak
+    return found
+
+
+def run_op(opcode: str, arrays: list[Array], shape, attributes: dict, weak: bool):
+    """The result of an op on arrays of which some are over several devices."""
+    op = OPS[opcode]
+    if op.family == "elementwise" and isinstance(shape, Shape) and shape.dims:
+        found = _by_parts(opcode, arrays, shape, attributes)
+        if found is not None:
+            return Array(found, weak, found.sharding, shape)
+    builder = Builder(opcode)
+    parameters = [builder.parameter(a._shape, "") for a in arrays]
+    instruction = builder.emit(opcode, *parameters, shape=shape, **attributes)
+    key = _instruction_key(instruction, {p: k for k, p in enumerate(parameters)}, {})
+    results = eager_programs.run(_finished(builder, instruction), arrays, key, ())
+    for result in results:
+        result.weak = weak
+    return tuple(results) if isinstance(instruction.shape, TupleShape) else results[0]
+
+
+def _finished(builder: Builder, instruction: Instruction) -> Computation:
+    if not isinstance(instruction.shape, TupleShape):
+        return builder.finish(instruction)
+    count = len(instruction.shape.elements)
+    parts = [builder.emit("get-tuple-element", instruction, index=k) for k in range(count)]
+    return builder.finish(builder.tuple(parts))
+
+
+def _by_parts(opcode: str, arrays: list[Array], shape: Shape, attributes: dict) -> ShardedData | None:
+    """The parts of an element-wise result, where all operands that are split are split alike; otherwise None."""
+    places = {a._device for a in arrays if a.is_sharded and a._shape.dims}
+    if len(places) != 1 or any(a._shape.dims not in ((), shape.dims) for a in arrays):
+        return None
+    (place,) = places
+    layout, indices = place.layout(len(shape.dims)), place.indices(shape.dims)
+    columns = []
+    for array in arrays:
+        if array.is_sharded and array._shape.dims:
+            columns.append(array._held().parts)
+        elif array._shape.dims:
+            columns.append(parts_of(array._value(), layout, indices))
+        else:
+            columns.append([array._value()] * layout.mesh.size)
+    local = shape.with_dims(layout.local_dims(shape.dims))
+    done: dict[tuple[int, ...], np.ndarray] = {}
+    reference = OPS[opcode].reference
+    assert not isinstance(reference, No), reference.reason
+    parts: list[np.ndarray | None] = []
+    for operands in zip(*columns, strict=True):
+        if any(o is None for o in operands):
+            parts.append(None)
+            continue
+        known = tuple(map(id, operands))
+        if known not in done:
+            value = reference(*operands, shape=local, **attributes)
+            done[known] = np.ascontiguousarray(value).reshape(local.dims)
+        parts.append(done[known])
+    return ShardedData(parts, place, shape)
+
+
+def run_computation(computation: Computation, arrays: list[Array]) -> list[Array]:
+    """The outputs of a computation on arrays of which some are over several devices."""
+    return eager_programs.run(computation, arrays, computation_key(computation, {}), ())
+
+
+def computation_key(computation: Computation, known: dict) -> tuple:
+    """What two computations that do the same have in common."""
+    found = known.get(id(computation))
+    if found is None:
+        numbers: dict[Instruction, int] = {p: k for k, p in enumerate(computation.parameters)}
+        parts: list = [p.shape for p in computation.parameters]
+        for instruction in computation.instructions:
+            if instruction not in numbers:
+                numbers[instruction] = len(numbers)
+                parts.append(_instruction_key(instruction, numbers, known))
+        found = known[id(computation)] = (*parts, numbers[computation.root])
+    return found
+
+
+def _instruction_key(instruction: Instruction, numbers: dict[Instruction, int], known: dict) -> tuple:
+    operands = tuple(numbers[o] for o in instruction.operands)
+    attributes = tuple((name, _value_key(value, known)) for name, value in sorted(instruction.attributes.items()))
+    return instruction.opcode, operands, instruction.shape, attributes, instruction.sharding
+
+
+def _value_key(value, known: dict):
+    if isinstance(value, Computation):
+        return computation_key(value, known)
+    if isinstance(value, np.ndarray):
+        return value.dtype.str, value.shape, hashlib.sha256(np.ascontiguousarray(value).tobytes()).digest()
+    if isinstance(value, (tuple, list)):
+        return tuple(_value_key(v, known) for v in value)
+    try:
+        hash(value)
+    except TypeError:
+        return repr(value)
+    return type(value).__name__, value
+
+
+on_several["op"], on_several["computation"] = run_op, run_computation
+
+__all__ = ["computation_key", "constrained", "moved", "run_computation", "run_op"]
