@@ -18,6 +18,7 @@ from hloom.compiler.passes.walk import change_computations, replaced
 from hloom.ir.build import Builder, Value
 from hloom.ir.module import Instruction, Module
 from hloom.ir.ops.linalg.convolution import Dimensions, Labels, groups_of, parse_labels, regrouped
+from hloom.ir.records import record
 from hloom.ir.types import (
     COMPLEX,
     DTYPES,
@@ -34,6 +35,8 @@ from hloom.ir.window import WindowDimension, window_of
 NAME = "canonicalize-convolutions"
 # Elements of a window up to which a convolution with a group for each feature is written out as a sum.
 WRITTEN_OUT = 64
+# Places of a result's row up to which rows are computed as one.
+SHORT = 32
 # Products for each element that is read or written from which on the order of dimensions is changed for them.
 TURNED = 80
 # What elements that kernels do not load are converted to.
@@ -237,35 +240,96 @@ def _is_written_out(instruction: Instruction) -> bool:
 
 
 def _written_out(x: Value, w: Value, shape: Shape, labels: Labels, window) -> Value:
-    """The sum over the elements of the window of shifted operands, each times its element of the kernel."""
+    """The sum over the elements of the window of shifted operands, each times its element of the kernel.
+
+    It is computed with the operand's dimensions in their order, or with features last where both the operand and the
+    result have them there.
+    """
     rank = len(window)
     sums = DTYPES["f32"] if shape.dtype in NARROW_FLOATS else shape.dtype
-    x = x.transpose([labels.lhs.batch, *labels.lhs.spatial, labels.lhs.feature])
-    w = w.transpose([*labels.rhs.spatial, labels.rhs.feature, labels.rhs.batch])
-    groups, outputs = x.dims[-1], w.dims[-1]
     last = labels.lhs.feature == labels.out.feature == rank + 1
+    order = [labels.lhs.batch, *labels.lhs.spatial, labels.lhs.feature] if last else list(range(rank + 2))
+    x = x.transpose(order)
+    w = w.transpose([*labels.rhs.spatial, labels.rhs.feature, labels.rhs.batch])
+    at, space = order.index(labels.lhs.feature), [order.index(d) for d in labels.lhs.spatial]
+    groups, outputs = x.dims[at], w.dims[-1]
     if any(d.low or d.high for d in window):
-        edges = ((0, 0, 0), *((d.low, d.high, 0) for d in window), (0, 0, 0))
-        x = x.op("pad", _zero(x), padding=edges)
+        edges = [(0, 0, 0)] * (rank + 2)
+        for k, d in zip(space, window, strict=True):
+            edges[k] = (d.low, d.high, 0)
+        x = x.op("pad", _zero(x), padding=tuple(edges))
         if not last or outputs < MASKED:
             # Padded once, and not asked about its edges for each element of the window; rows of features are masked.
             x = x.op("optimization-barrier")
-    places = [shape.dims[d] for d in labels.out.spatial]
-    dims = (x.dims[0], *places, groups, outputs // groups)
+    counts = [shape.dims[d] for d in labels.out.spatial]
+    rows = _Rows.of(x, space, counts, window)
+    if rows is not None:
+        x = rows.joined(x)
+    dims = list(x.dims)
+    if rows is None:
+        for k, n in zip(space, counts, strict=True):
+            dims[k] = n
+    else:
+        dims[-1] = rows.reach
+    kept = [k if k <= at else k + 1 for k in range(len(dims))]
+    dims.insert(at + 1, outputs // groups)
     total: Value | None = None
     for tap in np.ndindex(*(d.size for d in window)):
-        bounds = [(0, x.dims[0], 1), *[(0, 0, 1)] * rank, (0, groups, 1)]
-        for k, (t, d, n) in enumerate(zip(tap, window, places, strict=True)):
-            start = t * d.window_dilation
-            bounds[k + 1] = (start, start + (n - 1) * d.stride + 1, d.stride)
-        part = x.op("slice", slice=tuple(bounds)).convert(sums).broadcast(dims, range(rank + 2))
-        at = (*((t, t + 1, 1) for t in tap), (0, 1, 1), (0, outputs, 1))
-        factor = w.op("slice", slice=at).reshape(dims[-2:]).convert(sums).broadcast(dims, (rank + 1, rank + 2))
+        starts = [t * d.window_dilation for t, d in zip(tap, window, strict=True)]
+        bounds = [(0, n, 1) for n in x.dims]
+        if rows is not None:
+            first = starts[0] * rows.width + starts[1]
+            bounds[-1] = (first, first + rows.reach, 1)
+        else:
+            for k, start, d, n in zip(space, starts, window, counts, strict=True):
+                bounds[k] = (start, start + (n - 1) * d.stride + 1, d.stride)
+        part = x.op("slice", slice=tuple(bounds)).convert(sums).broadcast(dims, kept)
+        own = (*((t, t + 1, 1) for t in tap), (0, 1, 1), (0, outputs, 1))
+        factor = w.op("slice", slice=own).reshape(dims[at : at + 2]).convert(sums).broadcast(dims, (at, at + 1))
         total = part * factor if total is None else total + part * factor
     assert total is not None  # a window has elements
-    made = total.convert(shape.dtype).reshape((*dims[:-2], outputs))
-    order = [labels.out.batch, *labels.out.spatial, labels.out.feature]
-    return made.transpose([order.index(d) for d in range(len(order))])
+    made = total.convert(shape.dtype).reshape((*dims[:at], outputs, *dims[at + 2 :]))
+    if rows is not None:
+        made = rows.parted(made)
+    role = {labels.lhs.batch: labels.out.batch, labels.lhs.feature: labels.out.feature}
+    role |= dict(zip(labels.lhs.spatial, labels.out.spatial, strict=True))
+    roles = [role[d] for d in order]
+    return made.transpose([roles.index(d) for d in range(rank + 2)])
+
+
+@record(frozen=True)
+class _Rows:
+    """Short rows of an image computed as one: the padded image is one row, of which a window's element is one shift.
+    Elements between the rows are computed and left out.
+
+    count, length: of the result's rows; width: of the operand's, padded; reach: elements from the result's first to its
+    last.
+    """
+
+    count: int
+    length: int
+    width: int
+    reach: int
+
+    @classmethod
+    def of(cls, x: Value, space, counts, window) -> _Rows | None:
+        """Where an image of short rows is moved over in steps of 1, and space is last; else None."""
+        if len(space) != 2 or space != [len(x.dims) - 2, len(x.dims) - 1] or any(d.stride != 1 for d in window):
+            return None
+        width = x.dims[-1]
+        if counts[1] > SHORT or counts[0] < 2:
+            return None
+        return cls(counts[0], counts[1], width, (counts[0] - 1) * width + counts[1])
+
+    def joined(self, x: Value) -> Value:
+        return x.reshape((*x.dims[:-2], x.dims[-2] * x.dims[-1]))
+
+    def parted(self, x: Value) -> Value:
+        x = x.op("optimization-barrier")
+        edges = [(0, 0, 0)] * (len(x.dims) - 1) + [(0, self.count * self.width - self.reach, 0)]
+        x = x.op("pad", _zero(x), padding=tuple(edges))
+        x = x.reshape((*x.dims[:-1], self.count, self.width))
+        return x.op("slice", slice=(*((0, n, 1) for n in x.dims[:-1]), (0, self.length, 1)))
 
 
 # --- labels -------------------------------------------------------------------------------------------------------

@@ -114,6 +114,27 @@ def test_a_group_for_each_feature_is_written_out():
     np.testing.assert_array_equal(evaluate(module.entry, [x, w]), evaluate(computation, [x, w]))
 
 
+@pytest.mark.parametrize("layout", ["bf01_oi01->bf01", "b01f_01io->b01f", "bf01_oi01->b01f"])
+@pytest.mark.parametrize("image", [(7, 7), (14, 9), (5, 40), (3, 6)])
+@pytest.mark.parametrize(("stride", "dilation", "padding"), [(1, 1, 0), (1, 1, 2), (2, 1, 1), (1, 2, 2)])
+@pytest.mark.parametrize(("groups", "outputs"), [(4, 1), (3, 2)])
+def test_groups_of_one_feature_in_any_layout(layout, image, stride, dilation, padding, groups, outputs):
+    """Short rows are computed as one; the elements between them are left out."""
+    rng = np.random.default_rng(0)
+    window = tuple(W(k, stride, padding, padding, window_dilation=dilation) for k in (3, 2))
+    extents = {"b": 2, "f": groups, "0": image[0], "1": image[1]}
+    kernel = {"o": groups * outputs, "i": 1, "0": 3, "1": 2}
+    lhs, rhs = layout.split("->")[0].split("_")
+    x = programs.values(rng, np.float32, tuple(extents[c] for c in lhs))
+    w = programs.values(rng, np.float32, tuple(kernel[c] for c in rhs))
+    computation = programs.single(
+        "convolution", [x, w], window=window, dim_labels=layout, feature_group_count=groups
+    )  # fmt: skip
+    assert "convolution" not in opcodes(optimized(computation))
+    (found,) = compile_module(Module("main", computation))([x, w])
+    np.testing.assert_array_equal(found, evaluate(computation, [x, w]))
+
+
 @pytest.mark.parametrize("labels", LAYOUTS[:2])
 def test_gradients_of_strided_convolutions_multiply_no_zeros(labels):
     rng = np.random.default_rng(5)
