@@ -39,6 +39,8 @@ PIPELINE: tuple[str, ...] = (
 )
 # One kernel per operation, for comparison (`jit(fusion=False)`).
 UNFUSED: tuple[str, ...] = tuple(name for name in PIPELINE if not name.startswith("fuse"))
+# Before shardings are propagated: ops that are computed in parts once they consist of others.
+BEFORE_PARTITION: tuple[str, ...] = ("expand-random", "expand-normalizations")
 # For the text of a program, by dialect: ops that only hloom has become ops of the dialect.
 EXPORT: dict[str, tuple[str, ...]] = {
     "hlo": ("lower-scans", "expand-for-hlo"),

@@ -21,6 +21,7 @@ from hloom.compiler.passes.spmd.meshes import annotated, programs
 from hloom.compiler.passes.spmd.partition import partition
 from hloom.compiler.passes.spmd.processes import split_by_process
 from hloom.compiler.passes.spmd.propagate import propagate
+from hloom.compiler.pipeline import BEFORE_PARTITION, run_passes
 from hloom.compiler.schedule.scheduler import Plan
 from hloom.compiler.schedule.steps import AwaitStep, HostStep
 from hloom.config import config
@@ -90,7 +91,7 @@ class SpmdBackend(Backend):
         started = time.perf_counter()
         given = _mesh(module)
         if not options.partitioned and given is not None:
-            module = partition(propagate(module))
+            module = partition(propagate(run_passes(module, BEFORE_PARTITION)))
         divided = time.perf_counter() - started
         inputs, outputs = ([_by_axes(s, given) for s in found] for found in _shardings(module))
         with collecting() as stages:

@@ -11,12 +11,14 @@ from sharded_programs import TEXTBOOK, sharding, text, textbook
 from spmd_modules import check, copied
 from test_propagate import check_valid, f32, program
 
+from hloom.compiler.passes.spmd.partition import partition
 from hloom.compiler.passes.spmd.propagate import propagate
+from hloom.compiler.pipeline import BEFORE_PARTITION, run_passes
 from hloom.ir.build import Builder, Value, scalar_computation
 from hloom.ir.module import Module
 from hloom.ir.records import replace
 from hloom.ir.spmd.sharding import DeviceMesh, Sharding, on_device
-from hloom.ir.types import Shape
+from hloom.ir.types import Shape, TupleShape
 
 SMALL = DeviceMesh(("data", "model"), (2, 2))
 
@@ -232,3 +234,33 @@ def test_sums_in_a_scalar_computation_are_left_alone():
     (reduce,) = (i for i in made.entry.instructions if i.opcode == "reduce")
     assert reduce["to_apply"] is add and text(reduce.sharding) == "model"
     assert isinstance(reduce.shape, Shape)
+
+
+@pytest.mark.parametrize("algorithm", ["rng_default", "rng_three_fry"])
+def test_random_bits_are_made_by_the_device_that_has_them(algorithm):
+    builder = Builder("main")
+    state = builder.parameter(Shape(np.dtype(np.uint64), (2,)))
+    shape = TupleShape([state.shape, Shape(np.dtype(np.uint32), (64, 64))])
+    made = builder.emit("rng-bit-generator", state, shape=shape, algorithm=algorithm)
+    bits = builder.emit("get-tuple-element", made, index=1)
+    root = builder.emit("sharding-constraint", bits, sharding=sharding("data -", SMALL))
+    module = Module("bits", builder.finish(root), partitions=SMALL.size)
+    laid_out = propagate(run_passes(module, BEFORE_PARTITION))
+    check(laid_out, [np.array([3, 5], np.uint64)])
+    divided = [i for i in partition(laid_out).instructions() if i.opcode.startswith(("philox", "threefry"))]
+    whole = [i for i in laid_out.instructions() if i.opcode.startswith(("philox", "threefry"))]
+    assert max(i.shape.size for i in divided) == max(i.shape.size for i in whole) // 2
+
+
+def test_a_normalization_exchanges_moments_only():
+    builder = Builder("main")
+    x, scale, offset = (builder.parameter(s) for s in (f32(64, 16, 8), f32(8), f32(8)))
+    x.sharding = sharding("data - -", SMALL)
+    made = builder.emit("batch-norm-training", x, scale, offset, epsilon=1e-3, feature_index=2)
+    root = builder.tuple([builder.emit("get-tuple-element", made, index=k) for k in range(3)])
+    module = Module("norm", builder.finish(root), partitions=SMALL.size)
+    laid_out = propagate(run_passes(module, BEFORE_PARTITION))
+    random = np.random.default_rng(0)
+    check(laid_out, [draw(random, p.shape, special=False) for p in module.entry.parameters])
+    exchanged = [i for i in partition(laid_out).instructions() if i.opcode.startswith(("all-", "collective"))]
+    assert exchanged and all(i.shape.size <= 8 for i in exchanged)
