@@ -261,9 +261,6 @@ _CALLS: dict[str, Callable[[Call], list[Instruction]]] = {
     f"lapack_{letter}{name}_ffi": function for (name, letters), function in _LAPACK.items() for letter in letters
 }
 _CALLS |= {
-    "Sharding": _placed,
-    "SPMDFullToShardShape": _placed,
-    "SPMDShardToFullShape": _placed,
     "annotate_device_placement": _placed,
     "Qr": _geqrf,
     "ProductOfElementaryHouseholderReflectors": _orgqr,

@@ -9,6 +9,7 @@ import json
 import re
 from collections.abc import Iterable, Mapping
 
+from hloom.ir.module import Module
 from hloom.ir.spmd.sharding import DeviceMesh, Sharding, on_device
 
 _TOKEN = re.compile(r'\s*("(?:[^"\\]|\\.)*"|@[\w$.\-]+|#?[A-Za-z_][\w.]*|[0-9]+|.)', re.ASCII)
@@ -269,3 +270,20 @@ def sharding_text(sharding: Sharding, names: Mapping[DeviceMesh, str] | None = N
 
 def shardings_text(shardings: Iterable[Sharding], names: Mapping[DeviceMesh, str] | None = None) -> str:
     return f"[{', '.join(sharding_text(s, names) for s in shardings)}]"
+
+
+def all_shardings(value) -> list[Sharding]:
+    """Those of a sharding slot or an attribute."""
+    if isinstance(value, tuple):
+        return [s for element in value for s in all_shardings(element)]
+    return [value] if isinstance(value, Sharding) else []
+
+
+def meshes_of(module: Module) -> list[DeviceMesh]:
+    """The meshes of all shardings of a module, in the order of its instructions."""
+    found: dict[DeviceMesh, None] = {}
+    for instruction in module.instructions():
+        for value in (instruction.sharding, *instruction.attributes.values()):
+            if value is not None and value.__class__ in (tuple, Sharding):
+                found |= dict.fromkeys(s.mesh for s in all_shardings(value))
+    return list(found)

@@ -9,6 +9,7 @@ A kind says how a value is written, how it is read, and which Python values it h
 from __future__ import annotations
 
 import json
+import math
 import re
 from collections.abc import Callable
 from typing import Any
@@ -89,7 +90,9 @@ def _write_integers(value, name) -> str:
 
 
 def _read_groups(cursor: Cursor) -> tuple[tuple[int, ...], ...]:
-    """`{{0,1},{2,3}}`, or `{}` for none."""
+    """`{{0,1},{2,3}}`, `{}` for none, or `[2,4]<=[4,2]T(1,0)`: what a transposed count has in each row."""
+    if cursor.peek() == "[":
+        return _read_counted_groups(cursor)
     if cursor.peek()[:1] == "{" and cursor.peek()[1:-1].strip() == "" and cursor.peek() != "{":
         cursor.at += 1
         return ()
@@ -97,6 +100,22 @@ def _read_groups(cursor: Cursor) -> tuple[tuple[int, ...], ...]:
     groups = cursor.separated(lambda: read_integers(cursor))
     cursor.expect("}")
     return tuple(groups)
+
+
+def _read_counted_groups(cursor: Cursor) -> tuple[tuple[int, ...], ...]:
+    at = cursor.at
+    rows = cursor.bracketed("[", cursor.integer, "]")
+    cursor.expect("<")
+    cursor.expect("=")
+    dims = cursor.bracketed("[", cursor.integer, "]")
+    order = list(range(len(dims)))
+    if cursor.accept("T"):
+        order = cursor.bracketed("(", cursor.integer, ")")
+    count = math.prod(dims)
+    if len(rows) != 2 or math.prod(rows) != count or not 0 < count < 1 << 20 or sorted(order) != list(range(len(dims))):
+        raise cursor.fail("expected groups such as [2,4]<=[8], as many members as numbers", f"{rows}, {dims}", at=at)
+    numbers = np.arange(count).reshape(dims).transpose(order).reshape(rows)
+    return tuple(tuple(row) for row in numbers.tolist())
 
 
 def _write_groups(value, name) -> str:

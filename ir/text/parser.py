@@ -26,6 +26,7 @@ from hloom.ir.text.attributes import (
 )
 from hloom.ir.text.lexer import Cursor, is_name
 from hloom.ir.text.literals import LiteralError, parse_literal
+from hloom.ir.text.placement import Placement
 from hloom.ir.text.provenance import DEVICE, Frames, parse_metadata
 from hloom.ir.text.shapes import array_shape, parse_shape
 from hloom.ir.text.special import SPECIAL, refused
@@ -34,7 +35,7 @@ from hloom.ir.types import Shape, TupleShape
 # Attributes that XLA prints and that do not change what an instruction computes here: hints for other compilers,
 # placement of other runtimes, and orders that the order of the text keeps as well. All others are errors.
 _HINTS = frozenset(
-    """backend_config sharding origin statistics parameter_replication control-predecessors
+    """backend_config origin statistics parameter_replication control-predecessors
     operand_precision result_accuracy operand_layout_constraints api_version schedule execution_thread
     output_to_operand_aliasing called_computations""".split()
 )
@@ -52,7 +53,7 @@ _DEFAULTS = {
 }
 _MODULE_HINTS = frozenset(
     """is_scheduled allow_spmd_sharding_propagation_to_parameters allow_spmd_sharding_propagation_to_output
-    frontend_attributes replica_count num_partitions buffer_donor alias_passthrough_params spmd_parameters_shardings
+    frontend_attributes buffer_donor alias_passthrough_params spmd_parameters_shardings
     spmd_output_sharding""".split()
 )
 _DEEPEST_CALLS = 200  # a bound on chains of calls: the interpreter and the passes recurse along them
@@ -94,6 +95,7 @@ class _Parser(Cursor):
         self.depths: dict[int, int] = {}  # by id: the longest chain of calls below
         self.layouts: dict[str, tuple[int, ...]] = {}  # of the computation that is being read, where they are written
         self.depth = 0  # of the computation that is being read
+        self.placement = Placement()
         self.shape: AnyShape | None = None  # of the instruction that is being read, for its literal
 
     # --- the module -----------------------------------------------------------------------------------------------
@@ -121,7 +123,8 @@ class _Parser(Cursor):
             entry = last
         if layout is not None:
             self._check_layout(entry, *layout)
-        return Module(name, entry, self._checked_aliases(entry, aliases))
+        module = Module(name, entry, self._checked_aliases(entry, aliases))
+        return self.placement.applied(module, self)
 
     def _module_attributes(self):
         layout, aliases, seen = None, [], set()
@@ -138,11 +141,22 @@ class _Parser(Cursor):
                 self.expect("}")
             elif key == "input_output_alias":
                 aliases = self._aliases()
+            elif key in ("replica_count", "num_partitions"):
+                self.placement.counts[key] = self._count(key)
+            elif key == "frontend_attributes":
+                self.placement.read_mesh(self)
             elif key in _MODULE_HINTS:
                 self.skip_value()
             else:
                 raise self.fail(f"'{key}' is not an attribute of modules that hloom knows", at=at)
         return layout, aliases
+
+    def _count(self, key: str) -> int:
+        at = self.at
+        count = self.integer("a number of devices")
+        if not 0 < count < 1 << 20:
+            raise self.fail(f"{key} is positive", f"{count}", "write the number of devices", at=at)
+        return count
 
     def _shapes(self) -> list[AnyShape]:
         """Shapes in parentheses."""
@@ -245,7 +259,7 @@ class _Parser(Cursor):
             key_at = self.at
             key = self.name("an attribute")
             self.expect("=")
-            if key not in _HINTS:
+            if key not in _HINTS and key != "sharding":
                 raise self.fail(f"'{key}' is not an attribute of computations that hloom knows", at=key_at)
             self.skip_value()
         instructions = list(values.values())
@@ -462,6 +476,8 @@ class _Parser(Cursor):
                     entry = OPS[self.targets[attributes[key]]]  # what follows are attributes of this op
             elif entry.name == "conditional" and key in BRANCHES:
                 attributes[key] = self.computation_reference()
+            elif key == "sharding":
+                self.placement.note(self, instruction)
             elif key == "metadata":
                 instruction.source, instruction.made_by = parse_metadata(self, self.frames)
             elif (entry.name, key) in _DEFAULTS:
@@ -476,6 +492,7 @@ class _Parser(Cursor):
                 config = self.skip_value()
                 if key == "backend_config" and entry.name == "custom-call":
                     self.options = parse_options(config)
+                    self.placement.configs[instruction] = config
             else:
                 has = ", ".join(entry.attributes) or "none"
                 raise self.fail(f"{entry.name} has no attribute '{key}'", f"it has: {has}", at=at)

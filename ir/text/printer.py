@@ -13,8 +13,11 @@ from hloom.ir.loops import lower_scans
 from hloom.ir.module import Computation, Instruction, Module, callees_first
 from hloom.ir.op_table import OPS
 from hloom.ir.ops.programs.transfer import WITHOUT_DEVICE
+from hloom.ir.spmd.shardy import mesh_text
+from hloom.ir.spmd.tiles import tiles_text
 from hloom.ir.text.attributes import BRANCHES, POSITIONAL, is_frontend, kind_of, text_of_attribute
 from hloom.ir.text.lexer import escape
+from hloom.ir.text.placement import MESH, named_mesh
 from hloom.ir.text.provenance import DEVICE, TABLES, metadata_text
 from hloom.ir.text.shapes import PRIMITIVE_TYPES, numbered, shape_text, signature_text
 from hloom.ir.types import PRED, Shape, TupleShape
@@ -138,6 +141,8 @@ def _line(
         (frontend if is_frontend(kind) else pieces).append(f"{key}={value}")
     if instruction.device and opcode not in WITHOUT_DEVICE:
         frontend.append(f"{DEVICE}={escape(instruction.device)}")
+    if instruction.sharding is not None:
+        pieces.append(f"sharding={tiles_text(instruction.sharding)}")
     if frontend:
         pieces.append(f"frontend_attributes={{{','.join(frontend)}}}")
     # The verifier rejects attributes that the op does not have; its message still shows them.
@@ -182,6 +187,11 @@ def print_module(module: Module, *, metadata: bool = False) -> str:
             for output, parameter in sorted(module.aliases.items())
         ]
         header += f", input_output_alias={{ {', '.join(pairs)} }}"
+    if module.replicas * module.partitions > 1:
+        header += f", replica_count={module.replicas}, num_partitions={module.partitions}"
+    mesh = named_mesh(module)
+    if mesh is not None:
+        header += f", frontend_attributes={{{MESH}={escape(mesh_text(mesh))}}}"
     arguments = numbered([shape_text(p.shape) for p in entry.parameters])
     header += f", entry_computation_layout={{({arguments})->{shape_text(entry.shape)}}}"
     blocks = [header]

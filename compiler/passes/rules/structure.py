@@ -128,6 +128,12 @@ STRUCTURE = Rules(
             name="element-of-tuple",
             identity="(x, y)[0] = x",
         ),
+        rule(
+            Op("sharding-constraint", x),
+            x,
+            name="constraint",
+            identity="constraint(x) = x; programs for several devices have been partitioned by now",
+        ),
         rule(Op("copy", x), x, name="copy", identity="copy(x) = x; derivatives have been taken by now"),
         rule(
             Op("constant"),

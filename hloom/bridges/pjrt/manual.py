@@ -17,9 +17,8 @@ from hloom.compiler.transforms.batch import batch
 from hloom.errors import UnsupportedError
 from hloom.ir.build import Builder, Value, scalar_computation, tuple_elements
 from hloom.ir.module import Computation, Instruction, Module, map_module
-from hloom.ir.stablehlo.assembly.forms import read_functional
-from hloom.ir.stablehlo.assembly.special_forms import form
 from hloom.ir.stablehlo.reader.registry import Item, converts
+from hloom.ir.stablehlo.sharding import manual_computation
 from hloom.ir.types import DTYPES, Shape, TupleShape
 
 __all__ = ["install", "with_partial_sums"]
@@ -27,37 +26,9 @@ __all__ = ["install", "with_partial_sums"]
 _PARTICIPANTS = "participants"  # the name of the batch dimension
 
 
-class _ManualForm:
-    """Reads `(%x, ...) in_shardings=[...] out_shardings=[...] manual_axes={...} (%a: type, ...) {body} {attributes} :
-    (types) -> types`."""
-
-    def read(self, reader, op) -> None:
-        op.operands = reader.operands_in_parentheses()
-        for name in ("in_shardings", "out_shardings", "manual_axes"):
-            reader.keyword(name)
-            reader.expect("=")
-            reader.raw()
-        arguments = reader.typed_arguments() if reader.peek() == "(" else []
-        op.regions.append(reader.region(arguments))
-        reader.attribute_dictionary(op)
-        reader.expect(":")
-        read_functional(reader, op)
-
-
-class _ReturnForm:
-    """Reads `%a, %b : type, type`, as `stablehlo.return`."""
-
-    def read(self, reader, op) -> None:
-        op.name = "stablehlo.return"
-        if reader.peek()[:1] == "%":
-            op.operands = reader.operand_list()
-        reader.attribute_dictionary(op)
-        if op.operands:
-            reader.expect(":")
-            op.operand_types = tuple(reader.separated(reader.type))
-
-
 def _manual(scope, op, items):
+    if MANUAL not in op.attributes:  # no program of jax's
+        return manual_computation(scope, op, items)
     plan = json.loads(op.attributes[MANUAL])
     parts = [_cut(scope.value(i), split, plan["axes"]) for i, split in zip(items, plan["operands"], strict=True)]
     shapes = [Shape(p.dtype, p.dims[1:]) for p in parts]
@@ -185,6 +156,4 @@ def _with(instruction: Instruction, attributes: dict) -> Instruction:
 
 def install() -> None:
     """Enters the reader of manual computations."""
-    form("sdy.manual_computation")(_ManualForm)
-    form("sdy.return")(_ReturnForm)
     converts("sdy.manual_computation")(_manual)

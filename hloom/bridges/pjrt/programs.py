@@ -261,7 +261,7 @@ class Executable:
         self._flag_parallel(self.new_frame())
 
     def _module(self, tree: Any) -> Module:
-        module = to_module(tree)
+        module = to_module(tree, shardings=False)
         return module if self.layouts is None else with_partial_sums(module, self.layouts)
 
     def _local_dims(self) -> list[tuple[int, ...]]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from hloom.ir.stablehlo.assembly.attributes import Symbol
+from hloom.ir.stablehlo.reader.placement import CALLS
 from hloom.ir.stablehlo.values import word
 from hloom.ir.types import Shape, TupleShape
 from hloom.ir.window import WindowDimension
@@ -75,9 +76,7 @@ def _nothing(scope, op, items):
 
 # What JAX and others call that is no computation on one device, or that is an op.
 KNOWN_TARGETS = {
-    "Sharding": _through,
-    "SPMDFullToShardShape": _through,
-    "SPMDShardToFullShape": _through,
+    **dict.fromkeys(CALLS, lambda scope, op, items: scope.converter.placement.custom_call(scope, op, items)),
     "annotate_device_placement": _through,
     "stablehlo.shape_assertion": _nothing,
     "shape_assertion": _nothing,

@@ -22,6 +22,7 @@ from hloom.ir.source import Source
 from hloom.ir.stablehlo.assembly.attributes import Dense, Symbol
 from hloom.ir.stablehlo.assembly.lexer import _TOKEN, MlirCursor
 from hloom.ir.stablehlo.assembly.literals import LiteralProblem, dense_value
+from hloom.ir.stablehlo.reader.placement import Placement
 from hloom.ir.stablehlo.reader.quantized import convert_quantized, is_quantized
 from hloom.ir.stablehlo.reader.registry import CONVERTERS, Item
 from hloom.ir.stablehlo.syntax import Operation, Program, Region
@@ -49,24 +50,25 @@ def to_module(
     function: str | None = None,
     input_shapes: Sequence[Shape | tuple | None] | None = None,
     known: Sequence[np.ndarray | None] = (),
+    shardings: bool = True,
 ) -> Module:
     """The module of a program; its entry is the function named, or `main`, or the only one.
 
-    input_shapes: shapes of the arguments, where the program leaves sizes open. known: the values of
-    arguments that decide sizes (None for the others); they are built in.
-    Raises ParseError, UnsupportedError (an op or type that hloom does not have), ShapeError, ...
+    input_shapes: shapes of the arguments, where the program leaves sizes open. known: the values of arguments that
+    decide sizes (None for the others); they are built in. shardings: keep what the program says of devices; without,
+    it is for one. Raises ParseError, UnsupportedError (an op or type that hloom does not have), ShapeError, ...
     """
-    return convert_program(program, function, input_shapes, known, checks=False)[0]
+    return convert_program(program, function, input_shapes, known, checks=False, shardings=shardings)[0]
 
 
-def convert_program(program, function=None, input_shapes=None, known=(), checks: bool = True):
+def convert_program(program, function=None, input_shapes=None, known=(), checks: bool = True, shardings: bool = True):
     """(module, checks, inputs) of a test program, whose constants are its inputs and expected results.
 
     checks: check ops are collected; after the function's own results the module returns what was computed and what was
     expected, for each check in turn. The arrays among the program's constants are parameters of the module, so that
     nothing is computed when it is compiled; `inputs` holds their values.
     """
-    converter = Converter(program, checks)
+    converter = Converter(program, checks, shardings)
     module, found = converter.module(function, input_shapes, known)
     return module, found, converter.lifted
 
@@ -74,7 +76,7 @@ def convert_program(program, function=None, input_shapes=None, known=(), checks:
 class Converter:
     """Converts one program."""
 
-    def __init__(self, program: Program, checks: bool):
+    def __init__(self, program: Program, checks: bool, shardings: bool = True):
         self.program = program
         self.functions = program.functions()
         self.computations: dict[tuple, Computation] = {}
@@ -86,6 +88,7 @@ class Converter:
         self._lines: list[int] | None = None
         self._locations: dict[str, str] | None = None  # by their names in the text
         self._static: dict[str, bool] = {}
+        self.placement = Placement(self, program, shardings)
 
     # --- places in the text ---------------------------------------------------------------------------------------
 
@@ -151,9 +154,12 @@ class Converter:
         outputs = [i.instruction for i in results if i.instruction is not None]
         for check in self.checks:
             outputs += [check.actual.instruction, check.expected.instruction]
+        outputs, laid_out = self.placement.module(scope, function, outputs)
         root = outputs[0] if len(outputs) == 1 and not self.checks else builder.tuple(outputs)
+        if len(outputs) > 1 and any(laid_out):
+            root.sharding = tuple(laid_out)
         legal = re.sub(r"[^A-Za-z0-9_.\-]", "_", self.program.name) or "module"
-        return Module(legal, builder.finish(root)), self.checks
+        return self.placement.finished(legal, builder.finish(root)), self.checks
 
     def _entry(self, name: str | None) -> Operation:
         if name is not None and name not in self.functions:
@@ -177,6 +183,8 @@ class Converter:
         shape, quantized = self.argument_shape(function, k, type_, given)
         hint = function.regions[0].arguments[k][0].lstrip("%")
         instruction = scope.builder.parameter(shape, hint, scope.builder.source)
+        stated = function.attributes.get("arg_attrs", ())
+        instruction.sharding = self.placement.stated(function, stated[k], shape) if k < len(stated) else None
         if value is not None:
             instruction = scope.builder.constant(np.asarray(value, shape.dtype).reshape(shape.dims), shape.dtype)
         return Item(instruction, quantized)
@@ -295,7 +303,7 @@ class Scope:
         for (name, _), item in zip(region.arguments, arguments, strict=True):
             self.set(name, item)
         for op in region.operations:
-            if op.name in ("func.return", "stablehlo.return"):
+            if op.name in ("func.return", "stablehlo.return", "sdy.return"):
                 return [self.get(op, name) for name in op.operands]
             self.convert(op)
         last = region.operations[-1] if region.operations else None
@@ -398,6 +406,7 @@ class Scope:
         finally:
             self.op = before
         results = [results] if isinstance(results, Item) else list(results)
+        results = converter.placement.annotate(self, op, items, results)
         if converter.has_quantized:
             pairs = zip(results, op.result_types, strict=False)
             results = [Item(i.instruction, i.quantized or _quantized_element(t)) for i, t in pairs]

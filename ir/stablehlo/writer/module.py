@@ -15,6 +15,8 @@ from hloom.ir.errors import UnsupportedError
 from hloom.ir.loops import lower_scans
 from hloom.ir.module import Computation, Instruction, Module
 from hloom.ir.op_table import OPS
+from hloom.ir.spmd.sharding import DeviceMesh
+from hloom.ir.spmd.shardy import mesh_text, meshes_of, sharding_text, shardings_text
 from hloom.ir.stablehlo.assembly.attributes import Array, Dense, Dialect, Number
 from hloom.ir.stablehlo.syntax import Block, Operation, Program, Region
 from hloom.ir.stablehlo.types import Function, Tensor, shape_type
@@ -65,6 +67,9 @@ class _Emitter:
         self.functions: dict[int, str] = {}
         self.names: set[str] = {"main"}
         self.operations: list[Operation] = []
+        self.meshes: dict[DeviceMesh, str] = {}
+        for mesh in meshes_of(module):
+            self.meshes[mesh] = f"mesh_{len(self.meshes)}" if self.meshes else "mesh"
 
     def program(self) -> Program:
         called: list[Operation] = []
@@ -73,7 +78,15 @@ class _Emitter:
                 called.append(self.function(computation, self.name(computation), "private"))
         entry = self.function(self.module.entry, "main", "public")
         name = re.sub(r"[^A-Za-z0-9_$.]", "_", self.module.name)
-        return Program(name if name[:1].isalpha() or name[:1] == "_" else f"_{name}", {}, [entry, *called])
+        counts = {"mhlo.num_partitions": self.module.partitions, "mhlo.num_replicas": self.module.replicas}
+        several = self.module.partitions * self.module.replicas > 1
+        attributes = {key: Number(str(count), "i32") for key, count in counts.items()} if several else {}
+        meshes = [
+            Operation("sdy.mesh", attributes={"sym_name": n, "mesh": Dialect("sdy.mesh", None, mesh_text(m))})
+            for m, n in self.meshes.items()
+        ]
+        name = name if name[:1].isalpha() or name[:1] == "_" else f"_{name}"
+        return Program(name, attributes, [*meshes, entry, *called])
 
     def _called(self) -> set[int]:
         found = set()
@@ -112,7 +125,26 @@ class _Emitter:
             "sym_name": name,
             "function_type": Function(tuple(t for _, t in arguments), types),
         }
+        for key, given in (("arg_attrs", [(p.shape, p.sharding) for p in computation.parameters]),
+                           ("res_attrs", [(computation.shape, computation.root.sharding)])):  # fmt: skip
+            stated = tuple(self.stated(s) for shape, sharding in given for s in leaf_shardings(shape, sharding))
+            if any(stated) and (key == "arg_attrs" or name == "main"):
+                attributes[key] = stated
         return Operation("func.func", [], [], attributes, [Region([Block("", arguments, body.operations)])])
+
+    def stated(self, sharding) -> dict:
+        """The attributes of an argument or result."""
+        if sharding is None:
+            return {}
+        return {"sdy.sharding": Dialect("sdy.sharding", None, sharding_text(sharding, self.meshes)[1:-1])}
+
+
+def leaf_shardings(shape, sharding) -> list:
+    """For each array of a shape its sharding, or None."""
+    if isinstance(shape, TupleShape):
+        given = sharding if isinstance(sharding, tuple) else (None,) * len(shape.elements)
+        return [s for element, own in zip(shape.elements, given, strict=True) for s in leaf_shardings(element, own)]
+    return [sharding]
 
 
 class Body:
@@ -129,8 +161,18 @@ class Body:
         for instruction in computation.instructions:
             if instruction not in self.values:
                 operands = [self.values[o] for o in instruction.operands]
-                self.values[instruction] = self.instruction(instruction, operands)
+                names = self.values[instruction] = self.instruction(instruction, operands)
+                if instruction.sharding is not None:
+                    self._annotate(instruction, flat(names))
         return self.values[computation.root]
+
+    def _annotate(self, instruction: Instruction, names: list[str]) -> None:
+        """States the sharding of an instruction that has become an operation of its own."""
+        last = self.operations[-1] if self.operations else None
+        given = leaf_shardings(instruction.shape, instruction.sharding)
+        if last is not None and last.result_names() == names and None not in given:
+            text = shardings_text(given, self.emitter.meshes)
+            last.attributes["sdy.sharding"] = Dialect("sdy.sharding_per_value", None, text)
 
     def instruction(self, instruction: Instruction, operands: list[Names]) -> Names:
         return EMITTERS.get(instruction.opcode, _by_table)(self, instruction, operands)
