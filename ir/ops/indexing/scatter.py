@@ -332,7 +332,7 @@ def _scatter_factors(instruction) -> FactorRule:
         if d in place_of and w.sizes[d] == size:
             rule.add({**both, **dict.fromkeys(updates, place_of[d])}, both)
         else:
-            rule.add(both, both, "masked")
+            rule.add(both, both, "masked" if d in w.mapped else "whole")  # whole: windows at its beginning
     return rule.finish()
 
 

@@ -277,3 +277,14 @@ def test_scatter_add():
     assert rule.operands[0][0][0] in rule.masked - rule.reduction
     assert rule.operands[1][0] == rule.operands[2][0] and rule.operands[1][0][0] in rule.reduction
     assert rule.combiner == "add"
+
+
+def test_scatter_of_windows_at_the_beginning_of_a_dimension():
+    """No index says where along dimension 1 the windows lie, which are smaller than it."""
+    attributes = {
+        "update_window_dims": (1,), "inserted_window_dims": (0,), "scatter_dims_to_operand_dims": (0,),
+        "index_vector_dim": 1, "to_apply": scalar_computation("add", F32),
+    }  # fmt: skip
+    rule = rule_of("scatter", f32(10, 8), Shape(np.dtype(np.int32), (4,)), f32(4, 3), **attributes)
+    (indexed,), (beginning,) = rule.operands[0]
+    assert indexed in rule.masked and beginning in rule.whole - rule.masked
