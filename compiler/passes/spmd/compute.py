@@ -15,12 +15,15 @@ from hloom.compiler.passes.spmd.linear import linear_operands
 from hloom.compiler.passes.spmd.resharding.layouts import Layout
 from hloom.compiler.passes.spmd.scope import Held, Scope
 from hloom.ir.build import combiner_opcode
+from hloom.ir.interpret import evaluate
 from hloom.ir.module import Instruction
 from hloom.ir.op_table import No
 from hloom.ir.ops import OPS
 from hloom.ir.records import record
 from hloom.ir.spmd.factors import OWN, FactorRule, result_shapes
 from hloom.ir.types import Shape, TupleShape
+
+SAMPLES = 32  # on which a computation is tried
 
 
 @record(frozen=True)
@@ -162,9 +165,27 @@ def fits(scope: Scope, instruction: Instruction, rule: FactorRule, choice: Choic
         first = [f for f in sorted(rule.reduction) if rule.sizes[f] > 1][:1]
         if split and (split != first or rule.sizes[split[0]] % scope.layouts.count(choice.axes[split[0]])):
             return False
+        if split and not _starts_neutral(instruction):
+            return False
     if special is not None and special.fits is not None and any(choice.axes):
         return special.fits(scope.layouts, instruction, rule, choice)
     return True
+
+
+def _starts_neutral(instruction: Instruction) -> bool:
+    """Whether a reduction by any computation starts from constants that change nothing, as samples show: then each part
+    may start from them. Others count once."""
+    count = len(instruction.operands) // 2
+    initial = instruction.operands[count:]
+    if any(o.opcode != "constant" for o in initial):
+        return False
+    random = np.random.default_rng(0)
+    samples = [(8 * random.standard_normal(SAMPLES)).astype(o.dtype) for o in initial]
+    with np.errstate(all="ignore"):
+        given = [np.full(SAMPLES, o["value"]) for o in initial]
+        found = evaluate(instruction["to_apply"], [*given, *samples], lifted=(SAMPLES,))
+    found = found if isinstance(found, tuple) else (found,)
+    return all(np.array_equal(a, b) for a, b in zip(found, samples, strict=True))
 
 
 # --- the local op -------------------------------------------------------------------------------------------------
@@ -254,7 +275,7 @@ def reduced(scope: Scope, instruction: Instruction, rule: FactorRule, choice: Ch
         if not is_number(instruction.operands[1], neutral):
             values = [values[0], scope.mover.only_first(values[1], axes, neutral)]
         return _reduce(scope, values, dimensions, to_apply, instruction.hint)
-    # The initial value is the neutral element of such a computation (HLO's rule), of which more than one does no harm.
+    # The initial values change nothing (`_starts_neutral`): more than one does no harm.
     partial = _reduce(scope, values, dimensions, to_apply, instruction.hint)
     gathered = [scope.mover.gathered(scope.mover.reshaped(p, (1, *p.dims)), 0, axes) for p in partial]
     return _reduce(scope, [*gathered, *values[count:]], (0,), to_apply, instruction.hint)

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import random
+
+import derivative_cases
 import manual_modules  # noqa: F401  (declares cases of op_modules)
 import numpy as np
 import op_modules
 import pytest
 from passes_support import draw
 from sharded_programs import TEXTBOOK, sharding, text, textbook
-from spmd_modules import check, copied
+from spmd_modules import MESHES, check, copied, random_sharding
 from test_propagate import check_valid, f32, program
 
 from hloom.compiler.passes.spmd.partition import partition
@@ -213,13 +216,13 @@ def smaller(module: Module) -> Module:
 @pytest.mark.parametrize("name", TEXTBOOK)
 def test_partitioned_programs_compute_the_same(name):
     module = smaller(textbook(name))
-    random = np.random.default_rng(0)
-    arguments = [draw(random, p.shape, special=False) for p in module.entry.parameters]
+    numbers = np.random.default_rng(0)
+    arguments = [draw(numbers, p.shape, special=False) for p in module.entry.parameters]
     for k, parameter in enumerate(module.entry.parameters):
         if parameter.dtype.kind == "i":
-            arguments[k] = random.integers(0, 10, parameter.dims).astype(parameter.dtype)
+            arguments[k] = numbers.integers(0, 10, parameter.dims).astype(parameter.dtype)
         else:
-            arguments[k] = (0.1 * random.standard_normal(parameter.dims)).astype(parameter.dtype)
+            arguments[k] = (0.1 * numbers.standard_normal(parameter.dims)).astype(parameter.dtype)
     check(propagate(module), arguments, rtol=1e-3)
 
 
@@ -260,7 +263,25 @@ def test_a_normalization_exchanges_moments_only():
     root = builder.tuple([builder.emit("get-tuple-element", made, index=k) for k in range(3)])
     module = Module("norm", builder.finish(root), partitions=SMALL.size)
     laid_out = propagate(run_passes(module, BEFORE_PARTITION))
-    random = np.random.default_rng(0)
-    check(laid_out, [draw(random, p.shape, special=False) for p in module.entry.parameters])
+    numbers = np.random.default_rng(0)
+    check(laid_out, [draw(numbers, p.shape, special=False) for p in module.entry.parameters])
     exchanged = [i for i in partition(laid_out).instructions() if i.opcode.startswith(("all-", "collective"))]
     assert exchanged and all(i.shape.size <= 8 for i in exchanged)
+
+
+@pytest.mark.parametrize("seed", range(2))
+def test_cases_with_some_annotations_compute_the_same(seed):
+    """Small programs of every op, among them reductions by any computation whose initial values count once."""
+    for given in derivative_cases.CASES:
+        module = copied(Module(str(given), given.computation()))
+        if any(i.opcode == "custom-call" for i in module.instructions()):
+            continue
+        drawn = random.Random(f"{given}{seed}")
+        mesh = drawn.choice(MESHES)
+        module.partitions = mesh.size
+        for instruction in module.entry.instructions:
+            chance = 0.7 if instruction.opcode == "parameter" else 0.1
+            if isinstance(instruction.shape, Shape) and drawn.random() < chance:
+                instruction.sharding = random_sharding(drawn, mesh, instruction.shape)
+        with np.errstate(all="ignore"):
+            check(propagate(module), list(given.arguments()), 1e-3)
