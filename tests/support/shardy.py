@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from spmd_modules import copied
+
 from hloom.compiler.pipeline import EXPORT, run_passes
 from hloom.ir.module import Module
 from hloom.ir.spmd.sharding import Sharding
@@ -48,7 +50,10 @@ def propagated(module: Module, mesh) -> list[tuple[str, list[set[str]] | None]]:
 
     exported = run_passes(module, EXPORT["stablehlo"])
     axes = ", ".join(f'"{n}"={s}' for n, s in zip(mesh.names, mesh.sizes, strict=True))
-    text = stablehlo_text(exported)
+    plain = copied(exported)  # whose text has no annotations: they are written below
+    for instruction in plain.instructions():
+        instruction.sharding = None
+    text = stablehlo_text(plain)
     head, _, body = text.partition("{\n")
     text = f"{head}{{\n  sdy.mesh @mesh = <[{axes}]>\n{body}"
     with mlir.make_ir_context():
