@@ -10,6 +10,8 @@ from typing import NoReturn
 from hloom.ir.errors import HloomError, VerifyError
 from hloom.ir.module import Computation, Instruction, Module
 from hloom.ir.op_table import OPS
+from hloom.ir.spmd.checks import check_sharding
+from hloom.ir.spmd.shardy import all_shardings
 from hloom.ir.text.attributes import is_required, kind_of
 from hloom.ir.text.printer import callees, print_instruction, printing_order
 from hloom.ir.types import Shape, TupleShape
@@ -23,6 +25,7 @@ RULES = {
     "parameter": "parameters are the computation's parameter instructions, in the order of their indexes",
     "root": "the root is an instruction of the computation",
     "recursion": "no computation calls itself, not through others either",
+    "sharding": "a sharding fits the array and the module's partitions",
     "alias": "an alias joins an output to a parameter of its shape, each to one at most",
 }
 
@@ -50,6 +53,8 @@ def verify(module: Module) -> None:
     _check_calls(module.entry)
     for computation in printing_order(module.entry):
         verify_computation(computation)
+        if module.partitions > 1:
+            _check_shardings(computation, module.partitions)
     _check_aliases(module)
 
 
@@ -75,6 +80,23 @@ def verify_computation(computation: Computation) -> None:
     _check_parameters(computation)
     if computation.root not in seen:
         _fail("root", repr(computation.root), computation, repair="pass an instruction that was added")
+
+
+def _check_shardings(computation: Computation, partitions: int) -> None:
+    for instruction in computation.instructions:
+        if instruction.sharding is None:
+            continue
+        try:
+            check_sharding("the sharding slot", instruction.sharding, instruction.shape)
+        except HloomError as error:
+            _fail("sharding", f"{error.asked}; {error.found}", computation, instruction, error.repair)
+        for sharding in all_shardings(instruction.sharding):
+            if sharding.device is None and sharding.is_replicated:
+                continue  # combiners of scalars are shared by modules
+            last = sharding.mesh.size - 1 if sharding.device is None else sharding.device
+            if last >= partitions or (sharding.device is None and last + 1 < partitions):
+                found = f"a mesh of {last + 1} devices, the module has {partitions} partitions"
+                _fail("sharding", found, computation, instruction, "lay it out over all partitions")
 
 
 def _check_attributes(computation: Computation, instruction: Instruction, declared: dict[str, str]) -> None:

@@ -300,6 +300,8 @@ def tiles_text(sharding) -> str:
     """The text of a sharding, or of a tuple's; dimensions that propagation may split further are not told apart."""
     if isinstance(sharding, tuple):
         return f"{{{', '.join('{unknown}' if s is None else tiles_text(s) for s in sharding)}}}"
+    if not set(sharding.mesh.names).issuperset((*sharding.axes, *sharding.unreduced)):
+        return f"{{{sharding.dims}}}"  # for the verifier's message
     if sharding.device is not None:
         return f"{{maximal device={sharding.device}}}"
     if sharding.is_replicated:
