@@ -75,7 +75,14 @@ def pmin(x, axis_name, *, axis_index_groups=None):
 
 
 def all_gather(x, axis_name, *, axis_index_groups=None, axis: int = 0, tiled: bool = False):
-    """The values of all participants, stacked along a new axis `axis`, or joined along it with tiled=True."""
+    """The values of all participants, stacked along a new axis `axis`, or joined along it with tiled=True. Over several
+    axes they count row-major."""
+    if isinstance(axis_name, (tuple, list)) and len(axis_name) > 1:
+        for name in reversed(axis_name):
+            x = all_gather(x, name, axis=axis, tiled=tiled)
+            if not tiled and name != axis_name[-1]:
+                x = tree.map(lambda leaf: _merged(leaf, axis), x)
+        return x
     name, size = _one("all_gather", axis_name, axis_index_groups)
 
     def one(leaf):
@@ -93,8 +100,12 @@ def psum_scatter(x, axis_name, *, scatter_dimension: int = 0, axis_index_groups=
     """The sum over all participants, of which each keeps its part along `scatter_dimension`.
 
     Without tiled the size is the number of participants, and the dimension goes; with tiled=True it is a multiple of
-    it, and is divided. Raises ShapeError.
+    it, and is divided. Over several axes, with tiled=True, parts count row-major. Raises ShapeError.
     """
+    if isinstance(axis_name, (tuple, list)) and len(axis_name) > 1 and tiled:
+        for name in axis_name:
+            x = psum_scatter(x, name, scatter_dimension=scatter_dimension, tiled=True)
+        return x
     name, size = _one("psum_scatter", axis_name, axis_index_groups)
 
     def one(leaf):
@@ -263,6 +274,12 @@ def _axis(what: str, axis: int, rank: int) -> int:
     if not -rank <= axis < rank:
         raise ShapeError(f"{what} along axis {axis}", f"rank {rank}", f"name one between {-rank} and {rank - 1}")
     return axis % rank
+
+
+def _merged(x: Array, axis: int):
+    """x with an axis and the one after it as one."""
+    d = _axis("all_gather", axis, len(x.shape) - 1)
+    return _reshaped(x, (*x.shape[:d], x.shape[d] * x.shape[d + 1], *x.shape[d + 2 :]))
 
 
 def _reshaped(x: Array, dims):
