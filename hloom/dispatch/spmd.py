@@ -266,7 +266,7 @@ class _EagerPrograms:
 
     def run(self, computation: Computation, arrays: list[Array], key, out_shardings: tuple = ()) -> list[Array]:
         places = tuple(sharding_of(a) for a in arrays)
-        known = key, places, out_shardings
+        known = key, tuple(a._shape for a in arrays), places, out_shardings
         found = self._found.get(known)
         if found is None:
             common_device(arrays, computation.name)

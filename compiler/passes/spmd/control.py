@@ -8,8 +8,6 @@ from hloom.compiler.passes.spmd.manual import manual
 from hloom.compiler.passes.spmd.scope import Held, Scope, Tree, frozen, leaves, tree_shape
 from hloom.ir.module import Computation, Instruction
 from hloom.ir.ops.programs.control import split_scan
-from hloom.ir.ops.programs.spmd import manual_mesh
-from hloom.ir.spmd.axes import mesh_axes, with_groups
 
 
 class Controls:
@@ -113,47 +111,15 @@ class Controls:
     # --- calls, loops, branches ---
 
     def _call(self, scope: Scope, instruction: Instruction) -> None:
-        given = [scope.values[o] for o in instruction.operands]
-        scope.values[instruction] = self._inlined(scope, instruction["to_apply"], given)
-
-    def _inlined(self, scope: Scope, callee: Computation, given: Sequence[Tree]) -> Tree:
+        callee = instruction["to_apply"]
         saved = {i: scope.values.pop(i) for i in callee.instructions if i in scope.values}
-        for parameter, value in zip(callee.parameters, given, strict=True):
-            scope.values[parameter] = value
+        for parameter, operand in zip(callee.parameters, instruction.operands, strict=True):
+            scope.values[parameter] = scope.values[operand]
         found = self.walk(scope, callee)
         for i in callee.instructions:
             scope.values.pop(i, None)
         scope.values.update(saved)
-        return found
-
-    def _manual(self, scope: Scope, instruction: Instruction) -> None:
-        """The body is inlined. In it values are a device's own along the manual axes, and laid out along the others."""
-        layouts = scope.layouts
-        if manual_mesh(instruction.attributes).atomic() != layouts.mesh:  # over other devices than the program
-            self.compute(scope, instruction)
-            return
-        manual = mesh_axes(layouts.mesh, instruction["manual_axes"])
-
-        def automatic(layout):
-            return layouts.of(tuple(tuple(n for n in axes if n not in manual) for axes in layout.dims))
-
-        body = with_groups(instruction["to_apply"], layouts.mesh)
-        given = []
-        for k, (operand, parameter) in enumerate(zip(instruction.operands, body.parameters, strict=True)):
-            layout = self.partitioner.layout(instruction["in_shardings"][k], operand.shape.rank)
-            scope.mover.why = f"operand {k} of a manual computation"
-            value = scope.read(scope.values[operand], layout)
-            given.append(Held(parameter.shape, {automatic(layout): value}))
-        found = self._inlined(scope, body, given)
-        self.partitioner.kept.append(body)
-        results = found if isinstance(found, list) else [found]
-        values, outs = [], []
-        for k, (held, sharding) in enumerate(zip(results, instruction["out_shardings"], strict=True)):
-            layout = self.partitioner.layout(sharding, held.shape.rank)
-            scope.mover.why = f"result {k} of a manual computation"
-            values.append(scope.read(held, automatic(layout)))
-            outs.append(layout)
-        scope.hold(instruction, values, outs)
+        scope.values[instruction] = found
 
     def settled(self, scope: Scope, shape, sharding):
         """The layouts of a state: as its sharding says, without partial sums."""

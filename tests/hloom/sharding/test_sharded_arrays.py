@@ -107,6 +107,11 @@ def test_eager_operations_keep_the_layout(put):
         assert found.devices() == x.devices()
 
 
+def test_programs_of_eager_operations_are_for_their_shapes(put):
+    for size in (4, 8, 12, 16):
+        assert float(put(np.arange(size)).max()) == size - 1
+
+
 def test_transformations_outside_of_jit(put):
     x = put(A, "x", "y")
     gradient = hl.grad(lambda w: (hnp.sin(w) * x).sum())(x)
