@@ -85,7 +85,7 @@ class Placement:
     def _tile_texts(program: Program) -> Iterator[str]:
         for op in _operations(program.operations):
             for given in (op.attributes, *op.attributes.get("arg_attrs", ()), *op.attributes.get("res_attrs", ())):
-                if isinstance(given.get(TILES), str):
+                if _is_stated(given):
                     yield given[TILES]
 
     def understood(self, op: Operation, read, *given) -> Any:
@@ -114,7 +114,7 @@ class Placement:
         found: Any = None
         if SHARDY in attributes:
             found = self.shardy(op, attributes[SHARDY])
-        elif TILES in attributes and self.tiles is not None:
+        elif _is_stated(attributes) and self.tiles is not None:
             placed = self.understood(op, self.tiles.placed, attributes[TILES], _rank(shape))
             found = _kept(placed)
         if found is not None:
@@ -130,7 +130,7 @@ class Placement:
     def annotate(self, scope, op: Operation, items: list[Item], results: list[Item]) -> list[Item]:
         """The results of an operation with the shardings that its attributes say."""
         given = op.attributes
-        if not self.wanted or (SHARDY not in given and TILES not in given):
+        if not self.wanted or (SHARDY not in given and not _is_stated(given)):
             return results
         if SHARDY in given:
             text = body_text(given[SHARDY])
@@ -172,7 +172,7 @@ class Placement:
 
     def custom_call(self, scope, op: Operation, items: list[Item]) -> list[Item]:
         """XLA's custom calls about shardings, which `outlined` understands when all are there."""
-        if not self.wanted or TILES not in op.attributes:
+        if not self.wanted or not _is_stated(op.attributes):
             return items
         shape = scope.result_shape(op)
         made = scope.emit("custom-call", *items, shape=shape, custom_call_target=op.attributes["call_target_name"])
@@ -202,6 +202,12 @@ class Placement:
         if not self.wanted:
             return Module(name, entry)
         return outlined(Module(name, entry, None, self.replicas, self.partitions), self.placed, self.configs)
+
+
+def _is_stated(attributes: Mapping) -> bool:
+    """Whether attributes have a sharding in HLO's text. It may be empty; old programs have bytes, which are passed."""
+    value = attributes.get(TILES)
+    return isinstance(value, str) and value.lstrip()[:1] == "{"
 
 
 def _rank(shape):

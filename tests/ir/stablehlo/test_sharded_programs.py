@@ -222,6 +222,11 @@ def test_an_array_on_one_device():
     assert again.entry.parameters[0].sharding == on_device(3, 2)
 
 
+def test_a_sharding_may_be_empty():
+    text = program("    return %arg0 : tensor<8x8xf32>", argument=' {mhlo.sharding = ""}')
+    assert to_module(parse_program(text)).entry.parameters[0].sharding is None
+
+
 def test_for_one_device_nothing_is_left_of_it():
     text = (FOLDER / "shardy_tensor_parallel.mlir").read_text()
     module = to_module(parse_program(text), shardings=False)
