@@ -6,6 +6,7 @@ import warnings
 
 import numpy as np
 
+from hloom.compiler.passes.spmd.meshes import programs
 from hloom.compiler.passes.spmd.partition import partition
 from hloom.ir.interpret import run
 from hloom.ir.module import Computation, Instruction, Module
@@ -44,7 +45,7 @@ def annotated(module: Module, mesh: DeviceMesh, random, chance: float = 0.8) -> 
         return random_sharding(random, mesh, shape)
 
     manual = {id(i["to_apply"]) for i in module.instructions() if i.opcode == "manual-computation"}
-    for computation in module.computations():
+    for computation in programs(module):  # computations of scalars are shared by all modules
         for instruction in computation.instructions:
             if id(computation) not in manual:
                 instruction.sharding = one(instruction.shape)
