@@ -14,6 +14,7 @@ from hloom.dispatch.specialization import Specialization
 from hloom.errors import DeviceError
 from hloom.ir.build import Builder
 from hloom.ir.module import Computation, Instruction, Module, below, map_module
+from hloom.ir.ops.programs.spmd import names_mesh
 from hloom.ir.spmd.sharding import Sharding as Layout
 from hloom.ir.spmd.sharding import replicated
 from hloom.ir.types import Shape
@@ -26,7 +27,6 @@ from hloom.tracing.trace import Traced
 from hloom.tree import pytrees as tree
 
 SPMD = "hloom.backends.spmd:SpmdBackend"
-_NAMES_MESH = ("sharding-constraint", "manual-computation")
 _KEPT = 512  # programs of eager operations
 
 
@@ -42,7 +42,7 @@ def is_over_several(leaves: Iterable, computation: Computation, out_shardings: S
     return (
         any([sharding_of(leaf) is not None for leaf in leaves])
         or any(s is not None for s in out_shardings)
-        or any(i.opcode in _NAMES_MESH or i.sharding is not None for i in below(computation.instructions))
+        or any(map(names_mesh, below(computation.instructions)))
     )
 
 
@@ -92,7 +92,7 @@ class SpmdProgram:
 
         def change(instruction: Instruction) -> Instruction:
             number = numbers.get(instruction)
-            if number is None and instruction.sharding is None and instruction.opcode not in _NAMES_MESH:
+            if number is None and not names_mesh(instruction):
                 return instruction
             attributes = {
                 name: _mapped(value, lambda found: layout(found, instruction))

@@ -12,6 +12,7 @@ from hloom.arrays.base import ArrayMethods
 from hloom.ir.source import is_internal
 from hloom.platforms.device import default_device
 from hloom.sharding.shardings import SingleDeviceSharding
+from hloom.sharding.visualize import visualize_array_sharding, visualize_sharding
 from hloom.tracing.callback import debug_callback as callback
 from hloom.tracing.callback import debug_print as print  # noqa: A004  (JAX's name)
 
@@ -130,16 +131,17 @@ class _Prompt(cmd.Cmd):
 
 
 def inspect_array_sharding(value, *, callback) -> None:
-    """Calls callback with the sharding of an array: all of it is on one device."""
+    """Calls callback with the sharding of an array; of a traced one, whose layout the compiler has yet to choose, with
+    that of the default device."""
     callback(getattr(value, "sharding", None) or SingleDeviceSharding(default_device()))
 
 
-def visualize_array_sharding(arr, **options) -> None:
-    """Prints which device holds which part of an array: the one device holds all of it."""
-    label = str(getattr(arr, "device", None) or default_device()).upper()
-    width = max(len(label) + 2, 22)
-    builtins.print("\n".join(("┌" + "─" * width + "┐", "│" + label.center(width) + "│", "└" + "─" * width + "┘")))
-
-
-__all__ = ["breakpoint", "callback", "inspect_array_sharding", "print", "visualize_array_sharding"]
+__all__ = [
+    "breakpoint",
+    "callback",
+    "inspect_array_sharding",
+    "print",
+    "visualize_array_sharding",
+    "visualize_sharding",
+]
 __dir__ = __all__.copy

@@ -28,6 +28,7 @@ from hloom.errors import (
     ParticipantsError,
     TracerBoolError,
     TracerConversionError,
+    TracerError,
 )
 from hloom.ir.base_error import no_memory
 from hloom.ir.build import Builder, tuple_elements
@@ -35,6 +36,7 @@ from hloom.ir.interpret import evaluate, evaluate_instruction
 from hloom.ir.module import Computation, Instruction, below
 from hloom.ir.op_table import No
 from hloom.ir.ops import OPS
+from hloom.ir.ops.programs.spmd import names_mesh
 from hloom.ir.records import field, record
 from hloom.ir.source import Source, current_source, device_scopes
 from hloom.ir.types import Shape, TupleShape
@@ -47,8 +49,7 @@ from hloom.tree import pytrees as tree
 
 # Family of ops -> what computes an instruction of it where a trace carries values; others by their reference.
 evaluators: dict = {}
-# "op", "computation": what applies these eagerly to arrays of which some are over several devices
-# (`hloom.dispatch.sharded`).
+# "op", "computation": what applies these eagerly to arrays over several devices (`hloom.dispatch.sharded`).
 on_several: dict = {}
 
 
@@ -460,6 +461,11 @@ def trace_function(
     weak: how the exact value of a weakly typed scalar argument is known (`hloom.tracing.exact`): "passed", the caller
     passes those that `Traced.wide` names as well, or "known", the computation is for these arguments only.
     """
+    if carries_values and any([type(a) is Array and a.is_sharded for a in arguments]):
+        try:  # few functions need values, and those of arrays over several devices would be computed whole
+            return trace_function(function, arguments, in_tree, name, False, hints, adopts, kind, weak)
+        except TracerError:
+            pass
     trace = Trace(name, carries_values)
     trace.kind = kind
     trace.adopted = {id(tracer): tracer for tracer in adopts}
@@ -541,7 +547,7 @@ def apply_computation(
         return trace.inline(computation, operands, known or {})
     arrays = [o if isinstance(o, Array) else _concrete_operand(o) for o in operands]
     devices = _output_devices(computation, arrays, beside)
-    if any([d.__class__ is NamedSharding for d in devices]) or any([_is_spread(i) for i in computation.instructions]):
+    if any([d.__class__ is NamedSharding for d in devices]) or any(map(names_mesh, computation.instructions)):
         return on_several["computation"](computation, arrays)
     try:
         result = evaluate(computation, [a._value() for a in arrays], known=known, each=_evaluate_instruction)
@@ -551,11 +557,6 @@ def apply_computation(
     if _owned is _checked:
         check_outputs(results, computation, [a._value() for a in arrays])
     return [Array(_owned(r), False, device) for r, device in zip(results, devices, strict=True)]
-
-
-def _is_spread(instruction: Instruction) -> bool:
-    """Whether an instruction names a mesh."""
-    return instruction.sharding is not None or instruction.opcode in ("sharding-constraint", "manual-computation")
 
 
 def _output_devices(computation: Computation, arrays, beside) -> list:

@@ -37,6 +37,11 @@ def with_dimension(sharding: Sharding) -> Sharding:
     return replace(sharding, dims=((), *sharding.dims), open=opened, priorities=priorities)
 
 
+def names_mesh(instruction) -> bool:
+    """Whether an instruction says on which devices its program runs."""
+    return instruction.sharding is not None or instruction.opcode in ("sharding-constraint", "manual-computation")
+
+
 # --- sharding-constraint ------------------------------------------------------------------------------------------
 
 

@@ -187,3 +187,13 @@ def test_constants_that_functions_close_over(put):
     found = hl.jit(lambda y: x + y)(hnp.ones(8))
     np.testing.assert_allclose(found, A + 1)
     assert found.devices() == x.devices()
+
+
+def test_pictures_of_layouts(mesh, put, capsys):
+    hl.debug.visualize_array_sharding(put(A, "x"), use_color=False)
+    rows = [line.strip("│┃ ") for line in capsys.readouterr().out.splitlines() if "CPU" in line]
+    assert rows == ["CPU 0,1", "CPU 2,3", "CPU 4,5", "CPU 6,7"]
+    hl.debug.visualize_sharding((8,), NamedSharding(mesh, P("y")))
+    assert "CPU 0,2,4,6" in capsys.readouterr().out
+    with pytest.raises(hl.errors.ArgumentError, match="one or two dimensions"):
+        hl.debug.visualize_sharding((2, 2, 2), NamedSharding(mesh, P("y")))
