@@ -8,7 +8,6 @@ from typing import Any
 
 from hloom.arrays.array import Array, common_device
 from hloom.arrays.sharded import ShardedData, parts_of
-from hloom.compiler.passes.spmd.propagate import propagate
 from hloom.dispatch.kept_programs import KeptProgram
 from hloom.dispatch.specialization import Specialization
 from hloom.errors import DeviceError
@@ -180,7 +179,7 @@ class SpmdProgram:
         return found
 
     def compiled(self, options: CompileOptions) -> Executable:
-        return spmd_backend().compile(propagate(self.module), options)
+        return spmd_backend().compile(self.module, options)
 
     def options(self, **given) -> CompileOptions:
         return CompileOptions(devices=tuple(map(str, self.assignment.devices)), **given)

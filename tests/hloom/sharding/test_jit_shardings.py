@@ -129,3 +129,42 @@ def test_a_training_step(size):
         for a, b in zip(whole, split, strict=True):
             np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-5)
             assert b.sharding.is_fully_replicated
+
+
+def test_custom_partitioning(mesh, put):
+    from hloom.jax.experimental.custom_partitioning import custom_partitioning
+
+    seen = []
+
+    @custom_partitioning
+    def scaled(x):
+        return x / x.sum(-1, keepdims=True)
+
+    def rows_only(sharding, shape):
+        return NamedSharding(sharding.mesh, P(*sharding.spec[:1]))
+
+    def partition(mesh, arg_shapes, result_shape):
+        places = hl.tree.map(lambda s: rows_only(s.sharding, s), arg_shapes)
+
+        def on_parts(x):
+            seen.append(x.shape)
+            return x / x.sum(-1, keepdims=True)
+
+        return mesh, on_parts, rows_only(result_shape.sharding, result_shape), places
+
+    with pytest.raises(hl.errors.ArgumentError, match="def_partition"):
+        scaled(A)
+    scaled.def_partition(
+        partition, lambda mesh, args, shape: rows_only(args[0].sharding, shape), sharding_rule="i j -> i j"
+    )
+    found = scaled(put(A, "x", "y"))
+    np.testing.assert_allclose(found, A / A.sum(-1, keepdims=True), rtol=1e-4)
+    assert seen == [(2, 8)] and found.sharding.spec == P("x")
+    for again in (scaled(A), hl.jit(scaled)(put(A, "x", "y"))):
+        np.testing.assert_allclose(again, A / A.sum(-1, keepdims=True), rtol=1e-3, atol=1e-4)
+
+
+def test_explicit_axes_are_recorded(put):
+    x = put(A, "x", "y")
+    assert x.sharding.mesh.are_all_axes_explicit and hl.typeof(x).sharding.spec == P("x", "y")
+    assert hl.typeof(hl.jit(lambda x: x + 1)(x)).sharding.spec == P("x", "y")
