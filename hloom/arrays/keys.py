@@ -100,6 +100,11 @@ class KeyArray:
         return KeysType(self.shape, self.dtype)
 
     @property
+    def sharding(self):
+        """Where the keys lie; that of their words."""
+        return self._data.sharding
+
+    @property
     def shape(self) -> tuple[int, ...]:
         return tuple(self._data.shape[:-1])
 

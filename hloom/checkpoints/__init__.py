@@ -71,3 +71,4 @@ def save_safetensors(
 
 
 __all__ = ["Checkpoint", "Manager", "load_safetensors", "restore", "save", "save_safetensors"]
+__dir__ = __all__.copy

@@ -149,3 +149,4 @@ __all__ = [
     "same_program",
     "shutdown",
 ]
+__dir__ = __all__.copy

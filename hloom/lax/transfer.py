@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+
 import numpy as np
 
 from hloom import sharding
@@ -133,14 +135,47 @@ def copy_to_host_async(x):
     return x
 
 
-sharding.reshard = reshard  # type: ignore[attr-defined]  # where JAX has it; that package knows no ops
+def auto_axes(f=None, /, *, axes=None, out_sharding=None):
+    """f with mesh axes left to the compiler, and its results laid out as out_sharding (a prefix of their tree) says.
+
+    axes: accepted; the compiler lays arrays out along all axes, whatever their type (docs/guides/sharding.md). The
+    function takes out_sharding= at a call too.
+    """
+    if f is None:
+        return functools.partial(auto_axes, axes=axes, out_sharding=out_sharding)
+
+    @functools.wraps(f)
+    def called(*args, out_sharding=out_sharding, **kwargs):
+        result = f(*args, **kwargs)
+        return result if out_sharding is None else with_sharding_constraint(result, out_sharding)
+
+    return called
+
+
+def explicit_axes(f=None, /, *, axes=None, in_sharding=None):
+    """f of arguments that are laid out as in_sharding (a prefix of the tuple of them) says. axes: as for auto_axes."""
+    if f is None:
+        return functools.partial(explicit_axes, axes=axes, in_sharding=in_sharding)
+
+    @functools.wraps(f)
+    def called(*args, in_sharding=in_sharding, **kwargs):
+        return f(*(args if in_sharding is None else with_sharding_constraint(args, in_sharding)), **kwargs)
+
+    return called
+
+
+# Where JAX has them; that package knows no ops.
+for _function in (reshard, auto_axes, explicit_axes):
+    setattr(sharding, _function.__name__, _function)
 
 
 __all__ = [
+    "auto_axes",
     "block_until_ready",
     "copy_to_host_async",
     "device_get",
     "device_put",
+    "explicit_axes",
     "reshard",
     "with_sharding_constraint",
 ]

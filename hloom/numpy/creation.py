@@ -41,7 +41,7 @@ from hloom.lax.operands import (
 from hloom.lax.operands import full as full_constant
 from hloom.lax.transfer import device_put
 from hloom.numpy.elementwise.ufuncs import i0, power
-from hloom.sharding.shardings import device_of
+from hloom.sharding.shardings import NamedSharding, PartitionSpec, device_of
 from hloom.tracing.concrete import PIECE, at_once
 from hloom.tracing.exact import created
 from hloom.tracing.trace import bind
@@ -57,6 +57,8 @@ def _on_device(make):
         if device is None and not device_scopes.device:
             return make(*args, **options)
 
+        if isinstance(device, (NamedSharding, PartitionSpec)):
+            return device_put(make(*args, **options), device)
         with device_scope(device_scopes.device if device is None else str(device_of(device))):
             result = make(*args, **options)
             return result if device is None and getattr(result, "_device", None) else device_put(result, device)
