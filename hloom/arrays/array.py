@@ -118,7 +118,7 @@ class Array(ArrayMethods):
         return set(self._device.device_set) if self.is_sharded else {self.device}
 
     @property
-    def is_sharded(self) -> bool:
+    def is_sharded(self) -> bool:  # type: ignore[override]
         """Whether several devices hold the array, each its part."""
         return self._device.__class__ is NamedSharding
 

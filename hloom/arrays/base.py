@@ -21,6 +21,7 @@ class ArrayMethods:
     __slots__ = ()
     __array_priority__ = 100
     __hash__ = None  # type: ignore[assignment]  # equality is elementwise, as in NumPy
+    is_sharded = False  # whether several devices hold it, each its part
     _shape: Shape
     weak: bool
     __array__: Callable[..., np.ndarray]

@@ -191,7 +191,8 @@ def _basis(leaves) -> list[Array]:
     for leaf, size in zip(leaves, sizes, strict=True):
         rows = np.zeros((total, size), leaf._shape.dtype)
         rows[np.arange(start, start + size), np.arange(size)] = 1
-        found.append(Array(rows.reshape((total, *leaf.shape)), leaf.weak, getattr(leaf, "_device", None)))
+        device = None if leaf.is_sharded else getattr(leaf, "_device", None)
+        found.append(Array(rows.reshape((total, *leaf.shape)), leaf.weak, device))
         start += size
     return found
 

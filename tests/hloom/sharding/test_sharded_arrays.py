@@ -122,6 +122,9 @@ def test_transformations_outside_of_jit(put):
     np.testing.assert_allclose(hl.vmap(hnp.sum)(x), A.sum(1), rtol=1e-4, atol=1e-5)
     np.testing.assert_allclose(hl.jvp(hnp.exp, (x,), (x,))[1], np.exp(A) * A, rtol=1e-5)
 
+    np.testing.assert_allclose(hl.hessian(lambda v: (v**3).sum())(x[0]), np.diag(6 * A[0]), rtol=1e-4, atol=1e-6)
+    np.testing.assert_allclose(hl.jacfwd(lambda v: v.sum(0))(x).sum(), 64, rtol=1e-6)
+
     def branching(w):
         return (w * 2).sum() if float(w.sum()) > 100 else (w * 3).sum()
 
