@@ -1,7 +1,7 @@
-"""Named axes: what the problems of a `vmap(..., axis_name="i")` exchange with each other.
+"""Named axes: what the batch elements of a `vmap(..., axis_name="i")`, or the devices of a `shard_map`, exchange.
 
-Inside the mapped function each problem is a participant of the axis. Every function takes trees of arrays, and raises
-ParticipantsError where no vmap around it has an axis of that name.
+Inside the mapped function each of them is a participant of the axis. Every function takes trees of arrays, and raises
+ParticipantsError where neither around it has an axis of that name.
 """
 
 from __future__ import annotations
