@@ -11,8 +11,10 @@ import hashlib
 import numpy as np
 
 from hloom.arrays.array import Array
+from hloom.arrays.checks import check_result
 from hloom.arrays.shape_dtype import ShapeDtypeStruct
 from hloom.arrays.sharded import ShardedData, parts_of, split
+from hloom.config import config
 from hloom.dispatch.spmd import eager_programs
 from hloom.errors import ArgumentError, TreeError
 from hloom.ir.build import Builder
@@ -123,6 +125,13 @@ def _moved_by_program(x: Array, place: NamedSharding) -> Array:
 
 def run_op(opcode: str, arrays: list[Array], shape, attributes: dict, weak: bool):
     """The result of an op on arrays of which some are over several devices."""
+    result = _result(opcode, arrays, shape, attributes, weak)
+    if config.debug_nans or config.debug_infs:
+        check_result(result, opcode, arrays)
+    return result
+
+
+def _result(opcode: str, arrays: list[Array], shape, attributes: dict, weak: bool):
     op = OPS[opcode]
     if op.family == "elementwise" and isinstance(shape, Shape) and shape.dims:
         found = _by_parts(opcode, arrays, shape, attributes)
@@ -172,7 +181,8 @@ def _by_parts(opcode: str, arrays: list[Array], shape: Shape, attributes: dict) 
             continue
         known = tuple(map(id, operands))
         if known not in done:
-            value = reference(*operands, shape=local, **attributes)
+            with np.errstate(all="ignore"):  # of padding
+                value = reference(*operands, shape=local, **attributes)
             done[known] = np.ascontiguousarray(value).reshape(local.dims)
         parts.append(done[known])
     return ShardedData(parts, place, shape)

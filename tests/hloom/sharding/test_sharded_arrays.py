@@ -192,6 +192,28 @@ def test_constants_that_functions_close_over(put):
     assert found.devices() == x.devices()
 
 
+def test_checks_of_numbers(put):
+    x = put(A * 0, "x")
+    for operation in (lambda: x / x, lambda: hl.jit(lambda x: x / x)(x), lambda: (x / 0.0 - x / 0.0).sum()):
+        with hl.config(debug_nans=True), pytest.raises(hl.errors.NonFiniteError, match="divide"):
+            operation()
+    assert np.isnan(np.asarray(x / x)).all()
+
+
+def test_padding_is_never_seen(put):
+    x = put(np.arange(1, 9, dtype=np.float32), "x")
+    uneven = hl.jit(lambda x: hnp.concatenate([x, x[:3]]))(x)
+    expected = np.concatenate([np.arange(1, 9), np.arange(1, 4)])
+    for found, wanted in [
+        (1 / uneven, 1 / expected),
+        (uneven.prod(), expected.prod()),
+        (uneven.min(), 1),
+        (uneven[::-1], expected[::-1]),
+    ]:
+        np.testing.assert_allclose(found, wanted, rtol=1e-5)
+    assert sum(s.data.size for s in uneven.addressable_shards) >= uneven.size
+
+
 def test_pictures_of_layouts(mesh, put, capsys):
     hl.debug.visualize_array_sharding(put(A, "x"), use_color=False)
     rows = [line.strip("│┃ ") for line in capsys.readouterr().out.splitlines() if "CPU" in line]
