@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Sequence
 
+from hloom.compiler.passes.spmd.resharding.costs import COPY
 from hloom.compiler.passes.spmd.resharding.layouts import Axes, Layout, Layouts
 from hloom.ir.records import record
 from hloom.ir.spmd.factors import FactorRule
@@ -92,6 +93,7 @@ class Chooser:
         found = []
         for arrays in orders:
             found.append(self._assigned(rule, allowed, reserved, [said[id(a)] for a in arrays if id(a) in said]))
+        found += self._moved(rule, allowed, given, found[0])
         if rule.reduction:
             found.append(
                 self._assigned(
@@ -99,6 +101,27 @@ class Chooser:
                 )
             )
         return list(dict.fromkeys(found))
+
+    def _moved(self, rule: FactorRule, allowed: frozenset[int], given: list[Layout], first: tuple[Axes, ...]):
+        """Where a dimension that has to be whole is split, the same with its axes on another dimension."""
+        used = {a for axes in first for a in axes}
+        for dims, layout in zip(rule.operands, given, strict=True):
+            axes = tuple(
+                a for factors, axes in zip(dims, layout.dims, strict=True) if not allowed.intersection(factors)
+                for a in axes if a not in used
+            )  # fmt: skip
+            if not axes:
+                continue
+            alone = [
+                f[0] for f in dims if len(f) == 1 and f[0] in allowed - rule.reduction - rule.windows - rule.masked
+            ]
+            count = self.layouts.count
+            sizes = {
+                f: rule.sizes[f] / count(first[f]) for f in alone if rule.sizes[f] % count((*first[f], *axes)) == 0
+            }
+            if sizes:
+                best = max(sizes, key=lambda f: sizes[f])
+                yield tuple((*own, *axes) if f == best else own for f, own in enumerate(first))
 
     def _assigned(self, rule: FactorRule, allowed: frozenset[int], reserved: Axes, said) -> tuple[Axes, ...]:
         assigned: list[Axes] = [()] * len(rule.sizes)
@@ -153,8 +176,17 @@ class Chooser:
         results = tuple([array_layout(self.layouts, dims, axes, tuple(sums)) for dims in rule.results])
         return Choice(axes, operands, results, unreduced)
 
+    def work(self, rule: FactorRule, choice: Choice) -> float:
+        """How many elements a device walks through."""
+        return float(
+            math.prod(
+                [-(-size // self.layouts.count(axes)) for size, axes in zip(rule.sizes, choice.axes, strict=True)]
+            )
+        )
+
     def total(self, choice: Choice, given, wanted: list[Layout], shapes, results) -> float:
-        """What a choice costs. given: for each operand the layouts that it has. shapes, results: of whole arrays."""
+        """What a choice costs besides its work. given: for each operand the layouts that it has. shapes, results: of
+        whole arrays."""
         total = 0.0
         for needed, have, shape in zip(choice.operands, given, shapes, strict=True):
             if needed not in have:
@@ -162,6 +194,5 @@ class Chooser:
         for made, target, shape in zip(choice.results, wanted, results, strict=True):
             if made is not target:
                 total += self.price(made, target, shape.dims, shape.dtype.itemsize)
-            # Less to compute is better where all else is equal.
-            total += 1e-3 * math.prod(made.local(shape.dims)) * shape.dtype.itemsize
+            total += COPY * math.prod(made.local(shape.dims)) * shape.dtype.itemsize
         return total

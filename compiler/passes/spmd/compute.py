@@ -12,6 +12,7 @@ import numpy as np
 
 from hloom.compiler.passes.spmd.choice import Choice
 from hloom.compiler.passes.spmd.linear import linear_operands
+from hloom.compiler.passes.spmd.resharding import costs
 from hloom.compiler.passes.spmd.resharding.layouts import Layout
 from hloom.compiler.passes.spmd.scope import Held, Scope
 from hloom.ir.build import combiner_opcode
@@ -149,8 +150,13 @@ def _chosen(
     operands = [h.shape for h in given]
     versions = [list(h.versions) for h in given]
 
+    entry = OPS[instruction.opcode]
+    operations = entry.flops / costs.FLOPS if entry.family == "contraction" else costs.COPY
+
     def price(choice: Choice) -> float:
-        more = special.price(scope.layouts, instruction, rule, choice) if special and special.price else 0.0
+        more = chooser.work(rule, choice) * operations
+        if special and special.price:
+            more += special.price(scope.layouts, instruction, rule, choice)
         # Of equal ones the one whose sums stay partial.
         return more + chooser.total(choice, versions, target, operands, shapes) - (1.0 if choice.unreduced else 0.0)
 

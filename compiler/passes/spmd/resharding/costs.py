@@ -12,13 +12,14 @@ each, a device sends:
 
 which is what rings and direct exchanges send (Chan, Heimlich, Purkayastha and van de Geijn, Collective communication:
 theory, practice, and experience, 2007). Each collective costs `LATENCY` besides, and what is moved on a device itself,
-such as a slice, `COPY` times its bytes.
+such as a slice, `COPY` times its bytes. What an op computes counts as well: `FLOPS` operations take the time of a byte.
 """
 
 from __future__ import annotations
 
 LATENCY = 4096.0  # bytes that a link carries while a message starts
 COPY = 1e-3  # of the time that a link takes
+FLOPS = 10.0  # operations that a device does while a link carries a byte: 100 GFlop/s against 10 GB/s
 
 
 def sent(opcode: str, count: int, part: float) -> float:
