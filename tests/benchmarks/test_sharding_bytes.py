@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from benchmarks.sharding_bytes import count_hlo, partitioned
-from benchmarks.sharding_programs import PROGRAMS
+from benchmarks.sharding.bytes_sent import count_hlo, partitioned
+from benchmarks.sharding.programs import PROGRAMS
 from hloom.compiler.communication import bytes_sent, collective_uses
 
-# Bytes that a device sends in XLA's partition of the same program (`python -m benchmarks.sharding_bytes`).
+# Bytes that a device sends in XLA's partition of the same program (`python -m benchmarks.sharding.bytes_sent`).
 XLA = {
     "data_parallel_gradients": 1_146_880,
     "fully_sharded_weights": 1_132_544,

@@ -1,6 +1,6 @@
 """Bytes that a device sends: hloom's partition of a program against XLA's of the same program and layouts.
 
-    python -m benchmarks.sharding_bytes [--jax PYTHON] [names ...]
+    python -m benchmarks.sharding.bytes_sent [--jax PYTHON] [names ...]
 
 PYTHON: an interpreter that has jax; hloom's own by default. Counts collectives as `hloom.compiler.communication` does,
 each once.
@@ -16,7 +16,7 @@ import re
 import subprocess
 import sys
 
-from benchmarks.sharding_programs import PROGRAMS
+from benchmarks.sharding.programs import PROGRAMS
 
 SIZES = {"pred": 1, "s8": 1, "u8": 1, "f16": 2, "bf16": 2, "s32": 4, "u32": 4, "f32": 4, "s64": 8, "f64": 8}
 
@@ -140,7 +140,7 @@ def main() -> None:
     flags = f"{os.environ.get('XLA_FLAGS', '')} --xla_force_host_platform_device_count=8"
     environment = {**os.environ, "XLA_FLAGS": flags, "JAX_PLATFORMS": "cpu"}
     done = subprocess.run(
-        [options.jax, "-m", "benchmarks.sharding_bytes", "--xla-only", *names], env=environment, capture_output=True,
+        [options.jax, "-m", "benchmarks.sharding.bytes_sent", "--xla-only", *names], env=environment, capture_output=True,
         text=True, check=False,
     )  # fmt: skip
     if done.returncode:

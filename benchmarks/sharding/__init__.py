@@ -1,0 +1,1 @@
+"""Programs laid out over meshes, against JAX on as many devices."""
