@@ -100,6 +100,8 @@ MISTAKES = {
     "TreeDepthError": [(lambda: hl.tree.leaves(LINKED), "nested too deeply")],
     "OutOfMemoryError": [(lambda: hnp.ones(1 << 55), "PiB"), (lambda: hl.jit(lambda: hnp.ones(1 << 55))(), "bytes")],
     "FileError": [(lambda: hnp.fromfile("/"), "directory")],
+    "CheckpointError": [(lambda: hl.checkpoints.save("/absent/c", {"f": print}), "builtin_function_or_method")],
+    "DistributedError": [(lambda: hl.distributed.initialize(num_processes=4), "started alone")],
     "MissingFileError": [(lambda: hnp.load("/absent/x.npy"), "/absent/x.npy")],
     "ImmutableArrayError": [(lambda: X.__setitem__(0, 1), "f32[2,3]"),
                             (lambda: hl.jit(lambda x: x.__setitem__(0, 1))(X), "f32[2,3]")],
@@ -177,6 +179,7 @@ def test_every_class_has_a_mistake_and_says_in_its_docstring_what_it_is():
         "DonationWarning",
         "PlacementWarning",
         "PrecisionWarning",
+        "ReplicationWarning",
     }
     assert tested == set(errors.__all__)
     for name in errors.__all__:
