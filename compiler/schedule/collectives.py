@@ -25,6 +25,7 @@ from hloom.compiler.schedule.buffer_assignment import Buffer, allocate
 from hloom.compiler.schedule.steps import ArriveStep, AwaitStep, Place
 from hloom.compiler.transforms.inline import inline_calls
 from hloom.ir.build import Builder
+from hloom.ir.errors import UnsupportedError
 from hloom.ir.module import Computation, Instruction, Module
 from hloom.ir.ops.programs.collective import COLLECTIVES, NUMBERS
 from hloom.ir.records import record, replace
@@ -114,7 +115,7 @@ class Collectives:
             return
         groups = self.groups(instruction)
         for operand, result in zip(instruction.operands, results, strict=True):
-            if len(groups[0]) > 1 and self.divides(instruction, operand):
+            if len(groups[0]) > 1 and len({*map(len, groups)}) == 1 and self.divides(instruction, operand):
                 result.place = Place("shared", 0)
                 self.shared.setdefault(groups, []).append(result)
 
@@ -186,13 +187,21 @@ class Emitted:
         self.planner, self.all = collectives.planner, collectives
         self.instruction, self.planned = instruction, planned
         self.groups = collectives.groups(instruction)
-        self.size = max(map(len, self.groups), default=1)
-        self.position = [0] * collectives.devices  # of each device in its group
-        self.member = [(k,) * self.size for k in range(collectives.devices)]  # of the device's group, in order
-        for group in self.groups:
-            for position, device in enumerate(group):
-                self.position[device], self.member[device] = position, group
+        self._choose(max(map(len, self.groups), default=1))
         self.results: list[Buffer] = self.planner.buffers[instruction]
+
+    def _choose(self, size: int) -> None:
+        """What follows is done by the groups of one size."""
+        devices = range(self.all.devices)
+        self.size = size
+        self.position = [0] * self.all.devices  # of each device in its group
+        self.member = [(k,) * size for k in devices]  # of the device's group, in order
+        for group in self.groups:
+            if len(group) == size:
+                for position, device in enumerate(group):
+                    self.position[device], self.member[device] = position, group
+        one_size = len({len(group) for group in self.groups}) < 2
+        self.only = None if one_size else frozenset(d for g in self.groups if len(g) == size for d in g)
 
     def emit(self) -> None:
         operands = [self._readable(o) for o in self.instruction.operands]
@@ -204,7 +213,9 @@ class Emitted:
         number = self.all.barrier(self.groups)
         if not isinstance(last, AwaitStep) or last.number != number:
             self._meet(number)
-        getattr(self, "_" + self.instruction.opcode.replace("-", "_"))(operands)
+        for size in sorted({len(group) for group in self.groups}):
+            self._choose(size)
+            getattr(self, "_" + self.instruction.opcode.replace("-", "_"))(operands)
         self._meet(number)
 
     def _meet(self, number: int) -> None:
@@ -254,15 +265,22 @@ class Emitted:
         for count, low, high in ((part, 0, full), (rest, full, full + 1)):
             if count and high > low:
                 devices = frozenset(d for d, p in enumerate(self.position) if low <= p < high)
+                devices = devices if self.only is None else devices & self.only
                 self._launch(_repeated(made(count), len(places)), pointers, places, devices)
         if copied:
             self._meet(self.all.barrier(self.groups))
-            self._copy(result, target, result.bytes)
+            self._copy(result, target, result.bytes, self.only)
 
     def _launch(self, computation: Computation, given: Sequence, made: Sequence, devices=None) -> None:
         """Computes with the memory of several devices. devices: those that do so; None: all."""
         planner, target = self.planner, self.planner.target
+        devices = self.only if devices is None else devices
         if not self.all.has_kernel(computation):
+            if devices is not None:
+                raise UnsupportedError(
+                    f"{self.instruction.opcode} of {self.instruction.shape!r} in groups of several sizes",
+                    "there is no kernel for its combiner", "make the groups of one size", self.instruction.source or "",
+                )  # fmt: skip
             call = Instruction("call", tuple(computation.parameters), computation.root.shape, {"to_apply": computation})
             call.source = self.instruction.source
             self.planned.append((call, list(given), list(made)))
@@ -285,7 +303,9 @@ class Emitted:
         combiner = self.instruction["to_apply"]
         for operand, instruction, result in zip(operands, self.instruction.operands, self.results, strict=True):
             shape, size = instruction.shape, instruction.dtype.itemsize
-            if self.all.divides(self.instruction, instruction):
+            if self.size == 1:
+                self._copy(result, operand, result.bytes, self.only)
+            elif self.all.divides(self.instruction, instruction):
 
                 def part(count: int, shape: Shape = shape) -> Computation:
                     return combination(shape.with_dims((count,)), self.size, combiner)

@@ -1,6 +1,6 @@
 """Collectives, both ways: all_reduce, all_gather, reduce_scatter, all_to_all, collective_permute, collective_broadcast.
 
-hloom runs a program on one device; what asks for more participants converts, and says so when it runs.
+A program for one device that asks for more participants converts, and says so when it runs.
 """
 
 from __future__ import annotations
@@ -53,14 +53,19 @@ def _cross_replica_sum(scope, op, items):
 @converts("stablehlo.all_gather")
 def _all_gather(scope, op, items):
     d = number(op.attributes["all_gather_dim"])
-    return [scope.emit("all-gather", i, dimensions=(d,), **_common(op)) for i in items]
+    shapes = [scope.result_shape(op, k) for k in range(len(items))]
+    return [
+        scope.emit("all-gather", i, shape=shape, dimensions=(d,), **_common(op))
+        for i, shape in zip(items, shapes, strict=True)
+    ]
 
 
 @converts("stablehlo.reduce_scatter")
 def _reduce_scatter(scope, op, items):
     d = number(op.attributes["scatter_dimension"])
     body = scope.region(op.regions[0], [Shape(items[0].dtype)] * 2)
-    return scope.emit("reduce-scatter", *items, dimensions=(d,), to_apply=body, **_common(op))
+    shape = scope.result_shape(op)
+    return scope.emit("reduce-scatter", *items, shape=shape, dimensions=(d,), to_apply=body, **_common(op))
 
 
 @converts("stablehlo.all_to_all")

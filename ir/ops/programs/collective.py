@@ -46,9 +46,11 @@ def _check_groups(name: str, attributes) -> int:
     whole = members == list(range(len(members)))
     if name == "collective-broadcast":  # those that it leaves out get zeros
         whole = len(set(members)) == len(members)
-    if len({len(g) for g in groups}) > 1 or not whole:
+    uneven = len({len(g) for g in groups}) > 1 and name != "all-reduce"
+    if uneven or not whole:
+        sizes = "" if name == "all-reduce" else " of one size"
         raise AttributeValueError(
-            f"{name} takes groups of one size in which each participant is once", f"{groups}", "check replica_groups"
+            f"{name} takes groups{sizes} in which each participant is once", f"{groups}", "check replica_groups"
         )
     return group_size(attributes)
 

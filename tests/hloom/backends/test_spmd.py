@@ -228,3 +228,9 @@ def test_collectives_in_branches():
     module = Module("m", m.finish(m.emit("conditional", where, x, x, branch_computations=(left, right))), None, 1, 4)
     for flag in (True, False):
         checked(module, [[np.asarray(flag), np.arange(4, dtype=np.float32) + k] for k in range(4)])
+
+
+@pytest.mark.parametrize("size", [5, 5000])
+def test_groups_of_several_sizes(size):
+    groups = {"replica_groups": ((0, 3, 4), (2,), (5, 1)), **EVERYWHERE}
+    one("all-reduce", Shape(F32, (size,)), 6, to_apply=scalar_computation("add", F32), **groups)
