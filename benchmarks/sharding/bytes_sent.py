@@ -140,8 +140,8 @@ def main() -> None:
     flags = f"{os.environ.get('XLA_FLAGS', '')} --xla_force_host_platform_device_count=8"
     environment = {**os.environ, "XLA_FLAGS": flags, "JAX_PLATFORMS": "cpu"}
     done = subprocess.run(
-        [options.jax, "-m", "benchmarks.sharding.bytes_sent", "--xla-only", *names], env=environment, capture_output=True,
-        text=True, check=False,
+        [options.jax, "-m", "benchmarks.sharding.bytes_sent", "--xla-only", *names], env=environment,
+        capture_output=True, text=True, check=False,
     )  # fmt: skip
     if done.returncode:
         sys.exit(done.stderr)
