@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from hloom.compiler.passes.spmd.collectives import combined, read_layouts
 from hloom.compiler.passes.spmd.manual import manual
 from hloom.compiler.passes.spmd.scope import Held, Scope, Tree, frozen, leaves, tree_shape
 from hloom.ir.module import Computation, Instruction
 from hloom.ir.ops.programs.control import split_scan
+from hloom.ir.rewrite import sweep
 
 
 class Controls:
@@ -54,6 +56,10 @@ class Controls:
 
     def computation(self, computation: Computation, given: Sequence, result) -> Computation:
         """What a device runs of a computation. given: the layouts of the parameters, as trees; result: of the root."""
+        return self.read(computation, given, result)[0]
+
+    def read(self, computation: Computation, given: Sequence, result) -> tuple[Computation, list]:
+        """(what a device runs of a computation, the layouts in which that reads its parameters)."""
         key = (id(computation), frozen(list(given)), frozen(result))
         known = self.partitioner.computations.get(key)
         if known is None:
@@ -63,7 +69,11 @@ class Controls:
                 scope.values[parameter] = scope.taken_apart(local, parameter.shape, layouts)
             tree = self.walk(scope, computation)
             scope.mover.why = f"the result of {computation.name}"
-            known = scope.builder.finish(scope.joined(tree, result))
+            made = sweep(scope.builder.finish(scope.joined(tree, result)))
+            wanted = [
+                read_layouts(made, scope.values[p], y) for p, y in zip(computation.parameters, given, strict=True)
+            ]
+            known = combined(made), wanted
             # The computation is kept with what was made of it: its id must not come again.
             self.partitioner.computations[key] = known
             self.partitioner.kept.append(computation)
@@ -128,12 +138,25 @@ class Controls:
     def _while(self, scope: Scope, instruction: Instruction) -> None:
         (operand,) = instruction.operands
         layouts = self.settled(scope, instruction.shape, instruction.sharding)
+        layouts = self._kept_layouts(instruction["body"], layouts)
         scope.mover.why = "the state of a loop"
         state = scope.joined(scope.values[operand], layouts)
         body = self.computation(instruction["body"], [layouts], layouts)
         condition = self.computation(instruction["condition"], [layouts], scope.layouts.whole(0))
         made = scope.builder.emit("while", state, condition=condition, body=body, hint=instruction.hint)
         scope.values[instruction] = scope.taken_apart(made, instruction.shape, layouts)
+
+    def _kept_layouts(self, body: Computation, layouts):
+        """The layouts of a loop's state, in which what the body hands on as it is has the layout that it is read in."""
+        (parameter,) = body.parameters
+        if not isinstance(layouts, list) or body.root.opcode != "tuple":
+            return layouts
+        _, (read,) = self.read(body, [layouts], layouts)
+        kept = [
+            o.opcode == "get-tuple-element" and o.operands[0] is parameter and o["index"] == k
+            for k, o in enumerate(body.root.operands)
+        ]
+        return [new if same else old for new, old, same in zip(read, layouts, kept, strict=True)]
 
     def _conditional(self, scope: Scope, instruction: Instruction) -> None:
         layouts = self.settled(scope, instruction.shape, instruction.sharding)
@@ -169,12 +192,14 @@ class Controls:
             without_sums(scope, scope.layout_tree(p.shape, p.sharding, scope.layouts.of(h.layout.dims[1:])))
             for p, h in zip(own_xs, xs, strict=True)
         ]
+        _, read = self.read(body, [*const_layouts, *carry, *x_layouts], [*carry, *ys])
+        const_layouts = read[: len(const_layouts)]  # what does not change is brought to its layout once
+        inner = self.computation(body, [*const_layouts, *carry, *x_layouts], [*carry, *ys])
         along = [*x_layouts, *ys]
         stacked = [scope.layouts.of(((), *y.dims)) for y in along]
         layouts = [*const_layouts, *carry, *stacked[: len(xs)]]
         scope.mover.why = "operands of a scan"
         given = [scope.joined(scope.values[o], y) for o, y in zip(instruction.operands, layouts, strict=True)]
-        inner = self.computation(body, [*const_layouts, *carry, *x_layouts], [*carry, *ys])
         made = scope.builder.emit("scan", *given, **{**attributes, "body": inner}, hint=instruction.hint)
         scope.values[instruction] = scope.taken_apart(made, instruction.shape, [*carry, *stacked[len(xs) :]])
 

@@ -9,6 +9,7 @@ anything; ops that would let it be seen mask it first.
 
 from __future__ import annotations
 
+from hloom.compiler.passes.spmd.collectives import combined
 from hloom.compiler.passes.spmd.compute import compute
 from hloom.compiler.passes.spmd.control import Controls
 from hloom.compiler.passes.spmd.scope import Partitioner, Scope, tree_shape
@@ -46,7 +47,7 @@ def partition(module: Module) -> Module:
     shapes = [made.shape.elements if isinstance(made.shape, TupleShape) else (made.shape,)]
     parameters = [p.shape for p in scope.builder.parameters]
     aliases = {o: p for o, p in module.aliases.items() if shapes[0][o] is parameters[p]}
-    computation = sweep(scope.builder.finish(made))
+    computation = combined(sweep(scope.builder.finish(made)))
     return Module(module.name, computation, aliases, module.replicas, module.partitions)
 
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
+from spmd_modules import check
 
 from hloom.compiler.communication import bytes_sent, collective_uses, table
 from hloom.compiler.passes.spmd.partition import partition
@@ -10,7 +12,7 @@ from hloom.ir.build import Builder, Value
 from hloom.ir.module import Module
 from hloom.ir.source import Source
 from hloom.ir.spmd.sharding import DeviceMesh, Sharding
-from hloom.ir.types import DTYPES, Shape
+from hloom.ir.types import DTYPES, Shape, TupleShape
 
 pytestmark = pytest.mark.quick
 MESH = DeviceMesh(("x",), (2,))
@@ -50,3 +52,52 @@ def test_collectives_in_a_scan_count_its_steps():
     result = laid_out(m.emit("get-tuple-element", loop, index=0), "")
     (found,) = collective_uses(partition(Module("m", m.finish(result), partitions=2)), MESH)
     assert (found.kind, found.times, found.bytes) == ("all-reduce", 7, 16)
+
+
+def test_small_sums_become_one():
+    b = Builder("main")
+    x = Value(b, laid_out(b.parameter(Shape(DTYPES["f32"], (64, 8))), "x", ""))
+    sums = [laid_out(v.sum((0,)), "") for v in (x, x * x, x.op("tanh"))]
+    big = Value(b, laid_out(b.parameter(Shape(DTYPES["f32"], (2, 1 << 19))), "x", ""))
+    root = b.tuple([*sums, laid_out(big.sum((0,)), "")])
+    root.sharding = tuple(o.sharding for o in root.operands)
+    uses = collective_uses(partition(Module("m", b.finish(root), partitions=2)), MESH)
+    assert sorted((u.kind, u.bytes) for u in uses) == [("all-reduce", 96), ("all-reduce", 1 << 21)]
+
+
+def test_what_a_loop_does_not_change_is_gathered_before_it():
+    f32, s32 = DTYPES["f32"], DTYPES["s32"]
+    state = TupleShape((Shape(s32), Shape(f32, (4, 4)), Shape(f32, (4, 4))))
+    lay = (Sharding(MESH, ()), Sharding(MESH, ((), ())), Sharding(MESH, (("x",), ())))
+
+    def element(b, p, k):
+        e = b.emit("get-tuple-element", p, index=k)
+        e.sharding = lay[k]
+        return e
+
+    c = Builder("condition")
+    p = c.parameter(state)
+    p.sharding = lay
+    condition = c.finish(laid_out(c.emit("compare", element(c, p, 0), laid_out(c.constant(5, s32)), direction="LT")))
+    b = Builder("body")
+    p = b.parameter(state)
+    p.sharding = lay
+    k, h, w = (element(b, p, n) for n in range(3))
+    more = laid_out(b.emit("add", k, laid_out(b.constant(1, s32))))
+    whole = laid_out(b.emit("sharding-constraint", w, sharding=lay[1]), "", "")
+    new = laid_out(b.emit("tanh", laid_out(b.emit("add", h, whole), "", "")), "", "")
+    root = b.tuple([more, new, w])
+    root.sharding = lay
+    body = b.finish(root)
+    m = Builder("main")
+    h, w = laid_out(m.parameter(Shape(f32, (4, 4))), "", ""), laid_out(m.parameter(Shape(f32, (4, 4))), "x", "")
+    start = m.tuple([laid_out(m.constant(0, s32)), h, w])
+    start.sharding = lay
+    loop = m.emit("while", start, condition=condition, body=body)
+    loop.sharding = lay
+    result = laid_out(m.emit("get-tuple-element", loop, index=1), "", "")
+    module = Module("m", m.finish(result), partitions=2)
+    (use,) = collective_uses(partition(module), MESH)
+    assert (use.kind, use.times) == ("all-gather", 1)
+    values = np.arange(32, dtype=np.float32).reshape(2, 4, 4) / 32
+    check(module, list(values))
