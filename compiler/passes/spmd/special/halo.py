@@ -20,7 +20,7 @@ from hloom.ir.types import Shape
 @record(frozen=True)
 class Fetch:
     """What devices need of a dimension of `size` places, of which each of `count` has `part`: `width` places from
-    p * step + first on."""
+    p * step + first on. Of these only those between low and high (the size, if it is None) are read."""
 
     size: int
     part: int
@@ -28,6 +28,8 @@ class Fetch:
     step: int
     first: int
     width: int
+    low: int = 0
+    high: int | None = None
 
     def starts(self) -> list[int]:
         return [p * self.step + self.first for p in range(self.count)]
@@ -37,7 +39,8 @@ class Fetch:
         these devices. Together they are one range of places that begins in the part of the first."""
         spans = {}
         for p, start in enumerate(self.starts()):
-            low, high = max(start, 0), min(start + self.width, self.size)
+            low = max(start, self.low)
+            high = min(start + self.width, self.size if self.high is None else self.high)
             if low < high:
                 spans[p] = (low, high)
         if not spans:
@@ -66,22 +69,47 @@ class Fetch:
         return any(start < 0 or start + self.width > self.size for start in self.starts())
 
 
+class Exchange:
+    """What devices send each other for several needs: equal pieces over one distance around the ring go together."""
+
+    def __init__(self, scope: Scope):
+        self.scope = scope
+        self.pairs: dict[tuple, set[tuple[int, int]]] = {}
+        self.made: dict[tuple, Instruction] = {}
+
+    def expect(self, value: Instruction, d: int, fetch: Fetch) -> None:
+        """Notes a need, before any piece is asked for."""
+        for distance, start, limit, users in fetch.pieces():
+            if distance:
+                key = (id(value), d, start, limit, distance % fetch.count)
+                self.pairs.setdefault(key, set()).update((p + distance, p) for p in users)
+
+    def piece(self, value: Instruction, d: int, axes: Axes, fetch: Fetch, start: int, limit: int, distance: int):
+        """Places start to limit of the device at a distance."""
+        piece = self.scope.mover.cut(value, d, start, limit)
+        if distance == 0:
+            return piece
+        key = (id(value), d, start, limit, distance % fetch.count)
+        found = self.made.get(key)
+        if found is None:
+            groups = self.scope.layouts.mesh.groups(axes)
+            pairs = sorted((g[source], g[target]) for g in groups for source, target in self.pairs[key])
+            found = self.made[key] = self.scope.mover.permuted(piece, pairs)
+        return found
+
+
 def fetched(
-    scope: Scope, value: Instruction, d: int, axes: Axes, fetch: Fetch, fill: Instruction | None
-) -> Instruction:
+    scope: Scope, value: Instruction, d: int, axes: Axes, fetch: Fetch, fill: Instruction | None,
+    exchange: Exchange | None = None,
+) -> Instruction:  # fmt: skip
     """The places of dimension d that each device needs. fill: a scalar that stands outside of the dimension; without
-    it, anything may."""
+    it, anything may. exchange: what knows of this need and others."""
     emit, mover = scope.builder.emit, scope.mover
+    if exchange is None:
+        exchange = Exchange(scope)
+        exchange.expect(value, d, fetch)
     pieces = fetch.pieces()
-    parts = []
-    for distance, start, limit, users in pieces:
-        piece = mover.cut(value, d, start, limit)
-        if distance:
-            pairs = [
-                (group[p + distance], group[p]) for group in scope.layouts.mesh.groups(axes) for p in users
-            ]  # fmt: skip
-            piece = mover.permuted(piece, sorted(pairs))
-        parts.append(piece)
+    parts = [exchange.piece(value, d, axes, fetch, start, limit, distance) for distance, start, limit, _ in pieces]
     joined = emit("concatenate", *parts, dimensions=(d,)) if len(parts) > 1 else parts[0]
     # Where each device's places begin in what it has now.
     begin = pieces[0][0] * fetch.part + pieces[0][1]

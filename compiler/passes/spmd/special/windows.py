@@ -13,7 +13,7 @@ from hloom.compiler.passes.spmd.choice import Choice
 from hloom.compiler.passes.spmd.compute import SPECIAL, Special, local_attributes
 from hloom.compiler.passes.spmd.resharding.layouts import Axes, Layouts
 from hloom.compiler.passes.spmd.scope import Scope
-from hloom.compiler.passes.spmd.special.halo import Fetch, fetched
+from hloom.compiler.passes.spmd.special.halo import Exchange, Fetch, fetched
 from hloom.ir.module import Instruction
 from hloom.ir.ops.linalg.convolution import parse_labels
 from hloom.ir.spmd.factors import FactorRule, result_shapes
@@ -99,15 +99,29 @@ def _reverse(scope: Scope, instruction: Instruction, rule: FactorRule, choice: C
     return [scope.builder.emit("reverse", values[0], dimensions=instruction["dimensions"])]
 
 
+def _sliced(operand: Instruction, d: int) -> tuple[Instruction, int, int] | None:
+    """(array, start, limit) of a slice of neighbouring places of dimension d only: a roll is two of them, joined."""
+    if operand.opcode != "slice":
+        return None
+    array = operand.operands[0]
+    for k, ((start, limit, stride), size) in enumerate(zip(operand["slice"], array.dims, strict=True)):
+        if stride != 1 or (k != d and (start, limit) != (0, size)):
+            return None
+    return array, operand["slice"][d][0], operand["slice"][d][1]
+
+
 def _concatenate_needs(layouts: Layouts, instruction: Instruction, rule: FactorRule, choice: Choice) -> list[Need]:
+    """Of an operand that is a slice, what is needed of the array that is sliced."""
     found = []
     for d, axes in split_dimensions(rule, choice):
         n, offset = layouts.count(axes), 0
         part = _part(instruction.dims[d], n)
         for k, operand in enumerate(instruction.operands):
             size = operand.dims[d]
+            array, start, limit = _sliced(operand, d) or (operand, 0, size)
             if size:
-                found.append((k, d, axes, Fetch(size, _part(size, n), n, part, -offset, part)))
+                own = _part(array.dims[d], n)
+                found.append((k, d, axes, Fetch(array.dims[d], own, n, part, start - offset, part, start, limit)))
             offset += size
     return found
 
@@ -116,14 +130,23 @@ def _concatenate(scope: Scope, instruction: Instruction, rule: FactorRule, choic
     """Each operand where it belongs, and of these the one that a place is in."""
     emit, values = scope.builder.emit, list(values)
     needs = _concatenate_needs(scope.layouts, instruction, rule, choice)
-    bring(scope, needs, values, {})
-    _, d, axes, fetch = needs[0]
-    used = [values[k] for k, _, _, _ in needs]
+    exchange = Exchange(scope)
+    for k, d, _, fetch in needs:
+        sliced = _sliced(instruction.operands[k], d)
+        if sliced is not None:
+            values[k] = scope.read(scope.values[sliced[0]], choice.operands[k])
+        exchange.expect(values[k], d, fetch)
+    used = [fetched(scope, values[k], d, axes, fetch, None, exchange) for k, d, axes, fetch in needs]
+    _, d, axes, first = needs[0]
     place = emit("iota", shape=used[0].shape.with_dtype("s32"), iota_dimension=d)
-    place = emit("add", place, scope.mover.spread(scope.numbers.start(axes, fetch.step), place.dims))
+    place = emit("add", place, scope.mover.spread(scope.numbers.start(axes, first.step), place.dims))
+    ends, end = [], 0
+    for k, *_ in needs:
+        end += instruction.operands[k].dims[d]
+        ends.append(end)
     result = used[-1]
-    for value, (_, _, _, after) in zip(reversed(used[:-1]), reversed(needs[1:]), strict=True):
-        before = emit("compare", place, scope.builder.splat(-after.first, place.shape), direction="LT")
+    for value, end in zip(reversed(used[:-1]), reversed(ends[:-1]), strict=True):
+        before = emit("compare", place, scope.builder.splat(end, place.shape), direction="LT")
         result = emit("select", before, value, result)
     return [result]
 
