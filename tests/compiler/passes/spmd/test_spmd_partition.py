@@ -14,6 +14,8 @@ from random_programs import Programs, arguments, check_outputs
 from spmd_modules import MESHES, annotated, check, copied, run_partitioned
 
 from hloom.compiler.passes.spmd.resharding import costs
+from hloom.compiler.transforms.vjp import gradient
+from hloom.ir.module import Module
 
 NAMES = [c.name for c in cases() if c.name not in ("custom_calls", "collectives", "collective_broadcast")]
 
@@ -42,3 +44,17 @@ def test_random_programs_in_random_layouts(price, drawn, mesh, size, chance):
     with np.errstate(all="ignore"), pytest.MonkeyPatch.context() as patch:
         patch.setattr(costs, "LATENCY", price)
         check_outputs(programs, module, run_partitioned(annotated(module, mesh, drawn, chance), arrays), arrays)
+
+
+@pytest.mark.parametrize("price", [0.0, costs.LATENCY])
+@given(st.randoms(use_true_random=False), st.sampled_from(MESHES), st.integers(1, 8))
+def test_gradients_of_random_programs_in_random_layouts(price, drawn, mesh, size):
+    programs = Programs(drawn, ("f64",), smooth=True)
+    given_arrays = programs.module(size)  # draws the steps
+    computation = programs.scalar_output()
+    inputs = range(len(computation.parameters))
+    module = copied(Module("gradient", gradient(computation, list(inputs))))
+    arrays = [*arguments(given_arrays, 3), np.float64(1.0)]
+    with np.errstate(all="ignore"), pytest.MonkeyPatch.context() as patch:
+        patch.setattr(costs, "LATENCY", price)
+        check(annotated(module, mesh, drawn, 0.7), arrays, 1e-9)
