@@ -6,6 +6,8 @@ Each step of the explicit scheme needs one row or column of each neighbour. The 
     python examples/heat.py
 """
 
+import argparse
+
 import numpy as np
 from rich import print as show
 
@@ -13,7 +15,7 @@ import hloom as hl
 import hloom.numpy as hnp
 from hloom import NamedSharding, P, lax
 
-SIZE, STEPS, RATE = 32, 100, 0.2
+SIZE, RATE = 32, 0.2
 
 
 def step(u):
@@ -43,7 +45,7 @@ def halo_step(mesh):
     return blocks
 
 
-def run(report=show):
+def run(report=show, steps=100):
     """The largest differences from one device after 100 steps: of the blocks, and of the laid-out program."""
     with hl.config(num_cpu_devices=max(4, hl.config.num_cpu_devices)):
         mesh = hl.make_mesh((2, 2), ("y", "x"))
@@ -52,7 +54,7 @@ def run(report=show):
         split = hl.device_put(plate, NamedSharding(mesh, P("y", "x")))
 
         def simulate(one_step):
-            return hl.jit(lambda u: lax.fori_loop(0, STEPS, lambda _, u: one_step(u), u))
+            return hl.jit(lambda u: lax.fori_loop(0, steps, lambda _, u: one_step(u), u))
 
         blocks = simulate(halo_step(mesh))
         report(blocks.lower(split).compile().collectives())
@@ -61,4 +63,7 @@ def run(report=show):
 
 
 if __name__ == "__main__":
-    print("blocks within {:.1e} of one device's plate, the laid-out program {:.1e}".format(*run()))
+    arguments = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    arguments.add_argument("--steps", type=int, default=100, help="steps of the simulation (default: 100)")
+    found = run(steps=arguments.parse_args().steps)
+    print("blocks within {:.1e} of one device's plate, the laid-out program {:.1e}".format(*found))

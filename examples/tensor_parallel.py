@@ -7,6 +7,8 @@ block needs one sum over the tensor axis for each pair. Run it with
     python examples/tensor_parallel.py
 """
 
+import argparse
+
 import numpy as np
 from rich import print as show
 
@@ -46,8 +48,8 @@ def step(w, x, y):
     return hl.tree.map(lambda p, g: p - 0.1 * g, w, gradient), value
 
 
-def run(report=show):
-    """The largest difference between three steps on the mesh and on one device."""
+def run(report=show, steps=3):
+    """The largest difference between steps on the mesh and on one device."""
     with hl.config(num_cpu_devices=max(4, hl.config.num_cpu_devices)):
         mesh = hl.make_mesh((2, 2), ("data", "tensor"))
         random = np.random.default_rng(1)
@@ -56,11 +58,13 @@ def run(report=show):
         split = {name: hl.device_put(p, NamedSharding(mesh, SPECS[name])) for name, p in whole.items()}
         batch = hl.device_put((x, y), NamedSharding(mesh, P("data")))
         report(step.lower(split, *batch).compile().collectives())
-        for _ in range(3):
+        for _ in range(steps):
             (whole, value), (split, found) = step(whole, x, y), step(split, *batch)
         pairs = zip(hl.tree.leaves(whole), hl.tree.leaves(split), strict=True)
         return max(float(hnp.abs(a - np.asarray(b)).max()) for a, b in pairs), abs(float(value) - float(found))
 
 
 if __name__ == "__main__":
-    print("parameters within {:.1e} of one device's, loss {:.1e}".format(*run()))
+    arguments = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    arguments.add_argument("--steps", type=int, default=3, help="steps of training (default: 3)")
+    print("parameters within {:.1e} of one device's, loss {:.1e}".format(*run(steps=arguments.parse_args().steps)))

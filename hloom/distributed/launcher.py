@@ -120,8 +120,9 @@ class _Watch:
         for handle, number in self._handles.items():
             if number not in self._ended:
                 poll.register(handle, select.POLLIN)
-        for handle, _ in poll.poll(seconds * 1000):
-            self._ended.append(self._handles[handle])
+        together = [self._handles[handle] for handle, _ in poll.poll(seconds * 1000)]
+        # Of several that have ended since the last look, one that says how it did so was first: the others were ended.
+        self._ended += sorted(together, key=lambda number: not (self.folder / f"{number}.status").exists())
 
     def _find_processes(self) -> None:
         for path in self.folder.glob("*.pid"):

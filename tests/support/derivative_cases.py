@@ -21,6 +21,7 @@ from hloom.ir.build import Builder, Value, scalar_computation
 from hloom.ir.errors import HloomError
 from hloom.ir.interpret import evaluate
 from hloom.ir.ops import OPS
+from hloom.ir.spmd.sharding import DeviceMesh, Sharding
 from hloom.ir.types import INEXACT, Shape
 
 F64, C128, PRED, S32 = (np.dtype(t) for t in ("float64", "complex128", "bool", "int32"))
@@ -305,8 +306,11 @@ case("all-to-all", lambda x: x.op("all-to-all", dimensions=(0,), **ALONE), (norm
 case("collective-permute", lambda x: x.op("collective-permute", source_target_pairs=((0, 0),)), (normal, D))
 case("collective-broadcast", lambda x: x.op("collective-broadcast", **ALONE), (normal, D))
 
-# Tested where functions make them: test_control_transforms.py and test_custom_derivatives.py.
-ELSEWHERE = {"call", "while", "conditional", "scan"}
+SPLIT = Sharding(DeviceMesh(("x",), (2,)), (("x",), ()))
+case("sharding-constraint", lambda x: x.op("sharding-constraint", sharding=SPLIT), (normal, D))
+
+# Tested where functions make them: test_control_transforms.py, test_custom_derivatives.py and test_manual.py.
+ELSEWHERE = {"call", "while", "conditional", "scan", "manual-computation"}
 
 # Derivative zero wherever there is one: functions of a float array.
 STEPS = {
