@@ -13,6 +13,7 @@ from hloom.errors import DistributedError
 from hloom.ir.module import Module
 from hloom.ir.records import record
 from hloom.ir.text import print_module
+from hloom.platforms.device import find_device
 from hloom.platforms.names import parse_device_name
 from hloom.platforms.processes import processes
 from hloom.runtime.distributed.messages import FUNCTIONS, Message, Others
@@ -37,7 +38,7 @@ def placement_of(devices: Sequence[str]) -> Placement:
     """Of the names of devices."""
     here = processes().index
     names = [parse_device_name(device) for device in devices]
-    found = tuple(here if name.task is None else name.task for name in names)
+    found = tuple(find_device(device).process_index for device in devices)
     own = tuple(k for k, process in enumerate(found) if process == here)
     return Placement(found, own, tuple(names[k].index for k in own))
 

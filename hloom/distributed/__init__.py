@@ -9,12 +9,14 @@ from __future__ import annotations
 import atexit
 import hashlib
 import json
+from collections.abc import Sequence
 from itertools import zip_longest
 
 import numpy as np
 
 from hloom.distributed.environment import started_processes
 from hloom.distributed.mpi import Group
+from hloom.distributed.tasks import assigned, tasks_of_cluster
 from hloom.errors import DistributedError
 from hloom.platforms.kinds import device_kinds
 from hloom.platforms.processes import Processes, set_processes
@@ -42,14 +44,21 @@ def initialize(
     process_id: int | None = None,
     local_device_ids=None,
     *,
-    job: str = "worker",
+    job: str | None = None,
+    task: int | None = None,
+    cluster=None,
     initialization_timeout: float = 300.0,
 ) -> None:
     """Meets the other processes of the program. Call it once, before arrays are made.
 
     MPI's launcher says who takes part; num_processes and process_id, if they are given, must say the same.
     coordinator_address, local_device_ids: accepted for programs written for JAX; MPI needs no coordinator, and
-    HLOOM_NUM_CPU_DEVICES says how many devices a process has. job: as in the device `/job:worker/task:1/cpu:0`.
+    HLOOM_NUM_CPU_DEVICES says how many devices a process has.
+
+    job, task: what this process is called in the names of devices, `/job:worker/task:1/cpu:0`. By default its job is
+    `worker`, and the processes of a job are numbered in their order.
+    cluster: the tasks of all jobs, `{"ps": 1, "worker": 2}` or with addresses in place of numbers, as TensorFlow's
+    ClusterSpec has them; the same in all processes. Those that don't say what they are take its tasks in order.
     initialization_timeout: seconds to wait for the others. Raises DistributedError.
     """
     global _group
@@ -67,11 +76,31 @@ def initialize(
             raise DistributedError(
                 f"hl.distributed.initialize({what}={asked})", f"by MPI it is {there}", f"leave {what} out"
             )
-    mine = {kind.name: kind.count() for kind in device_kinds().values()}
-    everyone = found.exchange(json.dumps(mine).encode(), "hl.distributed.initialize()", initialization_timeout)
-    set_processes(Processes(found.index, [json.loads(message) for message in everyone], job))
+    mine = {
+        "devices": {kind.name: kind.count() for kind in device_kinds().values()},
+        "claim": (job, task),
+        "cluster": None if cluster is None else tasks_of_cluster(cluster),
+    }
+    messages = found.exchange(json.dumps(mine).encode(), "hl.distributed.initialize()", initialization_timeout)
+    everyone = [json.loads(message) for message in messages]
+    tasks = _tasks(everyone)
+    set_processes(Processes(found.index, [one["devices"] for one in everyone], tasks))
     _group = found
     atexit.register(shutdown)
+
+
+def _tasks(everyone: list[dict]) -> list[tuple[str, int]]:
+    """The task of each process. Raises DistributedError."""
+    clusters = [one["cluster"] for one in everyone]
+    other = next((k for k, cluster in enumerate(clusters) if cluster != clusters[0]), None)
+    if other is not None:
+        raise DistributedError(
+            "one cluster in all processes",
+            f"{clusters[0]} in process 0, {clusters[other]} in process {other}",
+            "pass the same cluster= everywhere",
+        )
+    cluster = None if clusters[0] is None else [(job, number) for job, number in clusters[0]]
+    return assigned([tuple(one["claim"]) for one in everyone], cluster)
 
 
 def shutdown() -> None:
@@ -80,6 +109,7 @@ def shutdown() -> None:
     global _group
     if _group is not None:
         atexit.unregister(shutdown)
+        _group.leave()
         _group.close()
         _group = None
         set_processes(Processes())
@@ -87,27 +117,24 @@ def shutdown() -> None:
 
 def barrier(name: str = "hl.distributed.barrier()", timeout: float | None = None) -> None:
     """Waits until every process is here. Raises DistributedError that names who did not come within `timeout` seconds
-    (None: `hl.config.distributed_timeout`), or that is at another barrier."""
-    names = [message.decode() for message in group().exchange(name.encode(), name, timeout)]
-    other = next((k for k, found in enumerate(names) if found != name), None)
-    if other is not None:
-        raise DistributedError(
-            f"all processes at {name}", f"process {other} is at {names[other]}", "let all processes take the same way"
-        )
+    (None: `hl.config.distributed_timeout`), or that is somewhere else."""
+    group().exchange(b"", name, timeout)
 
 
-def same_program(name: str, text: str) -> None:
-    """Checks that every process is about to run the same program, before its first collective.
+def same_program(name: str, text: str, members: Sequence[int] | None = None) -> None:
+    """Checks that every process (of `members`) is about to run the same program, before its first collective.
 
     Raises DistributedError with the first line that differs.
     """
-    digests = group().exchange(hashlib.sha256(text.encode()).digest(), f"the start of '{name}'")
-    other = next((k for k, digest in enumerate(digests) if digest != digests[group().index]), None)
-    differs = group().exchange(b"" if len(set(digests)) == 1 else text.encode(), f"the start of '{name}'")
-    if len(set(digests)) == 1:
+    everyone = range(group().count) if members is None else sorted(set(members))
+    doing = f"the start of '{name}'"
+    digest = hashlib.sha256(text.encode()).digest()
+    digests = dict(zip(everyone, group().exchange(digest, doing, members=everyone), strict=True))
+    if len(set(digests.values())) == 1:
         return
-    other = other if other is not None else next(k for k, d in enumerate(digests) if d != digests[0])
-    lines = zip_longest(text.splitlines(), differs[other].decode().splitlines(), fillvalue="(nothing)")
+    texts = dict(zip(everyone, group().exchange(text.encode(), doing, members=everyone), strict=True))
+    other = next(k for k in everyone if digests[k] != digest)
+    lines = zip_longest(text.splitlines(), texts[other].decode().splitlines(), fillvalue="(nothing)")
     number, (mine, theirs) = next((n, pair) for n, pair in enumerate(lines, 1) if pair[0] != pair[1])
     raise DistributedError(
         f"all processes run the same program '{name}'",

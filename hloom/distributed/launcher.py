@@ -20,6 +20,7 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
+from hloom.distributed.environment import installed_file
 from hloom.errors import DistributedError
 
 DEVICES = "HLOOM_NUM_CPU_DEVICES"
@@ -28,9 +29,9 @@ PIPES = ("out", "err")
 
 
 def mpiexec() -> str:
-    """The path of `mpiexec`: that of this Python's environment, else the first on PATH. Raises DistributedError."""
-    own = Path(sys.executable).parent / "mpiexec"
-    found = str(own) if own.exists() else shutil.which("mpiexec")
+    """The path of `mpiexec`: that of this Python's packages, else the first on PATH. Raises DistributedError."""
+    own = installed_file("mpiexec")
+    found = shutil.which("mpiexec") if own is None else str(own)
     if found is None:
         raise DistributedError(
             "a program in several processes",

@@ -7,22 +7,31 @@ from __future__ import annotations
 
 import ctypes
 import functools
+import json
+import os
+import struct
 import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from hloom.config import config
-from hloom.distributed.environment import process_number, started_processes
+from hloom.distributed.environment import installed_file, process_number, started_processes
 from hloom.errors import DistributedError
 from hloom.runtime.distributed.messages import Transport
 
 _POLL = 0.0002  # seconds between looks at messages, after a first while without a pause
 _BUSY = 0.002
+_TAG = 1
+_HEADER = struct.Struct("<qq")  # the number of a meeting of two processes, and the bytes of what it is for
+LEAVES = "hl.distributed.shutdown()"
 
 
 @functools.cache
 def library() -> Any:
     """`mpi4py.MPI`, initialized for calls from any thread. Raises DistributedError where it is missing."""
+    path = installed_file("libmpi.so.12") or installed_file("libmpi.so.40")
+    if path is not None:
+        os.environ.setdefault("MPI4PY_LIBMPI", str(path))
     try:
         # Initializes MPI: only programs in several processes pay for it.
         from mpi4py import MPI
@@ -62,7 +71,7 @@ class Group:
         self.communicator = self._mpi.COMM_WORLD.Dup()
         self.index, self.count = self.communicator.rank, self.communicator.size
         self.communicator.Set_errhandler(self._mpi.ERRORS_RETURN)
-        self._round = 0
+        self._rounds = [0] * self.count  # meetings with each process so far
         self._native: Any = None  # the communicator of compiled programs
 
     def transport(self, addresses: Mapping[str, int]) -> Transport:
@@ -83,27 +92,62 @@ class Group:
             addresses["hloom_messages_start"], addresses["hloom_messages_poll"],
         )  # fmt: skip
 
-    def exchange(self, message: bytes, doing: str, timeout: float | None = None) -> list[bytes]:
-        """The messages of all processes, by number. doing: what for, for errors. timeout: seconds to wait for the
-        others; None: `hl.config.distributed_timeout`. Raises DistributedError that names who did not come."""
-        self._round = tag = (self._round + 1) % 16384
-        others = [k for k in range(self.count) if k != self.index]
-        sends = [self.communicator.Isend([message, self._mpi.BYTE], dest=k, tag=tag) for k in others]
+    def exchange(
+        self, message: bytes, doing: str, timeout: float | None = None, members: Sequence[int] | None = None
+    ) -> list[bytes]:
+        """The messages of all processes, by number, or of some of them (`members`), which all call this.
+
+        doing: what for; the same everywhere. timeout: seconds to wait for the others; None:
+        `hl.config.distributed_timeout`. Raises DistributedError that names who did not come, or does something else.
+        """
+        everyone = list(range(self.count)) if members is None else sorted(set(members))
+        others = [k for k in everyone if k != self.index]
+        head = json.dumps([doing, everyone]).encode()
+        sends = []
+        for k in others:
+            self._rounds[k] += 1
+            data = _HEADER.pack(self._rounds[k], len(head)) + head + message
+            sends.append(self.communicator.Isend([data, self._mpi.BYTE], dest=k, tag=_TAG))
         found: dict[int, bytes] = {self.index: message}
 
         def look() -> bool:
             for k in others:
-                if k not in found:
-                    status = self._mpi.Status()
-                    if self.communicator.Iprobe(source=k, tag=tag, status=status):
-                        buffer = bytearray(status.Get_count(self._mpi.BYTE))
-                        self.communicator.Recv([buffer, self._mpi.BYTE], source=k, tag=tag)
-                        found[k] = bytes(buffer)
-            return len(found) == self.count
+                while k not in found:
+                    data = self._next(k)
+                    if data is None:
+                        break
+                    number, size = _HEADER.unpack_from(data)
+                    if number < self._rounds[k]:
+                        continue  # from a meeting that this process has given up
+                    start = _HEADER.size
+                    self._check(k, data[start : start + size], head)
+                    found[k] = data[start + size :]
+            return len(found) == len(everyone)
 
         self._wait(look, doing, timeout, lambda: [k for k in others if k not in found])
         self._wait(lambda: self._mpi.Request.Testall(sends), doing, timeout, lambda: others)
-        return [found[k] for k in range(self.count)]
+        return [found[k] for k in everyone]
+
+    def _next(self, process: int) -> bytes | None:
+        """The next message of a process, if it is here."""
+        status = self._mpi.Status()
+        if not self.communicator.Iprobe(source=process, tag=_TAG, status=status):
+            return None
+        buffer = bytearray(status.Get_count(self._mpi.BYTE))
+        self.communicator.Recv([buffer, self._mpi.BYTE], source=process, tag=_TAG)
+        return bytes(buffer)
+
+    @staticmethod
+    def _check(process: int, theirs: bytes, mine: bytes) -> None:
+        """Raises DistributedError where another process has come to another meeting."""
+        if theirs == mine:
+            return
+        (doing, members), (other, others) = json.loads(mine), json.loads(theirs)
+        if other != doing:
+            found = f"process {process} is at {other}"
+        else:
+            found = f"process {process} expects the processes {others}, this one {members}"
+        raise DistributedError(f"all processes at {doing}", found, "let all processes call the same in one order")
 
     @staticmethod
     def _wait(
@@ -126,6 +170,14 @@ class Group:
     def error_text(self, code: int) -> str:
         """What MPI says of an error."""
         return self._mpi.Get_error_string(code)
+
+    def leave(self) -> None:
+        """Tells the others that this process does not come to their meetings any more."""
+        head = json.dumps([LEAVES, [self.index]]).encode()
+        for k in range(self.count):
+            if k != self.index:
+                data = _HEADER.pack(self._rounds[k] + 1, len(head)) + head
+                self.communicator.Isend([data, self._mpi.BYTE], dest=k, tag=_TAG).Free()
 
     def close(self) -> None:
         if self._native is not None:

@@ -16,7 +16,7 @@ from hloom.ir.records import record
 from hloom.ir.source import device_scope, device_scopes, warn_user
 from hloom.platforms.kinds import DeviceKind, device_kind, device_kinds
 from hloom.platforms.names import DeviceName, parse_device_name
-from hloom.platforms.processes import LOCAL_JOB, processes
+from hloom.platforms.processes import processes
 
 
 @record(frozen=True)
@@ -30,11 +30,16 @@ class Device:
 
     def __str__(self) -> str:
         here = f"{self.kind}:{self.index}"
-        found = processes()
-        return here if self.process_index == found.index else f"/job:{found.job}/task:{self.process_index}/{here}"
+        return here if self.process_index == processes().index else self.global_name
 
     def __repr__(self) -> str:
         return f"Device({self})"
+
+    @property
+    def global_name(self) -> str:
+        """The same in all processes: /job:worker/task:1/cpu:0. Of a program in one process: cpu:0."""
+        found, here = processes(), f"{self.kind}:{self.index}"
+        return f"{found.name(self.process_index)}/{here}" if found.devices else here
 
     @property
     def platform(self) -> str:
@@ -134,14 +139,13 @@ def find_device(name) -> Device:
     parsed = DeviceName(name.kind, name.index) if isinstance(name, Device) else parse_device_name(str(name))
     kind = device_kind(parsed.kind)
     table = processes()
-    task = name.process_index if isinstance(name, Device) else parsed.task
-    ours = parsed.job in (None, table.job)
-    here = (ours and task in (None, table.index)) or (parsed.job == LOCAL_JOB and not task)
+    process = name.process_index if isinstance(name, Device) else table.process_of(parsed.job, parsed.task)
+    here = process == table.index
     if here and kind is not None and parsed.index < kind.count():
         return _device(kind.name, parsed.index)
-    if ours and task is not None and task < len(table.devices) and kind is not None:
-        if parsed.index < table.devices[task].get(kind.name, 0):
-            return _made(kind.name, parsed.index, task)
+    if process is not None and process < len(table.devices) and kind is not None:
+        if parsed.index < table.devices[process].get(kind.name, 0):
+            return _made(kind.name, parsed.index, process)
     if config.soft_placement:
         if not here:
             warn_user(
@@ -165,8 +169,7 @@ def find_device(name) -> Device:
 
 
 def _here() -> str:
-    table = processes()
-    return f"/job:{table.job}/task:{table.index}"
+    return processes().name(processes().index)
 
 
 def _list() -> str:

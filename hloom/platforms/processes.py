@@ -1,6 +1,7 @@
 """The processes of a program that runs in several: this one's number, how many there are, and what devices each has.
 
-One process is what there is until `hl.distributed.initialize` has met the others.
+One process is what there is until `hl.distributed.initialize` has met the others. A process is a task of a job, as in
+TensorFlow's clusters: `/job:worker/task:1`.
 """
 
 from __future__ import annotations
@@ -14,20 +15,42 @@ LOCAL_JOB = "localhost"
 
 @record(frozen=True)
 class Processes:
-    """index: the number of this process. devices: for each process how many devices it has of each kind. job: the name
-    of the job in device names (`/job:worker/task:1/cpu:0`)."""
+    """index: the number of this process. devices: for each process how many devices it has of each kind. tasks: for
+    each process its job and its number in that job (`/job:worker/task:1/cpu:0`)."""
 
     index: int = 0
     devices: Sequence[Mapping[str, int]] = field(default_factory=list)
-    job: str = LOCAL_JOB
+    tasks: Sequence[tuple[str, int]] = ((LOCAL_JOB, 0),)
 
     @property
     def count(self) -> int:
         return max(len(self.devices), 1)
 
+    @property
+    def job(self) -> str:
+        """Of this process."""
+        return self.tasks[self.index][0]
+
     def first(self, kind: str, process: int) -> int:
         """The number among all devices of a kind of the first one that a process has."""
         return sum(found.get(kind, 0) for found in self.devices[:process])
+
+    def name(self, process: int) -> str:
+        """As in the names of its devices: /job:worker/task:1."""
+        job, task = self.tasks[process]
+        return f"/job:{job}/task:{task}"
+
+    def process_of(self, job: str | None, task: int | None) -> int | None:
+        """The number of the process that a device name's job and task name; None where there is no such task.
+
+        A task without a job is one of this process's job. A job without a task is this process where it is in that job,
+        and task 0 elsewhere. `localhost` is this process.
+        """
+        own = self.tasks[self.index]
+        wanted = job or own[0], (own[1] if job in (None, own[0]) else 0) if task is None else task
+        if wanted in self.tasks:
+            return self.tasks.index(wanted)
+        return self.index if wanted == (LOCAL_JOB, 0) else None
 
 
 _known = Processes()

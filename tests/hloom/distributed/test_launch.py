@@ -25,9 +25,11 @@ me = hl.process_index()
 """
 
 
-def launched(tmp_path, body: str, *arguments: str, processes: int = 3, options=()) -> subprocess.CompletedProcess:
+def launched(
+    tmp_path, body: str, *arguments: str, processes: int = 3, options=(), starts=PROGRAM
+) -> subprocess.CompletedProcess:
     program = tmp_path / "program.py"
-    program.write_text(PROGRAM + body)
+    program.write_text(starts + body)
     return subprocess.run(
         [sys.executable, "-m", "hloom", "launch", "-n", str(processes), *options, str(program), *arguments],
         capture_output=True, text=True, timeout=120,
@@ -61,6 +63,18 @@ print(hl.process_count(), hl.devices())
         "True",
         "1 [Device(cpu:0), Device(cpu:1)]",
     ]
+
+
+def test_jobs_and_tasks_name_devices(tmp_path):
+    body = """
+hl.distributed.initialize(job="worker" if me != 1 else "ps", task={0: 1}.get(me))
+print([d.global_name for d in hl.devices()], hl.local_devices(), hl.device("/job:ps/cpu:0").name)
+"""
+    starts = PROGRAM.split("hl.distributed")[0] + "me = int(os.environ['PMI_RANK'])\n"
+    done = launched(tmp_path, body, starts=starts)
+    names = ["/job:worker/task:1/cpu:0", "/job:ps/task:0/cpu:0", "/job:worker/task:0/cpu:0"]
+    assert lines(done.stdout, 1) == [f"{names} [Device(cpu:0)] cpu:0"], done.stderr
+    assert lines(done.stdout, 0) == [f"{names} [Device(cpu:0)] {names[1]}"]
 
 
 def test_the_first_failure_ends_all(tmp_path):
@@ -153,7 +167,7 @@ def test_what_is_missing_is_named(monkeypatch, tmp_path):
         launcher.launch(["program.py"], 0)
     with pytest.raises(DistributedError, match="call it at the start"):
         hl.distributed.barrier()
-    monkeypatch.setattr(launcher.sys, "executable", str(tmp_path / "python"))
+    monkeypatch.setattr(launcher, "installed_file", lambda name: None)
     monkeypatch.setenv("PATH", str(tmp_path))
     with pytest.raises(DistributedError, match=r"pip install 'hloom\[cluster\]'"):
         launcher.launch(["program.py"], 2)

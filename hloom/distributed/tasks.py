@@ -1,0 +1,90 @@
+"""The names of processes: a process is a task of a job, `/job:worker/task:1`, as in TensorFlow's clusters."""
+
+from __future__ import annotations
+
+import difflib
+import re
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from hloom.errors import DistributedError
+
+DEFAULT_JOB = "worker"
+
+
+def tasks_of_cluster(cluster: Any) -> list[tuple[str, int]]:
+    """The tasks of a cluster, job by job: a mapping from the names of jobs to how many tasks they have, to the
+    addresses of these (a list, or a mapping by the number of the task), or an object whose `as_dict()` returns one.
+
+    Raises DistributedError.
+    """
+    given = cluster.as_dict() if hasattr(cluster, "as_dict") else cluster
+    if not isinstance(given, Mapping) or not given:
+        raise _bad(cluster, "a cluster maps the names of jobs to their tasks")
+    found = []
+    for job, tasks in given.items():
+        if not isinstance(job, str) or not re.fullmatch(r"\w+", job):
+            raise _bad(cluster, f"{job!r} is no name of a job: letters, digits and underscores")
+        if isinstance(tasks, int) and not isinstance(tasks, bool) and tasks >= 0:
+            numbers: list = list(range(tasks))
+        elif isinstance(tasks, Mapping):
+            numbers = sorted(tasks)
+        elif isinstance(tasks, Sequence) and not isinstance(tasks, str):
+            numbers = list(range(len(tasks)))
+        else:
+            raise _bad(cluster, f"the tasks of {job!r} are {tasks!r}")
+        found += [(job, int(number)) for number in numbers]
+    return found
+
+
+def _bad(cluster, found: str) -> DistributedError:
+    return DistributedError(
+        f"the cluster {cluster!r:.200}",
+        found,
+        'write it as {"ps": 1, "worker": 2}, or with the addresses of the tasks: {"ps": ["host:2222"], ...}',
+    )
+
+
+def assigned(claims: Sequence[tuple[str | None, int | None]], cluster: Sequence[tuple[str, int]] | None):
+    """The task of each process: what it claims to be, or the first task that is left. claims: (job, task) of each
+    process, with None for what it does not say. cluster: all tasks; None: those that are claimed.
+
+    Raises DistributedError where two processes are one task, a task does not exist, or has no process.
+    """
+    if cluster is not None and len(cluster) != len(claims):
+        raise DistributedError(
+            f"a cluster of {len(cluster)} tasks",
+            f"{len(claims)} processes",
+            f"start as many processes as it has tasks: hloom launch -n {len(cluster)} program.py",
+        )
+    taken = [(job or DEFAULT_JOB, task) for job, task in claims if task is not None]
+    for k, count in Counter(taken).items():
+        if count > 1:
+            raise DistributedError(
+                "a task for each process", f"{count} processes are /job:{k[0]}/task:{k[1]}", "number them by job"
+            )
+    found: list[tuple[str, int]] = []
+    for job, task in claims:
+        if task is not None:
+            found.append((job or DEFAULT_JOB, task))
+        elif cluster is None:
+            name = job or DEFAULT_JOB
+            numbers = {t for j, t in [*taken, *found] if j == name}
+            found.append((name, next(n for n in range(len(claims) + len(taken)) if n not in numbers)))
+        else:
+            left = [t for t in cluster if t not in taken and t not in found and job in (None, t[0])]
+            found.append(left[0] if left else (job or DEFAULT_JOB, len(claims)))
+    for place in found:
+        if cluster is not None and place not in cluster:
+            names = sorted({job for job, _ in cluster})
+            near = difflib.get_close_matches(place[0], names, 1) or names
+            raise DistributedError(
+                f"this process is /job:{place[0]}" + (f"/task:{place[1]}" if place[1] < len(claims) else ""),
+                f"the cluster has {', '.join(f'/job:{j}/task:{t}' for j, t in cluster)}",
+                f"name a task of it, such as job={near[0]!r}",
+            )
+    return found
+
+
+__all__ = ["DEFAULT_JOB", "assigned", "tasks_of_cluster"]
