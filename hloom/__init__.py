@@ -29,7 +29,10 @@ from hloom.numpy import methods as _methods
 if _TYPE_CHECKING:  # the names of _HOMES, for type checkers
     # fmt: off
     # isort: off
-    from hloom import checkpoints, distributed, image, metrics, nn, onnx, ops, optim, random, scipy, sharding, typing
+    from hloom import (
+        checkpoints, distributed, image, metrics, nn, onnx, ops, optim, profiler, random, scipy, sharding, summary,
+        typing,
+    )
     from hloom.jax import (
         ad_util, api_util, core, custom_batching, custom_derivatives, dlpack, dtypes, example_libraries, experimental,
         extend, flatten_util, interpreters, monitoring, stages, test_util, traceback_util, tree_util, version,
@@ -129,8 +132,8 @@ _HOMES = {
     "hloom.typing": "Array",
 }
 _LIBRARIES = (
-    "checkpoints", "distributed", "image", "metrics", "nn", "onnx", "ops", "optim", "random", "scipy", "sharding",
-    "typing",
+    "checkpoints", "distributed", "image", "metrics", "nn", "onnx", "ops", "optim", "profiler", "random", "scipy",
+    "sharding", "summary", "typing",
 )  # fmt: skip
 __getattr__ = _lazy.lazy_names(globals(), _HOMES, {name: f"hloom.{name}" for name in _LIBRARIES} | _MODULES)
 

@@ -21,6 +21,9 @@ The others are defined here.
 
 from __future__ import annotations
 
+import importlib
+from typing import Any
+
 from hloom.ir.base_error import OutOfMemoryError
 from hloom.ir.errors import (
     AttributeValueError,
@@ -119,6 +122,18 @@ def file_error(asked: str, error: OSError | UnicodeDecodeError) -> FileError:
     made = kind(asked, found, repair)
     made.errno, made.filename = error.errno, error.filename
     return made
+
+
+def import_extra(asked: str, extra: str, module: str) -> Any:
+    """A module of a package that one of hloom's extras installs. asked: what it is needed for.
+
+    It is imported where it is used, so that programs that do without it start fast. Raises UnsupportedError, which
+    names the extra, where it is missing.
+    """
+    try:
+        return importlib.import_module(module)
+    except ImportError as error:
+        raise UnsupportedError(asked, str(error), f"pip install 'hloom[{extra}]'") from None
 
 
 class CheckpointError(HloomError, ValueError):

@@ -20,9 +20,9 @@ import hloom as hl
 from hloom.benchmarks.expressions import NotCovered
 from hloom.benchmarks.libraries import Hloom, Numpy
 from hloom.benchmarks.measure.limits import TRIAD_BYTES, peak_call, triad_call
-from hloom.benchmarks.measure.profile import Part, profile
 from hloom.benchmarks.workloads import WORKLOADS, Workload
 from hloom.errors import DonationWarning
+from hloom.profiler import Part, profile
 from hloom.runtime import buffer
 
 BLOCK = 0.02  # seconds of calls in a turn

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from hloom.benchmarks.measure.profile import Part
+from hloom.profiler import Part
 
 FULL = 0.85  # of a limit: more than this is at the limit
 

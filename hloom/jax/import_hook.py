@@ -31,7 +31,6 @@ MODULES = {
     "interpreters": "hloom.jax.interpreters",
     "lib": "hloom.jax.lib",
     "monitoring": "hloom.jax.monitoring",
-    "profiler": "hloom.jax.profiler",
     "ref": "hloom.tracing.refs",
     "stages": "hloom.jax.stages",
     "test_util": "hloom.jax.test_util",

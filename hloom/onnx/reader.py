@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from hloom.errors import FileError, UnsupportedError, file_error
+from hloom.errors import FileError, UnsupportedError, file_error, import_extra
 from hloom.onnx.graph import Graph, Node, Port, Scope
 
 CORRUPT = "export the model again; onnx.checker.check_model says more"
@@ -17,12 +17,7 @@ CORRUPT = "export the model again; onnx.checker.check_model says more"
 
 def package() -> Any:
     """The package onnx, which reads the files. Raises UnsupportedError where it is not installed."""
-    try:
-        # Saves start-up time, and is optional.
-        import onnx
-    except ImportError as error:
-        raise UnsupportedError("reading ONNX models", str(error), "pip install 'hloom[onnx]'") from None
-    return onnx
+    return import_extra("reading ONNX models", "onnx", "onnx")
 
 
 def schema_of(name: str, version: int, domain: str) -> Any:

@@ -13,11 +13,11 @@ import pytest
 import hloom as hl
 import hloom.numpy as hnp
 from hloom.benchmarks.measure import conditions, limits
-from hloom.benchmarks.measure.profile import Part, profile
 from hloom.benchmarks.report import diagnosis, roofline
 from hloom.commands import main
 from hloom.compiler.targets.cpu.machine import host
 from hloom.ir.records import replace
+from hloom.profiler import Part, profile
 
 
 @pytest.mark.parametrize("dtype", limits.PEAK_DTYPES)

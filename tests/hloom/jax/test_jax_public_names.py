@@ -132,6 +132,7 @@ def test_functions_without_a_name():
 
 def test_modules_of_profiles_and_versions():
     import hloom.lib
+
     import hloom.profiler
     from hloom.profiler import StepTraceAnnotation, TraceAnnotation, annotate_function
 

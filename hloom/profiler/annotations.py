@@ -1,4 +1,4 @@
-"""Marks in profiles, under the names of `jax.profiler`. hloom has no profiler of its own: a mark only runs its code."""
+"""Marks of parts of a program, under the names of `jax.profiler`. A mark only runs its code: `profile` needs none."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""A profiler for compiled functions: runs a program step by step and times each step.
-
-    for part in profile(hl.jit(f).lower(*args).compile(), args):
-        print(part)
+"""Runs a compiled program step by step and times each step.
 
 Python replaces the driver: it runs one step of the program at a time, on all threads, and follows jumps. The overhead
 of a few hundred nanoseconds per step is measured with an empty step and subtracted.
@@ -17,10 +14,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
-import hloom as hl
+from hloom import tree
 from hloom.backends.cpu.driver import driver
 from hloom.compiler.analysis import instruction_flops
 from hloom.compiler.schedule.steps import CopyStep, HostStep, KernelStep
+from hloom.ir.module import Instruction
 from hloom.ir.types import TupleShape
 from hloom.runtime.driver import step as row
 from hloom.runtime.driver_source import END, JUMP, JUMP_IF_ZERO, LOOP, STEP_WORDS, SWITCH
@@ -33,7 +31,7 @@ class Part:
 
     name: of the kernel that takes longest, or 'copy' or 'Python'; what: the instruction and its shape. seconds: of all
     its launches in one call. launches: so many. bytes, flops: read and written, and computed, all launches together.
-    shared: whether some launch has more than one chunk, which threads share.
+    shared: whether some launch has more than one chunk, which threads share. instruction: of the optimized module.
     """
 
     name: str
@@ -43,6 +41,7 @@ class Part:
     bytes: float
     flops: float
     shared: bool
+    instruction: Instruction | None = None
 
     def __str__(self) -> str:
         return (
@@ -59,7 +58,7 @@ def profile(compiled, args: Sequence, seconds: float = 0.2, most_seconds: float 
     """
     executable = compiled.executable
     plan, program = executable.plan, executable.runner.program
-    arrays = [np.ascontiguousarray(np.asarray(x)) for x in hl.tree.leaves(args)]
+    arrays = [np.ascontiguousarray(np.asarray(x)) for x in tree.leaves(args)]
     if len(arrays) != len(program.inputs):
         raise ValueError(f"the program takes {len(program.inputs)} arrays, {len(arrays)} were given")
     walk = _Walk(program, arrays)
@@ -86,7 +85,7 @@ def profile(compiled, args: Sequence, seconds: float = 0.2, most_seconds: float 
         if found is None:
             what = f"{instruction.hint or instruction.opcode} {_shape(instruction)}"
             moved, flops = _costs(step, instruction)
-            found = parts[id(instruction)] = Part("", what, 0.0, 0, moved * count, flops * count, False)
+            found = parts[id(instruction)] = Part("", what, 0.0, 0, moved * count, flops * count, False, instruction)
         if spent >= longest.get(id(instruction), 0.0):
             longest[id(instruction)] = spent
             found.name = _name(step)

@@ -1,0 +1,88 @@
+"""The files of a run: TensorBoard's event file, and scalars as lines of JSON or CSV."""
+
+from __future__ import annotations
+
+import csv
+import io
+import itertools
+import json
+import math
+import os
+import socket
+import time
+from pathlib import Path
+from typing import Any
+
+from hloom.summary.events import tensorboard
+
+_numbers = itertools.count()  # of the event files of this process
+
+
+class EventFile:
+    """A file of events that TensorBoard reads while it is written: TFRecord frames of `Event` messages."""
+
+    def __init__(self, folder: Path, purge_step: int | None):
+        proto = tensorboard().event_pb2
+        name = f"events.out.tfevents.{time.time():010.0f}.{socket.gethostname()}.{os.getpid()}.{next(_numbers)}"
+        self._file = (folder / name).open("wb")
+        self._records = tensorboard().records.RecordWriter(self._file)
+        self.write(0.0, file_version="brain.Event:2")
+        if purge_step is not None:
+            self.write(0.0, step=purge_step, session_log=proto.SessionLog(status=proto.SessionLog.START))
+
+    def write(self, wall_time: float, **content) -> None:
+        """One event. content: fields of the message `Event`."""
+        event = tensorboard().event_pb2.Event(wall_time=wall_time or time.time(), **content)
+        self._records.write(event.SerializeToString())
+
+    def flush(self) -> None:
+        self._file.flush()
+
+    def close(self) -> None:
+        self._file.close()
+
+
+class Lines:
+    """Scalars as lines: `{"step": 3, "time": 1764096000.0, "name": "loss", "value": 0.25}`, or the same as CSV.
+
+    NaN and infinities are texts in JSON, which has no numbers for them. purge_step: lines of this step and later ones,
+    which an interrupted run wrote, are removed.
+    """
+
+    def __init__(self, path: Path, kind: str, purge_step: int | None):
+        self.kind = kind
+        if purge_step is not None and path.exists():
+            _remove_from(path, kind, purge_step)
+        new = not path.exists() or path.stat().st_size == 0
+        self._file = path.open("a", encoding="utf-8", newline="")
+        if new and kind == "csv":
+            self._file.write("step,time,name,value\n")
+
+    def write(self, step: int, wall_time: float, name: str, value: float) -> None:
+        if self.kind == "csv":
+            csv.writer(self._file, lineterminator="\n").writerow([step, f"{wall_time:.3f}", name, repr(value)])
+            return
+        shown: Any = value if math.isfinite(value) else str(value)
+        line = {"step": step, "time": round(wall_time, 3), "name": name, "value": shown}
+        self._file.write(json.dumps(line) + "\n")
+
+    def flush(self) -> None:
+        self._file.flush()
+
+    def close(self) -> None:
+        self._file.close()
+
+
+def _remove_from(path: Path, kind: str, step: int) -> None:
+    """Rewrites a file of lines without those of `step` and later, and without a last line that was cut off."""
+    kept = []
+    for line in path.read_text(encoding="utf-8").splitlines():
+        try:
+            found = json.loads(line)["step"] if kind == "jsonl" else int(next(csv.reader(io.StringIO(line)))[0])
+        except (ValueError, KeyError, StopIteration):
+            found = -1 if kind == "csv" and line.startswith("step,") else step
+        if found < step:
+            kept.append(line + "\n")
+    part = path.with_name(f".{path.name}.part")
+    part.write_text("".join(kept), encoding="utf-8")
+    os.replace(part, path)
