@@ -202,8 +202,11 @@ class Writer:
         if error is not None:
             raise error
 
+    def _open_files(self) -> list[EventFile | Lines]:
+        return [*self._files.values(), *([self._lines] if self._lines else [])]
+
     def _flush_files(self) -> None:
-        for file in (*self._files.values(), *([self._lines] if self._lines else [])):
+        for file in self._open_files():
             file.flush()
 
     def flush(self) -> None:
@@ -231,7 +234,7 @@ class Writer:
                 self._thread.join()
                 self._thread = None
             with contextlib.suppress(OSError):  # what could not be written was raised by flush
-                for file in (*self._files.values(), *([self._lines] if self._lines else [])):
+                for file in self._open_files():
                     file.close()
 
     def __enter__(self) -> Writer:
@@ -270,8 +273,8 @@ class Writer:
             summary = events.tensorboard().summary_pb2.Summary(value=[value])
             file.write(now, step=step, summary=summary)
 
-    def _write_value(self, step: int, make: Callable, *content) -> None:
-        *content, now = content
+    def _write_value(self, step: int, make: Callable, *content_and_time) -> None:
+        *content, now = content_and_time
         if self._writes_events:
             self._write_made(step, make(*content), now)
 
