@@ -31,7 +31,7 @@ if _TYPE_CHECKING:  # the names of _HOMES, for type checkers
     # isort: off
     from hloom import (
         checkpoints, distributed, image, metrics, nn, onnx, ops, optim, profiler, random, scipy, sharding, summary,
-        typing,
+        training, typing,
     )
     from hloom.jax import (
         ad_util, api_util, core, custom_batching, custom_derivatives, dlpack, dtypes, example_libraries, experimental,
@@ -133,7 +133,7 @@ _HOMES = {
 }
 _LIBRARIES = (
     "checkpoints", "distributed", "image", "metrics", "nn", "onnx", "ops", "optim", "profiler", "random", "scipy",
-    "sharding", "summary", "typing",
+    "sharding", "summary", "training", "typing",
 )  # fmt: skip
 __getattr__ = _lazy.lazy_names(globals(), _HOMES, {name: f"hloom.{name}" for name in _LIBRARIES} | _MODULES)
 

@@ -196,6 +196,10 @@ class CompileTimeWarning(UserWarning):
     """A program took seconds to compile, and a Python loop that was unrolled made most of it: names the loop's line."""
 
 
+class NonFiniteWarning(UserWarning):
+    """`hl.training.fit(on_nan="skip")` left a step out whose loss was NaN or infinite: names the operation."""
+
+
 class PlacementWarning(UserWarning):
     """`hl.config.soft_placement` puts work on cpu:0 that was meant for a device of another process."""
 
@@ -239,6 +243,7 @@ __all__ = [
     "MissingFileError",
     "NonConcreteBooleanIndexError",
     "NonFiniteError",
+    "NonFiniteWarning",
     "OutOfMemoryError",
     "ParseError",
     "ParticipantsError",

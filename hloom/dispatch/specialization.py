@@ -56,9 +56,9 @@ class Specialization:
         return [SingleDeviceSharding(d or default_device()) for d in self.devices]
 
     def warn_of_unused_donations(self, stacklevel: int) -> None:
-        """Warns of donated arguments whose memory no result takes."""
-        if unused := self.donated - set(self.executable.donated.values()):
-            parameters = self.traced.computation.parameters
+        """Warns of donated arguments whose memory no result takes. Scalars, such as counts of steps, are no loss."""
+        parameters = self.traced.computation.parameters
+        if unused := {k for k in self.donated - set(self.executable.donated.values()) if parameters[k].shape.dims}:
             named = ", ".join(f"{parameters[k].hint} {parameters[k].shape!r}" for k in sorted(unused))
             warnings.warn(
                 f"Some donated buffers were not usable: arguments of '{self.name}' that no result could reuse: {named}",

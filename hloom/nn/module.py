@@ -194,10 +194,16 @@ def apply(module, *args, training: bool = True, key=None, **kwargs):
     Pure: it can be traced, differentiated and batched. The layers that record have to run in the same trace, not inside
     of a `jit` or `scan` of their own.
     """
+    return apply_function(lambda module: module(*args, **kwargs), module, training=training, key=key)
+
+
+def apply_function(function, module, *args, training: bool = True, key=None):
+    """(function(module, *args), the module with what its layers recorded): `apply` for a function that calls the layers
+    of a module or of a tree of them, such as a loss."""
     session = _Session(training, key)
     _SESSIONS.active.append(session)
     try:
-        result = module(*args, **kwargs)
+        result = function(module, *args)
     finally:
         _SESSIONS.active.pop()
     return result, _updated(module, session.recorded)

@@ -20,12 +20,15 @@ if _TYPE_CHECKING:  # the names of _HOMES, for type checkers
     )
     from hloom.optim.averages import ExponentialMovingAverage
     from hloom.optim.base import (
-        ChainState, EmptyState, GradientTransformation, apply_if_finite, apply_updates, chain, global_norm, identity,
-        incremental_update, masked, multi_transform, partition, periodic_update, set_to_zero, stateless,
+        ChainState, EmptyState, GradientTransformation, all_finite, apply_if_finite, apply_updates, chain, global_norm,
+        identity, incremental_update, masked, multi_steps, multi_transform, partition, periodic_update, set_to_zero,
+        stateless,
     )
+    from hloom.optim.loss_scale import DynamicLossScale
     from hloom.optim.optimizers import (
         adadelta, adagrad, adam, adamax, adamw, amsgrad, lamb, lars, lion, nadam, rmsprop, sgd,
     )
+    from hloom.optim.proximal import adagrad_da, ftrl, proximal_adagrad, proximal_gradient_descent
     from hloom.optim.schedules import (
         constant_schedule, cosine_decay_schedule, cosine_onecycle_schedule, exponential_decay, join_schedules,
         linear_schedule, piecewise_constant_schedule, polynomial_schedule, sgdr_schedule, warmup_constant_schedule,
@@ -48,10 +51,12 @@ _HOMES = {
     ),
     "hloom.optim.averages": "ExponentialMovingAverage",
     "hloom.optim.base": (
-        "ChainState EmptyState GradientTransformation apply_if_finite apply_updates chain global_norm identity "
-        "incremental_update masked multi_transform partition periodic_update set_to_zero stateless"
+        "ChainState EmptyState GradientTransformation all_finite apply_if_finite apply_updates chain global_norm "
+        "identity incremental_update masked multi_steps multi_transform partition periodic_update set_to_zero stateless"
     ),
+    "hloom.optim.loss_scale": "DynamicLossScale",
     "hloom.optim.optimizers": "adadelta adagrad adam adamax adamw amsgrad lamb lars lion nadam rmsprop sgd",
+    "hloom.optim.proximal": "adagrad_da ftrl proximal_adagrad proximal_gradient_descent",
     "hloom.optim.schedules": (
         "constant_schedule cosine_decay_schedule cosine_onecycle_schedule exponential_decay join_schedules "
         "linear_schedule piecewise_constant_schedule polynomial_schedule sgdr_schedule warmup_constant_schedule "

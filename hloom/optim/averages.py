@@ -10,33 +10,49 @@ from hloom.optim.base import zeros_like
 
 
 class ExponentialMovingAverage(NamedTuple):
-    """A moving average of a tree of parameters; a tree itself, so that it goes through `jit`.
+    """A moving average of a tree of parameters; a tree itself, so that it goes through `jit` and checkpoints.
 
         average = optim.ExponentialMovingAverage.of(parameters, decay=0.999)
         average = average.update(parameters)      # after each step
         accuracy(average.value(), images)         # in evaluation
 
-    decay: share of the old average that stays at each step. The value is corrected for the start at zero.
+    `of` starts without an observation and corrects the value for that; `at` starts at the parameters. decay: share of
+    the old average that stays at each step. count: observations. missing: the share of the total that is not observed.
     """
 
     total: Any
     decay: Any
     count: Any
+    missing: Any
 
     @classmethod
     def of(cls, parameters, decay=0.999) -> ExponentialMovingAverage:
         """An average without observations, of the parameters' structure."""
-        return cls(zeros_like(parameters), hnp.asarray(decay, "f32"), hnp.zeros((), "s32"))
+        return cls(zeros_like(parameters), hnp.asarray(decay, "f32"), hnp.zeros((), "s32"), hnp.ones((), "f32"))
 
-    def update(self, parameters) -> ExponentialMovingAverage:
-        """The average with one more observation. Raises TreeError when the structures differ."""
+    @classmethod
+    def at(cls, parameters, decay=0.999) -> ExponentialMovingAverage:
+        """An average that starts at the parameters, as TensorFlow's does."""
+        # Added to zeros: buffers of its own, so that both can be donated.
+        total = tree.map(lambda p: hnp.zeros_like(p) + p, parameters)
+        return cls(total, hnp.asarray(decay, "f32"), hnp.zeros((), "s32"), hnp.zeros((), "f32"))
+
+    def update(self, parameters, num_updates=None) -> ExponentialMovingAverage:
+        """The average with one more observation. Raises TreeError when the structures differ.
+
+        num_updates: the number of steps n so far. The decay is then at most (1 + n) / (10 + n), so that the average
+        follows the first steps more closely.
+        """
         decay = self.decay
+        if num_updates is not None:
+            n = hnp.asarray(num_updates).astype("f32")
+            decay = hnp.minimum(decay, (1 + n) / (10 + n))
         total = tree.map(
             lambda a, p: a * decay.astype(a.dtype) + p * (1 - decay).astype(a.dtype), self.total, parameters
         )
-        return ExponentialMovingAverage(total, decay, self.count + 1)
+        return ExponentialMovingAverage(total, self.decay, self.count + 1, self.missing * decay)
 
     def value(self):
-        """The averaged parameters; zeros before the first observation."""
-        share = hnp.maximum(1 - self.decay**self.count, hnp.finfo("f32").tiny)
+        """The averaged parameters; zeros before the first observation of an average that has none."""
+        share = hnp.maximum(1 - self.missing, hnp.finfo("f32").tiny)
         return tree.map(lambda a: a / share.astype(a.dtype), self.total)

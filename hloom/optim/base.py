@@ -241,6 +241,15 @@ def set_to_zero() -> GradientTransformation:
     return leafwise(hnp.zeros_like)
 
 
+def all_finite(values):
+    """Whether all floating-point elements of a tree are finite, pred[]."""
+    found = hnp.asarray(True)
+    for leaf in tree.leaves(values):
+        if leaf.dtype in INEXACT:
+            found = hnp.logical_and(found, hnp.all(hnp.isfinite(leaf)))
+    return found
+
+
 class FiniteState(NamedTuple):
     """Counts of `apply_if_finite` (int32 scalars) and the state of what is inside."""
 
@@ -257,10 +266,7 @@ def apply_if_finite(inner: GradientTransformation, max_consecutive_errors: int) 
         return FiniteState(zero, zero, inner.init(parameters))
 
     def update(updates, state, parameters=None):
-        finite = hnp.asarray(True)
-        for leaf in tree.leaves(updates):
-            if leaf.dtype in INEXACT:
-                finite = hnp.logical_and(finite, hnp.all(hnp.isfinite(leaf)))
+        finite = all_finite(updates)
         count = hnp.where(finite, 0, state.notfinite_count + 1)
         accepted = hnp.logical_or(finite, count > max_consecutive_errors)
         changed, inner_state = inner.update(updates, state.inner_state, parameters)
@@ -268,5 +274,37 @@ def apply_if_finite(inner: GradientTransformation, max_consecutive_errors: int) 
         inner_state = tree.map(lambda new, old: hnp.where(accepted, new, old), inner_state, state.inner_state)
         total = state.total_notfinite + hnp.where(finite, 0, 1)
         return changed, FiniteState(count.astype("s32"), total.astype("s32"), inner_state)
+
+    return GradientTransformation(init, update)
+
+
+class MultiStepsState(NamedTuple):
+    """count: int32 scalar, gradients since the last step. total: their mean so far. inner_state: of the optimizer."""
+
+    count: Any
+    total: Any
+    inner_state: Any
+
+
+def multi_steps(inner: GradientTransformation, every: int) -> GradientTransformation:
+    """Gradient accumulation: `inner` takes a step by the mean of each `every` gradients; updates are zero between.
+
+    Schedules and moments of `inner` see one step for each `every` calls. Raises ArgumentError.
+    """
+    if every < 1:
+        raise ArgumentError("multi_steps accumulates at least one gradient", f"every={every}", "pass every=1 or more")
+
+    def init(parameters):
+        return MultiStepsState(hnp.zeros((), "s32"), zeros_like(parameters), inner.init(parameters))
+
+    def update(updates, state, parameters=None):
+        total = tree.map(lambda t, g: t + g / every, state.total, updates)
+        due = state.count + 1 >= every
+        changed, inner_state = inner.update(total, state.inner_state, parameters)
+        changed = tree.map(lambda u: hnp.where(due, u, hnp.zeros_like(u)), changed)
+        inner_state = tree.map(lambda new, old: hnp.where(due, new, old), inner_state, state.inner_state)
+        total = tree.map(lambda t: hnp.where(due, hnp.zeros_like(t), t), total)
+        count = hnp.where(due, 0, state.count + 1).astype("s32")
+        return changed, MultiStepsState(count, total, inner_state)
 
     return GradientTransformation(init, update)

@@ -177,6 +177,7 @@ def test_every_class_has_a_mistake_and_says_in_its_docstring_what_it_is():
         "CompileTimeWarning",
         "DataDependentWarning",
         "DonationWarning",
+        "NonFiniteWarning",
         "PlacementWarning",
         "PrecisionWarning",
         "ReplicationWarning",

@@ -1,0 +1,37 @@
+"""A training loop that is saved, resumed and looked at, around a step of the user's.
+
+    optimizer = optim.adam(1e-3)
+    state = training.TrainState.of(model, optimizer, average=0.999)
+    step = training.train_step(loss, optimizer)
+    result = training.fit(state, step, batches, epochs=10, checkpoints="run", evaluate=accuracy)
+
+`fit` needs no more than a step(state, batch) -> (state, metrics); `TrainState` and `train_step` make the usual one.
+"""
+
+from typing import TYPE_CHECKING as _TYPE_CHECKING
+
+from hloom.ir.process import lazy as _lazy
+
+if _TYPE_CHECKING:  # the names of _HOMES, for type checkers
+    # fmt: off
+    # isort: off
+    from hloom.training.callbacks import Callback, EarlyStopping
+    from hloom.training.evaluation import evaluate
+    from hloom.training.history import plot_curves
+    from hloom.training.loop import Loop, Result, fit
+    from hloom.training.state import TrainState, train_step
+    # isort: on
+    # fmt: on
+
+# Where the public names are defined.
+_HOMES = {
+    "hloom.training.callbacks": "Callback EarlyStopping",
+    "hloom.training.evaluation": "evaluate",
+    "hloom.training.history": "plot_curves",
+    "hloom.training.loop": "Loop Result fit",
+    "hloom.training.state": "TrainState train_step",
+}
+__getattr__ = _lazy.lazy_names(globals(), _HOMES)
+
+__all__ = " ".join(_HOMES.values()).split()
+__dir__ = __all__.copy

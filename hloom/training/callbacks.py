@@ -1,0 +1,108 @@
+"""Callbacks of `fit`: what happens at each step, evaluation and checkpoint."""
+
+from __future__ import annotations
+
+import difflib
+import math
+from typing import TYPE_CHECKING, Any, Literal
+
+from hloom.errors import ArgumentError
+
+if TYPE_CHECKING:
+    from hloom.training.loop import Loop
+
+
+class Callback:
+    """The base class: methods that `fit` calls with the loop, whose `step`, `epoch`, `state` and `metrics` they read.
+
+    They may call `loop.stop(reason)`, and set `loop.state`. `state` and `restore` keep numbers in the checkpoints.
+    """
+
+    def on_start(self, loop: Loop) -> None:
+        """Before the first step, after a checkpoint was restored."""
+
+    def on_step(self, loop: Loop) -> None:
+        """After each step. `loop.metrics` are those of the step, as numbers."""
+
+    def on_evaluation(self, loop: Loop) -> None:
+        """After each evaluation. `loop.metrics` has its numbers too, named `eval_...`."""
+
+    def on_epoch(self, loop: Loop) -> None:
+        """After each epoch and its evaluation. `loop.epoch` is the number of epochs so far."""
+
+    def on_checkpoint(self, loop: Loop) -> None:
+        """After a checkpoint was handed to the thread that writes it."""
+
+    def on_end(self, loop: Loop) -> None:
+        """At the end, also after an error."""
+
+    def state(self) -> dict[str, Any]:
+        """What is saved in checkpoints: plain values."""
+        return {}
+
+    def restore(self, state: dict[str, Any]) -> None:
+        """Takes what `state` returned."""
+
+
+class EarlyStopping(Callback):
+    """Stops when a metric did not improve for so many evaluations.
+
+    metric: a name such as "eval_loss". order: "min" or "max". patience: evaluations without an improvement of more
+    than min_delta.
+    """
+
+    def __init__(
+        self, metric: str = "eval_loss", order: Literal["min", "max"] = "min", *, patience: int = 3, min_delta=0.0
+    ):
+        if order not in ("min", "max") or patience < 1 or min_delta < 0:
+            raise ArgumentError(
+                "EarlyStopping takes an order, a patience of at least 1 and a min_delta of at least 0",
+                f"order={order!r}, patience={patience}, min_delta={min_delta}",
+                'write EarlyStopping("eval_loss", "min", patience=3)',
+            )
+        self.metric, self.order, self.patience, self.min_delta = metric, order, patience, float(min_delta)
+        self.best, self.waited = math.inf, 0  # best: of the metric with the sign of a minimum
+
+    def on_evaluation(self, loop: Loop) -> None:
+        if self.metric not in loop.metrics:
+            raise ArgumentError(
+                f"EarlyStopping watches {self.metric!r}",
+                f"the metrics are {', '.join(sorted(loop.metrics))}",
+                f"did you mean {difflib.get_close_matches(self.metric, [*loop.metrics], 1, 0.0)[0]!r}?",
+            )
+        value = loop.metrics[self.metric] * (1 if self.order == "min" else -1)
+        if value < self.best - self.min_delta:
+            self.best, self.waited = value, 0
+        else:
+            self.waited += 1
+        if self.waited >= self.patience:
+            loop.stop(f"{self.metric} did not improve in {self.patience} evaluations")
+
+    def state(self) -> dict[str, Any]:
+        return {"best": self.best, "waited": self.waited}
+
+    def restore(self, state: dict[str, Any]) -> None:
+        self.best, self.waited = state["best"], state["waited"]
+
+
+class _Function(Callback):
+    """A function of the loop, called after each step."""
+
+    def __init__(self, function):
+        self.on_step = function
+
+
+def callback_of(value) -> Callback:
+    """A callback, or a function of the loop as one. Raises ArgumentError for others."""
+    if isinstance(value, Callback):
+        return value
+    if isinstance(value, type) or not callable(value):
+        raise ArgumentError(
+            "callbacks of fit are Callback objects or functions of the loop",
+            f"{value!r:.60}",
+            "create the object: EarlyStopping(), not EarlyStopping",
+        )
+    return _Function(value)
+
+
+__all__ = ["Callback", "EarlyStopping", "callback_of"]

@@ -1,0 +1,394 @@
+"""The training loop: steps, evaluation, checkpoints, and the ways out of it."""
+
+from __future__ import annotations
+
+import math
+import os
+import time
+import warnings
+from collections.abc import Callable, Iterable
+from typing import Any
+
+from hloom.arrays.array import Array
+from hloom.checkpoints import Checkpoint, Manager
+from hloom.errors import ArgumentError, CheckpointError, NonFiniteError, NonFiniteWarning
+from hloom.ir.records import field, record
+from hloom.training.callbacks import Callback, callback_of
+from hloom.training.encoding import decoded, encoded
+from hloom.training.guard import WATCHED, Policy, Step, as_number, named
+from hloom.training.history import History, Row, plot_curves, require_matplotlib
+from hloom.training.inputs import Input, examples_in
+from hloom.training.progress import Progress
+from hloom.training.signals import Signals
+from hloom.tree import pytrees as tree
+
+METADATA = "training"  # under which the place of a run stands in a checkpoint's metadata
+MOST_REPORTS = 5  # of skipped steps
+EXPLAINED = 1  # reports with a search for the operation
+
+
+@record(eq=False)
+class Result:
+    """What `fit` returns. state: after the last step. step, epoch: done so far, those before a resume included.
+
+    metrics: the last ones. history: rows of metrics. stopped: why it ended, such as "steps" or "epochs". skipped: steps
+    whose loss was not finite. seconds: of training, those before a resume included. waited: of them, for input.
+    """
+
+    state: Any
+    step: int
+    epoch: int
+    metrics: dict[str, float]
+    history: list[Row]
+    stopped: str
+    skipped: int = 0
+    seconds: float = 0.0
+    waited: float = 0.0
+
+
+@record(eq=False)
+class Options:
+    """The arguments of `fit` that are the loop's."""
+
+    epochs: int | None
+    steps: int | None
+    evaluate: Callable[[Any], Any] | None
+    evaluate_every: int | None
+    checkpoint_every: int | None
+    on_nan: Policy
+    log_every: int
+    curves: str | os.PathLike | None
+    callbacks: list[Callback] = field(default_factory=list)
+
+
+class Loop:
+    """A run of `fit`, as callbacks see it.
+
+    state: after the last step. step, epoch: done so far. metrics: numbers of the last step and the last evaluation.
+    examples: seen by this process. waited: seconds of them for input.
+    """
+
+    def __init__(self, state: Any, step: Step, data: Any, options: Options, manager: Manager | None, history: History):
+        self.state = state
+        self.step = 0
+        self.metrics: dict[str, float] = {}
+        self.history = history.rows
+        self.examples = 0
+        self.waited = 0.0
+        self.skipped = 0
+        self.manager = manager
+        self._step, self._input, self._options, self._log = step, Input(data), options, history
+        self._stopped: str | None = None
+        self._before = 0.0  # seconds and waited seconds of the processes before this one
+        self._waited_before = 0.0
+        self._began = time.perf_counter()
+        self._saved: int | None = None  # the last step in a checkpoint
+        self._evaluated: int | None = None
+        self._signals = Signals()
+        self.progress: Progress | None = None
+
+    @property
+    def epoch(self) -> int:
+        return self._input.epoch
+
+    @property
+    def seconds(self) -> float:
+        """Of training, those before a resume included."""
+        return self._before + time.perf_counter() - self._began
+
+    def stop(self, reason: str) -> None:
+        """Ends the run after this step."""
+        self._stopped = self._stopped or reason
+
+    def say(self, text: str) -> None:
+        """Shows a line, if progress is shown."""
+        if self.progress is not None:
+            self.progress.message(text)
+
+    # --- the run ---
+
+    def run(self) -> Result:
+        options = self._options
+        self._began = time.perf_counter()
+        if self.progress is not None:
+            self.progress.start(self)
+        with self._signals as signals:
+            try:
+                self._each("on_start")
+                self._check_end()
+                while self._stopped is None and signals.received is None:
+                    self._one()
+                self._finish(signals)
+            finally:
+                if self.manager is not None:  # after an error too: the thread that writes belongs to this run
+                    self.manager.wait()
+                self._each("on_end")
+                self._log.flush()
+                if self.progress is not None:
+                    self.progress.close(self)
+        if options.curves is not None:
+            plot_curves(self.history, options.curves)
+        if signals.received is not None:
+            leaving: Any = signals.exception()
+            leaving.result = self.result("interrupted")
+            raise leaving
+        return self.result(self._stopped or "")
+
+    def result(self, stopped: str) -> Result:
+        waited = self._waited_before + self.waited
+        return Result(
+            self.state, self.step, self.epoch, dict(self.metrics), self.history, stopped, self.skipped, self.seconds,
+            waited,
+        )  # fmt: skip
+
+    def _finish(self, signals: Signals) -> None:
+        if signals.received is None and self._options.evaluate is not None and self._evaluated != self.step:
+            self._evaluate()
+        if self.manager is not None:
+            if self.step != self._saved:
+                self.save()
+            self.manager.wait()
+            if signals.received is not None:
+                self.say(f"saved {self.manager.path(self.step)}; run the program again to go on")
+
+    def _one(self) -> None:
+        """The next step, or the end of an epoch."""
+        began = time.perf_counter()
+        try:
+            batch = self._input.next()
+        except StopIteration:
+            self._end_epoch()
+            return
+        self.waited += time.perf_counter() - began
+        self.state, metrics = self._step(self.state, batch)
+        self.step += 1
+        self.examples += examples_in(batch)
+        self.metrics.update((name, as_number(name, value)) for name, value in metrics.items())
+        bad = [n for n in WATCHED if n in metrics and not math.isfinite(self.metrics[n])]
+        if bad and self._options.on_nan != "ignore":
+            self._not_finite(bad[0], batch)
+        options = self._options
+        if self.step % options.log_every == 0:
+            self._record(metrics)
+        self._each("on_step")
+        if options.evaluate_every is not None and self.step % options.evaluate_every == 0:
+            self._evaluate()
+        if options.checkpoint_every is not None and self.step % options.checkpoint_every == 0:
+            self.save()
+        self._check_end()
+        if self.progress is not None:
+            self.progress.on_step(self, time.perf_counter())
+
+    def _record(self, names: Iterable[str]) -> None:
+        row: Row = {"step": self.step, "epoch": self.epoch, "seconds": round(self.seconds, 3)}
+        self._log.add(row | {name: self.metrics[name] for name in names})
+
+    def _check_end(self) -> None:
+        options = self._options
+        if options.steps is not None and self.step >= options.steps:
+            self.stop("steps")
+        elif options.epochs is not None and self.epoch >= options.epochs:
+            self.stop("epochs")
+
+    def _end_epoch(self) -> None:
+        once = self._input.once
+        self._input.next_epoch()
+        if self._options.evaluate is not None and self._options.evaluate_every is None:
+            self._evaluate()
+        self._each("on_epoch")
+        self._check_end()
+        if once and self._stopped is None:
+            self.stop("the data ended")
+        if self.manager is not None and self._options.checkpoint_every is None:
+            self.save()
+
+    def _evaluate(self) -> None:
+        assert self._options.evaluate is not None
+        if self._evaluated == self.step:
+            return
+        found = self._options.evaluate(self.state)
+        found = found if isinstance(found, dict) else {"metric": found}
+        self._evaluated = self.step
+        numbers = {f"eval_{name}": as_number(name, value) for name, value in named(found).items()}
+        self.metrics.update(numbers)
+        self._record(numbers)
+        self._log.flush()
+        self.say(f"step {self.step}  " + "  ".join(f"{name} {value:.4g}" for name, value in numbers.items()))
+        self._each("on_evaluation")
+
+    def _each(self, method: str) -> None:
+        for callback in self._options.callbacks:
+            getattr(callback, method)(self)
+
+    def _not_finite(self, name: str, batch: Any) -> None:
+        """A step whose loss is not finite: an error, or a warning with the operation."""
+        self.skipped += 1
+        stop = self._options.on_nan == "stop"
+        kept = self._step.keeps and not any(_is_gone(leaf) for leaf in tree.leaves(self.state))
+        if not stop and self.skipped > MOST_REPORTS:
+            return
+        report = self._step.explain(self.state, batch) if kept and (stop or self.skipped <= EXPLAINED) else ""
+        place = f"step {self.step} of fit, batch {self._input.batch - 1} of epoch {self.epoch}"
+        found = f"{name} is {self.metrics[name]}" + (f"; {report}" if report else "")
+        if not stop:
+            last = "; further ones are counted without a report" if self.skipped == MOST_REPORTS else ""
+            warnings.warn(f"{place} was skipped: {found}{last}", NonFiniteWarning, stacklevel=5)
+            return
+        self.step -= 1  # the state is the one before
+        saved = ""
+        if self.manager is not None and kept:
+            self._input.batch -= 1
+            if self.step and self.step != self._saved:
+                # Without the input's own state, which is one batch ahead: a resumed run reads the batch again.
+                self.save(exact=False)
+            self.manager.wait()
+            saved = f"; the state before it is saved as step {self.step}"
+        error: Any = NonFiniteError(
+            f"{place} requires a finite loss",
+            found + saved,
+            "repair the operation, lower the learning rate, or pass on_nan='skip' to leave such batches out",
+        )
+        error.result = self.result("nan")
+        raise error
+
+    # --- checkpoints ---
+
+    def save(self, *, exact: bool = True) -> None:
+        """Saves a checkpoint of this step: the state, the place in the input, callbacks."""
+        if self.manager is None or self.step == self._saved:
+            return
+        self._log.flush()
+        place = self._input.state()
+        if not exact:
+            place.pop("iterator", None)
+        training = {
+            "input": place,
+            "seconds": self.seconds,
+            "waited": self._waited_before + self.waited,
+            "skipped": self.skipped,
+            "metrics": self.metrics,
+            "callbacks": [encoded(c.state()) for c in self._options.callbacks],
+        }
+        finite = {name: value for name, value in self.metrics.items() if math.isfinite(value)}
+        self.manager.save(self.step, self.state, metrics=finite, metadata={METADATA: training})
+        self._saved = self.step
+        self._each("on_checkpoint")
+
+    def resume(self) -> bool:
+        """Goes on from the latest checkpoint; False where there is none. Raises CheckpointError."""
+        latest = None if self.manager is None else self.manager.latest()
+        if self.manager is None or latest is None:
+            self._log.open(0)
+            return False
+        checkpoint = Checkpoint(self.manager.path(latest))
+        self.state = checkpoint.restore(like=self.state)
+        self.step = self._saved = latest
+        training = checkpoint.metadata.get(METADATA)
+        if training is not None:
+            try:
+                place = {"epoch": int(training["input"]["epoch"]), **training["input"]}
+                self.metrics = dict(training["metrics"])
+                self.skipped, self._before = training["skipped"], training["seconds"]
+                self._waited_before = training["waited"]
+                states = training["callbacks"]
+            except (KeyError, TypeError) as error:
+                raise CheckpointError(
+                    f"resume from {checkpoint.path}", f"{type(error).__name__}: {error}", "restore an earlier one"
+                ) from error
+            skipped = self._input.restore(place)
+            if len(states) == len(self._options.callbacks):  # of another set none is restored
+                for callback, state in zip(self._options.callbacks, states, strict=True):
+                    callback.restore(decoded(state))
+            self._evaluated = self.step if any(name.startswith("eval_") for name in self.metrics) else None
+            if skipped:
+                self.say(f"{skipped} batches of epoch {self.epoch} were read again and skipped")
+        self._log.open(self.step)
+        self.history = self._log.rows
+        self.say(f"resumed from {checkpoint.path}")
+        return True
+
+
+def _is_gone(leaf: Any) -> bool:
+    return isinstance(leaf, Array) and leaf.is_deleted()
+
+
+def fit(
+    state: Any,
+    step: Callable[[Any, Any], Any],
+    data: Any,
+    *,
+    epochs: int | None = None,
+    steps: int | None = None,
+    evaluate: Callable[[Any], Any] | None = None,
+    evaluate_every: int | None = None,
+    checkpoints: str | os.PathLike | Manager | None = None,
+    checkpoint_every: int | None = None,
+    resume: bool = True,
+    callbacks: Iterable[Any] = (),
+    on_nan: Policy = "stop",
+    progress: bool = True,
+    log: str | os.PathLike | None = None,
+    log_every: int = 10,
+    curves: str | os.PathLike | None = None,
+) -> Result:
+    """Trains: state, metrics = step(state, batch) for the batches of the data.
+
+    state: any tree. step: step(state, batch) -> (state, metrics), a scalar loss or a dict of scalars; mostly one of
+    `train_step`, or of `hl.jit`. data: an iterable of batches, which is read once for each epoch; or a function of the
+    epoch's number (from 0 on) that returns one, for another order in each.
+
+    epochs, steps: where to end, counted from the very first step; one epoch by default. evaluate: a function of the
+    state that returns a metric or a dict of them, which become `eval_...`; it is called after each epoch, or each
+    `evaluate_every` steps, and at the end.
+
+    checkpoints: a folder or a `Manager`. The state, the place in the data and the numbers of the loop are saved after
+    each epoch, or each `checkpoint_every` steps, and at the end; a run that finds checkpoints there goes on from the
+    latest, unless `resume` is False. SIGTERM and Ctrl-C save and leave: KeyboardInterrupt or SystemExit is raised, with
+    the run so far as its `result`.
+
+    callbacks: `Callback` objects, or functions of the loop that are called after each step. on_nan: what a loss that is
+    not finite does: "stop" raises NonFiniteError with the operation and the user's line, "skip" leaves the step out
+    with a warning, "ignore" goes on. progress: a bar on the terminal, lines elsewhere. log: a file for metrics, .jsonl
+    or .csv; by default metrics.jsonl beside the checkpoints. log_every: steps from row to row. curves: a PNG with the
+    curves of the metrics, drawn at the end.
+
+    Raises ArgumentError, CheckpointError (for checkpoints of another model), NonFiniteError, and what the step raises.
+    """
+    counts = {"epochs": epochs, "steps": steps, "evaluate_every": evaluate_every, "log_every": log_every}
+    for name, value in (counts | {"checkpoint_every": checkpoint_every}).items():
+        if value is not None and value < 1:
+            raise ArgumentError(f"fit takes {name} of at least 1", f"{name}={value}", "leave it out for the default")
+    if curves is not None:
+        require_matplotlib()
+    guarded = Step(step, on_nan)
+    if on_nan == "skip" and not guarded.keeps:
+        raise ArgumentError(
+            "on_nan='skip' keeps the state of before a step",
+            "a step compiled with a device, shardings or static arguments of its own, which cannot be wrapped",
+            "wrap the optimizer in optim.apply_if_finite, and pass on_nan='ignore'",
+        )
+    epochs = 1 if epochs is None and steps is None else epochs
+    manager = checkpoints if isinstance(checkpoints, Manager) or checkpoints is None else Manager(checkpoints)
+    if log is None and manager is not None:
+        log = manager.folder / "metrics.jsonl"
+    options = Options(
+        epochs, steps, evaluate, evaluate_every, checkpoint_every, on_nan, log_every, curves,
+        [callback_of(c) for c in callbacks],
+    )  # fmt: skip
+    loop = Loop(state, guarded, data, options, manager, History(log))
+    if progress:
+        loop.progress = Progress(steps)
+    if resume:
+        loop.resume()
+    else:
+        if manager is not None and (latest := manager.latest()) is not None:
+            raise CheckpointError(
+                f"start from step 0 with checkpoints in {manager.folder}",
+                f"it has step {latest}",
+                "choose another folder, delete this one, or leave resume=False out to go on",
+            )
+        loop._log.open(0)
+    return loop.run()
+
+
+__all__ = ["Loop", "Result", "fit"]
