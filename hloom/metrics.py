@@ -14,6 +14,7 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 import hloom.numpy as hnp
+from hloom import lax
 from hloom.errors import ShapeError
 from hloom.lax.operands import as_operand
 
@@ -155,13 +156,15 @@ class ConfusionCounts(NamedTuple):
         zero = hnp.zeros((), "f32")
         return cls(zero, zero, zero, zero)
 
-    def update(self, predictions, labels) -> ConfusionCounts:
-        """predictions, labels: 0 and 1 (or booleans) of one shape."""
+    def update(self, predictions, labels, weights=None) -> ConfusionCounts:
+        """predictions, labels: 0 and 1 (or booleans) of one shape. weights: of that shape, or broadcast to it."""
         predictions, labels = _pair(predictions, labels, "precision and recall")
         predicted, actual = predictions > 0, labels > 0
+        weights = None if weights is None else hnp.broadcast_to(hnp.asarray(weights).astype("f32"), labels.shape)
 
         def count(a, b):
-            return hnp.sum(hnp.logical_and(a, b)).astype("f32")
+            both = hnp.logical_and(a, b)
+            return hnp.sum(both.astype("f32") if weights is None else hnp.where(both, weights, 0))
 
         new = (
             count(predicted, actual),
@@ -187,6 +190,146 @@ class ConfusionCounts(NamedTuple):
 def _share(part, rest):
     whole = part + rest
     return hnp.where(whole == 0, 0.0, part / hnp.where(whole == 0, 1, whole))
+
+
+class Precision(NamedTuple):
+    """A streaming precision: of the predicted positives, the share that is positive."""
+
+    counts: ConfusionCounts
+
+    @classmethod
+    def empty(cls):
+        return cls(ConfusionCounts.empty())
+
+    def update(self, predictions, labels, weights=None):
+        """Arguments as those of `ConfusionCounts.update`."""
+        return type(self)(self.counts.update(predictions, labels, weights))
+
+    def merge(self, other):
+        return type(self)(self.counts.merge(other.counts))
+
+    def compute(self):
+        """0 where nothing was predicted positive."""
+        return self.counts.precision()
+
+
+class Recall(NamedTuple):
+    """A streaming recall: of the positives, the share that was predicted."""
+
+    counts: ConfusionCounts
+
+    empty = classmethod(Precision.empty.__func__)  # type: ignore[attr-defined]  # of another named tuple
+    update = Precision.update
+    merge = Precision.merge
+
+    def compute(self):
+        """0 where nothing was positive."""
+        return self.counts.recall()
+
+
+class RecallAtK(NamedTuple):
+    """A streaming recall at k: of the true classes, the share that is among the k largest scores."""
+
+    mean: Mean
+
+    @classmethod
+    def empty(cls) -> RecallAtK:
+        return cls(Mean.empty())
+
+    def update(self, scores, labels, k: int) -> RecallAtK:
+        """scores: (batch, classes). labels: class numbers, (batch,) or (batch, n) where a negative number is none."""
+        found, there = _at_k(scores, labels, k)
+        return RecallAtK(self.mean.update(found, there))
+
+    def merge(self, other: RecallAtK) -> RecallAtK:
+        return RecallAtK(self.mean.merge(other.mean))
+
+    def compute(self):
+        return self.mean.compute()
+
+
+class PrecisionAtK(NamedTuple):
+    """A streaming precision at k: of the k classes with the largest scores, the share that is true."""
+
+    mean: Mean
+
+    @classmethod
+    def empty(cls) -> PrecisionAtK:
+        return cls(Mean.empty())
+
+    def update(self, scores, labels, k: int) -> PrecisionAtK:
+        """Arguments as those of `RecallAtK.update`."""
+        found, _ = _at_k(scores, labels, k)
+        return PrecisionAtK(self.mean.update(hnp.sum(found.astype("f32"), axis=1) / k))
+
+    def merge(self, other: PrecisionAtK) -> PrecisionAtK:
+        return PrecisionAtK(self.mean.merge(other.mean))
+
+    def compute(self):
+        return self.mean.compute()
+
+
+def _at_k(scores, labels, k: int):
+    """(whether each label is among the k largest scores, whether it is a label), both (batch, n)."""
+    scores, labels = as_operand(scores, "metrics at k"), as_operand(labels, "metrics at k")
+    labels = labels[:, None] if labels.ndim == 1 else labels
+    if scores.ndim != 2 or labels.ndim != 2 or labels.shape[0] != scores.shape[0] or not 0 < k <= scores.shape[1]:
+        raise ShapeError(
+            f"metrics at k={k} take scores (batch, classes) and labels (batch,) or (batch, n)",
+            f"{scores._shape!r} and {labels._shape!r}",
+            "pass one row of scores per example, and a k of at most the number of classes",
+        )
+    top = lax.top_k(scores, k)[1]
+    there = labels >= 0
+    among = hnp.any(labels[:, :, None] == top[:, None, :].astype(labels.dtype), axis=2)
+    return hnp.logical_and(among, there), there.astype("f32")
+
+
+class RootMeanSquaredError(NamedTuple):
+    """A streaming root of the mean squared error."""
+
+    mean: Mean
+
+    @classmethod
+    def empty(cls) -> RootMeanSquaredError:
+        return cls(Mean.empty())
+
+    def update(self, predictions, targets, weights=None) -> RootMeanSquaredError:
+        predictions, targets = _pair(predictions, targets, "RootMeanSquaredError")
+        return RootMeanSquaredError(self.mean.update((predictions - targets) ** 2, weights))
+
+    def merge(self, other: RootMeanSquaredError) -> RootMeanSquaredError:
+        return RootMeanSquaredError(self.mean.merge(other.mean))
+
+    def compute(self):
+        return hnp.sqrt(self.mean.compute())
+
+
+class MeanIoU(NamedTuple):
+    """A streaming mean of intersection over union, over the classes that occur. counts[true class, predicted class]."""
+
+    counts: Any
+
+    @classmethod
+    def empty(cls, num_classes: int) -> MeanIoU:
+        return cls(hnp.zeros((num_classes, num_classes), "f32"))
+
+    def update(self, predictions, labels) -> MeanIoU:
+        """predictions, labels: class numbers of one shape, such as (batch, height, width). Others than 0 to
+        num_classes - 1 do not count."""
+        found = confusion_matrix(predictions, labels, self.counts.shape[0])
+        return MeanIoU(self.counts + found.astype("f32"))
+
+    def merge(self, other: MeanIoU) -> MeanIoU:
+        return MeanIoU(self.counts + other.counts)
+
+    def compute(self):
+        """0 before the first class."""
+        both = hnp.diagonal(self.counts)
+        union = hnp.sum(self.counts, axis=0) + hnp.sum(self.counts, axis=1) - both
+        occurs = union > 0
+        shares = hnp.where(occurs, both / hnp.where(occurs, union, 1), 0)
+        return hnp.sum(shares) / hnp.maximum(hnp.sum(occurs.astype("f32")), 1)
 
 
 class AUC(NamedTuple):
@@ -220,7 +363,8 @@ class AUC(NamedTuple):
 
 
 __all__ = [
-    "AUC", "Accuracy", "ConfusionCounts", "Mean", "accuracy", "auc", "confusion_matrix", "f1_score",
-    "mean_absolute_error", "precision", "r2_score", "recall",
+    "AUC", "Accuracy", "ConfusionCounts", "Mean", "MeanIoU", "Precision", "PrecisionAtK", "Recall", "RecallAtK",
+    "RootMeanSquaredError", "accuracy", "auc", "confusion_matrix", "f1_score", "mean_absolute_error", "precision",
+    "r2_score", "recall",
 ]  # fmt: skip
 __dir__ = __all__.copy

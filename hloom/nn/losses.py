@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 
 import hloom.numpy as hnp
 from hloom import lax
-from hloom.errors import DTypeError, ShapeError
+from hloom.errors import ArgumentError, DTypeError, ShapeError
 from hloom.ir.types import INTEGERS
 from hloom.lax.operands import as_operand, to_inexact
 from hloom.nn.functional import log_sigmoid, log_softmax, logsumexp
@@ -27,6 +29,77 @@ def l2_loss(predictions, targets=None):
 def mean_squared_error(predictions, targets):
     """The mean of the squared error over all elements, a scalar."""
     return hnp.mean(squared_error(predictions, targets))
+
+
+def absolute_error(predictions, targets):
+    """|predictions - targets|, element-wise."""
+    return hnp.abs(_difference(to_inexact(predictions, "absolute_error"), targets, "absolute_error"))
+
+
+def log_loss(predictions, labels, epsilon=1e-7):
+    """-labels log(p) - (1 - labels) log(1 - p) of probabilities p, element-wise, with epsilon added to both.
+
+    For logits `sigmoid_binary_cross_entropy` is exact. Raises ShapeError.
+    """
+    predictions = to_inexact(predictions, "log_loss")
+    _difference(predictions, labels, "log_loss")  # raises where the shapes differ
+    labels = hnp.asarray(labels).astype(predictions.dtype)
+    return -labels * hnp.log(predictions + epsilon) - (1 - labels) * hnp.log(1 - predictions + epsilon)
+
+
+def mean_pairwise_squared_error(predictions, targets):
+    """The mean over all pairs (i, j) of elements of ((p_i - p_j) - (t_i - t_j))^2, for each example.
+
+    predictions, targets: (batch, ...), of at least two elements per example. Returns (batch,). Raises ShapeError.
+    """
+    predictions = to_inexact(predictions, "mean_pairwise_squared_error")
+    d = _difference(predictions, targets, "mean_pairwise_squared_error")
+    d = hnp.reshape(d, (d.shape[0], -1))
+    count = d.shape[1]
+    if count < 2:
+        raise ShapeError(
+            "mean_pairwise_squared_error compares pairs of elements of an example",
+            repr(predictions._shape),
+            "use squared_error for one element per example",
+        )
+    # The sum over ordered pairs of (d_i - d_j)^2 is 2 n sum(d^2) - 2 sum(d)^2.
+    total = 2 * count * hnp.sum(d * d, axis=1) - 2 * hnp.sum(d, axis=1) ** 2
+    return total / (count * (count - 1))
+
+
+_REDUCTIONS = ("none", "sum", "mean", "sum_over_batch_size", "sum_by_nonzero_weights")
+
+
+def compute_weighted_loss(losses, weights=1.0, reduction: str = "sum_by_nonzero_weights"):
+    """Losses times weights, reduced to a scalar, with TensorFlow's names of reductions.
+
+    weights: a number, or an array that broadcasts to the losses: of their leading dimensions, such as one per example,
+    or of all of them. reduction: "sum_by_nonzero_weights" divides the sum by the number of losses whose weight is not 0
+    (so that padding with weight 0 does not count), "mean" by the sum of the weights, "sum_over_batch_size" by the
+    number of losses; "sum"; "none" returns the products. A sum over nothing is 0. Raises ArgumentError, ShapeError.
+    """
+    losses, weights = to_inexact(losses, "compute_weighted_loss"), as_operand(weights, "compute_weighted_loss")
+    if reduction not in _REDUCTIONS:
+        raise ArgumentError("a reduction of losses", repr(reduction), f"one of {', '.join(_REDUCTIONS)}")
+    dims = weights.shape + (1,) * (losses.ndim - weights.ndim)
+    if len(dims) != losses.ndim or any(n not in (1, m) for n, m in zip(dims, losses.shape, strict=True)):
+        raise ShapeError(
+            "weights of losses: a scalar, one per example, or one per loss",
+            f"weights {weights._shape!r}, losses {losses._shape!r}",
+            "give the weights the leading dimensions of the losses",
+        )
+    weights = hnp.broadcast_to(hnp.reshape(weights.astype(losses.dtype), dims), losses.shape)
+    # A weight of 0 leaves a loss out, whatever it is: the padded part may be infinite.
+    products = hnp.where(weights == 0, 0, losses * weights)
+    if reduction == "none":
+        return products
+    total = hnp.sum(products)
+    if reduction == "sum":
+        return total
+    if reduction == "sum_over_batch_size":
+        return total / max(math.prod(losses.shape), 1)
+    over = hnp.sum(weights) if reduction == "mean" else hnp.sum((weights != 0).astype(losses.dtype))
+    return hnp.where(over == 0, 0, total / hnp.where(over == 0, 1, over))
 
 
 def huber_loss(predictions, targets=None, delta=1.0):
@@ -219,8 +292,9 @@ def _out_of_range(labels, classes: int):
 
 
 __all__ = [
-    "cosine_distance", "cosine_similarity", "ctc_loss", "hinge_loss", "huber_loss", "kl_divergence", "l2_loss",
-    "log_cosh", "mean_squared_error", "sigmoid_binary_cross_entropy", "smooth_labels", "softmax_cross_entropy",
+    "absolute_error", "compute_weighted_loss", "cosine_distance", "cosine_similarity", "ctc_loss", "hinge_loss",
+    "huber_loss", "kl_divergence", "l2_loss", "log_cosh", "log_loss", "mean_pairwise_squared_error",
+    "mean_squared_error", "sigmoid_binary_cross_entropy", "smooth_labels", "softmax_cross_entropy",
     "softmax_cross_entropy_with_integer_labels", "squared_error",
 ]  # fmt: skip
 __dir__ = __all__.copy

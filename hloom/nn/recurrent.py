@@ -5,11 +5,13 @@ from __future__ import annotations
 from typing import Any, ClassVar
 
 import hloom.numpy as hnp
-from hloom import lax, random
+from hloom import lax, random, tree
+from hloom.errors import ArgumentError, ShapeError
+from hloom.lax.operands import as_operand
 from hloom.nn import initializers
 from hloom.nn.functional import sigmoid
 from hloom.nn.layers import checked_features
-from hloom.nn.module import Module
+from hloom.nn.module import Module, static
 
 
 class _Cell(Module):
@@ -107,12 +109,96 @@ class Recurrent(Module):
     def __init__(self, cell):
         self.cell = cell
 
-    def __call__(self, x, state=None, *, reverse: bool = False):
-        """x: (batch, time, inputs). state: by default zeros. Returns ((batch, time, features), state)."""
+    def __call__(self, x, state=None, *, reverse: bool = False, lengths=None):
+        """x: (batch, time, inputs). state: by default zeros. Returns ((batch, time, features), state).
+
+        lengths: (batch,), the time steps of each sequence. Outputs after them are 0, the state is that after the last
+        one; `reverse` begins with the last one of each sequence. Raises ShapeError.
+        """
         gates = self.cell.prepare(x)
         state = self.cell.initial_state(*gates.shape[:-2]) if state is None else state
-        state, outputs = lax.scan(self.cell.step, state, hnp.moveaxis(gates, -2, 0), reverse=reverse)
-        return hnp.moveaxis(outputs, 0, -2), state
+        if lengths is None:
+            state, outputs = lax.scan(self.cell.step, state, hnp.moveaxis(gates, -2, 0), reverse=reverse)
+            return hnp.moveaxis(outputs, 0, -2), state
+        lengths = _checked_lengths(lengths, gates)
+
+        def step(state, given):
+            time, gates = given
+            goes_on = time < lengths
+            new, output = self.cell.step(state, gates)
+            state = tree.map(lambda a, b: hnp.where(_rows(goes_on, a), a, b), new, state)
+            return state, hnp.where(_rows(goes_on, output), output, 0)
+
+        times = hnp.arange(gates.shape[1])
+        state, outputs = lax.scan(step, state, (times, hnp.moveaxis(gates, 1, 0)), reverse=reverse)
+        return hnp.moveaxis(outputs, 0, 1), state
+
+
+def _checked_lengths(lengths, x):
+    lengths = as_operand(lengths, "Recurrent")
+    if x.ndim != 3 or lengths.shape != x.shape[:1]:
+        raise ShapeError(
+            "Recurrent takes sequences (batch, time, features) with one length for each",
+            f"{x._shape!r}, lengths {lengths._shape!r}",
+            "pass lengths of shape (batch,)",
+        )
+    return lengths
+
+
+def _rows(flags, x):
+    """(batch,) with the rank of x."""
+    return hnp.reshape(flags, flags.shape + (1,) * (x.ndim - 1))
+
+
+class StackedCells(Module):
+    """Cells on top of each other as one: each reads the output of the one below. The state is the tuple of theirs."""
+
+    cells: tuple
+
+    def __init__(self, *cells):
+        if not cells:
+            raise ArgumentError("StackedCells takes cells", "none", "pass StackedCells(first, second)")
+        self.cells = cells
+
+    def prepare(self, x):
+        return self.cells[0].prepare(x)
+
+    def initial_state(self, *batch: int):
+        return tuple(cell.initial_state(*batch) for cell in self.cells)
+
+    def step(self, state, gates):
+        first, x = self.cells[0].step(state[0], gates)
+        new = [first]
+        for cell, own in zip(self.cells[1:], state[1:], strict=True):
+            own, x = cell(own, x)
+            new.append(own)
+        return tuple(new), x
+
+    def __call__(self, state, x):
+        return self.step(state, self.prepare(x))
+
+
+class Bidirectional(Module):
+    """A layer over time and one against it: (batch, time, inputs) to ((batch, time, features of both), both states).
+
+    forward, backward: `Recurrent` layers, such as LSTM. merge: "concat" or "sum" of their outputs.
+    """
+
+    forward: Any
+    backward: Any
+    merge: str = static()
+
+    def __init__(self, forward, backward, *, merge: str = "concat"):
+        if merge not in ("concat", "sum"):
+            raise ArgumentError("Bidirectional merges by 'concat' or 'sum'", repr(merge), "name one of them")
+        self.forward, self.backward, self.merge = forward, backward, merge
+
+    def __call__(self, x, states=(None, None), *, lengths=None):
+        """lengths: as of `Recurrent`; padding stays behind the sequences."""
+        ahead, first = self.forward(x, states[0], lengths=lengths)
+        back, second = self.backward(x, states[1], reverse=True, lengths=lengths)
+        outputs = hnp.concatenate([ahead, back], axis=-1) if self.merge == "concat" else ahead + back
+        return outputs, (first, second)
 
 
 class _CellLayer(Recurrent):

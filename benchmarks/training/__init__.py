@@ -1,0 +1,1 @@
+"""Measurements of training: the loop, checkpoints, faults."""
