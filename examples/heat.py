@@ -48,7 +48,7 @@ def halo_step(mesh):
 def run(report=show, steps=100):
     """The largest differences from one device after 100 steps: of the blocks, and of the laid-out program."""
     with hl.config(num_cpu_devices=max(4, hl.config.num_cpu_devices)):
-        mesh = hl.make_mesh((2, 2), ("y", "x"))
+        mesh = hl.make_mesh((2, 2), ("y", "x"), hl.sharding.AxisType.Auto)
         plate = np.zeros((SIZE, SIZE), np.float32)
         plate[SIZE // 4 : SIZE // 2, SIZE // 3 :] = 1
         split = hl.device_put(plate, NamedSharding(mesh, P("y", "x")))

@@ -44,7 +44,7 @@ def train(devices=4, epochs=EPOCHS, report=show):
     """Trains; returns the accuracy on the held-out fifth by step, and how far their parameters are apart."""
     images, labels, held_images, held_labels = load()
     with hl.config(num_cpu_devices=max(devices, hl.config.num_cpu_devices)):
-        mesh = hl.make_mesh((devices,), ("data",))
+        mesh = hl.make_mesh((devices,), ("data",), hl.sharding.AxisType.Auto)
         batches, whole = NamedSharding(mesh, P("data")), NamedSharding(mesh, P())
         steps = make_steps(mesh)
         parameters = dict.fromkeys(steps, hl.device_put(initial_parameters(), whole))

@@ -36,7 +36,7 @@ def move_centres(centres, points):
 def run(devices=4, report=show):
     """The largest differences from one device: of the table, and of the centres."""
     with hl.config(num_cpu_devices=max(devices, hl.config.num_cpu_devices)):
-        mesh = hl.make_mesh((devices,), ("part",))
+        mesh = hl.make_mesh((devices,), ("part",), hl.sharding.AxisType.Auto)
         rows = NamedSharding(mesh, P("part"))
         random = np.random.default_rng(0)
         table = random.normal(size=(VOCABULARY, WIDTH)).astype(np.float32)

@@ -43,7 +43,7 @@ def run(devices=4, report=show):
         x, y = random.normal(size=(2, BATCH, WIDTH)).astype(np.float32)
         found = {}
         for count in (1, devices):
-            mesh = hl.make_mesh((count,), ("data",))
+            mesh = hl.make_mesh((count,), ("data",), hl.sharding.AxisType.Auto)
             step = make_step(mesh)
             state = hl.device_put((weights, x, y), NamedSharding(mesh, P("data")))
             if count > 1:

@@ -51,7 +51,7 @@ def step(w, x, y):
 def run(report=show, steps=3):
     """The largest difference between steps on the mesh and on one device."""
     with hl.config(num_cpu_devices=max(4, hl.config.num_cpu_devices)):
-        mesh = hl.make_mesh((2, 2), ("data", "tensor"))
+        mesh = hl.make_mesh((2, 2), ("data", "tensor"), hl.sharding.AxisType.Auto)
         random = np.random.default_rng(1)
         x, y = random.normal(size=(2, BATCH, LENGTH, WIDTH)).astype(np.float32)
         whole = parameters()

@@ -13,6 +13,7 @@ From the IR (defined in `hloom.ir.errors`):
     UnsupportedError        a program's text has an op or a type that hloom lacks, or a program is too large
     DifferentiationError    no derivative exists, or the function's result is not a float scalar for grad
     ParticipantsError       lax.psum over an axis that no vmap around it names
+    ShardingTypeError       explicit mesh axes leave the layout of a result open: a @ b over a split dimension
     BatchingError           vmap of an operation that has no batched form
     OutOfMemoryError        an array larger than memory:                  hnp.ones(1 << 60)
 
@@ -35,6 +36,7 @@ from hloom.ir.errors import (
     ParticipantsError,
     ReplicationWarning,
     ShapeError,
+    ShardingTypeError,
     UnsupportedError,
     VerifyError,
 )
@@ -252,6 +254,7 @@ __all__ = [
     "ReplicationWarning",
     "SettingError",
     "ShapeError",
+    "ShardingTypeError",
     "TracerBoolError",
     "TracerConversionError",
     "TracerError",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hloom.numpy as hnp
 from hloom import lax
+from hloom.dispatch.sharded import takes_out_sharding
 from hloom.errors import DTypeError, ShapeError
 from hloom.ir.types import INEXACT, INTEGERS, PRED
 from hloom.lax.operands import as_operand, whole_number
@@ -56,6 +57,7 @@ def _segment(
 
 
 def _function(name: str, kind: str, combine, meaning: str, empty: str):
+    @takes_out_sharding
     def function(
         data,
         segment_ids,

@@ -57,6 +57,14 @@ class UnsupportedError(HloomError, NotImplementedError):
     """An op or a type in StableHLO or HLO text that hloom does not have, or calls that make a program too large."""
 
 
+class ShardingTypeError(HloomError, ValueError, TypeError):
+    """Operands are laid out over explicit axes of a mesh so that no layout, or several layouts, of the result follow.
+
+    Say how the result is laid out (`out_sharding=P(...)`), lay an operand out in another way (`hl.sharding.reshard`),
+    or leave the axes to the compiler (`hl.sharding.auto_axes`, `AxisType.Auto`).
+    """
+
+
 class ReplicationWarning(UserWarning):
     """A sharded array is gathered on every device, because an operation does not say how it is computed in parts: names
     the operation, its line and the bytes."""

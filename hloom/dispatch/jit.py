@@ -286,9 +286,11 @@ class JitFunction:
 
     def _out_shardings(self, traced: Traced) -> list:
         """The sharding over several devices that was asked for each result; None for the others."""
+        typed = _results_of_types(traced)
         if self.options.out_shardings is None:
-            return [None] * traced.out_tree.num_leaves
-        return spread_shardings(self.options.out_shardings, traced.out_tree, f"out_shardings of '{self._name}'")
+            return typed
+        asked = spread_shardings(self.options.out_shardings, traced.out_tree, f"out_shardings of '{self._name}'")
+        return [a or t for a, t in zip(asked, typed, strict=True)]
 
     def _program(self, call: Call, traced: Traced) -> SpmdProgram | None:
         """The program over several devices for this call; None where it is for one, or for parts on several."""
@@ -436,6 +438,13 @@ class JitFunction:
             kept_programs.remove([*self._kept.values()])
             for versions in (self._specializations, self._traced, self._fast, self._kept, self._ref_versions or {}):
                 versions.clear()
+
+
+def _results_of_types(traced: Traced) -> list:
+    """The sharding of each result where all axes of the mesh are explicit; else what the compiler chooses, None."""
+    if traced.shardings is None or not traced.shardings or not traced.shardings[0].mesh.are_all_axes_explicit:
+        return [None] * traced.out_tree.num_leaves
+    return list(traced.shardings)
 
 
 def make_module(function):

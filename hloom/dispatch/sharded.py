@@ -6,7 +6,9 @@ these devices, compiled when it is first run.
 
 from __future__ import annotations
 
+import functools
 import hashlib
+from collections.abc import Callable
 
 import numpy as np
 
@@ -21,10 +23,12 @@ from hloom.ir.build import Builder
 from hloom.ir.module import Computation, Instruction
 from hloom.ir.op_table import No
 from hloom.ir.ops import OPS
+from hloom.ir.spmd.explicit import Rules
 from hloom.ir.types import Shape, TupleShape
 from hloom.platforms.device import Device
+from hloom.sharding.explicit import explicit_dims, explicit_sizes, is_lenient, lenient
 from hloom.sharding.shardings import NamedSharding, PartitionSpec, Sharding, as_sharding, over_several
-from hloom.tracing.trace import bind, on_several
+from hloom.tracing.trace import Tracer, as_array, bind, current_trace, on_several
 from hloom.tree import pytrees as tree
 
 
@@ -92,7 +96,51 @@ def placed_arguments(leaves: list, places, positional: tuple, what: str) -> list
 
 def constrained(x, place: NamedSharding):
     """A traced value, laid out as a sharding says."""
-    return bind("sharding-constraint", x, weak=x.weak, sharding=place.annotation(len(x._shape.dims)))
+    result = bind("sharding-constraint", x, weak=x.weak, sharding=place.annotation(len(x._shape.dims)))
+    if isinstance(result, Tracer) and not place.open_dims:
+        result.trace.note_layout(result.instruction, place)
+    return result
+
+
+def resharded(x, place: NamedSharding):
+    """An array or a traced value, laid out over the devices of a mesh. Raises ShapeError."""
+    place.check_shape(x._shape, "an array")
+    if current_trace() is not None or not isinstance(x, Array):
+        return constrained(x, place)
+    return moved(x, place)
+
+
+def laid_out(make: Callable, out_sharding, *args, **options):
+    """The arrays that `make(*args, **options)` returns, laid out as the argument `out_sharding` of a function says: a
+    NamedSharding, or a PartitionSpec for the current mesh. Within, ambiguous layouts are no errors.
+    """
+    place = as_sharding(out_sharding)
+    with lenient():
+        result = make(*args, **options)
+    return tree.map(lambda x: resharded(as_array(x), place), result) if over_several(place) else result
+
+
+def takes_out_sharding(make: Callable) -> Callable:
+    """A function whose keyword argument `out_sharding` lays its results out."""
+
+    @functools.wraps(make)
+    def placed(*args, out_sharding=None, **options):
+        return make(*args, **options) if out_sharding is None else laid_out(make, out_sharding, *args, **options)
+
+    return placed
+
+
+def as_primal(cotangent, primal_sharding: NamedSharding | None):
+    """A cotangent, laid out as its primal where explicit axes of a mesh split that."""
+    rank = len(cotangent._shape.dims)
+    if primal_sharding is None or explicit_dims(primal_sharding, rank) is None:
+        return cotangent
+    if not primal_sharding.mesh.are_all_axes_explicit:
+        entries = [e if e is not None else PartitionSpec.UNCONSTRAINED for e in primal_sharding.spec]
+        primal_sharding = primal_sharding.update(spec=PartitionSpec(*entries))
+    if current_trace() is not None or not isinstance(cotangent, Array):
+        return constrained(cotangent, primal_sharding)
+    return moved(cotangent, primal_sharding) if cotangent.is_sharded and not primal_sharding.open_dims else cotangent
 
 
 def moved(x: Array, place: NamedSharding) -> Array:
@@ -141,10 +189,25 @@ def _result(opcode: str, arrays: list[Array], shape, attributes: dict, weak: boo
     parameters = [builder.parameter(a._shape, "") for a in arrays]
     instruction = builder.emit(opcode, *parameters, shape=shape, **attributes)
     key = _instruction_key(instruction, {p: k for k, p in enumerate(parameters)}, {})
-    results = eager_programs.run(_finished(builder, instruction), arrays, key, ())
+    results = eager_programs.run(_finished(builder, instruction), arrays, key, _typed_results(instruction, arrays))
     for result in results:
         result.weak = weak
     return tuple(results) if isinstance(instruction.shape, TupleShape) else results[0]
+
+
+def _typed_results(instruction: Instruction, arrays: list[Array]) -> tuple:
+    """The layouts of an op's results that follow from explicit axes of its operands' mesh; () where there are none.
+    Raises ShardingTypeError."""
+    place = next((a._device for a in arrays if a.is_sharded and explicit_sizes(a._device.mesh)), None)
+    if place is None or not place.mesh.are_all_axes_explicit:
+        return ()
+    rules = Rules(explicit_sizes(place.mesh), not is_lenient())
+    found = rules.result(instruction, [explicit_dims(a._device, len(a.shape)) for a in arrays])
+    names = {str(n): n for n in place.mesh.axis_names}
+    return tuple(
+        None if dims is None else place.update(spec=PartitionSpec(*(tuple(names[n] for n in axes) for axes in dims)))
+        for dims in (found if isinstance(found, list) else [found])
+    )
 
 
 def _finished(builder: Builder, instruction: Instruction) -> Computation:
@@ -229,4 +292,7 @@ def _value_key(value, known: dict):
 
 on_several["op"], on_several["computation"] = run_op, run_computation
 
-__all__ = ["computation_key", "constrained", "moved", "run_computation", "run_op"]
+__all__ = [
+    "as_primal", "computation_key", "constrained", "laid_out", "moved", "resharded", "run_computation", "run_op",
+    "takes_out_sharding",
+]  # fmt: skip

@@ -18,7 +18,9 @@ from hloom.ir.records import record
 from hloom.ir.source import device_scopes
 from hloom.ir.types import NARROWED
 from hloom.platforms.device import Device
+from hloom.sharding.explicit import explicit_dims
 from hloom.sharding.meshes import current_mesh
+from hloom.sharding.shardings import NamedSharding
 from hloom.tracing.exact import exact_arguments
 from hloom.tracing.signatures import argument_hints
 from hloom.tracing.trace import TRACES, Tracer, as_array
@@ -80,7 +82,9 @@ class Key(NamedTuple):
 def _without_device(leaf):
     if type(leaf) is not tuple:
         return leaf
-    shape, weak, _ = leaf
+    shape, weak, place = leaf
+    if place.__class__ is NamedSharding and explicit_dims(place, len(shape.dims)) is not None:
+        return leaf  # a part of the type
     return (shape, True, None) if weak else shape
 
 

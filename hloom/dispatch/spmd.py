@@ -64,6 +64,7 @@ class SpmdProgram:
         self.assignment = self._assignment(computation, [*in_shardings, *out_shardings])
         self.in_shardings = [self._as_split(s) for s in in_shardings]
         self.inputs = [p.shape for p in computation.parameters]
+        self._asked = list(out_shardings)
         self.module = self._module(computation, out_shardings)
         self._orders = [self._order(s) for s in self.in_shardings]
 
@@ -186,7 +187,11 @@ class SpmdProgram:
 
     def result_shardings(self, executable, shapes: Sequence[Shape]) -> list[NamedSharding]:
         layouts = executable.output_shardings
-        return [self.assignment.named(s, len(shape.dims)) for s, shape in zip(layouts, shapes, strict=True)]
+        found = [self.assignment.named(s, len(shape.dims)) for s, shape in zip(layouts, shapes, strict=True)]
+        for k, asked in enumerate(self._asked):  # as the user writes it: with the entries that are None
+            if asked is not None and asked.mesh == self.assignment.mesh and not asked.open_dims:
+                found[k] = asked
+        return found
 
 
 def spmd_backend() -> Backend:

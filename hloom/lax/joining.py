@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from hloom.dispatch.sharded import takes_out_sharding
 from hloom.errors import ArgumentError, DTypeError, ShapeError
 from hloom.ir.types import DTYPES, INTEGERS, PRED, SIGNED, as_dtype
 from hloom.lax.elementwise import ge, like_arrays, lt, select
@@ -65,6 +66,7 @@ def broadcast_like(arr, like_arr):
     return broadcast_in_dim(x, like.shape, tuple(range(like.ndim)))
 
 
+@takes_out_sharding
 def empty(shape, dtype, *, out_sharding=None):
     """An array for values to come; its elements are 0. Raises ShapeError, DTypeError."""
     return full(shape, 0, as_dtype(dtype))

@@ -9,6 +9,7 @@ import numpy as np
 
 from hloom.arrays.base import ArrayMethods
 from hloom.arrays.keys import KeyArray
+from hloom.dispatch.sharded import takes_out_sharding
 from hloom.errors import ArgumentError, AttributeValueError, DTypeError, ShapeError
 from hloom.ir.types import INTEGERS, PRED, Shape, as_dtype
 from hloom.lax.operands import (
@@ -37,7 +38,8 @@ def iota(dtype, size: int):
     return broadcasted_iota(dtype, (size,), 0)
 
 
-def broadcasted_iota(dtype, shape, dimension: int):
+@takes_out_sharding
+def broadcasted_iota(dtype, shape, dimension: int, *, out_sharding=None):
     """An array whose elements are their own index along `dimension`. Raises ShapeError, DTypeError."""
     dims = canonical_shape(shape, "iota")
     axis = canonical_axis(dimension, len(dims), "iota")
@@ -74,7 +76,8 @@ def full_like(x, fill_value, dtype=None, shape=None):
 # --- broadcast, reshape, transpose --------------------------------------------------------------------------------
 
 
-def broadcast(operand, sizes):
+@takes_out_sharding
+def broadcast(operand, sizes, *, out_sharding=None):
     """operand with new leading dimensions of this shape. Raises ShapeError."""
     x = as_operand(operand, "broadcast")
     lead = canonical_shape(sizes, "broadcast")
@@ -84,7 +87,8 @@ def broadcast(operand, sizes):
     return bind("broadcast", x, shape=Shape(x.dtype, dims), weak=x.weak, dimensions=tuple(range(len(lead), len(dims))))
 
 
-def broadcast_in_dim(operand, shape, broadcast_dimensions):
+@takes_out_sharding
+def broadcast_in_dim(operand, shape, broadcast_dimensions, *, out_sharding=None):
     """operand with its dimension k placed at broadcast_dimensions[k] of the result.
 
     A dimension of size 1 is stretched where the result has another size; dimensions that are not named are new.
@@ -116,7 +120,8 @@ def broadcast_to_rank(x, rank: int):
     return reshape_to(x, (1,) * (rank - x.ndim) + x.shape)
 
 
-def reshape(operand, new_sizes, dimensions=None):
+@takes_out_sharding
+def reshape(operand, new_sizes, dimensions=None, *, out_sharding=None):
     """operand, numbers or keys, with this shape, row-major; first transposed by `dimensions`, if given.
 
     Raises ShapeError.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from hloom.dispatch.sharded import takes_out_sharding
 from hloom.errors import AttributeValueError, DTypeError, ShapeError, TracerConversionError
 from hloom.ir.build import scalar_computation
 from hloom.ir.types import COMPLEX, FLOATS, INTEGERS, PRED, Shape, TupleShape, as_dtype
@@ -160,7 +161,8 @@ def argmin(operand, axis: int, index_dtype="s32"):
 # --- products -----------------------------------------------------------------------------------------------------
 
 
-def dot_general(lhs, rhs, dimension_numbers, precision=None, preferred_element_type=None):
+@takes_out_sharding
+def dot_general(lhs, rhs, dimension_numbers, precision=None, preferred_element_type=None, *, out_sharding=None):
     """The sum of products over paired dimensions.
 
     dimension_numbers: ((lhs_contracting, rhs_contracting), (lhs_batch, rhs_batch)). Result dimensions: batch, what is
@@ -196,7 +198,8 @@ def dot_dimensions(left, right, lb=(), rb=(), lc=(), rc=(), preferred_element_ty
     )
 
 
-def dot(lhs, rhs, precision=None, preferred_element_type=None):
+@takes_out_sharding
+def dot(lhs, rhs, precision=None, preferred_element_type=None, *, out_sharding=None):
     """The product of vectors and matrices: the last dimension of lhs with the first of rhs. Raises ShapeError."""
     left, right = as_operand(lhs, "dot"), as_operand(rhs, "dot")
     if not (1 <= left.ndim <= 2 and 1 <= right.ndim <= 2) or left.shape[-1] != right.shape[0]:

@@ -9,13 +9,15 @@ import numpy as np
 from hloom import sharding
 from hloom.arrays.array import Array
 from hloom.arrays.base import ArrayMethods
-from hloom.dispatch.sharded import constrained, moved, spread
+from hloom.dispatch.sharded import constrained, moved, resharded, spread
 from hloom.errors import ArgumentError, DeviceError
 from hloom.ir.source import current_source, device_scope
 from hloom.platforms.device import scoped_device
 from hloom.platforms.kinds import device_kind
+from hloom.sharding.explicit import hidden
+from hloom.sharding.meshes import AxisType, get_abstract_mesh
 from hloom.sharding.shardings import NamedSharding, PartitionSpec, Sharding, as_sharding, device_of, over_several
-from hloom.tracing.trace import as_array, bind, current_trace
+from hloom.tracing.trace import as_array, bind, current_trace, typed_sharding
 from hloom.tree import pytrees as tree
 
 
@@ -39,7 +41,7 @@ def _put_all(x, device):
     if isinstance(device, (Sharding, PartitionSpec)):
         place = as_sharding(device)
         if over_several(place):
-            return tree.map(lambda leaf: _put_over_several(leaf, place), x)
+            return tree.map(lambda leaf: resharded(as_array(leaf), place), x)
     target = scoped_device() if device is None else device_of(device)
     tracing, label = current_trace() is not None, ""
 
@@ -61,15 +63,6 @@ def _put_all(x, device):
         return Array(kind.put(held, target.index, label), array.weak, target, array._shape)
 
     return tree.map(put, x)
-
-
-def _put_over_several(leaf, place: NamedSharding):
-    """An array laid out over the devices of a mesh."""
-    array = as_array(leaf)
-    place.check_shape(array._shape, "an array")
-    if current_trace() is not None or not isinstance(array, Array):
-        return constrained(array, place)
-    return moved(array, place)
 
 
 def reshard(x, out_shardings):
@@ -135,33 +128,64 @@ def copy_to_host_async(x):
     return x
 
 
-def auto_axes(f=None, /, *, axes=None, out_sharding=None):
-    """f with mesh axes left to the compiler, and its results laid out as out_sharding (a prefix of their tree) says.
+def _axis_names(axes, args) -> tuple:
+    """The axes that were named; by default all explicit ones of arguments, of the trace and of the current mesh."""
+    if axes is not None:
+        return (axes,) if isinstance(axes, str) else tuple(axes)
+    places = [typed_sharding(leaf) for leaf in tree.leaves(args)]
+    meshes = [p.mesh for p in places if p is not None]
+    trace = current_trace()
+    if trace is not None and trace.layouts is not None:
+        meshes.append(trace.layouts.mesh)
+    return tuple(dict.fromkeys(name for mesh in [*meshes, get_abstract_mesh()] for name in mesh.explicit_axes))
 
-    axes: accepted; the compiler lays arrays out along all axes, whatever their type (docs/guides/sharding.md). The
-    function takes out_sharding= at a call too.
+
+def auto_axes(f=None, /, *, axes=None, out_sharding=None):
+    """f with explicit mesh axes left to the compiler; its results are laid out as out_sharding says.
+
+    axes: their names, by default all. Within f types do not show them, and no layout is ambiguous. out_sharding: a tree
+    of shardings that is a prefix of the result; the function takes out_sharding= at a call too.
     """
     if f is None:
         return functools.partial(auto_axes, axes=axes, out_sharding=out_sharding)
 
     @functools.wraps(f)
     def called(*args, out_sharding=out_sharding, **kwargs):
-        result = f(*args, **kwargs)
-        return result if out_sharding is None else with_sharding_constraint(result, out_sharding)
+        with hidden(_axis_names(axes, (args, kwargs))):
+            result = f(*args, **kwargs)
+        return result if out_sharding is None else device_put(result, out_sharding)
 
     return called
 
 
 def explicit_axes(f=None, /, *, axes=None, in_sharding=None):
-    """f of arguments that are laid out as in_sharding (a prefix of the tuple of them) says. axes: as for auto_axes."""
+    """f with axes that are left to the compiler as explicit ones; its arguments are laid out as in_sharding says.
+
+    axes: their names, by default all of the current mesh. in_sharding: a tree of shardings that is a prefix of the
+    tuple of arguments; the function takes in_sharding= at a call too.
+    """
     if f is None:
         return functools.partial(explicit_axes, axes=axes, in_sharding=in_sharding)
 
     @functools.wraps(f)
     def called(*args, in_sharding=in_sharding, **kwargs):
-        return f(*(args if in_sharding is None else with_sharding_constraint(args, in_sharding)), **kwargs)
+        if in_sharding is None:
+            return f(*args, **kwargs)
+        leaves, structure = tree.flatten(args)
+        places = [as_sharding(p) for p in spread(in_sharding, args, "in_sharding of explicit_axes")]
+        placed = [
+            resharded(as_array(x), _explicit(p, axes)) if over_several(p) else x
+            for x, p in zip(leaves, places, strict=True)
+        ]
+        return f(*tree.unflatten(structure, placed), **kwargs)
 
     return called
+
+
+def _explicit(place: NamedSharding, axes) -> NamedSharding:
+    """The same over a mesh whose axes (by default all) are explicit."""
+    names = place.mesh.axis_names if axes is None else (axes,) if isinstance(axes, str) else axes
+    return place.update(mesh=place.mesh.update_axis_types(dict.fromkeys(names, AxisType.Explicit)))
 
 
 # Where JAX has them; that package knows no ops.

@@ -14,6 +14,7 @@ from hloom.arrays.interchange import from_python
 from hloom.arrays.keys import KeyArray
 from hloom.arrays.sharded import ShardedData
 from hloom.config import config
+from hloom.dispatch.sharded import laid_out
 from hloom.errors import ArgumentError, ShapeError, TracerConversionError
 from hloom.ir.source import device_scope, device_scopes
 from hloom.ir.types import COMPLEX, DTYPES, FLOATS, INTEGERS, PRED, Shape, as_dtype
@@ -50,10 +51,13 @@ from hloom.tracing.trace import bind
 
 
 def _on_device(make):
-    """A function that makes an array, with the argument `device`, or the `hl.device` scope around, heeded."""
+    """A function that makes an array, with the arguments `device` and `out_sharding`, or the `hl.device` scope around,
+    heeded."""
 
     @functools.wraps(make)
-    def placed(*args, device=None, **options):
+    def placed(*args, device=None, out_sharding=None, **options):
+        if out_sharding is not None:
+            return laid_out(make, out_sharding, *args, **options)
         if device is None and not device_scopes.device:
             return make(*args, **options)
 
@@ -67,7 +71,9 @@ def _on_device(make):
 
 
 @_on_device
-def array(object, dtype=None, copy: bool = True, order: str | None = None, ndmin: int = 0, *, device=None):
+def array(
+    object, dtype=None, copy: bool = True, order: str | None = None, ndmin: int = 0, *, device=None, out_sharding=None
+):
     """An array of a number, a NumPy array, an array of another library (DLPack), or nested lists of all of these.
 
     Without a dtype NumPy and hloom arrays keep theirs; Python numbers become pred, s32, f32 or c64, and one alone is
@@ -91,7 +97,7 @@ def array(object, dtype=None, copy: bool = True, order: str | None = None, ndmin
 
 
 @_on_device
-def asarray(a, dtype=None, order: str | None = None, *, copy: bool | None = None, device=None):
+def asarray(a, dtype=None, order: str | None = None, *, copy: bool | None = None, device=None, out_sharding=None):
     """As `array`; an Array of that dtype is returned as it is. Raises ArgumentError, DTypeError, ShapeError."""
     return array(a, dtype, copy is True)
 
@@ -136,13 +142,13 @@ def frombuffer(buffer, dtype=float, count: int = -1, offset: int = 0):
 
 
 @_on_device
-def zeros(shape, dtype=None, *, device=None):
+def zeros(shape, dtype=None, *, device=None, out_sharding=None):
     """Zeros, by default f32. Raises ShapeError, DTypeError."""
     return full_constant(0, default_float() if dtype is None else as_dtype(dtype), canonical_shape(shape, "zeros"))
 
 
 @_on_device
-def ones(shape, dtype=None, *, device=None):
+def ones(shape, dtype=None, *, device=None, out_sharding=None):
     """Ones, by default f32. Raises ShapeError, DTypeError."""
     return full_constant(1, default_float() if dtype is None else as_dtype(dtype), canonical_shape(shape, "ones"))
 
@@ -151,7 +157,7 @@ empty = zeros
 
 
 @_on_device
-def full(shape, fill_value, dtype=None, *, device=None):
+def full(shape, fill_value, dtype=None, *, device=None, out_sharding=None):
     """fill_value, which broadcasts, in this shape; weak as it is where no dtype is given.
 
     Raises ShapeError, DTypeError.
@@ -200,13 +206,13 @@ def _filled(name: str, a, value, dtype, shape):
 
 
 @_on_device
-def zeros_like(a, dtype=None, shape=None, *, device=None):
+def zeros_like(a, dtype=None, shape=None, *, device=None, out_sharding=None):
     """Zeros with the shape and dtype (and weakness) of a where they are not given."""
     return _filled("zeros_like", a, 0, dtype, shape)
 
 
 @_on_device
-def ones_like(a, dtype=None, shape=None, *, device=None):
+def ones_like(a, dtype=None, shape=None, *, device=None, out_sharding=None):
     """Ones with the shape and dtype (and weakness) of a where they are not given."""
     return _filled("ones_like", a, 1, dtype, shape)
 
@@ -215,7 +221,7 @@ empty_like = zeros_like
 
 
 @_on_device
-def full_like(a, fill_value, dtype=None, shape=None, *, device=None):
+def full_like(a, fill_value, dtype=None, shape=None, *, device=None, out_sharding=None):
     """fill_value with the shape and dtype (and weakness) of a where they are not given. Raises ShapeError."""
     weak = dtype is None and (a.weak if isinstance(a, ArrayMethods) else type(a) in (int, float, complex))
     dims, dtype = _like(a, dtype, shape, "full_like")
@@ -243,7 +249,7 @@ def _static(value, name: str):
 
 
 @_on_device
-def arange(start, stop=None, step=None, dtype=None, *, device=None):
+def arange(start, stop=None, step=None, dtype=None, *, device=None, out_sharding=None):
     """start, start + step, ..., up to and without stop: ceil((stop - start) / step) numbers.
 
     All static. The dtype is s32 for integers and f32 otherwise, or that of the arrays given. Raises ArgumentError.
@@ -474,7 +480,7 @@ def _offset_mask(rows: int, columns: int, k: int, direction: str):
 
 
 @_on_device
-def eye(N, M=None, k: int = 0, dtype=None, *, device=None):
+def eye(N, M=None, k: int = 0, dtype=None, *, device=None, out_sharding=None):
     """An N x M matrix (M defaults to N) with ones on diagonal k. Raises ShapeError, DTypeError."""
     rows, columns = canonical_shape((N, N if M is None else M), "eye")
     # A diagonal outside is as far away as it may be: its number need not fit into s32.

@@ -15,6 +15,7 @@ from hloom import lax
 from hloom.arrays.keys import KeyArray
 from hloom.config import config
 from hloom.dispatch.jit import jit
+from hloom.dispatch.sharded import takes_out_sharding
 from hloom.errors import ArgumentError, DTypeError, ShapeError
 from hloom.ir.types import (
     DTYPES,
@@ -147,6 +148,7 @@ def _bits_body(data, implementation, width, dims):
     return raw_bits(data, implementation, width, dims)
 
 
+@takes_out_sharding
 def bits(key, shape=(), dtype=None, *, out_sharding=None):
     """Random bits, u8, u16, u32 or u64, of this shape. dtype: u32 (u64 with enable_x64) by default.
 

@@ -13,6 +13,7 @@ import numpy as np
 
 import hloom.numpy as hnp
 from hloom import lax
+from hloom.dispatch.sharded import takes_out_sharding
 from hloom.errors import ArgumentError, ShapeError
 from hloom.ir.types import DTYPES, as_dtype, real_dtype
 from hloom.lax.operands import as_operand, broadcast_dims_to, default_int, full
@@ -119,6 +120,7 @@ def _unit(data, implementation, dims, dtype):
     return fraction(data, implementation, dims, dtype)
 
 
+@takes_out_sharding
 def uniform(key, shape=(), dtype=None, minval=0.0, maxval=1.0, *, out_sharding=None):
     """Uniform floats in [minval, maxval). dtype: f32 by default. Raises ArgumentError, DTypeError, ShapeError."""
     data, implementation = take_key(key, "uniform")
@@ -133,6 +135,7 @@ def _normal(data, implementation, dims, dtype):
     return standard_normal(data, implementation, dims, dtype)
 
 
+@takes_out_sharding
 def normal(key, shape=(), dtype=None, *, out_sharding=None):
     """Normal numbers of mean 0 and variance 1; complex dtypes have half of the variance in each part.
 
@@ -154,6 +157,7 @@ def _truncated_normal(data, lower, upper, implementation, dims, dtype):
     return lax.clamp(low, x, high)
 
 
+@takes_out_sharding
 def truncated_normal(key, lower, upper, shape=None, dtype=None, *, out_sharding=None):
     """Normal numbers between lower and upper. Raises ArgumentError, DTypeError, ShapeError."""
     data, implementation = take_key(key, "truncated_normal")
@@ -166,6 +170,7 @@ def _lognormal(data, sigma, implementation, dims, dtype):
     return lax.exp(lax.mul(standard_normal(data, implementation, dims, dtype), broadcast_dims_to(sigma, dims)))
 
 
+@takes_out_sharding
 def lognormal(key, sigma=1.0, shape=None, dtype=None, *, out_sharding=None):
     """exp of normal numbers of standard deviation sigma. Raises ArgumentError, DTypeError, ShapeError."""
     data, implementation = take_key(key, "lognormal")
@@ -202,6 +207,7 @@ def _maxwell(data, implementation, dims, dtype):
 
 
 def _plain(name: str, body, text: str):
+    @takes_out_sharding
     def function(key, shape=(), dtype=None, *, out_sharding=None):
         data, implementation = take_key(key, name)
         return run(body, (implementation, dims_of(shape, name), float_dtype(dtype, name)), data)
@@ -222,6 +228,7 @@ def _gumbel(data, implementation, dims, dtype, mode):
     return standard_gumbel(data, implementation, dims, dtype, mode)
 
 
+@takes_out_sharding
 def gumbel(key, shape=(), dtype=None, mode: str | None = None, *, out_sharding=None):
     """Gumbel numbers, cumulative distribution exp(-exp(-x)). mode: 'low' (the default), or 'high' for a longer tail.
 
@@ -249,6 +256,7 @@ def _pareto(data, b, implementation, dims, dtype):
     return lax.exp(lax.div(e, broadcast_dims_to(b, dims)))
 
 
+@takes_out_sharding
 def pareto(key, b, shape=None, dtype=None, *, out_sharding=None):
     """Pareto numbers of shape b, density b / x^(b + 1) from 1 on. Raises ArgumentError, DTypeError, ShapeError."""
     data, implementation = take_key(key, "pareto")
@@ -262,6 +270,7 @@ def _rayleigh(data, scale, implementation, dims, dtype):
     return lax.mul(lax.sqrt(lax.mul(lax.log(u), full(-2.0, dtype, dims))), broadcast_dims_to(scale, dims))
 
 
+@takes_out_sharding
 def rayleigh(key, scale, shape=None, dtype=None, *, out_sharding=None):
     """Rayleigh numbers: lengths of normal vectors of two dimensions, times scale. Raises ArgumentError, ShapeError."""
     data, implementation = take_key(key, "rayleigh")
@@ -294,6 +303,7 @@ def _triangular(data, left, mode, right, implementation, dims, dtype):
     return lax.select(lax.lt(u, lax.div(lax.sub(mode, left), width)), rising, falling)
 
 
+@takes_out_sharding
 def triangular(key, left, mode, right, shape=None, dtype=None, *, out_sharding=None):
     """Numbers whose density rises linearly from left to mode and falls to right. Raises ArgumentError, ShapeError."""
     data, implementation = take_key(key, "triangular")
@@ -315,6 +325,7 @@ def _wald(data, mean, implementation, dims, dtype):
     return lax.select(lax.le(z, lax.div(mean, lax.add(mean, x))), x, lax.div(squared, x))
 
 
+@takes_out_sharding
 def wald(key, mean, shape=None, dtype=None, *, out_sharding=None):
     """Wald (inverse Gaussian) numbers of scale 1. Source: Michael, Schucany and Haas, 1976. Raises ArgumentError."""
     data, implementation = take_key(key, "wald")
@@ -351,6 +362,7 @@ def _rademacher(data, implementation, dims, dtype):
     return signs(data, implementation, dims, dtype)
 
 
+@takes_out_sharding
 def rademacher(key, shape=(), dtype=None, *, out_sharding=None):
     """-1 or 1, equally likely. dtype: s32 (s64 with enable_x64) by default. Raises ArgumentError, ShapeError."""
     data, implementation = take_key(key, "rademacher")
@@ -374,6 +386,7 @@ def _multivariate_normal(data, mean, cov, implementation, dims, dtype, method):
     return mean + hnp.einsum("...ij,...j->...i", factor, x)
 
 
+@takes_out_sharding
 def multivariate_normal(key, mean, cov, shape=None, dtype=None, method="cholesky", *, out_sharding=None):
     """Normal vectors. mean: (..., n), cov: (..., n, n). method: 'cholesky', 'eigh' or 'svd' of cov.
 
@@ -405,6 +418,7 @@ def _orthogonal(data, implementation, n, dims, dtype, m):
     return hnp.swapaxes(q, -2, -1) if n < m else q
 
 
+@takes_out_sharding
 def orthogonal(key, n: int, shape=(), dtype=None, m: int | None = None, *, out_sharding=None):
     """Matrices (*shape, n, m) with orthonormal columns (rows, where n < m), uniform among all such; m is n by default.
 

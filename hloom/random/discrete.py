@@ -11,6 +11,7 @@ import numpy as np
 
 import hloom.numpy as hnp
 from hloom import lax
+from hloom.dispatch.sharded import takes_out_sharding
 from hloom.errors import ArgumentError, DTypeError, ShapeError
 from hloom.ir.types import DTYPES, FLOATS, HLO_NAME, INTEGERS, as_dtype
 from hloom.lax.operands import as_operand, broadcast_dims_to, canonical_axis, default_int, full, inexact_dtype
@@ -40,6 +41,7 @@ def _bernoulli(data, p, implementation, dims, mode):
     return lax.lt(lax.mul(fine, step), lax.sub(p, coarse))
 
 
+@takes_out_sharding
 def bernoulli(key, p=0.5, shape=None, mode: str = "low", *, out_sharding=None):
     """True with probability p. mode 'high' takes twice the bits, for probabilities near 0.
 
@@ -78,6 +80,7 @@ def _randint(data, low, high, past, implementation, dims, dtype):
     return lax.add(low, lax.convert_element_type(lax.rem(offset, span), dtype))
 
 
+@takes_out_sharding
 def randint(key, shape, minval, maxval, dtype=None, *, out_sharding=None):
     """Integers from minval on, below maxval; minval where the range is empty.
 
@@ -140,6 +143,7 @@ def _categorical_without(data, logits, implementation, count, axis, mode):
     return lax.top_k(hnp.moveaxis(noisy, axis, -1), count)[1]
 
 
+@takes_out_sharding
 def categorical(
     key, logits, axis: int = -1, shape=None, replace: bool = True, mode: str | None = None, *, out_sharding=None
 ):
@@ -204,6 +208,7 @@ def _permuted_range(data, implementation, size, dtype):
     return _shuffled(data, hnp.arange(size, dtype=dtype), implementation, 0)
 
 
+@takes_out_sharding
 def permutation(key, x, axis: int = 0, independent: bool = False, *, out_sharding=None):
     """x with its parts along an axis in random order, or the numbers 0 to x - 1 for an integer x.
 
@@ -287,6 +292,7 @@ def _geometric(data, p, implementation, dims, dtype):
     return lax.convert_element_type(lax.add(lax.floor(ratio), full(1.0, p.dtype, dims)), dtype)
 
 
+@takes_out_sharding
 def geometric(key, p, shape=None, dtype=None, *, out_sharding=None):
     """Numbers of trials up to the first success of probability p, 1 or more.
 

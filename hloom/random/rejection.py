@@ -11,6 +11,7 @@ import math
 import numpy as np
 
 from hloom import lax
+from hloom.dispatch.sharded import takes_out_sharding
 from hloom.errors import ArgumentError, DTypeError, ShapeError
 from hloom.ir.types import DTYPES, HLO_NAME, INTEGERS, as_dtype
 from hloom.lax.operands import as_operand, broadcast_dims_to, default_int, full
@@ -98,6 +99,7 @@ def _gamma(data, a, implementation, dims, logarithm):
     return standard_gamma(data, a, implementation, dims, logarithm)
 
 
+@takes_out_sharding
 def gamma(key, a, shape=None, dtype=None, *, out_sharding=None):
     """Gamma numbers of shape a (positive) and scale 1. Differentiable by a.
 
@@ -109,6 +111,7 @@ def gamma(key, a, shape=None, dtype=None, *, out_sharding=None):
     return run(_gamma, (implementation, dims, False), data, a)
 
 
+@takes_out_sharding
 def loggamma(key, a, shape=None, dtype=None, *, out_sharding=None):
     """Logarithms of gamma numbers, exact where those would underflow. Raises ArgumentError, DTypeError, ShapeError."""
     data, implementation = take_key(key, "loggamma")
@@ -124,6 +127,7 @@ def _beta(data, a, b, implementation, dims):
     return lax.div(x, lax.add(x, y))
 
 
+@takes_out_sharding
 def beta(key, a, b, shape=None, dtype=None, *, out_sharding=None):
     """Beta numbers, density x^(a-1) (1-x)^(b-1) / B(a, b). Raises ArgumentError, DTypeError, ShapeError."""
     data, implementation = take_key(key, "beta")
@@ -140,6 +144,7 @@ def _dirichlet(data, alpha, implementation, dims):
     return lax.div(powers, broadcast_dims_to(total, logs.shape))
 
 
+@takes_out_sharding
 def dirichlet(key, alpha, shape=None, dtype=None, *, out_sharding=None):
     """Vectors of the Dirichlet distribution. alpha: (..., n), positive. The result has shape (*shape, n).
 
@@ -160,6 +165,7 @@ def _chisquare(data, df, implementation, dims):
     return lax.mul(full(2.0, df.dtype, dims), x)
 
 
+@takes_out_sharding
 def chisquare(key, df, shape=None, dtype=None, *, out_sharding=None):
     """Sums of df squares of normal numbers. Raises ArgumentError, DTypeError, ShapeError."""
     data, implementation = take_key(key, "chisquare")
@@ -173,6 +179,7 @@ def _f(data, top, bottom, implementation, dims):
     return lax.div(x, lax.div(_chisquare(bottom_key, bottom, implementation, dims), broadcast_dims_to(bottom, dims)))
 
 
+@takes_out_sharding
 def f(key, dfnum, dfden, shape=None, dtype=None, *, out_sharding=None):
     """Numbers of the F distribution: the ratio of two chi-square numbers over their degrees. Raises ArgumentError."""
     data, implementation = take_key(key, "f")
@@ -188,6 +195,7 @@ def _t(data, df, implementation, dims):
     return lax.mul(n, lax.sqrt(lax.div(broadcast_dims_to(half, dims), g)))
 
 
+@takes_out_sharding
 def t(key, df, shape=None, dtype=None, *, out_sharding=None):
     """Numbers of Student's t distribution with df degrees of freedom. Raises ArgumentError, DTypeError, ShapeError."""
     data, implementation = take_key(key, "t")
@@ -201,6 +209,7 @@ def _generalized_normal(data, implementation, p, dims, dtype):
     return lax.mul(signs(sign_key, implementation, dims, dtype), lax.pow(g, full(1 / p, dtype, dims)))
 
 
+@takes_out_sharding
 def generalized_normal(key, p: float, shape=(), dtype=None, *, out_sharding=None):
     """Numbers of density proportional to exp(-|x|^p). Raises ArgumentError, DTypeError, ShapeError."""
     data, implementation = take_key(key, "generalized_normal")
@@ -217,6 +226,7 @@ def _ball(data, implementation, d, p, dims, dtype):
     return lax.div(g, broadcast_dims_to(lax.expand_dims(length, (len(dims),)), g.shape))
 
 
+@takes_out_sharding
 def ball(key, d: int, p: float = 2, shape=(), dtype=None, *, out_sharding=None):
     """Points of the unit ball of the p-norm in d dimensions, uniform. The result has shape (*shape, d).
 
@@ -304,6 +314,7 @@ def _poisson(data, rate, implementation, dims, dtype):
     return lax.select(lax.eq(rate, full(0.0, F32, dims)), full(0, dtype, dims), result)
 
 
+@takes_out_sharding
 def poisson(key, lam, shape=None, dtype=None, *, out_sharding=None):
     """Poisson numbers of mean lam. dtype: s32 (s64 with enable_x64) by default.
 

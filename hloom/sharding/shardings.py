@@ -152,6 +152,13 @@ class PartitionSpec(tuple):
             () if e is None or e is PartitionSpec.UNCONSTRAINED else e if isinstance(e, tuple) else (e,) for e in self
         )
 
+    def without_end(self) -> PartitionSpec:
+        """The same without the entries at the end that are None: of an array of any rank the same layout."""
+        count = len(self)
+        while count and self[count - 1] is None:
+            count -= 1
+        return self if count == len(self) else PartitionSpec(*self[:count])
+
     def names(self) -> list:
         """The names of all axes that split something."""
         return [name for entry in self.axes() for name in entry]
@@ -186,14 +193,14 @@ class NamedSharding(Sharding):
                     f"{spec!r} names it {names.count(name)} times",
                     "split each dimension over axes of its own",
                 )
-        self._hash = hash((mesh, spec))
+        self._hash = hash((mesh, spec.without_end()))
         self._layouts: dict[int, ir_sharding.Sharding] = {}
 
     def __eq__(self, other) -> bool:
         return self is other or (
             isinstance(other, NamedSharding)
             and self._hash == other._hash
-            and self.spec == other.spec
+            and self.spec.without_end() == other.spec.without_end()
             and self.mesh == other.mesh
         )
 

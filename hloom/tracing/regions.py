@@ -16,9 +16,19 @@ from hloom.ir.process import forking, memory
 from hloom.ir.records import record
 from hloom.ir.source import current_source
 from hloom.ir.types import Shape, TupleShape
+from hloom.sharding.explicit import is_lenient
 from hloom.sharding.shardings import NamedSharding
 from hloom.tracing.leaks import check_leaks
-from hloom.tracing.trace import Trace, Tracer, as_array, current_trace, eager_device, evaluators, on_several
+from hloom.tracing.trace import (
+    Trace,
+    Tracer,
+    as_array,
+    current_trace,
+    eager_device,
+    evaluators,
+    on_several,
+    typed_sharding,
+)
 from hloom.tree import pytrees as tree
 
 if TYPE_CHECKING:
@@ -36,6 +46,7 @@ class RegionTrace(Trace):
             found = self.captures.get(id(operand))
             if found is None:
                 found = self.captures[id(operand)] = (operand, self.builder.parameter(operand._shape))
+                self.note_layout(found[1], typed_sharding(operand))
             return found[1], None
         return super().lift(operand)
 
@@ -54,23 +65,26 @@ class Region:
         return self.computation.outputs()
 
 
-def trace_region(function, shapes, weak, in_tree, name: str, hints=None) -> Region:
-    """Traces `function(*args)` for leaves of these shapes and weak types; `in_tree` unflattens them to args."""
+def trace_region(function, shapes, weak, in_tree, name: str, hints=None, places=None) -> Region:
+    """Traces `function(*args)` for leaves of these shapes, weak types and layouts (`typed_sharding`); `in_tree`
+    unflattens them to args."""
     trace = RegionTrace(name)
     outer = current_trace()
     if outer is not None:
         trace.adopted = outer.adopted
-    region = _traced_region(trace, function, shapes, weak, in_tree, hints or [""] * len(shapes))
+    places = places or [None] * len(shapes)
+    region = _traced_region(trace, function, shapes, weak, in_tree, hints or [""] * len(shapes), places)
     if config.check_tracer_leaks:
         check_leaks(trace, Tracer)
     return region
 
 
-def _traced_region(trace: RegionTrace, function, shapes, weak, in_tree, hints) -> Region:
+def _traced_region(trace: RegionTrace, function, shapes, weak, in_tree, hints, places) -> Region:
     """What `trace_region` returns; a function of its own, so that its tracers are freed when it returns."""
     with trace:
         leaves = [
-            trace.parameter(shape, hint, None, flag) for shape, flag, hint in zip(shapes, weak, hints, strict=True)
+            trace.parameter(shape, hint, None, flag, place)
+            for shape, flag, hint, place in zip(shapes, weak, hints, places, strict=True)
         ]
         result = function(*tree.unflatten(in_tree, leaves))
         flat, out_tree = tree.flatten(result)
@@ -107,6 +121,7 @@ def apply(build, operands, name: str) -> list:
         return [Array(r, False, device) for r in results]
     lifted = [trace.lift(o) for o in operands]
     trace.builder.source = current_source()
+    count = len(trace.builder.instructions)
     made = build(trace.builder, [i for i, _ in lifted])
     source = trace.builder.source
     if source is not None and source.variable:
@@ -117,6 +132,9 @@ def apply(build, operands, name: str) -> list:
         if made.opcode != "tuple":
             trace.values[made] = tuple(values)
     elements = tuple_elements(trace.builder, made)
+    if trace.layouts is not None:
+        for instruction in trace.builder.instructions[count:]:
+            trace.layouts.record(instruction, instruction.opcode == "scan" and not is_lenient())
     return [Tracer(trace, e, None if values is None else values[k], False) for k, e in enumerate(elements)]
 
 

@@ -14,11 +14,13 @@ from typing import Any
 import numpy as np
 
 from hloom.arrays import repairs
-from hloom.arrays.array import Array, Strided, common_device
+from hloom.arrays.array import Array, common_device
 from hloom.arrays.base import ArrayMethods
-from hloom.arrays.checks import check_outputs, check_result
+from hloom.arrays.checks import check_outputs
 from hloom.arrays.digits import DOUBLE, with_digits
+from hloom.arrays.eager import checks_results, eager_result, owned
 from hloom.arrays.interchange import from_python
+from hloom.arrays.shape_dtype import ShapeDtypeStruct
 from hloom.compiler.placement.user_devices import chosen_devices, chosen_devices_of
 from hloom.config import config
 from hloom.errors import (
@@ -41,6 +43,7 @@ from hloom.ir.records import field, record
 from hloom.ir.source import Source, current_source, device_scopes
 from hloom.ir.types import Shape, TupleShape
 from hloom.platforms.device import find_device, scoped_device
+from hloom.sharding.explicit import Layouts, explicit_dims, explicit_sizes, is_lenient
 from hloom.sharding.shardings import NamedSharding
 from hloom.tracing.active import TRACES
 from hloom.tracing.leaks import check_leaks
@@ -118,6 +121,7 @@ class Trace:
         self.wide_parameters: list[Instruction] = []
         self.parameter_values: dict[Instruction, Any] = {}
         self.created_by: dict[Instruction, str] = {}  # functions that chose the default dtype for what they made
+        self.layouts: Layouts | None = None  # of values that explicit mesh axes split
 
     def __enter__(self) -> Trace:
         self.active = True
@@ -128,11 +132,20 @@ class Trace:
         self.active = False
         TRACES.active.pop()
 
-    def parameter(self, shape: Shape, hint: str, value: np.ndarray | None, weak: bool) -> Tracer:
+    def parameter(self, shape: Shape, hint: str, value: np.ndarray | None, weak: bool, sharding=None) -> Tracer:
         instruction = self.builder.parameter(shape, hint)
+        self.note_layout(instruction, sharding)
         if self.carries_values:
             self.parameter_values[instruction] = value
         return Tracer(self, instruction, value if self.carries_values else None, weak)
+
+    def note_layout(self, instruction: Instruction, sharding) -> None:
+        """Records the layout of a value that explicit mesh axes split."""
+        if sharding.__class__ is not NamedSharding or not explicit_sizes(sharding.mesh):
+            return
+        if self.layouts is None:
+            self.layouts = Layouts(sharding.mesh)
+        self.layouts.note(instruction, explicit_dims(sharding, len(instruction.dims)))
 
     def lift(self, operand) -> tuple[Instruction, np.ndarray | None]:
         """The instruction (and value, if any) that stands for an operand in this trace."""
@@ -148,6 +161,7 @@ class Trace:
             captured = self.captures.get(id(operand))
             if captured is None:
                 parameter = self.builder.parameter(operand._shape, operand.instruction.hint)
+                self.note_layout(parameter, typed_sharding(operand))
                 captured = self.captures[id(operand)] = (operand, parameter)
             return captured[1], operand.value if self.carries_values else None
         if not isinstance(operand, Array):
@@ -157,6 +171,7 @@ class Trace:
             found = self.constants[id(operand)] = (operand, self.builder.constant(operand._value()))
             if operand.is_sharded:
                 found[1].sharding = operand._device.layout(len(operand.shape))
+                self.note_layout(found[1], operand._device)
         return found[1], operand._value()
 
     def emit(self, opcode: str, operands, shape, attributes) -> Tracer | tuple[Tracer, ...]:
@@ -164,6 +179,8 @@ class Trace:
         source = current_source()
         self.builder.source = source
         instruction = self.builder.emit(opcode, *(i for i, _ in lifted), shape=shape, **attributes)
+        if self.layouts is not None:
+            self.layouts.record(instruction, not is_lenient())
         if source is not None and source.variable:
             self.last_of_line[source] = instruction
         value = None
@@ -176,6 +193,8 @@ class Trace:
         elements = []
         for k in range(len(instruction.shape.elements)):
             element = self.builder.emit("get-tuple-element", instruction, index=k)
+            if self.layouts is not None:
+                self.layouts.record(element, False)
             elements.append(Tracer(self, element, None if value is None else value[k], False))
         return tuple(elements)
 
@@ -190,6 +209,8 @@ class Trace:
                 continue
             copy = instruction.with_operands(tuple([mapped[o] for o in instruction.operands]))
             mapped[instruction] = self.builder.add(copy)
+            if self.layouts is not None:
+                self.layouts.record(copy, False)
             if self.carries_values:
                 value = known.get(instruction)
                 if value is None:
@@ -233,7 +254,15 @@ class Tracer(ArrayMethods):
 
     @property
     def _key(self):
-        return (self._shape, True, None) if self.weak else self._shape
+        place = typed_sharding(self) if self.trace.layouts is not None else None
+        return (self._shape, self.weak, place) if self.weak or place is not None else self._shape
+
+    @property
+    def aval(self):
+        """The shape and dtype, a ShapeDtypeStruct; its sharding is the layout over explicit mesh axes."""
+        known = self.trace.layouts
+        sharding = None if known is None else known.sharding(self.instruction, known.mesh.abstract_mesh)
+        return ShapeDtypeStruct(self.shape, self.dtype, weak_type=self.weak, sharding=sharding)
 
     def __repr__(self) -> str:
         return f"Tracer({self._shape!r} in '{self.trace.name}')"
@@ -282,6 +311,15 @@ class Tracer(ArrayMethods):
     def __array__(self, dtype=None, copy=None):
         repair = "use the function of hloom.numpy instead of numpy's"
         return np.asarray(self._concrete("a NumPy array of a traced value", repair), dtype)
+
+
+def typed_sharding(x) -> NamedSharding | None:
+    """The layout over explicit mesh axes in the type of a value; None where they do not split it."""
+    if isinstance(x, Tracer):
+        layouts = x.trace.layouts
+        return layouts.sharding(x.instruction) if layouts is not None and x.instruction in layouts.found else None
+    place = getattr(x, "_device", None)
+    return place if place.__class__ is NamedSharding else None
 
 
 def with_weakness(x, weak: bool):
@@ -343,54 +381,12 @@ def _reads_any_order(opcode: str) -> bool:
     return op.family in ("elementwise", "index", "reduce", "contraction") and not op.ulp
 
 
-def eager_result(value, weak: bool, device, opcode: str, operands) -> Array:
-    """The Array of an eagerly computed NumPy array or scalar, which nobody writes to.
-
-    A view in another order than row-major stays one, unless it would keep a much larger array alive.
-    """
-    value = np.asarray(value)
-    if value.flags.c_contiguous or _owned is _checked or _is_small_part(value):
-        return Array(_owned(value, opcode, operands), weak, device)
-    return Array(Strided(value), weak, device, Shape(value.dtype, value.shape))
-
-
-def _is_small_part(view: np.ndarray) -> bool:
-    base = view.base
-    return isinstance(base, np.ndarray) and 4 * view.nbytes < base.nbytes
-
-
 def eager_device(arrays, what: str):
     """The device of an eager result: that of the enclosing `hl.device` scope, that of the operands, or None where none
     was chosen. Raises DeviceError for operands on two devices."""
     if not device_scopes.device:
         return common_device(arrays, what)
     return scoped_device()
-
-
-def _contiguous(value, opcode: str = "", operands=()) -> np.ndarray:
-    """The value of an eager operation as an array that owns its memory."""
-    value = np.asarray(value)
-    return value if value.flags.c_contiguous else np.ascontiguousarray(value).reshape(value.shape)
-
-
-def _checked(value, opcode: str = "", operands=()) -> np.ndarray:
-    """The same with `hl.config.debug_nans` or `debug_infs`."""
-    value = _contiguous(value)
-    check_result(value, opcode, operands)
-    return value
-
-
-_owned = _contiguous
-
-
-def _choose_checks(_=None) -> None:
-    global _owned
-    _owned = _checked if config.debug_nans or config.debug_infs else _contiguous
-
-
-for _name in ("debug_nans", "debug_infs"):
-    config.on_change(_name, _choose_checks)
-_choose_checks()
 
 
 class _StillTraced(Exception):
@@ -436,6 +432,7 @@ class Traced:
     used_keys: tuple[int, ...] = ()
     wide: tuple[int, ...] = ()
     uses_mesh: bool = False  # whether it depends on the current mesh
+    shardings: list | None = None  # layouts of the results over explicit mesh axes, where these are part of types
 
     def unflatten(self, results):
         """The tree of the function's result with these leaves, weak where the function returned Python numbers."""
@@ -491,7 +488,8 @@ def _traced(trace: Trace, function, arguments, in_tree, hints, weak) -> Traced:
                 else:
                     value = None
                     argument._held()  # raises for a donated one; what lies on a GPU stays there
-                tracers.append(trace.parameter(argument._shape, hint, value, argument.weak))
+                place = typed_sharding(argument)
+                tracers.append(trace.parameter(argument._shape, hint, value, argument.weak, place))
                 if weak and argument.weak:
                     trace.weak_arguments[tracers[-1].instruction] = k if weak == "passed" else argument
         args, kwargs = tree.unflatten(in_tree, tracers)
@@ -514,7 +512,8 @@ def _traced(trace: Trace, function, arguments, in_tree, hints, weak) -> Traced:
         _number_parameters(computation, len(arguments), trace.wide_parameters)
     weak_results = tuple(r.weak for r in flat)
     wide = tuple(trace.wide_arguments)
-    return Traced(computation, out_tree, captures, weak_results, values, trace.values, used_keys=used, wide=wide)
+    places = None if trace.layouts is None else [trace.layouts.sharding(trace.lift(r)[0]) for r in flat]
+    return Traced(computation, out_tree, captures, weak_results, values, trace.values, 0.0, used, wide, False, places)
 
 
 def _used_keys(trace: Trace, parameters: list[Instruction]) -> tuple[int, ...]:
@@ -554,9 +553,9 @@ def apply_computation(
     except MemoryError as error:
         raise no_memory(error, f"'{computation.name}'", [o.shape for o in computation.outputs()]) from None
     results = result if isinstance(result, tuple) else (result,)
-    if _owned is _checked:
+    if checks_results():
         check_outputs(results, computation, [a._value() for a in arrays])
-    return [Array(_owned(r), False, device) for r, device in zip(results, devices, strict=True)]
+    return [Array(owned(r), False, device) for r, device in zip(results, devices, strict=True)]
 
 
 def _output_devices(computation: Computation, arrays, beside) -> list:

@@ -16,6 +16,7 @@ from hloom.arrays.array import Array
 from hloom.compiler.transforms import jvp as forward_mode
 from hloom.compiler.transforms import vjp as reverse_mode
 from hloom.compiler.transforms.inline import inline_calls
+from hloom.dispatch.sharded import as_primal
 from hloom.errors import ArgumentError, DifferentiationError, DTypeError, ShapeError, TreeError
 from hloom.ir.records import record
 from hloom.ir.types import COMPLEX, FLOATS, HLO_NAME, INEXACT, PRED, Shape
@@ -31,6 +32,7 @@ from hloom.tracing.trace import (
     as_array,
     current_trace,
     trace_function,
+    typed_sharding,
 )
 from hloom.transforms.cotangents import DidntWant, DontWant, GradValue
 from hloom.tree import pytrees as tree
@@ -108,7 +110,9 @@ def value_and_grad(
         flat = apply_computation(computation, [*call.leaves, *traced.captures, one], traced.known, beside)
         count = len(traced.weak)
         value = traced.unflatten(flat[:count])
-        gradients = iter(_with_weak(flat[count:], [call.leaves[k].weak for k in wrt]))
+        places = [typed_sharding(call.leaves[k]) for k in wrt]
+        gradients = [as_primal(g, p) for g, p in zip(flat[count:], places, strict=True)]
+        gradients = iter(_with_weak(gradients, [call.leaves[k].weak for k in wrt]))
         leaves = [next(gradients) if leaf.dtype in INEXACT else _zero_tangent(leaf) for leaf in call.leaves]
         return value, call.by_argument(leaves)
 
@@ -138,11 +142,13 @@ def vjp(function, *primals, has_aux: bool = False):
     residuals = flat[total:]
     shapes = [o._shape for o in outputs[:count]]
     primal_shapes, primal_weak = [p._shape for p in call.leaves], [p.weak for p in call.leaves]
+    places = [typed_sharding(call.leaves[k]) for k in wrt]
 
     def pull(residuals, cotangent):
         given = _matched(cotangent, out_tree, shapes, f"the cotangent of {what}")
         given = [g for g, s in zip(given, shapes, strict=True) if s.dtype in INEXACT]
-        gradients = iter(apply_computation(backward, [*residuals, *given]))
+        gradients = apply_computation(backward, [*residuals, *given])
+        gradients = iter([as_primal(g, p) for g, p in zip(gradients, places, strict=True)])
         leaves = [next(gradients) if s.dtype in INEXACT else _zero_tangent(s) for s in primal_shapes]
         chosen, _ = tree.unflatten(structure, _with_weak_tangents(leaves, primal_weak))
         return chosen

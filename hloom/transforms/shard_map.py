@@ -15,10 +15,11 @@ from hloom.ir.module import Computation, below
 from hloom.ir.records import record
 from hloom.ir.spmd.sharding import Sharding as Layout
 from hloom.ir.types import Shape
+from hloom.sharding.explicit import hidden
 from hloom.sharding.meshes import AbstractMesh, AxisType, Mesh, current_mesh, get_mesh, use_abstract_mesh
 from hloom.sharding.shardings import NamedSharding, PartitionSpec
 from hloom.tracing.signatures import argument_hints, function_name, wraps
-from hloom.tracing.trace import Traced, as_array, bind, current_trace, named_axis, trace_function
+from hloom.tracing.trace import Traced, as_array, bind, current_trace, named_axis, trace_function, typed_sharding
 from hloom.tree import pytrees as tree
 
 
@@ -185,7 +186,7 @@ class _Sharded:
 
     def _in_specs(self, arrays: list, given) -> list[PartitionSpec]:
         if self.in_specs is Infer or self.in_specs is None:
-            found = [getattr(x, "sharding", None) for x in arrays]
+            found = [typed_sharding(x) for x in arrays]
             return [s.spec if isinstance(s, NamedSharding) else PartitionSpec() for s in found]
         return self._spread(self.in_specs, given, "in_specs")
 
@@ -265,6 +266,7 @@ class _Sharded:
         with ExitStack() as stack:
             for axis in self.manual:
                 stack.enter_context(named_axis(axis, sizes[axis]))
+            stack.enter_context(hidden(self.manual))
             stack.enter_context(use_abstract_mesh(self.mesh.abstract_mesh.update_axis_types(manual)))
             traced = trace_function(run, parts, in_tree, self.name, False, hints, kind="shard_map")
         for instruction in below(traced.computation.instructions):

@@ -71,10 +71,18 @@ def under_debug_key_reuse(function):
         return function(hl.random.key(0))
 
 
+def split_sums():
+    with hl.config(num_cpu_devices=2):
+        mesh = hl.make_mesh((2,), ("x",))
+        place = hl.NamedSharding(mesh, hl.P(None, "x")), hl.NamedSharding(mesh, hl.P("x", None))
+        return hl.device_put(np.ones((2, 2)), place[0]) @ hl.device_put(np.ones((2, 2)), place[1])
+
+
 # class -> mistakes, each on one line (which the error names), and what the message says of what was found.
 MISTAKES = {
     "BatchingError": [(lambda: hl.vmap(lambda x: x, out_axes=None)(X), "differs between the batch elements")],
     "ParticipantsError": [(lambda: lax.psum(X, "i"), "axes of the vmaps around it: none")],
+    "ShardingTypeError": [(split_sums, "both dimensions")],
     "ShapeError": [(lambda: hnp.ones(3) + hnp.ones(4), "(3,) and (4,)"),
                    (lambda: hl.jit(lambda x: x @ x)(X), "3 and 2"),
                    (lambda: hl.jit(lambda x: x.reshape(4))(X), "6 elements")],

@@ -13,7 +13,7 @@ from hloom.lax.elementwise import clamp
 from hloom.lax.operands import convert
 from hloom.tracing.refs import branches_take_refs
 from hloom.tracing.regions import Region, apply, described, inline_region, joined_captures, leaf_names, trace_region
-from hloom.tracing.trace import as_array
+from hloom.tracing.trace import as_array, typed_sharding
 from hloom.tree import pytrees as tree
 
 S32 = DTYPES["s32"]
@@ -79,9 +79,9 @@ def switch(index, branches, *operands, operand=_MISSING):
 def _choose(name: str, selector, functions, titles, operands):
     leaves, _, names = array_leaves(operands, name, "operands")
     structure = tree.structure(operands)
-    shapes, weak = [v._shape for v in leaves], [v.weak for v in leaves]
+    shapes, weak, places = [v._shape for v in leaves], [v.weak for v in leaves], [typed_sharding(v) for v in leaves]
     bodies = [
-        trace_region(f, shapes, weak, structure, function_name(f, title), names)
+        trace_region(f, shapes, weak, structure, function_name(f, title), names, places)
         for f, title in zip(functions, titles, strict=True)
     ]
     weak = _joined_branches(name, bodies, titles)

@@ -24,7 +24,7 @@ from hloom.lax.control.scan import scan
 from hloom.lax.operands import convert, default_int, whole_number
 from hloom.tracing.refs import while_carries_refs
 from hloom.tracing.regions import Region, apply, described, inline_region, joined_captures, same_tree, trace_region
-from hloom.tracing.trace import as_array, current_trace
+from hloom.tracing.trace import as_array, current_trace, typed_sharding
 from hloom.tree import pytrees as tree
 
 S32 = DTYPES["s32"]
@@ -47,15 +47,15 @@ def while_loop(cond_fun, body_fun, init_val, *, max_steps: int | None = None):
     if max_steps is not None:
         return _bounded_while(cond_fun, body_fun, init_val, whole_number(max_steps, "while_loop", "max_steps"))
     leaves, structure, names = array_leaves(init_val, "while_loop", "init_val")
-    pair = tree.structure((init_val,))
+    pair, places = tree.structure((init_val,)), [typed_sharding(v) for v in leaves]
     while True:
         shapes, weak = [v._shape for v in leaves], [v.weak for v in leaves]
-        body = trace_region(body_fun, shapes, weak, pair, function_name(body_fun, "body"), names)
+        body = trace_region(body_fun, shapes, weak, pair, function_name(body_fun, "body"), names, places)
         same_tree(body.out_tree, structure, "while_loop: body_fun returns the structure that it takes")
         leaves, changed = checked_carry(leaves, names, output_shapes(body), body.weak, "while_loop")
         if not changed:
             break
-    condition = trace_region(cond_fun, shapes, weak, pair, function_name(cond_fun, "condition"), names)
+    condition = trace_region(cond_fun, shapes, weak, pair, function_name(cond_fun, "condition"), names, places)
     _check_condition(condition)
     captures = joined_captures([condition, body])
     count = len(captures)
@@ -97,9 +97,9 @@ def _bounded_while(cond_fun, body_fun, init_val, max_steps: int):
     if max_steps < 0:
         raise ArgumentError("while_loop takes max_steps of at least 0", f"{max_steps}", "give a bound, or None")
     leaves, structure, names = array_leaves(init_val, "while_loop", "init_val")
-    pair = tree.structure((init_val,))
+    pair, places = tree.structure((init_val,)), [typed_sharding(v) for v in leaves]
     shapes, weak = [v._shape for v in leaves], [v.weak for v in leaves]
-    body = trace_region(body_fun, shapes, weak, pair, function_name(body_fun, "body"), names)
+    body = trace_region(body_fun, shapes, weak, pair, function_name(body_fun, "body"), names, places)
     same_tree(body.out_tree, structure, "while_loop: body_fun returns the structure that it takes")
     leaves, _ = checked_carry(leaves, names, output_shapes(body), body.weak, "while_loop")
     shapes, weak = [v._shape for v in leaves], [v.weak for v in leaves]

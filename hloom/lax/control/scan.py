@@ -19,8 +19,10 @@ from hloom.lax.control.arguments import (
 )
 from hloom.lax.movement import concatenate
 from hloom.lax.operands import whole_number
+from hloom.sharding.shardings import NamedSharding, PartitionSpec
 from hloom.tracing.refs import scan_carries_refs
 from hloom.tracing.regions import Region, apply, inline_region, same_tree, trace_region
+from hloom.tracing.trace import typed_sharding
 from hloom.transforms.vmap import vmap
 from hloom.tree import pytrees as tree
 
@@ -53,6 +55,7 @@ def scan(f, init, xs=None, length: int | None = None, reverse: bool = False, unr
             pair,
             function_name(f, "step"),
             [*names, *item_names],
+            [*(typed_sharding(v) for v in carry), *(_without_rows(typed_sharding(x)) for x in items)],
         )
         if body.out_tree.type is not tuple or body.out_tree.num_children != 2:
             raise TreeError("scan: the body returns a pair (carry, y)", f"{body.out_tree}", "return (carry, y)")
@@ -84,6 +87,11 @@ def scan(f, init, xs=None, length: int | None = None, reverse: bool = False, unr
         results, [*(a and b for a, b in zip(weak, body.weak, strict=False)), *body.weak[count:]]
     )
     return tree.unflatten(carry_tree, results[:count]), tree.unflatten(ys_tree, results[count:])
+
+
+def _without_rows(place: NamedSharding | None) -> NamedSharding | None:
+    """The layout of a row of an array."""
+    return None if place is None else place.update(spec=PartitionSpec(*place.spec[1:]))
 
 
 def scan_length(items, names, length) -> int:

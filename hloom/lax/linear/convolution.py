@@ -8,6 +8,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from hloom.dispatch.sharded import takes_out_sharding
 from hloom.errors import ArgumentError, AttributeValueError, ShapeError
 from hloom.ir.ops.linalg.convolution import Dimensions, Labels
 from hloom.ir.types import Shape, as_dtype
@@ -142,6 +143,7 @@ def static_padding(padding, extents, sizes, strides, name: str) -> list[tuple[in
     return pairs
 
 
+@takes_out_sharding
 def conv_general_dilated(
     lhs,
     rhs,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from hloom.dispatch.sharded import takes_out_sharding
 from hloom.errors import ArgumentError, DTypeError, ShapeError
 from hloom.ir.records import record
 from hloom.ir.types import INTEGERS, as_dtype
@@ -33,6 +34,7 @@ class RaggedDotDimensionNumbers:
             object.__setattr__(self, name, tuple(getattr(self, name)))
 
 
+@takes_out_sharding
 def ragged_dot(
     lhs, rhs, group_sizes, precision=None, preferred_element_type=None, group_offset=None, out_sharding=None
 ):
@@ -44,6 +46,7 @@ def ragged_dot(
     return ragged_dot_general(lhs, rhs, group_sizes, numbers, precision, preferred_element_type, group_offset)
 
 
+@takes_out_sharding
 def ragged_dot_general(
     lhs,
     rhs,

@@ -9,6 +9,7 @@ import numpy as np
 from hloom import lax
 from hloom.arrays.array import Array
 from hloom.arrays.base import ArrayMethods
+from hloom.arrays.eager import eager_result
 from hloom.config import config
 from hloom.errors import IndexOutOfBoundsError, NonConcreteBooleanIndexError, UnsupportedIndexError
 from hloom.ir.records import field, record
@@ -25,7 +26,7 @@ from hloom.lax.operands import (
     reshape_to,
 )
 from hloom.lax.slicing import GatherDimensionNumbers, GatherScatterMode, gather
-from hloom.tracing.trace import Tracer, bind, current_trace, eager_device, eager_result
+from hloom.tracing.trace import Tracer, bind, current_trace, eager_device
 
 _STATIC_ENTRIES = frozenset((int, np.int32, np.int64, builtins.slice, type(None), type(Ellipsis)))
 S32, S64 = DTYPES["s32"], DTYPES["s64"]

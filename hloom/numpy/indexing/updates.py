@@ -7,6 +7,7 @@ import numpy as np
 
 from hloom import lax
 from hloom.arrays.base import ArrayMethods
+from hloom.dispatch.sharded import takes_out_sharding
 from hloom.errors import NonConcreteBooleanIndexError, ShapeError
 from hloom.ir.types import INEXACT, INTEGERS, PRED, Shape
 from hloom.lax.operands import (
@@ -82,6 +83,7 @@ class IndexedPart:
     def __repr__(self) -> str:
         return f"IndexedPart({self.array!r}, {self.index!r})"
 
+    @takes_out_sharding
     def get(
         self,
         *,
@@ -180,6 +182,7 @@ class IndexedPart:
         changed = self._changed(x, kind, values, **options)
         return with_weakness(changed, x.weak)
 
+    @takes_out_sharding
     def _changed(
         self,
         x,

@@ -5,6 +5,7 @@ from __future__ import annotations
 from functools import lru_cache
 
 from hloom import lax
+from hloom.dispatch.sharded import takes_out_sharding
 from hloom.errors import ArgumentError, ShapeError
 from hloom.ir.process.lazy import LazyModule
 from hloom.ir.types import PRED, Shape, as_dtype
@@ -16,6 +17,7 @@ from hloom.tracing.trace import bind
 opt_einsum = LazyModule("opt_einsum")
 
 
+@takes_out_sharding
 def einsum(
     subscripts,
     /,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from hloom import lax
+from hloom.dispatch.sharded import takes_out_sharding
 from hloom.errors import ArgumentError, ShapeError
 from hloom.lax.operands import (
     as_operand,
@@ -45,7 +46,8 @@ def contract(left, left_labels, right, right_labels, out_labels, preferred_eleme
     return lax.transpose(result, [found.index(label) for label in out_labels])
 
 
-def matmul(a, b, *, precision=None, preferred_element_type=None):
+@takes_out_sharding
+def matmul(a, b, *, precision=None, preferred_element_type=None, out_sharding=None):
     """Matrix product over the last two axes; a left vector is a row, a right one a column; other axes broadcast.
 
     Promotes; the result is of the promoted dtype or preferred_element_type. Raises ShapeError, DTypeError.
@@ -89,7 +91,8 @@ def _matmul_labels(x, dims, ends):
     return x, [lead + k for k in kept] + names
 
 
-def dot(a, b, *, precision=None, preferred_element_type=None):
+@takes_out_sharding
+def dot(a, b, *, precision=None, preferred_element_type=None, out_sharding=None):
     """NumPy's dot: the last axis of a with the last but one of b (its only one for a vector); scalars multiply.
 
     Raises ShapeError, DTypeError.
@@ -163,7 +166,8 @@ def outer(a, b, out=None):
     return scaled(reshape_to(a, (a.size, 1)), reshape_to(b, (1, b.size)))
 
 
-def tensordot(a, b, axes=2, *, precision=None, preferred_element_type=None):
+@takes_out_sharding
+def tensordot(a, b, axes=2, *, precision=None, preferred_element_type=None, out_sharding=None):
     """The sum of products over the last `axes` axes of a and the first of b, or over axes=(of a, of b).
 
     Raises ShapeError, DTypeError, ArgumentError.

@@ -6,6 +6,7 @@ import numpy as np
 
 from hloom import lax
 from hloom.arrays.array import Array
+from hloom.dispatch.sharded import takes_out_sharding
 from hloom.errors import ArgumentError, DTypeError, ShapeError
 from hloom.ir.types import DTYPES, FLOATS, INTEGERS, PRED
 from hloom.lax.operands import (
@@ -27,6 +28,7 @@ from hloom.numpy.shaping.sorting import searchsorted
 from hloom.tracing.concrete import known, require_known
 
 
+@takes_out_sharding
 def bincount(x, weights=None, minlength: int = 0, *, length: int | None = None, out_sharding=None):
     """How often each of 0, 1, 2, ... is among the integers x, of rank 1; with weights their sums.
 

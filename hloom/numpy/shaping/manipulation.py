@@ -11,6 +11,7 @@ from hloom import lax
 from hloom.arrays.base import ArrayMethods
 from hloom.arrays.keys import KeyArray
 from hloom.arrays.shape_dtype import ShapeDtypeStruct
+from hloom.dispatch.sharded import takes_out_sharding
 from hloom.errors import ArgumentError, ShapeError
 from hloom.ir.types import as_dtype
 from hloom.lax.operands import (
@@ -51,7 +52,8 @@ def _order(rest, order, name):
     return rest, "F" if order == "F" else "C"
 
 
-def reshape(a, shape, *rest, order: str = "C", copy: bool | None = None):
+@takes_out_sharding
+def reshape(a, shape, *rest, order: str = "C", copy: bool | None = None, out_sharding=None):
     """a with another shape; one of them may be -1 and follows from the size. Also reshape(a, 2, 3).
 
     order 'F' reads and writes with the first axis fastest. Raises ShapeError, ArgumentError.
@@ -90,7 +92,8 @@ def _reversed_axes(x):
     return lax.transpose(x, tuple(reversed(range(x.ndim))))
 
 
-def ravel(a, order: str = "C"):
+@takes_out_sharding
+def ravel(a, order: str = "C", *, out_sharding=None):
     """a as a vector, row-major (order 'F': column-major)."""
     return reshape(a, (-1,), order=order) if as_operand(a, "ravel").size else reshape(a, (0,))
 
@@ -130,7 +133,8 @@ def expand_dims(a, axis):
     return lax.expand_dims(a, axis)
 
 
-def broadcast_to(array, shape):
+@takes_out_sharding
+def broadcast_to(array, shape, *, out_sharding=None):
     """array with this shape, by NumPy's broadcasting. Raises ShapeError."""
     x, dims = as_operand(array, "broadcast_to"), canonical_shape(shape, "broadcast_to")
     if common_shape("broadcast_to", [x.shape, dims]) != dims:

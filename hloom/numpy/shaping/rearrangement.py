@@ -6,6 +6,7 @@ import numpy as np
 
 from hloom import lax
 from hloom.arrays.base import ArrayMethods
+from hloom.dispatch.sharded import takes_out_sharding
 from hloom.errors import IndexOutOfBoundsError, ShapeError
 from hloom.ir.types import DTYPES, PRED, Shape, as_dtype
 from hloom.lax.operands import (
@@ -34,7 +35,8 @@ from hloom.tracing.trace import bind
 # --- repeating ----------------------------------------------------------------------------------------------------
 
 
-def repeat(a, repeats, axis: int | None = None, *, total_repeat_length: int | None = None):
+@takes_out_sharding
+def repeat(a, repeats, axis: int | None = None, *, total_repeat_length: int | None = None, out_sharding=None):
     """Every element repeated along an axis (of the flat array); repeats is a number or one static number an element.
 
     total_repeat_length: the static size of the result, with which repeats may be traced; what is missing at the end

@@ -12,7 +12,7 @@ from hloom import NamedSharding, P
 @pytest.fixture
 def mesh():
     with hl.config(num_cpu_devices=8):
-        yield hl.make_mesh((4, 2), ("x", "y"))
+        yield hl.make_mesh((4, 2), ("x", "y"), hl.sharding.AxisType.Auto)
 
 
 @pytest.fixture
