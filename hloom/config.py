@@ -193,6 +193,20 @@ SETTINGS = {
             300.0,
             "seconds that a process waits for others before it raises DistributedError",
         ),
+        Setting(
+            "cluster_key_file",
+            "HLOOM_CLUSTER_KEY_FILE",
+            _folder,
+            "~/.hloom/cluster_key",
+            "file with the key of clusters that are not given one; created, for its owner only, by its first use",
+        ),
+        Setting(
+            "cluster_task",
+            "HLOOM_CLUSTER_TASK",
+            _folder,
+            "",
+            "file that tells a process which task of a job it is; `hloom cluster submit` sets it",
+        ),
         Setting("cpu", "HLOOM_CPU", _cpu, "native", "target of CPU kernels: x86-64-v2, -v3, -v4 or native"),
         Setting(
             "cpu_memory", "HLOOM_CPU_MEMORY", _bytes, 0, "memory limit of a program on a CPU device, in bytes; 0: none"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import sys
+from collections.abc import Iterable
 
 from hloom.arrays.array import common_device
 from hloom.compiler.placement.user_devices import chosen_devices
@@ -13,7 +14,7 @@ from hloom.ir.module import Module
 from hloom.ir.ops.programs.transfer import WITHOUT_DEVICE
 from hloom.platforms.backend import Backend, CompileOptions
 from hloom.platforms.device import Device, default_device, find_device, scoped_device
-from hloom.platforms.kinds import MULTI_DEVICE, device_kind, load_backend
+from hloom.platforms.kinds import CLUSTER, MULTI_DEVICE, device_kind, load_backend
 from hloom.tracing.trace import Traced
 
 
@@ -42,7 +43,7 @@ def select_backend(options: JitOptions, call: Call, traced: Traced) -> tuple[Bac
         device = device or common_device(call.leaves, f"'{traced.computation.name}'")
     home = device or default_device()
     single = named <= {str(home)}
-    backend = home.kind_object.backend if single else load_backend(MULTI_DEVICE)
+    backend = home.kind_object.backend if single else load_backend(CLUSTER if _in_cluster(named) else MULTI_DEVICE)
     asked = CompileOptions(
         str(home),
         arguments,
@@ -52,6 +53,11 @@ def select_backend(options: JitOptions, call: Call, traced: Traced) -> tuple[Bac
         arguments=functools.partial(call.values, traced.wide) if traced.wide else call.values,
     )
     return backend, asked, device
+
+
+def _in_cluster(devices: Iterable[str]) -> bool:
+    """Whether some are devices of a cluster's tasks."""
+    return any(find_device(device).job for device in devices if device.startswith("/job:"))
 
 
 def log_placement(module: Module, device: str) -> None:

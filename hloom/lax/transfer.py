@@ -13,7 +13,6 @@ from hloom.dispatch.sharded import constrained, moved, resharded, spread
 from hloom.errors import ArgumentError, DeviceError
 from hloom.ir.source import current_source, device_scope
 from hloom.platforms.device import scoped_device
-from hloom.platforms.kinds import device_kind
 from hloom.sharding.explicit import hidden
 from hloom.sharding.meshes import AxisType, get_abstract_mesh
 from hloom.sharding.shardings import NamedSharding, PartitionSpec, Sharding, as_sharding, device_of, over_several
@@ -55,7 +54,7 @@ def _put_all(x, device):
                 return bind("copy", array, weak=array.weak)
         if target is None:
             return Array(array._held(), array.weak, array._device, array._shape)
-        kind = device_kind(target.kind)
+        kind = target.kind_object
         if not kind.keeps_arrays:
             return Array(array._value(), array.weak, target)
         label = label or _label()

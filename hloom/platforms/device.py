@@ -6,6 +6,7 @@ processes, `/job:worker/task:1/cpu:0` is a device of process 1.
 
 from __future__ import annotations
 
+import difflib
 import sys
 from contextlib import ContextDecorator
 from functools import lru_cache
@@ -16,20 +17,24 @@ from hloom.ir.records import record
 from hloom.ir.source import device_scope, device_scopes, warn_user
 from hloom.platforms.kinds import DeviceKind, device_kind, device_kinds
 from hloom.platforms.names import DeviceName, parse_device_name
-from hloom.platforms.processes import processes
+from hloom.platforms.processes import LOCAL_JOB, processes, tasks
 
 
 @record(frozen=True)
 class Device:
     """A device. kind: 'cpu' or another registered kind; index: its number among its process's devices of the kind;
-    process_index: the process that has it."""
+    process_index: the process that has it. job: of the cluster's task `process_index` that has it (`hloom.cluster`);
+    '' for a device of this program's own processes."""
 
     kind: str
     index: int
     process_index: int = 0
+    job: str = ""
 
     def __str__(self) -> str:
         here = f"{self.kind}:{self.index}"
+        if self.job:
+            return f"/job:{self.job}/task:{self.process_index}/{here}"
         return here if self.process_index == processes().index else self.global_name
 
     def __repr__(self) -> str:
@@ -39,6 +44,8 @@ class Device:
     def global_name(self) -> str:
         """The same in all processes: /job:worker/task:1/cpu:0. Of a program in one process: cpu:0."""
         found, here = processes(), f"{self.kind}:{self.index}"
+        if self.job:
+            return str(self)
         return f"{found.name(self.process_index)}/{here}" if found.devices else here
 
     @property
@@ -47,8 +54,8 @@ class Device:
 
     @property
     def id(self) -> int:
-        """The number among the devices of the kind in all processes."""
-        return self.index + processes().first(self.kind, self.process_index)
+        """The number among the devices of the kind in all processes; of a cluster's task, among that task's."""
+        return self.index + (0 if self.job else processes().first(self.kind, self.process_index))
 
     @property
     def local_hardware_id(self) -> int:
@@ -60,6 +67,8 @@ class Device:
 
     @property
     def kind_object(self) -> DeviceKind:
+        if self.job and (found := tasks()) is not None:
+            return found.kind(self)
         kind = device_kind(self.kind)
         assert kind is not None  # `find_device` has looked it up
         return kind
@@ -136,7 +145,11 @@ def find_device(name) -> Device:
     """
     if name is None:
         return default_device()
+    if isinstance(name, Device) and name.job:
+        return name
     parsed = DeviceName(name.kind, name.index) if isinstance(name, Device) else parse_device_name(str(name))
+    if (of_cluster := _find_in_cluster(parsed, name)) is not None:
+        return of_cluster
     kind = device_kind(parsed.kind)
     table = processes()
     process = name.process_index if isinstance(name, Device) else table.process_of(parsed.job, parsed.task)
@@ -166,6 +179,24 @@ def find_device(name) -> Device:
         more = "set HLOOM_NUM_CPU_DEVICES for more" if parsed.kind == "cpu" else "set hl.config.soft_placement"
         repair = f"name one of these, or {more}"
     raise DeviceError(f"device {name!s}", found, repair)
+
+
+def _find_in_cluster(parsed: DeviceName, name) -> Device | None:
+    """The device of a task of the cluster that this process is connected to; None for the name of another device."""
+    cluster = tasks()
+    if cluster is None or parsed.job is None:
+        return None
+    numbers, task = cluster.numbers(parsed.job), parsed.task or 0
+    if numbers is not None and task in numbers:
+        return Device(parsed.kind, parsed.index, task, parsed.job)
+    if parsed.job in (LOCAL_JOB, processes().job) or config.soft_placement:
+        return None
+    nearest = difflib.get_close_matches(f"/job:{parsed.job}/task:{task}", cluster.names(), 1, 0.0)
+    raise DeviceError(
+        f"device {name!s}",
+        f"the cluster has the tasks {', '.join(cluster.names())}",
+        f"did you mean {nearest[0]}/{parsed.kind}:{parsed.index}?",
+    )
 
 
 def _here() -> str:

@@ -23,6 +23,7 @@ from hloom.platforms.backend import Backend, DeviceBackend, DeviceExecutor, Exec
 
 GROUP = "hloom.devices"
 MULTI_DEVICE = "hloom.backends.multi_device:MultiDeviceBackend"
+CLUSTER = "hloom.cluster.backend:ClusterBackend"  # of programs on tasks of a cluster
 
 
 class DeviceKind(ABC):

@@ -1,4 +1,7 @@
-"""Names of devices: `cpu:0`, `cuda:1`, and TensorFlow's: `/gpu:0`, `/device:GPU:0`, `/job:worker/task:1/cpu:0`."""
+"""Names of devices: `cpu:0`, `cuda:1`, and TensorFlow's: `/gpu:0`, `/device:GPU:0`, `/job:worker/task:1/cpu:0`.
+
+`/job:worker/task:1` alone is the first CPU device of that task.
+"""
 
 from __future__ import annotations
 
@@ -53,9 +56,9 @@ def parse_device_name(text: str) -> DeviceName:
                     raise _unreadable(text)
                 found[name] = value
         position = match.end()
-    if position != len(text) or not text or "kind" not in found:
+    if position != len(text) or not text or not found.keys() & {"kind", "task"}:
         raise _unreadable(text)
-    kind = found["kind"].lower()
+    kind = found.get("kind", "cpu").lower()
     index = found.get("index", "0")
     return DeviceName(
         ALIASES.get(kind, kind),

@@ -2,13 +2,20 @@
 
 One process is what there is until `hl.distributed.initialize` has met the others. A process is a task of a job, as in
 TensorFlow's clusters: `/job:worker/task:1`.
+The tasks of a cluster (`hloom.cluster`) are known once this process is connected to it.
 """
 
 from __future__ import annotations
 
+import importlib
 from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Protocol
 
 from hloom.ir.records import field, record
+
+if TYPE_CHECKING:
+    from hloom.platforms.device import Device
+    from hloom.platforms.kinds import DeviceKind
 
 LOCAL_JOB = "localhost"
 
@@ -63,3 +70,38 @@ def processes() -> Processes:
 def set_processes(found: Processes) -> None:
     global _known
     _known = found
+
+
+class Tasks(Protocol):
+    """The tasks of a cluster that this process is connected to."""
+
+    def numbers(self, job: str) -> Sequence[int] | None:
+        """The numbers of the tasks of a job; None where the cluster has no such job."""
+
+    def names(self) -> list[str]:
+        """`/job:worker/task:0` and so on."""
+
+    def kind(self, device: Device) -> DeviceKind:
+        """What the devices of the task of a device are to this process."""
+
+
+_tasks: Tasks | None = None
+
+
+def tasks() -> Tasks | None:
+    """The tasks of the cluster that this process is connected to; None where it is connected to none."""
+    return _tasks
+
+
+def set_tasks(found: Tasks | None) -> None:
+    global _tasks
+    _tasks = found
+
+
+def connect_target(target: str) -> Device:
+    """Connects this process to the cluster of the server at `hloom://host:port`; the first device of its task.
+
+    Raises DistributedError.
+    """
+    # By its name: the room of clusters stands above this one, as the backends of kinds do.
+    return importlib.import_module("hloom.cluster").connect(target).device

@@ -8,16 +8,15 @@ on the GPU stay there, and values that nothing reads any more are overwritten.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable
 from functools import partial
 
 import numpy as np
 
 from hloom.backends.cuda.compilation import compile_for_cuda
 from hloom.backends.cuda.devices import cuda_device
-from hloom.backends.cuda.segments import Choice, Count, Level, Loop, Segment, Transfer, whole
 from hloom.backends.host_channels import BODY, BRANCH, STRAIGHT, Ended, HostChannels, held_in_bodies, places_of
-from hloom.ir.interpret import evaluate
+from hloom.backends.segments import Choice, Count, Level, Loop, Segment, Transfer, counted, whole
 from hloom.ir.module import Instruction
 from hloom.ir.records import field, record
 from hloom.platforms.backend import ExecutorRequest, SendRecvChannel, added
@@ -128,14 +127,6 @@ def _follow_memory(level: Level, origin: dict) -> None:
                     origin[part.instruction, k] = origin[given]
 
 
-def _counted(count: Count, state: Sequence[np.ndarray]) -> Iterator[bool]:
-    """Whether a loop continues, step by step."""
-    while True:
-        (goes_on,) = evaluate(count.condition, state)
-        yield bool(goes_on)
-        state = evaluate(count.following, state)
-
-
 class _Run:
     """One call.
 
@@ -205,8 +196,8 @@ class _Run:
         condition = part.condition
         goes_on: Callable[[list], bool]
         if isinstance(condition, Count):
-            counted = _counted(condition, [self._first(part.given[k], values) for k in condition.numbers])
-            goes_on = lambda state: next(counted)  # noqa: E731
+            steps = counted(condition, [self._first(part.given[k], values) for k in condition.numbers])
+            goes_on = lambda state: next(steps)  # noqa: E731
         else:
             goes_on = partial(self._holds, condition)
         state = self._taken(part, values)

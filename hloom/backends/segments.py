@@ -1,5 +1,6 @@
-"""A GPU's part of a program, divided into what the host runs one after another: segments without sends and receives,
-each a program for the GPU, the sends and receives between them, and loops and branches that contain such.
+"""A device's part of a program, divided into what the host runs one after another: segments without sends and
+receives, each a program of its own, the sends and receives between them, and loops and branches that contain such.
+GPUs and the tasks of a cluster run their parts so.
 
 Values are identified by their keys (`partition.key_of`): an instruction, or an element of the tuple that a loop, a
 branch or a parameter is. Tuples themselves exist inside segments only.
@@ -7,20 +8,20 @@ branch or a parameter is. Tuples themselves exist inside segments only.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Set
-from typing import TYPE_CHECKING
+from collections.abc import Iterator, Sequence, Set
+from typing import Any
+
+import numpy as np
 
 from hloom.compiler.fusibility import is_control
 from hloom.compiler.placement.partition import Key, is_cheap, key_of, leaf_keys
 from hloom.ir.build import Builder
+from hloom.ir.interpret import evaluate
 from hloom.ir.module import Computation, Instruction, Module
 from hloom.ir.ops.programs.transfer import TRANSFERS, has_transfers
 from hloom.ir.records import field, record
 from hloom.ir.rewrite import has_effects
 from hloom.ir.types import Shape
-
-if TYPE_CHECKING:
-    from hloom.backends.cuda.compilation import CudaExecutable
 
 
 @record(eq=False)
@@ -28,14 +29,14 @@ class Segment:
     """Instructions between transfers as a program.
 
     given, made: keys of its arguments and results. dying: positions of the arguments that nothing reads afterwards, so
-    that results may reuse their memory. compiled: its CudaExecutable, once there is one.
+    that results may reuse their memory. compiled: its executable, once there is one.
     """
 
     given: list[Key]
     made: list[Key]
     dying: frozenset[int]
     module: Module
-    compiled: CudaExecutable = field(default=None, repr=False)
+    compiled: Any = field(default=None, repr=False)
 
 
 @record(eq=False)
@@ -242,6 +243,14 @@ def _computation(given: list[Instruction], part: list[Instruction], made: list[I
 
 
 # --- loops that the host counts -----------------------------------------------------------------------------------
+
+
+def counted(count: Count, state: Sequence[np.ndarray]) -> Iterator[bool]:
+    """Whether a loop continues, step by step. state: the initial integers."""
+    while True:
+        (goes_on,) = evaluate(count.condition, state)
+        yield bool(goes_on)
+        state = evaluate(count.following, state)
 
 
 def _count(loop: Instruction) -> Count | None:
