@@ -142,6 +142,11 @@ class CheckpointError(HloomError, ValueError):
     """A checkpoint that is damaged, differs from what it is to be restored like, or exists already."""
 
 
+class ExportError(HloomError, ValueError):
+    """A program cannot be exported, or an exported library refuses a call: steps that exist only in Python, an unknown
+    target, a missing compiler, a library of another version or processor."""
+
+
 class ImmutableArrayError(HloomError, TypeError):
     """Assignment to elements: `x[i] = y`. Arrays are immutable: use `x.at[i].set(y)` or `hnp.where`."""
 
@@ -236,6 +241,7 @@ __all__ = [
     "DifferentiationError",
     "DonatedArrayError",
     "DonationWarning",
+    "ExportError",
     "FileError",
     "HloomError",
     "ImmutableArrayError",

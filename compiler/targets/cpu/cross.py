@@ -1,0 +1,236 @@
+"""Kernels as object code for another machine: the same LLVM IR under another triple.
+
+    object_code(kernel, machine) -> bytes      one object file, whose only global symbol is `symbol(kernel, machine)`
+
+The math library is compiled for the host's architecture, but its IR holds no instruction of it. What remains to change
+is the triple, and `llvm.fma` where the machine has no such instruction: LLVM would call the C library's function for
+every element, which was 40 times slower for LeNet on wasm32. A product and a sum in float64 stand for float32's, where
+the product is exact; in float64 the sum of a product and its error, as Dekker computes it; register tiles round twice.
+
+Source: T. J. Dekker, "A floating-point technique for extending the available precision", 1971.
+"""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import re
+
+import llvmlite.binding as llvm
+import numpy as np
+
+from hloom.compiler.cache import Cache
+from hloom.compiler.kernels.codegen.source import KernelSource
+from hloom.compiler.targets.cpu import backend, library
+from hloom.compiler.targets.cpu.interface import code_version, kernel_key
+from hloom.compiler.targets.cpu.llvm_emitter import emitter
+from hloom.compiler.targets.cpu.machine import Machine
+from hloom.ir.process import forking
+from hloom.ir.records import record
+
+__all__ = ["CrossMachine", "assembly", "data_object", "object_code", "symbol"]
+
+_TRIPLE = re.compile(r'^target triple = ".*"\n', re.MULTILINE)
+_LAYOUT = re.compile(r'^target datalayout = ".*"\n', re.MULTILINE)
+_FMA = re.compile(r"@llvm\.fma\.((?:v\d+)?f(?:32|64))\b")
+_DECLARED_FMA = re.compile(r"^declare .*@hloom\.fma\.((?:v\d+)?f(?:32|64))\(.*\n", re.MULTILINE)
+_VERSION = "1"  # of this file: part of the cache keys
+
+
+@record(frozen=True)
+class CrossMachine(Machine):
+    """A machine that programs are exported for. triple: LLVM's name of its architecture and system. has_fma: whether
+    it multiplies and adds in one instruction."""
+
+    triple: str = ""
+    has_fma: bool = True
+
+    @property
+    def identity(self) -> str:
+        return f"{self.triple} {self.cpu} {self.features} {self.has_fma}"
+
+
+def symbol(kernel: KernelSource, machine: CrossMachine) -> str:
+    """The C name of a kernel's entry. Equal kernels have equal names, different ones different names, so that any
+    number of exported programs can be linked into one."""
+    return f"hloom_{kernel.name}_{_key(kernel, machine)[-12:]}"
+
+
+@functools.lru_cache(4096)
+def _key(kernel: KernelSource, machine: CrossMachine) -> str:
+    digest = hashlib.sha256(f"{_VERSION} {code_version()} {kernel_key(kernel, machine)}".encode()).hexdigest()
+    return f"exported-{digest}"
+
+
+def object_code(kernel: KernelSource, machine: CrossMachine, cache: Cache | None = None) -> bytes:
+    """The object file of a kernel, from the cache where it has it. Any number of threads may be inside."""
+    key = _key(kernel, machine)
+    data = cache.get(key) if cache is not None else None
+    if data is None:
+        with forking.no_fork():
+            data = _emitted(_module(kernel, machine), machine)
+        if cache is not None:
+            cache.put(key, data)
+    return data
+
+
+def assembly(kernel: KernelSource, machine: CrossMachine) -> str:
+    """The assembly text of a kernel."""
+    return _target_machine(machine).emit_assembly(_module(kernel, machine))
+
+
+def data_object(name: str, data: bytes, machine: CrossMachine) -> bytes:
+    """The object file of constant bytes `name`, aligned to a cache line, with a global symbol that shared libraries do
+    not export."""
+    text = (
+        f'target triple = "{machine.triple}"\n'
+        f'@{name} = hidden constant [{len(data)} x i8] c"{_escaped(data)}", align 64\n'
+    )  # fmt: skip
+    context = llvm.create_context()
+    module = llvm.parse_assembly(text, context)
+    target = _target_machine(machine)
+    module.data_layout = str(target.target_data)
+    return target.emit_object(module)
+
+
+def _escaped(data: bytes) -> str:
+    """Bytes as LLVM writes them in a string: a backslash and two digits each."""
+    digits = np.frombuffer(b"0123456789ABCDEF", np.uint8)
+    values = np.frombuffer(data, np.uint8)
+    text = np.full((len(values), 3), ord("\\"), np.uint8)
+    text[:, 1], text[:, 2] = digits[values >> 4], digits[values & 15]
+    return text.tobytes().decode("ascii")
+
+
+@functools.cache
+def _initialize() -> None:
+    llvm.initialize_all_targets()
+    llvm.initialize_all_asmprinters()
+    llvm.initialize_native_asmparser()
+
+
+def _target_machine(machine: CrossMachine) -> llvm.TargetMachine:
+    """The target machine of the current thread, which the passes of `backend` find too."""
+    made = backend._threads.by_machine
+    if machine not in made:
+        with backend._lock:
+            _initialize()
+            made[machine] = llvm.Target.from_triple(machine.triple).create_target_machine(
+                cpu=machine.cpu,
+                features=machine.features,
+                opt=2,
+                reloc="pic",
+                codemodel="small" if machine.arch == "x86_64" else "default",
+                abiname=_ABI.get(machine.arch, ""),
+            )
+    return made[machine]
+
+
+# Where the C library passes floats in registers, LLVM has to know it.
+_ABI = {"riscv64": "lp64d"}
+
+
+def _module(kernel: KernelSource, machine: CrossMachine) -> llvm.ModuleRef:
+    """The optimized module of a kernel, with `symbol` as its only visible name."""
+    text, libraries = _texts(kernel, machine)
+    if not machine.has_fma:
+        text, libraries = _without_fma(text), [_without_fma(part, name) for name, part in libraries]
+    else:
+        libraries = [part for _, part in libraries]
+    _target_machine(machine)  # the passes look for it under the machine
+    module = backend.optimized(text, libraries, machine)
+    module.triple = machine.triple
+    entry = symbol(kernel, machine)
+    for function in module.functions:
+        if function.is_declaration:
+            continue
+        if function.name == kernel.name:
+            function.name = entry
+            function.visibility = "hidden"
+        elif function.name:
+            function.linkage = "internal"
+    return module
+
+
+def _texts(kernel: KernelSource, machine: CrossMachine) -> tuple[str, list[tuple[str, str]]]:
+    """LLVM IR of a kernel, and of the functions that it calls by name."""
+    try:
+        text, names = emitter.kernel_text(kernel, machine.triple, library.signature)
+        parts = [(name, library.module_text(name)) for name in names]
+    except (emitter.Unsupported, SyntaxError):  # unusual mixtures of types
+        text, linked = library.numba_lowering().kernel_module(kernel, library.module_text)
+        parts = [("", part if isinstance(part, str) else str(llvm.parse_bitcode(part))) for part in linked]
+    return _for_machine(text, machine), [(name, _for_machine(part, machine)) for name, part in parts]
+
+
+def _for_machine(text: str, machine: CrossMachine) -> str:
+    text = _LAYOUT.sub("", _TRIPLE.sub(f'target triple = "{machine.triple}"\n', text))
+    # A calling convention of x86 alone keeps its vector registers across rare calls.
+    return text if machine.arch == "x86_64" else text.replace("preserve_allcc ", "")
+
+
+def _without_fma(text: str, name: str = "") -> str:
+    """The module with functions of its own in place of `llvm.fma`. name: of the function that it defines."""
+    if "@llvm.fma." not in text:
+        return text
+    text = _FMA.sub(r"@hloom.fma.\1", text)
+    kinds = set(_DECLARED_FMA.findall(text))
+    text = _DECLARED_FMA.sub("", text)
+    once = name.startswith(("tile_", "fft"))
+    return text + "\n" + "\n".join(_fma(kind, once) for kind in sorted(kinds))
+
+
+def _fma(kind: str, once: bool) -> str:
+    """`hloom.fma.KIND`. once: a product and a sum, each rounded."""
+    match = re.fullmatch(r"(?:v(\d+))?f(32|64)", kind)
+    assert match is not None
+    lanes, bits = match.groups()
+    scalar = "float" if bits == "32" else "double"
+    vector = f"<{lanes} x {scalar}>" if lanes else scalar
+    wide = f"<{lanes} x double>" if lanes else "double"
+    head = f"define internal {vector} @hloom.fma.{kind}({vector} %a, {vector} %b, {vector} %c) alwaysinline nounwind {{"
+    if once:
+        body = f"  %p = fmul {vector} %a, %b\n  %r = fadd {vector} %p, %c\n  ret {vector} %r"
+    elif bits == "32":
+        body = "\n".join(
+            [f"  %w{x} = fpext {vector} %{x} to {wide}" for x in "abc"]
+            + [f"  %p = fmul {wide} %wa, %wb", f"  %s = fadd {wide} %p, %wc"]
+            + [f"  %r = fptrunc {wide} %s to {vector}", f"  ret {vector} %r"]
+        )
+    else:
+        body = _dekker(vector, lanes)
+    return f"{head}\n{body}\n}}\n"
+
+
+def _dekker(kind: str, lanes: str | None) -> str:
+    """a*b + c of float64: the product with its error, then their sum with c, whose error is added as well."""
+    split = "0x41A0000002000000"  # 2^27 + 1
+    factor = f"<{', '.join([f'double {split}'] * int(lanes))}>" if lanes else split
+    lines = [f"  %p = fmul {kind} %a, %b"]
+    for x in "ab":
+        lines += [
+            f"  %{x}t = fmul {kind} %{x}, {factor}",
+            f"  %{x}d = fsub {kind} %{x}t, %{x}",
+            f"  %{x}h = fsub {kind} %{x}t, %{x}d",
+            f"  %{x}l = fsub {kind} %{x}, %{x}h",
+        ]
+    steps = (
+        ("hh", "fmul", "ah", "bh"), ("e1", "fsub", "hh", "p"), ("hl", "fmul", "ah", "bl"), ("e2", "fadd", "e1", "hl"),
+        ("lh", "fmul", "al", "bh"), ("e3", "fadd", "e2", "lh"), ("ll", "fmul", "al", "bl"), ("e", "fadd", "e3", "ll"),
+        ("s", "fadd", "p", "c"), ("v", "fsub", "s", "p"), ("u", "fsub", "s", "v"), ("y", "fsub", "p", "u"),
+        ("z", "fsub", "c", "v"), ("d", "fadd", "y", "z"), ("t", "fadd", "d", "e"), ("r0", "fadd", "s", "t"),
+    )  # fmt: skip
+    lines += [f"  %{name} = {how} {kind} %{x}, %{y}" for name, how, x, y in steps]
+    # Numbers so large that their halves overflow, and infinities: rounded twice.
+    mask = f"<{lanes} x i1>" if lanes else "i1"
+    lines += [
+        f"  %ok = fcmp oeq {kind} %t, %t",
+        f"  %r = select {mask} %ok, {kind} %r0, {kind} %s",
+        f"  ret {kind} %r",
+    ]
+    return "\n".join(lines)
+
+
+def _emitted(module: llvm.ModuleRef, machine: CrossMachine) -> bytes:
+    with backend._strength_reduction_off:
+        return _target_machine(machine).emit_object(module)

@@ -1,0 +1,139 @@
+"""`hl.export(f, ...)`: jitted functions as a library with a C header."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+from hloom.checkpoints import safetensors
+from hloom.compiler.cache import default_cache
+from hloom.compiler.targets.cpu import cross
+from hloom.compiler.targets.cpu.machine import available_cores
+from hloom.errors import ExportError, file_error
+from hloom.export import emit
+from hloom.export.functions import State, TracedFunction, plan_of, refuse_python, requests_of, traced
+from hloom.export.loading import Library as LoadedLibrary
+from hloom.export.loading import load
+from hloom.export.names import checked_name
+from hloom.export.tables import Shared, tables_of
+from hloom.export.targets import target_of
+from hloom.export.toolchain import KINDS, toolchain
+from hloom.ir.records import record
+
+__all__ = ["Exported", "export"]
+
+SMALL = 1024  # bytes: smaller constants are always in the library
+
+
+@record(frozen=True)
+class Exported:
+    """An exported library. path: its file; header: beside it, with hloom.h and hloom.hpp; weights: the file with the
+    constants, or None where they are in the library. functions: their names. target: the name of the target."""
+
+    name: str
+    path: Path
+    header: Path
+    weights: Path | None
+    functions: tuple[str, ...]
+    target: str
+
+    def load(self, num_threads: int = 1) -> LoadedLibrary:
+        """The library in this process: see `hl.export.load`."""
+        return load(self.path, num_threads=num_threads)
+
+
+def export(
+    functions: Callable | Mapping[str, Callable],
+    /,
+    *examples: Any,
+    folder: str | os.PathLike = ".",
+    name: str | None = None,
+    target: str | None = None,
+    features: str | None = None,
+    kind: str = "shared",
+    weights: str = "embedded",
+    state: Sequence[str] = (),
+    updates: Sequence[str] = (),
+    compiler: str | None = None,
+    **named: Any,
+) -> Exported:
+    """Writes a library that computes what the functions compute, without Python, and a C header for it.
+
+    functions: a function, jitted or not, or several by name. examples, named: its arguments, as arrays or as
+        `hl.ShapeDtypeStruct`; those of several functions by the names of their parameters.
+    folder: where the files go; it is made where it does not exist. name: of the library; None: the function's.
+    target: of `hl.export.TARGETS`; None: this machine. features: of the processor: a level such as "x86-64-v4", or
+        LLVM's switches ("+dotprod"). kind: "shared", "static" or "object".
+    weights: "embedded" or "file": constants of 1 KB and more go into NAME.safetensors beside the library.
+    state: names of parameters that the program keeps between calls. updates: names of the functions whose results begin
+        with the state, in this order; the first of them makes it.
+    compiler: the C compiler; None: the system's for this machine, zig for others.
+
+    Raises ExportError: for steps that only Python can run (all of them at once), targets and names that do not exist, a
+    compiler that is missing or fails.
+    """
+    if kind not in KINDS:
+        raise ExportError(f"export with kind={kind!r}", f"the kinds are {', '.join(KINDS)}", "name one of them")
+    if weights not in ("embedded", "file"):
+        raise ExportError(f"export with weights={weights!r}", "it is 'embedded' or 'file'", "name one of them")
+    chosen, machine_target, machine = target_of(target, features)
+    tools = toolchain(chosen, machine_target, compiler)
+    requests = requests_of(functions, examples, named, state, updates)
+    library_name = checked_name(name or (requests[0].name if callable(functions) else "model"), "the library")
+    shared_state = State(state)
+    found = [traced(request, shared_state) for request in requests]
+    shared = Shared()
+    bodies = _bodies(found, machine, shared)
+    stored = [k for k, value in enumerate(shared.constants) if value.nbytes >= SMALL] if weights == "file" else []
+    library = emit.Library(
+        library_name, chosen, machine_target, machine, bodies, shared_state.parts, shared, [], stored,
+        f"{library_name}.safetensors" if stored else None,
+    )  # fmt: skip
+    place = Path(folder)
+    try:
+        place.mkdir(parents=True, exist_ok=True)
+        for file in ("hloom.h", "hloom.hpp"):
+            shutil.copyfile(emit.NATIVE / file, place / file)
+        (place / f"{library_name}.h").write_text(emit.header(library))
+    except OSError as error:
+        raise file_error(f"export into {place}", error) from None
+    weights_path = place / f"{library_name}.safetensors" if stored else None
+    if weights_path is not None:
+        arrays = {emit.stored_name(k): shared.constants[k] for k in stored}
+        safetensors.write(weights_path, arrays, {"format": "hloom", "library": library_name})
+    path = tools.build(kind, library_name, emit.source(library), _objects(library), place)
+    header = place / f"{library_name}.h"
+    return Exported(library_name, path, header, weights_path, tuple(r.name for r in requests), chosen)
+
+
+def _bodies(functions: list[TracedFunction], machine: cross.CrossMachine, shared: Shared) -> list[emit.Body]:
+    plans = [plan_of(function, machine) for function in functions]
+    refuse_python({f.request.name: plan for f, plan in zip(functions, plans, strict=True)})
+    for function, plan in zip(functions, plans, strict=True):
+        function.kept = {
+            part: k for k, (kind, part) in enumerate(function.result_slots) if kind == "next" and k in plan.donated
+        }
+    return [emit.Body(f, [tables_of(plan, shared)]) for f, plan in zip(functions, plans, strict=True)]
+
+
+def _objects(library: emit.Library) -> list[tuple[str, bytes]]:
+    """The object files of kernels and constants. LLVM runs without the GIL: every core compiles a kernel."""
+    machine, shared = library.machine, library.shared
+    cache = default_cache()
+    with ThreadPoolExecutor(available_cores()) as workers:
+        kernels = {
+            f"{cross.symbol(kernel, machine)}.o": workers.submit(cross.object_code, kernel, machine, cache)
+            for kernel in sorted(shared.kernels, key=lambda one: -len(one.text))
+        }
+        constants = {
+            f"{library.name}_constant_{k}.o": workers.submit(
+                cross.data_object, f"{library.name}_constant_{k}", value.tobytes() or b"\0", machine
+            )
+            for k, value in enumerate(shared.constants)
+            if k not in library.stored
+        }
+        return [(name, job.result()) for name, job in (kernels | constants).items()]

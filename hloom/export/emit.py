@@ -1,0 +1,382 @@
+"""The text of a library: its C source, and the header with its functions by name."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from hloom._version import __version__
+from hloom.compiler.targets.cpu.cross import CrossMachine, symbol
+from hloom.export.functions import TracedFunction, Value
+from hloom.export.nodes import Nodes, value_of
+from hloom.export.tables import FIX_SLOT, USE_SCALAR, Shared, Tables
+from hloom.export.targets import Target, checked_features, processor_name
+from hloom.ir.records import field, record
+from hloom.ir.types import HLO_NAME
+
+__all__ = ["Body", "Library", "header", "source", "stored_name"]
+
+NATIVE = Path(__file__).with_name("native")
+# By HLO name: the number in hloom.h and the type in C.
+_DTYPES = {
+    "pred": ("HLOOM_PRED", "uint8_t"), "s8": ("HLOOM_S8", "int8_t"), "s16": ("HLOOM_S16", "int16_t"),
+    "s32": ("HLOOM_S32", "int32_t"), "s64": ("HLOOM_S64", "int64_t"), "u8": ("HLOOM_U8", "uint8_t"),
+    "u16": ("HLOOM_U16", "uint16_t"), "u32": ("HLOOM_U32", "uint32_t"), "u64": ("HLOOM_U64", "uint64_t"),
+    "f16": ("HLOOM_F16", "uint16_t"), "bf16": ("HLOOM_BF16", "uint16_t"), "f32": ("HLOOM_F32", "float"),
+    "f64": ("HLOOM_F64", "double"), "c64": ("HLOOM_C64", "float"), "c128": ("HLOOM_C128", "double"),
+}  # fmt: skip
+
+
+@record
+class Body:
+    """A function with the tables of its plans. guards: of each plan, expressions that have to hold. scalars:
+    expressions of dimensions that are parameters of the plan, after the function's own."""
+
+    function: TracedFunction
+    plans: list[Tables]
+    guards: list[list[Any]] = field(default_factory=lambda: [[]])
+    scalars: list[Any] = field(default_factory=list)
+
+
+@record
+class Library:
+    """All that the text says. dimensions: (name, least, most). stored: numbers of the constants that are in a file."""
+
+    name: str
+    target_name: str
+    target: Target
+    machine: CrossMachine
+    bodies: list[Body]
+    state: list[Value]
+    shared: Shared
+    dimensions: list[tuple[str, int, int]]
+    stored: list[int]
+    weights: str | None
+
+
+def stored_name(number: int) -> str:
+    """The name of a constant in the file of constants."""
+    return f"constant_{number}"
+
+
+def _text(value: str | None) -> str:
+    return "0" if value is None else json.dumps(value, ensure_ascii=True)
+
+
+def _integer(value: int) -> str:
+    if value == -(1 << 63):
+        return "INT64_MIN"
+    return str(value) if -(1 << 31) < value < 1 << 31 else f"INT64_C({value})"
+
+
+def _array(kind: str, name: str, items: Sequence[str]) -> str:
+    """A constant array; never empty, as C does not allow that."""
+    lines, line = [], ""
+    for item in items or ["0"]:
+        if len(line) + len(item) > 110:
+            lines.append(line)
+            line = ""
+        line += item + ", "
+    return f"static const {kind} {name}[] = {{\n  " + "\n  ".join([*lines, line.rstrip(", ")]) + "};"
+
+
+def extent_text(extent: Any, dimensions: list[tuple[str, int, int]]) -> str:
+    """A size as people write it."""
+    return str(extent)
+
+
+def _expression(extent: Any) -> Any:
+    return getattr(extent, "expression", extent)
+
+
+def _is_fixed(extent: Any) -> bool:
+    return not isinstance(_expression(extent), tuple)
+
+
+class _Source:
+    def __init__(self, library: Library):
+        self.library = library
+        self.lines: list[str] = []
+
+    def values(self, name: str, values: Sequence[Value]) -> str:
+        """Defines an array of hloom_value; its name."""
+        rows = []
+        for k, value in enumerate(values):
+            sizes = [int(e) if _is_fixed(e) else -1 for e in value.extents]
+            shape = extents = "0"
+            if sizes:
+                shape, extents = f"{name}_shape_{k}", f"{name}_extents_{k}"
+                self.lines.append(_array("int64_t", shape, [_integer(size) for size in sizes]))
+                texts = [_text(extent_text(e, self.library.dimensions)) for e in value.extents]
+                self.lines.append(_array("char *const", extents, texts))
+            count = int(np.prod(sizes, dtype=object)) * value.dtype.itemsize if -1 not in sizes else -1
+            kind = _DTYPES[HLO_NAME[value.dtype]][0]
+            rows.append(f"{{{_text(value.name)}, {kind}, {len(sizes)}, {shape}, {extents}, {_integer(count)}}}")
+        self.lines.append(_array("hloom_value", name, rows or ["{0}"]))
+        return name
+
+    def body(self, number: int, body: Body) -> tuple[str, str, int]:
+        """Defines a function; its entries in FUNCTIONS and BODIES, and how many nodes its shapes have."""
+        function, prefix = body.function, f"f{number}"
+        nodes = Nodes()
+        inputs, outputs = (
+            [str(nodes.number(_expression(e))) for value in values for e in value.extents]
+            for values in (function.inputs, function.outputs)
+        )
+        self.lines += [
+            _array("node_type", f"{prefix}_shapes", [_row(row) for row in nodes.rows] or ["{0}"]),
+            _array("int32_t", f"{prefix}_input_nodes", inputs),
+            _array("int32_t", f"{prefix}_output_nodes", outputs),
+        ]
+        kinds = {"input": 0, "output": 1, "state": 2, "next": 3}
+        kept = set(function.kept)
+        slots = [f"{{{kinds[kind]}, {k}}}" for kind, k in function.parameter_slots]
+        slots += [f"{{4, {k}}}" for k in range(len(body.scalars))]
+        parameters = len(slots)
+        # A part that is computed in place keeps its memory.
+        slots += [f"{{{2 if kind == 'next' and k in kept else kinds[kind]}, {k}}}" for kind, k in function.result_slots]
+        self.lines.append(_array("slot_type", f"{prefix}_slots", slots or ["{0}"]))
+        plans = [self.plan(f"{prefix}_p{k}", *pair) for k, pair in enumerate(zip(body.plans, body.guards, strict=True))]
+        self.lines.append(_array("plan_type", f"{prefix}_plans", plans))
+        used = sum(
+            1 << k
+            for k in range(len(self.library.dimensions))
+            if any(_mentions(_expression(e), k) for v in (*function.inputs, *function.outputs) for e in v.extents)
+        )
+        values = self.values(f"{prefix}_inputs", function.inputs), self.values(f"{prefix}_outputs", function.outputs)
+        counts = f"{len(function.inputs)}, {len(function.outputs)}"
+        flags = f"{int(function.reads_state)}, {int(function.request.updates)}"
+        entry = f"{{{_text(function.request.name)}, {values[0]}, {values[1]}, {counts}, {flags}}}"
+        numbers = f"{len(plans)}, {len(slots)}, {parameters}, {len(nodes.rows)}, {used}"
+        names = ", ".join(f"{prefix}_{n}" for n in ("plans", "slots", "shapes", "input_nodes", "output_nodes"))
+        return entry, f"{{{names}, {numbers}}}", len(nodes.rows)
+
+    def plan(self, name: str, tables: Tables, guards: list[Any]) -> str:
+        nodes = Nodes()
+        uses = [f"{{{kind}, {index}, {nodes.number(_expression(value))}}}" for kind, index, value in tables.uses]
+        holds = [str(nodes.number(guard)) for guard in guards]
+        rows = ["{" + ", ".join(map(_integer, row)) + "}" for row in tables.rows]
+        self.lines += [
+            _array("int64_t", f"{name}_words", [_integer(word) for word in tables.words]),
+            _array(
+                "fix_type", f"{name}_fixes", [f"{{{p}, {k}, {_integer(n)}}}" for p, k, n in tables.fixes] or ["{0}"]
+            ),
+            f"static const int64_t {name}_rows[][8] = {{\n  " + ",\n  ".join(rows or ["{0}"]) + "};",
+            _array("node_type", f"{name}_nodes", [_row(row) for row in nodes.rows] or ["{0}"]),
+            _array("int32_t", f"{name}_guards", holds),
+            _array("use_type", f"{name}_uses", uses or ["{0}"]),
+        ]
+        counts = (tables.words, tables.fixes, tables.rows, nodes.rows, holds, uses)
+        return (
+            f"{{{name}_words, {name}_fixes, {name}_rows, {_integer(tables.arena_bytes)}, {name}_nodes, {name}_guards, "
+            f"{name}_uses, {', '.join(str(len(one)) for one in counts)}}}"
+        )
+
+
+def _row(row: tuple[int, int, int]) -> str:
+    return f"{{{row[0]}, {_integer(row[1])}, {_integer(row[2])}}}"
+
+
+def _mentions(expression: Any, dimension: int) -> bool:
+    if not isinstance(expression, tuple):
+        return False
+    if expression[0] == "dimension":
+        return expression[1] == dimension
+    return any(_mentions(one, dimension) for one in expression[1:])
+
+
+def source(library: Library) -> str:
+    """The C source of a library, which needs hloom.h and the objects of its kernels and constants."""
+    name, shared = library.name, library.shared
+    made = _Source(library)
+    head = [
+        f"/* {name}: exported by hloom {__version__} for {library.target_name}. */",
+        "#define _GNU_SOURCE\n#define _FILE_OFFSET_BITS 64",
+        "#include <errno.h>\n#include <stdarg.h>\n#include <stdint.h>\n#include <stdio.h>\n#include <stdlib.h>",
+        "#include <string.h>",
+        f'#include "{name}.h"',
+        (NATIVE / "threads.c").read_text(),
+    ]
+    kernels = [symbol(kernel, library.machine) for kernel in shared.kernels]
+    head += [f"extern void {kernel}(void *words, int64_t low, int64_t high);" for kernel in kernels]
+    head.append(_array("kernel_type", "KERNELS", kernels))
+    embedded = [k not in library.stored for k in range(len(shared.constants))]
+    head += [f"extern const unsigned char {name}_constant_{k}[];" for k, here in enumerate(embedded) if here]
+    constants = [f"{name}_constant_{k}" if here else "0" for k, here in enumerate(embedded)]
+    functions, bodies, most_shapes = [], [], 1
+    for k, body in enumerate(library.bodies):
+        entry, code, shapes = made.body(k, body)
+        functions.append(entry)
+        bodies.append(code)
+        most_shapes = max(most_shapes, shapes)
+    state = made.values("STATE", library.state)
+    stored = [
+        Value(stored_name(k), shared.constants[k].dtype, shared.constants[k].shape) for k in library.stored
+    ]  # fmt: skip
+    made.values("STORED", stored)
+    counts = {
+        "FUNCTION_COUNT": len(library.bodies), "CONSTANT_COUNT": len(shared.constants),
+        "STATE_COUNT": len(library.state), "STORED_COUNT": len(library.stored),
+        "DIMENSION_COUNT": len(library.dimensions), "MOST_SHAPES": most_shapes,
+        "MOST_VALUES": max([1, *(max(len(b.function.inputs), len(b.function.outputs)) for b in library.bodies)]),
+    }  # fmt: skip
+    defines = [f"enum {{ {', '.join(f'{key} = {value}' for key, value in counts.items())} }};"]
+    defines.append(f"#define LIBRARY_NAME {_text(name)}")
+    features = [
+        f"{{{_text(feature)}, {', '.join(map(str, where + (0,) * (5 - len(where))))}}}"
+        if len(where) == 5
+        else f"{{{_text(feature)}, {where[0]}, 0, 0, {where[1]}, 0}}"
+        for feature, where in checked_features(library.target, library.machine)
+    ]
+    dimensions = [f"{{{_text(n)}, {_integer(least)}, {_integer(most)}}}" for n, least, most in library.dimensions]
+    driver = (NATIVE / "driver.c").read_text()
+    types, code = driver.split("typedef struct frame {", 1)
+    tables = [
+        "typedef struct { const char *name; unsigned leaf, subleaf, reg, bit, saved; } feature_type;",
+        _array("feature_type", "FEATURES", [*features, "{0}"]),
+        _array("hloom_dimension", "DIMENSIONS", dimensions or ["{0}"]),
+        *made.lines,
+        _array("hloom_function", "FUNCTIONS", functions),
+        _array("body_type", "BODIES", bodies),
+        _array("unsigned char *const", "CONSTANTS", constants),
+        _array("int32_t", "STORED_NUMBERS", [str(k) for k in library.stored]),
+        "static const hloom_library LIBRARY;",
+    ]
+    parts = [*head, *defines, types, *tables, "typedef struct frame {" + code]
+    parts += [(NATIVE / file).read_text() for file in ("safetensors.c", "program.c")]
+    parts += [_entries(library, state), *[_plain(library, k, body) for k, body in enumerate(library.bodies)]]
+    return "\n".join(parts) + "\n"
+
+
+def _trees(library: Library) -> str:
+    functions = {
+        body.function.request.name: {
+            "arguments": dict(zip(body.function.argument_names, body.function.argument_tree, strict=True)),
+            "result": body.function.result_tree,
+        }
+        for body in library.bodies
+    }
+    return json.dumps(functions, separators=(",", ":"))
+
+
+def _entries(library: Library, state: str) -> str:
+    name = library.name
+    fields = [
+        "HLOOM_ABI", _text(name), _text(__version__), _text(library.target_name),
+        _text(processor_name(library.machine)),
+        "FUNCTIONS", "FUNCTION_COUNT", state, "STATE_COUNT", "DIMENSIONS", "DIMENSION_COUNT", _text(library.weights),
+        _text(_trees(library)), "create", "destroy", "run", "output_shape", "read_state", "write_state", "save_state",
+        "load_state", "last_error",
+    ]  # fmt: skip
+    return "\n".join(
+        [
+            f"static const hloom_library LIBRARY = {{{', '.join(fields)}}};",
+            f"HLOOM_EXPORT const hloom_library *{name}_library(void) {{ return &LIBRARY; }}",
+            "#ifdef HLOOM_SHARED",
+            "HLOOM_EXPORT const hloom_library *hloom_get_library(void) { return &LIBRARY; }",
+            "#endif",
+            f"HLOOM_EXPORT hloom_status {name}_create(const hloom_options *options, hloom_program **program) {{",
+            "  return create(options, program);\n}",
+            f"HLOOM_EXPORT void {name}_destroy(hloom_program *program) {{ destroy(program); }}",
+            f"HLOOM_EXPORT const char *{name}_error(void) {{ return message; }}",
+            f"HLOOM_EXPORT hloom_status {name}_save_state(hloom_program *program, const char *path) {{",
+            "  return save_state(program, path);\n}",
+            f"HLOOM_EXPORT hloom_status {name}_load_state(hloom_program *program, const char *path) {{",
+            "  return load_state(program, path);\n}",
+        ]
+    )
+
+
+def _dimensions_of(library: Library, body: Body) -> list[int]:
+    values = (*body.function.inputs, *body.function.outputs)
+    return [
+        k
+        for k in range(len(library.dimensions))
+        if any(_mentions(_expression(e), k) for v in values for e in v.extents)
+    ]
+
+
+def _signature(library: Library, body: Body) -> str:
+    function = body.function
+    parameters = ["hloom_program *program"]
+    parameters += [f"int64_t {library.dimensions[k][0]}" for k in _dimensions_of(library, body)]
+    parameters += [f"const {_DTYPES[HLO_NAME[v.dtype]][1]} *{v.name}" for v in function.inputs]
+    parameters += [f"{_DTYPES[HLO_NAME[v.dtype]][1]} *{v.name}" for v in function.outputs]
+    return f"hloom_status {library.name}_{function.request.name}({', '.join(parameters)})"
+
+
+def _plain(library: Library, number: int, body: Body) -> str:
+    function = body.function
+    sizes = ["0"] * 8
+    for k in _dimensions_of(library, body):
+        sizes[k] = library.dimensions[k][0]
+    ins, outs = (", ".join(v.name for v in values) or "0" for values in (function.inputs, function.outputs))
+    return (
+        f"HLOOM_EXPORT {_signature(library, body)} {{\n"
+        f"  const int64_t sizes_[] = {{{', '.join(sizes)}}};\n  const void *inputs_[] = {{{ins}}};\n"
+        f"  void *outputs_[] = {{{outs}}};\n  return call_plain(program, {number}, sizes_, inputs_, outputs_);\n}}"
+    )
+
+
+def _shown(value: Value) -> str:
+    return f"{HLO_NAME[value.dtype]}[{', '.join(str(e) for e in value.extents)}]"
+
+
+def header(library: Library) -> str:
+    """The header of a library: its functions with typed arguments."""
+    name = library.name
+    guard = f"{name.upper()}_H"
+    lines = [
+        f"/* {name}: exported by hloom {__version__} for {library.target_name}, {library.machine.cpu}.",
+        "   Arrays are contiguous and row-major; functions answer HLOOM_OK or an error, see hloom.h. */",
+        f"#ifndef {guard}\n#define {guard}\n",
+        '#include "hloom.h"\n',
+        '#ifdef __cplusplus\nextern "C" {\n#endif\n',
+        "#ifndef HLOOM_EXPORT\n#if defined(_WIN32) && defined(HLOOM_SHARED)",
+        "#define HLOOM_EXPORT __declspec(dllexport)",
+        '#else\n#define HLOOM_EXPORT __attribute__((visibility("default")))\n#endif\n#endif\n',
+    ]
+    for dimension, least, most in library.dimensions:
+        lines.append(f"/* {dimension}: {least} to {most} */")
+    for position, part in enumerate(library.state):
+        lines.append(f"#define {name.upper()}_STATE_{part.name.upper()} {position} /* {_shown(part)} */")
+    lines += [
+        "",
+        "/* A program of this library; options may be null. */",
+        f"HLOOM_EXPORT hloom_status {name}_create(const hloom_options *options, hloom_program **program);",
+        f"HLOOM_EXPORT void {name}_destroy(hloom_program *program);",
+        "/* What the last error of this thread was. */",
+        f"HLOOM_EXPORT const char *{name}_error(void);",
+        "/* Everything else: what the library contains, calls with arrays of any function. */",
+        f"HLOOM_EXPORT const hloom_library *{name}_library(void);",
+    ]
+    if library.state:
+        lines += [
+            "/* The state as a safetensors file. */",
+            f"HLOOM_EXPORT hloom_status {name}_save_state(hloom_program *program, const char *path);",
+            f"HLOOM_EXPORT hloom_status {name}_load_state(hloom_program *program, const char *path);",
+        ]
+    for number, body in enumerate(library.bodies):
+        function = body.function
+        lines.append("")
+        lines.append(f"#define {name.upper()}_{function.request.name.upper()} {number}")
+        what = ["reads the state"] * function.reads_state + ["updates the state"] * function.request.updates
+        lines.append(f"/* {function.request.name}{': ' + ', '.join(what) if what else ''}")
+        lines += [f"   {v.name}: {_shown(v)}" for v in function.inputs]
+        lines += [f"   -> {v.name}: {_shown(v)}" for v in function.outputs]
+        lines[-1] += " */"
+        lines.append(f"HLOOM_EXPORT {_signature(library, body)};")
+    lines += ["", "#ifdef __cplusplus\n}\n#endif\n#endif\n"]
+    return "\n".join(lines)
+
+
+def scalar_values(body: Body, sizes: tuple[int, ...]) -> list[Any]:
+    """The scalars of a body for sizes of the dimensions."""
+    return [value_of(one, sizes) for one in body.scalars]
+
+
+assert FIX_SLOT == 0 and USE_SCALAR == 4  # native/driver.c
