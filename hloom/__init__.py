@@ -30,7 +30,7 @@ if _TYPE_CHECKING:  # the names of _HOMES, for type checkers
     # fmt: off
     # isort: off
     from hloom import (
-        checkpoints, cluster, distributed, export, image, metrics, nn, onnx, ops, optim, profiler, random, scipy,
+        checkpoints, cluster, data, distributed, export, image, metrics, nn, onnx, ops, optim, profiler, random, scipy,
         sharding, summary, training, typing,
     )
     from hloom.jax import (
@@ -132,8 +132,8 @@ _HOMES = {
     "hloom.typing": "Array",
 }
 _LIBRARIES = (
-    "checkpoints", "cluster", "distributed", "export", "image", "metrics", "nn", "onnx", "ops", "optim", "profiler",
-    "random", "scipy", "sharding", "summary", "training", "typing",
+    "checkpoints", "cluster", "data", "distributed", "export", "image", "metrics", "nn", "onnx", "ops", "optim",
+    "profiler", "random", "scipy", "sharding", "summary", "training", "typing",
 )  # fmt: skip
 __getattr__ = _lazy.lazy_names(globals(), _HOMES, {name: f"hloom.{name}" for name in _LIBRARIES} | _MODULES)
 

@@ -147,6 +147,15 @@ class ExportError(HloomError, ValueError):
     target, a missing compiler, a library of another version or processor."""
 
 
+class DataError(HloomError, ValueError):
+    """Input data that is not what was asked for: a corrupt or truncated record, missing features or features of another
+    type, elements that do not fit together in a batch, a state of another dataset."""
+
+
+class WorkerError(HloomError, RuntimeError):
+    """A function of a dataset raised (`__cause__` is its error), or a worker of a dataset ended: names the record."""
+
+
 class ImmutableArrayError(HloomError, TypeError):
     """Assignment to elements: `x[i] = y`. Arrays are immutable: use `x.at[i].set(y)` or `hnp.where`."""
 
@@ -236,6 +245,7 @@ __all__ = [
     "ConcretizationTypeError",
     "DTypeError",
     "DataDependentWarning",
+    "DataError",
     "DeviceError",
     "DistributedError",
     "DifferentiationError",
@@ -269,5 +279,6 @@ __all__ = [
     "UnsupportedError",
     "UnsupportedIndexError",
     "VerifyError",
+    "WorkerError",
 ]
 __dir__ = __all__.copy

@@ -1,0 +1,1 @@
+"""Where elements come from: memory, and files of several formats."""
