@@ -54,6 +54,7 @@ from hloom.runtime.driver_source import (
     KERNEL,
     LOOK,
     LOOP,
+    POLL,
     SIGNAL,
     STEP_WORDS,
     SWAP,
@@ -202,7 +203,7 @@ class Driver:
         flags = source.FLAG_RELEASE_GIL if release_gil else 0
         if any(opcode == KERNEL and items > grain > 0 for opcode, _, _, items, grain, *_ in rows.tolist()):
             flags |= source.FLAG_PARALLEL
-        if np.isin(rows[:, 0], (LOOP, LOOK)).any():
+        if np.isin(rows[:, 0], (LOOP, LOOK, POLL)).any():
             flags |= source.FLAG_LOOKS
         if resumes:
             flags |= source.FLAG_RESUMES

@@ -18,8 +18,10 @@ from hloom.ir.process import forking
 from hloom.ir.records import field, record
 from hloom.ir.types import Shape
 from hloom.runtime.buffer import Arena, default_pool
+from hloom.runtime.distributed.messages import Message
 from hloom.runtime.driver import Driver
-from hloom.runtime.program import LINE, Frame, Program, as_shape, callbacks_of, take_error
+from hloom.runtime.program import LINE, Frame, as_shape, callbacks_of, take_error
+from hloom.runtime.steps import Program
 
 ALIGNMENT = 64
 
@@ -43,8 +45,15 @@ class HostExecutor:
 
     kept: frozenset[int] | None = None
 
-    def __init__(self, name: str, program: Program, driver: Driver):
-        self.name, self.program, self.driver = name, program, driver
+    def __init__(
+        self,
+        name: str,
+        program: Program,
+        driver: Driver,
+        failed: Callable[[int, Message | int], Exception] | None = None,
+    ):
+        """failed: the error for a message of a channel that did not come, or that MPI refused."""
+        self.name, self.program, self.driver, self._failed = name, program, driver, failed
         self._kept, self._callbacks = callbacks_of(program)
 
     def prepare(self, control: np.ndarray, state: np.ndarray, handed: dict) -> Callable:
@@ -55,11 +64,15 @@ class HostExecutor:
         handed: values that executors pass to each other outside of the host's memory, by buffer and receiver.
         """
         frame = Frame(self.program, self.driver, self._callbacks, control, state)
-        call, where = self.driver.call, frame.address
+        call, where, failed = self.driver.call, frame.address, self._failed
 
         def run(*arguments, kept=(frame, self._kept)) -> None:  # they live as long as what runs in them
             call(where, *arguments)
             frame.check()
+            if failed is not None and not state[0]:
+                for channel, batch in frame.batches.items():
+                    if (failure := batch.failure()) is not None:
+                        raise failed(channel, failure)
 
         return run
 
@@ -107,6 +120,8 @@ class _Thread:
             done.put(task())
             task = done = None  # holds nothing while it waits
 
+
+_abandoned: list = []  # the memory of calls that failed with messages under way, which may still arrive
 
 _threads: dict[str, _Thread] = {}
 # The queues of all devices hold calls in one order, so that no part waits for one that is queued behind another.
@@ -164,16 +179,20 @@ class MultiDeviceProgram:
         initial: Sequence[int],
         channel_bytes: Sequence[int],
         donated: dict[int, int] | None = None,
+        elsewhere: frozenset[int] | None = None,
     ):
         """outputs: shapes of the outputs, which the programs' references number. initial: control words of a new call.
-        channel_bytes: of each place of a channel. donated: as of a Program."""
+        channel_bytes: of each place of a channel. donated: as of a Program. elsewhere: numbers of the results that are
+        in other processes, in whose place stands None; None where the program is this process's alone."""
         self.executors = list(executors)
         self.initial = np.array(initial or [0], np.int64)
         self.channel_bytes = list(channel_bytes)
         pool = default_pool()
         self.outputs, self._donated = list(outputs), donated or {}
         kept = [executor.kept for executor in self.executors if executor.kept is not None]
-        self._mixed, self._kept = bool(kept), frozenset().union(*kept)
+        self._spread = elsewhere is not None
+        self._mixed = bool(kept) or self._spread
+        self._kept = frozenset().union(*kept, elsewhere or ())
         self._take = [
             None if k in self._donated else pool.shelf(shape.dims, shape.dtype).take for k, shape in enumerate(outputs)
         ]
@@ -190,6 +209,8 @@ class MultiDeviceProgram:
         outputs = [self._output(k, inputs) for k in range(len(self.outputs))]
         arguments = (*inputs, *outputs, *group.places)
         in_host = tuple([a if isinstance(a, (np.ndarray, int)) else 0 for a in arguments]) if self._mixed else arguments
+        if not self.executors:
+            return outputs
         first, *others = [
             _part(run, in_host if executor.kept is None else arguments, group.state)
             for run, executor in zip(group.runs, self.executors, strict=True)
@@ -205,7 +226,10 @@ class MultiDeviceProgram:
         results = [first(), *self._results(group, len(others))]
         error = take_error(group.state) or next((r for r in results if isinstance(r, BaseException)), None)
         group.handed.clear()
-        self._idle.append(group)
+        if error is not None and self._spread:
+            _abandoned.append((group, arguments))
+        else:
+            self._idle.append(group)
         if error is not None:
             raise error
         for made in results:

@@ -1,4 +1,4 @@
-"""Program: an executable as data. Executable: a program with a driver, its arenas and output buffers.
+"""Executable: a program (`hloom.runtime.steps`) with a driver, its arenas and output buffers.
 
 A Python function among the steps is a kernel to the driver: its address is that of a callback, which takes the GIL.
 What it raises is kept; a byte that the next step tests then ends the program, and the caller gets the exception.
@@ -8,15 +8,15 @@ from __future__ import annotations
 
 import ctypes
 import weakref
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 
 from hloom.ir.process import forking
-from hloom.ir.records import field, record, replace
+from hloom.ir.records import replace
 from hloom.ir.types import Shape
 from hloom.runtime.buffer import Arena, address, default_pool
-from hloom.runtime.distributed.messages import Batch, Others
+from hloom.runtime.distributed.messages import Batch, Message, Others
 from hloom.runtime.driver import Driver, step
 from hloom.runtime.driver_source import (
     AWAIT,
@@ -33,157 +33,27 @@ from hloom.runtime.driver_source import (
     SWAP,
     SWITCH,
 )
+from hloom.runtime.steps import (
+    Arrive,
+    Await,
+    Branch,
+    Call,
+    Copy,
+    Count,
+    Deliver,
+    Exchange,
+    Host,
+    Jump,
+    Program,
+    Ref,
+    Settle,
+    Step,
+    Swap,
+    Switch,
+)
 
 LINE = 16  # words between control words, so that threads do not share a cache line
 SMALL = 30_000  # element operations up to which other Python threads can wait for a call: some 5 microseconds
-
-
-@record(frozen=True)
-class Ref:
-    """A place in memory: kind 'input', 'output', 'constant' (number) or 'arena' (byte offset). In a program that runs
-    on several devices (`hloom.runtime.multi_device`) also 'channel' and 'control': a buffer of a channel, a count. In a
-    program that several devices run (`hloom.runtime.spmd`) also 'shared' (byte offset in memory that all share) and
-    'device': the number of the partition (0) or replica (1), u32.
-
-    swap: number of a place that Swaps exchange with others. By the number of the device that runs the program, where it
-    is one of several: peer, the device in whose memory the place is; offsets, bytes that are added.
-    """
-
-    kind: str
-    number: int
-    swap: int | None = None
-    peer: tuple[int, ...] | None = None
-    offsets: tuple[int, ...] | None = None
-
-
-@record(frozen=True)
-class Call:
-    """One kernel: its address, argument words (integers or places), work items and items in a chunk.
-
-    side_by_side: whether any thread takes the next chunk, instead of a share of them for each. nanoseconds: that it
-    takes one thread, roughly; 0 where nobody knows. devices: those that call it, of several; None: all.
-    """
-
-    kernel: int
-    words: tuple[int | Ref, ...]
-    items: int
-    grain: int
-    side_by_side: bool = False
-    nanoseconds: int = 0
-    devices: frozenset[int] | None = None
-
-
-@record(frozen=True)
-class Copy:
-    """Bytes from one place to another. devices: those that do so, of several; None: all."""
-
-    target: Ref
-    source: Ref
-    bytes: int
-    devices: frozenset[int] | None = None
-
-
-@record(frozen=True)
-class Host:
-    """A Python function between native steps: function(arrays, results) writes the results, which are the outputs.
-
-    keeps: whether it may keep what it is given, which then is a copy: the memory is written again. A function that does
-    not keeps its hands off the arrays too.
-    """
-
-    function: Callable
-    inputs: tuple[tuple[Ref, Shape], ...]
-    outputs: tuple[tuple[Ref, Shape], ...]
-    keeps: bool = True
-
-
-@record(frozen=True)
-class Jump:
-    """To the step of this number."""
-
-    target: int
-
-
-@record(frozen=True)
-class Branch:
-    """To the step of this number where the pred is false."""
-
-    pred: Ref
-    target: int
-
-
-@record(frozen=True)
-class Switch:
-    """To the step whose number stands at the place that the s32 names; the last where it names none."""
-
-    index: Ref
-    targets: tuple[int, ...]
-
-
-@record(frozen=True)
-class Swap:
-    """The two places, which have `swap` numbers, stand for each other from here on."""
-
-    first: Ref
-    second: Ref
-
-
-@record(frozen=True)
-class Count:
-    """Adds one to each of some control words, then waits for each pair until its first is as large as its second."""
-
-    added: tuple[Ref, ...] = ()
-    waits: tuple[tuple[Ref, Ref], ...] = ()
-
-
-@record(frozen=True)
-class Arrive:
-    """The device has come to a barrier of its group, if it is in one. number: of the barrier."""
-
-    number: int
-    groups: tuple[tuple[int, ...], ...]
-
-
-@record(frozen=True)
-class Await:
-    """Waits until all devices of its group have come to the barrier."""
-
-    number: int
-    groups: tuple[tuple[int, ...], ...]
-
-
-@record(frozen=True)
-class Exchange:
-    """Messages to and from devices of other processes, all complete at its end. number: of the step among its kind.
-    messages: (whether it is received, its place, bytes, peer), the last two by the number of the device, which neither
-    sends nor receives where it is its own peer."""
-
-    number: int
-    messages: tuple[tuple[bool, Ref, tuple[int, ...], tuple[int, ...]], ...]
-
-
-Step = Call | Copy | Host | Jump | Branch | Switch | Swap | Count | Arrive | Await | Exchange
-
-
-@record
-class Program:
-    """What a device runs: steps over inputs, outputs, constants and one arena.
-
-    donated: output number -> input number whose buffer the output is computed in. work: rough element operations.
-    code: keeps the kernels in memory whose addresses are in the steps; a program that runs is kept by who called it.
-    """
-
-    steps: list[Step]
-    constants: Sequence[np.ndarray]
-    arena_bytes: int
-    inputs: Sequence[Shape]
-    outputs: Sequence[Shape]
-    donated: dict[int, int] = field(default_factory=dict)
-    work: float = 0.0
-    channels: int = 0
-    code: list[object] = field(default_factory=list)
-    barriers: int = 0
-    shared_bytes: int = 0
 
 
 class Seat:
@@ -211,7 +81,7 @@ class Frame:
     state: one byte, 1 while all goes well; a Python step that raised leaves its exception in `errors` and 0 here.
     Programs that run beside each other share it, and `control`, their counts. first: the row of each step.
     done: a byte that is 1 unless a Python step ended without reaching its end, and a zero. batches: messages, by the
-    number of their step.
+    number of their step, or of a channel their value goes through.
     """
 
     __slots__ = (
@@ -265,6 +135,7 @@ class _Rows:
         self.swapped: dict[int, list[int]] = {}  # swap number of a place -> the words that hold its address
         self.constants = [address(c) for c in program.constants]
         self.first: list[int] = []
+        self.batches: dict[int, int] = {}  # of `Deliver`, by channel: the position of their words
 
     def word(self, value: int | Ref) -> int:
         """Appends an argument word; its position."""
@@ -325,7 +196,42 @@ class _Rows:
             return (1 + isinstance(item, Arrive)) * bool(self._group(item))
         if isinstance(item, Exchange):
             return 2 * bool(self._own_messages(item))
+        if isinstance(item, Deliver):
+            return 2
+        if isinstance(item, Settle):
+            return len(item.channels)
         return 1
+
+    def _messages(self, item: Exchange | Deliver | Settle, number: int) -> list[list[int]]:
+        if isinstance(item, Exchange):
+            return self._exchange(item, number)
+        return self._deliver(item) if isinstance(item, Deliver) else self._settle(item)
+
+    def _batch(self, channel: int, message: Message | None = None) -> int:
+        """The position of the words that lead to the messages of a channel: known by one that is sent or received."""
+        if channel not in self.batches:
+            assert self.program.transport is not None
+            if message is None:
+                found = next(s for s in self.program.steps if isinstance(s, Deliver) and s.channel == channel)
+                message = _message(found)
+            batch = self.frame.batches[channel] = Batch(self.program.transport, [message])
+            self.batches[channel] = self.word(batch.address)
+            self.word(address(self.frame.state))
+        return self.batches[channel]
+
+    def _deliver(self, item: Deliver) -> list[list[int]]:
+        transport = self.program.transport
+        assert transport is not None
+        batch = self._batch(item.channel, _message(item))
+        start = self.word(self.frame.batches[item.channel].address)
+        self.word(address(self.frame.state))
+        self.word(item.place)
+        rows = [step(POLL, transport.poll, batch), step(KERNEL, transport.start, start, 1, 1)]
+        return rows[::-1] if item.receives else rows
+
+    def _settle(self, item: Settle) -> list[list[int]]:
+        assert self.program.transport is not None
+        return [step(POLL, self.program.transport.poll, self._batch(channel)) for channel in item.channels]
 
     def _own_messages(self, item: Exchange) -> list[tuple[bool, Ref, int, int]]:
         """Those of the device."""
@@ -400,8 +306,10 @@ class _Rows:
             elif isinstance(item, Count):
                 rows += [step(SIGNAL, self.word(word), 1) for word in item.added]
                 rows += [step(AWAIT, self.word(first), self.word(second), status) for first, second in item.waits]
-            elif isinstance(item, (Arrive, Await, Exchange)):
-                rows += self._exchange(item, number) if isinstance(item, Exchange) else self._barrier(item, status)
+            elif isinstance(item, (Arrive, Await)):
+                rows += self._barrier(item, status)
+            elif isinstance(item, (Exchange, Deliver, Settle)):
+                rows += self._messages(item, number)
             elif isinstance(item, Jump):
                 back = item.target <= number
                 rows.append(step(LOOP, first[item.target], status) if back else step(JUMP, first[item.target]))
@@ -419,15 +327,22 @@ class _Rows:
                 swaps.append((len(rows), item))
                 rows.append([])
         for row, swap in swaps:  # now all words are there
-            operands = []
-            for ref in (swap.first, swap.second):
-                assert ref.swap is not None  # places that are exchanged have a number
-                positions = self.swapped[ref.swap]
-                operands += [len(self.words), len(positions)]
-                for position in positions:
-                    self.word(position)
-            rows[row] = step(SWAP, *operands)
+            rows[row] = self._swap(swap)
         return rows
+
+    def _swap(self, swap: Swap) -> list[int]:
+        operands = []
+        for ref in (swap.first, swap.second):
+            assert ref.swap is not None  # places that are exchanged have a number
+            positions = self.swapped[ref.swap]
+            operands += [len(self.words), len(positions)]
+            for position in positions:
+                self.word(position)
+        return step(SWAP, *operands)
+
+
+def _message(item: Deliver) -> Message:
+    return Message(item.receives, item.bytes, item.peer, item.tag)
 
 
 def _work_ahead(steps: Sequence[Step]) -> list[int]:

@@ -48,29 +48,37 @@ class Partition:
 
 
 def partition(
-    module: Module, device_of: dict[Instruction, str], default: str, shared_memory=lambda a, b: True
+    module: Module,
+    device_of: dict[Instruction, str],
+    default: str,
+    shared_memory=lambda a, b: True,
+    apart=lambda a, b: False,
+    everywhere: frozenset[int] = frozenset(),
 ) -> Partition:
     """Partitions a module whose loops and branches have flat states (`prepared`).
 
     default: the device of a program without work. device_of: the device of each instruction that is work, in called
     computations too (`placed`); for a parameter that of its argument. shared_memory(a, b): whether device b reads the
-    arguments of device a where they lie.
+    arguments of device a where they lie. apart(a, b): whether they are in different processes, so that they share no
+    channel. everywhere: numbers of the arguments that every device can read.
     """
-    return _Partitioner(module, device_of, default, shared_memory).partition()
+    return _Partitioner(module, device_of, default, shared_memory, apart, everywhere).partition()
 
 
 class _Partitioner:
-    def __init__(self, module: Module, device_of, default: str, shared_memory):
+    def __init__(self, module: Module, device_of, default: str, shared_memory, apart, everywhere: frozenset[int]):
         self.module, self.device_of, self.shared_memory = module, device_of, shared_memory
-        self.default = default
+        self.default, self.apart, self.everywhere = default, apart, everywhere
         self.channels: list[Channel] = []
 
     def partition(self) -> Partition:
         entry = self.module.entry
         devices = devices_within(entry, self.device_of) or [self.default]
         homes = {p: self.device_of.get(p, devices[0]) for p in entry.parameters}
-        for home in homes.values():
+        for parameter, home in homes.items():
             # Who has an argument that others can't read where it lies has to send it.
+            if parameter["index"] in self.everywhere:
+                continue
             if home not in devices and not all(self.shared_memory(home, d) for d in devices):
                 devices.append(home)
         level = _Level(self, entry, devices)
@@ -79,7 +87,8 @@ class _Partitioner:
             for parameter in entry.parameters:
                 copy = builder.parameter(parameter.shape, parameter.hint, parameter.source)
                 level.place(copy, device, -1)
-                if homes[parameter] == device or self.shared_memory(homes[parameter], device):
+                home = homes[parameter]
+                if home == device or parameter["index"] in self.everywhere or self.shared_memory(home, device):
                     level.local[device][parameter] = copy
         for parameter, home in homes.items():
             level.home[parameter] = home if home in devices else devices[0]
@@ -179,7 +188,8 @@ class _Level:
         self.local: dict[str, dict[Key, Instruction]] = {d: {} for d in devices}
         self.home: dict[Key, str] = {}
         self.position: dict[Instruction, int] = {}
-        self.sent: dict[Key, Channel] = {}
+        self.sent: dict[tuple[Key, str, str], Channel] = {}  # by value, sender and, in another process, receiver
+        self.arrived: dict[tuple[str, Key], int] = {}  # where a device has received a value
         self.everywhere: set[Key] = set(everywhere)  # elements of the state that each device keeps
         constant: set[Key] = set()
         for instruction in computation.instructions:
@@ -261,18 +271,25 @@ class _Level:
 
     def _receive(self, device: str, key: Key, shape: Shape, position: int) -> Instruction:
         maker = key if isinstance(key, Instruction) else key[0]
-        channel = self.sent.get(key)
+        home, apart = self.home[key], self.owner.apart
+        if apart(home, device):
+            # One of its process that has received the value already hands it on.
+            home = next((d for d in self.devices if not apart(d, device) and (d, key) in self.arrived), home)
+        link = key, home, device if apart(home, device) else ""
+        channel = self.sent.get(link)
         if channel is None:
-            home = self.home[key]
             value = self.local[home][key]
-            channel = self.sent[key] = self.owner.channel(shape, home, maker)
-            after = self.position.get(maker, -1)
-            send = self.emit(home, after, "send", value, rank=2, like=maker, channel_id=channel.number)
+            channel = self.sent[link] = self.owner.channel(shape, home, maker)
+            after, rank = self.position.get(maker, -1), 2
+            if (home, key) in self.arrived:
+                after, rank = self.arrived[home, key], 0
+            send = self.emit(home, after, "send", value, rank=rank, like=maker, channel_id=channel.number)
             channel.ends.append(send)
         channel.receivers.append(device)
         received = self.emit(
             device, position, "recv", shape=shape, rank=0, like=maker, channel_id=channel.number, hint=maker.hint
         )
+        self.arrived[device, key] = position
         channel.ends.append(received)
         return received
 

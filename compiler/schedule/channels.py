@@ -57,7 +57,7 @@ class Channels:
     def emit(self, instruction: Instruction, planned: list, window: tuple[int, int] | None, in_body: bool) -> None:
         number, repeated = instruction["channel_id"], window is not None
         if instruction.opcode == "recv":
-            planned.append(ReceiveStep(number))
+            planned.append(ReceiveStep(number, self.received(instruction, in_body).assigned))
             return
         (source,) = self.planner.buffers[instruction.operands[0]]
         own = self._pair(number, source.bytes)[0].place if in_body else Place("channel", 2 * number)

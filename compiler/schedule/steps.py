@@ -105,6 +105,7 @@ class ReceiveStep(Step):
     """Waits until the value of a channel is in its place."""
 
     channel: int
+    place: Place
 
 
 @record

@@ -231,6 +231,9 @@ class Array(ArrayMethods):
     def __repr__(self):
         if self._data is None:
             return f"Array(donated {self._shape!r})"
+        if not self.is_fully_addressable:
+            place = f"{self._device!r}" if self.is_sharded else f"{self._device}, a device of another process"
+            return f"Array({self._shape!r} on {place})"
         width = np.get_printoptions()["linewidth"]
         if self._shape.size:
             body = np.array2string(self._value(), width, prefix="Array(", suffix=",", separator=", ")
@@ -243,7 +246,7 @@ class Array(ArrayMethods):
         return f"Array({body},{gap}{tail}"
 
     def __str__(self):
-        return str(self._value())
+        return str(self._value()) if self.is_fully_addressable else repr(self)
 
     def __setitem__(self, index, value):
         """Assigns elements, with `hl.config.item_assignment` only. Raises ImmutableArrayError.
@@ -285,7 +288,9 @@ class Array(ArrayMethods):
     @property
     def is_fully_addressable(self) -> bool:
         """Whether all of its devices are in this process."""
-        return not self.is_sharded or self._device.is_fully_addressable
+        if self.is_sharded:
+            return self._device.is_fully_addressable
+        return self._device is None or not self._device.is_away
 
     @property
     def is_fully_replicated(self) -> bool:
@@ -301,7 +306,8 @@ class Array(ArrayMethods):
     def global_shards(self) -> list:
         """The parts on all devices; the data of those of other processes are None."""
         if not self.is_sharded:
-            return [Shard(self.device, tuple(slice(None) for _ in self._shape.dims), 0, self)]
+            own = self if self.is_fully_addressable else None
+            return [Shard(self.device, tuple(slice(None) for _ in self._shape.dims), 0, own)]
         data: ShardedData = self._held()
         seen: dict[str, int] = {}
         shards = []

@@ -7,10 +7,12 @@ import time
 from collections.abc import Callable, Mapping
 
 from hloom.backends.donation import copy_shared
+from hloom.backends.processes import Links, SpreadProgram, apart, global_name, global_names, is_spread, links_of
 from hloom.backends.text import program_text
 from hloom.compiler.placement.cost_model import Costs, Link
 from hloom.compiler.placement.partition import Channel, Partition, partition
 from hloom.compiler.placement.placer import describe, placed, prepared
+from hloom.compiler.placement.user_devices import chosen_devices
 from hloom.config import config
 from hloom.errors import DeviceError
 from hloom.ir.module import Instruction, Module
@@ -25,9 +27,12 @@ from hloom.platforms.backend import (
     SendRecvChannel,
     added,
 )
+from hloom.platforms.device import find_device
 from hloom.platforms.kinds import DeviceKind, device_kind
 from hloom.platforms.names import parse_device_name
 from hloom.runtime.multi_device import Control, MultiDeviceProgram
+
+BETWEEN_PROCESSES = Link(5e-6, 4e9)
 
 
 @record
@@ -37,12 +42,13 @@ class MultiDeviceExecutable(Executable):
     parts: by device, what runs its part. may_overwrite: the parameters whose memory a part may take. channels: the
     values that go from one device to another. placements: a line for each operation with its device. default: the
     device of what nobody wants elsewhere. argument_devices: by number, where arguments were when it was compiled.
+    remote_devices: those of other processes, which run their parts there; names are the same in all processes then.
     """
 
     module: Module
     parts: dict[str, DeviceExecutor]
     channels: list[Channel]
-    runner: MultiDeviceProgram
+    runner: MultiDeviceProgram | SpreadProgram
     output_shapes: list[Shape]
     output_devices: list[str]
     donated: dict[int, int]
@@ -52,14 +58,19 @@ class MultiDeviceExecutable(Executable):
     kernels_compiled: int = 0
     default: str = "cpu:0"
     argument_devices: Mapping[int, str] = field(default_factory=dict)
+    remote_devices: tuple[str, ...] = ()
 
     def __post_init__(self):
-        self.accepts_device_data = any(kind_of(device)[0].keeps_arrays for device in self.parts)
+        self.accepts_device_data = bool(self.remote_devices) or any(
+            kind_of(device)[0].keeps_arrays for device in self.parts
+        )
 
     def serves(self, options: CompileOptions) -> bool:
         """Arguments in memory that devices share are read where they are. Those on a device without a part may want
         one."""
         before, now = self.argument_devices, options.argument_devices
+        if self.remote_devices:
+            return self.default == global_name(options.device) and before == global_names(now)
         places = [(before.get(k, self.default), now.get(k, options.device)) for k in {**before, **now}]
         return all(device in self.parts for device in (options.device, *now.values())) and all(
             shared_memory(a, b) for a, b in [(self.default, options.device), *places]
@@ -108,14 +119,16 @@ def kind_of(device: str) -> tuple[DeviceKind, int]:
 
 
 def shared_memory(a: str, b: str) -> bool:
-    """Whether both devices use the host's memory."""
-    return kind_of(a)[0].host_memory and kind_of(b)[0].host_memory
+    """Whether both devices use the memory of one host process."""
+    return kind_of(a)[0].host_memory and kind_of(b)[0].host_memory and not apart(a, b)
 
 
 def _costs() -> Costs:
     def link(a: str, b: str) -> Link:
         if shared_memory(a, b):
             return Link()
+        if apart(a, b):
+            return BETWEEN_PROCESSES
         first, second = (kind_of(d)[0] for d in (a, b))
         if first is second and first.between is not None:
             return first.between
@@ -146,12 +159,18 @@ class MultiDeviceBackend(Backend):
         """Raises DeviceError."""
         started = time.perf_counter()
         whole, default, arguments = prepared(module), options.device, options.argument_devices
+        spread = is_spread([default, *arguments.values(), *chosen_devices(whole.entry)])
         device_of = placed(whole, arguments, default, _costs(), _settle)
+        if spread:
+            default, arguments = global_name(default), global_names(arguments)
+            device_of = global_names(device_of)
         placements = list(describe(whole, device_of))
         if config.log_device_placement:
             for line in placements:
                 print(f"hloom: {line}", file=sys.stderr)
-        parts = partition(whole, device_of, default, shared_memory)
+        given = frozenset(range(len(whole.entry.parameters))) - set(arguments) if spread else frozenset()
+        parts = partition(whole, device_of, default, shared_memory, apart, given)
+        links = links_of(parts, whole, device_of) if spread else None
         divided = time.perf_counter()
         if config.debug >= 1:
             count, nbytes = len(parts.channels), sum(c.shape.bytes for c in parts.channels)
@@ -160,7 +179,7 @@ class MultiDeviceBackend(Backend):
                 file=sys.stderr,
             )
         homes = {k: arguments.get(k, default) for k in options.donated}
-        made = _Assembly(whole, parts, homes, options.fusion, placements, divided - started).made()
+        made = _Assembly(whole, parts, homes, options.fusion, placements, divided - started, links).made()
         made.default, made.argument_devices = default, arguments
         return made
 
@@ -168,8 +187,11 @@ class MultiDeviceBackend(Backend):
 class _Assembly:
     """The parts of a program put together. donated: the devices of the donated arguments, by number."""
 
-    def __init__(self, whole: Module, parts: Partition, donated: dict[int, str], fusion, placements, seconds: float):
-        self.whole, self.parts, self.fusion, self.placements = whole, parts, fusion, placements
+    def __init__(
+        self, whole: Module, parts: Partition, donated: dict[int, str], fusion, placements, seconds: float,
+        links: Links | None,
+    ):  # fmt: skip
+        self.whole, self.parts, self.fusion, self.placements, self.links = whole, parts, fusion, placements, links
         self.inputs = [p.shape for p in whole.entry.parameters]
         self.seconds = seconds
         self.numbers: dict[str, list[int]] = {d: [] for d in parts.modules}
@@ -178,9 +200,12 @@ class _Assembly:
         readers: dict[int, set[str]] = {}
         for device, module in parts.modules.items():
             used = {o for i in module.entry.instructions for o in i.operands}
+            sent = {o for i in module.entry.instructions if i.opcode == "send" for o in i.operands}
             for parameter in module.entry.parameters:
                 if parameter in used:
                     readers.setdefault(parameter["index"], set()).add(device)
+                if parameter in sent:  # and may leave later than what comes next
+                    readers.setdefault(parameter["index"], set()).add("")
         # The memory of an argument may be overwritten by its only reader; where nobody reads it, on its own device.
         self.donated = {
             d: frozenset(k for k, home in donated.items() if readers.get(k, {home}) == {d}) for d in parts.modules
@@ -189,15 +214,24 @@ class _Assembly:
     def made(self) -> MultiDeviceExecutable:
         parts = self.parts
         results = [parts.modules[device].entry.outputs()[number].shape for device, number in parts.outputs]
-        control = Control()
-        channels = {c.number: SendRecvChannel(c.shape, control.channel(c.receivers)) for c in parts.channels}
+        control, links = Control(), self.links
+        channels = {
+            c.number: SendRecvChannel(c.shape, control.channel(c.receivers), links.remote(c) if links else None)
+            for c in parts.channels
+        }
         executors: dict[str, DeviceExecutor] = {}
+        remote = tuple(device for device in parts.modules if is_spread([device]))
         for device, module in parts.modules.items():
+            if device in remote:
+                continue
             kind, index = kind_of(device)
             numbers, given = self.numbers[device], self.donated[device]
             executors[device] = kind.executor(
-                ExecutorRequest(device, index, module, numbers, self.inputs, results, channels, given, self.fusion)
-            )
+                ExecutorRequest(
+                    device, index, module, numbers, self.inputs, results, channels, given, self.fusion,
+                    links.transport if links else None, links.failed if links else None,
+                )
+            )  # fmt: skip
         found = list(executors.values())
         for executor in found:
             for number, held in executor.held().items():
@@ -210,16 +244,20 @@ class _Assembly:
             for place in executor.places():
                 sizes[place] = parts.channels[place // 2].shape.bytes
         donated = {k: v for executor in found for k, v in executor.donated.items()}
+        away = {k: find_device(device) for k, (device, _) in enumerate(parts.outputs) if device in remote}
+        elsewhere = frozenset(away) if links else None
+        program = MultiDeviceProgram(found, results, control.initial, sizes, donated, elsewhere)
         return MultiDeviceExecutable(
             self.whole,
             executors,
             parts.channels,
-            MultiDeviceProgram(found, results, control.initial, sizes, donated),
+            SpreadProgram(program, away) if links else program,
             results,
             [device for device, _ in parts.outputs],
             donated,
-            frozenset().union(*self.donated.values()),
+            frozenset().union(*(self.donated[device] for device in executors)),
             self.placements,
             added([{"partition": self.seconds}, *(executor.timings for executor in found)]),
             sum(executor.kernels_compiled for executor in found),
+            remote_devices=remote if links else (),
         )

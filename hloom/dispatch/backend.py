@@ -13,7 +13,7 @@ from hloom.errors import ArgumentError
 from hloom.ir.module import Module
 from hloom.ir.ops.programs.transfer import WITHOUT_DEVICE
 from hloom.platforms.backend import Backend, CompileOptions
-from hloom.platforms.device import Device, default_device, find_device, scoped_device
+from hloom.platforms.device import Device, default_device, find_device, process_count, scoped_device
 from hloom.platforms.kinds import CLUSTER, MULTI_DEVICE, device_kind, load_backend
 from hloom.tracing.trace import Traced
 
@@ -41,8 +41,8 @@ def select_backend(options: JitOptions, call: Call, traced: Traced) -> tuple[Bac
             device = find_device(next(iter(named)))
     else:
         device = device or common_device(call.leaves, f"'{traced.computation.name}'")
-    home = device or default_device()
-    single = named <= {str(home)}
+    home = device or _first(named) or default_device()
+    single = named <= {str(home)} and not home.is_away
     backend = home.kind_object.backend if single else load_backend(CLUSTER if _in_cluster(named) else MULTI_DEVICE)
     asked = CompileOptions(
         str(home),
@@ -58,6 +58,15 @@ def select_backend(options: JitOptions, call: Call, traced: Traced) -> tuple[Bac
 def _in_cluster(devices: Iterable[str]) -> bool:
     """Whether some are devices of a cluster's tasks."""
     return any(find_device(device).job for device in devices if device.startswith("/job:"))
+
+
+def _first(named: set[str]) -> Device | None:
+    """Where the work is done that nobody placed, in a program that names devices of several processes: on the first of
+    them, in all processes."""
+    found = [find_device(name) for name in named]
+    if process_count() == 1 or not found:
+        return None
+    return min(found, key=lambda d: (d.process_index, d.index))
 
 
 def log_placement(module: Module, device: str) -> None:

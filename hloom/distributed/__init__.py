@@ -149,7 +149,7 @@ def all_gather(value, name: str = "hl.distributed.all_gather()") -> np.ndarray:
     Raises DistributedError.
     """
     array = np.asarray(value, order="C")
-    header = f"{array.dtype.str}{list(array.shape)}".encode()
+    header = f"{_dtype_name(array.dtype)}{list(array.shape)}".encode()
     parts = [m.split(b"\0", 1) for m in group().exchange(header + b"\0" + array.tobytes(), name)]
     other = next((k for k, (found, _) in enumerate(parts) if found != header), None)
     if other is not None:
@@ -161,9 +161,21 @@ def all_gather(value, name: str = "hl.distributed.all_gather()") -> np.ndarray:
     return np.stack([np.frombuffer(data, array.dtype).reshape(array.shape) for _, data in parts])
 
 
+def _dtype_name(dtype: np.dtype) -> str:
+    """Of bfloat16 and its like, NumPy's own string is that of bytes."""
+    return dtype.str if dtype.isbuiltin == 1 else dtype.name
+
+
 def broadcast(value, source: int = 0, name: str = "hl.distributed.broadcast()") -> np.ndarray:
-    """The array of the process `source`, in all of them."""
-    return all_gather(value, name)[source]
+    """The array of the process `source`, in all of them; the values of the others do not matter. Raises
+    DistributedError."""
+    message = b""
+    if group().index == source:
+        array = np.asarray(value, order="C")
+        message = json.dumps([_dtype_name(array.dtype), array.shape]).encode() + b"\0" + array.tobytes()
+    header, data = group().exchange(message, name)[source].split(b"\0", 1)
+    dtype, shape = json.loads(header)
+    return np.frombuffer(data, np.dtype(dtype)).reshape(shape)
 
 
 __all__ = [

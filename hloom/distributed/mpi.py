@@ -17,12 +17,13 @@ from typing import Any
 from hloom.config import config
 from hloom.distributed.environment import installed_file, process_number, started_processes
 from hloom.errors import DistributedError
-from hloom.runtime.distributed.messages import Transport
+from hloom.runtime.distributed.messages import TAGS, Transport
 
 _POLL = 0.0002  # seconds between looks at messages, after a first while without a pause
 _BUSY = 0.002
 _TAG = 1
 _HEADER = struct.Struct("<qq")  # the number of a meeting of two processes, and the bytes of what it is for
+_PROGRAMS = 1 << 10  # groups of tags
 LEAVES = "hl.distributed.shutdown()"
 
 
@@ -72,25 +73,44 @@ class Group:
         self.index, self.count = self.communicator.rank, self.communicator.size
         self.communicator.Set_errhandler(self._mpi.ERRORS_RETURN)
         self._rounds = [0] * self.count  # meetings with each process so far
-        self._native: Any = None  # the communicator of compiled programs
+        self._native = self.communicator.Dup()  # of compiled programs
+        self._programs: dict[int, str] = {}  # their names, by group of tags
 
     def transport(self, addresses: Mapping[str, int]) -> Transport:
         """What native code needs to send messages on a communicator of its own. addresses: of the native functions of
         `hloom.runtime.distributed.messages`."""
-        if self._native is None:
-            self._native = self.communicator.Dup()
         functions = ctypes.CDLL(self._mpi.__file__)  # finds the functions of the library that mpi4py is linked to
 
-        def address(name: str) -> int:
+        def address(*names: str) -> int:
+            name = next(n for n in names if hasattr(functions, n))
             found = ctypes.cast(getattr(functions, name), ctypes.c_void_p).value
             assert found is not None
             return found
 
+        # Those of MPI 4 take sizes of 64 bits.
+        send, receive = address("MPI_Isend_c", "MPI_Isend"), address("MPI_Irecv_c", "MPI_Irecv")
+
         return Transport(
-            address("MPI_Isend"), address("MPI_Irecv"), address("MPI_Test"), _word(self._native), _word(self._mpi.BYTE),
+            send, receive, address("MPI_Test"), _word(self._native), _word(self._mpi.BYTE),
             self._mpi._sizeof(self._mpi.Request), _handle(self._mpi.REQUEST_NULL), config.distributed_timeout,
             addresses["hloom_messages_start"], addresses["hloom_messages_poll"],
         )  # fmt: skip
+
+    def tags(self, name: str, digest: bytes) -> int:
+        """The first tag of the messages of a program, the same in all processes. digest: a hash of it. Programs that
+        differ have other tags (nearly always), so that none receives what another one sends."""
+        number = int.from_bytes(digest[:8], "little") % _PROGRAMS
+        self._programs[number] = name
+        return number * TAGS
+
+    def program_of(self, process: int, tag: int) -> str | None:
+        """The program of which a process has sent a message that nobody receives, if it is another one than that of a
+        tag."""
+        status = self._mpi.Status()
+        if not self._native.Iprobe(source=process, tag=self._mpi.ANY_TAG, status=status):
+            return None
+        number = status.Get_tag() // TAGS
+        return None if number == tag // TAGS else self._programs.get(number, "a program that is not known here")
 
     def exchange(
         self, message: bytes, doing: str, timeout: float | None = None, members: Sequence[int] | None = None
@@ -180,6 +200,5 @@ class Group:
                 self.communicator.Isend([data, self._mpi.BYTE], dest=k, tag=_TAG).Free()
 
     def close(self) -> None:
-        if self._native is not None:
-            self._native.Free()
+        self._native.Free()
         self.communicator.Free()

@@ -9,10 +9,12 @@ import numpy as np
 from hloom import sharding
 from hloom.arrays.array import Array
 from hloom.arrays.base import ArrayMethods
+from hloom.arrays.remote import RemoteData
+from hloom.dispatch.jit import jit
 from hloom.dispatch.sharded import constrained, moved, resharded, spread
 from hloom.errors import ArgumentError, DeviceError
 from hloom.ir.source import current_source, device_scope
-from hloom.platforms.device import scoped_device
+from hloom.platforms.device import Device, scoped_device
 from hloom.sharding.explicit import hidden
 from hloom.sharding.meshes import AxisType, get_abstract_mesh
 from hloom.sharding.shardings import NamedSharding, PartitionSpec, Sharding, as_sharding, device_of, over_several
@@ -26,8 +28,10 @@ def device_put(x, device=None, *, src=None, donate: bool = False, may_alias: boo
 
     device: a name such as 'cpu:0', a Device, a sharding (a NamedSharding gives each device of its mesh a part), a
     PartitionSpec for the current mesh, or a tree of these that is a prefix of x; None is the device of the scope
-    around, and outside of scopes arrays stay where they are. In a jitted function the value is computed wherever it is,
-    and sent. The other arguments are JAX's and say how memory may be shared, which is free here.
+    around, and outside of scopes arrays stay where they are. A device of another process is named by all processes:
+    the one that has it gets the value, which is sent where it was on a device of a third one. In a jitted function
+    the value is computed wherever it is, and sent. The other arguments are JAX's and say how memory may be shared,
+    which is free here.
     """
     if device is None or not isinstance(device, (tuple, list, dict)) or isinstance(device, PartitionSpec):
         return _put_all(x, device)
@@ -54,6 +58,8 @@ def _put_all(x, device):
                 return bind("copy", array, weak=array.weak)
         if target is None:
             return Array(array._held(), array.weak, array._device, array._shape)
+        if target.is_away or not array.is_fully_addressable:
+            return _between_processes(array, target)
         kind = target.kind_object
         if not kind.keeps_arrays:
             return Array(array._value(), array.weak, target)
@@ -62,6 +68,16 @@ def _put_all(x, device):
         return Array(kind.put(held, target.index, label), array.weak, target, array._shape)
 
     return tree.map(put, x)
+
+
+def _between_processes(x: Array, target: Device) -> Array:
+    """An array on a device of another process, or moved from one. What no process was chosen for has the same value in
+    all of them, so that nothing is sent."""
+    if x.is_sharded:
+        x = jit(lambda x: x, out_shardings=NamedSharding(x._device.mesh, PartitionSpec()))(x).addressable_data(0)
+    elif x._device is not None and x._device.process_index != target.process_index:
+        return jit(lambda x: device_put(x, target))(x)
+    return Array(RemoteData(x._shape, target) if target.is_away else x._held(), x.weak, target, x._shape)
 
 
 def reshard(x, out_shardings):

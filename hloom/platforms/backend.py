@@ -20,6 +20,7 @@ from hloom.ir.types import Shape
 
 if TYPE_CHECKING:
     from hloom.ir.module import Instruction
+    from hloom.runtime.distributed.messages import Message, Transport
     from hloom.runtime.multi_device import ChannelWords
 
 
@@ -143,14 +144,24 @@ class Executable(ABC):
 
 
 @record(frozen=True)
+class RemoteEnd:
+    """The other end of a channel, in another process: its number, and what messages of the channel are known by."""
+
+    peer: int
+    tag: int
+
+
+@record(frozen=True)
 class SendRecvChannel:
-    """What a device executor knows of a channel: the shape of its values, and the ids of its control words.
+    """What a device executor knows of a channel: the shape of its values, the ids of its control words, and the other
+    end where that is a device of another process.
 
     Channel n has the buffers 2 n and 2 n + 1 among the channels' addresses.
     """
 
     shape: Shape
     words: ChannelWords
+    remote: RemoteEnd | None = None
 
 
 @record(frozen=True)
@@ -160,6 +171,8 @@ class ExecutorRequest:
     module: its instructions, with all parameters of the whole. outputs: for each output of the module its number among
     those of the whole. inputs, results: shapes of the arguments and results of the whole. channels: by number.
     donated: parameters whose memory its outputs may take. fusion: None means `hl.config.fusion`.
+    transport: what leads to other processes, where channels do. failed(channel, failure): the error for a
+    message that failed.
     """
 
     device: str
@@ -171,6 +184,8 @@ class ExecutorRequest:
     channels: dict[int, SendRecvChannel]
     donated: frozenset[int] = frozenset()
     fusion: bool | None = None
+    transport: Transport | None = None
+    failed: Callable[[int, Message | int], Exception] | None = None
 
 
 class DeviceExecutor(Protocol):

@@ -49,6 +49,11 @@ class Device:
         return f"{found.name(self.process_index)}/{here}" if found.devices else here
 
     @property
+    def is_away(self) -> bool:
+        """Whether another process of the program has it. What a cluster's tasks have is reached in another way."""
+        return not self.job and self.process_index != processes().index
+
+    @property
     def platform(self) -> str:
         return self.kind
 
@@ -234,6 +239,17 @@ def scoped_device() -> Device | None:
     return find_device(name) if name else None
 
 
+def for_eager_operation(device: Device | None, what: str) -> Device | None:
+    """A device, on which an eager operation can run. Raises DeviceError for one of another process."""
+    if device is not None and device.is_away:
+        raise DeviceError(
+            f"an eager operation ({what}) on {device}",
+            f"this is process {process_index()}, and that a device of process {device.process_index}",
+            "put it into a compiled function (hl.jit), which all processes call",
+        )
+    return device
+
+
 def device_count(backend: str | None = None) -> int:
     """How many devices all processes have."""
     return len(devices(backend))
@@ -268,6 +284,7 @@ __all__ = [
     "device_count",
     "devices",
     "find_device",
+    "for_eager_operation",
     "local_device_count",
     "local_devices",
     "process_count",

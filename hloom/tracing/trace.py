@@ -42,7 +42,7 @@ from hloom.ir.ops.programs.spmd import names_mesh
 from hloom.ir.records import field, record
 from hloom.ir.source import Source, current_source, device_scopes
 from hloom.ir.types import Shape, TupleShape
-from hloom.platforms.device import find_device, scoped_device
+from hloom.platforms.device import find_device, for_eager_operation, scoped_device
 from hloom.sharding.explicit import Layouts, explicit_dims, explicit_sizes, is_lenient
 from hloom.sharding.shardings import NamedSharding
 from hloom.tracing.active import TRACES
@@ -384,9 +384,7 @@ def _reads_any_order(opcode: str) -> bool:
 def eager_device(arrays, what: str):
     """The device of an eager result: that of the enclosing `hl.device` scope, that of the operands, or None where none
     was chosen. Raises DeviceError for operands on two devices."""
-    if not device_scopes.device:
-        return common_device(arrays, what)
-    return scoped_device()
+    return for_eager_operation(scoped_device(), what) if device_scopes.device else common_device(arrays, what)
 
 
 class _StillTraced(Exception):
@@ -568,7 +566,8 @@ def _output_devices(computation: Computation, arrays, beside) -> list:
         if instruction not in devices:
             named = [instruction.device] if instruction.device else chosen_devices_of(instruction)
             given = (devices[o] for o in instruction.operands if devices[o] is not None)
-            devices[instruction] = find_device(named[0]) if named else next(given, None)
+            chosen = find_device(named[0]) if named else None
+            devices[instruction] = for_eager_operation(chosen, instruction.opcode) or next(given, None)
     return [devices[output] for output in computation.outputs()]
 
 

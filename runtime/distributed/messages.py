@@ -32,6 +32,7 @@ MESSAGE_WORDS = 4
 # Words of an argument block of the kernels: the table, the address of the state byte, and each message's buffer.
 WORD_TABLE, WORD_STATE, WORD_BUFFERS = 0, 1, 2
 
+TAGS = 1 << 18  # of the messages of one program
 STATUS_BYTES = 64  # at least; MPICH needs 20, Open MPI 24
 SPINS, YIELDS = 200, 20_000  # looks without a pause, and those that only offer the core, before it sleeps
 READ_CLOCK = 1024  # looks after which it reads the clock
@@ -144,16 +145,24 @@ class Message:
 
 @record(frozen=True)
 class Others:
-    """What leads to devices of other processes. processes: the process of each device."""
+    """What leads to devices of other processes. processes: the process of each device. base: the first tag of the
+    program's messages."""
 
     transport: Transport
     processes: Sequence[int]
+    base: int = 0
 
     def message(self, receives: bool, size: int, number: int, device: int, peer: int) -> Message:
         """The message of a step between two devices; both ends have one tag."""
-        source, target = (peer, device) if receives else (device, peer)
-        count = len(self.processes)
-        return Message(receives, size, self.processes[peer], (number * count + source) * count + target)
+        source, target = (self._place(d) for d in ((peer, device) if receives else (device, peer)))
+        count = max(self.processes.count(p) for p in set(self.processes))
+        # Steps that share a tag are far apart, and of the same two devices, whose messages keep their order.
+        tag = (number % (TAGS // count**2) * count + source) * count + target
+        return Message(receives, size, self.processes[peer], self.base + tag)
+
+    def _place(self, device: int) -> int:
+        """The number of a device among those of its process."""
+        return self.processes[:device].count(self.processes[device])
 
 
 class Batch:
@@ -188,4 +197,4 @@ class Batch:
         return -failed or None
 
 
-__all__ = ["FUNCTIONS", "Batch", "Message", "Others", "Transport"]
+__all__ = ["FUNCTIONS", "TAGS", "Batch", "Message", "Others", "Transport"]

@@ -12,10 +12,10 @@ from hloom.backends.cpu.driver import driver
 from hloom.backends.cpu.memory_limit import check_memory
 from hloom.backends.cpu.program import Layout, program_of
 from hloom.compiler.compile_timings import collecting
-from hloom.compiler.schedule.steps import Place, ReceiveStep, RenewStep, SendStep
-from hloom.platforms.backend import ExecutorRequest
+from hloom.compiler.schedule.steps import FreeStep, Place, ReceiveStep, RenewStep, SendStep
+from hloom.platforms.backend import ExecutorRequest, RemoteEnd
 from hloom.runtime.multi_device import HostExecutor
-from hloom.runtime.program import Count, Ref
+from hloom.runtime.steps import Count, Deliver, Ref, Settle
 
 
 class CpuExecutor(Layout, Planned):
@@ -41,6 +41,8 @@ class CpuExecutor(Layout, Planned):
         found = {}
         for item in self.plan.steps:
             if isinstance(item, SendStep) and item.once and item.place != Place("channel", 2 * item.channel):
+                if self.request.channels[item.channel].remote is not None:
+                    continue  # nobody here reads it
                 found[2 * item.channel] = self.ref(item.place)
         return found
 
@@ -50,11 +52,15 @@ class CpuExecutor(Layout, Planned):
         started = time.perf_counter()
         with collecting() as stages:
             program = program_of(self.plan, self)
+        sent = [i.channel for i in self.plan.steps if isinstance(i, SendStep) and self._remote(i.channel) is not None]
+        if self.request.transport is not None:
+            program.transport = self.request.transport
+            program.steps.append(Settle(tuple(sent)))
         for name, seconds in self._stages.seconds.items():
             stages.seconds[name] = stages.seconds.get(name, 0.0) + seconds
         self.timings = stage_timings(stages, self._times, time.perf_counter() - started)
         self.kernels_compiled = stages.counts.get("kernels compiled", 0)
-        self._executor = HostExecutor(self.name, program, driver(self.request.index))
+        self._executor = HostExecutor(self.name, program, driver(self.request.index), self.request.failed)
 
     def places(self) -> set[int]:
         """The buffers of channels that it reads or writes."""
@@ -81,8 +87,24 @@ class CpuExecutor(Layout, Planned):
             return Ref("channel", number, place.swap)
         return Ref(place.kind, place.number, place.swap)
 
-    def count(self, item) -> Count:
+    def _remote(self, channel: int) -> RemoteEnd | None:
+        return self.request.channels[channel].remote
+
+    def _message(
+        self, item: SendStep | ReceiveStep | RenewStep | FreeStep, remote: RemoteEnd
+    ) -> Count | Deliver | Settle:
+        """The step for a channel whose other end is in another process. While a loop's step computes a value in one
+        place of its channel, the one before may leave the other place."""
+        if isinstance(item, (SendStep, ReceiveStep)):
+            size = self.request.channels[item.channel].shape.bytes
+            receives = isinstance(item, ReceiveStep)
+            return Deliver(receives, item.channel, self.ref(item.place), size, remote.peer, remote.tag)
+        return Settle((item.channel,)) if isinstance(item, RenewStep) and not item.held else Count()
+
+    def count(self, item) -> Count | Deliver | Settle:
         words = self.request.channels[item.channel].words
+        if (remote := self._remote(item.channel)) is not None:
+            return self._message(item, remote)
 
         def word(number: int) -> Ref:
             return Ref("control", number)
@@ -98,4 +120,5 @@ class CpuExecutor(Layout, Planned):
 
     def held(self) -> dict[int, int]:
         """As of `DeviceExecutor`."""
-        return {item.channel: item.held for item in self.plan.steps if isinstance(item, RenewStep)}
+        renewed = [i for i in self.plan.steps if isinstance(i, RenewStep) and self._remote(i.channel) is None]
+        return {item.channel: item.held for item in renewed}

@@ -27,13 +27,12 @@ from hloom.compiler.schedule.steps import (
     SwitchStep,
 )
 from hloom.ir.types import Shape, TupleShape
-from hloom.runtime.program import (
+from hloom.runtime.steps import (
     Arrive,
     Await,
     Branch,
     Call,
     Copy,
-    Count,
     Exchange,
     Host,
     Jump,
@@ -42,7 +41,7 @@ from hloom.runtime.program import (
     Step,
     Swap,
     Switch,
-)  # fmt: skip
+)
 
 LOOP_WORK = 1e6  # a loop's trip count is unknown: other Python threads should not wait for it
 
@@ -59,7 +58,7 @@ class Layout:
     def ref(self, place: Place) -> Ref:
         return Ref(place.kind, place.number, place.swap, place.peer, place.offsets)
 
-    def count(self, item) -> Count:
+    def count(self, item) -> Step:
         """The counting step of a send or receive."""
         raise ValueError(f"a program that runs alone has no channels: {item}")
 
@@ -124,7 +123,7 @@ def _host(item: HostStep, layout: Layout) -> Host:
     )
 
 
-def _count(item, layout: Layout) -> Count:
+def _count(item, layout: Layout) -> Step:
     return layout.count(item)
 
 

@@ -17,14 +17,20 @@ from hloom.tree import pytrees as tree
 def process_allgather(in_tree, tiled: bool = False):
     """The values of all processes as NumPy arrays, on each of them.
 
-    An array over the devices of several processes is put together. Others are stacked along a new first dimension, one
-    row for each process, or joined along their first one with tiled=True.
+    An array over the devices of several processes, or on the device of one of them, is put together. Others are
+    stacked along a new first dimension, one row for each process, or joined along their first one with tiled=True.
     """
 
     def gather(leaf):
         if isinstance(leaf, Array) and leaf.is_sharded and not leaf.is_fully_addressable:
             whole = jit(lambda x: x, out_shardings=NamedSharding(leaf.sharding.mesh, PartitionSpec()))(leaf)
             return np.asarray(whole.addressable_data(0))
+        if process_count() > 1:
+            # An array that a program left on a device of one process.
+            away = isinstance(leaf, Array) and not leaf.is_fully_addressable
+            owner = int(distributed.all_gather(leaf.device.process_index if away else -1).max())
+            if owner >= 0:
+                return distributed.broadcast(None if process_index() != owner else leaf, owner)
         value = np.asarray(leaf)
         if process_count() == 1:
             return value if tiled or (isinstance(leaf, Array) and leaf.is_sharded) else value[None]
@@ -41,7 +47,7 @@ def broadcast_one_to_all(in_tree, is_source: bool | None = None):
     mine = process_index() == 0 if is_source is None else bool(is_source)
     sources = distributed.all_gather(np.asarray(mine))
     source = int(np.argmax(sources))
-    return tree.map(lambda leaf: distributed.all_gather(np.asarray(leaf))[source], in_tree)
+    return tree.map(lambda leaf: distributed.broadcast(leaf, source), in_tree)
 
 
 def assert_equal(in_tree, fail_message: str = "") -> None:

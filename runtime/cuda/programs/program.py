@@ -12,7 +12,7 @@ import numpy as np
 
 from hloom.ir.records import field, record
 from hloom.ir.types import Shape
-from hloom.runtime.program import Ref
+from hloom.runtime.steps import Ref
 
 __all__ = [
     "Alternatives",

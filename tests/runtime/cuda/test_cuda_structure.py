@@ -8,7 +8,7 @@ import pytest
 
 from hloom.runtime.cuda.programs.program import Conditional, Fill, Ref, While
 from hloom.runtime.cuda.programs.structure import Jumps, structured
-from hloom.runtime.program import Branch, Jump, Switch
+from hloom.runtime.steps import Branch, Jump, Switch
 
 pytestmark = pytest.mark.quick
 

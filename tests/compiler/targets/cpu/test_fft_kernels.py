@@ -12,7 +12,7 @@ from hloom.compiler.targets.cpu.fft.parts import pass_kernel
 from hloom.compiler.targets.cpu.fft.text import Form, kernel_of, pass_names
 from hloom.compiler.targets.cpu.fft.twiddles import radices_of, roots
 from hloom.compiler.targets.cpu.machine import host
-from hloom.runtime.program import Host
+from hloom.runtime.steps import Host
 
 RNG = np.random.default_rng(5)
 # Of a result as a whole, relative to its norm: rounding errors of log2(n) passes.
@@ -192,7 +192,8 @@ def test_results_do_not_depend_on_how_items_are_cut():
     from hloom.backends.cpu.driver import driver
     from hloom.backends.cpu.program import Layout, program_of
     from hloom.ir.records import replace
-    from hloom.runtime.program import Call, Executable
+    from hloom.runtime.program import Executable
+    from hloom.runtime.steps import Call
 
     for name, x in (("fft2", data((90, 100), "complex64")), ("rfft", data((3, 8192), "float32"))):
         made = compiled(name, x)
