@@ -30,8 +30,8 @@ if _TYPE_CHECKING:  # the names of _HOMES, for type checkers
     # fmt: off
     # isort: off
     from hloom import (
-        checkpoints, cluster, data, distributed, export, image, metrics, nn, onnx, ops, optim, profiler, random, scipy,
-        sharding, summary, training, typing,
+        checkpoints, cluster, data, distributed, export, image, metrics, nn, onnx, ops, optim, profiler, random,
+        scipy, sessions, sharding, summary, training, typing,
     )
     from hloom.jax import (
         ad_util, api_util, core, custom_batching, custom_derivatives, dlpack, dtypes, example_libraries, experimental,
@@ -133,7 +133,7 @@ _HOMES = {
 }
 _LIBRARIES = (
     "checkpoints", "cluster", "data", "distributed", "export", "image", "metrics", "nn", "onnx", "ops", "optim",
-    "profiler", "random", "scipy", "sharding", "summary", "training", "typing",
+    "profiler", "random", "scipy", "sessions", "sharding", "summary", "training", "typing",
 )  # fmt: skip
 __getattr__ = _lazy.lazy_names(globals(), _HOMES, {name: f"hloom.{name}" for name in _LIBRARIES} | _MODULES)
 

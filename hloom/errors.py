@@ -179,6 +179,28 @@ class DistributedError(HloomError, RuntimeError):
     """Processes that do not find each other, do not answer, or run different programs."""
 
 
+class SessionError(HloomError, RuntimeError):
+    """A run of a program that is not possible: the session is closed, or its server is."""
+
+
+class FetchError(SessionError, KeyError):
+    """A fetch that the program does not have. Names the nearest one."""
+
+    __str__ = HloomError.__str__
+
+
+class FeedError(SessionError, ValueError, TypeError):
+    """A feed that the program does not have, or of another shape or dtype; a placeholder that is needed and not fed."""
+
+
+class UninitializedError(SessionError):
+    """A run that reads variables which have no value yet. Names them."""
+
+
+class OutOfRangeError(SessionError):
+    """A queue is closed and empty, or the data of an epoch are used up."""
+
+
 class DeviceError(HloomError, RuntimeError):
     """A device that does not exist here, or operands on different devices."""
 
@@ -247,11 +269,13 @@ __all__ = [
     "DataDependentWarning",
     "DataError",
     "DeviceError",
-    "DistributedError",
     "DifferentiationError",
+    "DistributedError",
     "DonatedArrayError",
     "DonationWarning",
     "ExportError",
+    "FeedError",
+    "FetchError",
     "FileError",
     "HloomError",
     "ImmutableArrayError",
@@ -263,11 +287,13 @@ __all__ = [
     "NonFiniteError",
     "NonFiniteWarning",
     "OutOfMemoryError",
+    "OutOfRangeError",
     "ParseError",
     "ParticipantsError",
     "PlacementWarning",
     "PrecisionWarning",
     "ReplicationWarning",
+    "SessionError",
     "SettingError",
     "ShapeError",
     "ShardingTypeError",
@@ -276,6 +302,7 @@ __all__ = [
     "TracerError",
     "TreeDepthError",
     "TreeError",
+    "UninitializedError",
     "UnsupportedError",
     "UnsupportedIndexError",
     "VerifyError",

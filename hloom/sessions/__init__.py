@@ -1,0 +1,81 @@
+"""Graphs that are driven by name, as in TensorFlow 1: programs with placeholders, variables and targets, and sessions.
+
+from hloom.sessions import Program, Session, placeholder, variable
+
+program = Program("mlp")
+with program:
+    x = placeholder("x", [None, 32])
+    w = variable("w", lambda: 0.1 * hl.random.normal(hl.random.key(0), (32, 8)))
+    cost = hnp.sum(hnp.tanh(x @ w) ** 2)
+    train = minimize(hl.optim.adam(1e-3), cost)
+
+with Session(program) as session:
+    session.run(program.initializer())
+    session.run([train, "cost"], {"x": batch})
+"""
+
+from __future__ import annotations
+
+from hloom.sessions.executor import Executor, LocalExecutor, register
+from hloom.sessions.files import Saved, SavedFunction, load, save
+from hloom.sessions.graph import Node, Operation, Placeholder, Text, Update, Variable
+from hloom.sessions.program import (
+    GLOBAL_VARIABLES,
+    LOSSES,
+    QUEUE_RUNNERS,
+    SUMMARIES,
+    TRAINABLE_VARIABLES,
+    Program,
+    constant,
+    control_dependencies,
+    current_program,
+    group,
+    initializer,
+    placeholder,
+    program_of,
+    reset_default_program,
+    target,
+    variable,
+)
+from hloom.sessions.session import Session, current_session
+from hloom.sessions.training import MovingAverage, apply_gradients, global_step, gradients, minimize
+
+__all__ = [
+    "Executor",
+    "GLOBAL_VARIABLES",
+    "LOSSES",
+    "LocalExecutor",
+    "MovingAverage",
+    "Node",
+    "Operation",
+    "Placeholder",
+    "Program",
+    "QUEUE_RUNNERS",
+    "SUMMARIES",
+    "Saved",
+    "SavedFunction",
+    "Session",
+    "TRAINABLE_VARIABLES",
+    "Text",
+    "Update",
+    "Variable",
+    "apply_gradients",
+    "constant",
+    "control_dependencies",
+    "current_program",
+    "current_session",
+    "global_step",
+    "gradients",
+    "group",
+    "initializer",
+    "load",
+    "minimize",
+    "placeholder",
+    "program_of",
+    "register",
+    "reset_default_program",
+    "save",
+    "target",
+    "variable",
+]
+__dir__ = __all__.copy

@@ -1,0 +1,282 @@
+"""Where programs run: an executor holds the values of variables and runs plans.
+
+`Session` works with any object that has the methods of `Executor`; `LocalExecutor` runs in this process. One of another
+process is registered for the scheme of its targets: `register("hloom", connect)` serves `Session(target="hloom://...")`.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import warnings
+from collections.abc import Callable, Sequence
+from typing import Any, Protocol
+
+import numpy as np
+
+from hloom.arrays.array import Array
+from hloom.dispatch.jit import JitFunction, jit
+from hloom.errors import ArgumentError, DonationWarning, FeedError, HloomError, SessionError, UninitializedError
+from hloom.ir.module import Computation, below
+from hloom.ir.op_table import OPS
+from hloom.ir.process import forking
+from hloom.ir.rewrite import has_effects
+from hloom.ir.source import on_device
+from hloom.ir.types import HLO_NAME, Shape
+from hloom.platforms.device import find_device
+from hloom.sessions.graph import Node
+from hloom.sessions.lowering import Plan, make_plan
+from hloom.sessions.program import Program
+from hloom.sessions.sizes import Substitution, specialized
+from hloom.tracing.active import TRACES
+from hloom.tracing.trace import Tracer, apply_computation, as_array, resumed
+
+
+class Executor(Protocol):
+    """What a session needs of the place where it runs."""
+
+    def load(self, program: Program, fetches: Sequence[Any], feeds: Sequence[Any]) -> Any:
+        """A handle for runs of these fetches and feeds, which are handles of the program or names. Another process is
+        sent `program.prune(fetches, feeds).to_text()` here, once, and their names."""
+
+    def run(self, handle: Any, values: Sequence[Any]) -> list:
+        """Runs with the values of the feeds. Returns what was fetched: arrays, None for operations, texts."""
+
+    def variables(self) -> dict[str, Any]:
+        """The values of the variables that have one."""
+
+    def assign(self, values: dict[str, Any]) -> None:
+        """Sets variables."""
+
+    def close(self) -> None: ...
+
+
+class LocalExecutor:
+    """Runs programs in this process. Variables are shared by all programs that run here, by name."""
+
+    def __init__(self) -> None:
+        self.values: dict[str, Array] = {}
+        self.lock = forking.rlock()
+        self.closed = False
+
+    def load(self, program: Program, fetches: Sequence[Any], feeds: Sequence[Any]) -> Step:
+        """Fetches and feeds are names or handles of the program. Raises FetchError, FeedError."""
+        targets = [program.find(fetch) for fetch in fetches]
+        nodes = [node for feed in feeds if isinstance(node := program.find(feed, "feed"), Node)]
+        return Step(self, program, make_plan(program, targets, nodes))
+
+    def run(self, handle: Step, values: Sequence[Any]) -> list:
+        return handle(values)
+
+    def variables(self) -> dict[str, Any]:
+        with self.lock:
+            return dict(self.values)
+
+    def assign(self, values: dict[str, Any]) -> None:
+        with self.lock:
+            self.values.update({name: _owned(value) for name, value in values.items()})
+
+    def close(self) -> None:
+        self.closed = True
+        self.values.clear()
+
+
+def _owned(value) -> Array:
+    """An array that nothing else refers to, so that a step may overwrite it."""
+    array = as_array(value, "the value of a variable")
+    return Array(np.array(array), False, array._device) if isinstance(array, Array) else array
+
+
+class Step:
+    """A loaded run: compiled once for each set of shapes of its feeds."""
+
+    def __init__(self, executor: LocalExecutor, program: Program, plan: Plan):
+        self.executor, self.plan = executor, plan
+        self.program_name, self.sizes = program.name, program.sizes
+        self._compiled: dict[tuple, JitFunction] = {}
+        self._functions: dict[tuple, JitFunction] = {}
+        self._started: set[JitFunction] = set()
+        _find_devices(plan.computation)
+        parameters = plan.computation.parameters
+        first = len(plan.variables)
+        self._shapes = [p.shape for p in parameters[first:]]
+        self._sources = [p.source for p in parameters[first:]]
+        self._states = [p.shape for p in parameters[:first]]
+        self._stateless = not plan.variables
+
+    def __call__(self, feeds: Sequence[Any]) -> list:
+        plan = self.plan
+        values = [*feeds, *self._host_values()] if plan.host_values else feeds
+        function = None
+        with contextlib.suppress(AttributeError, TypeError):  # numbers and lists have no dtype
+            function = self._compiled.get(tuple([(v.dtype, v.shape) for v in values]))
+        if function is None:
+            values, function = self._prepared(values)
+        with contextlib.nullcontext() if self._stateless else self.executor.lock:
+            outputs = self._run(function, values)
+        count = plan.count
+        for k in plan.shared:
+            outputs[k] = _owned(outputs[k])
+        for operation, numbers in plan.hosts:
+            operation.host(*[n.value if hasattr(n, "value") else None if n is None else outputs[n] for n in numbers])
+        if len(plan.fetches) == count == len(outputs):
+            return outputs
+        return [outputs[f] if type(f) is int else getattr(f, "value", None) for f in plan.fetches]
+
+    def _run(self, function: JitFunction, values) -> list:
+        plan, store = self.plan, self.executor.values
+        state = [store.get(name) for name in plan.variables]
+        if None in state:
+            self._uninitialized()
+        if TRACES.active or function not in self._started:
+            with resumed(None), warnings.catch_warnings():
+                # The session donates, not the user: a variable that no result fits into is no mistake.
+                warnings.simplefilter("ignore", DonationWarning)
+                outputs = function(*state, *values)
+            self._started.add(function)
+        else:
+            outputs = function(*state, *values)
+        for name, value in zip(plan.updated, outputs[plan.count :], strict=True):
+            store[name] = value
+        return list(outputs[: plan.count])
+
+    def _host_values(self) -> list:
+        """One value of each source for each node that comes from it."""
+        taken: dict[int, Any] = {}
+        found = []
+        for value in self.plan.host_values:
+            if id(value.source) not in taken:
+                taken[id(value.source)] = value.source()
+            found.append(taken[id(value.source)][value.index])
+        return found
+
+    def _uninitialized(self) -> None:
+        missing = [name for name in self.plan.variables if name not in self.executor.values]
+        if self.executor.closed:
+            raise SessionError("a run in a closed session", f"'{self.program_name}'", "open a new session")
+        names = ", ".join(map(repr, missing[:5])) + (f" and {len(missing) - 5} more" if len(missing) > 5 else "")
+        raise UninitializedError(
+            f"a run that reads variables of '{self.program_name}'",
+            f"without a value: {names}",
+            "run the initializer first: session.run(program.initializer()), or restore a checkpoint",
+        )
+
+    # --- the first run with some shapes ---
+
+    def _prepared(self, values: Sequence[Any]) -> tuple[list, JitFunction]:
+        """The values as arrays of the placeholders' dtypes, and the function for them. Raises FeedError."""
+        names = [*self.plan.feeds, *(v.name for v in self.plan.host_values)]
+        arrays = [self._fed(k, name, value) for k, (name, value) in enumerate(zip(names, values, strict=True))]
+        given: dict[str, tuple[int, str]] = {}
+        for name, array, shape, source in zip(names, arrays, self._shapes, self._sources, strict=True):
+            self._match(name, array, shape, source, given)
+        sizes = {size: n for size, (n, _) in given.items()}
+        key = tuple(sorted(sizes.items()))
+        function = self._functions.get(key)
+        if function is None:
+            computation = self.plan.computation
+            if sizes:
+                computation = specialized(computation, Substitution(self.sizes, sizes))
+            function = self._functions[key] = self._jitted(computation)
+        if all(a is v for a, v in zip(arrays, values, strict=True)):
+            self._compiled[tuple([(a.dtype, a.shape) for a in arrays])] = function
+        return arrays, function
+
+    def _fed(self, k: int, name: str, value: Any) -> Any:
+        """A fed value in the placeholder's dtype."""
+        wanted = self._shapes[k].dtype
+        if isinstance(value, Tracer):
+            raise FeedError(f"feed {name!r}", f"a traced value, {value!r}", "feed arrays; fetch it first")
+        if not isinstance(value, (Array, np.ndarray)):
+            try:
+                value = np.asarray(value)
+                value = value if value.dtype.kind in "OSU" else value.astype(wanted, casting="same_kind")
+            except (TypeError, ValueError) as error:
+                self._refuse(k, name, f"{value!r:.60}: {error}", "feed an array")
+        if value.dtype == wanted:
+            return value
+        if value.dtype.kind not in "OSUVM" and np.can_cast(value.dtype, wanted, "same_kind"):
+            converted = np.asarray(value).astype(wanted)
+            if wanted.kind not in "iu" or np.array_equal(converted, value):
+                return converted
+            self._refuse(k, name, f"numbers that {HLO_NAME[wanted]} does not hold", "feed smaller numbers")
+        self._refuse(k, name, f"an array of {value.dtype}", f"convert it: array.astype({wanted.name!r})")
+
+    def _match(self, name: str, array: Any, shape: Shape, source: Any, given: dict) -> None:
+        """Notes the unknown sizes that an array has. Raises FeedError where its shape does not fit."""
+        k = [*self.plan.feeds, *(v.name for v in self.plan.host_values)].index(name)
+        if array.ndim != shape.rank:
+            self._refuse(k, name, f"an array of shape {array.shape}", "feed an array of this rank")
+        for axis, (n, wanted) in enumerate(zip(array.shape, shape.dims, strict=True)):
+            size = self.sizes.name_of(wanted)
+            if size is None:
+                if n != wanted:
+                    self._refuse(k, name, f"an array of shape {array.shape}", "feed an array of this shape")
+            elif given.setdefault(size, (n, name))[0] != n:
+                other, first = given[size]
+                called = f"its None on axis {axis}" if size.startswith("?") else size
+                self._refuse(
+                    k, name, f"{called} is {n} here and {other} in {first!r}",
+                    "feed arrays of one size, or name sizes that differ: placeholder('x', ['rows', 32])",
+                )  # fmt: skip
+
+    def _refuse(self, k: int, name: str, found: str, repair: str) -> None:
+        shape = self._shapes[k]
+        dims = ",".join("?" if n is None else str(n) for n in self.sizes.shown(shape.dims))
+        made = f"; it was made at {self._sources[k]}" if self._sources[k] else ""
+        raise FeedError(f"feed {name!r}, which is {HLO_NAME[shape.dtype]}[{dims}]", f"{found}{made}", repair)
+
+    def _jitted(self, computation: Computation) -> JitFunction:
+        def run(*operands):
+            return tuple(apply_computation(computation, list(operands)))
+
+        run.__name__ = run.__qualname__ = self.program_name
+        changed = set(self.plan.updated)
+        # A callback of the user may fail half way: then the variables keep their values.
+        donated = [] if _calls_python(computation) else [k for k, n in enumerate(self.plan.variables) if n in changed]
+        return jit(run, donate_argnums=donated)
+
+
+def _calls_python(computation: Computation) -> bool:
+    return any(has_effects(i) or OPS[i.opcode].family == "library" for i in below(computation.instructions))
+
+
+def _find_devices(computation: Computation) -> None:
+    """Replaces the names of devices by those of this process. Raises DeviceError for one that does not exist here."""
+    for instruction in below(computation.instructions):
+        if instruction.device:
+            found = str(find_device(instruction.device))
+            if found != instruction.device:
+                instruction.source = on_device(instruction.source, found)
+
+
+# --- targets -------------------------------------------------------------------------------------------------------
+
+_schemes: dict[str, Callable[..., Executor]] = {}
+
+
+def register(scheme: str, connect: Callable[..., Executor]) -> None:
+    """From now on `connect(target)` makes the executor of sessions whose target begins with `scheme://`."""
+    _schemes[scheme] = connect
+
+
+def executor_of(target: Any, **options: Any) -> Executor:
+    """The executor of a target: None for a new one in this process, a string "scheme://...", or an executor.
+
+    Raises SessionError for a scheme that nobody registered.
+    """
+    if target is None or target == "":
+        return LocalExecutor()
+    if not isinstance(target, str):
+        if hasattr(target, "load") and hasattr(target, "run"):
+            return target
+        raise ArgumentError("the target of a session", f"{type(target).__name__}", "pass server.target, or nothing")
+    scheme = target.partition("://")[0]
+    if scheme not in _schemes:
+        raise SessionError(
+            f"a session at {target!r}", f"targets begin with {', '.join(f'{s}://' for s in _schemes)}",
+            "pass server.target, or nothing for a session in this process",
+        )  # fmt: skip
+    return _schemes[scheme](target, **options)
+
+
+__all__ = ["Executor", "HloomError", "LocalExecutor", "Step", "executor_of", "register"]

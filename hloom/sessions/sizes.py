@@ -1,0 +1,252 @@
+"""Sizes that are unknown while a program is built: the None in `placeholder("x", [None, 32])`.
+
+A program is traced once, with a number of its own for each unknown size: a large prime, the size's *probe*. Whatever is
+computed from the size is then recognized in the graph: 2n + 1 is the number 2 p + 1, the divisor of a mean is the
+constant p. `specialized` puts the sizes of a call in their place and infers every shape again, so that a mistake is an
+error and not a wrong shape.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Collection, Iterable, Mapping
+from typing import Any
+
+import numpy as np
+
+from hloom.errors import HloomError, ShapeError, UnsupportedError
+from hloom.ir.module import Computation, Instruction
+from hloom.ir.op_table import OPS
+from hloom.ir.types import Shape, TupleShape
+
+# Primes below 2**24, which are exact in float32, and far from each other's multiples and from powers of ten and two.
+PROBES = (13466917, 15485863, 11184829, 9737333, 8675309, 7368787, 6700417, 5915587)
+_SMALLEST = 4_000_000  # smaller numbers are no probes
+_REST = 4096  # what may be added to a multiple of a probe: padding, slices
+_FACTOR = 1 << 20
+_DIGITS = 4  # significant digits of the factors of floating-point constants that are recognized
+
+
+class Sizes:
+    """The unknown sizes of a program by name. `probes`: the number that stands for each."""
+
+    def __init__(self, probes: Mapping[str, int] | None = None):
+        self.probes: dict[str, int] = dict(probes or {})
+
+    def probe(self, name: str) -> int:
+        """The number that stands for a size; the size is added where it is new. Raises UnsupportedError."""
+        if name not in self.probes:
+            unused = [p for p in PROBES if p not in self.probes.values()]
+            if not unused:
+                raise UnsupportedError(
+                    f"an unknown size {name!r}",
+                    f"the program has {len(PROBES)} already",
+                    "make some of the sizes known",
+                )
+            self.probes[name] = unused[0]
+        return self.probes[name]
+
+    def name_of(self, size: int) -> str | None:
+        """The name of the unknown size that a number stands for, or None."""
+        return next((name for name, probe in self.probes.items() if probe == size), None)
+
+    def shown(self, dims: Iterable[int]) -> tuple:
+        """Dimensions with names (None for those that the user did not name) in place of probes."""
+        named = [(n, self.name_of(n)) for n in dims]
+        return tuple(n if name is None else (None if name.startswith("?") else name) for n, name in named)
+
+    def monomials(self, of: Collection[str]) -> list[tuple[int, tuple[str, ...]]]:
+        """(value, names) of the products of up to three of these sizes, single sizes first."""
+        chosen = [name for name in self.probes if name in of]
+        found = []
+        for degree in (1, 2, 3):
+            for names in itertools.combinations_with_replacement(chosen, degree):
+                found.append((math.prod(self.probes[n] for n in names), names))
+        return found
+
+
+class Substitution:
+    """Numbers of a program for given sizes."""
+
+    def __init__(self, sizes: Sizes, given: Mapping[str, int]):
+        self.given = dict(given)
+        self._monomials = [(v, math.prod(given[n] for n in names)) for v, names in sizes.monomials(given)]
+        self._known: dict[int, int | None] = {}
+        self.computations: dict[int, tuple[Computation, Computation]] = {}
+
+    def learn(self, old: Shape, new: Shape) -> None:
+        """Notes the sizes of an inferred shape: such as those of every second row, (n + 1) // 2."""
+        for a, b in zip(old.dims, new.dims, strict=True):
+            if a >= _SMALLEST and self._known.get(a) is None:
+                self._known[a] = b
+
+    def integer(self, value: int) -> int | None:
+        """The number for the given sizes; None for a large one that is not recognized."""
+        if -_SMALLEST < value < _SMALLEST:
+            return value
+        if value not in self._known:
+            self._known[value] = self._recognized(value)
+        return self._known[value]
+
+    def _recognized(self, value: int) -> int | None:
+        for probe, size in self._monomials:
+            factor = round(value / probe)
+            rest = value - factor * probe
+            if factor and abs(rest) <= _REST and abs(factor) <= _FACTOR:
+                return factor * size + rest
+        for (first, one), (second, two) in itertools.permutations(self._monomials, 2):
+            for factor in (value // first, value // first + 1):
+                rest = value - factor * first
+                other = round(rest / second)
+                if factor and other and abs(rest - other * second) <= _REST and max(abs(factor), abs(other)) <= 64:
+                    return factor * one + other * two + rest - other * second
+        return None
+
+    def scalar(self, value: np.ndarray) -> np.ndarray:
+        """A small constant for the given sizes: n, a multiple, c / n, and these of the square root of n."""
+        if value.dtype.kind in "iu":
+            flat = [self._constant_integer(int(v)) for v in value.ravel()]
+            return np.array(flat, value.dtype).reshape(value.shape)
+        if value.dtype.kind != "f" or value.dtype.itemsize < 4:
+            return value
+        return np.array([self._real(float(v), value.dtype) for v in value.ravel()], value.dtype).reshape(value.shape)
+
+    def _constant_integer(self, value: int) -> int:
+        """As `integer`, but only of n and its products and small multiples: others may be masks and seeds."""
+        if abs(value) < _SMALLEST:
+            return value
+        for probe, size in self._monomials:
+            factor = round(value / probe)
+            if factor and abs(factor) <= 4096 and abs(value - factor * probe) <= 16:
+                return factor * size + value - factor * probe
+        return value
+
+    def _real(self, value: float, dtype) -> float:
+        size = abs(value)
+        if not math.isfinite(value) or value == 0 or 1e-3 < size < 1e3:
+            return value
+        near = 3 * float(np.finfo(dtype).eps)
+        for probe, actual in self._monomials:
+            for power in (1, -1, 0.5, -0.5):
+                if (power > 0) != (size > 1):
+                    continue
+                factor = value / probe**power
+                short = float(f"{factor:.{_DIGITS}g}")
+                if abs(factor - round(factor)) < near * size and abs(factor) <= _FACTOR:
+                    short = float(round(factor))
+                if short and abs(factor / short - 1) <= near:
+                    return short * float(actual) ** power if actual or power > 0 else math.inf
+        return value
+
+    def any(self, value: Any) -> Any:
+        """An attribute for the given sizes."""
+        if type(value) is int:
+            found = self.integer(value)
+            return value if found is None else found
+        if isinstance(value, tuple):
+            new = [self.any(v) for v in value]
+            if all(a is b for a, b in zip(new, value, strict=True)):
+                return value
+            return type(value)(*new) if hasattr(value, "_fields") else tuple(new)
+        if isinstance(value, list):
+            return [self.any(v) for v in value]
+        if isinstance(value, Computation):
+            return specialized(value, self)
+        if hasattr(type(value), "__record_fields__"):
+            fields = {name: getattr(value, name) for name in type(value).__record_fields__}
+            new_fields = {name: self.any(v) for name, v in fields.items()}
+            if any(new_fields[name] is not fields[name] for name in fields):
+                return type(value)(**new_fields)
+        return value
+
+    def shape(self, shape: Any) -> Any:
+        """A shape for the given sizes; None where one of its sizes is not recognized."""
+        if isinstance(shape, TupleShape):
+            elements = [self.shape(s) for s in shape.elements]
+            return None if None in elements else TupleShape(elements)
+        dims = [self.integer(n) for n in shape.dims]
+        return None if None in dims else Shape(shape.dtype, tuple(dims))  # type: ignore[arg-type]
+
+
+def specialized(computation: Computation, to: Substitution) -> Computation:
+    """The computation for given sizes.
+
+    Raises ShapeError, at the user's line, where an operation cannot have these sizes.
+    """
+    known = to.computations.get(id(computation))
+    if known is not None:
+        return known[1]
+    mapped: dict[Instruction, Instruction] = {}
+    for instruction in computation.instructions:
+        mapped[instruction] = _specialized(instruction, mapped, to)
+    result = Computation(
+        computation.name,
+        [mapped[p] for p in computation.parameters],
+        [mapped[i] for i in computation.instructions],
+        mapped[computation.root],
+    )
+    if all(new is old for old, new in mapped.items()):
+        result = computation
+    to.computations[id(computation)] = computation, result
+    return result
+
+
+def _specialized(instruction: Instruction, mapped: dict[Instruction, Instruction], to: Substitution) -> Instruction:
+    operands = tuple([mapped[o] for o in instruction.operands])
+    if instruction.opcode == "constant":
+        value = instruction["value"]
+        attributes = {"value": _constant(instruction, value, to)} if value.size <= 64 else instruction.attributes
+        if value.size > 64:
+            _constant(instruction, value, to)
+        if value.size > 64 or np.array_equal(attributes["value"], value, equal_nan=value.dtype.kind in "fc"):
+            return instruction
+    else:
+        attributes = {name: to.any(value) for name, value in instruction.attributes.items()}
+    shape = to.shape(instruction.shape)
+    same = all(attributes[name] is value for name, value in instruction.attributes.items())
+    if same and shape is instruction.shape and operands == instruction.operands:
+        return instruction
+    if instruction.opcode not in ("parameter", "constant"):
+        try:
+            shape = OPS[instruction.opcode].infer([o.shape for o in operands], attributes, shape)
+        except (HloomError, AttributeError, TypeError, ValueError, LookupError, ArithmeticError) as error:
+            _refuse(instruction, to, error)
+    if shape is None:
+        _refuse(instruction, to, None)
+    if isinstance(shape, Shape):
+        to.learn(instruction.shape, shape)
+    made = Instruction(
+        instruction.opcode, operands, shape, attributes, instruction.hint, instruction.source, instruction.made_by
+    )
+    made.sharding = instruction.sharding
+    return made
+
+
+def _constant(instruction: Instruction, value: np.ndarray, to: Substitution) -> np.ndarray:
+    if any(n >= _SMALLEST and to.integer(n) not in (n, None) for n in value.shape):
+        raise ShapeError(
+            "a constant of an unknown size",
+            f"{instruction.shape!r}, whose first call has {_given(to)}",
+            "make it from the placeholder: hnp.zeros_like(x), hnp.arange(x.shape[0])",
+            instruction.source,
+        )
+    return to.scalar(value) if value.size <= 64 else value
+
+
+def _refuse(instruction: Instruction, to: Substitution, error: Exception | None) -> None:
+    found = f"{error.asked}; {error.found}" if isinstance(error, HloomError) else "a size that is not a sum of products"
+    raise ShapeError(
+        f"{instruction.opcode} for {_given(to)}",
+        found,
+        "feed arrays of other sizes; sizes that differ need names of their own: placeholder('x', ['rows', 32])",
+        instruction.source,
+    ) from error
+
+
+def _given(to: Substitution) -> str:
+    names = {name: f"None on axis {name[1:]}" if name.startswith("?") else name for name in to.given}
+    return ", ".join(f"{names[name]} = {size}" for name, size in to.given.items())
+
+
+__all__ = ["PROBES", "Sizes", "Substitution", "specialized"]

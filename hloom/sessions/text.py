@@ -1,0 +1,358 @@
+"""Programs as text: HLO text with the names of nodes, placeholders, variables, updates and operations in front.
+
+    hloom-program 1
+    {"name": "mlp", "sizes": {"?0": 13466917}, "parameters": [{"placeholder": "x"}, ...], ...}
+    HloModule mlp, ...
+
+The module is valid HLO; an unknown size is the prime that stands for it (`hloom.sessions.sizes`). Nothing in a text is
+executed, and a text that says what its module does not have is an error.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+from collections.abc import Callable, Iterable, Mapping
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from hloom.errors import HloomError, ParseError, UnsupportedError
+from hloom.ir.build import Builder
+from hloom.ir.loops import lower_scans
+from hloom.ir.module import Computation, Instruction, Module, below
+from hloom.ir.ops.programs.structure import HostFunction
+from hloom.ir.text import parse_module, print_module
+from hloom.ir.text.printer import Names, printing_order
+from hloom.ir.verify import verify
+from hloom.sessions.graph import (
+    HostRecord,
+    Node,
+    Operation,
+    PlaceholderRecord,
+    ReadRecord,
+    Text,
+    UpdateRecord,
+    Variable,
+    VariableRecord,
+)
+from hloom.sessions.lowering import needed
+from hloom.sessions.sizes import PROBES, Sizes
+
+if TYPE_CHECKING:
+    from hloom.sessions.program import Program
+
+MAGIC = "hloom-program 1"
+LARGE = 1024  # bytes of constants that a binary form keeps outside of the text
+
+
+def to_text(program: Program, constants: dict[str, np.ndarray] | None = None) -> str:
+    """The program as text. constants: where large constants go, which are parameters in the text then.
+
+    Raises UnsupportedError for Python callbacks. Operations of queues stay behind, and what they gave is fed.
+    """
+    program.names()
+    _check_callbacks(program)
+    builder = Builder(program.name)
+    mapped: dict[Instruction, Instruction] = {}
+    parameters: list[dict[str, Any]] = []
+    taken: set[str] = set()
+    for instruction in program.instructions:
+        source = program.sources.get(instruction)
+        value = instruction.attributes.get("value") if instruction.opcode == "constant" else None
+        if constants is not None and value is not None and value.nbytes > LARGE:
+            name = f"constant/{program.name_of(instruction)}"
+            constants[name] = value
+            source = name
+        if source is not None:
+            copy = builder.parameter(instruction.shape, source=instruction.source)
+            parameters.append(_parameter(source))
+        else:
+            copy = builder.add(instruction.with_operands(tuple([mapped[o] for o in instruction.operands])))
+        copy.hint = _unused(program.name_of(instruction), taken)
+        mapped[instruction] = copy
+    roots = [mapped[u.value] for u in program.updates.values()] or builder.instructions[-1:]
+    module = lower_scans(Module(program.name, builder.finish(builder.tuple(roots))))
+    names = Names(printing_order(module.entry))
+    printed = {i.hint: names.within(module.entry)(i) for i in module.entry.instructions}
+    called = {i: printed.get(copy.hint, copy.hint) for i, copy in mapped.items()}
+    for row, parameter in zip(parameters, builder.parameters, strict=True):
+        if "initial" in row:
+            row["initial"] = called[row["initial"]] if row["initial"] is not None else None
+        row["in"] = printed[parameter.hint]
+    header = {
+        "name": program.name,
+        "sizes": program.sizes.probes,
+        "parameters": parameters,
+        "updates": [_update(u, called) for u in program.updates.values()],
+        "after": [
+            [*_ends(program, begin, end, called), [need.name for need in needs]]
+            for begin, end, needs in program.ranges
+            if end > begin and all(called.get(i) for i in program.instructions[begin:end])
+        ],
+        "targets": [_target(t) for t in program.targets.values() if getattr(t, "host", None) is None],
+        "collections": {
+            name: found
+            for name, values in program.collections.items()
+            if (found := [v.name for v in values if isinstance(v, (Node, Operation, Text))])
+        },
+        "names": {text: name for i, text in called.items() if (name := program.name_of(i)) != text},
+    }
+    return f"{MAGIC}\n{json.dumps(header, indent=1)}\n{print_module(module, metadata=True)}"
+
+
+def _unused(name: str, taken: set[str]) -> str:
+    found, k = name, 0
+    while found in taken:
+        k += 1
+        found = f"{name}.{k}"
+    taken.add(found)
+    return found
+
+
+def _check_callbacks(program: Program) -> None:
+    for instruction in below(program.instructions):
+        if any(isinstance(value, HostFunction) for value in instruction.attributes.values()):
+            raise UnsupportedError(
+                f"'{program.name}' as text", f"it calls a Python function: {instruction['custom_call_target']}",
+                "prune it to what does without: program.prune(fetches)", instruction.source,
+            )  # fmt: skip
+
+
+def _parameter(source: Any) -> dict[str, Any]:
+    if isinstance(source, VariableRecord):
+        return {"variable": source.name, "trainable": source.trainable, "initial": source.initial}
+    if isinstance(source, ReadRecord):
+        return {"read": source.variable, "update": source.update}
+    if isinstance(source, str):
+        return {"constant": source}
+    return {"placeholder": source.name}
+
+
+def _update(update: UpdateRecord, called: Mapping[Instruction, str]) -> dict[str, Any]:
+    return {
+        "name": update.name,
+        "variable": update.variable,
+        "value": called[update.value],
+        "needs": [need.name for need in update.needs],
+    }
+
+
+def _ends(program: Program, begin: int, end: int, called: Mapping[Instruction, str]) -> tuple[str, str]:
+    inside = program.instructions[begin:end]
+    return called[inside[0]], called[inside[-1]]
+
+
+def _target(target: Any) -> dict[str, Any]:
+    if isinstance(target, Text):
+        return {"name": target.name, "text": _encoded(target.value)}
+    return {"name": target.name, "needs": [need.name for need in target.needs]}
+
+
+def _encoded(value: Any) -> Any:
+    if isinstance(value, bytes):
+        return {"bytes": base64.b64encode(value).decode()}
+    if isinstance(value, np.ndarray):
+        return {"array": _encoded(value.tolist()), "dtype": value.dtype.str if value.dtype.kind != "O" else "O"}
+    if isinstance(value, (list, tuple)):
+        return [_encoded(v) for v in value]
+    return str(value)
+
+
+def _decoded(value: Any) -> Any:
+    if isinstance(value, dict) and "bytes" in value:
+        return base64.b64decode(value["bytes"])
+    if isinstance(value, dict):
+        kind = str(value["dtype"])
+        if kind != "O" and kind[1:2] not in ("U", "S"):
+            raise ValueError(f"a text of dtype {kind}")
+        return np.array(_decoded(value["array"]), kind if kind == "O" else kind[:2])
+    return [_decoded(v) for v in value] if isinstance(value, list) else str(value)
+
+
+# --- reading -------------------------------------------------------------------------------------------------------
+
+
+def from_text(
+    text: str, made: Callable[[str], Program], constants: Mapping[str, np.ndarray] | None = None, file: str = "<text>"
+) -> Program:
+    """The program of a text that `to_text` wrote. made: a new program of a name. Raises ParseError."""
+    head, _, rest = text.partition("\n")
+    cut = rest.find("\nHloModule ")
+    if head != MAGIC or cut < 0:
+        raise _damaged(file, f"it begins with {head[:40]!r}", f"pass a text whose first line is {MAGIC!r}")
+    module = parse_module(rest[cut + 1 :], file)
+    verify(module)
+    try:
+        header = json.loads(rest[:cut])
+        return _program(made(str(header["name"])), header, module.entry, constants or {})
+    except HloomError:
+        raise
+    except (ValueError, KeyError, TypeError, AttributeError, IndexError, RecursionError) as error:
+        raise _damaged(file, f"{type(error).__name__}: {error}", "write the program again") from error
+
+
+def _damaged(file: str, found: str, repair: str) -> ParseError:
+    return ParseError(f"a program in {file}", found, repair, "")
+
+
+def _program(
+    program: Program, header: dict[str, Any], entry: Computation, constants: Mapping[str, np.ndarray]
+) -> Program:
+    sizes = {str(name): int(probe) for name, probe in header["sizes"].items()}
+    if not set(sizes.values()) <= set(PROBES) or len(set(sizes.values())) < len(sizes):
+        raise ValueError(f"unknown sizes with the numbers {[*sizes.values()]}")
+    program.sizes = Sizes(sizes)
+    instructions = _with_constants(header, entry, constants)
+    program.trace.builder.instructions[:] = instructions
+    program.trace.builder.parameters[:] = [i for i in instructions if i.opcode == "parameter"]
+    by_text = {i.hint: i for i in instructions}
+    names = {text: str(header["names"].get(text, text)) for text in by_text}
+    if len(set(names.values())) < len(names):
+        raise ValueError("two nodes of one name")
+    program.adopt_names({by_text[text]: name for text, name in names.items()})
+    place = {instruction: k for k, instruction in enumerate(instructions)}
+    for row in header["parameters"]:
+        if "constant" not in row:
+            _read_parameter(program, row, by_text)
+    if len(program.sources) != len(program.trace.builder.parameters):
+        raise ValueError("parameters that are not said to be placeholders or variables")
+    results = {s.update: i for i, s in program.sources.items() if isinstance(s, ReadRecord) and s.update}
+    for row in header["updates"]:
+        name, variable, value = str(row["name"]), str(row["variable"]), by_text[row["value"]]
+        if value.shape is not program.variables[variable]._shape:
+            raise ValueError(f"{name!r} sets {variable!r} to {value.shape!r}")
+        program.updates[name] = UpdateRecord(name, variable, value, place[results[name]], tuple(row["needs"]))
+    for row in header["targets"]:
+        name = str(row["name"])
+        program.targets[name] = (
+            Text(program, name, _decoded(row["text"]))
+            if "text" in row
+            else Operation(program, name, tuple(row["needs"]))
+        )
+    program.adopt_names({})
+    for update in program.updates.values():
+        update.needs = tuple([program.find(str(n)) for n in update.needs])
+    for target in program.targets.values():
+        if isinstance(target, Operation):
+            target.needs = tuple([program.find(str(n)) for n in target.needs])
+    for first, last, needs in header["after"]:
+        found = tuple([program.find(str(n)) for n in needs])
+        program.ranges.append((place[by_text[first]], place[by_text[last]] + 1, found))
+    for name, members in header["collections"].items():
+        program.collections[str(name)] = [program.find(str(m)) for m in members]
+    return program
+
+
+def _with_constants(
+    header: dict[str, Any], entry: Computation, constants: Mapping[str, np.ndarray]
+) -> list[Instruction]:
+    """The instructions, without the root; parameters that are constants replaced by them."""
+    large = {row["in"]: row["constant"] for row in header["parameters"] if "constant" in row}
+    mapped: dict[Instruction, Instruction] = {}
+    found, count = [], 0
+    for instruction in entry.instructions:
+        if instruction is entry.root:
+            continue
+        new = instruction.replaced(mapped, {})
+        if instruction.opcode == "parameter" and instruction.hint in large:
+            value = constants[large[instruction.hint]]
+            if value.shape != instruction.dims or value.dtype != instruction.dtype:
+                raise ValueError(f"the constant {large[instruction.hint]!r} has another shape")
+            new = Instruction("constant", (), instruction.shape, {"value": value}, instruction.hint, instruction.source)
+        elif instruction.opcode == "parameter":
+            if large:
+                new = Instruction("parameter", (), instruction.shape, {}, instruction.hint, instruction.source)
+            new.attributes["index"] = count
+            count += 1
+        if new is not instruction:
+            mapped[instruction] = new
+        found.append(new)
+    return found
+
+
+def _read_parameter(program: Program, row: Mapping[str, Any], by_text: Mapping[str, Instruction]) -> None:
+    instruction = by_text[row["in"]]
+    if instruction.opcode != "parameter":
+        raise ValueError(f"{row['in']} is no parameter")
+    if "variable" in row:
+        name = str(row["variable"])
+        initial = None if row["initial"] is None else by_text[row["initial"]]
+        if initial is not None and initial.shape is not instruction.shape:
+            raise ValueError(f"{name!r} begins with {initial.shape!r}")
+        record = VariableRecord(name, instruction, initial, bool(row["trainable"]))
+        program.sources[instruction] = record
+        program.variables[name] = Variable(program.trace, instruction, record=record)
+    elif "read" in row:
+        program.sources[instruction] = ReadRecord(str(row["read"]), instruction, str(row["update"]))
+    else:
+        program.sources[instruction] = PlaceholderRecord(str(row["placeholder"]), instruction)
+
+
+def pruned(program: Program, fetches: Iterable[Any], feeds: Iterable[Any]) -> Program:
+    """The part of a program that some fetches need; what is fed becomes placeholders. Names stay."""
+    targets = [program.find(fetch) for fetch in fetches]
+    fed = [program.find(feed, "feed").instruction for feed in feeds]  # type: ignore[union-attr]  # a Node
+    need = needed(program, targets, fed, complete=False)
+    result = type(program)(program.name)
+    result.sizes = Sizes(program.sizes.probes)
+    wanted = {*need.instructions, *(record.instruction for record in need.variables.values())}
+    results = {s.update: i for i, s in program.sources.items() if isinstance(s, ReadRecord) and s.update}
+    wanted |= {results[name] for name in need.updates}
+    mapped: dict[Instruction, Instruction] = {}
+    begins: list[int] = []  # for each instruction of the program: how many of the result stand before it
+    builder = result.trace.builder
+    for instruction in program.instructions:
+        begins.append(len(builder.instructions))
+        if instruction not in wanted:
+            continue
+        source = program.sources.get(instruction)
+        if source is not None or instruction in fed:
+            copy = builder.parameter(instruction.shape, instruction.hint, instruction.source)
+            result.sources[copy] = _moved(source, copy, program.name_of(instruction), instruction in fed)
+        else:
+            copy = builder.add(instruction.with_operands(tuple([mapped[o] for o in instruction.operands])))
+        mapped[instruction] = copy
+    begins.append(len(builder.instructions))
+    result.adopt_names({copy: program.name_of(i) for i, copy in mapped.items()})
+    for name, variable in program.variables.items():
+        if name in need.variables:
+            copy = mapped[variable.record.instruction]
+            initial = mapped.get(variable.record.initial) if variable.record.initial is not None else None
+            result.sources[copy] = made = VariableRecord(name, copy, initial, variable.trainable)
+            result.variables[name] = Variable(result.trace, copy, record=made)
+    for name, update in program.updates.items():
+        if name in need.updates:
+            result.updates[name] = UpdateRecord(name, update.variable, mapped[update.value], begins[update.at])
+    for target in program.targets.values():
+        if target in need.operations or target in targets:
+            kind = Text(result, target.name, target.value) if isinstance(target, Text) else None
+            result.targets[target.name] = kind or Operation(result, target.name, (), getattr(target, "host", None))
+    result.adopt_names({})
+    for name, update in result.updates.items():
+        update.needs = tuple([result.find(n.name) for n in program.updates[name].needs])
+    for name, target in result.targets.items():
+        if isinstance(target, Operation):
+            target.needs = tuple([result.find(n.name) for n in program.targets[name].needs])  # type: ignore[union-attr]
+    known = set(result.names())
+    for begin, end, needs in program.ranges:
+        kept = tuple([result.find(n.name) for n in needs if n.name in known])
+        if kept and begins[end] > begins[begin]:
+            result.ranges.append((begins[begin], begins[end], kept))
+    for name, members in program.collections.items():
+        if inside := [m.name for m in members if getattr(m, "name", None) in known]:
+            result.collections[name] = [result.find(m) for m in inside]
+    return result
+
+
+def _moved(source: Any, copy: Instruction, name: str, fed: bool) -> Any:
+    if fed or isinstance(source, PlaceholderRecord):
+        return PlaceholderRecord(name, copy)
+    if isinstance(source, ReadRecord):
+        return ReadRecord(source.variable, copy, source.update)
+    if isinstance(source, HostRecord):
+        return HostRecord(source.name, copy, source.source, source.index)
+    return source
+
+
+__all__ = ["MAGIC", "from_text", "pruned", "to_text"]
