@@ -101,6 +101,13 @@ SETTINGS = {
         Setting("dump_to", "HLOOM_DUMP_TO", _folder, "", "folder for the module after every pass and every kernel"),
         Setting("fusion", "HLOOM_FUSION", _flag, True, "fuse operations into kernels (0: one kernel per operation)"),
         Setting(
+            "library_calls",
+            "HLOOM_LIBRARY_CALLS",
+            _flag,
+            True,
+            "programs call NumPy and LAPACK where they are faster than kernels (0: the bits of exported programs)",
+        ),
+        Setting(
             "autotune_seconds",
             "HLOOM_AUTOTUNE_SECONDS",
             _seconds,

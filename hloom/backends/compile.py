@@ -64,7 +64,7 @@ def optimized_plan(
     """The module after all passes, its plan, and the seconds of both. Dumps where `hl.config.dump_to` says so.
 
     updates, processes: as of `make_plan`."""
-    target = target or host_target()
+    target = target or host_target(self_contained=not config.library_calls)
     fused = config.fusion if fusion is None else fusion
     names = PIPELINE if fused else UNFUSED
     dump = Dump(module) if config.dump_to else None

@@ -48,6 +48,7 @@ class Settings(NamedTuple):
     """What of `hl.config` shapes traces and compiled programs."""
 
     fusion: bool
+    library_calls: bool
     enable_x64: bool
     cuda_tf32: bool
     cpu: str

@@ -301,7 +301,9 @@ def plan_of(function: TracedFunction, machine: CrossMachine, module: Any = None)
         k: parts[part] for k, (kind, part) in enumerate(function.result_slots) if kind == "next" and part in parts
     }
     module = module or function.lowered.module
-    _, plan, _ = optimized_plan(module, target=CpuTarget(machine), donated=frozenset(updates.values()), updates=updates)
+    _, plan, _ = optimized_plan(
+        module, target=CpuTarget(machine, self_contained=True), donated=frozenset(updates.values()), updates=updates
+    )
     return plan
 
 

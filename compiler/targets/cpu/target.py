@@ -17,6 +17,7 @@ from hloom.compiler.normal_forms import is_normal_convolution
 from hloom.compiler.targets.base import KernelKind, Target, has_host_dtype
 from hloom.compiler.targets.cpu.attention import attention_launches
 from hloom.compiler.targets.cpu.fft.launches import accepts_transform, fft_launches, has_fft_kernel
+from hloom.compiler.targets.cpu.linear_algebra import LIBRARY_KINDS, library_is_faster
 from hloom.compiler.targets.cpu.machine import Machine, host
 from hloom.compiler.targets.cpu.render import render
 from hloom.ir.module import Instruction
@@ -42,6 +43,7 @@ KINDS = (
         has_fft_kernel,
         accepts_transform,
     ),
+    *LIBRARY_KINDS,
     SCATTER,
     KernelKind(
         "window",
@@ -72,14 +74,21 @@ KINDS = (
 
 @record(frozen=True)
 class CpuTarget(Target):
-    """`machine`: vector width, registers and caches that the contraction is tiled for."""
+    """machine: vector width, registers and caches that the contraction is tiled for.
+
+    self_contained: programs run without Python, so no step may be a library's where a kernel could compute it.
+    """
 
     machine: Machine
+    self_contained: bool = False
 
     kinds = KINDS
     supports_loop_splitting = True
     supports_loop_fusion = True
     supports_pointer_swap = True
+
+    def has_kernel(self, instruction: Instruction) -> bool:
+        return super().has_kernel(instruction) and (self.self_contained or not library_is_faster(instruction))
 
     @property
     def nontemporal_threshold(self) -> int:
@@ -116,6 +125,6 @@ class CpuTarget(Target):
         return render(nest, self.machine.vector_bytes)
 
 
-def host_target() -> CpuTarget:
+def host_target(self_contained: bool = False) -> CpuTarget:
     """The target that describes the current machine."""
-    return CpuTarget(host())
+    return CpuTarget(host(), self_contained)

@@ -1,0 +1,97 @@
+"""cholesky: A = L L^T or U^T U, row by row.
+
+Source: G. Golub, C. Van Loan, Matrix Computations, 4.2 (the gaxpy and the dot form).
+"""
+
+from __future__ import annotations
+
+from hloom.compiler.kernels.launch import Launch
+from hloom.compiler.kernels.matrices.common import batch, matrix_launches, the_instruction
+from hloom.compiler.kernels.request import KernelRequest
+
+# Four columns at a time: for the rows from the first of them on, the products with the columns before (all loads along
+# rows), then those among the four. A pivot that is not positive, as in LAPACK, makes the whole result NaN.
+LOWER = """
+for item in range(lo, hi):
+    at = item * n * n
+    for i in range(n):
+        for j in range(n):
+            out0[at + i * n + j] = a[at + i * n + j] if j <= i else T(0.0)
+    failed = 0
+    for first in range(0, n, 4):
+        wide = min(n - first, 4)
+        r0 = at + first * n
+        r1 = at + min(first + 1, n - 1) * n
+        r2 = at + min(first + 2, n - 1) * n
+        r3 = at + min(first + 3, n - 1) * n
+        for i in range(first, n):
+            row = at + i * n
+            s0 = T(0.0)
+            s1 = T(0.0)
+            s2 = T(0.0)
+            s3 = T(0.0)
+            for k in range(first):
+                x = out0[row + k]
+                s0 = sum_T(s0, x * out0[r0 + k])
+                s1 = sum_T(s1, x * out0[r1 + k])
+                s2 = sum_T(s2, x * out0[r2 + k])
+                s3 = sum_T(s3, x * out0[r3 + k])
+            for t in range(min(wide, i - first + 1)):
+                s = s0 if t == 0 else s1 if t == 1 else s2 if t == 2 else s3
+                other = at + (first + t) * n
+                v = out0[row + first + t] - s
+                for k in range(first, first + t):
+                    v = v - out0[row + k] * out0[other + k]
+                if first + t == i:
+                    if not v > T(0.0):
+                        failed = 1
+                    out0[row + i] = sqrt_T(v)
+                else:
+                    out0[row + first + t] = v / out0[other + first + t]
+    wrong = 0
+    for i in range(n * n):
+        wrong += 0 if is_finite_T(out0[at + i]) else 1
+    if failed + wrong > 0:
+        for i in range(n):
+            for j in range(n):
+                out0[at + i * n + j] = T(nan) if failed > 0 or j <= i else T(0.0)
+"""
+
+# A row of U is the row of A less multiples of the rows above it.
+UPPER = """
+for item in range(lo, hi):
+    at = item * n * n
+    failed = 0
+    for i in range(n):
+        row = at + i * n
+        for j in range(n):
+            out0[row + j] = a[row + j] if j >= i else T(0.0)
+        for k in range(i):
+            above = at + k * n
+            x = out0[above + i]
+            for j in range(i, n):
+                out0[row + j] = out0[row + j] - x * out0[above + j]
+        v = out0[row + i]
+        if not v > T(0.0):
+            failed = 1
+        d = sqrt_T(v)
+        for j in range(i, n):
+            out0[row + j] = out0[row + j] / d
+        out0[row + i] = d
+    wrong = 0
+    for i in range(n * n):
+        wrong += 0 if is_finite_T(out0[at + i]) else 1
+    if failed + wrong > 0:
+        for i in range(n):
+            for j in range(n):
+                out0[at + i * n + j] = T(nan) if failed > 0 or j >= i else T(0.0)
+"""
+
+
+def cholesky_launches(request: KernelRequest) -> list[Launch]:
+    """The launch of a computation of one cholesky; an item is a matrix."""
+    instruction = the_instruction(request, "cholesky")
+    (a,) = instruction.operands
+    n = a.dims[-1]
+    text = LOWER if instruction.attributes.get("lower") else UPPER
+    return matrix_launches(request, instruction, text, {"n": n}, batch(a.shape) if n else 0, n**3 / 3 + n)

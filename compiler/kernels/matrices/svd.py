@@ -1,0 +1,159 @@
+"""svd: one-sided Jacobi rotations, in float64.
+
+The columns of A (its rows where it has more columns than rows) are rotated until they are orthogonal. Their lengths
+are the singular values, and the product of the rotations is the other factor. Vectors lie in memory: x[i] of length
+`long` is a rotated column, v[i] of length `short` the same combination of unit vectors.
+
+Source: M. Hestenes, "Inversion of matrices by biorthogonalization and related results" (1958); J. Demmel, K. Veselić,
+"Jacobi's method is more accurate than QR" (1992).
+"""
+
+from __future__ import annotations
+
+from hloom.compiler.kernels.launch import Launch
+from hloom.compiler.kernels.matrices.common import batch, matrix_launches, the_instruction
+from hloom.compiler.kernels.request import KernelRequest
+
+SWEEPS = 60  # over all pairs; 6 to 10 are usual. Beyond them the result is NaN.
+
+ROTATE = """
+for item in range(lo, hi):
+    at = item * long * short
+    xs = item * long * long
+    vs = item * short * short
+    o = item * short
+    wrong = 0
+    largest = 0.0
+    for i in range(long * short):
+        wrong += 0 if is_finite_T(a[at + i]) else 1
+        largest = max_f64(largest, abs_f64(f64(a[at + i])))
+    scale = largest if largest > 0.0 and wrong == 0 else 1.0
+    for i in range(short):
+        for k in range(long):
+            place = k * short + i if tall == 1 else i * long + k
+            x[xs + i * long + k] = f64(a[at + place]) / scale
+        for k in range(short):
+            v[vs + i * short + k] = 1.0 if i == k else 0.0
+    turned = 1
+    sweep = 0
+    while turned > 0 and wrong == 0:
+        turned = 0
+        sweep += 1
+        if sweep > {sweeps}:
+            wrong = 1
+        for i in range(short - 1):
+            for j in range(i + 1, short):
+                p = xs + i * long
+                q = xs + j * long
+                alpha = 0.0
+                beta = 0.0
+                gamma = 0.0
+                for k in range(long):
+                    y = x[p + k]
+                    w = x[q + k]
+                    alpha = sum_f64(alpha, y * y)
+                    beta = sum_f64(beta, w * w)
+                    gamma = sum_f64(gamma, y * w)
+                if abs_f64(gamma) > {epsilon} * sqrt_f64(alpha) * sqrt_f64(beta) and abs_f64(gamma) > 1e-290:
+                    turned += 1
+                    zeta = (beta - alpha) / (2.0 * gamma)
+                    t = 1.0 / (abs_f64(zeta) + sqrt_f64(1.0 + zeta * zeta))
+                    t = -t if zeta < 0.0 else t
+                    c = 1.0 / sqrt_f64(1.0 + t * t)
+                    s = c * t
+                    for k in range(long):
+                        y = x[p + k]
+                        w = x[q + k]
+                        x[p + k] = c * y - s * w
+                        x[q + k] = s * y + c * w
+                    for k in range(short):
+                        y = v[vs + i * short + k]
+                        w = v[vs + j * short + k]
+                        v[vs + i * short + k] = c * y - s * w
+                        v[vs + j * short + k] = s * y + c * w
+    for i in range(short):
+        s = 0.0
+        for k in range(long):
+            s = sum_f64(s, x[xs + i * long + k] * x[xs + i * long + k])
+        d[o + i] = sqrt_f64(s)
+        order[o + i] = i
+        {values}[o + i] = T(nan)
+    for i in range(short if wrong == 0 else 0):
+        rank = 0
+        for k in range(short):
+            if d[o + k] > d[o + i] or (d[o + k] == d[o + i] and k < i):
+                rank += 1
+        order[o + rank] = i
+        {values}[o + rank] = T(d[o + i] * scale)
+"""
+
+# The unit vectors of the rotated columns, longest first; those of length zero, and those that a full basis has beyond
+# them, are unit vectors of the axes made orthogonal to the ones before (twice, so that rounding does not matter).
+FACTORS = """
+    tiny = 1e-200
+    axis = 0
+    for r in range(full):
+        from_ = xs + order[o + min(r, short - 1)] * long
+        length = d[o + order[o + min(r, short - 1)]] if r < short else 0.0
+        u = item * long * long + r * long
+        if length > tiny:
+            for k in range(long):
+                basis[u + k] = x[from_ + k] / length
+        elif wrong == 0:
+            found = 0.0
+            while found < 0.1 and axis < long:
+                for k in range(long):
+                    basis[u + k] = 1.0 if k == axis else 0.0
+                for turn in range(2):
+                    for other in range(r):
+                        b0 = item * long * long + other * long
+                        s = 0.0
+                        for k in range(long):
+                            s = sum_f64(s, basis[u + k] * basis[b0 + k])
+                        for k in range(long):
+                            basis[u + k] = basis[u + k] - s * basis[b0 + k]
+                found = 0.0
+                for k in range(long):
+                    found = sum_f64(found, basis[u + k] * basis[u + k])
+                found = sqrt_f64(found) * sqrt_f64(f64(long))
+                axis += 1
+            found = found / sqrt_f64(f64(long))
+            for k in range(long):
+                basis[u + k] = basis[u + k] / found
+    for r in range(full):
+        for k in range(long):
+            place = k * full + r if tall == 1 else r * long + k
+            y = basis[item * long * long + r * long + k]
+            {long_factor}[item * long * full + place] = T(y) if wrong == 0 else T(nan)
+    for r in range(short):
+        for k in range(short):
+            place = r * short + k if tall == 1 else k * short + r
+            y = v[vs + order[o + r] * short + k]
+            {short_factor}[vs + place] = T(y) if wrong == 0 else T(nan)
+"""
+
+
+def svd_launches(request: KernelRequest) -> list[Launch]:
+    """The launch of a computation of one svd; an item is a matrix."""
+    instruction = the_instruction(request, "svd")
+    (a,) = instruction.operands
+    m, n = a.dims[-2:]
+    short, long = min(m, n), max(m, n)
+    tall = m >= n
+    factors = bool(instruction.attributes.get("compute_uv"))
+    full = long if instruction.attributes.get("full_matrices") else short
+    names = {
+        "values": "out1" if factors else "out0",
+        "long_factor": "out0" if tall else "out2",
+        "short_factor": "out2" if tall else "out0",
+    }
+    text = ROTATE.format(sweeps=SWEEPS, epsilon=repr(2.0**-50), **names) + (FACTORS.format(**names) if factors else "")
+    items = batch(a.shape) if m and n else 0
+    sizes = {"long": long, "short": short, "tall": int(tall)} | ({"full": full} if factors else {})
+    memory = {
+        "x": ("f64", items * long * long), "v": ("f64", items * short * short), "d": ("f64", items * short),
+        "order": ("s64", items * short),
+    }  # fmt: skip
+    if factors:
+        memory["basis"] = ("f64", items * long * long)
+    return matrix_launches(request, instruction, text, sizes, items, 40.0 * short * short * long + long, memory)
