@@ -251,7 +251,8 @@ class Server:
             self._rendezvous.end(run, _first_line(error))
             raise
         self._rendezvous.finish(run)
-        entries, sent = [], []
+        entries: list[dict] = []
+        sent: list[np.ndarray] = []
         for held, value in zip(header["keep"], results, strict=True):
             entry: dict[str, Any] = {}
             if held is not None:

@@ -67,13 +67,15 @@ class ClusterSpec:
         key: bytes | None = None,
         tls: Tls | None = None,
     ):
-        if isinstance(jobs, ClusterSpec):
-            key, tls, jobs = key or jobs.key, tls or jobs.tls, jobs.jobs
-        self.jobs = _checked(jobs)
+        given: Any = jobs
+        if isinstance(given, ClusterSpec):
+            key, tls, given = key or given.key, tls or given.tls, given.jobs
+        self.jobs = _checked(given)
+        self.tls: Tls | None = tls
         if key is not None and (not isinstance(key, bytes) or len(key) < 16):
             found = f"{len(key)} bytes" if isinstance(key, bytes) else type(key).__name__
             raise ArgumentError("key= of a cluster is at least 16 bytes", found, "pass secrets.token_bytes(32)")
-        self._key, self.tls = key, tls
+        self._key = key
 
     @property
     def key(self) -> bytes:

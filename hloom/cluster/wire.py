@@ -66,7 +66,7 @@ class Stream:
             header = {**header, "arrays": [[HLO_NAME[a.dtype], list(a.shape)] for a in found]}
         text = json.dumps(header, separators=(",", ":")).encode()
         parts: list = [_LENGTH.pack(len(text)) + text]
-        parts += [memoryview(a.reshape(-1).view(np.uint8)) for a in found if a.nbytes]
+        parts += [a.reshape(-1).view(np.uint8).data for a in found if a.nbytes]
         try:
             self._socket.settimeout(timeout)
             if isinstance(self._socket, ssl.SSLSocket):  # it has no sendmsg
@@ -123,7 +123,7 @@ class Stream:
         dtype, dims = entry
         made = np.empty(dims, dtype)
         if made.nbytes:
-            self._into(memoryview(made.reshape(-1).view(np.uint8)))
+            self._into(made.reshape(-1).view(np.uint8).data)
         return made
 
     def _bytes(self, count: int) -> bytes:

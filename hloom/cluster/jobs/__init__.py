@@ -1,0 +1,1 @@
+"""Jobs of a cluster: how their processes are started, watched and started again."""

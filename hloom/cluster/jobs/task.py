@@ -1,0 +1,62 @@
+"""What each process of a job runs: a parameter server, or the user's program.
+
+    python -m hloom.cluster.jobs.task FOLDER JOB [INDEX] [PROGRAM ARGUMENTS...]
+
+INDEX is - for processes of an MPI gang, which MPI numbers. The process ends with its parent, however that ends: nothing
+of a job outlives its supervisor.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import io
+import os
+import signal
+import sys
+
+from hloom.cluster.spec import own_task
+from hloom.config import config
+from hloom.distributed.environment import process_number
+from hloom.distributed.worker import run
+
+_PR_SET_PDEATHSIG = 1
+
+
+def die_with_parent(number: int = signal.SIGKILL) -> None:
+    """The kernel sends this process a signal when the thread that started it ends (Linux: prctl(2))."""
+    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, int(number))
+
+
+def main() -> None:
+    folder, job, index, *command = sys.argv[1:]
+    parent = os.getppid()
+    die_with_parent()
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):  # whole lines, in front of which the process is named
+            stream.reconfigure(line_buffering=True, write_through=False)
+    if os.getppid() != parent:  # it has ended already
+        sys.exit(1)
+    number = process_number() if index == "-" else int(index)
+    path = os.path.join(folder, "tasks", f"{job}-{number}.json")
+    os.environ["HLOOM_CLUSTER_TASK"] = path
+    config.cluster_task = path
+    if job == "ps":
+        # Saves start-up time: workers need no server.
+        from hloom.cluster.server import Server
+
+        told = own_task()
+        assert told is not None  # the path was just set
+        server = Server()
+        signal.signal(signal.SIGTERM, lambda *_: server.stop())
+        server.join()
+        return
+    status = run(command)
+    sys.stdout.flush()
+    sys.stderr.flush()
+    if status:
+        # Finalizing MPI would wait for the others; mpiexec ends them when one process ends so.
+        os._exit(status)
+
+
+if __name__ == "__main__":
+    main()
