@@ -22,9 +22,12 @@ import json
 import os
 import time
 
+from hloom.cluster.client import connect
+from hloom.cluster.jobs.job import Job
+from hloom.cluster.jobs.status import StatusServer, job_status, server_status, show
+from hloom.cluster.jobs.submit import PLATFORMS, submit_kubernetes
+from hloom.cluster.server import Server
 from hloom.errors import ArgumentError
-
-# The parts of hloom.cluster are imported by the action that needs them: help and errors come at once.
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -71,9 +74,6 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _submit(options: argparse.Namespace) -> int:
-    from hloom.cluster.jobs.job import Job  # saves start-up time: help needs none of it
-    from hloom.cluster.jobs.submit import PLATFORMS, submit_kubernetes
-
     if options.dry_run and not options.kubernetes:
         raise ArgumentError("--dry-run prints a manifest", "the job is not for Kubernetes", "add --kubernetes")
     command = [*(["-m"] if options.module else []), options.program, *options.arguments]
@@ -89,9 +89,6 @@ def _submit(options: argparse.Namespace) -> int:
 
 
 def _status(options: argparse.Namespace) -> int:
-    from hloom.cluster.client import connect  # saves start-up time: help needs none of it
-    from hloom.cluster.jobs.status import StatusServer, job_status, server_status, show
-
     if options.target:
         with connect(options.target, timeout=5.0) as link:
             found = server_status(link)
@@ -112,8 +109,6 @@ def _status(options: argparse.Namespace) -> int:
 
 
 def _serve(options: argparse.Namespace) -> int:
-    from hloom.cluster.server import Server  # saves start-up time: help needs none of it
-
     try:
         jobs = json.loads(options.cluster)
     except ValueError as error:
