@@ -11,6 +11,7 @@ import os
 import sys
 import time
 from collections.abc import Mapping, Sequence
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -63,8 +64,6 @@ def start_ray(address: str, cores: int) -> Any:
 
 
 def _has_dashboard() -> bool:
-    from importlib.util import find_spec  # a look at what is installed, for this command only
-
     return all(find_spec(name) is not None for name in ("aiohttp", "aiohttp_cors", "opencensus", "prometheus_client"))
 
 

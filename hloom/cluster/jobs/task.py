@@ -14,6 +14,7 @@ import os
 import signal
 import sys
 
+from hloom.cluster.server import Server
 from hloom.cluster.spec import own_task
 from hloom.config import config
 from hloom.distributed.environment import process_number
@@ -41,9 +42,6 @@ def main() -> None:
     os.environ["HLOOM_CLUSTER_TASK"] = path
     config.cluster_task = path
     if job == "ps":
-        # Saves start-up time: workers need no server.
-        from hloom.cluster.server import Server
-
         told = own_task()
         assert told is not None  # the path was just set
         server = Server()
