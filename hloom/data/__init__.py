@@ -19,7 +19,19 @@ from hloom.data.examples import decode_example, encode_example
 from hloom.data.features import Bytes, Feature, Float, Int64, Text
 from hloom.data.iterator import DataIterator
 from hloom.data.native import crc32c
-from hloom.data.sources.open import arrays, generator, sequence, tfrecord
+from hloom.data.sources.open import (
+    array_record,
+    arrays,
+    csv,
+    generator,
+    images,
+    npy,
+    parquet,
+    sequence,
+    text,
+    tfrecord,
+)
+from hloom.data.sources.records import decode_image
 from hloom.data.sources.tfrecord import TFRecordWriter, write_tfrecord
 
 __all__ = [
@@ -32,15 +44,22 @@ __all__ = [
     "Int64",
     "TFRecordWriter",
     "Text",
+    "array_record",
     "arrays",
     "crc32c",
+    "csv",
     "decode_example",
+    "decode_image",
     "encode_example",
     "generator",
+    "images",
     "mix",
+    "npy",
     "padded",
+    "parquet",
     "sequence",
     "stacked",
+    "text",
     "tfrecord",
     "write_tfrecord",
 ]

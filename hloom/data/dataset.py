@@ -12,7 +12,7 @@ from hloom.data.iterator import DataIterator
 from hloom.data.mixing import Mix
 from hloom.data.nodes import Access, Filter, Map, Node, Ordered, Part, Repeat, Strided
 from hloom.data.shuffle import FullShuffle, WindowShuffle
-from hloom.errors import ArgumentError, DataError
+from hloom.errors import ArgumentError
 from hloom.platforms.device import Device, process_count, process_index
 
 _LAST = ("keep", "drop", "pad")
@@ -37,9 +37,10 @@ class Dataset:
         return DataIterator(self)
 
     def __len__(self) -> int:
-        """The number of elements. Raises DataError where it is unknown: of files and generators, after `filter`."""
+        """The number of elements. Raises ArgumentError where it is unknown: of files and generators, after
+        `filter`."""
         if self._size is None:
-            raise DataError(
+            raise ArgumentError(  # a TypeError, which list(dataset) takes for a length that is unknown
                 "the length of a dataset", "it is not known before it is read", "count: sum(1 for _ in dataset)"
             )
         return self._size

@@ -16,6 +16,7 @@ import numpy as np
 from hloom.data.blocks import Block, Origin, joined
 from hloom.data.nodes import Epochs, Node, State, generator, state_error
 
+_CHUNK = 1024  # elements that are drawn at a time, as far as the input has them
 _GOLDEN = np.uint64(0x9E3779B97F4A7C15)
 
 
@@ -167,6 +168,9 @@ class WindowShuffle(Node):
         self._pool: Pool | None = None
         self._held = np.full(self.window, -1, np.int64)  # the number of the element in each slot
         self._drawn = 0
+        self._chunk: Block | None = None  # elements that were drawn, and not yet handed out from `_used` on
+        self._used, self._first = 0, 0  # `_first`: the number of the element that took the place of the chunk's first
+        self._slots = self._replaced = np.zeros(0, np.int64)  # where the chunk came from, and the numbers in it
         self._left = -1  # elements that were left when the input ended, -1 before
         self._order = np.zeros(0, np.int64)
 
@@ -179,23 +183,35 @@ class WindowShuffle(Node):
     def next(self, limit: int) -> Block | None:
         if self._pool is None and self._left < 0:
             self._fill()
-        if self._left < 0:
-            assert self._pool is not None
-            oldest = int(self._held.min()) if self._input.due() else None
-            first = self._input.pulled
-            block = self._input.next(limit, oldest)
-            if block is not None:
-                slots = below(draws(self._key, self._drawn, block.size), self.window)
-                self._drawn += block.size
-                self._held[slots] = np.arange(first, first + block.size)
-                return self._pool.exchange(slots, block)
-            self._end(self.window)
+        if self._left < 0 and (self._chunk is not None or self._draw(limit)):
+            assert self._chunk is not None
+            block = self._chunk[self._used : self._used + limit]
+            self._used += block.size
+            if self._used == self._chunk.size:
+                self._chunk = None
+            self._drawn += block.size
+            return block
         at = self._drawn - (self._input.pulled - self._left)
         stop = min(self._left, at + limit)
         if at >= stop or self._pool is None:
             return None
         self._drawn += stop - at
         return self._pool.block.take(self._order[at:stop])
+
+    def _draw(self, limit: int) -> bool:
+        """Draws a chunk of elements; False at the end of the input."""
+        assert self._pool is not None
+        oldest = int(self._held.min()) if self._input.due() else None
+        self._first = self._input.pulled
+        block = self._input.next(limit if self.single else max(limit, _CHUNK), oldest)
+        if block is None:
+            self._end(self.window)
+            return False
+        slots = self._slots = below(draws(self._key, self._drawn, block.size), self.window)
+        self._replaced = self._held[slots]
+        self._held[slots] = np.arange(self._first, self._first + block.size)
+        self._chunk, self._used = self._pool.exchange(slots, block), 0
+        return True
 
     def _fill(self) -> None:
         parts: list[Block] = []
@@ -215,9 +231,14 @@ class WindowShuffle(Node):
         self._order = generator(self.seed, *self._epochs, 1).permutation(left)
 
     def state(self) -> State:
-        held = self._held[self._held >= 0]
-        oldest = int(held.min()) if len(held) else None
-        return {"drawn": self._drawn, "left": self._left, "held": self._held.copy(), **self._input.state(oldest)}
+        held, pulled = self._held.copy(), self._input.pulled
+        if self._chunk is not None:  # as if only what was handed out had been drawn
+            held[self._slots] = self._replaced
+            held[self._slots[: self._used]] = np.arange(self._first, self._first + self._used)
+            pulled = self._first + self._used
+        there = held[held >= 0]
+        noted = self._input.state(int(there.min()) if len(there) else None)
+        return {"drawn": self._drawn, "left": self._left, "held": held, **noted, "pulled": pulled}
 
     def restore(self, state: State) -> None:
         self._forget()

@@ -6,11 +6,15 @@ import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
+from hloom.compiler.targets.cpu.machine import available_cores
 from hloom.data.dataset import Dataset
 from hloom.data.features import ExampleParser, Feature
 from hloom.data.nodes import Access, Ordered
 from hloom.data.sources.files import file_names, require_compression
 from hloom.data.sources.memory import ArrayAccess, Generator, SequenceAccess
+from hloom.data.sources.numpy_files import Concatenated, numpy_access
+from hloom.data.sources.records import ArrayRecordAccess, ImageAccess, decode_image
+from hloom.data.sources.tables import Stream, csv_rows, parquet_rows, text_lines
 from hloom.data.sources.tfrecord import TFRecords
 from hloom.errors import ArgumentError
 
@@ -74,3 +78,69 @@ def tfrecord(
     return Dataset(
         lambda: TFRecords(names, features, kind, interleave, run, shuffle_files, verify, on_corrupt == "skip")
     )
+
+
+Files = str | os.PathLike | Iterable[str | os.PathLike]
+
+
+def array_record(files: Files, features: Mapping[str, Feature] | None = None) -> Dataset:
+    """The records of ArrayRecord files, by index: `shuffle` without a window reads them in any order. features: as in
+    `tfrecord`. Needs the extra "train". Raises MissingFileError, DataError."""
+    names = file_names(files, "hl.data.array_record")
+    return from_access(Concatenated([ArrayRecordAccess(names, index, features) for index in range(len(names))]))
+
+
+def npy(files: Files | Mapping | tuple) -> Dataset:
+    """The rows of arrays in .npy and .npz files (dicts of their arrays), mapped into memory: of one file, of several of
+    a pattern one after the other, or of a dict or tuple of .npy files. Compressed .npz files are read whole. Files
+    with Python objects are refused. Raises MissingFileError, DataError, ShapeError."""
+    return from_access(numpy_access(files))
+
+
+def text(files: Files, *, encoding: str = "utf-8") -> Dataset:
+    """The lines of text files, as texts without their ends. Raises MissingFileError, and DataError for other
+    encodings."""
+    names = file_names(files, "hl.data.text")
+    return Dataset(lambda: Stream(names, text_lines(names, encoding)))
+
+
+def csv(
+    files: Files, *, columns: Sequence[str] | None = None, dtypes: Mapping[str, Any] | None = None,
+    delimiter: str = ",", header: bool | Sequence[str] = True,
+) -> Dataset:  # fmt: skip
+    """The rows of CSV files, as dicts of numbers and texts.
+
+    columns: those to read. dtypes: of columns whose dtype is not to be guessed, which pyarrow does from the start of
+    the file. header: whether the first line has the names of columns (False: they are f0, f1, ...), or the names.
+    Needs the extra "train". Raises MissingFileError, DataError.
+    """
+    names = file_names(files, "hl.data.csv")
+    read = csv_rows(names, columns, dtypes, delimiter, header)
+    return Dataset(lambda: Stream(names, read))
+
+
+def parquet(files: Files, *, columns: Sequence[str] | None = None, dtypes: Mapping[str, Any] | None = None) -> Dataset:
+    """The rows of Parquet files, as dicts of numbers and texts. Arguments as of `csv`. Needs the extra "train". Raises
+    MissingFileError, DataError."""
+    names = file_names(files, "hl.data.parquet")
+    read = parquet_rows(names, columns, dtypes)
+    return Dataset(lambda: Stream(names, read))
+
+
+def images(
+    files: Files, *, size: Sequence[int] | None = None, mode: str | None = "RGB", threads: int | None = None
+) -> Dataset:
+    """Images as `{"image": uint8[height, width, channels]}`, and with "label" where `files` is a folder of one folder
+    per class (numbered in the order of their names).
+
+    size: (height, width) to resize to, without which batches need images of one size. mode: Pillow's, such as "L" for
+    gray ones; None keeps the file's. threads: that decode (default: one for each core). Needs the extra "train".
+    Raises MissingFileError; WorkerError for a damaged file.
+    """
+    access = ImageAccess(files)
+
+    def decode(element: dict) -> dict:
+        return {**element, "image": decode_image(element["image"], size, mode)}
+
+    count = available_cores() if threads is None else threads
+    return from_access(access).map(decode, threads=count)

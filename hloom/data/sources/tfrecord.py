@@ -171,8 +171,9 @@ class TFRecords(Node):
     ):  # fmt: skip
         super().__init__()
         self.names, self.features, self.compression = names, features, compression
-        self.run, self.files_seed, self.verify, self.skip = run, files_seed, verify, skip
+        self.files_seed, self.verify, self.skip = files_seed, verify, skip
         self.slots = max(1, min(interleave, len(names)))
+        self.run = run if self.slots > 1 else 1 << 62
         self._files: list[RecordFile | None] = []
         self._start()
 
@@ -235,8 +236,7 @@ class TFRecords(Node):
                 start = int(self._place[slot][3])
                 stop = min(block.size, start + limit, start + self._left)
                 self._place[slot][3] = stop
-                if self.slots > 1:
-                    self._left -= stop - start
+                self._left -= stop - start
                 return block[start:stop]
             self._slot, self._left = (slot + 1) % self.slots, self.run
         return None
