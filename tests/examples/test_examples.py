@@ -115,6 +115,11 @@ def test_a_neural_ode_reads_and_its_adjoint_is_the_gradient():
     np.testing.assert_allclose(np.asarray(by_z), np.exp(0.5), rtol=2e-3)
 
 
+def test_records_are_read_fast_and_resumed():
+    rate, seen, same = example("tfrecord_input").run(200, report=silent)
+    assert same and seen.sum() == 20_000 and seen.min() > 1500 and rate > 2000
+
+
 def test_towers_are_a_single_devices_step():
     accuracy, apart = example("towers").train(epochs=20, report=silent)
     assert accuracy >= 0.94 and apart < 1e-4

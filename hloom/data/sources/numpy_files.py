@@ -15,7 +15,6 @@ from hloom.data.sources.memory import ArrayAccess
 from hloom.errors import ArgumentError, DataError, file_error
 from hloom.tree import pytrees as tree
 
-
 _HEADERS = {(1, 0): np.lib.format.read_array_header_1_0, (2, 0): np.lib.format.read_array_header_2_0}
 
 
