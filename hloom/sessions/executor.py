@@ -65,6 +65,8 @@ class LocalExecutor:
         return Step(self, program, make_plan(program, targets, nodes))
 
     def run(self, handle: Step, values: Sequence[Any]) -> list:
+        if self.closed:
+            raise SessionError("a run", "the server has stopped", "start a server and open a new session")
         return handle(values)
 
     def variables(self) -> dict[str, Any]:
@@ -151,8 +153,6 @@ class Step:
 
     def _uninitialized(self) -> None:
         missing = [name for name in self.plan.variables if name not in self.executor.values]
-        if self.executor.closed:
-            raise SessionError("a run in a closed session", f"'{self.program_name}'", "open a new session")
         names = ", ".join(map(repr, missing[:5])) + (f" and {len(missing) - 5} more" if len(missing) > 5 else "")
         raise UninitializedError(
             f"a run that reads variables of '{self.program_name}'",
@@ -222,8 +222,11 @@ class Step:
     def _refuse(self, k: int, name: str, found: str, repair: str) -> None:
         shape = self._shapes[k]
         dims = ",".join("?" if n is None else str(n) for n in self.sizes.shown(shape.dims))
+        asked = f"feed {name!r}, which is {HLO_NAME[shape.dtype]}[{dims}]"
+        if k >= len(self.plan.feeds):  # of a queue or a dataset, which no line of this run feeds
+            raise FeedError(asked, found, repair, self._sources[k])
         made = f"; it was made at {self._sources[k]}" if self._sources[k] else ""
-        raise FeedError(f"feed {name!r}, which is {HLO_NAME[shape.dtype]}[{dims}]", f"{found}{made}", repair)
+        raise FeedError(asked, f"{found}{made}", repair)
 
     def _jitted(self, computation: Computation) -> JitFunction:
         def run(*operands):
