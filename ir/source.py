@@ -8,6 +8,7 @@ import os
 import sys
 import threading
 import warnings
+from collections.abc import Callable
 from contextlib import contextmanager
 from functools import lru_cache
 from types import FrameType
@@ -90,6 +91,8 @@ def _source_at(code, last: int, line: int) -> Source:
 
 class _Scope(threading.local):
     device = ""
+    rule: Callable[[str, str], str] | None = None  # (opcode, variable) -> the device of an operation
+    anywhere = False  # whether devices may be named that this process does not know (yet)
     names = ""  # of the `named_scope`s, separated by slashes
     place: Source | None = None  # where the program stands that is translated, in place of the frames' lines
 
@@ -98,13 +101,14 @@ device_scopes = _Scope()  # of each thread: `device` is that of the innermost sc
 
 
 @contextmanager
-def device_scope(device: str):
-    """Within it, sources of this thread name this device ('': none)."""
-    before, device_scopes.device = device_scopes.device, device
+def device_scope(device: str, rule: Callable[[str, str], str] | None = None):
+    """Within it, sources of this thread name this device ('': none), or the one that a rule says for each operation."""
+    before = device_scopes.device, device_scopes.rule
+    device_scopes.device, device_scopes.rule = device, rule
     try:
         yield
     finally:
-        device_scopes.device = before
+        device_scopes.device, device_scopes.rule = before
 
 
 @contextmanager
@@ -162,8 +166,10 @@ def warn_user(message: str, category: type[Warning]) -> None:
     )
 
 
-def current_source() -> Source | None:
-    """The innermost frame of the call stack that is not hloom's own, with the chosen device; None where neither is."""
+def current_source(opcode: str = "") -> Source | None:
+    """The innermost frame of the call stack that is not hloom's own, with the chosen device; None where neither is.
+
+    opcode: of the operation that is asked for, for rules that choose devices."""
     if device_scopes.place is not None:
         return device_scopes.place
     frame: FrameType | None = sys._getframe(1)
@@ -175,4 +181,6 @@ def current_source() -> Source | None:
     else:
         source = None
     device, names = device_scopes.device, device_scopes.names
+    if device_scopes.rule is not None and opcode:
+        device = device_scopes.rule(opcode, source.variable if source is not None else "") or device
     return _in_scopes(source, device, names) if device or names else source

@@ -27,7 +27,7 @@ from hloom.platforms.backend import (
     SendRecvChannel,
     added,
 )
-from hloom.platforms.device import find_device
+from hloom.platforms.device import find_device, note_devices
 from hloom.platforms.kinds import DeviceKind, device_kind
 from hloom.platforms.names import parse_device_name
 from hloom.runtime.multi_device import Control, MultiDeviceProgram
@@ -166,6 +166,7 @@ class MultiDeviceBackend(Backend):
             device_of = global_names(device_of)
         placements = list(describe(whole, device_of))
         if config.log_device_placement:
+            note_devices(dict.fromkeys(device_of.values()))
             for line in placements:
                 print(f"hloom: {line}", file=sys.stderr)
         given = frozenset(range(len(whole.entry.parameters))) - set(arguments) if spread else frozenset()

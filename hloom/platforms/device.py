@@ -78,6 +78,11 @@ class Device:
         assert kind is not None  # `find_device` has looked it up
         return kind
 
+    @property
+    def description(self) -> str:
+        """The hardware, for people: its model, and a GPU's address on the bus. '' for devices of other processes."""
+        return self.kind_object.description(self.index) if self.process_index == processes().index else ""
+
     def memory_stats(self) -> dict[str, int] | None:
         """Bytes and counts of the device's own memory by name; None for devices in the host's memory, which is not
         counted by device. Raises CudaError."""
@@ -212,25 +217,65 @@ def _list() -> str:
     return ", ".join(map(str, devices()))
 
 
+@record(frozen=True)
+class Operation:
+    """What a placement rule is asked about. type: the opcode ('dot'), 'variable' or 'placeholder' in programs of
+    `hl.sessions`. name: what the user's line calls its result, or ''."""
+
+    type: str
+    name: str
+
+
 class device(ContextDecorator):
     """`with hl.device("cpu:1"):` operations inside run on that device, also in jitted functions, and so do the
     derivatives of these operations. Inner scopes win; None cancels the choice.
+
+    A function is a placement rule: `rule(operation)` returns the device of each operation that is traced inside, or
+    None for the one around it. In a program of `hl.sessions` names of devices are looked up when it runs.
 
     Raises DeviceError for a missing device, unless `hl.config.soft_placement` is set.
     """
 
     def __init__(self, name):
-        self.name = "" if name is None else str(find_device(name))
+        self.rule = name if callable(name) else None
+        self.name = "" if name is None or self.rule is not None else _scope_name(name)
         self._scopes: list = []
 
     def __enter__(self) -> Device | None:
-        scope = device_scope(self.name)
+        if self.rule is not None:
+            scope = device_scope(device_scopes.device, self._chosen)
+        else:
+            scope = device_scope(self.name)
         self._scopes.append(scope)
         scope.__enter__()
-        return find_device(self.name) if self.name else None
+        return find_device(self.name) if self.name and not device_scopes.anywhere else None
+
+    def _chosen(self, opcode: str, variable: str) -> str:
+        assert self.rule is not None  # otherwise nobody asks
+        found = self.rule(Operation(opcode, variable))
+        return _scope_name(found) if found else ""
 
     def __exit__(self, *exception) -> None:
         self._scopes.pop().__exit__(*exception)
+
+
+def _scope_name(name) -> str:
+    if device_scopes.anywhere and not isinstance(name, Device):
+        return str(parse_device_name(str(name)))
+    return str(find_device(name))
+
+
+_noted: set[Device] = set()  # devices whose hardware the log has named
+
+
+def note_devices(names) -> None:
+    """Logs the hardware of devices, once for each (`hl.config.log_device_placement`)."""
+    for name in names:
+        found = find_device(name)
+        if found not in _noted:
+            _noted.add(found)
+            if found.description:
+                print(f"hloom: device {found}: {found.description}", file=sys.stderr)
 
 
 def scoped_device() -> Device | None:

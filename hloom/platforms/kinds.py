@@ -68,6 +68,10 @@ class DeviceKind(ABC):
         """Bytes and counts of a device's memory by name; None where memory is not counted by device."""
         return None
 
+    def description(self, index: int) -> str:
+        """The hardware of a device, for people: its model and where it is. '' where nothing is known."""
+        return ""
+
     def put(self, data, index: int, label: str):
         """The data of an array, wherever they lie, in the memory of a device that keeps arrays. label: what the user
         calls the array."""

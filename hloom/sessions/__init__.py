@@ -19,6 +19,7 @@ from __future__ import annotations
 from hloom.sessions.executor import Executor, LocalExecutor, register
 from hloom.sessions.files import Saved, SavedFunction, load, save
 from hloom.sessions.graph import Node, Operation, Placeholder, Text, Update, Variable
+from hloom.sessions.placement import replica_device_setter
 from hloom.sessions.program import (
     GLOBAL_VARIABLES,
     LOSSES,
@@ -93,6 +94,7 @@ __all__ = [
     "placeholder",
     "program_of",
     "register",
+    "replica_device_setter",
     "reset_default_program",
     "save",
     "shuffle_batch",

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Container, Iterable, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from difflib import get_close_matches
 from typing import Any
 
@@ -22,7 +22,7 @@ import numpy as np
 
 from hloom.errors import ArgumentError, DTypeError, FetchError, ShapeError
 from hloom.ir.module import Instruction
-from hloom.ir.source import current_source, device_scopes
+from hloom.ir.source import current_source, device_scope, device_scopes
 from hloom.ir.types import Shape, as_dtype
 from hloom.sessions.graph import (
     GraphTrace,
@@ -72,6 +72,7 @@ class Program:
         self._names: dict[Instruction, str] = {}
         self._by_name: dict[str, Instruction] = {}
         self._index: dict[Instruction, int] = {}
+        self._before: list[bool] = []  # the setting before each `with program:`
         self._chosen: set[str] = set()  # names that somebody chose
         self._named = 0  # how many instructions have been offered a name
 
@@ -80,9 +81,12 @@ class Program:
     def __enter__(self) -> Program:
         _programs.stack.append(self)
         TRACES.active.append(self.trace)
+        self._before.append(device_scopes.anywhere)
+        device_scopes.anywhere = True  # devices are looked up when the program runs
         return self
 
     def __exit__(self, *exception) -> None:
+        device_scopes.anywhere = self._before.pop()
         TRACES.active.pop()
         _programs.stack.pop()
 
@@ -97,7 +101,7 @@ class Program:
         program; sizes that differ have names: ["rows", 32]. Raises ArgumentError for a name that is taken.
         """
         dims = tuple([self._dimension(n, k) for k, n in enumerate(shape)])
-        instruction = self._parameter(Shape(as_dtype(dtype), dims), self._new_name(name))
+        instruction = self._parameter(Shape(as_dtype(dtype), dims), self._new_name(name), "placeholder")
         self.sources[instruction] = PlaceholderRecord(self.name_of(instruction), instruction)
         return Placeholder(self.trace, instruction)
 
@@ -152,7 +156,7 @@ class Program:
             )
         else:
             kind = Shape(as_dtype(dtype or "float32"), tuple(shape))
-        instruction = self._parameter(kind, name)
+        instruction = self._parameter(kind, name, "variable")
         made = VariableRecord(name, instruction, start, bool(trainable))
         self.sources[instruction] = made
         variable = self.variables[name] = Variable(self.trace, instruction, record=made)
@@ -161,10 +165,10 @@ class Program:
             self.add_to_collection(collection, variable)
         return variable
 
-    def _parameter(self, shape: Shape, name: str) -> Instruction:
+    def _parameter(self, shape: Shape, name: str, kind: str = "") -> Instruction:
         # Its hint is made legal by the printer; its name is the whole one.
         instruction = self.trace.parameter(shape, name, None, False).instruction
-        instruction.source = current_source()
+        instruction.source = current_source(kind)
         self._names[instruction], self._by_name[name] = name, instruction
         return instruction
 
@@ -212,7 +216,9 @@ class Program:
     def update(self, variable: Variable, new: Callable[[Node], Any], name: str) -> Update:
         """The update of a variable to `new(its value at this place of the program)`."""
         record = variable.record
-        with resumed(self.trace):
+        home = record.instruction.device  # updates run where the variable is
+        scope = device_scope(home) if home else nullcontext()
+        with resumed(self.trace), scope:
             old = Node(self.trace, self.read(record))
             value = as_array(new(old), f"the new value of '{record.name}'")
             if value.shape != old.shape:

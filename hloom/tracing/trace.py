@@ -176,7 +176,7 @@ class Trace:
 
     def emit(self, opcode: str, operands, shape, attributes) -> Tracer | tuple[Tracer, ...]:
         lifted = [self.lift(o) for o in operands]
-        source = current_source()
+        source = current_source(opcode)
         self.builder.source = source
         instruction = self.builder.emit(opcode, *(i for i, _ in lifted), shape=shape, **attributes)
         if self.layouts is not None:

@@ -2,6 +2,7 @@
 
 available(api=None) -> CudaUnavailableError | None    why CUDA cannot be used, or None: it can
 gpus(api=None) -> [GpuFacts]                          those that can be used; raises the same errors
+bus_address(index, api=None) -> str                   where one is on the PCI bus
 """
 
 from __future__ import annotations
@@ -102,6 +103,14 @@ def gpus(api: Api | None = None, needed: int = DRIVER_NEEDED) -> list[GpuFacts]:
             "use a GPU of the Ampere generation or newer, or the CPU",
         )
     return usable
+
+
+def bus_address(index: int, api: Api | None = None) -> str:
+    """Where a GPU is on the PCI bus: domain, bus and device, as in 0000:05:00.0. Raises CudaError."""
+    api = api or load_api()
+    device = api.device(index)
+    domain, bus, slot = (api.attribute(device, f"PCI_{part}_ID") for part in ("DOMAIN", "BUS", "DEVICE"))
+    return f"{domain:04x}:{bus:02x}:{slot:02x}.0"
 
 
 def _facts(api: Api, index: int, version: int) -> GpuFacts:

@@ -244,7 +244,9 @@ class FakeDriver(FakeGraphs):
     @call(1)
     def cuDeviceGetAttribute(self, attribute, device):
         gpu = self.gpus[device]
-        return {75: gpu.capability[0], 76: gpu.capability[1], 16: 132, 97: 232448}[attribute]
+        return {75: gpu.capability[0], 76: gpu.capability[1], 16: 132, 97: 232448, 33: 5 + device, 34: 0, 50: 0}[
+            attribute
+        ]
 
     @call(1)
     def cuDevicePrimaryCtxRetain(self, device):

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import functools
+import platform
+
 from hloom.config import config
 from hloom.platforms.kinds import DeviceKind
 
@@ -15,3 +18,21 @@ class CpuKind(DeviceKind):
 
     def count(self) -> int:
         return config.num_cpu_devices
+
+    def description(self, index: int) -> str:
+        """The processor, which all devices share."""
+        return f"name: {_processor()}, in the host's memory"
+
+
+@functools.cache
+def _processor() -> str:
+    """The model, as the system names it."""
+    try:
+        with open("/proc/cpuinfo", encoding="utf-8", errors="replace") as file:
+            for line in file:
+                name, _, value = line.partition(":")
+                if name.strip() == "model name":
+                    return value.strip()
+    except OSError:
+        pass
+    return platform.processor() or platform.machine()

@@ -9,7 +9,7 @@ from hloom.ir.records import asdict
 from hloom.platforms.backend import DeviceBackend
 from hloom.platforms.kinds import DeviceKind
 from hloom.runtime.cuda.array import DeviceArray
-from hloom.runtime.cuda.discovery import GpuFacts, gpus
+from hloom.runtime.cuda.discovery import GpuFacts, bus_address, gpus
 from hloom.runtime.cuda.errors import CudaError
 
 
@@ -46,6 +46,11 @@ class CudaKind(DeviceKind):
     def memory_stats(self, index: int) -> dict[str, int]:
         """Raises CudaError."""
         return asdict(cuda_device(index).open().memory())
+
+    def description(self, index: int) -> str:
+        """Raises CudaError."""
+        facts = (self._found or gpus())[index]
+        return f"name: {facts.name} ({facts.arch}), pci bus id: {bus_address(facts.index)}"
 
     def put(self, data, index: int, label: str) -> DeviceArray:
         """Raises CudaError."""

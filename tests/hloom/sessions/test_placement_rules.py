@@ -1,0 +1,73 @@
+"""Devices in programs, rules that choose them, and what the log says of devices."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import hloom as hl
+import hloom.numpy as hnp
+from hloom import errors, optim
+from hloom.sessions import Program, Session, minimize, placeholder, replica_device_setter, variable
+
+pytestmark = pytest.mark.quick
+
+
+@pytest.fixture
+def devices():
+    with hl.config(num_cpu_devices=3):
+        yield
+
+
+def test_a_rule_chooses_devices_in_jit(devices):
+    def rule(operation):
+        return {"dot": "cpu:1", "tanh": "cpu:2"}.get(operation.type) or ("cpu:1" if operation.name == "last" else None)
+
+    @hl.jit
+    def f(x):
+        with hl.device(rule):
+            last = hnp.tanh(x @ x) + 1
+            return last
+
+    text = f.lower(np.ones((2, 2), np.float32)).as_text()
+    of = {line.split(" = ")[1].split("(")[0].split()[-1]: line for line in text.splitlines() if " = " in line}
+    assert "cpu:1" in of["dot"] and "cpu:2" in of["tanh"] and "cpu:1" in of["add"]
+    assert "device" not in of["parameter"]
+    np.testing.assert_allclose(f(np.ones((2, 2), np.float32)), np.tanh(2) + np.ones((2, 2)), rtol=1e-6)
+
+
+def test_variables_go_round_and_updates_run_where_they_are(devices):
+    program = Program("replica")
+    rule = replica_device_setter(2, ps_device="/job:ps", worker_device="/job:worker/task:1")
+    with program, hl.device(rule):
+        x = placeholder("x", [None, 4])
+        ws = [variable(f"w{k}", hnp.ones(4)) for k in range(3)]
+        cost = hnp.sum(x * sum(ws))
+        minimize(optim.sgd(0.1), cost)
+    assert [w.device_name for w in ws] == ["/job:ps/task:0/cpu:0", "/job:ps/task:1/cpu:0", "/job:ps/task:0/cpu:0"]
+    assert cost.device_name == "/job:worker/task:1/cpu:0"
+    assert ws[1].assign_add(hnp.ones(4)).record.value.device == "/job:ps/task:1/cpu:0"
+    with Session(program) as session, pytest.raises(errors.DeviceError, match="/job:worker"):
+        session.run(program.initializer())
+
+
+def test_a_program_on_devices_of_this_process(devices, capsys):
+    program = Program("local")
+    with program:
+        with hl.device("cpu:1"):
+            w = variable("w", hnp.zeros(3))
+        with hl.device("/job:localhost/task:0/cpu:2"):
+            y = w * 2 + 1
+        step = w.assign_add(y)
+    with Session(program) as session, hl.config(log_device_placement=True):
+        session.run(program.initializer())
+        for _ in range(2):
+            session.run(step)
+        assert session.run(w).tolist() == [4, 4, 4] and str(session.run(y).device) == "cpu:2"
+    log = capsys.readouterr().err
+    assert "(add) cpu:1" in log and "(multiply) cpu:2" in log
+
+
+def test_devices_say_what_they_are(capsys):
+    found = hl.devices("cpu")[0].description
+    assert found.startswith("name: ") and len(found) > 10
