@@ -11,7 +11,7 @@ from fake_cuda import FakeDriver
 from fake_cuda_model import CUresult
 
 from hloom.runtime.cuda.api import Api
-from hloom.runtime.cuda.discovery import available, gpus
+from hloom.runtime.cuda.discovery import available, bus_address, gpus
 from hloom.runtime.cuda.errors import (
     STICKY,
     ComputeCapabilityError,
@@ -43,6 +43,7 @@ def test_a_gpu_that_can_be_used():
     assert why(fake) is None
     (found,) = gpus(Api(fake))
     assert (found.index, found.name, found.arch) == (1, "New", "sm_90")
+    assert bus_address(found.index, Api(fake)) == "0000:06:00.0"
     assert found.while_nodes and found.switch_nodes and found.memory == 1 << 30
 
 
