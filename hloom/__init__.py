@@ -40,6 +40,7 @@ if _TYPE_CHECKING:  # the names of _HOMES, for type checkers
     from hloom.tracing import debug, refs as ref
     from hloom.transforms import cotangents as ad, remat as ad_checkpoint
 
+    from hloom.arrays.dimensions import Dim
     from hloom.arrays.from_parts import (
         make_array_from_callback, make_array_from_process_local_data, make_array_from_single_device_arrays,
     )
@@ -93,6 +94,7 @@ _HOMES = {
     "hloom.arrays.from_parts": (
         "make_array_from_callback make_array_from_process_local_data make_array_from_single_device_arrays"
     ),
+    "hloom.arrays.dimensions": "Dim",
     "hloom.arrays.interchange": "from_numpy from_torch to_numpy to_torch",
     "hloom.arrays.shape_dtype": "ShapeDtypeStruct",
     "hloom.contexts": (

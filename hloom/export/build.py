@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import os
 import shutil
 from collections.abc import Callable, Mapping, Sequence
@@ -9,20 +10,35 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
+from hloom.arrays.dimensions import Dim, DimStruct
+from hloom.arrays.shape_dtype import ShapeDtypeStruct
 from hloom.checkpoints import safetensors
 from hloom.compiler.cache import default_cache
 from hloom.compiler.targets.cpu import cross
 from hloom.compiler.targets.cpu.machine import available_cores
-from hloom.errors import ExportError, file_error
+from hloom.errors import ArgumentError, ExportError, file_error
 from hloom.export import emit
-from hloom.export.functions import State, TracedFunction, plan_of, refuse_python, requests_of, traced
+from hloom.export.functions import (
+    State,
+    TracedFunction,
+    dimensions_of,
+    keep,
+    plan_of,
+    refuse_python,
+    requests_of,
+    traced,
+)
 from hloom.export.loading import Library as LoadedLibrary
 from hloom.export.loading import load
 from hloom.export.names import checked_name
+from hloom.export.ranged import ranged_body
 from hloom.export.tables import Shared, tables_of
 from hloom.export.targets import target_of
 from hloom.export.toolchain import KINDS, toolchain
 from hloom.ir.records import record
+from hloom.tree import pytrees as tree
 
 __all__ = ["Exported", "export"]
 
@@ -59,6 +75,7 @@ def export(
     state: Sequence[str] = (),
     updates: Sequence[str] = (),
     compiler: str | None = None,
+    check: str = "samples",
     **named: Any,
 ) -> Exported:
     """Writes a library that computes what the functions compute, without Python, and a C header for it.
@@ -71,6 +88,8 @@ def export(
     weights: "embedded" or "file": constants of 1 KB and more go into NAME.safetensors beside the library.
     state: names of parameters that the program keeps between calls. updates: names of the functions whose results begin
         with the state, in this order; the first of them makes it.
+    check: for arguments with named dimensions (`hl.Dim`): "all" plans every size and compares it with the plan that the
+        library has for it; "samples" compares some.
     compiler: the C compiler; None: the system's for this machine, zig for others.
 
     Raises ExportError: for steps that only Python can run (all of them at once), targets and names that do not exist, a
@@ -78,19 +97,23 @@ def export(
     """
     if kind not in KINDS:
         raise ExportError(f"export with kind={kind!r}", f"the kinds are {', '.join(KINDS)}", "name one of them")
+    if check not in ("samples", "all"):
+        raise ExportError(f"export with check={check!r}", "it is 'samples' or 'all'", "name one of them")
     if weights not in ("embedded", "file"):
         raise ExportError(f"export with weights={weights!r}", "it is 'embedded' or 'file'", "name one of them")
     chosen, machine_target, machine = target_of(target, features)
     tools = toolchain(chosen, machine_target, compiler)
-    requests = requests_of(functions, examples, named, state, updates)
+    requests = requests_of(functions, *with_dims(functions, examples, named), state, updates)
+    dimensions = dimensions_of(requests)
     library_name = checked_name(name or (requests[0].name if callable(functions) else "model"), "the library")
     shared_state = State(state)
     found = [traced(request, shared_state) for request in requests]
     shared = Shared()
-    bodies = _bodies(found, machine, shared)
+    bodies = _bodies(found, machine, shared, dimensions, check)
     stored = [k for k, value in enumerate(shared.constants) if value.nbytes >= SMALL] if weights == "file" else []
     library = emit.Library(
-        library_name, chosen, machine_target, machine, bodies, shared_state.parts, shared, [], stored,
+        library_name, chosen, machine_target, machine, bodies, shared_state.parts, shared,
+        [(d.name, d.least, d.most) for d in dimensions], stored,
         f"{library_name}.safetensors" if stored else None,
     )  # fmt: skip
     place = Path(folder)
@@ -110,14 +133,53 @@ def export(
     return Exported(library_name, path, header, weights_path, tuple(r.name for r in requests), chosen)
 
 
-def _bodies(functions: list[TracedFunction], machine: cross.CrossMachine, shared: Shared) -> list[emit.Body]:
-    plans = [plan_of(function, machine) for function in functions]
-    refuse_python({f.request.name: plan for f, plan in zip(functions, plans, strict=True)})
-    for function, plan in zip(functions, plans, strict=True):
-        function.kept = {
-            part: k for k, (kind, part) in enumerate(function.result_slots) if kind == "next" and k in plan.donated
-        }
-    return [emit.Body(f, [tables_of(plan, shared)]) for f, plan in zip(functions, plans, strict=True)]
+def with_dims(functions: Any, examples: tuple, named: Mapping[str, Any]) -> tuple[tuple, dict[str, Any]]:
+    """Arguments with the Dims that are given by the names of parameters: the first dimension of these arguments."""
+    dims = {name: value for name, value in named.items() if isinstance(value, Dim)}
+    others = {name: value for name, value in named.items() if name not in dims}
+    if not dims:
+        return examples, others
+    parameters = list(inspect.signature(functions).parameters) if callable(functions) else []
+    for name in dims:
+        if name not in parameters[: len(examples)]:
+            raise ArgumentError(
+                f"export with {name}={dims[name]!r}",
+                "a Dim by name is the first dimension of an argument that is passed by position",
+                f"pass an example of {name!r}, or {name}=hl.ShapeDtypeStruct((Dim, ...), dtype)",
+            )
+
+    def with_first(leaf: Any, dim: Dim) -> DimStruct:
+        array = leaf if isinstance(leaf, (ShapeDtypeStruct, DimStruct)) else np.asarray(leaf)
+        if not array.ndim:
+            raise ArgumentError(f"export with {dim!r}", "a scalar has no first dimension", "pass an array")
+        return DimStruct((dim, *array.shape[1:]), array.dtype)
+
+    made = [
+        tree.map(lambda leaf, dim=dims[name]: with_first(leaf, dim), example) if name in dims else example
+        for name, example in zip(parameters, examples, strict=False)
+    ]
+    return (*made, *examples[len(made) :]), others
+
+
+def _bodies(
+    functions: list[TracedFunction],
+    machine: cross.CrossMachine,
+    shared: Shared,
+    dimensions: list[Dim],
+    check: str,
+) -> list[emit.Body]:
+    plans = {function.request.name: plan_of(function, machine) for function in functions}
+    refuse_python(plans)
+    found = []
+    for function in functions:
+        used = [d for d in dimensions if d.name in function.dimension_names()]
+        if used:
+            found.append(ranged_body(function, machine, shared, dimensions, used, check))
+            continue
+        plan = plans[function.request.name]
+        keep(function, plan)
+        found.append(emit.Body(function, [tables_of(plan, shared)]))
+    return found
 
 
 def _objects(library: emit.Library) -> list[tuple[str, bytes]]:

@@ -221,7 +221,8 @@ def source(library: Library) -> str:
     counts = {
         "FUNCTION_COUNT": len(library.bodies), "CONSTANT_COUNT": len(shared.constants),
         "STATE_COUNT": len(library.state), "STORED_COUNT": len(library.stored),
-        "DIMENSION_COUNT": len(library.dimensions), "MOST_SHAPES": most_shapes,
+        "DIMENSION_COUNT": len(library.dimensions),
+        "MOST_SCALARS": max([1, *(len(b.scalars) for b in library.bodies)]), "MOST_SHAPES": most_shapes,
         "MOST_VALUES": max([1, *(max(len(b.function.inputs), len(b.function.outputs)) for b in library.bodies)]),
     }  # fmt: skip
     defines = [f"enum {{ {', '.join(f'{key} = {value}' for key, value in counts.items())} }};"]

@@ -8,6 +8,8 @@ from typing import Any
 
 import numpy as np
 
+from hloom.arrays.dimensions import Dim, DimStruct
+from hloom.arrays.shape_dtype import ShapeDtypeStruct
 from hloom.backends.compile import optimized_plan
 from hloom.compiler.schedule.scheduler import Plan
 from hloom.compiler.schedule.steps import HostStep
@@ -22,6 +24,8 @@ from hloom.ir.records import field, record
 from hloom.ir.types import HLO_NAME, HOST_DTYPES, Shape
 from hloom.tracing.signatures import function_name
 from hloom.tree import pytrees as tree
+
+MOST_DIMENSIONS = 8  # of native/driver.c
 
 __all__ = ["Request", "TracedFunction", "Value", "plan_of", "requests_of", "traced"]
 
@@ -63,6 +67,12 @@ class TracedFunction:
     argument_tree: Any
     result_tree: Any
     kept: dict[int, int] = field(default_factory=dict)
+    arguments: tuple = ()
+
+    def dimension_names(self) -> set[str]:
+        """The named dimensions of its arguments."""
+        leaves = tree.leaves((self.request.arguments, self.request.keywords))
+        return {d.name for leaf in leaves if isinstance(leaf, DimStruct) for d in leaf.shape if isinstance(d, Dim)}
 
     @property
     def reads_state(self) -> bool:
@@ -201,14 +211,51 @@ def traced(request: Request, state: State) -> TracedFunction:
         value if name is None else state.trees[name]
         for name, value in zip(request.state, request.arguments, strict=True)
     ]
-    function = request.function if hasattr(request.function, "lower") else jit(request.function)
-    lowered = function.lower(*arguments, **request.keywords)
+    lowered = _lowered(request, arguments, {})
     _refuse(lowered, request)
     if request.updates:
         if not state.trees:
             state.define(lowered.out_info, request.name)
         state.check(lowered.out_info, request.name)
-    return _described(request, lowered, state)
+    made = _described(request, lowered, state)
+    made.arguments = tuple(arguments)
+    return made
+
+
+def _lowered(request: Request, arguments: Sequence, sizes: Mapping[str, int]) -> Lowered:
+    """A function traced for sizes of the named dimensions; those without one have their least size."""
+
+    def at(leaf: Any) -> Any:
+        if not isinstance(leaf, DimStruct):
+            return leaf
+        dims = [sizes.get(d.name, d.least) if isinstance(d, Dim) else d for d in leaf.shape]
+        return ShapeDtypeStruct(tuple(dims), leaf.dtype, leaf.weak)
+
+    arguments, keywords = tree.map(at, (tuple(arguments), request.keywords))
+    function = request.function if hasattr(request.function, "lower") else jit(request.function)
+    return function.lower(*arguments, **keywords)
+
+
+def lowered_at(function: TracedFunction, sizes: Mapping[str, int]) -> Lowered:
+    """The function traced for other sizes of the named dimensions."""
+    return _lowered(function.request, function.arguments, sizes)
+
+
+def dimensions_of(requests: Sequence[Request]) -> list[Dim]:
+    """The named dimensions of all arguments, each once. Raises ExportError where a name has two ranges."""
+    found: dict[str, Dim] = {}
+    for request in requests:
+        for leaf in tree.leaves((request.arguments, request.keywords)):
+            for size in leaf.shape if isinstance(leaf, DimStruct) else ():
+                if isinstance(size, Dim) and found.setdefault(size.name, size) != size:
+                    raise ExportError(
+                        f"export with {size!r}",
+                        f"the same name has another range: {found[size.name]!r}",
+                        "use one range",
+                    )
+    if len(found) > MOST_DIMENSIONS:
+        raise ExportError("export", f"{len(found)} named dimensions", f"a library has at most {MOST_DIMENSIONS}")
+    return list(found.values())
 
 
 def _refuse(lowered: Lowered, request: Request) -> None:
@@ -305,6 +352,13 @@ def plan_of(function: TracedFunction, machine: CrossMachine, module: Any = None)
         module, target=CpuTarget(machine, self_contained=True), donated=frozenset(updates.values()), updates=updates
     )
     return plan
+
+
+def keep(function: TracedFunction, plan: Plan) -> None:
+    """Notes which parts of the state a plan computes in place."""
+    function.kept = {
+        part: k for k, (kind, part) in enumerate(function.result_slots) if kind == "next" and k in plan.donated
+    }
 
 
 def refuse_python(plans: Mapping[str, Plan]) -> None:

@@ -14,7 +14,7 @@ __all__ = ["OPERATIONS", "Nodes", "value_of"]
 # In the order of native/driver.c.
 OPERATIONS = (
     "constant dimension add subtract multiply floordiv mod min max lt le eq ne neg real fadd fsub fmul fdiv flt fle "
-    "feq floor ceil trunc real_constant fneg shl shr and or xor"
+    "feq floor ceil trunc real_constant fneg shl shr and or xor single"
 ).split()
 _CODES = {name: code for code, name in enumerate(OPERATIONS)}
 
@@ -76,4 +76,5 @@ _PYTHON: dict[str, Any] = {
     "fle": lambda a, b: int(a <= b), "feq": lambda a, b: int(a == b), "floor": _floor,
     "ceil": lambda a: -_floor(-a), "trunc": int, "fneg": lambda a: -a, "shl": lambda a, b: a << b,
     "shr": lambda a, b: a >> b, "and": lambda a, b: a & b, "or": lambda a, b: a | b, "xor": lambda a, b: a ^ b,
+    "single": float,
 }  # fmt: skip

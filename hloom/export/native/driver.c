@@ -36,7 +36,7 @@ enum { ROW_END, ROW_KERNEL, ROW_JUMP, ROW_BRANCH, ROW_COPY, ROW_SWITCH, ROW_SWAP
 enum { OP_CONSTANT, OP_DIMENSION, OP_ADD, OP_SUBTRACT, OP_MULTIPLY, OP_FLOOR_DIVIDE, OP_MODULO, OP_MINIMUM, OP_MAXIMUM,
        OP_LESS, OP_LESS_EQUAL, OP_EQUAL, OP_NOT_EQUAL, OP_NEGATE, OP_REAL, OP_REAL_ADD, OP_REAL_SUBTRACT,
        OP_REAL_MULTIPLY, OP_REAL_DIVIDE, OP_REAL_LESS, OP_REAL_LESS_EQUAL, OP_REAL_EQUAL, OP_FLOOR, OP_CEILING,
-       OP_TRUNCATE, OP_REAL_CONSTANT, OP_REAL_NEGATE, OP_SHIFT_LEFT, OP_SHIFT_RIGHT, OP_AND, OP_OR, OP_XOR };
+       OP_TRUNCATE, OP_REAL_CONSTANT, OP_REAL_NEGATE, OP_SHIFT_LEFT, OP_SHIFT_RIGHT, OP_AND, OP_OR, OP_XOR, OP_SINGLE };
 enum { MOST_DIMENSIONS = 8, MESSAGE = 512 };
 
 typedef struct frame {
@@ -170,6 +170,11 @@ static void evaluate(const node_type *nodes, int32_t count, const int64_t *sizes
       case OP_AND: r = a & b; break;
       case OP_OR: r = a | b; break;
       case OP_XOR: r = a ^ b; break;
+      case OP_SINGLE: { /* the bits of a float */
+        const float value = (float)real_of(a);
+        memcpy(&r, &value, sizeof value);
+        break;
+      }
     }
     values[k] = r;
   }
@@ -339,7 +344,7 @@ static hloom_status call(hloom_program *program, int32_t number, const int64_t *
       result = fail(HLOOM_ERROR_MEMORY, "%s: no memory for temporaries", function->name);
   }
   if (!result) {
-    int64_t scalars[8];
+    int64_t scalars[MOST_SCALARS];
     for (int32_t k = 0; k < f->plan->use_count; k++)
       if (f->plan->uses[k].kind == USE_SCALAR) scalars[f->plan->uses[k].index] = f->values[f->plan->uses[k].node];
     for (int32_t k = 0; k < f->plan->fix_count; k++) {
