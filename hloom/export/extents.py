@@ -94,7 +94,8 @@ def difference(first: Extent, other: Extent, low: Sizes, high: Sizes) -> Sizes |
     else:
         generator = np.random.default_rng(0)
         points = [generator.integers(a, b + 1, MOST_COMPARED) for a, b in zip(low, high, strict=True)]
-    values = [value_of(one.expression, tuple(points)) for one in (first, other)]
+    sizes: Any = tuple(points)  # all at once
+    values = [value_of(one.expression, sizes) for one in (first, other)]
     where = np.flatnonzero(values[0] != values[1])
     return tuple([int(axis[where[len(where) // 2]]) for axis in points]) if len(where) else None
 

@@ -167,7 +167,7 @@ class Function:
             pairs = children.items() if kind == "dict" else enumerate(children)
             for key, child in pairs:
                 try:
-                    part = value[key] if kind != "dict" or isinstance(value, Mapping) else getattr(value, key)
+                    part = value[key] if kind != "dict" or isinstance(value, Mapping) else getattr(value, str(key))
                 except (KeyError, IndexError, AttributeError, TypeError):
                     raise ArgumentError(
                         f"a call of '{self.name}'", f"{path} has no {key!r}", "pass a tree like that of the export"
@@ -286,7 +286,7 @@ class Library:
 
     def close(self) -> None:
         """Frees the program's memory and ends its threads. Calls afterwards raise ExportError."""
-        program, self._program = getattr(self, "_program", None), None
+        program, self._program = getattr(self, "_program", None), _P()
         if program:
             self._library.destroy(program)
 
@@ -333,7 +333,7 @@ class Library:
         program = self._open("reading the state")
         found = {}
         for k, value in enumerate(self.state):
-            array = np.empty(value.shape, value.dtype)
+            array = np.empty([size for size in value.shape if isinstance(size, int)], value.dtype)
             self._check(self._library.read_state(program, k, array.ctypes.data, array.nbytes), "reading the state")
             found[value.name] = array
         return found

@@ -132,11 +132,10 @@ _ABI = {"riscv64": "lp64d"}
 
 def _module(kernel: KernelSource, machine: CrossMachine) -> llvm.ModuleRef:
     """The optimized module of a kernel, with `symbol` as its only visible name."""
-    text, libraries = _texts(kernel, machine)
+    text, named = _texts(kernel, machine)
     if not machine.has_fma:
-        text, libraries = _without_fma(text), [_without_fma(part, name) for name, part in libraries]
-    else:
-        libraries = [part for _, part in libraries]
+        text, named = _without_fma(text), [(name, _without_fma(part, name)) for name, part in named]
+    libraries = [part for _, part in named]
     _target_machine(machine)  # the passes look for it under the machine
     module = backend.optimized(text, libraries, machine)
     module.triple = machine.triple
