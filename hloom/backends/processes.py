@@ -91,9 +91,9 @@ def _failed(asked: str, failure: Message | int, source: Source | None) -> Distri
         )
     verb = "nothing came from" if failure.receives else "nothing was received by"
     found = f"{verb} process {failure.peer} within the time that hl.config.distributed_timeout allows"
-    if (other := group.program_of(failure.peer, failure.tag)) is not None:
+    if (other := group.whereabouts(failure.peer, failure.tag)) is not None:
         return DistributedError(
-            asked, f"{found}; it is at '{other}'", "let all processes call the same functions in one order", source
+            asked, f"{found}; it is at {other}", "let all processes call the same functions in one order", source
         )
     return DistributedError(
         asked, found, "look at what that process does (py-spy dump --pid), and whether it runs the same program", source

@@ -10,7 +10,7 @@ from hloom.arrays.array import Array, common_device
 from hloom.arrays.sharded import ShardedData, parts_of
 from hloom.dispatch.kept_programs import KeptProgram
 from hloom.dispatch.specialization import Specialization
-from hloom.errors import DeviceError
+from hloom.errors import ArgumentError, DeviceError
 from hloom.ir.build import Builder
 from hloom.ir.module import Computation, Instruction, Module, below, map_module
 from hloom.ir.ops.programs.spmd import names_mesh
@@ -151,11 +151,17 @@ class SpmdProgram:
         return [sharding.devices.index(d) for d in self.assignment.devices]
 
     def arguments(self, arrays: Sequence[Array]) -> list[list]:
-        """For each argument the parts of this process's partitions. Raises DonatedArrayError."""
+        """For each argument the parts of this process's partitions. Raises DonatedArrayError, ArgumentError."""
         found = []
         for k, array in enumerate(arrays):
             sharding = self.in_shardings[k] if k < len(self.in_shardings) else None
             if sharding is None:
+                if array.is_sharded and not array.is_fully_addressable:
+                    raise ArgumentError(
+                        f"argument {k} of {self.what} over the mesh {self.assignment.mesh!s}",
+                        f"{array._shape!r} is {array.sharding!r}, whose axes cut these devices in another order",
+                        "use one mesh in a program over several processes",
+                    )
                 found.append([array._value()] * self.assignment.size)
                 continue
             if array.is_sharded:

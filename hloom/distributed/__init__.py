@@ -18,6 +18,7 @@ from hloom.distributed.environment import started_processes
 from hloom.distributed.mpi import Group
 from hloom.distributed.tasks import assigned, tasks_of_cluster
 from hloom.errors import DistributedError
+from hloom.platforms.device import devices_were_named
 from hloom.platforms.kinds import device_kinds
 from hloom.platforms.processes import Processes, set_processes
 
@@ -49,7 +50,7 @@ def initialize(
     cluster=None,
     initialization_timeout: float = 300.0,
 ) -> None:
-    """Meets the other processes of the program. Call it once, before arrays are made.
+    """Meets the other processes of the program. Call it once, before functions are compiled, devices named, or arrays put on them.
 
     MPI's launcher says who takes part; num_processes and process_id, if they are given, must say the same.
     coordinator_address, local_device_ids: accepted for programs written for JAX; MPI needs no coordinator, and
@@ -69,6 +70,12 @@ def initialize(
             f"a program in {num_processes} processes",
             "this process was started alone",
             f"start it with: hloom launch -n {num_processes} program.py",
+        )
+    if started_processes() > 1 and devices_were_named():
+        raise DistributedError(
+            "hl.distributed.initialize() at the start of the program",
+            "devices were used before, as those of a program in one process: named, compiled for, or given arrays",
+            "call it first, right after the imports",
         )
     found = Group()
     for what, asked, there in (("num_processes", num_processes, found.count), ("process_id", process_id, found.index)):

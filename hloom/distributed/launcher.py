@@ -101,12 +101,17 @@ class _Watch:
     def status(self) -> int:
         for reader in self._readers:
             reader.start()
+        # Who ends the launcher ends the processes.
+        in_main = threading.current_thread() is threading.main_thread()
+        before = signal.signal(signal.SIGTERM, signal.default_int_handler) if in_main else None
         try:
             while self.process.poll() is None:
                 self._look(0.05)
         except KeyboardInterrupt:
             return self._interrupted()
         finally:
+            if in_main:
+                signal.signal(signal.SIGTERM, before)
             for handle in self._handles:
                 os.close(handle)
             self._close_pipes()
@@ -159,7 +164,9 @@ class _Watch:
             with contextlib.suppress(KeyboardInterrupt):
                 time.sleep(0.05)
         if self.process.poll() is None:
-            _kill(self.process.pid, signal.SIGTERM)
+            print(f"hloom launch: some processes run on after {SECONDS_TO_END:g} s; they are killed", file=sys.stderr)
+            for pid in [*self._pids.values(), self.process.pid]:
+                _kill(pid, signal.SIGKILL)
         print("hloom launch: interrupted", file=sys.stderr)
         return 130
 

@@ -103,14 +103,19 @@ class Group:
         self._programs[number] = name
         return number * TAGS
 
-    def program_of(self, process: int, tag: int) -> str | None:
-        """The program of which a process has sent a message that nobody receives, if it is another one than that of a
-        tag."""
+    def whereabouts(self, process: int, tag: int) -> str | None:
+        """Where a process is that does not send the message of a tag, as far as it is known: the program of which it
+        has sent a message that nobody receives, the meeting that it has come to, or the end."""
+        if (data := self._next(process)) is not None:
+            _, size = _HEADER.unpack_from(data)
+            return json.loads(data[_HEADER.size : _HEADER.size + size])[0]
         status = self._mpi.Status()
         if not self._native.Iprobe(source=process, tag=self._mpi.ANY_TAG, status=status):
             return None
         number = status.Get_tag() // TAGS
-        return None if number == tag // TAGS else self._programs.get(number, "a program that is not known here")
+        if number == tag // TAGS:
+            return None
+        return f"'{self._programs[number]}'" if number in self._programs else "a program that is not known here"
 
     def exchange(
         self, message: bytes, doing: str, timeout: float | None = None, members: Sequence[int] | None = None

@@ -94,6 +94,11 @@ def _made(kind: str, index: int, process: int) -> Device:
     return Device(kind, index, process)
 
 
+def devices_were_named() -> bool:
+    """Whether this process has made a Device, whose number is that of one process."""
+    return _made.cache_info().currsize > 0
+
+
 def _device(kind: str, index: int) -> Device:
     return _made(kind, index, processes().index)
 
@@ -328,6 +333,7 @@ __all__ = [
     "device",
     "device_count",
     "devices",
+    "devices_were_named",
     "find_device",
     "for_eager_operation",
     "local_device_count",

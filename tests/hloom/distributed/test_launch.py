@@ -95,6 +95,19 @@ def test_a_killed_process_is_named(tmp_path):
     assert done.stderr.splitlines()[-1] == "hloom launch: process 2 was killed by SIGKILL; all others were ended"
 
 
+def test_devices_that_were_used_before_the_processes_met(tmp_path):
+    body = "print(hl.devices())\nhl.distributed.initialize()\n"
+    done = launched(tmp_path, body, processes=2, starts=PROGRAM.split("hl.distributed")[0])
+    assert done.returncode == 1
+    assert "  found:  devices were used before, as those of a program in one process" in done.stderr
+    assert "[0]           hl.distributed.initialize()\n" in done.stderr
+
+
+def test_who_has_left_is_named(tmp_path):
+    done = launched(tmp_path, "if me == 1:\n    sys.exit(0)\nhl.distributed.barrier('the end')", processes=2)
+    assert "process 1 is at hl.distributed.shutdown()" in done.stderr
+
+
 def test_a_process_that_does_not_come_is_named(tmp_path):
     body = "if me == 1:\n    time.sleep(60)\nhl.distributed.barrier('the meeting', timeout=1)"
     done = launched(tmp_path, body, processes=2)
