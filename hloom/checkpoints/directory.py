@@ -12,15 +12,18 @@ import math
 import os
 import shutil
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from hloom.arrays.array import Array
+from hloom.arrays.from_parts import make_array_from_callback
 from hloom.arrays.keys import KeyArray, KeyType
+from hloom.arrays.sharded import bounds
 from hloom.checkpoints import safetensors
+from hloom.checkpoints.processes import Meeting, assigned, index
 from hloom.checkpoints.trees import (
     built,
     decoded_leaf,
@@ -52,13 +55,14 @@ class _Saved:
     parts: list[tuple[tuple[int, ...], np.ndarray]]
     keys: str = ""  # the implementation, of random keys
 
-    def entry(self, name: str, file: str) -> dict[str, Any]:
-        shards = [
-            {"file": file, "name": _part(name, k), "start": list(start), "shape": list(data.shape)}
-            for k, (start, data) in enumerate(self.parts)
-        ]
-        found: dict[str, Any] = {"dtype": self.dtype, "shape": list(self.shape), "shards": shards}
-        return {**found, "keys": self.keys} if self.keys else found
+    def offer(self) -> list:
+        """What other processes have to know of it."""
+        parts = [[list(start), list(data.shape)] for start, data in self.parts]
+        return [self.dtype, list(self.shape), parts, self.keys]
+
+
+def _file(process: int) -> str:
+    return f"arrays-{process}.safetensors"
 
 
 def _part(name: str, number: int) -> str:
@@ -81,7 +85,25 @@ class Snapshot:
             else:
                 self.values[name] = encoded_leaf(leaf, name)
 
-    def manifest(self, file: str, step: int | None, metrics: Mapping | None, metadata: Mapping | None) -> dict:
+    def offers(self) -> dict[str, list]:
+        """By array its dtype, shape, the parts that this process holds, and the implementation of keys."""
+        return {name: saved.offer() for name, saved in self.arrays.items()}
+
+    def parts(self, written: Mapping[str, Sequence[int]]) -> dict[str, np.ndarray]:
+        """The arrays of this process's file. written: by array, the numbers of the parts that it writes."""
+        return {_part(name, k): self.arrays[name].parts[k][1] for name, numbers in written.items() for k in numbers}
+
+    def manifest(self, offers, writes, step: int | None, metrics: Mapping | None, metadata: Mapping | None) -> dict:
+        """offers, writes: of each process, as of `processes.assigned`."""
+        arrays: dict[str, Any] = {}
+        for name, (dtype, shape, _, keys) in offers[0].items():
+            shards = [
+                {"file": _file(k), "name": _part(name, number), "start": start, "shape": size}
+                for k, (offer, written) in enumerate(zip(offers, writes, strict=True))
+                for number, (start, size) in enumerate(offer[name][2])
+                if number in written.get(name, ())
+            ]
+            arrays[name] = {"dtype": dtype, "shape": shape, "shards": shards} | ({"keys": keys} if keys else {})
         return {
             "format": FORMAT,
             "version": VERSION,
@@ -91,7 +113,7 @@ class Snapshot:
             "metadata": dict(metadata or {}),
             "structure": self.structure,
             "values": self.values,
-            "arrays": {name: saved.entry(name, file) for name, saved in self.arrays.items()},
+            "arrays": arrays,
         }
 
 
@@ -101,14 +123,11 @@ def _saved(leaf, copy: bool) -> _Saved:
         words.keys = leaf._implementation
         return words
     if isinstance(leaf, Array):
-        if len(leaf.addressable_shards) > 1:
-            parts = [
-                (tuple(s.start or 0 for s in shard.index), np.ascontiguousarray(shard.data))
-                for shard in leaf.addressable_shards
-                if shard.replica_id == 0
-            ]
+        if leaf.is_sharded:
+            shards = {tuple(s.start or 0 for s in shard.index): shard.data for shard in leaf.addressable_shards}
+            parts = [(start, np.ascontiguousarray(data)) for start, data in shards.items()]
         else:
-            parts = [((0,) * leaf.ndim, leaf._value())]
+            parts = [((0,) * leaf.ndim, leaf._value())] if leaf.is_fully_addressable else []
         return _Saved(HLO_NAME[leaf.dtype], tuple(leaf.shape), parts)
     array = np.asarray(leaf, order="C")
     if array.dtype not in HLO_NAME:
@@ -128,22 +147,22 @@ def write(
     metrics: Mapping[str, float] | None = None,
     metadata: Mapping[str, Any] | None = None,
 ) -> Path:
-    """Writes a checkpoint, which is on the disk when this returns. Raises CheckpointError where one of that name is
-    there, FileError."""
+    """Writes a checkpoint, which is on the disk when this returns. In a program of several processes all of them call
+    it, and each writes its parts. Raises CheckpointError where one of that name is there, or another process fails,
+    FileError, DistributedError."""
     path = Path(path)
-    if path.exists():
-        raise CheckpointError(f"save a checkpoint as {path}", "it exists", "choose another name, or delete it")
-    unfinished = path.parent / f"{UNFINISHED}{path.name}-{os.getpid()}"
-    try:
+    meeting, first = Meeting(path), index() == 0
+    unfinished = path.parent / f"{UNFINISHED}{path.name}-{meeting.all(os.getpid())[0]}"
+
+    def create() -> None:
+        if path.exists():
+            raise CheckpointError(f"save a checkpoint as {path}", "it exists", "choose another name, or delete it")
         path.parent.mkdir(parents=True, exist_ok=True)
         shutil.rmtree(unfinished, ignore_errors=True)
         unfinished.mkdir()
-        file = "arrays-0.safetensors"
-        parts = {
-            _part(name, k): data for name, saved in snapshot.arrays.items() for k, (_, data) in enumerate(saved.parts)
-        }
-        safetensors.write(unfinished / file, parts)
-        manifest = snapshot.manifest(file, step, metrics, metadata)
+
+    def finish() -> None:
+        manifest = snapshot.manifest(offers, writes, step, metrics, metadata)
         with open(unfinished / MANIFEST, "w", encoding="utf-8") as text:
             json.dump(manifest, text, indent=1)
             text.flush()
@@ -151,12 +170,36 @@ def write(
         _sync(unfinished)
         os.rename(unfinished, path)
         _sync(path.parent)
-    except BaseException as error:
-        shutil.rmtree(unfinished, ignore_errors=True)
-        if isinstance(error, OSError) and not isinstance(error, CheckpointError):
-            raise file_error(f"save a checkpoint as {path}", error) from error
+
+    def together(work: Callable[[], object] | None) -> None:
+        """A step of the work: it is done everywhere, or all processes raise."""
+        error = None
+        try:
+            if work is not None:
+                work()
+        except Exception as found:
+            is_plain = isinstance(found, OSError) and not isinstance(found, CheckpointError)
+            error = file_error(f"save a checkpoint as {path}", found) if is_plain else found
+        meeting.agree(error)
+
+    try:
+        together(create if first else None)
+        offers = meeting.all(snapshot.offers())
+        writes = assigned(offers)
+        own = snapshot.parts(writes[index()])
+        together((lambda: safetensors.write(unfinished / _file(index()), own)) if own or first else None)
+        together(finish if first else None)
+    except BaseException:
+        if first:
+            shutil.rmtree(unfinished, ignore_errors=True)
         raise
     return path
+
+
+def divides(sharding, dims: tuple[int, ...]) -> bool:
+    """Whether the parts of an array have one size."""
+    layout = sharding.layout(len(dims))
+    return not any(size % layout.count(d) for d, size in enumerate(dims))
 
 
 def _sync(folder: Path) -> None:
@@ -289,10 +332,30 @@ class Checkpoint:
         return None if fits else repr(stored)
 
     def _like(self, name: str, leaf, files: _Files) -> Any:
+        if isinstance(leaf, Array) and leaf.is_sharded and divides(leaf.sharding, leaf.shape):
+            return self._by_parts(name, leaf, files)
         value = self._read(name, files, numpy=isinstance(leaf, (np.ndarray, np.generic)))
         if isinstance(leaf, np.generic):
             return value[()]
         return device_put(value, leaf.sharding) if isinstance(leaf, Array) and leaf.committed else value
+
+    def _by_parts(self, name: str, leaf: Array, files: _Files) -> Array:
+        """An array over several devices, of which each process reads the parts of its own."""
+        stored = self._arrays[name]
+        dims = stored.shape
+
+        def part(index: tuple[slice, ...]) -> np.ndarray:
+            limits = bounds(index, dims)
+            result = np.empty([b - a for a, b in limits], stored.dtype)
+            for file, saved, region in stored.parts:
+                both = [(max(a, r.start), min(b, r.stop)) for (a, b), r in zip(limits, region, strict=True)]
+                if all(a < b for a, b in both):
+                    source = [slice(a - r.start, b - r.start) for (a, b), r in zip(both, region, strict=True)]
+                    target = [slice(a - low, b - low) for (a, b), (low, _) in zip(both, limits, strict=True)]
+                    result[tuple(target)] = files.read(file, saved, stored, region, source)
+            return result
+
+        return make_array_from_callback(dims, leaf.sharding, part)
 
     def _read(self, name: str, files: _Files, numpy: bool = False) -> Any:
         if name in self._values:
@@ -317,7 +380,15 @@ class _Files:
         self._checkpoint = checkpoint
         self._open: dict[str, safetensors.File] = {}
 
-    def read(self, file: str, name: str, stored: _Stored, region: tuple[slice, ...] | None = None) -> np.ndarray:
+    def read(
+        self,
+        file: str,
+        name: str,
+        stored: _Stored,
+        region: tuple[slice, ...] | None = None,
+        within: Sequence[slice] | None = None,
+    ) -> np.ndarray:
+        """A part of an array, which is its `region`; or what is `within` the part."""
         if file not in self._open:
             self._open[file] = safetensors.File(self._checkpoint.path / file)
         opened = self._open[file]
@@ -326,7 +397,10 @@ class _Files:
         if entry is None or entry.bytes != math.prod(shape) * stored.dtype.itemsize:
             found = "no such array" if entry is None else f"{entry.bytes} bytes"
             raise self._checkpoint._damaged(f"{name!r} of {Shape(stored.dtype, shape)!r} in {file}: {found}")
-        return opened.read(name, dtype=stored.dtype).reshape(shape)
+        if within is not None and len(entry.shape) - (entry.dtype != stored.dtype) == len(shape):
+            return opened.read(name, within, dtype=stored.dtype)
+        whole = opened.read(name, dtype=stored.dtype).reshape(shape)
+        return whole if within is None else whole[tuple(within)]
 
     def __enter__(self) -> _Files:
         return self

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from hloom.checkpoints.directory import UNFINISHED, Checkpoint, Snapshot, write
+from hloom.checkpoints.processes import index
 from hloom.errors import ArgumentError, CheckpointError, MissingFileError
 
 _NAME = re.compile(r"step_(\d{8,})")
@@ -174,6 +175,8 @@ class Manager:
         return sorted(steps, key=rank)
 
     def _delete_old(self) -> None:
+        if index() != 0:
+            return  # the others' files are in the same folder
         steps = self.steps()
         kept = set(steps if self._keep is None else steps[-self._keep :])
         kept |= set(self._ranked(steps)[: self._keep_best])
@@ -190,6 +193,8 @@ class Manager:
 
     def _remove_leftovers(self) -> None:
         """What processes left that do not run any more: unfinished checkpoints, and half deleted ones."""
+        if index() != 0:
+            return
         for path in self.folder.iterdir():
             if path.name.startswith((UNFINISHED, _DELETED)):
                 number = path.name.rpartition("-")[2]

@@ -50,7 +50,8 @@ def initialize(
     cluster=None,
     initialization_timeout: float = 300.0,
 ) -> None:
-    """Meets the other processes of the program. Call it once, before functions are compiled, devices named, or arrays put on them.
+    """Meets the other processes of the program. Call it once, before functions are compiled, devices named, or arrays
+    put on them.
 
     MPI's launcher says who takes part; num_processes and process_id, if they are given, must say the same.
     coordinator_address, local_device_ids: accepted for programs written for JAX; MPI needs no coordinator, and

@@ -11,6 +11,7 @@ import json
 import os
 import struct
 import time
+import zlib
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -21,7 +22,7 @@ from hloom.runtime.distributed.messages import TAGS, Transport
 
 _POLL = 0.0002  # seconds between looks at messages, after a first while without a pause
 _BUSY = 0.002
-_TAG = 1
+_TAG, _CHANNELS = 1, 1 << 14
 _HEADER = struct.Struct("<qq")  # the number of a meeting of two processes, and the bytes of what it is for
 _PROGRAMS = 1 << 10  # groups of tags
 LEAVES = "hl.distributed.shutdown()"
@@ -72,7 +73,7 @@ class Group:
         self.communicator = self._mpi.COMM_WORLD.Dup()
         self.index, self.count = self.communicator.rank, self.communicator.size
         self.communicator.Set_errhandler(self._mpi.ERRORS_RETURN)
-        self._rounds = [0] * self.count  # meetings with each process so far
+        self._rounds: dict[tuple[int, int], int] = {}  # meetings with each process so far, by tag
         self._native = self.communicator.Dup()  # of compiled programs
         self._programs: dict[int, str] = {}  # their names, by group of tags
 
@@ -118,31 +119,38 @@ class Group:
         return f"'{self._programs[number]}'" if number in self._programs else "a program that is not known here"
 
     def exchange(
-        self, message: bytes, doing: str, timeout: float | None = None, members: Sequence[int] | None = None
+        self,
+        message: bytes,
+        doing: str,
+        timeout: float | None = None,
+        members: Sequence[int] | None = None,
+        channel: str = "",
     ) -> list[bytes]:
         """The messages of all processes, by number, or of some of them (`members`), which all call this.
 
         doing: what for; the same everywhere. timeout: seconds to wait for the others; None:
-        `hl.config.distributed_timeout`. Raises DistributedError that names who did not come, or does something else.
+        `hl.config.distributed_timeout`. channel: meetings of different names may run at once, in different
+        threads. Raises DistributedError that names who did not come, or does something else.
         """
         everyone = list(range(self.count)) if members is None else sorted(set(members))
         others = [k for k in everyone if k != self.index]
         head = json.dumps([doing, everyone]).encode()
-        sends = []
+        sends, rounds = [], {}
+        tag = _TAG + (1 + zlib.crc32(channel.encode()) % _CHANNELS if channel else 0)
         for k in others:
-            self._rounds[k] += 1
-            data = _HEADER.pack(self._rounds[k], len(head)) + head + message
-            sends.append(self.communicator.Isend([data, self._mpi.BYTE], dest=k, tag=_TAG))
+            rounds[k] = self._rounds[k, tag] = self._rounds.get((k, tag), 0) + 1
+            data = _HEADER.pack(rounds[k], len(head)) + head + message
+            sends.append(self.communicator.Isend([data, self._mpi.BYTE], dest=k, tag=tag))
         found: dict[int, bytes] = {self.index: message}
 
         def look() -> bool:
             for k in others:
                 while k not in found:
-                    data = self._next(k)
+                    data = self._next(k, tag)
                     if data is None:
                         break
                     number, size = _HEADER.unpack_from(data)
-                    if number < self._rounds[k]:
+                    if number < rounds[k]:
                         continue  # from a meeting that this process has given up
                     start = _HEADER.size
                     self._check(k, data[start : start + size], head)
@@ -153,13 +161,13 @@ class Group:
         self._wait(lambda: self._mpi.Request.Testall(sends), doing, timeout, lambda: others)
         return [found[k] for k in everyone]
 
-    def _next(self, process: int) -> bytes | None:
+    def _next(self, process: int, tag: int = _TAG) -> bytes | None:
         """The next message of a process, if it is here."""
         status = self._mpi.Status()
-        if not self.communicator.Iprobe(source=process, tag=_TAG, status=status):
+        if not self.communicator.Iprobe(source=process, tag=tag, status=status):
             return None
         buffer = bytearray(status.Get_count(self._mpi.BYTE))
-        self.communicator.Recv([buffer, self._mpi.BYTE], source=process, tag=_TAG)
+        self.communicator.Recv([buffer, self._mpi.BYTE], source=process, tag=tag)
         return bytes(buffer)
 
     @staticmethod
@@ -201,7 +209,7 @@ class Group:
         head = json.dumps([LEAVES, [self.index]]).encode()
         for k in range(self.count):
             if k != self.index:
-                data = _HEADER.pack(self._rounds[k] + 1, len(head)) + head
+                data = _HEADER.pack(self._rounds.get((k, _TAG), 0) + 1, len(head)) + head
                 self.communicator.Isend([data, self._mpi.BYTE], dest=k, tag=_TAG).Free()
 
     def close(self) -> None:
