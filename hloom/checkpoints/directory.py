@@ -173,13 +173,14 @@ def write(
 
     def together(work: Callable[[], object] | None) -> None:
         """A step of the work: it is done everywhere, or all processes raise."""
-        error = None
+        error: Exception | None = None
         try:
             if work is not None:
                 work()
         except Exception as found:
-            is_plain = isinstance(found, OSError) and not isinstance(found, CheckpointError)
-            error = file_error(f"save a checkpoint as {path}", found) if is_plain else found
+            error = found
+            if isinstance(found, OSError) and not isinstance(found, CheckpointError):
+                error = file_error(f"save a checkpoint as {path}", found)
         meeting.agree(error)
 
     try:
