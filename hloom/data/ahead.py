@@ -17,11 +17,13 @@ from hloom.data.blocks import Block
 from hloom.data.cursors import Noted, skipped
 from hloom.data.nodes import Epochs, Node, State
 from hloom.data.workers import ProcessWorkers, ThreadWorkers
-from hloom.errors import WorkerError
+from hloom.errors import HloomError, WorkerError
 from hloom.ir.process import forking
+from hloom.ir.source import Source, current_source
 from hloom.lax.transfer import device_put
 from hloom.tree import pytrees as tree
 
+_THREADING = threading.__file__
 _CHUNK = 16  # elements that a worker gets at a time
 _PATIENCE = 1.0  # seconds for which `close` waits for a thread that a function of the user's may hold
 _WAIT = 0.5  # seconds after which a consumer looks whether the thread is still there
@@ -182,7 +184,9 @@ def _fill(channel: _Channel, noted: Noted, limit: int, place: Callable[[Block], 
                 block = place(block)
             if not channel.put((block, mark)) or block is None:
                 return
-    except BaseException as error:  # raised by the consumer
+    except BaseException as error:  # raised by the consumer, whose line then stands for the thread's
+        if isinstance(error, HloomError) and isinstance(error.source, Source) and error.source.file == _THREADING:
+            error.source = None
         channel.put(error)
 
 
@@ -216,6 +220,8 @@ class Prefetch(_Ahead):
             self._thread.start()
         assert self._channel is not None
         item = self._channel.get(self._thread)
+        if isinstance(item, HloomError) and item.source is None:
+            item.source = current_source()
         if isinstance(item, BaseException):
             raise item
         if item[0] is None:

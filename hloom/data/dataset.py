@@ -29,6 +29,7 @@ class Dataset:
         self._make, self._size, self._access = make, size, access
         self._function: Callable[[Dataset], Dataset] | None = None  # the map that this dataset is, if it is one
         self._input: Dataset | None = None
+        self._epochs: tuple[int, ...] = ()
 
     def _open(self) -> Node:
         return self._make()
@@ -47,6 +48,14 @@ class Dataset:
 
     def __bool__(self) -> bool:
         return True
+
+    def at_epoch(self, epoch: int) -> Dataset:
+        """The dataset as it is in an epoch: what is shuffled has another order in each, and epoch 0 is the dataset's
+        own. Loops over a dataset without `repeat` use it."""
+        epoch = _count(epoch, "at_epoch(epoch)", 0)
+        made = Dataset(self._make, self._size)
+        made._epochs = (epoch,) if epoch else ()
+        return made
 
     def map(
         self, function: Callable, *, threads: int = 0, processes: int = 0, seed: int | None = None

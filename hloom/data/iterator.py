@@ -33,7 +33,7 @@ class DataIterator:
         self.dataset = dataset
         self._node: Node = dataset._open()
         self._finalizer = weakref.finalize(self, _close, self._node)
-        self._node.begin(())
+        self._node.begin(dataset._epochs)
         self._limit = 1 if self._node.single else _ELEMENTS
         self._block: list = []
         self._at = 0
@@ -71,7 +71,7 @@ class DataIterator:
     def restore(self, state: dict[str, Any]) -> DataIterator:
         """Goes to where a state was taken; returns the iterator. Raises DataError for a state of another dataset."""
         self._block, self._at, self._before = [], 0, None
-        self._node.begin(())
+        self._node.begin(self.dataset._epochs)
         fresh = {"node": self._node.state(), "used": 0}
         if tree.structure(state) != tree.structure(fresh):
             raise state_error("it has other steps or sources than the dataset")

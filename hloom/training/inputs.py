@@ -6,6 +6,7 @@ import itertools
 from collections.abc import Iterator
 from typing import Any
 
+from hloom.data.dataset import Dataset
 from hloom.errors import ArgumentError
 from hloom.training.encoding import decoded, encoded
 from hloom.tree import pytrees as tree
@@ -15,8 +16,9 @@ class Input:
     """The batches of a run, epoch by epoch, from a place that can be saved.
 
     data: an iterable, which is read once for each epoch; a function of the epoch's number (from 0 on) that returns
-    one; or an iterator, which is one epoch. An iterator with `state()` and `restore(state)`, as those of `hl.data`,
-    goes on where it was saved; others are read again and skip what was seen.
+    one; a dataset of `hl.data`, shuffled differently in each epoch; or an iterator, which is one epoch. An iterator
+    with `state()` and `restore(state)`, as those of `hl.data`, goes on where it was saved; others are read again and
+    skip what was seen.
     """
 
     def __init__(self, data: Any):
@@ -33,6 +35,8 @@ class Input:
         self._first: Any = None  # the state of a fresh iterator of this epoch
 
     def _begin(self) -> Iterator:
+        if isinstance(self._data, Dataset):
+            return iter(self._data.at_epoch(self.epoch))
         source = self._data(self.epoch) if callable(self._data) else self._data
         return iter(source)
 

@@ -247,6 +247,13 @@ def test_wrong_features(case, file):
     assert "record 0 of" in error.asked and "a.tfrecord" in error.asked and error.repair and error.source
 
 
+def test_errors_of_prefetched_records_have_the_users_line(file):
+    batches = iter(data.tfrecord(file, {"lable": data.Int64()}).batch(2).prefetch())
+    with pytest.raises(DataError, match="lable") as caught:
+        next(batches)
+    assert caught.value.source.file == __file__
+
+
 def test_records_that_are_no_examples(tmp_path):
     data.write_tfrecord(tmp_path / "f", [data.encode_example({"x": 1}), b"\xff\xff\xff", b"abc"])
     with pytest.raises(DataError, match=r"tf.train.Example in record 1 of .*\n.*malformed"):

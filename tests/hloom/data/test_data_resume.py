@@ -129,6 +129,16 @@ def test_epochs_differ_and_runs_do_not():
     assert [b["x"].tolist() for b in dataset] == [first.tolist(), second.tolist()]
 
 
+def test_loops_without_repeat_have_epochs_too():
+    dataset = numbers(30).shuffle(seed=1).batch(30)
+    orders = [next(iter(dataset.at_epoch(k)))["x"].tolist() for k in (0, 1, 2, 1)]
+    assert orders[0] == next(iter(dataset))["x"].tolist() and orders[1] == orders[3]
+    assert orders[0] != orders[1] != orders[2]
+    with iter(dataset.at_epoch(2)) as iterator:
+        state = iterator.state()
+    assert next(iter(dataset.at_epoch(2)).restore(state))["x"].tolist() == orders[2]
+
+
 def test_a_state_of_another_dataset_is_refused():
     with iter(numbers().shuffle(10)) as iterator:
         next(iterator)
