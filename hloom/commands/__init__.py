@@ -1,4 +1,4 @@
-"""The command line: `hloom run | opt | launch | cluster | bench | roofline | info`.
+"""The command line: `hloom run | opt | export | launch | cluster | bench | roofline | info`.
 
 Each module in this package is one command: `add_arguments(parser)` declares its options, `run(options) -> int` executes
 it, and its docstring is the help text, with examples. A user error (HloomError, a missing file) prints one message on
@@ -24,6 +24,7 @@ COMMANDS = {
     ),
     "opt": ("hloom.commands.opt", "run passes on a module in HLO or StableHLO text and print the result"),
     "bench": ("hloom.commands.bench", "time workloads against jax, torch, NumPy and the limits of the machine"),
+    "export": ("hloom.commands.export", "write a library with a C header that computes a program without Python"),
     "launch": ("hloom.commands.launch", "run a Python program in several processes of this machine"),
     "cluster": ("hloom.commands.cluster", "run a program on many processes or hosts, restart what fails, show status"),
     "roofline": (

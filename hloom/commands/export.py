@@ -1,0 +1,137 @@
+"""Writes a library with a C header that computes a program without Python.
+
+The program is HLO or StableHLO text, an ONNX model, or a function of a Python file, `model.py:predict`, whose arguments
+are given by their dtypes and shapes.
+
+Examples:
+    hloom export layer.hlo --folder build
+    hloom export layer.hlo --target aarch64-linux --kind static
+    hloom export model.py:predict f32[32,784] --weights file --folder build
+    hloom export model.py:predict f32[batch:1:4096,784] --name model
+
+"""
+
+from __future__ import annotations
+
+import argparse
+import inspect
+import re
+import runpy
+from pathlib import Path
+from typing import Any
+
+from hloom.arrays.dimensions import Dim
+from hloom.arrays.shape_dtype import ShapeDtypeStruct
+from hloom.dispatch.from_text import from_hlo, from_stablehlo
+from hloom.errors import ArgumentError, MissingFileError, file_error
+from hloom.export.build import export
+from hloom.export.targets import TARGETS
+from hloom.export.toolchain import KINDS
+from hloom.ir.types import DTYPES
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("program", help="a .hlo, .mlir or .onnx file, or FILE.py:FUNCTION")
+    parser.add_argument("arguments", nargs="*", metavar="DTYPE[SIZES]", help="of a Python function: f32[batch:1:64,3]")
+    parser.add_argument("--folder", default=".", help="where the files go")
+    parser.add_argument("--name", help="of the library")
+    parser.add_argument("--target", choices=sorted(TARGETS), help="another machine than this one")
+    parser.add_argument("--features", help="of the processor: x86-64-v4, or LLVM's switches, +dotprod")
+    parser.add_argument("--kind", choices=KINDS, default="shared", help="of the library")
+    parser.add_argument(
+        "--weights", choices=("embedded", "file"), default="embedded", help="where constants go: a safetensors file"
+    )
+    parser.add_argument("--compiler", help="the C compiler, in place of cc or zig")
+
+
+def run(options: argparse.Namespace) -> int:
+    function, examples, name = _program(options.program, options.arguments)
+    made = export(
+        function,
+        *examples,
+        folder=options.folder,
+        name=options.name or name,
+        target=options.target,
+        features=options.features,
+        kind=options.kind,
+        weights=options.weights,
+        compiler=options.compiler,
+    )
+    for file in (made.path, made.header, made.weights):
+        if file is not None:
+            print(f"{file}  {file.stat().st_size:,} bytes")
+    return 0
+
+
+def _program(text: str, shapes: list[str]) -> tuple[Any, list[Any], str]:
+    """The function, its arguments, and a name."""
+    file, _, function = text.partition(".py:")
+    if function:
+        found = runpy.run_path(f"{file}.py", run_name="hloom_export") if Path(f"{file}.py").is_file() else None
+        if found is None:
+            raise MissingFileError(f"export of {text}", f"there is no file {file}.py", "check the path")
+        if not callable(found.get(function)):
+            names = [n for n, value in found.items() if callable(value) and not n.startswith("_")]
+            raise ArgumentError(f"export of {text}", f"{file}.py has no function {function!r}", f"it has {names[:12]}")
+        return found[function], [_shape(one) for one in shapes], re.sub(r"\W+", "_", function)
+    path = Path(text)
+    name = re.sub(r"\W+", "_", path.stem)
+    if path.suffix == ".onnx":
+        from hloom import onnx  # imports the package onnx, which only this needs
+
+        model = onnx.load(path)
+        given = [_shape(one) for one in shapes] or [_of_port(port) for port in model.inputs]
+        return _model_function(model, name), given, name
+    try:
+        program = path.read_text()
+    except (OSError, UnicodeDecodeError) as error:
+        raise file_error(f"export of {text}", error) from None
+    made = from_stablehlo(program) if path.suffix == ".mlir" or "stablehlo." in program else from_hlo(program)
+    given = [_shape(one) for one in shapes] or [
+        ShapeDtypeStruct(p.shape.dims, p.shape.dtype) for p in made.module().entry.parameters
+    ]
+    return made, given, name
+
+
+def _model_function(model: Any, name: str) -> Any:
+    """An ONNX model with its weights as a function of its inputs by their names."""
+
+    def run(*inputs):
+        result = model.function(model.params, inputs)
+        return result.as_dict() if hasattr(result, "as_dict") else result
+
+    names = [re.sub(r"\W+", "_", port.name) for port in model.inputs]
+    kind = inspect.Parameter.POSITIONAL_OR_KEYWORD
+    run.__name__ = run.__qualname__ = name
+    if all(map(str.isidentifier, names)) and len(set(names)) == len(names):
+        run.__signature__ = inspect.Signature([inspect.Parameter(n, kind) for n in names])  # type: ignore[attr-defined]
+    return run
+
+
+def _of_port(port: Any) -> ShapeDtypeStruct:
+    if port.shape is None or not all(isinstance(size, int) for size in port.shape):
+        raise ArgumentError(
+            f"export of a model with the input {port!r}",
+            "its sizes are not all known",
+            "give the inputs on the command line: f32[1,3,224,224], or f32[batch:1:64,3,224,224]",
+        )
+    return ShapeDtypeStruct(port.shape, port.dtype)
+
+
+def _shape(text: str) -> ShapeDtypeStruct:
+    match = re.fullmatch(r"(\w+)\[([\w:, ]*)\]", text)
+    if match is None or match[1] not in DTYPES:
+        raise ArgumentError(
+            f"the argument {text!r}", "it is no dtype with sizes", "write f32[32,784] or f32[batch:1:64,784]"
+        )
+    sizes = [_size(part.strip()) for part in match[2].split(",") if part.strip()]
+    return ShapeDtypeStruct(tuple(sizes), DTYPES[match[1]])
+
+
+def _size(text: str) -> int | Dim:
+    if text.isdigit():
+        return int(text)
+    name, *limits = text.split(":")
+    if len(limits) not in (0, 2) or not all(limit.isdigit() for limit in limits):
+        raise ArgumentError(f"the size {text!r}", "it is no number, and no NAME:LEAST:MOST", "write batch:1:64")
+    return Dim(name, *map(int, limits))
