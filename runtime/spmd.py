@@ -24,17 +24,24 @@ LEAST = 50  # nanoseconds of a kernel, at least
 SHARED_ALIGNMENT = 64
 
 
-_abandoned: list[_Team] = []  # with messages under way
+_abandoned: list[Team] = []  # with messages under way
 
 
-class _Team:
-    """The memory of one running call of all devices."""
+class Team:
+    """The memory of one running call of all devices.
 
-    __slots__ = ("activation", "address", "args", "counts", "frames", "memory", "seats", "state", "targets", "words")
+    The slots of its activation are those of each device in turn: inputs, then outputs. Whoever runs it by itself asks
+    `SpmdProgram.error` where `state`, a byte of `done` or the word TEAM_STOP says that it ended before its end.
+    """
+
+    __slots__ = (
+        "activation", "address", "args", "counts", "done", "frames", "memory", "seats", "state", "targets", "words",
+    )  # fmt: skip
 
     def __init__(self, owner: SpmdProgram):
         program, devices = owner.program, len(owner.numbers)
         self.state = np.ones(1, np.uint8)
+        self.done = np.array([1, 0] * devices, np.uint8)
         arenas = [Arena(max(program.arena_bytes, 64)) for _ in range(devices)]
         shared = Arena(max(program.shared_bytes, SHARED_ALIGNMENT))
         slots = np.zeros(max(devices * (len(program.inputs) + len(program.outputs)), 1), np.int64)
@@ -48,8 +55,8 @@ class _Team:
             places = positions, arenas, slots, shared, self.counts, self.targets[k]
             self.seats.append(Seat(device, *places, identity, owner.others))
         self.frames = [
-            Frame(program, driver, owner.callbacks, None, self.state, seat)
-            for driver, seat in zip(owner.drivers, self.seats, strict=True)
+            Frame(program, driver, owner.callbacks, None, self.state, seat, self.done[2 * k : 2 * k + 2])
+            for k, (driver, seat) in enumerate(zip(owner.drivers, self.seats, strict=True))
         ]
         self.memory = np.zeros(team_source.TEAM_MEMBERS + team_source.MEMBER_WORDS * devices + 2 * LINE, np.int64)
         self.words = self.memory[-address(self.memory) % (8 * LINE) // 8 :]
@@ -117,7 +124,7 @@ class SpmdProgram:
         of `hloom_team_begin` and `hloom_team`. stuck: the error where devices wait for each other in vain, from the
         numbers of those that have not ended and of the steps at which they stand. numbers: of this process's
         devices; by default it has all of them. others: what leads to the rest. failed: the error for a message that
-        failed, from what `_Team.failed` returns."""
+        failed, from what `Team.failed` returns."""
         self.program, self.partitions, self.drivers, self.team = program, partitions, list(drivers), team
         self.numbers = range(len(self.drivers)) if numbers is None else numbers
         self.others, self._failed = others, failed
@@ -133,7 +140,7 @@ class SpmdProgram:
             None if k in program.donated else pool.shelf(shape.dims, shape.dtype).take
             for k, shape in enumerate(program.outputs)
         ]
-        self._idle: list[_Team] = []
+        self._idle: list[Team] = []
 
     def __call__(self, shards: Sequence[Sequence[np.ndarray]]) -> list[list[np.ndarray]]:
         """Runs the program. shards: for each input a C-contiguous array for each device. Returns for each output a new
@@ -142,7 +149,7 @@ class SpmdProgram:
         try:
             team = self._idle.pop()
         except IndexError:
-            team = _Team(self)
+            team = self.new_team()
         devices = range(self.devices)
         outputs = [
             [take() for _ in devices]
@@ -153,27 +160,40 @@ class SpmdProgram:
         arguments = [array for arrays in zip(*shards, *outputs, strict=True) for array in arrays]
         try:
             self.team.call(team.address, *arguments)
-            if self.callbacks:
-                for frame in team.frames:
-                    frame.check()
         except BaseException:
             take_error(team.state)
             self._stopped(team)
             raise
-        stopped = team.words[team_source.TEAM_STOP]
-        if stopped or not team.state[0]:
-            error = take_error(team.state)
-            failure = team.failed() if error is None and self._failed is not None else None
-            if failure is not None:
-                assert self._failed is not None
-                error = self._failed(*failure)
-            error = error or self._stuck(team.standing())
+        if team.words[team_source.TEAM_STOP] or not team.state[0] or (self.callbacks and not team.done[::2].all()):
+            error = self.error(team)
             self._stopped(team)
             raise error
         self._idle.append(team)
         return outputs
 
-    def _stopped(self, team: _Team) -> None:
+    @property
+    def runs_python(self) -> bool:
+        """Whether a step is a Python function."""
+        return bool(self.callbacks)
+
+    def new_team(self) -> Team:
+        """The memory of one more running call."""
+        return Team(self)
+
+    def error(self, team: Team) -> BaseException:
+        """Why a call ended before its end; Python steps may run in it again."""
+        interrupted = not team.done[::2].all()
+        team.done[::2] = 1
+        error = take_error(team.state)
+        if error is None and interrupted:
+            return KeyboardInterrupt()
+        failure = team.failed() if error is None and self._failed is not None else None
+        if failure is not None:
+            assert self._failed is not None
+            error = self._failed(*failure)
+        return error or self._stuck(team.standing())
+
+    def _stopped(self, team: Team) -> None:
         """After a call that ended before its end."""
         if self.others is not None:
             # Messages may still arrive: the team is not used again, and lives as long as the process.

@@ -18,7 +18,7 @@ from hloom.ir.stablehlo.assembly.forms import (
     write_same,
 )
 from hloom.ir.stablehlo.assembly.special_forms import form
-from hloom.ir.stablehlo.reader.placement import body_text
+from hloom.ir.stablehlo.reader.placement import body_text, for_token
 from hloom.ir.stablehlo.reader.registry import converts
 from hloom.ir.stablehlo.writer.module import emits
 from hloom.ir.types import Shape, TupleShape
@@ -194,11 +194,14 @@ def manual_computation(scope, op, items):
     axes = op.attributes["manual_axes"]
     text = axes if isinstance(axes, str) else body_text(axes).removeprefix("<manual_axes").removesuffix(">")
     names = placement.understood(op, parse_names, text)
+    given = tuple(for_token(s, i.shape) for s, i in zip(given, items, strict=True))
     if len({s.mesh for s in (*given, *found)}) > 1:  # parts of axes are axes of the atomic mesh
         names = tuple(atom for name in names for atom in (*given, *found)[0].mesh.atomic().parts(name))
         given, found = tuple(s.atomic() for s in given), tuple(s.atomic() for s in found)
     shapes = [Shape(scope.converter.dtype(op, t), t.sizes) for _, t in op.regions[0].arguments]
     body = scope.region(op.regions[0], shapes)
+    results = body.root.shape.elements if isinstance(body.root.shape, TupleShape) else (body.root.shape,)
+    found = tuple(for_token(s, shape) for s, shape in zip(found, results, strict=True))
     if all(s.mesh.size == 1 for s in (*given, *found)):
         made = scope.emit("call", *items, to_apply=body)
         return scope.elements(made) if isinstance(made.shape, TupleShape) else made

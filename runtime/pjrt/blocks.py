@@ -54,23 +54,20 @@ DESCRIPTION = words("DESCRIPTION", "id kind kind_size text text_size words")
 MEMORY = words("MEMORY", "client device id kind kind_size text text_size devices device_count kind_id words")
 
 # nanoseconds: what a call takes, 0 before the first one. own_frame: that of the queue's thread.
-# inputs: bytes of each. outputs: rows of OUT_WORDS. donated: indices of inputs that a call consumes. frames: a list.
+# inputs: bytes of each on a device. outputs: rows of OUT_WORDS. donated: indices of inputs that a call consumes.
+# frames: a list.
 EXECUTABLE = words(
     "EXECUTABLE",
     "refs client deleted device input_count output_count inputs outputs donated donated_count frames parallel name "
     "name_size types dims dim_sizes kinds kind_sizes fingerprint fingerprint_size devices device_count replicas "
     "partitions number next code_bytes argument_bytes output_bytes alias_bytes temporary_bytes runs_python state "
-    "spread nanoseconds own_frame words",
+    "nanoseconds own_frame words",
 )
-# How an array of a program for several devices lies on them: whole, or in parts that are runs of bytes. rank, dims,
-# steps: of the runs of a part in the whole array. begin: of each device's part in the whole array. first: 1 for the
-# first device that has its part. dense: the parts are contiguous and can be seen in place. local: the dims of a part.
-SPREAD = words("SPREAD", "whole bytes run_bytes runs rank dims steps begin first dense local words")
 OUT = words("OUT", "type ndims dims bytes donor memory words")
-# One running call: the driver's block, the byte that says whether all went well, a byte that Python steps set, and room
-# for the storages of inputs and outputs. alone: how often the memory of each input is referred to where a call may
-# take it.
-FRAME = words("FRAME", "next block state done held alone begin begin_rest end end_rest words")
+# One running call: the driver's block, the byte that says whether all went well, for each device a byte that Python
+# steps set and a zero, the word that says why devices that run together have ended before their end (0: a program of
+# one device), and room for the storages of inputs and outputs, a device's behind another's, as in the driver's slots.
+FRAME = words("FRAME", "next block state done stop held begin begin_rest end end_rest words")
 
 # What native code asks of Python: (request, first, second) -> an error or 0, for a frame the negated error.
 REQUESTS = words("ASK", "to_host from_host frame raised start mismatch no_memory worker")
@@ -87,7 +84,7 @@ EXECUTE = {
 
 CONSTANTS: dict[str, int] = {
     **driver_source.CONSTANTS, **ERROR, **EVENT, **NODE, **STORAGE, **KINDS, **BUFFER, **CLIENT, **DEVICE,
-    **DESCRIPTION, **MEMORY, **EXECUTABLE, **OUT, **FRAME, **SPREAD, **JOB,
+    **DESCRIPTION, **MEMORY, **EXECUTABLE, **OUT, **FRAME, **JOB,
     "QUEUED_NANOSECONDS": QUEUED_NANOSECONDS, "MOST_WAITING": MOST_WAITING, **REQUESTS, **EXECUTE,
     **{f"LAYOUT_{name.upper()}": word for name, word in interface.LAYOUT_WORDS.items()},
     **{name: value for name, value in vars(interface).items() if name.isupper() and isinstance(value, int)},

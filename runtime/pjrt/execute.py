@@ -109,13 +109,13 @@ FUNCTIONS = (
         return call_function(python, ASK_FRAME, executable, 0)
         """,
     ),
-    # Puts the addresses of inputs into a frame, and holds their memory. Returns an error or 0.
+    # Puts the addresses of a device's inputs into a frame, from a slot on, and holds their memory. An error or 0.
     helper(
         "pjrt_hold_inputs",
-        "executable, frame, inputs",
+        "executable, frame, inputs, base",
         """
-        held = load(frame, FRAME_HELD)
-        slots = load(load(frame, FRAME_BLOCK), BLOCK_SLOTS)
+        held = load(frame, FRAME_HELD) + 8 * base
+        slots = load(load(frame, FRAME_BLOCK), BLOCK_SLOTS) + 8 * base
         sizes = load(executable, EXECUTABLE_INPUTS)
         count = load(executable, EXECUTABLE_INPUT_COUNT)
         for k in range(count):
@@ -139,6 +139,23 @@ FUNCTIONS = (
         return 0
         """,
     ),
+    # Gives the memory of all inputs back, and that of this many outputs, counted device by device.
+    helper(
+        "pjrt_release_frame",
+        "executable, frame, outputs",
+        """
+        inputs = load(executable, EXECUTABLE_INPUT_COUNT)
+        each = load(executable, EXECUTABLE_OUTPUT_COUNT)
+        for device in range(load(executable, EXECUTABLE_DEVICE_COUNT)):
+            held = load(frame, FRAME_HELD) + 8 * device * (inputs + each)
+            pjrt_release_all(held, inputs)
+            made = max(outputs - device * each, 0)
+            if made > each:
+                made = each
+            pjrt_release_all(held + 8 * inputs, made)
+        return 0
+        """,
+    ),
     # Whether a caller keeps an input that the program could consume.
     helper(
         "pjrt_is_kept",
@@ -153,29 +170,30 @@ FUNCTIONS = (
         return 0
         """,
     ),
-    # The memory of an output: new, or that of a consumed input where nobody else refers to it. An input that cannot be
-    # consumed is copied: the program writes over what it reads. 0: out of memory.
+    # The memory of an output of the device whose slots begin at `base`: new, or that of a consumed input to which only
+    # its buffer and this call refer. An input that cannot be consumed is copied: the program writes over what it reads.
+    # 0: out of memory.
     helper(
         "pjrt_output",
-        "executable, frame, row, options",
+        "executable, frame, row, options, base",
         """
         size = load(row, OUT_BYTES)
         donor = load(row, OUT_DONOR)
         client = load(executable, EXECUTABLE_CLIENT)
         if donor < 0:
             return pjrt_storage(client, size)
-        given = load(load(frame, FRAME_HELD), donor)
+        given = load(load(frame, FRAME_HELD), base + donor)
+        slots = load(load(frame, FRAME_BLOCK), BLOCK_SLOTS) + 8 * base
         if (
             load(given, STORAGE_KIND) == OWNED
-            and atomic_load(given, STORAGE_REFS) == load(load(frame, FRAME_ALONE), donor)
-            and load(given, STORAGE_ADDRESS) == load(load(load(frame, FRAME_BLOCK), BLOCK_SLOTS), donor)
+            and atomic_load(given, STORAGE_REFS) == 2
+            and load(given, STORAGE_ADDRESS) == load(slots, donor)
             and pjrt_is_kept(options, donor) == 0
         ):
             atomic_add(given, STORAGE_REFS, 1)
             return given
         storage = pjrt_storage(client, size)
         if storage != 0:
-            slots = load(load(frame, FRAME_BLOCK), BLOCK_SLOTS)
             copy_bytes(load(storage, STORAGE_ADDRESS), load(slots, donor), size)
             store(slots, donor, load(storage, STORAGE_ADDRESS))
         return storage
@@ -187,16 +205,18 @@ FUNCTIONS = (
         """
         count = load(executable, EXECUTABLE_OUTPUT_COUNT)
         given = load(executable, EXECUTABLE_INPUT_COUNT)
-        held = load(frame, FRAME_HELD)
-        slots = load(load(frame, FRAME_BLOCK), BLOCK_SLOTS)
-        for k in range(count):
-            row = load(executable, EXECUTABLE_OUTPUTS) + 8 * OUT_WORDS * k
-            storage = pjrt_output(executable, frame, row, options)
-            if storage == 0:
-                pjrt_release_all(held, given + k)
-                return pjrt_no_memory(load(executable, EXECUTABLE_CLIENT), load(row, OUT_BYTES))
-            store(held, given + k, storage)
-            store(slots, given + k, load(storage, STORAGE_ADDRESS))
+        for device in range(load(executable, EXECUTABLE_DEVICE_COUNT)):
+            base = device * (given + count)
+            held = load(frame, FRAME_HELD) + 8 * base
+            slots = load(load(frame, FRAME_BLOCK), BLOCK_SLOTS) + 8 * base
+            for k in range(count):
+                row = load(executable, EXECUTABLE_OUTPUTS) + 8 * OUT_WORDS * k
+                storage = pjrt_output(executable, frame, row, options, base)
+                if storage == 0:
+                    pjrt_release_frame(executable, frame, device * count + k)
+                    return pjrt_no_memory(load(executable, EXECUTABLE_CLIENT), load(row, OUT_BYTES))
+                store(held, given + k, storage)
+                store(slots, given + k, load(storage, STORAGE_ADDRESS))
         return 0
         """,
     ),
@@ -241,7 +261,16 @@ FUNCTIONS = (
             load(block, BLOCK_RELOCATION_COUNT), load(block, BLOCK_ARGS), load(block, BLOCK_SLOTS), 0,
         )
         pjrt_note_time(executable, frame)
-        if load_byte(load(frame, FRAME_STATE)) == 0 or load_byte(load(frame, FRAME_DONE)) == 0:
+        stopped = 0
+        if load_byte(load(frame, FRAME_STATE)) == 0:
+            stopped = 1
+        if load(frame, FRAME_STOP) != 0:
+            if load(load(frame, FRAME_STOP), 0) != 0:
+                stopped = 1
+        for device in range(load(executable, EXECUTABLE_DEVICE_COUNT)):
+            if load_byte(load(frame, FRAME_DONE) + 2 * device) == 0:
+                stopped = 1
+        if stopped != 0:
             return call_function(load(client, CLIENT_PYTHON), ASK_RAISED, executable, frame)
         return 0
         """,
@@ -253,31 +282,34 @@ FUNCTIONS = (
         """
         inputs = load(executable, EXECUTABLE_INPUT_COUNT)
         outputs = load(executable, EXECUTABLE_OUTPUT_COUNT)
-        held = load(frame, FRAME_HELD)
-        pjrt_release_all(held, inputs)
+        devices = load(executable, EXECUTABLE_DEVICE_COUNT)
         if error != 0:
-            pjrt_release_all(held + 8 * inputs, outputs)
+            pjrt_release_frame(executable, frame, devices * outputs)
             return error
-        pjrt_give_out(executable, arguments, held + 8 * inputs, 0)
+        pjrt_release_frame(executable, frame, 0)
+        for device in range(devices):
+            held = load(frame, FRAME_HELD) + 8 * (device * (inputs + outputs) + inputs)
+            pjrt_give_out(executable, arguments, held, 0, device)
         return 0
         """,
     ),
-    # Buffers for the outputs, which wait for an event (0: for none); inputs are consumed.
+    # Buffers for the outputs of a device (its place in the program's list), which wait for an event (0: for none); its
+    # inputs are consumed.
     helper(
         "pjrt_give_out",
-        "executable, arguments, held, event",
+        "executable, arguments, held, event, number",
         """
         outputs = load(executable, EXECUTABLE_OUTPUT_COUNT)
         options = load(arguments, EXECUTE_OPTIONS)
         given = 0
         if load(executable, EXECUTABLE_INPUT_COUNT) != 0:
-            given = load(load(arguments, EXECUTE_ARGUMENT_LISTS), 0)
+            given = load(load(arguments, EXECUTE_ARGUMENT_LISTS), number)
         made = 0
         if outputs != 0:
-            made = load(load(arguments, EXECUTE_OUTPUT_LISTS), 0)
+            made = load(load(arguments, EXECUTE_OUTPUT_LISTS), number)
         device = load(arguments, EXECUTE_EXECUTE_DEVICE)
         if device == 0:
-            device = load(executable, EXECUTABLE_DEVICE)
+            device = load(load(executable, EXECUTABLE_DEVICES), number)
         memories = load(device, DEVICE_MEMORIES)
         for k in range(outputs):
             row = load(executable, EXECUTABLE_OUTPUTS) + 8 * OUT_WORDS * k
@@ -292,9 +324,9 @@ FUNCTIONS = (
             store(made, k, buffer)
         donated = load(executable, EXECUTABLE_DONATED)
         for k in range(load(executable, EXECUTABLE_DONATED_COUNT)):
-            number = load(donated, k)
-            if pjrt_is_kept(options, number) == 0:
-                pjrt_delete(load(given, number))
+            consumed = load(donated, k)
+            if pjrt_is_kept(options, consumed) == 0:
+                pjrt_delete(load(given, consumed))
         return 0
         """,
     ),
@@ -302,12 +334,18 @@ FUNCTIONS = (
         "pjrt_take_inputs",
         "executable, frame, arguments",
         """
-        lists = load(arguments, EXECUTE_ARGUMENT_LISTS)
-        if load(executable, EXECUTABLE_SPREAD) != 0:
-            return pjrt_join_inputs(executable, frame, lists)
-        if load(executable, EXECUTABLE_INPUT_COUNT) == 0:
+        count = load(executable, EXECUTABLE_INPUT_COUNT)
+        if count == 0:
             return 0
-        return pjrt_hold_inputs(executable, frame, load(lists, 0))
+        lists = load(arguments, EXECUTE_ARGUMENT_LISTS)
+        slots = count + load(executable, EXECUTABLE_OUTPUT_COUNT)
+        for device in range(load(executable, EXECUTABLE_DEVICE_COUNT)):
+            error = pjrt_hold_inputs(executable, frame, load(lists, device), device * slots)
+            if error != 0:
+                for other in range(device):
+                    pjrt_release_all(load(frame, FRAME_HELD) + 8 * other * slots, count)
+                return error
+        return 0
         """,
     ),
     c_function(
@@ -335,10 +373,7 @@ FUNCTIONS = (
             error = pjrt_take_outputs(executable, frame, load(a, A_OPTIONS))
             if error == 0:
                 error = pjrt_run(executable, frame)
-                if load(executable, EXECUTABLE_SPREAD) != 0:
-                    error = pjrt_finish_spread(executable, frame, a, error)
-                else:
-                    error = pjrt_finish(executable, frame, a, error)
+                error = pjrt_finish(executable, frame, a, error)
         atomic_store(block, BLOCK_BUSY, 0)
         if error == 0 and load(a, A_COMPLETE_EVENTS) != 0:
             for device in range(devices):

@@ -19,7 +19,7 @@ FUNCTIONS = (
         """
         if load(client, CLIENT_QUEUES) == 0 or load(executable, EXECUTABLE_RUNS_PYTHON) != 0:
             return 0
-        if load(executable, EXECUTABLE_SPREAD) != 0:
+        if load(executable, EXECUTABLE_DEVICE_COUNT) != 1:
             return 0
         if load(executable, EXECUTABLE_NANOSECONDS) >= QUEUED_NANOSECONDS:
             return 1
@@ -151,7 +151,7 @@ FUNCTIONS = (
         atomic_add(executable, EXECUTABLE_REFS, 1)
         store(job, JOB_EXECUTABLE, executable)
         store(job, JOB_EVENT, event)
-        pjrt_give_out(executable, arguments, job + 8 * (JOB_HELD + count), event)
+        pjrt_give_out(executable, arguments, job + 8 * (JOB_HELD + count), event, 0)
         store(job, JOB_NEXT, 0)
         pthread_mutex_lock(client + 8 * CLIENT_MUTEX)
         last = load(client, CLIENT_LAST)

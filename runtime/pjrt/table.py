@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from hloom.runtime import driver_source
-from hloom.runtime.pjrt import buffers, client, events, execute, queue, spread, storage
+from hloom.runtime.pjrt import buffers, client, events, execute, queue, storage
 from hloom.runtime.pjrt.functions import linked, symbol, unimplemented
 from hloom.runtime.pjrt.interface import FIELDS
 from hloom.runtime.pjrt.interface import FUNCTIONS as NAMES
@@ -11,8 +11,7 @@ from hloom.runtime.pjrt.interface import FUNCTIONS as NAMES
 __all__ = ["FUNCTIONS", "IN_PYTHON", "MISSING"]
 
 _WRITTEN = (
-    *events.FUNCTIONS, *storage.FUNCTIONS, *buffers.FUNCTIONS, *client.FUNCTIONS, *spread.FUNCTIONS,
-    *execute.FUNCTIONS, *queue.FUNCTIONS,
+    *events.FUNCTIONS, *storage.FUNCTIONS, *buffers.FUNCTIONS, *client.FUNCTIONS, *execute.FUNCTIONS, *queue.FUNCTIONS,
 )  # fmt: skip
 _SYMBOLS = {function.name for function in _WRITTEN}
 # Functions of the C interface that Python answers: compilation and what is asked for seldom.

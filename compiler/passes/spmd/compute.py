@@ -18,7 +18,7 @@ from hloom.compiler.passes.spmd.scope import Held, Scope
 from hloom.ir.build import combiner_opcode
 from hloom.ir.interpret import evaluate
 from hloom.ir.module import Instruction
-from hloom.ir.op_table import No
+from hloom.ir.op_table import No, factor_rule
 from hloom.ir.ops import OPS
 from hloom.ir.records import record
 from hloom.ir.spmd.factors import OWN, FactorRule, result_shapes
@@ -50,12 +50,11 @@ def compute(scope: Scope, instruction: Instruction) -> None:
     """Emits an op with operands and results that are arrays, and holds its results."""
     if OPS[instruction.opcode].family == "elementwise" and _pointwise(scope, instruction):
         return
-    factors = OPS[instruction.opcode].factors
+    rule = factor_rule(instruction)
     given: list[Held] = [scope.values[o] for o in instruction.operands]
-    if isinstance(factors, No):
-        whole(scope, instruction, given, factors.reason)
+    if isinstance(rule, No):
+        whole(scope, instruction, given, rule.reason)
         return
-    rule = factors(instruction)
     special = SPECIAL.get(instruction.opcode)
     more = special.more(instruction, rule) if special else frozenset()
     allowed = (rule.splittable - rule.masked) | more
@@ -103,7 +102,9 @@ def _pointwise(scope: Scope, instruction: Instruction) -> bool:
 
 def whole(scope: Scope, instruction: Instruction, given: Sequence[Held], reason: str) -> None:
     """An op on whole arrays, on every device."""
-    scope.warn(instruction, reason, given)
+    device = instruction.attributes.get("device")
+    if device is None:
+        scope.warn(instruction, reason, given)
     values = []
     for k, held in enumerate(given):
         scope.mover.why = f"operand {k} of {instruction.opcode}, which is computed whole"
@@ -112,6 +113,9 @@ def whole(scope: Scope, instruction: Instruction, given: Sequence[Held], reason:
     made.sharding, made.made_by = None, scope.builder.made_by
     shapes = result_shapes(instruction.shape)
     results = scope.elements(made, len(shapes)) if isinstance(instruction.shape, TupleShape) else [made]
+    if device is not None:
+        scope.mover.why = f"the result of {instruction.opcode}, which device {device} makes"
+        results = [scope.mover.sent(r, device) for r in results]
     scope.hold(instruction, results, [scope.layouts.whole(s.rank) for s in shapes])
 
 

@@ -71,10 +71,8 @@ class CommonMesh:
         if atomic == self.mesh:
             self._names[mesh] = {name: name for name in atomic.names}
             return
-        ours = {_steps(self.mesh, name): name for name in self.mesh.names}
-        theirs = {name: _steps(atomic, name) for name in atomic.names if atomic.axis_size(name) > 1}
-        unknown = [name for name, steps in theirs.items() if steps not in ours]
-        if self.mesh.size != atomic.size or unknown:
+        names = common_axes(self.mesh, atomic)
+        if names is None:
             assert instruction is not None
             raise AttributeValueError(
                 "a program was laid out over two meshes",
@@ -82,7 +80,7 @@ class CommonMesh:
                 "lay all of its arrays out over one mesh",
                 source=instruction.source,
             )
-        self._names[mesh] = {name: ours[steps] for name, steps in theirs.items()}
+        self._names[mesh] = names
 
     def axes_named(self, names: Iterable[str], shardings) -> Iterator[str]:
         """The axes of the common mesh that named ones consist of: axes of the mesh of these shardings, or of any."""
@@ -113,6 +111,16 @@ class CommonMesh:
             sharding, mesh=mesh, dims=dims, unreduced=ours(sharding.unreduced),
             replicated_axes=ours(sharding.replicated_axes),
         )  # fmt: skip
+
+
+def common_axes(ours: DeviceMesh, theirs: DeviceMesh) -> dict[str, str] | None:
+    """For each axis of an atomic mesh of more than one device the axis of another one that is the same; None where
+    there are others."""
+    steps = {_steps(ours, name): name for name in ours.names}
+    wanted = {name: _steps(theirs, name) for name in theirs.names if theirs.axis_size(name) > 1}
+    if ours.size != theirs.size or any(found not in steps for found in wanted.values()):
+        return None
+    return {name: steps[found] for name, found in wanted.items()}
 
 
 def _steps(mesh: DeviceMesh, name: str) -> tuple[int, ...]:

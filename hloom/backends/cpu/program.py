@@ -115,11 +115,13 @@ def _host(item: HostStep, layout: Layout) -> Host:
     instruction = item.instruction
     shapes = instruction.shape.elements if isinstance(instruction.shape, TupleShape) else (instruction.shape,)
     distinct = list(dict.fromkeys(instruction.operands))
+    device = instruction.attributes.get("device")
     return Host(
         host_function(instruction, [distinct.index(o) for o in instruction.operands]),
         tuple((layout.ref(p), o.shape) for p, o in zip(item.inputs, distinct, strict=True)),
         tuple((layout.ref(p), s) for p, s in zip(item.outputs, shapes, strict=True)),
         keeps=instruction.opcode == "custom-call",
+        devices=None if device is None else (device,),
     )
 
 

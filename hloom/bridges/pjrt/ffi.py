@@ -35,6 +35,7 @@ from hloom.bridges.pjrt.ffi_structs import (
 from hloom.config import config
 from hloom.errors import UnsupportedError
 from hloom.ir.ops.programs.structure import CUSTOM_CALLS, HostFunction
+from hloom.ir.spmd.factors import leading
 from hloom.ir.stablehlo.assembly.attributes import Array as MlirArray
 from hloom.ir.stablehlo.assembly.attributes import Dense, Number
 from hloom.ir.stablehlo.assembly.literals import dense_value
@@ -46,6 +47,7 @@ __all__ = ["install"]
 
 _TYPED = 4  # the version of custom calls that name handlers
 _ALIGNED = 64  # bytes, as XLA aligns buffers
+_BATCH = "num_batch_dims"  # by which jax says how many leading dimensions of all arrays are a batch
 _CODES = {
     1: "CANCELLED", 2: "UNKNOWN", 3: "INVALID_ARGUMENT", 4: "DEADLINE_EXCEEDED", 5: "NOT_FOUND", 6: "ALREADY_EXISTS",
     7: "PERMISSION_DENIED", 8: "RESOURCE_EXHAUSTED", 9: "FAILED_PRECONDITION", 10: "ABORTED", 11: "OUT_OF_RANGE",
@@ -296,7 +298,8 @@ class _Call:
     """One custom call of a program: a function of NumPy arrays.
 
     orders: for each operand and result the dimensions in the order in which they lie in memory, major to minor.
-    aliases: for results the operand whose memory they take.
+    aliases: for results the operand whose memory they take. batch: how many leading dimensions of all arrays are a
+    batch, of which a device may have a part.
     """
 
     def __init__(self, name: str, stages: Mapping[str, Any], attributes: Mapping[str, Any], results: Sequence[Any]):
@@ -306,6 +309,7 @@ class _Call:
         self._attributes = _attributes(attributes, self._kept)
         self.orders: tuple[list[tuple[int, ...]], list[tuple[int, ...]]] = ([], [])
         self.aliases: dict[int, int] = {}
+        self.batch = 0
         self.context = next(_tables.numbers)
         self._lock = threading.Lock()
         self._begun = False
@@ -318,11 +322,13 @@ class _Call:
                         self._run(self._stages[stage], number, [], [])
                 self._begun = True
         given = [np.ascontiguousarray(a.transpose(o)) for a, o in zip(arrays, self.orders[0], strict=True)]
-        made = [_aligned(s, o) for s, o in zip(self._results, self.orders[1], strict=True)]
+        sizes = [(*arrays[0].shape[: self.batch], *s.dims[self.batch :]) if arrays else s.dims for s in self._results]
+        results = [s.with_dims(d) for s, d in zip(self._results, sizes, strict=True)]
+        made = [_aligned(s, o) for s, o in zip(results, self.orders[1], strict=True)]
         for k, j in self.aliases.items():
             made[k][...] = given[j]
             given[j] = made[k]
-        dims = [a.shape for a in arrays], [s.dims for s in self._results]
+        dims = [a.shape for a in arrays], [s.dims for s in results]
         self._run(self._stages["execute"], EXECUTE, list(zip(given, dims[0], strict=True)),
                   list(zip(made, dims[1], strict=True)))  # fmt: skip
         found = [m.transpose(np.argsort(o)) if o else m for m, o in zip(made, self.orders[1], strict=True)]
@@ -417,8 +423,13 @@ def _typed(scope: Any, op: Any, items: Sequence[Any], stages: Any) -> Any:
         call.aliases[number(outputs[0]) if outputs else 0] = number(alias["operand_index"])
     target = HostFunction(f"{name}.{call.context}")  # calls of one handler may differ in their attributes
     target.function, target.method = call, "sequential"
+    stated = attributes.get("mhlo.frontend_attributes", {}).get(_BATCH)
+    if stated is not None:
+        call.batch = int(stated)
+        target.factors = functools.partial(leading, count=call.batch)
     shape = shapes[0] if len(shapes) == 1 else TupleShape(shapes)
-    effect = {"custom_call_has_side_effect": True} if flag(attributes.get("has_side_effect", False)) else {}
+    effect: dict = {"custom_call_has_side_effect": True} if flag(attributes.get("has_side_effect", False)) else {}
+    effect |= scope.converter.placement.caller(op)
     result = scope.emit("custom-call", *items, shape=shape, custom_call_target=target, **effect)
     return result if len(shapes) == 1 else scope.elements(result)
 

@@ -15,7 +15,7 @@ import numpy as np
 from jax._src import xla_bridge
 
 from hloom.backends.cpu.driver import load_functions
-from hloom.bridges.pjrt import callbacks, exchange, ffi, manual, platform
+from hloom.bridges.pjrt import callbacks, exchange, ffi, platform
 from hloom.bridges.pjrt.client import Client
 from hloom.bridges.pjrt.memory import Arguments, Text, address_of, bytes_at, error_block, malloc_bytes, words_at
 from hloom.bridges.pjrt.programs import Source, serialized
@@ -131,9 +131,9 @@ def _cost_analysis(arguments: Arguments) -> None:
 
 def _optimized_program(arguments: Arguments) -> None:
     """The program as jax handed it over: it has the shapes, layouts and shardings that jax asks for. First its size is
-    asked for, then its bytes. Of a program for several devices, a signature that states the layouts."""
+    asked for, then its bytes. Of a program for several devices, that of each device."""
     found = _client().executable(arguments["executable"])
-    code, kind = (found.layouts.signature, _HLO) if found.layouts else (found.source.code, _MLIR)
+    code, kind = (found.partitioned(), _HLO) if found.layouts else (found.source.code, _MLIR)
     program = words_at(arguments["program"], PROGRAM_FORMAT_SIZE + 1)
     program[PROGRAM_FORMAT], program[PROGRAM_FORMAT_SIZE] = kind.address, kind.size
     program[PROGRAM_CODE_SIZE] = len(code)
@@ -197,7 +197,6 @@ def register() -> None:
     platform.register()
     callbacks.install()
     exchange.install()
-    manual.install()
     ffi.install()
     for package in (jax, jaxlib):  # their frames stand between the user's line and hloom's
         count_as_internal(os.path.realpath(package.__path__[0]))

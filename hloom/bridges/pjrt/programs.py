@@ -18,20 +18,24 @@ from jaxlib.mlir.dialects import stablehlo
 from hloom._version import __version__
 from hloom.backends.cpu.compilation import CpuExecutable, compile_module
 from hloom.backends.cpu.driver import driver
+from hloom.backends.spmd import SpmdBackend, SpmdExecutable
+from hloom.backends.text import program_text
 from hloom.bridges.pjrt.callbacks import held
-from hloom.bridges.pjrt.manual import with_partial_sums
 from hloom.bridges.pjrt.memory import Block, Text, address_of, array_of
+from hloom.bridges.pjrt.orders import in_one_order
 from hloom.bridges.pjrt.protobuf import fields, numbers
-from hloom.bridges.pjrt.shardings import Layouts, annotate_manual, layouts
-from hloom.bridges.pjrt.spread import Spread
+from hloom.bridges.pjrt.shardings import Layouts, partitioned_program, signature, state_layouts
 from hloom.errors import ArgumentError, HloomError, UnsupportedError
-from hloom.ir.module import Module
+from hloom.ir.module import Instruction, map_module
 from hloom.ir.stablehlo import parse_program, to_module
 from hloom.ir.types import HLO_NAME
+from hloom.platforms.backend import CompileOptions
 from hloom.runtime import program as runtime
 from hloom.runtime.driver_source import BLOCK_BUSY, BLOCK_FLAGS, FLAG_PARALLEL
 from hloom.runtime.pjrt.blocks import OUT
 from hloom.runtime.pjrt.interface import FLOAT, NAMED_VALUE_WORDS, TYPES
+from hloom.runtime.spmd import SpmdProgram, Team
+from hloom.runtime.team_source import TEAM_STOP
 
 __all__ = ["MEMORY_KINDS", "Executable", "Source", "decoded", "deserialized", "serialized"]
 
@@ -80,12 +84,11 @@ def decoded(code: bytes) -> str:
         return _text(_module(code, context))
 
 
-def decoded_spread(code: bytes, devices: int, may_choose: Sequence[bool]) -> tuple[str, Layouts]:
-    """The same of a program for several devices, and its layouts (see `layouts`)."""
+def decoded_spread(code: bytes, placement: Placement) -> tuple[str, Layouts]:
+    """The same of a program for several devices, and its layouts (see `state_layouts`)."""
     with jax_mlir.make_ir_context() as context:
         module = _module(code, context)
-        found = layouts(module, devices, may_choose)
-        annotate_manual(module, devices)
+        found = state_layouts(module, len(placement.devices), placement.free_inputs, placement.free_outputs)
         return _text(module), found
 
 
@@ -113,6 +116,7 @@ def _without_tokens(text: str) -> str:
 
 _TOKEN_OP = re.compile(r"stablehlo\.(?:create_token|after_all\b[^:\n]*) : !stablehlo\.token")
 MEMORY_KINDS = ("device", "pinned_host", "unpinned_host")  # those of jax's CPU; the first is the default
+_ORDERED = re.compile(r'mhlo\.layout_mode = "\{')
 _ALIAS = re.compile(r"tf\.aliasing_output|jax\.buffer_donor")
 
 
@@ -142,12 +146,13 @@ def _memories(tree: Any, count: int) -> list[int]:
 
 
 class Placement(NamedTuple):
-    """Where a program runs. devices: numbers. assignment: a DeviceAssignmentProto. may_choose: whether the layout of
-    results is the compiler's where none is stated (for all, or for each)."""
+    """Where a program runs. devices: numbers. assignment: a DeviceAssignmentProto. free_inputs, free_outputs: whether
+    layouts that are not stated are the compiler's (for all, or for each)."""
 
     devices: tuple[int, ...]
     assignment: bytes
-    may_choose: tuple[bool, ...]
+    free_inputs: tuple[bool, ...]
+    free_outputs: tuple[bool, ...]
 
 
 def _placement(options: bytes, count: int) -> Placement:
@@ -169,7 +174,10 @@ def _placement(options: bytes, count: int) -> Placement:
     default = np.arange(wanted, dtype=np.int32).reshape(1, wanted)
     data = (found.device_assignment or xla_client.DeviceAssignment.create(default)).serialize()
     build = found.executable_build_options
-    return Placement(tuple(_device_ids(data)), data, tuple(build.allow_spmd_sharding_propagation_to_output))
+    return Placement(
+        tuple(_device_ids(data)), data, tuple(build.allow_spmd_sharding_propagation_to_parameters),
+        tuple(build.allow_spmd_sharding_propagation_to_output),
+    )  # fmt: skip
 
 
 def _device_ids(data: bytes) -> list[int]:
@@ -183,6 +191,31 @@ def _device_ids(data: bytes) -> list[int]:
     return found
 
 
+def _fitting(
+    donated: frozenset[int], consumed: frozenset[int], inputs: Sequence[int], outputs: Sequence[int]
+) -> frozenset[int]:
+    """The donated arguments of the size of a result, each with a result of its own: a caller takes it that a program
+    for several devices consumes these. Sizes are bytes on a device."""
+    left = list(outputs)
+    for k in sorted(consumed):
+        if inputs[k] in left:
+            left.remove(inputs[k])
+    found = set()
+    for k in sorted(donated - consumed):
+        if inputs[k] in left:
+            left.remove(inputs[k])
+            found.add(k)
+    return frozenset(found)
+
+
+def _without_sharding(instruction: Instruction) -> Instruction:
+    if instruction.sharding is None:
+        return instruction
+    made = instruction.with_operands(instruction.operands)
+    made.sharding = None
+    return made
+
+
 class Executable:
     """A compiled program, and the blocks of memory that native code reads. number: by which native code names it."""
 
@@ -193,17 +226,25 @@ class Executable:
         index, count = placement.devices[0], len(placement.devices)
         if count == 1:
             self.text = decoded(source.code)
-        else:
-            self.text, self.layouts = decoded_spread(source.code, count, placement.may_choose)
+        if count > 1 or _ORDERED.search(self.text):
+            self.text, self.layouts = decoded_spread(source.code, placement)
         self.callbacks = held(self.text)
         tree = parse_program(self.text, "jax")
         donated, consumed = _donated(tree) if _ALIAS.search(self.text) else (frozenset(), frozenset())
-        self.compiled: CpuExecutable = compile_module(self._module(tree), donated=donated, device=index)
+        module = to_module(tree, shardings=count > 1)
+        self.compiled: CpuExecutable | SpmdExecutable
+        if count == 1:
+            self.compiled, self.driver = compile_module(module, donated=donated, device=index), driver(index)
+        else:
+            module.partitions = count
+            options = CompileOptions(devices=tuple(f"cpu:{k}" for k in placement.devices), donated=donated)
+            self.compiled = SpmdBackend().compile(in_one_order(module), options)
+            self.driver = self.compiled.runner.team
         self.name = tree.name or "main"
         self.program = self.compiled.runner.program
         self._memories = _memories(tree, len(self.program.outputs))
-        self.driver = driver(index)
-        self._frames: list[tuple[runtime.Frame, Block, list]] = []
+        self._frames: list[tuple[runtime.Frame | Team, Block, np.ndarray]] = []
+        self._partitioned: bytes | None = None
         self._costs: tuple[int, np.ndarray, list[Text]] | None = None
         self.block = Block("EXECUTABLE")
         self._fill(client, [devices[k] for k in placement.devices], donated, consumed)
@@ -211,10 +252,12 @@ class Executable:
     def _fill(self, client: Block, devices: list[Block], donated: frozenset[int], consumed: frozenset[int]) -> None:
         outputs, inputs = self.program.outputs, self.program.inputs
         used = consumed | (donated & set(self.program.donated.values()))
+        if len(devices) > 1:
+            used |= _fitting(donated, consumed, [s.bytes for s in inputs], [s.bytes for s in outputs])
         aliases = {k: given for k, given in self.program.donated.items() if given in used}
         kinds = [Text(kind) for kind in MEMORY_KINDS]
         self._kept = kinds
-        block, local = self.block, self._local_dims()
+        block, local = self.block, [shape.dims for shape in outputs]
         block.update(
             {
                 "refs": 1,
@@ -255,22 +298,7 @@ class Executable:
             rows += row
         self._dims = dims
         block["outputs"] = array_of(rows)
-        if self.layouts:
-            self._spread = Spread(self.layouts, inputs, outputs)
-            block["spread"] = self._spread.rows
         self._flag_parallel(self.new_frame())
-
-    def _module(self, tree: Any) -> Module:
-        module = to_module(tree, shardings=False)
-        return module if self.layouts is None else with_partial_sums(module, self.layouts)
-
-    def _local_dims(self) -> list[tuple[int, ...]]:
-        """The dims of each result on a device."""
-        outputs = self.program.outputs
-        if self.layouts is None:
-            return [shape.dims for shape in outputs]
-        pairs = zip(self.layouts.outputs, outputs, strict=True)
-        return [layout.local(shape.dims[bool(layout.sums) :]) for layout, shape in pairs]
 
     def _flag_parallel(self, frame: Block) -> None:
         activation = self._frames[0][0].activation
@@ -280,22 +308,21 @@ class Executable:
     def new_frame(self) -> Block:
         """A frame more, which is busy."""
         runner = self.compiled.runner
-        made = runner.new_frame()
+        made = runner.new_team() if isinstance(runner, SpmdProgram) else runner.new_frame()
         made.activation.block[BLOCK_BUSY] = 1
         block = Block("FRAME")
-        held = array_of([0] * (len(self.program.inputs) + len(self.program.outputs)))
-        alone = array_of([2] * len(self.program.inputs))  # the buffer's reference, and the call's
+        held = array_of([0] * made.activation.slots.size)
         block.update(
             {
                 "next": self.block["frames"],
-                "block": made.address,
+                "block": made.activation.address,
                 "state": made.state,
                 "done": made.done,
+                "stop": address_of(made.words[TEAM_STOP:]) if isinstance(made, Team) else 0,
                 "held": held,
-                "alone": alone,
             }
         )
-        self._frames.append((made, block, [held, alone]))
+        self._frames.append((made, block, held))
         self.block["frames"] = block.address
         return block
 
@@ -303,10 +330,33 @@ class Executable:
         """The exception of a Python step, after a call with the frame at an address."""
         for made, block, _ in self._frames:
             if block.address == frame:
+                if isinstance(made, Team):
+                    return self._ended(made)
                 error = runtime.take_error(made.state)
                 made.done[0] = 1
                 return error or KeyboardInterrupt()
         raise KeyError(frame)
+
+    def _ended(self, team: Team) -> BaseException:
+        """Why a call of several devices ended before its end."""
+        assert isinstance(self.compiled.runner, SpmdProgram)
+        error = self.compiled.runner.error(team)
+        team.reset()
+        return error
+
+    def partitioned(self) -> bytes:
+        """The program of each device, with the layouts of its arguments and results, as jax reads it."""
+        if self._partitioned is None:
+            assert self.layouts is not None
+            count = self.block["device_count"]
+            try:
+                plain = map_module(self.compiled.module, _without_sharding)
+                text = program_text(plain, "stablehlo")
+                self._partitioned = partitioned_program(text, self.layouts, count)
+            except (HloomError, ValueError):  # an op that only hloom has
+                text = signature(self.program.inputs, self.program.outputs)
+                self._partitioned = partitioned_program(text, self.layouts, count)
+        return self._partitioned
 
     def cost_block(self) -> tuple[int, int]:
         """(number, address) of the PJRT_NamedValues of hloom's cost analysis."""

@@ -1,14 +1,13 @@
 """Programs for several devices: how their arguments and results are laid out, as jax's annotations (Shardy's) say.
 
-The devices of a client share the host's memory, so that such a program runs once, on whole arrays, with all threads:
-native code joins the parts of arguments and hands out the parts of results, without a copy where they lie in one
-another's order (`hloom.runtime.pjrt.spread`). A layout that nobody stated is what Shardy's propagation finds.
+hloom's passes partition such a program. Before that its signature is completed here, and jax is told what it became: a
+layout of a result that nobody stated is what Shardy's propagation finds, as on jax's own devices.
 """
 
 from __future__ import annotations
 
-import json
 import math
+import re
 from collections.abc import Sequence
 from typing import Any
 
@@ -21,10 +20,12 @@ from jaxlib.mlir.dialects import sdy
 from hloom.bridges.pjrt.protobuf import field, fields
 from hloom.errors import UnsupportedError
 from hloom.ir.records import record
+from hloom.ir.stablehlo.types import ELEMENT_NAME
+from hloom.ir.types import HLO_NAME, Shape
 
-__all__ = ["MANUAL", "Layout", "Layouts", "annotate_manual", "layouts"]
+__all__ = ["Layout", "Layouts", "partitioned_program", "signature", "state_layouts"]
 
-MANUAL = "hloom.manual"  # the attribute by which `annotate_manual` says what a manual computation splits
+_MODE = "mhlo.layout_mode"
 _PROPAGATION = "builtin.module(sdy-propagation-pipeline)"
 
 
@@ -70,12 +71,12 @@ class Layout:
 
 @record(frozen=True)
 class Layouts:
-    """Those of a program's arguments and results; and, for jax, a program of the same signature that states them
-    (HloModuleProtoWithConfig)."""
+    """Those of a program's arguments and results. orders: of the arguments, then the results, the dimensions from minor
+    to major that the program states: hloom's arrays have one order in memory, jax is told the stated one."""
 
     inputs: tuple[Layout, ...]
     outputs: tuple[Layout, ...]
-    signature: bytes
+    orders: tuple[tuple[int, ...], ...]
 
 
 class _Mesh:
@@ -174,38 +175,136 @@ def _dims(types: Sequence[Any]) -> list[tuple[int, ...]]:
     return [tuple(t.shape) if isinstance(t, ir.RankedTensorType) else () for t in types]
 
 
-def layouts(module: ir.Module, devices: int, may_choose: Sequence[bool]) -> Layouts:
-    """The layouts of a program's arguments and results. An argument without one is whole on every device; a result
-    without one gets what propagation finds, where jax lets the compiler choose (may_choose: for all, or for each)."""
+def state_layouts(
+    module: ir.Module, devices: int, free_inputs: Sequence[bool], free_outputs: Sequence[bool]
+) -> Layouts:
+    """The layouts of a program's arguments and results, which the module states from then on. One without a layout gets
+    what propagation finds where jax lets the compiler choose (free_inputs, free_outputs: for all, or for each), and is
+    whole on every device otherwise."""
     function = _main(module)
     kind = ir.FunctionType(ir.TypeAttr(function.operation.attributes["function_type"]).value)
     inputs, outputs = _dims(kind.inputs), _dims(kind.results)
     meshes = _meshes(module, devices)
     given = [row.get("sdy.sharding") for row in _stated(function, "arg_attrs", len(inputs))]
     found = [row.get("sdy.sharding") for row in _stated(function, "res_attrs", len(outputs))]
-    allowed = [*may_choose] * len(outputs) if len(may_choose) == 1 else [*may_choose]
-    allowed += [False] * (len(outputs) - len(allowed))
-    if meshes and any(may and attribute is None for may, attribute in zip(allowed, found, strict=True)):
-        chosen = _propagated(module, given, inputs)
-        found = [own or (other if may else None) for own, other, may in zip(found, chosen, allowed, strict=True)]
+    free = [
+        [_is_open(attribute) and may for attribute, may in zip(stated, _for_each(allowed, len(stated)), strict=True)]
+        for stated, allowed in ((given, free_inputs), (found, free_outputs))
+    ]
+    if meshes and any(map(any, free)):
+        chosen = _propagated(module, given, inputs, free[0])
+        given, found = (
+            [other if may else own for own, other, may in zip(*each, strict=True)]
+            for each in zip((given, found), chosen, free, strict=True)
+        )
+    sides = ("arg_attrs", len(inputs)), ("res_attrs", len(outputs))
+    modes = [row.get(_MODE) for side in sides for row in _stated(function, *side)]
+    orders = tuple(_order(mode, len(dims)) for mode, dims in zip(modes, (*inputs, *outputs), strict=True))
+    mesh = next((name for name, mesh in meshes.items() if mesh.sizes and len(mesh.ids) == devices), None)
+    _state(function, "arg_attrs", given, inputs, mesh, meshes, devices)
+    _state(function, "res_attrs", found, outputs, mesh, meshes, devices)
     ins = tuple(_layout(a, d, meshes, devices) for a, d in zip(given, inputs, strict=True))
     outs = tuple(_layout(a, d, meshes, devices) for a, d in zip(found, outputs, strict=True))
-    return Layouts(ins, outs, _signature(kind, ins, outs, devices))
+    return Layouts(ins, outs, orders)
 
 
-def _propagated(module: ir.Module, given: Sequence[Any], inputs: Sequence[tuple[int, ...]]) -> list[Any]:
-    """The shardings of the results after Shardy's propagation, in which arguments without one are replicated."""
+def _order(mode: Any, rank: int) -> tuple[int, ...]:
+    """The dimensions from minor to major of a layout mode (`{0,1}`), which may leave the order to the compiler."""
+    found = re.fullmatch(r"\{([0-9, ]*)\}.*", ir.StringAttr(mode).value) if mode is not None else None
+    return tuple(int(d) for d in found[1].split(",") if d.strip()) if found else tuple(reversed(range(rank)))
+
+
+def _for_each(allowed: Sequence[bool], count: int) -> list[bool]:
+    given = [*allowed] * count if len(allowed) == 1 else [*allowed]
+    return (given + [False] * count)[:count]
+
+
+def _is_open(attribute: Any) -> bool:
+    """Whether an array without this layout, or with it, may be split further."""
+    if attribute is None:
+        return True
+    return any(
+        not d.is_closed for d in map(sdy.DimensionShardingAttr, sdy.TensorShardingAttr(attribute).dimension_shardings)
+    )
+
+
+def _state(
+    function: Any, name: str, found: Sequence[Any], shapes: Sequence[tuple[int, ...]], mesh: str | None,
+    meshes: dict[str, _Mesh], devices: int,
+) -> None:  # fmt: skip
+    """Writes the layouts of arguments or results into a function, closed: axes do not split what they do not divide."""
+    if mesh is None:
+        return
+    rows = []
+    for row, attribute, dims in zip(_stated(function, name, len(shapes)), found, shapes, strict=True):
+        axes: list[list[Any]] = [[] for _ in dims]
+        named: Any = ir.FlatSymbolRefAttr.get(mesh)
+        unreduced: Any = []
+        if attribute is not None:
+            sharding = sdy.TensorShardingAttr(attribute)
+            if _mesh_of(sharding, meshes, devices).sizes:
+                named, unreduced = sharding.mesh_or_ref, list(sharding.unreduced_axes)
+                own = [list(d.axes) for d in map(sdy.DimensionShardingAttr, sharding.dimension_shardings)]
+                parts = _layout(attribute, dims, meshes, devices).parts[bool(unreduced) :]
+                axes = [row if part > 1 else [] for row, part in zip(own, parts, strict=True)]
+        stated = [sdy.DimensionShardingAttr.get(row, is_closed=True) for row in axes]
+        closed = sdy.TensorShardingAttr.get(named, stated, unreduced_axes=unreduced)
+        rows.append(ir.DictAttr.get({**row, "sdy.sharding": closed}))
+    function.operation.attributes[name] = ir.ArrayAttr.get(rows)
+
+
+def _propagated(
+    module: ir.Module, given: Sequence[Any], inputs: Sequence[tuple[int, ...]], free: Sequence[bool]
+) -> tuple[list[Any], list[Any]]:
+    """The shardings of arguments and results after Shardy's propagation, in which arguments without one are replicated
+    unless they are free."""
     copy = ir.Module.parse(str(module.operation.get_asm(enable_debug_info=False)))
     function = _main(copy)
     name = next(_name(op) for op in copy.body.operations if op.operation.name == "sdy.mesh")
     rows = []
-    for row, own, dims in zip(_stated(function, "arg_attrs", len(inputs)), given, inputs, strict=True):
+    for row, own, dims, may in zip(_stated(function, "arg_attrs", len(inputs)), given, inputs, free, strict=True):
         closed = ir.Attribute.parse(f"#sdy.sharding<@{name}, [{', '.join('{}' for _ in dims)}]>")
-        rows.append(ir.DictAttr.get(row if own is not None else {**row, "sdy.sharding": closed}))
+        rows.append(ir.DictAttr.get(row if own is not None or may else {**row, "sdy.sharding": closed}))
     function.operation.attributes["arg_attrs"] = ir.ArrayAttr.get(rows)
     passmanager.PassManager.parse(_PROPAGATION).run(copy.operation)
     count = len(ir.FunctionType(ir.TypeAttr(function.operation.attributes["function_type"]).value).results)
-    return [row.get("sdy.sharding") for row in _stated(_main(copy), "res_attrs", count)]
+    made = _main(copy)
+    sides = ("arg_attrs", len(inputs)), ("res_attrs", count)
+    given, found = ([row.get("sdy.sharding") for row in _stated(made, *side)] for side in sides)
+    return given, found
+
+
+# Fields of ProgramShapeProto, ShapeProto and LayoutProto.
+_PARAMETER, _RESULT, _ELEMENT, _ORDER, _MINOR_TO_MAJOR = 1, 2, 4, 5, 1
+
+
+def _ordered(shape: bytes, orders: Sequence[tuple[int, ...]]) -> bytes:
+    """A ProgramShapeProto in which arrays have these orders: of parameters, then of results."""
+    left = iter(orders)
+
+    def array(data: bytes, order: tuple[int, ...]) -> bytes:
+        if not order:  # also of the empty array in place of a token
+            return data
+        kept = b"".join(field(number, value) for number, value in fields(data) if number != _ORDER)
+        return kept + field(_ORDER, field(_MINOR_TO_MAJOR, bytes(order)))
+
+    def result(data: bytes) -> bytes:
+        elements = [number for number, _ in fields(data) if number == _ELEMENT]
+        if not elements:
+            return array(data, next(left, ()))
+        return b"".join(
+            field(number, array(value, next(left, ())) if number == _ELEMENT and isinstance(value, bytes) else value)
+            for number, value in fields(data)
+        )
+
+    made = b""
+    for number, value in fields(shape):
+        if number == _PARAMETER and isinstance(value, bytes):
+            value = array(value, next(left, ()))
+        elif number == _RESULT and isinstance(value, bytes):
+            value = result(value)
+        made += field(number, value)
+    return made
 
 
 # Fields of HloModuleProto, and of HloModuleProtoWithConfig with its HloModuleConfigProto.
@@ -213,69 +312,40 @@ _PROGRAM_SHAPE, _OUTPUT_SHARDING, _INPUT_SHARDING = 4, 12, 14
 _MODULE, _CONFIG, _LAYOUT, _REPLICAS, _PARTITIONS = 1, 2, 1, 4, 5
 
 
-def _signature(kind: Any, inputs: Sequence[Layout], outputs: Sequence[Layout], devices: int) -> bytes:
-    """A program that takes and returns the same arrays, in these layouts."""
-    arguments = [f"%arg{k}: {t}" for k, t in enumerate(kind.inputs)]
-    names = [f"%r{k}" for k in range(len(outputs))]
-    lines = [
-        f'{name} = "stablehlo.custom_call"() {{call_target_name = "hloom"}} : () -> {t}'
-        for name, t in zip(names, kind.results, strict=True)
-    ]
-    last = f"return {', '.join(names)} : {', '.join(map(str, kind.results))}" if names else "return"
-    head = f"func.func public @main({', '.join(arguments)}) -> ({', '.join(map(str, kind.results))})"
-    text = f"module @main {{ {head} {{ {' '.join([*lines, last])} }} }}".replace("!stablehlo.token", "tensor<0xi1>")
+def partitioned_program(text: str, found: Layouts, devices: int) -> bytes:
+    """The program of each device, in StableHLO, as jax reads it (HloModuleProtoWithConfig), with the layouts of its
+    arguments and results. Raises ValueError for what XLA does not read."""
     made = _jax.mlir.mlir_module_to_xla_computation(text, use_tuple_args=False, return_tuple=False)
-    module = made.as_serialized_hlo_module_proto()
+    stated = (_OUTPUT_SHARDING, _INPUT_SHARDING)
+    module = b"".join(
+        field(number, value) for number, value in fields(made.as_serialized_hlo_module_proto()) if number not in stated
+    )
     shape = next(value for number, value in fields(module) if number == _PROGRAM_SHAPE and isinstance(value, bytes))
     results = xla_client.OpSharding()
-    if len(outputs) == 1:
-        results = outputs[0].proto()
+    if not found.outputs:
+        results.type = xla_client.OpSharding.Type.REPLICATED
+    elif len(found.outputs) == 1:
+        results = found.outputs[0].proto()
     else:
         results.type = xla_client.OpSharding.Type.TUPLE
-        results.tuple_shardings = [layout.proto() for layout in outputs]
+        results.tuple_shardings = [layout.proto() for layout in found.outputs]
     module += field(_OUTPUT_SHARDING, results.SerializeToString())
-    module += b"".join(field(_INPUT_SHARDING, layout.proto().SerializeToString()) for layout in inputs)
-    config = field(_LAYOUT, shape) + field(_REPLICAS, 1) + field(_PARTITIONS, devices)
+    module += b"".join(field(_INPUT_SHARDING, layout.proto().SerializeToString()) for layout in found.inputs)
+    config = field(_LAYOUT, _ordered(shape, found.orders)) + field(_REPLICAS, 1) + field(_PARTITIONS, devices)
     return field(_MODULE, module) + field(_CONFIG, config)
 
 
-def annotate_manual(module: ir.Module, devices: int) -> None:
-    """States what each manual computation (shard_map) splits, as JSON in an attribute: participants (their number),
-    ids (the device of each one), where (the participant that each device is), axes (the sizes of the axes along which
-    they count) and, for each operand and result, for each dimension the numbers of the axes that split it."""
-    meshes = _meshes(module, devices)
+def signature(inputs: Sequence[Shape], outputs: Sequence[Shape]) -> str:
+    """A program, in StableHLO, that takes and returns such arrays."""
 
-    def visit(op: Any) -> Any:
-        operation = op.operation if hasattr(op, "operation") else op
-        if operation.name == "sdy.manual_computation":
-            operation.attributes[MANUAL] = ir.StringAttr.get(json.dumps(_plan(operation, meshes, devices)))
-        return ir.WalkResult.ADVANCE
+    def tensor(shape: Shape) -> str:
+        return f"tensor<{''.join(f'{d}x' for d in shape.dims)}{ELEMENT_NAME[HLO_NAME[shape.dtype]]}>"
 
-    module.operation.walk(visit)
-
-
-def _plan(operation: Any, meshes: dict[str, _Mesh], devices: int) -> dict[str, Any]:
-    attributes = operation.attributes
-    ins, outs = (sdy.TensorShardingPerValueAttr(attributes[f"{side}_shardings"]).shardings for side in ("in", "out"))
-    axes: Any = sdy.ManualAxesAttr(attributes["manual_axes"])
-    manual = set(axes)
-    stated = [sdy.TensorShardingAttr(sharding) for sharding in (*ins, *outs)]
-    mesh = _mesh_of(stated[0], meshes, devices) if stated else next(iter(meshes.values()))
-    names = [name for name in mesh.sizes if name in manual]
-    sizes = [mesh.sizes[name] for name in names]
-    where = [
-        int(np.ravel_multi_index([mesh.places[device][name] for name in names], sizes)) if names else 0
-        for device in range(devices)
+    arguments = ", ".join(f"%arg{k}: {tensor(shape)}" for k, shape in enumerate(inputs))
+    names, types = ", ".join(f"%r{k}" for k in range(len(outputs))), ", ".join(map(tensor, outputs))
+    lines = [
+        f'%r{k} = "stablehlo.custom_call"() {{call_target_name = "hloom"}} : () -> {tensor(shape)}'
+        for k, shape in enumerate(outputs)
     ]
-    first = {participant: device for device, participant in reversed(list(enumerate(where)))}
-
-    def split(sharding: Any) -> list[list[int]]:
-        mesh = _mesh_of(sharding, meshes, devices)
-        rows = [*_axes(sharding, mesh), [_axis(axis, mesh) for axis in sharding.unreduced_axes]]
-        return [[names.index(axis[0]) for axis in row if axis[0] in manual] for row in rows]
-
-    return {
-        "participants": math.prod(sizes), "ids": [first[k] for k in range(math.prod(sizes))], "where": where,
-        "axes": sizes, "operands": [split(s) for s in map(sdy.TensorShardingAttr, ins)],
-        "results": [split(s) for s in map(sdy.TensorShardingAttr, outs)],
-    }  # fmt: skip
+    last = f"return {names} : {types}" if outputs else "return"
+    return f"module @main {{ func.func public @main({arguments}) -> ({types}) {{ {' '.join([*lines, last])} }} }}"

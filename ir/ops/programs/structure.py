@@ -217,7 +217,8 @@ _structure(
     transpose=No("hloom cannot see into a custom call; hl.custom_vjp gives it a derivative"),
     batch=_custom_call_batch,
     factors=No("hloom cannot see into a custom call; hl.custom_partitioning says how it is split"),
-    attributes={"custom_call_target": "string", "custom_call_has_side_effect": "flag"},
+    # device: the partition that calls it, whose results all others get.
+    attributes={"custom_call_target": "string", "custom_call_has_side_effect": "flag", "device": "int"},
     shaped=True,
 )
 

@@ -78,6 +78,7 @@ def _nothing(scope, op, items):
 KNOWN_TARGETS = {
     **dict.fromkeys(CALLS, lambda scope, op, items: scope.converter.placement.custom_call(scope, op, items)),
     "annotate_device_placement": _through,
+    "LayoutConstraint": _through,
     "stablehlo.shape_assertion": _nothing,
     "shape_assertion": _nothing,
     "stablehlo.dynamic_reduce_window": _reduce_window,

@@ -12,7 +12,7 @@ from hloom.ir.errors import HloomError
 from hloom.ir.module import Computation, Instruction, Module
 from hloom.ir.spmd.checks import check_sharding
 from hloom.ir.spmd.outline import CONSTRAINT, ENTER, LEAVE, outlined
-from hloom.ir.spmd.sharding import DeviceMesh, Sharding
+from hloom.ir.spmd.sharding import DeviceMesh, Sharding, replicated
 from hloom.ir.spmd.shardy import ShardyProblem, parse_mesh, parse_sharding, parse_shardings
 from hloom.ir.spmd.tiles import Placed, TileProblem, TileReader
 from hloom.ir.stablehlo.assembly.attributes import Dialect
@@ -117,6 +117,8 @@ class Placement:
         elif _is_stated(attributes) and self.tiles is not None:
             placed = self.understood(op, self.tiles.placed, attributes[TILES], _rank(shape))
             found = _kept(placed)
+        if isinstance(found, Sharding):
+            found = for_token(found, shape)
         if found is not None:
             self._check(op, found, shape)
         return found
@@ -127,10 +129,21 @@ class Placement:
         except HloomError as error:
             raise self.converter.fail(op, error.asked, error.found, error.repair) from None
 
+    def caller(self, op: Operation) -> dict[str, int]:
+        """As attributes of a custom call the one device that makes it, where the program says so."""
+        given = op.attributes.get(SHARDY)
+        if not self.wanted or given is None or not any(m.size == self.partitions for m in self.meshes.values()):
+            return {}
+        found = self.shardings(op, given)
+        device = found[0].device if found else None
+        return {} if device is None else {"device": device}
+
     def annotate(self, scope, op: Operation, items: list[Item], results: list[Item]) -> list[Item]:
         """The results of an operation with the shardings that its attributes say."""
         given = op.attributes
         if not self.wanted or (SHARDY not in given and not _is_stated(given)):
+            return results
+        if not results or "device" in self.caller(op):
             return results
         if SHARDY in given:
             text = body_text(given[SHARDY])
@@ -202,6 +215,13 @@ class Placement:
         if not self.wanted:
             return Module(name, entry)
         return outlined(Module(name, entry, None, self.replicas, self.partitions), self.placed, self.configs)
+
+
+def for_token(sharding: Sharding, shape) -> Sharding:
+    """The sharding of an array; that of a token, which has no dimensions, as one of the empty array in its place."""
+    if sharding.rank == 0 and shape.rank and 0 in shape.dims:
+        return replicated(sharding.mesh, shape.rank)
+    return sharding
 
 
 def _is_stated(attributes: Mapping) -> bool:

@@ -90,7 +90,8 @@ def _custom_call(scope, op, items):
     effect = flag(op.attributes.get("has_side_effect", False))
     shapes = [scope.result_shape(op, k) for k in range(len(op.result_types))]
     shape = shapes[0] if len(shapes) == 1 else TupleShape(shapes)
-    attributes = {"custom_call_has_side_effect": True} if effect else {}
+    attributes: dict = {"custom_call_has_side_effect": True} if effect else {}
+    attributes |= scope.converter.placement.caller(op)
     result = scope.emit("custom-call", *items, shape=shape, custom_call_target=target, **attributes)
     return result if len(shapes) == 1 else scope.elements(result)
 

@@ -106,6 +106,17 @@ class Mover:
     def gathered(self, value: Instruction, d: int, axes: Axes) -> Instruction:
         return self.collective("all-gather", value, axes=axes, dimensions=(d,))
 
+    def sent(self, value: Instruction, partition: int) -> Instruction:
+        """What one partition has, on all of them."""
+        count, replicas = self.layouts.mesh.size, self.layouts.replicas
+        rest = [k for k in range(count) if k != partition]
+        groups = tuple(tuple(r * count + k for k in (partition, *rest)) for r in range(replicas))
+        if replicas == 1:
+            return self.builder.emit(
+                "collective-broadcast", value, replica_groups=groups, channel_id=self.layouts.channel(), why=self.why
+            )
+        return self.builder.emit("collective-broadcast", value, replica_groups=groups, why=self.why)
+
     # --- steps ---
 
     def _slice(self, value, layout: Layout, step: Step, dims):
@@ -146,6 +157,15 @@ class Mover:
 
     def _keep(self, value, layout: Layout, step: Step, dims):
         return self.only_first(value, step.axes, False if value.dtype == PRED else 0)
+
+    def _widen(self, value, layout: Layout, step: Step, dims):
+        """The part of each device among zeros: together they are a sum."""
+        size = value.dims[step.d]
+        shape = value.shape.with_dims(step.target.local(dims))
+        zero = self.builder.constant(np.int32(0))
+        starts = [self.numbers.start(step.axes, size) if k == step.d else zero for k in range(len(value.dims))]
+        empty = self.builder.splat(False if value.dtype == PRED else 0, shape)
+        return self.builder.emit("dynamic-update-slice", empty, value, *starts)
 
     def _permute(self, value, layout: Layout, step: Step, dims):
         return self.permuted(value, permutation(self.layouts, layout, step.target))

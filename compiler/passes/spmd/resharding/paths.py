@@ -8,6 +8,7 @@ A layout is reached by steps, each of which changes the axes of one or two dimen
     reduce-scatter  an axis of partial sums splits a dimension further
     all-reduce      axes of partial sums go
     permute         other axes of the same sizes: the devices' parts change places
+    widen           the last axes of a dimension become axes of partial sums: each part is among zeros, nothing is sent
     keep            a value becomes partial sums: all but the first device along an axis have zero
 
 Dijkstra's algorithm over them finds the path; there are few steps that lead towards the target. Where axes do not
@@ -135,6 +136,9 @@ class _Search:
                 continue
             n = self.layouts.count(moved)
             yield cost("all-gather", n, part), Step("all-gather", moved, self.with_axes(layout, {d: kept}), d)
+            if all(a in self.target.unreduced for a in moved) and self.dims[d] % self.layouts.count(axes) == 0:
+                reached = self.with_axes(layout, {d: kept}, (*layout.unreduced, *moved))
+                yield 1.0 + COPY * part * n, Step("widen", moved, reached, d)
             places = {self.place.get(a) for a in moved}
             e = next(iter(places))
             if len(places) == 1 and e is not None and e != d and self.nested(e, layout.dims[e], moved):

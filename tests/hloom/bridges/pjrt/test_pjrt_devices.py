@@ -40,15 +40,15 @@ except ValueError as error:
 else:
     raise AssertionError('arrays of two devices were added')
 
-# Parts of one memory are seen in place, and read in place.
+# Each device has its part; a donated one is written over in place, unless something else looks at it.
 x = jax.device_put(values, NamedSharding(mesh('hloom', 8), P('x')))
 assert [s.data.devices() for s in x.addressable_shards] == [{d} for d in devices['hloom']]
 y = jax.jit(lambda x: x + 1)(x)
 where = [s.data.unsafe_buffer_pointer() for s in y.addressable_shards]
-assert np.diff(where).tolist() == [64] * 7, where
+assert len(set(where)) == 8, where
 step = jax.jit(lambda x: x * 2, donate_argnums=0)
 z = step(y)
-assert y.is_deleted() and z.addressable_shards[0].data.unsafe_buffer_pointer() == where[0]
+assert y.is_deleted() and [s.data.unsafe_buffer_pointer() for s in z.addressable_shards] == where
 np.testing.assert_array_equal(z, (values + 1) * 2)
 kept = np.asarray(z.addressable_shards[2].data)  # in place
 w = step(z)
