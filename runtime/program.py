@@ -97,13 +97,14 @@ class Frame:
         control: np.ndarray | None = None,
         state: np.ndarray | None = None,
         seat: Seat | None = None,
+        done: np.ndarray | None = None,
     ):
         self.seat = seat
         self.batches: dict[int, Batch] = {}
         self.arena = seat.arenas[seat.positions[seat.device]] if seat else Arena(max(program.arena_bytes, 64))
         self.constants, self.code = program.constants, program.code
         self.state = np.ones(1, np.uint8) if state is None else state
-        self.done = np.array([1, 0], np.uint8)
+        self.done = np.array([1, 0], np.uint8) if done is None else done
         self.control = 0 if control is None else address(control)
         maker = _Rows(program, self)
         rows = maker.rows(callbacks)
@@ -187,7 +188,7 @@ class _Rows:
     def _count(self, item: Step) -> int:
         """The number of rows of a step."""
         if isinstance(item, Host):
-            return 5
+            return 5 * (not self._skips(item))
         if isinstance(item, Count):
             return len(item.added) + len(item.waits)
         if isinstance(item, (Call, Copy)):
@@ -257,7 +258,7 @@ class _Rows:
             self.word(ref)
         return [step(KERNEL, others.transport.start, start, 1, 1), step(POLL, others.transport.poll, start)]
 
-    def _skips(self, item: Call | Copy) -> bool:
+    def _skips(self, item: Call | Copy | Host) -> bool:
         return item.devices is not None and self.seat is not None and self.seat.device not in item.devices
 
     def _barrier(self, item: Arrive | Await, status: int) -> list[list[int]]:
@@ -285,7 +286,7 @@ class _Rows:
         status = self.word(address(self.frame.state))
         ahead = _work_ahead(program.steps)
         for number, item in enumerate(program.steps):
-            if isinstance(item, (Call, Copy)) and self._skips(item):
+            if isinstance(item, (Call, Copy, Host)) and self._skips(item):
                 continue
             if isinstance(item, Call):
                 start = len(self.words)

@@ -61,13 +61,14 @@ class Host:
     """A Python function between native steps: function(arrays, results) writes the results, which are the outputs.
 
     keeps: whether it may keep what it is given, which then is a copy: the memory is written again. A function that does
-    not keeps its hands off the arrays too.
+    not keeps its hands off the arrays too. devices: that call it; None for all.
     """
 
     function: Callable
     inputs: tuple[tuple[Ref, Shape], ...]
     outputs: tuple[tuple[Ref, Shape], ...]
     keeps: bool = True
+    devices: tuple[int, ...] | None = None
 
 
 @record(frozen=True)

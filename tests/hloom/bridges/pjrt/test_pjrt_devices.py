@@ -140,8 +140,96 @@ assert len(seen) == 4
 """
 
 
+PARTITIONED = """
+from jax.experimental.layout import Format, Layout
+grid = mesh('hloom', 2, 4)
+x = jax.device_put(values, NamedSharding(grid, P('x', 'y')))
+
+# The program of each device is what runs: parts, collectives, and what they send.
+compiled = jax.jit(lambda x: jnp.sum(x, 1)).lower(x).compile()
+text = compiled.as_text()
+assert 'f32[4,4]' in text and 'all-reduce(' in text and 'num_partitions=8' in text, text
+assert compiled.output_shardings.spec == P('x')
+assert jax.jit(lambda x: x * 2).lower(x).compile().as_text().count('all-') == 0
+
+# Devices in another order; an argument whose layout is the program's choice; a stated order of dimensions.
+other = Mesh(np.array(devices['hloom'])[::-1].reshape(2, 4), ('x', 'y'))
+moved = jax.device_put(x, NamedSharding(other, P('y', 'x')))
+np.testing.assert_array_equal(moved, values)
+np.testing.assert_array_equal(moved.addressable_shards[0].data, values[moved.addressable_shards[0].index])
+g = jax.jit(lambda x: lax.with_sharding_constraint(x, NamedSharding(grid, P('x'))) + 1)
+np.testing.assert_array_equal(g(values), values + 1)
+turned = jax.device_put(values, Format(Layout((1, 0)), NamedSharding(grid, P('x'))))
+assert turned.format.layout.major_to_minor == (1, 0) and np.array_equal(turned, values)
+
+# Partial sums as a layout of results and arguments.
+with jax.set_mesh(jax.make_mesh((2,), ('x',), devices=devices['hloom'][:2])):
+    split = jax.device_put(np.arange(4), P('x'))
+    partial = jax.jit(lambda x: x, out_shardings=P(unreduced={'x'}))(split)
+    assert [s.data.tolist() for s in partial.addressable_shards] == [[0, 1, 0, 0], [0, 0, 2, 3]]
+    assert jax.jit(lambda x: x, out_shardings=P('x'))(partial).tolist() == [0, 1, 2, 3]
+
+# Explicit axes: layouts in the types of traced values.
+def explicit(name):
+    with jax.set_mesh(jax.make_mesh((2, 4), ('x', 'y'), devices=devices[name])):
+        x = jax.device_put(values, P('x', 'y'))
+        w = jax.device_put(values.T, P('y', None))
+        @jax.jit
+        def f(x, w):
+            y = jnp.einsum('ij,jk->ik', jnp.tanh(x), w, out_sharding=P('x', None))
+            assert jax.typeof(y).sharding.spec == P('x', None)
+            noise = jax.random.normal(jax.random.key(0), (8, 4), out_sharding=P('x'))
+            return y, jax.sharding.reshard(y, P(None, 'y')), noise
+        return f(x, w)
+on_both(explicit)
+
+# Batches of matrices stay split; of split matrices every device has the whole.
+batch = np.stack([values @ values.T + (k + 20) * np.eye(8, dtype=np.float32) for k in range(4)])
+batch = jax.device_put(batch, NamedSharding(mesh('hloom', 4), P('x')))
+factor = jax.jit(jnp.linalg.cholesky)
+assert 'all-gather' not in factor.lower(batch).compile().as_text()
+np.testing.assert_allclose(factor(batch), np.linalg.cholesky(np.asarray(batch)), 1e-4, 1e-4)
+"""
+
+CALLBACKS = """
+from jax.experimental import io_callback
+grid = mesh('hloom', 2, 4)
+x = jax.device_put(values, NamedSharding(grid, P('x', 'y')))
+seen = []
+def record(x):
+    seen.append(np.shape(x))
+    return np.asarray(x) * 2
+kind = jax.ShapeDtypeStruct(values.shape, values.dtype)
+for call in (lambda x: jax.pure_callback(record, kind, x), lambda x: io_callback(record, kind, x),
+             lambda x: io_callback(record, kind, x, ordered=True), lambda x: (jax.debug.callback(record, x), x * 2)[1]):
+    seen.clear()
+    np.testing.assert_array_equal(jax.jit(call)(x), values * 2)
+    jax.effects_barrier()
+    assert seen == [(8, 16)], seen  # one device calls it, with the whole array
+
+# An error of one device is that of the program, and the next call is well.
+def fail(x):
+    if fails and x.min() > values.min():
+        raise ValueError('no more')
+    return x
+def body(x):
+    return lax.psum(jax.pure_callback(fail, jax.ShapeDtypeStruct(x.shape, x.dtype), x), 'x')
+f = jax.jit(shard_map(body, mesh=grid, in_specs=P('x', 'y'), out_specs=P(None, 'y')))
+for fails in (True, False):
+    try:
+        found = f(x).block_until_ready()
+    except jax.errors.JaxRuntimeError as error:
+        assert fails and 'no more' in str(error)
+    else:
+        assert not fails
+        np.testing.assert_allclose(found, values[:4] + values[4:], 1e-6)
+"""
+
+
 @pytest.mark.parametrize(
-    "program", [BUFFERS, AUTOMATIC, MANUAL], ids=["buffers", "automatic partition", "manual computations"]
+    "program",
+    [BUFFERS, AUTOMATIC, MANUAL, PARTITIONED, CALLBACKS],
+    ids=["buffers", "automatic partition", "manual computations", "partitioned", "callbacks"],
 )
 def test_several_devices(run_jax, program):
     run_jax(START + program, **DEVICES)
