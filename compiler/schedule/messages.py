@@ -100,18 +100,19 @@ class ByMessages(Emitted):
         stage = self._stage(self.size * part * width)
         messages: list = []
         for r in range(self.size):
-            devices = frozenset(d for d, p in enumerate(self.position) if p == r)
             source, mine = self._part(operand, r * part * width), self._part(stage, r * part * width)
-            self._copy(mine, source, sizes[r], devices)
             peer = self._member(r)
             messages.append((False, source, (sizes[r],) * self.all.devices, peer))
             messages.append((True, mine, own, peer))
         self._exchange(messages)
-        given = [self._part(stage, r * part * width) for r in range(self.size)]
-        for count in sorted(set(counts) - {0}):
-            devices = frozenset(d for d, p in enumerate(self.position) if counts[p] == count)
+        for position, count in enumerate(counts):
+            if not count:
+                continue
+            # What has been received, and the own operand where it is.
+            given = [self._part(operand if r == position else stage, r * part * width) for r in range(self.size)]
+            devices = frozenset(d for d, p in enumerate(self.position) if p == position)
             computation = combination(shape.with_dims((count,)), self.size, combiner)
-            self._launch(computation, given, [self._at(result, 0, part * width)], devices)
+            self._launch(computation, given, [self._part(result, position * part * width)], devices)
         messages = []
         for r in range(self.size):
             peer = self._member(r)
@@ -164,11 +165,11 @@ class ByMessages(Emitted):
             return
         (operand,), (result,), (instruction,) = operands, self.results, self.instruction.operands
         before, size, after = self._divided(instruction.shape)
-        stage = self._parts(operand, instruction)
         bytes = result.bytes // self.size
         if before == 1:
-            self._copy(result, stage, result.bytes)
+            self._collect(result, bytes, operand, bytes)
             return
+        stage = self._parts(operand, instruction)
         shape = words_of(instruction.shape, (before, size // self.size * after))
         given = [self._part(stage, r * bytes) for r in range(self.size)]
         self._launch(joined(shape, self.size, None), given, [result])

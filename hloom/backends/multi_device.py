@@ -16,7 +16,7 @@ from hloom.compiler.placement.user_devices import chosen_devices
 from hloom.config import config
 from hloom.errors import DeviceError
 from hloom.ir.module import Instruction, Module
-from hloom.ir.records import field, record
+from hloom.ir.records import field, record, replace
 from hloom.ir.types import Shape
 from hloom.platforms.backend import (
     Backend,
@@ -143,7 +143,7 @@ def _settle(instruction: Instruction, device: str) -> str:
     if kind.has_kernel(instruction):
         return device
     if config.soft_placement:
-        return "cpu:0"
+        return str(replace(parse_device_name(device), kind="cpu", index=0))
     raise DeviceError(
         f"{instruction.opcode} on {device}",
         f"devices of kind {kind.name!r} have no kernel for it",
@@ -226,6 +226,8 @@ class _Assembly:
             if device in remote:
                 continue
             kind, index = kind_of(device)
+            if links and kind.name != "cpu":
+                links.require_none(device)
             numbers, given = self.numbers[device], self.donated[device]
             executors[device] = kind.executor(
                 ExecutorRequest(

@@ -14,7 +14,7 @@ from hloom.backends.cpu.driver import load_functions
 from hloom.compiler.placement.partition import Channel, Partition
 from hloom.compiler.schedule.scheduler import Plan
 from hloom.compiler.schedule.steps import MessagesStep
-from hloom.errors import DistributedError
+from hloom.errors import DeviceError, DistributedError
 from hloom.ir.module import Instruction, Module
 from hloom.ir.records import record
 from hloom.ir.source import Source
@@ -144,6 +144,17 @@ class Links:
         if sender == receiver or here not in (sender, receiver):
             return None
         return RemoteEnd(receiver if here == sender else sender, self.base + channel.number)
+
+    def require_none(self, device: str) -> None:
+        """Raises DeviceError where a device that is not a CPU exchanges values with other processes."""
+        for channel in self.channels.values():
+            if device in (channel.sender, *channel.receivers) and self.remote(channel) is not None:
+                raise DeviceError(
+                    f"{channel.shape!r} from {channel.sender} to {channel.receivers[0]}",
+                    "values go between processes from and to CPU devices only",
+                    "move it to the CPU of its process first: hl.device_put(x, '/job:worker/task:0/cpu:0')",
+                    channel.maker.source,
+                )
 
     def failed(self, number: int, failure: Message | int) -> DistributedError:
         """The error for a message of a channel that did not come, or that MPI refused."""

@@ -1,0 +1,195 @@
+"""Collectives and training steps over processes: `python -m hloom.benchmarks.sharding.processes`.
+
+Collectives of two processes with a device each are timed beside MPI's own (mpi4py's Allreduce, Allgather, Alltoall) in
+the same run, one after the other, and those of one process with two devices in a run before it. A training step whose
+gradients have 25 MB is timed in two processes and in one, in turns. Times are lower quartiles of a call.
+
+Options: --sizes 4,1K,1M, --seconds S of each, --rounds N of steps, --plot FILE.png (matplotlib, extra `bench`).
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import math
+import statistics
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+
+import hloom as hl
+from hloom import numpy as hnp
+from hloom.benchmarks.collectives import KINDS, duration, elements_of, module, parsed, quartile
+
+SIZES = "4,1K,16K,256K,1M,4M,25M,100M"
+LAYERS, WIDTH, BATCH = 4, 1250, 256  # 25 MB of f32
+
+
+# --- what runs in each process ------------------------------------------------------------------------------------
+
+
+def _times(calls: list[Callable], seconds: float) -> list[list[float]]:
+    """The times of calls that all processes make together, in turns."""
+    for call in calls:
+        call()
+    started = time.perf_counter()
+    for call in calls:
+        call()
+    once = time.perf_counter() - started
+    count = int(hl.distributed.broadcast(np.int64(max(seconds / once, 3))))
+    found: list[list[float]] = [[] for _ in calls]
+    turns = min(count, 10)
+    for _ in range(turns):
+        for call, times in zip(calls, found, strict=True):
+            hl.distributed.barrier()
+            for _ in range(count // turns):
+                started = time.perf_counter()
+                call()
+                times.append(time.perf_counter() - started)
+    return found
+
+
+def _of_mpi(kind: str, elements: int) -> Callable:
+    """MPI's own collective of all processes."""
+    # Only this run needs it, and importing starts MPI.
+    from hloom.distributed.mpi import library
+
+    world = library().COMM_WORLD
+    x = np.ones(elements, np.float32)
+    result = np.empty(elements * (world.size if kind == "all-gather" else 1), np.float32)
+    call = {"all-reduce": world.Allreduce, "all-gather": world.Allgather, "all-to-all": world.Alltoall}[kind]
+    return lambda: call(x, result)
+
+
+def collectives(sizes: list[str], seconds: float) -> list[tuple[str, str, list[float]]]:
+    """(kind, size, seconds of hloom's and, in several processes, of MPI's) for all."""
+    from hloom.backends.spmd import SpmdBackend  # as of `hloom.benchmarks.collectives`
+    from hloom.platforms.backend import CompileOptions
+
+    devices, own = tuple(str(d) for d in hl.devices()), hl.local_device_count()
+    found = []
+    for kind in KINDS:
+        for size in sizes:
+            elements = elements_of(kind, len(devices), parsed(size))
+            options = CompileOptions(devices=devices)
+            executable = SpmdBackend().compile(module(kind, len(devices), elements), options)
+            shards = [[np.ones(elements, np.float32) for _ in range(own)]]
+            calls: list[Callable] = [lambda e=executable, s=shards: e(s)]
+            if hl.process_count() > 1:
+                calls.append(_of_mpi(kind, elements))
+            found.append((kind, size, [quartile(times) for times in _times(calls, seconds)]))
+    return found
+
+
+def step_times(seconds: float) -> list[float]:
+    """Of a data-parallel training step over all devices."""
+    mesh = hl.make_mesh((hl.device_count(),), ("data",))
+    rows, whole = hl.NamedSharding(mesh, hl.P("data")), hl.NamedSharding(mesh, hl.P())
+    rng = np.random.default_rng(0)
+    x = hl.device_put(rng.standard_normal((BATCH, WIDTH), np.float32), rows)
+    scale = np.float32(1 / math.sqrt(WIDTH))
+    weights = [hl.device_put(rng.standard_normal((WIDTH, WIDTH), np.float32) * scale, whole) for _ in range(LAYERS)]
+
+    def loss(weights, x):
+        for w in weights:
+            x = hnp.tanh(x @ w)
+        return hnp.mean(x**2)
+
+    @hl.jit(donate_argnums=0)
+    def step(weights, x):
+        return [w - 0.1 * g for w, g in zip(weights, hl.grad(loss)(weights, x), strict=True)]
+
+    def call() -> None:
+        nonlocal weights
+        weights = step(weights, x)
+
+    return _times([call], seconds)[0]
+
+
+def _work(options: argparse.Namespace) -> None:
+    hl.distributed.initialize()
+    if options.work == "steps":
+        found: list = step_times(options.seconds)
+    else:
+        found = collectives(options.sizes.split(","), options.seconds)
+    if hl.process_index() == 0:
+        Path(options.out).write_text(json.dumps(found))
+
+
+# --- the command --------------------------------------------------------------------------------------------------
+
+
+def _launched(work: str, processes: int, seconds: float, out: Path, sizes: str) -> list:
+    subprocess.run(
+        [
+            sys.executable, "-m", "hloom", "launch", "-n", str(processes), "--devices-per-process", str(2 // processes),
+            "-m", "hloom.benchmarks.sharding.processes", "--work", work, "--seconds", str(seconds), "--out", str(out),
+            "--sizes", sizes,
+        ],
+        check=True,
+    )  # fmt: skip
+    return json.loads(out.read_text())
+
+
+def plotted(rows: list[tuple[str, str, float, float, float]], path: str) -> None:
+    """A picture of the times by size. Raises ImportError without matplotlib."""
+    # A heavy library that only this needs.
+    import matplotlib
+
+    matplotlib.use("Agg")
+    from matplotlib import pyplot
+
+    figure, axes = pyplot.subplots(1, len(KINDS), figsize=(12, 3.6), sharey=True)
+    for axis, kind in zip(axes, KINDS, strict=True):
+        own = [row for row in rows if row[0] == kind]
+        sizes = [parsed(row[1]) for row in own]
+        for column, label in ((2, "hloom, 1 process"), (3, "hloom, 2 processes"), (4, "MPI, 2 processes")):
+            axis.loglog(sizes, [row[column] * 1e6 for row in own], marker="o", markersize=3, label=label)
+        axis.set_title(kind)
+        axis.set_xlabel("bytes")
+        axis.grid(alpha=0.3)
+    axes[0].set_ylabel("microseconds of a call")
+    axes[0].legend(frameon=False, fontsize=8)
+    figure.tight_layout()
+    figure.savefig(path, dpi=110)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--sizes", default=SIZES)
+    parser.add_argument("--seconds", type=float, default=1.0)
+    parser.add_argument("--rounds", type=int, default=4)
+    parser.add_argument("--plot", metavar="FILE")
+    parser.add_argument("--work", choices=("collectives", "steps"), help=argparse.SUPPRESS)
+    parser.add_argument("--out", default="", help=argparse.SUPPRESS)
+    options = parser.parse_args()
+    if options.work:
+        _work(options)
+        return
+    out = Path(options.plot or "processes").with_suffix(".json")
+    alone = _launched("collectives", 1, options.seconds, out, options.sizes)
+    together = _launched("collectives", 2, options.seconds, out, options.sizes)
+    rows = [(kind, size, one, *both) for (kind, size, (one,)), (_, _, both) in zip(alone, together, strict=True)]
+    print("| collective | bytes | 1 process | 2 processes | MPI | MPI / hloom |\n| --- | --- | --- | --- | --- | --- |")
+    for kind, size, one, two, peer in rows:
+        times = " | ".join(map(duration, (one, two, peer)))
+        print(f"| {kind} | {size} | {times} | {peer / two:.2f} |")
+    ratios = [peer / two for *_, two, peer in rows]
+    print(f"\nMPI / hloom: geometric mean {statistics.geometric_mean(ratios):.2f}, least {min(ratios):.2f}")
+    if options.plot:
+        plotted(rows, options.plot)
+    steps: dict[int, list[float]] = {1: [], 2: []}
+    for _ in range(options.rounds):
+        for processes, times in steps.items():
+            times += _launched("steps", processes, 2 * options.seconds, out, options.sizes)
+    one, two = quartile(steps[1]), quartile(steps[2])
+    print(f"step with 25 MB of gradients: 1 process {duration(one)}, 2 processes {duration(two)}: {one / two:.2f}")
+    out.unlink()
+
+
+if __name__ == "__main__":
+    main()
