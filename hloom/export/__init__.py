@@ -1,6 +1,6 @@
 """Programs that run without Python: `hl.export(f, *examples)` writes a library with a C header.
 
-This package is callable: `hl.export(...)` is `hloom.export.build.export`.
+This package is callable: `hl.export(...)` is `hloom.export.build.export`. `hl.export.export` is that of JAX.
 """
 
 from __future__ import annotations
@@ -11,10 +11,16 @@ from typing import Any
 
 from hloom.ir.process import lazy as _lazy
 
+# The last ones are JAX's names, as `jax.export` is this package while hloom stands in for JAX (`hloom.as_jax`).
 _HOMES = {
-    "hloom.export.build": "Exported export",
+    "hloom.export.artifacts": "from_artifact stablehlo_artifact",
+    "hloom.export.build": "ExportedLibrary",
     "hloom.export.loading": "Library load",
     "hloom.export.targets": "TARGETS",
+    "hloom.jax.export": (
+        "Exported SymbolicScope deserialize export is_symbolic_dim maximum_supported_calling_convention_version "
+        "minimum_supported_calling_convention_version symbolic_args_specs symbolic_shape"
+    ),
 }
 __getattr__ = _lazy.lazy_names(globals(), _HOMES)
 __all__ = sorted(" ".join(_HOMES.values()).split())
@@ -23,7 +29,10 @@ __dir__ = __all__.copy
 
 class _Callable(ModuleType):
     def __call__(self, *args: Any, **options: Any) -> Any:
-        return self.export(*args, **options)
+        # Saves start-up time: the compiler's backend is imported where something is exported.
+        from hloom.export.build import export
+
+        return export(*args, **options)
 
 
 sys.modules[__name__].__class__ = _Callable

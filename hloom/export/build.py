@@ -40,13 +40,13 @@ from hloom.export.toolchain import KINDS, toolchain
 from hloom.ir.records import record
 from hloom.tree import pytrees as tree
 
-__all__ = ["Exported", "export"]
+__all__ = ["ExportedLibrary", "export"]
 
 SMALL = 1024  # bytes: smaller constants are always in the library
 
 
 @record(frozen=True)
-class Exported:
+class ExportedLibrary:
     """An exported library. path: its file; header: beside it, with hloom.h and hloom.hpp; weights: the file with the
     constants, or None where they are in the library. functions: their names. target: the name of the target."""
 
@@ -77,7 +77,7 @@ def export(
     compiler: str | None = None,
     check: str = "samples",
     **named: Any,
-) -> Exported:
+) -> ExportedLibrary:
     """Writes a library that computes what the functions compute, without Python, and a C header for it.
 
     functions: a function, jitted or not, or several by name. examples, named: its arguments, as arrays or as
@@ -130,7 +130,7 @@ def export(
         safetensors.write(weights_path, arrays, {"format": "hloom", "library": library_name})
     path = tools.build(kind, library_name, emit.source(library), _objects(library), place)
     header = place / f"{library_name}.h"
-    return Exported(library_name, path, header, weights_path, tuple(r.name for r in requests), chosen)
+    return ExportedLibrary(library_name, path, header, weights_path, tuple(r.name for r in requests), chosen)
 
 
 def with_dims(functions: Any, examples: tuple, named: Mapping[str, Any]) -> tuple[tuple, dict[str, Any]]:

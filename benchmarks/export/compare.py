@@ -1,0 +1,186 @@
+"""Measures exported programs and writes EXPORT.md: `python -m hloom.benchmarks.export.compare [--iree PYTHON]`.
+
+Each number is a ratio of times that were taken in turn in one run, with one thread: jitted call to exported call, and
+IREE's compilation of the same StableHLO to the exported call. --iree: an interpreter with iree-base-compiler and
+iree-base-runtime.
+"""
+
+from __future__ import annotations
+
+import argparse
+import ctypes
+import math
+import platform
+import statistics
+import subprocess
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+import hloom as hl
+from hloom.benchmarks.export.models import models
+from hloom.export.loading import Library, _tensors
+from hloom.export.targets import processor_name, target_of
+
+ROUNDS, SECONDS = 30, 0.02
+MAIN = """
+#include "lenet.h"
+#include <stdio.h>
+static float x[32 * 28 * 28], y[320];
+int main(void) {
+  hloom_program *program;
+  if (lenet_create(0, &program) || lenet_lenet(program, x, y)) return 1;
+  printf("%f\\n", y[0]);
+  return 0;
+}
+"""
+
+
+def native_call(library: Library, name: str, arrays: list[np.ndarray]) -> Callable[[], Any]:
+    """A call of a library's function with arrays that stay where they are, as a C program makes it."""
+    function = library.functions[name]
+    outputs = [np.empty([int(s) for s in value.shape], value.dtype) for value in function.outputs]
+    inputs, kept = _tensors(arrays)
+    results, more = _tensors(outputs)
+    run, program, number = library._library.run, library._program, ctypes.c_int32(function._number)
+    counts = ctypes.c_size_t(len(arrays)), ctypes.c_size_t(len(outputs))
+
+    def call() -> Any:
+        run(program, number, inputs, counts[0], results, counts[1])
+        return library, kept, more  # which stay as long as the call
+
+    return call
+
+
+def per_call(call: Callable[[], Any], calls: int) -> float:
+    started = time.perf_counter()
+    for _ in range(calls):
+        call()
+    return (time.perf_counter() - started) / calls
+
+
+class Iree:
+    def __init__(self, python: str, folder: Path):
+        command = [python, str(Path(__file__).with_name("iree_worker.py")), str(folder)]
+        self.process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+        assert self.process.stdout is not None
+        answer = self.process.stdout.readline().strip()
+        if answer != "ready":
+            raise SystemExit(f"IREE did not compile the programs: {answer!r}")
+
+    def time(self, name: str, calls: int) -> float:
+        assert self.process.stdin is not None and self.process.stdout is not None
+        self.process.stdin.write(f"{name} {calls}\n")
+        self.process.stdin.flush()
+        return float(self.process.stdout.readline())
+
+    def close(self) -> None:
+        assert self.process.stdin is not None
+        self.process.stdin.close()
+        self.process.wait(60)
+
+
+def start_of_lenet(folder: Path) -> float:
+    """Median milliseconds from the start of a C process to its end after the first result."""
+    f, args = models()["lenet"]
+    made = hl.export(f, *args, folder=folder / "start", kind="static")
+    (made.path.parent / "main.c").write_text(MAIN)
+    command = ["cc", "-O2", "main.c", made.path.name, "-o", "main", "-lm", "-lpthread"]
+    subprocess.run(command, cwd=made.path.parent, check=True)
+    times = []
+    for _ in range(ROUNDS):
+        started = time.perf_counter()
+        subprocess.run([str(made.path.parent / "main")], check=True, stdout=subprocess.DEVNULL)
+        times.append((time.perf_counter() - started) * 1e3)
+    return statistics.median(times)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--iree", metavar="PYTHON")
+    parser.add_argument("--write", metavar="FILE", default=str(Path(__file__).resolve().parents[1] / "EXPORT.md"))
+    options = parser.parse_args()
+    rows = []
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        calls: dict[str, dict[str, Callable[[], Any]]] = {}
+        errors: dict[str, float] = {}
+        with hl.config(num_threads=1):
+            for model, (f, args) in models().items():
+                jitted = hl.jit(f)
+                wanted = jitted(*args)
+                library = hl.export(f, *args, folder=folder, name=model).load()
+                got = library.functions[f.__name__](*args)
+                pairs = list(zip(hl.tree.leaves(wanted), hl.tree.leaves(got), strict=True))
+                assert all(np.asarray(a).tobytes() == b.tobytes() for a, b in pairs), model
+                given = [hl.numpy.asarray(a) for a in args]
+                calls[model] = {
+                    "jitted": lambda jitted=jitted, given=given: jitted(*given),
+                    "exported": native_call(library, f.__name__, args),
+                }
+                text = jitted.lower(*args).as_text("stablehlo")
+                (folder / f"{model}.mlir").write_text(text)
+                np.savez(folder / f"{model}.npz", **{f"in{k}": a for k, a in enumerate(args)})
+            iree = Iree(options.iree, folder) if options.iree else None
+            for model, ways in calls.items():
+                if iree:
+                    with np.load(folder / f"{model}.out.npz") as arrays:
+                        f, args = models()[model]
+                        results = hl.tree.leaves(hl.jit(f)(*args))
+                        pairs = [(np.asarray(r), arrays[k]) for r, k in zip(results, arrays.files, strict=True)]
+                        errors[model] = max(float(np.max(np.abs(a - b))) for a, b in pairs)
+                        assert errors[model] < 1e-4, (model, errors[model])
+                count = max(1, int(SECONDS / per_call(ways["exported"], 3)))
+                times: dict[str, list[float]] = {way: [] for way in (*ways, *(["iree"] if iree else []))}
+                for _ in range(ROUNDS):
+                    for way, call in ways.items():
+                        times[way].append(per_call(call, count))
+                    if iree:
+                        times["iree"].append(iree.time(model, count))
+                ratios = {
+                    way: statistics.median(a / b for a, b in zip(times[way], times["exported"], strict=True))
+                    for way in times
+                }
+                best = min(times["exported"]) * 1e6
+                rows.append((model, best, ratios["jitted"], ratios.get("iree")))
+                print(rows[-1], flush=True)
+            if iree:
+                iree.close()
+        start = start_of_lenet(folder)
+    print("start", start)
+    Path(options.write).write_text(report(rows, start))
+
+
+def report(rows: list[tuple], start: float) -> str:
+    _, _, machine = target_of(None)
+    lines = [
+        "# Exported programs",
+        "",
+        f"Written by `python -m hloom.benchmarks.export.compare` on {platform.machine()} ({processor_name(machine)}),",
+        "one thread. Ratios are medians over rounds in which both were timed in turn; above 1 the exported program is",
+        "faster. The machine had other work at the same time, so times are not to be compared between runs.",
+        "",
+        "| program | exported, us | jitted call / exported | IREE / exported |",
+        "| --- | --- | --- | --- |",
+    ]
+    lines += [
+        f"| {name} | {best:.1f} | {jitted:.2f} | {'' if other is None else f'{other:.2f}'} |"
+        for name, best, jitted, other in rows
+    ]
+    others = [row[3] for row in rows if row[3]]
+    if others:
+        mean = math.exp(statistics.fmean(math.log(x) for x in others))
+        lines += ["", f"IREE / exported, geometric mean: {mean:.2f}."]
+    lines += [
+        "",
+        f"A C process with LeNet in it, from its start to its end after the first result: {start:.1f} ms (median).",
+    ]
+    return "\n".join(lines) + "\n"
+
+
+if __name__ == "__main__":
+    main()
