@@ -10,12 +10,11 @@ from concurrent.futures import Future, ThreadPoolExecutor
 
 import numpy as np
 
-from hloom.cluster.peers import Peers, until_there
-from hloom.cluster.server import Server
+from hloom.cluster.graphs import cluster_of
+from hloom.cluster.peers import Peers
+from hloom.cluster.server import Server, ServerTasks
 from hloom.cluster.spec import ClusterSpec, Task, parse_task
 from hloom.cluster.wire import HANDSHAKE_SECONDS
-from hloom.cluster.wire import connect as connect_to
-from hloom.config import config
 from hloom.errors import DistributedError
 from hloom.ir.types import Shape
 from hloom.platforms import processes
@@ -109,6 +108,8 @@ class Connection:
         self._pool = ThreadPoolExecutor(_THREADS, thread_name_prefix="hloom cluster")
         self._ids, self._lock = itertools.count(), threading.Lock()
         self._dropped: dict[Task, list[int]] = {}
+        before = processes.tasks()
+        self._before = before if isinstance(before, ServerTasks) else None
 
     def numbers(self, job: str) -> Sequence[int] | None:
         return list(self.spec.jobs[job]) if job in self.spec.jobs else None
@@ -170,7 +171,7 @@ class Connection:
         self._pool.shutdown(wait=False, cancel_futures=True)
         if _connection is self:
             _connection = None
-            processes.set_tasks(None)
+            processes.set_tasks(self._before)
 
     def __enter__(self) -> Connection:
         return self
@@ -180,6 +181,7 @@ class Connection:
 
 
 _connection: Connection | None = None
+_connecting = threading.Lock()
 
 
 def connect(
@@ -198,8 +200,7 @@ def connect(
     elif isinstance(target, ClusterSpec):
         spec, chosen = target, parse_task(task) if task else target.tasks[0]
     else:
-        lone = ClusterSpec({"unknown": [str(target).removeprefix("hloom://")]}, key=key, tls=tls)
-        spec, chosen = _asked(str(target), lone, config.distributed_timeout if timeout is None else timeout)
+        spec, chosen = cluster_of(str(target), key=key, tls=tls, timeout=timeout)
     if _connection is not None:
         _connection.close()
     made = Connection(spec, chosen)
@@ -209,21 +210,13 @@ def connect(
     return made
 
 
-def _asked(target: str, lone: ClusterSpec, timeout: float) -> tuple[ClusterSpec, Task]:
-    """The cluster that a server belongs to, and the server's task."""
-    address = lone.address(lone.tasks[0])
-    stream = until_there(lambda: connect_to(address, lone.key, lone.tls, target), f"a server at {address}", timeout)
-    try:
-        stream.send({"op": "attach", "client": ""}, timeout=HANDSHAKE_SECONDS)
-        answer, _ = stream.receive(HANDSHAKE_SECONDS)
-    finally:
-        stream.close()
-    jobs = {job: {int(k): a for k, a in tasks.items()} for job, tasks in answer["jobs"].items()}
-    return ClusterSpec(jobs, key=lone.key, tls=lone.tls), parse_task(answer["task"])
-
-
 def connection() -> Connection:
-    """The cluster that this process is connected to. Raises DistributedError where there is none."""
+    """The cluster that this process is connected to; where it is a server itself, the server's. Raises
+    DistributedError where there is none."""
+    found = processes.tasks()
+    with _connecting:
+        if _connection is None and isinstance(found, ServerTasks):
+            connect(found.spec, str(found.task))
     if _connection is None:
         raise DistributedError(
             "a program on tasks of a cluster", "this process is connected to none", "call hl.cluster.connect(target)"

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
+import importlib
 import os
 import secrets
 import socket
@@ -21,6 +22,7 @@ from typing import Any
 
 import numpy as np
 
+from hloom.cluster.graphs import GraphStore
 from hloom.cluster.peers import Peers, say
 from hloom.cluster.programs import Part, read_part
 from hloom.cluster.rendezvous import Channel, Rendezvous
@@ -29,7 +31,9 @@ from hloom.cluster.variables import VariableStore
 from hloom.cluster.wire import VERSION, PeerLost, Stream, accept, error_header, server_context
 from hloom.config import config
 from hloom.errors import DistributedError, HloomError
-from hloom.platforms.kinds import device_kinds
+from hloom.platforms import processes
+from hloom.platforms.device import Device
+from hloom.platforms.kinds import DeviceKind, device_kinds
 
 MAX_CONNECTIONS = 4096
 INLINE_BYTES = 1 << 16  # results up to this size travel with the answer, although the server keeps them
@@ -42,6 +46,23 @@ class _Client:
     def __init__(self) -> None:
         self.programs: dict[str, tuple[Part, dict[int, dict]]] = {}
         self.arrays: dict[int, np.ndarray] = {}
+
+
+class ServerTasks:
+    """The names of the cluster's tasks in the process of a server, which connects to them when it uses them."""
+
+    def __init__(self, spec: ClusterSpec, task: Task):
+        self.spec, self.task = spec, task
+
+    def numbers(self, job: str) -> Sequence[int] | None:
+        return list(self.spec.jobs[job]) if job in self.spec.jobs else None
+
+    def names(self) -> list[str]:
+        return [str(task) for task in self.spec.tasks]
+
+    def kind(self, device: Device) -> DeviceKind:
+        # By its name: clients import servers.
+        return importlib.import_module("hloom.cluster.client").connection().kind(device)
 
 
 class Server:
@@ -80,6 +101,7 @@ class Server:
         self._streams: set[Stream] = set()
         self._runs = 0
         self.variables = VariableStore(str(self.task), self._peers, folder)
+        self._graphs = GraphStore()
         self._operations: dict[str, Callable[[dict, list[np.ndarray]], Answer]] = {
             "status": lambda header, arrays: (self.status(), ()),
             "program": self._program,
@@ -91,8 +113,15 @@ class Server:
             "get": self._get,
             "stop": self._stop,
             **self.variables.operations(),
+            "graph.load": self._graphs.load,
+            "graph.run": self._graphs.run,
+            "graph.variables": self._graphs.variables,
+            "graph.assign": self._graphs.assign,
         }
         self._socket = self._listening()
+        self._tasks = ServerTasks(self.spec, self.task)
+        if processes.tasks() is None:
+            processes.set_tasks(self._tasks)
         threading.Thread(target=self._accept, name=f"hloom server {self.task}", daemon=True).start()
 
     @property
@@ -132,6 +161,8 @@ class Server:
             stream.shut_down()
         self._peers.close()
         self.variables.close()
+        if processes.tasks() is self._tasks:
+            processes.set_tasks(None)
 
     def __enter__(self) -> Server:
         return self

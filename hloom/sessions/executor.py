@@ -7,6 +7,7 @@ process is registered for the scheme of its targets: `register("hloom", connect)
 from __future__ import annotations
 
 import contextlib
+import importlib
 import warnings
 from collections.abc import Callable, Sequence
 from typing import Any, Protocol
@@ -274,6 +275,8 @@ def executor_of(target: Any, **options: Any) -> Executor:
             return target
         raise ArgumentError("the target of a session", f"{type(target).__name__}", "pass server.target, or nothing")
     scheme = target.partition("://")[0]
+    if scheme == "hloom" and scheme not in _schemes:
+        importlib.import_module("hloom.cluster.graphs")  # by its name: clusters stand above sessions
     if scheme not in _schemes:
         raise SessionError(
             f"a session at {target!r}", f"targets begin with {', '.join(f'{s}://' for s in _schemes)}",

@@ -1,0 +1,135 @@
+"""Sessions at a server: `hl.sessions.Session(server.target)` sends a pruned program as text, once, and then runs it.
+
+All sessions at one server share its variables, by name. What a program puts on other tasks (`hl.device`) runs there.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import threading
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from hloom.cluster.peers import Peers, remote_error, until_there
+from hloom.cluster.spec import ClusterSpec, Tls, parse_task
+from hloom.cluster.wire import HANDSHAKE_SECONDS
+from hloom.cluster.wire import connect as connect_to
+from hloom.config import config
+from hloom.errors import DistributedError
+from hloom.sessions.executor import LocalExecutor, register
+from hloom.sessions.program import Program
+
+Answer = tuple[dict, Sequence[np.ndarray]]
+
+
+class GraphStore:
+    """The server's side: one executor, and what was loaded into it by handle."""
+
+    def __init__(self) -> None:
+        self.executor = LocalExecutor()
+        self._steps: dict[str, Any] = {}
+        self._lock = threading.Lock()
+
+    def load(self, header: dict, arrays: list[np.ndarray]) -> Answer:
+        text = arrays[0].tobytes()
+        names = header["fetches"], header["feeds"]
+        handle = hashlib.sha256(repr(names).encode() + text).hexdigest()
+        with self._lock:
+            if handle not in self._steps:
+                program = Program.from_text(text.decode("utf-8"))
+                self._steps[handle] = self.executor.load(program, *names)
+        return {"handle": handle}, ()
+
+    def run(self, header: dict, arrays: list[np.ndarray]) -> Answer:
+        step = self._steps.get(str(header["handle"]))
+        if step is None:
+            return {"unknown": True}, ()
+        with config(log_device_placement=bool(header.get("log")) or config.log_device_placement):
+            found = self.executor.run(step, arrays)
+        entries: list[Any] = []
+        sent: list[np.ndarray] = []
+        for value in found:
+            if value is None or isinstance(value, str):
+                entries.append(value)
+            else:
+                entries.append(len(sent))
+                sent.append(np.asarray(value))
+        return {"results": entries}, sent
+
+    def variables(self, header: dict, arrays: list[np.ndarray]) -> Answer:
+        found = self.executor.variables()
+        return {"names": list(found)}, [np.asarray(value) for value in found.values()]
+
+    def assign(self, header: dict, arrays: list[np.ndarray]) -> Answer:
+        self.executor.assign(dict(zip(header["names"], arrays, strict=True)))
+        return {}, ()
+
+
+class ServerExecutor:
+    """The client's side: an executor for `Session`."""
+
+    def __init__(self, target: str, *, key: bytes | None = None, tls: Tls | None = None, timeout: float | None = None):
+        """Raises DistributedError where no server with this key answers at the target."""
+        spec, task = cluster_of(target, key=key, tls=tls, timeout=timeout)
+        self._peer = Peers(spec)[task]
+        self._peer.attach(timeout)
+
+    def load(self, program: Program, fetches: Sequence[Any], feeds: Sequence[Any]) -> dict[str, Any]:
+        targets = [program.find(fetch) for fetch in fetches]
+        nodes = [program.find(feed, "feed") for feed in feeds]
+        made = {
+            "text": program.prune(targets, nodes).to_text(), "fetches": [t.name for t in targets],
+            "feeds": [n.name for n in nodes], "handle": "",
+        }  # fmt: skip
+        self._send(made)
+        return made
+
+    def _send(self, made: dict[str, Any]) -> None:
+        text = np.frombuffer(made["text"].encode(), np.uint8)
+        header = {"op": "graph.load", "fetches": made["fetches"], "feeds": made["feeds"]}
+        made["handle"] = self._peer.request(header, [text])[0]["handle"]
+
+    def run(self, handle: dict[str, Any], values: Sequence[Any]) -> list:
+        arrays = [np.asarray(value) for value in values]
+        for _ in range(2):
+            header = {"op": "graph.run", "handle": handle["handle"], "log": config.log_device_placement}
+            answer, found = self._peer.request(header, arrays)
+            if "unknown" not in answer:
+                return [found[entry] if isinstance(entry, int) else entry for entry in answer["results"]]
+            self._send(handle)  # the server was restarted
+        raise DistributedError(f"a run at {self._peer.task}", "the server forgot the program twice", "restart it")
+
+    def variables(self) -> dict[str, Any]:
+        answer, found = self._peer.request({"op": "graph.variables"})
+        return dict(zip(answer["names"], found, strict=True))
+
+    def assign(self, values: dict[str, Any]) -> None:
+        arrays = [np.asarray(value) for value in values.values()]
+        self._peer.request({"op": "graph.assign", "names": list(values)}, arrays)
+
+    def close(self) -> None:
+        self._peer.detach()
+
+
+def cluster_of(target: str, *, key: bytes | None = None, tls: Tls | None = None, timeout: float | None = None):
+    """The ClusterSpec and the task of the server at `hloom://host:port`, which is waited for. Raises
+    DistributedError."""
+    lone = ClusterSpec({"unknown": [target.removeprefix("hloom://")]}, key=key, tls=tls)
+    address, seconds = lone.address(lone.tasks[0]), config.distributed_timeout if timeout is None else timeout
+    stream = until_there(lambda: connect_to(address, lone.key, lone.tls, target), f"a server at {address}", seconds)
+    try:
+        stream.send({"op": "attach", "client": ""}, timeout=HANDSHAKE_SECONDS)
+        answer, _ = stream.receive(HANDSHAKE_SECONDS)
+    finally:
+        stream.close()
+    if "error" in answer:
+        raise remote_error(answer, target)
+    jobs = {job: {int(k): a for k, a in tasks.items()} for job, tasks in answer["jobs"].items()}
+    return ClusterSpec(jobs, key=lone.key, tls=lone.tls), parse_task(answer["task"])
+
+
+register("hloom", ServerExecutor)
+
+__all__ = ["GraphStore", "ServerExecutor", "cluster_of"]
