@@ -198,15 +198,15 @@ class Precision(NamedTuple):
     counts: ConfusionCounts
 
     @classmethod
-    def empty(cls):
+    def empty(cls) -> Precision:
         return cls(ConfusionCounts.empty())
 
-    def update(self, predictions, labels, weights=None):
+    def update(self, predictions, labels, weights=None) -> Precision:
         """Arguments as those of `ConfusionCounts.update`."""
-        return type(self)(self.counts.update(predictions, labels, weights))
+        return Precision(self.counts.update(predictions, labels, weights))
 
-    def merge(self, other):
-        return type(self)(self.counts.merge(other.counts))
+    def merge(self, other: Precision) -> Precision:
+        return Precision(self.counts.merge(other.counts))
 
     def compute(self):
         """0 where nothing was predicted positive."""
@@ -218,9 +218,16 @@ class Recall(NamedTuple):
 
     counts: ConfusionCounts
 
-    empty = classmethod(Precision.empty.__func__)  # type: ignore[attr-defined]  # of another named tuple
-    update = Precision.update
-    merge = Precision.merge
+    @classmethod
+    def empty(cls) -> Recall:
+        return cls(ConfusionCounts.empty())
+
+    def update(self, predictions, labels, weights=None) -> Recall:
+        """Arguments as those of `ConfusionCounts.update`."""
+        return Recall(self.counts.update(predictions, labels, weights))
+
+    def merge(self, other: Recall) -> Recall:
+        return Recall(self.counts.merge(other.counts))
 
     def compute(self):
         """0 where nothing was positive."""

@@ -55,6 +55,11 @@ def train(folder: Path, steps: int):
     )  # fmt: skip
 
 
+def numbers(state) -> list[np.ndarray]:
+    """All that a state holds."""
+    return [np.asarray(x) for x in hl.tree.leaves(state._replace(key=hl.random.key_data(state.key)))]
+
+
 def command(folder: Path, steps: int) -> list[str]:
     return [sys.executable, "-m", "benchmarks.training.kills", "--train", str(folder), "--steps", str(steps)]
 
@@ -84,13 +89,13 @@ def main() -> None:
     moments = random.Random(arguments.seed)
     folder = Path(tempfile.mkdtemp(prefix="hloom-kills-"))
     try:
-        wanted = hl.tree.leaves(train(folder / "undisturbed", arguments.steps).state)
+        wanted = numbers(train(folder / "undisturbed", arguments.steps).state)
         kills = runs = in_save = identical = 0
         while kills < arguments.kills:
             runs += 1
             place = folder / f"run{runs}"
             while True:
-                process = subprocess.Popen(command(place, arguments.steps), stderr=subprocess.PIPE)
+                process = subprocess.Popen(command(place, arguments.steps))
                 if moments.random() < 0.8:  # the others are killed while they start
                     wait_for_progress(process, place)
                 try:
@@ -102,10 +107,10 @@ def main() -> None:
                     in_save += any(place.glob(".unfinished-*"))
                     continue
                 if process.returncode:
-                    raise SystemExit(f"a resumed process failed:\n{process.stderr.read().decode()}")
+                    raise SystemExit(f"a resumed process failed with {process.returncode}; see above")
                 break
-            found = hl.tree.leaves(train(place, arguments.steps).state)
-            same = all(np.array_equal(np.asarray(a), np.asarray(b)) for a, b in zip(found, wanted, strict=True))
+            found = numbers(train(place, arguments.steps).state)
+            same = all(np.array_equal(a, b) for a, b in zip(found, wanted, strict=True))
             identical += same
             print(f"run {runs}: {kills} kills so far, {in_save} during a save, {'identical' if same else 'DIFFERENT'}",
                   flush=True)  # fmt: skip

@@ -422,4 +422,4 @@ def _described(place) -> str:
 
 
 def _restore(data, weak):
-    return Array(data, weak)
+    return Array(np.asarray(data), weak)

@@ -7,18 +7,21 @@ still donate its state. A donating step that cannot be wrapped loses the state b
 from __future__ import annotations
 
 import math
+import warnings
+import weakref
 from collections.abc import Callable
 from typing import Any, Literal
 
 import hloom.numpy as hnp
 from hloom.config import config
 from hloom.dispatch.jit import JitFunction, jit
-from hloom.errors import ArgumentError, NonFiniteError, TreeError
+from hloom.errors import ArgumentError, DonationWarning, NonFiniteError, TreeError
 from hloom.tree import pytrees as tree
 
 Policy = Literal["stop", "skip", "ignore"]
 POLICIES = ("stop", "skip", "ignore")
 WATCHED = ("loss", "grad_norm")  # a step whose watched metrics are not finite is a bad one
+_wrapped: weakref.WeakKeyDictionary[JitFunction, JitFunction] = weakref.WeakKeyDictionary()
 
 
 class Step:
@@ -34,18 +37,28 @@ class Step:
         if policy not in POLICIES:
             raise ArgumentError("a policy for losses that are not finite", repr(policy), f"one of {POLICIES}")
         self._step = step
+        self._called = False
         self.keeps = False  # whether the state of before a bad step is what the step returns
         self._call: Callable = step
         if policy != "ignore" and isinstance(step, JitFunction) and _is_plain(step):
             self.keeps = True
             donates = 0 in step.options.donate_argnums or bool(step.options.donate_argnames)
-            self._call = jit(_guarded(step), donate_argnums=0 if donates else ())
+            if step not in _wrapped:  # so that a second run with this step compiles nothing
+                _wrapped[step] = jit(_guarded(step.function), donate_argnums=0 if donates else ())
+            self._call = _wrapped[step]
         elif policy != "ignore" and not isinstance(step, JitFunction):
             self.keeps = True
             self._call = _kept(step)
 
     def __call__(self, state: Any, batch: Any) -> tuple[Any, dict[str, Any]]:
-        found = self._call(state, batch)
+        if self._called:
+            found = self._call(state, batch)
+        else:
+            with warnings.catch_warnings():
+                # The choice between two states reads buffers that the step alone would overwrite.
+                warnings.simplefilter("ignore", DonationWarning)
+                found = self._call(state, batch)
+            self._called = True
         if not (isinstance(found, tuple) and len(found) == 2):
             raise _wrong_result(found)
         return found[0], named(found[1])
