@@ -120,6 +120,8 @@ def file_error(asked: str, error: OSError | UnicodeDecodeError) -> FileError:
     kind, repair = FileError, "check the path and its permissions"
     if isinstance(error, FileNotFoundError):
         kind, repair = MissingFileError, "check the path; relative ones start at the working directory"
+    elif error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
+        repair = "free space on the disk, or choose a folder on another one"
     found = f"{error.strerror or error}" + (f": {error.filename!r}" if error.filename else "")
     made = kind(asked, found, repair)
     made.errno, made.filename = error.errno, error.filename

@@ -23,6 +23,7 @@ from hloom.arrays.array import Array
 from hloom.checkpoints import safetensors
 from hloom.checkpoints.directory import Checkpoint, Snapshot, write
 from hloom.checkpoints.manager import Manager
+from hloom.checkpoints.orbax import load_orbax
 
 
 def save(
@@ -70,5 +71,5 @@ def save_safetensors(
     safetensors.write(path, held, metadata)
 
 
-__all__ = ["Checkpoint", "Manager", "load_safetensors", "restore", "save", "save_safetensors"]
+__all__ = ["Checkpoint", "Manager", "load_orbax", "load_safetensors", "restore", "save", "save_safetensors"]
 __dir__ = __all__.copy

@@ -70,8 +70,8 @@ class Manager:
         """Saves a tree of arrays, keys, numbers and texts as the checkpoint of a step.
 
         metrics: numbers by name, for `best`. metadata: anything that JSON holds. wait: until it is on the disk.
-        Raises CheckpointError where the step is saved already or a leaf cannot be saved, and what went wrong with the
-        checkpoint before this one.
+        Raises CheckpointError where the step is saved already, or a later one, or a leaf cannot be saved, and what went
+        wrong with the checkpoint before this one.
         """
         self.wait()
         if self._best is not None and self._best[0] not in (metrics or {}):
@@ -83,6 +83,12 @@ class Manager:
         path = self.path(step)
         if path.exists():
             raise CheckpointError(f"save step {step}", f"{path} exists", "save a later step, or delete it")
+        if (latest := self.latest()) is not None and step < latest:
+            raise CheckpointError(
+                f"save step {step} after step {latest}",
+                f"{self.folder} has later steps, of which the rules would keep more than of this one",
+                f"go back with rewind({step}), which deletes them, or use another folder",
+            )
         snapshot = Snapshot(tree, copy=not wait)
 
         def work() -> None:
@@ -160,6 +166,14 @@ class Manager:
         os.rename(self.path(step), gone)
         shutil.rmtree(gone)
         self._metrics.pop(step, None)
+
+    def rewind(self, step: int) -> list[int]:
+        """Deletes the checkpoints after a step, so that training goes on from there; returns their steps."""
+        self.wait()
+        gone = [later for later in self.steps() if later > step]
+        for later in reversed(gone):  # the last one first: what is left is always a beginning
+            self.delete(later)
+        return gone
 
     def _ranked(self, steps: list[int]) -> list[int]:
         """Steps by metric, the best first; NaN is worse than all numbers, and of equal ones the later is better."""

@@ -30,9 +30,9 @@ _SMALLEST, _LARGEST = 64, 4096  # rows that are predicted in one call
 def _optimizer(name: str, rate: float, l1: float, l2: float) -> optim.GradientTransformation:
     if name == "ftrl":
         return optim.ftrl(rate, l1=l1, l2=l2)
-    return (
-        optim.sgd(rate, momentum=0.9) if name == "sgd" else {"adam": optim.adam, "adagrad": optim.adagrad}[name](rate)
-    )
+    if name == "sgd":
+        return optim.sgd(rate, momentum=0.9)
+    return optim.adagrad(rate) if name == "adagrad" else optim.adam(rate)
 
 
 @functools.lru_cache(maxsize=64)
