@@ -22,6 +22,7 @@ The others are defined here.
 
 from __future__ import annotations
 
+import errno
 import importlib
 from typing import Any
 

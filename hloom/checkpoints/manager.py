@@ -14,7 +14,8 @@ from typing import Any, Literal
 
 from hloom.checkpoints.directory import UNFINISHED, Checkpoint, Snapshot, write
 from hloom.checkpoints.processes import index
-from hloom.errors import ArgumentError, CheckpointError, MissingFileError
+from hloom.errors import ArgumentError, CheckpointError, HloomError, MissingFileError
+from hloom.ir.source import current_source
 
 _NAME = re.compile(r"step_(\d{8,})")
 _DELETED = ".deleted-"
@@ -91,11 +92,15 @@ class Manager:
             )
         snapshot = Snapshot(tree, copy=not wait)
 
+        source = current_source()
+
         def work() -> None:
             try:
                 write(path, snapshot, step, metrics, metadata)
                 self._delete_old()
             except BaseException as error:
+                if isinstance(error, HloomError):
+                    error.source = source  # not the thread's line
                 self._error = error
 
         if wait:
