@@ -7,8 +7,8 @@ import math
 import os
 import re
 import shutil
-import threading
 from collections.abc import Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, Literal
 
@@ -52,7 +52,9 @@ class Manager:
         self.folder.mkdir(parents=True, exist_ok=True)
         self._keep, self._best, self._keep_best = keep, best, keep_best
         self._every, self._period = keep_every, None if keep_every_hours is None else 3600 * keep_every_hours
-        self._thread: threading.Thread | None = None
+        self._writer: ThreadPoolExecutor | None = None  # of the process in which it was made
+        self._process = 0
+        self._written: Future | None = None  # done when the checkpoint is on the disk
         self._error: BaseException | None = None
         self._metrics: dict[int, dict[str, float]] = {}
         self._remove_leftovers()
@@ -107,15 +109,22 @@ class Manager:
             work()
             self._raise()
         else:
-            self._thread = threading.Thread(target=work, name="hloom-checkpoint")
-            self._thread.start()
+            # One thread for all saves: `Thread.start` waits until the system has run the new thread for the first time.
+            if self._writer is None or self._process != os.getpid():
+                self._writer, self._process = ThreadPoolExecutor(1, "hloom-checkpoint"), os.getpid()
+            self._written = self._writer.submit(work)
 
     def wait(self) -> None:
         """Waits until the checkpoint that is being written is on the disk. Raises what went wrong with it."""
-        if self._thread is not None:
-            self._thread.join()
-            self._thread = None
+        if self._written is not None and self._process == os.getpid():
+            self._written.result()
+        self._written = None
         self._raise()
+
+    @property
+    def saving(self) -> bool:
+        """Whether a checkpoint is being written."""
+        return self._written is not None and not self._written.done()
 
     def _raise(self) -> None:
         error, self._error = self._error, None
