@@ -1,4 +1,4 @@
-"""The command line: `hloom run | opt | export | launch | cluster | bench | roofline | info`.
+"""The command line: `hloom run | opt | export | launch | cluster | serve | bench | roofline | info`.
 
 Each module in this package is one command: `add_arguments(parser)` declares its options, `run(options) -> int` executes
 it, and its docstring is the help text, with examples. A user error (HloomError, a missing file) prints one message on
@@ -27,6 +27,7 @@ COMMANDS = {
     "export": ("hloom.commands.export", "write a library with a C header that computes a program without Python"),
     "launch": ("hloom.commands.launch", "run a Python program in several processes of this machine"),
     "cluster": ("hloom.commands.cluster", "run a program on many processes or hosts, restart what fails, show status"),
+    "serve": ("hloom.commands.serve", "serve exported libraries with the Open Inference Protocol, by MLServer"),
     "roofline": (
         "hloom.commands.roofline",
         "measure bandwidth and FMA peak, and place workloads on that roofline",

@@ -29,8 +29,8 @@ PLAIN_SORT = 2048  # elements from which on NumPy's vectorized sorts of numbers 
 def library_is_faster(instruction: Instruction) -> bool:
     """Whether a step that calls NumPy, SciPy or LAPACK takes less time than our kernel."""
     if instruction.opcode == "sort":
-        (x, *others), keys = instruction.operands, sort_keys(instruction["to_apply"])
-        alone = not others and len(keys or ()) == 1 and not keys[0].total
+        (x, *others), keys = instruction.operands, sort_keys(instruction["to_apply"]) or []
+        alone = not others and len(keys) == 1 and not keys[0].total
         return alone and x.dtype.kind in "iuf" and x.dtype.itemsize >= 4 and x.shape.size >= PLAIN_SORT
     largest = LARGEST_SIDE.get(instruction.opcode)
     if instruction.opcode == "triangular-solve":

@@ -1,0 +1,59 @@
+"""What a server serves and how: models as the command line names them, ports, limits, keys."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+from hloom.errors import ArgumentError
+from hloom.ir.records import field, record
+
+_MODEL = re.compile(r"(?:(?P<name>[\w.-]+)(?:@(?P<version>[\w.-]+))?=)?(?P<path>.+?)(?::(?P<function>[A-Za-z_]\w*))?")
+
+
+@record(frozen=True)
+class Model:
+    """A function of an exported library. function: None is the only one, or 'predict'. version: of the protocol, None
+    where there is one."""
+
+    name: str
+    path: Path
+    function: str | None = None
+    version: str | None = None
+
+
+def parse_model(text: str) -> Model:
+    """A model as `[NAME[@VERSION]=]PATH[:FUNCTION]`; the name is by default that of the file. Raises ArgumentError."""
+    found = _MODEL.fullmatch(text)
+    if found is None:
+        raise ArgumentError(
+            "a model is [NAME[@VERSION]=]PATH[:FUNCTION]", repr(text), "mnist@2=build/libmnist.so:predict"
+        )
+    path = Path(found["path"])
+    return Model(found["name"] or path.stem.removeprefix("lib"), path, found["function"], found["version"])
+
+
+@record(frozen=True)
+class ServerOptions:
+    """How a server listens, and what it allows.
+
+    models: those it serves. host, port, grpc_port, metrics_port: where it listens. threads: of a model's kernels.
+    max_batch, max_wait: requests that come within `max_wait` seconds are computed together, up to `max_batch` elements
+        of the first dimension; 1: each for itself. The library has to take a range of sizes there (`hl.Dim`).
+    max_body: bytes of a request. timeout: seconds that a request may take. key: what clients send as
+        `Authorization: Bearer KEY`; None: nothing. certificate, private_key: PEM files; None: no TLS.
+    """
+
+    models: list[Model] = field(default_factory=list)
+    host: str = "127.0.0.1"
+    port: int = 8080
+    grpc_port: int = 8081
+    metrics_port: int = 8082
+    threads: int = 1
+    max_batch: int = 1
+    max_wait: float = 0.002
+    max_body: int = 64 << 20
+    timeout: float = 30.0
+    key: str | None = None
+    certificate: Path | None = None
+    private_key: Path | None = None
