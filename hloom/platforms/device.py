@@ -286,7 +286,7 @@ def note_devices(names) -> None:
 def scoped_device() -> Device | None:
     """The device of the surrounding `hl.device` scope, if any."""
     name = device_scopes.device
-    return find_device(name) if name else None
+    return find_device(name) if name and not device_scopes.anywhere else None
 
 
 def for_eager_operation(device: Device | None, what: str) -> Device | None:

@@ -16,6 +16,7 @@ with Session(program) as session:
 
 from __future__ import annotations
 
+from hloom.sessions import summaries
 from hloom.sessions.executor import Executor, LocalExecutor, register
 from hloom.sessions.files import Saved, SavedFunction, load, save
 from hloom.sessions.graph import Node, Operation, Placeholder, Text, Update, Variable
@@ -37,6 +38,7 @@ from hloom.sessions.program import (
     reset_default_program,
     target,
     variable,
+    variables,
 )
 from hloom.sessions.queues import (
     Coordinator,
@@ -99,7 +101,9 @@ __all__ = [
     "save",
     "shuffle_batch",
     "start_queue_runners",
+    "summaries",
     "target",
     "variable",
+    "variables",
 ]
 __dir__ = __all__.copy

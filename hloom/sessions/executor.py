@@ -26,10 +26,10 @@ from hloom.ir.types import HLO_NAME, Shape
 from hloom.platforms.device import find_device
 from hloom.sessions.graph import Node
 from hloom.sessions.lowering import Plan, make_plan
-from hloom.sessions.program import Program
+from hloom.sessions.program import Program, outside_of_programs
 from hloom.sessions.sizes import Substitution, specialized
 from hloom.tracing.active import TRACES
-from hloom.tracing.trace import Tracer, apply_computation, as_array, resumed
+from hloom.tracing.trace import Tracer, apply_computation, as_array
 
 
 class Executor(Protocol):
@@ -54,7 +54,9 @@ class Executor(Protocol):
 class LocalExecutor:
     """Runs programs in this process. Variables are shared by all programs that run here, by name."""
 
-    def __init__(self) -> None:
+    def __init__(self, device: str = "") -> None:
+        """device: where operations run for which none was chosen; a task of a cluster, too."""
+        self.device = device
         self.values: dict[str, Array] = {}
         self.lock = forking.rlock()
         self.closed = False
@@ -131,7 +133,7 @@ class Step:
         if None in state:
             self._uninitialized()
         if TRACES.active or function not in self._started:
-            with resumed(None), warnings.catch_warnings():
+            with outside_of_programs(), warnings.catch_warnings():
                 # The session donates, not the user: a variable that no result fits into is no mistake.
                 warnings.simplefilter("ignore", DonationWarning)
                 outputs = function(*state, *values)
@@ -237,7 +239,7 @@ class Step:
         changed = set(self.plan.updated)
         # A callback of the user may fail half way: then the variables keep their values.
         donated = [] if _calls_python(computation) else [k for k, n in enumerate(self.plan.variables) if n in changed]
-        return jit(run, donate_argnums=donated)
+        return jit(run, donate_argnums=donated, device=self.executor.device or None)
 
 
 def _calls_python(computation: Computation) -> bool:
@@ -255,7 +257,15 @@ def _find_devices(computation: Computation) -> None:
 
 # --- targets -------------------------------------------------------------------------------------------------------
 
-_schemes: dict[str, Callable[..., Executor]] = {}
+
+def _on_cluster(target: str, **options: Any) -> LocalExecutor:
+    """Connects to a cluster; what no device was chosen for runs on the task of the target."""
+    # The room of clusters stands above this one; a target is what asks for it.
+    connected = importlib.import_module("hloom.cluster").connect(target, **options)
+    return LocalExecutor(f"{connected.task}/cpu:0")
+
+
+_schemes: dict[str, Callable[..., Executor]] = {"hloom": _on_cluster}
 
 
 def register(scheme: str, connect: Callable[..., Executor]) -> None:
@@ -271,6 +281,8 @@ def executor_of(target: Any, **options: Any) -> Executor:
     if target is None or target == "":
         return LocalExecutor()
     if not isinstance(target, str):
+        if isinstance(getattr(target, "target", None), str):  # a server
+            return executor_of(target.target, **options)
         if hasattr(target, "load") and hasattr(target, "run"):
             return target
         raise ArgumentError("the target of a session", f"{type(target).__name__}", "pass server.target, or nothing")

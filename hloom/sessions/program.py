@@ -21,7 +21,8 @@ from typing import Any
 import numpy as np
 
 from hloom.errors import ArgumentError, DTypeError, FetchError, ShapeError
-from hloom.ir.module import Instruction
+from hloom.ir.build import Builder
+from hloom.ir.module import Instruction, Module
 from hloom.ir.source import current_source, device_scope, device_scopes
 from hloom.ir.types import Shape, as_dtype
 from hloom.sessions.graph import (
@@ -43,6 +44,7 @@ from hloom.sessions.sizes import Sizes
 from hloom.sessions.text import from_text, pruned, to_text
 from hloom.tracing.active import TRACES
 from hloom.tracing.trace import as_array, resumed
+from hloom.tree import pytrees as tree
 
 GLOBAL_VARIABLES = "variables"
 TRAINABLE_VARIABLES = "trainable_variables"
@@ -319,6 +321,18 @@ class Program:
         """The program as text (`hloom.sessions.text`). Raises UnsupportedError for Python callbacks."""
         return to_text(self)
 
+    def module(self) -> Module:
+        """The whole graph as a module, with the program's names: for dumps and for `hl.summary.Writer.graph`."""
+        builder, mapped = Builder(self.name), {}
+        for instruction in self.instructions:
+            copy = instruction.with_operands(tuple([mapped[o] for o in instruction.operands]))
+            copy.hint = self.name_of(instruction).rpartition("/")[2]
+            mapped[instruction] = builder.add(copy)
+            if copy.opcode == "parameter":
+                builder.parameters.append(copy)
+        used = {o for i in builder.instructions for o in i.operands}
+        return Module(self.name, builder.finish(builder.tuple([i for i in builder.instructions if i not in used])))
+
     @staticmethod
     def from_text(text: str) -> Program:
         """The program of such a text. Raises ParseError."""
@@ -473,6 +487,17 @@ _programs = _Programs()
 _default: list[Program] = []
 
 
+@contextmanager
+def outside_of_programs():
+    """Within it, nothing is recorded, and devices are those of this process: for runs inside of `with program:`."""
+    before, device_scopes.anywhere = device_scopes.anywhere, False
+    try:
+        with resumed(None), device_scope(""):
+            yield
+    finally:
+        device_scopes.anywhere = before
+
+
 def current_program() -> Program:
     """The program of the surrounding `with program:`, else the default one of this process."""
     if _programs.stack:
@@ -505,6 +530,18 @@ def variable(name: str, initial: Any = None, **options: Any) -> Variable:
     return current_program().variable(name, initial, **options)
 
 
+def variables(name: str, values: Any, **options: Any) -> Any:
+    """A tree of variables that begin with the arrays of a tree, such as the parameters of a model of `hl.nn`, which can
+    be called with them. Their names are the paths below `name`."""
+    program = current_program()
+    paths, structure = tree.flatten_with_path(values)
+    made = [
+        program.variable(f"{name}/{tree.keystr(path, simple=True, separator='/')}", leaf, **options)
+        for path, leaf in paths
+    ]
+    return tree.unflatten(structure, made)
+
+
 def constant(value: Any, name: str = "constant") -> Node | Text:
     """`Program.constant` of the current program: numbers, and texts, which are fetched unchanged."""
     return current_program().constant(value, name)
@@ -532,6 +569,7 @@ def initializer(variables: Iterable[Variable] | None = None) -> Operation:
 
 
 __all__ = [
-    "Program", "constant", "control_dependencies", "current_program", "group", "initializer", "placeholder",
-    "program_of", "reset_default_program", "target", "variable",
+    "Program", "constant", "control_dependencies", "current_program", "group", "initializer", "outside_of_programs",
+    "placeholder",
+    "program_of", "reset_default_program", "target", "variable", "variables",
 ]  # fmt: skip
