@@ -32,7 +32,7 @@ def main(rows=4096, report=print):
             hl.block_until_ready(gradient(x, w, b))
             times.append(time.perf_counter() - started)
         cost, memory = compiled.cost_analysis(), compiled.memory_analysis()
-        found.append((sorted(times)[5] * 1e3, cost["kernels"], memory["temp_bytes"]))
+        found.append((sorted(times)[5] * 1e3, cost["kernels"], memory["temporary bytes"]))
         report(f"{'fused' if fusion else 'unfused':8} {found[-1][0]:.2f} ms, {cost}, {memory}")
     return found
 

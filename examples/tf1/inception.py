@@ -76,7 +76,8 @@ def mixed_b(k, c):
 def mixed_c(k, c, m):
     row, column = (1, 7), (7, 1)
     return Mixed(units(k, c, (192, (1, 1))), units(k, c, (m, (1, 1)), (m, row), (192, column)),
-                 units(k, c, (m, (1, 1)), (m, column), (m, row), (m, column), (192, row)), average(k, c, 192))  # fmt: skip
+                 units(k, c, (m, (1, 1)), (m, column), (m, row), (m, column), (192, row)),
+                 average(k, c, 192))  # fmt: skip
 
 
 def mixed_d(k, c):
@@ -87,17 +88,21 @@ def mixed_d(k, c):
 
 def mixed_e(k, c):
     def fork(inputs):
-        return Mixed(Unit(next(k), inputs, 384, (1, 3), padding="SAME"), Unit(next(k), inputs, 384, (3, 1), padding="SAME"))
+        return Mixed(
+            Unit(next(k), inputs, 384, (1, 3), padding="SAME"), Unit(next(k), inputs, 384, (3, 1), padding="SAME")
+        )
 
     return Mixed(units(k, c, (320, (1, 1))), nn.Sequential(Unit(next(k), c, 384, (1, 1)), fork(384)),
-                 nn.Sequential(*units(k, c, (448, (1, 1)), (384, (3, 3))).layers, fork(384)), average(k, c, 192))  # fmt: skip
+                 nn.Sequential(*units(k, c, (448, (1, 1)), (384, (3, 3))).layers, fork(384)),
+                 average(k, c, 192))  # fmt: skip
 
 
 def inception(key, classes=CLASSES):
     k = iter(hl.random.split(key, 100))
     return nn.Sequential(
         Unit(next(k), 3, 32, (3, 3), 2), Unit(next(k), 32, 32, (3, 3)), Unit(next(k), 32, 64, (3, 3), padding="SAME"),
-        nn.MaxPool((3, 3), (2, 2)), Unit(next(k), 64, 80, (1, 1)), Unit(next(k), 80, 192, (3, 3)), nn.MaxPool((3, 3), (2, 2)),
+        nn.MaxPool((3, 3), (2, 2)),
+        Unit(next(k), 64, 80, (1, 1)), Unit(next(k), 80, 192, (3, 3)), nn.MaxPool((3, 3), (2, 2)),
         mixed_a(k, 192, 32), mixed_a(k, 256, 64), mixed_a(k, 288, 64),
         mixed_b(k, 288), mixed_c(k, 768, 128), mixed_c(k, 768, 160), mixed_c(k, 768, 160), mixed_c(k, 768, 192),
         mixed_d(k, 768), mixed_e(k, 1280), mixed_e(k, 2048),
@@ -135,8 +140,8 @@ def with_weights(model, path):
             return part
         name = next(names)
         kernel = hnp.transpose(found[f"{name}.conv.weight"], (2, 3, 1, 0))  # torch: outputs, inputs, rows, columns
-        bn = {ours: found[f"{name}.bn.{theirs}"] for ours, theirs in
-              {"scale": "weight", "bias": "bias", "mean": "running_mean", "variance": "running_var"}.items()}  # fmt: skip
+        called = {"scale": "weight", "bias": "bias", "mean": "running_mean", "variance": "running_var"}
+        bn = {ours: found[f"{name}.bn.{theirs}"] for ours, theirs in called.items()}
         return part.replace(conv=part.conv.replace(kernel=kernel), bn=part.bn.replace(**bn))
 
     return hl.tree.map(loaded, model, is_leaf=lambda part: isinstance(part, (Unit, nn.Linear)))
@@ -185,10 +190,10 @@ def train(size=107, batch=4, towers=1, steps=3, weights=None, report=print):
     @hl.jit
     def step(model, state, key, x, y):
         found = []
-        for k, (x, y) in enumerate(zip(hnp.split(x, towers), hnp.split(y, towers), strict=True)):
+        for k, (some, classes) in enumerate(zip(hnp.split(x, towers), hnp.split(y, towers), strict=True)):
             with hl.device(f"cpu:{k}"), hl.named_scope(f"tower_{k}"):
-                x = distorted(hl.random.fold_in(key, k), x, size)
-                found.append(hl.value_and_grad(loss, has_aux=True)(model, x, y))
+                pictures = distorted(hl.random.fold_in(key, k), some, size)
+                found.append(hl.value_and_grad(loss, has_aux=True)(model, pictures, classes))
         with hl.device("cpu:0"):
             gradient = hl.tree.map(lambda *g: sum(g) / towers, *(g for _, g in found))
             updates, state = optimizer.update(gradient, state, model)

@@ -1,4 +1,4 @@
-"""TensorFlow 1.0's sequence models: an encoder and a decoder with attention learn to write digits backwards; beam search.
+"""TensorFlow 1.0's sequence models: encoder, decoder with attention and beam search write digits backwards.
 
 python examples/tf1/seq2seq.py [--steps 300]
 """
@@ -50,9 +50,7 @@ class Seq2Seq(nn.Module):
     def write(self, source, beams=3):
         """The most probable sequence, by beam search."""
         start = hnp.full(len(source), START, "int32")
-        found = nn.beam_search(
-            self.step, self.encode(source), start, end=END, beam_width=beams, max_length=LENGTH + 1
-        )
+        found = nn.beam_search(self.step, self.encode(source), start, end=END, beam_width=beams, max_length=LENGTH + 1)
         return found.tokens[:, 0, :LENGTH]
 
 

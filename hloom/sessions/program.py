@@ -323,7 +323,8 @@ class Program:
 
     def module(self) -> Module:
         """The whole graph as a module, with the program's names: for dumps and for `hl.summary.Writer.graph`."""
-        builder, mapped = Builder(self.name), {}
+        builder = Builder(self.name)
+        mapped: dict[Instruction, Instruction] = {}
         for instruction in self.instructions:
             copy = instruction.with_operands(tuple([mapped[o] for o in instruction.operands]))
             copy.hint = self.name_of(instruction).rpartition("/")[2]

@@ -13,6 +13,7 @@ A queue belongs to this process. A run that dequeues gets its elements before th
 
 from __future__ import annotations
 
+import functools
 import random
 import threading
 from collections import deque
@@ -227,7 +228,7 @@ class PaddingFIFOQueue(FIFOQueue):
             sizes = np.max([p.shape for p in parts], axis=0)
             batch = np.zeros((len(parts), *sizes), parts[0].dtype)
             for k, part in enumerate(parts):
-                batch[(k, *(slice(n) for n in part.shape))] = part
+                batch[k][tuple([slice(n) for n in part.shape])] = part
             found.append(batch)
         return found
 
@@ -373,8 +374,8 @@ class QueueRunner:
         coordinator.close_at_stop(self.queue)
         self._running = len(self.operations)
         return [
-            coordinator.start(lambda op=op: self._run(session, coordinator, op), f"hloom-{self.name}")
-            for op in self.operations
+            coordinator.start(functools.partial(self._run, session, coordinator, operation), f"hloom-{self.name}")
+            for operation in self.operations
         ]
 
     def _run(self, session: Any, coordinator: Coordinator, operation: Operation) -> None:
