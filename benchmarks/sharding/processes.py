@@ -87,7 +87,7 @@ def collectives(sizes: list[str], seconds: float) -> list[tuple[str, str, list[f
 
 def step_times(seconds: float) -> list[float]:
     """Of a data-parallel training step over all devices."""
-    mesh = hl.make_mesh((hl.device_count(),), ("data",))
+    mesh = hl.make_mesh((hl.device_count(),), ("data",), axis_types=(hl.sharding.AxisType.Auto,))
     rows, whole = hl.NamedSharding(mesh, hl.P("data")), hl.NamedSharding(mesh, hl.P())
     rng = np.random.default_rng(0)
     x = hl.device_put(rng.standard_normal((BATCH, WIDTH), np.float32), rows)

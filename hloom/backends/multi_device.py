@@ -61,7 +61,8 @@ class MultiDeviceExecutable(Executable):
     remote_devices: tuple[str, ...] = ()
 
     def __post_init__(self):
-        self.accepts_device_data = bool(self.remote_devices) or any(
+        self.has_remote_parts = bool(self.remote_devices)
+        self.accepts_device_data = self.has_remote_parts or any(
             kind_of(device)[0].keeps_arrays for device in self.parts
         )
 
@@ -69,7 +70,7 @@ class MultiDeviceExecutable(Executable):
         """Arguments in memory that devices share are read where they are. Those on a device without a part may want
         one."""
         before, now = self.argument_devices, options.argument_devices
-        if self.remote_devices:
+        if self.has_remote_parts:
             return self.default == global_name(options.device) and before == global_names(now)
         places = [(before.get(k, self.default), now.get(k, options.device)) for k in {**before, **now}]
         return all(device in self.parts for device in (options.device, *now.values())) and all(

@@ -56,7 +56,10 @@ class Specialization:
         return [SingleDeviceSharding(d or default_device()) for d in self.devices]
 
     def warn_of_unused_donations(self, stacklevel: int) -> None:
-        """Warns of donated arguments whose memory no result takes. Scalars, such as counts of steps, are no loss."""
+        """Warns of donated arguments whose memory no result takes. Scalars, such as counts of steps, are no loss, and
+        where other processes run parts of the program, they may take it."""
+        if self.executable.has_remote_parts:
+            return
         parameters = self.traced.computation.parameters
         if unused := {k for k in self.donated - set(self.executable.donated.values()) if parameters[k].shape.dims}:
             named = ", ".join(f"{parameters[k].hint} {parameters[k].shape!r}" for k in sorted(unused))

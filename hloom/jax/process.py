@@ -5,29 +5,29 @@ from __future__ import annotations
 import gc
 
 from hloom.arrays.array import Array
-from hloom.platforms.device import process_index
+from hloom.platforms.device import process_count, process_index
 from hloom.tracing.signatures import with_positions
 from hloom.transforms.gradient import vjp
 
 
 def host_count(backend=None) -> int:
-    """1: `hl.process_count` under its old name."""
-    return 1
+    """`hl.process_count` under its old name."""
+    return process_count(backend)
 
 
 def host_id(backend=None) -> int:
-    """0: `hl.process_index` under its old name."""
+    """`hl.process_index` under its old name."""
     return process_index()
 
 
 def host_ids(backend=None) -> list[int]:
-    """[0]: `hl.process_indices` under its old name."""
-    return [0]
+    """`hl.process_indices` under its old name."""
+    return process_indices(backend)
 
 
 def process_indices(backend=None) -> list[int]:
-    """The numbers of all processes: [0]."""
-    return [0]
+    """The numbers of all processes."""
+    return list(range(process_count(backend)))
 
 
 def live_arrays(platform=None) -> list[Array]:
