@@ -18,7 +18,7 @@ from hloom.compiler.targets.cpu.target import CpuTarget
 from hloom.dispatch.jit import jit
 from hloom.dispatch.stages import Lowered
 from hloom.errors import ArgumentError, ExportError
-from hloom.export.names import checked_name, described_tree, output_names, unique
+from hloom.export.names import OWN, checked_name, described_tree, output_names, unique
 from hloom.export.tables import EXPORTABLE
 from hloom.ir.records import field, record
 from hloom.ir.types import HLO_NAME, HOST_DTYPES, Shape
@@ -94,7 +94,8 @@ def requests_of(
                 f"one function, and state={tuple(state)!r}",
                 "pass the functions by name: hl.export({'init': init, 'step': step}, state=..., updates=...)",
             )
-        name = checked_name(function_name(functions).strip("<>"), "a function")
+        given = function_name(functions).strip("<>")
+        name = checked_name("call" if given == "lambda" or given in OWN else given, "a function")
         return [Request(name, functions, tuple(examples), dict(named), (None,) * len(examples), False)]
     if examples:
         raise ArgumentError(

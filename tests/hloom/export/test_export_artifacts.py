@@ -79,6 +79,12 @@ def test_portable_artifacts():
         hl.export.stablehlo_artifact(layer, X, W, version="900.1.0")
 
 
+def test_iree_compiles_what_hloom_writes():
+    compiler = pytest.importorskip("iree.compiler", reason="iree-base-compiler is an outside check")
+    text = hl.jit(layer).lower(X, W).as_text("stablehlo")
+    assert compiler.compile_str(text, target_backends=["llvm-cpu"], input_type="stablehlo")
+
+
 def test_programs_of_jax_export_run_unchanged(tmp_path):
     """`from jax import export`, as JAX's documentation has it."""
     program = tmp_path / "program.py"
