@@ -379,7 +379,7 @@ class QueueRunner:
         ]
 
     def _run(self, session: Any, coordinator: Coordinator, operation: Operation) -> None:
-        step = session.partial(operation)
+        step = session.make_callable(operation)
         try:
             while not coordinator.should_stop():
                 step()

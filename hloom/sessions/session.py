@@ -8,6 +8,7 @@ from typing import Any
 from hloom.errors import FeedError, FetchError, SessionError
 from hloom.sessions.executor import Executor, executor_of
 from hloom.sessions.graph import Node, Operation, Text
+from hloom.sessions.lowering import needed
 from hloom.sessions.program import Program, current_program
 from hloom.tree import pytrees as tree
 
@@ -87,7 +88,11 @@ class Session:
         self._kept += [*fetches, *feed]
         return self.executor.load(program, targets, nodes)
 
-    def partial(self, fetches: Any, feeds: Any = ()) -> Any:
+    def partial_run(self) -> PartialRun:
+        """A run in several parts: what was fed or fetched in one part is known in the next ones."""
+        return PartialRun(self)
+
+    def make_callable(self, fetches: Any, feeds: Any = ()) -> Any:
         """The run of these fetches as a function of its feeds, `f(*values)`, for loops: nothing is looked up."""
         if self._closed:
             self._refuse_closed()
@@ -158,6 +163,50 @@ class Session:
         self.close()
 
 
+class PartialRun:
+    """A run whose parts follow each other: between them Python decides what comes next.
+
+        part = session.partial_run()
+        scores = part.run("scores", {"x": batch})
+        part.run("train", {"reward": play(scores)})      # x is known, scores are not computed again
+
+    An update counts once: a part that needs one that an earlier part ran is an error.
+    """
+
+    def __init__(self, session: Session):
+        self._session = session
+        self._known: dict[Node, Any] = {}
+        self._updated: set[str] = set()
+
+    def run(self, fetches: Any, feed: Mapping | None = None) -> Any:
+        """As `Session.run`. Raises FeedError for what is fed or fetched already, FetchError for an update that has
+        run."""
+        program = self._session.program
+        leaves, structure = tree.flatten(fetches)
+        targets = [program.find(leaf) for leaf in leaves]
+        known = {node.instruction: node for node in self._known}
+        fed: dict[Node, Any] = {}
+        for name, value in (feed or {}).items():
+            node = program.find(name, "feed")
+            if not isinstance(node, Node) or node.instruction in known:
+                raise FeedError(f"feed {name!r} to a part of a run", "it has a value already", "begin another run")
+            fed[node] = value
+        needs = needed(program, targets, [n.instruction for n in (*self._known, *fed)], complete=False)
+        if again := self._updated & needs.updates.keys():
+            raise FetchError(
+                f"fetch {', '.join(map(repr, leaves))} in a part of a run",
+                f"{min(again)!r} has run in an earlier part",
+                "fetch it in one part, or begin another run",
+            )  # fmt: skip
+        results = self._session.run(targets, {**self._known, **fed})
+        self._updated |= needs.updates.keys()
+        self._known |= fed
+        for target, value in zip(targets, results, strict=True):
+            if isinstance(target, Node) and target.instruction not in known:
+                self._known[target] = value
+        return tree.unflatten(structure, results)
+
+
 _sessions: list[Session] = []
 
 
@@ -166,4 +215,4 @@ def current_session() -> Session | None:
     return _sessions[-1] if _sessions else None
 
 
-__all__ = ["Session", "current_session"]
+__all__ = ["PartialRun", "Session", "current_session"]

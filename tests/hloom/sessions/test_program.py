@@ -112,6 +112,28 @@ def test_only_what_is_fetched_runs():
         assert session.run("z", {y: np.zeros(3, np.float32)}).tolist() == [1, 1, 1]
 
 
+def test_a_run_in_parts_computes_nothing_twice():
+    program, calls = Program("parts"), []
+    with program:
+        x, reward = placeholder("x", [3]), placeholder("reward", [])
+        w = variable("w", hnp.zeros(3))
+        scores = hl.io_callback(lambda v: calls.append(1) or v * 2, hl.ShapeDtypeStruct((3,), "float32"), x)
+        program.target("scores", scores)
+        train = w.assign_add(scores * reward)
+    with Session(program) as session:
+        session.run(program.initializer())
+        part = session.partial_run()
+        assert part.run("scores", {"x": np.ones(3, np.float32)}).tolist() == [2, 2, 2]
+        assert part.run([train], {"reward": 0.5})[0].tolist() == [1, 1, 1] and len(calls) == 1
+        with pytest.raises(errors.FetchError, match="has run in an earlier part"):
+            part.run(train)
+        with pytest.raises(errors.FeedError, match="it has a value already"):
+            part.run(w, {"x": np.ones(3, np.float32)})
+        step = session.make_callable([train, "w"], ["x", "reward"])
+        new, old = step(np.ones(3, np.float32), 1.0)
+        assert old.tolist() == [1, 1, 1] and new.tolist() == [3, 3, 3]
+
+
 def test_updates_count_in_the_order_in_which_they_were_made():
     program = Program("counter")
     with program:

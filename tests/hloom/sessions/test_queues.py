@@ -101,7 +101,7 @@ def test_shuffled_batches_from_files_train(tmp_path):
             seen += numbers.tolist()
     assert len(costs) == 10 and costs[-1] < costs[0] and not any(t.is_alive() for t in threads)
     assert sorted(seen) == list(range(200)) and seen[:20] != list(range(20))
-    assert max(seen[:20]) < 70  # a window of 50, not the whole
+    assert max(seen[:20]) < 130  # of what fits into the queue, not of the whole
 
 
 def test_smaller_last_batches():
