@@ -34,7 +34,7 @@ _TRIPLE = re.compile(r'^target triple = ".*"\n', re.MULTILINE)
 _LAYOUT = re.compile(r'^target datalayout = ".*"\n', re.MULTILINE)
 _FMA = re.compile(r"@llvm\.fma\.((?:v\d+)?f(?:32|64))\b")
 _DECLARED_FMA = re.compile(r"^declare .*@hloom\.fma\.((?:v\d+)?f(?:32|64))\(.*\n", re.MULTILINE)
-_VERSION = "1"  # of this file: part of the cache keys
+_VERSION = "2"  # of this file: part of the cache keys
 
 
 @record(frozen=True)
@@ -146,6 +146,8 @@ def _module(kernel: KernelSource, machine: CrossMachine) -> llvm.ModuleRef:
         if function.name == kernel.name:
             function.name = entry
             function.visibility = "hidden"
+            if "linux" in machine.triple:
+                function.linkage = "weak_odr"  # several objects may have it
         elif function.name:
             function.linkage = "internal"
     return module

@@ -82,3 +82,27 @@ def test_the_perceptron_is_trained_in_cpp(tmp_path):
     x = np.random.default_rng(1).random((100, 32), np.float32)
     weights = {k.removeprefix("weights_"): v for k, v in loaded.read_state().items() if k.startswith("weights_")}
     assert loaded.predict(x).tobytes() == np.asarray(hl.jit(define.predict)(weights, x)).tobytes()
+
+
+@pytest.mark.skipif(shutil.which("rustc") is None, reason="no Rust here")
+def test_a_rust_program(checked):
+    run("rustc", "-O", PROGRAMS / "calls.rs", "-L", ".", "-o", "calls", cwd=checked)
+    assert "0.7615942: predict: dimension 'batch' is 65" in run("./calls", cwd=checked)
+
+
+def test_several_libraries_in_one_program(tmp_path):
+    """Static ones and objects, with the same kernels in them."""
+    x, w = np.ones((8, 16), np.float32), np.random.default_rng(0).random((16, 16), np.float32)
+    one = hl.export(lambda x: hnp.tanh(x @ w), x, name="one", folder=tmp_path, kind="static")
+    two = hl.export(lambda x: hnp.tanh(x @ w) + 1, x, name="two", folder=tmp_path, kind="object")
+    (tmp_path / "main.c").write_text(
+        '#include "one.h"\n#include "two.h"\n#include <stdio.h>\n'
+        "int main(void) {\n  static float x[128], y[128], z[128];\n  hloom_program *p, *q;\n"
+        "  for (int k = 0; k < 128; k++) x[k] = 0.01f * (float)k;\n"
+        "  if (one_create(0, &p) || two_create(0, &q) || one_call(p, x, y) || two_call(q, x, z)) return 1;\n"
+        '  printf("%d", z[5] == y[5] + 1);\n  one_destroy(p);\n  two_destroy(q);\n  return 0;\n}\n'
+    )
+    run(
+        "cc", "-Wall", "-Werror", "main.c", one.path.name, two.path.name, "-o", "both", "-lm", "-lpthread", cwd=tmp_path
+    )
+    assert run("./both", cwd=tmp_path) == "1"
