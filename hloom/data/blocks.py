@@ -183,9 +183,10 @@ def as_columns(block: Block, asked: str) -> Block:
     if block.leaves is not None:
         return block
     structure, values = _columns(block, asked)
-    return Block.of_columns(
-        structure, [_column(each, block, structure, k, asked) for k, each in enumerate(values)], block.origin
-    ) if values else Block.of_elements(block.elements(), block.origin)  # fmt: skip
+    if not values:  # elements without leaves
+        return block
+    columns = [_column(each, block, structure, index, asked) for index, each in enumerate(values)]
+    return Block.of_columns(structure, columns, block.origin)
 
 
 def _column(values: list, block: Block, structure, index: int, asked: str) -> np.ndarray:
@@ -210,7 +211,7 @@ def _column(values: list, block: Block, structure, index: int, asked: str) -> np
 def stacked(block: Block, asked: str = "a batch") -> Any:
     """The elements as one tree of arrays with a leading axis. Raises DataError where they do not fit."""
     columns = as_columns(block, asked)
-    if columns.leaves is None:  # elements without leaves
+    if columns.leaves is None:
         return columns.elements()[0]
     leaves = []
     for index, leaf in enumerate(columns.leaves):

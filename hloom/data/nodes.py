@@ -141,13 +141,21 @@ class Filter(Node):
 
     def next(self, limit: int) -> Block | None:
         while (block := self.inputs[0].next(limit)) is not None:
-            answers = applied(self.function, block, "filter")
-            kept = np.flatnonzero([bool(answer) for answer in answers])
+            kept = np.flatnonzero(self._answers(block))
             if len(kept) == block.size:
                 return block
             if len(kept):
                 return block.take(kept)
         return None
+
+    def _answers(self, block: Block) -> list[bool]:
+        answers = []
+        for position, answer in enumerate(applied(self.function, block, "filter")):
+            try:
+                answers.append(bool(answer))
+            except ValueError as error:  # an array with several elements
+                raise function_error(self.function, "filter", block.describe(position), error) from error
+        return answers
 
 
 class Map(Node):

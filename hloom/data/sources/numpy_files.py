@@ -68,7 +68,9 @@ def _mapped(name: str) -> Any:
     except OSError as error:
         raise file_error(f"reading {name}", error) from None
     except (ValueError, EOFError, zipfile.BadZipFile) as error:
-        raise DataError(f"the arrays of {name}", f"{error}", "pass a file of numpy.save or numpy.savez") from None
+        # NumPy's text for any other file recommends to unpickle it.
+        found = "it is no file of arrays, or has Python objects" if "pickle" in str(error) else str(error)
+        raise DataError(f"the arrays of {name}", found, "pass a file of numpy.save or numpy.savez") from None
 
 
 def _mapped_members(name: str) -> dict[str, np.ndarray]:

@@ -76,10 +76,11 @@ def decode_image(data: bytes, size: Sequence[int] | None = None, mode: str | Non
             if size is not None and image.size != (width, height):
                 image = image.resize((width, height))
             return np.asarray(image)
+    except images.UnidentifiedImageError:
+        found = f"{len(data)} bytes that are no image"
     except (OSError, SyntaxError, ValueError, EOFError, images.DecompressionBombError) as error:
-        raise DataError(
-            "decoding an image", f"{error}".replace(repr(data), "") or type(error).__name__, "replace the image"
-        ) from None
+        found = str(error) or type(error).__name__
+    raise DataError("decoding an image", found, "replace the image, or leave its record out with filter()")
 
 
 class ImageAccess(Access):

@@ -135,7 +135,8 @@ class RecordFile:
             self._corrupt("the checksum of the data does not match")
             self._at += 16 + length
             return
-        self._corrupt("the checksum of the length does not match")
+        first = "" if self.offset else "; it may be no TFRecord file, or a compressed one"
+        self._corrupt(f"the checksum of the length does not match{first}")
         self._at += 1
         while True:  # to where a length matches its checksum
             left = self._file.remaining()

@@ -152,6 +152,9 @@ def test_errors_of_functions_name_the_element_and_the_line():
             with pytest.raises(WorkerError, match="record 7"):
                 next(batches)
 
+    with pytest.raises(WorkerError, match=r"filter\(<lambda>\) of record 0 .*\n.*ValueError"):
+        list(data.arrays(np.ones((3, 2))).filter(lambda x: x))
+
     def failing():
         yield 1
         raise KeyError("gone")
