@@ -33,11 +33,13 @@ BYTES, FLOAT, INT64 = 1, 2, 3  # kinds: the numbers of the fields in feature.pro
 MALFORMED, MISSING, WRONG_KIND, WRONG_COUNT = 1, 2, 3, 4
 # Words of a report: the feature's index, what is wrong, what was found.
 REPORT_FEATURE, REPORT_CODE, REPORT_FOUND, REPORT_SCRATCH = 0, 1, 2, 3
-REPORT_WORDS = 8
+REPORT_WORDS = 12
 
 MASK_DELTA = 0xA282EAD8  # of TensorFlow's masked checksums
 LOW = 0xFFFFFFFF
 VARINT, WORD64, LENGTH, WORD32 = 0, 1, 2, 5  # wire types
+FIRST, SECOND = 1 << 3 | LENGTH, 2 << 3 | LENGTH  # tags: fields 1 and 2 with a payload
+FIELD_TAG, FIELD_START, FIELD_SIZE = 1, 2, 3  # words that `hloom_field` stores
 
 _CONSTANTS = {name: value for name, value in globals().items() if name.isupper() and isinstance(value, int)}
 
@@ -145,25 +147,39 @@ def hloom_varint(at, end, out):
     return 0
 """
 
-# The position behind a field of a wire type whose tag ends at `at`; 0 where it is malformed.
-SKIP = """
-def hloom_skip(at, end, wire, out):
+# The position behind the field at `at`; 0 where it is malformed. Stores at `out` the number (of a VARINT field), the
+# tag, where the payload begins and how long it is (0 and 0 for numbers).
+FIELD = """
+def hloom_field(at, end, out):
+    at = hloom_varint(at, end, out)
+    if at == 0:
+        return 0
+    tag = load(out, 0)
+    wire = tag & 7
+    start = 0
+    size = 0
     if wire == VARINT:
-        return hloom_varint(at, end, out)
-    if wire == LENGTH:
+        at = hloom_varint(at, end, out)
+    elif wire == LENGTH:
         at = hloom_varint(at, end, out)
         size = load(out, 0)
         if at == 0 or size < 0 or size > end - at:
             return 0
-        return at + size
-    size = 0
-    if wire == WORD64:
-        size = 8
-    if wire == WORD32:
-        size = 4
-    if size == 0 or size > end - at:
-        return 0
-    return at + size
+        start = at
+        at += size
+    else:
+        width = 0
+        if wire == WORD64:
+            width = 8
+        if wire == WORD32:
+            width = 4
+        if width == 0 or width > end - at:
+            return 0
+        at += width
+    store(out, FIELD_TAG, tag)
+    store(out, FIELD_START, start)
+    store(out, FIELD_SIZE, size)
+    return at
 """
 
 # Numbers in the payload of an Int64List or a FloatList, or texts in that of a BytesList, stored at `out` (texts as
@@ -172,57 +188,43 @@ LIST = """
 def hloom_list(kind, at, end, out, limit, scratch):
     count = 0
     while at < end:
-        at = hloom_varint(at, end, scratch)
+        at = hloom_field(at, end, scratch)
         if at == 0:
             return -1
-        tag = load(scratch, 0)
+        tag = load(scratch, FIELD_TAG)
+        start = load(scratch, FIELD_START)
+        size = load(scratch, FIELD_SIZE)
         wire = tag & 7
         if tag >> 3 != 1:
-            at = hloom_skip(at, end, wire, scratch)
-            if at == 0:
-                return -1
             continue
         if wire == LENGTH:
-            at = hloom_varint(at, end, scratch)
-            size = load(scratch, 0)
-            if at == 0 or size < 0 or size > end - at:
-                return -1
             if kind == BYTES:
                 if count < limit:
-                    store(out, 2 * count, at)
+                    store(out, 2 * count, start)
                     store(out, 2 * count + 1, size)
                 count += 1
-                at += size
             elif kind == FLOAT:
                 if size & 3 != 0:
                     return -1
                 fits = min(size >> 2, max(0, limit - count))
-                copy_bytes(out + 4 * count, at, 4 * fits)
+                copy_bytes(out + 4 * count, start, 4 * fits)
                 count += size >> 2
-                at += size
             else:
-                stop = at + size
-                while at < stop:
-                    at = hloom_varint(at, stop, scratch)
-                    if at == 0:
+                while start < at:
+                    start = hloom_varint(start, at, scratch)
+                    if start == 0:
                         return -1
                     if count < limit:
                         store(out, count, load(scratch, 0))
                     count += 1
         elif kind == INT64 and wire == VARINT:
-            at = hloom_varint(at, end, scratch)
-            if at == 0:
-                return -1
             if count < limit:
                 store(out, count, load(scratch, 0))
             count += 1
         elif kind == FLOAT and wire == WORD32:
-            if end - at < 4:
-                return -1
             if count < limit:
-                copy_bytes(out + 4 * count, at, 4)
+                copy_bytes(out + 4 * count, at - 4, 4)
             count += 1
-            at += 4
         else:
             return -1
     return count
@@ -236,24 +238,15 @@ def hloom_feature(feature, row, at, end, report):
     start = 0
     stop = 0
     while at < end:
-        at = hloom_varint(at, end, scratch)
+        at = hloom_field(at, end, scratch)
         if at == 0:
             return MALFORMED
-        tag = load(scratch, 0)
+        tag = load(scratch, FIELD_TAG)
         number = tag >> 3
         if tag & 7 == LENGTH and number >= BYTES and number <= INT64:
-            at = hloom_varint(at, end, scratch)
-            size = load(scratch, 0)
-            if at == 0 or size < 0 or size > end - at:
-                return MALFORMED
             kind = number
-            start = at
-            stop = at + size
-            at = stop
-        else:
-            at = hloom_skip(at, end, tag & 7, scratch)
-            if at == 0:
-                return MALFORMED
+            start = load(scratch, FIELD_START)
+            stop = at
     if kind == 0:
         return 0
     if kind != load(feature, FEATURE_KIND):
@@ -315,29 +308,17 @@ def hloom_entry(features, count, row, at, end, guess, report):
     value = 0
     stop = 0
     while at < end:
-        at = hloom_varint(at, end, scratch)
+        at = hloom_field(at, end, scratch)
         if at == 0:
             store(report, REPORT_CODE, MALFORMED)
             return -2
-        tag = load(scratch, 0)
-        if tag == 10 or tag == 18:
-            at = hloom_varint(at, end, scratch)
-            length = load(scratch, 0)
-            if at == 0 or length < 0 or length > end - at:
-                store(report, REPORT_CODE, MALFORMED)
-                return -2
-            if tag == 10:
-                name = at
-                size = length
-            else:
-                value = at
-                stop = at + length
-            at += length
-        else:
-            at = hloom_skip(at, end, tag & 7, scratch)
-            if at == 0:
-                store(report, REPORT_CODE, MALFORMED)
-                return -2
+        tag = load(scratch, FIELD_TAG)
+        if tag == FIRST:
+            name = load(scratch, FIELD_START)
+            size = load(scratch, FIELD_SIZE)
+        if tag == SECOND:
+            value = load(scratch, FIELD_START)
+            stop = at
     index = hloom_find(features, count, name, size, guess)
     if index >= 0 and value != 0:
         wrong = hloom_feature(features + 8 * FEATURE_WORDS * index, row, value, stop, report)
@@ -363,48 +344,27 @@ def hloom_examples(data, frames, first, last, row, features, count, report):
         end = at + load(frames, 2 * record + 1)
         guess = 0
         while at < end:
-            at = hloom_varint(at, end, scratch)
+            at = hloom_field(at, end, scratch)
             if at == 0:
                 store(report, REPORT_CODE, MALFORMED)
                 return done
-            tag = load(scratch, 0)
-            if tag != 10:
-                at = hloom_skip(at, end, tag & 7, scratch)
-                if at == 0:
-                    store(report, REPORT_CODE, MALFORMED)
-                    return done
+            if load(scratch, FIELD_TAG) != FIRST:
                 continue
-            at = hloom_varint(at, end, scratch)
-            size = load(scratch, 0)
-            if at == 0 or size < 0 or size > end - at:
-                store(report, REPORT_CODE, MALFORMED)
-                return done
-            stop = at + size
-            while at < stop:
-                at = hloom_varint(at, stop, scratch)
-                if at == 0:
+            entry = load(scratch, FIELD_START)
+            while entry < at:
+                entry = hloom_field(entry, at, scratch)
+                if entry == 0:
                     store(report, REPORT_CODE, MALFORMED)
                     return done
-                tag = load(scratch, 0)
-                if tag != 10:
-                    at = hloom_skip(at, stop, tag & 7, scratch)
-                    if at == 0:
-                        store(report, REPORT_CODE, MALFORMED)
-                        return done
+                if load(scratch, FIELD_TAG) != FIRST:
                     continue
-                at = hloom_varint(at, stop, scratch)
-                size = load(scratch, 0)
-                if at == 0 or size < 0 or size > stop - at:
-                    store(report, REPORT_CODE, MALFORMED)
-                    return done
-                index = hloom_entry(features, count, row + done, at, at + size, guess, report)
+                index = hloom_entry(features, count, row + done, load(scratch, FIELD_START), entry, guess, report)
                 if index == -2:
                     return done
                 if index >= 0:
                     guess = index + 1
                     if guess == count:
                         guess = 0
-                at += size
         for index in range(count):
             feature = features + 8 * FEATURE_WORDS * index
             if load(feature, FEATURE_SEEN) < 0:
@@ -439,7 +399,7 @@ def hloom_lists(kind, places, rows, counts, out, width, report):
 """
 
 _CRC = {"hloom_crc32c": (words(4), "s64"), "hloom_masked": (words(4), "s64")}
-_READ = {"hloom_varint": (words(3), "s64"), "hloom_skip": (words(4), "s64"), "hloom_list": (words(6), "s64")}
+_READ = {"hloom_varint": (words(3), "s64"), "hloom_field": (words(3), "s64"), "hloom_list": (words(6), "s64")}
 _EXAMPLE = {"hloom_feature": (words(5), "s64"), "hloom_find": (words(5), "s64"), "hloom_entry": (words(7), "s64")}
 
 
@@ -453,7 +413,7 @@ FUNCTIONS = (
     _function("hloom_frames", FRAMES, 1, _CRC, exported=True),
     _function("hloom_resynchronize", RESYNCHRONIZE, 6, _CRC, exported=True),
     _function("hloom_varint", VARINT_TEXT, 3),
-    _function("hloom_skip", SKIP, 4, _READ),
+    _function("hloom_field", FIELD, 3, _READ),
     _function("hloom_list", LIST, 6, _READ),
     _function("hloom_feature", FEATURE, 5, _READ),
     _function("hloom_find", FIND, 5),
