@@ -127,7 +127,7 @@ def joined(blocks: Sequence[Block]) -> Block:
     origin = _joined_origins([block.origin for block in blocks])
     first = blocks[0]
     if all(first.fits(block) for block in blocks):
-        columns = zip(*[block.leaves for block in blocks], strict=True)  # type: ignore[arg-type]
+        columns = zip(*[block.leaves for block in blocks], strict=True)
         return Block.of_columns(first.structure, [np.concatenate(parts) for parts in columns], origin)
     return Block.of_elements([element for block in blocks for element in block.elements()], origin)
 
@@ -264,5 +264,6 @@ def _padded_column(values: list[np.ndarray], size: Any, fill: Any, asked: str, b
         shape[0] = size
     column = np.full((len(values), *shape), fill, first.dtype)
     for row, value in enumerate(values):
-        column[(row, *map(slice, value.shape))] = value
+        part: tuple[int | slice, ...] = (row, *(slice(size) for size in value.shape))
+        column[part] = value
     return column

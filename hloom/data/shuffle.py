@@ -161,7 +161,8 @@ class WindowShuffle(Node):
         super().__init__(source)
         self.window, self.seed, self.single = window, seed, source.single
         self._input = Anchors(source, max(window // 2, 1024))
-        self._key, self._epochs = 0, ()
+        self._key = 0
+        self._epochs: Epochs = ()
         self._forget()
 
     def _forget(self) -> None:
@@ -260,7 +261,8 @@ class FullShuffle(Node):
         super().__init__(source)
         self.seed, self.single = seed, source.single
         self._epochs: Epochs = ()
-        self._at, self._block, self._order = 0, None, np.zeros(0, np.int64)
+        self._block: Block | None = None
+        self._at, self._order = 0, np.zeros(0, np.int64)
 
     def begin(self, epochs: Epochs) -> None:
         super().begin(epochs)

@@ -83,8 +83,18 @@ def decode_image(data: bytes, size: Sequence[int] | None = None, mode: str | Non
     raise DataError("decoding an image", found, "replace the image, or leave its record out with filter()")
 
 
+def read_image(name: str, size: Sequence[int] | None, mode: str | None) -> np.ndarray:
+    """`decode_image` of a file."""
+    try:
+        with open(name, "rb") as file:
+            data = file.read()
+    except OSError as error:
+        raise file_error(f"reading {name}", error) from None
+    return decode_image(data, size, mode)
+
+
 class ImageAccess(Access):
-    """The bytes of image files, with the labels that their folders give them."""
+    """The names of image files, with the labels that their folders give them."""
 
     def __init__(self, files: str | os.PathLike | Iterable):
         self.classes: tuple[str, ...] = ()
@@ -112,9 +122,6 @@ class ImageAccess(Access):
     def take(self, indices: np.ndarray) -> Block:
         elements: list[dict[str, Any]] = []
         for index in indices.tolist():
-            try:
-                data = Path(self.names[index]).read_bytes()
-            except OSError as error:
-                raise file_error(f"reading {self.names[index]}", error) from None
-            elements.append({"image": data, "label": np.int64(self.labels[index])} if self.classes else {"image": data})
+            name = self.names[index]
+            elements.append({"image": name, "label": np.int64(self.labels[index])} if self.classes else {"image": name})
         return Block.of_elements(elements, Origin(self.names, np.asarray(indices, np.int64) << 40))
