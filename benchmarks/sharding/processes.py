@@ -2,8 +2,8 @@
 
 Collectives of two processes with a device each are timed beside MPI's own (mpi4py's Allreduce, Allgather, Alltoall) in
 the same run, one after the other, and those of one process with two devices in a run before it. A training step whose
-gradients have 25 MB is timed in two processes and in one, in turns. Of the times of a call the fastest twentieth counts:
-on a machine with other load, that of a call that nothing interrupted.
+gradients have 25 MB is timed in two processes and in one, in turns. Of the times of a call the fastest twentieth
+counts: on a machine with other load, that of a call that nothing interrupted.
 
 Options: --sizes 4,1K,1M, --seconds S of each, --rounds N of steps, --plot FILE.png (matplotlib, extra `bench`).
 """
@@ -24,7 +24,10 @@ import numpy as np
 
 import hloom as hl
 from hloom import numpy as hnp
+from hloom.backends.spmd import SpmdBackend
 from hloom.benchmarks.collectives import KINDS, duration, elements_of, module, parsed
+from hloom.distributed.mpi import library
+from hloom.platforms.backend import CompileOptions
 
 SIZES = "4,1K,16K,256K,1M,4M,25M,100M"
 LAYERS, WIDTH, BATCH = 4, 1250, 256  # 25 MB of f32
@@ -60,9 +63,6 @@ def typical(times: list[float]) -> float:
 
 def _of_mpi(kind: str, elements: int) -> Callable:
     """MPI's own collective of all processes."""
-    # Only this run needs it, and importing starts MPI.
-    from hloom.distributed.mpi import library
-
     world = library().COMM_WORLD
     x = np.ones(elements, np.float32)
     result = np.empty(elements * (world.size if kind == "all-gather" else 1), np.float32)
@@ -72,9 +72,6 @@ def _of_mpi(kind: str, elements: int) -> Callable:
 
 def collectives(sizes: list[str], seconds: float) -> list[tuple[str, str, list[float]]]:
     """(kind, size, seconds of hloom's and, in several processes, of MPI's) for all."""
-    from hloom.backends.spmd import SpmdBackend  # as of `hloom.benchmarks.collectives`
-    from hloom.platforms.backend import CompileOptions
-
     devices, own = tuple(str(d) for d in hl.devices()), hl.local_device_count()
     found = []
     for kind in KINDS:
@@ -143,12 +140,10 @@ def _launched(work: str, processes: int, seconds: float, out: Path, sizes: str) 
 def plotted(rows: list[tuple[str, str, float, float, float]], path: str) -> None:
     """A picture of the times by size. Raises ImportError without matplotlib."""
     # A heavy library that only this needs.
-    import matplotlib
+    from matplotlib.figure import Figure
 
-    matplotlib.use("Agg")
-    from matplotlib import pyplot
-
-    figure, axes = pyplot.subplots(1, len(KINDS), figsize=(12, 3.6), sharey=True)
+    figure = Figure(figsize=(12, 3.6))
+    axes = figure.subplots(1, len(KINDS), sharey=True)
     for axis, kind in zip(axes, KINDS, strict=True):
         own = [row for row in rows if row[0] == kind]
         sizes = [parsed(row[1]) for row in own]
@@ -189,8 +184,8 @@ def main() -> None:
         plotted(rows, options.plot)
     steps: dict[int, list[float]] = {1: [], 2: []}
     for _ in range(options.rounds):
-        for processes, times in steps.items():
-            times += _launched("steps", processes, 2 * options.seconds, out, options.sizes)
+        for processes, measured in steps.items():
+            measured += _launched("steps", processes, 2 * options.seconds, out, options.sizes)
     one, two = typical(steps[1]), typical(steps[2])
     print(f"step with 25 MB of gradients: 1 process {duration(one)}, 2 processes {duration(two)}: {one / two:.2f}")
     out.unlink()

@@ -1,4 +1,4 @@
-"""The data of an array that several devices hold: a part on each."""
+"""The data of an array that several devices hold, a part on each; and of one that a device of another process holds."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import numpy as np
 from hloom.errors import ArgumentError, ShapeError
 from hloom.ir.spmd.sharding import Sharding as Layout
 from hloom.ir.types import HLO_NAME, Shape
-from hloom.platforms.device import process_index
+from hloom.platforms.device import Device, process_index
 from hloom.sharding.shardings import NamedSharding
 
 
@@ -78,6 +78,40 @@ class ShardedData:
 
     def copy(self) -> ShardedData:
         return ShardedData([None if p is None else p.copy() for p in self.parts], self.sharding, self.shape)
+
+
+class RemoteData:
+    """An array on a device of another process. This process can pass it to compiled functions, and cannot read it."""
+
+    __slots__ = ("device", "shape")
+
+    def __init__(self, shape: Shape, device: Device):
+        self.shape, self.device = shape, device
+
+    @property
+    def dtype(self) -> np.dtype:
+        return self.shape.dtype
+
+    def numpy(self) -> np.ndarray:
+        """Raises ArgumentError."""
+        raise ArgumentError(
+            f"the elements of {self.shape!r} on {self.device}",
+            f"this is process {process_index()}, which has no part of it",
+            "compute with it in a compiled function, or fetch it, in all processes, with "
+            "multihost_utils.process_allgather(x)",
+        )
+
+    def copy(self) -> RemoteData:
+        return self
+
+    def is_lent(self) -> bool:
+        return False
+
+    def block_until_ready(self) -> None:
+        """Nothing: the process that has the array waits for it."""
+
+    def is_ready(self) -> bool:
+        return True
 
 
 def bounds(index: tuple[slice, ...], dims: tuple[int, ...]) -> tuple[tuple[int, int], ...]:
@@ -162,4 +196,4 @@ def _checked_part(part, local: tuple[int, ...], dims: tuple[int, ...], index, dt
     return np.ascontiguousarray(found).reshape(local)
 
 
-__all__ = ["ShardedData", "bounds", "from_callback", "parts_of", "split"]
+__all__ = ["RemoteData", "ShardedData", "bounds", "from_callback", "parts_of", "split"]

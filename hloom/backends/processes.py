@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from hloom import distributed
-from hloom.arrays.remote import RemoteData
+from hloom.arrays.sharded import RemoteData
 from hloom.backends.cpu.driver import load_functions
 from hloom.compiler.placement.partition import Channel, Partition
 from hloom.compiler.schedule.scheduler import Plan

@@ -9,7 +9,7 @@ import numpy as np
 from hloom import sharding
 from hloom.arrays.array import Array
 from hloom.arrays.base import ArrayMethods
-from hloom.arrays.remote import RemoteData
+from hloom.arrays.sharded import RemoteData
 from hloom.dispatch.jit import jit
 from hloom.dispatch.sharded import constrained, moved, resharded, spread
 from hloom.errors import ArgumentError, DeviceError
