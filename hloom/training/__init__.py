@@ -16,7 +16,7 @@ if _TYPE_CHECKING:  # the names of _HOMES, for type checkers
     # fmt: off
     # isort: off
     from hloom.training import estimators, feature_columns
-    from hloom.training.callbacks import Callback, EarlyStopping
+    from hloom.training.callbacks import Callback, EarlyStopping, Summaries
     from hloom.training.evaluation import evaluate
     from hloom.training.history import plot_curves
     from hloom.training.loop import Loop, Result, fit
@@ -26,7 +26,7 @@ if _TYPE_CHECKING:  # the names of _HOMES, for type checkers
 
 # Where the public names are defined.
 _HOMES = {
-    "hloom.training.callbacks": "Callback EarlyStopping",
+    "hloom.training.callbacks": "Callback EarlyStopping Summaries",
     "hloom.training.evaluation": "evaluate",
     "hloom.training.history": "plot_curves",
     "hloom.training.loop": "Loop Result fit",

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import difflib
 import math
+import os
 from typing import TYPE_CHECKING, Any, Literal
 
+from hloom import summary
 from hloom.errors import ArgumentError
 
 if TYPE_CHECKING:
@@ -85,6 +88,39 @@ class EarlyStopping(Callback):
         self.best, self.waited = state["best"], state["waited"]
 
 
+class Summaries(Callback):
+    """Writes the metrics to files that TensorBoard shows, and makes the writer current, for `hl.summary` in the step.
+
+    writer: a folder or an `hl.summary.Writer`. every: steps from value to value. histograms: steps from histograms of
+    the state's arrays to the next, or None. In a resumed run, what was written after the checkpoint is left out.
+    """
+
+    def __init__(self, writer: str | os.PathLike | summary.Writer, *, every: int = 10, histograms: int | None = None):
+        self._given, self.every, self.histograms = writer, every, histograms
+        self._owns = not isinstance(writer, summary.Writer)
+        self._open = contextlib.ExitStack()
+
+    def on_start(self, loop: Loop) -> None:
+        given = self._given
+        purge = loop.step + 1 if loop.step else None
+        self.writer = given if isinstance(given, summary.Writer) else summary.Writer(given, purge_step=purge)
+        if self._owns:
+            self._open.enter_context(self.writer)
+        self._open.enter_context(self.writer.as_default())
+
+    def on_step(self, loop: Loop) -> None:
+        if loop.step % self.every == 0:
+            self.writer.scalars({n: v for n, v in loop.metrics.items() if not n.startswith("eval_")}, loop.step)
+        if self.histograms is not None and loop.step % self.histograms == 0:
+            self.writer.histograms("state", loop.state, loop.step)
+
+    def on_evaluation(self, loop: Loop) -> None:
+        self.writer.scalars({n: v for n, v in loop.metrics.items() if n.startswith("eval_")}, loop.step)
+
+    def on_end(self, loop: Loop) -> None:
+        self._open.close()
+
+
 class _Function(Callback):
     """A function of the loop, called after each step."""
 
@@ -105,4 +141,4 @@ def callback_of(value) -> Callback:
     return _Function(value)
 
 
-__all__ = ["Callback", "EarlyStopping", "callback_of"]
+__all__ = ["Callback", "EarlyStopping", "Summaries", "callback_of"]

@@ -267,7 +267,7 @@ class Loop:
             "waited": self._waited_before + self.waited,
             "skipped": self.skipped,
             "metrics": self.metrics,
-            "callbacks": [encoded(c.state()) for c in self._options.callbacks],
+            "callbacks": [[type(c).__name__, encoded(c.state())] for c in self._options.callbacks],
         }
         finite = {name: value for name, value in self.metrics.items() if math.isfinite(value)}
         self.manager.save(self.step, self.state, metrics=finite, metadata={METADATA: training})
@@ -296,9 +296,10 @@ class Loop:
                     f"resume from {checkpoint.path}", f"{type(error).__name__}: {error}", "restore an earlier one"
                 ) from error
             skipped = self._input.restore(place)
-            if len(states) == len(self._options.callbacks):  # of another set none is restored
-                for callback, state in zip(self._options.callbacks, states, strict=True):
-                    callback.restore(decoded(state))
+            for callback in self._options.callbacks:  # each takes the first state that one of its class left
+                mine = next((k for k, (name, _) in enumerate(states) if name == type(callback).__name__), None)
+                if mine is not None:
+                    callback.restore(decoded(states.pop(mine)[1]))
             self._evaluated = self.step if any(name.startswith("eval_") for name in self.metrics) else None
             if skipped:
                 self.say(f"{skipped} batches of epoch {self.epoch} were read again and skipped")

@@ -331,6 +331,19 @@ def test_callbacks_are_called_in_order(tmp_path):
     ]  # fmt: skip
 
 
+def test_summaries_of_a_run(tmp_path):
+    pytest.importorskip("tensorboard", reason="pip install 'hloom[train]'")
+    accumulator = pytest.importorskip("tensorboard.backend.event_processing.event_accumulator")
+    summaries = [training.Summaries(tmp_path / "logs", every=2)]
+    run(steps=6, evaluate=lambda s: {"error": 0.5}, checkpoints=tmp_path / "run", callbacks=summaries)
+    summaries = [training.EarlyStopping("eval_error"), training.Summaries(tmp_path / "logs", every=2)]
+    run(steps=10, evaluate=lambda s: {"error": 0.5}, checkpoints=tmp_path / "run", callbacks=summaries)
+    found = accumulator.EventAccumulator(str(tmp_path / "logs"))
+    found.Reload()
+    assert [e.step for e in found.Tensors("loss")] == [2, 4, 6, 8, 10]
+    assert [e.step for e in found.Tensors("eval_error")] == [6, 8, 10]
+
+
 @pytest.mark.parametrize("suffix", ("csv", "jsonl"))
 def test_metrics_in_files(tmp_path, suffix):
     path = tmp_path / f"metrics.{suffix}"

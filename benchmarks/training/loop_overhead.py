@@ -1,0 +1,108 @@
+"""What `fit` costs beside a bare loop: LeNet on digits from TFRecord, with checkpoints each 100 steps, summaries each 10
+and a progress bar.
+
+    python -m benchmarks.training.loop_overhead [--steps 200] [--repeats 5] [--kind lenet-book]
+
+Both read the same files through `hl.data`, run the same compiled step and alternate. The bare loop is
+`for batch in dataset: state, metrics = step(state, batch)`. Another line is the part of each addition.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import io
+import itertools
+import statistics
+import tempfile
+import time
+from pathlib import Path
+
+import numpy as np
+from sklearn.datasets import load_digits
+
+import hloom as hl
+import hloom.numpy as hnp
+from hloom import nn, optim, training
+
+BATCH = 100
+FEATURES = {"image": hl.data.Bytes((28, 28, 1), "uint8"), "label": hl.data.Int64(dtype="int32")}
+
+
+def write(path: Path) -> None:
+    digits = load_digits()
+    images = np.repeat(np.repeat(digits.images, 4, axis=1), 4, axis=2)[:, 2:30, 2:30, None] * 15.9
+    hl.data.write_tfrecord(path, {"image": images.astype(np.uint8), "label": digits.target}, FEATURES)
+
+
+def lenet(wide: bool) -> nn.Sequential:
+    """The network of the TensorFlow listings (wide), or LeNet-5."""
+    k = hl.random.split(hl.random.key(0), 5)
+    first, second, hidden = (32, 64, 512) if wide else (6, 16, 120)
+    return nn.Sequential(
+        nn.Conv(1, first, (5, 5), padding="SAME", key=k[0]), nn.relu, nn.MaxPool((2, 2)),
+        nn.Conv(first, second, (5, 5), padding="SAME", key=k[1]), nn.relu, nn.MaxPool((2, 2)), nn.Flatten(),
+        nn.Linear(49 * second, hidden, key=k[2]), nn.relu, nn.Linear(hidden, 10, key=k[3]),
+    )  # fmt: skip
+
+
+def loss(model, batch):
+    logits = model(batch["image"].astype("f32") / 255)
+    return hnp.mean(nn.losses.softmax_cross_entropy_with_integer_labels(logits, batch["label"]))
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser.add_argument("--steps", type=int, default=200)
+    parser.add_argument("--repeats", type=int, default=5)
+    parser.add_argument("--kind", choices=("lenet-5", "lenet-book"), default="lenet-5")
+    arguments = parser.parse_args()
+    steps = arguments.steps
+    with tempfile.TemporaryDirectory(prefix="hloom-loop-") as name:
+        folder, numbers = Path(name), itertools.count()
+        write(folder / "digits.tfrecord")
+        dataset = hl.data.tfrecord(folder / "digits.tfrecord", FEATURES).shuffle(2000, seed=0).repeat()
+        dataset = dataset.batch(BATCH, last="drop").prefetch()
+        model, optimizer = lenet(arguments.kind == "lenet-book"), optim.adam(1e-3)
+        step = training.train_step(loss, optimizer)
+
+        def fresh():
+            copy = hl.tree.map(lambda x: x + 0, model)  # the step overwrites it
+            return training.TrainState.of(copy, optimizer)
+
+        def bare() -> None:
+            state = fresh()
+            for batch in itertools.islice(dataset, steps):
+                state, metrics = step(state, batch)
+            float(metrics["loss"])
+
+        def fitted(**options) -> None:
+            with contextlib.redirect_stderr(io.StringIO()):
+                training.fit(fresh(), step, dataset, steps=steps, **options)
+
+        def everything() -> None:
+            place = folder / str(next(numbers))
+            fitted(checkpoints=place / "c", checkpoint_every=100, callbacks=[training.Summaries(place / "s", every=10)])
+
+        ways = {
+            "bare loop": bare,
+            "fit": lambda: fitted(progress=False),
+            "fit without the choice of states": lambda: fitted(progress=False, on_nan="ignore"),
+            "fit with bar": fitted,
+            "fit with bar, checkpoints, summaries": everything,
+        }
+        seconds: dict[str, list[float]] = {name: [] for name in ways}
+        for k in range(arguments.repeats + 1):
+            for name, way in ways.items():
+                began = time.perf_counter()
+                way()
+                if k:  # the first compiles
+                    seconds[name].append(time.perf_counter() - began)
+        base = seconds["bare loop"]
+        for name, found in seconds.items():
+            ratio = statistics.median(b / f for b, f in zip(base, found, strict=True))
+            print(f"{name:40} {statistics.median(found) / steps * 1e3:7.2f} ms/step  {ratio:.3f}")
+
+
+if __name__ == "__main__":
+    main()
