@@ -1,5 +1,5 @@
-"""What `fit` costs beside a bare loop: LeNet on digits from TFRecord, with checkpoints each 100 steps, summaries each 10
-and a progress bar.
+"""What `fit` costs beside a bare loop: LeNet on digits from TFRecord, with checkpoints each 100 steps, summaries each
+10 and a progress bar.
 
     python -m benchmarks.training.loop_overhead [--steps 200] [--repeats 5] [--kind lenet-book]
 
