@@ -48,13 +48,6 @@ for item in range(lo, hi):
                     out0[row + i] = sqrt_T(v)
                 else:
                     out0[row + first + t] = v / out0[other + first + t]
-    wrong = 0
-    for i in range(n * n):
-        wrong += 0 if is_finite_T(out0[at + i]) else 1
-    if failed + wrong > 0:
-        for i in range(n):
-            for j in range(n):
-                out0[at + i * n + j] = T(nan) if failed > 0 or j <= i else T(0.0)
 """
 
 # A row of U is the row of A less multiples of the rows above it.
@@ -78,13 +71,17 @@ for item in range(lo, hi):
         for j in range(i, n):
             out0[row + j] = out0[row + j] / d
         out0[row + i] = d
+"""
+
+# Numbers that are not finite pass through in part: such a triangle is NaN as a whole.
+CHECK = """
     wrong = 0
     for i in range(n * n):
         wrong += 0 if is_finite_T(out0[at + i]) else 1
     if failed + wrong > 0:
         for i in range(n):
             for j in range(n):
-                out0[at + i * n + j] = T(nan) if failed > 0 or j >= i else T(0.0)
+                out0[at + i * n + j] = T(nan) if failed > 0 or {inside} else T(0.0)
 """
 
 
@@ -93,5 +90,6 @@ def cholesky_launches(request: KernelRequest) -> list[Launch]:
     instruction = the_instruction(request, "cholesky")
     (a,) = instruction.operands
     n = a.dims[-1]
-    text = LOWER if instruction.attributes.get("lower") else UPPER
+    lower = instruction.attributes.get("lower")
+    text = LOWER + CHECK.format(inside="j <= i") if lower else UPPER + CHECK.format(inside="j >= i")
     return matrix_launches(request, instruction, text, {"n": n}, batch(a.shape) if n else 0, n**3 / 3 + n)
