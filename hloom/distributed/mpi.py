@@ -75,6 +75,7 @@ class Group:
         self.communicator.Set_errhandler(self._mpi.ERRORS_RETURN)
         self._rounds: dict[tuple[int, int], int] = {}  # meetings with each process so far, by tag
         self._native = self.communicator.Dup()  # of compiled programs
+        self._given_up: list = []  # messages that may still be read
         self._programs: dict[int, str] = {}  # their names, by group of tags
 
     def transport(self, addresses: Mapping[str, int]) -> Transport:
@@ -157,8 +158,12 @@ class Group:
                     found[k] = data[start + size :]
             return len(found) == len(everyone)
 
-        self._wait(look, doing, timeout, lambda: [k for k in others if k not in found])
-        self._wait(lambda: self._mpi.Request.Testall(sends), doing, timeout, lambda: others)
+        try:
+            self._wait(look, doing, timeout, lambda: [k for k in others if k not in found])
+            self._wait(lambda: self._mpi.Request.Testall(sends), doing, timeout, lambda: others)
+        except BaseException:
+            self._given_up.append(sends)
+            raise
         return [found[k] for k in everyone]
 
     def _next(self, process: int, tag: int = _TAG) -> bytes | None:

@@ -1,5 +1,7 @@
 """Parts of a program on devices of other processes: cut edges are messages, with the bits of one process."""
 
+from pathlib import Path
+
 import pytest
 from test_launch import launched, lines
 
@@ -121,6 +123,40 @@ def test_the_same_bits_as_in_one_process(tmp_path):
             (line,) = lines(done.stdout, process)
             found.add(line)
     assert len(found) == 1, found
+
+
+RANDOM = """
+import random
+
+sys.path.insert(0, sys.argv[1])
+from loop_programs import LoopPrograms, arguments
+from random_devices import choose
+from hloom.arrays.sharded import RemoteData
+from hloom.backends.multi_device import MultiDeviceBackend
+from hloom.ir.interpret import run
+from hloom.platforms.backend import CompileOptions
+
+names, here = tuple(d.global_name for d in hl.devices()), 0
+for seed in range(30):
+    module = LoopPrograms(seed).module()
+    given = arguments(module, seed)
+    want = run(module, given)
+    want = want if isinstance(want, tuple) else (want,)
+    choose(module.entry, random.Random(seed), (0.1, 0.3, 0.9)[seed % 3], names)
+    compiled = MultiDeviceBackend().compile(module, CompileOptions(names[0]))
+    for got, expected in zip([*compiled(given), *compiled(given)], [*want, *want], strict=True):
+        if not isinstance(got, RemoteData):
+            here += 1
+            np.testing.assert_array_equal(got, expected, err_msg=f"seed {seed}")
+assert here
+"""
+
+
+def test_random_programs_on_random_devices(tmp_path):
+    support = Path(__file__).parents[2] / "support"
+    options = ["--devices-per-process", "2"]
+    done = launched(tmp_path, RANDOM, str(support), processes=2, options=options)
+    assert done.returncode == 0, done.stderr
 
 
 WHERE = """
