@@ -23,7 +23,7 @@ import numpy as np
 from hloom.errors import ArgumentError, DTypeError, FetchError, ShapeError
 from hloom.ir.build import Builder
 from hloom.ir.module import Instruction, Module
-from hloom.ir.source import current_source, device_scope, device_scopes
+from hloom.ir.source import Source, current_source, device_scope, device_scopes
 from hloom.ir.types import Shape, as_dtype
 from hloom.sessions.graph import (
     GraphTrace,
@@ -327,7 +327,9 @@ class Program:
         mapped: dict[Instruction, Instruction] = {}
         for instruction in self.instructions:
             copy = instruction.with_operands(tuple([mapped[o] for o in instruction.operands]))
-            copy.hint = self.name_of(instruction).rpartition("/")[2]
+            scope, _, copy.hint = self.name_of(instruction).rpartition("/")
+            source = copy.source or Source("", 0, "")
+            copy.source = source._replace(function=f"{scope}/{source.function.rpartition('/')[2]}".lstrip("/"))
             mapped[instruction] = builder.add(copy)
             if copy.opcode == "parameter":
                 builder.parameters.append(copy)

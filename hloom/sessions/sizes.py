@@ -20,12 +20,16 @@ from hloom.ir.module import Computation, Instruction
 from hloom.ir.op_table import OPS
 from hloom.ir.types import Shape, TupleShape
 
-# Primes below 2**24, which are exact in float32, and far from each other's multiples and from powers of ten and two.
-PROBES = (13466917, 15485863, 11184829, 9737333, 8675309, 7368787, 6700417, 5915587)
-_SMALLEST = 4_000_000  # smaller numbers are no probes
+# Primes far from each other's multiples and from round numbers. In float32 they and their neighbours are exact, and so
+# different that c / (p - 1) is another number than c / p.
+PROBES = (1299709, 1523891, 1743397, 1181987, 1960879, 1412597, 1085419, 1867337)
+_SMALLEST = 100_000  # smaller integers are no probes
 _REST = 4096  # what may be added to a multiple of a probe: padding, slices
 _FACTOR = 1 << 20
-_DIGITS = 4  # significant digits of the factors of floating-point constants that are recognized
+_TERMS = 64  # the largest factors in a sum of two sizes
+_NEAR = 16  # what may be added in a constant
+_LEAST, _MOST = 0.02, 50.0  # floating-point constants between these have nothing to do with an unknown size
+_OFFSETS = (0, -1, 1, -2, 2)
 
 
 class Sizes:
@@ -66,6 +70,13 @@ class Sizes:
         return found
 
 
+def _short(factor: float) -> float:
+    """The decimal of two digits, the integer up to 256, or the power of two near a number; 0 where there is none."""
+    candidates = [float(f"{factor:.2g}"), float(round(factor)) if abs(factor) <= 256 else 0.0]
+    candidates.append(math.copysign(2.0 ** round(math.log2(abs(factor))), factor))
+    return min(candidates, key=lambda c: abs(factor - c)) if factor else 0.0
+
+
 class Substitution:
     """Numbers of a program for given sizes."""
 
@@ -81,13 +92,14 @@ class Substitution:
             if a >= _SMALLEST and self._known.get(a) is None:
                 self._known[a] = b
 
-    def integer(self, value: int) -> int | None:
-        """The number for the given sizes; None for a large one that is not recognized."""
+    def integer(self, value: int) -> int:
+        """The number for the given sizes; itself where it has nothing to do with an unknown one."""
         if -_SMALLEST < value < _SMALLEST:
             return value
         if value not in self._known:
             self._known[value] = self._recognized(value)
-        return self._known[value]
+        found = self._known[value]
+        return value if found is None else found
 
     def _recognized(self, value: int) -> int | None:
         for probe, size in self._monomials:
@@ -96,54 +108,60 @@ class Substitution:
             if factor and abs(rest) <= _REST and abs(factor) <= _FACTOR:
                 return factor * size + rest
         for (first, one), (second, two) in itertools.permutations(self._monomials, 2):
-            for factor in (value // first, value // first + 1):
+            for factor in range(1, min(_TERMS, value // first + 1) + 1):
                 rest = value - factor * first
                 other = round(rest / second)
-                if factor and other and abs(rest - other * second) <= _REST and max(abs(factor), abs(other)) <= 64:
+                if other and abs(rest - other * second) <= _REST and abs(other) <= _TERMS:
                     return factor * one + other * two + rest - other * second
         return None
 
     def scalar(self, value: np.ndarray) -> np.ndarray:
-        """A small constant for the given sizes: n, a multiple, c / n, and these of the square root of n."""
+        """A small constant for the given sizes: n + b, its multiples and parts, c / (n + b), and c times n ** 0.5 or
+        n ** -0.5."""
         if value.dtype.kind in "iu":
-            flat = [self._constant_integer(int(v)) for v in value.ravel()]
-            return np.array(flat, value.dtype).reshape(value.shape)
-        if value.dtype.kind != "f" or value.dtype.itemsize < 4:
+            found = [self._near(int(v)) for v in value.ravel()]
+            flat: list[Any] = [int(v) if new is None else new for v, new in zip(value.ravel(), found, strict=True)]
+        elif value.dtype.kind == "f" and value.dtype.itemsize >= 4:
+            with np.errstate(over="ignore"):  # of candidates
+                flat = [self._real(float(v), value.dtype) for v in value.ravel()]
+        else:
             return value
-        return np.array([self._real(float(v), value.dtype) for v in value.ravel()], value.dtype).reshape(value.shape)
+        return np.array(flat, value.dtype).reshape(value.shape)
 
-    def _constant_integer(self, value: int) -> int:
-        """As `integer`, but only of n and its products and small multiples: others may be masks and seeds."""
+    def _near(self, value: int) -> int | None:
+        """As `_recognized`, but only small multiples of n and of its products, as other integers may be seeds."""
         if abs(value) < _SMALLEST:
-            return value
+            return None
         for probe, size in self._monomials:
             factor = round(value / probe)
-            if factor and abs(factor) <= 4096 and abs(value - factor * probe) <= 16:
+            if factor and abs(factor) <= 4096 and abs(value - factor * probe) <= _NEAR:
                 return factor * size + value - factor * probe
-        return value
+        return None
 
-    def _real(self, value: float, dtype) -> float:
-        size = abs(value)
-        if not math.isfinite(value) or value == 0 or 1e-3 < size < 1e3:
+    def _real(self, value: float, dtype: Any) -> float:
+        if not math.isfinite(value) or value == 0 or _LEAST < abs(value) < _MOST:
             return value
-        near = 3 * float(np.finfo(dtype).eps)
-        for probe, actual in self._monomials:
+        for part in range(1, 17):  # (n - 1) / 4, exactly
+            whole = value * part
+            if whole == int(whole) and abs(whole) < 2.0 ** (np.finfo(dtype).nmant + 1):
+                found = self._near(int(whole))
+                if found is not None:
+                    return found / part
+        for probe, size in self._monomials:
             for power in (1, -1, 0.5, -0.5):
-                if (power > 0) != (size > 1):
+                if (power > 0) != (abs(value) > 1):
                     continue
-                factor = value / probe**power
-                short = float(f"{factor:.{_DIGITS}g}")
-                if abs(factor - round(factor)) < near * size and abs(factor) <= _FACTOR:
-                    short = float(round(factor))
-                if short and abs(factor / short - 1) <= near:
-                    return short * float(actual) ** power if actual or power > 0 else math.inf
+                for offset in _OFFSETS if power in (1, -1) else (0,):
+                    factor = _short(value / (probe + offset) ** power)
+                    if factor and dtype.type(factor * (probe + offset) ** power) == dtype.type(value):
+                        actual = float(size + offset)
+                        return factor * actual**power if actual > 0 else math.inf * factor if power < 0 else 0.0
         return value
 
     def any(self, value: Any) -> Any:
         """An attribute for the given sizes."""
         if type(value) is int:
-            found = self.integer(value)
-            return value if found is None else found
+            return self.integer(value)
         if isinstance(value, tuple):
             new = [self.any(v) for v in value]
             if all(a is b for a, b in zip(new, value, strict=True)):
@@ -161,12 +179,10 @@ class Substitution:
         return value
 
     def shape(self, shape: Any) -> Any:
-        """A shape for the given sizes; None where one of its sizes is not recognized."""
+        """A shape for the given sizes."""
         if isinstance(shape, TupleShape):
-            elements = [self.shape(s) for s in shape.elements]
-            return None if None in elements else TupleShape(elements)
-        dims = [self.integer(n) for n in shape.dims]
-        return None if None in dims else Shape(shape.dtype, tuple(dims))  # type: ignore[arg-type]
+            return TupleShape([self.shape(s) for s in shape.elements])
+        return Shape(shape.dtype, tuple([self.integer(n) for n in shape.dims]))
 
 
 def specialized(computation: Computation, to: Substitution) -> Computation:
@@ -212,8 +228,6 @@ def _specialized(instruction: Instruction, mapped: dict[Instruction, Instruction
             shape = OPS[instruction.opcode].infer([o.shape for o in operands], attributes, shape)
         except (HloomError, AttributeError, TypeError, ValueError, LookupError, ArithmeticError) as error:
             _refuse(instruction, to, error)
-    if shape is None:
-        _refuse(instruction, to, None)
     if isinstance(shape, Shape):
         to.learn(instruction.shape, shape)
     made = Instruction(
@@ -224,7 +238,7 @@ def _specialized(instruction: Instruction, mapped: dict[Instruction, Instruction
 
 
 def _constant(instruction: Instruction, value: np.ndarray, to: Substitution) -> np.ndarray:
-    if any(n >= _SMALLEST and to.integer(n) not in (n, None) for n in value.shape):
+    if any(to.integer(n) != n for n in value.shape):
         raise ShapeError(
             "a constant of an unknown size",
             f"{instruction.shape!r}, whose first call has {_given(to)}",
@@ -234,8 +248,8 @@ def _constant(instruction: Instruction, value: np.ndarray, to: Substitution) -> 
     return to.scalar(value) if value.size <= 64 else value
 
 
-def _refuse(instruction: Instruction, to: Substitution, error: Exception | None) -> None:
-    found = f"{error.asked}; {error.found}" if isinstance(error, HloomError) else "a size that is not a sum of products"
+def _refuse(instruction: Instruction, to: Substitution, error: Exception) -> None:
+    found = f"{error.asked}; {error.found}" if isinstance(error, HloomError) else str(error)
     raise ShapeError(
         f"{instruction.opcode} for {_given(to)}",
         found,
