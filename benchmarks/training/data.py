@@ -66,7 +66,8 @@ def batched(records: Iterable):
 
 
 def windowed(records: Iterable):
-    pool, rng = [], random.Random(0)
+    pool: list = []
+    rng = random.Random(0)
     for record in records:
         if len(pool) < WINDOW:
             pool.append(record)
@@ -248,8 +249,8 @@ def lenet_waits(folder: Path, seconds: float) -> tuple[float, float, float]:
 
     features = {**FEATURES, "label": data.Int64(dtype="int32")}
     dataset = data.tfrecord(folder / "train.tfrecord", features).shuffle(WINDOW).repeat().batch(BATCH).prefetch()
-    spent = {True: [], False: []}
-    waiting = []
+    spent: dict[bool, list[float]] = {True: [], False: []}
+    waiting: list[float] = []
     with iter(dataset) as batches:
         fixed = next(batches)
         for _ in range(3):
@@ -265,7 +266,8 @@ def lenet_waits(folder: Path, seconds: float) -> tuple[float, float, float]:
                 spent[reads].append(time.perf_counter() - began)
                 if reads:
                     waiting.append(came - began)
-    return tuple(1000 * float(np.median(each)) for each in (spent[False], spent[True], waiting))
+    alone, fed, waits = (1000 * float(np.median(each)) for each in (spent[False], spent[True], waiting))
+    return alone, fed, waits
 
 
 def rate(make: Callable[[], Iterable], size: int, seconds: float) -> tuple[float, float]:

@@ -95,11 +95,16 @@ class ParallelMap(_Ahead):
         self._pending.clear()
         self._reset()
         self._noted, self._ended = Noted(self.inputs[0]), False
+        self._input_failed: Exception | None = None
 
     def _fetch(self) -> tuple[Block | None, tuple[State, int]]:
         assert self._workers is not None
         while not self._ended and len(self._pending) < 2 * self.count:
-            block, mark = self._noted.next(1 if self.single else _CHUNK)
+            try:
+                block, mark = self._noted.next(1 if self.single else _CHUNK)
+            except Exception as error:  # raised when what came before it was handed out
+                self._ended, self._input_failed = True, error
+                break
             if block is None:
                 self._ended, self._last = True, mark
                 break
@@ -107,6 +112,8 @@ class ParallelMap(_Ahead):
             self._pending.append((future, block.origin, mark))
             self._at += block.size
         if not self._pending:
+            if self._input_failed is not None:
+                raise self._input_failed
             return None, self._last
         future, origin, mark = self._pending.popleft()
         return Block.of_elements(future.result(), origin), mark

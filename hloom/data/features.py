@@ -98,8 +98,8 @@ class ExampleParser:
             self._order[marked[name]] = index
         self._encoded = [np.frombuffer(name.encode() + b"\0", np.uint8) for name in self.names]
         self._table = np.zeros((len(features), source.FEATURE_WORDS), np.int64)
-        for row, name, feature in zip(self._table, self._encoded, self.features, strict=True):
-            row[source.FEATURE_NAME], row[source.FEATURE_LENGTH] = name.ctypes.data, len(name) - 1
+        for row, encoded, feature in zip(self._table, self._encoded, self.features, strict=True):
+            row[source.FEATURE_NAME], row[source.FEATURE_LENGTH] = encoded.ctypes.data, len(encoded) - 1
             row[source.FEATURE_KIND] = feature.kind
             row[source.FEATURE_OPTIONAL] = feature.default is not None
         self._report = np.zeros(source.REPORT_WORDS, np.int64)

@@ -94,6 +94,6 @@ def _mapped_members(name: str) -> dict[str, np.ndarray]:
                 raw.seek(member.header_offset + 26)
                 lengths = np.frombuffer(raw.read(4), "<u2")
             offset = member.header_offset + 30 + int(lengths.sum()) + begins
-            order = "F" if fortran else "C"
+            order: Any = "F" if fortran else "C"
             arrays[key] = np.memmap(name, dtype=dtype, mode="r", offset=offset, shape=shape, order=order)
     return arrays

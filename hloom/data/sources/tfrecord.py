@@ -363,9 +363,10 @@ def write_tfrecord(
     for reading; with them, arrays of `Bytes` features are written as their memory. Raises DataError, FileError.
     """
     with TFRecordWriter(path, compression, features) as writer:
+        rows: Iterable = examples
         if isinstance(examples, Mapping):
             names = list(examples)
-            examples = (dict(zip(names, row, strict=True)) for row in zip(*examples.values(), strict=True))
-        for example in examples:
+            rows = (dict(zip(names, row, strict=True)) for row in zip(*examples.values(), strict=True))
+        for example in rows:
             writer.write(example)
     return writer.count

@@ -187,6 +187,20 @@ def test_mistakes_of_arguments(case):
     assert caught.value.found and caught.value.repair and caught.value.source.file == __file__
 
 
+def test_elements_before_an_error_of_the_source_are_seen():
+    def failing():
+        yield from range(37)
+        raise KeyError("gone")
+
+    for workers in ({"threads": 2}, {"processes": 1}, {}):
+        seen = []
+        with iter(data.generator(failing).map(abs, **workers).prefetch()) as iterator:
+            with pytest.raises(WorkerError, match="element 37"):
+                for element in iterator:
+                    seen.append(element)
+        assert seen == list(range(37))
+
+
 def test_closed_iterators():
     iterator = iter(numbers().batch(2).prefetch())
     next(iterator)
