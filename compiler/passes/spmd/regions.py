@@ -74,23 +74,26 @@ class Regions:
             return [self.fresh(element, banned, passive) for element in shape.elements]
         return Draft(shape, banned, passive) if shape.dims else SCALAR
 
-    def fix(self, tree: Tree, sharding, instruction: Instruction) -> None:
-        """Makes the annotations in a sharding, or in a tuple with None where there is none, the layouts."""
+    def fix(self, tree: Tree, sharding, instruction: Instruction) -> Tree:
+        """The tree in which the annotations in a sharding, or in a tuple with None where there is none, are layouts.
+        Scalars, which share one, get their own where they are partial sums."""
         if sharding is None:
-            return
+            return tree
         if isinstance(tree, list):
             parts = sharding if isinstance(sharding, tuple) else [sharding] * len(tree)
             if len(parts) != len(tree):
                 self._refuse(instruction, f"{len(parts)} shardings for a tuple of {len(tree)}")
-            for element, part in zip(tree, parts, strict=True):
-                self.fix(element, part, instruction)
-        elif tree is not SCALAR:
+            tree[:] = [self.fix(element, part, instruction) for element, part in zip(tree, parts, strict=True)]
+        elif tree is not SCALAR or sharding.unreduced:
             common = self.meshes.common(sharding)
+            if tree is SCALAR:
+                tree = Draft(Shape(bool))
             if common.rank != len(tree.sizes):
                 self._refuse(instruction, f"a sharding of {common.rank} dimensions for {instruction.shape!r}")
             tree.fix(common)
             if tree.hidden:
                 self.propagation.late.append(tree)
+        return tree
 
     def _refuse(self, instruction: Instruction, found: str) -> None:
         raise AttributeValueError(
@@ -151,8 +154,7 @@ class Regions:
         self.budget -= len(computation.instructions)
         trees = made.trees
         for parameter, tree in zip(computation.parameters, parameters, strict=True):
-            trees[parameter] = tree
-            self.fix(tree, parameter.sharding, parameter)
+            trees[parameter] = self.fix(tree, parameter.sharding, parameter)
         for instruction in computation.instructions:
             if instruction not in trees:
                 self.visit(made, instruction, banned)
@@ -171,8 +173,8 @@ class Regions:
     def annotate(self, region: Region, instruction: Instruction, banned: Axes) -> None:
         """A value that shares the layouts of others, and is annotated: it gets its own, joined with them."""
         shared = region.trees[instruction]
-        own = region.trees[instruction] = self.fresh(instruction.shape, banned)
-        self.fix(own, instruction.sharding, instruction)
+        own = self.fix(self.fresh(instruction.shape, banned), instruction.sharding, instruction)
+        region.trees[instruction] = own
         self.join(shared, own)
 
     def by_rule(self, region: Region, instruction: Instruction, operands, banned: Axes) -> None:
@@ -181,9 +183,8 @@ class Regions:
         if instruction.opcode == "sharding-constraint":
             annotation = instruction.attributes["sharding"] if annotation is None else annotation
         passive = annotation is None and known is not None and all([o.passive or not o.sizes for o in operands])
-        tree = region.trees[instruction] = self.fresh(instruction.shape, banned, passive)
-        if annotation is not None:
-            self.fix(tree, annotation, instruction)
+        tree = self.fix(self.fresh(instruction.shape, banned, passive), annotation, instruction)
+        region.trees[instruction] = tree
         if known is None:
             self.unknown.append((instruction, region))
             return
@@ -288,16 +289,17 @@ def _manual(regions: Regions, region, instruction, operands, banned) -> Tree:
     body = instruction["to_apply"]
     parameters = [regions.fresh(p.shape, inside) for p in body.parameters]
     arguments = [regions.fresh(o.shape, banned) for o in instruction.operands]
-    for operand, tree, sharding, parameter in zip(operands, arguments, into, parameters, strict=True):
-        regions.fix(tree, sharding, instruction)
+    for k, (operand, sharding, parameter) in enumerate(zip(operands, into, parameters, strict=True)):
+        tree = arguments[k] = regions.fix(arguments[k], sharding, instruction)
         regions.join(operand, tree)
         regions.cross(tree, parameter, manual, enters=True)
     returned = regions.call(region, instruction, body, parameters, inside).root
     result = regions.fresh(instruction.shape, banned)
     results, returned = (t if isinstance(t, list) else [t] for t in (result, returned))
-    for tree, sharding, one in zip(results, out, returned, strict=True):
-        regions.fix(tree, sharding, instruction)
+    for k, (sharding, one) in enumerate(zip(out, returned, strict=True)):
+        tree = results[k] = regions.fix(results[k], sharding, instruction)
         regions.cross(tree, one, manual, enters=False)
+    result = results if isinstance(result, list) else results[0]
     region.boundaries[instruction] = arguments, results
     return result
 

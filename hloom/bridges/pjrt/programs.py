@@ -159,11 +159,15 @@ def _placement(options: bytes, count: int) -> Placement:
     """What compile options say, for a client with `count` devices. Raises UnsupportedError."""
     found = xla_client.CompileOptions.ParseFromString(options)
     wanted = found.num_replicas * found.num_partitions
-    if found.num_replicas != 1 or wanted > count:
+    if found.num_replicas != 1:
         raise UnsupportedError(
-            f"a program for {found.num_replicas} replicas and {found.num_partitions} partitions",
-            f"{count} devices of hloom; replicas are partitions of newer versions of jax",
-            "set HLOOM_NUM_CPU_DEVICES, or use fewer devices", "",
+            f"a program for {found.num_replicas} replicas", "hloom's programs of jax have partitions only",
+            "lower it by a newer jax, in which pmap makes partitions", "",
+        )  # fmt: skip
+    if wanted > count:
+        raise UnsupportedError(
+            f"a program for {wanted} devices", f"{count} of hloom",
+            f"set HLOOM_NUM_CPU_DEVICES={wanted}, or use fewer devices", "",
         )  # fmt: skip
     for name, _ in found.env_option_overrides:
         if not name.startswith("xla_"):  # those are for XLA: hloom has its own settings
@@ -174,8 +178,14 @@ def _placement(options: bytes, count: int) -> Placement:
     default = np.arange(wanted, dtype=np.int32).reshape(1, wanted)
     data = (found.device_assignment or xla_client.DeviceAssignment.create(default)).serialize()
     build = found.executable_build_options
+    numbers = tuple(_device_ids(data))
+    if any(not 0 <= number < count for number in numbers):
+        raise UnsupportedError(
+            f"a program for the devices {', '.join(map(str, numbers))}", f"{count} devices of hloom, from 0 on",
+            f"set HLOOM_NUM_CPU_DEVICES={max(numbers) + 1}, or compile it again", "",
+        )  # fmt: skip
     return Placement(
-        tuple(_device_ids(data)), data, tuple(build.allow_spmd_sharding_propagation_to_parameters),
+        numbers, data, tuple(build.allow_spmd_sharding_propagation_to_parameters),
         tuple(build.allow_spmd_sharding_propagation_to_output),
     )  # fmt: skip
 

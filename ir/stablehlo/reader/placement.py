@@ -179,7 +179,7 @@ class Placement:
             return item
         sharding = self.shardy(op, value)
         self._check(op, sharding, item.shape)
-        if not sharding.rank or (len(sharding.open) == sharding.rank and not (*sharding.axes, *sharding.unreduced)):
+        if len(sharding.open) == sharding.rank and not (*sharding.axes, *sharding.unreduced):
             return item
         return Item(scope.emit("sharding-constraint", item, sharding=sharding).instruction, item.quantized)
 

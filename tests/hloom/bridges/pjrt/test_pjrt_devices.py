@@ -168,6 +168,8 @@ with jax.set_mesh(jax.make_mesh((2,), ('x',), devices=devices['hloom'][:2])):
     partial = jax.jit(lambda x: x, out_shardings=P(unreduced={'x'}))(split)
     assert [s.data.tolist() for s in partial.addressable_shards] == [[0, 1, 0, 0], [0, 0, 2, 3]]
     assert jax.jit(lambda x: x, out_shardings=P('x'))(partial).tolist() == [0, 1, 2, 3]
+    total = jax.jit(lambda x: lax.reduce_sum(x, axes=(0,), out_sharding=P(unreduced={'x'})))(split)
+    assert [s.data.tolist() for s in total.addressable_shards] == [1, 5]
 
 # Explicit axes: layouts in the types of traced values.
 def explicit(name):
@@ -235,14 +237,32 @@ def test_several_devices(run_jax, program):
     run_jax(START + program, **DEVICES)
 
 
-def test_more_devices_than_there_are(run_jax):
+def test_more_devices_than_there_are(run_jax, tmp_path):
+    """A stored program for eight devices where there are two, and one whose end is missing."""
     program = """
-    import jax, numpy as np
-    from jax.sharding import Mesh, NamedSharding, PartitionSpec as P
-    data = jax.jit(lambda x: x + 1).lower(jax.ShapeDtypeStruct((4,), 'f')).compile().runtime_executable().serialize()
-    print(len(jax.devices('hloom')), len(data) > 0)
+    import jax, sys
+    from jax.sharding import NamedSharding, PartitionSpec as P
+    x = jax.ShapeDtypeStruct((8,), 'f', sharding=NamedSharding(jax.make_mesh((8,), ('x',)), P('x')))
+    open(PATH, 'wb').write(jax.jit(lambda x: x + 1).lower(x).compile().runtime_executable().serialize())
     """
-    assert run_jax(program, HLOOM_NUM_CPU_DEVICES="2") == "2 True\n"
+    load = """
+    import jax
+    from jax._src import xla_bridge
+    from jaxlib import _jax
+    devices = _jax.DeviceList(tuple(jax.devices()))
+    data = open(PATH, 'rb').read()
+    for given in (data, data[:-9]):
+        try:
+            xla_bridge.get_backend().deserialize_executable(given, devices)
+        except jax.errors.JaxRuntimeError as error:
+            print(str(error).partition('repair')[0])
+    assert jax.jit(lambda x: x + 1)(1.) == 2
+    """
+    path = repr(str(tmp_path / "program"))
+    run_jax(program.replace("PATH", path), HLOOM_NUM_CPU_DEVICES="8")
+    printed = run_jax(load.replace("PATH", path), HLOOM_NUM_CPU_DEVICES="2")
+    assert "a program for 8 devices" in printed and "2 of hloom" in printed, printed
+    assert "loading a serialized executable" in printed and "bytes of" in printed, printed
 
 
 def test_groups_of_batch_elements():
