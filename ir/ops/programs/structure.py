@@ -218,7 +218,7 @@ _structure(
     batch=_custom_call_batch,
     factors=No("hloom cannot see into a custom call; hl.custom_partitioning says how it is split"),
     # device: the partition that calls it, whose results all others get.
-    attributes={"custom_call_target": "string", "custom_call_has_side_effect": "flag", "device": "int"},
+    attributes={"custom_call_target": "string", "custom_call_has_side_effect": "flag", "device": "frontend_int"},
     shaped=True,
 )
 
