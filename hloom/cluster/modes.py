@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
@@ -80,8 +79,8 @@ def fit(
     each worker updates the variables on parameter servers as it comes. "towers": one process computes parts of each
     batch on several devices (`devices`, of tasks of a cluster too).
 
-    checkpoints: a folder; each worker keeps its own in `worker-0` and so on, and all go on from the last step that all
-    have. Parameter servers save the variables themselves, every `checkpoint_every` updates.
+    checkpoints: a folder that all workers see; they write one checkpoint together, and go on from the last complete
+    one. Parameter servers save the variables themselves, every `checkpoint_every` updates, in folders of their own.
 
     For parameter servers: cluster and task, where `hloom cluster submit` did not tell them; backup: of the workers, how
     many are not waited for in a step (their gradients are dropped, by the number of their step); staleness: how many
@@ -129,9 +128,10 @@ def fit(
         step = AllReduce(loss, optimizer)
     manager = None
     if checkpoints is not None:
-        manager = Manager(Path(checkpoints) / f"worker-{number}", keep=3)
-        _agree(manager)
+        manager = Manager(checkpoints, keep=3)  # one checkpoint of all processes
         common["checkpoint_every"] = checkpoint_every
+        if number:
+            common.setdefault("log", manager.folder / f"metrics-{number}.jsonl")
     return training.fit(
         state, step, data, checkpoints=manager, callbacks=[*callbacks, Report(step, told)], **_quiet(common, number)
     )
@@ -144,20 +144,6 @@ def _local_devices() -> list[str]:
 def _quiet(options: dict, number: int) -> dict:
     """One worker shows the progress of all."""
     return options if number == 0 else {**options, "progress": False}
-
-
-def _agree(manager: Manager) -> None:
-    """Deletes the checkpoints after the last step that all processes have: a gang that was killed while it saved goes
-    on from one step."""
-    if not distributed.is_initialized() or distributed.group().count == 1:
-        return
-    text = ",".join(map(str, manager.steps())).encode()
-    found = [m.decode() for m in distributed.group().exchange(text, "the steps that are saved")]
-    steps = [{int(s) for s in one.split(",") if s} for one in found]
-    common = max(set.intersection(*steps), default=None)
-    for step in manager.steps():
-        if common is None or step > common:
-            manager.delete(step)
 
 
 def _with_servers(
