@@ -26,7 +26,7 @@ from hloom.transforms.gradient import value_and_grad
 from hloom.tree import pytrees as tree
 
 Loss = Callable[[Any, Any], Any]
-_SPIN = 0.05  # seconds that a worker looks for the others without a pause
+_SPIN = 0.5  # seconds that a worker looks for the others without a pause
 
 
 def gradient_of(loss: Loss) -> Callable:
@@ -114,8 +114,8 @@ def all_reduce(own: np.ndarray, total: np.ndarray) -> None:
                 f"some of the {group.count} processes did not come for {waited:.0f} s",
                 "look at what they do (hloom cluster status), or set hl.config.distributed_timeout",
             )
-        if waited > _SPIN:
-            time.sleep(0.0002)
+        # MPI makes progress only while it is asked. The processor goes to whoever else wants it, such as another worker.
+        time.sleep(0 if waited < _SPIN else 0.0002)
 
 
 class Towers:
