@@ -105,7 +105,7 @@ class Substitution:
         for probe, size in self._monomials:
             factor = round(value / probe)
             rest = value - factor * probe
-            if factor and abs(rest) <= _REST and abs(factor) <= _FACTOR:
+            if factor and abs(rest) <= _REST and abs(factor) <= _FACTOR and not self._is_part(abs(factor)):
                 return factor * size + rest
         for (first, one), (second, two) in itertools.permutations(self._monomials, 2):
             for factor in range(1, min(_TERMS, value // first + 1) + 1):
@@ -114,6 +114,15 @@ class Substitution:
                 if other and abs(rest - other * second) <= _REST and abs(other) <= _TERMS:
                     return factor * one + other * two + rest - other * second
         return None
+
+    def _is_part(self, factor: int) -> bool:
+        """Whether a factor is itself a part of an unknown size, as in n (n + 1) / 2: it is inferred then."""
+        return factor >= _SMALLEST // 2 and any(
+            abs(factor * part - round(factor * part / probe) * probe) <= 2 * part
+            for probe, _ in self._monomials
+            for part in range(1, 17)
+            if round(factor * part / probe)
+        )
 
     def scalar(self, value: np.ndarray) -> np.ndarray:
         """A small constant for the given sizes: n + b, its multiples and parts, c / (n + b), and c times n ** 0.5 or

@@ -102,7 +102,8 @@ def test_numbers_are_recognized_exactly():
     n, m = PROBES[:2]
     for value, expected in (
         (n, 7), (n - 1, 6), (2 * n + 3, 17), (n * m, 21), (n * m * 4 + 1, 85), (n + m, 10), (3 * n + m, 24), (12, 12),
-        (250_000, 250_000), (1_000_000, 1_000_000), (-n, -7), (n * n, 49),
+        (n * (n + 1) // 2, n * (n + 1) // 2),
+        (100_000 * n, 700_000), (250_000, 250_000), (1_000_000, 1_000_000), (-n, -7), (n * n, 49),
     ):  # fmt: skip
         assert to.integer(value) == expected, value
     f32 = np.float32
