@@ -57,6 +57,7 @@ class ClusterBackend(Backend):
             for line in placements:
                 print(f"hloom: {line}", file=sys.stderr)
         tasks = {instruction: task_of(device) for instruction, device in device_of.items()}
+        tasks |= {p: CLIENT for p in whole.entry.parameters if p["index"] not in options.argument_devices}
         # What the client has goes to each task that reads it with the request to run.
         parts = partition(whole, tasks, task_of(options.device), lambda a, b: a in (b, CLIENT))
         channels = {

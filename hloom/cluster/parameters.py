@@ -129,11 +129,13 @@ class ParameterServers:
     # --- the beginning ---
 
     def start(self, timeout: float | None = None) -> int:
-        """Waits for the servers, makes the variables (worker 0), and takes part. Returns the worker's next step."""
+        """Waits for the servers, makes the variables where there are none, and takes part. Returns the worker's next
+        step."""
         seconds = config.distributed_timeout if timeout is None else timeout
         for share in self._shares:
             share.peer.attach(seconds)
-        if self.worker == 0:
+        if self.worker == 0 or not self.synchronous:
+            # Asynchronously the first worker may have ended before a server and another worker were started again.
             self._make(self._shares, seconds)
         return self._join(seconds)
 

@@ -114,7 +114,7 @@ def all_reduce(own: np.ndarray, total: np.ndarray) -> None:
                 f"some of the {group.count} processes did not come for {waited:.0f} s",
                 "look at what they do (hloom cluster status), or set hl.config.distributed_timeout",
             )
-        # MPI makes progress only while it is asked. The processor goes to whoever else wants it, such as another worker.
+        # MPI makes progress only while it is asked. In between the processor goes to who else wants it.
         time.sleep(0 if waited < _SPIN else 0.0002)
 
 

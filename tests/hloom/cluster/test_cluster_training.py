@@ -184,6 +184,23 @@ def test_a_restarted_server_goes_on_from_what_it_saved(tmp_path):
         server.stop()
 
 
+@pytest.mark.quick
+def test_a_server_and_a_worker_are_restarted_after_the_first_worker_has_ended(tmp_path):
+    spec = small.cluster(2, 1)
+    (server,) = servers_of(spec, tmp_path)
+    first, second = (on_servers(spec, k, save_every=1) for k in range(2))
+    small.in_threads(lambda k: (first, second)[k].start(30), 2)
+    first.push(0, gradients(0.1))
+    second.push(0, gradients(0.1))
+    first.save()
+    first.leave()
+    server.stop()
+    server = cluster.Server(spec, "ps", 0, folder=tmp_path / "ps-0")
+    again = on_servers(spec, 1, save_every=1)
+    assert again.start(10) == 1 and again.push(1, gradients(0.1)) and again.step() == 3
+    server.stop()
+
+
 def test_synchronous_servers_go_on_from_a_step_that_all_have(tmp_path):
     spec = small.cluster(2, 2)
     servers = servers_of(spec)
