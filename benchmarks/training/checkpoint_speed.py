@@ -58,8 +58,8 @@ def bandwidth(folder: Path, state, count: int, repeats: int) -> None:
         rates["write"].append(theirs / ours)
         dropped(data)
         their_read = timed(lambda: dd(f"if={data}", "of=/dev/null"))
-        for file in target.iterdir():
-            dropped(file)
+        for written in target.iterdir():
+            dropped(written)
         our_read = timed(lambda: hl.checkpoints.restore(target, like=state))
         rates["restore"].append(their_read / our_read)
         print(f"{k}: write {count / ours / 1e6:.0f} MB/s, dd {count / theirs / 1e6:.0f}; "
