@@ -148,7 +148,7 @@ def plotted(rows: list[tuple[str, str, float, float, float]], path: str) -> None
         own = [row for row in rows if row[0] == kind]
         sizes = [parsed(row[1]) for row in own]
         for column, label in ((2, "hloom, 1 process"), (3, "hloom, 2 processes"), (4, "MPI, 2 processes")):
-            axis.loglog(sizes, [row[column] * 1e6 for row in own], marker="o", markersize=3, label=label)
+            axis.loglog(sizes, [float(row[column]) * 1e6 for row in own], marker="o", markersize=3, label=label)
         axis.set_title(kind)
         axis.set_xlabel("bytes")
         axis.grid(alpha=0.3)
