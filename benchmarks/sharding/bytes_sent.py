@@ -16,7 +16,7 @@ import re
 import subprocess
 import sys
 
-from benchmarks.sharding.programs import PROGRAMS
+from benchmarks.sharding.all_programs import PROGRAMS
 
 SIZES = {"pred": 1, "s8": 1, "u8": 1, "f16": 2, "bf16": 2, "s32": 4, "u32": 4, "f32": 4, "s64": 8, "f64": 8}
 
@@ -39,7 +39,8 @@ def _xla(names: list[str]) -> dict[str, dict]:
         outs = tuple(NamedSharding(mesh, PartitionSpec(*s)) for s in results)
         arguments = [jax.ShapeDtypeStruct(s, "float32") for s in shapes]
         out = outs if len(outs) > 1 else outs[0]
-        compiled = jax.jit(function, in_shardings=tuple(given), out_shardings=out).lower(*arguments).compile()
+        with jax.set_mesh(mesh):
+            compiled = jax.jit(function, in_shardings=tuple(given), out_shardings=out).lower(*arguments).compile()
         found[name] = count_hlo(str(compiled.as_text()))
     return found
 
@@ -91,6 +92,8 @@ def _group_size(text: str) -> int:
 
 def partitioned(name: str):
     """(the partitioned module of a program, its mesh)."""
+    import numpy as np
+
     import hloom
     from hloom.compiler.passes.spmd.partition import partition
     from hloom.compiler.passes.spmd.propagate import propagate
@@ -104,7 +107,10 @@ def partitioned(name: str):
     def sharding(spec) -> Sharding:
         return Sharding(mesh, tuple(() if a is None else (a,) for a in spec))
 
-    traced = hloom.jit(function).trace(*[hloom.numpy.zeros(s, "float32") for s in shapes])
+    with hloom.config(num_cpu_devices=mesh.size):
+        grid = hloom.sharding.Mesh(np.array(hloom.devices("cpu")[: mesh.size]).reshape(mesh.sizes), mesh.names)
+        with hloom.set_mesh(grid):
+            traced = hloom.jit(function).trace(*[hloom.numpy.zeros(s, "float32") for s in shapes])
     entry = traced.entry
     for parameter, spec in zip(entry.parameters, specs, strict=True):
         parameter.sharding = sharding(spec)
@@ -127,6 +133,20 @@ def _hloom(names: list[str]) -> dict[str, dict]:
     return found
 
 
+def compared(names: list[str], jax: str = sys.executable) -> list[tuple[str, dict, dict]]:
+    """(program, hloom's {bytes, kinds}, XLA's) of each."""
+    flags = f"{os.environ.get('XLA_FLAGS', '')} --xla_force_host_platform_device_count=8"
+    environment = {**os.environ, "XLA_FLAGS": flags, "JAX_PLATFORMS": "cpu"}
+    done = subprocess.run(
+        [jax, "-m", "benchmarks.sharding.bytes_sent", "--xla-only", *names], env=environment,
+        capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    if done.returncode:
+        sys.exit(done.stderr)
+    theirs, ours = json.loads(done.stdout.splitlines()[-1]), _hloom(names)
+    return [(name, ours[name], theirs[name]) for name in names]
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--jax", default=sys.executable)
@@ -137,18 +157,9 @@ def main() -> None:
     if options.xla_only:
         print(json.dumps(_xla(names)))
         return
-    flags = f"{os.environ.get('XLA_FLAGS', '')} --xla_force_host_platform_device_count=8"
-    environment = {**os.environ, "XLA_FLAGS": flags, "JAX_PLATFORMS": "cpu"}
-    done = subprocess.run(
-        [options.jax, "-m", "benchmarks.sharding.bytes_sent", "--xla-only", *names], env=environment,
-        capture_output=True, text=True, check=False,
-    )  # fmt: skip
-    if done.returncode:
-        sys.exit(done.stderr)
-    theirs, ours = json.loads(done.stdout.splitlines()[-1]), _hloom(names)
+    rows = compared(names, options.jax)
     ratios = []
-    for name in names:
-        mine, other = ours[name], theirs[name]
+    for name, mine, other in rows:
         ratio = mine["bytes"] / other["bytes"] if other["bytes"] else float(mine["bytes"] > 0)
         if other["bytes"]:
             ratios.append(max(ratio, 1e-3))

@@ -22,6 +22,7 @@ from hloom.compiler.fusibility import FREE
 from hloom.compiler.kernels.launch import Launch
 from hloom.compiler.kernels.request import KernelRequest
 from hloom.compiler.schedule.buffer_assignment import Buffer, allocate
+from hloom.compiler.schedule.overlap import arrivals
 from hloom.compiler.schedule.steps import ArriveStep, AwaitStep, Place
 from hloom.compiler.transforms.inline import inline_calls
 from hloom.ir.build import Builder
@@ -90,6 +91,9 @@ class Collectives:
         self.barriers: dict[Groups, int] = {}
         self.shared: dict[Groups, list[Buffer]] = {}
         self.private: set[Instruction] = set()  # whose results are written to each device's own memory
+        self.arrivals: dict[Instruction, Instruction] = {}  # of collectives that begin before their place: behind what
+        self.waiting: dict[Instruction, list[Instruction]] = {}  # the same from the other side
+        self.begun: set[Instruction] = set()  # those whose group was told so already
 
     def look(self, module: Module) -> None:
         """Finds the collectives whose results leave the computation that they stand in."""
@@ -104,6 +108,37 @@ class Collectives:
                 self.private.add(instruction)
             elif instruction.opcode in FREE:
                 waiting += instruction.operands
+
+    def moves(self, instruction: Instruction) -> bool:
+        """Whether a collective may begin early and end late: it is among devices of this process."""
+        return self.handles(instruction) and not self.crosses(instruction)
+
+    def overlap(self, computation: Computation) -> None:
+        """Finds which collectives of a computation begin before their place. Where other devices write into the memory
+        of a result that leaves the computation, they wait until the device has come there."""
+        if self.devices == 1:
+            return
+        for instruction, at in arrivals(computation, self.moves, self.planner.runs_alone).items():
+            if instruction not in self.private:
+                self.arrivals[instruction] = at
+                self.waiting.setdefault(at, []).append(instruction)
+
+    def begins(self, instruction: Instruction) -> int:
+        """The time from which on other devices may write into the memory of a collective's result."""
+        return self.planner.time[self.arrivals.get(instruction, instruction)]
+
+    def arrive(self, behind: Instruction, planned: list) -> None:
+        """The arrivals of the collectives that begin behind an instruction."""
+        for instruction in self.waiting.get(behind, ()):
+            groups = self.groups(instruction)
+            if max(map(len, groups)) > 1 and all(map(self.readable, instruction.operands)):
+                planned.append(ArriveStep(self.barrier(groups), groups, instruction))
+                self.begun.add(instruction)
+
+    def readable(self, operand: Instruction) -> bool:
+        """Whether other devices can read an operand where it is."""
+        (buffer,) = self.planner.buffers[operand]
+        return buffer.swap is None and (buffer.place is None or buffer.place.kind in READABLE)
 
     def share(self, instruction: Instruction, results: list[Buffer]) -> None:
         """Puts results into memory that the devices share, where that saves work."""
@@ -132,8 +167,8 @@ class Collectives:
 
     def temporary(self, groups: Groups, size: int, instruction: Instruction) -> Buffer:
         """Shared memory while a collective runs."""
-        now = self.planner.time[instruction]
-        buffer = Buffer(size, Place("shared", 0), now, now, instruction)
+        begin, now = self.begins(instruction), self.planner.time[instruction]
+        buffer = Buffer(size, Place("shared", 0), begin, now, instruction)
         self.shared.setdefault(groups, []).append(buffer)
         return buffer
 
@@ -211,7 +246,9 @@ class Emitted:
             return
         last = self.planned[-1] if self.planned else None
         number = self.all.barrier(self.groups)
-        if not isinstance(last, AwaitStep) or last.number != number:
+        if self.instruction in self.all.begun:
+            self.planned.append(AwaitStep(number, self.groups, self.instruction))
+        elif not isinstance(last, AwaitStep) or last.number != number:
             self._meet(number)
         for size in sorted({len(group) for group in self.groups}):
             self._choose(size)
@@ -225,7 +262,7 @@ class Emitted:
     def _readable(self, operand: Instruction) -> Buffer:
         """The buffer of an operand, or a copy of it where other devices can read it."""
         (buffer,) = self.planner.buffers[operand]
-        if buffer.swap is None and (buffer.place is None or buffer.place.kind in READABLE):
+        if self.all.readable(operand):
             return buffer
         staged = self.planner.new(buffer.bytes, self.planner.time[self.instruction], self.instruction)
         self._copy(staged, buffer, buffer.bytes)

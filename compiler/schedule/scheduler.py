@@ -22,6 +22,7 @@ from hloom.compiler.schedule.collectives import Collectives, PartLaunch, Transfe
 from hloom.compiler.schedule.control_flow import Control, Label, OnFalse, OnIndex, Swap, To, with_jumps
 from hloom.compiler.schedule.fused_loops import whole_loops
 from hloom.compiler.schedule.messages import ByMessages, Messages
+from hloom.compiler.schedule.overlap import with_late_ends
 from hloom.compiler.schedule.steps import (
     ArriveStep,
     AwaitStep,
@@ -45,6 +46,7 @@ from hloom.ir.ops import OPS
 from hloom.ir.ops.programs.collective import NUMBERS
 from hloom.ir.ops.programs.transfer import TRANSFERS
 from hloom.ir.records import field, record
+from hloom.ir.rewrite import has_effects
 from hloom.ir.types import Shape, TupleShape
 
 
@@ -114,11 +116,15 @@ class Planner:
         self.control = Control(self)
         self.channels = Channels(self)
         self.collectives = Collectives(self, processes, ByMessages)
+        self.module = with_late_ends(module, self.collectives.moves, self.runs_alone)
+        self.entry = self.module.entry
 
     def plan(self, whole: bool) -> Plan:
         entry = self.entry
         self.end = self.control.number(entry, 0) + 1
         self.collectives.look(self.module)
+        for computation in self.module.computations():
+            self.collectives.overlap(computation)
         roots = [entry.root]
         if isinstance(entry.shape, TupleShape) and entry.root.opcode == "tuple":
             roots = entry.outputs()
@@ -217,7 +223,7 @@ class Planner:
                 for buffer in self.buffers[operand]:
                     buffer.read(time)
             shapes = instruction.shape.elements if isinstance(instruction.shape, TupleShape) else (instruction.shape,)
-            made = [self.new(s.bytes, time, instruction) for s in shapes]
+            made = [self.new(s.bytes, self.collectives.begins(instruction), instruction) for s in shapes]
             self.collectives.share(instruction, made)
             self.hold(instruction, made)
 
@@ -298,6 +304,15 @@ class Planner:
                 self.channels.emit(instruction, planned, *self.control.windows_of[instruction])
             else:
                 self._emit(instruction, planned)
+            self.collectives.arrive(instruction, planned)
+
+    def runs_alone(self, instruction: Instruction) -> bool:
+        """Whether an instruction is kernels that a device runs without others and without effects."""
+        if instruction.opcode in FREE or instruction.opcode in TRANSFERS or is_control(instruction):
+            return False
+        return not (
+            self.collectives.handles(instruction) or has_effects(instruction) or self.target.runs_on_host(instruction)
+        )
 
     def _emit(self, instruction: Instruction, planned: list) -> None:
         inputs = self._inputs(instruction)

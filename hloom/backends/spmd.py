@@ -17,6 +17,7 @@ from hloom.backends.donation import copy_shared
 from hloom.backends.processes import failed_message, others_of, placement_of
 from hloom.compiler.communication import CollectiveUse, bytes_sent, collective_uses, table
 from hloom.compiler.compile_timings import collecting
+from hloom.compiler.passes.spmd.custom import apply_partition_rules
 from hloom.compiler.passes.spmd.meshes import annotated, programs
 from hloom.compiler.passes.spmd.partition import partition
 from hloom.compiler.passes.spmd.processes import split_by_process
@@ -91,6 +92,7 @@ class SpmdBackend(Backend):
         started = time.perf_counter()
         given = _mesh(module)
         if not options.partitioned and given is not None:
+            module = apply_partition_rules(module, lambda s: _by_axes(s, given))
             module = partition(propagate(run_passes(module, BEFORE_PARTITION)))
         divided = time.perf_counter() - started
         inputs, outputs = ([_by_axes(s, given) for s in found] for found in _shardings(module))
