@@ -113,6 +113,40 @@ def programs(start: int, count: int) -> Row:
     return row
 
 
+@attack("random programs and gradients in random layouts over 2 to 8 devices, against one device", 6_000, 200)
+def layouts(start: int, count: int) -> Row:
+    """Random programs whose every value has a random layout: partitioned, every third one's gradient instead, and run
+    by the interpreter of all devices or, every fifth one, compiled for them."""
+    from random_programs import Programs, arguments, check_outputs
+    from spmd_modules import MESHES, annotated, check, copied, run_on_devices, run_partitioned
+
+    from hloom.compiler.transforms.vjp import gradient
+    from hloom.ir.module import Module
+
+    row = Row()
+    for seed in range(start, start + count):
+        rng = random.Random(seed)
+        mesh, size, differentiated = rng.choice(MESHES), rng.randrange(1, 12), seed % 3 == 0
+        made = Programs(rng, ("f64",), smooth=True) if differentiated else Programs(rng)
+        module = made.module(size)
+        arrays = arguments(module, seed)
+        try:
+            with np.errstate(all="ignore"):
+                if differentiated:
+                    scalar = made.scalar_output()
+                    inputs = list(range(len(scalar.parameters)))
+                    module = annotated(copied(Module("gradient", gradient(scalar, inputs))), mesh, rng, 0.7)
+                    check(module, [*arrays, np.float64(1.0)], 1e-8)
+                else:
+                    run = run_on_devices if seed % 5 == 0 else run_partitioned
+                    check_outputs(made, module, run(annotated(module, mesh, rng, 0.7), arrays), arrays)
+            row.expect(True)
+            row.counts["gradients" if differentiated else "on devices" if seed % 5 == 0 else "programs"] += 1
+        except Exception as error:
+            row.expect(False, f"seed {seed}: {_first_line(error)}")
+    return row
+
+
 DTYPES = ("bool", "int8", "uint8", "int32", "uint32", "int64", "uint64", "float16", "float32", "float64", "complex64")
 SHAPES = ((), (0,), (1,), (3,), (2, 3), (0, 3), (2, 1, 3), (17,))
 # Not functions of arrays alone, of sizes (which edge values make too large), or with results that are no numbers.

@@ -13,6 +13,7 @@ import os
 import platform
 import sys
 import time
+from importlib.metadata import version
 from pathlib import Path
 
 from benchmarks.sharding import bytes_sent, compile_time, scaling, steps
@@ -45,8 +46,8 @@ def _bytes(rows) -> list[str]:
     mean = steps.geometric_mean(max(a / b, 1e-3) for a, b in pairs if b)
     more = sum(a > b for a, b in pairs)
     lines = [
-        f"Bytes that a device sends, {len(rows)} programs on 8 devices: geometric mean {mean:.2f} of XLA's (wanted 0.85); "
-        f"{more or 'none'} sends more.",
+        f"Bytes that a device sends, {len(rows)} programs on 8 devices: geometric mean {mean:.2f} of XLA's "
+        f"(wanted 0.85); {more or 'none'} sends more.",
         "", "| program | hloom | XLA | ratio | hloom's collectives | XLA's |", "| --- | --- | --- | --- | --- | --- |",
     ]  # fmt: skip
     for name, ours, theirs in rows:
@@ -63,8 +64,8 @@ def _steps(rows) -> list[str]:
         n: steps.geometric_mean(r for (_, m, *_), r in zip(rows, ratios, strict=True) if m == n) for n in (2, 4, 8)
     }
     lines = [
-        f"Time of a call on virtual devices: hloom is {steps.geometric_mean(ratios):.2f} times as fast as JAX, geometric "
-        f"mean (wanted 2); on 2, 4 and 8 devices {', '.join(f'{m:.2f}' for m in means.values())}. "
+        f"Time of a call on virtual devices: hloom is {steps.geometric_mean(ratios):.2f} times as fast as JAX, "
+        f"geometric mean (wanted 2); on 2, 4 and 8 devices {', '.join(f'{m:.2f}' for m in means.values())}. "
         f"Slower: {', '.join(slower) or 'none'}.",
         "", "| program | devices | hloom, us | JAX, us | JAX / hloom |", "| --- | --- | --- | --- | --- |",
     ]  # fmt: skip
@@ -76,8 +77,9 @@ def _steps(rows) -> list[str]:
 def _compile(found) -> list[str]:
     total = found["propagate"] + found["partition"]
     return [
-        f"A training step (Adam) of {compile_time.LAYERS} transformer layers, {found['instructions']:,} instructions, over a mesh "
-        f"of 4 x 8: propagated in {found['propagate']:.2f} s, partitioned in {found['partition']:.2f} s, together "
+        f"A training step (Adam) of {compile_time.LAYERS} transformer layers, {found['instructions']:,} instructions, "
+        f"over a mesh of 4 x 8: propagated in {found['propagate']:.2f} s, partitioned in "
+        f"{found['partition']:.2f} s, together "
         f"{total:.2f} s of processor time (wanted 2). The result has {found['collectives']} collectives."
     ]  # fmt: skip
 
@@ -92,10 +94,11 @@ def _scaling(found) -> list[str]:
     lines += [
         "", "## Predicted steps of many devices (simulation)", "",
         "Data-parallel training with a batch for each device and a core for each device. The model "
-        "(`benchmarks/sharding/scaling.py`): the time in which a device computes, and an all-reduce of the gradients, whose "
-        "latency and time per byte are fitted to steps of 2 and 4 virtual devices of this machine. The exchange is that of "
-        "shared memory; a network has other figures. Nothing of it was measured on more than 4 devices.", "",
-        "| model | batch of a device | devices | measured, ms | modelled, ms | error |", "| --- | --- | --- | --- | --- | --- |",
+        "(`benchmarks/sharding/scaling.py`): the time in which a device computes, and an all-reduce of the gradients, "
+        "whose latency and time per byte are fitted to steps of 2 and 4 virtual devices of this machine. The exchange "
+        "is that of shared memory; a network has other figures. Nothing of it was measured on more than 4 devices.", "",
+        "| model | batch of a device | devices | measured, ms | modelled, ms | error |",
+        "| --- | --- | --- | --- | --- | --- |",
     ]  # fmt: skip
     for name, model in found["model"].items():
         for batch, n, real, modelled in model["rows"]:
@@ -117,8 +120,9 @@ def _scaling(found) -> list[str]:
         size = scaling.efficient_batch(model)
         lines.append(
             f"- {name}: gradients of {model['bytes']:,} bytes, latency {model['latency'] * 1e6:.0f} us, "
-            f"{model['seconds_per_byte'] * 1e9:.2f} ns per byte; an efficiency of 95 % on 64 devices holds from a batch of "
-            f"{size:,.0f} per device on."
+            f"{model['seconds_per_byte'] * 1e9:.2f} ns per byte; an efficiency of 95 % on 64 devices holds "
+            f"from a batch "
+            f"of {size:,.0f} per device on."
         )
     return lines
 
@@ -134,9 +138,11 @@ SECTIONS = {
 def page(results: dict) -> str:
     lines = [
         "# Programs over several devices, in figures", "",
-        f"Made by `python -m benchmarks.sharding --write` on {os.cpu_count()} cores ({platform.machine()}), against JAX "
-        f"{results.get('jax', '0.10')} with as many host devices. Both libraries run in turn, in processes of their own; times "
-        "are the least of many calls, because the machine was shared. Programs: `benchmarks/sharding/programs.py` and "
+        f"Made by `python -m benchmarks.sharding --write` on {os.cpu_count()} cores "
+        f"({platform.machine()}), against JAX "
+        f"{version('jax')} with as many host devices. Both libraries run in turn, in processes of their own; times are "
+        "the least of many calls, because the machine was shared with other work. Programs: "
+        "`benchmarks/sharding/programs.py` and "
         "`more_programs.py`.",
     ]  # fmt: skip
     for part, (title, section) in SECTIONS.items():

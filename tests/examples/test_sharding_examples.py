@@ -66,7 +66,8 @@ def test_a_pipeline_of_four_stages():
     tables = Tables()
     loss, gradient = example("pipeline").compare(report=tables)
     assert loss < 1e-5 and gradient < 1e-5
-    assert tables.kinds() == {"collective-permute", "all-reduce"}
+    assert tables.kinds() == tables.kinds(1) == {"collective-permute", "all-reduce"}
+    assert tables[1].bytes < tables[0].bytes  # 1F1B sums up a number, the other one all results
 
 
 def test_experts_on_a_device_each():

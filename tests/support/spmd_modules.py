@@ -6,6 +6,7 @@ import warnings
 
 import numpy as np
 
+from hloom.backends.spmd import SpmdBackend
 from hloom.compiler.passes.spmd.meshes import programs
 from hloom.compiler.passes.spmd.partition import partition
 from hloom.ir.interpret import run
@@ -14,6 +15,7 @@ from hloom.ir.spmd.interpret import run_spmd
 from hloom.ir.spmd.sharding import DeviceMesh, Sharding
 from hloom.ir.types import COMPLEX, INEXACT, NARROW_FLOATS, Shape, TupleShape
 from hloom.ir.verify import verify
+from hloom.platforms.backend import CompileOptions
 
 MESHES = [DeviceMesh(tuple("xyz"[: len(sizes)]), sizes) for sizes in ((2,), (4,), (2, 2), (2, 4), (8,), (3,), (2, 3))]
 
@@ -109,6 +111,19 @@ def _gathered(parts, sharding, shape) -> list[np.ndarray]:
         return [joined(parts, sharding, shape)]
     columns = list(zip(*parts, strict=True))
     return [a for each in zip(columns, sharding, shape.elements, strict=True) for a in _gathered(*each)]
+
+
+def run_on_devices(module: Module, given_arrays) -> list[np.ndarray]:
+    """The results of an annotated module, compiled for the devices of this process."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", UserWarning)
+        executable = SpmdBackend().compile(module, CompileOptions())
+    entry = module.entry
+    results = executable([split(a, s) for a, s in zip(given_arrays, executable.input_shardings, strict=True)])
+    shape = entry.root.shape
+    shapes = shape.elements if isinstance(shape, TupleShape) else (shape,)
+    each = zip(results, executable.output_shardings, shapes, strict=True)
+    return [joined(parts, sharding, shape) for parts, sharding, shape in each]
 
 
 def flat(value) -> list[np.ndarray]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import random
-import warnings
 import zlib
 
 import numpy as np
@@ -12,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from op_modules import cases
 from random_programs import Programs, arguments, check_outputs
-from spmd_modules import MESHES, annotated, copied, flat, joined, near, split
+from spmd_modules import MESHES, annotated, copied, flat, near, run_on_devices, split
 
 from hloom.backends.spmd import SpmdBackend
 from hloom.compiler.communication import table
@@ -26,18 +25,6 @@ from hloom.platforms.backend import CompileOptions
 LEFT_OUT = ("custom_calls", "collectives", "collective_broadcast", "manual_computations")
 NAMES = [c.name for c in cases() if c.name not in LEFT_OUT][::2]
 F32 = DTYPES["f32"]
-
-
-def run_on_devices(module: Module, given_arrays) -> list[np.ndarray]:
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", UserWarning)
-        executable = SpmdBackend().compile(module, CompileOptions())
-    entry = module.entry
-    results = executable([split(a, s) for a, s in zip(given_arrays, executable.input_shardings, strict=True)])
-    shape = entry.root.shape
-    shapes = shape.elements if isinstance(shape, TupleShape) else (shape,)
-    each = zip(results, executable.output_shardings, shapes, strict=True)
-    return [joined(parts, sharding, shape) for parts, sharding, shape in each]
 
 
 @pytest.mark.parametrize("name", NAMES)

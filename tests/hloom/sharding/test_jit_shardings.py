@@ -197,6 +197,6 @@ def test_custom_partitioning_within_jit(mesh, put):
     np.testing.assert_allclose(hl.jit(loop)(x), 6 * A.sum(0), rtol=1e-5, atol=1e-5)
     nested = hl.jit(lambda x: hl.jit(lambda y: total(y) * 3)(x) + total(x))
     np.testing.assert_allclose(nested(x), 8 * A.sum(0), rtol=1e-5, atol=1e-5)
-    np.testing.assert_allclose(hl.jit(total)(A), A.sum(0), rtol=1e-5)  # one device: the function itself
+    np.testing.assert_allclose(hl.jit(total)(A), A.sum(0), rtol=1e-5, atol=1e-5)  # one device: the function itself
     gradient = hl.jit(hl.grad(lambda x: (total(x) ** 2).sum()))(x)
-    np.testing.assert_allclose(gradient, np.broadcast_to(2 * A.sum(0), A.shape), rtol=1e-5)
+    np.testing.assert_allclose(gradient, np.broadcast_to(2 * A.sum(0), A.shape), rtol=1e-5, atol=1e-5)
