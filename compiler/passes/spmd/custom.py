@@ -24,7 +24,10 @@ class PartitionRule(Protocol):
 
 
 def apply_partition_rules(module: Module, by_axes) -> Module:
-    """The module whose calls with rules call what these return. by_axes(sharding): the sharding over the user's axes."""
+    """The module whose calls with rules call what these return.
+
+    by_axes(sharding): the sharding over the user's axes.
+    """
     if not any("partition" in i.attributes for c in module.computations() for i in c.instructions):
         return module
     found: dict[Instruction, Instruction] = {}
