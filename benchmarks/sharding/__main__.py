@@ -109,11 +109,9 @@ def _scaling(found) -> list[str]:
     for name, model in found["model"].items():
         model = {**model, "compute": {int(k): v for k, v in model["compute"].items()}}
         for batch in model["compute"]:
-            cells = []
-            for n in scaling.PREDICTED:
-                step, efficiency = scaling.predicted(model, batch, n)
-                cells.append(f"{step * 1e3:.2f} ms, {efficiency:.0%}")
-            lines.append(f"| {name} | {batch} | {' | '.join(cells)} |")
+            found_steps = [scaling.predicted(model, batch, n) for n in scaling.PREDICTED]
+            shown = [f"{step * 1e3:.2f} ms, {efficiency:.0%}" for step, efficiency in found_steps]
+            lines.append(f"| {name} | {batch} | {' | '.join(shown)} |")
     lines.append("")
     for name, model in found["model"].items():
         model = {**model, "compute": {int(k): v for k, v in model["compute"].items()}}
@@ -152,6 +150,12 @@ def page(results: dict) -> str:
     return "\n".join(lines) + "\n"
 
 
+def _by_hand() -> str:
+    """The section on several processes (`benchmarks.sharding.processes`), which stays as it is."""
+    start, mark, rest = (PAGE.read_text() if PAGE.exists() else "").partition("## Several processes")
+    return f"\n{mark}{rest.partition(chr(10) + '## ')[0].rstrip()}\n" if mark else ""
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--only", default=",".join(SECTIONS))
@@ -168,7 +172,7 @@ def main() -> None:
         RESULTS.parent.mkdir(exist_ok=True)
         RESULTS.write_text(json.dumps(results))
     if options.write:
-        PAGE.write_text(page(results))
+        PAGE.write_text(page(results) + _by_hand())
         print(PAGE)
 
 

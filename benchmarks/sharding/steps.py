@@ -15,6 +15,7 @@ import os
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 
 import numpy as np
 
@@ -65,7 +66,8 @@ def _call(library, name: str, devices: int):
 
 def serve(library) -> None:
     """Answers requests on the standard input: {program, devices, seconds}, with the times of calls."""
-    current, call = None, None
+    current = None
+    call: Callable = print
     for line in sys.stdin:
         request = json.loads(line)
         program = request["program"], request["devices"]
@@ -73,7 +75,8 @@ def serve(library) -> None:
             current, call = program, _call(library, *program)
             for _ in range(3):
                 call()
-        times, end = [], time.perf_counter() + request["seconds"]
+        times: list[float] = []
+        end = time.perf_counter() + request["seconds"]
         while time.perf_counter() < end or len(times) < 3:
             start = time.perf_counter()
             call()

@@ -1,9 +1,9 @@
 """Collectives that begin early and end late, so that devices compute while they wait for each other.
 
-A device tells its group that the operands are there as soon as they are (`arrivals`). It waits for the others, and reads
-their memory, only where nothing else is left to do before the next collective: what needs the result comes behind what
-does not. In between is only work that runs on the device alone. What the collective writes lives from the arrival on, as
-other devices may write it then.
+A device tells its group that the operands are there as soon as they are (`arrivals`). It waits for the others, and
+reads their memory, only where nothing else is left to do before the next collective: what needs the result comes behind
+what does not. In between is only work that runs on the device alone. What the collective writes lives from the arrival
+on, as other devices may write it then.
 """
 
 from __future__ import annotations
