@@ -96,7 +96,9 @@ def _scaling(found) -> list[str]:
         "Data-parallel training with a batch for each device and a core for each device. The model "
         "(`benchmarks/sharding/scaling.py`): the time in which a device computes, and an all-reduce of the gradients, "
         "whose latency and time per byte are fitted to steps of 2 and 4 virtual devices of this machine. The exchange "
-        "is that of shared memory; a network has other figures. Nothing of it was measured on more than 4 devices.", "",
+        "is that of shared memory; a network has other figures. Nothing of it was measured on more than 4 devices. "
+        "Where other programs load the machine, devices wait for threads that these displace: errors are large then, "
+        "and the latency that is fitted is that of the operating system's scheduler.", "",
         "| model | batch of a device | devices | measured, ms | modelled, ms | error |",
         "| --- | --- | --- | --- | --- | --- |",
     ]  # fmt: skip
@@ -146,7 +148,8 @@ def page(results: dict) -> str:
     for part, (title, section) in SECTIONS.items():
         if part in results:
             lines += ["", f"## {title}", "", *section(results[part]["found"])]
-            lines += ["", f"Measured on {results[part]['date']}."]
+            load = f"{results[part].get('load', 20):.0f} on {os.cpu_count()} cores"
+            lines += ["", f"Measured on {results[part]['date']}; load average {load}."]
     return "\n".join(lines) + "\n"
 
 
@@ -168,7 +171,7 @@ def main() -> None:
         if part not in SECTIONS:
             parser.error(f"--only {part}: the parts are {', '.join(SECTIONS)}")
         found = measured(part, options.seconds, options.jax)
-        results[part] = {"date": time.strftime("%Y-%m-%d"), "found": found}
+        results[part] = {"date": time.strftime("%Y-%m-%d"), "load": os.getloadavg()[1], "found": found}
         RESULTS.parent.mkdir(exist_ok=True)
         RESULTS.write_text(json.dumps(results))
     if options.write:
