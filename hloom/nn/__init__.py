@@ -22,7 +22,7 @@ if _TYPE_CHECKING:  # the names of _HOMES, for type checkers
         AvgPool, BatchNorm, Dropout, Embedding, Flatten, GroupNorm, Lambda, LayerNorm, Linear, MaxPool, RMSNorm,
         Sequential,
     )
-    from hloom.nn.module import Module, apply, static
+    from hloom.nn.module import Module, apply, draw_key, is_training, static
     from hloom.nn.pooling import avg_pool, max_pool, min_pool, pool
     from hloom.nn.recurrent import (
         GRU, LSTM, RNN, Bidirectional, GRUCell, LSTMCell, Recurrent, RNNCell, StackedCells,
@@ -44,7 +44,7 @@ _HOMES = {
     "hloom.nn.layers": (
         "AvgPool BatchNorm Dropout Embedding Flatten GroupNorm Lambda LayerNorm Linear MaxPool RMSNorm Sequential"
     ),
-    "hloom.nn.module": "Module apply static",
+    "hloom.nn.module": "Module apply draw_key is_training static",
     "hloom.nn.pooling": "avg_pool max_pool min_pool pool",
     "hloom.nn.recurrent": "GRU LSTM RNN Bidirectional GRUCell LSTMCell Recurrent RNNCell StackedCells",
     "hloom.nn.scaled": "get_scaled_dot_general_config scaled_dot_general scaled_matmul",

@@ -210,13 +210,16 @@ def apply_function(function, module, *args, training: bool = True, key=None):
 
 
 def is_training() -> bool:
-    """Whether the layer runs for training (`apply`)."""
+    """Whether the layer, or the loss of `hl.training.train_step`, runs for training (`apply`)."""
     active = _SESSIONS.active
     return bool(active) and active[-1].training
 
 
-def draw_key(layer: str):
-    """A random key of its own for a layer that runs for training. Raises ArgumentError without a key in `apply`."""
+def draw_key(layer: str = "a layer"):
+    """A random key of its own for a layer, or a loss, that runs for training. layer: its name in the error.
+
+    Raises ArgumentError without a key in `apply`, or in the state of `hl.training.train_step`.
+    """
     session = _SESSIONS.active[-1] if _SESSIONS.active else None
     if session is None or session.key is None:
         raise ArgumentError(

@@ -15,7 +15,7 @@ from hloom.ir.process import lazy as _lazy
 if _TYPE_CHECKING:  # the names of _HOMES, for type checkers
     # fmt: off
     # isort: off
-    from hloom.training import estimators, feature_columns
+    from hloom.training import distortions, estimators, feature_columns
     from hloom.training.callbacks import Callback, EarlyStopping, Summaries
     from hloom.training.evaluation import evaluate
     from hloom.training.history import plot_curves
@@ -32,7 +32,7 @@ _HOMES = {
     "hloom.training.loop": "Loop Result fit",
     "hloom.training.state": "TrainState train_step",
 }
-_MODULES = {name: f"hloom.training.{name}" for name in ("estimators", "feature_columns")}
+_MODULES = {name: f"hloom.training.{name}" for name in ("distortions", "estimators", "feature_columns")}
 __getattr__ = _lazy.lazy_names(globals(), _HOMES, _MODULES)
 
 __all__ = [*_MODULES, *" ".join(_HOMES.values()).split()]
