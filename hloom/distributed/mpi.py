@@ -24,7 +24,7 @@ _POLL = 0.0002  # seconds between looks at messages, after a first while without
 _BUSY = 0.002
 _TAG, _CHANNELS = 1, 1 << 14
 _HEADER = struct.Struct("<qq")  # the number of a meeting of two processes, and the bytes of what it is for
-_PROGRAMS = 1 << 10  # groups of tags
+_PROGRAMS = 1 << 10  # groups of tags, if MPI has so many
 LEAVES = "hl.distributed.shutdown()"
 
 
@@ -77,6 +77,8 @@ class Group:
         self._native = self.communicator.Dup()  # of compiled programs
         self._given_up: list = []  # messages that may still be read
         self._programs: dict[int, str] = {}  # their names, by group of tags
+        largest = self._mpi.COMM_WORLD.Get_attr(self._mpi.TAG_UB)
+        self._groups = max(min((largest + 1) // TAGS, _PROGRAMS), 1)
 
     def transport(self, addresses: Mapping[str, int]) -> Transport:
         """What native code needs to send messages on a communicator of its own. addresses: of the native functions of
@@ -101,7 +103,7 @@ class Group:
     def tags(self, name: str, digest: bytes) -> int:
         """The first tag of the messages of a program, the same in all processes. digest: a hash of it. Programs that
         differ have other tags (nearly always), so that none receives what another one sends."""
-        number = int.from_bytes(digest[:8], "little") % _PROGRAMS
+        number = int.from_bytes(digest[:8], "little") % self._groups
         self._programs[number] = name
         return number * TAGS
 
