@@ -17,6 +17,16 @@ with Session(program) as session:
 from __future__ import annotations
 
 from hloom.sessions import summaries
+from hloom.sessions.current import (
+    constant,
+    control_dependencies,
+    group,
+    initializer,
+    placeholder,
+    target,
+    variable,
+    variables,
+)
 from hloom.sessions.executor import Executor, LocalExecutor, register
 from hloom.sessions.files import Saved, SavedFunction, load, save
 from hloom.sessions.graph import Node, Operation, Placeholder, Text, Update, Variable
@@ -28,17 +38,9 @@ from hloom.sessions.program import (
     SUMMARIES,
     TRAINABLE_VARIABLES,
     Program,
-    constant,
-    control_dependencies,
     current_program,
-    group,
-    initializer,
-    placeholder,
     program_of,
     reset_default_program,
-    target,
-    variable,
-    variables,
 )
 from hloom.sessions.queues import (
     Coordinator,

@@ -44,7 +44,6 @@ from hloom.sessions.sizes import Sizes
 from hloom.sessions.text import from_text, pruned, to_text
 from hloom.tracing.active import TRACES
 from hloom.tracing.trace import as_array, resumed
-from hloom.tree import pytrees as tree
 
 GLOBAL_VARIABLES = "variables"
 TRAINABLE_VARIABLES = "trainable_variables"
@@ -520,59 +519,4 @@ def program_of(*values: Any) -> Program:
     return next((v.program for v in values if isinstance(v, (Node, Operation, Text))), None) or current_program()
 
 
-# --- functions of the current program ------------------------------------------------------------------------------
-
-
-def placeholder(name: str, shape: Sequence = (), dtype: Any = "float32") -> Placeholder:
-    """`Program.placeholder` of the current program."""
-    return current_program().placeholder(name, shape, dtype)
-
-
-def variable(name: str, initial: Any = None, **options: Any) -> Variable:
-    """`Program.variable` of the current program."""
-    return current_program().variable(name, initial, **options)
-
-
-def variables(name: str, values: Any, **options: Any) -> Any:
-    """A tree of variables that begin with the arrays of a tree, such as the parameters of a model of `hl.nn`, which can
-    be called with them. Their names are the paths below `name`."""
-    program = current_program()
-    paths, structure = tree.flatten_with_path(values)
-    made = [
-        program.variable(f"{name}/{tree.keystr(path, simple=True, separator='/')}", leaf, **options)
-        for path, leaf in paths
-    ]
-    return tree.unflatten(structure, made)
-
-
-def constant(value: Any, name: str = "constant") -> Node | Text:
-    """`Program.constant` of the current program: numbers, and texts, which are fetched unchanged."""
-    return current_program().constant(value, name)
-
-
-def target(name: str, value: Any) -> Any:
-    """Names a tensor or an operation, by which it is fetched. Returns it."""
-    return program_of(value).target(name, value)
-
-
-def group(*needs: Any, name: str = "group") -> Operation:
-    """The operation that runs all of these."""
-    return program_of(*needs).group(*needs, name=name)
-
-
-def control_dependencies(needs: Iterable[Any]):
-    """`with control_dependencies([update]):` what is made inside runs after it, and reads variables after it."""
-    needs = list(needs)
-    return program_of(*needs).control_dependencies(needs)
-
-
-def initializer(variables: Iterable[Variable] | None = None) -> Operation:
-    """The operation that gives all variables (or these) their initial values."""
-    return current_program().initializer(variables)
-
-
-__all__ = [
-    "Program", "constant", "control_dependencies", "current_program", "group", "initializer", "outside_of_programs",
-    "placeholder",
-    "program_of", "reset_default_program", "target", "variable", "variables",
-]  # fmt: skip
+__all__ = ["Program", "current_program", "outside_of_programs", "program_of", "reset_default_program"]
