@@ -58,10 +58,11 @@ def native_call(library: Library, name: str, arrays: list[np.ndarray]) -> Callab
 
 
 def per_call(call: Callable[[], Any], calls: int) -> float:
-    started = time.perf_counter()
+    """Seconds of processor time, which other work on the machine changes less than the time that passes."""
+    started = time.thread_time()
     for _ in range(calls):
         call()
-    return (time.perf_counter() - started) / calls
+    return (time.thread_time() - started) / calls
 
 
 class Iree:
@@ -168,7 +169,8 @@ def report(rows: list[tuple], start: tuple[float, float, float]) -> str:
         "# Exported programs",
         "",
         f"Written by `python -m hloom.benchmarks.export.compare` on {platform.machine()} ({processor_name(machine)}),",
-        f"one thread. Ratios are of the least times in {ROUNDS} rounds, in which all were timed in turn; above 1",
+        "one thread, in processor time.",
+        f"Ratios are of the least times in {ROUNDS} rounds, in which all were timed in turn; above 1",
         "the exported program is faster. The machine had other work meanwhile: times of different runs do not compare.",
         "",
         "| program | exported, us | jitted call / exported | IREE / exported |",

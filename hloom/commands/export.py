@@ -20,6 +20,7 @@ import runpy
 from pathlib import Path
 from typing import Any
 
+from hloom import onnx
 from hloom.arrays.dimensions import Dim
 from hloom.arrays.shape_dtype import ShapeDtypeStruct
 from hloom.dispatch.from_text import from_hlo, from_stablehlo
@@ -77,8 +78,6 @@ def _program(text: str, shapes: list[str]) -> tuple[Any, list[Any], str]:
     path = Path(text)
     name = re.sub(r"\W+", "_", path.stem)
     if path.suffix == ".onnx":
-        from hloom import onnx  # imports the package onnx, which only this needs
-
         model = onnx.load(path)
         given = [_shape(one) for one in shapes] or [_of_port(port) for port in model.inputs]
         return _model_function(model, name), given, name

@@ -27,12 +27,12 @@ __all__ = sorted(" ".join(_HOMES.values()).split())
 __dir__ = __all__.copy
 
 
+_build = _lazy.LazyModule("hloom.export.build")  # with LLVM, which programs that only load do without
+
+
 class _Callable(ModuleType):
     def __call__(self, *args: Any, **options: Any) -> Any:
-        # Saves start-up time: the compiler's backend is imported where something is exported.
-        from hloom.export.build import export
-
-        return export(*args, **options)
+        return _build.export(*args, **options)
 
 
 sys.modules[__name__].__class__ = _Callable

@@ -6,6 +6,7 @@ Source: openxla.org/stablehlo/compatibility.
 
 from __future__ import annotations
 
+import importlib
 from typing import Any
 
 from hloom.dispatch.from_text import Program, from_stablehlo
@@ -17,16 +18,16 @@ __all__ = ["artifact_of_text", "from_artifact", "stablehlo_artifact", "text_of_a
 MAGIC = b"ML\xefR"  # of MLIR's bytecode
 
 
-def _stablehlo() -> Any:
+def _jaxlib(name: str) -> Any:
+    """A module of jaxlib, which is optional and takes 50 ms to import."""
     try:
-        from jaxlib.mlir.dialects import stablehlo  # optional, and 50 ms of imports
+        return importlib.import_module(f"jaxlib.{name}")
     except ImportError:
         raise ExportError(
             "a StableHLO portable artifact",
             "jaxlib, which writes and reads them, is not installed",
             "pip install 'hloom[jax]', or use text: hl.jit(f).lower(x).as_text('stablehlo')",
         ) from None
-    return stablehlo
 
 
 def stablehlo_artifact(function: Any, *args: Any, version: str | None = None, **kwargs: Any) -> bytes:
@@ -41,7 +42,7 @@ def stablehlo_artifact(function: Any, *args: Any, version: str | None = None, **
 
 def artifact_of_text(text: str, version: str | None = None) -> bytes:
     """StableHLO text as a portable artifact. Raises as `stablehlo_artifact`."""
-    stablehlo = _stablehlo()
+    stablehlo = _jaxlib("mlir.dialects.stablehlo")
     try:
         return bytes(stablehlo.serialize_portable_artifact_str(text, version or stablehlo.get_minimum_version()))
     except Exception as error:  # of MLIR, which has no class of its own here
@@ -52,16 +53,12 @@ def artifact_of_text(text: str, version: str | None = None) -> bytes:
 
 def text_of_artifact(data: bytes) -> str:
     """The StableHLO text in a portable artifact. Raises ParseError for bytes that are none."""
-    stablehlo = _stablehlo()
+    stablehlo = _jaxlib("mlir.dialects.stablehlo")
     if not data.startswith(MAGIC):
         raise ParseError("a StableHLO portable artifact", f"it begins with {data[:8]!r}", "pass the artifact's bytes")
-    # These belong to jaxlib, which only this needs.
-    from jaxlib.mlir import ir
-    from jaxlib.mlir._mlir_libs import _jax_mlir_ext
-    from jaxlib.mlir.dialects import chlo
-
+    ir, chlo = _jaxlib("mlir.ir"), _jaxlib("mlir.dialects.chlo")
     registry = ir.DialectRegistry()
-    _jax_mlir_ext.register_dialects(registry)
+    _jaxlib("mlir._mlir_libs._jax_mlir_ext").register_dialects(registry)
     with ir.Context() as context:
         context.append_dialect_registry(registry)
         context.load_all_available_dialects()
