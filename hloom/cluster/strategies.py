@@ -26,7 +26,8 @@ from hloom.transforms.gradient import value_and_grad
 from hloom.tree import pytrees as tree
 
 Loss = Callable[[Any, Any], Any]
-_SPIN = 0.5  # seconds that a worker looks for the others without a pause
+# Seconds that a worker looks for the others without a pause, and more for each byte; and of the pauses after that.
+_SPIN, _SPIN_BYTE, _PAUSE = 0.001, 4e-10, 5e-5
 
 
 def gradient_of(loss: Loss) -> Callable:
@@ -114,8 +115,10 @@ def all_reduce(own: np.ndarray, total: np.ndarray) -> None:
                 f"some of the {group.count} processes did not come for {waited:.0f} s",
                 "look at what they do (hloom cluster status), or set hl.config.distributed_timeout",
             )
-        # MPI makes progress only while it is asked. In between the processor goes to who else wants it.
-        time.sleep(0 if waited < _SPIN else 0.0002)
+        # MPI makes progress only while it is asked. Whoever yields at each look, in place of short sleeps after a while,
+        # waits behind all others of a busy machine.
+        if waited > _SPIN + own.nbytes * _SPIN_BYTE:
+            time.sleep(_PAUSE)
 
 
 class Towers:
