@@ -115,7 +115,7 @@ def all_reduce(own: np.ndarray, total: np.ndarray) -> None:
                 f"some of the {group.count} processes did not come for {waited:.0f} s",
                 "look at what they do (hloom cluster status), or set hl.config.distributed_timeout",
             )
-        # MPI makes progress only while it is asked. Whoever yields at each look, in place of short sleeps after a while,
+        # MPI makes progress only while it is asked. Whoever yields at each look, instead of short sleeps after a while,
         # waits behind all others of a busy machine.
         if waited > _SPIN + own.nbytes * _SPIN_BYTE:
             time.sleep(_PAUSE)
