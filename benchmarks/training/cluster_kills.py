@@ -109,7 +109,9 @@ def main() -> None:
         _, done, outs = disturbed(kind, 0, rng, options.limit)
         assert done and len(outs) == 2, f"an undisturbed job did not end: {kind}"
         wanted[kind] = outs[0].split()[0]
-    total, good, jobs, lost = Counter(), 0, Counter(), []
+    total: Counter = Counter()
+    jobs: Counter = Counter()
+    good, lost = 0, []
     while sum(total.values()) < options.kills and time.monotonic() - began < options.seconds:
         kind = list(KINDS)[sum(jobs.values()) % len(KINDS)]
         killed, done, outs = disturbed(kind, options.each, rng, options.limit)
