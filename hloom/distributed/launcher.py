@@ -26,6 +26,7 @@ from hloom.errors import DistributedError
 DEVICES = "HLOOM_NUM_CPU_DEVICES"
 SECONDS_TO_END = 10.0  # that processes have after an interrupt
 PIPES = ("out", "err")
+INTERRUPTED = "interrupted"  # a file that is there once all processes get the interrupt
 
 
 def mpiexec() -> str:
@@ -157,6 +158,7 @@ class _Watch:
 
     def _interrupted(self) -> int:
         """Every process gets the interrupt, and some seconds to save what it wants to keep."""
+        (self.folder / INTERRUPTED).touch()
         for pid in self._pids.values():
             _kill(pid, signal.SIGINT)
         ends = time.monotonic() + SECONDS_TO_END

@@ -11,12 +11,13 @@ from __future__ import annotations
 import os
 import runpy
 import sys
+import time
 import traceback
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from hloom.distributed.environment import process_number
-from hloom.distributed.launcher import PIPES
+from hloom.distributed.environment import process_number, started_processes
+from hloom.distributed.launcher import INTERRUPTED, PIPES, SECONDS_TO_END
 
 
 def run(arguments: Sequence[str]) -> int:
@@ -64,6 +65,11 @@ def main() -> None:
     written = folder / f"{number}.ends"
     written.write_text(str(status))
     written.rename(folder / f"{number}.status")  # it is there with its text, or not at all
+    if (folder / INTERRUPTED).exists():
+        # The first one to end would end the others, which may have something to save.
+        ends = time.monotonic() + SECONDS_TO_END
+        while time.monotonic() < ends and len(list(folder.glob("*.status"))) < started_processes():
+            time.sleep(0.02)
     if status:
         # Finalizing MPI would wait for the others; mpiexec ends them when one process ends so.
         os._exit(status)

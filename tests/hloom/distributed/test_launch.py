@@ -145,7 +145,8 @@ for call in (lambda: hl.distributed.barrier(f"barrier {me}"), lambda: hl.distrib
 def test_an_interrupt_reaches_all_processes(tmp_path):
     program = tmp_path / "program.py"
     program.write_text(
-        PROGRAM + "print('ready')\ntry:\n    time.sleep(60)\nexcept KeyboardInterrupt:\n    print('saved')\n    raise"
+        PROGRAM + "try:\n    print('ready')\n    time.sleep(60)\n"
+        "except KeyboardInterrupt:\n    time.sleep(me)\n    print('saved')\n    raise"
     )
     command = [sys.executable, "-m", "hloom", "launch", "-n", "2", str(program)]
     # A shell may have started the tests with interrupts ignored, which processes inherit.
