@@ -21,7 +21,7 @@ from hloom.cluster.jobs.supervisor import Supervisor
 from hloom.errors import DistributedError
 
 NAMESPACE = "hloom"
-_CALL_SECONDS = 30.0
+_CALL_SECONDS = 120.0  # an actor imports hloom first, which takes a while on a busy machine
 _PLACED_SECONDS = 120.0
 
 

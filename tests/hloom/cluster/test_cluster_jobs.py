@@ -223,7 +223,9 @@ def test_a_job_under_ray(tmp_path):
     pytest.importorskip("mpi4py", reason="gangs need MPI: pip install 'hloom[cluster]'")
     made = job(tmp_path, "ray", platform="ray")
     command = ["cluster", "submit", "--workers", "2", "--folder", made.folder, *made.command]
-    done = subprocess.run([sys.executable, "-m", "hloom", *command], capture_output=True, text=True, timeout=SECONDS)
+    done = subprocess.run(
+        [sys.executable, "-m", "hloom", *command], capture_output=True, text=True, timeout=2 * SECONDS
+    )
     assert done.returncode == 0, done.stdout + done.stderr
     assert len(set(digests(tmp_path, "ray"))) == 1
     assert status.job_status(made.folder)["platform"] == "ray"
