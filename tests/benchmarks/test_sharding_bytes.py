@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from benchmarks.sharding.all_programs import PROGRAMS
 from benchmarks.sharding.bytes_sent import count_hlo, partitioned
-from benchmarks.sharding.programs import PROGRAMS
 from hloom.compiler.communication import bytes_sent, collective_uses
 
 # Bytes that a device sends in XLA's partition of the same program (`python -m benchmarks.sharding.bytes_sent`).
@@ -27,6 +27,16 @@ XLA = {
     "sort_along_a_split_dimension": 28_672,
     "transposition": 14_336,
     "softmax_cross_entropy_of_split_classes": 1_344,
+    "towers": 1_146_880,
+    "ring_attention": 114_688,
+    "pipeline": 204_800,
+    "tensor_parallel_mlp_gradients": 114_688,
+    "ring_attention_gradients": 229_376,
+    "pipeline_gradients": 409_600,
+    "heat_equation_gradients": 6_196,
+    "embedding_split_by_vocabulary_gradients": 28_672,
+    "mixture_of_experts_gradients": 347_648,
+    "convolution_over_split_rows_gradients": 12_160,
 }
 
 
