@@ -51,9 +51,10 @@ class Elsewhere:
     @property
     def assigned(self) -> Place:
         place = self.buffer.assigned
-        if place.kind == "shared":  # the same for all members
+        if place.kind == "shared":  # the same for all members of the group that shares it, which may be another group
             assert place.offsets is not None
-            return replace(place, offsets=tuple(map(sum, zip(place.offsets, self.offsets or repeat(0), strict=False))))
+            base = place.offsets if self.peer is None else [place.offsets[device] for device in self.peer]
+            return replace(place, offsets=tuple(map(sum, zip(base, self.offsets or repeat(0), strict=False))))
         return replace(place, peer=self.peer, offsets=self.offsets)
 
 

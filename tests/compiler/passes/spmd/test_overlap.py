@@ -130,3 +130,18 @@ def test_memory_is_not_written_before_its_last_reader(mesh):
         for a, b in zip(found, expected, strict=True):
             np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-4)
         np.testing.assert_allclose(other, rest, rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.quick
+def test_what_one_group_shares_is_read_by_another():
+    """Gathered along one axis into memory that its group shares, then along the other axis."""
+    with hl.config(num_cpu_devices=DEVICES):
+        grid = hl.make_mesh((2, 2), ("x", "y"), AxisType.Auto)
+        value = values(64, 32)
+        for spec in (P("x", "y"), P("y", "x"), P(("x", "y")), P(None, ("y", "x"))):
+            x = hl.device_put(value, NamedSharding(grid, spec))
+            whole = hl.jit(lambda x: x * 2, out_shardings=NamedSharding(grid, P()))(x)
+            half = hl.jit(lambda x: x * 2, out_shardings=NamedSharding(grid, P("y")))(x)
+            for found in (whole, half):
+                for shard in found.addressable_shards:
+                    np.testing.assert_array_equal(shard.data, (value * 2)[shard.index])
