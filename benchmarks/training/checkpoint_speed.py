@@ -100,7 +100,9 @@ def donating(folder: Path, state, repeats: int) -> None:
     """How long a step takes that overwrites the whole state, and right after a save, which still holds it."""
     update = hl.jit(lambda s: hl.tree.map(lambda w: w * 0.999, s), donate_argnums=0)
     apart = hl.jit(lambda s: hl.tree.map(lambda w: w * 0.999, s))
-    quiet, after, copies = [], [], []
+    quiet: list[float] = []
+    after: list[float] = []
+    copies: list[float] = []
     state = update(update(state))
     with hl.checkpoints.Manager(folder / "donating", keep=1) as manager:
         for k in range(repeats):
