@@ -52,8 +52,7 @@ def two_tasks(target):
             y = 2 * x + 1
         total = hnp.sum(y)
     with Session(program, target) as session:
-        total, y = session.run([total, y], {"x": np.arange(4, dtype=np.float32)})
-        return float(total), str(y.device)
+        return float(session.run(total, {"x": np.arange(4, dtype=np.float32)}))
 
 
 def cut_graph(target, steps=3):
@@ -68,8 +67,7 @@ def cut_graph(target, steps=3):
         session.run(program.initializer())
         for _ in range(steps):
             session.run(update, {x: np.arange(4, dtype=np.float32)})
-        found = session.run(s)
-        return found.tolist(), str(found.device)
+        return session.run(s).tolist()
 
 
 def main(report=print, log=False):

@@ -258,14 +258,7 @@ def _find_devices(computation: Computation) -> None:
 # --- targets -------------------------------------------------------------------------------------------------------
 
 
-def _on_cluster(target: str, **options: Any) -> LocalExecutor:
-    """Connects to a cluster; what no device was chosen for runs on the task of the target."""
-    # The room of clusters stands above this one; a target is what asks for it.
-    connected = importlib.import_module("hloom.cluster").connect(target, **options)
-    return LocalExecutor(f"{connected.task}/cpu:0")
-
-
-_schemes: dict[str, Callable[..., Executor]] = {"hloom": _on_cluster}
+_schemes: dict[str, Callable[..., Executor]] = {}
 
 
 def register(scheme: str, connect: Callable[..., Executor]) -> None:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from hloom.errors import LeakedTracerError
 from hloom.ir.module import Instruction
 from hloom.ir.records import field, record
 from hloom.ir.source import current_source
@@ -62,6 +63,13 @@ class Node(Tracer):
     def name(self) -> str:
         """The name by which it is fetched and fed."""
         return self.program.name_of(self.instruction)
+
+    def trace_ended(self):
+        raise LeakedTracerError(
+            f"a compiled function that uses {self!r} of '{self.program.name}'",
+            "it is called outside of the program, where a node has no value",
+            "call it inside of `with program:`, or pass it what session.run returns",
+        )
 
     @property
     def dims(self) -> tuple:

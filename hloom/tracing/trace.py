@@ -387,10 +387,11 @@ def eager_device(arrays, what: str):
     return for_eager_operation(scoped_device(), what) if device_scopes.device else common_device(arrays, what)
 
 
-class _StillTraced(Exception):
+class _StillTraced(TracerError):
     """A traced value among operands where no trace is current."""
 
     def __init__(self, trace: Trace):
+        super().__init__(f"a call with a value of '{trace.name}'", "it is traced", f"call it within {trace.kind}")
         self.trace = trace
 
 

@@ -45,15 +45,7 @@ def test_placements_are_logged():
 def test_servers_and_tasks():
     servers = example("servers")
     assert servers.local_greeting() == "Hello, distributed hloom!"
-    (total, where), (s, home) = servers.main(report=silent)
-    assert (total, where) == (16.0, "/job:local/task:1/cpu:0")
-    assert (s, home) == ([3.0, 9.0, 15.0, 21.0], "/job:ps/task:0/cpu:0")
-
-
-@pytest.mark.slow
-def test_parameter_servers():
-    pytest.importorskip("sklearn")
-    assert min(example("parameter_servers").main(report=silent)) > 0.85
+    assert servers.main(report=silent) == [16.0, [3.0, 9.0, 15.0, 21.0]]
 
 
 @pytest.mark.slow

@@ -286,5 +286,9 @@ def test_bad_input():
         program["w1"].assign(hnp.zeros(3))
     with pytest.raises(errors.FeedError, match="restore the checkpoint of this program"):
         session.restore({"w1": np.zeros((3, 3), np.float32)})
+    with pytest.raises(errors.LeakedTracerError, match="outside of the program"):
+        hl.jit(lambda a: a + program["cost"])(1.0)
+    with pytest.raises(errors.TracerError, match="call it within the program"):
+        hl.grad(lambda a: a * program["cost"])(1.0)
     session.close()
     assert "the session is closed" in raised(errors.SessionError, session, "w1")
