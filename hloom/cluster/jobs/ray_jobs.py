@@ -21,7 +21,7 @@ from hloom.cluster.jobs.supervisor import Supervisor
 from hloom.errors import DistributedError
 
 NAMESPACE = "hloom"
-_CALL_SECONDS = 120.0  # an actor imports hloom first, which takes a while on a busy machine
+_CALL_SECONDS = 120.0  # an actor imports hloom first
 _PLACED_SECONDS = 120.0
 
 
