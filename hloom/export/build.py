@@ -75,7 +75,7 @@ def export(
     state: Sequence[str] = (),
     updates: Sequence[str] = (),
     compiler: str | None = None,
-    check: str = "samples",
+    check: str = "all",
     **named: Any,
 ) -> ExportedLibrary:
     """Writes a library that computes what the functions compute, without Python, and a C header for it.
@@ -88,8 +88,8 @@ def export(
     weights: "embedded" or "file": constants of 1 KB and more go into NAME.safetensors beside the library.
     state: names of parameters that the program keeps between calls. updates: names of the functions whose results begin
         with the state, in this order; the first of them makes it.
-    check: for arguments with named dimensions (`hl.Dim`): "all" plans every size and compares it with the plan that the
-        library has for it; "samples" compares some.
+    check: for arguments with named dimensions (`hl.Dim`): "all" plans every size, some 20 ms each, and compares it with
+        what the library computes for it; "samples" does so for some sizes only.
     compiler: the C compiler; None: the system's for this machine, zig for others.
 
     Raises ExportError: for steps that only Python can run (all of them at once), targets and names that do not exist, a

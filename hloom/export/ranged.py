@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 from hloom.arrays.dimensions import Dim
@@ -18,6 +19,8 @@ from hloom.export.tables import USE_SCALAR, Shared, Tables, tables_of
 from hloom.ir.module import Module
 
 __all__ = ["ranged_body"]
+
+MOST_CHECKED = 8192  # sizes that are all planned
 
 
 class _Ranged:
@@ -98,6 +101,14 @@ def ranged_body(
     function: TracedFunction, machine: CrossMachine, shared: Shared, all_dims: list[Dim], dims: list[Dim], check: str
 ) -> emit.Body:
     """The function with its plans for all sizes of its dimensions."""
+    count = math.prod(d.most - d.least + 1 for d in dims)
+    if check == "all" and count > MOST_CHECKED:
+        raise ExportError(
+            f"export of {function.request.name!r} for {count:,} sizes, each compared with its plan",
+            f"{MOST_CHECKED:,} are possible, some 20 ms each",
+            "narrow the ranges, or pass check='samples' to compare some of them only",
+            source="",
+        )
     ranged = _Ranged(function, machine, dims)
     boxes = boxes_of(ranged.plan, ranged.low, ranged.high, ranged.names, check)
     if len({tuple(sorted(box.plan.donated.items())) for box in boxes}) != 1:

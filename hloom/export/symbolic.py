@@ -101,6 +101,7 @@ class _Search:
     def __init__(self, plan_at: Callable[[Sizes], Plan], names: Sequence[str]):
         self.plan_at, self.names = plan_at, names
         self.known: dict[Sizes, Sample] = {}
+        self.differing: list[Sizes] = []  # sizes at which a box that was found had another plan
         self.random = random.Random(0)
 
     def sample(self, sizes: Sizes) -> Sample:
@@ -143,7 +144,34 @@ class _Search:
                     inside.append(tuple([size if j == k else low[j] for j in range(len(low))]))
         for _ in range(6):
             inside.append(tuple([self.random.randint(a, b) for a, b in zip(low, high, strict=True)]))
+        inside += [sizes for sizes in self.differing if _lies_in(sizes, low, high)]
         return list(dict.fromkeys([*corners, *inside]))
+
+    def checked(self, boxes: list[Box]) -> list[Box]:
+        """The boxes, each compared with the plans of all its sizes; what differs is a sample of another search."""
+        pending, found = list(boxes), []
+        while pending:
+            box = pending.pop()
+            wrong = self.first_difference(box)
+            if wrong is None:
+                found.append(box)
+            else:
+                self.differing.append(wrong)
+                pending += self.boxes(box.low, box.high)
+        return sorted(found, key=lambda one: one.low)
+
+    def first_difference(self, box: Box) -> Sizes | None:
+        """The first sizes of a box whose plan is not what the box says; None where there are none."""
+        made = sample_of(box.plan)
+        for sizes in itertools.product(*[range(a, b + 1) for a, b in zip(box.low, box.high, strict=True)]):
+            wanted = self.known.get(sizes) or sample_of(self.plan_at(sizes))
+            if made.structure != wanted.structure:
+                return sizes
+            varying = {(kind, index): value_of(use.expression, sizes) for kind, index, use in box.uses}
+            for (kind, index, value), (_, _, other) in zip(made.numbers, wanted.numbers, strict=True):
+                if varying.get((kind, index), value) != other and not _is_free(kind, index, made.tables.rows):
+                    return sizes
+        return None
 
     def box(self, low: Sizes, high: Sizes) -> Box | list[tuple[Sizes, Sizes]]:
         """The plan of a box, or the boxes that it is cut into."""
@@ -229,6 +257,10 @@ class _Search:
         return _split(low, high, k, max(low[k] + 1, int((low[k] * high[k]) ** 0.5)))
 
 
+def _lies_in(sizes: Sizes, low: Sizes, high: Sizes) -> bool:
+    return all(a <= s <= b for a, s, b in zip(low, sizes, high, strict=True))
+
+
 def _split(low: Sizes, high: Sizes, k: int, start: int) -> list[tuple[Sizes, Sizes]]:
     def with_size(sizes: Sizes, size: int) -> Sizes:
         return tuple([size if j == k else s for j, s in enumerate(sizes)])
@@ -236,44 +268,14 @@ def _split(low: Sizes, high: Sizes, k: int, start: int) -> list[tuple[Sizes, Siz
     return [(low, with_size(high, start - 1)), (with_size(low, start), high)]
 
 
-def boxes_of(
-    plan_at: Callable[[Sizes], Plan], low: Sizes, high: Sizes, names: Sequence[str], check: str = "samples"
-) -> list[Box]:
+def boxes_of(plan_at: Callable[[Sizes], Plan], low: Sizes, high: Sizes, names: Sequence[str], check: str) -> list[Box]:
     """The boxes that cover all sizes from low to high. Raises ExportError where they would be too many.
 
-    plan_at: the plan for sizes. check: "all" plans every size and compares it with its box."""
+    plan_at: the plan for sizes. check: "all" compares the plans of all sizes with their boxes, "samples" of some.
+    """
     search = _Search(plan_at, names)
     found = search.boxes(low, high)
-    if check == "all":
-        from_nodes = _Checker(found)
-        for sizes in itertools.product(*[range(a, b + 1) for a, b in zip(low, high, strict=True)]):
-            from_nodes.check(sizes, search.known.get(sizes) or sample_of(plan_at(sizes)), names)
-    return found
-
-
-class _Checker:
-    def __init__(self, boxes: list[Box]):
-        self.boxes = [(box, sample_of(box.plan)) for box in boxes]
-
-    def check(self, sizes: Sizes, wanted: Sample, names: Sequence[str]) -> None:
-        for box, sample in self.boxes:
-            if not all(a <= s <= b for a, s, b in zip(box.low, sizes, box.high, strict=True)):
-                continue
-            varying = {(kind, index): value_of(made.expression, sizes) for kind, index, made in box.uses}
-            for (kind, index, value), (_, _, other) in zip(sample.numbers, wanted.numbers, strict=False):
-                got = varying.get((kind, index), value)
-                if got != other and not _is_free(kind, index, sample.tables.rows):
-                    break
-            else:
-                if sample.structure == wanted.structure:
-                    return
-            shown = ", ".join(f"{n}={s}" for n, s in zip(names, sizes, strict=True))
-            raise ExportError(
-                f"export with check='all' for {shown}",
-                "its plan is another one than that of the sizes around it",
-                "narrow the range of the Dim, or leave out check='all', if this plan need not be the jitted call's",
-                source="",
-            )
+    return search.checked(found) if check == "all" else found
 
 
 def scalar_expression(values: dict[Sizes, np.ndarray], low: Sizes, high: Sizes, names: Sequence[str]) -> Any:

@@ -8,6 +8,7 @@ import pytest
 import hloom as hl
 import hloom.numpy as hnp
 from hloom.errors import ArgumentError, ExportError
+from hloom.export import symbolic
 from hloom.export.extents import candidates, difference, fitted
 from hloom.export.nodes import Nodes, value_of
 
@@ -112,3 +113,28 @@ def test_numbers_of_no_known_form():
     product = {(a, b): 2 * a * b + a for a in (1, 4, 9) for b in (2, 7)}
     made = fitted(product, (1, 2), (9, 7), ["a", "b"])
     assert str(made) == "2*a*b + a" and value_of(made.expression, (5, 6)) == 65
+
+
+@needs_compiler
+def test_a_size_whose_plan_differs_gets_a_plan_of_its_own(monkeypatch, tmp_path):
+    """Only the ends are sampled: the comparison of all sizes finds the one between."""
+    monkeypatch.setattr(symbolic._Search, "points", few_points)
+
+    def uneven(x):  # what is computed depends on the size in no way that two samples show
+        return hnp.sin(x) if x.shape[0] == 17 else hnp.cos(x)
+
+    x = hl.ShapeDtypeStruct((hl.Dim("n", 3, 40),), "float32")
+    library = hl.export(uneven, x, folder=tmp_path).load()
+    for n in (3, 16, 17, 18, 40):
+        given = np.arange(n, dtype=np.float32)
+        assert np.array_equal(library.uneven(given), np.asarray(hl.jit(uneven)(given)))
+
+
+def few_points(self, low, high):
+    return list(dict.fromkeys([low, high, *[s for s in self.differing if low <= s <= high]]))
+
+
+def test_ranges_with_too_many_sizes_to_compare(tmp_path):
+    x = hl.ShapeDtypeStruct((hl.Dim("rows", 1, 1000), hl.Dim("columns", 1, 1000)), "float32")
+    with pytest.raises(ExportError, match="1,000,000 sizes"):
+        hl.export(lambda x: x + 1, x, folder=tmp_path, name="large")
