@@ -75,3 +75,4 @@ def write(writer: Writer, values: Mapping[str, Any], step: int, program: Program
 
 
 __all__ = ["Summary", "audio", "histogram", "image", "merge_all", "scalar", "write"]
+__dir__ = __all__.copy

@@ -16,6 +16,7 @@ from hloom.ir.module import Computation, Module
 from hloom.ir.text import parse_module
 from hloom.ir.types import Shape
 from hloom.ir.verify import verify
+from hloom.sessions.queues import FIFOQueue
 
 pytestmark = pytest.mark.quick
 
@@ -78,6 +79,21 @@ def split_sums():
         return hl.device_put(np.ones((2, 2)), place[0]) @ hl.device_put(np.ones((2, 2)), place[1])
 
 
+def a_session(closed=False):
+    """A session of a program with a placeholder x, a variable w and a queue that is closed and empty."""
+    program = hl.sessions.Program("errors")
+    with program:
+        x = hl.sessions.placeholder("x", [None, 3])
+        hl.sessions.target("product", x * hl.sessions.variable("w", lambda: hnp.ones(3)))
+        queue = FIFOQueue(2, [np.float32], [()], name="queue")
+        hl.sessions.target("element", queue.dequeue())
+    queue.close()
+    session = hl.sessions.Session(program)
+    if closed:
+        session.close()
+    return session
+
+
 # class -> mistakes, each on one line (which the error names), and what the message says of what was found.
 MISTAKES = {
     "BatchingError": [(lambda: hl.vmap(lambda x: x, out_axes=None)(X), "differs between the batch elements")],
@@ -113,6 +129,12 @@ MISTAKES = {
     "DataError": [(lambda: next(iter(hl.data.sequence([X[0], X]).batch(2))), "float32[2, 3] in record 1")],
     "WorkerError": [(lambda: next(iter(hl.data.arrays(X).map(lambda x: x["a"]))), "IndexError")],
     "DistributedError": [(lambda: hl.distributed.initialize(num_processes=4), "started alone")],
+    "ExportError": [(lambda: hl.export(hnp.sin, X, target="mars"), "aarch64-linux")],
+    "SessionError": [(lambda: a_session(closed=True).run("w"), "closed")],
+    "FetchError": [(lambda: a_session().run("produkt"), "produkt")],
+    "FeedError": [(lambda: a_session().run("product", {"x": np.ones(3)}), "(3,)")],
+    "UninitializedError": [(lambda: a_session().run("w"), "'w'")],
+    "OutOfRangeError": [(lambda: a_session().run("element"), "closed")],
     "MissingFileError": [(lambda: hnp.load("/absent/x.npy"), "/absent/x.npy")],
     "ImmutableArrayError": [(lambda: X.__setitem__(0, 1), "f32[2,3]"),
                             (lambda: hl.jit(lambda x: x.__setitem__(0, 1))(X), "f32[2,3]")],

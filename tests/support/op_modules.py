@@ -513,6 +513,7 @@ def decompositions(b, parameter):
         b.emit("geqrf", a),
     ]
     outputs = [b.emit("get-tuple-element", x, index=0) for x in made]
+    outputs[5] = b.emit("abs", outputs[5])  # singular vectors are so up to their signs: a kernel's may be others
     outputs.append(b.emit("householder-product", a, v))
     outputs.append(b.emit("tridiagonal-solve", v, v, v, a))
     outputs.append(b.emit("pinv", a, b.constant(np.full(2, 1e-9))))
