@@ -21,6 +21,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from hloom.distributed.environment import installed_file
+from hloom.distributed.parents import die_with_parent
 from hloom.errors import DistributedError
 
 DEVICES = "HLOOM_NUM_CPU_DEVICES"
@@ -68,6 +69,7 @@ def launch(
             ],
             env=_environment(processes, devices_per_process),
             stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, stdin=subprocess.DEVNULL, start_new_session=True,
+            preexec_fn=die_with_parent,
         )  # fmt: skip
         return _Watch(started, Path(folder), processes, label).status()
 

@@ -18,6 +18,7 @@ from pathlib import Path
 
 from hloom.distributed.environment import process_number, started_processes
 from hloom.distributed.launcher import INTERRUPTED, PIPES, SECONDS_TO_END
+from hloom.distributed.parents import die_with_parent
 
 
 def run(arguments: Sequence[str]) -> int:
@@ -53,6 +54,7 @@ def _print(error: BaseException) -> None:
 
 
 def main() -> None:
+    die_with_parent()  # nothing outlives a launcher that is killed
     number, folder = process_number(), Path(sys.argv[1])
     (folder / f"{number}.pid").write_text(str(os.getpid()))
     for name, stream in zip(PIPES, (1, 2), strict=True):

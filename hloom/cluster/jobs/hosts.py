@@ -11,7 +11,7 @@ import threading
 from collections.abc import Mapping, Sequence
 from typing import Protocol
 
-from hloom.cluster.jobs.task import die_with_parent
+from hloom.distributed.parents import die_with_parent
 
 Line = tuple[str, str]  # the name of a process, what it printed
 

@@ -11,7 +11,7 @@ from collections.abc import Callable
 
 from hloom.cluster.jobs import kubernetes, ray_jobs
 from hloom.cluster.jobs.job import Job
-from hloom.cluster.jobs.task import die_with_parent
+from hloom.distributed.parents import die_with_parent
 
 _AGAIN = 100  # restarts of the supervisor
 

@@ -20,9 +20,9 @@ from typing import TextIO
 
 from hloom.cluster.jobs.hosts import Host, HostLost, LocalHost
 from hloom.cluster.jobs.job import Job, load_job
-from hloom.cluster.jobs.task import die_with_parent
 from hloom.cluster.report import read_reports, write_report
 from hloom.distributed.launcher import mpiexec
+from hloom.distributed.parents import die_with_parent
 from hloom.errors import DistributedError
 
 LOOK = 0.05  # seconds between looks at the processes

@@ -8,7 +8,6 @@ of a job outlives its supervisor.
 
 from __future__ import annotations
 
-import ctypes
 import io
 import os
 import signal
@@ -18,14 +17,8 @@ from hloom.cluster.server import Server
 from hloom.cluster.spec import own_task
 from hloom.config import config
 from hloom.distributed.environment import process_number
+from hloom.distributed.parents import die_with_parent
 from hloom.distributed.worker import run
-
-_PR_SET_PDEATHSIG = 1
-
-
-def die_with_parent(number: int = signal.SIGKILL) -> None:
-    """The kernel sends this process a signal when the thread that started it ends (Linux: prctl(2))."""
-    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, int(number))
 
 
 def main() -> None:

@@ -1,6 +1,7 @@
 """Programs in several processes: `hloom launch`, and meetings of the processes."""
 
 import os
+import select
 import signal
 import subprocess
 import sys
@@ -93,6 +94,22 @@ def test_a_killed_process_is_named(tmp_path):
     done = launched(tmp_path, "if me == 2:\n    os.kill(os.getpid(), signal.SIGKILL)\ntime.sleep(60)")
     assert done.returncode == 137
     assert done.stderr.splitlines()[-1] == "hloom launch: process 2 was killed by SIGKILL; all others were ended"
+
+
+def test_nothing_outlives_a_launcher_that_is_killed(tmp_path):
+    program = tmp_path / "program.py"
+    program.write_text(f"{PROGRAM}\nprint(os.getpid(), flush=True)\ntime.sleep(60)\n")
+    command = [sys.executable, "-m", "hloom", "launch", "-n", "2", "--no-label", str(program)]
+    started = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+    assert started.stdout is not None
+    handles = [os.pidfd_open(int(started.stdout.readline())) for _ in range(2)]
+    started.kill()
+    started.wait(10)
+    for handle in handles:
+        ended, _, _ = select.select([handle], [], [], 20)
+        os.close(handle)
+        assert ended
+    started.stdout.close()
 
 
 def test_devices_that_were_used_before_the_processes_met(tmp_path):
