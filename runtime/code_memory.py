@@ -62,6 +62,9 @@ class _Block:
     def __init__(self, nbytes: int):
         self.memory = mmap.mmap(-1, nbytes, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS, prot=_WRITABLE)
         self.address = ctypes.addressof(ctypes.c_char.from_buffer(self.memory))
+        # A reference that only `release` gives back: the interpreter, when it ends, clears modules in an order of
+        # its own, and destructors and threads of other libraries (those of jax's arrays) may still call what is here.
+        ctypes.pythonapi.Py_IncRef(ctypes.py_object(self.memory))
         self.pages = nbytes // PAGE
         self.free = [[0, self.pages]]
 
@@ -75,6 +78,10 @@ class _Block:
                     self.free[index] = [first + pages, number - pages]
                 return first
         return None
+
+    def release(self) -> None:
+        """Unmaps it, when the last piece lets go of it."""
+        ctypes.pythonapi.Py_DecRef(ctypes.py_object(self.memory))
 
     def give_back(self, first: int, pages: int) -> None:
         # The system takes the pages; they read as zeros until another object is written there.
@@ -158,8 +165,10 @@ class _Blocks:
         while self._returned:
             block, first, pages = self._returned.popleft()
             block.give_back(first, pages)
-            if block.free == [[0, block.pages]] and block in self._blocks:
-                self._blocks.remove(block)
+            if block.free == [[0, block.pages]]:
+                if block in self._blocks:  # not one of a process that this one was forked from
+                    self._blocks.remove(block)
+                block.release()
 
     def statistics(self) -> Statistics:
         with self._lock:

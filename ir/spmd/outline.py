@@ -95,7 +95,7 @@ class _Outline:
             one = stack.pop()
             if one in cone:
                 continue
-            if one.opcode == "parameter" or _target(one):
+            if one.opcode == "parameter" or _target(one) in (ENTER, LEAVE):
                 raise UnsupportedError(
                     f"a manual computation between {ENTER} and {LEAVE} uses a value from outside of it",
                     f"{one!r}",
@@ -169,9 +169,9 @@ class _Outline:
                 continue
             for operand in instruction.operands:
                 if operand not in known:  # a constant from outside
-                    inner.add_copies(
-                        [i for i in self.computation.instructions if i in set(self._cone(operand, known))], known
-                    )
+                    cone = set(self._cone(operand, known))
+                    for one in [i for i in self.computation.instructions if i in cone and i not in known]:
+                        known[one] = self._copied(inner, one, known)
             known[instruction] = self._copied(inner, instruction, known)
         root = inner.tuple([known[call.operands[0]] for call in left])
         self.builder.source = left[0].source if left else None

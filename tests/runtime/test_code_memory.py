@@ -117,3 +117,19 @@ def test_threads_place_and_free_at_the_same_time():
     for thread in threads:
         thread.join()
     assert not wrong
+
+
+def test_only_the_last_piece_unmaps_a_block():
+    """The interpreter, which clears modules in an order of its own when it ends, does not: destructors of other
+    libraries may still call what is there."""
+    block = code_memory._Block(code_memory.BLOCK)
+    address = block.address
+    del block
+    assert permissions(address)[:3] == "rw-"
+    (piece,) = code_memory.place([3 << 20])
+    code_memory.seal([piece])
+    address = piece.address
+    assert permissions(address)[:3] == "r-x"
+    del piece
+    with pytest.raises(AssertionError, match="no mapping"):
+        permissions(address)

@@ -17,6 +17,7 @@ from jaxlib import _jax
 from jaxlib.mlir import ir, passmanager
 from jaxlib.mlir.dialects import sdy
 
+from hloom.bridges.pjrt.gspmd import Annotations
 from hloom.bridges.pjrt.protobuf import field, fields
 from hloom.errors import UnsupportedError
 from hloom.ir.records import record
@@ -181,6 +182,9 @@ def state_layouts(
     """The layouts of a program's arguments and results, which the module states from then on. One without a layout gets
     what propagation finds where jax lets the compiler choose (free_inputs, free_outputs: for all, or for each), and is
     whole on every device otherwise."""
+    older = Annotations.of(module, devices) if devices > 1 else None
+    if older is not None:
+        older.rewrite_signature(module)
     function = _main(module)
     kind = ir.FunctionType(ir.TypeAttr(function.operation.attributes["function_type"]).value)
     inputs, outputs = _dims(kind.inputs), _dims(kind.results)
@@ -192,7 +196,7 @@ def state_layouts(
         for stated, allowed in ((given, free_inputs), (found, free_outputs))
     ]
     if meshes and any(map(any, free)):
-        chosen = _propagated(module, given, inputs, free[0])
+        chosen = _propagated(module, given, inputs, free[0], older)
         given, found = (
             [other if may else own for own, other, may in zip(*each, strict=True)]
             for each in zip((given, found), chosen, free, strict=True)
@@ -254,8 +258,9 @@ def _state(
 
 
 def _propagated(
-    module: ir.Module, given: Sequence[Any], inputs: Sequence[tuple[int, ...]], free: Sequence[bool]
-) -> tuple[list[Any], list[Any]]:
+    module: ir.Module, given: Sequence[Any], inputs: Sequence[tuple[int, ...]], free: Sequence[bool],
+    older: Annotations | None,
+) -> tuple[list[Any], list[Any]]:  # fmt: skip
     """The shardings of arguments and results after Shardy's propagation, in which arguments without one are replicated
     unless they are free."""
     copy = ir.Module.parse(str(module.operation.get_asm(enable_debug_info=False)))
@@ -266,6 +271,8 @@ def _propagated(
         closed = ir.Attribute.parse(f"#sdy.sharding<@{name}, [{', '.join('{}' for _ in dims)}]>")
         rows.append(ir.DictAttr.get(row if own is not None or may else {**row, "sdy.sharding": closed}))
     function.operation.attributes["arg_attrs"] = ir.ArrayAttr.get(rows)
+    if older is not None:
+        older.rewrite(copy)
     passmanager.PassManager.parse(_PROPAGATION).run(copy.operation)
     count = len(ir.FunctionType(ir.TypeAttr(function.operation.attributes["function_type"]).value).results)
     made = _main(copy)

@@ -162,15 +162,6 @@ np.testing.assert_array_equal(g(values), values + 1)
 turned = jax.device_put(values, Format(Layout((1, 0)), NamedSharding(grid, P('x'))))
 assert turned.format.layout.major_to_minor == (1, 0) and np.array_equal(turned, values)
 
-# Partial sums as a layout of results and arguments.
-with jax.set_mesh(jax.make_mesh((2,), ('x',), devices=devices['hloom'][:2])):
-    split = jax.device_put(np.arange(4), P('x'))
-    partial = jax.jit(lambda x: x, out_shardings=P(unreduced={'x'}))(split)
-    assert [s.data.tolist() for s in partial.addressable_shards] == [[0, 1, 0, 0], [0, 0, 2, 3]]
-    assert jax.jit(lambda x: x, out_shardings=P('x'))(partial).tolist() == [0, 1, 2, 3]
-    total = jax.jit(lambda x: lax.reduce_sum(x, axes=(0,), out_sharding=P(unreduced={'x'})))(split)
-    assert [s.data.tolist() for s in total.addressable_shards] == [1, 5]
-
 # Explicit axes: layouts in the types of traced values.
 def explicit(name):
     with jax.set_mesh(jax.make_mesh((2, 4), ('x', 'y'), devices=devices[name])):
@@ -184,6 +175,17 @@ def explicit(name):
             return y, jax.sharding.reshard(y, P(None, 'y')), noise
         return f(x, w)
 on_both(explicit)
+"""
+
+ONLY_SHARDY = """
+# Partial sums as a layout of results and arguments.
+with jax.set_mesh(jax.make_mesh((2,), ('x',), devices=devices['hloom'][:2])):
+    split = jax.device_put(np.arange(4), P('x'))
+    partial = jax.jit(lambda x: x, out_shardings=P(unreduced={'x'}))(split)
+    assert [s.data.tolist() for s in partial.addressable_shards] == [[0, 1, 0, 0], [0, 0, 2, 3]]
+    assert jax.jit(lambda x: x, out_shardings=P('x'))(partial).tolist() == [0, 1, 2, 3]
+    total = jax.jit(lambda x: lax.reduce_sum(x, axes=(0,), out_sharding=P(unreduced={'x'})))(split)
+    assert [s.data.tolist() for s in total.addressable_shards] == [1, 5]
 
 # Batches of matrices stay split; of split matrices every device has the whole.
 batch = np.stack([values @ values.T + (k + 20) * np.eye(8, dtype=np.float32) for k in range(4)])
@@ -191,6 +193,19 @@ batch = jax.device_put(batch, NamedSharding(mesh('hloom', 4), P('x')))
 factor = jax.jit(jnp.linalg.cholesky)
 assert 'all-gather' not in factor.lower(batch).compile().as_text()
 np.testing.assert_allclose(factor(batch), np.linalg.cholesky(np.asarray(batch)), 1e-4, 1e-4)
+"""
+
+ALIKE = """
+from jax.experimental.shard_alike import shard_alike
+def program(name):
+    grid = mesh(name, 2, 4)
+    x = jax.device_put(values, NamedSharding(grid, P('x', 'y')))
+    def f(x):
+        free = NamedSharding(grid, P(P.UNCONSTRAINED, 'x'))
+        y, z = shard_alike(x, jnp.ones(x.shape, x.dtype) * 3)
+        return z, lax.with_sharding_constraint(jnp.sin(x), free), y
+    return jax.jit(f)(x), jax.jit(f, out_shardings=NamedSharding(grid, P(('y', 'x'))))(x)
+on_both(program)
 """
 
 CALLBACKS = """
@@ -230,11 +245,21 @@ for fails in (True, False):
 
 @pytest.mark.parametrize(
     "program",
-    [BUFFERS, AUTOMATIC, MANUAL, PARTITIONED, CALLBACKS],
-    ids=["buffers", "automatic partition", "manual computations", "partitioned", "callbacks"],
+    [BUFFERS, AUTOMATIC, MANUAL, PARTITIONED, ONLY_SHARDY, ALIKE, CALLBACKS],
+    ids=["buffers", "automatic partition", "manual computations", "partitioned", "with Shardy", "alike", "callbacks"],
 )
 def test_several_devices(run_jax, program):
     run_jax(START + program, **DEVICES)
+
+
+@pytest.mark.parametrize(
+    "program",
+    [AUTOMATIC, MANUAL, PARTITIONED, ALIKE, CALLBACKS],
+    ids=["automatic partition", "manual computations", "partitioned", "alike", "callbacks"],
+)
+def test_annotations_of_gspmd(run_jax, program):
+    """jax's older annotations say the same, but of partial sums and of what custom calls compute."""
+    run_jax(START + program, JAX_USE_SHARDY_PARTITIONER="false", **DEVICES)
 
 
 def test_more_devices_than_there_are(run_jax, tmp_path):
