@@ -265,6 +265,7 @@ def test_names_of_tasks_are_devices_while_connected(server):
             assert device == link.device
         with pytest.raises(DeviceError, match=r"(?s)/job:local/task:0.*did you mean /job:local/task:0/cpu:0"):
             hl.device("/job:locla/task:1")
+    server.stop()  # in this process it makes the names known as well
     with pytest.raises(DeviceError):
         hl.device("/job:local/task:0")
 
