@@ -104,16 +104,17 @@ class Annotations:
         ranks = [_rank(result.type) for result in op.results] or [0]
         placed = self._placed(text, ranks[0] if len(ranks) == 1 else ranks)
         found = [_kept(one) for one in (placed if isinstance(placed, tuple) else (placed,))]
-        if len(found) == len(ranks) and all(one is not None for one in found):
-            found = [self._named(one) for one in found if one is not None]
-            listed = f"#sdy.sharding_per_value<{shardings_text(found, self._names)}>"
+        kept = [self._named(one) for one in found if one is not None]
+        if len(kept) == len(found) == len(ranks):
+            listed = f"#sdy.sharding_per_value<{shardings_text(kept, self._names)}>"
             op.attributes[_SHARDY] = ir.Attribute.parse(listed)
 
     def _rows(self, rows: Any, types: Sequence[Any]) -> ir.ArrayAttr:
         """The attributes of arguments or results with Shardy's shardings."""
         made = []
-        for row, kind in zip(ir.ArrayAttr(rows), types, strict=True):
-            known = {pair.name: pair.attr for pair in ir.DictAttr(row)}
+        stated: list[Any] = [ir.DictAttr(row) for row in ir.ArrayAttr(rows)]
+        for row, kind in zip(stated, types, strict=True):
+            known = {pair.name: pair.attr for pair in row}
             text = _string(known.pop(_TILES)) if _TILES in known else ""
             found = self._sharding(text, _rank(kind)) if text else None
             if found is not None:
