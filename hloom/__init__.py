@@ -30,9 +30,10 @@ if _TYPE_CHECKING:  # the names of _HOMES, for type checkers
     # fmt: off
     # isort: off
     from hloom import (
-        checkpoints, cluster, data, distributed, export, image, metrics, nn, onnx, ops, optim, profiler, random,
+        checkpoints, cluster, data, distributed, image, metrics, nn, onnx, ops, optim, profiler, random,
         scipy, sessions, sharding, summary, training, typing,
     )
+    from hloom.export import callable_module as export
     from hloom.jax import (
         ad_util, api_util, core, custom_batching, custom_derivatives, dlpack, dtypes, example_libraries, experimental,
         extend, flatten_util, interpreters, monitoring, stages, test_util, traceback_util, tree_util, version,

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import argparse
 import ctypes
+import functools
 import math
 import platform
 import resource
@@ -130,12 +131,13 @@ def main() -> None:
                 assert all(np.asarray(a).tobytes() == b.tobytes() for a, b in pairs), model
                 given = [hl.numpy.asarray(a) for a in args]
                 calls[model] = {
-                    "jitted": lambda jitted=jitted, given=given: jitted(*given),
+                    "jitted": functools.partial(jitted, *given),
                     "exported": native_call(library, f.__name__, args),
                 }
                 text = jitted.lower(*args).as_text("stablehlo")
                 (folder / f"{model}.mlir").write_text(text)
-                np.savez(folder / f"{model}.npz", **{f"in{k}": a for k, a in enumerate(args)})
+                named: dict[str, Any] = {f"in{k}": a for k, a in enumerate(args)}
+                np.savez(folder / f"{model}.npz", **named)
             iree = Iree(options.iree, folder) if options.iree else None
             for model, ways in calls.items():
                 if iree:

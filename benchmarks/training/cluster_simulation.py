@@ -140,7 +140,7 @@ def main() -> None:
     rows = []
     for workers in WORKERS:
         rng = np.random.default_rng(workers)
-        row = [workers, max(workers // SHARE, 1)]
+        row: list[float] = [workers, max(workers // SHARE, 1)]
         row += [
             synchronous(model, workers, int(np.ceil(workers * b)) if b else 0, STEPS, rng) for b in (0, 0.02, 0.05, 0.1)
         ]

@@ -9,6 +9,7 @@ import hashlib
 import sys
 import time
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -16,7 +17,8 @@ import hloom as hl
 import hloom.numpy as hnp
 from hloom import cluster, optim, training
 
-mode, steps, seconds, out = sys.argv[1], int(sys.argv[2]), float(sys.argv[3]), sys.argv[4]
+mode: Any = sys.argv[1]  # one of cluster.fit's modes
+steps, seconds, out = int(sys.argv[2]), float(sys.argv[3]), sys.argv[4]
 random = np.random.default_rng(0)
 X = random.normal(size=(512, 8)).astype(np.float32)
 Y = X @ random.normal(size=(8, 2)).astype(np.float32)

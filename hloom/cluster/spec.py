@@ -70,7 +70,7 @@ class ClusterSpec:
         given: Any = jobs
         if isinstance(given, ClusterSpec):
             key, tls, given = key or given.key, tls or given.tls, given.jobs
-        self.jobs = _checked(given)
+        self.jobs: dict[str, dict[int, str]] = _checked(given)
         self.tls: Tls | None = tls
         if key is not None and (not isinstance(key, bytes) or len(key) < 16):
             found = f"{len(key)} bytes" if isinstance(key, bytes) else type(key).__name__

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import sys
 from types import ModuleType
-from typing import Any
+from typing import Any, cast
 
 from hloom.ir.process import lazy as _lazy
 
@@ -36,3 +36,4 @@ class _Callable(ModuleType):
 
 
 sys.modules[__name__].__class__ = _Callable
+callable_module = cast(_Callable, sys.modules[__name__])  # as type checkers should see `hl.export`

@@ -5,6 +5,7 @@ from __future__ import annotations
 import difflib
 import platform
 import sys
+from collections.abc import Mapping
 
 from hloom.compiler.targets.cpu.cross import CrossMachine
 from hloom.compiler.targets.cpu.machine import LEVELS, architecture, host, host_name
@@ -148,7 +149,7 @@ def _added(name: str, target: Target, features: str) -> str:
     return ",".join([*kept, *given])
 
 
-def _bits(target: Target) -> dict[str, tuple[int, ...]]:
+def _bits(target: Target) -> Mapping[str, tuple[int, ...]]:
     if target.arch == "x86_64":
         return _X86_BITS
     return (
