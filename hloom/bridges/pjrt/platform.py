@@ -9,11 +9,13 @@ import dataclasses
 from collections import ChainMap
 from typing import Any
 
-from jax._src import compilation_cache
+from jax._src import compilation_cache, core, custom_partitioning, debugging
 from jax._src.export import _export
 from jax._src.interpreters import mlir
 from jax._src.lax import linalg
 from jax._src.lax.control_flow import conditionals
+
+from hloom.errors import UnsupportedError
 
 __all__ = ["register"]
 
@@ -40,6 +42,22 @@ def _call_exported(context, *arguments, exported):
     return _export._call_exported_lowering(context, *arguments, exported=made)
 
 
+def _partitioned(context, *values, call, **_):
+    """A function that says how it is partitioned: hloom partitions the function itself."""
+    return mlir.lower_fun(core.jaxpr_as_fun(call), multiple_results=True)(context, *values)
+
+
+def _inspect_sharding(context, value, *, callback):
+    axes = context.module_context.axis_context
+    count = axes.mesh.size if hasattr(axes, "mesh") else axes.num_devices
+    if count > 1:
+        raise UnsupportedError(
+            "jax.debug.inspect_array_sharding", f"a program for {count} devices of hloom",
+            "return the array and look at its sharding, or set HLOOM_DEBUG=2, which prints every collective", "",
+        )  # fmt: skip
+    return debugging._inspect_sharding_lowering_rule(context, value, callback=callback)
+
+
 class _Cpu:
     """What jax's cache asks of a backend: whether it is of a kind whose programs can be stored."""
 
@@ -60,6 +78,8 @@ def register() -> None:
     mlir.register_lowering(conditionals.platform_index_p, _platform_index, platform="hloom")
     mlir.register_lowering(conditionals.cond_p, _cond, platform="hloom")
     mlir.register_lowering(_export.call_exported_p, _call_exported, platform="hloom")
+    mlir.register_lowering(custom_partitioning.custom_partitioning_p, _partitioned, platform="hloom")
+    mlir.register_lowering(debugging.inspect_sharding_p, _inspect_sharding, platform="hloom")
     mlir._platforms_with_donation.append("hloom")
     for_others = compilation_cache.is_cache_used
 

@@ -206,6 +206,27 @@ def program(name):
         return z, lax.with_sharding_constraint(jnp.sin(x), free), y
     return jax.jit(f)(x), jax.jit(f, out_shardings=NamedSharding(grid, P(('y', 'x'))))(x)
 on_both(program)
+
+# A function that says how it is partitioned is partitioned as if it did not.
+from jax.experimental.custom_partitioning import custom_partitioning
+@custom_partitioning
+def double(x):
+    return x * 2
+double.def_partition(
+    partition=lambda mesh, given, result: (mesh, lambda x: x * 2, given[0].sharding, (given[0].sharding,)),
+    infer_sharding_from_operands=lambda mesh, given, result: given[0].sharding, sharding_rule='i j -> i j')
+def partitioned(name):
+    return jax.jit(double)(jax.device_put(values, NamedSharding(mesh(name, 2, 4), P('x', 'y'))))
+on_both(partitioned)
+def inspect(x):
+    jax.debug.inspect_array_sharding(x, callback=print)
+    return x
+try:
+    jax.jit(inspect)(jax.device_put(values, NamedSharding(mesh('hloom', 8), P('x'))))
+except NotImplementedError as error:
+    assert 'inspect_array_sharding' in str(error) and '8 devices' in str(error)
+else:
+    raise AssertionError('a layout was found')
 """
 
 CALLBACKS = """
