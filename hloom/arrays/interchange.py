@@ -10,6 +10,7 @@ import numpy as np
 
 from hloom.arrays.array import Array
 from hloom.arrays.base import ArrayMethods
+from hloom.arrays.dimensions import SizeNumber
 from hloom.errors import ArgumentError, DeviceError, DTypeError
 from hloom.ir.types import DTYPES, HLO_NAME, NARROWED, as_dtype, default_dtype, scalar_dtype
 
@@ -39,6 +40,8 @@ def from_python(value, dtype=None) -> Array:
         natural, weak = scalar_dtype(value)
         weak = weak and dtype is None
         return _number(value, natural) if weak else Array(np.asarray(value, dtype or natural))
+    if isinstance(value, SizeNumber):
+        return value.sizes.array(value) if dtype is None else value.sizes.array(value).astype(dtype)
     if not isinstance(value, (np.ndarray, np.generic)):
         # Arrays of other libraries have a dtype; Python's numbers take the default one.
         is_array = any(hasattr(value, name) for name in ("__dlpack__", "__array__", "__array_interface__"))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import ClassVar
 
-from hloom.arrays.dimensions import Dim, DimStruct
+from hloom.arrays.dimensions import READERS, Dim, DimStruct, dims_for_user, for_user
 from hloom.errors import ArgumentError
 from hloom.ir.types import Shape, as_dtype
 from hloom.sharding.shardings import over_several
@@ -45,7 +45,7 @@ class ShapeDtypeStruct:
 
     @property
     def shape(self) -> tuple[int, ...]:
-        return self._shape.dims
+        return self._shape.dims if READERS.find is None else dims_for_user(self._shape.dims, self)
 
     @property
     def dtype(self):
@@ -57,7 +57,7 @@ class ShapeDtypeStruct:
 
     @property
     def size(self) -> int:
-        return self._shape.size
+        return for_user(self._shape.size, self)
 
     @property
     def _key(self):

@@ -12,6 +12,7 @@ import operator
 import numpy as np
 
 from hloom.arrays.base import ArrayMethods
+from hloom.arrays.dimensions import SizeNumber
 from hloom.arrays.promotion import (
     F32,
     F64,
@@ -88,7 +89,7 @@ def holds_arrays(value) -> bool:
     """Whether nested lists have an Array, a Tracer or a NumPy array among their leaves."""
     if isinstance(value, (list, tuple)):
         return any(holds_arrays(v) for v in value)
-    return isinstance(value, (ArrayMethods, np.ndarray, np.generic))
+    return isinstance(value, (ArrayMethods, np.ndarray, np.generic, SizeNumber))
 
 
 def stack_nested(value):
@@ -195,7 +196,7 @@ def whole_number(value, name: str, what: str) -> int:
             "the shape of an argument (x.shape[0])",
         ) from None
     except TypeError as error:
-        if isinstance(value, ArrayMethods):
+        if isinstance(value, (ArrayMethods, SizeNumber)):
             raise
         raise ArgumentError(
             f"{name} takes a static integer as its {what}",

@@ -10,6 +10,7 @@ import numpy as np
 from hloom import lax
 from hloom.arrays.array import Array
 from hloom.arrays.base import ArrayMethods
+from hloom.arrays.dimensions import SMALLEST, SizeNumber
 from hloom.arrays.interchange import from_python
 from hloom.arrays.keys import KeyArray
 from hloom.arrays.sharded import ShardedData
@@ -256,6 +257,7 @@ def arange(start, stop=None, step=None, dtype=None, *, device=None, out_sharding
     """
     if stop is None:
         start, stop = 0, start
+    start, stop, step = (v.__index__() if isinstance(v, SizeNumber) else v for v in (start, stop, step))
     given = [v for v in (start, stop, step) if v is not None]
     by_default = dtype is None and all(type(v) in NUMBERS for v in given)
     if dtype is None:
@@ -342,6 +344,11 @@ def linspace(
     change = inexact_dtype if target is None else lambda _: inexact_dtype(target)
     (start, stop), _ = promote_operands("linspace", (start, stop), change)
     work, dims = start.dtype, start.shape
+    if num >= SMALLEST and work.itemsize < 4 and work in FLOATS:
+        # Numbers of 16 bits do not count so far, and the scale of an unknown size would be another one.
+        target = work if target is None else target
+        work = DTYPES["f32"]
+        start, stop = convert(start, work), convert(stop, work)
     axis = canonical_axis(axis, len(dims) + 1, "linspace")
     parts = num - 1 if endpoint else num
     shape = (*dims[:axis], num, *dims[axis:])

@@ -12,6 +12,7 @@ import numpy as np
 
 from hloom import numpy as hnp
 from hloom.arrays.base import ArrayMethods
+from hloom.arrays.dimensions import SizeNumber
 from hloom.config import config
 from hloom.ir.process.lazy import LazyModule
 from hloom.lax.transfer import device_put
@@ -51,7 +52,7 @@ METHODS = (
 ).split()
 PROPERTIES = {"T": "transpose", "mT": "matrix_transpose", "real": "real", "imag": "imag"}
 _updates, _subscripts = LazyModule("hloom.numpy.indexing.updates"), LazyModule("hloom.numpy.indexing.subscripts")
-_OPERANDS = (ArrayMethods, int, float, complex, bool, np.ndarray, np.generic)
+_OPERANDS = (ArrayMethods, int, float, complex, bool, np.ndarray, np.generic, SizeNumber)
 
 
 class _Deferred:

@@ -10,11 +10,13 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from hloom.arrays.array import Array
 from hloom.errors import LeakedTracerError
 from hloom.ir.module import Instruction
 from hloom.ir.records import field, record
 from hloom.ir.source import current_source
 from hloom.ir.types import HLO_NAME
+from hloom.tracing.active import TRACES
 from hloom.tracing.trace import Trace, Tracer, as_array
 
 if TYPE_CHECKING:
@@ -40,8 +42,32 @@ class GraphTrace(Trace):
         self.builder.source = current_source()
         return Node(self, self.lift(as_array(value, what))[0])
 
+    def number(self, value: np.ndarray, wide: np.ndarray | None) -> Node:
+        """The node of a Python number, which the user's code computed from unknown sizes. wide: in double precision."""
+        self.builder.source = current_source()
+        made = Node(self, self.builder.constant(value), None, True)
+        if wide is not None:
+            self.exact[made.instruction] = Tracer(self, self.builder.constant(wide))
+        return made
+
+    def lift(self, operand):
+        if isinstance(operand, Array) and not operand.shape and self.program.sizes.probes:
+            self.program.sizes.check_narrow(operand)
+        return super().lift(operand)
+
     def inline(self, computation, operands, known) -> list:
         return [_node(r) for r in super().inline(computation, operands, known)]
+
+
+def sizes_of(owner: Any) -> Any:
+    """The unknown sizes of the program that a value belongs to: its own, or the one around."""
+    if isinstance(owner, Array):
+        return None
+    own = getattr(owner, "trace", None)
+    for trace in (own, *reversed(TRACES.active)):
+        if isinstance(trace, GraphTrace):
+            return trace.program.sizes if trace.program.sizes.probes else None
+    return None
 
 
 def _node(tracer: Tracer) -> Node:
@@ -255,4 +281,4 @@ class UpdateRecord:
     needs: tuple = field(default=())
 
 
-__all__ = ["GraphTrace", "Node", "Operation", "Placeholder", "Target", "Text", "Update", "Variable"]
+__all__ = ["GraphTrace", "Node", "Operation", "Placeholder", "Target", "Text", "Update", "Variable", "sizes_of"]

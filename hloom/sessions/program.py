@@ -61,8 +61,8 @@ class Program:
 
     def __init__(self, name: str = "program"):
         self.name = name
-        self.sizes = Sizes()
         self.trace = GraphTrace(self)
+        self.sizes = Sizes(trace=self.trace)
         self.sources: dict[Instruction, Any] = {}
         self.variables: dict[str, Variable] = {}
         self.updates: dict[str, UpdateRecord] = {}

@@ -15,28 +15,36 @@ from typing import Any
 
 import numpy as np
 
+from hloom.arrays.dimensions import PROBES, READERS, SMALLEST, SizeNumber
 from hloom.errors import HloomError, ShapeError, UnsupportedError
 from hloom.ir.module import Computation, Instruction
 from hloom.ir.op_table import OPS
-from hloom.ir.types import Shape, TupleShape
+from hloom.ir.types import HLO_NAME, Shape, TupleShape
+from hloom.sessions.graph import sizes_of
+from hloom.tracing.active import TRACES
+from hloom.tracing.trace import bind
 
-# Primes far from each other's multiples and from round numbers. In float32 they and their neighbours are exact, and so
-# different that c / (p - 1) is another number than c / p.
-PROBES = (1299709, 1523891, 1743397, 1181987, 1960879, 1412597, 1085419, 1867337)
-_SMALLEST = 100_000  # smaller integers are no probes
 _REST = 4096  # what may be added to a multiple of a probe: padding, slices
 _FACTOR = 1 << 20
 _TERMS = 64  # the largest factors in a sum of two sizes
 _NEAR = 16  # what may be added in a constant
 _LEAST, _MOST = 0.02, 50.0  # floating-point constants between these have nothing to do with an unknown size
 _OFFSETS = (0, -1, 1, -2, 2)
+# Sizes at which a number that the user's code computes is compared with what would be put in its place: odd, even, and
+# with several remainders. The first sizes are 1.
+_SAMPLES = ((1, 0), (6, 5), (35, 11), (97, 6), (1000, 17))
 
 
 class Sizes:
     """The unknown sizes of a program by name. `probes`: the number that stands for each."""
 
-    def __init__(self, probes: Mapping[str, int] | None = None):
+    def __init__(self, probes: Mapping[str, int] | None = None, trace: Any = None):
         self.probes: dict[str, int] = dict(probes or {})
+        self.trace = trace  # of the program; constants of its sizes are nodes of it
+        self._substitutions: list[Substitution] = []
+        if self.probes:
+            READERS.find = sizes_of  # not before, as it costs time wherever a shape is read
+        self._parts: set[int] = set()  # sizes in shapes that are a rounded part of a size
 
     def probe(self, name: str) -> int:
         """The number that stands for a size; the size is added where it is new. Raises UnsupportedError."""
@@ -49,6 +57,7 @@ class Sizes:
                     "make some of the sizes known",
                 )
             self.probes[name] = unused[0]
+            READERS.find = sizes_of
         return self.probes[name]
 
     def name_of(self, size: int) -> str | None:
@@ -59,6 +68,95 @@ class Sizes:
         """Dimensions with names (None for those that the user did not name) in place of probes."""
         named = [(n, self.name_of(n)) for n in dims]
         return tuple(n if name is None else (None if name.startswith("?") else name) for n, name in named)
+
+    def called(self) -> str:
+        """The sizes for messages."""
+        return ", ".join(f"the None on axis {n[1:]}" if n.startswith("?") else repr(n) for n in self.probes)
+
+    def samples(self) -> list[Substitution]:
+        """The substitutions of sample sizes."""
+        if not self._substitutions or len(self._substitutions[0].given) != len(self.probes):
+            self._substitutions = [
+                Substitution(self, {name: first + step * k for k, name in enumerate(self.probes)})
+                for first, step in _SAMPLES
+            ]
+        return self._substitutions
+
+    def number(self, n: int) -> Any:
+        """A number of a shape for the user's code: a SizeNumber where it depends on these sizes."""
+        to = self.samples()
+        known = [one.recognized(n) for one in to]
+        if None not in known:
+            return SizeNumber(n, tuple(known), self)
+        if not to[0].is_part(n):
+            return n
+        self._parts.add(n)
+        return SizeNumber(n, (math.nan,) * len(to), self)
+
+    def check_integer(self, number: SizeNumber) -> None:
+        """Raises ShapeError, at the user's line, where an integer would not be found again."""
+        value = int(number.value)
+        if value in self._parts:
+            return
+        for one, wanted in list(zip(self.samples(), number.samples, strict=True))[1:]:
+            if one.integer(value) != wanted:
+                raise self._unknown_form("an integer")
+
+    def _unknown_form(self, what: str) -> ShapeError:
+        return ShapeError(
+            f"{what} that depends on {self.called()}",
+            "an unknown size, in a form that is not found again when the size is known",
+            "use sums and products of sizes, c / n, or c * n ** 0.5; compute others from arrays, "
+            "hnp.log(hnp.sum(hnp.ones_like(x[:, 0]))), or feed a fixed size: placeholder('x', [100, 32])",
+        )
+
+    def narrow(self, value: float, dtype: np.dtype) -> Any:
+        """The node of a number in a dtype of 16 bits or less; None where it is not made of these sizes."""
+        made = np.asarray(value, np.float32)
+        if not any(one.scalar(made) != made for one in self.samples()):
+            return None
+        return bind("convert", self.trace.number(made, None), shape=Shape(dtype, ()))
+
+    def check_narrow(self, array: Any) -> None:
+        """Raises ShapeError for a scalar of 16 bits or less that may be made of a size: it is not exact."""
+        if (
+            array.dtype.itemsize >= 4
+            or array.dtype.kind in "biu"
+            or any(isinstance(t, type(self.trace)) for t in TRACES.active)
+        ):
+            return
+        value = abs(float(array._value()))
+        if (value == math.inf and float(array._value()) > 0) or SMALLEST <= value < math.inf or 0 < value < 1 / 50_000:
+            raise ShapeError(
+                f"a constant of {HLO_NAME[array.dtype]} outside of `with program:`",
+                f"{float(array._value())}, which may depend on {self.called()}",
+                "compute it inside of `with program:`, or with astype('float32')",
+            )
+
+    def array(self, number: SizeNumber) -> Any:
+        """The node of a number that the user's code made of sizes. Raises ShapeError where its form is not known, at
+        the user's line."""
+        to, value, wide = self.samples(), number.value, None
+        if isinstance(value, (bool, np.bool_)):
+            raise number._error("a truth value of", "compare arrays")
+        if isinstance(value, (int, np.integer)):
+            made = np.asarray(value, np.int32 if -(2**31) <= value < 2**31 else np.int64)
+        else:
+            with np.errstate(over="ignore"):
+                made, wide = np.asarray(value, np.float32), np.asarray(value, np.float64)
+        for constant in (made, made if wide is None else wide):
+            for one, wanted in list(zip(to, number.samples, strict=True))[1:]:
+                tolerance = (
+                    0 if constant.dtype.kind == "i" else 4 * 2.0 ** (-52 if constant.dtype.itemsize == 8 else -23)
+                )
+                found = one.scalar(constant)
+                if not np.isclose(found, wanted, rtol=tolerance, atol=0):
+                    raise self._unknown_form("a constant")
+        if wide is not None:
+            whole = float(wide) if abs(wide) > 1 else 1 / float(wide)
+            if whole == round(whole) and to[0].recognized(round(whole)) is None and to[0].is_part(round(whole)):
+                raise self._unknown_form("a constant")  # 2 / (n + 1) is 1 / (the size of x[::2]) for odd sizes only
+        return self.trace.number(made, wide)
 
     def monomials(self, of: Collection[str]) -> list[tuple[int, tuple[str, ...]]]:
         """(value, names) of the products of up to three of these sizes, single sizes first."""
@@ -77,10 +175,16 @@ def _short(factor: float) -> float:
     return min(candidates, key=lambda c: abs(factor - c)) if factor else 0.0
 
 
+def _same(a: float, b: float, dtype: Any) -> bool:
+    """Whether two numbers are equal; in double precision, where both are rounded several times, but for that."""
+    return math.isclose(a, b, rel_tol=4 * 2.0**-52) if dtype.itemsize > 4 else bool(dtype.type(a) == dtype.type(b))
+
+
 class Substitution:
     """Numbers of a program for given sizes."""
 
     def __init__(self, sizes: Sizes, given: Mapping[str, int]):
+        self._parts: dict[int, int] = {}  # sizes of shapes that are a part of an unknown one, rounded
         self.given = dict(given)
         self._monomials = [(v, math.prod(given[n] for n in names)) for v, names in sizes.monomials(given)]
         self._known: dict[int, int | None] = {}
@@ -89,23 +193,26 @@ class Substitution:
     def learn(self, old: Shape, new: Shape) -> None:
         """Notes the sizes of an inferred shape: such as those of every second row, (n + 1) // 2."""
         for a, b in zip(old.dims, new.dims, strict=True):
-            if a >= _SMALLEST and self._known.get(a) is None:
+            if a >= SMALLEST and self._known.get(a) is None:
                 self._known[a] = b
+                if self.recognized(a) is None and self.is_part(a):
+                    self._parts[a] = b
 
     def integer(self, value: int) -> int:
         """The number for the given sizes; itself where it has nothing to do with an unknown one."""
-        if -_SMALLEST < value < _SMALLEST:
+        if -SMALLEST < value < SMALLEST:
             return value
         if value not in self._known:
-            self._known[value] = self._recognized(value)
+            self._known[value] = self.recognized(value)
         found = self._known[value]
         return value if found is None else found
 
-    def _recognized(self, value: int) -> int | None:
+    def recognized(self, value: int) -> int | None:
+        """As `integer`; None where it has nothing to do with an unknown size, or is a part of one."""
         for probe, size in self._monomials:
             factor = round(value / probe)
             rest = value - factor * probe
-            if factor and abs(rest) <= _REST and abs(factor) <= _FACTOR and not self._is_part(abs(factor)):
+            if factor and abs(rest) <= _REST and abs(factor) <= _FACTOR and not self.is_part(abs(factor)):
                 return factor * size + rest
         for (first, one), (second, two) in itertools.permutations(self._monomials, 2):
             for factor in range(1, min(_TERMS, value // first + 1) + 1):
@@ -115,9 +222,9 @@ class Substitution:
                     return factor * one + other * two + rest - other * second
         return None
 
-    def _is_part(self, factor: int) -> bool:
+    def is_part(self, factor: int) -> bool:
         """Whether a factor is itself a part of an unknown size, as in n (n + 1) / 2: it is inferred then."""
-        return factor >= _SMALLEST // 2 and any(
+        return factor >= SMALLEST // 2 and any(
             abs(factor * part - round(factor * part / probe) * probe) <= 2 * part
             for probe, _ in self._monomials
             for part in range(1, 17)
@@ -138,8 +245,8 @@ class Substitution:
         return np.array(flat, value.dtype).reshape(value.shape)
 
     def _near(self, value: int) -> int | None:
-        """As `_recognized`, but only small multiples of n and of its products, as other integers may be seeds."""
-        if abs(value) < _SMALLEST:
+        """As `recognized`, but only small multiples of n and of its products, as other integers may be seeds."""
+        if abs(value) < SMALLEST:
             return None
         for probe, size in self._monomials:
             factor = round(value / probe)
@@ -150,6 +257,11 @@ class Substitution:
     def _real(self, value: float, dtype: Any) -> float:
         if not math.isfinite(value) or value == 0 or _LEAST < abs(value) < _MOST:
             return value
+        for rounded, actual in self._parts.items():
+            if dtype.type(rounded) == dtype.type(value):
+                return float(actual)
+            if dtype.type(1 / rounded) == dtype.type(value):
+                return 1.0 / actual if actual else math.inf
         for part in range(1, 17):  # (n - 1) / 4, exactly
             whole = value * part
             if whole == int(whole) and abs(whole) < 2.0 ** (np.finfo(dtype).nmant + 1):
@@ -162,9 +274,9 @@ class Substitution:
                     continue
                 for offset in _OFFSETS if power in (1, -1) else (0,):
                     factor = _short(value / (probe + offset) ** power)
-                    if factor and dtype.type(factor * (probe + offset) ** power) == dtype.type(value):
-                        actual = float(size + offset)
-                        return factor * actual**power if actual > 0 else math.inf * factor if power < 0 else 0.0
+                    if factor and _same(factor * (probe + offset) ** power, value, dtype):
+                        base = float(size + offset)
+                        return factor * base**power if base > 0 else math.inf * factor if power < 0 else 0.0
         return value
 
     def any(self, value: Any) -> Any:

@@ -202,7 +202,7 @@ def _program(
     sizes = {str(name): int(probe) for name, probe in header["sizes"].items()}
     if not set(sizes.values()) <= set(PROBES) or len(set(sizes.values())) < len(sizes):
         raise ValueError(f"unknown sizes with the numbers {[*sizes.values()]}")
-    program.sizes = Sizes(sizes)
+    program.sizes = Sizes(sizes, program.trace)
     instructions = _with_constants(header, entry, constants)
     program.trace.builder.instructions[:] = instructions
     program.trace.builder.parameters[:] = [i for i in instructions if i.opcode == "parameter"]
@@ -295,7 +295,7 @@ def pruned(program: Program, fetches: Iterable[Any], feeds: Iterable[Any]) -> Pr
     fed = [program.find(feed, "feed").instruction for feed in feeds]  # type: ignore[union-attr]  # a Node
     need = needed(program, targets, fed, complete=False)
     result = type(program)(program.name)
-    result.sizes = Sizes(program.sizes.probes)
+    result.sizes = Sizes(program.sizes.probes, result.trace)
     wanted = {*need.instructions, *(record.instruction for record in need.variables.values())}
     results = {s.update: i for i, s in program.sources.items() if isinstance(s, ReadRecord) and s.update}
     wanted |= {results[name] for name in need.updates}

@@ -9,6 +9,7 @@ import numpy as np
 
 from hloom.arrays.array import Array, Strided
 from hloom.arrays.base import ArrayMethods
+from hloom.arrays.dimensions import READERS, narrow_constant
 from hloom.arrays.promotion import limits
 from hloom.config import config
 from hloom.errors import DTypeError
@@ -44,6 +45,10 @@ def constant(value, dtype: np.dtype) -> Array:
                 f"{HLO_NAME[dtype]} holds {info[0]} to {info[1]}",
                 "convert the array to a wider dtype first, for example with astype('s64')",
             )
+    if READERS.find is not None and dtype.itemsize < 4 and value and dtype.kind not in "biu":
+        narrow = narrow_constant(value, dtype)
+        if narrow is not None:
+            return narrow
     return _cached_constant(value, dtype)
 
 

@@ -165,7 +165,7 @@ class Trace:
                 captured = self.captures[id(operand)] = (operand, parameter)
             return captured[1], operand.value if self.carries_values else None
         if not isinstance(operand, Array):
-            operand = from_python(operand)
+            return self.lift(from_python(operand))
         found = self.constants.get(id(operand))
         if found is None:
             found = self.constants[id(operand)] = (operand, self.builder.constant(operand._value()))

@@ -8,6 +8,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from hloom.arrays.dimensions import is_unknown
 from hloom.dispatch.sharded import takes_out_sharding
 from hloom.errors import ArgumentError, AttributeValueError, ShapeError
 from hloom.ir.ops.linalg.convolution import Dimensions, Labels
@@ -82,6 +83,11 @@ def _layouts(dimension_numbers, rank: int):
     )
 
 
+def _same_pads(extent: int, size: int, stride: int) -> tuple[int, int]:
+    total = max((-(-extent // stride) - 1) * stride + size - extent, 0)
+    return total // 2, total - total // 2
+
+
 def padtype_to_pads(in_shape, window_shape, window_strides, padding) -> list[tuple[int, int]]:
     """(low, high) padding of each spatial dimension.
 
@@ -101,9 +107,17 @@ def padtype_to_pads(in_shape, window_shape, window_strides, padding) -> list[tup
         )
     pads = []
     for extent, size, stride in zip(in_shape, window_shape, window_strides, strict=True):
-        count = -(-int(extent) // int(stride))
-        total = max((count - 1) * int(stride) + int(size) - int(extent), 0)
-        small, large = total // 2, total - total // 2
+        small, large = _same_pads(int(extent), int(size), int(stride))
+        if stride > 1 and is_unknown(int(extent)):
+            # The padding depends on the remainder of the size. One more element at the end changes nothing.
+            others = [_same_pads(int(extent) + k, int(size), int(stride)) for k in range(int(stride))]
+            if len({other[name != "SAME"] for other in others}) > 1:
+                raise ShapeError(
+                    f"padding {name!r} with stride {stride} along an unknown size",
+                    "its padding depends on the remainder of the size",
+                    "pass pairs of (low, high), or feed a fixed size: placeholder('x', [100, 32])",
+                )
+            small, large = max(others)
         pads.append((small, large) if name == "SAME" else (large, small))
     return pads
 

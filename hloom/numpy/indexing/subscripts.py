@@ -9,6 +9,7 @@ import numpy as np
 from hloom import lax
 from hloom.arrays.array import Array
 from hloom.arrays.base import ArrayMethods
+from hloom.arrays.dimensions import is_unknown
 from hloom.arrays.eager import eager_result
 from hloom.config import config
 from hloom.errors import IndexOutOfBoundsError, NonConcreteBooleanIndexError, UnsupportedIndexError
@@ -138,6 +139,14 @@ def _read_slice(x, entry, axis: int, result: Index) -> None:
     count = len(range(start, stop, step))
     if not count:
         result.bounds.append((0, 0, 1))
+    elif step not in (1, -1) and is_unknown(extent, x):
+        # The last element depends on the remainder of the size, which is not known.
+        if step < 0:
+            raise UnsupportedIndexError(
+                f"a slice with the step {step} along an unknown size", f"{entry!r} of {x._shape!r}",
+                "reverse it first: x[::-1][::2]",
+            )  # fmt: skip
+        result.bounds.append((start, stop, step))
     elif step > 0:
         result.bounds.append((start, start + (count - 1) * step + 1, step if count > 1 else 1))
     else:

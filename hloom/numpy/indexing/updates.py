@@ -7,8 +7,9 @@ import numpy as np
 
 from hloom import lax
 from hloom.arrays.base import ArrayMethods
+from hloom.arrays.dimensions import is_unknown
 from hloom.dispatch.sharded import takes_out_sharding
-from hloom.errors import NonConcreteBooleanIndexError, ShapeError
+from hloom.errors import NonConcreteBooleanIndexError, ShapeError, UnsupportedIndexError
 from hloom.ir.types import INEXACT, INTEGERS, PRED, Shape
 from hloom.lax.operands import (
     NUMBERS,
@@ -288,6 +289,12 @@ def with_static_part(x, read: Index, part):
         return lax.dynamic_update_slice(x, part, starts)
     padding, mask_padding = [], []
     for (start, limit, step), extent in zip(read.bounds, x.shape, strict=True):
+        if step > 1 and is_unknown(extent, x):
+            raise UnsupportedIndexError(
+                f"an update of every element with the step {step} along an unknown size",
+                f"{x._shape!r}",
+                "update with hnp.where and a mask of positions: hnp.arange(x.shape[0]) % 2 == 0",
+            )
         padding.append((start, extent - limit, step - 1))
         mask_padding.append((start, extent - limit, step - 1))
     spread = bind("pad", part, constant(0, part.dtype), padding=tuple(padding))

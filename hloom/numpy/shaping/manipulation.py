@@ -9,6 +9,7 @@ import numpy as np
 
 from hloom import lax
 from hloom.arrays.base import ArrayMethods
+from hloom.arrays.dimensions import dims_for_user, for_user
 from hloom.arrays.keys import KeyArray
 from hloom.arrays.shape_dtype import ShapeDtypeStruct
 from hloom.dispatch.sharded import takes_out_sharding
@@ -100,7 +101,7 @@ def ravel(a, order: str = "C", *, out_sharding=None):
 
 def shape(a) -> tuple[int, ...]:
     """The shape of an array, of nested lists, of random keys or of a ShapeDtypeStruct; () of None."""
-    return _shape_of(a, "shape")
+    return dims_for_user(_shape_of(a, "shape"), a)
 
 
 def _shape_of(a, name: str) -> tuple[int, ...]:
@@ -117,7 +118,7 @@ def ndim(a) -> int:
 def size(a, axis=None) -> int:
     """The number of elements, or the size along an axis (or axes). Raises ShapeError."""
     dims = _shape_of(a, "size")
-    return product(dims[k] for k in canonical_axes(axis, len(dims), "size"))
+    return for_user(product(dims[k] for k in canonical_axes(axis, len(dims), "size")), a)
 
 
 def squeeze(a, axis=None):
