@@ -3,6 +3,7 @@
 Shows the part of each task, with the send and the receive at every cut edge.
 """
 
+import argparse
 import json
 import subprocess
 import sys
@@ -10,6 +11,10 @@ import sys
 import numpy as np
 
 import hloom as hl
+
+parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+parser.add_argument("--steps", type=int, default=3, help="additions of w * x + b to s")
+options = parser.parse_args()
 
 ports = hl.cluster.free_addresses(2)
 jobs = {"ps": [ports[0]], "worker": [ports[1]]}
@@ -28,10 +33,10 @@ with hl.cluster.connect(hl.cluster.ClusterSpec(jobs)) as cluster:
     w, b, s = (hl.device_put(np.full(4, n, np.float32), "/job:ps/task:0") for n in (2, 1, 0))
     x = np.arange(4, dtype=np.float32)
     print(step.lower(w, b, x, s).compile().as_text())
-    for _ in range(3):
+    for _ in range(options.steps):
         s = step(w, b, x, s)
     print(s, s.device)
-    assert s.tolist() == [3.0, 9.0, 15.0, 21.0]
+    assert np.array_equal(np.asarray(s), options.steps * (2 * x + 1))
     cluster.stop_servers()
 for server in servers:
     server.wait(20)

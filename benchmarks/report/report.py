@@ -6,7 +6,7 @@ Tables are built once, as `Page`s of headings and cells, and printed or written 
 from __future__ import annotations
 
 import math
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 
 from rich.console import Console
 from rich.markup import escape
@@ -46,7 +46,7 @@ def row_facts(row: Row, limits: dict | None = None) -> dict:
         "peak": row.peak or None,
         "share_of_peak": row.flops / seconds / row.peak if row.peak else None,
         "operations": row.operations,
-        "profile": [asdict(part) for part in row.parts[:6]],
+        "profile": [part.facts() for part in row.parts[:6]],
     }
     return judged(facts | {"why": diagnosis(row.parts, facts, limits)}, limits)
 

@@ -11,6 +11,7 @@ import itertools
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -42,6 +43,10 @@ class Part:
     flops: float
     shared: bool
     instruction: Instruction | None = None
+
+    def facts(self) -> dict[str, Any]:
+        """All but the instruction, as JSON can hold it."""
+        return {name: value for name, value in vars(self).items() if name != "instruction"}
 
     def __str__(self) -> str:
         return (

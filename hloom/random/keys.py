@@ -15,6 +15,7 @@ from hloom.arrays.base import ArrayMethods
 from hloom.arrays.keys import IMPLEMENTATIONS, KeyArray, KeyType
 from hloom.arrays.shape_dtype import ShapeDtypeStruct
 from hloom.config import config
+from hloom.dispatch import sharded
 from hloom.errors import ArgumentError, ShapeError
 from hloom.ir.types import DTYPES
 from hloom.lax.operands import as_operand
@@ -87,6 +88,8 @@ _PACKAGE = os.path.dirname(__file__) + os.sep
 def _called_by_this_package() -> bool:
     """Whether the function that takes a key was called by another one of this package, which took the key itself."""
     frame = sys._getframe(2).f_back  # who called the function
+    if frame is not None and frame.f_code.co_filename == sharded.__file__:  # through its `out_sharding`
+        frame = frame.f_back
     return frame is not None and frame.f_code.co_filename.startswith(_PACKAGE)
 
 

@@ -57,11 +57,11 @@ def test_calls_at_the_same_time_leave_the_number_as_it_was():
 @pytest.mark.parametrize(
     ("function", "size", "expected"),
     [
-        (hnp.linalg.cholesky, 300, [1]),
-        (lambda x: hnp.linalg.eigh(x)[0], 64, [1]),
+        (hnp.linalg.cholesky, 600, [1]),
+        (lambda x: hnp.linalg.eigh(x)[0], 128, [1]),
         (lambda x: hnp.linalg.svd(x)[1], 64, [1]),
-        (hnp.linalg.inv, 64, [1]),
-        (lambda x: hnp.linalg.solve(x, x[0]), 64, [1]),
+        (hnp.linalg.inv, 200, [1]),
+        (lambda x: hnp.linalg.solve(x, x[0]), 200, [1]),
     ],
     ids=["cholesky", "eigh", "svd", "inv", "solve"],
 )

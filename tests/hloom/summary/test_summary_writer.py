@@ -165,7 +165,7 @@ def test_the_graph_folds_by_scopes_and_shows_loops_inside(tmp_path):
     nodes = {n.name: n for n in read(tmp_path).Graph().node}
     assert set(nodes["encoder/dense/dot"].input) == {"x", "w"} and nodes["encoder/dense/dot"].op == "dot"
     assert nodes["encoder/dense/dot"].attr["_output_shapes"].list.shape[0].dim[1].size == 4
-    assert b"test_summary.py" in nodes["encoder/dense/h"].attr["line"].s
+    assert b"test_summary_writer.py" in nodes["encoder/dense/h"].attr["line"].s
     loop = next(n for n in nodes.values() if n.op in ("while", "scan"))
     inside = [n for n in nodes if n.startswith(loop.name + "/")]
     assert any(nodes[n].op == "sine" for n in inside) and any(n in loop.input for n in inside)
