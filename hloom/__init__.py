@@ -15,9 +15,6 @@ from typing import TYPE_CHECKING as _TYPE_CHECKING
 from hloom import errors, lax, numpy, tree
 from hloom._version import __version__
 from hloom.backends import preload as _preload
-
-# Its modules import their package, which imports them: two threads that begin in the middle would wait for each other.
-from hloom.compiler import transforms as _transforms  # isort: skip
 from hloom.config import config
 from hloom.dispatch.jit import jit, make_module
 from hloom.ir import tracebacks as _tracebacks

@@ -12,6 +12,7 @@ from hloom.compiler.transforms import reduction, windows
 from hloom.compiler.transforms.flat import leaf_shapes
 from hloom.compiler.transforms.inline import inline_calls
 from hloom.compiler.transforms.jvp import SharingBuilder
+from hloom.compiler.transforms.rules import load_rules
 from hloom.ir.build import Builder, Value, tuple_elements
 from hloom.ir.errors import BatchingError
 from hloom.ir.module import Computation, Instruction, below
@@ -36,6 +37,7 @@ class Batching:
     """
 
     def __init__(self, builder: Builder, size: int, axis_name=None):
+        load_rules()
         self.builder = builder
         self.size = size
         self.axis_name = axis_name

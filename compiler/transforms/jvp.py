@@ -10,6 +10,7 @@ from collections.abc import Sequence
 
 from hloom.compiler.transforms import reduction, windows
 from hloom.compiler.transforms.inline import inline_calls
+from hloom.compiler.transforms.rules import load_rules
 from hloom.ir.build import Builder, Value, tuple_elements
 from hloom.ir.errors import DifferentiationError
 from hloom.ir.module import Computation, Instruction
@@ -85,6 +86,7 @@ class Pushforward:
     """
 
     def __init__(self, builder: Builder, linear: bool = False):
+        load_rules()
         self.builder = builder
         self.linear = linear
         self.primal: Value | None = None

@@ -11,6 +11,7 @@ from collections.abc import Iterable, Sequence
 
 from hloom.compiler.transforms.inline import inline_calls
 from hloom.compiler.transforms.jvp import SharingBuilder, has_tangent, push_computation
+from hloom.compiler.transforms.rules import load_rules
 from hloom.ir.build import Builder, Value
 from hloom.ir.errors import DifferentiationError
 from hloom.ir.module import Computation, Instruction
@@ -171,6 +172,7 @@ def transpose(builder: SharingBuilder, linear: dict[Instruction, None], cotangen
     linear: the linear instructions in program order, the tangent parameters among them.
     cotangents: Values by instruction (for tuples a list with None for zero elements); given for the results.
     """
+    load_rules()
     outer = builder.source, builder.made_by
     builder.linear = linear
     for instruction in reversed(linear):

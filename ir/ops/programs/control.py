@@ -19,7 +19,7 @@ S32 = DTYPES["s32"]
 
 
 # The rules of differentiation and batching: they change called computations, and are put here by
-# `hloom.compiler.transforms.control`.
+# `hloom.compiler.transforms` before it walks.
 RULES: dict[str, Callable] = {}
 
 

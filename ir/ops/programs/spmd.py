@@ -26,7 +26,7 @@ from hloom.ir.types import Shape, TupleShape
 PARTITIONED = No("the partition of the program replaces it")
 
 # The rules of differentiation and batching of manual computations: they change the called computation, and are put here
-# by `hloom.compiler.transforms.manual`.
+# by `hloom.compiler.transforms` before it walks.
 RULES: dict[str, Callable] = {}
 
 
