@@ -27,7 +27,7 @@ from hloom.platforms.backend import (
     SendRecvChannel,
     added,
 )
-from hloom.platforms.device import find_device, note_devices
+from hloom.platforms.device import find_device, logged_name, note_devices
 from hloom.platforms.kinds import DeviceKind, device_kind
 from hloom.platforms.names import parse_device_name
 from hloom.runtime.multi_device import Control, MultiDeviceProgram
@@ -168,7 +168,8 @@ class MultiDeviceBackend(Backend):
         placements = list(describe(whole, device_of))
         if config.log_device_placement:
             note_devices(dict.fromkeys(device_of.values()))
-            for line in placements:
+            names = {name: logged_name(find_device(name)) for name in set(device_of.values())}
+            for line in describe(whole, {i: names[name] for i, name in device_of.items()}):
                 print(f"hloom: {line}", file=sys.stderr)
         given = frozenset(range(len(whole.entry.parameters))) - set(arguments) if spread else frozenset()
         parts = partition(whole, device_of, default, shared_memory, apart, given)

@@ -26,7 +26,7 @@ from hloom.ir.module import Module
 from hloom.ir.text import print_module
 from hloom.ir.types import Shape
 from hloom.platforms.backend import Backend, CompileOptions, Executable
-from hloom.platforms.device import default_device
+from hloom.platforms.device import default_device, find_device, logged_name, note_devices
 from hloom.platforms.names import parse_device_name
 
 CLIENT = "client"  # the process that calls the program: devices without a task are its own
@@ -54,7 +54,9 @@ class ClusterBackend(Backend):
         device_of = placed(whole, options.argument_devices, options.device, Costs(lambda device: DeviceModel(), _link))
         placements = list(describe(whole, device_of))
         if config.log_device_placement:
-            for line in placements:
+            note_devices(dict.fromkeys(device_of.values()))
+            names = {name: logged_name(find_device(name)) for name in set(device_of.values())}
+            for line in describe(whole, {i: names[name] for i, name in device_of.items()}):
                 print(f"hloom: {line}", file=sys.stderr)
         tasks = {instruction: task_of(device) for instruction, device in device_of.items()}
         tasks |= {p: CLIENT for p in whole.entry.parameters if p["index"] not in options.argument_devices}

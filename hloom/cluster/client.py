@@ -86,6 +86,11 @@ class TaskKind(DeviceKind):
     def count(self) -> int:
         return self._link.peers.attached(self._task).devices.get(self.name, 0)
 
+    def description(self, index: int) -> str:
+        """As the task says. Raises DistributedError."""
+        found = self._link.peers.attached(self._task).hardware.get(self.name, [])
+        return found[index] if index < len(found) else ""
+
     def put(self, data, index: int, label: str) -> RemoteData:
         """The data of an array at the task. Raises DistributedError."""
         if isinstance(data, RemoteData) and data.task == self._task and data.is_there():

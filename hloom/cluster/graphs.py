@@ -18,6 +18,7 @@ from hloom.cluster.wire import HANDSHAKE_SECONDS
 from hloom.cluster.wire import connect as connect_to
 from hloom.config import config
 from hloom.errors import DistributedError
+from hloom.platforms.processes import acting_as
 from hloom.sessions.executor import LocalExecutor, register
 from hloom.sessions.program import Program
 
@@ -27,7 +28,9 @@ Answer = tuple[dict, Sequence[np.ndarray]]
 class GraphStore:
     """The server's side: one executor, and what was loaded into it by handle."""
 
-    def __init__(self) -> None:
+    def __init__(self, task: str) -> None:
+        """task: whose server it is, for the log of placements."""
+        self._task = task
         self.executor = LocalExecutor()
         self._steps: dict[str, Any] = {}
         self._lock = threading.Lock()
@@ -46,7 +49,8 @@ class GraphStore:
         step = self._steps.get(str(header["handle"]))
         if step is None:
             return {"unknown": True}, ()
-        with config(log_device_placement=bool(header.get("log")) or config.log_device_placement):
+        log = bool(header.get("log")) or config.log_device_placement
+        with config(log_device_placement=log), acting_as(self._task):
             found = self.executor.run(step, arrays)
         entries: list[Any] = []
         sent: list[np.ndarray] = []

@@ -54,6 +54,7 @@ class Peer:
         self._lease: Stream | None = None
         self.incarnation = ""  # of the server's process, once it was reached
         self.devices: dict[str, int] = {}
+        self.hardware: dict[str, list[str]] = {}  # of each kind, its devices' models
 
     def request(
         self, header: dict, arrays: Sequence[np.ndarray] = (), timeout: float | None = None
@@ -112,6 +113,7 @@ class Peer:
         if self._lease is not None:
             self._lease.close()
         self._lease, self.incarnation, self.devices = lease, answer["incarnation"], answer["devices"]
+        self.hardware = answer.get("hardware", {})
 
     @property
     def attached(self) -> bool:

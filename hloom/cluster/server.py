@@ -101,7 +101,7 @@ class Server:
         self._streams: set[Stream] = set()
         self._runs = 0
         self.variables = VariableStore(str(self.task), self._peers, folder)
-        self._graphs = GraphStore()
+        self._graphs = GraphStore(str(self.task))
         self._operations: dict[str, Callable[[dict, list[np.ndarray]], Answer]] = {
             "status": lambda header, arrays: (self.status(), ()),
             "program": self._program,
@@ -237,10 +237,11 @@ class Server:
         with self._lock:
             self._clients.setdefault(client, _Client())
         devices = {kind.name: kind.count() for kind in device_kinds().values()}
+        hardware = {k.name: [k.description(n) for n in range(k.count())] for k in device_kinds().values()}
         jobs = {job: {str(k): a for k, a in tasks.items()} for job, tasks in self.spec.jobs.items()}
         return {
-            "task": str(self.task), "incarnation": self.incarnation, "devices": devices, "version": VERSION,
-            "jobs": jobs,
+            "task": str(self.task), "incarnation": self.incarnation, "devices": devices,
+            "hardware": hardware, "version": VERSION, "jobs": jobs,
         }  # fmt: skip
 
     def _client(self, header: dict) -> _Client:

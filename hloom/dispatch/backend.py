@@ -13,7 +13,15 @@ from hloom.errors import ArgumentError
 from hloom.ir.module import Module
 from hloom.ir.ops.programs.transfer import WITHOUT_DEVICE
 from hloom.platforms.backend import Backend, CompileOptions
-from hloom.platforms.device import Device, default_device, find_device, note_devices, process_count, scoped_device
+from hloom.platforms.device import (
+    Device,
+    default_device,
+    find_device,
+    logged_name,
+    note_devices,
+    process_count,
+    scoped_device,
+)
 from hloom.platforms.kinds import CLUSTER, MULTI_DEVICE, device_kind, load_backend
 from hloom.tracing.trace import Traced
 
@@ -74,7 +82,9 @@ def log_placement(module: Module, device: str) -> None:
     # Saves start-up time: placement is a matter of programs on several devices.
     from hloom.compiler.placement.placer import describe
 
-    note_devices(d for d in [device] if ":sm_" not in d)  # not of a target without a device
+    if ":sm_" not in device:  # not a target without a device
+        note_devices([device])
+        device = logged_name(find_device(device))
     everywhere = {i: device for c in module.computations() for i in c.instructions if i.opcode not in WITHOUT_DEVICE}
     for line in describe(module, everywhere):
         print(f"hloom: {line}", file=sys.stderr)

@@ -17,7 +17,7 @@ from hloom.ir.records import record
 from hloom.ir.source import device_scope, device_scopes, warn_user
 from hloom.platforms.kinds import DeviceKind, device_kind, device_kinds
 from hloom.platforms.names import DeviceName, parse_device_name
-from hloom.platforms.processes import LOCAL_JOB, processes, tasks
+from hloom.platforms.processes import LOCAL_JOB, own_task_name, processes, tasks
 
 
 @record(frozen=True)
@@ -80,8 +80,10 @@ class Device:
 
     @property
     def description(self) -> str:
-        """The hardware, for people: its model, and a GPU's address on the bus. '' for devices of other processes."""
-        return self.kind_object.description(self.index) if self.process_index == processes().index else ""
+        """The hardware, for people: its model, and a GPU's address on the bus. '' for devices of other processes; what
+        a cluster's task says of its own."""
+        here = self.job or self.process_index == processes().index
+        return self.kind_object.description(self.index) if here else ""
 
     def memory_stats(self) -> dict[str, int] | None:
         """Bytes and counts of the device's own memory by name; None for devices in the host's memory, which is not
@@ -270,17 +272,18 @@ def _scope_name(name) -> str:
     return str(find_device(name))
 
 
-_noted: set[Device] = set()  # devices whose hardware the log has named
+def logged_name(device: Device) -> str:
+    """As `hl.config.log_device_placement` prints it: with the task, where this process is one of several."""
+    name = str(device)
+    return name if name.startswith("/job:") or not (task := own_task_name()) else f"{task}/{name}"
 
 
 def note_devices(names) -> None:
-    """Logs the hardware of devices, once for each (`hl.config.log_device_placement`)."""
+    """Logs the hardware of the devices of a program (`hl.config.log_device_placement`)."""
     for name in names:
         found = find_device(name)
-        if found not in _noted:
-            _noted.add(found)
-            if found.description:
-                print(f"hloom: device {found}: {found.description}", file=sys.stderr)
+        if found.description:
+            print(f"hloom: device {logged_name(found)}: {found.description}", file=sys.stderr)
 
 
 def scoped_device() -> Device | None:

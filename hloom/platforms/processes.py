@@ -7,8 +7,10 @@ The tasks of a cluster (`hloom.cluster`) are known once this process is connecte
 
 from __future__ import annotations
 
+import contextlib
 import importlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextvars import ContextVar
 from typing import TYPE_CHECKING, Protocol
 
 from hloom.ir.records import field, record
@@ -83,6 +85,32 @@ class Tasks(Protocol):
 
     def kind(self, device: Device) -> DeviceKind:
         """What the devices of the task of a device are to this process."""
+
+
+_own = ""  # what whoever started this process said that it is
+
+
+def set_own_task(task: str) -> None:
+    global _own
+    _own = task
+
+
+_acting: ContextVar[str] = ContextVar("hloom_acting_task", default="")
+
+
+@contextlib.contextmanager
+def acting_as(task: str) -> Iterator[None]:
+    """While a server runs something for its task, `/job:worker/task:1`: one process may have several servers."""
+    token = _acting.set(task)
+    try:
+        yield
+    finally:
+        _acting.reset(token)
+
+
+def own_task_name() -> str:
+    """The task that this process is, as logs name it: /job:worker/task:1. '' for a program in one process."""
+    return _acting.get() or _own or (_known.name(_known.index) if _known.devices else "")
 
 
 _tasks: Tasks | None = None

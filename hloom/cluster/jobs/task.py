@@ -19,6 +19,7 @@ from hloom.config import config
 from hloom.distributed.environment import process_number
 from hloom.distributed.parents import die_with_parent
 from hloom.distributed.worker import run
+from hloom.platforms.processes import set_own_task
 
 
 def main() -> None:
@@ -34,6 +35,7 @@ def main() -> None:
     path = os.path.join(folder, "tasks", f"{job}-{number}.json")
     os.environ["HLOOM_CLUSTER_TASK"] = path
     config.cluster_task = path
+    set_own_task(f"/job:{job}/task:{number}")
     if job == "ps":
         told = own_task()
         assert told is not None  # the path was just set

@@ -63,6 +63,7 @@ def test_derivatives_run_where_their_operations_do(link, capfd):
         gradient = hl.jit(hl.grad(lambda x, w: layered(x, w)[0], argnums=1))(X, W)
     lines = capfd.readouterr().err.splitlines()
     assert any(line.startswith("hloom: h: (tanh) /job:local/task:0/cpu:0 at ") for line in lines)
+    assert any(line.startswith("hloom: device /job:local/task:0/cpu:0: name: ") for line in lines)
     assert str(gradient.device) == "/job:local/task:0/cpu:0"
     h = np.tanh(X @ W)
     np.testing.assert_allclose(np.asarray(gradient), X.T @ (2 * h * (1 - h * h)), rtol=1e-4, atol=1e-6)

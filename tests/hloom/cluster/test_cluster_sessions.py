@@ -34,6 +34,17 @@ def counting():
         return program, s.assign_add(x * 2)
 
 
+def test_the_log_of_placements_names_the_server_s_task(key_file, capsys):
+    program, grown = counting()
+    with Server({"local": free_addresses(2)}, "local", 1) as server, Session(program, server.target) as session:
+        with hl.config(log_device_placement=True):
+            session.run(program.initializer())
+            session.run(grown, {"x": np.ones(4)})
+    lines = capsys.readouterr().err.splitlines()
+    assert any(line.startswith("hloom: device /job:local/task:1/cpu:0: name: ") for line in lines)
+    assert any("(add) /job:local/task:1/cpu:0" in line for line in lines)
+
+
 def test_sessions_at_one_server_share_variables(key_file):
     program, grown = counting()
     with Server({"local": free_addresses(1)}) as server:

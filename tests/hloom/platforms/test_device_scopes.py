@@ -15,6 +15,7 @@ import hloom.numpy as hnp
 from hloom import lax
 from hloom.backends.interpreted import InterpretedKind
 from hloom.errors import DeviceError, PlacementWarning, SettingError
+from hloom.platforms import processes
 from hloom.platforms.kinds import _kinds, device_kinds, register_device_kind
 from hloom.platforms.names import parse_device_name
 
@@ -226,6 +227,17 @@ def test_the_log_of_placements(four_devices, capsys):
         hl.jit(two_parts)(normal(8, 8), normal(8, 8))
     lines = capsys.readouterr().err.splitlines()
     assert any("(sine) cpu:1 at" in line and "test_device_scopes.py" in line for line in lines)
+
+
+@pytest.mark.quick
+def test_the_log_names_the_hardware_each_time_and_the_task(capsys):
+    for task in ("", "/job:worker/task:1"):
+        with hl.config(log_device_placement=True), processes.acting_as(task):
+            hl.jit(lambda x: hnp.exp(x))(normal(5))
+        name = f"{task}/cpu:0" if task else "cpu:0"
+        lines = capsys.readouterr().err.splitlines()
+        assert lines[0].startswith(f"hloom: device {name}: name: ")
+        assert lines[1].startswith(f"hloom: exponential: (exponential) {name} at ")
 
 
 def test_text_has_the_devices(four_devices):
