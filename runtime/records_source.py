@@ -1,5 +1,5 @@
 """The native functions that read records: frames of TFRecord files with their checksums, and the wire format of
-`tf.train.Example` (proto3), whole blocks per call.
+`tf.train.Example` and `tf.train.SequenceExample` (proto3), whole blocks per call.
 
 Python source as in `driver_source`, which explains it. Each function returns an int64 and reads its arguments as words.
 Callers leave 8 readable bytes behind the data, as four bytes are loaded as a word.
@@ -29,6 +29,7 @@ FEATURE_OUT, FEATURE_STRIDE, FEATURE_OPTIONAL, FEATURE_SEEN = 4, 5, 6, 7
 FEATURE_WORDS = 8
 
 BYTES, FLOAT, INT64 = 1, 2, 3  # kinds: the numbers of the fields in feature.proto
+STEPS = 4  # the kind of a FeatureList, of which only the place is read
 # What is wrong with an example.
 MALFORMED, MISSING, WRONG_KIND, WRONG_COUNT = 1, 2, 3, 4
 # Words of a report: the feature's index, what is wrong, what was found.
@@ -237,6 +238,12 @@ def hloom_feature(feature, row, at, end, report):
     kind = 0
     start = 0
     stop = 0
+    if load(feature, FEATURE_KIND) == STEPS:
+        out = load(feature, FEATURE_OUT) + row * load(feature, FEATURE_STRIDE)
+        store(feature, FEATURE_SEEN, row)
+        store(out, 0, at)
+        store(out, 1, end - at)
+        return 0
     while at < end:
         at = hloom_field(at, end, scratch)
         if at == 0:
@@ -329,10 +336,12 @@ def hloom_entry(features, count, row, at, end, guess, report):
     return index
 """
 
-# Examples first to last - 1 of `frames` into rows row, row + 1, ... of the columns. How many were read; when fewer, the
-# report says what is wrong with the next one (feature -1: with the example itself).
+# Examples first to last - 1 of `frames` into rows row, row + 1, ... of the columns. group: the tag of the field with
+# their map, FIRST for the features of an Example and the context of a SequenceExample, SECOND for the feature lists of
+# the latter. How many were read; when fewer, the report says what is wrong with the next one (feature -1: with the
+# example itself).
 EXAMPLES = """
-def hloom_examples(data, frames, first, last, row, features, count, report):
+def hloom_examples(data, frames, first, last, row, features, count, group, report):
     scratch = report + 8 * REPORT_SCRATCH
     done = 0
     for record in range(first, last):
@@ -348,7 +357,7 @@ def hloom_examples(data, frames, first, last, row, features, count, report):
             if at == 0:
                 store(report, REPORT_CODE, MALFORMED)
                 return done
-            if load(scratch, FIELD_TAG) != FIRST:
+            if load(scratch, FIELD_TAG) != group:
                 continue
             entry = load(scratch, FIELD_START)
             while entry < at:
@@ -398,6 +407,23 @@ def hloom_lists(kind, places, rows, counts, out, width, report):
     return rows
 """
 
+# The steps of a FeatureList, each a Feature at its place (address and bytes), into rows of a column. How many were
+# read; when fewer, the report says what is wrong with the next one.
+STEPS_TEXT = """
+def hloom_steps(feature, places, rows, report):
+    for row in range(rows):
+        start = load(places, 2 * row)
+        store(feature, FEATURE_SEEN, -1)
+        wrong = hloom_feature(feature, row, start, start + load(places, 2 * row + 1), report)
+        if wrong == 0 and load(feature, FEATURE_SEEN) < 0:
+            wrong = MISSING
+        if wrong != 0:
+            store(report, REPORT_FEATURE, 0)
+            store(report, REPORT_CODE, wrong)
+            return row
+    return rows
+"""
+
 _CRC = {"hloom_crc32c": (words(4), "s64"), "hloom_masked": (words(4), "s64")}
 _READ = {"hloom_varint": (words(3), "s64"), "hloom_field": (words(3), "s64"), "hloom_list": (words(6), "s64")}
 _EXAMPLE = {"hloom_feature": (words(5), "s64"), "hloom_find": (words(5), "s64"), "hloom_entry": (words(7), "s64")}
@@ -418,6 +444,7 @@ FUNCTIONS = (
     _function("hloom_feature", FEATURE, 5, _READ),
     _function("hloom_find", FIND, 5),
     _function("hloom_entry", ENTRY, 7, _READ | _EXAMPLE),
-    _function("hloom_examples", EXAMPLES, 8, _READ | _EXAMPLE, exported=True),
+    _function("hloom_examples", EXAMPLES, 9, _READ | _EXAMPLE, exported=True),
     _function("hloom_lists", LISTS, 7, _READ, exported=True),
+    _function("hloom_steps", STEPS_TEXT, 4, _READ | _EXAMPLE, exported=True),
 )

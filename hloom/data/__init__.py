@@ -15,8 +15,8 @@ from __future__ import annotations
 
 from hloom.data.blocks import Block, padded, stacked
 from hloom.data.dataset import Dataset, mix
-from hloom.data.examples import decode_example, encode_example
-from hloom.data.features import Bytes, Feature, Float, Int64, Text
+from hloom.data.examples import decode_example, decode_sequence_example, encode_example, encode_sequence_example
+from hloom.data.features import Bytes, Feature, FeatureList, Float, Int64, Text
 from hloom.data.iterator import DataIterator
 from hloom.data.native import crc32c
 from hloom.data.sources.open import (
@@ -40,6 +40,7 @@ __all__ = [
     "DataIterator",
     "Dataset",
     "Feature",
+    "FeatureList",
     "Float",
     "Int64",
     "TFRecordWriter",
@@ -50,7 +51,9 @@ __all__ = [
     "csv",
     "decode_example",
     "decode_image",
+    "decode_sequence_example",
     "encode_example",
+    "encode_sequence_example",
     "generator",
     "images",
     "mix",

@@ -262,6 +262,8 @@ def _padded_column(values: list[np.ndarray], size: Any, fill: Any, asked: str, b
                 "pad to a larger size, or shorten the elements in map()",
             )  # fmt: skip
         shape[0] = size
+    if first.dtype == object and not fill:  # texts or bytes
+        fill = next((type(text)() for value in values for text in value.flat), "")
     column = np.full((len(values), *shape), fill, first.dtype)
     for row, value in enumerate(values):
         part: tuple[int | slice, ...] = (row, *(slice(size) for size in value.shape))

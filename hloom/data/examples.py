@@ -1,4 +1,4 @@
-"""`tf.train.Example` in Python: one example to bytes and back.
+"""`tf.train.Example` and `tf.train.SequenceExample` in Python: one example to bytes and back.
 
 Source: TensorFlow, core/example/example.proto and feature.proto; the encoding of Protocol Buffers.
 """
@@ -37,19 +37,46 @@ def encode_example(features: Mapping[str, Any], specs: Mapping[str, Any] | None 
     """A `tf.train.Example` with features by name. Integers and booleans become an int64_list, floats a float_list,
     texts and bytes (also lists of them) a bytes_list. An array is a list of its numbers; `array.tobytes()` keeps its
     memory as one string of bytes. specs: what is read later, such as `{"image": hl.data.Bytes((28, 28), "uint8")}`; a
-    value is then converted to its feature. Raises DataError for other values."""
-    entries = []
+    value is then converted to its feature, and a FeatureList among them makes a `tf.train.SequenceExample`. Raises
+    DataError for other values."""
     if specs is not None and specs.keys() != features.keys():
         raise DataError(
             f"a tf.train.Example with {', '.join(specs)}", f"features {', '.join(map(str, features)) or 'of no name'}",
             "pass all of them and no others",
         )  # fmt: skip
+    if specs is not None and (lists := [name for name, spec in specs.items() if spec.kind == source.STEPS]):
+        context = {name: _as_specified(name, v, specs[name]) for name, v in features.items() if name not in lists}
+        steps = {name: [_as_specified(name, v, specs[name].feature) for v in features[name]] for name in lists}
+        return encode_sequence_example(context, steps)
+    return _field(1, _encoded_features(features, specs))
+
+
+def _encoded_features(features: Mapping[str, Any], specs: Mapping[str, Any] | None = None) -> bytes:
+    entries = []
     for name, value in features.items():
         if specs is not None:
             value = _as_specified(name, value, specs[name])
-        entry = _field(1, name.encode()) + _field(2, _encoded_value(name, value))
-        entries.append(_field(1, entry))
-    return _field(1, b"".join(entries))
+        entries.append(_entry(name, _encoded_value(name, value)))
+    return b"".join(entries)
+
+
+def _entry(name: str, value: bytes) -> bytes:
+    return _field(1, _field(1, name.encode()) + _field(2, value))
+
+
+def encode_sequence_example(context: Mapping[str, Any], lists: Mapping[str, Any]) -> bytes:
+    """A `tf.train.SequenceExample`. context: features by name, as of `encode_example`. lists: by name the steps of a
+    feature list, each a value as of a feature; the steps of an array are its rows. Raises DataError for other
+    values."""
+    entries = []
+    for name, steps in lists.items():
+        if isinstance(steps, (str, bytes)) or not hasattr(steps, "__iter__"):
+            raise DataError(
+                f"a tf.train.SequenceExample with the feature list {name!r}", f"{type(steps).__name__}: {steps!r:.60}",
+                "pass a list with a value for each step; what belongs to the whole example goes into the context",
+            )  # fmt: skip
+        entries.append(_entry(name, b"".join(_field(1, _encoded_value(name, step)) for step in steps)))
+    return _field(1, _encoded_features(context)) + _field(2, b"".join(entries))
 
 
 def _as_specified(name: str, value: Any, spec: Any) -> Any:
@@ -99,16 +126,45 @@ def _encoded_value(name: str, value: Any) -> bytes:
 def decode_example(record: bytes) -> dict[str, Any]:
     """All features of a `tf.train.Example` by name: a list of bytes, an int64 array or a float32 array each. Raises
     DataError for a malformed one."""
-    features: dict[str, Any] = {}
+    features = _maps(record, "Example")[0]
+    try:
+        return {name: _decoded_value(data) for name, data in features.items()}
+    except _MALFORMED as error:
+        raise _malformed("Example", error) from None
+
+
+def decode_sequence_example(record: bytes) -> tuple[dict[str, Any], dict[str, list]]:
+    """The context of a `tf.train.SequenceExample`, as of `decode_example`, and by name its feature lists, with a list
+    of bytes, an int64 array or a float32 array for each step. Raises DataError for a malformed one."""
+    context, lists = _maps(record, "SequenceExample")
+    try:
+        return (
+            {name: _decoded_value(data) for name, data in context.items()},
+            {name: [_decoded_value(s) for k, s in _fields(data) if k == 1] for name, data in lists.items()},
+        )
+    except _MALFORMED as error:
+        raise _malformed("SequenceExample", error) from None
+
+
+_MALFORMED = (ValueError, IndexError, TypeError, AttributeError)
+
+
+def _malformed(message: str, error: Exception) -> DataError:
+    return DataError(f"a tf.train.{message}", f"it is malformed: {error}", "pass the bytes of an example")
+
+
+def _maps(record: bytes, message: str) -> tuple[dict[str, bytes], dict[str, bytes]]:
+    """The values of the two maps of a message, undecoded: features and feature lists. Raises DataError."""
+    maps: tuple[dict[str, bytes], dict[str, bytes]] = ({}, {})
     try:
         for number, group in _fields(record):
-            for inner, entry in _fields(group) if number == 1 else ():
+            for inner, entry in _fields(group) if number in (1, 2) else ():
                 parts = dict(_fields(entry)) if inner == 1 else {}
                 if 1 in parts:
-                    features[parts[1].decode()] = _decoded_value(parts.get(2, b""))
-    except (ValueError, IndexError, TypeError, AttributeError) as error:
-        raise DataError("a tf.train.Example", f"it is malformed: {error}", "pass the bytes of an example") from None
-    return features
+                    maps[number - 1][parts[1].decode()] = parts.get(2, b"")
+    except _MALFORMED as error:
+        raise _malformed(message, error) from None
+    return maps
 
 
 def _decoded_value(data: bytes) -> Any:

@@ -2,7 +2,8 @@
 
     features = {"image": hl.data.Bytes((28, 28), "uint8"), "label": hl.data.Int64()}
 
-Fixed shapes are read straight into columns; a shape of None is a list of any length.
+Fixed shapes are read straight into columns; a shape of None is a list of any length. Where a feature is a FeatureList,
+the records are `tf.train.SequenceExample`s.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ import numpy as np
 
 from hloom.data import native
 from hloom.data.blocks import Block, Origin, object_column
-from hloom.data.examples import decode_example, numbers_dtype
+from hloom.data.examples import decode_sequence_example, numbers_dtype
 from hloom.errors import ArgumentError, DataError
 from hloom.ir.types import as_dtype
 from hloom.runtime import records_source as source
@@ -79,8 +80,37 @@ class Float(Feature):
         super().__init__(shape, dtype, default)
 
 
+class FeatureList(Feature):
+    """A list of the feature lists of a `tf.train.SequenceExample`: one array of shape `(steps, *feature.shape)` for
+    each example, where the number of steps varies; of texts and bytes, an array of objects. optional: whether an
+    example may have no such list, which then has no steps."""
+
+    kind = source.STEPS
+
+    def __init__(self, feature: Feature, *, optional: bool = False):
+        """Raises ArgumentError where the steps have no fixed shape."""
+        if not isinstance(feature, Feature) or isinstance(feature, FeatureList):
+            raise ArgumentError(
+                "the feature of each step", f"{feature!r:.60}", "pass hl.data.Bytes, Text, Int64 or Float"
+            )
+        if feature.shape is None and feature.dtype is not None:
+            raise ArgumentError(
+                f"FeatureList({feature!r})", "steps of different sizes, which fit in no array",
+                "give each step a shape, such as Int64() or Float((3,))",
+            )  # fmt: skip
+        if feature.default is not None:
+            raise ArgumentError(
+                f"FeatureList({feature!r})", "a default for a step", "pass FeatureList(..., optional=True)"
+            )
+        super().__init__(None, None, () if optional else None)
+        self.feature = feature
+
+    def __repr__(self) -> str:
+        return f"FeatureList({self.feature!r})"
+
+
 class ExampleParser:
-    """Reads blocks of examples into columns."""
+    """Reads blocks of examples, or of sequence examples, into columns."""
 
     def __init__(self, features: Mapping[str, Feature]):
         if not isinstance(features, Mapping) or not features:
@@ -90,7 +120,13 @@ class ExampleParser:
                 raise ArgumentError(
                     f"the feature {name!r}", f"{feature!r:.60}", "pass hl.data.Bytes, Text, Int64 or Float"
                 )
-        self.names, self.features = list(features), list(features.values())
+        # Those of the lists come last: they are read from another field of the record.
+        lists = [name for name, feature in features.items() if isinstance(feature, FeatureList)]
+        self.names = [name for name in features if name not in lists] + lists
+        self.features = [features[name] for name in self.names]
+        self._steps = {
+            len(features) - len(lists) + k: _StepParser(name, features[name]) for k, name in enumerate(lists)
+        }
         self.structure = tree.structure(dict.fromkeys(features, 0))
         marked = tree.unflatten(self.structure, list(range(len(features))))  # trees have the order of sorted keys
         self._order = [0] * len(features)
@@ -104,19 +140,46 @@ class ExampleParser:
             row[source.FEATURE_OPTIONAL] = feature.default is not None
         self._report = np.zeros(source.REPORT_WORDS, np.int64)
 
+    @property
+    def _message(self) -> str:
+        return "SequenceExample" if self._steps else "Example"
+
     def columns(self, data: np.ndarray, places: np.ndarray, origin: Origin) -> Block:
         """The examples at `places` (offset, length) of data, one row each. Raises DataError."""
         count = len(places)
         outs = [self._column(index, feature, count) for index, feature in enumerate(self.features)]
         places = np.ascontiguousarray(places)
-        done = native.function("hloom_examples")(
-            data.ctypes.data, places.ctypes.data, 0, count, 0, self._table.ctypes.data, len(self.features),
-            self._report.ctypes.data,
-        )  # fmt: skip
-        if done < count:
-            raise self._error(data, places, done, origin)
+        plain = len(self.features) - len(self._steps)
+        for group, first, last in ((source.FIRST, 0, plain), (source.SECOND, plain, len(self.features))):
+            if first == last:
+                continue
+            done = native.function("hloom_examples")(
+                data.ctypes.data, places.ctypes.data, 0, count, 0, self._table[first:].ctypes.data, last - first, group,
+                self._report.ctypes.data,
+            )  # fmt: skip
+            if done < count:
+                raise self._error(data, places, done, origin, first)
         columns = [self._finished(index, out, data, origin) for index, out in enumerate(outs)]
         return Block.of_columns(self.structure, [columns[index] for index in self._order], origin)
+
+    def steps(self, data: np.ndarray, steps: np.ndarray, counts: np.ndarray, origin: Origin) -> np.ndarray:
+        """The only feature of each step of feature lists, one row each. steps: their places (address, bytes); counts:
+        how many of them each record has. Raises DataError."""
+        of_record = np.repeat(np.arange(len(counts)), counts)
+        out = self._column(0, self.features[0], len(steps))
+        done = native.function("hloom_steps")(
+            self._table.ctypes.data, steps.ctypes.data, len(steps), self._report.ctypes.data
+        )
+        number = np.arange(len(steps)) - np.repeat(np.cumsum(counts) - counts, counts)
+        where = _Steps(origin, of_record, number)
+        if done < len(steps):
+            if int(self._report[source.REPORT_CODE]) == source.MISSING:
+                raise DataError(
+                    f"the feature {self.names[0]!r} of {where.describe(done)} as {self.features[0]!r}", "it is empty",
+                    "write a value in each step",
+                )  # fmt: skip
+            raise self._error(data, steps, done, where, 0)
+        return self._finished(0, out, data, where)
 
     def _column(self, index: int, feature: Feature, count: int) -> np.ndarray:
         """Memory for a column, and its description for the native function."""
@@ -139,6 +202,8 @@ class ExampleParser:
 
     def _finished(self, index: int, out: np.ndarray, data: np.ndarray, origin: Origin) -> np.ndarray:
         feature = self.features[index]
+        if index in self._steps:
+            return self._steps[index].lists(out, data, origin)
         if feature.shape is None:
             return self._lists(index, out, data, origin)
         if feature.kind == source.BYTES or out.dtype == feature.dtype:
@@ -214,36 +279,83 @@ class ExampleParser:
     def _wrong(self, asked: str, found: str) -> DataError:
         return DataError(asked, found, "name features as the files have them")
 
-    def _error(self, data: np.ndarray, places: np.ndarray, position: int, origin: Origin) -> DataError:
-        """What is wrong with the example at a position."""
+    def _error(self, data: np.ndarray, places: np.ndarray, position: int, origin: Origin, first: int) -> DataError:
+        """What is wrong with the example at a position. first: the number of the first feature that was looked for."""
         index, code, found = (int(self._report[k]) for k in range(3))
+        index += first if index >= 0 else 0
         record = origin.describe(position)
         if index < 0 or code == source.MALFORMED:
             part = f"the feature {self.names[index]!r} of it is" if index >= 0 else "it is"
             return DataError(
-                f"a tf.train.Example in {record}", f"{part} malformed",
+                f"a tf.train.{self._message} in {record}", f"{part} malformed",
                 "read the file without features= where its records are something else",
             )  # fmt: skip
         name, feature = self.names[index], self.features[index]
         asked = f"the feature {name!r} of {record} as {feature!r}"
         if code == source.MISSING:
             offset, length = places[position].tolist()
-            there = decode_example(data[offset : offset + length].tobytes())
+            context, lists = decode_sequence_example(data[offset : offset + length].tobytes())
+            there, other = (lists, context) if index in self._steps else (context, lists)
             near = difflib.get_close_matches(name, there, 1)
             hint = (
                 f"it is called {near[0]!r}"
                 if near
+                else "it is a feature list: read it as hl.data.FeatureList(...)"
+                if name in other and index not in self._steps
+                else "it is in the context: read it without FeatureList"
+                if name in other
                 else "features of other names are left out; default=... allows it to be absent"
             )
             listed = ", ".join(sorted(there)) or "no features"
-            return DataError(asked, f"the example has {listed:.200}", hint)
+            what = "feature lists of the example are" if index in self._steps else "example has"
+            return DataError(asked, f"the {what} {listed:.200}", hint)
         if code == source.WRONG_KIND:
-            return DataError(asked, f"it is a {_KINDS.get(found, found)}", f"read it as hl.data.{_CLASSES[found]}")
+            return DataError(asked, f"it is of {_KINDS.get(found, found)}", f"read it as hl.data.{_CLASSES[found]}")
         unit = "bytes" if feature.kind == source.BYTES else "numbers"
         if found < 0:
             return DataError(asked, f"it has {-1 - found} strings of bytes", "the feature must have one")
         wanted = int(self._table[index][source.FEATURE_COUNT])
+        lists = f", or read lists of any length: hl.data.{_CLASSES[feature.kind]}(None)"
         return DataError(
             asked, f"it has {found} {unit}, and the shape needs {wanted}",
-            f"correct the shape or dtype, or read lists of any length: hl.data.{_CLASSES[feature.kind]}(None)",
+            "correct the shape or dtype" + ("" if isinstance(origin, _Steps) else lists),
         )  # fmt: skip
+
+
+class _Steps(Origin):
+    """Steps of records."""
+
+    __slots__ = ("_number", "_records")
+
+    def __init__(self, records: Origin, where: np.ndarray, number: np.ndarray):
+        super().__init__((), where)
+        self._records, self._number = records, number
+
+    def describe(self, position: int) -> str:
+        return f"step {int(self._number[position])} of {self._records.describe(int(self.where[position]))}"
+
+
+class _StepParser:
+    """Reads the steps of a FeatureList: the steps of all records are the rows of one column."""
+
+    def __init__(self, name: str, spec: Feature):
+        assert isinstance(spec, FeatureList)
+        self._name, self._parser = name, ExampleParser({name: spec.feature})
+
+    def lists(self, places: np.ndarray, data: np.ndarray, origin: Origin) -> np.ndarray:
+        """A column of arrays. places: of each record's FeatureList (address and bytes, 0: absent). Raises DataError."""
+        counts = np.zeros(len(places), np.int64)
+        report = np.zeros(source.REPORT_WORDS, np.int64)
+        read = native.function("hloom_lists")
+        arguments = source.BYTES, places.ctypes.data, len(places), counts.ctypes.data
+        done = read(*arguments, 0, 16, report.ctypes.data)
+        if done < len(places):
+            raise DataError(
+                f"the feature list {self._name!r} of {origin.describe(done)}", "it is malformed",
+                "read the file without features= where its records are something else",
+            )  # fmt: skip
+        steps = np.zeros((int(counts.sum()), 2), np.int64)
+        read(*arguments, steps.ctypes.data if len(steps) else report.ctypes.data, 16, report.ctypes.data)
+        column = self._parser.steps(data, steps, counts, origin)
+        ends = np.cumsum(counts).tolist()
+        return object_column([column[end - size : end] for end, size in zip(ends, counts.tolist(), strict=True)])

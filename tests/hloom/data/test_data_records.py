@@ -230,7 +230,7 @@ def test_damaged_compressed_files(tmp_path):
 
 WRONG = {
     "missing": ({"lable": data.Int64()}, "it is called 'label'|has image, label, weight"),
-    "kind": ({"label": data.Float()}, "it is a int64_list"),
+    "kind": ({"label": data.Float()}, "it is of int64_list"),
     "count": ({"weight": data.Float((3,))}, "has 2 numbers, and the shape needs 3"),
     "bytes": ({"image": data.Bytes((4, 4), "uint8")}, "has 12 bytes, and the shape needs 16"),
     "range": ({"label": data.Int64(dtype="int8")}, "read it as int64"),
