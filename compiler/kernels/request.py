@@ -44,6 +44,11 @@ class KernelRequest:
         changing = {p for k, p in enumerate(self.computation.parameters) if k not in self.kept}
         return bool(self.kept) and changing.isdisjoint(reachable([instruction]))
 
+    def instruction(self, opcode: str) -> Instruction:
+        """The instruction of this opcode, of which a kernel of its own kind has one."""
+        (found,) = [i for i in self.computation.instructions if i.opcode == opcode]
+        return found
+
     def output_name(self, k: int) -> str:
         return f"io{k}" if k in self.shared else f"out{k}"
 

@@ -42,7 +42,7 @@ def has_sort_kernel(instruction: Instruction) -> bool:
 
 def sort_launches(request: KernelRequest) -> list[Launch]:
     """The launch of a computation of one sort; none where there are no elements."""
-    (instruction,) = [i for i in request.computation.instructions if i.opcode == "sort"]
+    instruction = request.instruction("sort")
     dims = instruction.operands[0].dims
     (axis,) = instruction["dimensions"]
     count, inner = dims[axis], math.prod(dims[axis + 1 :])

@@ -20,7 +20,7 @@ def has_topk_kernel(instruction: Instruction) -> bool:
 
 def topk_launches(request: KernelRequest) -> list[Launch]:
     """The launch of a computation of one topk; none where there are no rows."""
-    (instruction,) = [i for i in request.computation.instructions if i.opcode == "topk"]
+    instruction = request.instruction("topk")
     (x,) = instruction.operands
     count, k = x.dims[-1], instruction["k"]
     rows = x.shape.size // max(count, 1)

@@ -40,9 +40,7 @@ def module_of(function: Any, args: tuple, kwargs: dict) -> Module:
     """
     if isinstance(function, Module):
         return function
-    if isinstance(function, Compiled):
-        return function.module
-    if isinstance(function, Lowered):
+    if isinstance(function, Compiled | Lowered):
         return function.module
     if callable(function):
         return make_module(function)(*args, **kwargs)

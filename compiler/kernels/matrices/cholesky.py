@@ -6,7 +6,7 @@ Source: G. Golub, C. Van Loan, Matrix Computations, 4.2 (the gaxpy and the dot f
 from __future__ import annotations
 
 from hloom.compiler.kernels.launch import Launch
-from hloom.compiler.kernels.matrices.common import batch, matrix_launches, the_instruction
+from hloom.compiler.kernels.matrices.common import batch, matrix_launches
 from hloom.compiler.kernels.request import KernelRequest
 
 # Four columns at a time: for the rows from the first of them on, the products with the columns before (all loads along
@@ -87,7 +87,7 @@ CHECK = """
 
 def cholesky_launches(request: KernelRequest) -> list[Launch]:
     """The launch of a computation of one cholesky; an item is a matrix."""
-    instruction = the_instruction(request, "cholesky")
+    instruction = request.instruction("cholesky")
     (a,) = instruction.operands
     n = a.dims[-1]
     lower = instruction.attributes.get("lower")

@@ -30,11 +30,6 @@ def largest_side(instruction: Instruction) -> int:
     return max(instruction.operands[0].dims[-2:])
 
 
-def the_instruction(request: KernelRequest, opcode: str) -> Instruction:
-    (instruction,) = [i for i in request.computation.instructions if i.opcode == opcode]
-    return instruction
-
-
 def batch(shape: Shape, core: int = 2) -> int:
     """How many matrices an array holds."""
     return math.prod(shape.dims[: len(shape.dims) - core])

@@ -9,7 +9,7 @@ Computation vol. II, Linear Algebra (1971).
 from __future__ import annotations
 
 from hloom.compiler.kernels.launch import Launch
-from hloom.compiler.kernels.matrices.common import batch, matrix_launches, the_instruction
+from hloom.compiler.kernels.matrices.common import batch, matrix_launches
 from hloom.compiler.kernels.request import KernelRequest
 
 ITERATIONS = 60  # of QL for one eigenvalue; three are usual. Beyond them the result is NaN.
@@ -175,7 +175,7 @@ IMPLICIT_QL = """
 
 def eigh_launches(request: KernelRequest) -> list[Launch]:
     """The launch of a computation of one eigh; an item is a matrix."""
-    instruction = the_instruction(request, "eigh")
+    instruction = request.instruction("eigh")
     (a,) = instruction.operands
     n = a.dims[-1]
     items = batch(a.shape) if n else 0

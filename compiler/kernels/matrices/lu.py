@@ -6,7 +6,7 @@ Source: G. Golub, C. Van Loan, Matrix Computations, 3.4.1 (outer products, parti
 from __future__ import annotations
 
 from hloom.compiler.kernels.launch import Launch
-from hloom.compiler.kernels.matrices.common import batch, matrix_launches, the_instruction
+from hloom.compiler.kernels.matrices.common import batch, matrix_launches
 from hloom.compiler.kernels.request import KernelRequest
 from hloom.ir.types import HLO_NAME
 
@@ -103,7 +103,7 @@ for item in range(lo, hi):
 
 def lu_launches(request: KernelRequest) -> list[Launch]:
     """The launch of a computation of one lu; an item is a matrix."""
-    instruction = the_instruction(request, "lu")
+    instruction = request.instruction("lu")
     m, n = instruction.operands[0].dims[-2:]
     pivots = "out1[item * min(m, n) + k] = s32(best)"
     text = COPY + IDENTITY + ELIMINATE.format(exchanged=pivots, exchange=EXCHANGE_PLACES)
@@ -112,7 +112,7 @@ def lu_launches(request: KernelRequest) -> list[Launch]:
 
 def solve_launches(request: KernelRequest) -> list[Launch]:
     """The launch of a computation of one solve; an item is a matrix with its right sides."""
-    instruction = the_instruction(request, "solve")
+    instruction = request.instruction("solve")
     a, b = instruction.operands
     n, r = a.dims[-1], b.dims[-1]
     eliminate = ELIMINATE.format(exchanged="", exchange=EXCHANGE_RIGHT).strip()
@@ -122,7 +122,7 @@ def solve_launches(request: KernelRequest) -> list[Launch]:
 
 def det_launches(request: KernelRequest) -> list[Launch]:
     """The launch of a computation of one det; an item is a matrix."""
-    instruction = the_instruction(request, "det")
+    instruction = request.instruction("det")
     n = instruction.operands[0].dims[-1]
     text = COPY + "    odd = 0\n" + ELIMINATE.format(exchanged="", exchange="odd = 1 - odd") + PRODUCT
     return _launches(request, instruction, text, "work", {}, n**3 * 2 / 3 + n)
@@ -141,7 +141,7 @@ def _launches(request, instruction, text: str, factors: str, sizes: dict, work: 
 
 def permutation_launches(request: KernelRequest) -> list[Launch]:
     """The launch of a computation of one lu-pivots-to-permutation; an item is a vector of pivots."""
-    instruction = the_instruction(request, "lu-pivots-to-permutation")
+    instruction = request.instruction("lu-pivots-to-permutation")
     (pivots,) = instruction.operands
     n, m = pivots.dims[-1], instruction.dims[-1]
     text = PERMUTATION.replace("I(", "s32(" if instruction.dtype.itemsize == 4 else "s64(")

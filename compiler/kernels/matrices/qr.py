@@ -6,7 +6,7 @@ Source: G. Golub, C. Van Loan, Matrix Computations, 5.1.6 (backward accumulation
 from __future__ import annotations
 
 from hloom.compiler.kernels.launch import Launch
-from hloom.compiler.kernels.matrices.common import batch, matrix_launches, the_instruction
+from hloom.compiler.kernels.matrices.common import batch, matrix_launches
 from hloom.compiler.kernels.request import KernelRequest
 from hloom.ir.types import HLO_NAME
 
@@ -104,7 +104,7 @@ def _launches(request, instruction, text: str, reflected: str, p: int, count: in
 
 def qr_launches(request: KernelRequest) -> list[Launch]:
     """The launch of a computation of one qr; an item is a matrix."""
-    instruction = the_instruction(request, "qr")
+    instruction = request.instruction("qr")
     m, n = instruction.operands[0].dims[-2:]
     p = m if instruction.attributes.get("full_matrices") else min(m, n)
     text = HEAD + COPY + REFLECT + UPPER + FORM
@@ -113,14 +113,14 @@ def qr_launches(request: KernelRequest) -> list[Launch]:
 
 def geqrf_launches(request: KernelRequest) -> list[Launch]:
     """The launch of a computation of one geqrf."""
-    instruction = the_instruction(request, "geqrf")
+    instruction = request.instruction("geqrf")
     text = (HEAD + COPY + REFLECT).replace("taus[", "out1[")
     return _launches(request, instruction, text, "out0", 0, 0, {})
 
 
 def householder_launches(request: KernelRequest) -> list[Launch]:
     """The launch of a computation of one householder-product."""
-    instruction = the_instruction(request, "householder-product")
+    instruction = request.instruction("householder-product")
     a, taus = instruction.operands
     text = (HEAD + FORM).replace("taus[item * most", "b[item * count")
     return _launches(request, instruction, text, "a", a.dims[-1], taus.dims[-1], {})

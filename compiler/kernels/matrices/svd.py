@@ -11,7 +11,7 @@ Source: M. Hestenes, "Inversion of matrices by biorthogonalization and related r
 from __future__ import annotations
 
 from hloom.compiler.kernels.launch import Launch
-from hloom.compiler.kernels.matrices.common import batch, matrix_launches, the_instruction
+from hloom.compiler.kernels.matrices.common import batch, matrix_launches
 from hloom.compiler.kernels.request import KernelRequest
 
 SWEEPS = 60  # over all pairs; 6 to 10 are usual. Beyond them the result is NaN.
@@ -135,7 +135,7 @@ FACTORS = """
 
 def svd_launches(request: KernelRequest) -> list[Launch]:
     """The launch of a computation of one svd; an item is a matrix."""
-    instruction = the_instruction(request, "svd")
+    instruction = request.instruction("svd")
     (a,) = instruction.operands
     m, n = a.dims[-2:]
     short, long = min(m, n), max(m, n)

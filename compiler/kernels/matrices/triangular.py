@@ -9,7 +9,7 @@ Source: G. Golub, C. Van Loan, Matrix Computations, 3.1.
 from __future__ import annotations
 
 from hloom.compiler.kernels.launch import Launch
-from hloom.compiler.kernels.matrices.common import batch, matrix_launches, the_instruction
+from hloom.compiler.kernels.matrices.common import batch, matrix_launches
 from hloom.compiler.kernels.request import KernelRequest
 
 WIDE = 8  # right sides from which on they are solved side by side
@@ -74,7 +74,7 @@ for item in range(lo, hi):
 
 def triangular_launches(request: KernelRequest) -> list[Launch]:
     """The launch of a computation of one triangular-solve."""
-    instruction = the_instruction(request, "triangular-solve")
+    instruction = request.instruction("triangular-solve")
     a, b = instruction.operands
     n, left = a.dims[-1], bool(instruction.attributes.get("left_side"))
     m = b.dims[-1] if left else b.dims[-2]

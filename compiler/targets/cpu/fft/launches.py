@@ -132,7 +132,7 @@ def _is_constant(instruction: Instruction) -> bool:
 
 def fft_launches(request: KernelRequest, machine) -> list[Launch]:
     """The launches of a computation of one fft (`has_fft_kernel`), and what the others allow."""
-    (instruction,) = [i for i in request.computation.instructions if i.opcode == "fft"]
+    instruction = request.instruction("fft")
     return _Launches(request, instruction, machine).launches()
 
 

@@ -43,7 +43,7 @@ class SortChoice:
 
 def sort_launches(request: KernelRequest, processors: int) -> list[CudaLaunch]:
     """The launches of a computation of one sort; none where there are no elements."""
-    (instruction,) = [i for i in request.computation.instructions if i.opcode == "sort"]
+    instruction = request.instruction("sort")
     if not instruction.operands[0].shape.size:
         return []
     operands = [(request.names[o], o.shape) for o in dict.fromkeys(instruction.operands)]

@@ -19,7 +19,7 @@ WARP_ROW = 1024  # rows up to this length are a warp's
 
 def topk_launches(request: KernelRequest, processors: int) -> list[CudaLaunch]:
     """The launch of a computation of one topk; none where there are no rows."""
-    (instruction,) = [i for i in request.computation.instructions if i.opcode == "topk"]
+    instruction = request.instruction("topk")
     (x,) = instruction.operands
     count, k = x.dims[-1], instruction["k"]
     rows = x.shape.size // max(count, 1)
