@@ -10,6 +10,7 @@ import io
 import hloom as hl
 import hloom.numpy as hnp
 from hloom.errors import DeviceError
+from hloom.sessions import Program, Session
 
 
 def main(devices=4, report=print):
@@ -18,6 +19,13 @@ def main(devices=4, report=print):
     with hl.config(num_cpu_devices=devices, log_device_placement=True), contextlib.redirect_stderr(log):
         for found in hl.devices("cpu"):
             report(f"{found}: {found.description}")
+        first = Program("first")  # two constants and their sum, all on one device
+        with first:
+            a = first.constant([1.0, 2.0, 3.0], "a")
+            b = first.constant([1.0, 2.0, 3.0], "b")
+            add = a + b
+        with Session(first) as session:
+            session.run(add)
         with hl.device("/cpu:0"):
             a = hnp.asarray([1.0, 2.0, 3.0])
             b = hnp.asarray([1.0, 2.0, 3.0])

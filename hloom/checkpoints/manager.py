@@ -12,13 +12,19 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, Literal
 
+import numpy as np
+
+from hloom.arrays.array import Array
 from hloom.checkpoints.directory import UNFINISHED, Checkpoint, Snapshot, write
 from hloom.checkpoints.processes import index
 from hloom.errors import ArgumentError, CheckpointError, HloomError, MissingFileError
 from hloom.ir.source import current_source
+from hloom.runtime.buffer import allocate
+from hloom.tree import pytrees
 
 _NAME = re.compile(r"step_(\d{8,})")
 _DELETED = ".deleted-"
+_LARGE = 1 << 20  # bytes of arrays whose copies are worth preparing for
 
 
 class Manager:
@@ -109,10 +115,30 @@ class Manager:
             work()
             self._raise()
         else:
-            # One thread for all saves: `Thread.start` waits until the system has run the new thread for the first time.
-            if self._writer is None or self._process != os.getpid():
-                self._writer, self._process = ThreadPoolExecutor(1, "hloom-checkpoint"), os.getpid()
-            self._written = self._writer.submit(work)
+            self._written = self._thread().submit(work)
+
+    def prepare(self, tree: Any) -> None:
+        """Has memory for a second tree of this kind ready, in the thread that writes. A step that donates arrays which
+        are being written works on copies of them; finding the pages for these takes longer than the copy."""
+        shapes = [
+            (*leaf.shape, leaf.dtype)
+            for leaf in pytrees.leaves(tree)
+            if isinstance(leaf, Array) and leaf.is_fully_addressable and not leaf.is_sharded and leaf.nbytes >= _LARGE
+        ]
+
+        def work() -> None:
+            blocks = [allocate(tuple(dims), dtype) for *dims, dtype in shapes]
+            for block in blocks:
+                np.copyto(block, 0)
+
+        if shapes:
+            self._thread().submit(work)
+
+    def _thread(self) -> ThreadPoolExecutor:
+        """One thread for all saves: `Thread.start` waits until the system has run the new one for the first time."""
+        if self._writer is None or self._process != os.getpid():
+            self._writer, self._process = ThreadPoolExecutor(1, "hloom-checkpoint"), os.getpid()
+        return self._writer
 
     def wait(self) -> None:
         """Waits until the checkpoint that is being written is on the disk. Raises what went wrong with it."""

@@ -410,6 +410,10 @@ class VariableStore:
             }
         }  # fmt: skip
 
+    def unsaved(self) -> str:
+        """Why the last save of a group failed; '' where none did."""
+        return next((group.save_error for group in list(self._groups.values()) if group.save_error), "")
+
     def close(self) -> None:
         """Saves what is not saved yet."""
         for group in list(self._groups.values()):

@@ -315,10 +315,10 @@ class ExampleParser:
         if found < 0:
             return DataError(asked, f"it has {-1 - found} strings of bytes", "the feature must have one")
         wanted = int(self._table[index][source.FEATURE_COUNT])
-        lists = f", or read lists of any length: hl.data.{_CLASSES[feature.kind]}(None)"
+        longer = f", or read lists of any length: hl.data.{_CLASSES[feature.kind]}(None)"
         return DataError(
             asked, f"it has {found} {unit}, and the shape needs {wanted}",
-            "correct the shape or dtype" + ("" if isinstance(origin, _Steps) else lists),
+            "correct the shape or dtype" + ("" if isinstance(origin, _Steps) else longer),
         )  # fmt: skip
 
 

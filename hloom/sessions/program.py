@@ -189,6 +189,7 @@ class Program:
         name = self._new_name(name, unique=True)
         node = self.trace.node(value)
         self._give(node.instruction, name)
+        node.instruction.hint = name.rpartition("/")[2]  # as dumps and the log of placements call it
         return node
 
     def target(self, name: str, value: Any) -> Any:

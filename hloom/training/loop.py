@@ -110,6 +110,8 @@ class Loop:
     def run(self) -> Result:
         options = self._options
         self._began = time.perf_counter()
+        if self.manager is not None:
+            self.manager.prepare(self.state)
         if self.progress is not None:
             self.progress.start(self)
         with self._signals as signals:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import socket
 import sys
 import time
 from collections.abc import Mapping, Sequence
@@ -23,6 +24,8 @@ from hloom.errors import DistributedError
 NAMESPACE = "hloom"
 _CALL_SECONDS = 120.0  # an actor imports hloom first
 _PLACED_SECONDS = 120.0
+_ELASTIC_SECONDS = 20.0  # before a job that may go on with fewer workers does so
+_REACH_SECONDS = 10.0
 
 
 def library() -> Any:
@@ -51,6 +54,7 @@ def start_ray(address: str, cores: int) -> Any:
         }  # fmt: skip
         os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
     else:
+        _reach(address)
         options["address"] = address
     try:
         ray.init(**options)
@@ -61,6 +65,22 @@ def start_ray(address: str, cores: int) -> Any:
             "check the address: ray status --address ADDRESS",
         ) from error
     return ray
+
+
+def _reach(address: str) -> None:
+    """Raises DistributedError where nobody listens at an address: Ray itself tries for minutes."""
+    place = address.rpartition("//")[2]
+    host, _, port = place.rpartition(":")
+    if address == "auto":  # Ray looks for the cluster
+        return
+    if not host or not port.isdecimal():
+        raise DistributedError(f"a Ray cluster at {address!r}", "no host and port", "write --ray HOST:6379, or auto")
+    try:
+        socket.create_connection((host.strip("[]"), int(port)), _REACH_SECONDS).close()
+    except (OSError, OverflowError) as error:
+        raise DistributedError(
+            f"a Ray cluster at {address}", str(error), "check the address: ray status --address ADDRESS"
+        ) from error
 
 
 def _has_dashboard() -> bool:
@@ -129,10 +149,17 @@ class RaySupervisor(Supervisor):
 
     def _place(self) -> None:
         """Agents on the nodes where Ray put the bundles of the job. Raises DistributedError where there is no room."""
-        ray, count = self._ray, self.workers + self.job.ps
-        group = ray.util.placement_group([{"CPU": self.job.devices}] * count, strategy="PACK")
-        if not group.wait(_PLACED_SECONDS):
+        ray = self._ray
+        while True:
+            count = self.workers + self.job.ps
+            group = ray.util.placement_group([{"CPU": self.job.devices}] * count, strategy="PACK")
+            if group.wait(_ELASTIC_SECONDS if self._may_shrink() else _PLACED_SECONDS):
+                break
             ray.util.remove_placement_group(group)
+            if self._may_shrink():
+                self.workers -= 1
+                self._say(f"hloom cluster: Ray has no room for {count} processes; the job goes on with {count - 1}")
+                continue
             whole, free = (found.get("CPU", 0) for found in (ray.cluster_resources(), ray.available_resources()))
             raise DistributedError(
                 f"{count} processes with {self.job.devices} cores each",

@@ -20,6 +20,7 @@ from typing import TextIO
 
 from hloom.cluster.jobs.hosts import Host, HostLost, LocalHost
 from hloom.cluster.jobs.job import Job, load_job
+from hloom.cluster.jobs.task import UNSAVED
 from hloom.cluster.report import read_reports, write_report
 from hloom.distributed.launcher import mpiexec
 from hloom.distributed.parents import die_with_parent
@@ -28,7 +29,9 @@ from hloom.errors import DistributedError
 LOOK = 0.05  # seconds between looks at the processes
 GRACE = 10.0  # seconds that processes have to save and leave
 PAUSE = 0.2  # seconds before a restart
-GANG = "gang"  # the name of mpiexec
+_KILLING = {
+    signal.SIGILL, signal.SIGABRT, signal.SIGBUS, signal.SIGFPE, signal.SIGKILL, signal.SIGSEGV, signal.SIGTERM
+}  # fmt: skip
 
 
 class Gang:
@@ -65,9 +68,10 @@ class Supervisor:
         self.job, self.hosts, self.names, self._say = job, list(hosts), list(names), say
         self.workers, self.attempt, self.restarts = job.workers, 0, 0
         self.problem = ""
+        self._unsaved = ""  # a server that has ended without its variables on the disk
         self._stop = False
         self._places: dict[str, Host] = {}
-        self._lost: set[int] = set()
+        self._lost = False  # whether the last attempt ended with its host's agent
 
     def stop(self, *_) -> None:
         """Lets the processes save and leave. A signal's handler."""
@@ -79,6 +83,11 @@ class Supervisor:
         while True:
             started = time.time()
             status = self._attempt(started)
+            if status == 0 and self._unsaved and not self._stop:
+                self.problem = f"{self._unsaved} could not save its variables: the results of the workers are complete"
+                self._say(f"hloom cluster: {self.problem}; its own error is above")
+                self._report("failed")
+                return 1
             if status == 0 or self._stop:
                 self._report("ended" if status == 0 else "stopped")
                 return status if not self._stop or status == 0 else 143
@@ -87,7 +96,7 @@ class Supervisor:
                 self._say(f"hloom cluster: {self.problem}; no restarts are left")
                 self._report("failed")
                 return status
-            if self.job.elastic and self.workers > self.job.backup + 1 and "worker" in self.problem:
+            if ("worker" in self.problem or self._lost) and self._may_shrink():
                 self.workers -= 1
             self.attempt += 1
             self._say(
@@ -96,6 +105,10 @@ class Supervisor:
             )
             self._report("restarting")
             time.sleep(PAUSE)
+
+    def _may_shrink(self) -> bool:
+        """Whether the job may go on with a worker less."""
+        return self.job.elastic and self.workers > self.job.backup + 1
 
     def _report(self, state: str) -> None:
         write_report(
@@ -109,7 +122,7 @@ class Supervisor:
     # --- one attempt ---
 
     def _attempt(self, started: float) -> int:
-        self.problem = ""
+        self.problem, self._lost = "", False
         with contextlib.suppress(FileNotFoundError):
             for path in (Path(self.job.folder) / "status").glob("worker-*.json"):
                 path.unlink()
@@ -123,6 +136,7 @@ class Supervisor:
             self._report("running")
             return self._watch(gang, started)
         except HostLost as error:
+            self._lost = True
             self.problem = f"the agent of a host was lost ({error})"
             return 1
         finally:
@@ -180,7 +194,8 @@ class Supervisor:
     def _gang_ended(self, status: int) -> int:
         if status == 0:
             return 0
-        killed = f"signal {status}" if 0 < status < 65 else f"status {status}"
+        # mpiexec passes on the number of a signal as a status; 1 and 2 are those of Python programs.
+        killed = f"signal {status}" if status in _KILLING else f"status {status}"
         self.problem = f"a worker ended with {killed}"
         return status if status > 0 else 128 - status
 
@@ -282,7 +297,9 @@ class Supervisor:
                     host.kill(name, signal.SIGTERM if name.startswith("ps") and not self.problem else signal.SIGKILL)
             while time.monotonic() < deadline:
                 with contextlib.suppress(HostLost):
-                    if all(status is not None for host in self.hosts for status in host.poll().values()):
+                    ends = {name: status for host in self.hosts for name, status in host.poll().items()}
+                    if None not in ends.values():
+                        self._unsaved = next((n.replace("-", " ") for n, s in ends.items() if s == UNSAVED), "")
                         break
                 time.sleep(LOOK)
         for host in self.hosts:

@@ -21,6 +21,8 @@ from hloom.distributed.parents import die_with_parent
 from hloom.distributed.worker import run
 from hloom.platforms.processes import set_own_task
 
+UNSAVED = 74  # EX_IOERR: the exit status of a server whose variables are not on the disk
+
 
 def main() -> None:
     folder, job, index, *command = sys.argv[1:]
@@ -42,6 +44,8 @@ def main() -> None:
         server = Server()
         signal.signal(signal.SIGTERM, lambda *_: server.stop())
         server.join()
+        if server.variables.unsaved():
+            sys.exit(UNSAVED)
         return
     status = run(command)
     sys.stdout.flush()

@@ -19,6 +19,7 @@ import hloom.numpy as hnp
 from hloom.checkpoints import directory, manager, safetensors
 from hloom.errors import ArgumentError, CheckpointError, FileError, MissingFileError
 from hloom.ir.types import DTYPES
+from hloom.runtime import buffer
 
 
 class State(NamedTuple):
@@ -324,3 +325,20 @@ def test_a_killed_process_leaves_complete_checkpoints(tmp_path):
             found = checkpoints.restore()
             assert found["step"] == checkpoints.latest()
             assert all(np.all(np.asarray(found[f"w{n}"]) == n) for n in range(20))
+
+
+def test_a_step_that_donates_works_on_a_copy_in_memory_that_is_ready(tmp_path):
+    state = {"w": hnp.asarray(np.arange(2_000_003, dtype=np.float32)), "n": hnp.asarray(7)}
+    step = hl.jit(lambda s: {"w": s["w"] + 1, "n": s["n"]}, donate_argnums=0)
+    state = step(state)
+    with hl.checkpoints.Manager(tmp_path / "run") as manager:
+        manager.prepare(state)
+        manager._thread().submit(int).result()  # after what `prepare` asked for
+        before = buffer.statistics()
+        manager.save(1, state)
+        state = step(state)
+        after = buffer.statistics()
+        assert after.bytes_allocated == before.bytes_allocated and after.hits > before.hits
+    saved = hl.checkpoints.restore(tmp_path / "run" / "step_00000001")
+    np.testing.assert_array_equal(saved["w"], np.arange(2_000_003, dtype=np.float32) + 1)
+    np.testing.assert_array_equal(state["w"], np.arange(2_000_003, dtype=np.float32) + 2)
