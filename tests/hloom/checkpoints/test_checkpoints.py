@@ -338,7 +338,7 @@ def test_a_step_that_donates_works_on_a_copy_in_memory_that_is_ready(tmp_path):
         manager.save(1, state)
         state = step(state)
         after = buffer.statistics()
-        assert after.bytes_allocated == before.bytes_allocated and after.hits > before.hits
+        assert after.bytes_allocated - before.bytes_allocated < state["w"].nbytes and after.hits > before.hits
     saved = hl.checkpoints.restore(tmp_path / "run" / "step_00000001")
     np.testing.assert_array_equal(saved["w"], np.arange(2_000_003, dtype=np.float32) + 1)
     np.testing.assert_array_equal(state["w"], np.arange(2_000_003, dtype=np.float32) + 2)
