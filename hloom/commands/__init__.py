@@ -27,7 +27,7 @@ COMMANDS = {
     "export": ("hloom.commands.export", "write a library with a C header that computes a program without Python"),
     "launch": ("hloom.commands.launch", "run a Python program in several processes of this machine"),
     "cluster": ("hloom.commands.cluster", "run a program on many processes or hosts, restart what fails, show status"),
-    "serve": ("hloom.commands.serve", "serve exported libraries with the Open Inference Protocol, by MLServer"),
+    "serve": ("hloom.commands.serve", "serve exported libraries with the Open Inference Protocol"),
     "roofline": (
         "hloom.commands.roofline",
         "measure bandwidth and FMA peak, and place workloads on that roofline",

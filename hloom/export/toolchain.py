@@ -71,6 +71,18 @@ class Toolchain:
             os.replace(part, folder / file)
         return folder / file
 
+    def shared(self, source: Path, include: Path, file: Path) -> None:
+        """Compiles one C file as a shared library whose undefined symbols its loader has. Raises ExportError."""
+        with tempfile.TemporaryDirectory(prefix="hloom-export-") as work:
+            made = Path(work) / file.name
+            loader = ["-Wl,-z,undefs"] if self.is_zig else []
+            command = [*self.compiler, *self.arguments, *_C, *loader, "-shared", "-s", f"-I{include}", str(source)]
+            self._run([*command, "-o", str(made), "-ldl", "-lpthread"], Path(work))
+            part = file.with_name(f".{file.name}.{os.getpid()}.part")
+            shutil.copyfile(made, part)
+            part.chmod(0o755)
+            os.replace(part, file)  # complete, or not at all
+
     def _link(self, kind: str, file: str) -> list[str]:
         command = [*self.compiler, *self.arguments]
         if kind == "module":

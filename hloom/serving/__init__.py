@@ -1,9 +1,10 @@
-"""Serving: exported libraries behind MLServer, with the Open Inference Protocol v2 over HTTP and gRPC.
+"""Serving: exported libraries behind MLServer or Triton, with the Open Inference Protocol v2 over HTTP and gRPC.
 
     python -m hloom serve mnist=build/libmnist.so --port 8080
 
-MLServer (the extra `serve`) speaks the protocol and shows the metrics; a library that `hl.export` wrote computes.
-`hloom.serving.model` is MLServer's inference runtime, `hloom.serving.server` the server with its limits.
+The server speaks the protocol and shows the metrics; a library that `hl.export` wrote computes. `hloom.serving.model`
+is MLServer's inference runtime, `hloom.serving.application` that server with our limits; `hloom.serving.triton` runs
+Triton with our backend, `native/triton.c`.
 """
 
 from __future__ import annotations

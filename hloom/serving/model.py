@@ -19,49 +19,12 @@ from mlserver.types import (
     ResponseOutput,
 )
 
-from hloom.errors import ArgumentError, HloomError
-from hloom.export.loading import Function, Library, Value
+from hloom.errors import HloomError
+from hloom.export.loading import Library, Value
 from hloom.serving.batching import Arrays, Batcher
+from hloom.serving.checks import DATATYPES, checked_function, chosen_function
 
-DATATYPES = {
-    np.dtype(name): kind
-    for name, kind in {
-        "bool": "BOOL", "uint8": "UINT8", "uint16": "UINT16", "uint32": "UINT32", "uint64": "UINT64", "int8": "INT8",
-        "int16": "INT16", "int32": "INT32", "int64": "INT64", "float16": "FP16", "float32": "FP32", "float64": "FP64",
-    }.items()
-}  # fmt: skip
 IN_THE_LOOP = 0.001  # seconds: longer calls run in a thread, so that the server answers others meanwhile
-
-
-def chosen_function(library: Library, name: str | None) -> Function:
-    """The function that is served: the named one, the only one, or `predict`. Raises ArgumentError."""
-    if name is None and len(library.functions) == 1:
-        return next(iter(library.functions.values()))
-    found = library.functions.get(name or "predict")
-    if found is None:
-        raise ArgumentError(
-            f"a function of {library.path}",
-            f"there is no {name or 'predict'!r}; it has {', '.join(library.functions)}",
-            "name one: PATH:FUNCTION",
-        )
-    return found
-
-
-def checked_function(function: Function) -> None:
-    """Raises ArgumentError for dtypes that the protocol does not have, and functions that change their state."""
-    for value in (*function.inputs, *function.outputs):
-        if value.dtype not in DATATYPES:
-            raise ArgumentError(
-                f"serving '{function.name}'",
-                f"{value.name} is {value.dtype}, which the Open Inference Protocol does not have",
-                "convert it in the exported function, such as to float32",
-            )
-    if function.updates_state:
-        raise ArgumentError(
-            f"serving '{function.name}'",
-            "it changes the state that all clients share",
-            "serve a function that only reads it",
-        )
 
 
 class LibraryModel(MLModel):

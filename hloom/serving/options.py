@@ -40,8 +40,10 @@ class ServerOptions:
     models: those it serves. host, port, grpc_port, metrics_port: where it listens. threads: of a model's kernels.
     max_batch, max_wait: requests that come within `max_wait` seconds are computed together, up to `max_batch` elements
         of the first dimension; 1: each for itself. The library has to take a range of sizes there (`hl.Dim`).
-    max_body: bytes of a request. timeout: seconds that a request may take. key: what clients send as
-        `Authorization: Bearer KEY`; None: nothing. certificate, private_key: PEM files; None: no TLS.
+    server: "mlserver" or "triton". repository: a folder for Triton's models, which stays; None: a temporary one.
+    max_body: bytes of a request; None: MLServer's 64 MB. timeout: seconds that a request may take (MLServer; None: 30)
+        or wait (Triton; None: any number). key: what clients send as `Authorization: Bearer KEY`; None: nothing.
+    certificate, private_key: PEM files; None: no TLS.
     """
 
     models: list[Model] = field(default_factory=list)
@@ -52,8 +54,10 @@ class ServerOptions:
     threads: int = 1
     max_batch: int = 1
     max_wait: float = 0.002
-    max_body: int = 64 << 20
-    timeout: float = 30.0
+    max_body: int | None = None
+    timeout: float | None = None
     key: str | None = None
     certificate: Path | None = None
     private_key: Path | None = None
+    server: str = "mlserver"
+    repository: Path | None = None

@@ -1,0 +1,107 @@
+"""What is checked before a server starts, whichever it is: models, options, ports."""
+
+from __future__ import annotations
+
+import socket
+from collections import Counter
+from typing import Any
+
+import numpy as np
+
+from hloom.errors import ArgumentError, FileError
+from hloom.export.loading import Function, Library
+from hloom.serving.options import Model, ServerOptions
+
+# By dtype: names of the Open Inference Protocol.
+DATATYPES = {
+    np.dtype(name): kind
+    for name, kind in {
+        "bool": "BOOL", "uint8": "UINT8", "uint16": "UINT16", "uint32": "UINT32", "uint64": "UINT64", "int8": "INT8",
+        "int16": "INT16", "int32": "INT32", "int64": "INT64", "float16": "FP16", "float32": "FP32", "float64": "FP64",
+    }.items()
+}  # fmt: skip
+
+
+def chosen_function(library: Library, name: str | None) -> Function:
+    """The function that is served: the named one, the only one, or `predict`. Raises ArgumentError."""
+    if name is None and len(library.functions) == 1:
+        return next(iter(library.functions.values()))
+    found = library.functions.get(name or "predict")
+    if found is None:
+        raise ArgumentError(
+            f"a function of {library.path}",
+            f"there is no {name or 'predict'!r}; it has {', '.join(library.functions)}",
+            "name one: PATH:FUNCTION",
+        )
+    return found
+
+
+def checked_function(function: Function) -> None:
+    """Raises ArgumentError for dtypes that the protocol does not have, and functions that change their state."""
+    for value in (*function.inputs, *function.outputs):
+        if value.dtype not in DATATYPES:
+            raise ArgumentError(
+                f"serving '{function.name}'",
+                f"{value.name} is {value.dtype}, which the Open Inference Protocol does not have",
+                "convert it in the exported function, such as to float32",
+            )
+    if function.updates_state:
+        raise ArgumentError(
+            f"serving '{function.name}'",
+            "it changes the state that all clients share",
+            "serve a function that only reads it",
+        )
+
+
+def check(options: ServerOptions) -> None:
+    """Raises before anything listens: see `hloom.serving.server.serve`."""
+    if not options.models:
+        raise ArgumentError("serving models", "none is named", "hloom serve [NAME=]PATH")
+    twice = [pair for pair, count in Counter((m.name, m.version) for m in options.models).items() if count > 1]
+    if twice:
+        name, version = twice[0]
+        raise ArgumentError(
+            "models of different names or versions",
+            f"two are {name!r}, version {version}",
+            "name them: a@1=PATH a@2=PATH",
+        )
+    if (options.certificate is None) != (options.private_key is None):
+        raise ArgumentError(
+            "TLS needs a certificate and its private key", "one of them", "--tls-certificate FILE --tls-key FILE"
+        )
+    for model in options.models:
+        with Library(model.path, num_threads=1) as library:
+            function = chosen_function(library, model.function)
+            checked_function(function)
+            if options.max_batch > 1:
+                _require_batches(model, library, function, options.max_batch)
+
+
+def check_ports(host: str, ports: tuple[int, ...]) -> None:
+    """Raises ArgumentError for a port that is there twice, FileError for one that is in use."""
+    if len(set(ports)) < len(ports):
+        raise ArgumentError(
+            "different ports for HTTP, gRPC and metrics", f"{ports}", "--port, --grpc-port, --metrics-port"
+        )
+    for port in ports:
+        with socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET) as test:
+            test.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            try:
+                test.bind((host, port))
+            except OSError as error:
+                raise FileError(f"listening on {host}, port {port}", str(error), "choose another port") from None
+
+
+def _require_batches(model: Model, library: Library, function: Any, most: int) -> None:
+    """Raises ArgumentError where requests cannot be joined along the first dimension."""
+    first = {value.shape[0] if value.shape else None for value in (*function.inputs, *function.outputs)}
+    name = next(iter(first))
+    if len(first) == 1 and isinstance(name, str) and library.dimensions[name][1] >= most:
+        return
+    found = ", ".join(f"{v.name} {list(v.shape)}" for v in (*function.inputs, *function.outputs))
+    limits = ", ".join(f"{k} {a} to {b}" for k, (a, b) in library.dimensions.items())
+    raise ArgumentError(
+        f"batches of {most} for model {model.name!r}",
+        f"{found}" + (f"; {limits}" if limits else ""),
+        f'export it with hl.Dim("batch", 1, {most}) as the first dimension of all inputs and results',
+    )
