@@ -92,7 +92,7 @@ class SpmdBackend(Backend):
         started = time.perf_counter()
         given = _mesh(module)
         if not options.partitioned and given is not None:
-            module = apply_partition_rules(module, lambda s: _by_axes(s, given))
+            module = apply_partition_rules(module, lambda s: _by_axes(s, given), devices)
             module = partition(propagate(run_passes(module, BEFORE_PARTITION)))
         divided = time.perf_counter() - started
         inputs, outputs = ([_by_axes(s, given) for s in found] for found in _shardings(module))

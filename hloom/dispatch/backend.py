@@ -10,7 +10,7 @@ from hloom.arrays.array import common_device
 from hloom.compiler.placement.user_devices import chosen_devices
 from hloom.dispatch.signature import Call, JitOptions
 from hloom.errors import ArgumentError
-from hloom.ir.module import Module
+from hloom.ir.module import Module, below
 from hloom.ir.ops.programs.transfer import WITHOUT_DEVICE
 from hloom.platforms.backend import Backend, CompileOptions
 from hloom.platforms.device import (
@@ -51,6 +51,9 @@ def select_backend(options: JitOptions, call: Call, traced: Traced) -> tuple[Bac
         device = device or common_device(call.leaves, f"'{traced.computation.name}'")
     home = device or _first(named) or default_device()
     single = named <= {str(home)} and not home.is_away
+    for instruction in below(traced.computation.instructions):
+        if (inspect := getattr(instruction.attributes.get("partition"), "on_one_device", None)) is not None:
+            inspect(home)
     backend = home.kind_object.backend if single else load_backend(CLUSTER if _in_cluster(named) else MULTI_DEVICE)
     asked = CompileOptions(
         str(home),

@@ -27,8 +27,9 @@ from hloom.ir.spmd.explicit import Rules
 from hloom.ir.types import Shape, TupleShape
 from hloom.platforms.device import Device
 from hloom.sharding.explicit import explicit_dims, explicit_sizes, is_lenient, lenient
+from hloom.sharding.meshes import current_mesh
 from hloom.sharding.shardings import NamedSharding, PartitionSpec, Sharding, as_sharding, over_several
-from hloom.tracing.trace import Tracer, as_array, bind, current_trace, on_several
+from hloom.tracing.trace import Tracer, as_array, bind, current_trace, on_several, typed_sharding
 from hloom.tree import pytrees as tree
 
 
@@ -95,11 +96,24 @@ def placed_arguments(leaves: list, places, positional: tuple, what: str) -> list
 
 
 def constrained(x, place: NamedSharding):
-    """A traced value, laid out as a sharding says."""
+    """A traced value, laid out as a sharding says. Raises ArgumentError for an axis that is manual here."""
+    _check_manual(place)
     result = bind("sharding-constraint", x, weak=x.weak, sharding=place.annotation(len(x._shape.dims)))
     if isinstance(result, Tracer) and not place.open_dims:
         result.trace.note_layout(result.instruction, place)
     return result
+
+
+def _check_manual(place: NamedSharding) -> None:
+    around = current_mesh()
+    if around is None or not (manual := set(around.manual_axes)) or not (manual & set(place.spec.names())):
+        return
+    name = next(n for n in place.spec.names() if n in manual)
+    raise ArgumentError(
+        f"a value in the body of a shard_map, laid out as {place.spec!r}",
+        f"the axis {name!r} is manual there: each device has its part already",
+        f"leave {name!r} out of the spec, or out of shard_map's axis_names",
+    )
 
 
 def resharded(x, place: NamedSharding):
@@ -128,6 +142,16 @@ def takes_out_sharding(make: Callable) -> Callable:
         return make(*args, **options) if out_sharding is None else laid_out(make, out_sharding, *args, **options)
 
     return placed
+
+
+def laid_out_as(x, model):
+    """x, laid out as a model of the same shape: over its devices or, in a trace, along explicit mesh axes."""
+    place = typed_sharding(model)
+    if place is None or x._shape.dims != model._shape.dims:
+        return x
+    if current_trace() is None:
+        return moved(x, place) if isinstance(x, Array) and isinstance(model, Array) else x
+    return constrained(x, place) if explicit_dims(place, len(place.spec)) is not None else x
 
 
 def as_primal(cotangent, primal_sharding: NamedSharding | None):

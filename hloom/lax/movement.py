@@ -9,7 +9,7 @@ import numpy as np
 
 from hloom.arrays.base import ArrayMethods
 from hloom.arrays.keys import KeyArray
-from hloom.dispatch.sharded import takes_out_sharding
+from hloom.dispatch.sharded import laid_out_as, takes_out_sharding
 from hloom.errors import ArgumentError, AttributeValueError, DTypeError, ShapeError
 from hloom.ir.types import INTEGERS, PRED, Shape, as_dtype
 from hloom.lax.operands import (
@@ -70,6 +70,7 @@ def full_like(x, fill_value, dtype=None, shape=None):
     """`full` with the shape and dtype of x where they are not given."""
     x = as_operand(x, "full_like")
     made = full(x.shape if shape is None else shape, fill_value, x.dtype if dtype is None else dtype)
+    made = laid_out_as(made, x)
     return with_weakness(made, dtype is None and x.weak)
 
 

@@ -15,7 +15,7 @@ from hloom.arrays.interchange import from_python
 from hloom.arrays.keys import KeyArray
 from hloom.arrays.sharded import ShardedData
 from hloom.config import config
-from hloom.dispatch.sharded import laid_out
+from hloom.dispatch.sharded import laid_out, laid_out_as
 from hloom.errors import ArgumentError, ShapeError, TracerConversionError
 from hloom.ir.source import device_scope, device_scopes
 from hloom.ir.types import COMPLEX, DTYPES, FLOATS, INTEGERS, PRED, Shape, as_dtype
@@ -202,8 +202,13 @@ def _like(x, dtype, shape, name: str):
 def _filled(name: str, a, value, dtype, shape):
     weak = dtype is None and (a.weak if isinstance(a, ArrayMethods) else type(a) in (int, float, complex))
     dims, dtype = _like(a, dtype, shape, name)
-    result = full_constant(value, dtype, dims)
+    result = _as_model(full_constant(value, dtype, dims), a)
     return with_weakness(result, True) if weak else result
+
+
+def _as_model(result, a):
+    """A result, laid out as the array that it is like."""
+    return laid_out_as(result, a) if isinstance(a, ArrayMethods) and not device_scopes.device else result
 
 
 @_on_device
@@ -226,7 +231,7 @@ def full_like(a, fill_value, dtype=None, shape=None, *, device=None, out_shardin
     """fill_value with the shape and dtype (and weakness) of a where they are not given. Raises ShapeError."""
     weak = dtype is None and (a.weak if isinstance(a, ArrayMethods) else type(a) in (int, float, complex))
     dims, dtype = _like(a, dtype, shape, "full_like")
-    result = full(dims, fill_value, dtype)
+    result = _as_model(full(dims, fill_value, dtype), a)
     return with_weakness(result, True) if weak else result
 
 

@@ -11,7 +11,7 @@ from hloom.ir.records import record, replace
 from hloom.ir.spmd import sharding as ir_sharding
 from hloom.ir.types import Shape
 from hloom.platforms.device import Device, find_device, process_index
-from hloom.sharding.meshes import AbstractMesh, Mesh, get_mesh
+from hloom.sharding.meshes import AbstractMesh, Mesh, current_mesh, get_mesh
 
 
 @record(frozen=True)
@@ -133,7 +133,13 @@ class PartitionSpec(tuple):
 
     UNCONSTRAINED = _Unconstrained()  # an axis that the compiler may lay out as it likes
 
-    def __new__(cls, *names):
+    def __new__(cls, *names, unreduced=(), reduced=()):
+        if unreduced or reduced:
+            raise ArgumentError(
+                "a PartitionSpec with unreduced or reduced axes",
+                f"{', '.join(map(repr, (*unreduced, *reduced)))}; arrays of hloom hold sums, not their parts",
+                "leave it out: within jit, sums stay unreduced until they are read",
+            )
         return super().__new__(cls, (n[0] if type(n) is tuple and len(n) == 1 else n or None for n in names))
 
     def __repr__(self) -> str:
@@ -145,6 +151,13 @@ class PartitionSpec(tuple):
     @property
     def partitions(self) -> tuple:
         return tuple(self)
+
+    @property
+    def unreduced(self) -> frozenset:
+        """The axes along which values are sums that are not formed yet: none, as results are always sums."""
+        return frozenset()
+
+    reduced = unreduced
 
     def axes(self) -> tuple[tuple, ...]:
         """For each entry the names of the axes."""
@@ -324,6 +337,8 @@ def as_sharding(place) -> Sharding | None:
         return place
     if isinstance(place, PartitionSpec):
         mesh = get_mesh()
+        if mesh.empty:  # in the body of a shard_map the mesh that it was passed
+            mesh = current_mesh() or mesh
         if mesh.empty:
             raise ArgumentError(
                 f"a sharding {place!r} of the current mesh",

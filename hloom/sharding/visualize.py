@@ -57,7 +57,7 @@ def visualize_sharding(
 def _boxes(dims: tuple[int, ...], sharding: Sharding) -> list[list[str]]:
     """The devices of each part, in rows and columns; an array of one dimension is a row."""
     if not isinstance(sharding, NamedSharding):
-        return [[", ".join(str(d).upper() for d in sharding.device_set)]]
+        return [[_named(list(sharding.device_set))]]
     parts: dict[tuple[int, ...], list] = {}
     for device, index in zip(sharding.devices, sharding.indices(dims), strict=True):
         parts.setdefault(tuple(s.start or 0 for s in index), []).append(device)
@@ -72,9 +72,4 @@ def _named(devices: list) -> str:
     return f"{devices[0].kind.upper()} {','.join(str(d.id) for d in devices)}"
 
 
-def visualize_array_sharding(arr, **options) -> None:
-    """Prints which devices hold which part of an array, in colours: see `visualize_sharding` for the options."""
-    visualize_sharding(arr.shape, arr.sharding, **options)
-
-
-__all__ = ["visualize_array_sharding", "visualize_sharding"]
+__all__ = ["visualize_sharding"]

@@ -8,13 +8,20 @@ import linecache
 import sys
 from types import FrameType
 
+import numpy as np
+
 from hloom.arrays.base import ArrayMethods
+from hloom.ir.build import Builder
+from hloom.ir.module import Computation
 from hloom.ir.source import is_internal
-from hloom.platforms.device import default_device
-from hloom.sharding.shardings import SingleDeviceSharding
-from hloom.sharding.visualize import visualize_array_sharding, visualize_sharding
+from hloom.ir.spmd.sharding import Sharding as Layout
+from hloom.platforms.device import Device, default_device, find_device
+from hloom.sharding.meshes import Mesh
+from hloom.sharding.shardings import NamedSharding, PartitionSpec, SingleDeviceSharding
+from hloom.sharding.visualize import visualize_sharding
 from hloom.tracing.callback import debug_callback as callback
 from hloom.tracing.callback import debug_print as print  # noqa: A004  (JAX's name)
+from hloom.tracing.trace import Tracer, current_trace, resumed
 
 LINES_AROUND = 5
 
@@ -131,9 +138,41 @@ class _Prompt(cmd.Cmd):
 
 
 def inspect_array_sharding(value, *, callback) -> None:
-    """Calls callback with the sharding of an array; of a traced one, whose layout the compiler has yet to choose, with
-    that of the default device."""
-    callback(getattr(value, "sharding", None) or SingleDeviceSharding(default_device()))
+    """Calls callback with the sharding of an array; of a traced one when its program is compiled and laid out."""
+    trace = current_trace()
+    if not isinstance(value, Tracer) or trace is None:
+        callback(getattr(value, "sharding", None) or SingleDeviceSharding(default_device()))
+        return
+    builder = Builder("inspect_array_sharding")
+    same = builder.finish(builder.parameter(value._shape, "x"))
+    trace.emit("call", [value], None, {"to_apply": same, "partition": _Inspection(callback, same)})
+
+
+class _Inspection:
+    """The rule of a call (`hloom.compiler.passes.spmd.custom`) that returns its operand and tells its layout."""
+
+    def __init__(self, callback, same: Computation):
+        self.callback, self.same = callback, same
+
+    def partitioned(self, operands: list[Layout], results: list[Layout], devices: tuple[str, ...]) -> Computation:
+        (layout,) = operands
+        grid = np.empty(len(devices), object)
+        grid[:] = [find_device(d) for d in devices]
+        mesh = Mesh(grid.reshape(layout.mesh.sizes), layout.mesh.names)
+        spec = PartitionSpec(*(axes or None for axes in layout.dims)).without_end()
+        with resumed(None):
+            self.callback(NamedSharding(mesh, spec))
+        return self.same
+
+    def on_one_device(self, device: Device) -> None:
+        with resumed(None):
+            self.callback(SingleDeviceSharding(device))
+
+
+def visualize_array_sharding(arr, **options) -> None:
+    """Prints which devices hold which part of an array, in colours: see `visualize_sharding` for the options. In a
+    jitted function, when it is compiled."""
+    inspect_array_sharding(arr, callback=lambda sharding: visualize_sharding(arr.shape, sharding, **options))
 
 
 __all__ = [

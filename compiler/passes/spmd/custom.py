@@ -18,15 +18,15 @@ from hloom.ir.types import TupleShape
 class PartitionRule(Protocol):
     """What the attribute `partition` of a call is."""
 
-    def partitioned(self, operands: list[Sharding], results: list[Sharding]) -> Computation:
-        """The computation of whole arrays to call in place of the function, for these layouts."""
+    def partitioned(self, operands: list[Sharding], results: list[Sharding], devices: tuple[str, ...]) -> Computation:
+        """The computation of whole arrays to call in place of the function, for these layouts over these devices."""
         ...
 
 
-def apply_partition_rules(module: Module, by_axes) -> Module:
+def apply_partition_rules(module: Module, by_axes, devices: tuple[str, ...]) -> Module:
     """The module whose calls with rules call what these return.
 
-    by_axes(sharding): the sharding over the user's axes.
+    by_axes(sharding): the sharding over the user's axes. devices: their names, by partition.
     """
     if not any("partition" in i.attributes for c in module.computations() for i in c.instructions):
         return module
@@ -36,7 +36,7 @@ def apply_partition_rules(module: Module, by_axes) -> Module:
 
     def visit(computation: Computation) -> Computation:
         if id(computation) not in known:
-            known[id(computation)] = _changed(computation, found, by_axes, visit)
+            known[id(computation)] = _changed(computation, found, by_axes, devices, visit)
         return known[id(computation)]
 
     return module.with_entry(visit(module.entry))
@@ -51,7 +51,7 @@ def _find(before: Computation, after: Computation, found: dict[Instruction, Inst
             _find(one, other, found)
 
 
-def _changed(computation: Computation, found: dict, by_axes, visit) -> Computation:
+def _changed(computation: Computation, found: dict, by_axes, devices: tuple[str, ...], visit) -> Computation:
     mapped: dict[Instruction, Instruction] = {}
     instructions = []
     for instruction in computation.instructions:
@@ -60,7 +60,7 @@ def _changed(computation: Computation, found: dict, by_axes, visit) -> Computati
         if laid_out is not None:
             results = laid_out.sharding if isinstance(laid_out.shape, TupleShape) else (laid_out.sharding,)
             callee = instruction["partition"].partitioned(
-                [by_axes(o.sharding) for o in laid_out.operands], [by_axes(s) for s in results]
+                [by_axes(o.sharding) for o in laid_out.operands], [by_axes(s) for s in results], devices
             )
             attributes = {k: v for k, v in new.attributes.items() if k != "partition"} | {"to_apply": callee}
             new = Instruction(

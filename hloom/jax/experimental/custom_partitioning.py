@@ -137,7 +137,7 @@ class _Rule:
         outputs = [ShapeDtypeStruct(o.shape.dims, o.shape.dtype) for o in traced.computation.outputs()]
         self.result = tree.unflatten(traced.out_tree, outputs)
 
-    def partitioned(self, operands: list[Layout], results: list[Layout]) -> Computation:
+    def partitioned(self, operands: list[Layout], results: list[Layout], devices: tuple[str, ...]) -> Computation:
         places, result_places = ([_named(s) for s in found] for found in (operands, results))
         on_parts = self.owner._on_parts(self.statics, self.given, places, self.result, result_places)
         leaves, structure = tree.flatten((self.given, {}))

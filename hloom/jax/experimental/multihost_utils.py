@@ -33,7 +33,7 @@ def process_allgather(in_tree, tiled: bool = False):
                 return distributed.broadcast(None if process_index() != owner else leaf, owner)
         value = np.asarray(leaf)
         if process_count() == 1:
-            return value if tiled or (isinstance(leaf, Array) and leaf.is_sharded) else value[None]
+            return value if tiled else value[None]
         stacked = distributed.all_gather(value)
         return np.concatenate(list(stacked)) if tiled else stacked
 

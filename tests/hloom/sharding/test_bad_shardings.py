@@ -84,6 +84,8 @@ def test_shard_map(mesh, put):
     fails(ArgumentError, mapped(lambda a: a.sum(), P("x"), P("x")), "one entry per dimension", "result 0")
     fails(ArgumentError, mapped(lambda a: a, P("y"), P("y"), axis_names={"x"}), "name the axes in axis_names")
     fails(ArgumentError, mapped(lambda a: a, P("x"), P("x"), axis_names={"w"}), "'w'")
+    fails(ArgumentError, mapped(lambda a: lax.with_sharding_constraint(a, P("x")), P("x"), P("x")), "'x' is manual")
+    fails(ArgumentError, lambda: P("x", unreduced={"y"}), "unreduced", "'y'")
     fails(hl.errors.ParticipantsError, mapped(lambda a: lax.psum(a, "w"), P("x"), P("x")), "'w'")
 
 

@@ -45,7 +45,7 @@ assert jnp.zeros((8, 2), device=NamedSharding(line, P("i"))).sharding.spec == P(
 assert pjit(lambda a: a * 2, in_shardings=P("i"), out_shardings=P())(w).sharding.is_fully_replicated
 assert auto_axes(lambda a: a * 2, out_sharding=P("i"))(w).sharding.spec == P("i")
 assert explicit_axes(lambda a: a * 2, in_sharding=(P(),))(w).sharding.is_fully_replicated
-np.testing.assert_array_equal(multihost_utils.process_allgather(w), np.arange(16.0))
+np.testing.assert_array_equal(multihost_utils.process_allgather(w, tiled=True), np.arange(16.0))
 assert jax.typeof(w).sharding == w.sharding
 print("done")
 """

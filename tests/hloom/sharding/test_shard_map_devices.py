@@ -148,3 +148,16 @@ def test_sums_have_the_same_bits_each_time(mesh, put):
 def test_replicated_arguments_without_a_device(mesh):
     place = NamedSharding(mesh, P("x"))
     assert hl.jit(lambda a, b: a + b, in_shardings=(place, None))(A, A).sharding.spec == P("x")
+
+
+def test_constraints_in_a_body_with_automatic_axes(mesh, put):
+    """The mesh of the shard_map is the current one in its body."""
+
+    @hl.jit
+    @hl.shard_map(mesh=mesh, in_specs=P("x"), out_specs=P("x"), axis_names={"x"})
+    def f(a):
+        return lax.with_sharding_constraint(a * 2, P(None, "y")) + lax.psum(a, "x")
+
+    a = np.arange(64.0, dtype=np.float32).reshape(8, 8)
+    expected = a * 2 + np.tile(a.reshape(4, 2, 8).sum(0), (4, 1))
+    np.testing.assert_allclose(f(put(a, "x", "y")), expected, rtol=1e-6)

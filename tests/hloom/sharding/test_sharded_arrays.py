@@ -180,7 +180,7 @@ def test_arrays_from_parts(mesh):
     np.testing.assert_array_equal(z, A)
     from hloom.jax.experimental import multihost_utils
 
-    np.testing.assert_array_equal(multihost_utils.process_allgather(z), A)
+    np.testing.assert_array_equal(multihost_utils.process_allgather(z, tiled=True), A)
     with pytest.raises(hl.errors.ShapeError, match=r"has the shape \(2, 4\)"):
         hl.make_array_from_callback((8, 8), sharding, lambda index: A)
 
@@ -222,3 +222,30 @@ def test_pictures_of_layouts(mesh, put, capsys):
     assert "CPU 0,2,4,6" in capsys.readouterr().out
     with pytest.raises(hl.errors.ArgumentError, match="one or two dimensions"):
         hl.debug.visualize_sharding((2, 2, 2), NamedSharding(mesh, P("y")))
+
+
+def test_layouts_inside_of_jit_are_told_when_it_is_compiled(mesh, put, capsys):
+    seen = []
+
+    @hl.jit
+    def f(x):
+        y = (x * 2).T
+        hl.debug.inspect_array_sharding(y, callback=seen.append)
+        hl.debug.visualize_array_sharding(y, use_color=False)
+        return y.sum()
+
+    for _ in range(2):
+        np.testing.assert_allclose(f(put(A, "x")), 2 * A.sum(), rtol=1e-4)
+    assert seen == [NamedSharding(mesh, P(None, "x"))]
+    assert "CPU 0,1  │     CPU 2,3" in capsys.readouterr().out
+    f(A)
+    assert seen[1:] == [hl.sharding.SingleDeviceSharding(hl.devices()[0])]
+
+
+def test_arrays_like_sharded_ones(put):
+    x = put(A, "x", "y")
+    for like in (hnp.zeros_like(x), hnp.ones_like(x), hnp.full_like(x, 2.0), lax.full_like(x, 3.0), hnp.empty_like(x)):
+        assert like.sharding == x.sharding
+    assert hnp.zeros_like(x, shape=(3,)).sharding != x.sharding
+    state = hl.optim.adam(0.1).init({"w": x})
+    assert all(leaf.sharding == x.sharding for leaf in hl.tree.leaves(state) if leaf.shape == x.shape)
