@@ -19,7 +19,12 @@ _ROOT = os.path.dirname(os.path.dirname(os.path.realpath(__file__)))
 _INSTALLED = os.path.exists(os.path.join(_ROOT, "dispatch"))
 _ROOMS = ("ir", "compiler", "runtime", "hloom")
 _OURS = (_ROOT + os.sep,) if _INSTALLED else tuple(os.path.join(_ROOT, room) + os.sep for room in _ROOMS)
-_LIBRARIES = (f"{os.sep}optree{os.sep}", f"{os.sep}functools.py", f"{os.sep}contextlib.py", "<frozen ")
+_LIBRARIES = (
+    f"{os.sep}optree{os.sep}", f"{os.sep}functools.py", f"{os.sep}contextlib.py", "<frozen ",
+    # Where threads begin, and modules that are imported by name.
+    *(os.path.join(os.path.dirname(os.__file__), *p) for p in (
+        ("threading.py",), ("concurrent", "futures", "thread.py"), ("importlib", "__init__.py"))),
+)  # fmt: skip
 
 
 class Source(NamedTuple):

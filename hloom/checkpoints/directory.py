@@ -229,6 +229,11 @@ class _Stored:
         return f"{KeyType(self.keys).name}{list(dims)}" if self.keys else repr(Shape(self.dtype, dims))
 
 
+def _steps(folder: Path) -> list[Path]:
+    """The checkpoints that a Manager has in a folder, in order."""
+    return sorted(path.parent for path in folder.glob(f"step_*/{MANIFEST}"))
+
+
 class Checkpoint:
     """A checkpoint on the disk. step, metrics, metadata: as saved. names: of all leaves."""
 
@@ -240,20 +245,29 @@ class Checkpoint:
         except FileNotFoundError as error:
             raise MissingFileError(
                 f"restore the checkpoint {self.path}",
-                f"there is no {MANIFEST}",
-                "name the folder of a saved checkpoint",
+                f"there is no {MANIFEST}" + (f"; it holds {held[-1].name}" if (held := _steps(self.path)) else ""),
+                f"restore the last one: hl.checkpoints.Manager({str(self.path)!r}).restore(like=...)"
+                if held
+                else "name the folder of a saved checkpoint",
             ) from error
         except (OSError, UnicodeDecodeError) as error:
             raise file_error(f"restore the checkpoint {self.path}", error) from error
         try:
             manifest = json.loads(text)
-            if manifest["format"] != FORMAT or manifest["version"] > VERSION:
-                raise ValueError(f"format {manifest['format']!r}, version {manifest['version']}")
+            if manifest["format"] != FORMAT:
+                raise ValueError(f"format {manifest['format']!r}")
+            if manifest["version"] > VERSION:
+                raise CheckpointError(
+                    f"restore the checkpoint {self.path}, of version {manifest['version']} of the format",
+                    f"this hloom reads versions up to {VERSION}", "update hloom, or restore an older checkpoint",
+                )  # fmt: skip
             self.step: int | None = manifest["step"]
             self.metrics: dict[str, float] = manifest["metrics"]
             self.metadata: dict[str, Any] = manifest["metadata"]
             self._structure, self._values = manifest["structure"], dict(manifest["values"])
             self._arrays = {name: self._stored(entry) for name, entry in manifest["arrays"].items()}
+        except CheckpointError:
+            raise
         except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
             raise self._damaged(f"{MANIFEST}: {type(error).__name__}: {error}") from error
         self.names = [*self._arrays, *self._values]

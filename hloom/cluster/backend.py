@@ -23,6 +23,7 @@ from hloom.compiler.placement.placer import describe, placed, prepared
 from hloom.config import config
 from hloom.errors import HloomError
 from hloom.ir.module import Module
+from hloom.ir.source import current_source
 from hloom.ir.text import print_module
 from hloom.ir.types import Shape
 from hloom.platforms.backend import Backend, CompileOptions, Executable
@@ -126,7 +127,11 @@ class ClusterExecutable(Executable):
         """Sends the parts to the tasks, all at the same time."""
         work = [link.submit(self._prepare_one, link, part) for part in self.parts]
         for one in work:
-            one.result()
+            try:
+                one.result()
+            except HloomError as error:
+                error.source = current_source()  # the caller's line, not the thread's
+                raise
 
     @staticmethod
     def _prepare_one(link: Connection, part: _RemotePart) -> None:
@@ -198,6 +203,7 @@ class ClusterExecutable(Executable):
         if failure is not None:
             if isinstance(failure, HloomError):
                 link.check()
+                failure.source = current_source()  # the caller's line, not the thread's
             raise failure
         return [one.result() for one in work]
 

@@ -39,7 +39,8 @@ def library() -> Any:
         from mpi4py import MPI
     except (ImportError, RuntimeError) as error:
         raise DistributedError(
-            f"a program in {started_processes()} processes: this is process {process_number()}",
+            "hl.distributed.initialize()"
+            + (f" in process {process_number()} of {count}" if (count := started_processes()) > 1 else ""),
             f"no MPI: {error}",
             "pip install 'hloom[cluster]'",
         ) from error

@@ -163,3 +163,15 @@ def test_what_is_no_orbax_checkpoint(tmp_path):
     write_orbax(tmp_path / "b", True, "zarr")
     with pytest.raises(MissingFileError, match="several items: a, b"):
         hl.checkpoints.load_orbax(tmp_path)
+
+
+@pytest.mark.quick
+def test_a_later_version_and_a_manager_s_folder_are_said_to_be_so(tmp_path):
+    with hl.checkpoints.Manager(tmp_path) as manager:
+        manager.save(3, {"a": 1})
+    with pytest.raises(MissingFileError, match=r"(?s)it holds step_00000003.*Manager"):
+        hl.checkpoints.restore(tmp_path)
+    file = manager.path(3) / "manifest.json"
+    file.write_text(file.read_text().replace('"version": 1', '"version": 9'))
+    with pytest.raises(CheckpointError, match=r"(?s)version 9 of the format.*up to 1.*update hloom"):
+        manager.restore()
