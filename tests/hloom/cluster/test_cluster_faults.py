@@ -1,6 +1,7 @@
 """Faults of jobs beyond killed workers: hung processes, lost hosts, fewer workers, a disk that is really full."""
 
 import contextlib
+import json
 import os
 import signal
 import subprocess
@@ -126,6 +127,53 @@ def test_a_lost_host(tmp_path, gangs, elastic):
         f"agent of a host was lost (the agent has died); restart 1 of 10 with {count} workers" in x for x in lines
     )
     assert len(outs(tmp_path, "job")) == count
+
+
+# --- Ray with several nodes on one machine ---
+
+
+@pytest.fixture
+def ray_nodes(monkeypatch):
+    """A head without room for workers, and three nodes of two cores at loopback addresses of their own."""
+    pytest.importorskip("ray", reason="jobs under Ray: pip install 'hloom[cluster]'")
+    from ray.cluster_utils import Cluster
+
+    monkeypatch.setenv("RAY_USAGE_STATS_ENABLED", "0")
+    cluster, store = Cluster(), 80 << 20
+    try:
+        cluster.add_node(num_cpus=1, node_ip_address="127.0.0.9", object_store_memory=store, include_dashboard=False)
+        nodes = {
+            address: cluster.add_node(num_cpus=2, node_ip_address=address, object_store_memory=store)
+            for address in ("127.0.0.2", "127.0.0.3", "127.0.0.4")
+        }
+        yield cluster, nodes
+    finally:
+        cluster.shutdown()
+
+
+def test_a_node_of_ray_is_lost(tmp_path, gangs, ray_nodes):
+    cluster, nodes = ray_nodes
+    assert disturbed(job(tmp_path, "quiet", devices=2), lambda: None)[0] == 0
+    made = job(tmp_path, "job", devices=2, seconds=0.05)
+    command = ["submit", "--ray", cluster.address, "--workers", "2", "--devices", "2", "--folder", made.folder]
+    process = subprocess.Popen(
+        [sys.executable, "-m", "hloom", "cluster", *command, *made.command], stdout=subprocess.PIPE, text=True
+    )
+    try:
+        found = reached(made, "worker-1", 7)
+        cluster.remove_node(nodes[_address_of(made, 1)], allow_graceful=False)
+        said = process.communicate(timeout=SECONDS)[0]
+    finally:
+        process.kill()
+    assert process.returncode == 0, said
+    assert "the agent of a host was lost" in said and "restart 1 of 10 with 2 workers" in said
+    assert outs(tmp_path, "job") == outs(tmp_path, "quiet")
+    assert not Path(f"/proc/{found['pid']}").exists()
+
+
+def _address_of(made: Job, worker: int) -> str:
+    told = json.loads((Path(made.folder) / "tasks" / f"worker-{worker}.json").read_text())
+    return told["jobs"]["worker"][str(worker)].partition(":")[0]
 
 
 # --- a full disk ---
