@@ -72,7 +72,8 @@ FRAME = words("FRAME", "next block state done stop held begin begin_rest end end
 # What native code asks of Python: (request, first, second) -> an error or 0, for a frame the negated error.
 REQUESTS = words("ASK", "to_host from_host frame raised start mismatch no_memory worker")
 
-# A call in the queue. held: the storages of inputs and outputs; for each input its address and its event, or 0, follow.
+# A call in the queue. held: the storages of inputs and outputs, device by device; for each input of each device its
+# address and its event, or 0, follow.
 JOB = words("JOB", "next executable event held")
 QUEUED_NANOSECONDS = 200_000  # a program that takes so long is queued: waking a thread takes 20,000 to 50,000
 MOST_WAITING = 32  # calls in the queue; each has memory for its results

@@ -358,11 +358,9 @@ FUNCTIONS = (
         devices = load(executable, EXECUTABLE_DEVICE_COUNT)
         if load(a, A_NUM_DEVICES) != devices or load(a, A_NUM_ARGS) != load(executable, EXECUTABLE_INPUT_COUNT):
             return call_function(load(client, CLIENT_PYTHON), ASK_MISMATCH, executable, -load(a, A_NUM_ARGS) - 1)
-        inputs = 0
-        if load(a, A_NUM_ARGS) != 0:
-            inputs = load(load(a, A_ARGUMENT_LISTS), 0)
-        if pjrt_is_queued(executable, client, inputs, load(a, A_NUM_ARGS)) != 0:
-            return pjrt_enqueue(executable, client, a, inputs)
+        lists = load(a, A_ARGUMENT_LISTS)
+        if pjrt_is_queued(executable, client, lists, load(a, A_NUM_ARGS)) != 0:
+            return pjrt_enqueue(executable, client, a, lists)
         frame = pjrt_frame(executable)
         if frame < 0:
             return -frame

@@ -15,30 +15,34 @@ FUNCTIONS = (
     # Whether a call goes to the thread.
     helper(
         "pjrt_is_queued",
-        "executable, client, inputs, count",
+        "executable, client, lists, count",
         """
         if load(client, CLIENT_QUEUES) == 0 or load(executable, EXECUTABLE_RUNS_PYTHON) != 0:
             return 0
-        if load(executable, EXECUTABLE_DEVICE_COUNT) != 1:
-            return 0
         if load(executable, EXECUTABLE_NANOSECONDS) >= QUEUED_NANOSECONDS:
             return 1
-        for k in range(count):
-            event = load(load(inputs, k), BUFFER_EVENT)
-            if event != 0 and atomic_load(event, EVENT_STATE) == 0:
-                return 1
+        if count != 0:
+            for device in range(load(executable, EXECUTABLE_DEVICE_COUNT)):
+                inputs = load(lists, device)
+                for k in range(count):
+                    event = load(load(inputs, k), BUFFER_EVENT)
+                    if event != 0 and atomic_load(event, EVENT_STATE) == 0:
+                        return 1
         return 0
         """,
     ),
     # What a job needs of Python, before it is in the queue. Returns an error or 0.
     helper(
         "pjrt_prepare",
-        "executable, client, inputs",
+        "executable, client, lists, count",
         """
         python = load(client, CLIENT_PYTHON)
-        for k in range(load(executable, EXECUTABLE_INPUT_COUNT)):
-            if load(load(inputs, k), BUFFER_BYTES) != load(load(executable, EXECUTABLE_INPUTS), k):
-                return call_function(python, ASK_MISMATCH, executable, k)
+        if count != 0:
+            for device in range(load(executable, EXECUTABLE_DEVICE_COUNT)):
+                inputs = load(lists, device)
+                for k in range(count):
+                    if load(load(inputs, k), BUFFER_BYTES) != load(load(executable, EXECUTABLE_INPUTS), k):
+                        return call_function(python, ASK_MISMATCH, executable, k)
         if atomic_load(client, CLIENT_WORKER) == 0:
             error = call_function(python, ASK_WORKER, 0, 0)
             if error != 0:
@@ -53,54 +57,58 @@ FUNCTIONS = (
         return 0
         """,
     ),
+    # Gives up the inputs of a job on this many devices, their events, and this many storages of each device.
     helper(
         "pjrt_release_job",
-        "job, count",
+        "job, executable, devices, kept",
         """
-        for k in range(count):
-            storage = load(job, JOB_HELD + k)
-            atomic_add(storage, STORAGE_QUEUED, -1)
-            pjrt_release(storage)
+        count = load(executable, EXECUTABLE_INPUT_COUNT)
+        each = count + load(executable, EXECUTABLE_OUTPUT_COUNT)
+        addresses = job + 8 * (JOB_HELD + load(executable, EXECUTABLE_DEVICE_COUNT) * each)
+        for device in range(devices):
+            pjrt_release_all(job + 8 * (JOB_HELD + device * each), kept)
+            for k in range(count):
+                pjrt_event_drop(load(addresses, 2 * (device * count + k) + 1))
         return 0
         """,
     ),
-    # Holds the memory of the inputs, and their events. Returns an error or 0.
+    # Holds the memory of a device's inputs, and their events. Returns an error or 0.
     helper(
         "pjrt_job_inputs",
-        "job, inputs, count, outputs",
+        "held, addresses, inputs, count",
         """
-        addresses = job + 8 * (JOB_HELD + count + outputs)
         for k in range(count):
             buffer = load(inputs, k)
             storage = pjrt_hold(buffer)
             if storage == 0:
                 for j in range(k):
-                    pjrt_release(load(job, JOB_HELD + j))
+                    pjrt_release(load(held, j))
                     pjrt_event_drop(load(addresses, 2 * j + 1))
                 return pjrt_error_deleted(0)
             event = load(buffer, BUFFER_EVENT)
             if event != 0:
                 atomic_add(event, EVENT_REFS, 1)
-            store(job, JOB_HELD + k, storage)
+            store(held, k, storage)
             store(addresses, 2 * k, load(buffer, BUFFER_ADDRESS))
             store(addresses, 2 * k + 1, event)
         return 0
         """,
     ),
-    # The memory of the outputs, as `pjrt_output` has it. What earlier jobs refer to does not keep an input from being
-    # consumed, as they are over before this one begins. Returns -1, or the size of what there is no memory for.
+    # The memory of a device's outputs, as `pjrt_output` has it. What earlier jobs refer to does not keep an input from
+    # being consumed, as they are over before this one begins. Returns -1, or the size of what there is no memory for.
     helper(
         "pjrt_job_outputs",
-        "executable, job, options, count, outputs",
+        "executable, held, addresses, options",
         """
         client = load(executable, EXECUTABLE_CLIENT)
-        addresses = job + 8 * (JOB_HELD + count + outputs)
+        count = load(executable, EXECUTABLE_INPUT_COUNT)
+        outputs = load(executable, EXECUTABLE_OUTPUT_COUNT)
         for k in range(outputs):
             row = load(executable, EXECUTABLE_OUTPUTS) + 8 * OUT_WORDS * k
             donor = load(row, OUT_DONOR)
             storage = 0
             if donor >= 0:
-                given = load(job, JOB_HELD + donor)
+                given = load(held, donor)
                 if (
                     load(given, STORAGE_KIND) == OWNED
                     and atomic_load(given, STORAGE_REFS) == atomic_load(given, STORAGE_QUEUED) + 2
@@ -112,46 +120,67 @@ FUNCTIONS = (
             if storage == 0:
                 storage = pjrt_storage(client, load(row, OUT_BYTES))
             if storage == 0:
-                pjrt_release_all(job + 8 * (JOB_HELD + count), k)
+                pjrt_release_all(held + 8 * count, k)
                 return load(row, OUT_BYTES)
-            store(job, JOB_HELD + count + k, storage)
+            store(held, count + k, storage)
         return -1
         """,
     ),
     # Puts a call into the queue; the buffers of its results wait for an event. Returns an error or 0.
     helper(
         "pjrt_enqueue",
-        "executable, client, arguments, inputs",
+        "executable, client, arguments, lists",
         """
         count = load(executable, EXECUTABLE_INPUT_COUNT)
         outputs = load(executable, EXECUTABLE_OUTPUT_COUNT)
+        devices = load(executable, EXECUTABLE_DEVICE_COUNT)
         options = load(arguments, EXECUTE_OPTIONS)
-        error = pjrt_prepare(executable, client, inputs)
+        each = count + outputs
+        error = pjrt_prepare(executable, client, lists, count)
         if error != 0:
             return error
-        job = malloc(8 * (JOB_HELD + 3 * count + outputs))
+        job = malloc(8 * (JOB_HELD + devices * (each + 2 * count)))
+        held = job + 8 * JOB_HELD
         pjrt_lock(client + 8 * CLIENT_ORDER)
-        error = pjrt_job_inputs(job, inputs, count, outputs)
         lacking = -1
-        if error == 0:
-            lacking = pjrt_job_outputs(executable, job, options, count, outputs)
-            if lacking >= 0:
-                pjrt_release_all(job + 8 * JOB_HELD, count)
-                for k in range(count):
-                    pjrt_event_drop(load(job, JOB_HELD + count + outputs + 2 * k + 1))
+        ready = 0
+        for device in range(devices):
+            if error == 0 and lacking < 0:
+                own = held + 8 * device * each
+                addresses = held + 8 * (devices * each + 2 * device * count)
+                inputs = 0
+                if count != 0:
+                    inputs = load(lists, device)
+                error = pjrt_job_inputs(own, addresses, inputs, count)
+                if error == 0:
+                    lacking = pjrt_job_outputs(executable, own, addresses, options)
+                    if lacking < 0:
+                        ready += 1
+                    else:
+                        pjrt_release_all(own, count)
+                        for k in range(count):
+                            pjrt_event_drop(load(addresses, 2 * k + 1))
         if error != 0 or lacking >= 0:
+            pjrt_release_job(job, executable, ready, each)
             pjrt_unlock(client + 8 * CLIENT_ORDER)
             free(job)
             if error == 0:
                 error = pjrt_no_memory(client, lacking)
             return error
-        for k in range(count + outputs):
-            atomic_add(load(job, JOB_HELD + k), STORAGE_QUEUED, 1)
-        event = pjrt_event(outputs + 2)
+        for k in range(devices * each):
+            atomic_add(load(held, k), STORAGE_QUEUED, 1)
+        completed = load(arguments, EXECUTE_COMPLETE_EVENTS)
+        refs = devices * outputs + 1
+        if completed != 0:
+            refs += devices
+        event = pjrt_event(refs)
         atomic_add(executable, EXECUTABLE_REFS, 1)
         store(job, JOB_EXECUTABLE, executable)
         store(job, JOB_EVENT, event)
-        pjrt_give_out(executable, arguments, job + 8 * (JOB_HELD + count), event, 0)
+        for device in range(devices):
+            pjrt_give_out(executable, arguments, held + 8 * (device * each + count), event, device)
+            if completed != 0:
+                store(completed, device, event)
         store(job, JOB_NEXT, 0)
         pthread_mutex_lock(client + 8 * CLIENT_MUTEX)
         last = load(client, CLIENT_LAST)
@@ -167,10 +196,6 @@ FUNCTIONS = (
         while load(client, CLIENT_WAITING) > MOST_WAITING:
             pthread_cond_wait(client + 8 * CLIENT_CONDITION, client + 8 * CLIENT_MUTEX)
         pthread_mutex_unlock(client + 8 * CLIENT_MUTEX)
-        if load(arguments, EXECUTE_COMPLETE_EVENTS) != 0:
-            store(load(arguments, EXECUTE_COMPLETE_EVENTS), 0, event)
-        else:
-            pjrt_event_drop(event)
         return 0
         """,
     ),
@@ -179,25 +204,30 @@ FUNCTIONS = (
         "pjrt_run_job",
         "job, executable, count, outputs",
         """
-        addresses = job + 8 * (JOB_HELD + count + outputs)
-        for k in range(count):
-            event = load(addresses, 2 * k + 1)
+        devices = load(executable, EXECUTABLE_DEVICE_COUNT)
+        each = count + outputs
+        events = job + 8 * (JOB_HELD + devices * each)
+        for k in range(devices * count):
+            event = load(events, 2 * k + 1)
             if event != 0:
                 error = pjrt_event_wait(event)
                 if error != 0:
                     return pjrt_error_copy(error)
         frame = load(executable, EXECUTABLE_OWN_FRAME)
-        slots = load(load(frame, FRAME_BLOCK), BLOCK_SLOTS)
-        for k in range(count):
-            store(slots, k, load(addresses, 2 * k))
-        for k in range(outputs):
-            row = load(executable, EXECUTABLE_OUTPUTS) + 8 * OUT_WORDS * k
-            donor = load(row, OUT_DONOR)
-            target = load(load(job, JOB_HELD + count + k), STORAGE_ADDRESS)
-            if donor >= 0 and load(addresses, 2 * donor) != target:
-                copy_bytes(target, load(slots, donor), load(row, OUT_BYTES))
-                store(slots, donor, target)
-            store(slots, count + k, target)
+        for device in range(devices):
+            held = job + 8 * (JOB_HELD + device * each)
+            addresses = events + 16 * device * count
+            slots = load(load(frame, FRAME_BLOCK), BLOCK_SLOTS) + 8 * device * each
+            for k in range(count):
+                store(slots, k, load(addresses, 2 * k))
+            for k in range(outputs):
+                row = load(executable, EXECUTABLE_OUTPUTS) + 8 * OUT_WORDS * k
+                donor = load(row, OUT_DONOR)
+                target = load(load(held, count + k), STORAGE_ADDRESS)
+                if donor >= 0 and load(addresses, 2 * donor) != target:
+                    copy_bytes(target, load(slots, donor), load(row, OUT_BYTES))
+                    store(slots, donor, target)
+                store(slots, count + k, target)
         return pjrt_run(executable, frame)
         """,
     ),
@@ -206,11 +236,11 @@ FUNCTIONS = (
         "client, job, error",
         """
         executable = load(job, JOB_EXECUTABLE)
-        count = load(executable, EXECUTABLE_INPUT_COUNT)
-        outputs = load(executable, EXECUTABLE_OUTPUT_COUNT)
-        pjrt_release_job(job, count + outputs)
-        for k in range(count):
-            pjrt_event_drop(load(job, JOB_HELD + count + outputs + 2 * k + 1))
+        each = load(executable, EXECUTABLE_INPUT_COUNT) + load(executable, EXECUTABLE_OUTPUT_COUNT)
+        devices = load(executable, EXECUTABLE_DEVICE_COUNT)
+        for k in range(devices * each):
+            atomic_add(load(job, JOB_HELD + k), STORAGE_QUEUED, -1)
+        pjrt_release_job(job, executable, devices, each)
         pjrt_event_set(load(job, JOB_EVENT), error)
         pjrt_executable_drop(executable)
         free(job)
