@@ -15,7 +15,7 @@ from jax._src.interpreters import mlir
 from jax._src.lax import linalg
 from jax._src.lax.control_flow import conditionals
 
-from hloom.errors import UnsupportedError
+from hloom.bridges.pjrt import inspection
 
 __all__ = ["register"]
 
@@ -47,17 +47,6 @@ def _partitioned(context, *values, call, **_):
     return mlir.lower_fun(core.jaxpr_as_fun(call), multiple_results=True)(context, *values)
 
 
-def _inspect_sharding(context, value, *, callback):
-    axes = context.module_context.axis_context
-    count = axes.mesh.size if hasattr(axes, "mesh") else axes.num_devices
-    if count > 1:
-        raise UnsupportedError(
-            "jax.debug.inspect_array_sharding", f"a program for {count} devices of hloom",
-            "return the array and look at its sharding, or set HLOOM_DEBUG=2, which prints every collective", "",
-        )  # fmt: skip
-    return debugging._inspect_sharding_lowering_rule(context, value, callback=callback)
-
-
 class _Cpu:
     """What jax's cache asks of a backend: whether it is of a kind whose programs can be stored."""
 
@@ -79,7 +68,7 @@ def register() -> None:
     mlir.register_lowering(conditionals.cond_p, _cond, platform="hloom")
     mlir.register_lowering(_export.call_exported_p, _call_exported, platform="hloom")
     mlir.register_lowering(custom_partitioning.custom_partitioning_p, _partitioned, platform="hloom")
-    mlir.register_lowering(debugging.inspect_sharding_p, _inspect_sharding, platform="hloom")
+    mlir.register_lowering(debugging.inspect_sharding_p, inspection.lowering, platform="hloom")
     mlir._platforms_with_donation.append("hloom")
     for_others = compilation_cache.is_cache_used
 

@@ -21,6 +21,7 @@ from hloom.backends.cpu.driver import driver
 from hloom.backends.spmd import SpmdBackend, SpmdExecutable
 from hloom.backends.text import program_text
 from hloom.bridges.pjrt.callbacks import held
+from hloom.bridges.pjrt.inspection import report
 from hloom.bridges.pjrt.memory import Block, Text, address_of, array_of
 from hloom.bridges.pjrt.orders import in_one_order
 from hloom.bridges.pjrt.protobuf import fields, numbers
@@ -248,7 +249,7 @@ class Executable:
         else:
             module.partitions = count
             options = CompileOptions(devices=tuple(f"cpu:{k}" for k in placement.devices), donated=donated)
-            self.compiled = SpmdBackend().compile(in_one_order(module), options)
+            self.compiled = SpmdBackend().compile(report(in_one_order(module)), options)
             self.driver = self.compiled.runner.team
         self.name = tree.name or "main"
         self.program = self.compiled.runner.program

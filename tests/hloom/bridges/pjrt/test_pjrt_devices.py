@@ -218,15 +218,31 @@ double.def_partition(
 def partitioned(name):
     return jax.jit(double)(jax.device_put(values, NamedSharding(mesh(name, 2, 4), P('x', 'y'))))
 on_both(partitioned)
-def inspect(x):
-    jax.debug.inspect_array_sharding(x, callback=print)
-    return x
+
+# Layouts that the program has, also where nobody stated them.
+def inspected(name):
+    grid, found = mesh(name, 4, 2), []
+    def see(x):
+        jax.debug.inspect_array_sharding(x, callback=lambda sharding: found.append(sharding.spec))
+    def program(x):
+        see(x)
+        y = jnp.sin(x) @ x.T
+        see(y), see(y.sum(0)), see(jnp.zeros(3))
+        return lax.scan(lambda c, _: (see(c), (c * 2, None))[1], y, None, length=3)[0]
+    manual = jax.shard_map(lambda x: (see(x), x)[1], mesh=grid, in_specs=P('x', 'y'), out_specs=P('x', 'y'))
+    jax.jit(manual)(jax.device_put(values, NamedSharding(grid, P('x', 'y'))))
+    jax.jit(program)(jax.device_put(values, NamedSharding(grid, P('x', 'y'))))
+    return sorted(map(repr, found))
+assert inspected('hloom') == inspected('cpu'), (inspected('hloom'), inspected('cpu'))
+def refuse(sharding):
+    raise KeyError('mine')
 try:
-    jax.jit(inspect)(jax.device_put(values, NamedSharding(mesh('hloom', 8), P('x'))))
-except NotImplementedError as error:
-    assert 'inspect_array_sharding' in str(error) and '8 devices' in str(error)
+    jax.jit(lambda x: (jax.debug.inspect_array_sharding(x, callback=refuse), x)[1])(
+        jax.device_put(values, NamedSharding(mesh('hloom', 8), P('x'))))
+except jax.errors.JaxRuntimeError as error:
+    assert 'mine' in str(error)
 else:
-    raise AssertionError('a layout was found')
+    raise AssertionError('the error of a callback was lost')
 """
 
 CALLBACKS = """

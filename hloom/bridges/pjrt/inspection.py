@@ -1,0 +1,98 @@
+"""`jax.debug.inspect_array_sharding` in programs for several devices: a custom call that names jax's function.
+
+The functions are called once, when the program is compiled, with the layouts that propagation finds; the program that
+runs does not have the calls.
+"""
+
+from __future__ import annotations
+
+import itertools
+import re
+import warnings
+import weakref
+from collections.abc import Callable, Iterator
+
+from jax._src import debugging
+from jax._src.lib import xla_client
+from jaxlib.mlir import ir
+
+from hloom.bridges.pjrt.shardings import Layout
+from hloom.compiler.passes.spmd.propagate import propagate
+from hloom.compiler.pipeline import BEFORE_PARTITION, run_passes
+from hloom.errors import UnsupportedError
+from hloom.ir.errors import ReplicationWarning
+from hloom.ir.module import Computation, Instruction, Module, map_module
+from hloom.ir.spmd.sharding import Sharding
+
+__all__ = ["lowering", "report"]
+
+_TARGET = re.compile(r"jax\.inspect_sharding\.(\d{1,18})")
+_numbers = itertools.count(1)
+_functions: weakref.WeakValueDictionary[int, Callable] = weakref.WeakValueDictionary()
+
+
+def lowering(context, value, *, callback):
+    """jax's rule, whose call names the function by a number in place of its address."""
+    kept = context.module_context.keepalives
+    count = len(kept)
+    made = debugging._inspect_sharding_lowering_rule(context, value, callback=callback)
+    if len(kept) > count:  # a program for several devices
+        number = next(_numbers)
+        _functions[number] = kept[-1]
+        context.module_context.add_host_callback(kept[-1])  # such programs cannot be stored
+        call = list(ir.InsertionPoint.current.block.operations)[-1].operation
+        call.attributes["call_target_name"] = ir.StringAttr.get(f"jax.inspect_sharding.{number}")
+        call.attributes["backend_config"] = ir.StringAttr.get("")
+    return made
+
+
+def report(module: Module) -> Module:
+    """Calls the functions that a module names, and returns it without their calls. Raises UnsupportedError where one is
+    not of this process."""
+    if not any(_number(i) is not None for c in module.computations() for i in c.instructions):
+        return module
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ReplicationWarning)  # of these calls; compilation warns of the others
+        laid_out = propagate(run_passes(module, BEFORE_PARTITION))
+    for number, operand, is_manual in _calls(laid_out.entry, False):
+        function = _functions.get(number)
+        if function is None:
+            raise UnsupportedError(
+                "jax.debug.inspect_array_sharding", "a function that is not in this process any more",
+                "trace the program again: programs that inspect layouts cannot be stored", "",
+            )  # fmt: skip
+        function(_hlo_sharding(operand.sharding, module.partitions, is_manual))
+    return map_module(module, lambda i: i if _number(i) is None else Instruction("copy", i.operands, i.shape))
+
+
+def _number(instruction: Instruction) -> int | None:
+    """The number that the call of a function names."""
+    found = _TARGET.fullmatch(instruction.attributes.get("custom_call_target") or "")
+    return int(found[1]) if found else None
+
+
+def _calls(computation: Computation, is_manual: bool) -> Iterator[tuple[int, Instruction, bool]]:
+    """(number, the value to inspect, whether all axes are manual there), in the order of the program."""
+    for instruction in computation.instructions:
+        number = _number(instruction)
+        if number is not None:
+            yield number, instruction.operands[0], is_manual
+        axes = instruction.attributes.get("manual_axes")
+        for callee in instruction.called():
+            yield from _calls(callee, is_manual or (axes is not None and _are_all(axes, instruction)))
+
+
+def _are_all(axes: tuple[str, ...], instruction: Instruction) -> bool:
+    """Whether these are all axes of the mesh of a manual computation."""
+    shardings = (*instruction["in_shardings"], *instruction["out_shardings"])
+    return all(name in axes or mesh.axis_size(name) == 1 for mesh in (s.mesh for s in shardings) for name in mesh.names)
+
+
+def _hlo_sharding(sharding: Sharding, devices: int, is_manual: bool):
+    if is_manual:
+        return xla_client.HloSharding.manual()
+    lead = (sharding.unreduced,) if sharding.unreduced else ()
+    split = Sharding(sharding.mesh, (*lead, *sharding.dims))
+    counts = tuple(split.count(d) for d in range(split.rank))
+    at = tuple(tuple(split.part(device, d) for d in range(split.rank)) for device in range(devices))
+    return xla_client.HloSharding.from_proto(Layout(counts, at, counts[0] if lead else 0).proto())
