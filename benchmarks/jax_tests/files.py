@@ -1,7 +1,7 @@
 """jax's own tests with hloom as its device: which of those that pass on jax's CPU pass on hloom?
 
     git clone --depth 1 --branch jax-v0.10.2 https://github.com/jax-ml/jax
-    python -m benchmarks.jax_suite --source jax [--share N] [--cases K] lax_test lax_numpy_test ...
+    python -m benchmarks.jax_tests.files --source jax [--share N] [--cases K] lax_test lax_numpy_test ...
 
 Runs every N-th test (by a hash of its name) of each file on hloom, and those that do not pass there on jax's CPU. The
 tests take the device for a CPU (`jax_test_dut`), so that they have the CPU's tolerances, and none is skipped that the
@@ -22,6 +22,7 @@ from pathlib import Path
 
 _DEVICES = re.compile(r"request_cpu_devices\((\d+)\)")  # what a file asks of jax's CPU
 ENDED, NO_TESTS = (0, 1), 5  # exit statuses of pytest
+UNCOLLECTED = "uncollected"
 
 
 # --- the pytest plugin ---------------------------------------------------------------------------------------------
@@ -47,36 +48,46 @@ def pytest_collection_modifyitems(config, items):
     if "JAX_SUITE_LOG" not in os.environ:
         return
     log = Path(os.environ["JAX_SUITE_LOG"])
-    ran = {record["test"] for record in _records(log)}
+    ran = {record["test"] for record in records(log) if record["outcome"] != UNCOLLECTED}
     share, only = int(os.environ["JAX_SUITE_SHARE"]), json.loads(os.environ["JAX_SUITE_ONLY"])
     if not ran:
         _write({"test": "", "outcome": "collected", "count": len(items)})
     kept = [
         item
         for item in items
-        if item.name not in ran
-        and (item.name in only if only is not None else zlib.crc32(item.name.encode()) % share == 0)
+        if item.nodeid not in ran
+        and (item.nodeid in only if only is not None else zlib.crc32(item.name.encode()) % share == 0)
     ]
+    if os.environ.get("JAX_SUITE_ORDER") == "hash":  # any part of the run is a sample of all
+        kept.sort(key=lambda item: zlib.crc32(item.nodeid.encode()))
     items[:] = kept
+    if jax := sys.modules.get("jax"):  # a suite that chose jax's CPU for its tests
+        jax.config.update("jax_platform_name", "")
+
+
+def pytest_collectreport(report):
+    """A file that cannot be imported."""
+    if report.failed and "JAX_SUITE_LOG" in os.environ:
+        _write({"test": report.nodeid, "outcome": UNCOLLECTED, "text": str(report.longrepr)[-2000:]})
 
 
 def pytest_runtest_logstart(nodeid, location):
     """A test that has begun and has no other outcome has ended the process."""
-    _write({"test": nodeid.rsplit("::", 1)[-1], "outcome": "crashed"})
+    _write({"test": nodeid, "outcome": "crashed"})
 
 
 def pytest_runtest_logreport(report):
     """The outcome of a test, or of its preparation."""
     if report.when == "call" or report.outcome != "passed":
         text = "" if report.outcome == "passed" else str(report.longrepr)[-6000:]
-        name = report.nodeid.rsplit("::", 1)[-1]
-        _write({"test": name, "outcome": report.outcome, "seconds": report.duration, "text": text})
+        _write({"test": report.nodeid, "outcome": report.outcome, "seconds": report.duration, "text": text})
 
 
 # --- the program ---------------------------------------------------------------------------------------------------
 
 
-def _records(log: Path) -> list[dict]:
+def records(log: Path) -> list[dict]:
+    """What the plugin wrote, in the order of the run."""
     return [json.loads(line) for line in log.read_text(encoding="utf-8").splitlines()] if log.exists() else []
 
 
@@ -87,32 +98,54 @@ def run(
     devices = _DEVICES.search((source / f"tests/{file}.py").read_text(encoding="utf-8"))
     settings = {
         "JAX_PLATFORMS": platform, "JAX_NUM_GENERATED_CASES": str(options.cases),
-        "HLOOM_NUM_CPU_DEVICES": devices[1] if devices else "1", "JAX_SUITE_LOG": str(log),
-        "JAX_SUITE_SHARE": str(options.share), "JAX_SUITE_ONLY": json.dumps(only),
+        "HLOOM_NUM_CPU_DEVICES": devices[1] if devices else "1", "JAX_SUITE_SHARE": str(options.share),
+        "JAX_SUITE_ONLY": json.dumps(only),
         "PYTHONPATH": os.pathsep.join([os.getcwd(), os.environ.get("PYTHONPATH", "")]),
     }  # fmt: skip
     command = [
         sys.executable, "-m", "pytest", "-q", "--tb=short", "-p", "no:cacheprovider", "-p", "no:xdist",
-        "-p", "benchmarks.jax_suite", f"--timeout={options.timeout}", "--timeout-method=thread", f"tests/{file}.py",
+        "-p", "benchmarks.jax_tests.files", f"--timeout={options.timeout}", "--timeout-method=thread",
+        f"tests/{file}.py",
     ]  # fmt: skip
+    return run_tests(command, source, settings, log, options.limit, 3 * options.timeout)
+
+
+def run_tests(
+    command: list[str], folder: Path, settings: dict[str, str], log: Path, limit: float, silence: float
+) -> dict[str, dict]:
+    """The last record of each test of a command of pytest's, which starts again after a death.
+
+    Ends after `limit` seconds in all; a test that writes nothing for `silence` seconds ends as one that crashed.
+    """
+    settings = os.environ | settings | {"JAX_SUITE_LOG": str(log)}
     log.unlink(missing_ok=True)
-    end = time.monotonic() + options.limit
+    end = time.monotonic() + limit
     with open(log.with_suffix(".txt"), "w", encoding="utf-8") as output:
-        while (left := end - time.monotonic()) > 0:
-            before = len(_records(log))
+        while time.monotonic() < end:
+            before = len(records(log))
+            process = subprocess.Popen(command, cwd=folder, env=settings, stdout=output, stderr=output)
             try:
-                status = subprocess.run(
-                    command, cwd=source, env=os.environ | settings, stdout=output, stderr=output, timeout=left,
-                    check=False,
-                ).returncode  # fmt: skip
-            except subprocess.TimeoutExpired:
+                status = _wait(process, log, end, silence)
+            finally:
+                process.kill()
+                process.wait()
+            if status in (*ENDED, NO_TESTS) or len(records(log)) == before:
                 break
-            if status in (*ENDED, NO_TESTS) or len(_records(log)) == before:
-                break
-    found = {record["test"]: record for record in _records(log)}
+    found = {record["test"]: record for record in records(log) if record["outcome"] != UNCOLLECTED}
     if time.monotonic() > end:  # the test that was under way
         found = {name: record for name, record in found.items() if record["outcome"] != "crashed"}
     return found
+
+
+def _wait(process: subprocess.Popen, log: Path, end: float, silence: float) -> int | None:
+    """The exit status of a run; None if it had to be ended."""
+    start = time.monotonic()
+    while (status := process.poll()) is None and (now := time.monotonic()) < end:
+        written = time.time() - log.stat().st_mtime if log.exists() else 0
+        if now - start > silence and written > silence:
+            return None
+        time.sleep(0.2)
+    return status
 
 
 def measure(file: str, options: argparse.Namespace) -> dict:
@@ -136,7 +169,7 @@ def main() -> None:
     """Prints a row of Markdown for each file, and writes the texts of failures to --out."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--source", type=Path, required=True, help="jax's source, which has the folder tests")
-    parser.add_argument("--out", type=Path, default=Path("jax_suite"), help="a folder for records")
+    parser.add_argument("--out", type=Path, default=Path("jax_files"), help="a folder for records")
     parser.add_argument("--share", type=int, default=1, help="run every N-th test")
     parser.add_argument("--cases", type=int, default=1, help="cases that jax generates for each test")
     parser.add_argument("--timeout", type=int, default=60, help="seconds for a test")
