@@ -125,7 +125,7 @@ def _saved(leaf, copy: bool) -> _Saved:
     if isinstance(leaf, Array):
         if leaf.is_sharded:
             shards = {tuple(s.start or 0 for s in shard.index): shard.data for shard in leaf.addressable_shards}
-            parts = [(start, np.ascontiguousarray(data)) for start, data in shards.items()]
+            parts = [(start, np.asarray(data, order="C")) for start, data in shards.items()]
         else:
             parts = [((0,) * leaf.ndim, leaf._value())] if leaf.is_fully_addressable else []
         return _Saved(HLO_NAME[leaf.dtype], tuple(leaf.shape), parts)
@@ -304,7 +304,7 @@ class Checkpoint:
         what = f"restore the checkpoint {self.path}"
         with _Files(self) as files:
             if like is None:
-                found = {name: self._read(name, files) for name in self.names}
+                found = {name: self._whole(name, files) for name in self.names}
                 return built(self._structure, found, what)
             wanted = named_leaves(like, what)
             self._compare(wanted, partial)
@@ -347,6 +347,8 @@ class Checkpoint:
         return None if fits else repr(stored)
 
     def _like(self, name: str, leaf, files: _Files) -> Any:
+        if isinstance(leaf, KeyArray):
+            return wrap_key_data(self._like(name, key_data(leaf), files), impl=self._arrays[name].keys)
         if isinstance(leaf, Array) and leaf.is_sharded and divides(leaf.sharding, leaf.shape):
             return self._by_parts(name, leaf, files)
         value = self._read(name, files, numpy=isinstance(leaf, (np.ndarray, np.generic)))
@@ -372,6 +374,12 @@ class Checkpoint:
 
         return make_array_from_callback(dims, leaf.sharding, part)
 
+    def _whole(self, name: str, files: _Files) -> Any:
+        """A leaf as it was saved, on the default device."""
+        value = self._read(name, files)
+        keys = self._arrays[name].keys if name in self._arrays else ""
+        return wrap_key_data(value, impl=keys) if keys else value
+
     def _read(self, name: str, files: _Files, numpy: bool = False) -> Any:
         if name in self._values:
             return decoded_leaf(self._values[name])
@@ -382,10 +390,7 @@ class Checkpoint:
             result = np.empty(stored.shape, stored.dtype)
             for file, part, region in stored.parts:
                 result[region] = files.read(file, part, stored, region)
-        if numpy:
-            return result
-        array = Array(result)
-        return wrap_key_data(array, impl=stored.keys) if stored.keys else array
+        return result if numpy else Array(result)
 
 
 class _Files:

@@ -122,28 +122,19 @@ def fit(
         )  # fmt: skip
     step: Any
     if mode == "towers":
-        step, number = Towers(loss, optimizer, devices if devices is not None else _local_devices()), 0
+        step = Towers(loss, optimizer, devices if devices is not None else _local_devices())
     else:
-        number, _ = _meet()
+        _meet()
         step = AllReduce(loss, optimizer)
     manager = None
     if checkpoints is not None:
         manager = Manager(checkpoints, keep=3)  # one checkpoint of all processes
         common["checkpoint_every"] = checkpoint_every
-        if number:
-            common.setdefault("log", manager.folder / f"metrics-{number}.jsonl")
-    return training.fit(
-        state, step, data, checkpoints=manager, callbacks=[*callbacks, Report(step, told)], **_quiet(common, number)
-    )
+    return training.fit(state, step, data, checkpoints=manager, callbacks=[*callbacks, Report(step, told)], **common)
 
 
 def _local_devices() -> list[str]:
     return [str(device) for device in local_devices(backend="cpu")]
-
-
-def _quiet(options: dict, number: int) -> dict:
-    """One worker shows the progress of all."""
-    return options if number == 0 else {**options, "progress": False}
 
 
 def _with_servers(
@@ -162,10 +153,9 @@ def _with_servers(
             return Result(state, start, 0, {}, [], "steps")
         ends = _UntilStep(steps)
         batches = _batches(data, start, epochs)
-        result = training.fit(
-            state, step, batches, callbacks=[*callbacks, Report(step, told, start), ends],
-            **_quiet(common, servers.worker),
-        )  # fmt: skip
+        if servers.worker:  # one worker shows the progress of all
+            common["progress"] = False
+        result = training.fit(state, step, batches, callbacks=[*callbacks, Report(step, told, start), ends], **common)
         result.step = int(result.state.step)
         result.state = result.state._replace(model=servers.pull())
         return result

@@ -52,6 +52,8 @@ class AllReduce:
     computes them; metrics are averaged too. Sums are made in an order that depends on the number of processes only.
     """
 
+    together = True  # all processes make each step
+
     def __init__(self, loss: Loss, optimizer: GradientTransformation):
         self._compute = gradient_of(loss)
         self._optimizer = optimizer

@@ -15,6 +15,8 @@ import zlib
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+import numpy as np
+
 from hloom.config import config
 from hloom.distributed.environment import installed_file, process_number, started_processes
 from hloom.errors import DistributedError
@@ -169,6 +171,16 @@ class Group:
             raise
         return [found[k] for k in everyone]
 
+    def largest(self, values: np.ndarray, doing: str, timeout: float | None = None) -> np.ndarray:
+        """The largest of the values of all processes, element by element; all call this, in the same order.
+
+        values: integers. doing, timeout: as of `exchange`. Raises DistributedError.
+        """
+        own, found = np.ascontiguousarray(values, np.int64), np.empty(values.shape, np.int64)
+        request = self.communicator.Iallreduce(own, found, op=self._mpi.MAX)
+        self._wait(request.Test, doing, timeout, lambda: [k for k in range(self.count) if k != self.index])
+        return found
+
     def _next(self, process: int, tag: int = _TAG) -> bytes | None:
         """The next message of a process, if it is here."""
         status = self._mpi.Status()
@@ -199,7 +211,7 @@ class Group:
         while not done():
             waited = time.monotonic() - started
             if waited > seconds:
-                names = ", ".join(map(str, missing()))
+                names = " or ".join(map(str, missing()))
                 raise DistributedError(
                     f"{doing}: every process takes part",
                     f"nothing came from process {names} for {seconds:g} s",

@@ -22,10 +22,11 @@ Row = dict[str, Any]
 class History:
     """Rows of metrics by step, each with `step`, `epoch` and `seconds` (of training), in memory and in a file.
 
-    path: a file that ends in .jsonl or .csv, or None. Rows are in the file when `flush` returns.
+    path: a file that ends in .jsonl or .csv, or None. Rows are in the file when `flush` returns. writes: False where
+    another process writes the file.
     """
 
-    def __init__(self, path: str | os.PathLike | None):
+    def __init__(self, path: str | os.PathLike | None, writes: bool = True):
         """Raises ArgumentError for another kind of file."""
         self.rows: list[Row] = []
         self.path = None if path is None else Path(path)
@@ -33,6 +34,7 @@ class History:
             raise ArgumentError(
                 "a file for metrics: JSON lines or CSV", str(path), "name it metrics.jsonl or metrics.csv"
             )
+        self._writes = writes
         self._written = 0  # rows in the file
         self._columns: list[str] = []
 
@@ -41,10 +43,12 @@ class History:
         if self.path is None:
             return
         try:
-            self.path.parent.mkdir(parents=True, exist_ok=True)
+            if self._writes:
+                self.path.parent.mkdir(parents=True, exist_ok=True)
             if self.path.exists():
                 self.rows = [row for row in read(self.path) if row["step"] <= last_step]
-            self._rewrite()
+            if self._writes:
+                self._rewrite()
         except OSError as error:
             raise _as_file_error(self.path, error) from error
 
@@ -53,7 +57,7 @@ class History:
 
     def flush(self) -> None:
         """Writes the rows that the file has not."""
-        if self.path is None or self._written == len(self.rows):
+        if self.path is None or not self._writes or self._written == len(self.rows):
             return
         rows = self.rows[self._written :]
         if self.path.suffix == ".csv" and any(key not in self._columns for row in rows for key in row):

@@ -18,6 +18,7 @@ from hloom.training.encoding import decoded, encoded
 from hloom.training.guard import WATCHED, Policy, Step, as_number, named
 from hloom.training.history import History, Row, plot_curves, require_matplotlib
 from hloom.training.inputs import Input, examples_in
+from hloom.training.processes import Members
 from hloom.training.progress import Progress
 from hloom.training.signals import Signals
 from hloom.tree import pytrees as tree
@@ -68,11 +69,19 @@ class Loop:
     examples: seen by this process. waited: seconds of them for input.
     """
 
-    def __init__(self, state: Any, step: Step, data: Any, options: Options, manager: Manager | None, history: History):
+    def __init__(
+        self,
+        state: Any,
+        step: Step,
+        data: Any,
+        options: Options,
+        manager: Manager | None,
+        history: History,
+        members: Members,
+    ):
         self.state = state
         self.step = 0
         self.metrics: dict[str, float] = {}
-        self.history = history.rows
         self.examples = 0
         self.waited = 0.0
         self.skipped = 0
@@ -85,6 +94,8 @@ class Loop:
         self._saved: int | None = None  # the last step in a checkpoint
         self._evaluated: int | None = None
         self._signals = Signals()
+        self._leaving: int | None = None  # the signal that ends the run
+        self._members = members
         self.progress: Progress | None = None
 
     @property
@@ -95,6 +106,11 @@ class Loop:
     def seconds(self) -> float:
         """Of training, those before a resume included."""
         return self._before + time.perf_counter() - self._began
+
+    @property
+    def history(self) -> list[Row]:
+        """The rows of metrics so far."""
+        return self._log.rows
 
     def stop(self, reason: str) -> None:
         """Ends the run after this step."""
@@ -118,9 +134,9 @@ class Loop:
             try:
                 self._each("on_start")
                 self._check_end()
-                while self._stopped is None and signals.received is None:
+                while not self._ends(signals):
                     self._one()
-                self._finish(signals)
+                self._finish()
             finally:
                 if self.manager is not None:  # after an error too: the thread that writes belongs to this run
                     self.manager.wait()
@@ -128,7 +144,7 @@ class Loop:
                 self._log.flush()
                 if self.progress is not None:
                     self.progress.close(self)
-        if options.curves is not None:
+        if options.curves is not None and self._members.first:
             plot_curves(self.history, options.curves)
         if signals.received is not None:
             leaving: Any = signals.exception()
@@ -143,14 +159,23 @@ class Loop:
             waited,
         )  # fmt: skip
 
-    def _finish(self, signals: Signals) -> None:
-        if signals.received is None and self._options.evaluate is not None and self._evaluated != self.step:
+    def _ends(self, signals: Signals) -> bool:
+        """Whether the run ends here: in all its processes after the same step."""
+        self._leaving, stopping = self._members.agree(self.step, signals.received, self._stopped is not None)
+        if self._leaving is not None:
+            signals.received = self._leaving
+        if stopping is not None:
+            self.stop(f"process {stopping} stopped")
+        return self._leaving is not None or self._stopped is not None
+
+    def _finish(self) -> None:
+        if self._leaving is None and self._options.evaluate is not None and self._evaluated != self.step:
             self._evaluate()
         if self.manager is not None:
             if self.step != self._saved:
                 self.save()
             self.manager.wait()
-            if signals.received is not None:
+            if self._leaving is not None:
                 self.say(f"saved {self.manager.path(self.step)}; run the program again to go on")
 
     def _one(self) -> None:
@@ -306,7 +331,6 @@ class Loop:
             if skipped:
                 self.say(f"{skipped} batches of epoch {self.epoch} were read again and skipped")
         self._log.open(self.step)
-        self.history = self._log.rows
         self.say(f"resumed from {checkpoint.path}")
         return True
 
@@ -378,8 +402,9 @@ def fit(
         epochs, steps, evaluate, evaluate_every, checkpoint_every, on_nan, log_every, curves,
         [callback_of(c) for c in callbacks],
     )  # fmt: skip
-    loop = Loop(state, guarded, data, options, manager, History(log))
-    if progress:
+    members = Members(state, step)
+    loop = Loop(state, guarded, data, options, manager, History(log, writes=members.first), members)
+    if progress and members.first:
         loop.progress = Progress(steps)
     if resume:
         loop.resume()

@@ -342,3 +342,20 @@ def test_a_step_that_donates_works_on_a_copy_in_memory_that_is_ready(tmp_path):
     saved = hl.checkpoints.restore(tmp_path / "run" / "step_00000001")
     np.testing.assert_array_equal(saved["w"], np.arange(2_000_003, dtype=np.float32) + 1)
     np.testing.assert_array_equal(state["w"], np.arange(2_000_003, dtype=np.float32) + 2)
+
+
+def test_scalars_and_keys_of_a_mesh(tmp_path):
+    with hl.config(num_cpu_devices=2):
+        mesh = hl.make_mesh((2,), ("data",))
+        everywhere, rows = hl.NamedSharding(mesh, hl.P()), hl.NamedSharding(mesh, hl.P("data"))
+        state = {
+            "step": hl.device_put(np.int32(3), everywhere),
+            "key": hl.device_put(hl.random.key(1), everywhere),
+            "keys": hl.device_put(hl.random.split(hl.random.key(1), 4), rows),
+        }
+        hl.checkpoints.save(tmp_path / "state", state)
+        found = hl.checkpoints.restore(tmp_path / "state", like=state)
+        assert found["step"].shape == () and int(found["step"]) == 3
+        for name, value in state.items():
+            assert found[name].sharding == value.sharding, name
+        np.testing.assert_array_equal(hl.random.key_data(found["keys"]), hl.random.key_data(state["keys"]))

@@ -1,0 +1,59 @@
+"""A run of `fit` in several processes: who keeps the records, and what all of them decide together.
+
+The processes go through the same steps. Where one of them is told to leave, by a signal or by a callback, all leave
+after the same step, or those that go on would wait for the others for ever.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from hloom import distributed
+from hloom.arrays.array import Array
+from hloom.errors import DistributedError
+from hloom.platforms.processes import processes
+from hloom.tree import pytrees as tree
+
+
+class Members:
+    """The processes of a run, or this one alone.
+
+    They train together where the state has arrays over devices of several processes, or the step says so: its attribute
+    `together` is true. index: of this process. count: of those that train together.
+    """
+
+    def __init__(self, state: Any, step: Any):
+        found = processes()
+        together = found.count > 1 and (getattr(step, "together", False) or any(map(_is_shared, tree.leaves(state))))
+        self.index, self.count = (found.index, found.count) if together else (0, 1)
+
+    @property
+    def first(self) -> bool:
+        """Whether this process shows and writes what is one thing for the whole run."""
+        return self.index == 0
+
+    def agree(self, step: int, signal: int | None, stops: bool) -> tuple[int | None, int | None]:
+        """The signal that one of the processes received, and one that stops, after the same step in all of them.
+
+        Raises DistributedError where they are at different steps, or one does not come in time.
+        """
+        if self.count == 1:
+            return signal, 0 if stops else None
+        own = np.array([step, -step, signal or 0, self.count - self.index if stops else 0])
+        last, first, found, stopping = distributed.group().largest(own, f"step {step} of fit").tolist()
+        if last != -first:
+            raise DistributedError(
+                f"all processes of fit after step {step}",
+                f"they have done {-first} to {last} steps",
+                "give all processes batches of the same number",
+            )
+        return found or None, self.count - stopping if stopping else None
+
+
+def _is_shared(leaf: Any) -> bool:
+    return isinstance(leaf, Array) and not leaf.is_fully_addressable
+
+
+__all__ = ["Members"]
