@@ -38,6 +38,7 @@ def test_placements_are_logged():
     log, total, twice = example("placement").main(report=lines.append)
     assert (total, twice) == ("cpu:1", "cpu:2") and lines[0].startswith("cpu:0: name: ")
     assert "(add) cpu:1" in log and "(multiply) cpu:2" in log and "device cpu:1: name: " in log
+    assert "hloom: a: (constant) cpu:0" in log and "hloom: b: (constant) cpu:0" in log  # a program on one device
     assert "(subtract) cpu:0" in log and any("device /cpu:99" in line for line in lines)
 
 
@@ -125,6 +126,14 @@ def test_inception_has_its_parameters_and_reads_weights(tmp_path):
     assert [int(label) for _, label in pictures] == [0, 1] and pictures[0][0].shape == (83, 83, 3)
     crops = inception.distorted(hl.random.key(0), np.stack([p for p, _ in pictures]), 75)
     assert crops.shape == (2, 75, 75, 3) and -1 <= float(crops.min()) and float(crops.max()) <= 1
+
+
+@pytest.mark.slow
+def test_inception_trains_in_two_towers():
+    inception, lines = example("inception"), []
+    losses = inception.train(size=75, batch=4, towers=2, steps=1, report=lines.append)
+    assert len(losses) == 1 and 1.0 < losses[0] < 5.0  # of 10 classes, at the start: ln 10
+    assert lines[0] == "21.8 million parameters"
 
 
 @pytest.mark.slow
