@@ -2,9 +2,9 @@
 
 Valid and invalid requests over HTTP and gRPC, `--rate` of them each second, are sent when they are due, however long
 the answers to others take. What is wrong: a valid request without the results of the library, an invalid one that is
-not refused, an answer after ten seconds. Shown: counts, latencies from the time a request was due, and the memory of the server's
-processes each minute. Loopback only. Needs grpcio and MLServer (the extra `serve`: the messages of the protocol), the
-server, and a C compiler.
+not refused, an answer after ten seconds. Shown: counts, latencies from the time a request was due, and the memory of
+the server's processes each minute. Loopback only. Needs grpcio and MLServer (the extra `serve`: the messages of the
+protocol), the server, and a C compiler.
 """
 
 from __future__ import annotations

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from hloom.arrays.dimensions import Dim, DimStruct
+from hloom.arrays.dimensions import Dim, DimStruct, dims_of, size_at
 from hloom.arrays.shape_dtype import ShapeDtypeStruct
 from hloom.backends.compile import optimized_plan
 from hloom.compiler.schedule.scheduler import Plan
@@ -72,7 +72,7 @@ class TracedFunction:
     def dimension_names(self) -> set[str]:
         """The named dimensions of its arguments."""
         leaves = tree.leaves((self.request.arguments, self.request.keywords))
-        return {d.name for leaf in leaves if isinstance(leaf, DimStruct) for d in leaf.shape if isinstance(d, Dim)}
+        return {name for leaf in leaves if isinstance(leaf, DimStruct) for d in leaf.shape for name in dims_of(d)}
 
     @property
     def reads_state(self) -> bool:
@@ -229,7 +229,7 @@ def _lowered(request: Request, arguments: Sequence, sizes: Mapping[str, int]) ->
     def at(leaf: Any) -> Any:
         if not isinstance(leaf, DimStruct):
             return leaf
-        dims = [sizes.get(d.name, d.least) if isinstance(d, Dim) else d for d in leaf.shape]
+        dims = [size_at(d, {n: sizes.get(n, one.least) for n, one in dims_of(d).items()}) for d in leaf.shape]
         return ShapeDtypeStruct(tuple(dims), leaf.dtype, leaf.weak)
 
     arguments, keywords = tree.map(at, (tuple(arguments), request.keywords))
@@ -243,16 +243,24 @@ def lowered_at(function: TracedFunction, sizes: Mapping[str, int]) -> Lowered:
 
 
 def dimensions_of(requests: Sequence[Request]) -> list[Dim]:
-    """The named dimensions of all arguments, each once. Raises ExportError where a name has two ranges."""
+    """The named dimensions of all arguments, each once. Raises ExportError where a name has two ranges, and where one
+    is in expressions only, so that arrays do not tell its size."""
     found: dict[str, Dim] = {}
     for request in requests:
-        for leaf in tree.leaves((request.arguments, request.keywords)):
-            for size in leaf.shape if isinstance(leaf, DimStruct) else ():
-                if isinstance(size, Dim) and found.setdefault(size.name, size) != size:
+        leaves = tree.leaves((request.arguments, request.keywords))
+        shapes = [leaf.shape for leaf in leaves if isinstance(leaf, DimStruct)]
+        alone = {size.name for shape in shapes for size in shape if isinstance(size, Dim)}
+        for size in [size for shape in shapes for size in shape]:
+            for name, dim in dims_of(size).items():
+                if found.setdefault(name, dim) != dim:
                     raise ExportError(
-                        f"export with {size!r}",
-                        f"the same name has another range: {found[size.name]!r}",
-                        "use one range",
+                        f"export with {dim!r}", f"the same name has another range: {found[name]!r}", "use one range"
+                    )
+                if name not in alone:
+                    raise ExportError(
+                        f"export of {request.name!r} with the size {size}",
+                        f"no argument has a dimension that is {name} alone, so arrays do not tell its size",
+                        f"let a Dim stand for {size}, or pass an argument with the dimension {name}",
                     )
     if len(found) > MOST_DIMENSIONS:
         raise ExportError("export", f"{len(found)} named dimensions", f"a library has at most {MOST_DIMENSIONS}")

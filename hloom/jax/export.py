@@ -5,13 +5,13 @@ JAX.
     data = exported.serialize()
     jax.export.deserialize(data).call(x)
 
-With symbolic shapes (`symbolic_shape`) a program is called in the process that exported it; it has no serialized form,
-because hloom compiles programs of fixed sizes.
+With symbolic shapes (`symbolic_shape`) a program is compiled for each size that it is called with. Its serialized form
+has a module for each size, because hloom's programs have fixed sizes: constraints such as "b <= 64" have to bound them.
 """
 
 from __future__ import annotations
 
-import ast
+import itertools
 import json
 import struct
 from collections.abc import Callable, Sequence
@@ -19,13 +19,14 @@ from typing import Any
 
 import numpy as np
 
-from hloom.arrays.dimensions import Dim, DimStruct
+from hloom.arrays.dimensions import Dim, DimExpression, DimStruct, dims_of, size_at
 from hloom.arrays.shape_dtype import ShapeDtypeStruct
 from hloom.dispatch.from_text import from_stablehlo
 from hloom.dispatch.jit import jit
 from hloom.errors import ArgumentError, ExportError, ParseError, ShapeError
 from hloom.export.artifacts import artifact_of_text
 from hloom.export.names import described_tree
+from hloom.export.shape_text import Constraint, constraints_of, parsed_shape, sizes_that_hold, solved
 from hloom.ir.records import record
 from hloom.ir.types import DTYPES, HLO_NAME
 from hloom.tree import pytrees as tree
@@ -42,7 +43,7 @@ __all__ = [
 
 MAGIC = b"hloom exported 1\n"
 minimum_supported_calling_convention_version = maximum_supported_calling_convention_version = 1
-UNBOUNDED = 1 << 40
+MOST_MODULES = 256  # of a serialized program with symbolic shapes
 
 
 @record(frozen=True)
@@ -55,17 +56,19 @@ class Exported:
     out_tree: Any
     out_avals: tuple
     text: str | None
-    function: Callable
+    function: Any
     platforms: tuple[str, ...] = ("cpu",)
     nr_devices: int = 1
     calling_convention_version: int = 1
+    constraints: tuple[Constraint, ...] = ()
+    texts: tuple[tuple[dict[str, int], str], ...] = ()  # of a program that was read: for sizes of its dimensions
 
     def mlir_module(self) -> str:
         """The program as StableHLO text. Raises ExportError for symbolic shapes."""
         if self.text is None:
             raise ExportError(
                 f"the module of '{self.fun_name}', which was exported with symbolic shapes",
-                "hloom compiles programs of fixed sizes",
+                "hloom's programs have fixed sizes",
                 "export it with sizes, or as a library: hl.export(f, ...) with hl.Dim",
             )
         return self.text
@@ -83,7 +86,7 @@ class Exported:
         leaves, structure = tree.flatten((args, kwargs))
         if structure != self.in_tree:
             raise ArgumentError(f"call of the exported '{self.fun_name}'", f"{structure}", f"pass {self.in_tree}")
-        _check(self.fun_name, leaves, self.in_avals)
+        _check(self.fun_name, leaves, self.in_avals, self.constraints)
         return self.function(*args, **kwargs)
 
     def serialize(self, vjp_order: int = 0) -> bytearray:
@@ -93,7 +96,7 @@ class Exported:
             raise ExportError(
                 f"serialize(vjp_order={vjp_order})", "derivatives are not exported with a program", "export jax.grad(f)"
             )
-        text = self.mlir_module()
+        texts = self._modules() if self.text is None else []
         args, kwargs = tree.unflatten(self.in_tree, list(range(len(self.in_avals))))
         result = tree.unflatten(self.out_tree, list(range(len(self.out_avals))))
         header = {
@@ -104,31 +107,96 @@ class Exported:
             "in": [_plain(a) for a in self.in_avals],
             "out": [_plain(a) for a in self.out_avals],
         }
+        if texts:
+            dims = _dims(self.in_avals)
+            header["dims"] = {d.name: [d.least, d.most] for d in dims}
+            header["constraints"] = [one.text for one in self.constraints]
+            header["modules"] = [[sizes[d.name] for d in dims] + [len(text.encode())] for sizes, text in texts]
         data = json.dumps(header).encode()
-        return bytearray(MAGIC + struct.pack("<Q", len(data)) + data + text.encode())
+        body = "".join([text for _, text in texts]) if texts else self.mlir_module()
+        return bytearray(MAGIC + struct.pack("<Q", len(data)) + data + body.encode())
+
+    def _modules(self) -> list[tuple[dict[str, int], str]]:
+        """The texts for all sizes of the dimensions."""
+        if self.texts:
+            return list(self.texts)
+        dims = _dims(self.in_avals)
+        count = 1
+        for d in dims:
+            count *= d.most - d.least + 1
+        if count > MOST_MODULES:
+            raise ExportError(
+                f"serialize() of '{self.fun_name}', which has symbolic shapes",
+                f"it is written as a module for each size, of which {MOST_MODULES} are possible; "
+                f"{', '.join(d.name for d in dims)} may have {'any' if count > 1 << 30 else f'{count:,}'}",
+                f"bound them: symbolic_shape(..., constraints=['{dims[0].name} <= 64']), or hl.export(f) with hl.Dim",
+            )
+        found = []
+        for numbers in itertools.product(*[range(d.least, d.most + 1) for d in dims]):
+            sizes = {d.name: n for d, n in zip(dims, numbers, strict=True)}
+            if all(one.holds(sizes) for one in self.constraints):
+                leaves = [ShapeDtypeStruct(_at(a.shape, sizes), a.dtype, a.weak) for a in self.in_avals]
+                args, kwargs = tree.unflatten(self.in_tree, leaves)
+                found.append((sizes, self.function.lower(*args, **kwargs).as_text("stablehlo")))
+        return found
+
+
+def _dims(avals: Sequence) -> list[Dim]:
+    """The named dimensions of shapes, each once."""
+    return list({name: dim for aval in avals for size in aval.shape for name, dim in dims_of(size).items()}.values())
+
+
+def _at(shape: Sequence, sizes: Any) -> tuple[int, ...]:
+    return tuple([size_at(size, sizes) for size in shape])
 
 
 def _plain(aval: Any) -> list:
-    return [list(aval.shape), HLO_NAME[aval.dtype], bool(aval.weak)]
+    shape = [size if isinstance(size, int) else _shown(size) for size in aval.shape]
+    return [shape, HLO_NAME[aval.dtype], bool(aval.weak)]
 
 
-def _check(name: str, leaves: Sequence, avals: Sequence) -> None:
-    sizes: dict[str, int] = {}
-    for number, (leaf, aval) in enumerate(zip(leaves, avals, strict=True)):
-        given = leaf if hasattr(leaf, "shape") and hasattr(leaf, "dtype") else np.asarray(leaf)
+def _shown(size: Any) -> str:
+    return size.name if isinstance(size, Dim) else str(size)
+
+
+def _check(name: str, leaves: Sequence, avals: Sequence, constraints: Sequence[Constraint]) -> dict[str, int]:
+    """Sizes of the named dimensions. Raises ShapeError for arguments that do not fit."""
+    arrays = [leaf if hasattr(leaf, "shape") and hasattr(leaf, "dtype") else np.asarray(leaf) for leaf in leaves]
+    shapes = []
+    for number, (given, aval) in enumerate(zip(arrays, avals, strict=True)):
         fits = len(given.shape) == len(aval.shape) and (aval.weak or np.dtype(given.dtype) == aval.dtype)
         for size, wanted in zip(given.shape, aval.shape, strict=False):
             if isinstance(wanted, Dim):
-                fits = fits and sizes.setdefault(wanted.name, size) == size and wanted.least <= size <= wanted.most
-            else:
+                fits = fits and wanted.least <= size <= wanted.most
+            elif isinstance(wanted, int):
                 fits = fits and size == wanted
         if not fits:
-            shown = ", ".join(size.name if isinstance(size, Dim) else str(size) for size in aval.shape)
             raise ShapeError(
                 f"call of the exported '{name}'",
                 f"argument {number} is {given.dtype}{list(given.shape)}",
-                f"pass {aval.dtype.name}[{shown}]",
+                f"pass {_described(aval)}",
             )
+        shapes.append((aval.shape, given.shape))
+    sizes = solved(shapes)
+    if sizes is None:
+        raise ShapeError(
+            f"call of the exported '{name}'",
+            f"no sizes of {', '.join(d.name for d in _dims(avals))} give the shapes "
+            + ", ".join(str(list(given)) for _, given in shapes),
+            f"pass {', '.join(_described(aval) for aval in avals)}",
+        )
+    for one in constraints:
+        if not one.holds(sizes):
+            raise ShapeError(
+                f"call of the exported '{name}'",
+                f"with {', '.join(f'{k} = {n}' for k, n in sizes.items())} the constraint {one.text!r} does not hold",
+                "pass arrays of sizes for which it does",
+            )
+    return sizes
+
+
+def _described(aval: Any) -> str:
+    return f"{aval.dtype.name}[{', '.join(_shown(size) for size in aval.shape)}]"
 
 
 def export(fun_jit: Callable, *, platforms: Sequence[str] | None = None, **options: Any) -> Callable[..., Exported]:
@@ -143,30 +211,86 @@ def export(fun_jit: Callable, *, platforms: Sequence[str] | None = None, **optio
 
     def exported(*args: Any, **kwargs: Any) -> Exported:
         leaves, structure = tree.flatten((args, kwargs))
-        symbolic = any(isinstance(leaf, DimStruct) for leaf in leaves)
-        positional, named = _at_least((args, kwargs))
-        lowered = fun_jit.lower(*positional, **named)
-        avals = tuple(tree.leaves(lowered.in_avals))
-        if symbolic:
+        dims = _dims([leaf for leaf in leaves if isinstance(leaf, DimStruct)])
+        rules = _constraints(leaves)
+        if dims:
+            _require_told(leaves, dims)
+        points = sizes_that_hold(dims, rules, 6) if dims else [{}]
+        lowered = [_lowered(fun_jit, (args, kwargs), sizes) for sizes in points]
+        avals = tuple(tree.leaves(lowered[0].in_avals))
+        if dims:
             avals = tuple([b if isinstance(b, DimStruct) else a for a, b in zip(avals, leaves, strict=True)])
         name = getattr(fun_jit, "__name__", "f")
-        out = tuple(tree.leaves(lowered.out_info))
-        text = None if symbolic else lowered.as_text("stablehlo")
-        return Exported(name, structure, avals, tree.structure(lowered.out_info), out, text, fun_jit)
+        outs = [tree.leaves(one.out_info) for one in lowered]
+        out = tuple([_output(name, list(same), points, avals) for same in zip(*outs, strict=True)])
+        text = None if dims else lowered[0].as_text("stablehlo")
+        structure_out = tree.structure(lowered[0].out_info)
+        return Exported(name, structure, avals, structure_out, out, text, fun_jit, constraints=tuple(rules))
 
     return exported
 
 
-def _at_least(arguments: Any) -> Any:
-    """Symbolic shapes with the least size of each dimension, but for 1, which is special to broadcasting."""
+def _constraints(leaves: Sequence) -> list[Constraint]:
+    """Those of the scopes that the dimensions of the arguments come from."""
+    found: dict[str, Constraint] = {}
+    for leaf in leaves:
+        for size in leaf.shape if isinstance(leaf, DimStruct) else ():
+            for dim in dims_of(size).values():
+                found |= {one.text: one for one in dim.rules}
+    return list(found.values())
 
+
+def _require_told(leaves: Sequence, dims: Sequence[Dim]) -> None:
+    """Raises ExportError where the shapes of arguments do not tell the size of a dimension."""
+    shapes = [leaf.shape for leaf in leaves if isinstance(leaf, DimStruct)]
+    sizes = {d.name: min(max(d.least, 2), d.most) + 3 * k for k, d in enumerate(dims)}
+    if solved([(shape, _at(shape, sizes)) for shape in shapes]) is None:
+        raise ExportError(
+            "export with symbolic shapes",
+            f"the shapes {', '.join('[' + ', '.join(map(_shown, shape)) + ']' for shape in shapes)} do not tell the "
+            f"sizes of {', '.join(d.name for d in dims)}",
+            "let each name stand alone in the shape of an argument",
+        )
+
+
+def _lowered(fun_jit: Any, arguments: Any, sizes: Any) -> Any:
     def at(leaf: Any) -> Any:
-        if not isinstance(leaf, DimStruct):
-            return leaf
-        sizes = [min(max(d.least, 2), d.most) if isinstance(d, Dim) else d for d in leaf.shape]
-        return ShapeDtypeStruct(tuple(sizes), leaf.dtype, leaf.weak)
+        return ShapeDtypeStruct(_at(leaf.shape, sizes), leaf.dtype, leaf.weak) if isinstance(leaf, DimStruct) else leaf
 
-    return tree.map(at, arguments)
+    positional, named = tree.map(at, arguments)
+    return fun_jit.lower(*positional, **named)
+
+
+def _output(name: str, found: list, points: list[dict[str, int]], avals: Sequence) -> Any:
+    """A result's shape with the dimensions in it: its sizes are compared at several sizes of the dimensions."""
+    if len({tuple(one.shape) for one in found}) == 1:
+        return found[0]
+    known: list[Any] = [size for aval in avals for size in aval.shape if dims_of(size)]
+    dims = _dims(avals)
+    known += [*dims, *[a * b for a, b in itertools.combinations_with_replacement(known, 2)]]
+    known += [a + b for a, b in itertools.combinations_with_replacement(known[: 8 + len(dims)], 2)]
+    shape = []
+    for axis in range(len(found[0].shape)):
+        sizes = [int(one.shape[axis]) for one in found]
+        if len(set(sizes)) == 1:
+            shape.append(sizes[0])
+            continue
+        for size in known:
+            values = [size_at(size, point) for point in points]
+            if values[0] == values[-1]:
+                continue
+            slope, left = divmod(sizes[0] - sizes[-1], values[0] - values[-1])
+            offset = sizes[0] - slope * values[0]
+            if not left and all(slope * v + offset == s for v, s in zip(values, sizes, strict=True)):
+                shape.append(slope * size + offset)
+                break
+        else:
+            raise ExportError(
+                f"export of '{name}' with symbolic shapes",
+                f"a result has the sizes {sizes} for {points}, no sum or product of the dimensions that is known",
+                "return an array whose sizes are sums and products of the dimensions",
+            )
+    return DimStruct(shape, found[0].dtype)
 
 
 def deserialize(blob: bytes | bytearray) -> Exported:
@@ -181,28 +305,51 @@ def deserialize(blob: bytes | bytearray) -> Exported:
             raise ValueError(f"a header of {size} bytes in {len(data)}: truncated")
         header = json.loads(data[start : start + size])
         text = data[start + size :].decode()
-        avals, results = ([_aval(one) for one in header[key]] for key in ("in", "out"))
+        limits = {str(n): (int(a), int(b)) for n, (a, b) in header.get("dims", {}).items()}
+        rules = constraints_of([str(one) for one in header.get("constraints", [])])[0]
+        avals, results = ([_aval(one, limits) for one in header[key]] for key in ("in", "out"))
         arguments = _tree(header["args"], avals), _tree(header["kwargs"], avals)
         result = _tree(header["result"], results)
-    except (ValueError, KeyError, TypeError, IndexError, struct.error) as error:
+        texts = _split(text, header.get("modules", []), list(limits))
+        if bool(limits) != bool(texts):
+            raise ValueError("dimensions without modules, or modules without dimensions")
+    except (ValueError, KeyError, TypeError, IndexError, AttributeError, struct.error) as error:
         raise ParseError(
             "jax.export.deserialize", str(error)[:300], "pass what hloom's Exported.serialize returned"
         ) from None
-    program = from_stablehlo(text)
     structure = tree.structure(result)
+    programs = {tuple(sizes.values()): from_stablehlo(one) for sizes, one in texts or [({}, text)]}
 
     def call(*args: Any, **kwargs: Any) -> Any:
-        found = program(*tree.leaves((args, kwargs)))
+        leaves = tree.leaves((args, kwargs))
+        sizes = solved([(a.shape, np.shape(x)) for a, x in zip(avals, leaves, strict=True)]) or {}
+        found = programs[tuple([sizes[name] for name in limits])](*leaves)
         return tree.unflatten(structure, tree.leaves(found))
 
     call.__name__ = str(header["name"])
-    in_tree = tree.structure(arguments)
-    return Exported(call.__name__, in_tree, tuple(avals), structure, tuple(results), text, jit(call))
+    return Exported(
+        call.__name__, tree.structure(arguments), tuple(avals), structure, tuple(results), None if texts else text,
+        jit(call), constraints=tuple(rules), texts=tuple(texts),
+    )  # fmt: skip
 
 
-def _aval(found: list) -> ShapeDtypeStruct:
+def _split(text: str, modules: list, names: list[str]) -> list[tuple[dict[str, int], str]]:
+    """The modules that follow each other in a text, with their sizes."""
+    found, at, data = [], 0, text.encode()
+    for *sizes, length in modules:
+        if not isinstance(length, int) or length < 0 or at + length > len(data) or len(sizes) != len(names):
+            raise ValueError("a module is truncated")
+        found.append(({n: int(s) for n, s in zip(names, sizes, strict=True)}, data[at : at + length].decode()))
+        at += length
+    return found
+
+
+def _aval(found: list, limits: Any) -> Any:
     shape, dtype, weak = found
-    return ShapeDtypeStruct(tuple(shape), DTYPES[dtype], weak)
+    sizes = [parsed_shape(size, limits, None)[0] if isinstance(size, str) else int(size) for size in shape]
+    if any(dims_of(size) for size in sizes):
+        return DimStruct(sizes, DTYPES[dtype], bool(weak))
+    return ShapeDtypeStruct(tuple(sizes), DTYPES[dtype], bool(weak))
 
 
 def _tree(described: Any, leaves: list) -> Any:
@@ -218,62 +365,33 @@ def _tree(described: Any, leaves: list) -> Any:
 
 
 class SymbolicScope:
-    """Accepted where JAX takes one: a name means the same dimension everywhere."""
+    """Names of dimensions and the constraints between them; a name means the same dimension everywhere."""
 
     def __init__(self, constraints: Sequence[str] = ()):
         self.constraints = tuple(constraints)
+        constraints_of(self.constraints)  # says at once what is wrong with one
 
 
 def symbolic_shape(
-    shape_spec: str,
+    shape_spec: str | None,
     *,
     constraints: Sequence[str] = (),
     scope: SymbolicScope | None = None,
     like: Sequence | None = None,
-) -> tuple[int | Dim, ...]:
-    """The sizes in a text such as "batch, 784": numbers, and names for dimensions of any size.
+) -> tuple[int | Dim | DimExpression, ...]:
+    """The sizes in a text such as "batch, 2*batch + 1, 784": numbers, names for dimensions, and sums, products,
+    quotients (`//`) and remainders (`%`) of these.
 
-    constraints: limits, such as "batch >= 2" and "batch <= 64". like: sizes where the text has "_". Sums and products
-    of names are not supported. Raises ArgumentError.
+    constraints: what holds between sizes, such as "batch >= 2", "batch <= 2*rows", "batch % 8 == 0". scope: more of
+    them. like: sizes where the text has "_" or "...". Raises ArgumentError.
     """
-    limits: dict[str, list[int]] = {}
-    for text in (*constraints, *(scope.constraints if scope else ())):
-        name, least, most = _limit(text)
-        known = limits.setdefault(name, [1, UNBOUNDED])
-        known[:] = [max(known[0], least), min(known[1], most)]
-    sizes: list[int | Dim] = []
-    for k, part in enumerate(one.strip() for one in shape_spec.strip("()").split(",") if one.strip()):
-        if part == "_" and like is not None:
-            sizes.append(like[k])
-        elif part.isdigit():
-            sizes.append(int(part))
-        elif part.isidentifier():
-            sizes.append(Dim(part, *limits.get(part, [1, UNBOUNDED])))
-        else:
+    rules, limits = constraints_of((*constraints, *(scope.constraints if scope else ())))
+    for name, (least, most) in limits.items():
+        if least > most:
             raise ArgumentError(
-                f"symbolic_shape({shape_spec!r})", f"{part!r} is no number and no name", "write numbers and names"
+                f"symbolic_shape({shape_spec!r})", f"no size of {name!r} is possible", "loosen the constraints"
             )
-    return tuple(sizes)
-
-
-def _limit(text: str) -> tuple[str, int, int]:
-    """(name, least, most) of a constraint."""
-    try:
-        compare = ast.parse(text, mode="eval").body
-        assert isinstance(compare, ast.Compare) and len(compare.ops) == 1
-        left, right, how = compare.left, compare.comparators[0], type(compare.ops[0])
-        if isinstance(left, ast.Constant):
-            left, right, how = right, left, {ast.GtE: ast.LtE, ast.LtE: ast.GtE, ast.Gt: ast.Lt, ast.Lt: ast.Gt}[how]
-        assert isinstance(left, ast.Name) and isinstance(right, ast.Constant) and isinstance(right.value, int)
-        value = right.value
-        return {
-            ast.GtE: (left.id, value, UNBOUNDED), ast.Gt: (left.id, value + 1, UNBOUNDED),
-            ast.LtE: (left.id, 1, value), ast.Lt: (left.id, 1, value - 1), ast.Eq: (left.id, value, value),
-        }[how]  # fmt: skip
-    except (SyntaxError, AssertionError, KeyError):
-        raise ArgumentError(
-            f"the constraint {text!r}", "it is no limit of a dimension", "write 'batch >= 2' or 'batch <= 64'"
-        ) from None
+    return parsed_shape("..." if shape_spec is None else shape_spec, limits, like, rules)
 
 
 def symbolic_args_specs(args: Any, shapes_specs: Any, **options: Any) -> Any:
@@ -283,13 +401,11 @@ def symbolic_args_specs(args: Any, shapes_specs: Any, **options: Any) -> Any:
     made = []
     for leaf, spec in zip(leaves, specs, strict=True):
         array = leaf if hasattr(leaf, "shape") else np.asarray(leaf)
-        shape = (
-            tuple(array.shape) if spec in (None, "...") else symbolic_shape(spec, like=tuple(array.shape), **options)
-        )
+        shape = symbolic_shape(spec, like=tuple(array.shape), **options)
         made.append(ShapeDtypeStruct(shape, array.dtype))
     return tree.unflatten(structure, made)
 
 
 def is_symbolic_dim(size: Any) -> bool:
-    """Whether a size is a dimension with a name."""
-    return isinstance(size, Dim)
+    """Whether a size is a dimension with a name, or an expression of such."""
+    return isinstance(size, (Dim, DimExpression))

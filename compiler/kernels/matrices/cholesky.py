@@ -1,4 +1,4 @@
-"""cholesky: A = L L^T or U^T U, row by row.
+"""cholesky: A = L L^H or U^H U, row by row.
 
 Source: G. Golub, C. Van Loan, Matrix Computations, 4.2 (the gaxpy and the dot form).
 """
@@ -32,20 +32,21 @@ for item in range(lo, hi):
             s3 = T(0.0)
             for k in range(first):
                 x = out0[row + k]
-                s0 = sum_T(s0, x * out0[r0 + k])
-                s1 = sum_T(s1, x * out0[r1 + k])
-                s2 = sum_T(s2, x * out0[r2 + k])
-                s3 = sum_T(s3, x * out0[r3 + k])
+                s0 = sum_T(s0, x * conj_T(out0[r0 + k]))
+                s1 = sum_T(s1, x * conj_T(out0[r1 + k]))
+                s2 = sum_T(s2, x * conj_T(out0[r2 + k]))
+                s3 = sum_T(s3, x * conj_T(out0[r3 + k]))
             for t in range(min(wide, i - first + 1)):
                 s = s0 if t == 0 else s1 if t == 1 else s2 if t == 2 else s3
                 other = at + (first + t) * n
                 v = out0[row + first + t] - s
                 for k in range(first, first + t):
-                    v = v - out0[row + k] * out0[other + k]
+                    v = v - out0[row + k] * conj_T(out0[other + k])
                 if first + t == i:
-                    if not v > T(0.0):
+                    p = real_T(v)
+                    if not p > R(0.0):
                         failed = 1
-                    out0[row + i] = sqrt_T(v)
+                    out0[row + i] = T(sqrt_R(p))
                 else:
                     out0[row + first + t] = v / out0[other + first + t]
 """
@@ -61,16 +62,16 @@ for item in range(lo, hi):
             out0[row + j] = a[row + j] if j >= i else T(0.0)
         for k in range(i):
             above = at + k * n
-            x = out0[above + i]
+            x = conj_T(out0[above + i])
             for j in range(i, n):
                 out0[row + j] = out0[row + j] - x * out0[above + j]
-        v = out0[row + i]
-        if not v > T(0.0):
+        v = real_T(out0[row + i])
+        if not v > R(0.0):
             failed = 1
-        d = sqrt_T(v)
+        d = sqrt_R(v)
         for j in range(i, n):
             out0[row + j] = out0[row + j] / d
-        out0[row + i] = d
+        out0[row + i] = T(d)
 """
 
 # Numbers that are not finite pass through in part: such a triangle is NaN as a whole.

@@ -1,7 +1,7 @@
 """What the kernels of linear algebra share: which matrices they take, and how their statements become a launch.
 
-A kernel's text is written with `T` for the dtype of the elements (`sqrt_T`, `T(0.0)`), and with one work item after the
-other in `for item in range(lo, hi):`. Sizes are arguments, so that another shape reuses the kernel.
+A kernel's text is written with `T` for the dtype of the elements (`sqrt_T`, `T(0.0)`; see `texts`), and with one work
+item after the other in `for item in range(lo, hi):`. Sizes are arguments, so that another shape reuses the kernel.
 """
 
 from __future__ import annotations
@@ -13,16 +13,23 @@ from collections.abc import Mapping
 
 from hloom.compiler.kernels.codegen.source import KernelSource
 from hloom.compiler.kernels.launch import Launch, launch_by_work
+from hloom.compiler.kernels.matrices.texts import text_for
 from hloom.compiler.kernels.request import KernelRequest
 from hloom.ir.module import Instruction
 from hloom.ir.types import DTYPES, HLO_NAME, Shape
 
 REAL = (DTYPES["f32"], DTYPES["f64"])
+COMPLEX = (DTYPES["c64"], DTYPES["c128"])
 
 
 def is_real(instruction: Instruction) -> bool:
     """Whether the operands are matrices of f32 or f64."""
     return all(o.dtype in REAL for o in instruction.operands)
+
+
+def is_complex(instruction: Instruction) -> bool:
+    """Whether the operands are matrices of c64 or c128."""
+    return all(o.dtype in COMPLEX for o in instruction.operands)
 
 
 def largest_side(instruction: Instruction) -> int:
@@ -53,10 +60,12 @@ def matrix_launches(
     if not items:
         return []
     temporaries = temporaries or {}
-    dtype = instruction.operands[0].dtype
-    name = HLO_NAME[dtype]
+    name = HLO_NAME[instruction.operands[0].dtype]
     operands = {letter: request.names[o] for letter, o in zip("abcd", instruction.operands, strict=False)}
-    text = re.sub(r"\bT\b|(?<=_)T\b", name, textwrap.dedent(text).strip())
+    arrays = [letter for letter, o in zip("abcd", instruction.operands, strict=False) if HLO_NAME[o.dtype] == name]
+    arrays += [f"out{k}" for k, output in enumerate(request.outputs) if HLO_NAME[output.dtype] == name]
+    arrays += [key for key, (kind, _) in temporaries.items() if kind == name]
+    text = text_for(textwrap.dedent(text).strip(), name, arrays)
     for letter, pointer in operands.items():
         text = re.sub(rf"\b{letter}\[", f"{pointer}[", text)
     pointers = {request.names[o]: HLO_NAME[o.dtype] for o in instruction.operands}

@@ -14,9 +14,9 @@ from hloom.ir.types import HLO_NAME
 ELIMINATE = """
     for k in range(min(m, n)):
         best = k
-        most = T(-1.0)
+        most = R(-1.0)
         for i in range(k, m):
-            size = abs_T(F[at + i * n + k])
+            size = size_T(F[at + i * n + k])
             if size > most or (size != size and most == most):
                 most = size
                 best = i

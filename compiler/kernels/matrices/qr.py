@@ -13,34 +13,34 @@ from hloom.ir.types import HLO_NAME
 # Reflects F[m, n] at `at` into R and the vectors below its diagonal, v[k] = 1; their scales go to `taus`.
 REFLECT = """
     for k in range(min(m, n)):
-        largest = T(0.0)
+        largest = abs_R(imag_T(F[at + k * n + k]))
         for i in range(k + 1, m):
-            largest = max_T(largest, abs_T(F[at + i * n + k]))
+            largest = max_R(largest, size_T(F[at + i * n + k]))
         head = F[at + k * n + k]
         tau = T(0.0)
-        if largest > T(0.0) or largest != largest:
-            largest = max_T(largest, abs_T(head))
-            s = T(0.0)
+        if largest > R(0.0) or largest != largest:
+            largest = max_R(largest, size_T(head))
+            s = R(0.0)
             for i in range(k, m):
                 x = F[at + i * n + k] / largest
-                s = s + x * x
-            norm = largest * sqrt_T(s)
-            beta = -norm if head >= T(0.0) else norm
+                s = s + square_T(x)
+            norm = largest * sqrt_R(s)
+            beta = -norm if real_T(head) >= R(0.0) else norm
             tau = (beta - head) / beta
             scale = head - beta
             for i in range(k + 1, m):
                 F[at + i * n + k] = F[at + i * n + k] / scale
-            F[at + k * n + k] = beta
+            F[at + k * n + k] = T(beta)
         taus[item * most + k] = tau
         if tau != T(0.0):
             for j in range(k + 1, n):
                 w[item * wide + j] = F[at + k * n + j]
             for i in range(k + 1, m):
-                x = F[at + i * n + k]
+                x = conj_T(F[at + i * n + k])
                 for j in range(k + 1, n):
                     w[item * wide + j] = w[item * wide + j] + x * F[at + i * n + j]
             for j in range(k + 1, n):
-                x = tau * w[item * wide + j]
+                x = conj_T(tau) * w[item * wide + j]
                 w[item * wide + j] = x
                 F[at + k * n + j] = F[at + k * n + j] - x
             for i in range(k + 1, m):
@@ -62,7 +62,7 @@ FORM = """
             for j in range(k, p):
                 w[item * wide + j] = Q[q + k * p + j]
             for i in range(k + 1, m):
-                x = F[at + i * n + k]
+                x = conj_T(F[at + i * n + k])
                 for j in range(k, p):
                     w[item * wide + j] = w[item * wide + j] + x * Q[q + i * p + j]
             for j in range(k, p):

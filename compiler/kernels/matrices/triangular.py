@@ -30,7 +30,7 @@ for item in range(lo, hi):
         begin = {begin}
         end = {end}
         for k in range(begin, end):
-            x = a[matrix + i * down + k * across]
+            x = {conj}(a[matrix + i * down + k * across])
             for j in range(wide):
                 row[j] = row[j] - x * out0[at + k * m + j]
         d = {diagonal}
@@ -49,7 +49,7 @@ for item in range(lo, hi):
         end = {end}
         s = T(0.0)
         for k in range(begin, end):
-            s = sum_T(s, a[matrix + i * down + k] * out0[at + k{apart}])
+            s = sum_T(s, {conj}(a[matrix + i * down + k]) * out0[at + k{apart}])
         out0[at + i{apart}] = (b[at + i{apart}] - s) / {diagonal}
 """
 
@@ -68,7 +68,7 @@ for item in range(lo, hi):
         begin = {after}
         end = {until}
         for i in range(begin, end):
-            out0[at + i{apart}] = out0[at + i{apart}] - a[matrix + i + k * across] * x
+            out0[at + i{apart}] = out0[at + i{apart}] - {conj}(a[matrix + i + k * across]) * x
 """
 
 
@@ -78,7 +78,8 @@ def triangular_launches(request: KernelRequest) -> list[Launch]:
     a, b = instruction.operands
     n, left = a.dims[-1], bool(instruction.attributes.get("left_side"))
     m = b.dims[-1] if left else b.dims[-2]
-    turned = instruction.attributes.get("transpose_a", "NO_TRANSPOSE") != "NO_TRANSPOSE"
+    transposed = instruction.attributes.get("transpose_a", "NO_TRANSPOSE")
+    turned, conj = transposed != "NO_TRANSPOSE", "conj_T" if transposed == "ADJOINT" else "T"
     if not left:
         turned = not turned
     ascending = bool(instruction.attributes.get("lower")) != turned
@@ -90,7 +91,8 @@ def triangular_launches(request: KernelRequest) -> list[Launch]:
         "end": "i" if ascending else "n",
         "after": "k + 1" if ascending else "0",
         "until": "n" if ascending else "k",
-        "diagonal": "T(1.0)" if unit else "a[matrix + i * (n + 1)]",
+        "diagonal": "T(1.0)" if unit else f"{conj}(a[matrix + i * (n + 1)])",
+        "conj": conj,
         "block": BLOCK,
     }
     count = batch(a.shape) if n and m else 0

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from hloom.compiler.kernels.kinds import contains
 from hloom.compiler.kernels.launch import Launch
 from hloom.compiler.kernels.matrices import cholesky, eigh, lu, qr, svd, triangular
-from hloom.compiler.kernels.matrices.common import is_real, largest_side
+from hloom.compiler.kernels.matrices.common import is_complex, is_real, largest_side
 from hloom.compiler.kernels.request import KernelRequest
 from hloom.compiler.kernels.sort import has_sort_kernel, sort_launches
 from hloom.compiler.targets.base import KernelKind
@@ -22,6 +22,7 @@ LARGEST_SIDE = {
     "cholesky": 512, "triangular-solve": 160, "lu": 256, "solve": 160, "det": 256, "qr": 128, "geqrf": 128,
     "householder-product": 128, "eigh": 96, "svd": 24,
 }  # fmt: skip
+LARGEST_COMPLEX = 16
 FEW_RIGHT_SIDES, LARGEST_FEW = 4, 1024  # LAPACK gains from blocks of right sides, which few have not
 PLAIN_SORT = 2048  # elements from which on NumPy's vectorized sorts of numbers alone are faster
 
@@ -33,6 +34,8 @@ def library_is_faster(instruction: Instruction) -> bool:
         alone = not others and len(keys) == 1 and not keys[0].total
         return alone and x.dtype.kind in "iuf" and x.dtype.itemsize >= 4 and x.shape.size >= PLAIN_SORT
     largest = LARGEST_SIDE.get(instruction.opcode)
+    if is_complex(instruction):  # LLVM's vectorizer leaves pairs alone
+        return largest is not None and largest_side(instruction) > LARGEST_COMPLEX
     if instruction.opcode == "triangular-solve":
         b = instruction.operands[1].dims
         few = b[-1 if instruction.attributes.get("left_side") else -2] <= FEW_RIGHT_SIDES
@@ -44,6 +47,10 @@ def _is_supported(instruction: Instruction) -> bool:
     return is_real(instruction) and not instruction.attributes.get("pivoting")
 
 
+def _is_supported_complex(instruction: Instruction) -> bool:
+    return (is_real(instruction) or is_complex(instruction)) and not instruction.attributes.get("pivoting")
+
+
 def _kind(opcode: str, launches: Callable[[KernelRequest], list[Launch]], supports=_is_supported) -> KernelKind:
     return KernelKind(
         opcode, contains(opcode), lambda request, target: launches(request), frozenset([opcode]), supports
@@ -52,15 +59,15 @@ def _kind(opcode: str, launches: Callable[[KernelRequest], list[Launch]], suppor
 
 LIBRARY_KINDS = (
     _kind("sort", sort_launches, has_sort_kernel),
-    _kind("cholesky", cholesky.cholesky_launches),
-    _kind("triangular-solve", triangular.triangular_launches),
-    _kind("lu", lu.lu_launches),
-    _kind("solve", lu.solve_launches),
-    _kind("det", lu.det_launches),
+    _kind("cholesky", cholesky.cholesky_launches, _is_supported_complex),
+    _kind("triangular-solve", triangular.triangular_launches, _is_supported_complex),
+    _kind("lu", lu.lu_launches, _is_supported_complex),
+    _kind("solve", lu.solve_launches, _is_supported_complex),
+    _kind("det", lu.det_launches, _is_supported_complex),
     _kind("lu-pivots-to-permutation", lu.permutation_launches, lambda instruction: True),
-    _kind("qr", qr.qr_launches),
-    _kind("geqrf", qr.geqrf_launches),
-    _kind("householder-product", qr.householder_launches),
+    _kind("qr", qr.qr_launches, _is_supported_complex),
+    _kind("geqrf", qr.geqrf_launches, _is_supported_complex),
+    _kind("householder-product", qr.householder_launches, _is_supported_complex),
     _kind("eigh", eigh.eigh_launches),
     _kind("svd", svd.svd_launches),
 )

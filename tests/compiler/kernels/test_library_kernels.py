@@ -166,3 +166,58 @@ def test_results_do_not_depend_on_who_computes_them_for_sorts(monkeypatch):
     monkeypatch.setattr(target, "library_is_faster", lambda instruction: True)
     hl.clear_caches()
     assert np.array_equal(np.asarray(hl.jit(lambda x: hnp.sort(x))(x)), by_kernel)
+
+
+@pytest.mark.parametrize("complex_dtype", [np.complex64, np.complex128], ids=["c64", "c128"])
+@pytest.mark.parametrize("batch", [(), (3,)])
+def test_complex_matrices(batch, complex_dtype):
+    dtype = np.float32 if complex_dtype is np.complex64 else np.float64
+
+    def draw(*shape):
+        return (rng.normal(size=(*batch, *shape)) + 1j * rng.normal(size=(*batch, *shape))).astype(complex_dtype)
+
+    def adjoint(x):
+        return np.conj(turned(x))
+
+    for n in (1, 2, 5, 9):
+        a = draw(n, n)
+        wide = a.astype(np.complex128)
+        positive = (wide @ adjoint(wide) / n + np.eye(n)).astype(complex_dtype)
+        factor = np.linalg.cholesky(positive.astype(np.complex128))
+        close(run(lax.linalg.cholesky, positive), factor, dtype)
+        close(run(lambda a: hnp.linalg.cholesky(a, upper=True), positive), adjoint(factor), dtype)
+        close(run(hnp.linalg.det, a), np.linalg.det(wide), dtype)
+        lu, _, permutation = run(lax.linalg.lu, a)
+        lower, upper = np.tril(lu, -1) + np.eye(n), np.triu(lu)
+        close(lower @ upper, np.take_along_axis(wide, permutation[..., None], -2), dtype)
+        for columns in (1, 9):
+            b = draw(n, columns)
+            close(run(hnp.linalg.solve, positive, b), np.linalg.solve(positive.astype(np.complex128), b), dtype)
+            for left in (True, False):
+                for kind in ({}, {"transpose_a": True}, {"transpose_a": True, "conjugate_a": True}):
+                    given = b if left else turned(b)
+                    x = run(
+                        lambda a, b, kind=kind, left=left: lax.linalg.triangular_solve(
+                            a, b, left_side=left, lower=True, **kind
+                        ),
+                        factor.astype(complex_dtype), given,
+                    )  # fmt: skip
+                    m = turned(factor) if kind else factor
+                    m = np.conj(m) if len(kind) == 2 else m
+                    close(m @ x if left else x @ m, given, dtype)
+        for rows in (n, n + 3):
+            a = draw(rows, n)
+            q, r = run(lambda a: tuple(hnp.linalg.qr(a)), a)
+            close(q @ r, a, dtype)
+            close(adjoint(q) @ q, np.broadcast_to(np.eye(n), (*batch, n, n)), dtype)
+            expected = np.linalg.qr(a.astype(np.complex128))
+            close(r, expected[1], dtype)
+            full, _ = run(lambda a: tuple(hnp.linalg.qr(a, mode="complete")), a)
+            close(adjoint(full) @ full, np.broadcast_to(np.eye(rows), (*batch, rows, rows)), dtype)
+
+
+def test_complex_matrices_that_are_not_definite_or_finite_are_nan():
+    indefinite = np.array([[1, 2j], [-2j, 1]], np.complex64)
+    assert np.isnan(run(lax.linalg.cholesky, indefinite)).all()
+    infinite = np.array([[np.inf, 0], [0, 1]], np.complex128)
+    assert np.isnan(run(lax.linalg.cholesky, infinite)).any()

@@ -1,5 +1,6 @@
 """StableHLO artifacts and `jax.export`'s names: written, read, called, and refused where damaged."""
 
+import shutil
 import subprocess
 import sys
 
@@ -57,14 +58,79 @@ def test_symbolic_shapes():
     same(exported.call(X[:2], W), hl.jit(layer)(X[:2], W))
     with pytest.raises(ShapeError, match=r"float32\[batch, 5\]"):
         exported.call(X[:1], W)
-    with pytest.raises(ExportError, match="symbolic shapes"):
-        exported.serialize()
-    with pytest.raises(ArgumentError, match="no number and no name"):
-        hl.export.symbolic_shape("2*b")
-    with pytest.raises(ArgumentError, match="no limit of a dimension"):
-        hl.export.symbolic_shape("b", constraints=["b is large"])
     (spec,) = hl.export.symbolic_args_specs([X], "b, _")
     assert spec.shape[1] == 5 and spec.shape[0].name == "b"
+    (spec,) = hl.export.symbolic_args_specs([X], "b, ...")
+    assert spec.shape[1] == 5
+
+
+def test_symbolic_shapes_with_expressions_and_constraints():
+    b, twice = hl.export.symbolic_shape("b, 2*b + 1", constraints=["b % 2 == 0", "b <= 8"])
+    assert str(twice) == "2*b + 1" and twice == b + b + 1 and b - b == 0 and hl.export.is_symbolic_dim(twice)
+
+    def joined(x, y):
+        return hnp.concatenate([x, y]), hnp.outer(x, y)
+
+    shapes = [hl.ShapeDtypeStruct((size,), "float32") for size in (b, twice)]
+    exported = hl.export.export(hl.jit(joined))(*shapes)
+    assert [str(size) for size in exported.out_avals[0].shape] == ["3*b + 1"]
+    assert exported.out_avals[1].shape == (b, twice)
+    again = hl.export.deserialize(exported.serialize())
+    assert again.out_avals[1].shape == (b, twice) and len(again.texts) == 4
+    x, y = rng.random(4, np.float32), rng.random(9, np.float32)
+    for one in (exported, again):
+        same(one.call(x, y), hl.jit(joined)(x, y))
+        same(hl.jit(one.call)(x, y), hl.jit(joined)(x, y))
+        with pytest.raises(ShapeError, match=r"no sizes of b give the shapes \[4\], \[8\]"):
+            one.call(x, y[:8])
+        with pytest.raises(ShapeError, match=r"with b = 3 the constraint 'b % 2 == 0' does not hold"):
+            one.call(x[:3], y[:7])
+        with pytest.raises(ShapeError, match=r"float32\[b\]"):
+            one.call(np.ones(10, np.float32), np.ones(21, np.float32))
+
+
+def test_sizes_of_several_dimensions():
+    rows, columns = hl.export.symbolic_shape("r, c", constraints=["r >= c"])
+    struct = hl.ShapeDtypeStruct((rows, columns), "float32")
+    program = hl.export.export(hl.jit(lambda x: (x.T @ x, x.reshape(-1))))(struct)
+    assert [str(s.name if hasattr(s, "name") else s) for a in program.out_avals for s in a.shape] == ["c", "c", "r*c"]
+    same(program.call(np.ones((3, 2), np.float32)), (np.full((2, 2), 3, np.float32), np.ones(6, np.float32)))
+    with pytest.raises(ShapeError, match="'r >= c' does not hold"):
+        program.call(np.ones((2, 3), np.float32))
+    with pytest.raises(ExportError, match=r"bound them: symbolic_shape\(..., constraints=\['r <= 64'\]\)"):
+        program.serialize()
+    with pytest.raises(ExportError, match="do not tell the sizes of r, c"):
+        hl.export.export(hl.jit(hnp.sin))(hl.ShapeDtypeStruct((rows * columns,), "float32"))
+
+
+@pytest.mark.parametrize(
+    ("text", "constraints", "found"),
+    [
+        ("b,, 2", [], "cannot be read"),
+        ("b / 2", [], "'b / 2' is no size"),
+        ("__import__('os')", [], "is no size"),
+        ("_, b", [], "need a shape"),
+        ("b", ["b is large"], "compares no two sizes"),
+        ("b", ["b >= 5", "b <= 4"], "no size of 'b' is possible"),
+    ],
+)
+def test_texts_of_shapes_that_are_none(text, constraints, found):
+    with pytest.raises(ArgumentError, match=found):
+        hl.export.symbolic_shape(text, constraints=constraints)
+
+
+@pytest.mark.skipif(not (shutil.which("cc") or shutil.which("zig")), reason="no C compiler")
+def test_a_library_whose_arguments_have_sizes_that_depend_on_others(tmp_path):
+    b = hl.Dim("b", 1, 6)
+    shapes = [hl.ShapeDtypeStruct((b, 3), "float32"), hl.ShapeDtypeStruct((2 * b,), "float32")]
+    library = hl.export(lambda x, y: x.sum() + y[::2] * x[:, 0], *shapes, folder=tmp_path, name="two").load()
+    x, y = rng.random((4, 3), np.float32), rng.random(8, np.float32)
+    found = next(iter(library.functions.values())).run([x, y])[0]
+    assert np.allclose(found, x.sum() + y[::2] * x[:, 0], rtol=1e-5)
+    with pytest.raises(ArgumentError, match=r"must be 8 \(2\*b\)"):
+        next(iter(library.functions.values())).run([x, y[:6]])
+    with pytest.raises(ExportError, match="that is b alone"):
+        hl.export(hnp.sin, hl.ShapeDtypeStruct((2 * b,), "float32"), folder=tmp_path, name="sine")
 
 
 def test_portable_artifacts():
