@@ -7,7 +7,7 @@ for part in hl.profiler.profile(hl.jit(f).lower(*args).compile(), args):
 from __future__ import annotations
 
 from hloom.profiler.annotations import StepTraceAnnotation, TraceAnnotation, annotate_function
-from hloom.profiler.steps import Part, profile
+from hloom.profiler.steps import Part, add_reader, profile
 
-__all__ = ["Part", "StepTraceAnnotation", "TraceAnnotation", "annotate_function", "profile"]
+__all__ = ["Part", "StepTraceAnnotation", "TraceAnnotation", "add_reader", "annotate_function", "profile"]
 __dir__ = __all__.copy

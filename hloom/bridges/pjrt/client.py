@@ -138,6 +138,11 @@ class Client:
         number = words_at(where, CONSTANTS["EXECUTABLE_NUMBER"] + 1)[CONSTANTS["EXECUTABLE_NUMBER"]]
         return self._executables[number]
 
+    def compiled(self, fingerprint: str) -> Executable:
+        """An executable of the program that jax knows by this fingerprint."""
+        with self._lock:
+            return next(found for found in self._executables.values() if found.source.fingerprint() == fingerprint)
+
     def collect(self) -> None:
         """Forgets the executables that jax has given back."""
         where = self._garbage(self.block.address)

@@ -15,7 +15,7 @@ import numpy as np
 from jax._src import xla_bridge
 
 from hloom.backends.cpu.driver import load_functions
-from hloom.bridges.pjrt import callbacks, exchange, ffi, platform
+from hloom.bridges.pjrt import callbacks, exchange, ffi, platform, profiles
 from hloom.bridges.pjrt.client import Client
 from hloom.bridges.pjrt.memory import Arguments, Text, address_of, bytes_at, error_block, malloc_bytes, words_at
 from hloom.bridges.pjrt.programs import Source, serialized
@@ -198,5 +198,6 @@ def register() -> None:
     callbacks.install()
     exchange.install()
     ffi.install()
+    profiles.install(_client)
     for package in (jax, jaxlib):  # their frames stand between the user's line and hloom's
         count_as_internal(os.path.realpath(package.__path__[0]))

@@ -336,3 +336,27 @@ def test_programs_as_text_bytecode_and_artifacts(run_jax):
             print(error.__context__ is None, end=" ")
     """)
     assert out.split() == ["True"] * 5, out
+
+
+PROFILE = """
+import jax, jax.numpy as jnp, numpy as np, hloom as hl
+def f(x, unused, y):
+    return jnp.tanh(x['a'] @ x['b']).sum() + y
+args = {'a': np.ones((64, 64)), 'b': jnp.ones((64, 64))}, 2, 3.
+parts = hl.profiler.profile(jax.jit(f).lower(*args).compile(), args)
+assert any(part.instruction.opcode == 'dot' and part.instruction.source.line == 4 for part in parts), parts
+for program, given, wanted in (
+    (jax.jit(f).lower(*args).compile(), args[1:], 'arguments of the shapes'),
+    (jax.jit(f).lower(*jax.device_put(args, jax.devices('cpu')[0])).compile(), args, "compiled for 'cpu'"),
+):
+    try:
+        hl.profiler.profile(program, given)
+    except hl.errors.ArgumentError as error:
+        assert wanted in str(error), error
+    else:
+        raise AssertionError('a wrong program was profiled')
+"""
+
+
+def test_profiles_have_the_lines_of_jax_programs(run_jax):
+    run_jax(PROFILE)
