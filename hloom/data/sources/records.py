@@ -14,6 +14,7 @@ from hloom.data import native
 from hloom.data.blocks import Block, Origin
 from hloom.data.features import ExampleParser, Feature
 from hloom.data.nodes import Access
+from hloom.data.png import decode_png
 from hloom.data.sources.files import file_names
 from hloom.errors import DataError, MissingFileError, file_error, import_extra
 
@@ -64,6 +65,8 @@ def decode_image(data: bytes, size: Sequence[int] | None = None, mode: str | Non
     size: (height, width) to resize to. mode: Pillow's, such as "RGB" or "L"; None is the file's own, palettes as RGB.
     Raises DataError.
     """
+    if data[:4] == b"\x89PNG" and (found := decode_png(data, size, mode)) is not None:
+        return found
     images = import_extra("decoding images", "train", "PIL.Image")
     try:
         with images.open(io.BytesIO(data)) as image:

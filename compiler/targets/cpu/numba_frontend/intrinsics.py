@@ -58,6 +58,13 @@ def load_byte(builder, module, values):
     return builder.zext(builder.load(builder.inttoptr(values[0], ir.IntType(8).as_pointer())), _I64)
 
 
+@_define(2, types.void)
+def store_byte(builder, module, values):
+    """store_byte(address, value): its lowest 8 bits."""
+    byte = ir.IntType(8)
+    builder.store(builder.trunc(values[1], byte), builder.inttoptr(values[0], byte.as_pointer()))
+
+
 def _ordered(prefix: str, ordering: str) -> None:
     """Enters PREFIX_load and PREFIX_store: atomic, in one of LLVM's orderings."""
 
