@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
+from hloom.compiler.placement.partition import Channel
 from hloom.ir.loops import counted_trips
 from hloom.ir.module import Computation, Instruction, Module
 from hloom.ir.ops.programs.collective import COLLECTIVES
@@ -14,6 +15,7 @@ from hloom.ir.source import Source
 from hloom.ir.spmd.groups import device_groups, device_pairs
 from hloom.ir.spmd.sharding import DeviceMesh
 
+SEND = "send"
 MOST_AXES = 10  # of a mesh whose subsets are looked through for the axes of a collective
 
 
@@ -22,24 +24,64 @@ class CollectiveUse:
     """A collective of a program.
 
     axes: those of the mesh along which devices exchange; None where the groups are no axes of it. groups: the devices.
+    Of a `send`, a value that goes from one device to others in a program whose parts were put on devices, the one group
+    is the names of the sender and the receivers.
     bytes: that a device sends each time, by the algorithm that sends least. times: how often it runs in a call; None in
     a loop whose trip count is unknown. source: the user's line. why: what made it; '' where the user wrote it.
     """
 
     kind: str
     axes: tuple[str, ...] | None
-    groups: tuple[tuple[int, ...], ...]
+    groups: tuple[tuple[int | str, ...], ...]
     bytes: int
     times: int | None
     source: Source | None
     why: str
+
+    @property
+    def among(self) -> str:
+        """The axes or the devices, as a table shows them."""
+        if self.kind == SEND:
+            sender, *receivers = map(str, self.groups[0])
+            return f"{sender} -> {', '.join(receivers)}"
+        if self.axes is not None:
+            return ", ".join(self.axes)
+        return " ".join(str(list(g)) for g in self.groups[:2]) + (" ..." if len(self.groups) > 2 else "")
+
+
+def sends(modules: Iterable[Module], channels: Sequence[Channel]) -> list[CollectiveUse]:
+    """The values that go from device to device, in the order of the channels. modules: those of the devices that are
+    known; a channel without an end in one of them is left out."""
+    times: dict[int, int | None] = {}
+    for module in modules:
+        for instruction, count in _with_counts(module.entry, 1):
+            if instruction.opcode in ("send", "recv"):
+                times.setdefault(instruction["channel_id"], count)
+    found = []
+    for channel in channels:
+        if channel.number in times:
+            group = (channel.sender, *channel.receivers)
+            sent, maker = channel.shape.bytes * len(channel.receivers), channel.maker
+            why = f"argument {maker.hint}" if maker.opcode == "parameter" else ""
+            found.append(CollectiveUse(SEND, None, (group,), sent, times[channel.number], maker.source, why))
+    return found
 
 
 def collective_uses(module: Module, mesh: DeviceMesh | None = None) -> list[CollectiveUse]:
     """The collectives of a module in its order, those among one device left out. mesh: of the module's shardings."""
     found: list[CollectiveUse] = []
     axes = _Axes(mesh)
-    _look(module, module.entry, 1, axes, found)
+    for instruction, times in _with_counts(module.entry, 1):
+        if instruction.opcode not in COLLECTIVES:
+            continue
+        groups = device_groups(instruction.opcode, instruction.attributes, module.replicas, module.partitions)
+        size = max(map(len, groups), default=1)
+        if size > 1:
+            why = instruction.attributes.get("why") or ", ".join(instruction.made_by)
+            sent = _bytes(module, instruction, size)
+            found.append(
+                CollectiveUse(instruction.opcode, axes.of(groups), groups, sent, times, instruction.source, why)
+            )
     return found
 
 
@@ -48,27 +90,20 @@ def bytes_sent(uses: Sequence[CollectiveUse]) -> float:
     return float(sum(use.bytes * (1 if use.times is None else use.times) for use in uses))
 
 
-def _look(module: Module, computation: Computation, times: int | None, axes: _Axes, found: list) -> None:
+def _with_counts(computation: Computation, times: int | None) -> Iterator[tuple[Instruction, int | None]]:
+    """The instructions of a computation and of those that it runs, with how often each runs; None: unknown."""
     for instruction in computation.instructions:
-        if instruction.opcode in COLLECTIVES:
-            groups = device_groups(instruction.opcode, instruction.attributes, module.replicas, module.partitions)
-            size = max(map(len, groups), default=1)
-            if size > 1:
-                why = instruction.attributes.get("why") or ", ".join(instruction.made_by)
-                sent = _bytes(module, instruction, size)
-                found.append(
-                    CollectiveUse(instruction.opcode, axes.of(groups), groups, sent, times, instruction.source, why)
-                )
-        elif instruction.opcode == "while":
+        yield instruction, times
+        if instruction.opcode == "while":
             trips = counted_trips(instruction)
             inner = None if trips is None or times is None else times * trips
             for callee in instruction.called():
-                _look(module, callee, inner, axes, found)
+                yield from _with_counts(callee, inner)
         elif instruction.opcode == "scan":
-            _look(module, instruction["body"], None if times is None else times * instruction["length"], axes, found)
+            yield from _with_counts(instruction["body"], None if times is None else times * instruction["length"])
         elif instruction.opcode in ("conditional", "call"):
             for callee in instruction.called():
-                _look(module, callee, times, axes, found)
+                yield from _with_counts(callee, times)
 
 
 def _bytes(module: Module, instruction: Instruction, size: int) -> int:
@@ -105,11 +140,8 @@ def table(uses: Sequence[CollectiveUse]) -> str:
     head = ("kind", "axes", "bytes a device", "times", "line", "why")
     rows = [head]
     for use in uses:
-        axes = ", ".join(use.axes) if use.axes is not None else " ".join(str(list(g)) for g in use.groups[:2])
-        if use.axes is None and len(use.groups) > 2:
-            axes += " ..."
         times = "?" if use.times is None else f"{use.times:,}"
-        rows.append((use.kind, axes, f"{use.bytes:,}", times, str(use.source or ""), use.why))
+        rows.append((use.kind, use.among, f"{use.bytes:,}", times, str(use.source or ""), use.why))
     widths = [max(len(row[k]) for row in rows) for k in range(len(head))]
     lines = []
     for row in rows:

@@ -81,6 +81,8 @@ def train(devices=2, epochs=EPOCHS, report=print):
             float(np.max(np.abs(np.asarray(a) - np.asarray(b))))
             for a, b in zip(hl.tree.leaves(one), hl.tree.leaves(other), strict=True)
         )
+        report("What the devices exchange in a step:")
+        report(step.lower(parameters, images[:BATCH], labels[:BATCH]).compile().collectives())
         random = np.random.default_rng(2)
         started = time.perf_counter()
         for epoch in range(1, epochs + 1):

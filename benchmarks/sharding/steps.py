@@ -14,6 +14,7 @@ import math
 import os
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Callable
 
@@ -88,24 +89,45 @@ class Worker:
     """A library in a process of its own."""
 
     def __init__(self, library: str, python: str = sys.executable):
-        self.process = subprocess.Popen(
-            [python, "-m", "benchmarks.sharding.steps", "--serve", library], stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True,
+        self.library, self.python = library, python
+        self.errors = tempfile.TemporaryFile("w+")  # noqa: SIM115  (closed by `end`)
+        self.process = self._started()
+
+    def _started(self) -> subprocess.Popen:
+        return subprocess.Popen(
+            [self.python, "-m", "benchmarks.sharding.steps", "--serve", self.library], stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE, stderr=self.errors, text=True,
         )  # fmt: skip
 
     def times(self, program: str, devices: int, seconds: float) -> list[float]:
-        assert self.process.stdin is not None and self.process.stdout is not None
-        self.process.stdin.write(json.dumps({"program": program, "devices": devices, "seconds": seconds}) + "\n")
-        self.process.stdin.flush()
-        answer = self.process.stdout.readline()
+        """Of calls of a program. A process of JAX that ends is started again, once. Raises RuntimeError."""
+        request = json.dumps({"program": program, "devices": devices, "seconds": seconds})
+        answer = self._answer(request)
+        if not answer and self.library == "jax":
+            print(f"JAX's process ended ({self.process.wait()}) in {program}; it is started again", file=sys.stderr)
+            self.process = self._started()
+            answer = self._answer(request)
         if not answer:
-            raise RuntimeError(f"{program} on {devices} devices ended its process")
+            status = self.process.wait()
+            self.errors.seek(0)
+            said = "".join(self.errors.readlines()[-8:])
+            raise RuntimeError(f"{self.library}'s process ended ({status}) in {program} on {devices} devices:\n{said}")
         return json.loads(answer)
+
+    def _answer(self, request: str) -> str:
+        assert self.process.stdin is not None and self.process.stdout is not None
+        try:
+            self.process.stdin.write(request + "\n")
+            self.process.stdin.flush()
+        except BrokenPipeError:
+            return ""
+        return self.process.stdout.readline()
 
     def end(self) -> None:
         assert self.process.stdin is not None
         self.process.stdin.close()
         self.process.wait(timeout=60)
+        self.errors.close()
 
 
 def least(times: list[float]) -> float:

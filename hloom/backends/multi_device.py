@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping
 from hloom.backends.donation import copy_shared
 from hloom.backends.processes import Links, SpreadProgram, apart, global_name, global_names, is_spread, links_of
 from hloom.backends.text import program_text
+from hloom.compiler.communication import CollectiveUse, bytes_sent, sends, table
 from hloom.compiler.placement.cost_model import Costs, Link
 from hloom.compiler.placement.partition import Channel, Partition, partition
 from hloom.compiler.placement.placer import describe, placed, prepared
@@ -90,6 +91,10 @@ class MultiDeviceExecutable(Executable):
             f"it runs on several devices, with a plan for each: {', '.join(self.parts)}",
             "use as_text(), source() or cost_analysis(), which show all of them",
         )
+
+    def collectives(self) -> list[CollectiveUse]:
+        """The values that go from device to device: between which, their bytes, how often, for which line."""
+        return sends([part.module for part in self.parts.values()], self.channels)
 
     def as_text(self, dialect: str = "hlo", *, export: bool = False) -> str:
         """The program of each device as text, one after the other."""
@@ -252,7 +257,7 @@ class _Assembly:
         away = {k: find_device(device) for k, (device, _) in enumerate(parts.outputs) if device in remote}
         elsewhere = frozenset(away) if links else None
         program = MultiDeviceProgram(found, results, control.initial, sizes, donated, elsewhere)
-        return MultiDeviceExecutable(
+        executable = MultiDeviceExecutable(
             self.whole,
             executors,
             parts.channels,
@@ -266,3 +271,17 @@ class _Assembly:
             sum(executor.kernels_compiled for executor in found),
             remote_devices=remote if links else (),
         )
+        if config.debug >= 1:
+            _report(executable)
+        return executable
+
+
+def _report(executable: MultiDeviceExecutable) -> None:
+    uses = executable.collectives()
+    print(
+        f"hloom: compiled {executable.module.name} for parts on {len(executable.parts)} devices, which send "
+        f"{bytes_sent(uses):,.0f} bytes to each other ({len(uses)} values)",
+        file=sys.stderr,
+    )
+    if config.debug >= 2 and uses:
+        print(table(uses), file=sys.stderr)

@@ -26,10 +26,10 @@ class Collectives(list):
 
         shown = Table("kind", "axes", "bytes a device", "times", "line", "why")
         for use in self:
-            axes = ", ".join(use.axes) if use.axes is not None else " ".join(str(list(g)) for g in use.groups[:2])
             times = "?" if use.times is None else f"{use.times:,}"
-            shown.add_row(use.kind, axes, f"{use.bytes:,}", times, str(use.source or ""), use.why)
-        shown.caption = f"each device sends {self.bytes:,.0f} bytes in a call"
+            shown.add_row(use.kind, use.among, f"{use.bytes:,}", times, str(use.source or ""), use.why)
+        who = "the devices send" if all(use.kind == "send" for use in self) else "each device sends"
+        shown.caption = f"{who} {self.bytes:,.0f} bytes in a call"
         return shown
 
 

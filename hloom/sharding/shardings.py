@@ -336,7 +336,7 @@ def as_sharding(place) -> Sharding | None:
     if place is None or isinstance(place, Sharding):
         return place
     if isinstance(place, PartitionSpec):
-        mesh = get_mesh()
+        mesh: Mesh | AbstractMesh = get_mesh()
         if mesh.empty:  # in the body of a shard_map the mesh that it was passed
             mesh = current_mesh() or mesh
         if mesh.empty:

@@ -34,6 +34,7 @@ from hloom.tree import pytrees as tree
 if TYPE_CHECKING:
     from optree import PyTreeSpec
 
+_STRICT = ("scan", "while", "conditional")  # whose layouts are checked: what they call was checked when it was traced
 KEPT_PROGRAMS = 512  # compiled programs of eager loops and branches
 
 
@@ -134,7 +135,7 @@ def apply(build, operands, name: str) -> list:
     elements = tuple_elements(trace.builder, made)
     if trace.layouts is not None:
         for instruction in trace.builder.instructions[count:]:
-            trace.layouts.record(instruction, instruction.opcode == "scan" and not is_lenient())
+            trace.layouts.record(instruction, instruction.opcode in _STRICT and not is_lenient())
     return [Tracer(trace, e, None if values is None else values[k], False) for k, e in enumerate(elements)]
 
 

@@ -230,12 +230,31 @@ def _call(rules: Rules, instruction: Instruction, given: list):
 
 def _while(rules: Rules, instruction: Instruction, given: list):
     state = given[0] if isinstance(given[0], list) else rules._nothing(instruction)
-    return _first_of([state, rules.computation(instruction["body"], [state])])
+    after = rules.computation(instruction["body"], [state])
+    if rules.strict:
+        _check_same(instruction.shape.elements, [state, after], "the state of a loop", ("before", "after a step"))
+    return _first_of([state, after])
 
 
 def _conditional(rules: Rules, instruction: Instruction, given: list):
     branches = zip(instruction["branch_computations"], given[1:], strict=True)
-    return _first_of([rules.computation(b, [g]) for b, g in branches])
+    found = [rules.computation(b, [g]) for b, g in branches]
+    if rules.strict:
+        titles = [f"branch {k}" for k in range(len(found))]
+        _check_same(instruction.shape.elements, found, "the results of branches", titles)
+    return _first_of(found)
+
+
+def _check_same(shapes, layouts: list[list], what: str, titles) -> None:
+    """Raises ShardingTypeError where the layouts of a value that should have one type differ."""
+    for shape, column in zip(shapes, zip(*layouts, strict=True), strict=True):
+        if any(d != column[0] for d in column):
+            shown = [f"{described(shape, d)} {title}" for d, title in zip(column, titles, strict=True)]
+            raise ShardingTypeError(
+                f"{what}, each of which has one layout",
+                ", ".join(dict.fromkeys(shown)),
+                f"lay one out as the other: hl.sharding.reshard(x, P(...)){_OR_AUTO}",
+            )
 
 
 def _first_of(layouts: list):
@@ -255,6 +274,9 @@ def _scan(rules: Rules, instruction: Instruction, given: list):
         rows.append(_nontrivial(x[1:]) if x is not None else None)
     found = rules.computation(instruction["body"], [*given[:count], *rows])
     own = instruction["num_carry"]
+    if rules.strict:
+        shapes = instruction.shape.elements[:own]
+        _check_same(shapes, [given[before:count], found[:own]], "the carry of a scan", ("before", "after a step"))
     carry = _first_of([given[before:count], found[:own]])
     return [*carry, *(None if y is None else ((), *y) for y in found[own:])]
 

@@ -98,6 +98,22 @@ AMBIGUOUS = {
     "split too finely": (lambda a: a.reshape(2, 4, 16), [A], r"f32\[8@x,16\]"),
     "minor dimension merged": (lambda a: a.reshape(128), [((8, 16), None, "x")], "out_sharding"),
     "sort": (lambda a: hnp.sort(a, 0), [A], "needs all"),
+    "branches": (
+        lambda a: lax.cond(a.sum() > 0, lambda a: a, lambda a: hl.sharding.reshard(a, P()), a),
+        [A],
+        "branch 1",
+    ),
+    "a branch of zeros": (
+        lambda a: lax.cond(a.sum() > 0, lambda a: a, lambda a: hnp.zeros((8, 16)), a),
+        [A],
+        r"f32\[8@x,16\] branch 0, f32\[8,16\] branch 1",
+    ),
+    "state of a loop": (
+        lambda a: lax.while_loop(lambda a: a.sum() < 0, lambda a: hl.sharding.reshard(a, P(None, "x")), a),
+        [A],
+        "after a step",
+    ),
+    "carry": (lambda a: lax.scan(lambda c, _: (hl.sharding.reshard(c, P("y")), None), a, None, 2)[0], [A], "a scan"),
     "running sum": (lambda a: hnp.cumsum(a, 0), [A], "runs along"),
     "uneven part": (lambda a: a[:3], [A], "4 parts"),
     "lookup": (lambda a: a[np.array([1, 2])], [A], r"get\(out_sharding"),
@@ -113,8 +129,8 @@ def test_ambiguous_operations_are_errors(mesh, name):
     function, arguments, text = AMBIGUOUS[name]
     given = [put(s, *spec) for s, *spec in arguments]
     for call in (hl.jit(function), function):  # jitted and eagerly
-        if (call is function and "scan" in name + text) or (call is function and "loop" in name):
-            continue  # eager loops are compiled
+        if (call is function and "scan" in name + text) or (call is function and ("loop" in name or "branch" in name)):
+            continue  # eager loops and branches are compiled
         with pytest.raises(ShardingTypeError, match=text) as caught:
             call(*given)
         assert caught.value.source.file == __file__ and "AxisType.Auto" in caught.value.repair
