@@ -28,8 +28,8 @@ def is_real(instruction: Instruction) -> bool:
 
 
 def is_complex(instruction: Instruction) -> bool:
-    """Whether the operands are matrices of c64 or c128."""
-    return all(o.dtype in COMPLEX for o in instruction.operands)
+    """Whether the first operand has matrices of c64 or c128."""
+    return instruction.operands[0].dtype in COMPLEX
 
 
 def largest_side(instruction: Instruction) -> int:
@@ -61,14 +61,16 @@ def matrix_launches(
         return []
     temporaries = temporaries or {}
     name = HLO_NAME[instruction.operands[0].dtype]
-    operands = {letter: request.names[o] for letter, o in zip("abcd", instruction.operands, strict=False)}
+    # Scalar constants have no memory: the text has their value.
+    given = {letter: o for letter, o in zip("abcd", instruction.operands, strict=False) if o in request.names}
+    operands = {letter: request.names[o] for letter, o in given.items()}
     arrays = [letter for letter, o in zip("abcd", instruction.operands, strict=False) if HLO_NAME[o.dtype] == name]
     arrays += [f"out{k}" for k, output in enumerate(request.outputs) if HLO_NAME[output.dtype] == name]
     arrays += [key for key, (kind, _) in temporaries.items() if kind == name]
     text = text_for(textwrap.dedent(text).strip(), name, arrays)
     for letter, pointer in operands.items():
         text = re.sub(rf"\b{letter}\[", f"{pointer}[", text)
-    pointers = {request.names[o]: HLO_NAME[o.dtype] for o in instruction.operands}
+    pointers = {request.names[o]: HLO_NAME[o.dtype] for o in given.values()}
     for k, output in enumerate(request.outputs):
         text = re.sub(rf"\bout{k}\[", f"{request.output_name(k)}[", text)
         pointers[request.output_name(k)] = HLO_NAME[output.dtype]

@@ -133,6 +133,14 @@ FACTORS = """
 """
 
 
+def memory_of(items: int, long: int, short: int) -> dict[str, tuple[str, int]]:
+    """The temporaries of the rotations."""
+    return {
+        "x": ("f64", items * long * long), "v": ("f64", items * short * short), "d": ("f64", items * short),
+        "order": ("s64", items * short),
+    }  # fmt: skip
+
+
 def svd_launches(request: KernelRequest) -> list[Launch]:
     """The launch of a computation of one svd; an item is a matrix."""
     instruction = request.instruction("svd")
@@ -150,10 +158,7 @@ def svd_launches(request: KernelRequest) -> list[Launch]:
     text = ROTATE.format(sweeps=SWEEPS, epsilon=repr(2.0**-50), **names) + (FACTORS.format(**names) if factors else "")
     items = batch(a.shape) if m and n else 0
     sizes = {"long": long, "short": short, "tall": int(tall)} | ({"full": full} if factors else {})
-    memory = {
-        "x": ("f64", items * long * long), "v": ("f64", items * short * short), "d": ("f64", items * short),
-        "order": ("s64", items * short),
-    }  # fmt: skip
+    memory = memory_of(items, long, short)
     if factors:
         memory["basis"] = ("f64", items * long * long)
     return matrix_launches(request, instruction, text, sizes, items, 40.0 * short * short * long + long, memory)

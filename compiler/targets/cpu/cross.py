@@ -32,9 +32,10 @@ __all__ = ["CrossMachine", "assembly", "data_object", "object_code", "symbol"]
 
 _TRIPLE = re.compile(r'^target triple = ".*"\n', re.MULTILINE)
 _LAYOUT = re.compile(r'^target datalayout = ".*"\n', re.MULTILINE)
+_EXTREMUM = re.compile(r"@llvm\.(maximum|minimum)\.((?:v\d+)?f64)\b")
 _FMA = re.compile(r"@llvm\.fma\.((?:v\d+)?f(?:32|64))\b")
 _DECLARED_FMA = re.compile(r"^declare .*@hloom\.fma\.((?:v\d+)?f(?:32|64))\(.*\n", re.MULTILINE)
-_VERSION = "2"  # of this file: part of the cache keys
+_VERSION = "3"  # of this file: part of the cache keys
 
 
 @record(frozen=True)
@@ -135,6 +136,8 @@ def _module(kernel: KernelSource, machine: CrossMachine) -> llvm.ModuleRef:
     text, named = _texts(kernel, machine)
     if not machine.has_fma:
         text, named = _without_fma(text), [(name, _without_fma(part, name)) for name, part in named]
+    if machine.arch.startswith("arm"):
+        text, named = _without_extrema(text), [(name, _without_extrema(part)) for name, part in named]
     libraries = [part for _, part in named]
     _target_machine(machine)  # the passes look for it under the machine
     module = backend.optimized(text, libraries, machine)
@@ -168,6 +171,39 @@ def _for_machine(text: str, machine: CrossMachine) -> str:
     text = _LAYOUT.sub("", _TRIPLE.sub(f'target triple = "{machine.triple}"\n', text))
     # A calling convention of x86 alone keeps its vector registers across rare calls.
     return text if machine.arch == "x86_64" else text.replace("preserve_allcc ", "")
+
+
+def _without_extrema(text: str) -> str:
+    """The module with functions of its own in place of `llvm.maximum` and `llvm.minimum` of float64, for which LLVM's
+    code generator for 32-bit ARM ends the process."""
+    kinds = {found.groups() for found in _EXTREMUM.finditer(text)}
+    if not kinds:
+        return text
+    text = _EXTREMUM.sub(r"@hloom.\1.\2", text)
+    text = re.sub(r"^declare .*@hloom\.(?:max|min)imum\..*\n", "", text, flags=re.MULTILINE)
+    return text + "\n" + "\n".join(_extremum(*kind) for kind in sorted(kinds))
+
+
+def _extremum(name: str, kind: str) -> str:
+    """`hloom.maximum.KIND`: NaN where one is NaN, and 0 is more than -0."""
+    lanes = kind[1:-3] if kind.startswith("v") else ""
+    vector, words, mask = (f"<{lanes} x {one}>" if lanes else one for one in ("double", "i64", "i1"))
+    order, bits = ("ogt", "and") if name == "maximum" else ("olt", "or")
+    return f"""define internal {vector} @hloom.{name}.{kind}({vector} %a, {vector} %b) alwaysinline nounwind {{
+  %unordered = fcmp uno {vector} %a, %b
+  %nan = fadd {vector} %a, %b
+  %first = fcmp {order} {vector} %a, %b
+  %other = select {mask} %first, {vector} %a, {vector} %b
+  %equal = fcmp oeq {vector} %a, %b
+  %x = bitcast {vector} %a to {words}
+  %y = bitcast {vector} %b to {words}
+  %z = {bits} {words} %x, %y
+  %same = bitcast {words} %z to {vector}
+  %number = select {mask} %equal, {vector} %same, {vector} %other
+  %r = select {mask} %unordered, {vector} %nan, {vector} %number
+  ret {vector} %r
+}}
+"""
 
 
 def _without_fma(text: str, name: str = "") -> str:

@@ -9,7 +9,7 @@ from collections.abc import Callable
 
 from hloom.compiler.kernels.kinds import contains
 from hloom.compiler.kernels.launch import Launch
-from hloom.compiler.kernels.matrices import cholesky, eigh, lu, qr, svd, triangular
+from hloom.compiler.kernels.matrices import cholesky, eigh, lu, pinv, qr, svd, triangular, unitary
 from hloom.compiler.kernels.matrices.common import is_complex, is_real, largest_side
 from hloom.compiler.kernels.request import KernelRequest
 from hloom.compiler.kernels.sort import has_sort_kernel, sort_launches
@@ -20,7 +20,7 @@ from hloom.ir.ops.indexing.sort import sort_keys
 # The largest side of a matrix for which our kernels are at least as fast as LAPACK, called by a step of Python.
 LARGEST_SIDE = {
     "cholesky": 512, "triangular-solve": 160, "lu": 256, "solve": 160, "det": 256, "qr": 128, "geqrf": 128,
-    "householder-product": 128, "eigh": 96, "svd": 24,
+    "householder-product": 128, "eigh": 96, "svd": 24, "pinv": 24,
 }  # fmt: skip
 LARGEST_COMPLEX = 16
 FEW_RIGHT_SIDES, LARGEST_FEW = 4, 1024  # LAPACK gains from blocks of right sides, which few have not
@@ -51,6 +51,16 @@ def _is_supported_complex(instruction: Instruction) -> bool:
     return (is_real(instruction) or is_complex(instruction)) and not instruction.attributes.get("pivoting")
 
 
+def _eigh(request: KernelRequest) -> list[Launch]:
+    made = unitary if is_complex(request.instruction("eigh")) else eigh
+    return made.eigh_launches(request)
+
+
+def _svd(request: KernelRequest) -> list[Launch]:
+    made = unitary if is_complex(request.instruction("svd")) else svd
+    return made.svd_launches(request)
+
+
 def _kind(opcode: str, launches: Callable[[KernelRequest], list[Launch]], supports=_is_supported) -> KernelKind:
     return KernelKind(
         opcode, contains(opcode), lambda request, target: launches(request), frozenset([opcode]), supports
@@ -68,6 +78,7 @@ LIBRARY_KINDS = (
     _kind("qr", qr.qr_launches, _is_supported_complex),
     _kind("geqrf", qr.geqrf_launches, _is_supported_complex),
     _kind("householder-product", qr.householder_launches, _is_supported_complex),
-    _kind("eigh", eigh.eigh_launches),
-    _kind("svd", svd.svd_launches),
+    _kind("eigh", _eigh, _is_supported_complex),
+    _kind("svd", _svd, _is_supported_complex),
+    _kind("pinv", pinv.pinv_launches, _is_supported_complex),
 )

@@ -216,6 +216,66 @@ def test_complex_matrices(batch, complex_dtype):
             close(adjoint(full) @ full, np.broadcast_to(np.eye(rows), (*batch, rows, rows)), dtype)
 
 
+@pytest.mark.parametrize("complex_dtype", [np.complex64, np.complex128], ids=["c64", "c128"])
+def test_complex_svd_and_eigh(complex_dtype):
+    dtype = np.float32 if complex_dtype is np.complex64 else np.float64
+
+    def adjoint(x):
+        return np.conj(turned(x))
+
+    def unitary(x):
+        close(adjoint(x) @ x, np.broadcast_to(np.eye(x.shape[-1]), (*x.shape[:-2], x.shape[-1], x.shape[-1])), dtype)
+
+    for shape in ((1, 1), (3, 3), (7, 4), (4, 7), (2, 5, 5), (9, 2)):
+        a = (rng.normal(size=shape) + 1j * rng.normal(size=shape)).astype(complex_dtype)
+        deficient = a.copy()
+        deficient[..., -1] = deficient[..., 0]
+        for given in (a, deficient, np.zeros_like(a)):
+            for full in (False, True):
+                u, s, vh = run(lambda a, full=full: tuple(hnp.linalg.svd(a, full_matrices=full)), given)
+                k = min(shape[-2:])
+                close(u[..., :k] * s[..., None, :] @ vh[..., :k, :], given, dtype)
+                close(s, np.linalg.svd(given.astype(np.complex128), compute_uv=False), dtype)
+                unitary(u)
+                unitary(adjoint(vh))
+            close(run(lambda a: hnp.linalg.svd(a, compute_uv=False), given), s, dtype)
+        if shape[-1] != shape[-2]:
+            continue
+        identity = np.broadcast_to(np.eye(shape[-1]), shape)
+        for hermitian in (a + adjoint(a), a @ adjoint(a), np.zeros_like(a), identity):
+            wide = hermitian.astype(np.complex128)
+            one = np.tril(hermitian).astype(complex_dtype)
+            for given, lower in ((one, True), (adjoint(one), False)):
+                w, v = run(
+                    lambda a, lower=lower: tuple(
+                        hnp.linalg.eigh(a, UPLO="L" if lower else "U", symmetrize_input=False)
+                    ),
+                    given,
+                )
+                close(w, np.linalg.eigvalsh(wide), dtype)
+                close(v * w[..., None, :] @ adjoint(v), wide, dtype)
+                unitary(v)
+    for bad in (np.nan, np.inf):
+        assert np.isnan(run(lambda a: tuple(hnp.linalg.svd(a)), np.full((2, 3), bad, complex_dtype))[1]).all()
+
+
+@pytest.mark.parametrize(
+    "kind", [np.float32, np.float64, np.complex64, np.complex128], ids=["f32", "f64", "c64", "c128"]
+)
+def test_pinv(kind):
+    dtype = np.float32 if kind in (np.float32, np.complex64) else np.float64
+    for shape in ((1, 1), (4, 4), (6, 3), (3, 6), (2, 5, 4)):
+        a = rng.normal(size=shape).astype(kind)
+        if np.iscomplexobj(a):
+            a = (a + 1j * rng.normal(size=shape)).astype(kind)
+        deficient = a.copy()
+        deficient[..., -1] = deficient[..., 0]
+        for given in (a, deficient, np.zeros_like(a)):
+            wide = given.astype(np.complex128 if np.iscomplexobj(a) else np.float64)
+            close(run(lambda a: hnp.linalg.pinv(a, rtol=1e-3), given), np.linalg.pinv(wide, rcond=1e-3), dtype)
+    assert np.isnan(run(hnp.linalg.pinv, np.full((3, 2), np.nan, kind))).all()
+
+
 def test_complex_matrices_that_are_not_definite_or_finite_are_nan():
     indefinite = np.array([[1, 2j], [-2j, 1]], np.complex64)
     assert np.isnan(run(lax.linalg.cholesky, indefinite)).all()

@@ -11,6 +11,7 @@ from exported_cases import check, run_under
 import hloom as hl
 import hloom.numpy as hnp
 from hloom.backends.compile import optimized_plan
+from hloom.compiler.cache import default_cache
 from hloom.compiler.targets.cpu import cross
 from hloom.compiler.targets.cpu.target import CpuTarget
 from hloom.errors import ExportError
@@ -40,6 +41,17 @@ def test_kernels_for_arm_are_vector_code():
     assert len(re.findall(r"\bfmla\s+v\d+\.4s", text)) > 10  # the tiles of the product
     assert re.search(r"\bf(add|mul)\s+v\d+\.4s", text)  # the functions of elements
     assert not re.search(r"\bbl\s+(fmaf?|expf?|tanhf?)\b", text)
+
+
+@pytest.mark.quick
+def test_extrema_of_float64_on_arm():
+    """LLVM's code generator for 32-bit ARM has none, and would end the process."""
+
+    def extrema(x):
+        return hnp.maximum(x, x.mean()), hnp.minimum(x, 0.0), hnp.max(x)
+
+    machine, found = kernels(extrema, np.ones(40), target="armv7-linux")
+    assert all(cross.object_code(kernel, machine, default_cache()) for kernel in found)
 
 
 @pytest.mark.quick
