@@ -34,9 +34,9 @@ def library_is_faster(instruction: Instruction) -> bool:
         alone = not others and len(keys) == 1 and not keys[0].total
         return alone and x.dtype.kind in "iuf" and x.dtype.itemsize >= 4 and x.shape.size >= PLAIN_SORT
     largest = LARGEST_SIDE.get(instruction.opcode)
-    if is_complex(instruction):  # LLVM's vectorizer leaves pairs alone
-        return largest is not None and largest_side(instruction) > LARGEST_COMPLEX
-    if instruction.opcode == "triangular-solve":
+    if largest is not None and is_complex(instruction):  # LLVM's vectorizer leaves pairs alone
+        largest = LARGEST_COMPLEX
+    elif instruction.opcode == "triangular-solve":
         b = instruction.operands[1].dims
         few = b[-1 if instruction.attributes.get("left_side") else -2] <= FEW_RIGHT_SIDES
         largest = LARGEST_FEW if few else largest

@@ -1,5 +1,12 @@
 /* The beginning and the end of a program. */
 
+#if defined(__arm__)
+/* LLVM calls these where the processor has no such instruction, and C libraries without C23 lack them. */
+#include <math.h>
+__attribute__((weak, visibility("hidden"))) double roundeven(double x) { return rint(x); }
+__attribute__((weak, visibility("hidden"))) float roundevenf(float x) { return rintf(x); }
+#endif
+
 #if defined(__x86_64__)
 static void cpuid(unsigned leaf, unsigned subleaf, unsigned *r) {
   __asm__ volatile("cpuid" : "=a"(r[0]), "=b"(r[1]), "=c"(r[2]), "=d"(r[3]) : "a"(leaf), "c"(subleaf));
