@@ -272,12 +272,12 @@ def _at(function: Callable, arguments: list) -> Any:
 
 class SizeNumber:
     """value: with the integer that stands for each size. samples: at other sizes, the first with each size 1; NaN where
-    it is not known. sizes: of the program."""
+    it is not known. sizes: of the program. made: the function and its operands that it is the value of, if any."""
 
-    __slots__ = ("samples", "sizes", "value")
+    __slots__ = ("made", "samples", "sizes", "value")
 
-    def __init__(self, value: Any, samples: tuple, sizes: Any):
-        self.value, self.samples, self.sizes = value, samples, sizes
+    def __init__(self, value: Any, samples: tuple, sizes: Any, made: tuple[Callable, tuple] | None = None):
+        self.value, self.samples, self.sizes, self.made = value, samples, sizes, made
 
     def _with(self, function: Callable, *operands: Any) -> Any:
         if not all([isinstance(o, (int, float, np.number, SizeNumber)) for o in operands]):
@@ -291,7 +291,7 @@ class SizeNumber:
         )
         if all(sample == value for sample in samples):
             return value
-        return SizeNumber(value, samples, self.sizes)
+        return SizeNumber(value, samples, self.sizes, (function, operands))
 
     # --- comparisons: decided only where the sizes do not matter ---
 

@@ -49,7 +49,8 @@ def _chunks(data: bytes) -> list[tuple[bytes, bytes]]:
     """The chunks (name, body) whose checksums fit; none where the file is damaged, or is an animation."""
     if data[:8] != _SIGNATURE:
         return []
-    found, at, end = [], 8, len(data)
+    found: list[tuple[bytes, bytes]] = []
+    at, end = 8, len(data)
     while at + 12 <= end:
         length = int.from_bytes(data[at : at + 4], "big")
         behind = at + 8 + length

@@ -50,6 +50,11 @@ class GraphTrace(Trace):
             self.exact[made.instruction] = Tracer(self, self.builder.constant(wide))
         return made
 
+    def exactly(self, value: np.ndarray) -> Node:
+        """The node of a number of this dtype."""
+        self.builder.source = current_source()
+        return Node(self, self.builder.constant(value))
+
     def lift(self, operand):
         if isinstance(operand, Array) and not operand.shape and self.program.sizes.probes:
             self.program.sizes.check_narrow(operand)

@@ -10,11 +10,13 @@ from __future__ import annotations
 
 import itertools
 import math
+import operator
 from collections.abc import Collection, Iterable, Mapping
 from typing import Any
 
 import numpy as np
 
+import hloom.numpy as hnp
 from hloom.arrays.dimensions import PROBES, READERS, SMALLEST, SizeNumber
 from hloom.errors import HloomError, ShapeError, UnsupportedError
 from hloom.ir.module import Computation, Instruction
@@ -29,6 +31,12 @@ _FACTOR = 1 << 20
 _TERMS = 64  # the largest factors in a sum of two sizes
 _NEAR = 16  # what may be added in a constant
 _LEAST, _MOST = 0.02, 50.0  # floating-point constants between these have nothing to do with an unknown size
+# What computes on arrays what an operator does on numbers.
+_FUNCTIONS: dict[Any, str] = {
+    operator.add: "add", operator.sub: "subtract", operator.mul: "multiply", operator.truediv: "true_divide",
+    operator.floordiv: "floor_divide", operator.mod: "remainder", operator.pow: "power", operator.neg: "negative",
+    operator.pos: "positive", operator.abs: "abs",
+}  # fmt: skip
 _OFFSETS = (0, -1, 1, -2, 2)
 # Sizes at which a number that the user's code computes is compared with what would be put in its place: odd, even, and
 # with several remainders. The first sizes are 1.
@@ -106,8 +114,8 @@ class Sizes:
         return ShapeError(
             f"{what} that depends on {self.called()}",
             "an unknown size, in a form that is not found again when the size is known",
-            "use sums and products of sizes, c / n, or c * n ** 0.5; compute others from arrays, "
-            "hnp.log(hnp.sum(hnp.ones_like(x[:, 0]))), or feed a fixed size: placeholder('x', [100, 32])",
+            "use operators and functions of numpy (not math) for numbers, sums and products of sizes for shapes and "
+            "indexes; or feed a fixed size: placeholder('x', [100, 32])",
         )
 
     def narrow(self, value: float, dtype: np.dtype) -> Any:
@@ -134,8 +142,8 @@ class Sizes:
             )
 
     def array(self, number: SizeNumber) -> Any:
-        """The node of a number that the user's code made of sizes. Raises ShapeError where its form is not known, at
-        the user's line."""
+        """The node of a number that the user's code made of sizes: a constant that is found again when they are known,
+        or else what computes it. Raises ShapeError, at the user's line, where nothing does."""
         to, value, wide = self.samples(), number.value, None
         if isinstance(value, (bool, np.bool_)):
             raise number._error("a truth value of", "compare arrays")
@@ -151,12 +159,43 @@ class Sizes:
                 )
                 found = one.scalar(constant)
                 if not np.isclose(found, wanted, rtol=tolerance, atol=0):
-                    raise self._unknown_form("a constant")
+                    return self._computed(number, made.dtype)
         if wide is not None:
             whole = float(wide) if abs(wide) > 1 else 1 / float(wide)
             if whole == round(whole) and to[0].recognized(round(whole)) is None and to[0].is_part(round(whole)):
-                raise self._unknown_form("a constant")  # 2 / (n + 1) is 1 / (the size of x[::2]) for odd sizes only
+                # 2 / (n + 1) is 1 / (the size of x[::2]) for odd sizes only
+                return self._computed(number, made.dtype)
         return self.trace.number(made, wide)
+
+    def _computed(self, number: SizeNumber, dtype: np.dtype) -> Any:
+        """The node that computes a number in double precision, or as int64. Raises ShapeError."""
+        found = self._exact(number)
+        if found is None:
+            raise self._unknown_form("a constant")
+        own = number.value.dtype if isinstance(number.value, np.generic) else dtype
+        made = bind("convert", found, shape=Shape(own, ()))
+        made.weak = not isinstance(number.value, np.generic)  # as Python's numbers are
+        return made
+
+    def _exact(self, number: Any) -> Any:
+        """A node of int64 or f64; None where the function that made the number is not one of arrays."""
+        if not isinstance(number, SizeNumber):
+            whole = isinstance(number, (int, np.integer)) and -(2**63) <= number < 2**63
+            return self.trace.exactly(np.asarray(number, np.int64 if whole else np.float64))
+        if isinstance(number.value, (int, np.integer)) and -(2**63) <= number.value < 2**63:
+            whole = np.asarray(number.value, np.int64)
+            if all(one.scalar(whole) == n for one, n in zip(self.samples()[1:], number.samples[1:], strict=True)):
+                return self.trace.exactly(whole)
+        if number.made is None:
+            return None
+        function, given = number.made
+        name = _FUNCTIONS.get(function) or (function.__name__ if isinstance(function, np.ufunc) else "")
+        compute, operands = getattr(hnp, name, None), [self._exact(operand) for operand in given]
+        if compute is None or any(operand is None for operand in operands):
+            return None
+        if not isinstance(number.value, (int, np.integer)):
+            operands = [bind("convert", operand, shape=Shape(np.dtype(np.float64), ())) for operand in operands]
+        return compute(*operands)
 
     def monomials(self, of: Collection[str]) -> list[tuple[int, tuple[str, ...]]]:
         """(value, names) of the products of up to three of these sizes, single sizes first."""

@@ -65,8 +65,8 @@ def decode_image(data: bytes, size: Sequence[int] | None = None, mode: str | Non
     size: (height, width) to resize to. mode: Pillow's, such as "RGB" or "L"; None is the file's own, palettes as RGB.
     Raises DataError.
     """
-    if data[:4] == b"\x89PNG" and (found := decode_png(data, size, mode)) is not None:
-        return found
+    if data[:4] == b"\x89PNG" and (pixels := decode_png(data, size, mode)) is not None:
+        return pixels
     images = import_extra("decoding images", "train", "PIL.Image")
     try:
         with images.open(io.BytesIO(data)) as image:
