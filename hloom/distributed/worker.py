@@ -61,12 +61,19 @@ def main() -> None:
         pipe = os.open(folder / f"{number}.{name}", os.O_WRONLY)
         os.dup2(pipe, stream)
         os.close(pipe)
+    leave, own = os._exit, os.getpid()
+
+    def left(status: int) -> None:
+        if os.getpid() == own:  # not a child that the program forked
+            _record(folder, number, status)
+        leave(status)
+
+    # The program may leave so. mpiexec tells a status from a signal's number no more than it says which process ended.
+    os._exit = left  # type: ignore[assignment]
     status = run(sys.argv[2:])
     sys.stdout.flush()
     sys.stderr.flush()
-    written = folder / f"{number}.ends"
-    written.write_text(str(status))
-    written.rename(folder / f"{number}.status")  # it is there with its text, or not at all
+    _record(folder, number, status)
     if (folder / INTERRUPTED).exists():
         # The first one to end would end the others, which may have something to save.
         ends = time.monotonic() + SECONDS_TO_END
@@ -74,7 +81,13 @@ def main() -> None:
             time.sleep(0.02)
     if status:
         # Finalizing MPI would wait for the others; mpiexec ends them when one process ends so.
-        os._exit(status)
+        leave(status)
+
+
+def _record(folder: Path, number: int, status: int) -> None:
+    written = folder / f"{number}.ends"
+    written.write_text(str(status))
+    written.rename(folder / f"{number}.status")  # it is there with its text, or not at all
 
 
 if __name__ == "__main__":

@@ -12,7 +12,7 @@ import numpy as np
 
 from hloom.errors import ArgumentError, DeviceError
 from hloom.ir.spmd.sharding import DeviceMesh
-from hloom.platforms.device import Device, find_device, process_index
+from hloom.platforms.device import Device, find_device, process_count, process_index
 from hloom.platforms.device import devices as all_devices
 
 
@@ -365,8 +365,13 @@ def make_mesh(axis_shapes, axis_names, axis_types=None, *, devices=None) -> Mesh
     if count > len(available):
         raise DeviceError(
             f"a mesh of {count} devices",
-            f"{'this process has' if devices is None else 'devices='} {len(available)}",
-            "set HLOOM_NUM_CPU_DEVICES for more",
+            f"devices= has {len(available)}"
+            if devices is not None
+            else f"this process has {len(available)}"
+            if process_count() == 1
+            else f"{process_count()} processes have {len(available)}",
+            "set HLOOM_NUM_CPU_DEVICES for more"
+            + ("" if process_count() == 1 else ", or hloom launch --devices-per-process"),
         )
     grid = np.empty(count, dtype=object)
     grid[:] = available[:count]

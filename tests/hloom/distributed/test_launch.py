@@ -96,6 +96,12 @@ def test_a_killed_process_is_named(tmp_path):
     assert done.stderr.splitlines()[-1] == "hloom launch: process 2 was killed by SIGKILL; all others were ended"
 
 
+def test_a_process_that_leaves_at_once_is_named_with_its_status(tmp_path):
+    done = launched(tmp_path, "if me == 2:\n    os._exit(3)\ntime.sleep(60)")
+    assert done.returncode == 3
+    assert done.stderr.splitlines()[-1] == "hloom launch: process 2 failed with status 3; all others were ended"
+
+
 def test_nothing_outlives_a_launcher_that_is_killed(tmp_path):
     program = tmp_path / "program.py"
     program.write_text(f"{PROGRAM}\nprint(os.getpid(), flush=True)\ntime.sleep(60)\n")
