@@ -17,7 +17,6 @@ import socket
 import subprocess
 import sys
 import tempfile
-import time
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -246,8 +245,7 @@ def _process(command: Sequence[str], options: ServerOptions) -> int:
 def _listens(host: str, port: int) -> bool:
     address = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host)
     try:
-        with socket.create_connection((address, port), 1):
-            time.sleep(0)
-            return True
+        socket.create_connection((address, port), 1).close()
+        return True
     except OSError:
         return False

@@ -9,7 +9,7 @@ import urllib.request
 
 import numpy as np
 import pytest
-from served import Server, inputs
+from served import Server, free_ports, inputs
 
 import hloom as hl
 import hloom.numpy as hnp
@@ -173,6 +173,38 @@ def test_grpc_has_the_same_answers_and_wants_the_key(server):
         with pytest.raises(grpc.RpcError) as refused:
             stub.ModelInfer(request, metadata=key, timeout=30)
         assert refused.value.code() == grpc.StatusCode.INVALID_ARGUMENT
+
+
+@pytest.mark.slow
+def test_tls_of_grpc_and_a_limit_of_waiting(folder):
+    grpc = pytest.importorskip("grpc")
+    pytest.importorskip("mlserver", reason="the messages of the protocol are MLServer's")
+    from mlserver.grpc import dataplane_pb2, dataplane_pb2_grpc
+
+    if shutil.which("openssl") is None:
+        pytest.skip("no openssl")
+    make = "openssl req -x509 -newkey rsa:2048 -nodes -keyout key.pem -out cert.pem -days 2 -subj /CN=localhost"
+    subprocess.run(
+        [*make.split(), "-addext", "subjectAltName=IP:127.0.0.1"], cwd=folder, check=True, capture_output=True
+    )
+    (port, metrics) = free_ports(2)
+    options = ["--tls-certificate", "cert.pem", "--tls-key", "key.pem", "--port", "0", "--timeout", "5"]
+    command = [sys.executable, "-m", "hloom", "serve", "libfixed.so", "--server", "triton", *options]
+    process = subprocess.Popen([*command, "--grpc-port", str(port), "--metrics-port", str(metrics)], cwd=folder)
+    try:
+        tensor = dataplane_pb2.ModelInferRequest.InferInputTensor(name="x", datatype="FP32", shape=[4, 6])
+        tensor.contents.fp32_contents.extend(x.ravel().tolist())
+        request = dataplane_pb2.ModelInferRequest(model_name="fixed", inputs=[tensor])
+        credentials = grpc.ssl_channel_credentials((folder / "cert.pem").read_bytes())
+        with grpc.secure_channel(f"127.0.0.1:{port}", credentials) as channel:
+            stub = dataplane_pb2_grpc.GRPCInferenceServiceStub(channel)
+            answer = stub.ModelInfer(request, timeout=60, wait_for_ready=True)
+            assert len(answer.raw_output_contents) == 2
+        with grpc.insecure_channel(f"127.0.0.1:{port}") as channel, pytest.raises(grpc.RpcError):
+            dataplane_pb2_grpc.GRPCInferenceServiceStub(channel).ModelInfer(request, timeout=5)
+    finally:
+        process.terminate()
+        assert process.wait(60) == 0
 
 
 @pytest.mark.parametrize(
