@@ -162,7 +162,9 @@ def main() -> None:
                 iree.close()
         start = start_of_lenet(folder)
     print("start", start)
-    Path(options.write).write_text(report(rows, start))
+    file = Path(options.write)
+    _, mark, others = (file.read_text() if file.is_file() else "").partition("\n## ")  # sections of other programs
+    file.write_text(report(rows, start) + mark + others)
 
 
 def report(rows: list[tuple], start: tuple[float, float, float]) -> str:

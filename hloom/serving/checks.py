@@ -65,6 +65,13 @@ def check(options: ServerOptions) -> None:
             f"two are {name!r}, version {version}",
             "name them: a@1=PATH a@2=PATH",
         )
+    limits = [
+        ("--threads", options.threads, 0), ("--max-batch", options.max_batch, 1), ("--max-wait", options.max_wait, 0),
+        ("--max-body", options.max_body, 1), ("--timeout", options.timeout, 1e-3),
+    ]  # fmt: skip
+    for name, value, least in limits:
+        if value is not None and not least <= value < float("inf"):
+            raise ArgumentError(f"serving with {name}", f"{value:g}", f"pass a finite number of at least {least:g}")
     if (options.certificate is None) != (options.private_key is None):
         raise ArgumentError(
             "TLS needs a certificate and its private key", "one of them", "--tls-certificate FILE --tls-key FILE"

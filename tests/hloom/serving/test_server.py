@@ -166,6 +166,7 @@ def test_tls(folder):
     ("arguments", "text"),
     [
         (["absent.so"], "there is no such file"),
+        (["libscores.so", "--timeout", "-1"], "at least 0.001"),
         (["key.txt"], "load it on the system"),
         (["libscores.so:forecast"], "there is no 'forecast'; it has predict"),
         (["libscores.so", "libscores.so"], "two are 'scores'"),

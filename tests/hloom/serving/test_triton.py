@@ -211,6 +211,7 @@ def test_tls_of_grpc_and_a_limit_of_waiting(folder):
     ("arguments", "text"),
     [
         (["absent.so"], "there is no such file"),
+        (["libfixed.so", "--timeout", "-1"], "at least 0.001"),
         (["a@one=libfixed.so"], "versions are whole numbers"),
         (["a@1=libfixed.so", "a@2=libseveral.so"], "has other inputs or outputs"),
         (["libfixed.so", "--max-body", "8"], "no limit for the bodies"),
