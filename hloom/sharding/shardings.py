@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 import functools
 import math
 from typing import Any, TypeGuard
@@ -197,12 +198,15 @@ class NamedSharding(Sharding):
         names = spec.names()
         for name in names:
             if name not in mesh.axis_names:
+                near = difflib.get_close_matches(str(name), map(str, mesh.axis_names), 1)
                 raise ArgumentError(
-                    f"a sharding over mesh axis {name!r}", f"the mesh has {mesh.axis_names}", "name one of these"
+                    f"a sharding over mesh axis {name!r}",
+                    f"the mesh has {mesh.axis_names}",
+                    f"did you mean {near[0]!r}?" if near else "name one of these",
                 )
             if names.count(name) > 1:
                 raise ArgumentError(
-                    f"a sharding splits one dimension over mesh axis {name!r}",
+                    f"a sharding splits one dimension at most over mesh axis {name!r}",
                     f"{spec!r} names it {names.count(name)} times",
                     "split each dimension over axes of its own",
                 )

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from hloom.dispatch.jit import jit
-from hloom.errors import DeviceError
+from hloom.errors import DeviceError, ShapeError
 from hloom.platforms.device import devices as all_devices
 from hloom.sharding.meshes import Mesh
 from hloom.sharding.shardings import PartitionSpec
@@ -85,13 +85,20 @@ def pmap(
 def _size(args, axes, kwargs, size: int | None) -> int | None:
     """The number of elements; None where no argument is mapped over an axis that it has."""
     for k, (axis, arg) in enumerate(zip(axes, args, strict=False)):
-        if size is None and axis is not None:
+        if axis is not None:
             for leaf, one in zip(
                 tree.leaves(arg), mapped_axes(axis, arg, f"in_axes of argument {k} of pmap"), strict=True
             ):
                 shape = as_array(leaf, f"argument {k} of pmap").shape if one is not None else ()
-                if one is not None and size is None and -len(shape) <= one < len(shape):
-                    size = shape[one]
+                if one is None or not -len(shape) <= one < len(shape):
+                    continue
+                if size is not None and size != shape[one]:
+                    raise ShapeError(
+                        f"pmap over {size} elements, by an earlier argument or axis_size",
+                        f"argument {k} has {shape[one]} along its axis {one}",
+                        "pass arguments with as many elements each, or in_axes=None for one that is the same for all",
+                    )
+                size = shape[one]
     if size is None and kwargs:
         size = as_array(tree.leaves(kwargs)[0], "an argument of pmap").shape[0]
     return size

@@ -10,7 +10,7 @@ from typing import Any
 from hloom.arrays.shape_dtype import ShapeDtypeStruct
 from hloom.compiler.transforms.varying import varying_axes
 from hloom.dispatch.sharded import run_op
-from hloom.errors import ArgumentError, BatchingError, ShapeError
+from hloom.errors import ArgumentError, BatchingError, ShapeError, TreeError
 from hloom.ir.module import Computation, below
 from hloom.ir.records import record
 from hloom.ir.spmd.sharding import Sharding as Layout
@@ -208,7 +208,13 @@ class _Sharded:
 
         if isinstance(specs, list) and isinstance(value, tuple):
             specs = tuple(specs)
-        found = tree.leaves(tree.broadcast(specs, value, is_leaf=is_leaf), is_leaf=is_leaf)
+        try:
+            found = tree.leaves(tree.broadcast(specs, value, is_leaf=is_leaf), is_leaf=is_leaf)
+        except TreeError as error:
+            raise TreeError(
+                f"{what} are a prefix of the tree that they describe", error.found,
+                "pass a PartitionSpec for each argument or result, or one for all",
+            ) from None  # fmt: skip
         found = [PartitionSpec() if s is None else s for s in found]
         wrong = [s for s in found if not isinstance(s, PartitionSpec)]
         if wrong:
@@ -244,7 +250,7 @@ class _Sharded:
             for axis in axes:
                 if axis not in sizes or dims[d] % sizes[axis]:
                     raise ShapeError(
-                        f"shard_map of '{self.name}' splits dimension {dims[d]} of {x._shape!r} over axis {axis!r}",
+                        f"shard_map of '{self.name}' splits dimension {d} of {x._shape!r} over axis {axis!r}",
                         f"the mesh has {sizes}",
                         "use mesh axes whose sizes divide those of the array",
                     )

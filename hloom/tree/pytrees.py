@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import re
 from typing import Any
 
 from hloom.tree.ending import NAMESPACE, registered
@@ -126,6 +127,9 @@ def static(**options):
     return dataclasses.field(**{**options, "metadata": {**options.get("metadata", {}), "static": True}})
 
 
+_VALUES = re.compile(r"; (?!expected: |got: )\w+: ")  # of optree's messages: '; tuple: (array(...), ...)'
+
+
 def broadcast(prefix_tree, full_tree, is_leaf=None):
     """prefix_tree with the structure of full_tree: each leaf at all leaves below it. Raises TreeError."""
     try:
@@ -133,7 +137,8 @@ def broadcast(prefix_tree, full_tree, is_leaf=None):
     except ValueError as error:
         raise TreeError(
             "broadcast of a tree prefix",
-            f"{structure(prefix_tree)} is no prefix of {structure(full_tree)}: {error}",
+            # Without the values, which may be large arrays.
+            f"{structure(prefix_tree)} is no prefix of {structure(full_tree)}: {_VALUES.split(str(error))[0]}",
             "pass a tree of the same structure, or with leaves in place of branches",
         ) from None
 

@@ -97,7 +97,7 @@ def a_session(closed=False):
 # class -> mistakes, each on one line (which the error names), and what the message says of what was found.
 MISTAKES = {
     "BatchingError": [(lambda: hl.vmap(lambda x: x, out_axes=None)(X), "differs between the batch elements")],
-    "ParticipantsError": [(lambda: lax.psum(X, "i"), "axes of the vmaps around it: none")],
+    "ParticipantsError": [(lambda: lax.psum(X, "i"), "named axes around it (of vmap, shard_map): none")],
     "ShardingTypeError": [(split_sums, "both dimensions")],
     "ShapeError": [(lambda: hnp.ones(3) + hnp.ones(4), "(3,) and (4,)"),
                    (lambda: hl.jit(lambda x: x @ x)(X), "3 and 2"),

@@ -6,6 +6,7 @@ ParticipantsError where neither around it has an axis of that name.
 
 from __future__ import annotations
 
+import difflib
 import math
 
 from hloom.arrays.array import Array
@@ -223,10 +224,13 @@ def _sizes(axis_name, what: str) -> dict:
     known = dict(TRACES.axes)
     for name in names:
         if name not in known:
+            near = difflib.get_close_matches(str(name), map(str, known), 1)
             raise ParticipantsError(
                 f"{what} over the axis {name!r}",
-                f"axes of the vmaps around it: {', '.join(map(repr, known)) or 'none'}",
-                f"apply hl.vmap(..., axis_name={name!r}) around the function",
+                f"named axes around it (of vmap, shard_map): {', '.join(map(repr, known)) or 'none'}",
+                f"did you mean {near[0]!r}?"
+                if near
+                else f"call it in a function of hl.vmap(..., axis_name={name!r}), or of hl.shard_map",
             )
     return {name: known[name] for name in names}
 

@@ -37,6 +37,7 @@ def test_meshes(mesh):
 
 def test_specs(mesh):
     fails(ArgumentError, lambda: NamedSharding(mesh, P("z")), "mesh axis 'z'", "('x', 'y')")
+    fails(ArgumentError, lambda: NamedSharding(mesh, P("xs")), "did you mean 'x'?")
     fails(ArgumentError, lambda: NamedSharding(mesh, P("x", "x")), "names it 2 times")
     fails(ArgumentError, lambda: NamedSharding(mesh, P(("x", "y"), "y")), "names it 2 times")
     fails(ShapeError, lambda: hl.device_put(A[0], NamedSharding(mesh, P("x", "y"))), "2 entries", "1 dimension")
@@ -80,6 +81,13 @@ def test_shard_map(mesh, put):
     fails(BatchingError, mapped(lambda a: lax.psum(a, "x"), P("x", "y"), P()), "along 'y'")
     fails(BatchingError, mapped(lambda a: a[0, 0] + lax.axis_index("y"), P(), P()), "along 'y'")
     fails(ShapeError, mapped(lambda a: a, P("z"), P()), "'z'")
+    uneven = hl.shard_map(lambda a: a, mesh=mesh, in_specs=P(None, "x"), out_specs=P())
+    fails(ShapeError, lambda: uneven(A[:, :6]), "splits dimension 1 of f32[8,6]")
+    fails(TreeError, mapped(lambda a: a, (P("x"), P()), P()), "in_specs of shard_map", "no prefix")
+    with pytest.raises(TreeError) as found:
+        mapped(lambda a: a, (P("x"), P()), P())()
+    assert len(str(found.value)) < 800  # not the values of the arguments
+    fails(hl.errors.ParticipantsError, mapped(lambda a: lax.psum(a, "xx"), P("x"), P()), "did you mean 'x'?")
     fails(ArgumentError, mapped(lambda a: a, P(None, None, "x"), P()), "one entry per dimension")
     fails(ArgumentError, mapped(lambda a: a.sum(), P("x"), P("x")), "one entry per dimension", "result 0")
     fails(ArgumentError, mapped(lambda a: a, P("y"), P("y"), axis_names={"x"}), "name the axes in axis_names")
@@ -107,3 +115,9 @@ def test_results_that_are_proved_to_be_equal(mesh):
         lambda a: lax.fori_loop(0, lax.axis_index("x"), lambda k, v: v + 1, 0), mesh=mesh, in_specs=P(), out_specs=P()
     )
     fails(BatchingError, lambda: unequal(A), "along 'x'")
+
+
+def test_pmap(mesh):
+    fails(DeviceError, lambda: hl.pmap(lambda a: a)(np.ones((9, 2))), "over 9 elements", "8 devices")
+    add = hl.pmap(lambda a, b: a + b)
+    fails(ShapeError, lambda: add(np.ones((4, 2)), np.ones((3, 2))), "over 4 elements", "argument 1 has 3")
