@@ -252,6 +252,12 @@ def for_user(n: int, owner: Any) -> Any:
     return n if sizes is None else sizes.number(n)
 
 
+def as_number(n: int, owner: Any) -> Any:
+    """A size that hloom's own code computes a value with, such as a tolerance: a SizeNumber where it is not known."""
+    sizes = None if READERS.find is None or n < SMALLEST else READERS.find(owner)
+    return n if sizes is None else sizes.number(n)
+
+
 def dims_for_user(dims: tuple[int, ...], owner: Any) -> tuple:
     """As `for_user`, of each size in a shape."""
     if READERS.find is None or max(dims, default=0) < SMALLEST or not _asked_by_user(3):

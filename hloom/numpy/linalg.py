@@ -7,11 +7,12 @@ bf16 are errors, because LAPACK has no routines for them. Results of several arr
 from __future__ import annotations
 
 import math
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from hloom import lax
+from hloom.arrays.dimensions import SizeNumber, as_number
 from hloom.errors import ArgumentError, ShapeError
 from hloom.ir.types import COMPLEX, DTYPES, real_dtype
 from hloom.lax.linalg import adjoint, matrices, square, swapped
@@ -290,6 +291,14 @@ def _inexact(dtype):
     return inexact_dtype(dtype)
 
 
+def _larger_size(x) -> Any:
+    """max(m, n) of matrices, an array where a size is not known."""
+    m, n = (as_number(size, x) for size in x.shape[-2:])
+    if isinstance(m, SizeNumber) or isinstance(n, SizeNumber):
+        return m if m is n or m == n else lax.max(asarray(m, "s64"), asarray(n, "s64"))
+    return max(m, n)
+
+
 def pinv(a, rtol=None, hermitian: bool = False, *, rcond=None):
     """The pseudo-inverse of Moore and Penrose, (..., n, m).
 
@@ -300,7 +309,7 @@ def pinv(a, rtol=None, hermitian: bool = False, *, rcond=None):
     rtol = rcond if rtol is None else rtol
     dtype = real_dtype(a.dtype)
     if rtol is None:
-        rtol = 10.0 * max(a.shape[-2:]) * float(finfo(dtype).eps)
+        rtol = 10.0 * _larger_size(a) * float(finfo(dtype).eps)
     bound = broadcast_to(asarray(rtol, dtype=dtype), a.shape[:-2])
     return bind("pinv", a, bound)
 
@@ -320,7 +329,7 @@ def matrix_rank(M, rtol=None, *, hermitian: bool = False, tol=None):
         bound = asarray(tol, dtype=s.dtype)[..., None]
     else:
         if rtol is None:
-            rtol = max(x.shape[-2:]) * float(finfo(s.dtype).eps)
+            rtol = _larger_size(x) * float(finfo(s.dtype).eps)
         bound = asarray(rtol, dtype=s.dtype)[..., None] * reductions.max(s, axis=-1, keepdims=True, initial=0)
     return reductions.sum(s > bound, axis=-1, dtype="s32")
 
@@ -342,7 +351,7 @@ def lstsq(a, b, rcond=None, *, numpy_resid: bool = False):
     (a, b), _ = promote_operands("lstsq", (a, b), _inexact, broadcast=False)
     m, n = a.shape
     eps = float(finfo(a.dtype).eps)
-    rcond = eps * max(m, n) if rcond is None else where(asarray(rcond) < 0, eps, rcond)
+    rcond = eps * _larger_size(a) if rcond is None else where(asarray(rcond) < 0, eps, rcond)
     columns = lax.expand_dims(b, (1,)) if b.ndim == 1 else b
     s = svdvals(a)
     rank = reductions.sum(s > rcond * reductions.max(s, initial=0), dtype="s32")

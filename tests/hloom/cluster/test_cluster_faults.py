@@ -166,7 +166,7 @@ def ray_nodes(monkeypatch):
 
 def test_a_node_of_ray_is_lost(tmp_path, gangs, ray_nodes, undisturbed):
     cluster, nodes = ray_nodes
-    made = job(tmp_path, "job", devices=2, seconds=0.05)
+    made = job(tmp_path, "job", devices=2, seconds=0.4)  # taking a node away takes seconds
     command = ["submit", "--ray", cluster.address, "--workers", "2", "--devices", "2", "--folder", made.folder]
     process = subprocess.Popen(
         [sys.executable, "-m", "hloom", "cluster", *command, *made.command], stdout=subprocess.PIPE, text=True
