@@ -111,14 +111,17 @@ def run(
 
 
 def run_tests(
-    command: list[str], folder: Path, settings: dict[str, str], log: Path, limit: float, silence: float
-) -> dict[str, dict]:
+    command: list[str], folder: Path, settings: dict[str, str], log: Path, limit: float, silence: float,
+    resume: bool = False,
+) -> dict[str, dict]:  # fmt: skip
     """The last record of each test of a command of pytest's, which starts again after a death.
 
     Ends after `limit` seconds in all; a test that writes nothing for `silence` seconds ends as one that crashed.
+    resume: tests that are in the log do not run again.
     """
     settings = os.environ | settings | {"JAX_SUITE_LOG": str(log)}
-    log.unlink(missing_ok=True)
+    if not resume:
+        log.unlink(missing_ok=True)
     end = time.monotonic() + limit
     with open(log.with_suffix(".txt"), "w", encoding="utf-8") as output:
         while time.monotonic() < end:
@@ -131,10 +134,11 @@ def run_tests(
                 process.wait()
             if status in (*ENDED, NO_TESTS) or len(records(log)) == before:
                 break
-    found = {record["test"]: record for record in records(log) if record["outcome"] != UNCOLLECTED}
-    if time.monotonic() > end:  # the test that was under way
-        found = {name: record for name, record in found.items() if record["outcome"] != "crashed"}
-    return found
+    written = records(log)
+    if time.monotonic() > end and written and written[-1]["outcome"] == "crashed":  # the test that was under way
+        written.pop()
+        log.write_text("".join(json.dumps(record) + "\n" for record in written), encoding="utf-8")
+    return {record["test"]: record for record in written if record["outcome"] != UNCOLLECTED}
 
 
 def _wait(process: subprocess.Popen, log: Path, end: float, silence: float) -> int | None:

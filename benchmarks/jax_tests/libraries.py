@@ -42,7 +42,8 @@ def tests_of(path: str) -> list[str]:
 def run(name: str, path: str, platform: str, options: argparse.Namespace, only: list[str] | None) -> dict[str, dict]:
     """The last record of each test that ran on a platform, by its node's name."""
     package, folder = _package(path), Path(path).resolve()
-    root = next((p for p in (folder, *folder.parents) if (p / "pyproject.toml").exists()), folder)
+    tops = [p for p in (folder, *folder.parents) if (p / "pyproject.toml").exists() or (p / "setup.py").exists()]
+    root = tops[0] if tops else folder
     sources = [] if package else [str(root)]  # the library as it was when these tests were written
     settings = {
         "JAX_PLATFORMS": platform, "KERAS_BACKEND": "jax", "EINOPS_TEST_BACKENDS": "numpy,jax",
@@ -61,7 +62,10 @@ def run(name: str, path: str, platform: str, options: argparse.Namespace, only: 
         command += ["-c", os.devnull]
     log = options.out / f"{name}.{platform.partition(',')[0]}.jsonl"
     where = options.out if package else root
-    return files.run_tests([*command, *tests_of(path)], where, settings, log, options.limit, 3 * options.timeout)
+    return files.run_tests(
+        [*command, *tests_of(path)], where, settings, log, options.limit, 3 * options.timeout,
+        options.resume and only is None,
+    )  # fmt: skip
 
 
 def measure(name: str, path: str, options: argparse.Namespace) -> dict:
@@ -89,6 +93,7 @@ def main() -> None:
     parser.add_argument("--timeout", type=int, default=60, help="seconds for a test")
     parser.add_argument("--limit", type=int, default=360, help="seconds for a library on one platform")
     parser.add_argument("--devices", type=int, default=1, help="devices of each platform")
+    parser.add_argument("--resume", action="store_true", help="go on after what the records in --out say")
     parser.add_argument("libraries", nargs="+", metavar="NAME=PATH")
     options = parser.parse_args()
     options.out = options.out.resolve()

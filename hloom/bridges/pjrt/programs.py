@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import itertools
 import re
@@ -10,6 +11,7 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
+from jax._src import xla_bridge
 from jax._src.interpreters import mlir as jax_mlir
 from jax._src.lib import xla_client
 from jaxlib.mlir import ir
@@ -156,6 +158,30 @@ class Placement(NamedTuple):
     free_outputs: tuple[bool, ...]
 
 
+@functools.cache
+def _check_overrides(overrides: tuple[tuple[str, Any], ...]) -> None:
+    """Raises ArgumentError for names and values of compiler_options that XLA refuses; hloom has its own settings, and
+    reads none of these."""
+    found = [f"No such compile option: '{name}'" for name, _ in overrides if not name.startswith("xla_")]
+    checked = [(name, value) for name, value in overrides if not name.startswith("xla_dump")]  # which write files
+    if checked and not found:
+        options = xla_client.CompileOptions()
+        options.env_option_overrides = checked
+        cpu = xla_bridge.get_backend("cpu")
+        try:
+            cpu.compile_and_load(_NOTHING, xla_client.DeviceList(tuple(cpu.local_devices()[:1])), options)
+        except xla_client.XlaRuntimeError as error:
+            found = [str(error).removeprefix("INVALID_ARGUMENT: ")]
+    if found:
+        raise ArgumentError(
+            found[0], "compiler_options of jax.jit or compile()",
+            "leave it out; hloom's settings are hl.config and HLOOM_*", "",
+        )  # fmt: skip
+
+
+_NOTHING = b"module @options { func.func public @main() { return } }"
+
+
 def _placement(options: bytes, count: int) -> Placement:
     """What compile options say, for a client with `count` devices. Raises UnsupportedError."""
     found = xla_client.CompileOptions.ParseFromString(options)
@@ -170,12 +196,7 @@ def _placement(options: bytes, count: int) -> Placement:
             f"a program for {wanted} devices", f"{count} of hloom",
             f"set HLOOM_NUM_CPU_DEVICES={wanted}, or use fewer devices", "",
         )  # fmt: skip
-    for name, _ in found.env_option_overrides:
-        if not name.startswith("xla_"):  # those are for XLA: hloom has its own settings
-            raise ArgumentError(
-                f"No such compile option: '{name}'", "compiler_options of jax.jit or compile()",
-                "leave it out; hloom's settings are hl.config and HLOOM_*", "",
-            )  # fmt: skip
+    _check_overrides(tuple(found.env_option_overrides))
     default = np.arange(wanted, dtype=np.int32).reshape(1, wanted)
     data = (found.device_assignment or xla_client.DeviceAssignment.create(default)).serialize()
     build = found.executable_build_options

@@ -186,12 +186,18 @@ def test_donation_threads_errors_transfers_and_statistics(run_jax):
     else:
         raise AssertionError('more memory than there is')
     assert float(f(jnp.float32(1))) == 3
-    try:
-        f.lower(x := jnp.float32(1)).compile(compiler_options={'no_such_key': True})
-    except jax.errors.JaxRuntimeError as error:
-        assert "No such compile option: 'no_such_key'" in str(error), error
-    else:
-        raise AssertionError('an unknown option was ignored')
+    for options, text in (
+        ({'no_such_key': True}, "No such compile option: 'no_such_key'"),
+        ({'xla_no_such_key': True}, "No such compile option: 'xla_no_such_key'"),
+        ({'xla_embed_ir_in_executable': 'some'}, "'some' is not a valid bool value"),
+    ):
+        try:
+            f.lower(jnp.float32(1)).compile(compiler_options=options)
+        except jax.errors.JaxRuntimeError as error:
+            assert text in str(error), error
+        else:
+            raise AssertionError(f'{options} was ignored')
+    assert float(f.lower(jnp.float32(1)).compile(compiler_options={'xla_embed_ir_in_executable': True})(1.)) == 3
 
     # Memory.
     stats = device.memory_stats()
