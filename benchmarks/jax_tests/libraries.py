@@ -2,9 +2,10 @@
 
     python -m benchmarks.jax_tests.libraries [--limit SECONDS] optax=site:optax flax=SOURCE/tests numpyro=SOURCE/test
 
-Each library is a name and the path of its tests: a folder of its source, or `site:PACKAGE` for tests that come inside
-the installed package. The tests run in the order of a hash of their names, so what ran until the limit is a fair sample
-of the suite. Those that do not pass on hloom run again on jax's CPU. Pytest's settings are those of the source.
+Each library is a name and the path of its tests: folders of its source, with commas between, or `site:PACKAGE` for
+tests that come inside the installed package. The tests run in the order of a hash of their names, so what ran until the
+limit is a fair sample of the suite. Those that do not pass on hloom run again on jax's CPU. Pytest's settings are those
+of the source.
 """
 
 from __future__ import annotations
@@ -31,17 +32,18 @@ def _package(path: str) -> Path | None:
 
 
 def tests_of(path: str) -> list[str]:
-    """The files with tests in a folder, or in an installed package."""
-    folder = _package(path) or Path(path).resolve()
-    found = sorted({str(file) for form in ("test_*.py", "*_test.py") for file in folder.rglob(form)})
+    """The files with tests in folders, or in an installed package."""
+    folders = [_package(one) or Path(one).resolve() for one in path.split(",")]
+    found = {str(file) for folder in folders for form in ("test_*.py", "*_test.py") for file in folder.rglob(form)}
     if not found:
-        raise SystemExit(f"no files test_*.py or *_test.py in {folder}")
-    return found
+        raise SystemExit(f"no files test_*.py or *_test.py in {path}")
+    return sorted(found)
 
 
 def run(name: str, path: str, platform: str, options: argparse.Namespace, only: list[str] | None) -> dict[str, dict]:
     """The last record of each test that ran on a platform, by its node's name."""
-    package, folder = _package(path), Path(path).resolve()
+    first = path.partition(",")[0]
+    package, folder = _package(first), Path(first).resolve()
     tops = [p for p in (folder, *folder.parents) if (p / "pyproject.toml").exists() or (p / "setup.py").exists()]
     root = tops[0] if tops else folder
     sources = [] if package else [str(root)]  # the library as it was when these tests were written
