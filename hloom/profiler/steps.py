@@ -71,8 +71,8 @@ def profile(compiled, args: Sequence, seconds: float = 0.2, most_seconds: float 
     The program is walked for `seconds` but three times at least, and a part's time is the least of the walks'; a walk
     ends after `most_seconds`, with what it has seen by then.
     """
-    found = next((read for reader in _READERS if (read := reader(compiled, args)) is not None), None)
-    executable, arrays = found or (compiled.executable, tree.leaves(args))
+    foreign = next((read for reader in _READERS if (read := reader(compiled, args)) is not None), None)
+    executable, arrays = foreign or (compiled.executable, tree.leaves(args))
     plan, program = executable.plan, executable.runner.program
     arrays = [np.ascontiguousarray(np.asarray(x)) for x in arrays]
     if len(arrays) != len(program.inputs):
