@@ -316,7 +316,9 @@ class Array(ArrayMethods):
         ):
             part, replica = data.part(number), seen.get(repr(index), 0)
             seen[repr(index)] = replica + 1
-            one = None if part is None else Array(np.ascontiguousarray(part).reshape(part.shape), self.weak, device)
+            if isinstance(part, np.ndarray):
+                part = np.ascontiguousarray(part).reshape(part.shape)
+            one = None if part is None else Array(part, self.weak, device)
             shards.append(Shard(device, index, replica, one))
         return shards
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import numpy as np
 
@@ -66,8 +67,14 @@ def make_array_from_single_device_arrays(shape, sharding, arrays, *, dtype=None)
                 "pass what sharding.devices_indices_map(shape)[device] selects",
             )
     shape_of = Shape(arrays[0].dtype, dims)
-    parts = [by_device[d]._value() if d in by_device else None for d in place.devices]
+    parts = [_data(by_device[d]) if d in by_device else None for d in place.devices]
     return Array(ShardedData(parts, place, shape_of), arrays[0].weak, place, shape_of)
+
+
+def _data(array: Array) -> Any:
+    """What an array on one device holds, where it lies."""
+    held = array._held()
+    return held if array._device is not None and array._device.kind_object.keeps_arrays else array._value()
 
 
 def make_array_from_process_local_data(sharding, local_data, global_shape=None) -> Array:

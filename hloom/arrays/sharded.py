@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import numpy as np
 
@@ -16,13 +17,14 @@ from hloom.sharding.shardings import NamedSharding
 class ShardedData:
     """The parts of an array, by the partition number of its sharding.
 
-    parts: row-major NumPy arrays of the sizes `layout.local_dims`: where the mesh does not divide a dimension, the last
-    parts end with padding of any value. None for devices of other processes.
+    parts: row-major NumPy arrays, or data in the memory of devices that keep arrays, of the sizes `layout.local_dims`:
+    where the mesh does not divide a dimension, the last parts end with padding of any value. None for devices of other
+    processes.
     """
 
     __slots__ = ("_whole", "parts", "shape", "sharding")
 
-    def __init__(self, parts: Sequence[np.ndarray | None], sharding: NamedSharding, shape: Shape):
+    def __init__(self, parts: Sequence[Any], sharding: NamedSharding, shape: Shape):
         self.parts, self.sharding, self.shape = list(parts), sharding, shape
         self._whole: np.ndarray | None = None
 
@@ -39,7 +41,7 @@ class ShardedData:
         if self._whole is None:
             first = next((p for p in self.parts if p is not None), None)
             if self.sharding.is_fully_replicated and first is not None:
-                self._whole = first
+                self._whole = on_host(first)
             else:
                 self._whole = self._assembled()
         return self._whole
@@ -52,7 +54,7 @@ class ShardedData:
             limits = bounds(index, dims)
             if limits in missing and part is not None:
                 missing.discard(limits)
-                whole[index] = _valid(part, limits)
+                whole[index] = _valid(on_host(part), limits)
         if missing:
             raise ArgumentError(
                 f"the elements of {self.shape!r}, which is {self.sharding!r}",
@@ -61,20 +63,28 @@ class ShardedData:
             )
         return whole
 
-    def part(self, number: int) -> np.ndarray | None:
-        """What a partition holds of the array, without padding."""
+    def part(self, number: int) -> Any:
+        """What a partition holds of the array, without padding: a NumPy array, or data on its device."""
         part = self.parts[number]
-        return (
-            None
-            if part is None
-            else _valid(part, bounds(self.sharding.indices(self.shape.dims)[number], self.shape.dims))
-        )
+        if part is None:
+            return None
+        limits = bounds(self.sharding.indices(self.shape.dims)[number], self.shape.dims)
+        if part.shape == tuple(b - a for a, b in limits):
+            return part
+        return _valid(on_host(part), limits)
 
     def block_until_ready(self) -> None:
-        """Nothing: a program is finished when its call returns."""
+        """Waits for what devices with memory of their own compute; other programs are finished when a call returns."""
+        for part in self.parts:
+            if part is not None and not isinstance(part, np.ndarray):
+                part.block_until_ready()
 
     def is_ready(self) -> bool:
-        return True
+        return all(part is None or isinstance(part, np.ndarray) or part.is_ready() for part in self.parts)
+
+    def is_on_host(self) -> bool:
+        """Whether all parts that are here are NumPy arrays."""
+        return all(part is None or isinstance(part, np.ndarray) for part in self.parts)
 
     def copy(self) -> ShardedData:
         return ShardedData([None if p is None else p.copy() for p in self.parts], self.sharding, self.shape)
@@ -114,6 +124,22 @@ class RemoteData:
         return True
 
 
+def on_host(part) -> np.ndarray:
+    """A part as a NumPy array. Raises CudaError."""
+    return part if isinstance(part, np.ndarray) else part.numpy()
+
+
+def on_devices(parts: Sequence, sharding: NamedSharding, label: str = "a part of an array") -> list:
+    """The parts where the devices of a sharding keep arrays: in their memory, if they have one of their own. Raises
+    CudaError."""
+    return [
+        part
+        if part is None or not device.kind_object.keeps_arrays
+        else device.kind_object.put(part, device.index, label)
+        for part, device in zip(parts, sharding.devices, strict=True)
+    ]
+
+
 def bounds(index: tuple[slice, ...], dims: tuple[int, ...]) -> tuple[tuple[int, int], ...]:
     """The first element of a part along each dimension, and the one behind its last."""
     return tuple((s.start or 0, d if s.stop is None else s.stop) for s, d in zip(index, dims, strict=True))
@@ -130,7 +156,7 @@ def split(value: np.ndarray, sharding: NamedSharding, shape: Shape | None = None
     parts = parts_of(value, sharding.layout(len(dims)), sharding.indices(dims))
     here = [d.process_index == process_index() for d in sharding.devices] if not sharding.is_fully_addressable else ()
     found = [p if own else None for p, own in zip(parts, here, strict=True)] if here else parts
-    made = ShardedData(found, sharding, shape or Shape(value.dtype, dims))
+    made = ShardedData(on_devices(found, sharding), sharding, shape or Shape(value.dtype, dims))
     if all(layout == 1 for layout in map(made.layout.count, range(len(dims)))):
         made._whole = parts[0]
     return made
@@ -182,7 +208,7 @@ def from_callback(shape: Shape | tuple, sharding: NamedSharding, part_of: Callab
                 f"dtypes {HLO_NAME[first.dtype]} and {HLO_NAME[part.dtype]}",
                 "return parts of one dtype, or pass dtype=",
             )
-    return ShardedData(parts, sharding, Shape(first.dtype, dims))
+    return ShardedData(on_devices(parts, sharding), sharding, Shape(first.dtype, dims))
 
 
 def _checked_part(part, local: tuple[int, ...], dims: tuple[int, ...], index, dtype) -> np.ndarray:
@@ -196,4 +222,4 @@ def _checked_part(part, local: tuple[int, ...], dims: tuple[int, ...], index, dt
     return np.ascontiguousarray(found).reshape(local)
 
 
-__all__ = ["RemoteData", "ShardedData", "bounds", "from_callback", "parts_of", "split"]
+__all__ = ["RemoteData", "ShardedData", "bounds", "from_callback", "on_devices", "on_host", "parts_of", "split"]

@@ -1,6 +1,7 @@
 """A device's part of a program, divided into what the host runs one after another: segments without sends and
 receives, each a program of its own, the sends and receives between them, and loops and branches that contain such.
-GPUs and the tasks of a cluster run their parts so.
+GPUs and the tasks of a cluster run their parts so. In a program that several GPUs run together, collectives stand
+between segments in the same way.
 
 Values are identified by their keys (`partition.key_of`): an instruction, or an element of the tuple that a loop, a
 branch or a parameter is. Tuples themselves exist inside segments only.
@@ -17,8 +18,8 @@ from hloom.compiler.fusibility import is_control
 from hloom.compiler.placement.partition import Key, is_cheap, key_of, leaf_keys
 from hloom.ir.build import Builder
 from hloom.ir.interpret import evaluate
-from hloom.ir.module import Computation, Instruction, Module
-from hloom.ir.ops.programs.transfer import TRANSFERS, has_transfers
+from hloom.ir.module import Computation, Instruction, Module, below
+from hloom.ir.ops.programs.transfer import TRANSFERS
 from hloom.ir.records import field, record
 from hloom.ir.rewrite import has_effects
 from hloom.ir.types import Shape
@@ -41,7 +42,7 @@ class Segment:
 
 @record(eq=False)
 class Transfer:
-    """A send or a receive. given: what is sent. last: the same, where nothing reads it afterwards."""
+    """A send, a receive or a collective. given: what is sent. last: the same, where nothing reads it afterwards."""
 
     instruction: Instruction
     given: list[Key]
@@ -108,10 +109,11 @@ def inner_levels(part: Part) -> list[Level]:
     return part.branches if isinstance(part, Choice) else []
 
 
-def whole(module: Module, donated: Set[int]) -> Level:
-    """The program of an executor. donated: the parameters whose memory may be overwritten."""
+def whole(module: Module, donated: Set[int], cuts: Set[str] = frozenset(TRANSFERS)) -> Level:
+    """The program of an executor. donated: the parameters whose memory may be overwritten. cuts: opcodes of what stands
+    between segments."""
     kept = {p for p in module.entry.parameters if p["index"] not in donated}
-    return _Cutter(module.name).level(module.entry, kept)
+    return _Cutter(module.name, cuts).level(module.entry, kept)
 
 
 def _is_made_anywhere(instruction: Instruction) -> bool:
@@ -122,8 +124,13 @@ def _is_made_anywhere(instruction: Instruction) -> bool:
 
 
 class _Cutter:
-    def __init__(self, name: str):
-        self.name, self.count = name, 0
+    def __init__(self, name: str, cuts: Set[str]):
+        self.name, self.cuts, self.count = name, cuts, 0
+
+    def is_stepped(self, instruction: Instruction) -> bool:
+        """Whether the host runs a loop or a branch, as there are cuts in it at some depth."""
+        inner = below([instruction])
+        return is_control(instruction) and any(i.opcode in self.cuts for i in inner if i is not instruction)
 
     def level(self, computation: Computation, kept: Set[Key]) -> Level:
         """kept: parameters that this computation may not overwrite."""
@@ -145,14 +152,14 @@ class _Cutter:
 
     def _parts(self, computation: Computation) -> list[list[Instruction] | Transfer | Loop | Choice]:
         """In execution order; segments as lists."""
-        host_tuples = _tuples_of_the_host(computation)
+        host_tuples = self._tuples_of_the_host(computation)
         parts: list = []
         for instruction in computation.instructions:
             if instruction.opcode == "parameter" or instruction in host_tuples:
                 continue
-            if instruction.opcode in TRANSFERS:
+            if instruction.opcode in self.cuts:
                 parts.append(Transfer(instruction, [key_of(o) for o in instruction.operands]))
-            elif is_control(instruction) and has_transfers(instruction):
+            elif self.is_stepped(instruction):
                 parts.append(self._control(instruction))
             elif parts and isinstance(parts[-1], list):
                 parts[-1].append(instruction)
@@ -160,12 +167,30 @@ class _Cutter:
                 parts.append([instruction])
         return parts
 
+    def _tuples_of_the_host(self, computation: Computation) -> set[Instruction]:
+        """Tuples, and elements of tuples, that no segment computes: their arrays are identified by their keys."""
+        users: dict[Instruction, list[Instruction]] = {}
+        for instruction in computation.instructions:
+            for operand in instruction.operands:
+                users.setdefault(operand, []).append(instruction)
+
+        found: set[Instruction] = set()
+        for instruction in computation.instructions:
+            if instruction.opcode == "tuple":
+                if all(self.is_stepped(user) for user in users.get(instruction, ())):
+                    found.add(instruction)
+            elif instruction.opcode == "get-tuple-element":
+                maker = instruction.operands[0]
+                if maker.opcode == "parameter" or maker.opcode in self.cuts or self.is_stepped(maker):
+                    found.add(instruction)
+        return found
+
     def _control(self, instruction: Instruction) -> Loop | Choice:
         given = [key for key, _ in leaf_keys(instruction.operands)]
         if instruction.opcode == "while":
             condition = instruction["condition"]
             kept = {key for key, _ in leaf_keys(condition.parameters)}  # the body reads the same state
-            goes_on = _count(instruction) or self.level(condition, kept)
+            goes_on = _count(instruction, self.cuts) or self.level(condition, kept)
             return Loop(instruction, given, goes_on, self.level(instruction["body"], set()))
         branches = [self.level(b, {k for k, _ in leaf_keys(b.parameters)}) for b in instruction["branch_computations"]]
         return Choice(instruction, given, branches)
@@ -186,28 +211,6 @@ class _Cutter:
 
 def _results(computation: Computation) -> list[Instruction]:
     return computation.outputs() if computation.root.opcode == "tuple" else [computation.root]
-
-
-def _tuples_of_the_host(computation: Computation) -> set[Instruction]:
-    """Tuples, and elements of tuples, that no segment computes: their arrays are identified by their keys."""
-    users: dict[Instruction, list[Instruction]] = {}
-    for instruction in computation.instructions:
-        for operand in instruction.operands:
-            users.setdefault(operand, []).append(instruction)
-
-    def is_stepped(instruction: Instruction) -> bool:
-        return is_control(instruction) and has_transfers(instruction)
-
-    found: set[Instruction] = set()
-    for instruction in computation.instructions:
-        if instruction.opcode == "tuple":
-            if all(is_stepped(user) for user in users.get(instruction, ())):
-                found.add(instruction)
-        elif instruction.opcode == "get-tuple-element":
-            maker = instruction.operands[0]
-            if maker.opcode == "parameter" or is_stepped(maker):
-                found.add(instruction)
-    return found
 
 
 def _outside(part: list[Instruction]) -> list[Instruction]:
@@ -253,10 +256,10 @@ def counted(count: Count, state: Sequence[np.ndarray]) -> Iterator[bool]:
         state = evaluate(count.following, state)
 
 
-def _count(loop: Instruction) -> Count | None:
+def _count(loop: Instruction, cuts: Set[str]) -> Count | None:
     """How the host counts a loop; None where that needs more than integers, or values of other devices."""
     condition, body = loop["condition"], loop["body"]
-    if any(i.opcode in TRANSFERS for i in condition.instructions):
+    if any(i.opcode in cuts for i in condition.instructions):
         return None
     results = [key for key, _ in leaf_keys([body.root])]
     goes_on = [key_of(condition.root)]

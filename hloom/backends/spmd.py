@@ -6,6 +6,7 @@ import sys
 import time
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
 import numpy as np
 
@@ -30,7 +31,8 @@ from hloom.errors import DeviceError, ParticipantsError
 from hloom.ir.module import Module
 from hloom.ir.records import field, record, replace
 from hloom.ir.spmd.sharding import DeviceMesh, Sharding
-from hloom.platforms.backend import Backend, CompileOptions, Executable
+from hloom.platforms.backend import Backend, CompileOptions, DeviceBackend, Executable
+from hloom.platforms.kinds import DeviceKind, device_kind
 from hloom.platforms.names import parse_device_name
 from hloom.runtime.spmd import SpmdProgram
 
@@ -82,13 +84,14 @@ class SpmdExecutable(Planned, Executable):
 
 
 class SpmdBackend(Backend):
-    """Compiles modules of several replicas or partitions for as many CPU devices."""
+    """Compiles modules of several replicas or partitions for as many devices of one kind: the CPU's here, others by
+    the backend of their kind."""
 
-    def compile(self, module: Module, options: CompileOptions) -> SpmdExecutable:
+    def compile(self, module: Module, options: CompileOptions) -> Any:
         """Raises DeviceError."""
         count = module.replicas * module.partitions
         devices = options.devices or tuple(f"cpu:{k}" for k in range(count))
-        _check_devices(module, devices)
+        kind = _kind_of(module, devices)
         started = time.perf_counter()
         given = _mesh(module)
         if not options.partitioned and given is not None:
@@ -96,6 +99,11 @@ class SpmdBackend(Backend):
             module = partition(propagate(run_passes(module, BEFORE_PARTITION)))
         divided = time.perf_counter() - started
         inputs, outputs = ([_by_axes(s, given) for s in found] for found in _shardings(module))
+        if kind.name != "cpu":
+            assert isinstance(kind.backend, DeviceBackend)  # `_kind_of` has looked
+            return kind.backend.compile_spmd(
+                module, options, mesh=given, inputs=inputs, outputs=outputs, seconds=divided
+            )
         with collecting() as stages:
             where = placement_of(devices)
             others = others_of(where, module)
@@ -138,15 +146,19 @@ def _report(executable: SpmdExecutable) -> None:
         print(table(uses), file=sys.stderr)
 
 
-def _check_devices(module: Module, devices: Sequence[str]) -> None:
+def _kind_of(module: Module, devices: Sequence[str]) -> DeviceKind:
+    """The kind of the devices. Raises DeviceError where they are not as many as the module wants, of one kind."""
     count = module.replicas * module.partitions
     kinds = {parse_device_name(device).kind for device in devices}
-    if len(devices) != count or kinds != {"cpu"} or len(set(devices)) != count:
+    kind = device_kind(next(iter(kinds))) if len(kinds) == 1 else None
+    usable = kind is not None and (kind.name == "cpu" or isinstance(kind.backend, DeviceBackend))
+    if kind is None or not usable or len(devices) != count or len(set(devices)) != count:
         raise DeviceError(
             f"'{module.name}' on {count} devices ({module.replicas} replicas of {module.partitions} partitions)",
             f"the devices {', '.join(devices)}",
-            f"name {count} different CPU devices",
+            f"name {count} different devices of one kind, CPU devices or GPUs",
         )
+    return kind
 
 
 def _shardings(module: Module) -> tuple[list, list]:

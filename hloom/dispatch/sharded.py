@@ -178,7 +178,7 @@ def moved(x: Array, place: NamedSharding) -> Array:
         if not x.is_fully_addressable and x._device.device_set == place.device_set:
             return _moved_by_program(x, place)
     data = split(x._value(), place, x._shape)
-    if not x.is_sharded and x._data.__class__ is np.ndarray and x._data.flags.writeable:
+    if data.is_on_host() and not x.is_sharded and x._data.__class__ is np.ndarray and x._data.flags.writeable:
         # The parts must not be views of what may be donated, or written to, later.
         memory: dict[int, np.ndarray] = {}
         data = ShardedData(
@@ -252,6 +252,8 @@ def _by_parts(opcode: str, arrays: list[Array], shape: Shape, attributes: dict) 
     columns = []
     for array in arrays:
         if array.is_sharded and array._shape.dims:
+            if not array._held().is_on_host():
+                return None  # a program computes it where it lies
             columns.append(array._held().parts)
         elif array._shape.dims:
             columns.append(parts_of(array._value(), layout, indices))

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 
-from hloom.errors import AttributeValueError, UnsupportedError
+from hloom.errors import AttributeValueError, DeviceError, UnsupportedError
 from hloom.ir.module import Module
 from hloom.ir.records import field, record
 from hloom.ir.types import Shape
@@ -74,6 +74,15 @@ class DeviceBackend(Backend):
     def has_kernel(self, instruction: Instruction) -> bool:
         """Whether the kind of device computes an instruction."""
         return True
+
+    def compile_spmd(self, module: Module, options: CompileOptions, **facts) -> Executable:
+        """A partitioned module for several devices of the kind, which run it together. facts: the mesh and the
+        shardings of arguments and results, and the seconds that the partition took. Raises DeviceError."""
+        raise DeviceError(
+            f"'{module.name}' on the devices {', '.join(options.devices)}",
+            "devices of this kind exchange no values in one program",
+            "use a mesh of CPU devices or of GPUs",
+        )
 
 
 class Executable(ABC):

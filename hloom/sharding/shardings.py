@@ -83,12 +83,10 @@ class Sharding:
         if self.device_set != other.device_set:
             return False
         if isinstance(self, NamedSharding) and isinstance(other, NamedSharding):
-            a, b = self.layout(ndim).atomic(), other.layout(ndim).atomic()
             # Each dimension a multiple of all axes, so that no part is empty.
-            dims = (2 * math.prod(a.mesh.sizes),) * ndim
-            numbers = range(a.mesh.size)
-            where = {d: a.region(k, dims) for k, d in zip(numbers, self.devices, strict=True)}
-            return all(where[d] == b.region(k, dims) for k, d in zip(numbers, other.devices, strict=True))
+            dims = (2 * len(self.devices),) * ndim
+            where = dict(zip(self.devices, self.indices(dims), strict=True))
+            return all(where[d] == index for d, index in zip(other.devices, other.indices(dims), strict=True))
         return self.is_fully_replicated and other.is_fully_replicated
 
 

@@ -15,9 +15,10 @@ def check_mesh(what: str, mesh: DeviceMesh) -> None:
         raise AttributeValueError(
             f"{what}: the axes of a mesh have names of their own and positive sizes", found, "rename the axes"
         )
-    if mesh.device_ids and mesh.names and sorted(mesh.device_ids) != list(range(mesh.size)):
+    ids = mesh.device_ids
+    if ids and mesh.names and (len(ids) != mesh.size or len(set(ids)) != mesh.size or min(ids) < 0):
         raise AttributeValueError(
-            f"{what}: the mesh has each of its {mesh.size} devices once", f"{mesh.device_ids}", "number them from 0"
+            f"{what}: the mesh has each of its {mesh.size} devices once", f"{ids}", "name each device once"
         )
 
 

@@ -131,6 +131,7 @@ class Device:
         self.stepwise = os.environ.get("HLOOM_CUDA_STEPWISE", "") not in ("", "0") if stepwise is None else stepwise
         self.lock = forking.rlock()
         self.lost: CudaDeviceLostError | None = None
+        self.failure: Exception | None = None  # why what it holds is not what was asked for: raised by its next use
         self.handle = self.context = self.pool_handle = None  # the driver's, from the first use on
         self.main = self.uploads = self.downloads = self.recording = None
         self.pool: Pool  # from the first use on
@@ -262,6 +263,8 @@ class Device:
             self.open()
         if self.lost is not None:
             raise self._gone(self.lost)
+        if self.failure is not None:
+            raise self.failure
         if self._deferred:
             self._run_deferred()
         if self.given:
@@ -325,6 +328,8 @@ class Device:
         except CudaDeviceLostError as error:
             with self.lock:
                 raise self._lose(error) from None
+        if self.failure is not None:  # it has ended because others were missing
+            raise self.failure
         with self.lock:
             flight = self._flight
             while flight and flight[0][0] <= event.calls:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import importlib
+
 from hloom.backends.cuda.autotuner import has_solver
 from hloom.backends.cuda.compilation import compile_for_cuda, parse_target
 from hloom.backends.cuda.devices import cuda_device
@@ -40,6 +42,11 @@ class CudaBackend(DeviceBackend):
         if has_routine(instruction):
             return has_solver()
         return instruction.opcode == "custom-call" or has_cuda_kernel(instruction)
+
+    def compile_spmd(self, module: Module, options: CompileOptions, **facts) -> Executable:
+        """A partitioned module for several GPUs. facts: as of `hloom.backends.cuda.spmd.compile_spmd`."""
+        # By its name: collectives are a matter of programs on several GPUs.
+        return importlib.import_module("hloom.backends.cuda.spmd").compile_spmd(module, options, **facts)
 
     def executor(self, request: ExecutorRequest) -> CudaExecutor:
         return CudaExecutor(request, cuda_device(request.index).facts.arch)

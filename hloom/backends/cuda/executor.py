@@ -9,19 +9,17 @@ on the GPU stay there, and values that nothing reads any more are overwritten.
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import partial
 
 import numpy as np
 
-from hloom.backends.cuda.compilation import compile_for_cuda
 from hloom.backends.cuda.devices import cuda_device
-from hloom.backends.host_channels import BODY, BRANCH, STRAIGHT, Ended, HostChannels, held_in_bodies, places_of
-from hloom.backends.segments import Choice, Count, Level, Loop, Segment, Transfer, counted, whole
+from hloom.backends.cuda.walk import Walk, Walking, compile_segments, finished
+from hloom.backends.host_channels import STRAIGHT, Ended, HostChannels, held_in_bodies, places_of
+from hloom.backends.segments import Level, Loop, Segment, Transfer, whole
 from hloom.ir.module import Instruction
 from hloom.ir.records import field, record
 from hloom.platforms.backend import ExecutorRequest, SendRecvChannel, added
 from hloom.platforms.names import parse_device_name
-from hloom.runtime.buffer import references
 from hloom.runtime.cuda.array import DeviceArray
 
 
@@ -67,16 +65,14 @@ class CudaExecutor:
     def resolve(self, aliases: dict) -> None:
         """Compiles the segments. aliases: of all executors."""
         self._aliases = aliases
-        for part in self._segments:
-            part.compiled = compile_for_cuda(part.module, self.arch, fusion=self.request.fusion, donated=part.dying)
-            self.kernels_compiled += part.compiled.kernels_compiled
-            self.timings = added([self.timings, part.compiled.timings])
+        self.kernels_compiled, timings = compile_segments(self._segments, self.arch, self.request.fusion)
+        self.timings = added(timings)
         self.donated = self._donated()
 
     def _donated(self) -> dict[int, int]:
         """The results that are computed in the memory of arguments, directly or through values in between."""
         origin = {p: p["index"] for p in self.module.entry.parameters if p["index"] in self.request.donated}
-        _follow_memory(self.level, origin)
+        follow_memory(self.level, origin)
         pairs = zip(self.request.outputs, self.level.results, strict=True)
         return {number: origin[key] for number, key in pairs if key in origin}
 
@@ -94,7 +90,7 @@ class CudaExecutor:
         def run(*arguments) -> dict[int, DeviceArray] | None:
             channels = HostChannels(self.request, self._aliases, control, state, arguments)
             try:
-                return _Run(self, device.open(), programs, channels, handed).results()
+                return _Run(self, device.open(), programs, channels, handed).made()
             except Ended:
                 return None
 
@@ -112,7 +108,7 @@ class CudaExecutor:
         return added(part.compiled.memory_analysis() for part in self._segments)
 
 
-def _follow_memory(level: Level, origin: dict) -> None:
+def follow_memory(level: Level, origin: dict) -> None:
     """Adds the values of a level that reuse the memory of others. origin: whose memory a value has."""
     for part in level.parts:
         if isinstance(part, Segment):
@@ -121,136 +117,36 @@ def _follow_memory(level: Level, origin: dict) -> None:
                     origin[part.made[number]] = origin[part.given[argument]]
         elif isinstance(part, Loop):
             inner = {key: k for k, key in enumerate(part.body.parameters)}
-            _follow_memory(part.body, inner)
+            follow_memory(part.body, inner)
             for k, (given, result) in enumerate(zip(part.given, part.body.results, strict=True)):
                 if inner.get(result) == k and given in part.last and given in origin:
                     origin[part.instruction, k] = origin[given]
 
 
-class _Run:
-    """One call.
-
-    A value is the buffer of its key. Dying values are removed from the `values` of their level first, so that nothing
-    else refers to a buffer that a segment may overwrite.
-    """
+class _Run(Walk):
+    """One call."""
 
     def __init__(self, executor: CudaExecutor, device, programs: dict, channels: HostChannels, handed: dict):
-        self.executor, self.device, self.programs = executor, device, programs
-        self.channels, self.handed = channels, handed
+        super().__init__(device, programs)
+        self.executor, self.channels, self.handed = executor, channels, handed
 
-    def results(self) -> dict[int, DeviceArray]:
+    def made(self) -> dict[int, DeviceArray]:
         """The executor's results by their numbers."""
-        request = self.executor.request
-        made = self._level(self.executor.level, self._arguments(), STRAIGHT)
-        found = {}
-        for position, number in enumerate(request.outputs):
-            if references(made, position) > 1:  # an argument as it is, or one result twice
-                made[position] = self.device.copy(made[position])
-            found[number] = DeviceArray(self.device, made[position], request.results[number])
-        return found
-
-    def _arguments(self) -> dict:
-        """The arguments that are used, on the GPU."""
-        values, waiting = {}, []
-        level, inputs = self.executor.level, self.channels.inputs
-        used = {key for part in level.parts for key in part.given} | set(level.results)
-        for parameter in level.parameters:
-            given = inputs[parameter["index"]]
-            if parameter not in used:
-                continue
-            if isinstance(given, DeviceArray):
-                donated = parameter["index"] in self.executor.request.donated
-                values[parameter] = given.donate_buffer() if donated else given.buffer
-            else:
-                waiting.append(parameter)
-        labels = [p.hint or "an argument" for p in waiting]
-        return values | dict(
-            zip(waiting, self.device.put_all([inputs[p["index"]] for p in waiting], labels), strict=True)
-        )
-
-    def _level(self, level: Level, values: dict, where: str) -> list:
-        """The results of a computation. values: its parameters' buffers."""
-        for part in level.parts:
-            if isinstance(part, Segment):
-                self._segment(part, values)
-            elif isinstance(part, Loop):
-                self._loop(part, values)
-            elif isinstance(part, Choice):
-                self._choice(part, values, where)
-            elif part.instruction.opcode == "send":
-                self._send(part, values, where)
-            else:
-                values[part.instruction] = self._received(part.instruction, where)
-        return [values[key] for key in level.results]
-
-    def _segment(self, part: Segment, values: dict) -> None:
-        given = [values[key] for key in part.given]
-        for position in part.dying:
-            del values[part.given[position]]
-        for position in part.compiled.donated.values():
-            if references(given, position) > 1 or not given[position].owned:
-                given[position] = self.device.copy(given[position])
-        values.update(zip(part.made, self.programs[id(part)](given), strict=True))
-
-    def _loop(self, part: Loop, values: dict) -> None:
-        condition = part.condition
-        goes_on: Callable[[list], bool]
-        if isinstance(condition, Count):
-            steps = counted(condition, [self._first(part.given[k], values) for k in condition.numbers])
-            goes_on = lambda state: next(steps)  # noqa: E731
-        else:
-            goes_on = partial(self._holds, condition)
-        state = self._taken(part, values)
-        while goes_on(state):
-            inner = dict(zip(part.body.parameters, state, strict=True))
-            state.clear()
-            state = self._level(part.body, inner, BODY)
-            inner.clear()
-        values.update(((part.instruction, k), buffer) for k, buffer in enumerate(state))
-
-    def _holds(self, condition: Level, state: list) -> bool:
-        (pred,) = self._level(condition, dict(zip(condition.parameters, state, strict=True)), BRANCH)
-        return bool(self._on_host(pred, np.empty((), np.bool_)))
-
-    def _first(self, key, values: dict) -> np.ndarray:
-        """The initial value of an integer of a loop's state, on the host."""
-        if isinstance(key, Instruction) and key.opcode == "constant":
-            return key["value"]
-        shape = key[0].shape.elements[key[1]] if isinstance(key, tuple) else key.shape
-        return self._on_host(values[key], np.empty((), shape.dtype))
-
-    def _choice(self, part: Choice, values: dict, where: str) -> None:
-        selector, *given = self._taken(part, values)
-        number = self._chosen(selector, part)
-        branch = part.branches[number]
-        before = sum(len(other.parameters) for other in part.branches[:number])
-        inner = dict(zip(branch.parameters, given[before:], strict=False))
-        made = self._level(branch, inner, STRAIGHT if where == STRAIGHT else BRANCH)
-        values.update(((part.instruction, k), buffer) for k, buffer in enumerate(made))
-
-    def _chosen(self, selector, part: Choice) -> int:
-        """The index of the branch that a selector names."""
-        last = len(part.branches) - 1
-        if not last:
-            return 0
-        chosen = self._on_host(selector, np.empty((), part.instruction.operands[0].shape.dtype))
-        if chosen.dtype == np.bool_:
-            return 0 if chosen else 1
-        return int(chosen) if 0 <= chosen <= last else last
-
-    def _taken(self, part: Loop | Choice | Transfer, values: dict) -> list:
-        taken = [values[key] for key in part.given]
-        for key in part.last:
-            del values[key]
-        return taken
-
-    def _on_host(self, buffer, array: np.ndarray) -> np.ndarray:
-        return self.device.get(buffer, array).result()
+        request, level = self.executor.request, self.executor.level
+        found = finished(self.results(level, self.arguments(level, self.channels.inputs, request.donated)))
+        return {n: DeviceArray(self.device, b, request.results[n]) for n, b in zip(request.outputs, found, strict=True)}
 
     # --- to and from other devices ---
 
+    def transfer(self, part: Transfer, values: dict, where: str) -> Walking:
+        if part.instruction.opcode == "send":
+            self._send(part, values, where)
+        else:
+            values[part.instruction] = self._received(part.instruction, where)
+        yield from ()  # the channels themselves wait
+
     def _send(self, part: Transfer, values: dict, where: str) -> None:
-        (buffer,) = self._taken(part, values)
+        (buffer,) = self.taken(part, values)
         channel = part.instruction["channel_id"]
         place = self.channels.next_place(channel, where)
         self.channels.wait_to_send(channel, where)
@@ -258,7 +154,7 @@ class _Run:
         for name, index in receivers.gpus.items():
             self.handed[place, name] = cuda_device(index).open().receive(buffer, self.device)
         if receivers.others:
-            self._on_host(buffer, self.channels.memory(channel, place))
+            self.on_host(buffer, self.channels.memory(channel, place))
         self.channels.sent(channel, where)
 
     def _received(self, instruction: Instruction, where: str):

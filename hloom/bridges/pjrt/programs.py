@@ -270,8 +270,8 @@ class Executable:
         else:
             module.partitions = count
             options = CompileOptions(devices=tuple(f"cpu:{k}" for k in placement.devices), donated=donated)
-            self.compiled = SpmdBackend().compile(report(in_one_order(module)), options)
-            self.driver = self.compiled.runner.team
+            compiled: SpmdExecutable = SpmdBackend().compile(report(in_one_order(module)), options)
+            self.compiled, self.driver = compiled, compiled.runner.team
         self.name = tree.name or "main"
         self.program = self.compiled.runner.program
         self._memories = _memories(tree, len(self.program.outputs))
