@@ -44,9 +44,9 @@ class CudaBackend(DeviceBackend):
         return instruction.opcode == "custom-call" or has_cuda_kernel(instruction)
 
     def compile_spmd(self, module: Module, options: CompileOptions, **facts) -> Executable:
-        """A partitioned module for several GPUs. facts: as of `hloom.backends.cuda.spmd.compile_spmd`."""
+        """A partitioned module for several GPUs. facts: as of `hloom.backends.cuda.spmd.program.compile_spmd`."""
         # By its name: collectives are a matter of programs on several GPUs.
-        return importlib.import_module("hloom.backends.cuda.spmd").compile_spmd(module, options, **facts)
+        return importlib.import_module("hloom.backends.cuda.spmd.program").compile_spmd(module, options, **facts)
 
     def executor(self, request: ExecutorRequest) -> CudaExecutor:
         return CudaExecutor(request, cuda_device(request.index).facts.arch)

@@ -12,9 +12,10 @@ from simulated_gpus import simulated_gpus
 
 import hloom as hl
 import hloom.numpy as hnp
-from hloom.backends.cuda import communicators
+from hloom.backends.cuda.spmd import communicators, watch
+from hloom.backends.cuda.spmd.exchange import exchanges_of
 from hloom.backends.spmd import SpmdBackend
-from hloom.errors import CudaError, DeviceError, ParticipantsError
+from hloom.errors import CudaError, DeviceError, DistributedError, ParticipantsError
 from hloom.ir.build import Builder, scalar_computation
 from hloom.ir.module import Module
 from hloom.ir.spmd.interpret import run_spmd
@@ -31,8 +32,8 @@ def gpus_with_nccl(count: int, **options):
     with simulated_gpus(count, **options) as (driver, devices), pytest.MonkeyPatch.context() as patch:
         library = FakeNccl(driver)
         nccl = Nccl(library)
-        for module in ("communicators", "exchange", "spmd", "watch"):
-            patch.setattr(f"hloom.backends.cuda.{module}.nccl", lambda: nccl)
+        for module in ("communicators", "exchange", "program", "watch"):
+            patch.setattr(f"hloom.backends.cuda.spmd.{module}.nccl", lambda: nccl)
         communicators._closing.clear()
         try:
             yield driver, library, devices
@@ -292,3 +293,34 @@ def test_gpus_that_wait_for_each_other_in_vain():
         executable = SpmdBackend().compile(module, CompileOptions(devices=names(2)))
         with pytest.raises(ParticipantsError, match="device 0 at all-reduce"):
             executable([[np.array(True), np.array(False)], [np.ones(2, np.float32)] * 2])
+
+
+@pytest.mark.parametrize(
+    "status, words", [(6, "NCCL lost process 1: error 6"), (0, "nothing came from process 1 within")]
+)
+def test_a_peer_that_is_lost(status, words):
+    """An error that shows later, or the end of the time, aborts the groups; whoever uses the GPUs learns why."""
+    shape = Shape(DTYPES["f32"], (2,))
+    module = one(
+        "all-reduce", shape, 3, replica_groups=((0, 1, 2),), to_apply=scalar_computation("add", shape.dtype),
+        **EVERYWHERE,
+    )  # fmt: skip
+    world = communicators.World(((0, 0), (0, 1), (1, 0)))
+    with gpus_with_nccl(2) as (_, library, devices):
+        held = hl.device_put(normal(3), "cuda:0")
+        found = communicators.nccl().connect(3, communicators.nccl().new_id(), world.own)
+        communicators._made[world, ((0, 1, 2),)] = dict(enumerate(found))
+        exchange = next(iter(exchanges_of(module, world).values()))
+        library.comms[1].state = status
+        with devices[0].guard():
+            event = devices[0].record(devices[0].main)
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(watch, "_is_done", lambda device, event: False)
+            watch.look_until_done(watch.Watched(world, "step", exchange, [(devices[0], event)], 0.05, 0.0))
+        assert library.names().count("comm_abort") == 2
+        with pytest.raises(DistributedError, match=words) as caught:
+            held.block_until_ready()
+            np.asarray(held)
+        assert "all-reduce of f32[2] among 3 GPUs in 'step'" in str(caught.value)
+        for device in devices:
+            device.failure = None

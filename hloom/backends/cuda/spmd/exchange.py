@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from hloom.backends.cuda.communicators import World, group_members, nccl
+from hloom.backends.cuda.spmd.communicators import World, group_members, nccl
 from hloom.ir.build import combiner_opcode
 from hloom.ir.module import Instruction, Module
 from hloom.ir.ops.programs.collective import COLLECTIVES

@@ -13,8 +13,8 @@ import threading
 import time
 
 from hloom import distributed
-from hloom.backends.cuda.communicators import World, abandon, group_members, nccl
-from hloom.backends.cuda.exchange import Exchange
+from hloom.backends.cuda.spmd.communicators import World, abandon, group_members, nccl
+from hloom.backends.cuda.spmd.exchange import Exchange
 from hloom.config import config
 from hloom.errors import DistributedError
 from hloom.ir.process import forking

@@ -1,0 +1,1 @@
+"""Programs that several GPUs run together."""
