@@ -1,7 +1,8 @@
 """Collectives of devices in one process, against jax's on as many host devices: `python benchmarks/collectives.py`.
 
 Options: --devices 2,4,8, --sizes 4,1K,1M (bytes of the whole array that a device has before or after it), --kinds,
---seconds S of each, --jax PYTHON (an interpreter with jax; default: this one; 'none': without), --markdown.
+--device-kind cpu or cuda (GPUs of this process, by NCCL, without jax), --seconds S of each, --jax PYTHON (an
+interpreter with jax; default: this one; 'none': without), --markdown.
 
 Both are measured in turn, so that other load on the machine affects both; a line shows the lower quartile of the times
 of a call, arguments and results on their devices. jax runs in a process of its own.
@@ -82,16 +83,22 @@ def elements_of(kind: str, count: int, size: int) -> int:
     return math.ceil(elements / count) * count if kind == "all-to-all" else elements
 
 
-def calls(kind: str, count: int, elements: int):
+def calls(kind: str, count: int, elements: int, device_kind: str = "cpu"):
     """A call without arguments."""
     import numpy as np
 
     from hloom.backends.spmd import SpmdBackend
     from hloom.platforms.backend import CompileOptions
+    from hloom.platforms.device import find_device
 
-    executable = SpmdBackend().compile(module(kind, count, elements), CompileOptions())
-    shards = [[np.ones(elements, np.float32) for _ in range(count)]]
-    return lambda: executable(shards)
+    options = CompileOptions(devices=tuple(f"{device_kind}:{k}" for k in range(count)))
+    executable = SpmdBackend().compile(module(kind, count, elements), options)
+    shards: list = [[np.ones(elements, np.float32) for _ in range(count)]]
+    if device_kind == "cpu":
+        return lambda: executable(shards)
+    places = [find_device(f"{device_kind}:{k}") for k in range(count)]
+    given = [[p.kind_object.put(s, p.index, "x") for s, p in zip(shards[0], places, strict=True)]]
+    return lambda: [part.block_until_ready() for part in executable(given)[0]]
 
 
 def timed(call, seconds: float) -> list[float]:
@@ -123,10 +130,12 @@ class Peer:
         return json.loads(self.process.stdout.readline())
 
 
-def measured(kind: str, count: int, size: int, seconds: float, peer: Peer | None) -> tuple[float, float | None]:
+def measured(
+    kind: str, count: int, size: int, seconds: float, peer: Peer | None, device_kind: str = "cpu"
+) -> tuple[float, float | None]:
     """Seconds of a call, of ours and of jax."""
     elements = elements_of(kind, count, size)
-    call = calls(kind, count, elements)
+    call = calls(kind, count, elements, device_kind)
     call()
     ours: list[float] = []
     theirs: list[float] = []
@@ -151,11 +160,12 @@ def main() -> None:
     parser.add_argument("--devices", default="2,4,8")
     parser.add_argument("--sizes", default=SIZES)
     parser.add_argument("--kinds", default=",".join(KINDS))
+    parser.add_argument("--device-kind", default="cpu", choices=("cpu", "cuda"))
     parser.add_argument("--seconds", type=float, default=2.0)
     parser.add_argument("--jax", default=sys.executable)
     parser.add_argument("--markdown", action="store_true")
     options = parser.parse_args()
-    peer = None if options.jax == "none" else Peer(options.jax)
+    peer = None if options.jax == "none" or options.device_kind != "cpu" else Peer(options.jax)
     print(f"{os.cpu_count()} cores")
     head = ("collective", "devices", "bytes", "hloom", "jax", "jax / hloom")
     mark = " | " if options.markdown else "  "
@@ -172,7 +182,7 @@ def main() -> None:
     for kind in options.kinds.split(","):
         for count in map(int, options.devices.split(",")):
             for size in options.sizes.split(","):
-                ours, theirs = measured(kind, count, parsed(size), options.seconds, peer)
+                ours, theirs = measured(kind, count, parsed(size), options.seconds, peer, options.device_kind)
                 ratio = theirs / ours if theirs else None
                 ratios += [ratio] if ratio else []
                 line(
