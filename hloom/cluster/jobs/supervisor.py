@@ -122,7 +122,7 @@ class Supervisor:
     # --- one attempt ---
 
     def _attempt(self, started: float) -> int:
-        self.problem, self._lost = "", False
+        self.problem, self._unsaved, self._lost = "", "", False
         with contextlib.suppress(FileNotFoundError):
             for path in (Path(self.job.folder) / "status").glob("worker-*.json"):
                 path.unlink()
