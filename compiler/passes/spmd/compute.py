@@ -53,12 +53,14 @@ def compute(scope: Scope, instruction: Instruction) -> None:
     rule = factor_rule(instruction)
     given: list[Held] = [scope.values[o] for o in instruction.operands]
     if isinstance(rule, No):
-        whole(scope, instruction, given, rule.reason)
+        whole(scope, instruction, given)
         return
     special = SPECIAL.get(instruction.opcode)
     more = special.more(instruction, rule) if special else frozenset()
     allowed = (rule.splittable - rule.masked) | more
     choice = _chosen(scope, instruction, rule, given, allowed, special)
+    if rule.whole and not any(choice.axes) and _needs_all(rule):
+        scope.warn(instruction, given)
     values = []
     for k, (held, layout) in enumerate(zip(given, choice.operands, strict=True)):
         value = held.versions.get(layout)
@@ -73,6 +75,12 @@ def compute(scope: Scope, instruction: Instruction) -> None:
     else:
         results = emit_local(scope, instruction, rule, choice, values)
     scope.hold(instruction, combined(scope, rule, choice, results), choice.results)
+
+
+def _needs_all(rule: FactorRule) -> bool:
+    """Whether an op has no dimension along which devices could share its work."""
+    factors = {f for result in rule.results for dim in result for f in dim if rule.sizes[f] > 1}
+    return bool(factors) and factors <= rule.whole
 
 
 def _pointwise(scope: Scope, instruction: Instruction) -> bool:
@@ -100,11 +108,9 @@ def _pointwise(scope: Scope, instruction: Instruction) -> bool:
     return True
 
 
-def whole(scope: Scope, instruction: Instruction, given: Sequence[Held], reason: str) -> None:
-    """An op on whole arrays, on every device."""
+def whole(scope: Scope, instruction: Instruction, given: Sequence[Held]) -> None:
+    """An op on whole arrays, on every device. Propagation has warned of one without a rule."""
     device = instruction.attributes.get("device")
-    if device is None:
-        scope.warn(instruction, reason, given)
     values = []
     for k, held in enumerate(given):
         scope.mover.why = f"operand {k} of {instruction.opcode}, which is computed whole"

@@ -11,6 +11,7 @@ from hloom.compiler.passes.spmd.resharding.layouts import Layout, Layouts, Numbe
 from hloom.compiler.passes.spmd.resharding.mover import Mover
 from hloom.compiler.passes.spmd.resharding.paths import Paths
 from hloom.ir.build import Builder
+from hloom.ir.errors import ReplicationWarning
 from hloom.ir.module import Instruction
 from hloom.ir.spmd.factors import result_shapes
 from hloom.ir.spmd.sharding import DeviceMesh, Sharding
@@ -156,20 +157,22 @@ class Scope:
 
     # --- warnings ---
 
-    def warn(self, instruction: Instruction, reason: str, given: Sequence[Held]) -> None:
-        """Says once that split arrays are made whole for an op that has no rule."""
+    def warn(self, instruction: Instruction, given: Sequence[Held]) -> None:
+        """Says once that split arrays are made whole for an op that needs all of each of its dimensions."""
         size = sum(h.shape.bytes for h in given if not h.layout.is_whole)
         key = (instruction.opcode, str(instruction.source), size)
         if size == 0 or key in self.partitioner.warned:
             return
         self.partitioner.warned.add(key)
-        where = f" at {instruction.source}" if instruction.source is not None else ""
-        warnings.warn(
-            f"{instruction.opcode}{where} is computed whole on every device, for which {size:,} bytes of split arrays "
-            f"are gathered: {reason}",
-            UserWarning,
-            stacklevel=2,
+        source = instruction.source
+        text = (
+            f"{instruction.opcode} is computed whole on every device\n"
+            f"  found:  it needs all of its dimensions; {size:,} bytes of sharded operands are gathered\n"
+            f"  where:  {source or 'an unknown line'}\n"
+            "  repair: give it replicated operands, or a batch of them that is split"
         )
+        file, line = (source.file, source.line) if source is not None else ("", 0)
+        warnings.warn_explicit(text, ReplicationWarning, file, line)
 
 
 def tree_shape(shape, layouts):

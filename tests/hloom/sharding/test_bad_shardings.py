@@ -121,3 +121,12 @@ def test_pmap(mesh):
     fails(DeviceError, lambda: hl.pmap(lambda a: a)(np.ones((9, 2))), "over 9 elements", "8 devices")
     add = hl.pmap(lambda a, b: a + b)
     fails(ShapeError, lambda: add(np.ones((4, 2)), np.ones((3, 2))), "over 4 elements", "argument 1 has 3")
+
+
+def test_an_op_that_needs_all_of_a_split_matrix_says_so(put):
+    x = put(np.eye(8, dtype=np.float32), "x")
+    with pytest.warns(
+        hl.errors.ReplicationWarning, match=r"cholesky(.|\n)*256 bytes(.|\n)*test_bad_shardings"
+    ) as found:
+        np.testing.assert_array_equal(hl.jit(hnp.linalg.cholesky)(x), np.eye(8))
+    assert len(found) == 1
