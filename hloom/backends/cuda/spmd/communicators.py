@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import atexit
 import functools
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from hloom import distributed
 from hloom.backends.cuda.devices import cuda_device
@@ -88,11 +88,14 @@ def _late(world: World, what: str) -> DistributedError:
     )
 
 
-def _wait(world: World, what: str):
+def until_ready(world: World, made: Sequence[Communicator], what: str) -> None:
+    """Waits for calls that do not block. Raises CudaLibraryError, DistributedError."""
+    nccl().until_ready(made, config.distributed_timeout, lambda: _late(world, what))
+
+
+def _wait(world: World, what: str) -> Callable[[list], None] | None:
     """What waits for non-blocking communicators; None in a program of one process, whose calls block."""
-    if not world.others:
-        return None
-    return lambda made: nccl().until_ready(made, config.distributed_timeout, lambda: _late(world, what))
+    return (lambda made: until_ready(world, made, what)) if world.others else None
 
 
 def _connected(world: World) -> dict[int, Communicator]:
@@ -121,6 +124,11 @@ def _forget(device: Device) -> None:
         nccl().destroy(list(_made.pop(key).values()))
 
 
+def made_members(world: World) -> list[Communicator]:
+    """The communicators of a world that there are."""
+    return [c for (known, _), found in list(_made.items()) if known == world for c in found.values()]
+
+
 def abandon(world: World) -> None:
     """Ends what is under way in all groups of a world, which are not used again."""
     for key in [k for k in _made if k[0] == world]:
@@ -134,4 +142,4 @@ def close_all() -> None:
         nccl().destroy(list(_made.popitem()[1].values()))
 
 
-__all__ = ["World", "abandon", "close_all", "group_members", "nccl"]
+__all__ = ["World", "abandon", "close_all", "group_members", "made_members", "nccl", "until_ready"]

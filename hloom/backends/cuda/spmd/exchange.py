@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from hloom.backends.cuda.spmd.communicators import World, group_members, nccl
+from hloom.backends.cuda.spmd.communicators import World, group_members, nccl, until_ready
 from hloom.ir.build import combiner_opcode
 from hloom.ir.module import Instruction, Module
 from hloom.ir.ops.programs.collective import COLLECTIVES
@@ -56,6 +56,13 @@ class Exchange:
         """Whether a group has GPUs of several processes."""
         gpus = self.world.gpus
         return self.calls and any(len({gpus[d][0] for d in group}) > 1 for group in self.groups)
+
+    def settle(self, devices: Iterable[int]) -> None:
+        """Waits until calls among processes, which do not block, are on the streams: before, nothing else may be.
+        Raises CudaLibraryError, and DistributedError where a process does not come."""
+        if self.crosses():
+            members = group_members(self.world, self.groups)
+            until_ready(self.world, [members[d] for d in devices if d in members], self.asked)
 
     def waits_for(self, device: int, own: Iterable[int]) -> set[int]:
         """Which of this process's devices have to be here before a device can go on."""

@@ -165,20 +165,17 @@ class CudaTeam:
         self.exchanges = exchanges_of(module, world)
         self.shapes = [o.shape for o in module.entry.outputs()]
         self._programs: dict[int, tuple[Device, dict]] = {}
-        self._loaded = False
 
     def _load(self) -> None:
-        """Loads the segments onto the GPUs, and meets the other processes."""
+        """Loads the segments onto the GPUs, and makes the groups; both are there already in later calls."""
         segments = list(self.level.segments())
         for number, device in self.world.own.items():
             known = self._programs.get(number)
             if known is None or known[0] is not device:
                 device.open()
                 self._programs[number] = device, {id(part): part.compiled.runner.load(device) for part in segments}
-        if any(exchange.crosses() for exchange in self.exchanges.values()) or not self._loaded:
-            for exchange in self.exchanges.values():
-                exchange.load()
-        self._loaded = True
+        for exchange in self.exchanges.values():
+            exchange.load()
 
     def __call__(self, shards: Sequence[Sequence], donating: bool = False) -> list[list[DeviceArray]]:
         """shards: for each parameter a NumPy array or data on the GPU for each device of this process. Returns the same
@@ -237,6 +234,7 @@ class CudaTeam:
                 return {n: exchange.enqueue(n, members[n].device, given[n]) for n in numbers}
             with nccl().group(exchange.asked):
                 made = {n: exchange.enqueue(n, members[n].device, given[n]) for n in numbers}
+            exchange.settle(numbers)
         except Exception as error:
             if hasattr(error, "locate") and exchange.instruction.source:
                 error.locate(str(exchange.instruction.source))

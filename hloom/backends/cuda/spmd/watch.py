@@ -13,7 +13,7 @@ import threading
 import time
 
 from hloom import distributed
-from hloom.backends.cuda.spmd.communicators import World, abandon, group_members, nccl
+from hloom.backends.cuda.spmd.communicators import World, abandon, made_members, nccl
 from hloom.backends.cuda.spmd.exchange import Exchange
 from hloom.config import config
 from hloom.errors import DistributedError
@@ -91,8 +91,7 @@ def _is_done(device: Device, event: Event) -> bool:
 
 def _status(task: Watched) -> int:
     """0, or an error of one of the groups."""
-    members = group_members(task.world, task.exchange.groups)
-    found = (nccl().state(member) for member in members.values() if member.handle is not None)
+    found = (nccl().state(member) for member in made_members(task.world) if member.handle is not None)
     return next((status for status in found if status not in (0, IN_PROGRESS)), 0)
 
 

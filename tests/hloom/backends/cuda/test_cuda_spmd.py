@@ -239,6 +239,11 @@ def test_calls_of_all_gpus_are_one_group_on_their_own_streams():
         assert [c[0] for c in found] == ["group_start", *["all_reduce"] * 3, "group_end"]
         assert [c[1:] for c in found[1:4]] == [(k, 4, int(devices[k].main)) for k in range(3)]
         assert library.calls[:2] == [("get_unique_id",), ("group_start",)]
+        for device in devices:
+            device.close()
+        assert library.leaks() == []
+        (total, _) = executable([[np.ones(4, np.float32)] * 3])
+        np.testing.assert_array_equal(total[2].numpy(), np.full(4, 6.0))
 
 
 # --- mistakes ----------------------------------------------------------------------------------------------------
