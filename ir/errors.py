@@ -7,12 +7,14 @@ that handlers of either kind find it.
 
 from __future__ import annotations
 
+import warnings
 from typing import TYPE_CHECKING
 
 from hloom.ir.base_error import HloomError
 
 if TYPE_CHECKING:
     from hloom.ir.module import Instruction
+    from hloom.ir.source import Source
 
 
 class ShapeError(HloomError, ValueError, TypeError):
@@ -66,5 +68,20 @@ class ShardingTypeError(HloomError, ValueError, TypeError):
 
 
 class ReplicationWarning(UserWarning):
-    """A sharded array is gathered on every device, because an operation does not say how it is computed in parts: names
-    the operation, its line and the bytes."""
+    """A sharded array is gathered on every device, because an operation does not say how it is computed in parts, or
+    needs all of its dimensions: names the operation, its line and the bytes."""
+
+    @classmethod
+    def warn(cls, what: str, why: str, gathered: int, repair: str, source: Source | None) -> None:
+        """Warns of an operation, once for each text and line."""
+        text = (
+            f"{what} is computed whole on every device\n"
+            f"  found:  {why}; {gathered:,} bytes of sharded operands are gathered\n"
+            f"  where:  {source or 'an unknown line'}\n"
+            f"  repair: {repair}"
+        )
+        file, line = (source.file, source.line) if source is not None else ("", 0)
+        warnings.warn_explicit(text, cls, file, line, registry=_REGISTRY)
+
+
+_REGISTRY: dict = {}  # of the warnings that were shown

@@ -23,7 +23,6 @@ Source: Shardy's propagation, openxla.org/shardy/propagation; GSPMD, arxiv.org/a
 
 from __future__ import annotations
 
-import warnings
 from typing import Any
 
 from hloom.compiler.passes.registry import module_pass
@@ -128,8 +127,6 @@ class _Emission:
 
 # --- warnings -----------------------------------------------------------------------------------------------------
 
-_REGISTRY: dict = {}  # of the warnings that were shown: each line warns once
-
 
 def _warn(regions: Regions) -> None:
     """Warns of each op without a rule that reads what is sharded, or whose result is annotated as sharded."""
@@ -140,15 +137,11 @@ def _warn(regions: Regions) -> None:
             continue
         reason = getattr(factor_rule(instruction), "reason", "")
         target = instruction.attributes.get("custom_call_target")
-        source = instruction.source
-        text = (
-            f"{instruction.opcode}{f' of {target!s}' if target else ''} is computed whole on every device\n"
-            f"  found:  {reason}; {gathered:,} bytes of sharded operands are gathered\n"
-            f"  where:  {source or 'an unknown line'}\n"
-            "  repair: give it replicated operands, or run it in shard_map, where each device sees its own part"
-        )
-        file, line = (source.file, source.line) if source is not None else ("", 0)
-        warnings.warn_explicit(text, ReplicationWarning, file, line, registry=_REGISTRY)
+        ReplicationWarning.warn(
+            f"{instruction.opcode}{f' of {target!s}' if target else ''}", reason, gathered,
+            "give it replicated operands, or run it in shard_map, where each device sees its own part",
+            instruction.source,
+        )  # fmt: skip
 
 
 def _layouts(tree: Tree) -> list[Draft]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Sequence
 from typing import Any
 
@@ -164,15 +163,10 @@ class Scope:
         if size == 0 or key in self.partitioner.warned:
             return
         self.partitioner.warned.add(key)
-        source = instruction.source
-        text = (
-            f"{instruction.opcode} is computed whole on every device\n"
-            f"  found:  it needs all of its dimensions; {size:,} bytes of sharded operands are gathered\n"
-            f"  where:  {source or 'an unknown line'}\n"
-            "  repair: give it replicated operands, or a batch of them that is split"
-        )
-        file, line = (source.file, source.line) if source is not None else ("", 0)
-        warnings.warn_explicit(text, ReplicationWarning, file, line)
+        ReplicationWarning.warn(
+            instruction.opcode, "it needs all of its dimensions", size,
+            "give it replicated operands, or a batch of them that is split", instruction.source,
+        )  # fmt: skip
 
 
 def tree_shape(shape, layouts):
