@@ -42,7 +42,7 @@ def _with_late_ends(computation: Computation, exchanges, alone) -> Computation:
         else:
             order.append(instruction)
     order += held
-    if order[-1] is not computation.root:
+    if computation.instructions[-1] is computation.root and order[-1] is not computation.root:
         order.remove(computation.root)
         order.append(computation.root)
     if order == computation.instructions:

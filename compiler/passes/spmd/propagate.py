@@ -32,6 +32,7 @@ from hloom.compiler.passes.spmd.steps import Draft, Propagation
 from hloom.ir.errors import ReplicationWarning
 from hloom.ir.module import Computation, Instruction, Module
 from hloom.ir.op_table import factor_rule
+from hloom.ir.ops.programs.structure import CUSTOM_CALLS
 from hloom.ir.spmd.sharding import Sharding
 
 
@@ -137,6 +138,8 @@ def _warn(regions: Regions) -> None:
             continue
         reason = getattr(factor_rule(instruction), "reason", "")
         target = instruction.attributes.get("custom_call_target")
+        if getattr(CUSTOM_CALLS.get(target), "takes_whole_arrays", False):  # what it sees is stated
+            continue
         ReplicationWarning.warn(
             f"{instruction.opcode}{f' of {target!s}' if target else ''}", reason, gathered,
             "give it replicated operands, or run it in shard_map, where each device sees its own part",

@@ -79,6 +79,7 @@ def _caller(reference: weakref.ref[_Callback], single: bool) -> Callable:
         found = function(*arrays)
         return found[0] if single else found
 
+    call.takes_whole_arrays = True  # type: ignore[attr-defined]  # as jax says of callbacks: no warning
     return call
 
 
