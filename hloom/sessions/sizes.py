@@ -183,9 +183,9 @@ class Sizes:
             whole = isinstance(number, (int, np.integer)) and -(2**63) <= number < 2**63
             return self.trace.exactly(np.asarray(number, np.int64 if whole else np.float64))
         if isinstance(number.value, (int, np.integer)) and -(2**63) <= number.value < 2**63:
-            whole = np.asarray(number.value, np.int64)
-            if all(one.scalar(whole) == n for one, n in zip(self.samples()[1:], number.samples[1:], strict=True)):
-                return self.trace.exactly(whole)
+            exact = np.asarray(number.value, np.int64)
+            if all(one.scalar(exact) == n for one, n in zip(self.samples()[1:], number.samples[1:], strict=True)):
+                return self.trace.exactly(exact)
         if number.made is None:
             return None
         function, given = number.made

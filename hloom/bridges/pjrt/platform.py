@@ -15,7 +15,7 @@ from jax._src.interpreters import mlir
 from jax._src.lax import linalg
 from jax._src.lax.control_flow import conditionals
 
-from hloom.bridges.pjrt import inspection
+from hloom.bridges.pjrt.spmd import inspection
 
 __all__ = ["register"]
 

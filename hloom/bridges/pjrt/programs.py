@@ -23,11 +23,11 @@ from hloom.backends.cpu.driver import driver
 from hloom.backends.spmd import SpmdBackend, SpmdExecutable
 from hloom.backends.text import program_text
 from hloom.bridges.pjrt.callbacks import held
-from hloom.bridges.pjrt.inspection import report
 from hloom.bridges.pjrt.memory import Block, Text, address_of, array_of
 from hloom.bridges.pjrt.orders import in_one_order
 from hloom.bridges.pjrt.protobuf import fields, numbers
-from hloom.bridges.pjrt.shardings import Layouts, partitioned_program, signature, state_layouts
+from hloom.bridges.pjrt.spmd.inspection import report
+from hloom.bridges.pjrt.spmd.shardings import Layouts, partitioned_program, signature, state_layouts
 from hloom.errors import ArgumentError, HloomError, UnsupportedError
 from hloom.ir.module import Instruction, map_module
 from hloom.ir.stablehlo import parse_program, to_module

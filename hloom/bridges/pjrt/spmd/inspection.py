@@ -16,7 +16,7 @@ from jax._src import debugging
 from jax._src.lib import xla_client
 from jaxlib.mlir import ir
 
-from hloom.bridges.pjrt.shardings import Layout
+from hloom.bridges.pjrt.spmd.shardings import Layout
 from hloom.compiler.passes.spmd.propagate import propagate
 from hloom.compiler.pipeline import BEFORE_PARTITION, run_passes
 from hloom.errors import UnsupportedError

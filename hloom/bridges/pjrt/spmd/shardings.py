@@ -17,8 +17,8 @@ from jaxlib import _jax
 from jaxlib.mlir import ir, passmanager
 from jaxlib.mlir.dialects import sdy
 
-from hloom.bridges.pjrt.gspmd import Annotations
 from hloom.bridges.pjrt.protobuf import field, fields
+from hloom.bridges.pjrt.spmd.gspmd import Annotations
 from hloom.errors import UnsupportedError
 from hloom.ir.records import record
 from hloom.ir.stablehlo.types import ELEMENT_NAME
