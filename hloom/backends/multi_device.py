@@ -22,6 +22,7 @@ from hloom.ir.types import Shape
 from hloom.platforms.backend import (
     Backend,
     CompileOptions,
+    DeviceBackend,
     DeviceExecutor,
     Executable,
     ExecutorRequest,
@@ -227,6 +228,11 @@ class _Assembly:
             c.number: SendRecvChannel(c.shape, control.channel(c.receivers), links.remote(c) if links else None)
             for c in parts.channels
         }
+        ends = [c.remote for c in channels.values() if c.remote is not None and c.remote.gpus]
+        if ends:
+            backend = kind_of(next(d for d in parts.modules if kind_of(d)[0].name != "cpu"))[0].backend
+            assert isinstance(backend, DeviceBackend)  # only such devices have ends that are no CPU's
+            backend.connect(ends)
         executors: dict[str, DeviceExecutor] = {}
         remote = tuple(device for device in parts.modules if is_spread([device]))
         for device, module in parts.modules.items():
@@ -234,7 +240,7 @@ class _Assembly:
                 continue
             kind, index = kind_of(device)
             if links and kind.name != "cpu":
-                links.require_none(device)
+                links.require_pairs(device)
             numbers, given = self.numbers[device], self.donated[device]
             executors[device] = kind.executor(
                 ExecutorRequest(

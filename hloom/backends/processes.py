@@ -143,15 +143,23 @@ class Links:
         here, (sender, receiver) = processes().index, (process_of(channel.sender), process_of(channel.receivers[0]))
         if sender == receiver or here not in (sender, receiver):
             return None
-        return RemoteEnd(receiver if here == sender else sender, self.base + channel.number)
+        peer, tag = receiver if here == sender else sender, self.base + channel.number
+        ends = [parse_device_name(device) for device in (channel.sender, channel.receivers[0])]
+        if any(end.kind == "cpu" for end in ends):
+            return RemoteEnd(peer, tag)
+        return RemoteEnd(
+            peer, tag, ((sender, ends[0].index), (receiver, ends[1].index)), channel.number,
+            f"{channel.shape!r} from {channel.sender} to {channel.receivers[0]}", channel.maker.source,
+        )  # fmt: skip
 
-    def require_none(self, device: str) -> None:
-        """Raises DeviceError where a device that is not a CPU exchanges values with other processes."""
+    def require_pairs(self, device: str) -> None:
+        """Raises DeviceError where a device that is not a CPU exchanges values with a CPU of another process."""
         for channel in self.channels.values():
-            if device in (channel.sender, *channel.receivers) and self.remote(channel) is not None:
+            end = self.remote(channel) if device in (channel.sender, *channel.receivers) else None
+            if end is not None and not end.gpus:
                 raise DeviceError(
                     f"{channel.shape!r} from {channel.sender} to {channel.receivers[0]}",
-                    "values go between processes from and to CPU devices only",
+                    "values go between processes from CPU to CPU, and from GPU to GPU",
                     "move it to the CPU of its process first: hl.device_put(x, '/job:worker/task:0/cpu:0')",
                     channel.maker.source,
                 )

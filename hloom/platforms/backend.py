@@ -20,6 +20,7 @@ from hloom.ir.types import Shape
 
 if TYPE_CHECKING:
     from hloom.ir.module import Instruction
+    from hloom.ir.source import Source
     from hloom.runtime.distributed.messages import Message, Transport
     from hloom.runtime.multi_device import ChannelWords
 
@@ -74,6 +75,10 @@ class DeviceBackend(Backend):
     def has_kernel(self, instruction: Instruction) -> bool:
         """Whether the kind of device computes an instruction."""
         return True
+
+    def connect(self, ends: Sequence[RemoteEnd]) -> None:
+        """Connects devices of the kind to those of other processes. Every process that has one of an end calls this,
+        for its ends in the order of the program."""
 
     def compile_spmd(self, module: Module, options: CompileOptions, **facts) -> Executable:
         """A partitioned module for several devices of the kind, which run it together. facts: the mesh and the
@@ -156,10 +161,18 @@ class Executable(ABC):
 
 @record(frozen=True)
 class RemoteEnd:
-    """The other end of a channel, in another process: its number, and what messages of the channel are known by."""
+    """The other end of a channel, in another process: its number, and what messages of the channel are known by.
+
+    gpus: of a channel between GPUs those of its sender and its receiver, as (process, number there). turn: the number
+    of the channel among those between these. asked, source: what it sends and where the user wrote that, for errors.
+    """
 
     peer: int
     tag: int
+    gpus: tuple[tuple[int, int], ...] = ()
+    turn: int = 0
+    asked: str = ""
+    source: Source | None = None
 
 
 @record(frozen=True)

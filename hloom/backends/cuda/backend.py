@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import importlib
+from collections.abc import Sequence
 
 from hloom.backends.cuda.autotuner import has_solver
 from hloom.backends.cuda.compilation import compile_for_cuda, parse_target
 from hloom.backends.cuda.devices import cuda_device
 from hloom.backends.cuda.executor import CudaExecutor
+from hloom.backends.cuda.spmd.communicators import World, group_members
 from hloom.compiler.targets.cuda.libraries.linear_algebra import has_routine
 from hloom.compiler.targets.cuda.target import NoCudaKernelError, has_cuda_kernel
 from hloom.config import config
 from hloom.ir.module import Instruction, Module
-from hloom.platforms.backend import CompileOptions, DeviceBackend, Executable, ExecutorRequest
+from hloom.platforms.backend import CompileOptions, DeviceBackend, Executable, ExecutorRequest, RemoteEnd
 from hloom.platforms.kinds import MULTI_DEVICE, load_backend
 from hloom.platforms.names import parse_device_name
 
@@ -42,6 +44,11 @@ class CudaBackend(DeviceBackend):
         if has_routine(instruction):
             return has_solver()
         return instruction.opcode == "custom-call" or has_cuda_kernel(instruction)
+
+    def connect(self, ends: Sequence[RemoteEnd]) -> None:
+        """Raises CudaLibraryError, DistributedError."""
+        for end in ends:
+            group_members(World(end.gpus, end.turn), ((0, 1),))
 
     def compile_spmd(self, module: Module, options: CompileOptions, **facts) -> Executable:
         """A partitioned module for several GPUs. facts: as of `hloom.backends.cuda.spmd.program.compile_spmd`."""

@@ -13,10 +13,12 @@ from collections.abc import Callable
 import numpy as np
 
 from hloom.backends.cuda.devices import cuda_device
+from hloom.backends.cuda.spmd.messages import GpuLink
 from hloom.backends.cuda.walk import Walk, Walking, compile_segments, finished
 from hloom.backends.host_channels import STRAIGHT, Ended, HostChannels, held_in_bodies, places_of
 from hloom.backends.segments import Level, Loop, Segment, Transfer, whole
 from hloom.ir.module import Instruction
+from hloom.ir.ops.programs.transfer import TRANSFERS
 from hloom.ir.records import field, record
 from hloom.platforms.backend import ExecutorRequest, SendRecvChannel, added
 from hloom.platforms.names import parse_device_name
@@ -55,6 +57,12 @@ class CudaExecutor:
         self._segments = list(self.level.segments())
         self._aliases: dict = {}
 
+    def uses(self, channel: int) -> bool:
+        """Whether it sends or receives through a channel."""
+        return any(
+            i.attributes.get("channel_id") == channel for i in self.module.instructions() if i.opcode in TRANSFERS
+        )
+
     def aliases(self) -> dict:
         """None: the values that it sends are copied to the buffers of their channels."""
         return {}
@@ -79,18 +87,21 @@ class CudaExecutor:
     def places(self) -> set[int]:
         """The buffers that devices other than GPUs read; receivers list those that they write."""
         sent = {i["channel_id"] for i in self.module.instructions() if i.opcode == "send"}
-        read = {channel for channel in sent if self.receivers[channel].others}
+        remote = {number for number, channel in self.request.channels.items() if channel.remote is not None}
+        read = {channel for channel in sent - remote if self.receivers[channel].others}
         return {place for place in places_of(read) if place not in self._aliases}
 
     def prepare(self, control: np.ndarray, state: np.ndarray, handed: dict) -> Callable:
         """As `hloom.runtime.multi_device.HostExecutor.prepare`."""
         device = cuda_device(self.request.index)
+        ends = {number: channel.remote for number, channel in self.request.channels.items()}
+        links = {number: GpuLink(end, device) for number, end in ends.items() if end is not None and self.uses(number)}
         programs = {id(part): part.compiled.runner.load(device) for part in self._segments}
 
         def run(*arguments) -> dict[int, DeviceArray] | None:
             channels = HostChannels(self.request, self._aliases, control, state, arguments)
             try:
-                return _Run(self, device.open(), programs, channels, handed).made()
+                return _Run(self, device.open(), programs, channels, handed, links).made()
             except Ended:
                 return None
 
@@ -126,9 +137,10 @@ def follow_memory(level: Level, origin: dict) -> None:
 class _Run(Walk):
     """One call."""
 
-    def __init__(self, executor: CudaExecutor, device, programs: dict, channels: HostChannels, handed: dict):
+    def __init__(self, executor: CudaExecutor, device, programs: dict, channels: HostChannels, handed: dict, links):
+        """links: the channels to and from GPUs of other processes."""
         super().__init__(device, programs)
-        self.executor, self.channels, self.handed = executor, channels, handed
+        self.executor, self.channels, self.handed, self.links = executor, channels, handed, links
 
     def made(self) -> dict[int, DeviceArray]:
         """The executor's results by their numbers."""
@@ -139,7 +151,13 @@ class _Run(Walk):
     # --- to and from other devices ---
 
     def transfer(self, part: Transfer, values: dict, where: str) -> Walking:
-        if part.instruction.opcode == "send":
+        link = self.links.get(part.instruction["channel_id"])
+        if link is not None and part.instruction.opcode == "send":
+            link.send(*self.taken(part, values))
+        elif link is not None:
+            label = part.instruction.hint or "a received value"
+            values[part.instruction] = link.receive(part.instruction.shape.bytes, label)
+        elif part.instruction.opcode == "send":
             self._send(part, values, where)
         else:
             values[part.instruction] = self._received(part.instruction, where)

@@ -150,16 +150,17 @@ class Nccl:
     def broadcast(self, to: Communicator, source: int, target: int, nbytes: int, root: int) -> None:
         self._on(to, self.module.broadcast, source, target, nbytes, BYTES, root)
 
-    def send(self, to: Communicator, source: int, nbytes: int, peer: int) -> None:
-        self._on(to, self.module.send, source, nbytes, BYTES, peer)
+    def send(self, to: Communicator, source: int, nbytes: int, peer: int, stream=None) -> None:
+        """stream: None: the main stream of the GPU, as of the others."""
+        self._on(to, self.module.send, source, nbytes, BYTES, peer, stream=stream)
 
-    def receive(self, to: Communicator, target: int, nbytes: int, peer: int) -> None:
-        self._on(to, self.module.recv, target, nbytes, BYTES, peer)
+    def receive(self, to: Communicator, target: int, nbytes: int, peer: int, stream=None) -> None:
+        self._on(to, self.module.recv, target, nbytes, BYTES, peer, stream=stream)
 
-    def _on(self, to: Communicator, function: Callable, *arguments) -> None:
-        """A call on the main stream of a member's GPU, whose context is current."""
+    def _on(self, to: Communicator, function: Callable, *arguments, stream: Any = None) -> None:
+        """A call on a stream of a member's GPU, whose context is current."""
         asked = f"{function.__name__} of {to.device}, rank {to.rank} of {to.size}"
-        stream: Any = to.device.main
+        stream = to.device.main if stream is None else stream
         self._call(asked, function, *arguments, to.handle, int(stream))
 
     def _call(self, asked: str, function: Callable, *arguments) -> Any:

@@ -17,7 +17,7 @@ import hloom.numpy as hnp
 from fake_nccl import FakeNccl
 from simulated_gpus import simulated_gpus
 from hloom.runtime.cuda.libraries.nccl import Nccl
-from hloom.backends.cuda.spmd import communicators, exchange, program, watch
+from hloom.backends.cuda.spmd import communicators, exchange, messages, program, watch
 
 mail, turns = {{}}, {{}}
 
@@ -41,7 +41,7 @@ with simulated_gpus(2) as (driver, devices):
     wire = MPI.COMM_WORLD.Dup()
     library = FakeNccl(driver, remote, hl.process_index())
     nccl = Nccl(library)
-    for module in (communicators, exchange, program, watch):
+    for module in (communicators, exchange, messages, program, watch):
         module.nccl = lambda: nccl
     x = np.random.default_rng(0).standard_normal((8, 6)).astype(np.float32)
     y = np.random.default_rng(1).standard_normal((6, 4)).astype(np.float32)
@@ -75,3 +75,33 @@ def test_a_data_parallel_step_over_gpus_of_two_processes(tmp_path):
     assert done.returncode == 0, done.stderr[-3000:]
     assert lines(done.stdout, 0) == ["4 2 1 ['cuda:0', 'cuda:1']", "[]", "[]"]
     assert lines(done.stdout, 1) == ["4 2 0 ['cuda:0', 'cuda:1']", "[]", "[]"]
+
+
+PLACED = """
+    first, second = (hl.device(f"/job:worker/task:{k}/cuda:0") for k in (0, 1))
+
+    def layers(x, w):
+        with first:
+            y = hnp.tanh(x @ w)
+        with second:
+            return (y * 2 + 1).sum(0)
+
+    want = hl.jit(lambda x, w: (hnp.tanh(x @ w) * 2 + 1).sum(0))(x, y)
+    found = hl.jit(layers)(x, y)
+    if hl.process_index() == 1:
+        np.testing.assert_allclose(np.asarray(found), want, rtol=1e-5)
+    del found
+    print(library.names().count("send"), library.names().count("recv"), library.names().count("comm_init_rank_config"))
+    for device in devices:
+        device.close()
+    print(driver.violations, library.leaks())
+    hl.distributed.barrier("the end")
+"""
+
+
+def test_parts_on_gpus_of_two_processes(tmp_path):
+    """A value goes from one GPU to the other, through a group of these two."""
+    done = launched(tmp_path, PLACED, processes=2, starts=SETUP)
+    assert done.returncode == 0, done.stderr[-3000:]
+    assert lines(done.stdout, 0) == ["1 0 1", "[] []"]
+    assert lines(done.stdout, 1) == ["0 1 1", "[] []"]

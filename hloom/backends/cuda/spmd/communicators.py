@@ -32,9 +32,11 @@ def nccl() -> Nccl:
 
 @record(frozen=True)
 class World:
-    """The GPUs of a program by number: for each its process and its number there."""
+    """The GPUs of a program by number: for each its process and its number there. turn: tells groups of the same GPUs
+    from each other."""
 
     gpus: tuple[tuple[int, int], ...]
+    turn: int = 0
 
     @classmethod
     def of(cls, placement: Placement, indices: Sequence[int]) -> World:

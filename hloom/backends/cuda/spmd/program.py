@@ -256,7 +256,7 @@ class CudaTeam:
     def _watch(self) -> None:
         crossing = [exchange for exchange in self.exchanges.values() if exchange.crosses()]
         if crossing and processes().count > 1:
-            watch(self.world, self.module.name, crossing[0])
+            watch(self.world, f"{crossing[0].asked} in '{self.module.name}'", crossing[0].instruction.source)
 
 
 def _on(device: Device, given):

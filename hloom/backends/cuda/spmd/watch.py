@@ -14,11 +14,11 @@ import time
 
 from hloom import distributed
 from hloom.backends.cuda.spmd.communicators import World, abandon, made_members, nccl
-from hloom.backends.cuda.spmd.exchange import Exchange
 from hloom.config import config
 from hloom.errors import DistributedError
 from hloom.ir.process import forking
 from hloom.ir.records import record
+from hloom.ir.source import Source
 from hloom.runtime.cuda.device import Device, Event
 from hloom.runtime.cuda.errors import CudaError
 from hloom.runtime.cuda.libraries.nccl import IN_PROGRESS
@@ -31,8 +31,8 @@ class Watched:
     """Work of a program on this process's GPUs of a world. ends: on the clock `time.monotonic`."""
 
     world: World
-    name: str
-    exchange: Exchange
+    asked: str
+    source: Source | None
     events: list[tuple[Device, Event]]
     seconds: float
     ends: float
@@ -44,15 +44,18 @@ _lock = forking.lock()
 forking.on_fork(child=_threads.clear)
 
 
-def watch(world: World, name: str, exchange: Exchange) -> None:
-    """Watches what is now on the main streams of the GPUs of a world. name: of the program. exchange: the first that
-    crosses processes. Raises CudaError."""
-    events = []
-    for device in world.own.values():
-        with device.guard():
-            events.append((device, device.record(device.main)))
+def watch(
+    world: World, asked: str, source: Source | None, events: list[tuple[Device, Event]] | None = None
+) -> None:  # fmt: skip
+    """Watches what is before some events; None: what is now on the main streams of the GPUs of a world. asked, source:
+    what was asked for, and the user's line. Raises CudaError."""
+    if events is None:
+        events = []
+        for device in world.own.values():
+            with device.guard():
+                events.append((device, device.record(device.main)))
     seconds = config.distributed_timeout
-    _waiting.put(Watched(world, name, exchange, events, seconds, time.monotonic() + seconds))
+    _waiting.put(Watched(world, asked, source, events, seconds, time.monotonic() + seconds))
     with _lock:
         if not _threads:
             thread = threading.Thread(target=_run, name="hloom-nccl-watch", daemon=True)
@@ -108,10 +111,10 @@ def failure(task: Watched, status: int) -> DistributedError:
         if distributed.is_initialized() and (place := distributed.group().whereabouts(k, -1)) is not None
     ]
     return DistributedError(
-        f"{task.exchange.asked} in '{task.name}'",
+        task.asked,
         "; ".join([found, *where]),
         "look at what that process does (py-spy dump --pid); start the program again, from its last checkpoint",
-        task.exchange.instruction.source,
+        task.source,
     )
 
 

@@ -321,7 +321,9 @@ def test_a_peer_that_is_lost(status, words):
             event = devices[0].record(devices[0].main)
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(watch, "_is_done", lambda device, event: False)
-            watch.look_until_done(watch.Watched(world, "step", exchange, [(devices[0], event)], 0.05, 0.0))
+            watch.look_until_done(
+                watch.Watched(world, f"{exchange.asked} in 'step'", None, [(devices[0], event)], 0.05, 0.0)
+            )
         assert library.names().count("comm_abort") == 2
         with pytest.raises(DistributedError, match=words) as caught:
             held.block_until_ready()
