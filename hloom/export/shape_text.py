@@ -123,7 +123,11 @@ def parsed_shape(
     if holes:
         count = len(like or ()) - len(parts) + 1
         if len(holes) > 1 or count < 0:
-            raise ArgumentError(f"symbolic_shape({text!r})", f"it does not fit the shape {tuple(like or ())}")
+            raise ArgumentError(
+                f"symbolic_shape({text!r})",
+                f"it does not fit the shape {tuple(like or ())}",
+                "write one '...', and no more sizes than the shape has",
+            )
         at = holes[0]
         parts[at : at + 1] = [ast.Name("_") for _ in range(count)]
     if like is not None and len(parts) != len(like):

@@ -238,7 +238,9 @@ def _process(command: Sequence[str], options: ServerOptions) -> int:
     if ended:
         return 0
     if not ready:
-        raise ExportError("serving models with Triton", f"it ended with status {process.returncode}; see above")
+        raise ExportError(
+            "serving models with Triton", f"it ended with status {process.returncode}", "see what it printed above"
+        )
     return process.returncode or 1
 
 
