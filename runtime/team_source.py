@@ -83,7 +83,8 @@ def hloom_slice(team, member, look):
 """
 
 # Whether all programs of a team that have not ended wait for each other. Nothing changes that: what a program waits for
-# comes while another one runs, which then is busy, or has counted itself as one that ran.
+# comes while another one runs, which then is busy, or has counted itself as one that ran. A program may begin to run
+# while it is looked at, let another one go on and wait again: so it must not be busy after that look, either.
 STUCK_TEAM = """
 def hloom_stuck(team):
     ran = atomic_load(team, TEAM_SLICES)
@@ -93,6 +94,8 @@ def hloom_stuck(team):
         if atomic_load(block, BLOCK_BUSY) != 0:
             return 0
         if atomic_load(block, BLOCK_AT) >= 0 and hloom_ready(block) != 0:
+            return 0
+        if atomic_load(block, BLOCK_BUSY) != 0:
             return 0
     if atomic_load(team, TEAM_SLICES) != ran or atomic_load(team, TEAM_FINISHED) == count:
         return 0
