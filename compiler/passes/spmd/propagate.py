@@ -138,7 +138,7 @@ def _warn(regions: Regions) -> None:
             continue
         reason = getattr(factor_rule(instruction), "reason", "")
         target = instruction.attributes.get("custom_call_target")
-        if getattr(CUSTOM_CALLS.get(target), "takes_whole_arrays", False):  # what it sees is stated
+        if getattr(CUSTOM_CALLS.get(str(target)), "takes_whole_arrays", False):  # what it sees is stated
             continue
         ReplicationWarning.warn(
             f"{instruction.opcode}{f' of {target!s}' if target else ''}", reason, gathered,
