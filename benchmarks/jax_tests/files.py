@@ -169,6 +169,14 @@ def measure(file: str, options: argparse.Namespace) -> dict:
     }  # fmt: skip
 
 
+def report(row: dict, out: Path) -> None:
+    """Prints what was measured as a row of Markdown, its name first, with the failures; and keeps it in a folder."""
+    with open(out / "rows.jsonl", "a", encoding="utf-8") as log:
+        log.write(json.dumps(row) + "\n")
+    cells = [str(row[k]) for k in (next(iter(row)), "tests", "run", "cpu", "hloom", "seconds")]
+    print("|", " | ".join(cells), "|", *(f"\n    {test}" for test in row["failed"]), flush=True)
+
+
 def main() -> None:
     """Prints a row of Markdown for each file, and writes the texts of failures to --out."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
@@ -186,10 +194,7 @@ def main() -> None:
     print("| --- | --- | --- | --- | --- | --- |")
     for file in options.files:
         row = measure(file, options)
-        with open(options.out / "rows.jsonl", "a", encoding="utf-8") as log:
-            log.write(json.dumps(row) + "\n")
-        cells = [str(row[k]) for k in ("file", "tests", "run", "cpu", "hloom", "seconds")]
-        print("|", " | ".join(cells), "|", *(f"\n    {name}" for name in row["failed"]), flush=True)
+        report(row, options.out)
 
 
 if __name__ == "__main__":

@@ -105,10 +105,7 @@ def main() -> None:
     for library in options.libraries:
         name, _, path = library.partition("=")
         row = measure(name, path, options)
-        with open(options.out / "rows.jsonl", "a", encoding="utf-8") as log:
-            log.write(json.dumps(row) + "\n")
-        cells = [str(row[k]) for k in ("library", "tests", "run", "cpu", "hloom", "seconds")]
-        print("|", " | ".join(cells), "|", *(f"\n    {test}" for test in row["failed"]), flush=True)
+        files.report(row, options.out)
         for file in row["not imported"]:
             print(f"    cannot be imported: {file}", flush=True)
 

@@ -89,6 +89,14 @@ class Operation:
     stream: object = None
 
 
+class _Asked(threading.local):
+    """What a thread has asked for in its open group, and how many groups are open."""
+
+    def __init__(self):
+        self.group: list = []
+        self.depth = 0
+
+
 class FakeNccl:
     """The module. driver: the fake driver. remote: as above."""
 
@@ -100,7 +108,7 @@ class FakeNccl:
         self.cliques: dict[tuple, Clique] = {}
         self.comms: list[Comm] = []
         self.failures: dict[str, int] = {}
-        self._local = threading.local()
+        self._local = _Asked()
         self._count = 0
 
     def inject(self, name: str, status: int) -> None:
@@ -176,20 +184,13 @@ class FakeNccl:
 
     # --- groups ---
 
-    @property
-    def _group(self) -> list:
-        if not hasattr(self._local, "group"):
-            self._local.group, self._local.depth = [], 0
-        return self._local.group
-
     def group_start(self) -> None:
         self._enter("group_start")
-        self._group  # noqa: B018
         self._local.depth += 1
 
     def group_end(self) -> None:
         self._local.depth -= 1
-        found, self._local.group = self._group, []
+        found, self._local.group = self._local.group, []
         self._enter("group_end", len(found))
         self._post(found)
 
@@ -200,9 +201,9 @@ class FakeNccl:
             self._violation(f"{operation.kind} on a communicator that has ended")
         if operation.stream.gpu != comm.gpu or self.driver.need_context() != comm.gpu:
             self._violation(f"{operation.kind} of GPU {comm.gpu} on another GPU's stream or context")
-        self._group.append((comm, operation))
+        self._local.group.append((comm, operation))
         if not self._local.depth:
-            found, self._local.group = self._group, []
+            found, self._local.group = self._local.group, []
             self._post(found)
 
     def _post(self, found: list) -> None:

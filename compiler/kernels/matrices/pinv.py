@@ -49,12 +49,12 @@ def pinv_launches(request: KernelRequest) -> list[Launch]:
     short, long = min(m, n), max(m, n)
     items = batch(a.shape) if m and n else 0
     sizes = {"long": long, "short": short, "tall": int(m >= n)}
-    words = {"sweeps": svd.SWEEPS, "epsilon": repr(2.0**-50)}
     if is_complex(instruction):
-        text = unitary.HEAD + unitary.COLUMNS + unitary.ROTATE.format(**words) + BEGIN + COMPLEX.lstrip("\n")
+        text = unitary.HEAD + unitary.COLUMNS + svd.rotations(unitary.ROTATE, **unitary.TURNS)
+        text += BEGIN + COMPLEX.lstrip("\n")
         memory = unitary.memory_of(items, long, short, basis=False)
     else:
-        text = svd.ROTATE.format(values="values", **words) + BEGIN + REAL.lstrip("\n")
+        text = svd.rotations(svd.ROTATE, values="values") + BEGIN + REAL.lstrip("\n")
         memory = svd.memory_of(items, long, short) | {"values": (HLO_NAME[a.dtype], items * short)}
     bound = instruction.operands[1]
     if bound not in request.names:

@@ -16,6 +16,24 @@ from hloom.compiler.kernels.request import KernelRequest
 
 SWEEPS = 60  # over all pairs; 6 to 10 are usual. Beyond them the result is NaN.
 
+# The angle that makes two columns orthogonal: alpha and beta are their squared lengths, gamma their product.
+ANGLE = """\
+                    turned += 1
+                    zeta = (beta - alpha) / (2.0 * gamma)
+                    t = 1.0 / (abs_f64(zeta) + sqrt_f64(1.0 + zeta * zeta))
+                    t = -t if zeta < 0.0 else t
+                    c = 1.0 / sqrt_f64(1.0 + t * t)
+                    s = c * t
+"""
+# The place of column i by length, the longest first.
+RANK = """\
+        rank = 0
+        for k in range(short):
+            if d[o + k] > d[o + i] or (d[o + k] == d[o + i] and k < i):
+                rank += 1
+        order[o + rank] = i
+"""
+
 ROTATE = """
 for item in range(lo, hi):
     at = item * long * short
@@ -55,13 +73,7 @@ for item in range(lo, hi):
                     beta = sum_f64(beta, w * w)
                     gamma = sum_f64(gamma, y * w)
                 if abs_f64(gamma) > {epsilon} * sqrt_f64(alpha) * sqrt_f64(beta) and abs_f64(gamma) > 1e-290:
-                    turned += 1
-                    zeta = (beta - alpha) / (2.0 * gamma)
-                    t = 1.0 / (abs_f64(zeta) + sqrt_f64(1.0 + zeta * zeta))
-                    t = -t if zeta < 0.0 else t
-                    c = 1.0 / sqrt_f64(1.0 + t * t)
-                    s = c * t
-                    for k in range(long):
+{angle}                    for k in range(long):
                         y = x[p + k]
                         w = x[q + k]
                         x[p + k] = c * y - s * w
@@ -79,12 +91,7 @@ for item in range(lo, hi):
         order[o + i] = i
         {values}[o + i] = T(nan)
     for i in range(short if wrong == 0 else 0):
-        rank = 0
-        for k in range(short):
-            if d[o + k] > d[o + i] or (d[o + k] == d[o + i] and k < i):
-                rank += 1
-        order[o + rank] = i
-        {values}[o + rank] = T(d[o + i] * scale)
+{rank}        {values}[o + rank] = T(d[o + i] * scale)
 """
 
 # The unit vectors of the rotated columns, longest first; those of length zero, and those that a full basis has beyond
@@ -133,6 +140,11 @@ FACTORS = """
 """
 
 
+def rotations(text: str, **names: str) -> str:
+    """The statements of a text of rotations, with names for what differs."""
+    return text.format(sweeps=SWEEPS, epsilon=repr(2.0**-50), angle=ANGLE, rank=RANK, **names)
+
+
 def memory_of(items: int, long: int, short: int) -> dict[str, tuple[str, int]]:
     """The temporaries of the rotations."""
     return {
@@ -155,7 +167,7 @@ def svd_launches(request: KernelRequest) -> list[Launch]:
         "long_factor": "out0" if tall else "out2",
         "short_factor": "out2" if tall else "out0",
     }
-    text = ROTATE.format(sweeps=SWEEPS, epsilon=repr(2.0**-50), **names) + (FACTORS.format(**names) if factors else "")
+    text = rotations(ROTATE, **names) + (FACTORS.format(**names) if factors else "")
     items = batch(a.shape) if m and n else 0
     sizes = {"long": long, "short": short, "tall": int(tall)} | ({"full": full} if factors else {})
     memory = memory_of(items, long, short)

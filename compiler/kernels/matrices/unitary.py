@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from hloom.compiler.kernels.launch import Launch
 from hloom.compiler.kernels.matrices.common import batch, matrix_launches
-from hloom.compiler.kernels.matrices.svd import SWEEPS
+from hloom.compiler.kernels.matrices.svd import rotations
 from hloom.compiler.kernels.request import KernelRequest
 
 HEAD = """
@@ -56,6 +56,18 @@ HERMITIAN = """
     for i in range(short):
         xr[xs + i * short + i] = xr[xs + i * short + i] + added
 """
+# Turns rows p and q of x or v, as they are kept, by the angle; the second one without the phase of the product.
+TURN = """\
+                    for k in range({size}):
+                        yr = {x}r[p + k]
+                        yi = {x}i[p + k]
+                        wr = {x}r[q + k] * fr + {x}i[q + k] * fi
+                        wi = {x}i[q + k] * fr - {x}r[q + k] * fi
+                        {x}r[p + k] = c * yr - s * wr
+                        {x}i[p + k] = c * yi - s * wi
+                        {x}r[q + k] = s * yr + c * wr
+                        {x}i[q + k] = s * yi + c * wi
+"""
 ROTATE = """
     for i in range(short):
         for k in range(short):
@@ -89,33 +101,9 @@ ROTATE = """
                 fr = fr / length
                 fi = fi / length
                 if gamma > {epsilon} * sqrt_f64(alpha) * sqrt_f64(beta) and gamma > 1e-290:
-                    turned += 1
-                    zeta = (beta - alpha) / (2.0 * gamma)
-                    t = 1.0 / (abs_f64(zeta) + sqrt_f64(1.0 + zeta * zeta))
-                    t = -t if zeta < 0.0 else t
-                    c = 1.0 / sqrt_f64(1.0 + t * t)
-                    s = c * t
-                    for k in range(long):
-                        yr = xr[p + k]
-                        yi = xi[p + k]
-                        wr = xr[q + k] * fr + xi[q + k] * fi
-                        wi = xi[q + k] * fr - xr[q + k] * fi
-                        xr[p + k] = c * yr - s * wr
-                        xi[p + k] = c * yi - s * wi
-                        xr[q + k] = s * yr + c * wr
-                        xi[q + k] = s * yi + c * wi
-                    p = vs + i * short
+{angle}{turn_columns}                    p = vs + i * short
                     q = vs + j * short
-                    for k in range(short):
-                        yr = vr[p + k]
-                        yi = vi[p + k]
-                        wr = vr[q + k] * fr + vi[q + k] * fi
-                        wi = vi[q + k] * fr - vr[q + k] * fi
-                        vr[p + k] = c * yr - s * wr
-                        vi[p + k] = c * yi - s * wi
-                        vr[q + k] = s * yr + c * wr
-                        vi[q + k] = s * yi + c * wi
-    for i in range(short):
+{turn_basis}    for i in range(short):
         s = 0.0
         for k in range(long):
             p = xs + i * long + k
@@ -123,12 +111,7 @@ ROTATE = """
         d[o + i] = sqrt_f64(s)
         order[o + i] = i
     for i in range(short if wrong == 0 else 0):
-        rank = 0
-        for k in range(short):
-            if d[o + k] > d[o + i] or (d[o + k] == d[o + i] and k < i):
-                rank += 1
-        order[o + rank] = i
-"""
+{rank}"""
 VALUES = """
     for r in range(short):
         {values}[o + r] = R(d[o + order[o + r]] * scale) if wrong == 0 else R(nan)
@@ -193,6 +176,7 @@ FACTORS = """
             w = R(vi[vs + order[o + r] * short + k]) if wrong == 0 else R(nan)
             {short_factor}[vs + place] = complex_R(y, -w if tall == 1 else w)
 """
+TURNS = {"turn_columns": TURN.format(x="x", size="long"), "turn_basis": TURN.format(x="v", size="short")}
 
 
 def memory_of(items: int, long: int, short: int, basis: bool) -> dict[str, tuple[str, int]]:
@@ -214,7 +198,7 @@ def svd_launches(request: KernelRequest) -> list[Launch]:
         "long_factor": "out0" if tall else "out2",
         "short_factor": "out2" if tall else "out0",
     }
-    text = HEAD + COLUMNS + ROTATE.format(sweeps=SWEEPS, epsilon=repr(2.0**-50)) + VALUES.format(**names)
+    text = HEAD + COLUMNS + rotations(ROTATE, **TURNS) + VALUES.format(**names)
     text += FACTORS.format(**names) if factors else ""
     items = batch(a.shape) if m and n else 0
     sizes = {"long": long, "short": short, "tall": int(tall)}
@@ -230,6 +214,6 @@ def eigh_launches(request: KernelRequest) -> list[Launch]:
     (a,) = instruction.operands
     n = a.dims[-1]
     items = batch(a.shape) if n else 0
-    text = HEAD + HERMITIAN + ROTATE.format(sweeps=SWEEPS, epsilon=repr(2.0**-50)) + EIGEN
+    text = HEAD + HERMITIAN + rotations(ROTATE, **TURNS) + EIGEN
     sizes = {"long": n, "short": n, "lower": int(bool(instruction.attributes.get("lower")))}
     return matrix_launches(request, instruction, text, sizes, items, 160.0 * n**3 + n, memory_of(items, n, n, False))
