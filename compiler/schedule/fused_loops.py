@@ -106,7 +106,8 @@ class _Whole:
             lines += ["more[0] = cut", *(["if cut != 0:", *_indented(rest)] if rest else [])]
             pointers["more"] = more
             self.dtypes[more] = "s64"
-            self.planner.all[more] = None
+            # What the kernel finds again lies in memory, temporaries of its launches among it.
+            self.planner.all |= dict.fromkeys([more, *(b for b in carried if b in self.temporaries.values())])
         self._settle(local, dict.fromkeys(kept + carried), outside)
         numbers = [*self.integers.values(), *(["resumes"] if more is not None else [])]
         name = "whole_" + re.sub(r"\W", "_", self.loop.instruction.hint or "loop")

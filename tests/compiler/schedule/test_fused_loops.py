@@ -101,6 +101,22 @@ def test_loops_within_go_on_where_they_left_the_kernel():
 
 
 @pytest.mark.usefixtures("batches")
+def test_what_kernels_keep_between_launches_is_there_when_loops_go_on():
+    def f(m, w, limit):
+        def step(state):
+            n, w = state
+            means = (m * w[:, None]).sum(0), (m * m * w[:, None]).sum(0)  # of columns: in parts, then joined
+            w = w + means[0][: w.size] - 0.5 * means[1][: w.size]
+            return n + 1, lax.while_loop(lambda v: hnp.abs(v).max() > 1.0, lambda v: v * 0.5, w)
+
+        return lax.while_loop(lambda s: s[0] < limit, step, (0, w))
+
+    m = np.linspace(-1.0, 2.0, 8, dtype=np.float32).reshape(2, 4)
+    plan = compiled(f, m, np.array([3.0, -5.0], np.float32), np.int32(21))
+    assert is_whole(plan)
+
+
+@pytest.mark.usefixtures("batches")
 def test_scans_and_gradients_go_on_where_they_left_their_kernels():
     def step(carry, row):
         carry = hnp.tanh(carry * 0.5 + row)
