@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 
 from hloom.compiler.schedule.scheduler import Plan
 from hloom.ir.module import Computation, Instruction, Module
@@ -14,29 +15,55 @@ from hloom.ir.types import Shape, TupleShape
 
 def instruction_flops(instruction: Instruction, known: dict[int, float] | None = None) -> float:
     """Rough floating point operations of one instruction, calls included. known: as in `computation_flops`."""
+    return _total(instruction, _flops, {} if known is None else known)
+
+
+def computation_flops(computation: Computation, known: dict[int, float] | None = None) -> float:
+    """As `instruction_flops`, of all instructions. known: what was found for computations, by id."""
+    return _computation_total(computation, _flops, {} if known is None else known)
+
+
+def arithmetic_flops(computation: Computation) -> float:
+    """As `computation_flops`, without the work of transcendental functions: what XLA calls flops."""
+    return _computation_total(computation, lambda i: 0.0 if OPS[i.opcode].transcendental else _flops(i), {})
+
+
+def transcendentals(computation: Computation) -> float:
+    """How many values of transcendental functions (`Op.transcendental`) a computation takes, as XLA counts them."""
+    return _computation_total(computation, lambda i: _elements(i) if OPS[i.opcode].transcendental else 0.0, {})
+
+
+def _total(instruction: Instruction, own: Callable[[Instruction], float], known: dict[int, float]) -> float:
+    """The sum of `own` over an instruction, or over all that it calls."""
     opcode = instruction.opcode
     if opcode in ("fusion", "call", "while", "conditional"):  # a step of a loop counts once, as in XLA
-        return sum(computation_flops(c, known) for c in instruction.called())
+        return sum(_computation_total(c, own, known) for c in instruction.called())
+    if opcode == "reduce":
+        arrays = instruction.operands[: len(instruction.operands) // 2]
+        return _computation_total(instruction["to_apply"], own, known) * sum(a.shape.size for a in arrays)
+    return own(instruction)
+
+
+def _computation_total(computation: Computation, own: Callable[[Instruction], float], known: dict[int, float]) -> float:
+    if id(computation) not in known:
+        known[id(computation)] = sum(_total(i, own, known) for i in computation.instructions)
+    return known[id(computation)]
+
+
+def _flops(instruction: Instruction) -> float:
+    opcode = instruction.opcode
     if opcode == "dot":
         _, _, contracting, _ = dot_dims(instruction.attributes)
         return 2.0 * instruction.shape.size * math.prod(instruction.operands[0].dims[d] for d in contracting)
     if opcode == "convolution":
         labels, kernel = parse_labels(instruction["dim_labels"]), instruction.operands[1].dims
         return 2.0 * instruction.shape.size * math.prod(kernel) / max(kernel[labels.rhs.batch], 1)
-    if opcode == "reduce":
-        arrays = instruction.operands[: len(instruction.operands) // 2]
-        return computation_flops(instruction["to_apply"], known) * sum(a.shape.size for a in arrays)
-    if isinstance(instruction.shape, TupleShape):
-        return 0.0
-    return OPS[opcode].flops * instruction.shape.size
+    return OPS[opcode].flops * _elements(instruction)
 
 
-def computation_flops(computation: Computation, known: dict[int, float] | None = None) -> float:
-    """As `instruction_flops`, of all instructions. known: what was found for computations, by id."""
-    known = {} if known is None else known
-    if id(computation) not in known:
-        known[id(computation)] = sum(instruction_flops(i, known) for i in computation.instructions)
-    return known[id(computation)]
+def _elements(instruction: Instruction) -> float:
+    """The elements of an array; none of a tuple."""
+    return 0.0 if isinstance(instruction.shape, TupleShape) else float(instruction.shape.size)
 
 
 def bytes_accessed(module: Module) -> int:
@@ -52,10 +79,12 @@ def bytes_accessed(module: Module) -> int:
 
 
 def cost_analysis(plan: Plan) -> dict[str, float]:
-    """'flops', 'bytes accessed', 'kernels' (launches), 'distinct kernels' (compiled code)."""
+    """'flops', 'transcendentals' (of whose work flops have an estimate), 'bytes accessed', 'kernels' (launches),
+    'distinct kernels' (compiled code)."""
     kernels = plan.kernels()
     return {
         "flops": computation_flops(plan.module.entry),
+        "transcendentals": transcendentals(plan.module.entry),
         "bytes accessed": float(bytes_accessed(plan.module)),
         "kernels": float(len(kernels)),
         "distinct kernels": float(len({s.launch.source for s in kernels})),

@@ -86,6 +86,8 @@ class Op:
         (`hloom.compiler.kernels.math.registry`); None where it is exact or not measured.
     shaped: the result's shape is not implied by the operands and has to be given.
     flops: floating point operations for each element of the result.
+    transcendental: a function of real numbers that takes more than arithmetic (exp, sqrt, power): cost analyses count
+        its values apart, too.
     """
 
     name: str
@@ -109,6 +111,7 @@ class Op:
     ulp: tuple[float, float] | None = None
     shaped: bool = False
     flops: float = 1.0
+    transcendental: bool = False
     commutative: bool = False
     associative: bool = False
     idempotent: bool = False  # f(x, x) = x

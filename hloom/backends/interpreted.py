@@ -15,7 +15,7 @@ from collections.abc import Callable
 import numpy as np
 
 from hloom.backends.host_channels import BODY, BRANCH, STRAIGHT, Ended, HostChannels, held_in_bodies, places_of
-from hloom.compiler.analysis import bytes_accessed, computation_flops
+from hloom.compiler.analysis import bytes_accessed, computation_flops, transcendentals
 from hloom.ir.interpret import evaluate_instruction
 from hloom.ir.module import Computation, Instruction
 from hloom.ir.ops.programs.transfer import TRANSFERS
@@ -65,7 +65,9 @@ class InterpretedExecutor:
         return "# computed op by op\n"
 
     def cost_analysis(self) -> dict[str, float]:
-        return {"flops": computation_flops(self.module.entry), "bytes accessed": float(bytes_accessed(self.module))}
+        entry = self.module.entry
+        found = {"flops": computation_flops(entry), "transcendentals": transcendentals(entry)}
+        return found | {"bytes accessed": float(bytes_accessed(self.module))}
 
     def memory_analysis(self) -> dict[str, int]:
         return {"output bytes": sum(o.shape.bytes for o in self.module.entry.outputs())}

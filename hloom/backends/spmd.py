@@ -75,7 +75,7 @@ class SpmdExecutable(Planned, Executable):
         return collective_uses(self.module, self.mesh)
 
     def cost_analysis(self) -> Mapping[str, object]:
-        """'flops', 'bytes accessed', 'kernels', 'distinct kernels' of one device, and the 'bytes sent' by it."""
+        """As of a program of one device, and the 'bytes sent' by each."""
         return dict(super().cost_analysis()) | {"bytes sent": bytes_sent(self.collectives())}
 
     def memory_analysis(self) -> dict[str, int]:

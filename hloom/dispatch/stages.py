@@ -255,8 +255,8 @@ class Compiled:
         return self.executable.assembly("sass")
 
     def cost_analysis(self) -> dict[str, object]:
-        """'flops', 'bytes accessed', 'kernels', 'distinct kernels'; for a GPU also 'by kernel': registers, spills,
-        shared memory, occupancy and the like of each."""
+        """'flops', 'transcendentals', 'bytes accessed', 'kernels', 'distinct kernels'; for a GPU also 'by kernel':
+        registers, spills, shared memory, occupancy and the like of each."""
         return dict(self.executable.cost_analysis())
 
     def memory_analysis(self) -> dict[str, int]:

@@ -149,7 +149,8 @@ class Executable(ABC):
 
     @abstractmethod
     def cost_analysis(self) -> Mapping[str, object]:
-        """'flops', 'bytes accessed', 'kernels', 'distinct kernels', and what else the backend knows."""
+        """'flops', 'transcendentals', 'bytes accessed', 'kernels', 'distinct kernels', and what else the backend
+        knows."""
 
     @abstractmethod
     def memory_analysis(self) -> dict[str, int]:

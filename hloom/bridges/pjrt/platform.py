@@ -9,11 +9,12 @@ import dataclasses
 from collections import ChainMap
 from typing import Any
 
-from jax._src import compilation_cache, core, custom_partitioning, debugging
+from jax._src import compilation_cache, core, custom_partitioning, debugging, xla_bridge
 from jax._src.export import _export
-from jax._src.interpreters import mlir
+from jax._src.interpreters import mlir, pxla
 from jax._src.lax import linalg
 from jax._src.lax.control_flow import conditionals
+from jaxlib import _jax
 
 from hloom.bridges.pjrt.spmd import inspection
 
@@ -47,6 +48,11 @@ def _partitioned(context, *values, call, **_):
     return mlir.lower_fun(core.jaxpr_as_fun(call), multiple_results=True)(context, *values)
 
 
+def _cost_analysis(computation: pxla.MeshComputation) -> Any:
+    """XLA's count for a program that is not compiled yet, by jax's CPU: hloom's would need its fusions."""
+    return _jax.hlo_module_cost_analysis(xla_bridge.get_backend("cpu"), computation.hlo().as_hlo_module())
+
+
 class _Cpu:
     """What jax's cache asks of a backend: whether it is of a kind whose programs can be stored."""
 
@@ -71,8 +77,14 @@ def register() -> None:
     mlir.register_lowering(debugging.inspect_sharding_p, inspection.lowering, platform="hloom")
     mlir._platforms_with_donation.append("hloom")
     for_others = compilation_cache.is_cache_used
+    count_for_others = pxla.MeshComputation.cost_analysis
 
     def is_cache_used(backend) -> bool:
         return for_others(_Cpu if backend.platform == "hloom" else backend)
 
+    def cost_analysis(self) -> Any:
+        backend = xla_bridge.get_backend(self.compile_args["backend"])
+        return (_cost_analysis if backend.platform == "hloom" else count_for_others)(self)
+
     compilation_cache.is_cache_used = is_cache_used
+    pxla.MeshComputation.cost_analysis = cost_analysis  # type: ignore[method-assign]  # jax has none for plugins

@@ -28,6 +28,7 @@ from hloom.bridges.pjrt.orders import in_one_order
 from hloom.bridges.pjrt.protobuf import fields, numbers
 from hloom.bridges.pjrt.spmd.inspection import report
 from hloom.bridges.pjrt.spmd.shardings import Layouts, partitioned_program, signature, state_layouts
+from hloom.compiler.analysis import arithmetic_flops
 from hloom.errors import ArgumentError, HloomError, UnsupportedError
 from hloom.ir.module import Instruction, map_module
 from hloom.ir.stablehlo import parse_program, to_module
@@ -394,6 +395,7 @@ class Executable:
         """(number, address) of the PJRT_NamedValues of hloom's cost analysis."""
         if self._costs is None:
             found = {k: v for k, v in self.compiled.cost_analysis().items() if isinstance(v, int | float)}
+            found["flops"] = arithmetic_flops(self.compiled.module.entry)  # XLA counts transcendentals apart
             names, rows = [Text(name) for name in found], []
             for name, value in zip(names, found.values(), strict=True):
                 bits = int(np.float32(value).view(np.uint32))

@@ -167,6 +167,7 @@ hlo_binary(
         lambda g, z, x, y: g * z * x.compare("EQ", 0).where(x.like(1), x).op("log"),
     ),
     flops=40,
+    transcendental=True,
     doc="{0} to the power {1}, of one dtype.",
     lax="pow",
     ulp=(1.92, 0.62),

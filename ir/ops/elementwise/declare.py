@@ -56,7 +56,7 @@ hlo_binary = functools.partial(binary, dialects="hlo stablehlo")
 def _math_function(name, reference, derivative, flops, kernel="", kinds=ANALYTIC, **facts):
     """Declares a unary function computed by the kernel `kernel_DTYPE`, by default its own name; derivative(g, y, x)."""
     code = f"{kernel or name}_{{t}}({{0}})"
-    unary(name, kinds, reference, code, partials(derivative), flops=flops, **facts)
+    unary(name, kinds, reference, code, partials(derivative), flops=flops, transcendental=True, **facts)
 
 
 # Functions that StableHLO has take an accuracy there; those of CHLO do not.
@@ -68,7 +68,7 @@ def host_function(name, arity, reference, jvp, flops, **facts):
     """Declares an element-wise function of floats that the host computes, between two native segments."""
     _elementwise_op(
         arity, name, FLOAT, reference, No("computed on the host by SciPy"), jvp, family="library",
-        batch=elementwise_batch, factors=pointwise, flops=flops, **facts,
+        batch=elementwise_batch, factors=pointwise, flops=flops, transcendental=True, **facts,
     )  # fmt: skip
 
 

@@ -296,6 +296,7 @@ hlo_binary(
         lambda g, z, y, x: -(g * (y / (x * x + y * y))),
     ),
     flops=30,
+    transcendental=True,
     doc="The angle of the point ({1}, {0}) in radians: the arc tangent of {0} / {1}, in [-pi, pi].",
     lax="atan2",
     numpy="arctan2 atan2",

@@ -368,7 +368,7 @@ def test_lower_and_compile():
     np.testing.assert_allclose(compiled(X, w), np.tanh(X @ w), rtol=1e-5)
     assert "fusion" in compiled.as_text() and "def product" in compiled.source()
     costs, memory = compiled.cost_analysis(), compiled.memory_analysis()
-    assert costs["kernels"] >= 1 and costs["flops"] >= 2 * 2 * 3 * 4
+    assert costs["kernels"] >= 1 and costs["flops"] >= 2 * 2 * 3 * 4 and costs["transcendentals"] == 2 * 4
     assert costs["bytes accessed"] == 4 * (6 + 12 + 8)
     assert memory["argument bytes"] == 4 * (6 + 12) and memory["output bytes"] == 32
     times = compiled.timings()

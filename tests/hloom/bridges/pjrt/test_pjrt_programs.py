@@ -204,6 +204,13 @@ def test_donation_threads_errors_transfers_and_statistics(run_jax):
     assert stats['bytes_in_use'] > 0 and stats['peak_bytes_in_use'] >= stats['bytes_in_use']
     compiled = jax.jit(lambda x: x @ x).lower(jnp.ones((8, 8))).compile()
     assert compiled.cost_analysis()['flops'] == 1024
+    def total(x): return jnp.sin(x @ x).sum()
+    both = (device, jax.devices('cpu')[0])
+    lowered, on_cpu = (jax.jit(total).lower(jax.device_put(np.ones((8, 8), np.float32), d)) for d in both)
+    before = lowered.cost_analysis()  # XLA's count
+    assert before == on_cpu.cost_analysis() and before['transcendentals'] == 64, before
+    after = lowered.compile().cost_analysis()
+    assert after['flops'] == 1024 + 64 and after['transcendentals'] == 64 and after['bytes accessed'] > 0, after
     assert compiled.memory_analysis().argument_size_in_bytes == 256
     assert compiled.as_text().startswith('HloModule') and compiled.output_formats.layout.major_to_minor == (0, 1)
     v = jnp.ones(16)
