@@ -28,6 +28,7 @@ PIPELINE: tuple[str, ...] = (
     "fold-constants",
     "move-transposes",
     "canonicalize-convolutions",
+    "move-image-transposes",
     "canonicalize-dots",
     "move-reshapes",
     "simplify",

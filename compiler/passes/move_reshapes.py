@@ -1,5 +1,8 @@
 """move-reshapes and move-transposes: reshapes and transposes leave element-wise chains, so that they meet and cancel.
 
+move-image-transposes does so again with those that convolutions brought in, and past what stands between two layers of
+a network: windows and concatenations.
+
 Directions, by which the passes end:
 - A reshape of a computed array (of a dot, a reduction, ...) sinks: f(reshape(x)) = reshape(f(x)), where the other
   operands can be reshaped for nothing.
@@ -14,7 +17,7 @@ from hloom.compiler.passes.registry import module_pass
 from hloom.compiler.passes.rules.movement import ELEMENTWISE, MOVEMENT
 from hloom.compiler.passes.rules.reductions import REDUCTIONS
 from hloom.compiler.passes.walk import change_computations
-from hloom.compiler.reshapes import reshape_of_broadcast
+from hloom.compiler.reshapes import reshape_groups, reshape_of_broadcast
 from hloom.ir.module import Instruction, Module
 from hloom.ir.ops import OPS
 from hloom.ir.ops.indexing.movement import inverse_permutation
@@ -115,6 +118,46 @@ def in_order(dimensions, permutation) -> bool:
     return places == sorted(places)
 
 
+def sink_transpose_of_slice(b, root, x, inner):
+    inverse = inverse_permutation(inner["dimensions"])
+    return b.transpose(b.slice(x, tuple(root["slice"][d] for d in inverse)), inner["dimensions"])
+
+
+def sink_transpose_of_pad(b, root, x, inner):
+    inverse = inverse_permutation(inner["dimensions"])
+    padded = b.emit("pad", x, root.operands[1], padding=tuple(root["padding"][d] for d in inverse))
+    return b.transpose(padded, inner["dimensions"])
+
+
+def sink_transposes_of_parts(b, root):
+    """x^p ++ y^p = (x ++ y)^p."""
+    permutation = root.operands[0].attributes.get("dimensions") if root.operands[0].opcode == "transpose" else None
+    if any(o.opcode != "transpose" or o["dimensions"] != permutation for o in root.operands):
+        return None
+    (d,) = root["dimensions"]
+    joined = b.emit("concatenate", *(o.operands[0] for o in root.operands), dimensions=(permutation[d],))
+    return b.transpose(joined, permutation)
+
+
+def sink_transpose_of_reshape(b, root, x, inner):
+    """Where a reshape parts or joins dimensions that the transpose leaves side by side, the reshape comes first."""
+    groups = reshape_groups(inner.dims, root.dims)
+    if groups is None:
+        return None
+    permutation = inner["dimensions"]
+    placed = []
+    for olds, news in groups:
+        sources = [permutation[d] for d in olds]
+        if sources != list(range(sources[0], sources[0] + len(sources))) if sources else False:
+            return None
+        placed.append((sources[0] if sources else placed[-1][0] if placed else 0, len(placed), news))
+    order = [d for *_, news in sorted(placed) for d in news]
+    if order == list(range(len(order))):
+        return b.reshape(x, root.dims)
+    reshaped = b.reshape(x, tuple(root.dims[d] for d in order))
+    return b.transpose(reshaped, tuple(order.index(d) for d in range(len(order))))
+
+
 RESHAPES = Rules(
     [
         rule(
@@ -143,9 +186,44 @@ TRANSPOSES = Rules(
         )
     ]
 )
+WINDOWS = Rules(
+    [
+        rule(
+            Op("slice", Op("transpose", Any("x"), name="inner")),
+            sink_transpose_of_slice,
+            name="slice-of-transpose",
+            identity="x^p[s] = x[s']^p",
+        ),
+        rule(
+            Op("pad", Op("transpose", Any("x"), name="inner"), Any("value")),
+            sink_transpose_of_pad,
+            name="pad-of-transpose",
+            identity="pad(x^p) = pad(x)^p",
+        ),
+        rule(
+            Op("reshape", Op("transpose", Any("x"), name="inner")),
+            sink_transpose_of_reshape,
+            name="reshape-of-transpose",
+            identity="reshape(x^p) = reshape'(x)^q where groups of dimensions stay side by side",
+        ),
+        rule(
+            Op("optimization-barrier", Op("transpose", Any("x"), name="inner")),
+            lambda b, root, x, inner: b.transpose(b.emit("optimization-barrier", x), inner["dimensions"]),
+            name="barrier-of-transpose",
+            identity="barrier(x^p) = barrier(x)^p",
+        ),
+        rule(
+            Op("concatenate"),
+            sink_transposes_of_parts,
+            name="concatenate-of-transposes",
+            identity="x^p ++ y^p = (x ++ y)^p",
+        ),
+    ]
+)
 MOVED_RESHAPES: Rules = RESHAPES + MOVEMENT + REDUCTIONS
 # A product takes up its transpose before that could sink away from it.
 MOVED_TRANSPOSES: Rules = TRANSPOSED_DOTS + TRANSPOSES + MOVEMENT + REDUCTIONS
+MOVED_IMAGES: Rules = MOVED_TRANSPOSES + WINDOWS
 
 
 @module_pass("move-reshapes")
@@ -158,3 +236,9 @@ def move_reshapes(module: Module) -> Module:
 def move_transposes(module: Module) -> Module:
     """Moves transposes behind element-wise chains, towards the dots and reductions that take them up."""
     return change_computations(module, lambda computation: rewrite(computation, MOVED_TRANSPOSES))
+
+
+@module_pass("move-image-transposes", "convolution")
+def move_image_transposes(module: Module) -> Module:
+    """Moves the transposes around convolutions past what stands between them, so that layers meet in one order."""
+    return change_computations(module, lambda computation: rewrite(computation, MOVED_IMAGES))

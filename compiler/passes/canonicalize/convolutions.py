@@ -17,6 +17,7 @@ from hloom.compiler.passes.registry import module_pass
 from hloom.compiler.passes.walk import change_computations, replaced
 from hloom.ir.build import Builder, Value
 from hloom.ir.module import Instruction, Module
+from hloom.ir.ops import OPS
 from hloom.ir.ops.linalg.convolution import Dimensions, Labels, groups_of, parse_labels, regrouped
 from hloom.ir.records import record
 from hloom.ir.types import (
@@ -38,7 +39,11 @@ WRITTEN_OUT = 64
 # Places of a result's row up to which rows are computed as one.
 SHORT = 32
 # Products for each element that is read or written from which on the order of dimensions is changed for them.
-TURNED = 80
+TURNED = 12
+# Instructions before a convolution that are looked at in search of a transpose, and those looked through beside
+# element-wise ones.
+LOOKED_AT = 64
+LOOKED_THROUGH = ("pad", "slice", "concatenate", "optimization-barrier")
 # What elements that kernels do not load are converted to.
 _STORED = {d: DTYPES["f32" if d in FLOATS8 else "s32" if d in SIGNED else "u32"] for d in HOST_DTYPES}
 
@@ -72,6 +77,12 @@ def _simplify(x: Value, w: Value, shape: Shape, attributes: dict) -> Value:
     labels = parse_labels(attributes["dim_labels"])
     window = attributes.get("window", ())
     w, window = _without_reversal(w, labels, window)
+    attributes["window"] = window
+    made = Instruction("convolution", (x.instruction, w.instruction), shape, attributes)
+    if _is_turned(made) or (_is_written_out(made) and _comes_turned(x.instruction, labels)):
+        return _turned(x, w, shape, labels, attributes)
+    if _is_summed(made):
+        return _summed(x, w, shape, labels, window)
     for k, d in enumerate(window):
         if d.base_dilation != 1 and d.stride == 1 and d.window_dilation == 1:
             return _by_phases(k, x, w, shape, labels, attributes | {"window": window})
@@ -332,6 +343,43 @@ class _Rows:
         return x.op("slice", slice=(*((0, n, 1) for n in x.dims[:-1]), (0, self.length, 1)))
 
 
+def _is_summed(instruction: Instruction) -> bool:
+    """Whether it is the gradient of a kernel of which each feature is convolved alone: few places, large windows."""
+    groups, batch_groups = groups_of(instruction.attributes)
+    labels, window = parse_labels(instruction["dim_labels"]), window_of(instruction)
+    left, right = (o.dims for o in instruction.operands)
+    if batch_groups == 1 or groups != 1 or instruction.dtype in COMPLEX:
+        return False
+    alone = batch_groups == left[labels.lhs.batch] == right[labels.rhs.batch]
+    places = math.prod(instruction.dims[d] for d in labels.out.spatial)
+    return alone and places <= WRITTEN_OUT and all(d.base_dilation == 1 and not d.reversed for d in window)
+
+
+def _summed(x: Value, w: Value, shape: Shape, labels: Labels, window) -> Value:
+    """For each place one sum of products over the window and what is summed beside it, with the groups last."""
+    rank = len(window)
+    sums = DTYPES["f32"] if shape.dtype in NARROW_FLOATS else shape.dtype
+    x = x.transpose([labels.lhs.feature, *labels.lhs.spatial, labels.lhs.batch])
+    w = w.transpose([labels.rhs.feature, *labels.rhs.spatial, labels.rhs.batch]).convert(sums)
+    groups = w.dims[-1]
+    if any(d.low or d.high for d in window):
+        edges = [(0, 0, 0), *((d.low, d.high, 0) for d in window), (0, 0, 0)]
+        x = x.op("pad", _zero(x), padding=tuple(edges)).op("optimization-barrier")
+    counts = [shape.dims[d] for d in labels.out.spatial]
+    parts = []
+    for place in np.ndindex(*counts):
+        bounds = [(0, n, 1) for n in x.dims]
+        for k, (at, d) in enumerate(zip(place, window, strict=True)):
+            start = at * d.stride
+            bounds[k + 1] = (start, start + (d.size - 1) * d.window_dilation + 1, d.window_dilation)
+        product = x.op("slice", slice=tuple(bounds)).convert(sums) * w
+        parts.append(product.reduce("add", 0, range(rank + 1)).reshape((1, groups)))
+    made = parts[0].op("concatenate", *parts[1:], dimensions=(0,)) if len(parts) > 1 else parts[0]
+    made = made.convert(shape.dtype).reshape((*counts, groups, 1))
+    roles = [*labels.out.spatial, labels.out.feature, labels.out.batch]
+    return made.transpose([roles.index(d) for d in range(rank + 2)])
+
+
 # --- labels -------------------------------------------------------------------------------------------------------
 
 
@@ -345,9 +393,31 @@ def _is_turned(instruction: Instruction) -> bool:
     inputs, outputs = right[labels.rhs.feature], right[labels.rhs.batch]
     places = math.prod(instruction.dims[d] for d in labels.out.spatial)
     taps = math.prod(d.size for d in window_of(instruction))
-    # Of an operand that is the gradient of a kernel's the window is large and has few places.
-    work = left[labels.lhs.batch] * inputs * outputs * taps * places
+    # Of an operand that is the gradient of a kernel's the window is large and has few places. Zeros between the
+    # operand's elements are not multiplied.
+    spread = math.prod(d.base_dilation for d in window_of(instruction))
+    work = left[labels.lhs.batch] * inputs * outputs * taps * places // spread
     return work > TURNED * (math.prod(left) + math.prod(instruction.dims) + math.prod(right))
+
+
+def _comes_turned(operand: Instruction, labels: Labels) -> bool:
+    """Whether element-wise work and windows lead to the operand, whose space is last, from an array that has its
+    features last."""
+    if not labels.lhs.spatial or len(operand.dims) - 1 not in labels.lhs.spatial:
+        return False
+    seen, stack = {operand}, [operand]
+    while stack and len(seen) < LOOKED_AT:
+        instruction = stack.pop()
+        if instruction.opcode == "transpose":
+            if instruction["dimensions"][labels.lhs.feature] == len(operand.dims) - 1:
+                return True
+        elif instruction.opcode in LOOKED_THROUGH or OPS[instruction.opcode].family == "elementwise":
+            rank = len(operand.dims)
+            images = [o for o in instruction.operands if isinstance(o.shape, Shape) and len(o.dims) == rank]
+            found = [o for o in images if o not in seen]
+            seen.update(found)
+            stack += found
+    return False
 
 
 def _turned(x: Value, w: Value, shape: Shape, labels: Labels, attributes: dict) -> Value:
@@ -369,15 +439,13 @@ def _turned(x: Value, w: Value, shape: Shape, labels: Labels, attributes: dict) 
     x, w = x.transpose(moved(labels.lhs, new.lhs)), w.transpose(moved(labels.rhs, new.rhs))
     to_new = moved(labels.out, new.out)
     shape = shape.with_dims([shape.dims[k] for k in to_new])
-    made = x.op("convolution", w, shape=shape, **(attributes | {"dim_labels": new.text()}))
+    made = _simplify(x, w, shape, attributes | {"dim_labels": new.text()})
     return made.transpose([to_new.index(k) for k in range(rank)])
 
 
 def _with_normal_labels(x: Value, w: Value, shape: Shape, labels: Labels, attributes: dict) -> Value:
     rank = len(labels.out.order)
     groups = attributes.get("feature_group_count", 1)
-    if _is_turned(Instruction("convolution", (x.instruction, w.instruction), shape, attributes)):
-        return _turned(x, w, shape, labels, attributes)
     if labels.rhs.batch not in (0, rank - 1):
         order = [*labels.rhs.spatial, labels.rhs.feature, labels.rhs.batch]
         w = w.transpose(order)

@@ -39,10 +39,10 @@ def decompositions() -> dict:
     return {op: function for op, function in known.items() if op not in RULES}
 
 
-def _compiler(name: str):
+def _compiler(name: str, *, saves: bool = False):
     def compile_graph(graph_module, examples):
         check(graph_module)
-        return _boxed(callable_of(graph_module, examples, name))
+        return _boxed(callable_of(graph_module, examples, name, saves=saves))
 
     return compile_graph
 
@@ -68,7 +68,7 @@ def hloom(graph_module, examples, **options):
     if options.pop("options", None) or options.pop("mode", None):
         raise TypeError("the backend 'hloom' takes no options and no mode; its settings are those of hl.config")
     backend = AotAutograd(
-        fw_compiler=_compiler("torch_forward"),
+        fw_compiler=_compiler("torch_forward", saves=True),
         bw_compiler=_compiler("torch_backward"),
         inference_compiler=_compiler("torch_inference"),
         decompositions=decompositions(),

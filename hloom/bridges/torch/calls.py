@@ -16,6 +16,7 @@ import torch
 from hloom.backends.cpu.compilation import CpuExecutable, compile_module
 from hloom.bridges.torch.graphs import Sizes, has_open_sizes
 from hloom.bridges.torch.layouts import order_of
+from hloom.bridges.torch.saved import lying_otherwise, places_of_saved, report, with_own_layouts
 from hloom.bridges.torch.translate import Given, New, Number, Part, Translation, translate
 from hloom.errors import ArgumentError
 from hloom.ir.process import forking
@@ -24,7 +25,7 @@ __all__ = ["Graph", "Program", "callable_of", "compiled"]
 
 MOST_SIZES = 64  # sets of sizes whose programs a graph keeps
 
-_empty = getattr(torch._C._dynamo.guards, "_empty_strided_cpu", torch.empty_strided)
+_empty: Callable[..., torch.Tensor] = getattr(torch._C._dynamo.guards, "_empty_strided_cpu", torch.empty_strided)
 
 
 class Program:
@@ -160,8 +161,15 @@ def compiled(graph_module, arguments, name: str) -> Program:
     return Program(translate(graph_module, Sizes(graph_module, arguments), name))
 
 
-def callable_of(graph_module, examples, name: str) -> Callable[[list], list]:
-    """What calls a graph: at once compiled, unless its sizes are open."""
+def callable_of(graph_module, examples, name: str, *, saves: bool = False) -> Callable[[list], list]:
+    """What calls a graph: at once compiled, unless its sizes are open. saves: whether results are saved for the
+    derivative's graph, which torch compiles next."""
     if has_open_sizes(graph_module):
         return Graph(graph_module, name)
-    return compiled(graph_module, examples, name)
+    saved = places_of_saved(len(list(graph_module.graph.output_node().args[0]))) if saves else ()
+    lying = lying_otherwise(graph_module, examples)
+    translation = translate(graph_module, Sizes(graph_module, examples), name, lying, saved)
+    if saved:
+        translation = with_own_layouts(translation)
+        report(translation)
+    return Program(translation)

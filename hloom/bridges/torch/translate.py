@@ -9,6 +9,7 @@ that torch left open are numbers here: nodes that compute them are evaluated.
 from __future__ import annotations
 
 import operator
+from collections.abc import Collection, Mapping
 from typing import Any
 
 import numpy as np
@@ -123,7 +124,7 @@ class Translation:
     results: New, Given, Part or Number, one for each result of the graph. new: the tensors that are allocated, which
     are the module's first outputs; updates: its others. layouts: sizes and strides of the tensors among the graph's
     arguments, by position. checks: what has to hold after a call. lazy: positions of tensors that may be conjugated or
-    negated lazily.
+    negated lazily. free: numbers of the new tensors that may lie in any order.
     """
 
     module: Module | None
@@ -134,16 +135,30 @@ class Translation:
     layouts: dict[int, tuple[tuple[int, ...], tuple[int, ...]]] = field(default_factory=dict)
     checks: list[Check] = field(default_factory=list)
     lazy: list[int] = field(default_factory=list)
+    free: list[int] = field(default_factory=list)
 
 
-def translate(graph_module, sizes: Sizes, name: str) -> Translation:
-    """The module of a graph for these sizes. Raises UnsupportedError with the op and the user's line."""
-    return _Translator(graph_module, sizes, name).translate()
+def translate(
+    graph_module,
+    sizes: Sizes,
+    name: str,
+    lying: Mapping[int, tuple[int, ...]] | None = None,
+    saved: Collection[int] = (),
+) -> Translation:
+    """The module of a graph for these sizes. Raises UnsupportedError with the op and the user's line.
+
+    lying: strides of arguments that lie otherwise than the graph declares, by position. saved: places of results that
+    only the derivative's graph reads.
+    """
+    return _Translator(graph_module, sizes, name, lying or {}, saved).translate()
 
 
 class _Translator:
-    def __init__(self, graph_module, sizes: Sizes, name: str):
+    def __init__(
+        self, graph_module, sizes: Sizes, name: str, lying: Mapping[int, tuple[int, ...]], saved: Collection[int]
+    ):
         self.graph_module, self.sizes, self.name = graph_module, sizes, name
+        self.lying, self.saved = lying, saved
         self.nodes = list(graph_module.graph.nodes)
         self.output = next(n for n in self.nodes if n.op == "output")
         self.positions = {node: k for k, node in enumerate(placeholders(graph_module))}
@@ -176,7 +191,8 @@ class _Translator:
             updates = self._updates()
             computation = self.trace.finish(self.outputs) if self.outputs else None
         module = Module(self.name, computation) if computation is not None else None
-        return Translation(module, self.arguments, results, self.new, updates, self.layouts, checks, self.lazy)
+        return Translation(module, self.arguments, results, self.new, updates, self.layouts, checks, self.lazy,
+                           self._free(results))  # fmt: skip
 
     # --- what goes in ---
 
@@ -185,7 +201,7 @@ class _Translator:
         if any(user.target is WITH_EFFECTS and user.args[0] is node for user in node.users):
             self.values[node] = None
         elif isinstance(value, torch.Tensor):
-            dims, strides = self.sizes.each(value.shape), self.sizes.strides(value)
+            dims, strides = self.sizes.each(value.shape), self._strides_of(node)
             if node.users:
                 self.layouts[self.positions[node]] = dims, strides
             if value.is_conj() or value.is_neg():
@@ -204,6 +220,11 @@ class _Translator:
                 "pass tensors and numbers",
                 source_of(node) or "",
             )
+
+    def _strides_of(self, placeholder) -> tuple[int, ...]:
+        """As the argument lies."""
+        found = self.lying.get(self.positions[placeholder])
+        return self.sizes.strides(placeholder.meta["val"]) if found is None else found
 
     def _is_read_as_memory(self, user) -> bool:
         return user.op == "output" or user.target in OF_SIZES
@@ -373,7 +394,7 @@ class _Translator:
         if not isinstance(declared, torch.Tensor) or base.op == "get_attr":
             return False
         if base in self.positions:
-            return True
+            return self.positions[base] not in self.lying
         if order_of(self.sizes.each(declared.shape), self.sizes.strides(declared)) is None:
             return False
         return order_of(dims, strides) is None or any(base is r for r in self._flat_results())
@@ -391,6 +412,18 @@ class _Translator:
             self.new.append(found)
             self.outputs.append(value if is_identity(order) else lax.transpose(value, order))
         return found
+
+    def _free(self, results: list) -> list[int]:
+        """Numbers of new tensors that are saved for the derivative, and neither returned nor the memory of others."""
+        saved: set[int] = set()
+        fixed: set[int] = set()
+        for k, result in enumerate(results):
+            alone = not isinstance(result, Part)
+            while isinstance(result, Part):
+                result = result.base
+            if isinstance(result, New):
+                (saved if alone and k in self.saved else fixed).add(result.number)
+        return sorted(saved - fixed)
 
     def _check(self, info, name: str, is_matrix: bool) -> Check:
         made = New(len(self.outputs), TO_TORCH[info.dtype], info.shape, contiguous_strides(info.shape))
@@ -410,7 +443,7 @@ class _Translator:
                     source_of(node) or "",
                 )  # fmt: skip
             declared = node.meta["val"]
-            dims, strides = self.sizes.each(declared.shape), self.sizes.strides(declared)
+            dims, strides = self.sizes.each(declared.shape), self._strides_of(node)
             order = order_of(dims, strides)
             lies = order is not None
             strides = strides if lies else contiguous_strides(dims)

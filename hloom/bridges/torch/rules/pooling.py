@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import itertools
 import math
+from collections.abc import Callable
+from functools import cached_property
+from typing import Any
 
 import numpy as np
 
@@ -11,6 +14,7 @@ import hloom.numpy as hnp
 from hloom import lax
 from hloom.bridges.torch.dtypes import S64, TO_TORCH, computed_in, convert, operand
 from hloom.bridges.torch.table import rule
+from hloom.ir.records import record
 from hloom.ir.types import FLOATS
 from hloom.transforms.gradient import vjp
 
@@ -52,28 +56,112 @@ class Windows:
         ends = [s + (n - 1) * step + 1 for s, n, step in zip(starts, self.counts, self.stride, strict=True)]
         return lax.slice(padded, (0,) * lead + tuple(starts), (*padded.shape[:lead], *ends), (1,) * lead + self.stride)
 
-    def spread(self, values, offset):
-        """The other way: an array of the unpadded space with each window's value at an offset in it, else zeros."""
-        lead = values.ndim - len(offset)
-        pads = []
-        for o, d, p, n, s, e in zip(
-            offset, self.dilation, self.padding, self.counts, self.stride, self.space, strict=True
-        ):
-            low = o * d - p
-            pads.append((low, e - low - ((n - 1) * s + 1), s - 1))
-        return lax.pad(values, operand(0, values.dtype), [(0, 0, 0)] * lead + pads)
+    @cached_property
+    def places(self) -> list[Place]:
+        """The places that elements have in windows."""
+        counts = tuple(-(-e // s) for e, s in zip(self.space, self.stride, strict=True))
+        found = []
+        for offset in self.offsets():
+            parts = [
+                divmod(o * d - p, s)
+                for o, d, p, s in zip(offset, self.dilation, self.padding, self.stride, strict=True)
+            ]
+            found.append(Place(offset, tuple(a for _, a in parts), tuple(q for q, _ in parts), counts))
+        return found
+
+    @cached_property
+    def edges(self) -> list[tuple[int, int, int]]:
+        """Where elements have places in windows that do not exist: how many of these there are around the others."""
+        found = []
+        for k, n in enumerate(self.counts):
+            low = max(max(place.shift[k] for place in self.places), 0)
+            high = max(max(place.counts[k] - place.shift[k] - n for place in self.places), 0)
+            found.append((low, high, 0))
+        return found
+
+    def edged(self, values, beside=0):
+        """Values of each window with `beside` for those that do not exist, of which `of` takes parts."""
+        if not any(low or high for low, high, _ in self.edges):
+            return values
+        lead = [(0, 0, 0)] * (values.ndim - len(self.edges))
+        # Padded once: not asked about its edges for each place.
+        return lax.optimization_barrier(lax.pad(values, operand(beside, values.dtype), lead + self.edges))
+
+    def of(self, place: Place, edged):
+        """Of each element of a phase the value of the window in which it has this place."""
+        lead = edged.ndim - len(self.edges)
+        starts = [low - q for (low, _, _), q in zip(self.edges, place.shift, strict=True)]
+        ends = [start + n for start, n in zip(starts, place.counts, strict=True)]
+        return lax.slice(edged, (*[0] * lead, *starts), (*edged.shape[:lead], *ends))
+
+    def spread(self, part_at: Callable[[Place], Any]):
+        """The other way: an array of the unpadded space with the sum of part_at(place) over the places that an element
+        has in windows.
+
+        Elements a stride apart have the same places: those of each phase of the stride are summed without the elements
+        between them, and then laid side by side.
+        """
+        sums: dict[tuple[int, ...], Any] = {}
+        for place in self.places:
+            part, phase = part_at(place), place.phase
+            sums[phase] = sums[phase] + part if phase in sums else part
+        like = next(iter(sums.values()))
+        nothing = lax.full(like.shape, 0, like.dtype)
+        if len(sums) < len(self.places) and math.prod(self.stride) > 1:
+            # Sums, which are more than a choice between two elements, are computed before they are laid side by side.
+            sums = {phase: lax.optimization_barrier(value) for phase, value in sums.items()}
+        return self._interleaved(lambda phase: sums.get(phase, nothing), ())
+
+    def _interleaved(self, sum_of, phase: tuple[int, ...]):
+        """The sums of all phases that begin with `phase`, laid side by side along the other dimensions."""
+        k = len(phase)
+        if k == len(self.space):
+            return sum_of(phase)
+        parts = [self._interleaved(sum_of, (*phase, a)) for a in range(self.stride[k])]
+        dims = parts[0].shape
+        axis = len(dims) - len(self.space) + k
+        found = parts[0]
+        if len(parts) > 1:
+            apart = (*dims[: axis + 1], 1, *dims[axis + 1 :])
+            found = hnp.concatenate([lax.reshape(part, apart) for part in parts], axis=axis + 1)
+            found = lax.reshape(found, (*dims[:axis], dims[axis] * len(parts), *dims[axis + 1 :]))
+        return lax.slice_in_dim(found, 0, self.space[k], axis=axis)
 
     def positions(self, offset):
         """Of each window the number of the element at an offset in the unpadded space: s64 of the counts."""
+        starts = [o * d - p for o, d, p in zip(offset, self.dilation, self.padding, strict=True)]
+        return self._numbers(starts, self.counts)
+
+    def numbers(self, place: Place):
+        """The numbers of a phase's elements in the unpadded space: s64 of its counts."""
+        return self._numbers(place.phase, place.counts)
+
+    def _numbers(self, starts, counts):
         total = None
-        for k, (o, d, p, n, s) in enumerate(
-            zip(offset, self.dilation, self.padding, self.counts, self.stride, strict=True)
-        ):
+        for k, (start, n, s) in enumerate(zip(starts, counts, self.stride, strict=True)):
             inner = math.prod(self.space[k + 1 :])
-            line = (lax.iota(S64, n) * operand(s, S64) + operand(o * d - p, S64)) * operand(inner, S64)
-            line = lax.reshape(line, tuple(n if m == k else 1 for m in range(len(offset))))
+            line = (lax.iota(S64, n) * operand(s, S64) + operand(start, S64)) * operand(inner, S64)
+            line = lax.reshape(line, tuple(n if m == k else 1 for m in range(len(counts))))
             total = line if total is None else total + line
         return total
+
+
+@record(frozen=True)
+class Place:
+    """Where elements a stride apart stand in windows: at `offset`, those of a phase of the stride, in window `shift`
+    windows before the element's own number. counts: elements of the phase."""
+
+    offset: tuple[int, ...]
+    phase: tuple[int, ...]
+    shift: tuple[int, ...]
+    counts: tuple[int, ...]
+
+    def moved(self, values):
+        """Of each element the value of the window, zero where there is none."""
+        lead = values.ndim - len(self.counts)
+        places = zip(self.shift, self.counts, values.shape[lead:], strict=True)
+        pads = [(q, e - q - n, 0) for q, e, n in places]
+        return lax.pad(values, operand(0, values.dtype), [(0, 0, 0)] * lead + pads)
 
 
 def _each(values, rank: int) -> tuple[int, ...]:
@@ -114,12 +202,15 @@ def _max_pool_backward(grad, x, windows: Windows, indices):
     """Each window's derivative goes to the element that it was the largest of."""
     dtype = grad.dtype
     grad = convert(grad, computed_in(TO_TORCH[dtype]))
-    total = None
-    for offset in windows.offsets():
-        chosen = hnp.equal(indices, hnp.broadcast_to(windows.positions(offset), indices.shape))
-        part = windows.spread(hnp.where(chosen, grad, operand(0, grad.dtype)), offset)
-        total = part if total is None else total + part
-    return convert(total, dtype)
+
+    indices, grad = windows.edged(indices, -1), windows.edged(grad)  # no element has the number -1
+
+    def part_at(place):
+        part = windows.of(place, grad)
+        chosen = hnp.equal(windows.of(place, indices), hnp.broadcast_to(windows.numbers(place), part.shape))
+        return hnp.where(chosen, part, operand(0, part.dtype))
+
+    return convert(windows.spread(part_at), dtype)
 
 
 @rule("max_pool2d_with_indices_backward.default")
@@ -186,11 +277,8 @@ def _avg_pool_backward(rank: int):
     def build(grad, x, size, stride, padding, ceil_mode, count_include_pad, divisor_override):
         windows = Windows(x.shape, size, stride, padding, 1, ceil_mode, rank)
         wide = convert(grad, computed_in(TO_TORCH[grad.dtype]))
-        share, total = wide / _mean_factor(windows, count_include_pad, divisor_override, wide.dtype), None
-        for offset in windows.offsets():
-            part = windows.spread(share, offset)
-            total = part if total is None else total + part
-        return convert(total, x.dtype)
+        share = windows.edged(wide / _mean_factor(windows, count_include_pad, divisor_override, wide.dtype))
+        return convert(windows.spread(lambda place: windows.of(place, share)), x.dtype)
 
     return build
 

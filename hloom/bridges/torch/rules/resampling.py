@@ -140,11 +140,8 @@ def col2im(x, output_size, kernel_size, dilation, padding, stride):
     windows = Windows(output_size, kernel_size, stride, padding, dilation)
     taps = math.prod(windows.size)
     parts = lax.reshape(x, (x.shape[0], x.shape[1] // taps, taps, *windows.counts))
-    total = None
-    for k, offset in enumerate(windows.offsets()):
-        part = windows.spread(lax.index_in_dim(parts, k, 2, keepdims=False), offset)
-        total = part if total is None else total + part
-    assert total is not None, "a kernel has a tap"
+    numbers = {offset: k for k, offset in enumerate(windows.offsets())}
+    total = windows.spread(lambda place: place.moved(lax.index_in_dim(parts, numbers[place.offset], 2, keepdims=False)))
     return lax.index_in_dim(total, 0, 0, keepdims=False) if single else total
 
 
