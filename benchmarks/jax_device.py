@@ -23,7 +23,7 @@ os.environ["JAX_PLATFORMS"] = "hloom,cpu"
 from hloom.benchmarks.libraries import Jax
 from hloom.benchmarks.measure.processes import output_of
 from hloom.benchmarks.measure.timing import in_turns
-from hloom.benchmarks.workloads import WORKLOADS, Workload
+from hloom.benchmarks.workloads import WORKLOADS
 
 PAGE = Path(__file__).with_name("BRIDGES.md")
 PLATFORMS = ("hloom", "cpu")
