@@ -53,6 +53,19 @@ def _cost_analysis(computation: pxla.MeshComputation) -> Any:
     return _jax.hlo_module_cost_analysis(xla_bridge.get_backend("cpu"), computation.hlo().as_hlo_module())
 
 
+def _exported(for_others):
+    """jax's export. Programs that jax2tf writes run on TensorFlow's devices, among which hloom is not."""
+
+    def export(*arguments, platforms=None, _device_assignment_for_internal_jax2tf_use_only=None, **options):
+        for_tensorflow = _device_assignment_for_internal_jax2tf_use_only is not None
+        if for_tensorflow and platforms is None and _export.default_export_platform() == "hloom":
+            platforms = ("cpu",)
+        options["_device_assignment_for_internal_jax2tf_use_only"] = _device_assignment_for_internal_jax2tf_use_only
+        return for_others(*arguments, platforms=platforms, **options)
+
+    return export
+
+
 class _Cpu:
     """What jax's cache asks of a backend: whether it is of a kind whose programs can be stored."""
 
@@ -75,6 +88,7 @@ def register() -> None:
     mlir.register_lowering(_export.call_exported_p, _call_exported, platform="hloom")
     mlir.register_lowering(custom_partitioning.custom_partitioning_p, _partitioned, platform="hloom")
     mlir.register_lowering(debugging.inspect_sharding_p, inspection.lowering, platform="hloom")
+    _export._export_internal = _exported(_export._export_internal)
     mlir._platforms_with_donation.append("hloom")
     for_others = compilation_cache.is_cache_used
     count_for_others = pxla.MeshComputation.cost_analysis

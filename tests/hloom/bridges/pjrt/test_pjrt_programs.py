@@ -314,6 +314,21 @@ def test_branches_and_exports_for_cpus_are_for_hloom(run_jax):
     """)
 
 
+def test_programs_for_tensorflow_are_for_its_devices(run_jax):
+    """jax2tf, and by it `model.export` of Keras: TensorFlow refuses a program for a platform that it has not."""
+    run_jax("""
+    import jax, jax.numpy as jnp
+    from jax import export
+    from jax._src.export import _export
+    x, f = jnp.ones(3), jax.jit(jnp.sin)
+    def written(**options):  # as jax2tf does it
+        return _export._export_internal(f, _device_assignment_for_internal_jax2tf_use_only=[None], **options)(x)
+    assert written().platforms == ('cpu',)
+    assert written(platforms=('cuda',)).platforms == ('cuda',)
+    assert export.export(f)(x).platforms == ('hloom',)
+    """)
+
+
 def test_a_solver_of_scipy_behind_a_callback(run_jax):
     run_jax("""
     import jax.numpy as jnp, numpy as np
