@@ -13,14 +13,14 @@ import weakref
 from collections.abc import Callable, Iterator, Sequence
 
 import numpy as np
-from jax._src import callback, config, dtypes, mesh
+from jax._src import callback, config, dtypes, mesh, sharding_impls
 from jax._src.interpreters import mlir
 from jax.interpreters import mlir as public_mlir
 
 from hloom.errors import UnsupportedError
 from hloom.ir.ops.programs.structure import CUSTOM_CALLS, register_custom_call
 
-__all__ = ["held", "install"]
+__all__ = ["calls_python", "held", "install", "takes_parts"]
 
 _TARGET = re.compile(r"jax\.callback\.(\d{1,18})\b")
 _numbers = itertools.count(1)
@@ -28,10 +28,11 @@ _functions: weakref.WeakValueDictionary[int, _Callback] = weakref.WeakValueDicti
 
 
 class _Callback:
-    """A function of flat arrays that returns a sequence of arrays of the avals."""
+    """A function of flat arrays that returns a sequence of arrays of the avals. takes_parts: whether each device calls
+    it with its parts of the arrays."""
 
-    def __init__(self, function: Callable[..., Sequence], avals: Sequence):
-        self._function, self._avals = function, avals
+    def __init__(self, function: Callable[..., Sequence], avals: Sequence, takes_parts: bool):
+        self._function, self._avals, self.takes_parts = function, avals, takes_parts
         self.number = next(_numbers)
         self.target = f"jax.callback.{self.number}"
         _functions[self.number] = self
@@ -96,6 +97,18 @@ def held(text: str) -> list[_Callback]:
     return kept
 
 
+def calls_python(text: str) -> bool:
+    """Whether a program calls a Python function."""
+    return _TARGET.search(text) is not None
+
+
+def takes_parts(target: str) -> bool:
+    """Whether a custom call of this target is one of a function that each device calls with its parts of the arrays."""
+    found = _TARGET.fullmatch(target)
+    function = _functions.get(int(found[1])) if found else None
+    return function is not None and function.takes_parts
+
+
 def install() -> None:
     """Makes jax's rules for callbacks write such custom calls for platform hloom."""
     original = callback.emit_python_callback
@@ -103,7 +116,12 @@ def install() -> None:
     def emit_python_callback(ctx, function, token, operands, operand_avals, result_avals, **options):
         if tuple(ctx.module_context.platforms) != ("hloom",):
             return original(ctx, function, token, operands, operand_avals, result_avals, **options)
-        made = _Callback(function, result_avals)
+        # In a shard_map the program is a device's own already.
+        is_manual = isinstance(ctx.module_context.axis_context, sharding_impls.SPMDAxisContext)
+        by_parts = options.get("partitioned", False) and not is_manual
+        if by_parts and result_avals:
+            raise ValueError("Partitioned callback not supported with return values.")  # as jax says it
+        made = _Callback(function, result_avals, by_parts)
         ctx.module_context.add_keepalive(made)
         ctx.module_context.add_host_callback(made)
         call = mlir.custom_call(
@@ -114,7 +132,7 @@ def install() -> None:
             api_version=1,
             backend_config="",
         )
-        if options.get("sharding") is not None:
+        if options.get("sharding") is not None and not by_parts:
             mlir.set_sharding(ctx.module_context, call, options["sharding"])
         return list(call.results), token, made
 

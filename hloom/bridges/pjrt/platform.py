@@ -9,14 +9,14 @@ import dataclasses
 from collections import ChainMap
 from typing import Any
 
-from jax._src import compilation_cache, core, custom_partitioning, debugging, xla_bridge
+from jax._src import compilation_cache, custom_partitioning, debugging, xla_bridge
 from jax._src.export import _export
 from jax._src.interpreters import mlir, pxla
 from jax._src.lax import linalg
 from jax._src.lax.control_flow import conditionals
 from jaxlib import _jax
 
-from hloom.bridges.pjrt.spmd import inspection
+from hloom.bridges.pjrt.spmd import inspection, partitioners
 
 __all__ = ["register"]
 
@@ -41,11 +41,6 @@ def _call_exported(context, *arguments, exported):
     platforms = [name for group in _named([(name,) for name in exported.platforms]) for name in group[-1:]]
     made = dataclasses.replace(exported, platforms=tuple(platforms))
     return _export._call_exported_lowering(context, *arguments, exported=made)
-
-
-def _partitioned(context, *values, call, **_):
-    """A function that says how it is partitioned: hloom partitions the function itself."""
-    return mlir.lower_fun(core.jaxpr_as_fun(call), multiple_results=True)(context, *values)
 
 
 def _cost_analysis(computation: pxla.MeshComputation) -> Any:
@@ -86,7 +81,7 @@ def register() -> None:
     mlir.register_lowering(conditionals.platform_index_p, _platform_index, platform="hloom")
     mlir.register_lowering(conditionals.cond_p, _cond, platform="hloom")
     mlir.register_lowering(_export.call_exported_p, _call_exported, platform="hloom")
-    mlir.register_lowering(custom_partitioning.custom_partitioning_p, _partitioned, platform="hloom")
+    mlir.register_lowering(custom_partitioning.custom_partitioning_p, partitioners.lowering, platform="hloom")
     mlir.register_lowering(debugging.inspect_sharding_p, inspection.lowering, platform="hloom")
     _export._export_internal = _exported(_export._export_internal)
     mlir._platforms_with_donation.append("hloom")

@@ -14,8 +14,6 @@ import numpy as np
 from jax._src import xla_bridge
 from jax._src.interpreters import mlir as jax_mlir
 from jax._src.lib import xla_client
-from jaxlib.mlir import ir
-from jaxlib.mlir.dialects import stablehlo
 
 from hloom._version import __version__
 from hloom.backends.cpu.compilation import CpuExecutable, compile_module
@@ -23,10 +21,12 @@ from hloom.backends.cpu.driver import driver
 from hloom.backends.spmd import SpmdBackend, SpmdExecutable
 from hloom.backends.text import program_text
 from hloom.bridges.pjrt.callbacks import held
+from hloom.bridges.pjrt.decoding import decoded, module_of, text_of
 from hloom.bridges.pjrt.memory import Block, Text, address_of, array_of
 from hloom.bridges.pjrt.orders import in_one_order
 from hloom.bridges.pjrt.protobuf import fields, numbers
 from hloom.bridges.pjrt.spmd.inspection import report
+from hloom.bridges.pjrt.spmd.partitioners import with_rules
 from hloom.bridges.pjrt.spmd.shardings import Layouts, partitioned_program, signature, state_layouts
 from hloom.compiler.analysis import arithmetic_flops
 from hloom.errors import ArgumentError, HloomError, UnsupportedError
@@ -41,7 +41,7 @@ from hloom.runtime.pjrt.interface import FLOAT, NAMED_VALUE_WORDS, TYPES
 from hloom.runtime.spmd import SpmdProgram, Team
 from hloom.runtime.team_source import TEAM_STOP
 
-__all__ = ["MEMORY_KINDS", "Executable", "Source", "decoded", "deserialized", "serialized"]
+__all__ = ["MEMORY_KINDS", "Executable", "Source", "deserialized", "serialized"]
 
 MAGIC = b"hloom-pjrt-1\0"
 
@@ -82,43 +82,14 @@ def deserialized(data: bytes) -> Source:
     return Source(code, options)
 
 
-def decoded(code: bytes) -> str:
-    """StableHLO text of a portable artifact or of MLIR, with jax's source locations."""
-    with jax_mlir.make_ir_context() as context:
-        return _text(_module(code, context))
-
-
 def decoded_spread(code: bytes, placement: Placement) -> tuple[str, Layouts]:
     """The same of a program for several devices, and its layouts (see `state_layouts`)."""
     with jax_mlir.make_ir_context() as context:
-        module = _module(code, context)
+        module = module_of(code, context)
         found = state_layouts(module, len(placement.devices), placement.free_inputs, placement.free_outputs)
-        return _text(module), found
+        return text_of(module), found
 
 
-def _module(code: bytes, context: Any) -> Any:
-    if not _ARTIFACT.match(code):
-        return ir.Module.parse(code)
-    module = stablehlo.deserialize_portable_artifact(context, code)
-    return ir.Module.parse(module) if isinstance(module, bytes | str) else module
-
-
-_ARTIFACT = re.compile(rb"ML\xefR.StableHLO_v", re.DOTALL)  # bytecode, its version, and who wrote it
-
-
-def _text(module: Any) -> str:
-    return _without_tokens(str(module.operation.get_asm(enable_debug_info=True, large_elements_limit=None)))
-
-
-def _without_tokens(text: str) -> str:
-    """The text with arrays of no elements in place of tokens: effects happen in the order of the program anyway."""
-    if "!stablehlo.token" not in text:
-        return text
-    text = _TOKEN_OP.sub("stablehlo.constant dense<> : tensor<0xi1>", text)
-    return text.replace("!stablehlo.token", "tensor<0xi1>")
-
-
-_TOKEN_OP = re.compile(r"stablehlo\.(?:create_token|after_all\b[^:\n]*) : !stablehlo\.token")
 MEMORY_KINDS = ("device", "pinned_host", "unpinned_host")  # those of jax's CPU; the first is the default
 _ORDERED = re.compile(r'mhlo\.layout_mode = "\{')
 _ALIAS = re.compile(r"tf\.aliasing_output|jax\.buffer_donor")
@@ -271,7 +242,7 @@ class Executable:
         else:
             module.partitions = count
             options = CompileOptions(devices=tuple(f"cpu:{k}" for k in placement.devices), donated=donated)
-            compiled: SpmdExecutable = SpmdBackend().compile(report(in_one_order(module)), options)
+            compiled: SpmdExecutable = SpmdBackend().compile(report(with_rules(in_one_order(module))), options)
             self.compiled, self.driver = compiled, compiled.runner.team
         self.name = tree.name or "main"
         self.program = self.compiled.runner.program

@@ -35,6 +35,7 @@ class Annotations:
 
     def __init__(self, texts: Sequence[str], devices: int):
         self._names: dict[DeviceMesh, str] = {}
+        self.devices = devices
         try:
             self._reader = TileReader(texts, devices)
         except TileProblem as error:
@@ -84,6 +85,10 @@ class Annotations:
                 elif _text(op, "call_target_name") != ENTER:
                     self._place(op, text)
         self._define(module)
+
+    def stated(self, shardings: Sequence[Sharding]) -> list[Any]:
+        """Shardings as Shardy's attributes."""
+        return [self._attribute(sharding) for sharding in shardings]
 
     def _constrain(self, op: Any, text: str) -> None:
         """A constraint in place of a call that is one."""

@@ -16,7 +16,7 @@ from jax._src import debugging
 from jax._src.lib import xla_client
 from jaxlib.mlir import ir
 
-from hloom.bridges.pjrt.spmd.shardings import Layout
+from hloom.bridges.pjrt.spmd.layouts import hlo_sharding
 from hloom.compiler.passes.spmd.propagate import propagate
 from hloom.compiler.pipeline import BEFORE_PARTITION, run_passes
 from hloom.errors import UnsupportedError
@@ -61,7 +61,7 @@ def report(module: Module) -> Module:
                 "jax.debug.inspect_array_sharding", "a function that is not in this process any more",
                 "trace the program again: programs that inspect layouts cannot be stored", "",
             )  # fmt: skip
-        function(_hlo_sharding(operand.sharding, module.partitions, is_manual))
+        function(_found(operand.sharding, module.partitions, is_manual))
     return map_module(module, lambda i: i if _number(i) is None else Instruction("copy", i.operands, i.shape))
 
 
@@ -88,11 +88,5 @@ def _are_all(axes: tuple[str, ...], instruction: Instruction) -> bool:
     return all(name in axes or mesh.axis_size(name) == 1 for mesh in (s.mesh for s in shardings) for name in mesh.names)
 
 
-def _hlo_sharding(sharding: Sharding, devices: int, is_manual: bool):
-    if is_manual:
-        return xla_client.HloSharding.manual()
-    lead = (sharding.unreduced,) if sharding.unreduced else ()
-    split = Sharding(sharding.mesh, (*lead, *sharding.dims))
-    counts = tuple(split.count(d) for d in range(split.rank))
-    at = tuple(tuple(split.part(device, d) for d in range(split.rank)) for device in range(devices))
-    return xla_client.HloSharding.from_proto(Layout(counts, at, counts[0] if lead else 0).proto())
+def _found(sharding: Sharding, devices: int, is_manual: bool):
+    return xla_client.HloSharding.manual() if is_manual else hlo_sharding(sharding, devices)

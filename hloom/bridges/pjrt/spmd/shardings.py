@@ -17,57 +17,20 @@ from jaxlib import _jax
 from jaxlib.mlir import ir, passmanager
 from jaxlib.mlir.dialects import sdy
 
+from hloom.bridges.pjrt.decoding import text_of
 from hloom.bridges.pjrt.protobuf import field, fields
 from hloom.bridges.pjrt.spmd.gspmd import Annotations
+from hloom.bridges.pjrt.spmd.layouts import Layout
+from hloom.bridges.pjrt.spmd.partitioners import inferred
 from hloom.errors import UnsupportedError
 from hloom.ir.records import record
 from hloom.ir.stablehlo.types import ELEMENT_NAME
 from hloom.ir.types import HLO_NAME, Shape
 
-__all__ = ["Layout", "Layouts", "partitioned_program", "signature", "state_layouts"]
+__all__ = ["Layouts", "partitioned_program", "signature", "state_layouts"]
 
 _MODE = "mhlo.layout_mode"
 _PROPAGATION = "builtin.module(sdy-propagation-pipeline)"
-
-
-@record(frozen=True)
-class Layout:
-    """Which part of an array each device has.
-
-    parts: into how many each dimension is split. at: for each device the number of its part of each dimension. sums: 0,
-    or the number of partial sums that devices hold: parts and at then begin with a dimension of that size, along which
-    the array is the sum.
-    """
-
-    parts: tuple[int, ...]
-    at: tuple[tuple[int, ...], ...]
-    sums: int = 0
-
-    @property
-    def is_whole(self) -> bool:
-        """Whether every device has all of the array."""
-        return math.prod(self.parts) == 1
-
-    def local(self, dims: Sequence[int]) -> tuple[int, ...]:
-        """The dims of a part of an array of these dims."""
-        return tuple(d // p for d, p in zip(dims, self.parts[bool(self.sums) :], strict=True))
-
-    def proto(self) -> Any:
-        """As an OpSharding."""
-        made = xla_client.OpSharding()
-        if self.is_whole:
-            made.type = xla_client.OpSharding.Type.REPLICATED
-            return made
-        lead = int(self.sums > 0)
-        order = sorted(range(len(self.at)), key=lambda device: (self.at[device][lead:], self.at[device], device))
-        copies = len(order) // math.prod(self.parts)
-        rest = [(self.sums, xla_client.OpSharding.Type.UNREDUCED), (copies, xla_client.OpSharding.Type.REPLICATED)]
-        rest = [(count, kind) for count, kind in rest if count > 1]
-        made.type = xla_client.OpSharding.Type.OTHER
-        made.tile_assignment_dimensions = [*self.parts[lead:], *(count for count, _ in rest)]
-        made.tile_assignment_devices = order
-        made.last_tile_dims = [kind for _, kind in rest]
-        return made
 
 
 @record(frozen=True)
@@ -262,7 +225,7 @@ def _propagated(
     older: Annotations | None,
 ) -> tuple[list[Any], list[Any]]:  # fmt: skip
     """The shardings of arguments and results after Shardy's propagation, in which arguments without one are replicated
-    unless they are free."""
+    unless they are free. After hloom's where functions that only the older partitioner asks take part."""
     copy = ir.Module.parse(str(module.operation.get_asm(enable_debug_info=False)))
     function = _main(copy)
     name = next(_name(op) for op in copy.body.operations if op.operation.name == "sdy.mesh")
@@ -272,6 +235,9 @@ def _propagated(
         rows.append(ir.DictAttr.get(row if own is not None or may else {**row, "sdy.sharding": closed}))
     function.operation.attributes["arg_attrs"] = ir.ArrayAttr.get(rows)
     if older is not None:
+        ours = inferred(text_of(copy), older.devices)
+        if ours is not None:
+            return older.stated(ours[0]), older.stated(ours[1])
         older.rewrite(copy)
     passmanager.PassManager.parse(_PROPAGATION).run(copy.operation)
     count = len(ir.FunctionType(ir.TypeAttr(function.operation.attributes["function_type"]).value).results)

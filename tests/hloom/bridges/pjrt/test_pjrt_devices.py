@@ -207,7 +207,7 @@ def program(name):
     return jax.jit(f)(x), jax.jit(f, out_shardings=NamedSharding(grid, P(('y', 'x'))))(x)
 on_both(program)
 
-# A function that says how it is partitioned is partitioned as if it did not.
+# A function that says how it is partitioned, and what its result's layout is.
 from jax.experimental.custom_partitioning import custom_partitioning
 @custom_partitioning
 def double(x):

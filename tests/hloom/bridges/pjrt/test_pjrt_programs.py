@@ -348,7 +348,7 @@ def test_programs_as_text_bytecode_and_artifacts(run_jax):
     from jax.interpreters import mlir
     from jaxlib.mlir import ir
     from jaxlib.mlir.dialects import stablehlo
-    from hloom.bridges.pjrt.programs import decoded
+    from hloom.bridges.pjrt.decoding import decoded
 
     text = str(jax.jit(lambda x: x + 1).lower(1.0).compiler_ir())
     with mlir.make_ir_context():
