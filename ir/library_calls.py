@@ -204,6 +204,10 @@ def _gtsv(call):
     return [*call.operands[:3], *call.emit("tridiagonal-solve"), call.info()]
 
 
+def _perturbed_tridiagonal(call):
+    return call.emit("tridiagonal-solve", perturb_singular=True)
+
+
 # --- XLA ----------------------------------------------------------------------------------------------------------
 
 
@@ -261,6 +265,7 @@ _CALLS: dict[str, Callable[[Call], list[Instruction]]] = {
     f"lapack_{letter}{name}_ffi": function for (name, letters), function in _LAPACK.items() for letter in letters
 }
 _CALLS |= {
+    "tridiagonal_solve_perturbed_ffi": _perturbed_tridiagonal,
     "annotate_device_placement": _placed,
     "Qr": _geqrf,
     "ProductOfElementaryHouseholderReflectors": _orgqr,

@@ -343,11 +343,11 @@ def triangular_solve(
 def tridiagonal_solve(dl, d, du, b, *, perturb_singular: bool = False):
     """x with T x = b, T tridiagonal: dl below (dl[0] is not read), d on and du above the diagonal (du[-1] is not read).
 
-    dl, d, du: (..., n); b: (..., n, k). A singular T gives NaN. Raises ShapeError, DTypeError.
+    dl, d, du: (..., n); b: (..., n, k). A singular T gives NaN; with perturb_singular tiny pivots of its LU
+    decomposition are moved so far that the result is finite, for inverse iteration. Raises ShapeError, DTypeError.
     """
-    if perturb_singular:
-        raise ArgumentError("tridiagonal_solve of a perturbed matrix", "perturb_singular=True", "leave it out")
-    return bind("tridiagonal-solve", *(as_operand(x, "tridiagonal_solve") for x in (dl, d, du, b)))
+    attributes = {"perturb_singular": True} if perturb_singular else {}
+    return bind("tridiagonal-solve", *(as_operand(x, "tridiagonal_solve") for x in (dl, d, du, b)), **attributes)
 
 
 def symmetric_product(a_matrix, c_matrix, *, alpha=1.0, beta=0.0, symmetrize_output: bool = False):

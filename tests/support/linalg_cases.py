@@ -54,6 +54,12 @@ for _sampler in (normal, complex_normal):
         (_sampler, (2, 5)), (positive if _sampler is normal else _sampler, (2, 5)), (_sampler, (2, 5)),
         (_sampler, (2, 5, 3)), label=_name,
     )  # fmt: skip
+    case(
+        "tridiagonal-solve",
+        lambda a, b, c, d: a.op("tridiagonal-solve", b, c, d, perturb_singular=True),
+        (_sampler, (2, 5)), (positive if _sampler is normal else _sampler, (2, 5)), (_sampler, (2, 5)),
+        (_sampler, (2, 5, 3)), label=f"{_name}-perturbed",
+    )  # fmt: skip
 
 for _length in ((5,), (4,), (1,), (3, 4), (2, 3, 5)):
     for _which in ("FFT", "IFFT"):

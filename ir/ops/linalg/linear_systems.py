@@ -205,9 +205,11 @@ def _tridiagonal_infer(operands, attributes, shape):
     return b
 
 
-def _tridiagonal_reference(below, middle, above, b, shape):
+def _tridiagonal_reference(below, middle, above, b, shape, perturb_singular=False):
     if not shape.size:
         return np.zeros(shape.dims, shape.dtype)
+    if perturb_singular:
+        return each(_perturbed_solution, shape, below, middle, above, b, ranks=(1, 1, 1, 2))
     (solver,) = scipy_lapack.get_lapack_funcs(("gtsv",), dtype=b.dtype)
 
     def one(dl, d, du, right):
@@ -218,6 +220,57 @@ def _tridiagonal_reference(below, middle, above, b, shape):
         return x if info == 0 else np.full_like(right, np.nan)
 
     return each(one, shape, below, middle, above, b, ranks=(1, 1, 1, 2))
+
+
+def _perturbed_solution(dl, d, du, right):
+    """The solution by LU with row exchanges, whose pivots are moved away from zero where it would overflow: by
+    multiples of the larger of eps max |U| and the smallest normal number, the same for all right sides.
+
+    Source: LAPACK's xLAGTS with JOB = -1.
+    """
+    factorize, solver = scipy_lapack.get_lapack_funcs(("gttrf", "gttrs"), dtype=right.dtype)
+    n, info = len(d), np.finfo(right.dtype)
+    largest = 1 / info.smallest_normal
+    if n > 2:
+        lower, pivots, upper, second, rows, _ = factorize(dl[1:], d, du[:-1])
+        swapped = rows != np.arange(1, n + 1)
+        if pivots.all():
+            x, _ = solver(lower, pivots, upper, second, rows, right)
+            if np.abs(x).max() <= largest:
+                return x
+    else:
+        lower, pivots, upper, second, swapped = _small_factors(dl, d, du)
+    x = right.copy()
+    for k in range(n - 1):
+        if swapped[k]:
+            x[k : k + 2] = x[k + 1], x[k] - lower[k] * x[k + 1]
+        else:
+            x[k + 1] -= lower[k] * x[k]
+    least = max(info.eps * max(np.abs(part).max(initial=0) for part in (pivots, upper, second)), info.smallest_normal)
+    for k in reversed(range(n)):
+        if k + 1 < n:
+            x[k] -= upper[k] * x[k + 1]
+        if k + 2 < n:
+            x[k] -= second[k] * x[k + 2]
+        pivot = pivots[k]
+        step = least * (pivot / np.abs(pivot) if pivot else np.copysign(1, pivot.real))
+        need = np.abs(x[k]).max() / largest
+        while np.abs(pivot) < 1 and (not pivot or np.abs(pivot) < need):
+            pivot, step = pivot + step, 2 * step
+        x[k] /= pivot
+    return x
+
+
+def _small_factors(dl, d, du):
+    """LU of a tridiagonal matrix of one or two rows, as gttrf returns it, which does not take them."""
+    pivots, upper, swapped = d.copy(), du[:-1].copy(), np.zeros(len(d), bool)
+    lower = np.zeros_like(upper)
+    if len(d) == 2:
+        swapped[0] = np.abs(d[0]) < np.abs(dl[1])
+        first, other = ((dl[1], d[1]), (d[0], du[0])) if swapped[0] else ((d[0], du[0]), (dl[1], d[1]))
+        lower[0] = other[0] / first[0] if first[0] else 0
+        pivots[:], upper[:] = (first[0], other[1] - lower[0] * first[1]), first[1]
+    return lower, pivots, upper, d[:0], swapped
 
 
 def _shift(v, up: bool):
@@ -235,13 +288,13 @@ def _tridiagonal_jvp(build, instruction, primals, tangents):
             continue
         term = change.broadcast(x.dims, range(len(x.dims) - 1)) * moved
         right = -term if right is None else right - term
-    return primals[0].op("tridiagonal-solve", primals[1], primals[2], right)
+    return primals[0].op("tridiagonal-solve", primals[1], primals[2], right, **instruction.attributes)
 
 
 def _tridiagonal_transpose(build, instruction, g, operands):
     below, middle, above, _ = operands
     lower, upper = (_shift(v.reshape((*v.dims, 1)), up).reshape(v.dims) for v, up in ((above, False), (below, True)))
-    return [None, None, None, lower.op("tridiagonal-solve", middle, upper, g)]
+    return [None, None, None, lower.op("tridiagonal-solve", middle, upper, g, **instruction.attributes)]
 
 
 library_op(
@@ -251,5 +304,6 @@ library_op(
     _tridiagonal_jvp,
     transpose=_tridiagonal_transpose,
     factors=matrix_factors(core=1, columns=3),
+    attributes={"perturb_singular": "frontend"},
     flops=8,
 )

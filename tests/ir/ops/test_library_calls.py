@@ -33,6 +33,12 @@ PROGRAMS = {
     "svd-qr": lambda a: jax.lax.linalg.svd(a, algorithm=jax.lax.linalg.SvdAlgorithm.QR, compute_uv=False),
     "schur": lambda a: [jnp.abs(x) for x in jax.lax.linalg.schur(a)],
     "tridiagonal_solve": lambda a: jax.lax.linalg.tridiagonal_solve(a[..., 0], a[..., 1] + 9, a[..., 2], a),
+    # Of a pivot that is zero the sign is free.
+    "tridiagonal_solve-singular": lambda a: jnp.abs(
+        jax.lax.linalg.tridiagonal_solve(
+            0 * a[..., 0], a[..., 1] * jnp.array([1, 1, 0, 0]), 0 * a[..., 2], a, perturb_singular=True
+        )
+    ),
     "fft": lambda a: jnp.fft.fft2(a),
 }
 

@@ -107,6 +107,24 @@ def test_tridiagonal_solve(dtype, n):
 
 
 @pytest.mark.parametrize("dtype", FLOATING)
+@pytest.mark.parametrize("n", [1, 2, 5])
+def test_tridiagonal_solve_of_singular_matrices(dtype, n):
+    below, middle, above = (random(dtype, 3, n, seed=k) for k in range(3))
+    b, info = random(dtype, 3, n, 2), np.finfo(dtype)
+    regular = compute("tridiagonal-solve", below, middle, above, b)
+    close(compute("tridiagonal-solve", below, middle, above, b, perturb_singular=True), regular)
+    middle[1:, -1] = above[1:, :] = below[1:] = 0
+    middle[2] = 0
+    x = compute("tridiagonal-solve", below, middle, above, b, perturb_singular=True)
+    close(x[0], regular[0])
+    assert np.isfinite(x).all()
+    largest = np.abs(middle[1]).max() if n > 1 else 0
+    pivot = max(info.eps * largest, info.smallest_normal)
+    np.testing.assert_allclose(np.abs(x[1, -1]), np.abs(b[1, -1]) / pivot, 1e-5) if n > 1 else None
+    assert (np.abs(x[2]).max(axis=-1) > 0.1 / info.smallest_normal).all()
+
+
+@pytest.mark.parametrize("dtype", FLOATING)
 @pytest.mark.parametrize("dims", [(2, 4, 4), (5, 3), (2, 3, 5)])
 def test_decompositions_multiply_to_the_matrix(dtype, dims):
     a = random(dtype, *dims)
