@@ -43,23 +43,36 @@ def register_dtype(name: str) -> np.dtype:
     return compute_dtype(DTYPES[name])
 
 
-class Cast:
-    """The cast `f32(x)`, `s8(x)`, ...: C's conversion. dtype: of the result."""
+_FLOATS = frozenset({float, np.float16, np.float32, np.float64})
 
-    def __init__(self, name: str):
-        self.dtype = register_dtype(name)
-        self.whole = self.dtype.kind in "iu"
-        info = np.iinfo(self.dtype) if self.whole else None
-        self.least, self.most = (int(info.min), int(info.max)) if info else (0, 0)
 
-    def __call__(self, x):
-        scalar, least, most = self.dtype.type, self.least, self.most
-        if type(x) is scalar:
-            return x
-        if not self.whole or isinstance(x, (float, np.floating)):
-            return scalar(x)
-        x = int(x)
-        return scalar(x if least <= x <= most else (x - least) % (most - least + 1) + least)
+@functools.cache
+def cast(name: str) -> Callable:
+    """The cast `f32(x)`, `s8(x)`, ...: C's conversion, which kernels call more than anything else.
+
+    Its `dtype` is that of the result.
+    """
+    dtype = register_dtype(name)
+    scalar = dtype.type
+    if dtype.kind in "iu":
+        info = np.iinfo(dtype)
+        least, most = int(info.min), int(info.max)
+
+        def convert(x):
+            kind = type(x)
+            if kind is scalar:
+                return x
+            if kind in _FLOATS:
+                return scalar(x)
+            x = int(x)
+            return scalar(x if least <= x <= most else (x - least) % (most - least + 1) + least)
+    else:
+
+        def convert(x):
+            return x if type(x) is scalar else scalar(x)
+
+    convert.dtype = dtype  # type: ignore[attr-defined]
+    return convert
 
 
 def _from_op(opcode: str, dtype: np.dtype) -> Callable:
@@ -74,7 +87,8 @@ def _from_op(opcode: str, dtype: np.dtype) -> Callable:
         shape = result_shape(len(values))
         return np.asarray(entry.reference(*(np.asarray(v) for v in values), shape=shape))[()]
 
-    return call
+    # Counts of bits have few values and many calls.
+    return functools.lru_cache(1024, typed=True)(call) if dtype.kind in "iu" else call
 
 
 def _convert(source: str, target: str) -> Callable:
@@ -125,7 +139,7 @@ def _copy4(to, to_index, source, source_index) -> None:
 def _composed(name: str) -> Callable:
     """A function that only the dialect has (random bits): its own text over the meanings of the names that it calls."""
     entry = FUNCTIONS[name]
-    names = {word: Cast(word) for word in CASTS} | {used: function(used) for used in callees(name)}
+    names = {word: cast(word) for word in CASTS} | {used: function(used) for used in callees(name)}
     return python_types.FunctionType(entry.python.__code__, dict(entry.python.__globals__) | names, name)
 
 
@@ -133,7 +147,7 @@ def _composed(name: str) -> Callable:
 def function(name: str) -> Callable:
     """The meaning of a name of `vmath.FUNCTIONS` or of a cast on NumPy scalars. Raises KeyError where it has none."""
     if name in CASTS:
-        return Cast(name)
+        return cast(name)
     if name in ("load_f16", "load_bf16", "load_pred"):
         return _load
     if name in ("store_f16", "store_bf16", "store_pred"):

@@ -29,7 +29,7 @@ _END = ("end", None, 0, 0)  # the kind of a collective, what the thread brings, 
 
 # Collectives of a warp besides shuffles, from what its lanes bring to what each gets.
 _OF_A_WARP: dict[str, Callable] = {
-    "ballot": lambda values, read: [np.uint32(sum(bool(x) << lane for lane, (x,) in enumerate(values)))] * WARP,
+    "ballot": lambda values, read: [np.uint32(sum([1 << lane for lane, (x,) in enumerate(values) if x]))] * WARP,
     "load_matrix4": lambda values, read: tensor_cores.load_matrix4(values, False, read),
     "load_matrix4_turned": lambda values, read: tensor_cores.load_matrix4(values, True, read),
     **{f"mma_{kind}": functools.partial(lambda kind, values, _: tensor_cores.multiply(values, kind), kind)
