@@ -43,6 +43,20 @@ def pytest_configure(config):
         prebuild()
 
 
+@pytest.hookimpl(trylast=True)  # after -m and -k have chosen
+def pytest_collection_modifyitems(config, items):
+    """Leaves out samples of what slow tests of the same file do in full; in several processes, slow tests come first,
+    so that no process waits at the end for a long one of another."""
+    slow = {item for item in items if item.get_closest_marker("slow")}
+    files = {item.path for item in slow}
+    samples = {item for item in items if item.get_closest_marker("sample") and item.path in files}
+    if samples and not any("::" in argument for argument in config.args):
+        config.hook.pytest_deselected(items=list(samples))
+        items[:] = [item for item in items if item not in samples]
+    if hasattr(config, "workerinput"):
+        items.sort(key=lambda item: item not in slow)
+
+
 @pytest.fixture(scope="module", autouse=True)
 def _caches_of_one_module():
     """Frees what a module's tests compiled, in hloom and in JAX, whose programs are larger."""

@@ -30,6 +30,7 @@ def test_scikit_learns_checks(estimator, check):
 
 
 @quiet
+@pytest.mark.sample
 @parametrize_with_checks(QUICK)
 def test_scikit_learns_checks_of_two(estimator, check):
     check(estimator)

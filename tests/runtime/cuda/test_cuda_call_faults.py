@@ -111,7 +111,10 @@ def test_the_scenario_makes_all_kinds_of_calls(calls):
 MAKING = ("Alloc", "Create", "Load", "Instantiate", "Add", "Retain")  # calls that memory may be missing for
 
 
-STEPS = pytest.mark.parametrize("step", [pytest.param(1, marks=pytest.mark.slow), 9])  # every call, or every ninth
+# Every call, or every ninth.
+STEPS = pytest.mark.parametrize(
+    "step", [pytest.param(1, marks=pytest.mark.slow), pytest.param(9, marks=pytest.mark.sample)]
+)
 
 
 @STEPS

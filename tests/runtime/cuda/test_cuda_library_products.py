@@ -304,7 +304,8 @@ def test_what_is_decided_is_printed(setup, capsys):
 # --- failures ---
 
 
-@pytest.mark.parametrize("step", [pytest.param(1, marks=pytest.mark.slow), 7])  # every call, or every seventh
+# Every call, or every seventh.
+@pytest.mark.parametrize("step", [pytest.param(1, marks=pytest.mark.slow), pytest.param(7, marks=pytest.mark.sample)])
 @pytest.mark.parametrize("status", [13, 3])
 def test_any_call_of_the_library_may_fail_while_it_is_measured(setup, status, step):
     function = lambda x, w, b: x @ w + b  # noqa: E731
