@@ -15,7 +15,6 @@ pytest.importorskip("onnx")
 
 import onnx_cases
 
-
 BATCHES = 24  # dealt out in batches: onnx takes ten seconds to make its cases, which collecting tests must not wait for
 
 
