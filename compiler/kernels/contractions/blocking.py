@@ -161,7 +161,7 @@ class _Plan:
                 )  # fmt: skip
             )
         if staged:
-            rows = _whole_lines(rows, m, staged.line, blocking)
+            rows = _whole_lines(rows, panels, m, staged, blocking)
         self.block_rows, self.block_panels = rows, panels
         self.row_blocks, self.column_blocks = _ceil(m, rows), _ceil(self.panels, panels)
         self.copy_rhs = self.may_copy and self.row_blocks == 1
@@ -391,9 +391,15 @@ def _best_block(block: _Block) -> tuple[int, int]:
     return rows * block.blocking.tile.rows, width
 
 
-def _whole_lines(rows: int, m: int, line: int, blocking: Blocking) -> int:
-    """Rows of a block, rounded to whole lines where there are enough: two blocks that share a line both stage it."""
-    if line % blocking.tile.rows == 0 or m // line < 8 * blocking.cores or rows < line:
+def _whole_lines(rows: int, panels: int, m: int, image: StagedOperand, blocking: Blocking) -> int:
+    """Rows of a block, rounded to whole lines where there are enough: two blocks that share a line both stage it.
+
+    Not where the tiles of whole lines have more empty rows than that costs.
+    """
+    tile, line = blocking.tile.rows, image.line
+    if line % tile == 0 or m // line < 8 * blocking.cores or rows < line:
         return rows
     lines = m // line
-    return _ceil(lines, _ceil(lines, rows // line)) * line
+    whole = _ceil(lines, _ceil(lines, rows // line)) * line
+    empty, twice = _ceil(whole, tile) * tile / whole - 1, line / rows * image.share / panels
+    return whole if empty <= twice else rows

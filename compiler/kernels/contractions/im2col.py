@@ -129,7 +129,7 @@ class Image:
         if units < 1 or units * run < min(k, FEWEST) or (self.by_rows and few):
             return None
         units = ceil(k // run, ceil(k // run, units))
-        near = max(self._lines_in(block_area(machine, self.size)) - 1, 1)
+        near = max(self._lines_in(block_area(machine, self.size) * 3 // 2) - 1, 1)
         most = min(near * line, NEAR_ROWS) if self.by_rows else EDGE_ROWS
         window = math.prod(c.extent for c in self.taps.outer) * self.taps.inner[0]
         share = 1.5 * self.length * self._step_across(self.places) / (self.places.inner[0] * window)

@@ -9,6 +9,7 @@ from hloom.compiler.fusibility import MASKED
 from hloom.compiler.kernels.codegen.description import Block, Inner, Items, Nest, Pieces, Tiles
 from hloom.compiler.kernels.codegen.guards import bound_text, bounds
 from hloom.compiler.kernels.loops.domain import Domain, store_outputs, written
+from hloom.compiler.kernels.loops.short_rows import ROWS, SHORT, STATEMENTS, written_out_nest
 from hloom.compiler.kernels.request import KernelRequest, finish
 from hloom.ir.module import Instruction
 from hloom.ir.types import DTYPES, HLO_NAME, PRED, compute_dtype
@@ -47,6 +48,8 @@ def loop_nest(request: KernelRequest) -> Nest:
         return True
 
     domain, (outer, blocks) = written(request, request.outputs[0].dims, write, between=between)
+    if _has_short_rows(request, domain):
+        return written_out_nest(request, domain.dims, domain.groups[-1][0])
     writer, named, sizes = domain.writer, domain.named(), domain.sizes
     tiled = _tiled_dimension(domain)
     if tiled is not None:
@@ -83,6 +86,23 @@ def _tiled_dimension(domain: Domain) -> int | None:
                 if affine.terms.get(group[-1], 0) in (1, -1) and sizes[g] >= 8 and sizes[-1] >= 8:
                     return g
     return None
+
+
+def _has_short_rows(request: KernelRequest, domain: Domain) -> bool:
+    """Whether rows of a few elements are read far from each other, each beside its neighbour in the next row: the loop
+    then goes over the rows, so that LLVM makes vectors of rows (colours of an image that come plane by plane)."""
+    groups, sizes = domain.groups, domain.sizes
+    if not request.supports_loop_splitting or len(groups) < 2 or domain.writer.guards:
+        return False
+    width = sizes[-1]
+    if not 1 < width <= SHORT or sizes[-2] < ROWS or width * len(request.computation.instructions) > STATEMENTS:
+        return False
+    last, next_row = groups[-1][-1], groups[-2][-1]
+    return any(
+        affine.terms.get(last, 0) not in (0, 1, -1) and affine.terms.get(next_row, 0) == 1
+        for affines in domain.writer.loads.values()
+        for affine in affines
+    )
 
 
 def _item_order(domain: Domain, output: Instruction) -> list[int]:

@@ -46,7 +46,11 @@ def short_nest(request: KernelRequest) -> Nest:
     """One row of every output for each kept index. Outputs have the dimensions of the domain, or the kept ones."""
     reduces = [i for i in request.computation.instructions if i.opcode == "reduce"]
     dims = reduces[0].operands[0].dims
-    kept = len(dims) - len(reduces[0]["dimensions"])
+    return written_out_nest(request, dims, len(dims) - len(reduces[0]["dimensions"]))
+
+
+def written_out_nest(request: KernelRequest, dims: tuple[int, ...], kept: int) -> Nest:
+    """A loop over the first `kept` of the dimensions, in which each index of the others has its own expressions."""
     rows = dims[:kept]
 
     def write(domain: Domain) -> tuple[Block, Block]:

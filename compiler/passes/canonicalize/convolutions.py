@@ -36,6 +36,8 @@ from hloom.ir.window import WindowDimension, window_of
 NAME = "canonicalize-convolutions"
 # Elements of a window up to which a convolution with a group for each feature is written out as a sum.
 WRITTEN_OUT = 64
+# Elements of a window that one kernel sums: it has a bound on its instructions, and would store what is beyond.
+TOGETHER = 16
 # Places of a result's row up to which rows are computed as one.
 SHORT = 32
 # Products for each element that is read or written from which on the order of dimensions is changed for them.
@@ -285,7 +287,11 @@ def _written_out(x: Value, w: Value, shape: Shape, labels: Labels, window) -> Va
     kept = [k if k <= at else k + 1 for k in range(len(dims))]
     dims.insert(at + 1, outputs // groups)
     total: Value | None = None
-    for tap in np.ndindex(*(d.size for d in window)):
+    taps = list(np.ndindex(*(d.size for d in window)))
+    together = -(-len(taps) // -(-len(taps) // TOGETHER))
+    for number, tap in enumerate(taps):
+        if total is not None and rows is None and number % together == 0:
+            total = total.op("optimization-barrier")
         starts = [t * d.window_dilation for t, d in zip(tap, window, strict=True)]
         bounds = [(0, n, 1) for n in x.dims]
         if rows is not None:

@@ -90,6 +90,19 @@ def test_bias_and_activation_are_the_epilogue(labels):
     np.testing.assert_allclose(found, evaluate(computation, [x, w, b]), rtol=1e-5, atol=1e-6)
 
 
+@pytest.mark.parametrize(("batch", "extent", "stride"), [(4, 7, 1), (3, 13, 2), (5, 5, 1)])
+def test_blocks_of_lines_that_do_not_fill_tiles(batch, extent, stride):
+    """Lines of an image are shorter than two tiles: a block ends within one."""
+    rng = np.random.default_rng(extent)
+    x = rng.integers(-3, 4, (batch, extent, extent, 256)).astype(np.float32)
+    w = rng.integers(-3, 4, (3, 3, 256, 40)).astype(np.float32)
+    computation = programs.single("convolution", [x, w], window=(W(3, stride, 1, 1),) * 2, dim_labels=LAYOUTS[0])
+    (found,) = compile_module(Module("main", computation))([x, w])
+    padded = np.pad(x, ((0, 0), (1, 1), (1, 1), (0, 0)))
+    windows = np.lib.stride_tricks.sliding_window_view(padded, (3, 3), (1, 2))[:, ::stride, ::stride]
+    np.testing.assert_array_equal(found, np.einsum("bijcyx,yxco->bijo", windows, w, optimize=True))
+
+
 def test_windows_of_one_element_are_a_dot():
     rng = np.random.default_rng(2)
     for labels, window, dims in (
