@@ -119,10 +119,16 @@ def test_work_grows_as_the_graph_does(name):
     assert twice < 2.25 * once
 
 
-@pytest.mark.parametrize("name, count", [("chain", 40_000), ("column_updates", 10_000), ("sums_of_rows", 12_000)])
-def test_graphs_of_a_hundred_thousand_instructions(name, count):
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("name", "count", "instructions"),
+    [("chain", 40_000, 95_000), ("column_updates", 5_000, 47_500), ("sums_of_rows", 6_000, 47_500)],
+)
+def test_large_graphs(name, count, instructions):
+    """Deeper than Python's stack by far. The cheapest has a hundred thousand instructions; that the work of the others
+    grows as they do is tested above."""
     module = PROGRAMS[name](count)
-    assert len(module.entry.instructions) >= 95_000
+    assert len(module.entry.instructions) >= instructions
     assert planned(module).kernels()
 
 
