@@ -104,6 +104,7 @@ def test_a_training_step_allocates_nothing_after_the_first():
     assert timing.allocations(steps=20) == {"steps": 20, "bytes": 0, "blocks": 0}
 
 
+@pytest.mark.slow
 def test_the_command_writes_what_it_measured(tmp_path, capsys):
     pytest.importorskip("matplotlib")
     files = [tmp_path / name for name in ("r.json", "r.png", "r.md")]

@@ -75,11 +75,13 @@ def test_lenet_reads():
     assert example("lenet").train(epochs=5, report=silent) >= 0.95
 
 
+@pytest.mark.slow
 def test_an_lstm_learns_more_than_pairs_of_characters():
     bits, bigram, text = example("character_lstm").train(steps=250, report=silent)
     assert bits < bigram - 0.6 and len(text) == 200 and len(set(text)) > 10
 
 
+@pytest.mark.slow
 def test_a_transformer_learns_more_than_pairs_of_characters():
     bits, bigram, text = example("transformer").train(steps=300, report=silent)
     assert bits < bigram and text.startswith("The value of the ")

@@ -57,6 +57,7 @@ print(hashlib.sha256(b"".join(d.tobytes() for d in data)).hexdigest(), float(val
 """
 
 
+@pytest.mark.slow
 def test_the_same_bits_in_one_process_and_in_several(tmp_path):
     found = set()
     for processes, devices in ((1, 8), (2, 4), (8, 1)):

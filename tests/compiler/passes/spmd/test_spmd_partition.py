@@ -47,6 +47,7 @@ def test_random_programs_in_random_layouts(price, drawn, mesh, size, chance):
         check_outputs(programs, module, run_partitioned(annotated(module, mesh, drawn, chance), arrays), arrays)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("price", [0.0, costs.LATENCY])
 @settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])  # of slow machines
 @given(st.randoms(use_true_random=False), st.sampled_from(MESHES), st.integers(1, 8))

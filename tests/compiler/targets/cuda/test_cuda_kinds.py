@@ -154,6 +154,7 @@ def test_sorts(dims, axis):
     check(lambda x: hnp.argsort(x, axis=axis), np.round(x))
 
 
+@pytest.mark.slow
 def test_sorts_of_rows_in_chunks(monkeypatch):
     monkeypatch.setattr(bitonic, "CHUNK", 16)
     x = np.round(floats(2, 50) * 3)
