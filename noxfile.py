@@ -61,8 +61,9 @@ KERNEL_SUITES = [
 @nox.parametrize("level", ["x86-64-v3", "x86-64-v2"])
 def level(session: nox.Session, level: str) -> None:
     """Runs the suites of kernels with code for a level of x86-64: AVX2 and FMA, and neither of them."""
-    suites = session.posargs or KERNEL_SUITES
-    session.run("python", "-m", "pytest", "-n", "2", "--dist", "worksteal", "-q", *suites, env={"HLOOM_CPU": level})
+    chosen = any(argument.startswith("tests") for argument in session.posargs)
+    arguments = [*session.posargs, *([] if chosen else KERNEL_SUITES)]
+    session.run("python", "-m", "pytest", "-n", "2", "--dist", "worksteal", "-q", *arguments, env={"HLOOM_CPU": level})
 
 
 @nox.session
