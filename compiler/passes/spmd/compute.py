@@ -137,6 +137,9 @@ def _chosen(
         w if w is not None else scope.layouts.whole(s.rank) for w, s in zip(wanted, shapes, strict=True)
     ]
     target = [scope.layouts.of(w.dims) for w in said]
+    wanted_sums = scope.sums.get(instruction, ())
+    if wanted_sums and not set(wanted_sums) & set(target[0].axes):
+        target = [scope.layouts.of(target[0].dims, wanted_sums)]
     layouts = [min(h.versions, key=lambda layout: len(layout.unreduced)) for h in given]
     weights = [h.shape.bytes for h in given]
     rules = []

@@ -32,25 +32,30 @@ class Controls:
 
     # --- computations ---
 
-    def walk(self, scope: Scope, computation: Computation) -> Tree:
-        """Emits what a computation does, its parameters being held; returns the tree of its root."""
+    def walk(self, scope: Scope, computation: Computation, inlined: bool = False) -> Tree:
+        """Emits what a computation does, its parameters being held; returns the tree of its root. inlined: whether it
+        stands for a call, as an operand of which its parameters are counted as read."""
         readers: dict[Instruction, int] = {computation.root: 1}
         for instruction in computation.instructions:
-            for operand in instruction.operands:
-                readers[operand] = readers.get(operand, 0) + 1
+            if instruction.opcode != "get-tuple-element":
+                for operand in instruction.operands:
+                    readers[operand] = readers.get(operand, 0) + 1
+        for instruction in computation.instructions:
+            if instruction.opcode == "sharding-constraint" and instruction["sharding"].unreduced:
+                (operand,) = instruction.operands
+                layout = scope.wanted(instruction)[0]
+                if readers[operand] == 1 and layout is not None:
+                    scope.sums[operand] = layout.unreduced
         values, builder, rules, compute = scope.values, scope.builder, self.rules, self.compute
         before = builder.source, builder.made_by
         for instruction in computation.instructions:
             if instruction.opcode != "parameter":
                 builder.source, builder.made_by = instruction.source, instruction.made_by
                 rules.get(instruction.opcode, compute)(scope, instruction)
-            value = values[instruction]
-            count = readers.get(instruction, 0)
-            if isinstance(value, Held):
-                value.readers += count
-            elif instruction.opcode != "tuple":
-                for held in leaves(value):
-                    held.readers += 0 if count == 0 else max(0, count - 1)
+            # What a tuple or a call hands on was counted as read by it.
+            known = instruction.opcode in ("tuple", "call") or (inlined and instruction.opcode == "parameter")
+            for held in leaves(values[instruction]):
+                held.readers += readers.get(instruction, 0) - known
         builder.source, builder.made_by = before
         return values[computation.root]
 
@@ -125,19 +130,23 @@ class Controls:
         saved = {i: scope.values.pop(i) for i in callee.instructions if i in scope.values}
         for parameter, operand in zip(callee.parameters, instruction.operands, strict=True):
             scope.values[parameter] = scope.values[operand]
-        found = self.walk(scope, callee)
+        found = self.walk(scope, callee, inlined=True)
         for i in callee.instructions:
             scope.values.pop(i, None)
         scope.values.update(saved)
         scope.values[instruction] = found
 
-    def settled(self, scope: Scope, shape, sharding):
-        """The layouts of a state: as its sharding says, without partial sums."""
-        return without_sums(scope, scope.layout_tree(shape, sharding))
+    def settled(self, scope: Scope, instruction: Instruction, callees: Sequence[Computation]):
+        """The layouts of the state of a loop, or of the results of branches: as their shardings say. Partial sums stay
+        where the program says that all callees return them so: they are summed when something reads the sum."""
+        shape = instruction.shape
+        found = without_sums(scope, scope.layout_tree(shape, instruction.sharding))
+        stated = [scope.layout_tree(callee.shape, callee.root.sharding) for callee in callees]
+        return _with_sums(scope, found, stated)
 
     def _while(self, scope: Scope, instruction: Instruction) -> None:
         (operand,) = instruction.operands
-        layouts = self.settled(scope, instruction.shape, instruction.sharding)
+        layouts = self.settled(scope, instruction, [instruction["body"]])
         layouts = self._kept_layouts(instruction["body"], layouts)
         scope.mover.why = "the state of a loop"
         state = scope.joined(scope.values[operand], layouts)
@@ -159,7 +168,7 @@ class Controls:
         return [new if same else old for new, old, same in zip(read, layouts, kept, strict=True)]
 
     def _conditional(self, scope: Scope, instruction: Instruction) -> None:
-        layouts = self.settled(scope, instruction.shape, instruction.sharding)
+        layouts = self.settled(scope, instruction, instruction["branch_computations"])
         scope.mover.why = "the condition of a branch"
         selector = scope.read(scope.values[instruction.operands[0]], scope.layouts.whole(0))
         given, branches = [], []
@@ -177,11 +186,11 @@ class Controls:
 
     def _scan(self, scope: Scope, instruction: Instruction) -> None:
         body, attributes = instruction["body"], instruction.attributes
-        results = self.settled(scope, instruction.shape, instruction.sharding)
+        results = self.settled(scope, instruction, [body])
         carried = attributes["num_carry"]
         carry = results[:carried]
         # Along the walk nothing is split.
-        ys = [scope.layouts.of(y.dims[1:]) for y in results[carried:]]
+        ys = [scope.layouts.of(y.dims[1:], y.unreduced) for y in results[carried:]]
         consts, _, xs = split_scan(attributes, [scope.values[o] for o in instruction.operands])
         own_consts, _, own_xs = split_scan(attributes, body.parameters)
         const_layouts = [
@@ -196,7 +205,7 @@ class Controls:
         const_layouts = read[: len(const_layouts)]  # what does not change is brought to its layout once
         inner = self.computation(body, [*const_layouts, *carry, *x_layouts], [*carry, *ys])
         along = [*x_layouts, *ys]
-        stacked = [scope.layouts.of(((), *y.dims)) for y in along]
+        stacked = [scope.layouts.of(((), *y.dims), y.unreduced) for y in along]
         layouts = [*const_layouts, *carry, *stacked[: len(xs)]]
         scope.mover.why = "operands of a scan"
         given = [scope.joined(scope.values[o], y) for o, y in zip(instruction.operands, layouts, strict=True)]
@@ -209,6 +218,15 @@ def without_sums(scope: Scope, tree):
     if isinstance(tree, list):
         return [without_sums(scope, t) for t in tree]
     return scope.layouts.of(tree.dims) if tree.unreduced else tree
+
+
+def _with_sums(scope: Scope, tree, stated: Sequence):
+    """A tree of layouts with the partial sums that the trees of `stated` have in common."""
+    if isinstance(tree, list):
+        return [_with_sums(scope, t, each) for t, *each in zip(tree, *stated, strict=True)]
+    sums = {one.unreduced for one in stated}
+    (axes, *others) = sums
+    return tree if others or set(axes) & set(tree.axes) else scope.layouts.of(tree.dims, axes)
 
 
 def _layouts_of(tree: Tree):

@@ -15,6 +15,8 @@ from hloom.ir.types import INEXACT, PRED, TupleShape
 # Linear in all operands together.
 TOGETHER = frozenset(("add", "subtract", "negate", "copy", "transpose", "reshape", "broadcast", "reverse", "slice",
                       "concatenate", "real", "imag", "complex"))  # fmt: skip
+# Linear in the first so many operands together, the others given.
+FIRST = {"dynamic-update-slice": 2}
 # Linear in each of the first so many operands, the others given.
 EACH = {"multiply": 2, "dot": 2, "convolution": 2, "divide": 1, "dynamic-slice": 1, "gather": 1, "reduce": 1, "pad": 1}
 
@@ -33,13 +35,26 @@ def linear_operands(
         return
     found: list[tuple[int, ...]] = []
     if opcode in TOGETHER:
-        if len(partial) == len(given) and len(set(sums)) == 1:
+        # Where the sum is wanted in parts, what is no sum is one that one device has.
+        wanted = len({sums[k] for k in partial}) == 1 and sums[partial[0]] == scope.sums.get(instruction)
+        if wanted or (len(partial) == len(given) and len(set(sums)) == 1):
+            found.append(tuple(range(len(given))))
+    elif opcode in FIRST:
+        if partial == [*range(FIRST[opcode])] and len({sums[k] for k in partial}) == 1:
             found.append(tuple(partial))
+    elif opcode == "convert":
+        if widens(given[0].shape.dtype, shape.dtype):
+            found.append((0,))
     elif opcode in EACH and _allowed(scope, instruction):
         found += [(k,) for k in partial if k < EACH[opcode] and given[k].shape.dtype == shape.dtype]
     for operands in found:
         if shape.size <= sum(given[k].shape.size for k in operands):
             yield operands, sums[operands[0]]
+
+
+def widens(source, target) -> bool:
+    """Whether a conversion between numbers is exact, so that the sum of what is converted is as good as their sum."""
+    return source in INEXACT and target in INEXACT and np.can_cast(source, target)
 
 
 def _allowed(scope: Scope, instruction: Instruction) -> bool:

@@ -120,6 +120,20 @@ class Regions:
         elif a is not b and a.sizes:
             self.propagation.add(Step([a, b], self.line(a.sizes), ((ELEMENTWISE, ALL),)))
 
+    def join_returned(self, returned: Tree, result: Tree) -> None:
+        """As `join`: what a callee returns, and the state of a loop or the result of a branch, which may stay the
+        partial sum that the callee says it returns."""
+        self.reserve_sums(returned, result)
+        self.join(returned, result)
+
+    def reserve_sums(self, stated: Tree, other: Tree) -> None:
+        """Keeps the axes along which a value is said to be a partial sum free of another's dimensions."""
+        if isinstance(stated, list):
+            for each in zip(stated, other, strict=True):
+                self.reserve_sums(*each)
+        elif stated.unreduced and other is not SCALAR:
+            other.used += stated.unreduced
+
     def join_steps(self, stacked: Draft, one: Draft) -> None:
         """An array, and what a scan takes of it or puts into it at one place of its first dimension."""
         if one is SCALAR:
@@ -185,6 +199,8 @@ class Regions:
         passive = annotation is None and known is not None and all([o.passive or not o.sizes for o in operands])
         tree = self.fix(self.fresh(instruction.shape, banned, passive), annotation, instruction)
         region.trees[instruction] = tree
+        if instruction.opcode == "sharding-constraint":
+            self.reserve_sums(tree, operands[0])
         if known is None:
             self.unknown.append((instruction, region))
             return
@@ -249,7 +265,7 @@ def _while(regions: Regions, region, instruction, operands, banned) -> Tree:
     state = regions.fresh(instruction.shape, banned)
     regions.join(operands[0], state)
     regions.call(region, instruction, instruction["condition"], [state], banned)
-    regions.join(regions.call(region, instruction, instruction["body"], [state], banned).root, state)
+    regions.join_returned(regions.call(region, instruction, instruction["body"], [state], banned).root, state)
     return state
 
 
@@ -258,7 +274,7 @@ def _conditional(regions: Regions, region, instruction, operands, banned) -> Tre
     for branch, operand in zip(instruction["branch_computations"], operands[1:], strict=True):
         parameter = regions.fresh(branch.parameters[0].shape, banned)
         regions.join(operand, parameter)
-        regions.join(regions.call(region, instruction, branch, [parameter], banned).root, result)
+        regions.join_returned(regions.call(region, instruction, branch, [parameter], banned).root, result)
     return result
 
 
@@ -274,8 +290,9 @@ def _scan(regions: Regions, region, instruction, operands, banned) -> Tree:
     returned = regions.call(region, instruction, body, parameters, banned).root
     for k, (one, stacked) in enumerate(zip(returned, result, strict=True)):
         if k < carries:
-            regions.join(one, stacked)
+            regions.join_returned(one, stacked)
         else:
+            regions.reserve_sums(one, stacked)
             regions.join_steps(stacked, one)
     return result
 

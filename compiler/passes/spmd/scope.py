@@ -74,7 +74,8 @@ class Partitioner:
 
 
 class Scope:
-    """One computation that is built. values: by instruction of the whole program."""
+    """One computation that is built. values: by instruction of the whole program. sums: the axes along which the only
+    reader of an instruction wants partial sums of it."""
 
     def __init__(self, partitioner: Partitioner, name: str):
         self.partitioner = partitioner
@@ -83,6 +84,7 @@ class Scope:
         self.numbers = Numbers(self.layouts, self.builder)
         self.mover = Mover(self.layouts, self.builder, self.numbers)
         self.values: dict[Instruction, Tree] = {}
+        self.sums: dict[Instruction, tuple[str, ...]] = {}
 
     # --- layouts ---
 

@@ -187,6 +187,25 @@ with jax.set_mesh(jax.make_mesh((2,), ('x',), devices=devices['hloom'][:2])):
     total = jax.jit(lambda x: lax.reduce_sum(x, axes=(0,), out_sharding=P(unreduced={'x'})))(split)
     assert [s.data.tolist() for s in total.addressable_shards] == [1, 5]
 
+# Gradients of several batches are added up as partial sums, and summed once.
+def accumulated(name):
+    with jax.set_mesh(jax.make_mesh((2,), ('x',), axis_types=(jax.sharding.AxisType.Explicit,),
+                                    devices=devices[name][:2])):
+        def model(ws, x):
+            return jnp.sum(lax.scan(lambda c, w: (jnp.tanh(c.astype(jnp.bfloat16) @ w.astype(jnp.bfloat16)), None),
+                                    x.astype(jnp.bfloat16), ws)[0].astype(jnp.float32))
+        def step(ws, xs):
+            total = jax.reshard(jnp.zeros_like(ws), P(unreduced={'x'}))
+            add = lambda total, x: (total + jax.grad(model)(ws, x), None)
+            return jax.reshard(ws, P()) - jax.reshard(lax.scan(add, total, xs)[0], P())
+        ws = jax.device_put(np.sin(values[:3, :, None] * values[3:6, None]), P(reduced={'x'}))
+        xs = jax.device_put(np.cos(values).reshape(2, 4, 16), P(None, 'x', None))
+        compiled = jax.jit(step).lower(ws, xs).compile()
+        assert compiled.as_text().count('all-reduce(') == 1
+        return np.asarray(compiled(ws, xs))
+found, wanted = accumulated('hloom'), accumulated('cpu')
+assert np.abs(found - wanted).max() < 0.02 * np.abs(wanted).max(), (found, wanted)
+
 # Batches of matrices stay split; of split matrices every device has the whole.
 batch = np.stack([values @ values.T + (k + 20) * np.eye(8, dtype=np.float32) for k in range(4)])
 batch = jax.device_put(batch, NamedSharding(mesh('hloom', 4), P('x')))
