@@ -76,6 +76,25 @@ def several(name):
     return jax.jit(both, static_argnums=2)(put(name, values, 'x'), put(name, values), 2)
 on_both(several)
 
+# Collectives and places are those of the mesh, also of one that has the devices in another order, or some of them.
+def sums(mesh):
+    @custom_partitioning
+    def f(x):
+        return jnp.cumsum(x, 0)
+    def partition(mesh, args, result):
+        def lower(x):
+            own = jnp.cumsum(x, 0)
+            ends = lax.all_gather(own[-1], 'x')
+            before = jnp.arange(ends.shape[0])[:, None] < lax.axis_index('x')
+            return own + jnp.where(before, ends, 0).sum(0)
+        layout = NamedSharding(mesh, P('x', None))
+        return mesh, lower, layout, (layout,)
+    f.def_partition(partition, sharding_rule='i j -> i j')
+    return jax.jit(f)(jax.device_put(values, NamedSharding(mesh, P('x', 'y'))))
+for order, sizes in (([7, 6, 5, 4, 3, 2, 1, 0], (4, 2)), ([0, 2, 1, 3], (2, 2)), ([6, 7], (1, 2))):
+    found = sums(Mesh(np.array(jax.devices('hloom'))[order].reshape(sizes), ('x', 'y')))
+    np.testing.assert_allclose(found, np.cumsum(values, 0), 1e-5, 1e-5)
+
 # Errors name what the user's functions did.
 def failing(lower, text, layout=None):
     @custom_partitioning
