@@ -180,7 +180,7 @@ def _mesh(module: Module) -> DeviceMesh | None:
     found = [i for computation in programs(module) for i in computation.instructions]
     manual = [i for i in found if i.opcode == "manual-computation"]
     meshes = (sharding.mesh for _, sharding in (*annotated(manual), *annotated(found)))
-    return next((mesh for mesh in meshes if mesh.names), None)
+    return next((mesh for mesh in meshes if mesh.names and mesh.size == module.partitions), None)
 
 
 def _by_axes(sharding, mesh: DeviceMesh | None):

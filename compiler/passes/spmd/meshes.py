@@ -53,6 +53,7 @@ class CommonMesh:
 
     def __init__(self, module: Module):
         self.mesh: DeviceMesh | None = None
+        self._partitions = module.partitions
         self._names: dict[DeviceMesh, dict[str, str]] = {}
         self._found: dict[int, tuple[Sharding, Sharding]] = {}
         instructions = [i for computation in programs(module) for i in computation.instructions]
@@ -64,6 +65,9 @@ class CommonMesh:
 
     def add(self, mesh: DeviceMesh, instruction: Instruction | None) -> None:
         if mesh in self._names or not mesh.names:
+            return
+        if mesh.size == 1 < self._partitions:  # what was written for one device: its axes split nothing
+            self._names[mesh] = {}
             return
         atomic = mesh.atomic()
         if self.mesh is None:

@@ -54,9 +54,13 @@ class _Mesh:
         self.ids = ids if self.sizes and len(ids) == devices else list(range(devices))
         self.devices = devices
         position = {device: k for k, device in enumerate(self.ids)}
-        shape = tuple(self.sizes.values()) if self.sizes else (devices,)
-        places = [np.unravel_index(position[device], shape) for device in range(devices)]
-        self.places = [dict(zip(self.sizes, map(int, place), strict=False)) for place in places]  # by device
+        shape = tuple(self.sizes.values())
+        self.places = [dict.fromkeys(self.sizes, 0)] * devices  # by device
+        if (
+            math.prod(shape) > 1
+        ):  # one device in a program for several, as programs exported for one have: nothing is split
+            places = [np.unravel_index(position[device], shape) for device in range(devices)]
+            self.places = [dict(zip(self.sizes, map(int, place), strict=True)) for place in places]
 
     def part(self, device: int, axes: Sequence[tuple[str, int, int]]) -> int:
         """The number of a device's part where axes (name, product of the parts of the axis before it, size) split."""

@@ -178,6 +178,14 @@ on_both(explicit)
 """
 
 ONLY_SHARDY = """
+# What was exported for one device runs on several, as on jax's CPU.
+def exported(name):
+    function = jax.jit(lambda x: (x ** 2).sum(0), in_shardings=NamedSharding(mesh(name, 1), P('x')))
+    with jax.default_device(devices[name][0]):
+        made = jax.export.export(function, platforms=[name])(values)
+    return jax.jit(made.call)(jax.device_put(values, NamedSharding(mesh(name, 4, 2), P('x', 'y'))))
+on_both(exported)
+
 # Partial sums as a layout of results and arguments.
 with jax.set_mesh(jax.make_mesh((2,), ('x',), devices=devices['hloom'][:2])):
     split = jax.device_put(np.arange(4), P('x'))
