@@ -97,7 +97,7 @@ _PIECE = re.compile(r"\s*+(\{[^{}]*+\}|[{},]|[^\s{},][^{}]*+)", re.ASCII)
 _NAN = re.compile(r"([+-]?)nan(?:\((0x[0-9a-fA-F]{1,16})\))?")
 _INTEGER = re.compile(r"[+-]?[0-9]{1,20}", re.ASCII)
 _FLOAT = re.compile(r"[+-]?(?:[0-9]+\.?[0-9]*(?:[eE][+-]?[0-9]+)?|\.[0-9]+(?:[eE][+-]?[0-9]+)?|inf)", re.ASCII)
-_ELEMENT = re.compile(r"\s*+(\((?:[^()]|\([^()]*+\))*+\)|[^,()]*(?:\([^()]*+\))?[^,()]*)(,|\Z)")
+_ELEMENT = re.compile(r"\s*+(\((?:[^()]|\([^()]*+\))*+\)\s*+|[^,()]*(?:\([^()]*+\))?[^,()]*)(,|\Z)")
 
 
 def _nan(sign: str, payload: int | None, dtype: np.dtype):
