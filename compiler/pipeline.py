@@ -29,6 +29,7 @@ PIPELINE: tuple[str, ...] = (
     "move-transposes",
     "canonicalize-convolutions",
     "move-image-transposes",
+    "join-dots",
     "canonicalize-dots",
     "move-reshapes",
     "simplify",

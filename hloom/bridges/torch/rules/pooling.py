@@ -107,8 +107,8 @@ class Windows:
             sums[phase] = sums[phase] + part if phase in sums else part
         like = next(iter(sums.values()))
         nothing = lax.full(like.shape, 0, like.dtype)
-        if len(sums) < len(self.places) and math.prod(self.stride) > 1:
-            # Sums, which are more than a choice between two elements, are computed before they are laid side by side.
+        if len(sums) > 1:
+            # Computed before they are laid side by side: with a condition for each phase the loop has no vectors.
             sums = {phase: lax.optimization_barrier(value) for phase, value in sums.items()}
         return self._interleaved(lambda phase: sums.get(phase, nothing), ())
 

@@ -1,0 +1,128 @@
+"""join-dots: a sum of many dots of equal sizes as one dot of their operands side by side.
+
+    a1 b1 + a2 b2 + ... = [a1 a2 ...] [b1; b2; ...]
+
+So is the gradient of a matrix that a loop in Python uses in each of its steps. Apart, each of the dots writes a result
+that the sum reads again, which takes longer than the few products of each step.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import numpy as np
+
+from hloom.compiler.passes.registry import module_pass
+from hloom.compiler.passes.walk import change_computations, replaced
+from hloom.ir.build import Builder, Value
+from hloom.ir.module import Computation, Instruction, Module
+from hloom.ir.ops.linalg.dot import dot_dims
+from hloom.ir.types import PRED, Shape
+
+NAME = "join-dots"
+FEWEST = 3  # dots that are worth it
+
+
+@module_pass(NAME, "dot")
+def join_dots(module: Module) -> Module:
+    """Sums of dots of equal sizes with few products each as one dot of their operands side by side."""
+    return change_computations(module, _joined)
+
+
+def _joined(computation: Computation) -> Computation:
+    if sum(i.opcode == "dot" for i in computation.instructions) < FEWEST:
+        return computation
+    uses = Counter(o for i in computation.instructions for o in i.operands)
+    uses[computation.root] += 1
+    # Adds whose result only another add of the same sum uses.
+    inner = {
+        operand
+        for i in computation.instructions
+        if i.opcode == "add" and i.shape.dtype != PRED
+        for operand in i.operands
+        if operand.opcode == "add" and uses[operand] == 1 and operand.dims == i.dims
+    }
+    sums = {}
+    for i in computation.instructions:
+        if i.opcode == "add" and i not in inner and isinstance(i.shape, Shape) and i.shape.dtype != PRED:
+            terms = [old for old, _ in _terms(i, i, inner)]
+            groups = _groups(terms, uses) if all(t.dims == i.dims for t in terms) else []
+            if groups:
+                sums[i] = groups
+
+    def make(builder: Builder, current: Instruction, original: Instruction) -> Instruction:
+        new = dict(_terms(original, current, inner))
+        total: Value | None = None
+        terms = [old for old, _ in _terms(original, current, inner)]
+        for group in sums[original]:
+            value = _side_by_side(builder, [new[dot] for dot in group])
+            total = value if total is None else total + value
+        joined = {dot for group in sums[original] for dot in group}
+        assert total is not None
+        for term in terms:
+            if term not in joined:
+                total = total + Value(builder, new[term])
+        return total.instruction
+
+    return replaced(computation, NAME, sums.__contains__, make)
+
+
+def _terms(original: Instruction, current: Instruction, inner: set[Instruction]):
+    """(term, what it has become) of a sum, from the first to the last."""
+    stack, found = [(original, current)], []
+    while stack:
+        old, new = stack.pop()
+        if old is original or old in inner:
+            stack += reversed(list(zip(old.operands, new.operands, strict=True)))
+        else:
+            found.append((old, new))
+    return found
+
+
+def _groups(terms: list[Instruction], uses: Counter) -> list[list[Instruction]]:
+    """The dots among the terms of a sum that become one."""
+    found: dict[tuple, list[Instruction]] = {}
+    for term in terms:
+        if term.opcode == "dot" and uses[term] == 1:
+            lb, _, lc, rc = dot_dims(term.attributes)
+            if len(lc) == 1 and not lb:
+                x, y = term.operands
+                others = [tuple(n for k, n in enumerate(o.dims) if (k,) != c) for o, c in ((x, lc), (y, rc))]
+                key = (tuple(sorted(term.attributes.items(), key=str)), *others, x.dtype, y.dtype)
+                found.setdefault(key, []).append(term)
+    return [group for group in found.values() if len(group) >= FEWEST and _pays(group)]
+
+
+def _pays(group: list[Instruction]) -> bool:
+    """Whether the operands are smaller than the results, which are not written and read any more."""
+    return sum(o.shape.size for dot in group for o in dot.operands) < len(group) * group[0].shape.size
+
+
+def _side_by_side(builder: Builder, group: list[Instruction]) -> Value:
+    first = group[0]
+    _, _, lc, rc = dot_dims(first.attributes)
+    operands = []
+    for k, (d,) in enumerate((lc, rc)):
+        arrays = [dot.operands[k] for dot in group]
+        permutation = arrays[0].attributes.get("dimensions", ())
+        turned = all(a.opcode == "transpose" and a["dimensions"] == permutation for a in arrays)
+        parts = [Value(builder, a.operands[0] if turned else a) for a in arrays]
+        place = permutation[d] if turned else d
+        operand = _laid_out(builder, parts, place)
+        operands.append(operand.transpose(permutation) if turned else operand)
+    return operands[0].op("dot", operands[1], shape=first.shape, **first.attributes)
+
+
+def _laid_out(builder: Builder, parts: list[Value], place: int) -> Value:
+    """The parts side by side along a dimension, copied one by one: a loop over a concatenation of many asks for each
+    element which it comes from."""
+    dims = list(parts[0].dims)
+    dims[place] = sum(part.dims[place] for part in parts)
+    first = parts[0].instruction.shape
+    whole = Value(builder, builder.splat(0, first.with_dims(dims)))
+    start = 0
+    for part in parts:
+        starts = [builder.constant(np.asarray(start if k == place else 0, np.int32)) for k in range(len(dims))]
+        whole = Value(builder, builder.emit("dynamic-update-slice", whole.instruction, part.instruction, *starts))
+        start += part.dims[place]
+    return whole
