@@ -7,7 +7,10 @@ that handlers of either kind find it.
 
 from __future__ import annotations
 
+import contextlib
 import warnings
+from collections.abc import Iterator
+from contextvars import ContextVar
 from typing import TYPE_CHECKING
 
 from hloom.ir.base_error import HloomError
@@ -71,9 +74,26 @@ class ReplicationWarning(UserWarning):
     """A sharded array is gathered on every device, because an operation does not say how it is computed in parts, or
     needs all of its dimensions: names the operation, its line and the bytes."""
 
+    @staticmethod
+    @contextlib.contextmanager
+    def silenced(*, has_rule: bool | None = None) -> Iterator[None]:
+        """A block of one thread without these warnings.
+
+        has_rule: of operations that say (True) or do not say (False) how they are computed in parts; None: of both.
+        """
+        token = _SILENCED.set(_SILENCED.get() | ({True, False} if has_rule is None else {has_rule}))
+        try:
+            yield
+        finally:
+            _SILENCED.reset(token)
+
     @classmethod
-    def warn(cls, what: str, why: str, gathered: int, repair: str, source: Source | None) -> None:
+    def warn(
+        cls, what: str, why: str, gathered: int, repair: str, source: Source | None, *, has_rule: bool = False
+    ) -> None:
         """Warns of an operation, once for each text and line."""
+        if has_rule in _SILENCED.get():
+            return
         text = (
             f"{what} is computed whole on every device\n"
             f"  found:  {why}; {gathered:,} bytes of sharded operands are gathered\n"
@@ -85,3 +105,4 @@ class ReplicationWarning(UserWarning):
 
 
 _REGISTRY: dict = {}  # of the warnings that were shown
+_SILENCED: ContextVar[frozenset[bool]] = ContextVar("silenced", default=frozenset())

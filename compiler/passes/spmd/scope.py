@@ -167,7 +167,7 @@ class Scope:
         self.partitioner.warned.add(key)
         ReplicationWarning.warn(
             instruction.opcode, "it needs all of its dimensions", size,
-            "give it replicated operands, or a batch of them that is split", instruction.source,
+            "give it replicated operands, or a batch of them that is split", instruction.source, has_rule=True,
         )  # fmt: skip
 
 

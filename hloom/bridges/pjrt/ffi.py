@@ -34,6 +34,7 @@ from hloom.bridges.pjrt.ffi_structs import (
 )
 from hloom.config import config
 from hloom.errors import UnsupportedError
+from hloom.ir.library_calls import is_library_call
 from hloom.ir.ops.programs.structure import CUSTOM_CALLS, HostFunction
 from hloom.ir.spmd.factors import leading
 from hloom.ir.stablehlo.assembly.attributes import Array as MlirArray
@@ -402,7 +403,8 @@ def _converter(others: Callable) -> Callable:
         attributes, name = op.attributes, op.attributes["call_target_name"]
         version = attributes.get("api_version")
         typed = "mhlo.backend_config" in attributes or (version is not None and number(version) == _TYPED)
-        stages = _stages(name) if typed and name not in CUSTOM_CALLS else None
+        ours = name in CUSTOM_CALLS or (is_library_call(name) and name not in _handlers)  # LAPACK's calls are ops
+        stages = _stages(name) if typed and not ours else None
         return others(scope, op, items) if stages is None else _typed(scope, op, items, stages)
 
     return convert

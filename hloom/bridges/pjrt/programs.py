@@ -30,6 +30,7 @@ from hloom.bridges.pjrt.spmd.partitioners import with_rules
 from hloom.bridges.pjrt.spmd.shardings import Layouts, partitioned_program, signature, state_layouts
 from hloom.compiler.analysis import arithmetic_flops
 from hloom.errors import ArgumentError, HloomError, UnsupportedError
+from hloom.ir.errors import ReplicationWarning
 from hloom.ir.module import Instruction, map_module
 from hloom.ir.stablehlo import parse_program, to_module
 from hloom.ir.types import HLO_NAME
@@ -242,7 +243,8 @@ class Executable:
         else:
             module.partitions = count
             options = CompileOptions(devices=tuple(f"cpu:{k}" for k in placement.devices), donated=donated)
-            compiled: SpmdExecutable = SpmdBackend().compile(report(with_rules(in_one_order(module))), options)
+            with ReplicationWarning.silenced(has_rule=True):  # as XLA, which gathers a split matrix without a word
+                compiled: SpmdExecutable = SpmdBackend().compile(report(with_rules(in_one_order(module))), options)
             self.compiled, self.driver = compiled, compiled.runner.team
         self.name = tree.name or "main"
         self.program = self.compiled.runner.program

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import itertools
 import re
-import warnings
 import weakref
 from collections.abc import Callable, Iterator
 
@@ -51,8 +50,7 @@ def report(module: Module) -> Module:
     not of this process."""
     if not any(_number(i) is not None for c in module.computations() for i in c.instructions):
         return module
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", ReplicationWarning)  # of these calls; compilation warns of the others
+    with ReplicationWarning.silenced():  # of these calls; compilation warns of the others
         laid_out = propagate(run_passes(module, BEFORE_PARTITION))
     for number, operand, is_manual in _calls(laid_out.entry, False):
         function = _functions.get(number)

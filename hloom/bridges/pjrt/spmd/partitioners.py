@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import itertools
 import re
-import warnings
 import weakref
 from collections.abc import Sequence
 from typing import Any
@@ -315,8 +314,7 @@ def inferred(text: str, devices: int) -> tuple[list, list] | None:
         return None
     module = to_module(parse_program(text, "jax"), shardings=True)
     module.partitions = devices
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", ReplicationWarning)  # compilation warns
+    with ReplicationWarning.silenced():  # compilation warns
         entry = propagate(with_rules(module)).entry
     several = isinstance(entry.root.shape, TupleShape)
     return [p.sharding for p in entry.parameters], list(entry.root.sharding) if several else [entry.root.sharding]
@@ -327,8 +325,7 @@ def _infer(module: Module, call: Instruction, functions: _Functions) -> None:
     `propagate_user_sharding` where there is no such function and readers want the result to be split."""
     if call.sharding is not None:
         return
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", ReplicationWarning)  # compilation warns
+    with ReplicationWarning.silenced():  # compilation warns
         laid_out = propagate(module)
     new = _same_place(module.entry, laid_out.entry, call)
     if new is None:

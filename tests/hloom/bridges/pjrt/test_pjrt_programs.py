@@ -329,6 +329,27 @@ def test_programs_for_tensorflow_are_for_its_devices(run_jax):
     """)
 
 
+def test_calls_of_lapack_are_ops(run_jax):
+    """In programs of jax they are custom calls of its handlers, which a loop would call through Python."""
+    run_jax("""
+    import jax, jax.numpy as jnp, numpy as np
+    from jax import lax
+    from hloom.bridges.pjrt import ffi
+    a = np.random.default_rng(0).standard_normal((4, 4)).astype(np.float32)
+    a = a @ a.T + 4 * np.eye(4, dtype=np.float32)
+    def step(x, _):
+        factor = jnp.linalg.cholesky(a + x @ x.T * 1e-3)
+        return lax.linalg.triangular_solve(factor, x, left_side=True, lower=True), jnp.linalg.det(factor)
+    with jax.default_device(jax.devices('cpu')[0]):
+        expected = jax.jit(lambda x: lax.scan(step, x, length=30))(a)
+    def called(self, *arrays):
+        raise AssertionError(f'the handler of {self.name} was called')
+    ffi._Call.__call__ = called
+    for got, want in zip(jax.jit(lambda x: lax.scan(step, x, length=30))(a), expected):
+        np.testing.assert_allclose(got, want, rtol=1e-4, atol=1e-5)
+    """)
+
+
 def test_a_solver_of_scipy_behind_a_callback(run_jax):
     run_jax("""
     import jax.numpy as jnp, numpy as np
