@@ -90,6 +90,7 @@ class _Watch:
 
     def __init__(self, process: subprocess.Popen, folder: Path, count: int, label: bool):
         self.process, self.folder, self.count = process, folder, count
+        self._first: set[int] = set()  # the processes that ended first, where it is not known which of them did
         self._said = b""  # what mpiexec prints on its own account
         self._pids: dict[int, int] = {}
         self._handles: dict[int, int] = {}  # process file descriptor -> number
@@ -131,7 +132,10 @@ class _Watch:
                 poll.register(handle, select.POLLIN)
         together = [self._handles[handle] for handle, _ in poll.poll(seconds * 1000)]
         # Of several that have ended since the last look, one that says how it did so was first: the others were ended.
-        self._ended += sorted(together, key=lambda number: not (self.folder / f"{number}.status").exists())
+        silent = {number for number in together if not (self.folder / f"{number}.status").exists()}
+        if not self._ended and len(silent) == len(together) > 1:
+            self._first = silent
+        self._ended += sorted(together, key=lambda number: number in silent)
 
     def _find_processes(self) -> None:
         for path in self.folder.glob("*.pid"):
@@ -192,7 +196,9 @@ class _Watch:
             status = 128 + number
             how = f"was killed by {next((s.name for s in signal.Signals if s == number), f'signal {number}')}"
         others = "; all others were ended" if self.count > 1 else ""
-        print(f"hloom launch: process {failed} {how}{others}", file=sys.stderr)
+        numbers = ", ".join(map(str, sorted(self._first)))
+        which = f"one of the processes {numbers}" if failed in self._first else f"process {failed}"
+        print(f"hloom launch: {which} {how}{others}", file=sys.stderr)
         return status
 
 

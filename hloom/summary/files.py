@@ -23,7 +23,8 @@ class EventFile:
 
     def __init__(self, folder: Path, purge_step: int | None):
         proto = tensorboard().event_pb2
-        name = f"events.out.tfevents.{time.time():010.0f}.{socket.gethostname()}.{os.getpid()}.{next(_numbers)}"
+        # Readers take the files in the order of their names, those of one second too.
+        name = f"events.out.tfevents.{time.time():010.0f}.{socket.gethostname()}.{os.getpid()}.{next(_numbers):06d}"
         self._file = (folder / name).open("wb")
         self._records = tensorboard().records.RecordWriter(self._file)
         self.write(0.0, file_version="brain.Event:2")

@@ -1,6 +1,7 @@
 """Programs in several processes: `hloom launch`, and meetings of the processes."""
 
 import os
+import re
 import select
 import signal
 import subprocess
@@ -93,7 +94,10 @@ def test_exit_statuses_are_kept(tmp_path):
 def test_a_killed_process_is_named(tmp_path):
     done = launched(tmp_path, "if me == 2:\n    os.kill(os.getpid(), signal.SIGKILL)\ntime.sleep(60)")
     assert done.returncode == 137
-    assert done.stderr.splitlines()[-1] == "hloom launch: process 2 was killed by SIGKILL; all others were ended"
+    # On a busy machine the others may have been ended before the launcher looks.
+    which = "process 2|one of the processes (0, |1, )+2"
+    said = done.stderr.splitlines()[-1]
+    assert re.fullmatch(f"hloom launch: ({which}) was killed by SIGKILL; all others were ended", said), said
 
 
 def test_a_process_that_leaves_at_once_is_named_with_its_status(tmp_path):
