@@ -148,7 +148,7 @@ def sink_transpose_of_reshape(b, root, x, inner):
     placed = []
     for olds, news in groups:
         sources = [permutation[d] for d in olds]
-        if sources != list(range(sources[0], sources[0] + len(sources))) if sources else False:
+        if sources and sources != list(range(sources[0], sources[0] + len(sources))):
             return None
         placed.append((sources[0] if sources else placed[-1][0] if placed else 0, len(placed), news))
     order = [d for *_, news in sorted(placed) for d in news]

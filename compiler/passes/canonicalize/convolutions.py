@@ -87,7 +87,7 @@ def _simplify(x: Value, w: Value, shape: Shape, attributes: dict) -> Value:
         return _summed(x, w, shape, labels, window)
     for k, d in enumerate(window):
         if d.base_dilation != 1 and d.stride == 1 and d.window_dilation == 1:
-            return _by_phases(k, x, w, shape, labels, attributes | {"window": window})
+            return _by_phases(k, x, w, shape, labels, attributes)
     x, window = _without_dilation(x, labels, window)
     attributes["window"] = window
     batch_groups = attributes.pop("batch_group_count", 1)

@@ -17,7 +17,7 @@ from hloom.compiler.passes.walk import change_computations, replaced
 from hloom.ir.build import Builder, Value
 from hloom.ir.module import Computation, Instruction, Module
 from hloom.ir.ops.linalg.dot import dot_dims
-from hloom.ir.types import PRED, Shape
+from hloom.ir.types import PRED
 
 NAME = "join-dots"
 FEWEST = 3  # dots that are worth it
@@ -34,34 +34,29 @@ def _joined(computation: Computation) -> Computation:
         return computation
     uses = Counter(o for i in computation.instructions for o in i.operands)
     uses[computation.root] += 1
+    adds = [i for i in computation.instructions if i.opcode == "add" and i.dtype != PRED]
     # Adds whose result only another add of the same sum uses.
-    inner = {
-        operand
-        for i in computation.instructions
-        if i.opcode == "add" and i.shape.dtype != PRED
-        for operand in i.operands
-        if operand.opcode == "add" and uses[operand] == 1 and operand.dims == i.dims
-    }
+    inner = {o for i in adds for o in i.operands if o.opcode == "add" and uses[o] == 1 and o.dims == i.dims}
     sums = {}
-    for i in computation.instructions:
-        if i.opcode == "add" and i not in inner and isinstance(i.shape, Shape) and i.shape.dtype != PRED:
+    for i in adds:
+        if i not in inner:
             terms = [old for old, _ in _terms(i, i, inner)]
             groups = _groups(terms, uses) if all(t.dims == i.dims for t in terms) else []
             if groups:
                 sums[i] = groups
 
     def make(builder: Builder, current: Instruction, original: Instruction) -> Instruction:
-        new = dict(_terms(original, current, inner))
+        pairs = _terms(original, current, inner)
+        new = dict(pairs)
         total: Value | None = None
-        terms = [old for old, _ in _terms(original, current, inner)]
         for group in sums[original]:
             value = _side_by_side(builder, [new[dot] for dot in group])
             total = value if total is None else total + value
         joined = {dot for group in sums[original] for dot in group}
         assert total is not None
-        for term in terms:
+        for term, value in pairs:
             if term not in joined:
-                total = total + Value(builder, new[term])
+                total = total + Value(builder, value)
         return total.instruction
 
     return replaced(computation, NAME, sums.__contains__, make)

@@ -7,8 +7,6 @@ tokens, by which jax orders them, are passed on as they are.
 from __future__ import annotations
 
 import contextlib
-import itertools
-import re
 import weakref
 from collections.abc import Callable, Iterator, Sequence
 
@@ -17,14 +15,11 @@ from jax._src import callback, config, dtypes, mesh, sharding_impls
 from jax._src.interpreters import mlir
 from jax.interpreters import mlir as public_mlir
 
+from hloom.bridges.pjrt.names import Named
 from hloom.errors import UnsupportedError
 from hloom.ir.ops.programs.structure import CUSTOM_CALLS, register_custom_call
 
 __all__ = ["calls_python", "held", "install", "takes_parts"]
-
-_TARGET = re.compile(r"jax\.callback\.(\d{1,18})\b")
-_numbers = itertools.count(1)
-_functions: weakref.WeakValueDictionary[int, _Callback] = weakref.WeakValueDictionary()
 
 
 class _Callback:
@@ -33,9 +28,7 @@ class _Callback:
 
     def __init__(self, function: Callable[..., Sequence], avals: Sequence, takes_parts: bool):
         self._function, self._avals, self.takes_parts = function, avals, takes_parts
-        self.number = next(_numbers)
-        self.target = f"jax.callback.{self.number}"
-        _functions[self.number] = self
+        self.target = _functions.add(self)
         register_custom_call(self.target, _caller(weakref.ref(self), len(avals) == 1))
         weakref.finalize(self, CUSTOM_CALLS.pop, self.target, None)
 
@@ -58,6 +51,9 @@ class _Callback:
                     f"Incorrect output dtype for return value #{k}: Expected: {aval.dtype}, Actual: {value.dtype}"
                 )
         return tuple(found)
+
+
+_functions: Named[_Callback] = Named("jax.callback")
 
 
 @contextlib.contextmanager
@@ -87,7 +83,7 @@ def _caller(reference: weakref.ref[_Callback], single: bool) -> Callable:
 def held(text: str) -> list[_Callback]:
     """The functions that a program calls, so that who holds the list keeps them. Raises UnsupportedError where one is
     not of this process."""
-    found = [_functions.get(number) for number in map(int, _TARGET.findall(text))]
+    found = _functions.named_in(text)
     kept = [callback for callback in found if callback is not None]
     if len(kept) < len(found):
         raise UnsupportedError(
@@ -99,13 +95,12 @@ def held(text: str) -> list[_Callback]:
 
 def calls_python(text: str) -> bool:
     """Whether a program calls a Python function."""
-    return _TARGET.search(text) is not None
+    return bool(_functions.named_in(text))
 
 
 def takes_parts(target: str) -> bool:
     """Whether a custom call of this target is one of a function that each device calls with its parts of the arrays."""
-    found = _TARGET.fullmatch(target)
-    function = _functions.get(int(found[1])) if found else None
+    function = _functions.get(target)
     return function is not None and function.takes_parts
 
 

@@ -43,28 +43,40 @@ def _call_exported(context, *arguments, exported):
     return _export._call_exported_lowering(context, *arguments, exported=made)
 
 
-def _cost_analysis(computation: pxla.MeshComputation) -> Any:
-    """XLA's count for a program that is not compiled yet, by jax's CPU: hloom's would need its fusions."""
-    return _jax.hlo_module_cost_analysis(xla_bridge.get_backend("cpu"), computation.hlo().as_hlo_module())
-
-
-def _exported(for_others):
-    """jax's export. Programs that jax2tf writes run on TensorFlow's devices, among which hloom is not."""
-
-    def export(*arguments, platforms=None, _device_assignment_for_internal_jax2tf_use_only=None, **options):
-        for_tensorflow = _device_assignment_for_internal_jax2tf_use_only is not None
-        if for_tensorflow and platforms is None and _export.default_export_platform() == "hloom":
-            platforms = ("cpu",)
-        options["_device_assignment_for_internal_jax2tf_use_only"] = _device_assignment_for_internal_jax2tf_use_only
-        return for_others(*arguments, platforms=platforms, **options)
-
-    return export
-
-
 class _Cpu:
     """What jax's cache asks of a backend: whether it is of a kind whose programs can be stored."""
 
     platform, supports_executable_serialization = "cpu", True
+
+
+def _is_cache_used(for_others):
+    def is_cache_used(backend) -> bool:
+        return for_others(_Cpu if backend.platform == "hloom" else backend)
+
+    return is_cache_used
+
+
+def _cost_analysis(for_others):
+    """XLA's count for a program that is not compiled yet, by jax's CPU: hloom's would need its fusions."""
+
+    def cost_analysis(self) -> Any:
+        if xla_bridge.get_backend(self.compile_args["backend"]).platform != "hloom":
+            return for_others(self)
+        return _jax.hlo_module_cost_analysis(xla_bridge.get_backend("cpu"), self.hlo().as_hlo_module())
+
+    return cost_analysis
+
+
+def _export_internal(for_others):
+    """Programs that jax2tf writes run on TensorFlow's devices, among which hloom is not."""
+
+    def export_internal(*arguments, **options):
+        for_tensorflow = options.get("_device_assignment_for_internal_jax2tf_use_only") is not None
+        if for_tensorflow and options.get("platforms") is None and _export.default_export_platform() == "hloom":
+            options["platforms"] = ("cpu",)
+        return for_others(*arguments, **options)
+
+    return export_internal
 
 
 def register() -> None:
@@ -83,17 +95,8 @@ def register() -> None:
     mlir.register_lowering(_export.call_exported_p, _call_exported, platform="hloom")
     mlir.register_lowering(custom_partitioning.custom_partitioning_p, partitioners.lowering, platform="hloom")
     mlir.register_lowering(debugging.inspect_sharding_p, inspection.lowering, platform="hloom")
-    _export._export_internal = _exported(_export._export_internal)
     mlir._platforms_with_donation.append("hloom")
-    for_others = compilation_cache.is_cache_used
-    count_for_others = pxla.MeshComputation.cost_analysis
-
-    def is_cache_used(backend) -> bool:
-        return for_others(_Cpu if backend.platform == "hloom" else backend)
-
-    def cost_analysis(self) -> Any:
-        backend = xla_bridge.get_backend(self.compile_args["backend"])
-        return (_cost_analysis if backend.platform == "hloom" else count_for_others)(self)
-
-    compilation_cache.is_cache_used = is_cache_used
-    pxla.MeshComputation.cost_analysis = cost_analysis  # type: ignore[method-assign]  # jax has none for plugins
+    compilation_cache.is_cache_used = _is_cache_used(compilation_cache.is_cache_used)
+    _export._export_internal = _export_internal(_export._export_internal)
+    count = _cost_analysis(pxla.MeshComputation.cost_analysis)
+    pxla.MeshComputation.cost_analysis = count  # type: ignore[method-assign]  # jax has none for plugins

@@ -6,15 +6,13 @@ runs does not have the calls.
 
 from __future__ import annotations
 
-import itertools
-import re
-import weakref
 from collections.abc import Callable, Iterator
 
 from jax._src import debugging
 from jax._src.lib import xla_client
 from jaxlib.mlir import ir
 
+from hloom.bridges.pjrt.names import Named, rename
 from hloom.bridges.pjrt.spmd.layouts import hlo_sharding
 from hloom.compiler.passes.spmd.propagate import propagate
 from hloom.compiler.pipeline import BEFORE_PARTITION, run_passes
@@ -25,9 +23,7 @@ from hloom.ir.spmd.sharding import Sharding
 
 __all__ = ["lowering", "report"]
 
-_TARGET = re.compile(r"jax\.inspect_sharding\.(\d{1,18})")
-_numbers = itertools.count(1)
-_functions: weakref.WeakValueDictionary[int, Callable] = weakref.WeakValueDictionary()
+_functions: Named[Callable] = Named("jax.inspect_sharding")
 
 
 def lowering(context, value, *, callback):
@@ -36,45 +32,38 @@ def lowering(context, value, *, callback):
     count = len(kept)
     made = debugging._inspect_sharding_lowering_rule(context, value, callback=callback)
     if len(kept) > count:  # a program for several devices
-        number = next(_numbers)
-        _functions[number] = kept[-1]
         context.module_context.add_host_callback(kept[-1])  # such programs cannot be stored
-        call = list(ir.InsertionPoint.current.block.operations)[-1].operation
-        call.attributes["call_target_name"] = ir.StringAttr.get(f"jax.inspect_sharding.{number}")
-        call.attributes["backend_config"] = ir.StringAttr.get("")
+        rename(list(ir.InsertionPoint.current.block.operations)[-1].operation, _functions.add(kept[-1]))
     return made
 
 
 def report(module: Module) -> Module:
     """Calls the functions that a module names, and returns it without their calls. Raises UnsupportedError where one is
     not of this process."""
-    if not any(_number(i) is not None for c in module.computations() for i in c.instructions):
+    if not any(_is_call(i) for c in module.computations() for i in c.instructions):
         return module
     with ReplicationWarning.silenced():  # of these calls; compilation warns of the others
         laid_out = propagate(run_passes(module, BEFORE_PARTITION))
-    for number, operand, is_manual in _calls(laid_out.entry, False):
-        function = _functions.get(number)
+    for call, is_manual in _calls(laid_out.entry, False):
+        function = _functions.get(call["custom_call_target"])
         if function is None:
             raise UnsupportedError(
                 "jax.debug.inspect_array_sharding", "a function that is not in this process any more",
                 "trace the program again: programs that inspect layouts cannot be stored", "",
             )  # fmt: skip
-        function(_found(operand.sharding, module.partitions, is_manual))
-    return map_module(module, lambda i: i if _number(i) is None else Instruction("copy", i.operands, i.shape))
+        function(_found(call.operands[0].sharding, module.partitions, is_manual))
+    return map_module(module, lambda i: Instruction("copy", i.operands, i.shape) if _is_call(i) else i)
 
 
-def _number(instruction: Instruction) -> int | None:
-    """The number that the call of a function names."""
-    found = _TARGET.fullmatch(instruction.attributes.get("custom_call_target") or "")
-    return int(found[1]) if found else None
+def _is_call(instruction: Instruction) -> bool:
+    return _functions.is_name(instruction.attributes.get("custom_call_target"))
 
 
-def _calls(computation: Computation, is_manual: bool) -> Iterator[tuple[int, Instruction, bool]]:
-    """(number, the value to inspect, whether all axes are manual there), in the order of the program."""
+def _calls(computation: Computation, is_manual: bool) -> Iterator[tuple[Instruction, bool]]:
+    """(the call with the value to inspect, whether all axes are manual there), in the order of the program."""
     for instruction in computation.instructions:
-        number = _number(instruction)
-        if number is not None:
-            yield number, instruction.operands[0], is_manual
+        if _is_call(instruction):
+            yield instruction, is_manual
         axes = instruction.attributes.get("manual_axes")
         for callee in instruction.called():
             yield from _calls(callee, is_manual or (axes is not None and _are_all(axes, instruction)))

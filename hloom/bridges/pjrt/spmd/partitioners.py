@@ -7,9 +7,6 @@ Both are custom calls in the program that jax hands over. Before it is partition
 
 from __future__ import annotations
 
-import itertools
-import re
-import weakref
 from collections.abc import Sequence
 from typing import Any
 
@@ -20,6 +17,7 @@ from jaxlib.mlir.dialects import sdy
 
 from hloom.bridges.pjrt.callbacks import calls_python, takes_parts
 from hloom.bridges.pjrt.decoding import decoded
+from hloom.bridges.pjrt.names import Named, rename
 from hloom.bridges.pjrt.spmd.layouts import hlo_sharding
 from hloom.compiler.passes.spmd.propagate import propagate
 from hloom.errors import UnsupportedError
@@ -34,11 +32,6 @@ from hloom.ir.stablehlo import parse_program, to_module
 from hloom.ir.types import Shape, TupleShape
 
 __all__ = ["inferred", "lowering", "with_rules"]
-
-_TARGET = re.compile(r"jax\.partition\.(\d{1,18})")
-_numbers = itertools.count(1)
-_functions: weakref.WeakValueDictionary[int, _Functions] = weakref.WeakValueDictionary()
-
 
 # --- jax's rules --------------------------------------------------------------------------------------------------
 
@@ -64,19 +57,19 @@ class _Functions:
         return jax_rules._custom_partitioning_propagate_user_sharding(found, result, self.key)
 
 
+_functions: Named[_Functions] = Named("jax.partition")
+
+
 def lowering(context, *values, **parameters):
     """jax's rule, whose call names the functions by a number in place of an address."""
     made = jax_rules._custom_partitioning_lowering_rule(context, *values, **parameters)
     written = list(ir.InsertionPoint.current.block.operations)
     call = written[-1].operation if written else None
     if call is not None and _text(call, "call_target_name") == jax_rules._CUSTOM_PARTITIONING_CALL_NAME:
-        number = next(_numbers)
         functions = _Functions(_text(call, "backend_config"), _factors(call))
-        _functions[number] = functions
         context.module_context.add_keepalive(functions)
         context.module_context.add_host_callback(functions.partition)  # such programs cannot be stored
-        call.attributes["call_target_name"] = ir.StringAttr.get(f"jax.partition.{number}")
-        call.attributes["backend_config"] = ir.StringAttr.get("")
+        rename(call, _functions.add(functions))
     return made
 
 
@@ -130,10 +123,9 @@ def with_rules(module: Module) -> Module:
 
     def change(instruction: Instruction) -> Instruction:
         target = instruction.attributes.get("custom_call_target") or ""
-        number = _TARGET.fullmatch(target)
-        if number is None:
+        if not _functions.is_name(target):
             return _called(instruction, None, _Parts(instruction)) if _is_by_parts(instruction, target) else instruction
-        functions = _functions.get(int(number[1]))
+        functions = _functions.get(target)
         if functions is None:
             raise UnsupportedError(
                 "jax.experimental.custom_partitioning", "functions that are not in this process any more",
@@ -309,8 +301,7 @@ def _is_asked(functions: _Functions) -> bool:
 
 def inferred(text: str, devices: int) -> tuple[list, list] | None:
     """How a program's arguments and results lie as hloom's propagation finds it, where such functions take part."""
-    called = [_functions.get(int(number)) for number in _TARGET.findall(text)]
-    if not any(functions is not None and _is_asked(functions) for functions in called):
+    if not any(functions is not None and _is_asked(functions) for functions in _functions.named_in(text)):
         return None
     module = to_module(parse_program(text, "jax"), shardings=True)
     module.partitions = devices
