@@ -11,9 +11,9 @@ from pathlib import Path
 import pytest
 
 GOLDEN = Path(__file__).parent / "golden"
-# What JAX computes here are small arrays, to compare with: most of its time is XLA's compilation. Without optimization,
-# that takes less than half. The tests' processes inherit it; flags that are set win. A
-# jaxlib that no longer knows one of the flags ends with an error that names it.
+# What JAX computes here are small arrays, to compare with: most of its time is XLA's compilation, which takes a fifth
+# less without optimization. The tests' processes inherit it; flags that are set win. A jaxlib that no longer knows one
+# of the flags ends with an error that names it.
 XLA_FLAGS = "--xla_backend_optimization_level=0 --xla_llvm_disable_expensive_passes=true"
 if XLA_FLAGS not in (_given := os.environ.get("XLA_FLAGS", "")):
     os.environ["XLA_FLAGS"] = f"{XLA_FLAGS} {_given}".rstrip()
