@@ -5,7 +5,9 @@ the device as the limit of memory-bound kernels; a bf16 product of 8192 x 8192; 
 kernels, and the bare launch of its graph; first calls. Calls are enqueued and awaited once per block, so times are the
 GPU's wherever the GPU is the slower side.
 
---only a,b    workloads        --seconds s    for each workload and library
+jax multiplies float32 in full precision, as hloom does (its default on a GPU is TF32).
+
+--only a,b    workloads        --seconds s    for each workload and library        --limit s    starts no workload later
 """
 
 from __future__ import annotations
@@ -67,6 +69,7 @@ def gpu_of_jax():
     if not installed("jax"):
         return None
     lib = Jax()
+    lib.jax.config.update("jax_default_matmul_precision", "highest")
     try:
         lib.jax.devices("gpu")
     except RuntimeError:
@@ -206,13 +209,17 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--only", default="", help="workloads, by name")
     parser.add_argument("--seconds", type=float, default=0.3)
+    parser.add_argument("--limit", type=float, default=3600.0, help="seconds, after which no workload is started")
     options = parser.parse_args()
     if (why := available()) is not None:
         print(f"nothing was measured: {why}", file=sys.stderr)
         return 2
     device, ours, jax = cuda_device(0).open(), OnGpu(), gpu_of_jax()
-    rows, left_out = [], []
+    rows, left_out, start = [], [], time.monotonic()
     for name in options.only.split(",") if options.only else WORKLOADS:
+        if time.monotonic() - start > options.limit:
+            left_out.append(f"{name}: not reached within {options.limit:g} s")
+            continue
         try:
             rows.append(row(WORKLOADS[name], ours, jax, options.seconds))
         except Exception as error:  # reported in the page; the other rows are still useful

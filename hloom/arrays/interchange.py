@@ -13,6 +13,8 @@ from hloom.arrays.base import ArrayMethods
 from hloom.arrays.dimensions import SizeNumber
 from hloom.errors import ArgumentError, DeviceError, DTypeError
 from hloom.ir.types import DTYPES, HLO_NAME, NARROWED, as_dtype, default_dtype, scalar_dtype
+from hloom.platforms.kinds import kind_of_dlpack
+from hloom.sharding.shardings import device_of
 
 # PyTorch's dtypes that NumPy has no name for: the integers of their bits.
 _BITS_OF = {
@@ -31,7 +33,8 @@ def from_python(value, dtype=None) -> Array:
     """An Array of a NumPy array, a number, nested lists of them, or anything with DLPack or `__array__`.
 
     NumPy arrays that own contiguous memory are shared only when they are read-only; others are copied, so that later
-    writes cannot change an immutable Array. Raises ArgumentError, DTypeError.
+    writes cannot change an immutable Array. An array that another library has on a GPU is shared: it stays there.
+    Raises ArgumentError, CudaError, DTypeError.
     """
     if isinstance(value, Array):
         return value if dtype is None or value.dtype == dtype else Array(value._value().astype(dtype))
@@ -43,6 +46,8 @@ def from_python(value, dtype=None) -> Array:
     if isinstance(value, SizeNumber):
         return value.sizes.array(value) if dtype is None else value.sizes.array(value).astype(dtype)
     if not isinstance(value, (np.ndarray, np.generic)):
+        if (shared := _borrowed(value)) is not None:
+            return shared if dtype is None or shared.dtype == dtype else Array(shared._value().astype(dtype))
         # Arrays of other libraries have a dtype; Python's numbers take the default one.
         is_array = any(hasattr(value, name) for name in ("__dlpack__", "__array__", "__array_interface__"))
         value = _from_nested(value)
@@ -85,6 +90,27 @@ def _default_of(values: np.ndarray) -> np.dtype:
             return values.dtype
         return chosen
     return default_dtype(float if kind == "f" else complex)
+
+
+_HOST_TYPES = (1, 3)  # DLPack's device types of memory that the host reads: plain, and pinned for CUDA
+
+
+def _borrowed(value) -> Array | None:
+    """An Array over the memory of another library's array on a device that keeps arrays; None for one of the host.
+
+    Raises CudaError, DeviceError where no kind of device shares that memory.
+    """
+    if not hasattr(value, "__dlpack_device__"):
+        return None
+    device_type, index = (int(number) for number in value.__dlpack_device__())
+    if device_type in _HOST_TYPES:
+        return None
+    kind = kind_of_dlpack(device_type)
+    if kind is None:
+        found = f"it is on DLPack's device ({device_type}, {index})"
+        raise DeviceError(f"import of a {type(value).__name__} through DLPack", found, "copy it to the CPU first")
+    data, number = kind.borrow(value.detach() if hasattr(value, "detach") else value, index)  # torch's: no gradient
+    return Array(data, device=device_of(f"{kind.name}:{number}"))
 
 
 def _from_nested(value) -> np.ndarray:

@@ -130,7 +130,8 @@ def copy(a, order: str | None = None):
 
 @_on_device
 def from_dlpack(x, /, *, device=None, copy=None):
-    """An array of another library's array, through DLPack. Raises DeviceError, ArgumentError."""
+    """An array of another library's array, through DLPack. On a GPU it shares the memory; on the host it is copied
+    where the other library may write to it. Raises ArgumentError, CudaError, DeviceError."""
     return from_python(x)
 
 

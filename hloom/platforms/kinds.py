@@ -40,6 +40,7 @@ class DeviceKind(ABC):
     between: Link | None = None
     host_memory = False  # whether its programs read and write the host's memory
     keeps_arrays = False  # whether arrays stay in its own memory between programs (`put`)
+    dlpack_types: frozenset[int] = frozenset()  # DLPack's device types of its memory (`borrow`)
     backend_name = MULTI_DEVICE
 
     @property
@@ -76,6 +77,12 @@ class DeviceKind(ABC):
         """The data of an array, wherever they lie, in the memory of a device that keeps arrays. label: what the user
         calls the array."""
         raise TypeError(f"devices of kind {self.name!r} keep no arrays")
+
+    def borrow(self, other, index: int):
+        """(the data of another library's array over the same memory, the number of our device).
+
+        other: has `__dlpack__`, and is on DLPack's device `index` of one of `dlpack_types`."""
+        raise TypeError(f"devices of kind {self.name!r} share no arrays")
 
 
 # hloom's own kinds, named as entry points name those of other packages: a kind is imported by its first use.
@@ -136,6 +143,11 @@ def device_kinds() -> dict[str, DeviceKind]:
         _own_kind(name)
     _load_entry_points()
     return _kinds
+
+
+def kind_of_dlpack(device_type: int) -> DeviceKind | None:
+    """The kind whose memory DLPack knows by this device type; None where no kind shares such memory."""
+    return next((kind for kind in device_kinds().values() if device_type in kind.dlpack_types), None)
 
 
 def device_kind(name: str) -> DeviceKind | None:

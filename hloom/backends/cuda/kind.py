@@ -8,9 +8,11 @@ from hloom.ir.module import Instruction
 from hloom.ir.records import asdict
 from hloom.platforms.backend import DeviceBackend
 from hloom.platforms.kinds import DeviceKind
+from hloom.runtime.cuda import dlpack
 from hloom.runtime.cuda.array import DeviceArray
 from hloom.runtime.cuda.discovery import GpuFacts, bus_address, gpus
-from hloom.runtime.cuda.errors import CudaError
+from hloom.runtime.cuda.errors import CudaError, NoGpuError
+from hloom.runtime.cuda.interop import import_array
 
 
 class CudaKind(DeviceKind):
@@ -21,6 +23,7 @@ class CudaKind(DeviceKind):
     to_host = Link(seconds=1.5e-5, bytes=2e10)
     between = Link(seconds=1e-5, bytes=2e10)  # over PCIe; links between some GPUs have ten times that
     keeps_arrays = True
+    dlpack_types = frozenset({dlpack.CUDA, dlpack.CUDA_MANAGED})
     backend_name = "hloom.backends.cuda.backend:CudaBackend"
 
     def __init__(self):
@@ -55,3 +58,15 @@ class CudaKind(DeviceKind):
     def put(self, data, index: int, label: str) -> DeviceArray:
         """Raises CudaError."""
         return on_gpu(data, index, label)
+
+    def borrow(self, other, index: int) -> tuple[DeviceArray, int]:
+        """Raises CudaError; CudaInteropError for memory that is not contiguous and dtypes that hloom lacks."""
+        self.count()
+        for number, facts in enumerate(self._found or ()):
+            if facts.index == index:
+                return import_array(cuda_device(number).open(), other), number
+        raise NoGpuError(
+            f"a {type(other).__name__} was taken",
+            f"it is on GPU {index}, which hloom does not use",
+            "copy it to the host",
+        )

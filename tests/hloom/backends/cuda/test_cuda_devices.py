@@ -36,6 +36,37 @@ def test_an_array_on_a_gpu(gpu):
         back.__cuda_array_interface__  # noqa: B018
 
 
+class Foreign:
+    """An array of another library on a GPU, with a device of DLPack and a gradient that is in the way."""
+
+    def __init__(self, array, place=(2, 0)):
+        self.array, self.place, self.detached = array, place, False
+
+    def detach(self):
+        self.detached = True
+        return self
+
+    def __dlpack_device__(self):
+        return self.place
+
+    def __dlpack__(self, **options):
+        assert self.detached
+        return self.array.__dlpack__(**options)
+
+
+def test_an_array_of_another_library_on_a_gpu_is_shared(gpu):
+    theirs = Foreign(hl.device_put(normal(6, 7), "cuda:0"))
+    for ours in (hnp.from_dlpack(theirs), hnp.asarray(theirs)):
+        assert str(ours.device) == "cuda:0"
+        assert ours.unsafe_buffer_pointer() == theirs.array.unsafe_buffer_pointer()
+        np.testing.assert_array_equal(ours, normal(6, 7))
+    np.testing.assert_array_equal(hl.jit(lambda v: v.max())(theirs), normal(6, 7).max())
+    assert hnp.asarray(theirs, np.float64).dtype == np.float64
+    for place, word in (((10, 0), "DLPack's device \\(10, 0\\)"), ((2, 5), "GPU 5, which hloom does not use")):
+        with pytest.raises((DeviceError, hl.errors.CudaError), match=word):
+            hnp.from_dlpack(Foreign(theirs.array, place))
+
+
 def test_what_numpy_makes_of_an_array_on_a_gpu_lives_on_its_own(gpu):
     x = hl.device_put(np.arange(5000.0, dtype=np.float32), "cuda:0")
     views = [np.asarray(x) for _ in range(3)]
