@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import argparse
 import inspect
+import keyword
 import re
 import runpy
 from pathlib import Path
@@ -26,6 +27,7 @@ from hloom.arrays.shape_dtype import ShapeDtypeStruct
 from hloom.dispatch.from_text import from_hlo, from_stablehlo
 from hloom.errors import ArgumentError, MissingFileError, file_error
 from hloom.export.build import export
+from hloom.export.c_text import identifier, identifiers
 from hloom.export.targets import TARGETS
 from hloom.export.toolchain import KINDS
 from hloom.ir.types import DTYPES
@@ -74,9 +76,9 @@ def _program(text: str, shapes: list[str]) -> tuple[Any, list[Any], str]:
         if not callable(found.get(function)):
             names = [n for n, value in found.items() if callable(value) and not n.startswith("_")]
             raise ArgumentError(f"export of {text}", f"{file}.py has no function {function!r}", f"it has {names[:12]}")
-        return found[function], [_shape(one) for one in shapes], re.sub(r"\W+", "_", function)
+        return found[function], [_shape(one) for one in shapes], identifier(function)
     path = Path(text)
-    name = re.sub(r"\W+", "_", path.stem)
+    name = identifier(path.stem)
     if path.suffix == ".onnx":
         model = onnx.load(path)
         given = [_shape(one) for one in shapes] or [_of_port(port) for port in model.inputs]
@@ -99,11 +101,10 @@ def _model_function(model: Any, name: str) -> Any:
         result = model.function(model.params, inputs)
         return result.as_dict() if hasattr(result, "as_dict") else result
 
-    names = [re.sub(r"\W+", "_", port.name) for port in model.inputs]
+    names = identifiers([port.name for port in model.inputs], keyword.kwlist)
     kind = inspect.Parameter.POSITIONAL_OR_KEYWORD
     run.__name__ = run.__qualname__ = name
-    if all(map(str.isidentifier, names)) and len(set(names)) == len(names):
-        run.__signature__ = inspect.Signature([inspect.Parameter(n, kind) for n in names])  # type: ignore[attr-defined]
+    run.__signature__ = inspect.Signature([inspect.Parameter(n, kind) for n in names])  # type: ignore[attr-defined]
     return run
 
 

@@ -116,6 +116,7 @@ def export(
         [(d.name, d.least, d.most) for d in dimensions], stored,
         f"{library_name}.safetensors" if stored else None,
     )  # fmt: skip
+    emit.check_names(library)
     place = Path(folder)
     try:
         place.mkdir(parents=True, exist_ok=True)

@@ -11,16 +11,21 @@ import numpy as np
 
 from hloom._version import __version__
 from hloom.compiler.targets.cpu.cross import CrossMachine, symbol
+from hloom.errors import ExportError
+from hloom.export.c_text import c_comment, c_string, identifiers, parameters, words
 from hloom.export.functions import TracedFunction, Value
+from hloom.export.names import OWN
 from hloom.export.nodes import Nodes, value_of
 from hloom.export.tables import FIX_SLOT, USE_SCALAR, Shared, Tables
 from hloom.export.targets import Target, checked_features, processor_name
 from hloom.ir.records import field, record
 from hloom.ir.types import HLO_NAME
 
-__all__ = ["Body", "Library", "header", "source", "stored_name"]
+__all__ = ["Body", "Library", "check_names", "header", "source", "stored_name"]
 
 NATIVE = Path(__file__).with_name("native")
+_TEXTS = ("hloom.h", "driver.c", "program.c", "safetensors.c", "threads.c")
+_CALL = "call_plain"  # of program.c
 # By HLO name: the number in hloom.h and the type in C.
 _DTYPES = {
     "pred": ("HLOOM_PRED", "uint8_t"), "s8": ("HLOOM_S8", "int8_t"), "s16": ("HLOOM_S16", "int16_t"),
@@ -64,7 +69,7 @@ def stored_name(number: int) -> str:
 
 
 def _text(value: str | None) -> str:
-    return "0" if value is None else json.dumps(value, ensure_ascii=True)
+    return "0" if value is None else c_string(value)
 
 
 def _integer(value: int) -> str:
@@ -194,7 +199,7 @@ def source(library: Library) -> str:
     name, shared = library.name, library.shared
     made = _Source(library)
     head = [
-        f"/* {name}: exported by hloom {__version__} for {library.target_name}. */",
+        f"/* {name}: exported by hloom {__version__} for {c_comment(library.target_name)}. */",
         "#define _GNU_SOURCE\n#define _FILE_OFFSET_BITS 64",
         "#include <errno.h>\n#include <stdarg.h>\n#include <stdint.h>\n#include <stdio.h>\n#include <stdlib.h>",
         "#include <string.h>",
@@ -301,30 +306,58 @@ def _dimensions_of(library: Library, body: Body) -> list[int]:
     ]
 
 
+def _parameters(library: Library, body: Body) -> tuple[list[str], list[str], list[str]]:
+    """The C names of sizes, inputs and outputs of a function, each once."""
+    function, sizes = body.function, [library.dimensions[k][0] for k in _dimensions_of(library, body)]
+    names = parameters([*sizes, *(v.name for v in (*function.inputs, *function.outputs))], [_CALL])
+    first, second = len(sizes), len(sizes) + len(function.inputs)
+    return names[:first], names[first:second], names[second:]
+
+
 def _signature(library: Library, body: Body) -> str:
-    function = body.function
-    parameters = ["hloom_program *program"]
-    parameters += [f"int64_t {library.dimensions[k][0]}" for k in _dimensions_of(library, body)]
-    parameters += [f"const {_DTYPES[HLO_NAME[v.dtype]][1]} *{v.name}" for v in function.inputs]
-    parameters += [f"{_DTYPES[HLO_NAME[v.dtype]][1]} *{v.name}" for v in function.outputs]
-    return f"hloom_status {library.name}_{function.request.name}({', '.join(parameters)})"
+    function, (sizes, inputs, outputs) = body.function, _parameters(library, body)
+    texts = ["hloom_program *program", *(f"int64_t {name}" for name in sizes)]
+    pairs = zip(inputs, function.inputs, strict=True)
+    texts += [f"const {_DTYPES[HLO_NAME[v.dtype]][1]} *{name}" for name, v in pairs]
+    texts += [f"{_DTYPES[HLO_NAME[v.dtype]][1]} *{n}" for n, v in zip(outputs, function.outputs, strict=True)]
+    return f"hloom_status {library.name}_{function.request.name}({', '.join(texts)})"
 
 
 def _plain(library: Library, number: int, body: Body) -> str:
-    function = body.function
+    names, inputs, outputs = _parameters(library, body)
     sizes = ["0"] * 8
-    for k in _dimensions_of(library, body):
-        sizes[k] = library.dimensions[k][0]
-    ins, outs = (", ".join(v.name for v in values) or "0" for values in (function.inputs, function.outputs))
+    for k, name in zip(_dimensions_of(library, body), names, strict=True):
+        sizes[k] = name
     return (
         f"HLOOM_EXPORT {_signature(library, body)} {{\n"
-        f"  const int64_t sizes_[] = {{{', '.join(sizes)}}};\n  const void *inputs_[] = {{{ins}}};\n"
-        f"  void *outputs_[] = {{{outs}}};\n  return call_plain(program, {number}, sizes_, inputs_, outputs_);\n}}"
+        f"  const int64_t sizes_[] = {{{', '.join(sizes)}}};\n"
+        f"  const void *inputs_[] = {{{', '.join(inputs) or '0'}}};\n"
+        f"  void *outputs_[] = {{{', '.join(outputs) or '0'}}};\n"
+        f"  return {_CALL}(program, {number}, sizes_, inputs_, outputs_);\n}}"
     )
 
 
+def _macros(library: Library) -> list[str]:
+    """The macros of a header with the numbers of the parts of the state, and of the functions."""
+    name = library.name.upper()
+    state = [f"{name}_STATE_{part.name.upper()}" for part in library.state]
+    return identifiers([*state, *(f"{name}_{body.function.request.name.upper()}" for body in library.bodies)])
+
+
+def check_names(library: Library) -> None:
+    """Raises ExportError where a name that the library defines is one that its driver uses."""
+    own = [f"{library.name}_{name}" for name in (*OWN, *(body.function.request.name for body in library.bodies))]
+    used = words("".join((NATIVE / file).read_text() for file in _TEXTS))
+    if found := [name for name in (*own, *_macros(library)) if name in used]:
+        raise ExportError(
+            f"export: the library {library.name!r} defines {found[0]!r}",
+            "the code that runs exported programs has a function or macro of this name",
+            "pass another name for the library: hl.export(f, ..., name='model')",
+        )
+
+
 def _shown(value: Value) -> str:
-    return f"{HLO_NAME[value.dtype]}[{', '.join(str(e) for e in value.extents)}]"
+    return c_comment(f"{HLO_NAME[value.dtype]}[{', '.join(str(e) for e in value.extents)}]")
 
 
 def header(library: Library) -> str:
@@ -332,7 +365,8 @@ def header(library: Library) -> str:
     name = library.name
     guard = f"{name.upper()}_H"
     lines = [
-        f"/* {name}: exported by hloom {__version__} for {library.target_name}, {library.machine.cpu}.",
+        f"/* {name}: exported by hloom {__version__} for {c_comment(library.target_name)}, "
+        f"{c_comment(library.machine.cpu)}.",
         "   Arrays are contiguous and row-major; functions answer HLOOM_OK or an error, see hloom.h. */",
         f"#ifndef {guard}\n#define {guard}\n",
         '#include "hloom.h"\n',
@@ -343,8 +377,9 @@ def header(library: Library) -> str:
     ]
     for dimension, least, most in library.dimensions:
         lines.append(f"/* {dimension}: {least} to {most} */")
+    macros = _macros(library)
     for position, part in enumerate(library.state):
-        lines.append(f"#define {name.upper()}_STATE_{part.name.upper()} {position} /* {_shown(part)} */")
+        lines.append(f"#define {macros[position]} {position} /* {part.name}: {_shown(part)} */")
     lines += [
         "",
         "/* A program of this library; options may be null. */",
@@ -361,10 +396,10 @@ def header(library: Library) -> str:
             f"HLOOM_EXPORT hloom_status {name}_save_state(hloom_program *program, const char *path);",
             f"HLOOM_EXPORT hloom_status {name}_load_state(hloom_program *program, const char *path);",
         ]
-    for number, body in enumerate(library.bodies):
+    for number, (body, macro) in enumerate(zip(library.bodies, macros[len(library.state) :], strict=True)):
         function = body.function
         lines.append("")
-        lines.append(f"#define {name.upper()}_{function.request.name.upper()} {number}")
+        lines.append(f"#define {macro} {number}")
         what = ["reads the state"] * function.reads_state + ["updates the state"] * function.request.updates
         lines.append(f"/* {function.request.name}{': ' + ', '.join(what) if what else ''}")
         lines += [f"   {v.name}: {_shown(v)}" for v in function.inputs]

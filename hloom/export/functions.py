@@ -18,7 +18,8 @@ from hloom.compiler.targets.cpu.target import CpuTarget
 from hloom.dispatch.jit import jit
 from hloom.dispatch.stages import Lowered
 from hloom.errors import ArgumentError, ExportError
-from hloom.export.names import OWN, checked_name, described_tree, output_names, unique
+from hloom.export.c_text import identifiers
+from hloom.export.names import OWN, checked_name, described_tree, output_names
 from hloom.export.tables import EXPORTABLE
 from hloom.ir.records import field, record
 from hloom.ir.types import HLO_NAME, HOST_DTYPES, Shape
@@ -171,7 +172,7 @@ class State:
             for path in tree.paths(self.trees[name])
         ]
         leaves = [leaf for name in self.names for leaf in tree.leaves(self.trees[name])]
-        self.parts = [Value(n, x.dtype, x.shape) for n, x in zip(unique(names), leaves, strict=True)]
+        self.parts = [Value(n, x.dtype, x.shape) for n, x in zip(identifiers(names), leaves, strict=True)]
 
     def check(self, result: Any, by: str) -> None:
         for name, value in zip(self.names, _states(result, self.names, by), strict=True):
@@ -316,7 +317,7 @@ def _described(request: Request, lowered: Lowered, state: State) -> TracedFuncti
         inputs += hints[number : number + count]
         taken += [leaf._shape for leaf in leaves[number : number + count]]
         number += count
-    input_names = unique(inputs)
+    input_names = identifiers(inputs)
     values = [Value(n, s.dtype, s.dims) for n, s in zip(input_names, taken, strict=True)]
 
     results = [o.shape for o in lowered._traced.computation.outputs()]
@@ -328,7 +329,7 @@ def _described(request: Request, lowered: Lowered, state: State) -> TracedFuncti
         info = rest[0] if len(rest) == 1 else rest or None
         info = tree.map(lambda k: k - parts, info)
     count = len(results) - parts
-    output = unique(output_names(tree.structure(info), count) if count else [], input_names)
+    output = identifiers(output_names(tree.structure(info), count) if count else [], input_names)
     outputs = [Value(n, s.dtype, s.dims) for n, s in zip(output, results[parts:], strict=True)]
     result_slots = [("next", k) for k in range(parts)] + [("output", k) for k in range(count)]
     for value in (*values, *outputs):
