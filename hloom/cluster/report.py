@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from hloom.cluster.spec import TaskFile
+from hloom.ir.process.files import write_whole
 from hloom.training.callbacks import Callback
 
 EVERY = 0.2  # seconds between reports
@@ -20,9 +21,8 @@ def write_report(folder: str | os.PathLike, name: str, fields: dict[str, Any]) -
     path = Path(folder) / "status" / f"{name}.json"
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        made = path.with_name(f".{name}.{os.getpid()}")
-        made.write_text(json.dumps({**fields, "pid": os.getpid(), "time": time.time()}), encoding="utf-8")
-        os.replace(made, path)
+        text = json.dumps({**fields, "pid": os.getpid(), "time": time.time()})
+        write_whole(path, text.encode())
     except OSError:
         return
 

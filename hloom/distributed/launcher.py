@@ -14,7 +14,6 @@ import shutil
 import signal
 import subprocess
 import sys
-import tempfile
 import threading
 import time
 from collections.abc import Sequence
@@ -23,6 +22,7 @@ from pathlib import Path
 from hloom.distributed.environment import installed_file
 from hloom.distributed.parents import die_with_parent
 from hloom.errors import DistributedError
+from hloom.ir.process.files import temporary_folder
 
 DEVICES = "HLOOM_NUM_CPU_DEVICES"
 SECONDS_TO_END = 10.0  # that processes have after an interrupt
@@ -58,20 +58,20 @@ def launch(
             "both are at least 1",
             "pass larger numbers",
         )
-    with tempfile.TemporaryDirectory(prefix="hloom-launch-") as folder:
+    with temporary_folder("hloom-launch-") as folder:
         for number in range(processes):
             for name in PIPES:
-                os.mkfifo(Path(folder) / f"{number}.{name}")
+                os.mkfifo(folder / f"{number}.{name}")
         started = subprocess.Popen(
             [
-                mpiexec(), "-n", str(processes), sys.executable, "-m", "hloom.distributed.worker", folder,
+                mpiexec(), "-n", str(processes), sys.executable, "-m", "hloom.distributed.worker", str(folder),
                 *(["-m"] if module else []), *command,
             ],
             env=_environment(processes, devices_per_process),
             stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, stdin=subprocess.DEVNULL, start_new_session=True,
             preexec_fn=die_with_parent,
         )  # fmt: skip
-        return _Watch(started, Path(folder), processes, label).status()
+        return _Watch(started, folder, processes, label).status()
 
 
 def _environment(processes: int, devices: int) -> dict[str, str]:

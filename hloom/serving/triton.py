@@ -29,6 +29,7 @@ from hloom.export.emit import NATIVE
 from hloom.export.loading import Library, Value
 from hloom.export.targets import host_target_name, target_of
 from hloom.export.toolchain import toolchain
+from hloom.ir.process.files import temporary_folder
 from hloom.serving.checks import DATATYPES, check, check_ports, chosen_function
 from hloom.serving.options import Model, ServerOptions
 
@@ -201,8 +202,8 @@ def run(options: ServerOptions) -> int:
     ports = (options.port, options.grpc_port, options.metrics_port)
     check_ports(options.host, tuple(port for k, port in enumerate(ports) if k or port))
     backends = backend()
-    with tempfile.TemporaryDirectory(prefix="hloom-triton-") as work:
-        repository = Path(work) if options.repository is None else options.repository
+    with temporary_folder("hloom-triton-") as work:
+        repository = work if options.repository is None else options.repository
         write_repository(repository, options, copy=options.repository is not None)
         return _process(_command(program, backends, repository, options), options)
 

@@ -18,6 +18,7 @@ from hloom.checkpoints import safetensors, trees
 from hloom.dispatch.from_text import from_hlo
 from hloom.dispatch.stages import Lowered
 from hloom.errors import ArgumentError, CheckpointError, FileError, HloomError, TreeError, file_error
+from hloom.ir.process.files import whole_file
 from hloom.ir.records import record
 from hloom.sessions.program import Program
 from hloom.sessions.text import from_text, to_text
@@ -75,14 +76,11 @@ def save(
 
 
 def _replace(path: Path, write) -> Path:
-    partial = path.with_name(f".{path.name}-{os.getpid()}")
     try:
-        write(partial)
-        os.replace(partial, path)
+        with whole_file(path) as partial:
+            write(partial)
     except OSError as error:
         raise error if isinstance(error, FileError) else file_error(f"save {path}", error) from error
-    finally:
-        partial.unlink(missing_ok=True)
     return path
 
 

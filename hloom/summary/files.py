@@ -13,6 +13,7 @@ import time
 from pathlib import Path
 from typing import Any
 
+from hloom.ir.process.files import write_whole
 from hloom.summary.events import tensorboard
 
 _numbers = itertools.count()  # of the event files of this process
@@ -84,6 +85,4 @@ def _remove_from(path: Path, kind: str, step: int) -> None:
             found = -1 if kind == "csv" and line.startswith("step,") else step
         if found < step:
             kept.append(line + "\n")
-    part = path.with_name(f".{path.name}.part")
-    part.write_text("".join(kept), encoding="utf-8")
-    os.replace(part, path)
+    write_whole(path, "".join(kept).encode())

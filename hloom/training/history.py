@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from hloom.errors import ArgumentError, FileError, file_error
+from hloom.ir.process.files import write_whole
 from hloom.ir.process.lazy import LazyModule
 
 _figure = LazyModule("matplotlib.figure")  # half a second to import
@@ -81,12 +82,9 @@ class History:
         assert self.path is not None
         self._columns = list(dict.fromkeys(key for row in self.rows for key in row))
         head = ",".join(self._columns) + "\n" if self._columns and self.path.suffix == ".csv" else ""
-        new = self.path.with_name(f".{self.path.name}-{os.getpid()}")
         try:
-            new.write_text(head + self._text(self.rows), encoding="utf-8")
-            os.replace(new, self.path)
+            write_whole(self.path, (head + self._text(self.rows)).encode())
         except OSError as error:
-            new.unlink(missing_ok=True)
             raise _as_file_error(self.path, error) from error
         self._written = len(self.rows)
 

@@ -11,6 +11,7 @@ from typing import Any
 
 from hloom.cluster.spec import KEY_BYTES, TaskFile, free_addresses, write_task
 from hloom.errors import ArgumentError, DistributedError
+from hloom.ir.process.files import write_whole
 from hloom.ir.records import asdict, field, record
 
 FILE = "job.json"
@@ -65,10 +66,7 @@ class Job:
         """Readable for its owner only, as it has the key."""
         path = Path(self.folder) / FILE
         path.parent.mkdir(parents=True, exist_ok=True)
-        made = path.with_name(f".{FILE}.{os.getpid()}")
-        made.touch(mode=0o600)
-        made.write_text(json.dumps(asdict(self), indent=1), encoding="utf-8")
-        os.replace(made, path)
+        write_whole(path, json.dumps(asdict(self), indent=1).encode(), 0o600)
 
     def options(self) -> dict[str, Any]:
         return {"backup": self.backup, "elastic": self.elastic}

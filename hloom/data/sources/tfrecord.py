@@ -22,6 +22,7 @@ from hloom.data.features import ExampleParser, Feature
 from hloom.data.nodes import Epochs, Node, State, generator, state_error
 from hloom.data.sources.files import Compressed, Plain, require_compression
 from hloom.errors import ArgumentError, DataError, file_error
+from hloom.ir.process.files import Partial
 from hloom.runtime import records_source as source
 
 _BUFFER = 1 << 20  # bytes, as fit the second-level cache
@@ -299,10 +300,10 @@ class TFRecordWriter:
         if name == "auto":
             raise ArgumentError("a TFRecordWriter", 'compression="auto"', 'pass "gzip", "zlib" or None')
         self.path, self.features, self.count = Path(path), features, 0
-        self._part = self.path.with_name(f"{self.path.name}.{os.getpid()}.part")
         self._deflate = None if name is None else zlib.compressobj(wbits=31 if name == "gzip" else 15)
         try:
-            self._file = open(self._part, "wb", buffering=1 << 20)  # noqa: SIM115 (closed by `close`)
+            self._part = Partial(self.path)
+            self._file = open(self._part.path, "wb", buffering=1 << 20)  # noqa: SIM115 (closed by `close`)
         except OSError as error:
             raise file_error(f"writing {self.path}", error) from None
 
@@ -332,7 +333,7 @@ class TFRecordWriter:
             if self._deflate is not None:
                 self._file.write(self._deflate.flush())
             self._file.close()
-            os.replace(self._part, self.path)
+            self._part.commit()
         except OSError as error:
             self.discard()
             raise file_error(f"writing {self.path}", error) from None
@@ -341,7 +342,7 @@ class TFRecordWriter:
         """Ends without a file."""
         with contextlib.suppress(OSError):  # the disk is full: what was buffered is given up as well
             self._file.close()
-        self._part.unlink(missing_ok=True)
+        self._part.discard()
 
     def __enter__(self) -> TFRecordWriter:
         return self
