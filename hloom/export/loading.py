@@ -14,6 +14,7 @@ import ml_dtypes
 import numpy as np
 
 from hloom.errors import ArgumentError, ExportError, MissingFileError
+from hloom.export.elf_file import check_library
 from hloom.ir.records import record
 
 __all__ = ["Function", "Library", "Value", "load"]
@@ -235,6 +236,7 @@ class Library:
         self.path = Path(path)
         if not self.path.is_file():
             raise MissingFileError(f"load of {self.path}", "there is no such file", "check the path")
+        check_library(self.path)
         try:
             self._code = ctypes.CDLL(str(self.path.resolve()))
             entry = self._code.hloom_get_library
@@ -381,6 +383,6 @@ def load(path: str | os.PathLike, *, num_threads: int = 1, weights: str | os.Pat
 
     num_threads: threads that share a call's work; 0: one for each processor. weights: the safetensors file of its
     constants, by default beside it. Raises MissingFileError, ExportError for a library of another system, processor or
-    version of the interface, or a damaged file of constants.
+    version of the interface, a library that is cut off or damaged, or a damaged file of constants.
     """
     return Library(path, num_threads, weights)

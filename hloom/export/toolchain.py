@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import importlib.util
-import os
 import shutil
 import subprocess
 import sys
@@ -13,8 +12,10 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
-from hloom.errors import ExportError
+from hloom.errors import ExportError, file_error
+from hloom.export.elf_file import sealed
 from hloom.export.targets import Target, host_target_name
+from hloom.ir.process.files import temporary_folder, write_whole
 from hloom.ir.records import record
 
 __all__ = ["KINDS", "Toolchain", "toolchain"]
@@ -44,8 +45,8 @@ class Toolchain:
         file = {"shared": target.shared, "static": target.static, "object": "{}.o"}[kind].format(name)
         if kind == "shared" and target.arch == "wasm32":
             kind = "module"
-        with tempfile.TemporaryDirectory(prefix="hloom-export-") as work:
-            place = Path(work)
+        with temporary_folder("hloom-export-") as work:
+            place = work
             (place / f"{name}.c").write_text(source)
             for header in ("hloom.h", f"{name}.h"):
                 shutil.copyfile(folder / header, place / header)
@@ -63,25 +64,20 @@ class Toolchain:
                 self._run(self._partial_link(file), place)
             else:
                 self._run(self._link(kind, file), place)
-            # The file appears complete, or not at all.
-            part = folder / f".{file}.part"
-            shutil.copyfile(made, part)
-            if kind == "shared":
-                part.chmod(0o755)
-            os.replace(part, folder / file)
+            data = made.read_bytes()
+            if kind == "shared" and "linux" in target.zig:
+                data = sealed(data)
+            _written(folder / file, data, 0o777 if kind == "shared" else 0o666)
         return folder / file
 
     def shared(self, source: Path, include: Path, file: Path) -> None:
         """Compiles one C file as a shared library whose undefined symbols its loader has. Raises ExportError."""
-        with tempfile.TemporaryDirectory(prefix="hloom-export-") as work:
-            made = Path(work) / file.name
+        with temporary_folder("hloom-export-") as work:
+            made = work / file.name
             loader = ["-Wl,-z,undefs"] if self.is_zig else []
             command = [*self.compiler, *self.arguments, *_C, *loader, "-shared", "-s", f"-I{include}", str(source)]
-            self._run([*command, "-o", str(made), "-ldl", "-lpthread"], Path(work))
-            part = file.with_name(f".{file.name}.{os.getpid()}.part")
-            shutil.copyfile(made, part)
-            part.chmod(0o755)
-            os.replace(part, file)  # complete, or not at all
+            self._run([*command, "-o", str(made), "-ldl", "-lpthread"], work)
+            _written(file, made.read_bytes(), 0o777)
 
     def _link(self, kind: str, file: str) -> list[str]:
         command = [*self.compiler, *self.arguments]
@@ -148,6 +144,13 @@ class Toolchain:
                 file=sys.stderr,
             )
             after += AGAIN
+
+
+def _written(path: Path, data: bytes, mode: int) -> None:
+    try:
+        write_whole(path, data, mode)
+    except OSError as error:
+        raise file_error(f"export into {path}", error) from None
 
 
 def toolchain(target_name: str, target: Target, compiler: str | None = None) -> Toolchain:
