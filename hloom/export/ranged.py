@@ -39,8 +39,9 @@ class _Ranged:
         self.values(points)
 
     def _points(self) -> list[Sizes]:
-        """Corners of the range and sizes in it; not the sizes 1 and 2, for which other programs may be traced."""
-        low = tuple([min(d.most, max(d.least, 3)) for d in self.dims])
+        """Corners of the range and sizes in it; of ranges with other sizes not 1 and 2, for which other programs may be
+        traced. A range of several sizes has two different corners: a single one would look like a constant."""
+        low = tuple([max(d.least, min(d.most - 1, 3)) for d in self.dims])
         found = [low]
         for subset in range(1, 1 << len(self.dims)):
             found.append(tuple([d.most if subset >> k & 1 else low[k] for k, d in enumerate(self.dims)]))

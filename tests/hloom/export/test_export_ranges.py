@@ -138,3 +138,14 @@ def test_ranges_with_too_many_sizes_to_compare(tmp_path):
     x = hl.ShapeDtypeStruct((hl.Dim("rows", 1, 1000), hl.Dim("columns", 1, 1000)), "float32")
     with pytest.raises(ExportError, match="1,000,000 sizes"):
         hl.export(lambda x: x + 1, x, folder=tmp_path, name="large")
+
+
+@pytest.mark.parametrize(("least", "most"), [(1, 1), (1, 2), (1, 3), (2, 3), (3, 4)])
+def test_ranges_of_few_sizes(least, most, tmp_path):
+    """Not those of its largest size only."""
+    sizes = hl.ShapeDtypeStruct((hl.Dim("batch", least, most), 3), "float32")
+    library = hl.export(lambda a, b: a + b, np.ones(3, "f4"), sizes, folder=tmp_path, name="few", check="samples")
+    with library.load() as loaded:
+        for size in range(least, most + 1):
+            got = loaded["call"](np.ones(3, "f4"), np.ones((size, 3), "f4"))
+            np.testing.assert_array_equal(got, np.full((size, 3), 2.0))
