@@ -233,6 +233,11 @@ class DataDependentWarning(UserWarning):
     the value that programs are compiled for."""
 
 
+class FallbackWarning(UserWarning):
+    """An op without a rule in hloom is computed by the library that the program comes from, as a call out of the
+    compiled program: names the op, its line and the cost."""
+
+
 class CompileTimeWarning(UserWarning):
     """A program took seconds to compile, and a Python loop that was unrolled made most of it: names the loop's line."""
 
@@ -277,6 +282,7 @@ __all__ = [
     "DonatedArrayError",
     "DonationWarning",
     "ExportError",
+    "FallbackWarning",
     "FeedError",
     "FetchError",
     "FileError",

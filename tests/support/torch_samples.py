@@ -19,7 +19,6 @@ from torch.utils._pytree import tree_flatten, tree_unflatten
 
 from hloom.bridges.torch.backend import decompositions
 from hloom.bridges.torch.calls import callable_of
-from hloom.bridges.torch.graphs import check
 
 CORE = frozenset(pathlib.Path(__file__).with_name("torch_core_ops.txt").read_text().split())
 DTYPES = {"f32": torch.float32, "bf16": torch.bfloat16, "s64": torch.int64}
@@ -70,7 +69,6 @@ def difference(op, sample) -> str:
     call, tensors = function_of(op, sample)
     wanted = call(*[t.clone() for t in tensors])
     graph = traced(call, tensors, decompositions())
-    check(graph)
     found = callable_of(graph, tensors, "sample")([t.clone() for t in tensors])
     if any(word in op.name for word in ARBITRARY):
         same = all(a.shape == b.shape and a.dtype == b.dtype for a, b in zip(found, wanted, strict=True))

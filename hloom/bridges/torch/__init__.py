@@ -7,7 +7,6 @@ It needs torch (`pip install hloom[torch]`), which finds the backend by its entr
 """
 
 from hloom.bridges.torch.backend import hloom
-from hloom.bridges.torch.errors import UnsupportedOpsError
 from hloom.bridges.torch.exported import from_exported
 
-__all__ = ["UnsupportedOpsError", "from_exported", "hloom"]
+__all__ = ["from_exported", "hloom"]

@@ -4,7 +4,6 @@ them."""
 from __future__ import annotations
 
 import functools
-import warnings
 
 import torch
 from functorch.compile import min_cut_rematerialization_partition
@@ -12,7 +11,7 @@ from torch._decomp import core_aten_decompositions, decomposition_table
 from torch._dynamo.backends.common import AotAutograd
 
 from hloom.bridges.torch.calls import callable_of
-from hloom.bridges.torch.graphs import check
+from hloom.bridges.torch.errors import warn
 from hloom.bridges.torch.rules import RULES
 
 __all__ = ["TESTED", "decompositions", "hloom"]
@@ -41,7 +40,6 @@ def decompositions() -> dict:
 
 def _compiler(name: str, *, saves: bool = False):
     def compile_graph(graph_module, examples):
-        check(graph_module)
         return _boxed(callable_of(graph_module, examples, name, saves=saves))
 
     return compile_graph
@@ -50,23 +48,30 @@ def _compiler(name: str, *, saves: bool = False):
 @functools.cache
 def _warn_of_version() -> None:
     if not torch.__version__.startswith(TESTED + "."):
-        warnings.warn(
+        warn(
             f"hloom's torch backend is tested with torch {TESTED}; this is torch {torch.__version__}. "
             f"Ops may have changed: compare results, or install torch=={TESTED}.*",
             UserWarning,
-            stacklevel=4,
         )
+
+
+def _warn_of_options(options: dict) -> None:
+    given = {k: v for k, v in options.items() if v}
+    if given:
+        listed = ", ".join(f"{k}={v!r}" for k, v in given.items())
+        warn(f"torch.compile(..., backend='hloom', {listed}): {' and '.join(given)} set up torch's own compiler and "
+             "change nothing here; hloom's settings are those of hl.config", UserWarning)  # fmt: skip
 
 
 def hloom(graph_module, examples, **options):
     """The backend, which `torch.compile(model, backend="hloom")` finds by its name.
 
-    Compiles a graph that Dynamo captured, for calls with and without gradients. Raises UnsupportedOpsError with all ops
-    that hloom has no rule for.
+    Compiles a graph that Dynamo captured, for calls with and without gradients. Ops that hloom has no rule for are
+    computed by torch, with a FallbackWarning for each. options: `mode` and `options` of torch.compile, which are those
+    of torch's own compiler: they change nothing here but that a warning says so.
     """
     _warn_of_version()
-    if options.pop("options", None) or options.pop("mode", None):
-        raise TypeError("the backend 'hloom' takes no options and no mode; its settings are those of hl.config")
+    _warn_of_options(options)
     backend = AotAutograd(
         fw_compiler=_compiler("torch_forward", saves=True),
         bw_compiler=_compiler("torch_backward"),

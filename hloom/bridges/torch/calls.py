@@ -14,8 +14,10 @@ from collections.abc import Callable
 import torch
 
 from hloom.backends.cpu.compilation import CpuExecutable, compile_module
-from hloom.bridges.torch.graphs import Sizes, has_open_sizes
+from hloom.bridges.torch.errors import RefusedOps, warn_of_calls
+from hloom.bridges.torch.graphs import Sizes, declare, has_open_sizes, is_op, placeholders
 from hloom.bridges.torch.layouts import order_of
+from hloom.bridges.torch.parts import Parts, left_to_torch
 from hloom.bridges.torch.saved import lying_otherwise, places_of_saved, report, with_own_layouts
 from hloom.bridges.torch.translate import Given, New, Number, Part, Translation, translate
 from hloom.errors import ArgumentError
@@ -137,7 +139,7 @@ class Graph:
 
     def __init__(self, graph_module, name: str):
         self.graph_module, self.name = graph_module, name
-        self._programs: OrderedDict[tuple, Program] = OrderedDict()
+        self._programs: OrderedDict[tuple, Callable[[list], list]] = OrderedDict()
         self._lock = forking.rlock()
 
     def __call__(self, arguments: list) -> list:
@@ -150,26 +152,43 @@ class Graph:
             with self._lock:
                 program = self._programs.get(key)
                 if program is None:
-                    program = self._programs[key] = compiled(self.graph_module, arguments, self.name)
+                    sizes = Sizes(self.graph_module, arguments)
+                    program = self._programs[key] = compiled(self.graph_module, sizes, self.name)
                 while len(self._programs) > MOST_SIZES:
                     self._programs.popitem(last=False)
         return program(arguments)
 
 
-def compiled(graph_module, arguments, name: str) -> Program:
-    """The program of a graph for the sizes of these arguments."""
-    return Program(translate(graph_module, Sizes(graph_module, arguments), name))
+def compiled(graph_module, sizes: Sizes, name: str, lying=None, saved=()) -> Callable[[list], list]:
+    """What calls a graph, for these sizes: a program, or parts of one where torch has to compute some of its nodes.
+
+    lying, saved: as `translate` takes them.
+    """
+    by_torch = left_to_torch(graph_module)
+    if not by_torch:
+        try:
+            translation = translate(graph_module, sizes, name, lying, saved)
+        except RefusedOps as error:
+            by_torch = left_to_torch(graph_module, error.reasons)
+        else:
+            if saved:
+                translation = with_own_layouts(translation)
+                report(translation)
+            return Program(translation)
+    warn_of_calls({n: why for n, why in by_torch.items() if is_op(n)}, name)
+
+    def part(segment, its_name: str) -> Callable[[list], list]:
+        declared = [node.meta.get("val") for node in placeholders(segment)]
+        return compiled(segment, Sizes(segment, declared, sizes.numbers), its_name)
+
+    return Parts(graph_module, by_torch, name, part)
 
 
 def callable_of(graph_module, examples, name: str, *, saves: bool = False) -> Callable[[list], list]:
     """What calls a graph: at once compiled, unless its sizes are open. saves: whether results are saved for the
-    derivative's graph, which torch compiles next."""
+    derivative's graph, which torch compiles next. Raises DeviceError for tensors that are not on the CPU."""
+    declare(graph_module)
     if has_open_sizes(graph_module):
         return Graph(graph_module, name)
     saved = places_of_saved(len(list(graph_module.graph.output_node().args[0]))) if saves else ()
-    lying = lying_otherwise(graph_module, examples)
-    translation = translate(graph_module, Sizes(graph_module, examples), name, lying, saved)
-    if saved:
-        translation = with_own_layouts(translation)
-        report(translation)
-    return Program(translation)
+    return compiled(graph_module, Sizes(graph_module, examples), name, lying_otherwise(graph_module, examples), saved)

@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import re
+import warnings
+from collections.abc import Mapping
 
 import torch
 
-from hloom.errors import HloomError, UnsupportedError
+from hloom.errors import FallbackWarning, HloomError
 from hloom.ir.source import Source
 
-__all__ = ["UnsupportedOpsError", "refused", "source_of"]
+__all__ = ["RefusedOps", "refusal", "source_of", "warn", "warn_of_calls"]
 
 _TORCH = os.path.dirname(os.path.realpath(torch.__file__)) + os.sep
 _FRAME = re.compile(r'File "([^"]+)", line (\d+), in (.+)')
+_REGISTRY: dict = {}  # of the warnings that were shown
+_log = logging.getLogger("hloom.torch")
 
 
 def source_of(node) -> Source | None:
@@ -29,29 +34,39 @@ def source_of(node) -> Source | None:
     return Source(file, int(line), function.strip())
 
 
-class UnsupportedOpsError(UnsupportedError):
-    """A graph has ops that hloom has no rule for. `ops`: their names, each with the user's line."""
+class RefusedOps(Exception):
+    """Rules refused nodes of a graph. reasons: why, for each node."""
 
-    def __init__(self, nodes):
-        places: dict[str, Source | None] = {}
-        for node in nodes:
-            op = node.args[1] if str(node.target) == "with_effects" else node.target
-            places.setdefault(str(op), source_of(node))
-        self.ops = places
-        listed = "".join(f"\n            {name}, at {place or 'an unknown line'}" for name, place in places.items())
-        super().__init__(
-            f"torch.compile with backend='hloom': {len(places)} op{'s' * (len(places) > 1)} without a rule",
-            listed.lstrip("\n ") if len(places) == 1 else listed,
-            "leave these calls out of the graph with torch.compiler.disable, or use other ops",
-            "",
+    def __init__(self, reasons: Mapping):
+        self.reasons = reasons
+        super().__init__(*(f"{node.target}: {reason}" for node, reason in reasons.items()))
+
+
+def refusal(error: Exception) -> str:
+    """What a rule raised, as the reason for which torch computes a node."""
+    if not isinstance(error, HloomError):
+        return f"hloom's rule raised {type(error).__name__}: {error}"
+    return f"hloom refuses {error.asked}" + (f": {error.found}" if error.found else "")
+
+
+def warn(text: str, category: type[Warning], source: Source | None = None) -> None:
+    """Warns at a line of the user's, each text once. Where warnings are errors it is a line of the log: what can be
+    computed does not fail by a warning."""
+    file, line = (source.file, source.line) if source is not None and source.file else ("<torch.compile>", 1)
+    try:
+        warnings.warn_explicit(text, category, file, line, registry=_REGISTRY)
+    except category:
+        _log.warning(text)
+
+
+def warn_of_calls(reasons: Mapping, name: str) -> None:
+    """Warns of the nodes of a graph that torch computes. reasons: why, for each node."""
+    for node, reason in reasons.items():
+        source = source_of(node)
+        text = (
+            f"torch computes {node.target} in the program '{name}': {reason}\n"
+            "  cost:   a call out of the program, whose parts before and after it are compiled alone\n"
+            f"  where:  {source or 'an unknown line'}\n"
+            "  repair: none is needed; an op that hloom has a rule for is fused with its neighbours"
         )
-
-
-def refused(node, error: Exception) -> UnsupportedError:
-    """What a rule raised for a node, with the op and the user's line."""
-    what = error.asked if isinstance(error, HloomError) else f"{type(error).__name__}: {error}"
-    found = f": {error.found}" if isinstance(error, HloomError) and error.found else ""
-    repair = error.repair if isinstance(error, HloomError) and error.repair else "leave this call out of the graph"
-    return UnsupportedError(
-        f"{node.target} in a graph for backend='hloom'", f"{what}{found}", repair, source_of(node) or ""
-    )
+        warn(text, FallbackWarning, source)

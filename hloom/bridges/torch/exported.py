@@ -7,7 +7,6 @@ from torch.utils import _pytree as pytree
 
 from hloom.bridges.torch.backend import decompositions
 from hloom.bridges.torch.calls import callable_of
-from hloom.bridges.torch.graphs import check
 from hloom.errors import ArgumentError
 
 __all__ = ["ExportedFunction", "from_exported"]
@@ -24,7 +23,6 @@ class ExportedFunction:
     def __init__(self, program):
         self.program = program.run_decompositions(decompositions())
         graph_module = self.program.graph_module
-        check(graph_module)
         signature = self.program.graph_signature
         state = {**self.program.state_dict, **self.program.constants}
         held = {**signature.inputs_to_parameters, **signature.inputs_to_buffers,
@@ -77,5 +75,6 @@ def _check(name: str, declared, found) -> None:
 
 
 def from_exported(program) -> ExportedFunction:
-    """The function of a `torch.export.ExportedProgram`. Raises UnsupportedOpsError with all ops without a rule."""
+    """The function of a `torch.export.ExportedProgram`. Ops without a rule are computed by torch, with a
+    FallbackWarning for each."""
     return ExportedFunction(program)

@@ -1,9 +1,9 @@
-"""Graphs as torch hands them over: what is checked before anything is translated, and sizes that torch left open."""
+"""Graphs as torch hands them over: what their nodes declare, and sizes that torch left open."""
 
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
@@ -11,13 +11,11 @@ import torch
 from torch._subclasses.fake_tensor import FakeTensorMode
 
 from hloom.bridges.torch.dtypes import TO_HLOOM
-from hloom.bridges.torch.errors import UnsupportedOpsError, source_of
-from hloom.bridges.torch.rules import RULES
-from hloom.errors import DeviceError, UnsupportedError
+from hloom.errors import UnsupportedError
 from hloom.ir.types import Shape
 
-__all__ = ["ASSERTIONS", "COPY", "OF_SIZES", "WITH_EFFECTS", "Sizes", "check", "has_open_sizes", "is_evaluated",
-           "keeps_state", "op_of", "placeholders", "position_of_op"]  # fmt: skip
+__all__ = ["ASSERTIONS", "COPY", "OF_SIZES", "WITH_EFFECTS", "Sizes", "declare", "has_open_sizes", "is_evaluated",
+           "is_op", "keeps_state", "op_of", "placeholders", "position_of_op", "tensors_in"]  # fmt: skip
 
 aten = torch.ops.aten
 # Sizes and strides as numbers, of a tensor whose declared value is known.
@@ -65,38 +63,12 @@ def is_evaluated(node) -> bool:
     )
 
 
-def check(graph_module) -> None:
-    """Raises UnsupportedOpsError, with all ops that have no rule, and DeviceError for tensors not on the CPU."""
-    missing = []
-    _declare(graph_module)
-    for node in graph_module.graph.nodes:
-        if node.op in ("call_module", "call_method"):
-            missing.append(node)
-        elif node.op == "call_function" and not is_evaluated(node):
-            target = op_of(node)
-            if target not in RULES and target not in (operator.getitem, COPY):
-                missing.append(node)
-    if missing:
-        raise UnsupportedOpsError(missing)
-    for node in graph_module.graph.nodes:
-        for value in _tensors(node.meta.get("val")):
-            if value.device.type != "cpu":
-                raise DeviceError(
-                    f"{node.target} in a graph for backend='hloom'",
-                    f"a tensor on {value.device}",
-                    "move the model and its inputs to the CPU: hloom runs torch's programs there",
-                    source_of(node) or "",
-                )
-            if value.dtype not in TO_HLOOM or value.layout != torch.strided:
-                raise UnsupportedError(
-                    f"{node.target} in a graph for backend='hloom'",
-                    f"a tensor of dtype {value.dtype} and layout {value.layout}",
-                    "convert it before, or leave this call out of the graph with torch.compiler.disable",
-                    source_of(node) or "",
-                )
+def is_op(node) -> bool:
+    """Whether a node computes tensors, not sizes or a part of another's results."""
+    return node.target is not operator.getitem and not is_evaluated(node)
 
 
-def _declare(graph_module) -> None:
+def declare(graph_module) -> None:
     """Notes what torch leaves out: the results of random ops whose generator's state is kept."""
     for node in graph_module.graph.nodes:
         if node.op != "call_function":
@@ -114,12 +86,13 @@ def _declare(graph_module) -> None:
             node.meta["val"] = value if place else (state, value)
 
 
-def _tensors(value):
+def tensors_in(value):
+    """The tensors in a declared value."""
     if isinstance(value, torch.Tensor):
         yield value
     elif isinstance(value, (list, tuple)):
         for element in value:
-            yield from _tensors(element)
+            yield from tensors_in(element)
 
 
 def placeholders(graph_module) -> list:
@@ -139,10 +112,10 @@ def has_open_sizes(graph_module) -> bool:
 
 
 class Sizes:
-    """The numbers of the symbols that torch left open, for the arguments of one call."""
+    """The numbers of the symbols that torch left open, for the arguments of one call. known: what is known before."""
 
-    def __init__(self, graph_module, arguments):
-        self.numbers: dict[Any, int] = {}
+    def __init__(self, graph_module, arguments, known: Mapping[Any, int] | None = None):
+        self.numbers: dict[Any, int] = dict(known or {})
         for node, argument in zip(placeholders(graph_module), arguments, strict=True):
             value = node.meta.get("val")
             if isinstance(value, torch.SymInt):
@@ -152,7 +125,7 @@ class Sizes:
                     self._note(declared, found)
 
     def _note(self, declared, found) -> None:
-        if isinstance(declared, torch.SymInt) and declared.node.expr.is_Symbol:
+        if isinstance(declared, torch.SymInt) and declared.node.expr.is_Symbol and not isinstance(found, torch.SymInt):
             self.numbers.setdefault(declared.node.expr, int(found))
 
     def of(self, value) -> int:

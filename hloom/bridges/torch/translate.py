@@ -17,8 +17,8 @@ import torch
 from torch._subclasses.fake_tensor import unset_fake_temporarily
 
 from hloom import lax
-from hloom.bridges.torch.dtypes import S64, TO_HLOOM, TO_TORCH, convert
-from hloom.bridges.torch.errors import refused, source_of
+from hloom.bridges.torch.dtypes import S64, TO_HLOOM, TO_TORCH, convert, splat
+from hloom.bridges.torch.errors import RefusedOps, refusal, source_of
 from hloom.bridges.torch.graphs import (
     ASSERTIONS,
     COPY,
@@ -145,7 +145,8 @@ def translate(
     lying: Mapping[int, tuple[int, ...]] | None = None,
     saved: Collection[int] = (),
 ) -> Translation:
-    """The module of a graph for these sizes. Raises UnsupportedError with the op and the user's line.
+    """The module of a graph for these sizes. Raises RefusedOps for nodes whose rules refuse them, with the op and the
+    user's line of each.
 
     lying: strides of arguments that lie otherwise than the graph declares, by position. saved: places of results that
     only the derivative's graph reads.
@@ -174,6 +175,7 @@ class _Translator:
         self.layouts: dict[int, tuple[tuple[int, ...], tuple[int, ...]]] = {}
         self.checked: list[tuple[Any, str, bool]] = []
         self.lazy: list[int] = []
+        self.refused: dict[Any, str] = {}
 
     def translate(self) -> Translation:
         with self.trace, source_scope() as at:
@@ -186,6 +188,8 @@ class _Translator:
                 elif node.op == "placeholder":
                     self._placeholder(node)
             at(None)
+            if self.refused:
+                raise RefusedOps(self.refused)
             results = [self._result(r) for r in self._flat_results()]
             checks = [self._check(*checked) for checked in self.checked]
             updates = self._updates()
@@ -313,8 +317,13 @@ class _Translator:
     def _build(self, node, arguments, options):
         try:
             return self._built(node, arguments, options)
-        except Exception as error:  # whatever a rule meets is an error of this op, in the user's words
-            raise refused(node, error) from error
+        except Exception as error:  # whatever a rule meets, torch computes this op instead
+            self.refused[node] = refusal(error)
+            return _each_tensor(node.meta.get("val"), self._stand_in)
+
+    def _stand_in(self, declared: torch.Tensor):
+        """A tensor of a node that was refused, so that the nodes after it are tried too."""
+        return splat(0, self.sizes.shape(declared))
 
     def _built(self, node, arguments, options):
         target, operands, key, state = node.target, node.args, None, None

@@ -7,7 +7,7 @@ from torch import nn  # noqa: E402
 from torch.nn import functional as F  # noqa: E402
 
 from hloom.bridges.torch import from_exported  # noqa: E402
-from hloom.errors import ArgumentError, UnsupportedError  # noqa: E402
+from hloom.errors import ArgumentError, FallbackWarning  # noqa: E402
 
 
 class Model(nn.Module):
@@ -63,10 +63,12 @@ def test_other_arguments_are_refused():
         function(x)
 
 
-def test_ops_without_a_rule():
+def test_torch_computes_ops_without_a_rule():
     class Values(nn.Module):
         def forward(self, x):
-            return torch.mode(x)[0]
+            return torch.mode(x * 2)[0] + 1
 
-    with pytest.raises(UnsupportedError, match="mode"):
-        from_exported(torch.export.export(Values(), (torch.randn(3, 3),)))
+    x = torch.tensor([[1.0, 2.0, 2.0], [3.0, 3.0, 1.0]])
+    with pytest.warns(FallbackWarning, match=r"aten\.mode\.default"):
+        function = from_exported(torch.export.export(Values(), (x,)))
+    assert function(x).tolist() == [5.0, 7.0]

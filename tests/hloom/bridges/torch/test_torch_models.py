@@ -147,20 +147,22 @@ def test_autocast_in_bfloat16():
         assert (p - q).norm() < 0.02 * q.norm()
 
 
-@pytest.mark.parametrize("kind", ["booleans", "numbers", "causal"])
-def test_attention_with_masks(kind):
+@pytest.mark.parametrize("shared", [4, 2, 1], ids=["keys of each head", "keys of groups", "keys of all"])
+@pytest.mark.parametrize("kind", ["booleans", "numbers", "of each head", "causal"])
+def test_attention_with_masks(kind, shared):
     """A row that a mask hides all of has weights of zero and no gradient."""
-    parts = [torch.randn(2, 2, 5, 8, requires_grad=True) for _ in range(3)]
+    parts = [torch.randn(2, heads, 5, 8, requires_grad=True) for heads in (4, shared, shared)]
     mask = torch.rand(2, 1, 5, 5) > 0.4
     mask[0, 0, 2] = False
     options = {
         "booleans": {"attn_mask": mask},
         "numbers": {"attn_mask": torch.randn(2, 1, 5, 5).masked_fill(~mask, -torch.inf), "scale": 0.3},
+        "of each head": {"attn_mask": torch.randn(2, 4, 5, 5)},
         "causal": {"is_causal": True},
     }[kind]
 
     def f(query, key, value):
-        return F.scaled_dot_product_attention(query, key, value, **options)
+        return F.scaled_dot_product_attention(query, key, value, enable_gqa=shared < 4, **options)
 
     found, wanted = torch.compile(f, backend=hloom)(*parts), f(*parts)
     torch.testing.assert_close(found, wanted, rtol=1e-4, atol=1e-5)
