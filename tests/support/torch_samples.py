@@ -17,7 +17,7 @@ from torch.fx.experimental.proxy_tensor import make_fx
 from torch.testing._internal.common_methods_invocations import op_db
 from torch.utils._pytree import tree_flatten, tree_unflatten
 
-from hloom.bridges.torch.backend import decompositions
+from hloom.bridges.torch import decompositions
 from hloom.bridges.torch.calls import callable_of
 
 CORE = frozenset(pathlib.Path(__file__).with_name("torch_core_ops.txt").read_text().split())
@@ -68,7 +68,7 @@ def difference(op, sample) -> str:
     """How hloom's results of a sample differ from torch's; '' where they agree."""
     call, tensors = function_of(op, sample)
     wanted = call(*[t.clone() for t in tensors])
-    graph = traced(call, tensors, decompositions())
+    graph = traced(call, tensors, decompositions.table())
     found = callable_of(graph, tensors, "sample")([t.clone() for t in tensors])
     if any(word in op.name for word in ARBITRARY):
         same = all(a.shape == b.shape and a.dtype == b.dtype for a, b in zip(found, wanted, strict=True))

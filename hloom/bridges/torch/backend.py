@@ -7,14 +7,13 @@ import functools
 
 import torch
 from functorch.compile import min_cut_rematerialization_partition
-from torch._decomp import core_aten_decompositions, decomposition_table
 from torch._dynamo.backends.common import AotAutograd
 
+from hloom.bridges.torch import decompositions
 from hloom.bridges.torch.calls import callable_of
 from hloom.bridges.torch.errors import warn
-from hloom.bridges.torch.rules import RULES
 
-__all__ = ["TESTED", "decompositions", "hloom"]
+__all__ = ["TESTED", "hloom"]
 
 TESTED = "2.13"
 
@@ -29,13 +28,6 @@ def _boxed(call):
 
     boxed.__dict__["_boxed_call"] = True
     return boxed
-
-
-@functools.cache
-def decompositions() -> dict:
-    """ATen's ops in terms of others: of all that torch knows, those without a rule of hloom's."""
-    known = {**decomposition_table, **core_aten_decompositions()}
-    return {op: function for op, function in known.items() if op not in RULES}
 
 
 def _compiler(name: str, *, saves: bool = False):
@@ -76,7 +68,7 @@ def hloom(graph_module, examples, **options):
         fw_compiler=_compiler("torch_forward", saves=True),
         bw_compiler=_compiler("torch_backward"),
         inference_compiler=_compiler("torch_inference"),
-        decompositions=decompositions(),
+        decompositions=decompositions.table(),
         partition_fn=min_cut_rematerialization_partition,
         keep_inference_input_mutations=True,
     )

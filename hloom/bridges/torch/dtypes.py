@@ -28,6 +28,11 @@ _NAMES = {
     torch.float64: "f64",
     torch.complex64: "c64",
     torch.complex128: "c128",
+    torch.float8_e4m3fn: "f8e4m3fn",
+    torch.float8_e4m3fnuz: "f8e4m3fnuz",
+    torch.float8_e5m2: "f8e5m2",
+    torch.float8_e5m2fnuz: "f8e5m2fnuz",
+    torch.float8_e8m0fnu: "f8e8m0fnu",
 }
 TO_HLOOM: dict[torch.dtype, np.dtype] = {theirs: DTYPES[ours] for theirs, ours in _NAMES.items()}
 TO_TORCH: dict[np.dtype, torch.dtype] = {ours: theirs for theirs, ours in TO_HLOOM.items()}

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch.utils import _pytree as pytree
 
-from hloom.bridges.torch.backend import decompositions
+from hloom.bridges.torch import decompositions
 from hloom.bridges.torch.calls import callable_of
 from hloom.errors import ArgumentError
 
@@ -21,7 +21,7 @@ class ExportedFunction:
     """
 
     def __init__(self, program):
-        self.program = program.run_decompositions(decompositions())
+        self.program = program.run_decompositions(decompositions.table())
         graph_module = self.program.graph_module
         signature = self.program.graph_signature
         state = {**self.program.state_dict, **self.program.constants}

@@ -45,6 +45,18 @@ def _scaled(x, factor):
     return x if factor == 1 else x * operand(factor if x.dtype in INEXACT else int(factor), x.dtype)
 
 
+@rule("_int_mm.default")
+def int_mm(x, y):
+    """The product of s8 matrices in s32."""
+    return hnp.matmul(x, y, preferred_element_type=S32)
+
+
+@rule("_weight_int8pack_mm.default")
+def weight_int8pack_mm(x, weight, scales):
+    """x weight^T with a scale for each row of the weight, which is s8."""
+    return product(x, _transposed(convert(weight, x.dtype))) * convert(scales, F32)
+
+
 @rule("addmm.default", "baddbmm.default", "addmv.default")
 def addmm(bias, x, y, *, beta=1, alpha=1):
     found = _scaled(product(x, y), alpha)

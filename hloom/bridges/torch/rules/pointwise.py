@@ -21,7 +21,8 @@ from hloom.bridges.torch.dtypes import (
     operand,
     result_type,
 )
-from hloom.bridges.torch.table import rule
+from hloom.bridges.torch.table import RULES, overload, rule
+from hloom.errors import UnsupportedError
 from hloom.ir.types import COMPLEX, INEXACT
 
 
@@ -383,6 +384,67 @@ def fill(x, value):
 @rule("scalar_tensor.default")
 def scalar_tensor(value, dtype=None):
     return operand(value, TO_HLOOM[dtype or (natural(value) if isinstance(value, bool) else torch.get_default_dtype())])
+
+
+# --- bits and integers ---
+
+
+def _counted(function):
+    """Shifts by a count that is taken in the dtype of what is shifted, so that 300 does not wrap."""
+
+    def build(x, count, *, result):
+        dtype = TO_HLOOM[result_type(x, count)]
+        if dtype.kind not in "iu":
+            raise UnsupportedError(
+                "a shift of numbers that are no integers", f"{dtype}", "multiply by a power of 2", ""
+            )
+        x, count = (hnp.broadcast_to(operand(v, dtype), result.dims) for v in (x, count))
+        return function(x, count)
+
+    return build
+
+
+def _shifted_right(x, count):
+    return lax.shift_right_logical(x, count) if x.dtype.kind == "u" else lax.shift_right_arithmetic(x, count)
+
+
+rule("bitwise_left_shift.Tensor", "bitwise_left_shift.Tensor_Scalar", "bitwise_left_shift.Scalar_Tensor",
+     "__lshift__.Scalar", "__lshift__.Tensor", "prims::shift_left.default",
+     result=True)(_counted(lax.shift_left))  # fmt: skip
+rule("bitwise_right_shift.Tensor", "bitwise_right_shift.Tensor_Scalar", "bitwise_right_shift.Scalar_Tensor",
+     "__rshift__.Scalar", "__rshift__.Tensor", "prims::shift_right_arithmetic.default",
+     result=True)(_counted(_shifted_right))  # fmt: skip
+pointwise("gcd.default prims::gcd.default", hnp.gcd)
+pointwise("lcm.default", hnp.lcm)
+
+
+@rule("frexp.Tensor", "prims::frexp.default", result=True)
+def frexp(x, *, result):
+    """(mantissas from 0.5 to 1, exponents)."""
+    fraction, exponent = hnp.frexp(convert(x, computed_in(TO_TORCH[x.dtype])))
+    return fraction, exponent
+
+
+# --- torch's prims, which its decompositions are made of ---
+
+
+@rule("prims::div.default", result=True)
+def prim_div(a, b, *, result):
+    """The quotient in the dtype of the operands: of integers without what is behind the point."""
+    return div_mode(a, b, rounding_mode=None if result.dtype in INEXACT else "trunc")
+
+
+for _name in (
+    "abs acos acosh add asin asinh atan atan2 atanh bitwise_and bitwise_not bitwise_or bitwise_xor ceil conj_physical "
+    "copysign cos cosh digamma eq erf erfc exp exp2 expm1 floor fmod ge gt hypot isinf isnan le lgamma log log10 log1p "
+    "log2 lt maximum minimum mul ne neg pow reciprocal remainder round rsqrt sign signbit sin sinh sqrt sub tan tanh "
+    "trunc where"
+).split():  # prims that compute what the op of this name in ATen does, of operands of one dtype
+    _prim = overload(f"prims::{_name}.default")
+    _known = [overload(f"{_name}.{kind}") for kind in ("default", "Tensor", "self", "Tensor_Tensor")]
+    _same_op = next((RULES[op] for op in _known if op in RULES), None)
+    if _prim is not None and _same_op is not None:
+        RULES.setdefault(_prim, _same_op)
 
 
 __all__ = ["pointwise"]

@@ -10,6 +10,8 @@ import hloom.numpy as hnp
 from hloom import lax
 from hloom.bridges.torch.dtypes import PRED, S64, TO_TORCH, computed_in, convert, operand
 from hloom.bridges.torch.table import rule
+from hloom.errors import UnsupportedError
+from hloom.ir.types import FLOATS
 
 
 def axes_of(x, dims) -> tuple[int, ...]:
@@ -168,3 +170,24 @@ def logcumsumexp(x, dim):
 
 
 __all__ = ["axes_of", "variance"]
+
+
+@rule("histc.default")
+def histc(x, bins=100, min=0, max=0):  # noqa: A002 - torch's names
+    """How many elements are in each of `bins` equal parts of min..max, or of what the elements span where these are
+    equal. The upper end belongs to the last part; what is outside, and NaN, is not counted."""
+    if x.dtype not in FLOATS:
+        raise UnsupportedError("a histogram of integers", f"{x.dtype}", "convert them to floats", "")
+    x = lax.reshape(x, (x.size,))
+    if min != max or not x.size:
+        low, high = operand(min, x.dtype), operand(max if min != max else 1, x.dtype)
+    else:
+        low, high = hnp.min(x), hnp.max(x)
+        flat = hnp.equal(low, high)
+        low, high = (hnp.where(flat, v + operand(by, x.dtype), v) for v, by in ((low, -1), (high, 1)))
+    inside = hnp.logical_and(x >= low, x <= high)
+    place = (x - low) * operand(bins, x.dtype) / (high - low)
+    place = convert(hnp.where(inside, place, operand(0, x.dtype)), S64)
+    place = hnp.minimum(place, operand(bins - 1, S64))
+    counts = lax.full((bins,), 0, S64).at[place].add(convert(inside, S64))
+    return convert(counts, x.dtype)

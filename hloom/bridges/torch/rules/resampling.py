@@ -11,6 +11,8 @@ from hloom import lax
 from hloom.bridges.torch.dtypes import TO_TORCH, computed_in, convert, operand
 from hloom.bridges.torch.rules.pooling import Windows
 from hloom.bridges.torch.table import rule
+from hloom.errors import UnsupportedError
+from hloom.ir.types import FLOATS
 from hloom.transforms.gradient import vjp
 
 
@@ -127,6 +129,95 @@ def _interpolation(rank: int, kind: str, function):
 _interpolation(2, "linear", _linear)
 for _rank in (1, 2, 3):
     _interpolation(_rank, "nearest", _nearest)
+
+
+# --- interpolation by matrices: cubic, and smaller sizes without aliases ---
+
+
+def _cubic(x: np.ndarray, a: float) -> np.ndarray:
+    """Keys' kernel (1981)."""
+    x = np.abs(x)
+    near = ((a + 2) * x - (a + 3)) * x * x + 1
+    far = ((x - 5) * x + 8) * x * a - 4 * a
+    return np.where(x < 1, near, np.where(x < 2, far, 0))
+
+
+def _triangle(x: np.ndarray) -> np.ndarray:
+    return np.maximum(1 - np.abs(x), 0)
+
+
+def _ratio(extent: int, count: int, align_corners: bool, factor) -> float:
+    """Input elements for each output element."""
+    if align_corners:
+        return (extent - 1) / (count - 1) if count > 1 else 0.0
+    return 1.0 / factor if factor is not None and factor > 0 else extent / count
+
+
+def _of_cubic(extent: int, count: int, ratio: float, align_corners: bool) -> np.ndarray:
+    """The weights (count, extent) of cubic interpolation; beyond the border the outermost element is repeated."""
+    at = np.arange(count) * ratio if align_corners else (np.arange(count) + 0.5) * ratio - 0.5
+    low, weights = np.floor(at), np.zeros((count, extent))
+    for tap in range(-1, 3):
+        place = np.clip(low + tap, 0, extent - 1).astype(int)
+        np.add.at(weights, (np.arange(count), place), _cubic(at - low - tap, -0.75))
+    return weights
+
+
+def _of_means(extent: int, count: int, ratio: float, kernel, reach: float) -> np.ndarray:
+    """The weights (count, extent) of a kernel that is as wide as the distance of output elements. reach: of the kernel,
+    where these are as dense as the input's."""
+    width = max(ratio, 1.0)
+    center = ratio * (np.arange(count) + 0.5)
+    first = np.maximum((center - reach * width + 0.5).astype(int), 0)
+    last = np.minimum((center + reach * width + 0.5).astype(int), extent)
+    places = np.arange(extent)
+    inside = (places >= first[:, None]) & (places < last[:, None])
+    weights = np.where(inside, kernel((places - center[:, None] + 0.5) / width), 0)
+    return weights / np.sum(weights, axis=1, keepdims=True)
+
+
+_MATRICES = {
+    "upsample_bicubic2d": lambda n, m, ratio, corners: _of_cubic(n, m, ratio, corners),
+    "_upsample_bilinear2d_aa": lambda n, m, ratio, corners: _of_means(n, m, ratio, _triangle, 1.0),
+    "_upsample_bicubic2d_aa": lambda n, m, ratio, corners: _of_means(
+        n, m, ratio, lambda x: _cubic(x, -0.5), 2.0),
+}  # fmt: skip
+
+
+def _by_matrices(name: str, weights_of):
+    """The rules of an interpolation that is a product with a matrix in each dimension, and of its derivative."""
+
+    def matrices(sizes, counts, align_corners: bool, factors, dtype):
+        return [
+            hnp.asarray(weights_of(n, m, _ratio(n, m, align_corners, f), align_corners).astype(dtype))
+            for n, m, f in zip(sizes, counts, factors, strict=True)
+        ]
+
+    def checked(x):
+        if x.dtype not in FLOATS:
+            raise UnsupportedError(f"{name} of integers", f"{x.dtype}", "convert it to floats", "")
+        return _computed(x)
+
+    @rule(f"{name}.vec")
+    def vec(x, output_size, align_corners, factors):
+        counts, factors = _sizes(x, output_size, factors, 2)
+        return plain(x, counts, align_corners, *factors)
+
+    @rule(f"{name}.default")
+    def plain(x, output_size, align_corners, scales_h=None, scales_w=None):
+        x = checked(x)
+        rows, columns = matrices(x.shape[2:], output_size, align_corners, (scales_h, scales_w), x.dtype)
+        return hnp.matmul(hnp.matmul(rows, x), hnp.transpose(columns))
+
+    @rule(f"{name}_backward.default")
+    def backward(grad, output_size, input_size, align_corners, scales_h=None, scales_w=None):
+        grad = checked(grad)
+        rows, columns = matrices(input_size[2:], output_size, align_corners, (scales_h, scales_w), grad.dtype)
+        return hnp.matmul(hnp.matmul(hnp.transpose(rows), grad), columns)
+
+
+for _name, _weights_of in _MATRICES.items():
+    _by_matrices(_name, _weights_of)
 
 
 # --- folds ---

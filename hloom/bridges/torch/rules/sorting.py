@@ -80,6 +80,20 @@ def _medians(name: str, skips_nan: bool):
         return _median(lax.reshape(x, (x.size,)), 0, False, skips_nan)[0]
 
 
+@rule("mode.default")
+def mode(x, dim=-1, keepdim=False):
+    """(the least of the most frequent elements, its last position)."""
+    if not x.ndim:
+        return x, lax.full((), 0, S64)
+    dim %= x.ndim
+    values, places = _ordered(x, dim, False)
+    numbers = lax.broadcasted_iota(S64, x.shape, dim)
+    before = hnp.roll(values, 1, dim)
+    begins = hnp.logical_or(hnp.not_equal(values, before), hnp.equal(numbers, operand(0, S64)))
+    length = numbers - lax.cummax(hnp.where(begins, numbers, operand(0, S64)), axis=dim)
+    return _chosen(values, places, hnp.argmax(length, axis=dim, keepdims=True), dim, keepdim)
+
+
 _medians("median", False)
 _medians("nanmedian", True)
 
