@@ -18,12 +18,22 @@ def function_name(function) -> str:
 
 
 def wraps(function):
-    """As `functools.wraps`, also of callables whose `__name__` is no string, such as None."""
+    """As `functools.wraps`, also of callables whose `__name__` is no string, such as None.
+
+    Attributes of the function that the wrapper's class has under the same name are not copied: an instance of a class
+    may have some called `lower` or `_program`, which would hide the methods of what wraps it.
+    """
     named = isinstance(getattr(function, "__name__", ""), str)
     assigned = [n for n in functools.WRAPPER_ASSIGNMENTS if named or n not in ("__name__", "__qualname__")]
     if not isinstance(getattr(function, "__annotations__", {}), dict):  # an instance whose class has a field so named
         assigned.remove("__annotations__")
-    return functools.wraps(function, assigned)
+
+    def decorate(wrapper):
+        attributes = getattr(function, "__dict__", {})
+        vars(wrapper).update({n: v for n, v in attributes.items() if not hasattr(type(wrapper), n)})
+        return functools.update_wrapper(wrapper, function, assigned, ())
+
+    return decorate
 
 
 def with_positions(args, positions, values) -> list:

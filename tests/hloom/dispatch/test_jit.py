@@ -8,6 +8,7 @@ import warnings
 
 import numpy as np
 import pytest
+from silence import no_warnings
 
 import hloom as hl
 import hloom.numpy as hnp
@@ -193,8 +194,7 @@ def test_a_donation_that_no_result_can_use_warns():
 def test_donated_trees_by_name():
     f = hl.jit(lambda params, step: [p - step for p in params], donate_argnames="params")
     params = [hnp.asarray(X) * 1, hnp.asarray(X) + 1]
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
+    with no_warnings():
         new = f(params=params, step=1.0)
     assert all(p.is_deleted() for p in params)
     np.testing.assert_array_equal(new[1], X)
@@ -426,3 +426,16 @@ def test_devices():
     assert str(f(X).device) == "cpu:0"
     with pytest.raises(DeviceError, match="cpu:7"):
         hl.jit(lambda x: x, device="cpu:7")
+
+
+def test_attributes_of_a_callable_object_do_not_hide_methods():
+    class Scaled:
+        def __init__(self):
+            self.lower = self._program = self.function = self.factor = 3
+
+        def __call__(self, x):
+            return x * self.factor
+
+    jitted = hl.jit(Scaled())
+    np.testing.assert_array_equal(jitted(np.ones(2, np.float32)), [3, 3])
+    assert jitted.factor == 3 and "multiply" in jitted.lower(np.ones(2, np.float32)).as_text()
