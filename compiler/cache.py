@@ -32,13 +32,13 @@ import struct
 import sys
 import tempfile
 import time
-import warnings
 from collections import OrderedDict
 from collections.abc import Callable
 from pathlib import Path
 from typing import TypeVar
 
 from hloom.ir.process import forking
+from hloom.ir.source import current_source, warn_while_compiling
 
 _HEADER = struct.Struct("<8sQ32s")  # magic, length of the data, sha256 of key and data
 _MAGIC = b"hloom\x00\x00\x02"
@@ -327,7 +327,7 @@ class Cache:
     def _warn(self, kind: str, message: str) -> None:
         if kind not in self._warned:
             self._warned.add(kind)
-            warnings.warn(message, CacheWarning, stacklevel=4)
+            warn_while_compiling(message, CacheWarning, current_source())
 
 
 def _linked(source: str, path: Path) -> bool:

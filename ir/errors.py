@@ -8,12 +8,12 @@ that handlers of either kind find it.
 from __future__ import annotations
 
 import contextlib
-import warnings
 from collections.abc import Iterator
 from contextvars import ContextVar
 from typing import TYPE_CHECKING
 
 from hloom.ir.base_error import HloomError
+from hloom.ir.source import warn_while_compiling
 
 if TYPE_CHECKING:
     from hloom.ir.module import Instruction
@@ -100,9 +100,7 @@ class ReplicationWarning(UserWarning):
             f"  where:  {source or 'an unknown line'}\n"
             f"  repair: {repair}"
         )
-        file, line = (source.file, source.line) if source is not None else ("", 0)
-        warnings.warn_explicit(text, cls, file, line, registry=_REGISTRY)
+        warn_while_compiling(text, cls, source)
 
 
-_REGISTRY: dict = {}  # of the warnings that were shown
 _SILENCED: ContextVar[frozenset[bool]] = ContextVar("silenced", default=frozenset())

@@ -15,7 +15,6 @@ how often a value is used; the walk is repeated (a bounded number of times) unti
 from __future__ import annotations
 
 import itertools
-import warnings
 from collections.abc import Callable, Iterable, Iterator
 
 import numpy as np
@@ -25,7 +24,7 @@ from hloom.ir.module import AnyShape, Computation, Instruction, below
 from hloom.ir.op_table import OPS
 from hloom.ir.patterns import Number, Op, Pattern
 from hloom.ir.records import record
-from hloom.ir.source import Source
+from hloom.ir.source import Source, warn_while_compiling
 from hloom.ir.types import COMPLEX, FLOATS, INTEGERS, PRED, Shape
 from hloom.ir.types import INEXACT as INEXACT_DTYPES
 
@@ -310,11 +309,11 @@ class Rewriter:
 
     def apply(self, candidate: Rule, instruction: Instruction, captures) -> Instruction | None:
         if len(self.chain) >= LONGEST_CHAIN:
-            warnings.warn(
+            warn_while_compiling(
                 f"rules of rewriting went in a circle at {instruction!r}: {' > '.join(self.chain[-8:])}; "
                 "the instruction stays as it is",
                 RuntimeWarning,
-                stacklevel=2,
+                instruction.source,
             )
             return None
         before = self.source, self.made_by, self.rule

@@ -171,6 +171,26 @@ def warn_user(message: str, category: type[Warning]) -> None:
     )
 
 
+_SHOWN: dict = {}  # registry of the warnings of compilations
+
+
+def warn_while_compiling(text: str, category: type[Warning], source: Source | None = None) -> None:
+    """Warns of a line of the user's, once for each text and line. Never raises.
+
+    With warnings as errors (`python -W error`, pytest's and jax's own settings) Python raises a warning where it is
+    issued. In the middle of a compilation, on a thread of hloom's or below another library's frames, that would end a
+    program that is right, some only on a busy machine: there the text is printed to stderr instead.
+    """
+    file, line = (source.file, source.line) if source is not None else ("hloom", 0)
+    try:
+        warnings.warn_explicit(text, category, file, line, registry=_SHOWN)
+    except category:
+        key = (text, category, line)
+        if key not in _SHOWN:
+            _SHOWN[key] = 1
+            print(warnings.formatwarning(text, category, file, line), end="", file=sys.stderr)
+
+
 def current_source(opcode: str = "") -> Source | None:
     """The innermost frame of the call stack that is not hloom's own, with the chosen device; None where neither is.
 

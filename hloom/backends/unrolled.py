@@ -4,18 +4,16 @@ from __future__ import annotations
 
 import ast
 import linecache
-import warnings
 from collections import Counter
 from functools import lru_cache
 
 from hloom.errors import CompileTimeWarning
 from hloom.ir.module import Module
-from hloom.ir.source import Source
+from hloom.ir.source import Source, warn_while_compiling
 
 SLOW = 3.0  # seconds of compilation that are worth a warning
 LARGE = 1000  # instructions of one loop, or of one line
 
-_REGISTRY: dict = {}  # of the warnings that were shown: each line warns once
 _FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda, ast.ClassDef)
 _LOOPS = (ast.For, ast.While, ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)
 
@@ -41,7 +39,7 @@ def warn_of_unrolled_loop(module: Module, seconds: float) -> None:
         f"  where:  {source}\n"
         "  repair: lax.scan or lax.fori_loop compile the body of a loop once"
     )
-    warnings.warn_explicit(text, CompileTimeWarning, source.file, source.line, registry=_REGISTRY)
+    warn_while_compiling(text, CompileTimeWarning, source)
 
 
 def _loop_around(source: Source) -> Source | None:

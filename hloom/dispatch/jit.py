@@ -369,7 +369,7 @@ class JitFunction:
                 traced.captures[0].trace_ended()
             program = self._program(call, traced)
             found = self._on_one(call, traced) if program is None else self._on_several(program, call, traced)
-            found.warn_of_unused_donations(stacklevel=6)
+            found.warn_of_unused_donations()
             self._specializations[call.key] = found
         return found
 

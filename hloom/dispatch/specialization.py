@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Callable
 
 import numpy as np
@@ -10,6 +9,7 @@ import numpy as np
 from hloom.arrays.array import Array
 from hloom.dispatch.kept_programs import KeptProgram
 from hloom.errors import DonatedArrayError, DonationWarning
+from hloom.ir.source import current_source, warn_while_compiling
 from hloom.platforms.backend import Executable
 from hloom.platforms.device import Device, default_device, find_device
 from hloom.sharding.shardings import SingleDeviceSharding
@@ -55,7 +55,7 @@ class Specialization:
         """The sharding of each result."""
         return [SingleDeviceSharding(d or default_device()) for d in self.devices]
 
-    def warn_of_unused_donations(self, stacklevel: int) -> None:
+    def warn_of_unused_donations(self) -> None:
         """Warns of donated arguments whose memory no result takes. Scalars, such as counts of steps, are no loss, and
         where other processes run parts of the program, they may take it."""
         if self.executable.has_remote_parts:
@@ -63,10 +63,10 @@ class Specialization:
         parameters = self.traced.computation.parameters
         if unused := {k for k in self.donated - set(self.executable.donated.values()) if parameters[k].shape.dims}:
             named = ", ".join(f"{parameters[k].hint} {parameters[k].shape!r}" for k in sorted(unused))
-            warnings.warn(
+            warn_while_compiling(
                 f"Some donated buffers were not usable: arguments of '{self.name}' that no result could reuse: {named}",
                 DonationWarning,
-                stacklevel=stacklevel + 1,
+                current_source(),
             )
 
     def __call__(self, arrays: list[Array]):

@@ -6,7 +6,6 @@ import ctypes
 import functools
 import os
 import re
-import warnings
 from collections.abc import Callable, Mapping
 
 import jax
@@ -20,7 +19,7 @@ from hloom.bridges.pjrt.client import Client
 from hloom.bridges.pjrt.memory import Arguments, Text, address_of, bytes_at, error_block, malloc_bytes, words_at
 from hloom.bridges.pjrt.programs import Source, serialized
 from hloom.errors import UnsupportedError
-from hloom.ir.source import count_as_internal
+from hloom.ir.source import count_as_internal, current_source, warn_while_compiling
 from hloom.runtime.driver import keep_for_good
 from hloom.runtime.pjrt import table
 from hloom.runtime.pjrt.functions import symbol
@@ -47,11 +46,11 @@ def check_version(version: str) -> None:
     found = tuple(map(int, re.findall(r"\d+", version)[:2]))
     if found != TESTED_JAXLIB:
         tested = ".".join(map(str, TESTED_JAXLIB))
-        warnings.warn(
+        warn_while_compiling(
             f"hloom's plugin (PJRT {MAJOR}.{MINOR}) is tested with jaxlib {tested}, this is {version}: it may lack "
             "functions that this version calls",
             RuntimeWarning,
-            stacklevel=2,
+            current_source(),
         )
 
 

@@ -2,23 +2,19 @@
 
 from __future__ import annotations
 
-import logging
 import os
 import re
-import warnings
 from collections.abc import Mapping
 
 import torch
 
 from hloom.errors import FallbackWarning, HloomError
-from hloom.ir.source import Source
+from hloom.ir.source import Source, warn_while_compiling
 
 __all__ = ["RefusedOps", "refusal", "source_of", "warn", "warn_of_calls"]
 
 _TORCH = os.path.dirname(os.path.realpath(torch.__file__)) + os.sep
 _FRAME = re.compile(r'File "([^"]+)", line (\d+), in (.+)')
-_REGISTRY: dict = {}  # of the warnings that were shown
-_log = logging.getLogger("hloom.torch")
 
 
 def source_of(node) -> Source | None:
@@ -50,13 +46,9 @@ def refusal(error: Exception) -> str:
 
 
 def warn(text: str, category: type[Warning], source: Source | None = None) -> None:
-    """Warns at a line of the user's, each text once. Where warnings are errors it is a line of the log: what can be
-    computed does not fail by a warning."""
-    file, line = (source.file, source.line) if source is not None and source.file else ("<torch.compile>", 1)
-    try:
-        warnings.warn_explicit(text, category, file, line, registry=_REGISTRY)
-    except category:
-        _log.warning(text)
+    """Warns at a line of the user's, each text once. Never raises: what can be computed does not fail by a warning."""
+    known = source is not None and source.file
+    warn_while_compiling(text, category, source if known else Source("<torch.compile>", 1, ""))
 
 
 def warn_of_calls(reasons: Mapping, name: str) -> None:

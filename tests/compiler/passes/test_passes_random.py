@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import warnings
-
 import numpy as np
 from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 from passes_support import arguments, assert_same, results
 from random_graphs import Graphs
+from silence import no_warnings
 
 from hloom.compiler.pipeline import UNFUSED, run_passes
 
@@ -22,8 +21,7 @@ CHECKS = settings(
 
 def transformed(module, names):
     """After the passes, each verified; rules that go in a circle are an error here."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
+    with no_warnings():
         return run_passes(module, names, verify=True)
 
 

@@ -6,12 +6,14 @@ import warnings
 
 import numpy as np
 import pytest
+from silence import no_warnings
 
 import hloom as hl
 import hloom.numpy as hnp
 from hloom import lax
 from hloom.backends import unrolled
 from hloom.errors import CompileTimeWarning
+from hloom.ir import source
 
 X = np.ones(3, np.float32)
 
@@ -20,7 +22,7 @@ X = np.ones(3, np.float32)
 def slow(monkeypatch):
     """Every compilation counts as slow, and no line has warned before."""
     monkeypatch.setattr(unrolled, "SLOW", 0.0)
-    monkeypatch.setattr(unrolled, "_REGISTRY", {})
+    monkeypatch.setattr(source, "_SHOWN", {})
 
 
 def line_of(text: str) -> int:
@@ -57,8 +59,7 @@ def test_a_loop_around_the_function_is_not_meant():
 
 
 def test_compiled_loops_and_fast_compilations_warn_of_nothing(monkeypatch):
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
+    with no_warnings():
         hl.jit(lambda x: lax.fori_loop(0, 5000, lambda k, x: hnp.sin(x) + k, x))(X)
         monkeypatch.setattr(unrolled, "SLOW", 1000.0)
 
@@ -68,3 +69,15 @@ def test_compiled_loops_and_fast_compilations_warn_of_nothing(monkeypatch):
             return x
 
         hl.jit(steps)(X)
+
+
+def test_warnings_as_errors_do_not_end_a_compilation(capfd):
+    def steps(x):
+        for k in range(600):
+            x = hnp.sin(x) * 1.5 + k
+        return x
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        np.testing.assert_array_equal(hl.jit(steps)(X), hl.jit(steps)(X))
+    assert "CompileTimeWarning: 'steps' took" in capfd.readouterr().err

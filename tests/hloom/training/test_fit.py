@@ -5,10 +5,10 @@ import math
 import os
 import signal
 import threading
-import warnings
 
 import numpy as np
 import pytest
+from silence import no_warnings
 
 import hloom as hl
 import hloom.numpy as hnp
@@ -493,7 +493,6 @@ def test_the_average_starts_at_the_weights_and_follows_faster_at_first():
 
 
 def test_counts_of_steps_are_no_donation_to_warn_of():
-    with warnings.catch_warnings():
-        warnings.simplefilter("error", DonationWarning)
+    with no_warnings(DonationWarning):
         state, step = fresh(average=0.9)
         step(state, batches()[0])

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import re
-import warnings
 
 import pytest
+from silence import no_warnings
 
 from hloom.bridges.pjrt import plugin
 from hloom.runtime.pjrt import interface, table
@@ -52,8 +52,7 @@ def test_the_installed_jaxlib_speaks_the_version_that_the_table_was_compared_wit
 
 
 def test_another_jaxlib_is_a_warning_that_names_both_versions():
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
+    with no_warnings():
         plugin.check_version(".".join(map(str, interface.TESTED_JAXLIB)) + ".7")
     with pytest.warns(RuntimeWarning, match=r"tested with jaxlib .*, this is 9\.9\.1"):
         plugin.check_version("9.9.1")

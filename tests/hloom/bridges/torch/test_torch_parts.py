@@ -1,6 +1,5 @@
 """Programs with ops that torch computes: they run, in as few parts as they need, and say which ops these are."""
 
-import logging
 import warnings
 
 import pytest
@@ -9,16 +8,17 @@ torch = pytest.importorskip("torch", reason="torch is not installed: pip install
 from torch import nn  # noqa: E402
 from torch.nn import functional as F  # noqa: E402
 
-from hloom.bridges.torch import calls, errors, hloom  # noqa: E402
+from hloom.bridges.torch import calls, hloom  # noqa: E402
 from hloom.bridges.torch.parts import Parts  # noqa: E402
 from hloom.bridges.torch.table import RULES, Rule  # noqa: E402
 from hloom.errors import FallbackWarning  # noqa: E402
+from hloom.ir import source  # noqa: E402
 
 
 @pytest.fixture
 def made(monkeypatch):
     """The graphs that were cut."""
-    errors._REGISTRY.clear()
+    source._SHOWN.clear()
     found = []
 
     class Noted(Parts):
@@ -176,11 +176,11 @@ def test_a_layer_with_a_weight_norm_trains(made):
     torch.testing.assert_close(found, [p.grad for p in model.parameters()])
 
 
-def test_a_warning_that_is_an_error_ends_nothing(made, caplog):
-    with warnings.catch_warnings(), caplog.at_level(logging.WARNING, "hloom.torch"):
+def test_a_warning_that_is_an_error_ends_nothing(made, capsys):
+    with warnings.catch_warnings():
         warnings.simplefilter("error", FallbackWarning)
         assert compiled(lambda x: turned(x, 2.0))(torch.ones(2)).tolist() == [2.0, 2.0]
-    assert "turned" in caplog.text
+    assert "turned" in capsys.readouterr().err
 
 
 def test_settings_of_torchs_own_compiler_are_accepted():
