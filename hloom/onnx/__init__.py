@@ -8,9 +8,10 @@
 The files are read by the package `onnx` (`pip install 'hloom[onnx]'`).
 """
 
+from hloom.onnx.foreign import rule
 from hloom.onnx.graph import Port
 from hloom.onnx.loading import load, supported_ops
 from hloom.onnx.model import Model, Outputs
 
-__all__ = ["Model", "Outputs", "Port", "load", "supported_ops"]
+__all__ = ["Model", "Outputs", "Port", "load", "rule", "supported_ops"]
 __dir__ = __all__.copy

@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
-from hloom.errors import ArgumentError, HloomError, UnsupportedError
-from hloom.ir.types import HLO_NAME
+from hloom.errors import ArgumentError, AttributeValueError, HloomError, UnsupportedError
+from hloom.onnx.choices import misspelt
 from hloom.onnx.graph import Graph, Node, Scope
 from hloom.onnx.reader import Reader, package, schema_of, scope_of
+from hloom.onnx.reference import computed
 from hloom.onnx.table import Entry, NeedsValue, find, is_known, static
+from hloom.onnx.values import described, type_of
 from hloom.tracing.concrete import ensure_compile_time_eval
 from hloom.tracing.trace import Tracer
 
@@ -38,10 +41,6 @@ class Call:
     def wants(self, output: int) -> bool:
         """Whether anything reads an output."""
         return output < len(self.outputs) and self.outputs[output] != ""
-
-    def input_name(self, position: int) -> str:
-        """The name of an input in the model's graph; '' inside of bodies and functions."""
-        return "" if self.depth else self.node.inputs[position]
 
     def body(self, graph: Graph):
         """A body as a function from its inputs to a list of its outputs."""
@@ -91,36 +90,35 @@ def run_node(node: Node, env: dict[str, Any], scope: Scope, depth: int = 0) -> N
             env[name] = value
 
 
-def described(value) -> str:
-    """A value in messages: f32[2,3]."""
-    if isinstance(value, list):
-        return f"[{', '.join(map(described, value[:3]))}{', …' * (len(value) > 3)}]"
-    if value is None:
-        return "none"
-    dtype = np.dtype(value.dtype)
-    sizes = "" if value.shape is None else ",".join(map(str, value.shape))
-    return f"{HLO_NAME.get(dtype, 'string')}[{sizes}]"
-
-
 def _evaluate(node: Node, inputs: list, env: dict[str, Any], scope: Scope, depth: int) -> Sequence:
     if any(isinstance(value, Host) for value in inputs):
         raise NeedsValue("it reads strings")
-    version = scope.opsets.get(node.domain, 1)
-    entry = None if (node.domain, node.op, _overload(node)) in scope.functions else find(node.domain, node.op, version)
-    if entry is None:
-        return _expanded(node, inputs, scope, depth)
+    function = scope.functions.get((node.domain, node.op, _overload(node)))
+    if function is None:
+        check_choices(node)
+    entry = None if function is not None else find(node.domain, node.op, scope.opsets.get(node.domain, 1))
+    if entry is None or not node.attributes.keys() <= entry.attributes:
+        function = function or schema_function(node, inputs, scope)
+        if function is None:
+            return computed(node, inputs, scope)
+        return _expanded(function, node, inputs, scope, depth)
     return apply(entry, node, inputs, env, scope, depth)
+
+
+def check_choices(node: Node) -> None:
+    """Raises AttributeValueError for an attribute that names a way which its op does not have."""
+    if (wrong := misspelt(node)) is not None:
+        name, value, allowed = wrong
+        raise AttributeValueError(
+            f"{node.title} of an ONNX model", f"{name}={value!r}", f"use one of {', '.join(map(repr, allowed))}"
+        )
 
 
 def apply(entry: Entry, node: Node, inputs: list, env: dict[str, Any], scope: Scope, depth: int) -> Sequence:
     """The outputs of a node by the rule of its entry."""
     for position in entry.static:
         if position < len(inputs) and inputs[position] is not None:
-            try:
-                inputs[position] = static(inputs[position], f"input {position} decides shapes")
-            except NeedsValue as found:
-                found.name = "" if depth else node.inputs[position]
-                raise
+            inputs[position] = static(inputs[position], f"input {position} decides shapes")
     captured = [env[name] for name in node.uses - set(node.inputs) if name in env]
     all_known = is_known([*inputs, *captured])
     if not all_known and (entry.host or any(_is_text(value) for value in inputs)):
@@ -158,7 +156,7 @@ def numbers(values):
     """Eager results as NumPy arrays."""
     if isinstance(values, (tuple, list)):
         return type(values)(map(numbers, values))
-    if values is None or isinstance(values, np.ndarray):
+    if values is None or isinstance(values, (np.ndarray, dict)):
         return values
     return np.asarray(values)
 
@@ -187,22 +185,36 @@ def _overload(node: Node) -> str:
     return getattr(node.proto, "overload", "")
 
 
-def _expanded(node: Node, inputs: list, scope: Scope, depth: int) -> Sequence:
+def _expanded(function, node: Node, inputs: list, scope: Scope, depth: int) -> Sequence:
     """The outputs of a node whose op is a function: the model's, or ONNX's own body of an op without a rule."""
     if depth > DEPTH:
         raise UnsupportedError(
             f"the function {node.title}", f"calls nested more than {DEPTH} deep", "inline the functions"
         )
-    function = scope.functions.get((node.domain, node.op, _overload(node)))
-    if function is None:
-        function = schema_function(node, inputs, scope)
-    inner = Scope(scope.opsets | scope_of(function, {}).opsets, scope.functions)
-    given = {a.name: a for a in node.proto.attribute}
-    body = Reader().function(function, _with_defaults(node, scope) | given)
+    body, inner = _body(function, node, scope)
     env: dict[str, Any] = dict.fromkeys(p.name for p in body.inputs)
     env.update(zip((p.name for p in body.inputs), inputs, strict=False))
     run_nodes(body.nodes, env, inner, depth + 1)
     return [env.get(p.name) for p in body.outputs]  # optional outputs that nobody asked for are not made
+
+
+def callee(node: Node, scope: Scope) -> tuple[Graph, Scope] | None:
+    """(body, what its nodes refer to) of a node that calls a function: of the model, or ONNX's body of an op without a
+    rule that does not depend on the types of its inputs. None for other nodes."""
+    function = scope.functions.get((node.domain, node.op, _overload(node)))
+    if function is None:
+        version = scope.opsets.get(node.domain, 1)
+        schema = schema_of(node.op, version, node.domain)
+        if find(node.domain, node.op, version) is not None or schema is None or not schema.has_function:
+            return None
+        function = schema.function_body
+    return _body(function, node, scope)
+
+
+def _body(function, node: Node, scope: Scope) -> tuple[Graph, Scope]:
+    inner = replace(scope, opsets=scope.opsets | scope_of(function, {}).opsets, nodes=())
+    given = {a.name: a for a in node.proto.attribute}
+    return Reader().function(function, _with_defaults(node, scope) | given), inner
 
 
 def _with_defaults(node: Node, scope: Scope) -> dict[str, Any]:
@@ -219,20 +231,15 @@ def has_function(node: Node, version: int) -> bool:
 
 
 def schema_function(node: Node, inputs: list, scope: Scope):
-    """The FunctionProto of an op's body in ONNX's schema. Raises UnsupportedError where it has none."""
+    """The FunctionProto of an op's body in ONNX's schema; None where it has none."""
     onnx = package()
     version = scope.opsets.get(node.domain, 1)
-    refused = UnsupportedError(
-        f"{node.title} of opset {version}",
-        "an op that hloom has no rule for",
-        "export the model with other ops, or define the op as a function of the model",
-    )
     schema = schema_of(node.op, version, node.domain)
     if schema is None:
-        raise refused
+        return None
     if schema.has_context_dependent_function:
         versions = [v for v in schema.context_dependent_function_opset_versions if v <= version]
-        types = [_type(value).SerializeToString() for value in inputs]
+        types = [type_of(value).SerializeToString() for value in inputs]
         content = schema.get_context_dependent_function_with_opset_version(
             max(versions, default=version), node.proto.SerializeToString(), types
         )
@@ -240,26 +247,4 @@ def schema_function(node: Node, inputs: list, scope: Scope):
         function.ParseFromString(content)
         if function.node:
             return function
-    if schema.has_function:
-        return schema.function_body
-    raise refused
-
-
-def _type(value):
-    """The TypeProto of a value."""
-    onnx = package()
-    if value is None:
-        return onnx.TypeProto()
-    if isinstance(value, list):
-        inner = _type(value[0]) if value else onnx.helper.make_tensor_type_proto(onnx.TensorProto.FLOAT, None)
-        return onnx.helper.make_sequence_type_proto(inner)
-    return onnx.helper.make_tensor_type_proto(element_type(value.dtype), value.shape)
-
-
-def element_type(dtype) -> int:
-    """The number of ONNX's type of a dtype."""
-    onnx = package()
-    dtype = np.dtype(dtype)
-    if dtype.kind in "OSU":
-        return onnx.TensorProto.STRING
-    return onnx.helper.np_dtype_to_tensor_dtype(dtype)
+    return schema.function_body if schema.has_function else None

@@ -72,8 +72,9 @@ class Graph:
 @dataclass(eq=False)
 class Scope:
     """What the nodes of a graph refer to: versions of the domains, the model's functions, and its own nodes, which the
-    op Gradient differentiates."""
+    op Gradient differentiates. new_ops: classes that the reference evaluator computes foreign ops with."""
 
     opsets: dict[str, int]
     functions: dict[tuple[str, str, str], Any]  # (domain, name, overload): FunctionProto
     nodes: tuple[Node, ...] = ()
+    new_ops: tuple[type, ...] = ()

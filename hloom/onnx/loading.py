@@ -2,40 +2,52 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
 
 import numpy as np
 
-from hloom.errors import FileError, HloomError, UnsupportedError
+from hloom.errors import ArgumentError, FileError, HloomError, UnsupportedError
 from hloom.onnx import rules  # the table of ops
-from hloom.onnx.evaluate import has_function
+from hloom.onnx.constants import deciding
+from hloom.onnx.evaluate import check_choices, has_function
 from hloom.onnx.graph import Graph, Node, Scope
 from hloom.onnx.model import Model
 from hloom.onnx.reader import CORRUPT, Reader, package, parse, schema_of, scope_of, without_initializers
+from hloom.onnx.reference import evaluator
 from hloom.onnx.table import OPS, find
 
 LARGE = 1024  # elements from which on a constant is an argument of the program, not a part of it
 
 
-def load(source) -> Model:
+def load(source, *, new_ops: Sequence[type] = ()) -> Model:
     """The model in an .onnx file as a function.
 
     source: a path, the bytes of a file, an open file, or an onnx.ModelProto. External data are read from the folder of
     the path, and from nowhere else.
+    new_ops: classes derived from onnx.reference.op_run.OpRun, which compute ops that neither hloom nor ONNX has, as in
+    onnx.reference.ReferenceEvaluator. `hl.onnx.rule` declares ops that become part of the compiled program.
 
-    Raises MissingFileError and FileError for a file that is missing, damaged, or whose tensors do not have the size
-    that they state; UnsupportedError with all nodes that hloom cannot run.
+    Ops without a rule that ONNX's reference evaluator has are computed by it, in calls out of the compiled program,
+    with a FallbackWarning. Raises MissingFileError and FileError for a file that is missing, damaged, or whose tensors
+    do not have the size that they state; AttributeValueError for an attribute with a value that its op does not have;
+    UnsupportedError with all nodes that hloom cannot run, but for those of the branches of an If, which may not be
+    taken.
     """
+    for cls in new_ops:
+        if not (isinstance(cls, type) and hasattr(cls, "op_domain") and hasattr(cls, "_run")):
+            raise ArgumentError("new_ops of an ONNX model", f"{cls!r}", "pass classes derived from "
+                                "onnx.reference.op_run.OpRun, which set op_domain")  # fmt: skip
     proto, folder = parse(source)
     try:
-        return _model(proto, folder)
+        return _model(proto, folder, tuple(new_ops))
     except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError, RuntimeError) as error:
         if isinstance(error, HloomError):
             raise
         raise FileError("an ONNX model", f"{type(error).__name__}: {error}", CORRUPT) from error
 
 
-def _model(proto, folder) -> Model:
+def _model(proto, folder, new_ops: tuple[type, ...]) -> Model:
     reader = Reader(folder)
     initializers = reader.initializers(proto.graph)
     proto = without_initializers(proto)  # the arrays hold the weights: the file's bytes are freed
@@ -43,10 +55,10 @@ def _model(proto, folder) -> Model:
     scope = scope_of(proto, functions)
     graph = reader.graph(proto.graph)
     graph.initializers = initializers
-    scope.nodes = graph.nodes
+    scope.nodes, scope.new_ops = graph.nodes, new_ops
     _check(graph, scope)
     _check_ops(graph, scope, reader)
-    return Model(graph, scope, _parameters(graph), proto)
+    return Model(graph, scope, _parameters(graph, scope), proto)
 
 
 def supported_ops() -> dict[str, tuple[str, ...]]:
@@ -74,13 +86,14 @@ def _check(graph: Graph, scope: Scope) -> None:
         raise FileError(what, "no opset", CORRUPT)
 
 
-def _all_nodes(graph: Graph) -> Iterator[Node]:
+def _all_nodes(graph: Graph, taken: bool) -> Iterator[tuple[Node, bool]]:
+    """Nodes of a graph and of its bodies, and whether each runs if the graph does: those of branches may not."""
     for node in graph.nodes:
-        yield node
+        yield node, taken
         for value in node.attributes.values():
             for body in value if isinstance(value, tuple) else (value,):
                 if isinstance(body, Graph):
-                    yield from _all_nodes(body)
+                    yield from _all_nodes(body, taken and node.op != "If")
 
 
 def _check_ops(graph: Graph, scope: Scope, reader: Reader) -> None:
@@ -93,28 +106,26 @@ def _check_ops(graph: Graph, scope: Scope, reader: Reader) -> None:
                                    f"opsets up to {newest[domain]}", "pip install --upgrade onnx")  # fmt: skip
     missing: dict[str, list[str]] = {}
     damaged: list[str] = []
-    checked: set[tuple[str, str, str]] = set()
-    pending: list[tuple[Graph, Scope]] = [(graph, scope)]
+    checked: set[tuple[str, str, str, bool]] = set()
+    pending: list[tuple[Graph, Scope, bool]] = [(graph, scope, True)]
     while pending:
-        body, inner = pending.pop()
-        for node in _all_nodes(body):
+        body, inner, runs = pending.pop()
+        for node, taken in _all_nodes(body, runs):
             key = (node.domain, node.op, getattr(node.proto, "overload", ""))
             if key in scope.functions:
-                if key not in checked:
-                    checked.add(key)
+                if (*key, taken) not in checked:
+                    checked.add((*key, taken))
                     function = scope.functions[key]
-                    own = Scope(inner.opsets | scope_of(function, {}).opsets, scope.functions)
-                    pending.append((reader.function(function, {a.name: a for a in node.proto.attribute}), own))
+                    own = replace(inner, opsets=inner.opsets | scope_of(function, {}).opsets)
+                    pending.append((reader.function(function, {a.name: a for a in node.proto.attribute}), own, taken))
                 continue
             version = inner.opsets.get(node.domain, 1)
-            entry = find(node.domain, node.op, version)
-            if entry is None and not has_function(node, version):
-                missing.setdefault(f"{node.domain or 'ai.onnx'}.{node.op} ({version})", []).append(repr(_name(node)))
-            elif wrong := _wrong(node, version):
+            if wrong := _wrong(node, version):
                 damaged.append(wrong)
-            elif entry is not None and (unknown := set(node.attributes) - entry.attributes):
-                text = f"{node.op} with {', '.join(sorted(unknown))}"
-                missing.setdefault(text, []).append(repr(_name(node)))
+            elif taken:
+                check_choices(node)
+                if text := _missing(node, version, inner):
+                    missing.setdefault(text, []).append(repr(_name(node)))
     if damaged:
         raise FileError("nodes of an ONNX model", "; ".join(damaged[:8]), CORRUPT)
     if missing:
@@ -122,8 +133,21 @@ def _check_ops(graph: Graph, scope: Scope, reader: Reader) -> None:
         raise UnsupportedError(
             "loading an ONNX model",
             f"ops without a rule: {found}",
-            "export it with other ops, or define them as functions of the model (onnx.helper.make_function)",
+            "declare rules for them (hl.onnx.rule), pass OpRun classes (hl.onnx.load(..., new_ops=[...])), define them "
+            "as functions of the model (onnx.helper.make_function), or export it with other ops",
         )
+
+
+def _missing(node: Node, version: int, scope: Scope) -> str:
+    """What a node needs and nothing has: its op, or attributes; '' where it can be computed."""
+    entry = find(node.domain, node.op, version)
+    if entry is not None and node.attributes.keys() <= entry.attributes:
+        return ""
+    if has_function(node, version) or evaluator(node, scope) is not None:
+        return ""
+    if entry is not None:
+        return f"{node.op} with {', '.join(sorted(node.attributes.keys() - entry.attributes))}"
+    return f"{node.domain or 'ai.onnx'}.{node.op} ({version})"
 
 
 def _wrong(node: Node, version: int) -> str:
@@ -149,7 +173,7 @@ def _name(node: Node) -> str:
     return node.name or next((o for o in node.outputs if o), "")
 
 
-def _parameters(graph: Graph) -> dict[str, np.ndarray]:
+def _parameters(graph: Graph, scope: Scope) -> dict[str, np.ndarray]:
     """The tensors that are arguments of the program: floats, and large ones of other types.
 
     They are taken out of the graph's initializers. Those that only decide shapes stay there.
@@ -160,9 +184,10 @@ def _parameters(graph: Graph) -> dict[str, np.ndarray]:
             graph.initializers.setdefault(node.outputs[0], value)
     graph.nodes = tuple(n for n in graph.nodes if n.op != "Constant" or n.outputs[0] not in graph.initializers)
     found = {}
+    constants = deciding(graph, scope)
     for name, value in list(graph.initializers.items()):
         kind = value.dtype.kind
-        if kind in "OSU" or (kind in "iub" and value.size < LARGE):
+        if name in constants or kind in "OSU" or (kind in "iub" and value.size < LARGE):
             continue
         found[name] = graph.initializers.pop(name)
     return found

@@ -151,12 +151,16 @@ class Model:
                 raise ArgumentError(self._what(port), f"{type(value).__name__}", "pass a list of arrays")
             element = Port(port.name, port.dtype, port.shape)
             return [self._checked(element, v, {}) for v in value]
+        if port.kind.endswith("map"):
+            if not isinstance(value, dict):
+                raise ArgumentError(self._what(port), f"{type(value).__name__}", "pass a dict")
+            return value
         if port.dtype == object:
             value = self._strings(port, value)
         elif not isinstance(value, (Array, np.ndarray)):
             try:
                 value = hnp.asarray(value if hasattr(value, "dtype") else np.asarray(value, port.dtype))
-            except (TypeError, ValueError) as error:
+            except (TypeError, ValueError, OverflowError) as error:
                 raise ArgumentError(self._what(port), f"{type(value).__name__} ({error})", "pass an array") from None
         if port.dtype is not None and value.dtype != port.dtype and port.dtype != object:
             raise DTypeError(self._what(port), f"{np.dtype(value.dtype).name}{list(value.shape)}",

@@ -8,7 +8,6 @@ TopK), what follows is compiled for these numbers instead. Either case warns onc
 
 from __future__ import annotations
 
-import warnings
 from collections import ChainMap
 from collections.abc import Mapping
 from typing import Any
@@ -18,12 +17,13 @@ import numpy as np
 import hloom.numpy as hnp
 from hloom.arrays.array import Array
 from hloom.dispatch.jit import jit
-from hloom.errors import ConcretizationTypeError, DataDependentWarning
+from hloom.errors import ConcretizationTypeError, DataDependentWarning, UnsupportedError
+from hloom.ir.source import current_source, warn_while_compiling
+from hloom.onnx.constants import FEW
 from hloom.onnx.evaluate import Host, run_node
 from hloom.onnx.graph import Graph, Node, Scope
 from hloom.onnx.table import NeedsValue, is_known
 
-FEW = 1024  # numbers that a program may be compiled for
 PLANS = 256  # programs of one stretch
 MANY = 32  # shapes from which on a warning says that each is compiled
 
@@ -88,7 +88,8 @@ class Program:
     def _step(self, plans: dict[Any, Plan], start: int, params, live: dict[str, Any], known: dict[str, Any]):
         """(the stretch from a node on, its results) for these values. Traces it where it is new."""
         while True:
-            fixed = {name: _numbers(live[name]) for name in self.values if name in live} if self.values else {}
+            fixed = {name: _numbers(live.get(name, params.get(name))) for name in self.values
+                     if name in live or name in params} if self.values else {}  # fmt: skip
             key: Any = tuple([(name, _shape_of(v)) for name, v in live.items()])
             if fixed:
                 key += tuple((name, v.dtype.str, v.shape, v.tobytes()) for name, v in sorted(fixed.items()))
@@ -99,11 +100,11 @@ class Program:
                     plans.pop(next(iter(plans)))
                 plans[key] = made[0]
                 if len(plans) == MANY:
-                    warnings.warn(
+                    warn_while_compiling(
                         f"the ONNX model {self.graph.name!r} was compiled for {MANY} shapes of its inputs, "
                         "each by itself; pad inputs to fewer shapes",
                         DataDependentWarning,
-                        stacklevel=4,
+                        current_source(),
                     )
                 return made
 
@@ -111,16 +112,17 @@ class Program:
         """A new stretch and its results; None where `values` has grown and the key must be made anew."""
         plan = Plan(start, len(self.graph.nodes))
         used = self.needed[start]
-        host = {name: Host(shape=np.shape(v)) for name, v in live.items() if _on_host(v)}
+        host = {name: Host(shape=getattr(v, "shape", None)) for name, v in live.items() if _on_host(v)}
+        env: dict[str, Any] = {}
         plan.live = tuple(name for name in live if name in used and name not in host and name not in fixed)
-        plan.params = tuple(name for name in params if name in used)
-        given = (frozenset(live) - frozenset(fixed)) | frozenset(params)
+        plan.params = tuple(name for name in params if name in used and name not in known)
+        given = (frozenset(live) | frozenset(params)) - frozenset(fixed)
         while plan.stop > start or plan.stop == 0 == len(self.graph.nodes):
             stop, at = plan.stop, start
             needed = self.needed[stop]
 
             def compute(weights, values, stop=stop, needed=needed):
-                nonlocal at
+                nonlocal at, env
                 env = {**host, **known, **weights, **values}
                 for at in range(start, stop):  # where it ends is read below
                     run_node(self.graph.nodes[at], env, self.scope)
@@ -134,26 +136,35 @@ class Program:
                 return plan, plan.run(params, live)
             except NeedsValue as found:
                 node = self.graph.nodes[at]
-                name = self._wanted(found)
-                self._warn(at, node, found, name)
+                name = _wanted(found, env)
+                given_now = name in live or name in params
+                if name is not None and (name in known or (at == start and not given_now)):
+                    raise self._stuck(node, found, repr(name)) from found
+                if name is None or name in live or name not in params:  # the numbers of weights do not change
+                    self._warn(at, node, found, name)
                 plan.eager, plan.stop, plan.function = name is None, at, None
                 if name is not None:
                     self.values.add(name)
-                    if name in live:
+                    if given_now:
                         return None
         plan.known = {name: v for name, v in known.items() if name in self.needed[plan.stop]}
         return plan, {}
 
-    @staticmethod
-    def _wanted(found: NeedsValue) -> str | None:
-        """The name of the few numbers that a node wants; None where it has to run by itself."""
-        few = found.value is not None and int(np.prod(found.value.shape)) <= FEW
-        return found.name if few and found.name else None
+    def _stuck(self, node: Node, found: NeedsValue, value: str) -> UnsupportedError:
+        """The error for a node that asks for numbers that it was given, or that nothing computes."""
+        return UnsupportedError(
+            f"{node.title} of the ONNX model {self.graph.name!r}",
+            f"{found.what}: the numbers of {value} are not to be had before the node runs",
+            "store them in the model as an initializer, or pass them as an input",
+        )
 
     def _eagerly(self, node: Node, env: dict[str, Any]) -> dict[str, Any]:
         """The outputs of one node, on numbers."""
         numbers = {name: _numbers(env[name]) for name in node.uses}
-        run_node(node, numbers, self.scope)
+        try:
+            run_node(node, numbers, self.scope)
+        except NeedsValue as found:
+            raise self._stuck(node, found, "a value inside of it") from found
         return {name: _live(numbers[name]) for name in node.outputs if name}
 
     def _warn(self, at: int, node: Node, found: NeedsValue, name: str | None) -> None:
@@ -161,7 +172,7 @@ class Program:
             return
         self.warned.add(at)
         how = f"programs are compiled for the numbers of {name!r}" if name else "it runs by itself, not compiled"
-        warnings.warn(f"{node.title}: {found.what}; {how}", DataDependentWarning, stacklevel=2)
+        warn_while_compiling(f"{node.title}: {found.what}; {how}", found.category, current_source())
 
     def unknown(self, found: NeedsValue) -> ConcretizationTypeError:
         """The error for a shape that depends on a traced value."""
@@ -172,24 +183,31 @@ class Program:
         )
 
 
+def _wanted(found: NeedsValue, env: Mapping[str, Any]) -> str | None:
+    """The name of the few numbers that a node wants; None where it has to run by itself."""
+    if found.value is None or int(np.prod(found.value.shape)) > FEW:
+        return None
+    return next((name for name, value in env.items() if value is found.value), None)
+
+
 def _on_host(value) -> bool:
     if isinstance(value, list):
         return any(map(_on_host, value))
-    return isinstance(value, np.ndarray) and value.dtype.kind in "OSU"
+    return isinstance(value, dict) or (isinstance(value, np.ndarray) and value.dtype.kind in "OSU")
 
 
 def _numbers(value):
-    """A value as NumPy arrays."""
+    """A value as NumPy arrays; maps stay as they are."""
     if isinstance(value, list):
         return [_numbers(v) for v in value]
-    return None if value is None else np.asarray(value)
+    return value if value is None or isinstance(value, dict) else np.asarray(value)
 
 
 def _live(value):
-    """A value as arrays of hloom; strings stay as they are."""
+    """A value as arrays of hloom; strings and maps stay as they are."""
     if isinstance(value, list):
         return [_live(v) for v in value]
-    return value if value is None or _on_host(value) else hnp.asarray(value)
+    return value if value is None or isinstance(value, dict) or _on_host(value) else hnp.asarray(value)
 
 
 def _array(value):
@@ -199,4 +217,6 @@ def _array(value):
 def _shape_of(value):
     if isinstance(value, list):
         return tuple(map(_shape_of, value))
+    if isinstance(value, dict):
+        return dict
     return None if value is None else (value.shape, value.dtype)

@@ -177,7 +177,7 @@ class Reader:
         tensor = getattr(kind, which)
         shape = None
         if tensor.HasField("shape"):
-            shape = tuple(d.dim_value if d.HasField("dim_value") else d.dim_param or None for d in tensor.shape.dim)
+            shape = tuple(map(_size, tensor.shape.dim))
         dtype = dtype_of(tensor.elem_type, f"{proto.name!r}") if tensor.elem_type else None
         return Port(proto.name, dtype, shape, " ".join(kinds) or "tensor")
 
@@ -259,6 +259,13 @@ class Reader:
             raise FileError(what, "indices outside of its shape", CORRUPT)
         dense.reshape(-1)[places] = values
         return dense
+
+
+def _size(dimension) -> int | str | None:
+    """A size, its name, or None for an unknown one: exporters write -1, and names without a letter, for these."""
+    if dimension.HasField("dim_value"):
+        return dimension.dim_value if dimension.dim_value >= 0 else None
+    return dimension.dim_param if any(c.isalpha() for c in dimension.dim_param) else None
 
 
 def _require_text(*names) -> None:

@@ -17,22 +17,25 @@ from typing import Any
 
 import numpy as np
 
+from hloom.errors import DataDependentWarning
 from hloom.tracing.concrete import known
 
 ML = "ai.onnx.ml"
 TRAINING = "ai.onnx.preview.training"
+MICROSOFT = "com.microsoft"  # of ONNX Runtime
+ONNX_DOMAINS = frozenset({"", "ai.onnx", ML, TRAINING, "ai.onnx.preview", "ai.onnx.training"})
 
 
 class NeedsValue(Exception):
     """A rule needs the numbers of a value that is known only at run time.
 
     value: the array, where only its numbers are wanted; None where the whole node has to run on numbers.
-    name: of that value in the model's graph; '' inside of bodies and functions.
+    category: of the warning that says so.
     """
 
-    def __init__(self, what: str, value=None, name: str = ""):
+    def __init__(self, what: str, value=None, category: type[Warning] = DataDependentWarning):
         super().__init__(what)
-        self.what, self.value, self.name = what, value, name
+        self.what, self.value, self.category = what, value, category
 
 
 @dataclass(frozen=True, eq=False)
@@ -40,6 +43,7 @@ class Entry:
     """One op from one version on.
 
     static: positions of inputs whose numbers decide shapes; the rule gets them as NumPy arrays.
+    decides: positions of inputs whose numbers, where they are known, decide what is traced.
     host: the rule computes with NumPy on numbers, because its results' shapes depend on them.
     attributes: what the rule takes by keyword.
     """
@@ -48,6 +52,7 @@ class Entry:
     since: int
     rule: Callable
     static: frozenset[int]
+    decides: frozenset[int]
     host: bool
     takes_node: bool
     attributes: frozenset[str]
@@ -56,7 +61,8 @@ class Entry:
 OPS: dict[tuple[str, str], list[Entry]] = {}
 
 
-def op(names: str, *, since: int = 1, domain: str = "", static: tuple[int, ...] = (), host: bool = False) -> Callable:
+def op(names: str, *, since: int = 1, domain: str = "", static: tuple[int, ...] = (), decides: tuple[int, ...] = (),
+       host: bool = False) -> Callable:  # fmt: skip
     """Declares the rule of one or several ops from a version of their domain on."""
 
     def declare(rule: Callable) -> Callable:
@@ -65,7 +71,10 @@ def op(names: str, *, since: int = 1, domain: str = "", static: tuple[int, ...] 
         attributes = frozenset(p.name for p in parameters if p.kind is p.KEYWORD_ONLY)
         for name in names.split():
             entries = OPS.setdefault((domain, name), [])
-            entries.append(Entry(name, since, rule, frozenset(static), host, takes_node, attributes))
+            entries[:] = [e for e in entries if e.since != since]
+            entries.append(
+                Entry(name, since, rule, frozenset(static), frozenset(decides), host, takes_node, attributes)
+            )
             entries.sort(key=lambda entry: -entry.since)
         return rule
 
@@ -89,4 +98,4 @@ def is_known(value: Any) -> bool:
     """Whether the numbers of a value are there while tracing: constants, and sequences of such."""
     if isinstance(value, list):
         return all(map(is_known, value))
-    return value is None or isinstance(value, np.ndarray)
+    return value is None or isinstance(value, (np.ndarray, dict))

@@ -211,6 +211,7 @@ def test_every_class_has_a_mistake_and_says_in_its_docstring_what_it_is():
         "DataDependentWarning",
         "DonationWarning",
         "NonFiniteWarning",
+        "FallbackWarning",
         "PlacementWarning",
         "PrecisionWarning",
         "ReplicationWarning",

@@ -1,5 +1,5 @@
 """Tests that nothing warns. A filter that turns warnings into errors does not show those of a compilation
-(`hloom.ir.warn`)."""
+(`hloom.ir.source.warn_while_compiling`)."""
 
 import warnings
 from contextlib import contextmanager

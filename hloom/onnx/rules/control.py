@@ -23,8 +23,10 @@ def _plain(values) -> bool:
     return all(v is not None and not isinstance(v, list) and np.dtype(v.dtype).kind not in "OSU" for v in values)
 
 
-@op("If")
+@op("If", decides=(0,))
 def branch(node, condition, *, then_branch, else_branch):
+    """A condition that is known chooses what is traced. Otherwise both branches are, into a `lax.cond`; where that
+    cannot be, the condition's number is asked for, and only the branch that it takes has to fit."""
     chosen = known(condition)
     if chosen is not None:
         return tuple(node.body(then_branch if chosen.reshape(-1)[0] else else_branch)())
@@ -34,19 +36,25 @@ def branch(node, condition, *, then_branch, else_branch):
         def run():
             results = node.body(graph)()
             if not _plain(results):
-                raise NeedsValue("its branches return sequences or strings", condition, node.input_name(0))
+                raise NeedsValue("its branches return sequences or strings", condition)
             return [hnp.asarray(r) for r in results]
 
         return run
 
-    for graph in (then_branch, else_branch):
-        shapes.append([(r.shape, np.dtype(r.dtype)) for r in eval_shape(traced(graph))])
+    for name, graph in (("then_branch", then_branch), ("else_branch", else_branch)):
+        try:
+            shapes.append([(r.shape, np.dtype(r.dtype)) for r in eval_shape(traced(graph))])
+        except NeedsValue as found:
+            raise NeedsValue(f"its {name} is not compiled before it is taken: {found.what}", condition) from found
+        except HloomError as error:
+            text = f"{error.asked}, {error.found}"
+            raise NeedsValue(f"its {name} does not fit and may not be taken ({text})", condition) from error
     if shapes[0] != shapes[1]:
-        raise NeedsValue("its branches return different shapes", condition, node.input_name(0))
+        raise NeedsValue("its branches return different shapes", condition)
     return tuple(lax.cond(hnp.reshape(condition, ()).astype(bool), traced(then_branch), traced(else_branch)))
 
 
-@op("Loop")
+@op("Loop", decides=(0, 1))
 def loop(node, most, condition, *states, body):
     step = node.body(body)
     count = len(states)
@@ -63,9 +71,9 @@ def loop(node, most, condition, *states, body):
         except _Data:
             pass
     if most is not None and limit is None:
-        raise NeedsValue("the number of its steps decides shapes", most, node.input_name(0))
+        raise NeedsValue("the number of its steps decides shapes", most)
     if going is None:
-        raise NeedsValue("its condition decides shapes", condition, node.input_name(1))
+        raise NeedsValue("its condition decides shapes", condition)
     values, rows, k = list(states), [[] for _ in range(scans)], 0
     while (number is None or k < number) and going.reshape(-1)[0]:
         again, *results = step(np.array(k, np.int64), np.array(True), *values)
@@ -132,7 +140,7 @@ def _compiled(node, step, number, most, condition, going, states, scans: int, bo
 
 def _scan(node, body, states, sequences, in_axes, in_directions, out_axes, out_directions):
     step = node.body(body)
-    count = len(states)
+    count, given = len(states), states
     states = [hnp.asarray(s) for s in states]
     rows = []
     for sequence, axis, backwards in zip(sequences, in_axes, in_directions, strict=True):
@@ -143,12 +151,27 @@ def _scan(node, body, states, sequences, in_axes, in_directions, out_axes, out_d
         results = [hnp.asarray(r) for r in step(*values, *inputs)]
         return results[:count], results[count:]
 
-    values, made = lax.scan(advance, states, rows)
+    try:
+        values, made = lax.scan(advance, states, rows)
+    except NeedsValue:
+        if not is_known([*given, *sequences]) or not rows or not rows[0].shape[0]:
+            raise NeedsValue("its body needs numbers of its inputs") from None
+        values, made = _steps(step, given, [np.asarray(r) for r in rows])
     results = []
     for value, axis, backwards in zip(made, out_axes, out_directions, strict=True):
         turned = hnp.flip(value, 0) if backwards else value
         results.append(hnp.moveaxis(turned, 0, axis))
     return [*values, *results]
+
+
+def _steps(step, values: list, rows: list[np.ndarray]):
+    """(last states, results of all steps) of a scan that Python runs step by step, on numbers."""
+    count, made = len(values), []
+    for k in range(len(rows[0])):
+        results = step(*values, *[row[k] for row in rows])
+        values = results[:count]
+        made.append(results[count:])
+    return values, [np.stack(list(map(np.asarray, column))) for column in zip(*made, strict=True)]
 
 
 @op("Scan")

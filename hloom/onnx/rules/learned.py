@@ -6,7 +6,7 @@ import numpy as np
 
 import hloom.numpy as hnp
 from hloom import nn
-from hloom.errors import UnsupportedError
+from hloom.errors import ShapeError, UnsupportedError
 from hloom.onnx.evaluate import Call, run_nodes
 from hloom.onnx.table import ML, TRAINING, op
 from hloom.transforms.gradient import vjp
@@ -97,6 +97,36 @@ def _key(value):
 def one_hot(x, *, cats_int64s=None, cats_strings=None, zeros=1):
     categories = np.array(cats_int64s or cats_strings, object)
     return (x.astype(object)[..., None] == categories).astype(np.float32)
+
+
+@op("ZipMap", domain=ML, host=True)
+def zip_map(x, *, classlabels_int64s=None, classlabels_strings=None):
+    """A map from each class to its score for each row: Python's dicts, which only the end of a model has."""
+    labels = classlabels_int64s if classlabels_strings is None else classlabels_strings
+    if not labels or x.shape[-1] != len(labels):
+        raise ShapeError("ZipMap", f"{len(labels or ())} labels for {x.shape[-1]} columns", "give each column a label")
+    return [dict(zip(labels, row, strict=True)) for row in x.reshape(-1, len(labels)).tolist()]
+
+
+@op("CastMap", domain=ML, host=True)
+def cast_map(x, *, cast_to="TO_FLOAT", map_form="DENSE", max_map=1):
+    """The values of a map in the order of its keys, or at the places that its keys name; one row."""
+    kind = {"TO_FLOAT": np.float32, "TO_INT64": np.int64, "TO_STRING": object}[cast_to]
+    convert = {"TO_FLOAT": float, "TO_INT64": int, "TO_STRING": str}[cast_to]
+    values = {int(k): convert(v) for k, v in sorted(x.items())}
+    if map_form == "SPARSE":
+        missing = convert(0) if cast_to != "TO_STRING" else ""
+        return np.array([[values.get(k, missing) for k in range(max_map)]], kind)
+    return np.array([list(values.values())], kind)
+
+
+@op("CategoryMapper", domain=ML, host=True)
+def categories(x, *, cats_int64s, cats_strings, default_int64=-1, default_string="_Unused"):
+    if x.dtype.kind in "OSU":
+        known: dict = dict(zip(cats_strings, cats_int64s, strict=True))
+        return np.array([known.get(v, default_int64) for v in x.ravel()], np.int64).reshape(x.shape)
+    known = dict(zip(cats_int64s, cats_strings, strict=True))
+    return np.array([known.get(int(v), default_string) for v in x.ravel()], object).reshape(x.shape)
 
 
 _COMPARE = [hnp.less_equal, hnp.less, hnp.greater_equal, hnp.greater, hnp.equal, hnp.not_equal]

@@ -9,7 +9,8 @@ import hloom.numpy as hnp
 from hloom.onnx.reader import dtype_of
 from hloom.onnx.rules.math import WIDER, cast
 from hloom.onnx.rules.neural import convolution
-from hloom.onnx.table import op
+from hloom.onnx.rules.recurrent import lstm_of
+from hloom.onnx.table import MICROSOFT, op
 
 
 def _spread(v, x, axis: int, block: int):
@@ -131,3 +132,36 @@ def qlinear_conv(x, x_scale, x_zero, w, w_scale, w_zero, y_scale, y_zero, b=None
     if w_scale.ndim and w_scale.shape[0] > 1:
         w_scale = hnp.reshape(w_scale, at)
     return _requantized(total, x_scale * w_scale / y_scale, y_zero)
+
+
+# --- com.microsoft: what ONNX Runtime's tools for quantization write -------------------------------------------------
+
+
+def _dequantized(w, scale, zero, directions: int):
+    """Weights (directions, inputs, gates), quantized by direction or by gate, in f32."""
+    spread = [hnp.reshape(v, (directions, 1, -1)).astype(np.float32) for v in (zero, scale)]
+    return (w.astype(np.float32) - spread[0]) * spread[1]
+
+
+def _rounded(x):
+    """x rounded to the 256 steps between its least and its greatest element, 0 among them, as DynamicQuantizeLinear."""
+    low, high = hnp.minimum(hnp.min(x), 0), hnp.maximum(hnp.max(x), 0)
+    scale = (high - low) / np.float32(255)
+    scale = hnp.where(scale == 0, np.float32(1), scale)
+    zero = hnp.clip(hnp.round(-low / scale), 0, 255)
+    return (hnp.clip(hnp.round(x / scale) + zero, 0, 255) - zero) * scale
+
+
+@op("DynamicQuantizeLSTM", domain=MICROSOFT)
+def dynamic_quantize_lstm(x, w, r, b=None, lengths=None, initial=None, memory=None, peepholes=None, w_scale=None,
+                          w_zero=None, r_scale=None, r_zero=None, *, activation_alpha=None, activation_beta=None,
+                          activations=None, clip=None, direction="forward", hidden_size=None,
+                          input_forget=0):  # fmt: skip
+    """An LSTM whose weights (directions, inputs, 4 * hidden) are 8-bit integers. What they are multiplied by is rounded
+    to 8 bits before each product. The products are of f32: they differ from integers' in the last digits."""
+    directions = w.shape[0]
+    inputs = hnp.swapaxes(_dequantized(w, w_scale, w_zero, directions), 1, 2)
+    hidden = hnp.swapaxes(_dequantized(r, r_scale, r_zero, directions), 1, 2)
+    return lstm_of(x, inputs, hidden, b, lengths, initial, memory, peepholes, activation_alpha=activation_alpha,
+                   activation_beta=activation_beta, activations=activations, clip=clip, direction=direction,
+                   input_forget=input_forget, layout=0, rounded=_rounded)  # fmt: skip

@@ -35,7 +35,7 @@ def _activations(names, alphas, betas, default: list[str], directions: int, limi
         function = ACTIVATIONS.get(name.lower())
         if function is None:
             raise UnsupportedError(
-                "a recurrent layer of an ONNX model", f"the activation {name!r}", "use Tanh or Sigmoid"
+                "a recurrent layer of an ONNX model", f"the activation {name!r}", f"use one of {', '.join(ACTIVATIONS)}"
             )
         takes_a = name.lower() in ("affine", "leakyrelu", "thresholdedrelu", "scaledtanh", "hardsigmoid", "elu")
         takes_b = name.lower() in ("affine", "scaledtanh", "hardsigmoid")
@@ -133,6 +133,14 @@ def gru(x, w, r, b=None, lengths=None, initial=None, *, activation_alpha=None, a
 def lstm(x, w, r, b=None, lengths=None, initial=None, memory=None, peepholes=None, *, activation_alpha=None,
          activation_beta=None, activations=None, clip=None, direction="forward", hidden_size=None, input_forget=0,
          layout=0, output_sequence=0):  # fmt: skip
+    return lstm_of(x, w, r, b, lengths, initial, memory, peepholes, activation_alpha=activation_alpha,
+                   activation_beta=activation_beta, activations=activations, clip=clip, direction=direction,
+                   input_forget=input_forget, layout=layout)  # fmt: skip
+
+
+def lstm_of(x, w, r, b, lengths, initial, memory, peepholes, *, activation_alpha, activation_beta, activations, clip,
+            direction, input_forget, layout, rounded=lambda value: value):  # fmt: skip
+    """The outputs of an LSTM. rounded: applied to what the weights are multiplied by."""
     count = 2 if direction == "bidirectional" else 1
     default = ["Sigmoid", "Tanh", "Tanh"]
     functions = _activations(activations, activation_alpha, activation_beta, default, count, clip)
@@ -145,12 +153,12 @@ def lstm(x, w, r, b=None, lengths=None, initial=None, memory=None, peepholes=Non
 
         def step(state, gates):
             output, c = state
-            enter, leave, forget, fresh = hnp.split(gates + hnp.matmul(output, hidden), 4, axis=-1)
+            enter, leave, forget, fresh = hnp.split(gates + hnp.matmul(rounded(output), hidden), 4, axis=-1)
             enter = f(enter + at_input * c)
             forget = 1 - enter if input_forget else f(forget + at_forget * c)
             c = forget * c + enter * g(fresh)
             return [f(leave + at_output * c) * h(c), c]
 
-        return hnp.matmul(x, inputs) + first + second, step, size
+        return hnp.matmul(rounded(x), inputs) + first + second, step, size
 
     return _directions(cell, x, [initial, memory], lengths, direction, layout)

@@ -1,0 +1,67 @@
+"""Which tensors of a model decide shapes: they are constants of its programs, though floats are weights otherwise.
+
+The scales of Resize, the limits of Range, the depth of OneHot and what such values are computed from. They are found
+when a model is loaded, by following what is computed of stored tensors and of shapes alone to the inputs that have to
+be known.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Mapping, Sequence
+
+from hloom.onnx.evaluate import DEPTH, callee
+from hloom.onnx.graph import Graph, Node, Scope
+from hloom.onnx.table import find
+
+FEW = 1024  # numbers that a program may be compiled for
+_OF_SHAPES = frozenset({"Shape", "Size"})
+
+Sources = frozenset[str] | None  # the stored tensors that a value is computed of; None: of more than these and shapes
+
+
+def deciding(graph: Graph, scope: Scope) -> set[str]:
+    """The names of the graph's initializers whose numbers decide shapes, of up to FEW numbers each."""
+    known: dict[str, Sources] = {
+        name: frozenset({name}) if value.size <= FEW else None for name, value in graph.initializers.items()
+    }
+    found: set[str] = set()
+    _follow(graph.nodes, known, scope, found, 0)
+    return found
+
+
+def _follow(nodes: Sequence[Node], known: dict[str, Sources], scope: Scope, found: set[str], depth: int) -> None:
+    """Adds to `found` what the nodes want of stored tensors. known: name to sources; gets those of their outputs."""
+    for node in nodes:
+        uses = [known.get(name) for name in node.uses]
+        together = None if any(s is None for s in uses) else frozenset(itertools.chain(*filter(None, uses)))
+        if node.op in _OF_SHAPES and not node.domain:
+            together = frozenset()
+        made: Sequence[Sources] = [together] * len(node.outputs)
+        entry = find(node.domain, node.op, scope.opsets.get(node.domain, 1))
+        called = callee(node, scope) if depth < DEPTH else None
+        if called is not None:
+            body, inner = called
+            env: dict[str, Sources] = dict.fromkeys((p.name for p in body.inputs), frozenset())
+            given = (known.get(name) if name else frozenset() for name in node.inputs)
+            env.update(zip((p.name for p in body.inputs), given, strict=False))
+            _follow(body.nodes, env, inner, found, depth + 1)
+            made = [env.get(p.name) for p in body.outputs]
+        elif entry is not None:
+            wanted = range(len(node.inputs)) if entry.host else entry.static | entry.decides
+            for position in wanted:
+                if position < len(node.inputs) and node.inputs[position]:
+                    found |= known.get(node.inputs[position]) or frozenset()
+        for value in node.attributes.values():
+            for part in value if isinstance(value, tuple) else (value,):
+                if isinstance(part, Graph):
+                    _follow(part.nodes, _inside(part, known), scope, found, depth)
+        known.update((name, sources) for name, sources in zip(node.outputs, made, strict=False) if name)
+
+
+def _inside(body: Graph, known: Mapping[str, Sources]) -> dict[str, Sources]:
+    """What is known at the start of a body, whose inputs change from step to step."""
+    env = dict(known)
+    env.update(dict.fromkeys(body.initializers, frozenset()))
+    env.update(dict.fromkeys(p.name for p in body.inputs))
+    return env
