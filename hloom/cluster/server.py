@@ -14,7 +14,6 @@ import importlib
 import os
 import secrets
 import socket
-import ssl
 import threading
 import time
 from collections.abc import Callable, Sequence
@@ -23,12 +22,13 @@ from typing import Any
 import numpy as np
 
 from hloom.cluster.graphs import GraphStore
-from hloom.cluster.peers import Peers, say
+from hloom.cluster.listener import Listener
+from hloom.cluster.peers import Peers
 from hloom.cluster.programs import Part, read_part
 from hloom.cluster.rendezvous import Channel, Rendezvous
 from hloom.cluster.spec import ClusterSpec, Task, own_task, parse_task, split_address
 from hloom.cluster.variables import VariableStore
-from hloom.cluster.wire import VERSION, PeerLost, Stream, accept, error_header, server_context
+from hloom.cluster.wire import HANDSHAKE_SECONDS, VERSION, PeerLost, Stream, error_header, server_context
 from hloom.config import config
 from hloom.errors import DistributedError, HloomError
 from hloom.platforms import processes
@@ -91,8 +91,6 @@ class Server:
         self.address = self.spec.address(self.task)
         self.incarnation = secrets.token_hex(8)
         self.started = time.time()
-        self._key = self.spec.key
-        self._context = server_context(self.spec.tls) if self.spec.tls is not None else None
         self._peers = Peers(self.spec, str(self.task))
         self._rendezvous = Rendezvous()
         self._clients: dict[str, _Client] = {}
@@ -118,11 +116,12 @@ class Server:
             "graph.variables": self._graphs.variables,
             "graph.assign": self._graphs.assign,
         }
-        self._socket = self._listening()
+        context = server_context(self.spec.tls) if self.spec.tls is not None else None
+        listening = self._listening()
         self._tasks = ServerTasks(self.spec, self.task)
         if processes.tasks() is None:
             processes.set_tasks(self._tasks)
-        threading.Thread(target=self._accept, name=f"hloom server {self.task}", daemon=True).start()
+        self._listener = Listener(listening, self.spec.key, context, str(self.task), self._serve, MAX_CONNECTIONS)
 
     @property
     def target(self) -> str:
@@ -154,9 +153,7 @@ class Server:
         if self._ended.is_set():
             return
         self._ended.set()
-        with contextlib.suppress(OSError):
-            self._socket.shutdown(socket.SHUT_RDWR)
-        self._socket.close()
+        self._listener.stop()
         for stream in list(self._streams):
             stream.shut_down()
         self._peers.close()
@@ -175,26 +172,8 @@ class Server:
 
     # --- connections ---
 
-    def _accept(self) -> None:
-        while not self._ended.is_set():
-            try:
-                raw, _ = self._socket.accept()
-            except OSError:
-                return
-            if len(self._streams) >= MAX_CONNECTIONS:
-                raw.close()
-                continue
-            threading.Thread(target=self._serve, args=(raw,), daemon=True).start()
-
-    def _serve(self, raw: socket.socket) -> None:
-        try:
-            stream = accept(raw, self._key, self._context)
-        except (OSError, ssl.SSLError, HloomError) as error:
-            found = error.found if isinstance(error, HloomError) else str(error)
-            if not isinstance(error, PeerLost):  # port scans and health checks connect and leave
-                say(f"{self.task} refused a connection: {found}")
-            raw.close()
-            return
+    def _serve(self, stream: Stream) -> None:
+        """Answers a peer that has the key, until it leaves."""
         self._streams.add(stream)
         client = ""
         try:
@@ -205,8 +184,13 @@ class Server:
                     stream.send(self._attached(client))
                 else:
                     self._reply(stream, header, arrays)
-        except HloomError:
-            pass  # it left, or what it sends is no message: its connection ends
+        except PeerLost:
+            pass  # it left
+        except (
+            Exception
+        ) as error:  # what it sends is no message, or the answer cannot be one: it is told, and may come back
+            with contextlib.suppress(OSError, HloomError):
+                stream.send(error_header(error), timeout=HANDSHAKE_SECONDS)
         finally:
             self._streams.discard(stream)
             stream.close()
@@ -379,7 +363,7 @@ class _Transport:
 def _number(value) -> float:
     try:
         found = float(value)
-    except (TypeError, ValueError):
+    except (TypeError, ValueError, OverflowError):
         return config.distributed_timeout
     return min(max(found, 0.001), 1e6)
 

@@ -5,11 +5,13 @@ time), so that neither side talks to a peer without the cluster's key. The key i
 messages after that are not encrypted.
 
 A message is a frame: 4 bytes with the header's length, the header (UTF-8 JSON), and the bytes of each array that the
-header's "arrays" announce, as [dtype, shape]. Lengths are checked before memory is allocated.
+header's "arrays" announce, as [dtype, shape]. Lengths are checked before memory is allocated. Until both sides have
+shown the key, messages are short, have no arrays, and all of them together have one deadline.
 """
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import hmac
 import json
@@ -18,7 +20,8 @@ import secrets
 import socket
 import ssl
 import struct
-from collections.abc import Sequence
+import time
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -45,6 +48,46 @@ class Timeout(DistributedError):
     """Another process of the cluster did not answer within the time limit."""
 
 
+class _VersionError(DistributedError):
+    """The other side speaks another version of the protocol."""
+
+
+class _WrongKeyError(DistributedError):
+    """The other side does not have the key."""
+
+
+class MalformedError(DistributedError):
+    """What came is no message of the protocol."""
+
+
+def remaining(deadline: float) -> float:
+    """The seconds until a time (time.monotonic()). Raises TimeoutError where it is over."""
+    left = deadline - time.monotonic()
+    if left <= 0:
+        raise TimeoutError("the time is over")
+    return left
+
+
+def _parsed(data: bytes) -> Any:
+    """A header. Raises ValueError, RecursionError for what is no JSON: also for infinity, NaN, and strings that are no
+    Unicode, which Python's own reader takes."""
+    found = json.loads(data.decode("utf-8"), parse_constant=_no_number, parse_float=_finite)
+    if b"\\u" in data:  # halves of pairs come by escapes only
+        json.dumps(found, ensure_ascii=False).encode()
+    return found
+
+
+def _no_number(text: str) -> float:
+    raise ValueError(f"the number {text}")
+
+
+def _finite(text: str) -> float:
+    number = float(text)
+    if not math.isfinite(number):
+        raise ValueError(f"the number {text[:40]}")
+    return number
+
+
 def lost(peer: str, error: BaseException | str) -> PeerLost:
     return PeerLost(
         f"a message from {peer}", f"the connection ended: {error}", "look at the log of that process; it may have died"
@@ -64,7 +107,8 @@ class Stream:
         found = [np.asarray(array, order="C") for array in arrays]
         if found:
             header = {**header, "arrays": [[HLO_NAME[a.dtype], list(a.shape)] for a in found]}
-        text = json.dumps(header, separators=(",", ":")).encode()
+        # What is no Unicode, such as names of files, may be in the text of an error.
+        text = json.dumps(header, separators=(",", ":"), ensure_ascii=False, allow_nan=False).encode(errors="replace")
         parts: list = [_LENGTH.pack(len(text)) + text]
         parts += [a.reshape(-1).view(np.uint8).data for a in found if a.nbytes]
         try:
@@ -79,26 +123,45 @@ class Stream:
         except (OSError, ssl.SSLError) as error:
             raise lost(self.peer, error) from error
 
-    def receive(self, timeout: float | None = None, *, limit: int = MAX_HEADER) -> tuple[dict, list[np.ndarray]]:
-        """The header and the arrays of the next message. Raises PeerLost, Timeout; DistributedError for what is no
-        message."""
-        try:
+    def receive(self, timeout: float | None = None) -> tuple[dict, list[np.ndarray]]:
+        """The header and the arrays of the next message. timeout: seconds without a byte. Raises PeerLost, Timeout;
+        MalformedError for what is no message."""
+        with self._received(timeout):
             self._socket.settimeout(timeout)
-            (length,) = _LENGTH.unpack(self._bytes(_LENGTH.size))
-            if length > limit:
-                raise self._malformed(f"a header of {length} bytes, of at most {limit}")
-            header = json.loads(self._bytes(length))
-            if not isinstance(header, dict):
-                raise self._malformed("a header that is no JSON object")
+            header = self._header(MAX_HEADER, None)
             return header, [self._array(entry) for entry in self._announced(header)]
+
+    def hello(self, deadline: float) -> dict:
+        """The next message of a peer that has not shown the key: short, without arrays, and there at a time
+        (time.monotonic()). Raises as `receive`."""
+        with self._received(max(deadline - time.monotonic(), 0.0)):
+            header = self._header(MAX_HELLO, deadline)
+            if "arrays" in header:
+                raise self._malformed("arrays before the key")
+            return header
+
+    def _header(self, limit: int, deadline: float | None) -> dict:
+        (length,) = _LENGTH.unpack(self._bytes(_LENGTH.size, deadline))
+        if length > limit:
+            raise self._malformed(f"a header of {length} bytes, of at most {limit}")
+        header = _parsed(self._bytes(length, deadline))
+        if not isinstance(header, dict):
+            raise self._malformed("a header that is no JSON object")
+        return header
+
+    @contextlib.contextmanager
+    def _received(self, timeout: float | None) -> Iterator[None]:
+        """What goes wrong with a message, as errors of hloom."""
+        try:
+            yield
         except TimeoutError as error:
             raise self._late(timeout) from error
         except (OSError, ssl.SSLError) as error:
             raise lost(self.peer, error) from error
-        except ValueError as error:
+        except (ValueError, RecursionError, MemoryError) as error:
             if isinstance(error, HloomError):
                 raise
-            raise self._malformed(str(error)) from error
+            raise self._malformed(str(error) or type(error).__name__) from error
 
     def _announced(self, header: dict) -> list[tuple[np.dtype, tuple[int, ...]]]:
         entries = header.pop("arrays", [])
@@ -108,10 +171,10 @@ class Stream:
         for entry in entries:
             try:
                 name, shape = entry
-                dtype, dims = DTYPES[name], tuple(map(int, shape))
+                dtype, dims = DTYPES[name], tuple(shape)
             except (KeyError, TypeError, ValueError):
                 raise self._malformed(f"an array of {entry!r:.80}") from None
-            if len(dims) > 64 or any(d < 0 for d in dims):
+            if len(dims) > 64 or any(type(d) is not int or d < 0 for d in dims):
                 raise self._malformed(f"an array of {entry!r:.80}")
             total += math.prod(dims) * dtype.itemsize
             if total > MAX_BYTES:
@@ -126,20 +189,22 @@ class Stream:
             self._into(made.reshape(-1).view(np.uint8).data)
         return made
 
-    def _bytes(self, count: int) -> bytes:
+    def _bytes(self, count: int, deadline: float | None = None) -> bytes:
         data = bytearray(count)
-        self._into(memoryview(data))
+        self._into(memoryview(data), deadline)
         return bytes(data)
 
-    def _into(self, view: memoryview) -> None:
+    def _into(self, view: memoryview, deadline: float | None = None) -> None:
         while view:
+            if deadline is not None:
+                self._socket.settimeout(remaining(deadline))
             count = self._socket.recv_into(view)
             if not count:
                 raise ConnectionResetError("the other side closed it")
             view = view[count:]
 
     def _malformed(self, found: str) -> DistributedError:
-        return DistributedError(
+        return MalformedError(
             f"a message of {self.peer}", found, "use the same version of hloom in all processes of the cluster"
         )
 
@@ -185,6 +250,7 @@ def connect(address: str, key: bytes, tls: Tls | None, peer: str, timeout: float
     something else; Timeout.
     """
     host, port = split_address(address)
+    deadline = time.monotonic() + timeout
     try:
         raw = socket.create_connection((host, port), timeout)
     except OSError as error:
@@ -197,8 +263,7 @@ def connect(address: str, key: bytes, tls: Tls | None, peer: str, timeout: float
         if tls is not None:
             context = ssl.create_default_context(cafile=tls.authority)
             raw = context.wrap_socket(raw, server_hostname=host)
-        raw.settimeout(timeout)
-        return _greet(raw, key, peer, address, timeout)
+        return _greet(raw, key, peer, address, deadline)
     except ssl.SSLError as error:
         raw.close()
         raise DistributedError(
@@ -221,22 +286,29 @@ def connect(address: str, key: bytes, tls: Tls | None, peer: str, timeout: float
         raise
 
 
-def _greet(raw: socket.socket, key: bytes, peer: str, address: str, timeout: float) -> Stream:
+def _greet(raw: socket.socket, key: bytes, peer: str, address: str, deadline: float) -> Stream:
     begin = b""
-    while len(begin) < len(MAGIC) and (more := raw.recv(len(MAGIC) - len(begin))):
+    while len(begin) < len(MAGIC):
+        raw.settimeout(remaining(deadline))
+        more = raw.recv(len(MAGIC) - len(begin))
+        if not more:
+            break
         begin += more
     if begin != MAGIC:
-        raise DistributedError(
+        # A server that has no room closes connections at once, and may have some later.
+        kind = DistributedError if begin else PeerLost
+        raise kind(
             f"a server of hloom at {address}",
             f"what listens there begins with {begin[:16]!r}" if begin else "it closed the connection",
             "check the address in the ClusterSpec, and tls= on both sides",
         )
     stream = Stream(raw, peer)
-    hello, _ = stream.receive(timeout, limit=MAX_HELLO)
+    hello = stream.hello(deadline)
     _check_version(hello, f"{peer} at {address}")
     theirs, mine = str(hello.get("nonce")), secrets.token_hex(32)
-    stream.send({"version": VERSION, "nonce": mine, "proof": _proof(key, "client", theirs, mine)}, timeout=timeout)
-    answer, _ = stream.receive(timeout, limit=MAX_HELLO)
+    proof = _proof(key, "client", theirs, mine)
+    stream.send({"version": VERSION, "nonce": mine, "proof": proof}, timeout=remaining(deadline))
+    answer = stream.hello(deadline)
     wanted = _proof(key, "server", theirs, mine)
     if not hmac.compare_digest(str(answer.get("proof", "")).encode(), wanted.encode()):
         raise DistributedError(
@@ -249,35 +321,38 @@ def _greet(raw: socket.socket, key: bytes, peer: str, address: str, timeout: flo
 
 def _check_version(hello: dict, who: str) -> None:
     if hello.get("version") != VERSION:
-        raise DistributedError(
+        raise _VersionError(
             f"version {VERSION} of the cluster's protocol",
             f"{who} speaks version {hello.get('version')!r}",
             "install the same version of hloom in all processes of the cluster",
         )
 
 
-def accept(raw: socket.socket, key: bytes, context: ssl.SSLContext | None) -> Stream:
-    """The server's side of `connect`. Raises DistributedError, OSError for who may not come in."""
-    raw.settimeout(HANDSHAKE_SECONDS)
-    if context is not None:
-        raw = context.wrap_socket(raw, server_side=True)
-    host, port = raw.getpeername()[:2]
-    stream = Stream(raw, f"the client at {host}:{port}")
-    raw.sendall(MAGIC)
+def accept(connection: socket.socket, key: bytes, deadline: float) -> Stream:
+    """The server's side of `connect`, over at a time (time.monotonic()). Raises DistributedError, OSError for who may
+    not come in, who is told where that is possible; the caller closes the connection."""
+    connection.settimeout(remaining(deadline))
+    host, port = connection.getpeername()[:2]
+    stream = Stream(connection, f"the client at {host}:{port}")
+    connection.sendall(MAGIC)
     mine = secrets.token_hex(32)
-    stream.send({"version": VERSION, "nonce": mine}, timeout=HANDSHAKE_SECONDS)
-    hello, _ = stream.receive(HANDSHAKE_SECONDS, limit=MAX_HELLO)
+    stream.send({"version": VERSION, "nonce": mine}, timeout=remaining(deadline))
     try:
+        hello = stream.hello(deadline)
         _check_version(hello, stream.peer)
-    except DistributedError as error:
-        stream.send({"error": f"this server speaks version {VERSION}"}, timeout=HANDSHAKE_SECONDS)
-        raise error
-    theirs = str(hello.get("nonce"))
-    wanted = _proof(key, "client", mine, theirs)
-    if len(theirs) != 64 or not hmac.compare_digest(str(hello.get("proof", "")).encode(), wanted.encode()):
-        stream.send({"error": "the key is not that of this server"}, timeout=HANDSHAKE_SECONDS)
-        raise DistributedError(f"a connection of {stream.peer}", "its key is wrong", "use this cluster's key")
-    stream.send({"proof": _proof(key, "server", mine, theirs)}, timeout=HANDSHAKE_SECONDS)
+        theirs = str(hello.get("nonce"))
+        wanted = _proof(key, "client", mine, theirs)
+        if len(theirs) != len(mine) or not hmac.compare_digest(str(hello.get("proof", "")).encode(), wanted.encode()):
+            raise _WrongKeyError(f"a connection of {stream.peer}", "its key is wrong", "use this cluster's key")
+    except (MalformedError, _VersionError, _WrongKeyError) as error:
+        told = {
+            _VersionError: f"this server speaks version {VERSION}",
+            _WrongKeyError: "the key is not that of this server",
+        }.get(type(error), error.found)
+        with contextlib.suppress(OSError, DistributedError):
+            stream.send({"error": told}, timeout=remaining(deadline))
+        raise
+    stream.send({"proof": _proof(key, "server", mine, theirs)}, timeout=remaining(deadline))
     return stream
 
 
@@ -304,4 +379,14 @@ def error_header(error: BaseException) -> dict[str, Any]:
     return {"error": "DistributedError", "asked": "", "found": f"{type(error).__name__}: {error}", "repair": ""}
 
 
-__all__ = ["VERSION", "PeerLost", "Stream", "Timeout", "accept", "connect", "error_header", "server_context"]
+__all__ = [
+    "VERSION",
+    "MalformedError",
+    "PeerLost",
+    "Stream",
+    "Timeout",
+    "accept",
+    "connect",
+    "error_header",
+    "server_context",
+]
