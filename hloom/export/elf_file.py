@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import functools
 import os
+import platform
 import struct
 import sys
 import zlib
@@ -53,6 +54,14 @@ _LAYOUTS = {
 class _DamageError(Exception):
     """What is wrong with a file."""
 
+    repair = "copy the library again, or export it anew with hl.export"
+
+
+class _ForeignError(_DamageError):
+    """It is of another system."""
+
+    repair = f"load it on the system it was exported for; this is {platform.machine()} {platform.system()}"
+
 
 def sealed(data: bytes) -> bytes:
     """A library with its checksum."""
@@ -68,9 +77,7 @@ def check_library(path: Path) -> None:
         with open(path, "rb") as file:
             _check(file, os.fstat(file.fileno()).st_size)
     except _DamageError as error:
-        raise ExportError(
-            f"load of {path}", str(error), "copy the library again, or export it anew with hl.export"
-        ) from None
+        raise ExportError(f"load of {path}", str(error), error.repair) from None
     except OSError as error:
         raise file_error(f"load of {path}", error) from None
 
@@ -78,7 +85,7 @@ def check_library(path: Path) -> None:
 def _check(file: BinaryIO, size: int) -> None:
     begin = file.read(16)
     if begin[:4] != b"\x7fELF"[: len(begin)] or not begin:
-        raise _DamageError(f"it is no shared library of Linux: it begins with {begin[:4]!r}")
+        raise _ForeignError(f"it is no shared library of Linux: it begins with {begin[:4]!r}")
     kinds = {1: "<", 2: ">"}
     if len(begin) < 16 or begin[4] not in _LAYOUTS or begin[5] not in kinds:
         raise _DamageError(f"its header is damaged or cut off, in a file of {size} bytes")
@@ -92,7 +99,7 @@ def _check(file: BinaryIO, size: int) -> None:
     if own is not None and (begin[4:6], found[1]) != own:
         here = f"{architecture()}, {8 * struct.calcsize('P')}-bit {sys.byteorder}-endian"
         kinds_of_it = f"{32 * begin[4]}-bit {'little' if order == '<' else 'big'}-endian"
-        raise _DamageError(f"it is for {machine}, {kinds_of_it}, and this process is for {here}")
+        raise _ForeignError(f"it is for {machine}, {kinds_of_it}, and this process is for {here}")
     end = max(
         _table(file, order + layout.segment, segments, segment_size, segment_count, size, "segment", layout),
         _table(file, order + layout.section, sections, section_size, section_count, size, "section", layout),

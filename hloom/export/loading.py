@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import json
 import os
 import platform
-from collections.abc import Mapping, Sequence
+import threading
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -234,6 +236,7 @@ class Library:
 
     def __init__(self, path: str | os.PathLike, num_threads: int = 1, weights: str | os.PathLike | None = None):
         self.path = Path(path)
+        self._running, self._changed, self._process = 0, threading.Condition(), os.getpid()
         if not self.path.is_file():
             raise MissingFileError(f"load of {self.path}", "there is no such file", "check the path")
         check_library(self.path)
@@ -287,8 +290,12 @@ class Library:
         return f"Library({self.name!r}, {self.target}: {'; '.join(map(repr, self.functions.values()))})"
 
     def close(self) -> None:
-        """Frees the program's memory and ends its threads. Calls afterwards raise ExportError."""
-        program, self._program = getattr(self, "_program", None), _P()
+        """Frees the program's memory and ends its threads, after the calls that run. Calls afterwards raise
+        ExportError."""
+        with self._changed:
+            program, self._program = getattr(self, "_program", None), _P()
+            while self._running and os.getpid() == self._process:  # a forked child has no thread that could end
+                self._changed.wait()
         if program:
             self._library.destroy(program)
 
@@ -308,41 +315,50 @@ class Library:
         kind = ArgumentError if status in (1, 2, 3, 4) else ExportError
         raise kind(asked, found, "see the header of the library" if inputs else "")
 
-    def _open(self, asked: str) -> Any:
-        if not self._program:
-            raise ExportError(asked, "the library was closed", "load it again")
-        return self._program
+    @contextlib.contextmanager
+    def _open(self, asked: str) -> Iterator[Any]:
+        """The program, which is not freed within the block."""
+        with self._changed:
+            if not self._program:
+                raise ExportError(asked, "the library was closed", "load it again")
+            program, self._running = self._program, self._running + 1
+        try:
+            yield program
+        finally:
+            with self._changed:
+                self._running -= 1
+                self._changed.notify_all()
 
     def _run(self, function: Function, arrays: list[np.ndarray]) -> list[np.ndarray]:
         asked = f"a call of '{function.name}'"
-        program, number, library = self._open(asked), function._number, self._library
-        inputs, kept = _tensors(arrays)
-        outputs = []
-        for k, value in enumerate(function.outputs):
-            shape: tuple[int, ...] = tuple(s for s in value.shape if isinstance(s, int))
-            if len(shape) < len(value.shape):
-                sizes = (ctypes.c_int64 * len(value.shape))()
-                self._check(library.output_shape(program, number, inputs, len(arrays), k, sizes), asked)
-                shape = tuple(sizes)
-            outputs.append(np.empty(shape, value.dtype))
-        results, more = _tensors(outputs)
-        self._check(library.run(program, number, inputs, len(arrays), results, len(outputs)), asked)
-        del kept, more
+        number, library = function._number, self._library
+        with self._open(asked) as program:
+            inputs, kept = _tensors(arrays)
+            outputs = []
+            for k, value in enumerate(function.outputs):
+                shape: tuple[int, ...] = tuple(s for s in value.shape if isinstance(s, int))
+                if len(shape) < len(value.shape):
+                    sizes = (ctypes.c_int64 * len(value.shape))()
+                    self._check(library.output_shape(program, number, inputs, len(arrays), k, sizes), asked)
+                    shape = tuple(sizes)
+                outputs.append(np.empty(shape, value.dtype))
+            results, more = _tensors(outputs)
+            self._check(library.run(program, number, inputs, len(arrays), results, len(outputs)), asked)
+            del kept, more
         return outputs
 
     def read_state(self) -> dict[str, np.ndarray]:
         """Copies of the parts of the state by name."""
-        program = self._open("reading the state")
         found = {}
-        for k, value in enumerate(self.state):
-            array = np.empty([size for size in value.shape if isinstance(size, int)], value.dtype)
-            self._check(self._library.read_state(program, k, array.ctypes.data, array.nbytes), "reading the state")
-            found[value.name] = array
+        with self._open("reading the state") as program:
+            for k, value in enumerate(self.state):
+                array = np.empty([size for size in value.shape if isinstance(size, int)], value.dtype)
+                self._check(self._library.read_state(program, k, array.ctypes.data, array.nbytes), "reading the state")
+                found[value.name] = array
         return found
 
     def write_state(self, arrays: Mapping[str, Any]) -> None:
         """Sets parts of the state by name. Raises ArgumentError, and nothing changes, where one does not fit."""
-        program = self._open("writing the state")
         numbers = {value.name: k for k, value in enumerate(self.state)}
         for name, array in arrays.items():
             if name not in numbers:
@@ -352,19 +368,21 @@ class Library:
                 raise ArgumentError(
                     f"writing the state {name!r}", f"{given.dtype}{list(given.shape)}", f"pass {_shown(value)}"
                 )
-        for name, array in arrays.items():
-            given = np.ascontiguousarray(array)
-            self._check(
-                self._library.write_state(program, numbers[name], given.ctypes.data, given.nbytes), "writing the state"
-            )
+        with self._open("writing the state") as program:
+            for name, array in arrays.items():
+                given = np.ascontiguousarray(array)
+                status = self._library.write_state(program, numbers[name], given.ctypes.data, given.nbytes)
+                self._check(status, "writing the state")
 
     def save_state(self, path: str | os.PathLike) -> None:
         """Writes the state as a safetensors file, which appears complete or not at all."""
-        self._check(self._library.save_state(self._open("saving the state"), os.fsencode(path)), "saving the state")
+        with self._open("saving the state") as program:
+            self._check(self._library.save_state(program, os.fsencode(path)), "saving the state")
 
     def load_state(self, path: str | os.PathLike) -> None:
         """Reads the state from a safetensors file. Nothing changes where that fails."""
-        self._check(self._library.load_state(self._open("loading the state"), os.fsencode(path)), "loading the state")
+        with self._open("loading the state") as program:
+            self._check(self._library.load_state(program, os.fsencode(path)), "loading the state")
 
 
 def _tensors(arrays: Sequence[np.ndarray]) -> tuple[Any, list]:

@@ -10,7 +10,7 @@ import numpy as np
 
 from hloom.errors import ArgumentError, FileError
 from hloom.export.loading import Function, Library
-from hloom.serving.options import Model, ServerOptions
+from hloom.serving.options import LOCAL, Model, ServerOptions
 
 # By dtype: names of the Open Inference Protocol.
 DATATYPES = {
@@ -68,6 +68,7 @@ def check(options: ServerOptions) -> None:
     limits = [
         ("--threads", options.threads, 0), ("--max-batch", options.max_batch, 1), ("--max-wait", options.max_wait, 0),
         ("--max-body", options.max_body, 1), ("--timeout", options.timeout, 1e-3),
+        ("--max-connections", options.max_connections, 1),
     ]  # fmt: skip
     for name, value, least in limits:
         if value is not None and not least <= value < float("inf"):
@@ -84,13 +85,35 @@ def check(options: ServerOptions) -> None:
                 _require_batches(model, library, function, options.max_batch)
 
 
-def check_ports(host: str, ports: tuple[int, ...]) -> None:
-    """Raises ArgumentError for a port that is there twice, FileError for one that is in use."""
-    if len(set(ports)) < len(ports):
+def check_access(options: ServerOptions) -> None:
+    """Raises ArgumentError where keys leave management open to more than it should be."""
+    if options.management_key is not None and not options.management:
+        raise ArgumentError("a key for management", "management is off", "--management turns it on")
+    if not options.management:
+        return
+    if options.server == "triton":
         raise ArgumentError(
-            "different ports for HTTP, gRPC and metrics", f"{ports}", "--port, --grpc-port, --metrics-port"
+            "--management with Triton", "its repository is closed to clients", "--server mlserver, or start it anew"
         )
-    for port in ports:
+    if options.management_key is None and (options.key is not None or options.host not in LOCAL):
+        raise ArgumentError(
+            f"--management on {options.host}",
+            "no key for it: who may use models could unload them",
+            "--management-key-file FILE, with another key than that of --key-file",
+        )
+    if options.management_key is not None and options.management_key == options.key:
+        raise ArgumentError("two keys", "the key for management is that for use", "make another key")
+
+
+def check_ports(host: str, ports: tuple[int, ...], metrics_host: str, metrics_port: int) -> None:
+    """Raises ArgumentError for a port that is there twice, FileError for one that is in use."""
+    if len({*ports, metrics_port}) < len(ports) + 1:
+        raise ArgumentError(
+            "different ports for HTTP, gRPC and metrics",
+            f"{(*ports, metrics_port)}",
+            "--port, --grpc-port, --metrics-port",
+        )
+    for host, port in (*((host, port) for port in ports), (metrics_host, metrics_port)):
         with socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET) as test:
             test.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             try:

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-import math
 import time
 from typing import Any
 
 import numpy as np
 from mlserver import MLModel
-from mlserver.codecs import NumpyCodec
 from mlserver.errors import InferenceError
 from mlserver.types import (
     InferenceRequest,
@@ -23,6 +21,7 @@ from hloom.errors import HloomError
 from hloom.export.loading import Library, Value
 from hloom.serving.batching import Arrays, Batcher
 from hloom.serving.checks import DATATYPES, checked_function, chosen_function
+from hloom.serving.conversion import ConversionError, converted
 
 IN_THE_LOOP = 0.001  # seconds: longer calls run in a thread, so that the server answers others meanwhile
 
@@ -49,7 +48,8 @@ class LibraryModel(MLModel):
         return True
 
     async def unload(self) -> bool:
-        self.library.close()
+        """Frees the library, after the calls that run."""
+        await asyncio.get_running_loop().run_in_executor(None, self.library.close)
         return True
 
     async def predict(self, payload: InferenceRequest) -> InferenceResponse:
@@ -133,19 +133,13 @@ def _array(model: str, given: RequestInput, value: Value) -> np.ndarray:
     if not fits or any(size < 0 for size in shape):
         raise InferenceError(f"model {model}: {value.name} has the shape {shape}, it must be {list(value.shape)}")
     try:
-        array = np.asarray(getattr(given.data, "root", given.data), value.dtype).reshape(-1)
-    except (TypeError, ValueError, OverflowError) as error:
+        return converted(getattr(given.data, "root", given.data), value.dtype, shape)
+    except ConversionError as error:
         raise InferenceError(f"model {model}: the data of {value.name} are no {datatype}: {error}") from None
-    if array.size != math.prod(shape):
-        raise InferenceError(
-            f"model {model}: {value.name} has {array.size} elements, its shape {shape} takes {math.prod(shape)}"
-        )
-    return array.reshape(shape)
 
 
 def _output(name: str, array: np.ndarray) -> ResponseOutput:
-    if array.dtype.kind == "f" and not np.isfinite(array).all():
-        return NumpyCodec.encode_output(name, array)  # JSON has no NaN: null
+    """JSON has neither NaN nor infinity: MLServer's encoder writes null for both. gRPC has them."""
     return ResponseOutput(
         name=name, datatype=DATATYPES[array.dtype], shape=list(array.shape), data=array.ravel().tolist()
     )

@@ -8,6 +8,7 @@ from pathlib import Path
 from hloom.errors import ArgumentError
 from hloom.ir.records import field, record
 
+LOCAL = ("127.0.0.1", "localhost", "::1")
 _MODEL = re.compile(r"(?:(?P<name>[\w.-]+)(?:@(?P<version>[\w.-]+))?=)?(?P<path>.+?)(?::(?P<function>[A-Za-z_]\w*))?")
 
 
@@ -30,7 +31,10 @@ def parse_model(text: str) -> Model:
             "a model is [NAME[@VERSION]=]PATH[:FUNCTION]", repr(text), "mnist@2=build/libmnist.so:predict"
         )
     path = Path(found["path"])
-    return Model(found["name"] or path.stem.removeprefix("lib"), path, found["function"], found["version"])
+    name = found["name"] or path.stem.removeprefix("lib")
+    if not re.fullmatch(r"[\w.-]+", name) or not name.strip("."):  # it becomes a part of addresses and paths
+        raise ArgumentError(f"a model named {name!r}", "a name is letters, digits, '_', '.' and '-'", f"NAME={path}")
+    return Model(name, path, found["function"], found["version"])
 
 
 @record(frozen=True)
@@ -44,6 +48,9 @@ class ServerOptions:
     max_body: bytes of a request; None: MLServer's 64 MB. timeout: seconds that a request may take (MLServer; None: 30)
         or wait (Triton; None: any number). key: what clients send as `Authorization: Bearer KEY`; None: nothing.
     certificate, private_key: PEM files; None: no TLS.
+    metrics_host: where metrics listen; beyond this machine they need the key. max_connections: of HTTP, and of gRPC.
+    management: whether clients may list, load and unload models; management_key: what they send for it, another key
+        than that of use.
     """
 
     models: list[Model] = field(default_factory=list)
@@ -61,3 +68,7 @@ class ServerOptions:
     private_key: Path | None = None
     server: str = "mlserver"
     repository: Path | None = None
+    metrics_host: str = "127.0.0.1"
+    max_connections: int = 1024
+    management: bool = False
+    management_key: str | None = None

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import hashlib
 import importlib.util
-import json
 import os
 import secrets
 import shutil
@@ -25,13 +24,14 @@ from hloom.compiler.cache import default_folder
 from hloom.compiler.targets.cpu.machine import available_cores
 from hloom.distributed.parents import die_with_parent
 from hloom.errors import ArgumentError, ExportError, UnsupportedError, file_error
+from hloom.export.c_text import c_string
 from hloom.export.emit import NATIVE
 from hloom.export.loading import Library, Value
 from hloom.export.targets import host_target_name, target_of
 from hloom.export.toolchain import toolchain
-from hloom.ir.process.files import temporary_folder
+from hloom.ir.process.files import temporary_folder, whole_file
 from hloom.serving.checks import DATATYPES, check, check_ports, chosen_function
-from hloom.serving.options import Model, ServerOptions
+from hloom.serving.options import LOCAL, Model, ServerOptions
 
 SOURCE = Path(__file__).with_name("native") / "triton.c"
 INSTALL = "pip install --no-deps nvidia-pytriton==0.7.0 (the wheel with Triton's binary), or put tritonserver on PATH"
@@ -104,17 +104,18 @@ def write_repository(folder: Path, options: ServerOptions, copy: bool) -> None:
             if weights is not None and copy:
                 files[place / weights.decode()] = model.path.resolve().parent / weights.decode()
             for made, source in files.items():
-                made.unlink(missing_ok=True)
                 if copy:
-                    shutil.copyfile(source, made)
+                    with whole_file(made) as partial:
+                        shutil.copyfile(source, partial)
                 else:
+                    made.unlink(missing_ok=True)
                     made.symlink_to(source)
     except OSError as error:
         raise file_error(f"writing the model repository {folder}", error) from None
 
 
 def _configuration(model: Model, library: Library, options: ServerOptions) -> str:
-    """The text of config.pbtxt. The versions of a model share it."""
+    """The text of config.pbtxt, whose strings have C's escapes. The versions of a model share it."""
     function = chosen_function(library, model.function)
     batches = options.max_batch > 1
 
@@ -126,11 +127,11 @@ def _configuration(model: Model, library: Library, options: ServerOptions) -> st
         dims = sizes(value)
         # Triton has no sizes of nothing: its scalars have one element, as have the rows of arrays with one dimension.
         shape = f"dims: {dims}" if dims else "dims: [ 1 ]" + (" reshape: { shape: [ ] }" if batches else "")
-        return f"{kind} {{ name: {json.dumps(value.name)} data_type: TYPE_{DATATYPES[value.dtype]} {shape} }}"
+        return f"{kind} {{ name: {c_string(value.name)} data_type: TYPE_{DATATYPES[value.dtype]} {shape} }}"
 
     def warm_up(rows: int) -> str:
         inputs = " ".join(
-            f"inputs {{ key: {json.dumps(v.name)} value {{ data_type: TYPE_{DATATYPES[v.dtype]} "
+            f"inputs {{ key: {c_string(v.name)} value {{ data_type: TYPE_{DATATYPES[v.dtype]} "
             f"dims: {sizes(v, fixed=1) or [1]} zero_data: true }} }}"
             for v in function.inputs
         )
@@ -144,7 +145,7 @@ def _configuration(model: Model, library: Library, options: ServerOptions) -> st
         )
     least = library.dimensions[str(function.inputs[0].shape[0])][0] if batches else 0
     lines = [
-        f"name: {json.dumps(model.name)}",
+        f"name: {c_string(model.name)}",
         'backend: "hloom"',
         f"max_batch_size: {options.max_batch if batches else 0}",
         *[tensor("input", v) for v in function.inputs],
@@ -169,6 +170,11 @@ def check_options(options: ServerOptions) -> None:
             "TLS with Triton", "it has TLS for gRPC only, and HTTP would stay open",
             "--port 0 leaves HTTP out; --server mlserver has HTTPS",
         )  # fmt: skip
+    if options.key is not None and options.metrics_host not in LOCAL:
+        raise ArgumentError(
+            f"metrics on {options.metrics_host} with Triton", "it asks for no key there",
+            "--metrics-host 127.0.0.1, or --server mlserver",
+        )  # fmt: skip
     if options.key is not None and ("\n" in options.key or not options.key.isprintable()):
         raise ArgumentError("a key for Triton", "it has characters that a header does not have", "use printable ASCII")
 
@@ -177,7 +183,7 @@ def _command(program: Path, backends: Path, repository: Path, options: ServerOpt
     cores = available_cores()
     command = [
         str(program), f"--model-repository={repository}", f"--backend-directory={backends}",
-        f"--http-address={options.host}", f"--grpc-address={options.host}", f"--metrics-address={options.host}",
+        f"--http-address={options.host}", f"--grpc-address={options.host}", f"--metrics-address={options.metrics_host}",
         f"--grpc-port={options.grpc_port}", f"--metrics-port={options.metrics_port}", "--allow-gpu-metrics=false",
         "--pinned-memory-pool-byte-size=0", "--log-info=false", "--disable-auto-complete-config",
         f"--http-thread-count={max(2, cores)}", "--model-control-mode=none",
@@ -200,7 +206,8 @@ def run(options: ServerOptions) -> int:
     check(options)
     program = tritonserver()
     ports = (options.port, options.grpc_port, options.metrics_port)
-    check_ports(options.host, tuple(port for k, port in enumerate(ports) if k or port))
+    used = tuple(port for k, port in enumerate(ports[:2]) if k or port)
+    check_ports(options.host, used, options.metrics_host, options.metrics_port)
     backends = backend()
     with temporary_folder("hloom-triton-") as work:
         repository = work if options.repository is None else options.repository

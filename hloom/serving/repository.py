@@ -1,0 +1,46 @@
+"""The models that a server was started with, as MLServer's repository: what clients may load again."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from mlserver.errors import ModelNotFound
+from mlserver.registry import MultiModelRegistry
+from mlserver.repository import ModelRepository
+from mlserver.settings import ModelSettings
+
+__all__ = ["Started", "readiness"]
+
+
+class Started(ModelRepository):
+    """The models of the command line. There are no others: nothing is looked for in the file system."""
+
+    def __init__(self, root: str, models: list[ModelSettings]):
+        self._models = models
+
+    async def list(self) -> list[ModelSettings]:
+        """All of them, loaded or not."""
+        return list(self._models)
+
+    async def find(self, name: str) -> list[ModelSettings]:  # type: ignore[valid-type]
+        """The versions of a model. Raises ModelNotFound."""
+        found = [model for model in self._models if model.name == name]
+        if not found:
+            raise ModelNotFound(name)
+        return found
+
+
+def readiness(registry: MultiModelRegistry, models: list[ModelSettings]) -> Callable:
+    """What the server answers when it is asked whether it is ready: whether all of its models are loaded."""
+
+    async def ready() -> bool:
+        for settings in models:
+            try:
+                version = settings.parameters.version if settings.parameters else None
+                if not (await registry.get_model(settings.name, version)).ready:
+                    return False
+            except ModelNotFound:
+                return False
+        return True
+
+    return ready
