@@ -27,7 +27,7 @@ from hloom.arrays.shape_dtype import ShapeDtypeStruct
 from hloom.dispatch.from_text import from_hlo, from_stablehlo
 from hloom.errors import ArgumentError, MissingFileError, file_error
 from hloom.export.build import export
-from hloom.export.c_text import identifier, identifiers
+from hloom.export.names import identifier, identifiers
 from hloom.export.targets import TARGETS
 from hloom.export.toolchain import KINDS
 from hloom.ir.types import DTYPES

@@ -12,9 +12,8 @@ import numpy as np
 from hloom._version import __version__
 from hloom.compiler.targets.cpu.cross import CrossMachine, symbol
 from hloom.errors import ExportError
-from hloom.export.c_text import c_comment, c_string, identifiers, parameters, words
 from hloom.export.functions import TracedFunction, Value
-from hloom.export.names import OWN
+from hloom.export.names import OWN, c_comment, c_string, identifiers, parameters, words
 from hloom.export.nodes import Nodes, value_of
 from hloom.export.tables import FIX_SLOT, USE_SCALAR, Shared, Tables
 from hloom.export.targets import Target, checked_features, processor_name

@@ -18,8 +18,7 @@ from hloom.compiler.targets.cpu.target import CpuTarget
 from hloom.dispatch.jit import jit
 from hloom.dispatch.stages import Lowered
 from hloom.errors import ArgumentError, ExportError
-from hloom.export.c_text import identifiers
-from hloom.export.names import OWN, checked_name, described_tree, output_names
+from hloom.export.names import OWN, checked_name, described_tree, identifiers, output_names
 from hloom.export.tables import EXPORTABLE
 from hloom.ir.records import field, record
 from hloom.ir.types import HLO_NAME, HOST_DTYPES, Shape

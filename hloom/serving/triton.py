@@ -24,9 +24,9 @@ from hloom.compiler.cache import default_folder
 from hloom.compiler.targets.cpu.machine import available_cores
 from hloom.distributed.parents import die_with_parent
 from hloom.errors import ArgumentError, ExportError, UnsupportedError, file_error
-from hloom.export.c_text import c_string
 from hloom.export.emit import NATIVE
 from hloom.export.loading import Library, Value
+from hloom.export.names import c_string
 from hloom.export.targets import host_target_name, target_of
 from hloom.export.toolchain import toolchain
 from hloom.ir.process.files import temporary_folder, whole_file

@@ -12,7 +12,7 @@ from hostile_names import NAMES, names
 import hloom as hl
 from hloom.commands import export as command
 from hloom.errors import ExportError
-from hloom.export.c_text import LONGEST, c_comment, c_string, identifiers, parameters
+from hloom.export.names import LONGEST, c_comment, c_string, identifiers, parameters
 
 pytestmark = pytest.mark.skipif(shutil.which("cc") is None, reason="no C compiler here")
 X = np.ones(3, np.float32)
