@@ -9,6 +9,7 @@ import sys
 from pathlib import Path
 
 from setuptools import setup
+from setuptools.command.bdist_wheel import bdist_wheel, get_platform
 from setuptools.command.build_py import build_py
 
 ROOT = Path(__file__).resolve().parent
@@ -33,14 +34,28 @@ elif target != archive.path().resolve():
 class BuildWithPrebuiltCode(build_py):
     """setuptools' command, and then the file of prebuilt code."""
 
+    @property
+    def folder(self) -> Path:
+        """Where the file is built."""
+        return (ROOT if self.editable_mode else Path(self.build_lib)) / PACKAGE
+
     def run(self) -> None:
         super().run()
-        target = ROOT if self.editable_mode else Path(self.build_lib)
-        command = [sys.executable, "-c", PROGRAM, str(ROOT / "hloom"), str(target / PACKAGE)]
+        command = [sys.executable, "-c", PROGRAM, str(ROOT / "hloom"), str(self.folder)]
         done = subprocess.run(command, capture_output=True, text=True, check=False)
         if done.returncode:
             reason = (done.stderr.strip().splitlines() or [f"exit status {done.returncode}"])[-1]
             self.warn(f"no code was prebuilt, so hloom compiles it at first use: {reason}")
 
 
-setup(cmdclass={"build_py": BuildWithPrebuiltCode})
+class TaggedWheel(bdist_wheel):
+    """setuptools' command. A wheel with machine code is one for this platform; without, for any."""
+
+    def get_tag(self) -> tuple[str, str, str]:
+        if not list(self.get_finalized_command("build_py").folder.glob("*.bin")):
+            return super().get_tag()
+        self.root_is_pure = False  # of what WHEEL says, which is written after this
+        return "py3", "none", get_platform(self.bdist_dir).lower().translate({ord(c): "_" for c in ".- "})
+
+
+setup(cmdclass={"build_py": BuildWithPrebuiltCode, "bdist_wheel": TaggedWheel})

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import subprocess
 import sys
+import sysconfig
 import zipfile
 from pathlib import Path
 
@@ -64,6 +66,35 @@ def wheel(tmp_path_factory):
     )
     (made,) = (folder / "dist").glob("hloom-*.whl")
     return made
+
+
+def tags(wheel) -> list[str]:
+    """What WHEEL says of the platforms."""
+    (name,) = [n for n in zipfile.ZipFile(wheel).namelist() if n.endswith(".dist-info/WHEEL")]
+    lines = zipfile.ZipFile(wheel).read(name).decode().splitlines()
+    return [line for line in lines if line.startswith(("Tag:", "Root-Is-Purelib:"))]
+
+
+def test_a_wheel_with_machine_code_is_one_for_its_platform(wheel):
+    platform = sysconfig.get_platform().replace("-", "_").replace(".", "_")
+    assert wheel.name.endswith(f"-py3-none-{platform}.whl")
+    assert tags(wheel) == ["Root-Is-Purelib: false", f"Tag: py3-none-{platform}"]
+
+
+def test_a_wheel_without_machine_code_is_one_for_all(wheel):
+    """Where the build cannot compile any: the same sources, with a part of the compiler that cannot be imported."""
+    folder = wheel.parents[1]
+    copy = folder / "pure"
+    shutil.copytree(
+        folder / "source", copy, symlinks=True, ignore=shutil.ignore_patterns("build", "*.egg-info", "*.bin")
+    )
+    (copy / "hloom" / "backends" / "cpu" / "prebuild.py").write_text("raise ImportError('no code')\n")
+    subprocess.run(
+        [sys.executable, "-m", "build", "-q", "--wheel", "--outdir", folder / "pure_dist", copy], check=True, cwd=folder
+    )
+    (made,) = (folder / "pure_dist").glob("hloom-*.whl")
+    assert made.name.endswith("-py3-none-any.whl")
+    assert tags(made) == ["Root-Is-Purelib: true", "Tag: py3-none-any"]
 
 
 def test_rooms_are_real_packages_in_the_wheel(wheel):
