@@ -20,7 +20,7 @@ import numpy as np
 from hloom.config import config
 from hloom.distributed.environment import installed_file, process_number, started_processes
 from hloom.errors import DistributedError
-from hloom.runtime.distributed.messages import TAGS, Transport
+from hloom.runtime.distributed.messages import TAGS, Limit, Transport
 
 _POLL = 0.0002  # seconds between looks at messages, after a first while without a pause
 _BUSY = 0.002
@@ -81,6 +81,8 @@ class Group:
         self._given_up: list = []  # messages that may still be read
         self._programs: dict[int, str] = {}  # their names, by group of tags
         largest = self._mpi.COMM_WORLD.Get_attr(self._mpi.TAG_UB)
+        self._limit = Limit(config.distributed_timeout)
+        config.on_change("distributed_timeout", self._limit.set)
         self._groups = max(min((largest + 1) // TAGS, _PROGRAMS), 1)
 
     def transport(self, addresses: Mapping[str, int]) -> Transport:
@@ -99,7 +101,7 @@ class Group:
 
         return Transport(
             send, receive, address("MPI_Test"), _word(self._native), _word(self._mpi.BYTE),
-            self._mpi._sizeof(self._mpi.Request), _handle(self._mpi.REQUEST_NULL), config.distributed_timeout,
+            self._mpi._sizeof(self._mpi.Request), _handle(self._mpi.REQUEST_NULL), self._limit,
             addresses["hloom_messages_start"], addresses["hloom_messages_poll"],
         )  # fmt: skip
 

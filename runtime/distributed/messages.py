@@ -19,12 +19,12 @@ from hloom.runtime.driver_source import BATCH_DONE, BATCH_TURNS, CLOCK, NativeFu
 # Words of a table; the messages follow.
 TABLE_COUNT, TABLE_SEND, TABLE_RECEIVE, TABLE_TEST, TABLE_COMMUNICATOR, TABLE_BYTE = 0, 1, 2, 3, 4, 5
 TABLE_REQUESTS, TABLE_REQUEST_BYTES, TABLE_STATUS = 6, 7, 8  # addresses of the requests and of an MPI_Status
-TABLE_LIMIT = 9  # nanoseconds to wait
+TABLE_LIMIT = 9  # the address of the nanoseconds to wait
 TABLE_FAILED = 10  # 0; 1 + the number of a message that did not come; or minus the code of an MPI error
 TABLE_FLAG, TABLE_ZERO = 11, 12  # room for an int, a zero
 TABLE_NEXT = 13  # the number of messages that are known to be complete
 TABLE_DONE, TABLE_TURNS = BATCH_DONE, BATCH_TURNS
-TABLE_ENDS, TABLE_CLOCK = 16, 17  # when the time is over, or 0; room for a time: two words
+TABLE_BEGAN, TABLE_CLOCK = 16, 17  # when the first look at a clock was, or 0; room for a time: two words
 TABLE_WORDS = 20
 MESSAGE_RECEIVES, MESSAGE_BYTES, MESSAGE_PEER, MESSAGE_TAG = 0, 1, 2, 3
 MESSAGE_WORDS = 4
@@ -47,7 +47,7 @@ def hloom_messages_start(words, low, high):
     store(table, TABLE_NEXT, 0)
     store(table, TABLE_DONE, 0)
     store(table, TABLE_TURNS, 0)
-    store(table, TABLE_ENDS, 0)
+    store(table, TABLE_BEGAN, 0)
     for k in range(load(table, TABLE_COUNT)):
         row = table + 8 * (TABLE_WORDS + MESSAGE_WORDS * k)
         function = load(table, TABLE_SEND)
@@ -99,9 +99,9 @@ def hloom_messages_poll(words, low, high):
         clock = table + 8 * TABLE_CLOCK
         clock_gettime(CLOCK, clock)
         now = load(clock, 0) * 1000000000 + load(clock, 1)
-        if load(table, TABLE_ENDS) == 0:
-            store(table, TABLE_ENDS, now + load(table, TABLE_LIMIT))
-        elif now > load(table, TABLE_ENDS):
+        if load(table, TABLE_BEGAN) == 0:
+            store(table, TABLE_BEGAN, now)
+        elif now - load(table, TABLE_BEGAN) > load(load(table, TABLE_LIMIT), 0):
             store(table, TABLE_FAILED, k + 1)
             copy_bytes(state, table + 8 * TABLE_ZERO, 1)
 """
@@ -116,10 +116,26 @@ FUNCTIONS = (
 )  # fmt: skip
 
 
+class Limit:
+    """The seconds that native code waits for messages, as of now: it may be set while they are waited for. address: of
+    its nanoseconds."""
+
+    __slots__ = ("_nanoseconds", "address")
+
+    def __init__(self, seconds: float):
+        self._nanoseconds = np.zeros(1, np.int64)
+        self.address = self._nanoseconds.ctypes.data
+        self.set(seconds)
+
+    def set(self, seconds: float) -> None:
+        self._nanoseconds[0] = int(seconds * 1e9)
+
+
 @record(frozen=True)
 class Transport:
     """What native code needs of MPI: addresses of functions, handles as words, the bytes of a request, and the request
-    that stands for none. limit: seconds to wait for a message. start, poll: addresses of the kernels."""
+    that stands for none. limit: how long to wait for a message, which is read again and again while it
+    waits. start, poll: addresses of the kernels."""
 
     send: int
     receive: int
@@ -128,7 +144,7 @@ class Transport:
     byte: int
     request_bytes: int
     no_request: bytes
-    limit: float
+    limit: Limit
     start: int
     poll: int
 
@@ -172,7 +188,7 @@ class Batch:
     set to 0 where a message fails, and those of the buffers.
     """
 
-    __slots__ = ("_table", "_requests", "_status", "address", "messages")
+    __slots__ = ("_limit", "_requests", "_status", "_table", "address", "messages")
 
     def __init__(self, transport: Transport, messages: Sequence[Message]):
         self.messages = list(messages)
@@ -183,7 +199,8 @@ class Batch:
         table[TABLE_SEND], table[TABLE_RECEIVE], table[TABLE_TEST] = transport.send, transport.receive, transport.test
         table[TABLE_COMMUNICATOR], table[TABLE_BYTE] = transport.communicator, transport.byte
         table[TABLE_REQUESTS], table[TABLE_REQUEST_BYTES] = self._requests.ctypes.data, transport.request_bytes
-        table[TABLE_STATUS], table[TABLE_LIMIT] = self._status.ctypes.data, int(transport.limit * 1e9)
+        table[TABLE_STATUS], table[TABLE_LIMIT] = self._status.ctypes.data, transport.limit.address
+        self._limit = transport.limit  # whose memory the table refers to
         for k, message in enumerate(self.messages):
             row = TABLE_WORDS + MESSAGE_WORDS * k
             table[row : row + MESSAGE_WORDS] = message.receives, message.bytes, message.peer, message.tag
@@ -197,4 +214,4 @@ class Batch:
         return -failed or None
 
 
-__all__ = ["FUNCTIONS", "TAGS", "Batch", "Message", "Others", "Transport"]
+__all__ = ["FUNCTIONS", "TAGS", "Batch", "Limit", "Message", "Others", "Transport"]

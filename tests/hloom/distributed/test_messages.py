@@ -53,6 +53,22 @@ print(exchanged([Message(me == 0, 4, other, tag) for tag in (1, 2)[: 2 - me]], d
     assert lines(done.stdout, 0) == ["(0, Message(receives=True, bytes=4, peer=1, tag=2))"], done.stderr
 
 
+def test_a_time_limit_that_is_set_later_holds_for_waits_that_have_begun(tmp_path):
+    body = (
+        SETUP
+        + """
+import threading
+if me == 0:
+    data = np.zeros(4, np.uint8)
+    threading.Timer(0.5, setattr, (hl.config, "distributed_timeout", 0.2)).start()
+    began = time.monotonic()
+    print(exchanged([Message(True, 4, other, 1)], data)[0], 0.2 < time.monotonic() - began < 20)
+"""
+    )
+    done = launched(tmp_path, "import time\n" + body, processes=2)
+    assert lines(done.stdout, 0) == ["0 True"], done.stderr
+
+
 def test_a_message_that_is_too_long_is_an_error(tmp_path):
     body = (
         SETUP
