@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import itertools
 import sys
 import time
@@ -15,7 +14,7 @@ import numpy as np
 from hloom.backends.text import program_text
 from hloom.cluster.client import Connection, RemoteData, connection
 from hloom.cluster.peers import Peer
-from hloom.cluster.programs import Part
+from hloom.cluster.programs import Part, part_handle
 from hloom.cluster.spec import parse_task
 from hloom.compiler.placement.cost_model import Costs, DeviceModel, Link
 from hloom.compiler.placement.partition import partition
@@ -86,7 +85,7 @@ class _RemotePart:
         used = {str(i["channel_id"]) for i in module.instructions() if i.opcode in ("send", "recv")}
         self.channels = {number: ends for number, ends in channels.items() if number in used}
         self.text = print_module(module)
-        self.handle = hashlib.sha256(self.text.encode()).hexdigest()
+        self.handle = part_handle(self.text.encode(), self.channels)
         self.results = [o.shape for o in module.entry.outputs()]
         read = {o for i in module.entry.instructions for o in i.operands} | {module.entry.root}
         self.read = [p in read for p in module.entry.parameters]

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Protocol
 
 import numpy as np
@@ -22,6 +24,12 @@ from hloom.platforms.backend import CompileOptions, Executable
 from hloom.platforms.device import default_device, find_device
 from hloom.platforms.kinds import MULTI_DEVICE, load_backend
 from hloom.platforms.names import DeviceName, parse_device_name
+
+
+def part_handle(text: bytes, channels: Mapping[str, Mapping]) -> str:
+    """What a server knows a part by. Parts of one text differ in who receives what they send."""
+    ends = json.dumps(channels, sort_keys=True).encode()
+    return hashlib.sha256(hashlib.sha256(text).digest() + ends).hexdigest()
 
 
 class Transport(Protocol):
@@ -152,4 +160,4 @@ def _number(key: Key, value: np.ndarray) -> np.ndarray:
     return key["value"] if isinstance(key, Instruction) and key.opcode == "constant" else np.asarray(value)
 
 
-__all__ = ["Part", "Transport", "read_part"]
+__all__ = ["Part", "Transport", "part_handle", "read_part"]

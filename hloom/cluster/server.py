@@ -9,7 +9,6 @@ Programs come as text of the IR from clients that have the cluster's key; nothin
 from __future__ import annotations
 
 import contextlib
-import hashlib
 import importlib
 import os
 import secrets
@@ -24,7 +23,7 @@ import numpy as np
 from hloom.cluster.graphs import GraphStore
 from hloom.cluster.listener import Listener
 from hloom.cluster.peers import Peers
-from hloom.cluster.programs import Part, read_part
+from hloom.cluster.programs import Part, part_handle, read_part
 from hloom.cluster.rendezvous import Channel, Rendezvous
 from hloom.cluster.spec import ClusterSpec, Task, own_task, parse_task, split_address
 from hloom.cluster.variables import VariableStore
@@ -242,7 +241,7 @@ class Server:
 
     def _program(self, header: dict, arrays: list[np.ndarray]) -> Answer:
         client, text = self._client(header), arrays[0].tobytes()
-        handle = hashlib.sha256(text).hexdigest()
+        handle = part_handle(text, header["channels"])
         if handle != header.get("handle"):
             raise DistributedError("a part of a program", "its text and its handle differ", "send it again")
         if handle not in client.programs:

@@ -1,5 +1,6 @@
 """Programs over the tasks of a cluster: parts, sends between servers, arrays that stay where they are."""
 
+import contextlib
 import gc
 import threading
 import time
@@ -171,6 +172,25 @@ def test_each_part_is_sent_once(link, servers):
         for _ in range(4):
             f(np.ones(5, np.float32))
     assert link.status(servers[1].task)["programs"] == before
+
+
+def test_a_value_has_readers_on_several_tasks():
+    """The part that sends has the same text for each reader: it is known by its channels as well."""
+    cluster = ClusterSpec({"worker": free_addresses(3)}, key=KEY)
+
+    def reader(task):
+        def read(w):
+            with hl.device(f"/job:worker/task:{task}"):
+                return hnp.tanh(w)
+
+        return hl.jit(read)
+
+    with hl.config(distributed_timeout=10), contextlib.ExitStack() as stack:
+        servers = [stack.enter_context(Server(cluster, "worker", k)) for k in range(3)]
+        stack.enter_context(connect(servers[0]))
+        w = hl.device_put(np.ones(3, np.float32), "/job:worker/task:0")
+        for task in (1, 2, 1, 2):
+            np.testing.assert_allclose(reader(task)(w), np.tanh(np.ones(3)), rtol=1e-6)
 
 
 def test_an_error_on_one_task_ends_the_others(link, servers):
