@@ -167,16 +167,7 @@ class ClusterExecutable(Executable):
 
     def _run_part(self, link: Connection, part: _RemotePart, run: str, feeds: list, keep: list[int]) -> list:
         peer = link.peers.attached(parse_task(part.task))
-        sent: list[np.ndarray] = []
-        entries: list[dict | None] = []
-        for feed in feeds:
-            if feed is None:
-                entries.append(None)
-            elif isinstance(feed, RemoteData):
-                entries.append({"held": feed.id})
-            else:
-                entries.append({"value": len(sent)})
-                sent.append(feed)
+        entries, sent = link.entries(peer.task, feeds)
         header = {"op": "run", "handle": part.handle, "run": run, "feeds": entries, "keep": keep}
         for _ in range(2):
             part.send(peer)

@@ -10,6 +10,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 
 import numpy as np
 
+from hloom.arrays.array import Array
 from hloom.cluster.graphs import cluster_of
 from hloom.cluster.peers import Peers
 from hloom.cluster.server import Server, ServerTasks
@@ -32,7 +33,8 @@ class RemoteData:
     __slots__ = ("__weakref__", "_link", "_value", "id", "incarnation", "shape_", "task")
 
     def __init__(self, link: Connection, task: Task, incarnation: str, held: int, shape: Shape, value=None):
-        self._link, self.task, self.incarnation, self.id, self.shape_ = link, task, incarnation, held, shape
+        self._link, self.task, self.incarnation, self.shape_ = link, task, incarnation, shape
+        self.id: int | str = held
         self._value: np.ndarray | None = value
         weakref.finalize(self, link.drop, task, held).atexit = False
 
@@ -62,11 +64,24 @@ class RemoteData:
                     "the server that kept it was restarted, or this process connected anew",
                     "restore a checkpoint",
                 )
-            (self._value,) = self._link.peers[self.task].request({"op": "get", "ids": [self.id]})[1]
+            (self._value,) = self._link.peers.attached(self.task).request({"op": "get", "ids": [self.id]})[1]
         return self._value
 
     def block_until_ready(self) -> None:
         """A call returns when its parts have run."""
+
+
+class RemoteVariable(RemoteData):
+    """A variable of a task by its name: its elements are what it is when it is read."""
+
+    __slots__ = ()
+
+    def __init__(self, link: Connection, task: Task, name: str, shape: Shape):
+        self._link, self.task, self.incarnation, self.id, self.shape_ = link, task, "", name, shape
+        self._value = None
+
+    def is_there(self) -> bool:
+        return True
 
 
 class TaskKind(DeviceKind):
@@ -142,6 +157,27 @@ class Connection:
     def new_id(self) -> int:
         return next(self._ids)
 
+    def variable(self, task: Task, name: str, shape: Shape) -> RemoteVariable:
+        """The data of a variable that the server of a task has."""
+        return RemoteVariable(self, task, name, shape)
+
+    @staticmethod
+    def entries(task: Task, values: Sequence) -> tuple[list[dict | None], list[np.ndarray]]:
+        """How a request to a task names these arguments, and the arrays that travel with it: not those that are there
+        already. None: an argument that the part does not read."""
+        entries: list[dict | None] = []
+        sent: list[np.ndarray] = []
+        for value in values:
+            data = value._held() if isinstance(value, Array) else value
+            if data is None:
+                entries.append(None)
+            elif isinstance(data, RemoteData) and data.task == task and data.is_there():
+                entries.append({"held": data.id})
+            else:
+                entries.append({"value": len(sent)})
+                sent.append(np.asarray(data) if not hasattr(data, "numpy") else data.numpy())
+        return entries, sent
+
     def drop(self, task: Task, held: int) -> None:
         """Notes that an array is not needed any more; the task hears of it with the next program."""
         self._dropped.setdefault(task, []).append(held)
@@ -213,6 +249,12 @@ def connect(
     _connection = made
     processes.set_tasks(made)
     return made
+
+
+def close_for(server: ServerTasks) -> None:
+    """Closes the connection that this process made for a server of its own, which ends."""
+    if _connection is not None and _connection._before is server:
+        _connection.close()
 
 
 def connection() -> Connection:

@@ -7,13 +7,14 @@ from __future__ import annotations
 
 import hashlib
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
+from hloom.cluster.distributed_steps import Variables, home_task, load
 from hloom.cluster.peers import Peers, remote_error, until_there
-from hloom.cluster.spec import ClusterSpec, Tls, parse_task
+from hloom.cluster.spec import ClusterSpec, Task, Tls, parse_task
 from hloom.cluster.wire import HANDSHAKE_SECONDS
 from hloom.cluster.wire import connect as connect_to
 from hloom.config import config
@@ -28,10 +29,11 @@ Answer = tuple[dict, Sequence[np.ndarray]]
 class GraphStore:
     """The server's side: one executor, and what was loaded into it by handle."""
 
-    def __init__(self, task: str) -> None:
-        """task: whose server it is, for the log of placements."""
-        self._task = task
+    def __init__(self, task: Task, link: Callable[[], Any]) -> None:
+        """task: whose server it is. link: returns the connection to the other tasks."""
+        self._task, self._link = task, link
         self.executor = LocalExecutor()
+        self.shared = Variables(self.executor, str(task))
         self._steps: dict[str, Any] = {}
         self._lock = threading.Lock()
 
@@ -42,7 +44,7 @@ class GraphStore:
         with self._lock:
             if handle not in self._steps:
                 program = Program.from_text(text.decode("utf-8"))
-                self._steps[handle] = self.executor.load(program, *names)
+                self._steps[handle] = load(self.executor, self.shared, program, *names, self._task, self._link)
         return {"handle": handle}, ()
 
     def run(self, header: dict, arrays: list[np.ndarray]) -> Answer:
@@ -50,7 +52,7 @@ class GraphStore:
         if step is None:
             return {"unknown": True}, ()
         log = bool(header.get("log")) or config.log_device_placement
-        with config(log_device_placement=log), acting_as(self._task):
+        with config(log_device_placement=log), acting_as(str(self._task)):
             found = self.executor.run(step, arrays)
         entries: list[Any] = []
         sent: list[np.ndarray] = []
@@ -63,12 +65,25 @@ class GraphStore:
         return {"results": entries}, sent
 
     def variables(self, header: dict, arrays: list[np.ndarray]) -> Answer:
-        found = self.executor.variables()
-        return {"names": list(found)}, [np.asarray(value) for value in found.values()]
+        found = {str(name): self.executor.snapshot(str(name)) for name in header["names"]}
+        known = {name: value for name, value in found.items() if value is not None}
+        return {"names": list(known)}, list(known.values())
 
     def assign(self, header: dict, arrays: list[np.ndarray]) -> Answer:
-        self.executor.assign(dict(zip(header["names"], arrays, strict=True)))
+        self.executor.assign(dict(zip(header["names"], arrays, strict=True)), {})
         return {}, ()
+
+    def add_update(self, header: dict, arrays: list[np.ndarray]) -> Answer:
+        return {"handle": self.shared.add(arrays[0].tobytes())}, ()
+
+    def update(self, header: dict, given: Sequence[np.ndarray | None]) -> Answer:
+        """Runs an update of variables of this task, which another task's session asks for."""
+        handle = str(header["handle"])
+        if not self.shared.knows(handle):
+            return {"unknown": True}, ()
+        reads = {int(k): str(name) for k, name in header["reads"].items()}
+        stores = [(str(name), int(number)) for name, number in header["stores"]]
+        return {}, self.shared.update(handle, given, reads, stores)[: int(header["wanted"])]
 
 
 class ServerExecutor:
@@ -76,9 +91,9 @@ class ServerExecutor:
 
     def __init__(self, target: str, *, key: bytes | None = None, tls: Tls | None = None, timeout: float | None = None):
         """Raises DistributedError where no server with this key answers at the target."""
-        spec, task = cluster_of(target, key=key, tls=tls, timeout=timeout)
-        self._peer = Peers(spec)[task]
-        self._peer.attach(timeout)
+        spec, self._task = cluster_of(target, key=key, tls=tls, timeout=timeout)
+        self._peers = Peers(spec)
+        self._peer = self._peers.attached(self._task, timeout)
 
     def load(self, program: Program, fetches: Sequence[Any], feeds: Sequence[Any]) -> dict[str, Any]:
         targets = [program.find(fetch) for fetch in fetches]
@@ -105,16 +120,27 @@ class ServerExecutor:
             self._send(handle)  # the server was restarted
         raise DistributedError(f"a run at {self._peer.task}", "the server forgot the program twice", "restart it")
 
-    def variables(self) -> dict[str, Any]:
-        answer, found = self._peer.request({"op": "graph.variables"})
-        return dict(zip(answer["names"], found, strict=True))
+    def variables(self, devices: Mapping[str, str]) -> dict[str, Any]:
+        """From the tasks that have them, whatever server the session is at."""
+        values: dict[str, Any] = {}
+        for task, names in self._by_task(devices).items():
+            answer, found = self._peers.attached(task).request({"op": "graph.variables", "names": names})
+            values.update(zip(answer["names"], found, strict=True))
+        return values
 
-    def assign(self, values: dict[str, Any]) -> None:
-        arrays = [np.asarray(value) for value in values.values()]
-        self._peer.request({"op": "graph.assign", "names": list(values)}, arrays)
+    def assign(self, values: Mapping[str, Any], devices: Mapping[str, str]) -> None:
+        for task, names in self._by_task(devices).items():
+            arrays = [np.asarray(values[name]) for name in names]
+            self._peers.attached(task).request({"op": "graph.assign", "names": names}, arrays)
+
+    def _by_task(self, devices: Mapping[str, str]) -> dict[Task, list[str]]:
+        found: dict[Task, list[str]] = {}
+        for name, device in devices.items():
+            found.setdefault(home_task(device, self._task), []).append(name)
+        return found
 
     def close(self) -> None:
-        self._peer.detach()
+        self._peers.close()
 
 
 def cluster_of(target: str, *, key: bytes | None = None, tls: Tls | None = None, timeout: float | None = None):

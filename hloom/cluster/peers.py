@@ -68,6 +68,10 @@ class Peer:
         try:
             stream.send({**header, "timeout": seconds, "client": self._client}, arrays, seconds + _SLACK)
             answer, found = stream.receive(seconds + _SLACK)
+        except PeerLost:
+            stream.close()
+            self.detach()  # the other connections are as old: who asks again looks for the task anew
+            raise
         except BaseException:
             stream.close()
             raise

@@ -40,6 +40,16 @@ class Transport(Protocol):
     def receive(self, channel: int, step: int) -> np.ndarray: ...
 
 
+class NoTransfers:
+    """The transport of programs that run on one server: the updates of its variables."""
+
+    def send(self, channel: int, step: int, value: np.ndarray) -> None:
+        raise ArgumentError("the update of variables", "it sends to other tasks", "let it compute on one device")
+
+    def receive(self, channel: int, step: int) -> np.ndarray:
+        raise ArgumentError("the update of variables", "it receives from others", "let it compute on one device")
+
+
 def read_part(text: str) -> Module:
     """The module of a part's text, for the devices of this process. Raises ParseError, VerifyError, DeviceError."""
     module = parse_module(text, "<a part of a program>")
@@ -81,12 +91,12 @@ class Part:
                 "send what the program was compiled for",
             )
 
-    def run(self, arguments: Sequence[np.ndarray], transport: Transport) -> list[np.ndarray]:
+    def run(self, arguments: Sequence[np.ndarray | None], transport: Transport) -> list[np.ndarray]:
         """The results. Raises what the transport raises."""
         for number, value in enumerate(arguments):
             if value is not None:
                 self.check(number, value)
-        return _Run(self, transport).level(self.level, arguments)
+        return _Run(self, transport).level(self.level, arguments)  # type: ignore[arg-type]  # None is never read
 
 
 def _compiled(module: Module) -> Executable:
@@ -160,4 +170,4 @@ def _number(key: Key, value: np.ndarray) -> np.ndarray:
     return key["value"] if isinstance(key, Instruction) and key.opcode == "constant" else np.asarray(value)
 
 
-__all__ = ["Part", "Transport", "part_handle", "read_part"]
+__all__ = ["NoTransfers", "Part", "Transport", "part_handle", "read_part"]

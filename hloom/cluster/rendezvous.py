@@ -41,7 +41,7 @@ class Rendezvous:
     def __init__(self) -> None:
         self._changed = threading.Condition()
         self._runs: dict[str, _Run] = {}
-        self._ended: OrderedDict[str, None] = OrderedDict()
+        self._ended: OrderedDict[str, str] = OrderedDict()  # runs, and why they ended
         self._waits: dict[int, tuple[str, float]] = {}
 
     def _run(self, name: str) -> _Run:
@@ -64,9 +64,12 @@ class Rendezvous:
 
     def take(self, channel: Channel, sender: str, timeout: float) -> np.ndarray:
         """A value, as soon as it is there. Raises DistributedError that names the sender."""
+        what = f"a value of channel {channel.number}"
         with self._changed:
+            if channel.run in self._ended:  # before this receiver asked
+                raise _failed(what, sender, self._ended[channel.run])
             run = self._run(channel.run)
-            self._wait(lambda: channel in run.values, run, timeout, f"a value of channel {channel.number}", sender)
+            self._wait(lambda: channel in run.values, run, timeout, what, sender)
             value = run.values.pop(channel)
             run.taken[channel.number, channel.receiver] = channel.step + 1
             self._drop_finished(channel.run, run)
@@ -90,7 +93,7 @@ class Rendezvous:
         try:
             while not ready():
                 if run.failure:
-                    raise DistributedError(f"{what} from {whom}", run.failure, "repair what failed first")
+                    raise _failed(what, whom, run.failure)
                 left = started + timeout - time.monotonic()
                 if left <= 0:
                     raise DistributedError(
@@ -106,9 +109,10 @@ class Rendezvous:
         """Ends a run: its values are dropped, and who waits in it fails."""
         with self._changed:
             run = self._runs.pop(name, None)
+            failure = failure or "the run has ended"
             if run is not None:
-                run.failure = failure or "the run has ended"
-            self._ended[name] = None
+                run.failure = failure
+            self._ended[name] = failure
             while len(self._ended) > _ENDED:
                 self._ended.popitem(last=False)
             self._changed.notify_all()
@@ -125,6 +129,10 @@ class Rendezvous:
         now = time.monotonic()
         with self._changed:
             return [{"for": whom, "seconds": round(now - started, 3)} for whom, started in self._waits.values()]
+
+
+def _failed(what: str, whom: str, failure: str) -> DistributedError:
+    return DistributedError(f"{what} from {whom}", failure, "repair what failed first")
 
 
 __all__ = ["Channel", "Rendezvous"]

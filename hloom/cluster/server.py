@@ -60,8 +60,19 @@ class ServerTasks:
         return [str(task) for task in self.spec.tasks]
 
     def kind(self, device: Device) -> DeviceKind:
-        # By its name: clients import servers.
-        return importlib.import_module("hloom.cluster.client").connection().kind(device)
+        return self.connection().kind(device)
+
+    def connection(self) -> Any:
+        """The process as a client of the other tasks. Raises DistributedError."""
+        return self._clients().connection()
+
+    def close(self) -> None:
+        """Leaves the cluster, where the process is its client for this server."""
+        self._clients().close_for(self)
+
+    @staticmethod
+    def _clients() -> Any:
+        return importlib.import_module("hloom.cluster.client")  # by its name: clients import servers
 
 
 class Server:
@@ -98,7 +109,8 @@ class Server:
         self._streams: set[Stream] = set()
         self._runs = 0
         self.variables = VariableStore(str(self.task), self._peers, folder)
-        self._graphs = GraphStore(str(self.task))
+        self._tasks = ServerTasks(self.spec, self.task)
+        self._graphs = GraphStore(self.task, self._tasks.connection)
         self._operations: dict[str, Callable[[dict, list[np.ndarray]], Answer]] = {
             "status": lambda header, arrays: (self.status(), ()),
             "program": self._program,
@@ -114,10 +126,11 @@ class Server:
             "graph.run": self._graphs.run,
             "graph.variables": self._graphs.variables,
             "graph.assign": self._graphs.assign,
+            "variables.add": self._graphs.add_update,
+            "variables.run": self._update,
         }
         context = server_context(self.spec.tls) if self.spec.tls is not None else None
         listening = self._listening()
-        self._tasks = ServerTasks(self.spec, self.task)
         if processes.tasks() is None:
             processes.set_tasks(self._tasks)
         self._listener = Listener(listening, self.spec.key, context, str(self.task), self._serve, MAX_CONNECTIONS)
@@ -157,6 +170,7 @@ class Server:
             stream.shut_down()
         self._peers.close()
         self.variables.close()
+        self._tasks.close()
         if processes.tasks() is self._tasks:
             processes.set_tasks(None)
 
@@ -285,7 +299,13 @@ class Server:
             return self._held(client, feed["held"])
         return arrays[feed["value"]]
 
-    def _held(self, client: _Client, held: int) -> np.ndarray:
+    def _update(self, header: dict, arrays: list[np.ndarray]) -> Answer:
+        client = self._client(header)
+        return self._graphs.update(header, [self._argument(client, feed, arrays) for feed in header["given"]])
+
+    def _held(self, client: _Client, held: int | str) -> np.ndarray:
+        if isinstance(held, str):
+            return self._graphs.shared.value(held)
         if held not in client.arrays:
             raise DistributedError(
                 f"an array that {self.task} keeps for a client",

@@ -18,22 +18,12 @@ import numpy as np
 
 from hloom.checkpoints import Checkpoint, Manager
 from hloom.cluster.peers import Peers, say
-from hloom.cluster.programs import Part, read_part
+from hloom.cluster.programs import NoTransfers, Part, read_part
 from hloom.cluster.spec import parse_task
 from hloom.errors import ArgumentError, DistributedError, HloomError
 from hloom.ir.records import field, record
 
 Answer = tuple[dict, Sequence[np.ndarray]]
-
-
-class _NoTransfers:
-    """The transport of programs that run on one server."""
-
-    def send(self, channel: int, step: int, value: np.ndarray) -> None:
-        raise ArgumentError("the program of an optimizer", "it sends to other tasks", "let it compute on one device")
-
-    def receive(self, channel: int, step: int) -> np.ndarray:
-        raise ArgumentError("the program of an optimizer", "it receives from others", "let it compute on one device")
 
 
 @record(eq=False)
@@ -66,7 +56,7 @@ class Group:
     def apply(self, gradients: list[np.ndarray]) -> None:
         """One step of the optimizer: all variables, or none of them."""
         if self.update is not None:
-            self.values = self.update.run([*self.values, *gradients], _NoTransfers())
+            self.values = self.update.run([*self.values, *gradients], NoTransfers())
         self.step += 1
 
     def tree(self) -> dict[str, Any]:

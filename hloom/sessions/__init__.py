@@ -55,6 +55,7 @@ from hloom.sessions.queues import (
 )
 from hloom.sessions.server import LocalServer
 from hloom.sessions.session import Session, current_session
+from hloom.sessions.sync_replicas import SyncReplicas
 from hloom.sessions.training import MovingAverage, apply_gradients, global_step, gradients, minimize
 
 __all__ = [
@@ -78,6 +79,7 @@ __all__ = [
     "SavedFunction",
     "Session",
     "ShuffleQueue",
+    "SyncReplicas",
     "TRAINABLE_VARIABLES",
     "Text",
     "Update",

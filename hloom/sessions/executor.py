@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 import importlib
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol
 
 import numpy as np
@@ -42,11 +42,11 @@ class Executor(Protocol):
     def run(self, handle: Any, values: Sequence[Any]) -> list:
         """Runs with the values of the feeds. Returns what was fetched: arrays, None for operations, texts."""
 
-    def variables(self) -> dict[str, Any]:
-        """The values of the variables that have one."""
+    def variables(self, devices: Mapping[str, str]) -> dict[str, Any]:
+        """The values of those variables that have one. devices: names, and the device chosen for each; '' for none."""
 
-    def assign(self, values: dict[str, Any]) -> None:
-        """Sets variables."""
+    def assign(self, values: Mapping[str, Any], devices: Mapping[str, str]) -> None:
+        """Sets variables. devices: the one chosen for each, by name."""
 
     def close(self) -> None: ...
 
@@ -58,6 +58,7 @@ class LocalExecutor:
         """device: where operations run for which none was chosen; a task of a cluster, too."""
         self.device = device
         self.values: dict[str, Array] = {}
+        self.donated: set[str] = set()  # variables that steps overwrite in place
         self.lock = forking.rlock()
         self.closed = False
 
@@ -72,13 +73,20 @@ class LocalExecutor:
             raise SessionError("a run", "the server has stopped", "start a server and open a new session")
         return handle(values)
 
-    def variables(self) -> dict[str, Any]:
+    def variables(self, devices: Mapping[str, str]) -> dict[str, Any]:
         with self.lock:
-            return dict(self.values)
+            return {name: self.values[name] for name in devices if name in self.values}
 
-    def assign(self, values: dict[str, Any]) -> None:
+    def assign(self, values: Mapping[str, Any], devices: Mapping[str, str]) -> None:
         with self.lock:
             self.values.update({name: _owned(value) for name, value in values.items()})
+
+    def snapshot(self, name: str) -> np.ndarray | None:
+        """The value of a variable, which no later step overwrites; None where it has none."""
+        with self.lock:
+            found = self.values.get(name)
+            value = None if found is None else np.asarray(found)
+            return value.copy() if value is not None and name in self.donated else value
 
     def close(self) -> None:
         self.closed = True
@@ -107,6 +115,7 @@ class Step:
         self._sources = [p.source for p in parameters[first:]]
         self._states = [p.shape for p in parameters[:first]]
         self._stateless = not plan.variables
+        executor.donated.update(plan.updated)
 
     def __call__(self, feeds: Sequence[Any]) -> list:
         plan = self.plan
@@ -176,13 +185,15 @@ class Step:
         key = tuple(sorted(sizes.items()))
         function = self._functions.get(key)
         if function is None:
-            computation = self.plan.computation
-            if sizes:
-                computation = specialized(computation, Substitution(self.sizes, sizes))
-            function = self._functions[key] = self._jitted(computation)
+            function = self._functions[key] = self._for_sizes(sizes)
         if all(a is v for a, v in zip(arrays, values, strict=True)):
             self._compiled[tuple([(a.dtype, a.shape) for a in arrays])] = function
         return arrays, function
+
+    def _for_sizes(self, sizes: dict[str, int]) -> JitFunction:
+        """The function of the run where the unknown sizes are these."""
+        computation = self.plan.computation
+        return self._jitted(specialized(computation, Substitution(self.sizes, sizes)) if sizes else computation)
 
     def _fed(self, k: int, name: str, value: Any) -> Any:
         """A fed value in the placeholder's dtype."""

@@ -277,13 +277,15 @@ class HostRecord:
 
 @record(eq=False)
 class UpdateRecord:
-    """at: how many instructions the program had when it was made."""
+    """at: how many instructions the program had when it was made. own: the instructions that make the new value, where
+    the variable is: a server of variables runs them in one piece, on the value that the variable then has."""
 
     name: str
     variable: str
     value: Instruction
     at: int
     needs: tuple = field(default=())
+    own: tuple[Instruction, ...] = field(default=())
 
 
 __all__ = ["GraphTrace", "Node", "Operation", "Placeholder", "Target", "Text", "Update", "Variable", "sizes_of"]

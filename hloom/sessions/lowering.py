@@ -108,7 +108,8 @@ class Plan:
 
     fetches: for each fetch the number of an output, None for an operation, or a Text. variables, updated: names.
     feeds: the names of what is fed; host_values: further parameters, behind them. shared: the numbers of outputs that
-    are values of variables as well.
+    are values of variables as well. owned: the instructions that belong to updates, with the device chosen for the
+    variable. devices: those chosen for the variables that are read or updated, '' where none is.
     """
 
     computation: Computation
@@ -120,6 +121,8 @@ class Plan:
     hosts: list[tuple[Operation, list[Any]]]
     shared: frozenset[int]
     count: int
+    owned: dict[Instruction, str]
+    devices: dict[str, str]
 
 
 def make_plan(program: Program, fetches: Sequence[Target], feeds: Sequence[Node]) -> Plan:
@@ -163,8 +166,18 @@ def make_plan(program: Program, fetches: Sequence[Target], feeds: Sequence[Node]
     _number_parameters(builder, [p for p in builder.parameters if p in read or p not in start.values()])
     return Plan(
         builder.finish(root), found, variables, updated, [program.name_of(i) for i in fed], need.host_values, hosts,
-        shared, count,
+        shared, count, _owned(program, need, env),
+        {name: need.variables[name].instruction.device for name in {*variables, *updated}},
     )  # fmt: skip
+
+
+def _owned(program: Program, need: Needed, env: dict[Instruction, Instruction]) -> dict[Instruction, str]:
+    return {
+        env[instruction]: need.variables[update.variable].instruction.device
+        for update in need.updates.values()
+        for instruction in update.own
+        if instruction in need.instructions and instruction not in program.sources
+    }
 
 
 def _number_parameters(builder: Builder, kept: list[Instruction]) -> None:

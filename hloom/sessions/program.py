@@ -43,7 +43,7 @@ from hloom.sessions.graph import (
 from hloom.sessions.sizes import Sizes
 from hloom.sessions.text import from_text, pruned, to_text
 from hloom.tracing.active import TRACES
-from hloom.tracing.trace import as_array, resumed
+from hloom.tracing.trace import as_array, bind, resumed
 
 GLOBAL_VARIABLES = "variables"
 TRAINABLE_VARIABLES = "trainable_variables"
@@ -215,9 +215,13 @@ class Program:
 
     # --- updates and order ---
 
-    def update(self, variable: Variable, new: Callable[[Node], Any], name: str) -> Update:
-        """The update of a variable to `new(its value at this place of the program)`."""
+    def update(self, variable: Variable, new: Callable[[Node], Any], name: str, begin: int | None = None) -> Update:
+        """The update of a variable to `new(its value at this place of the program)`.
+
+        begin: the first instruction that belongs to the update, where it is built in several steps.
+        """
         record = variable.record
+        begin = len(self.instructions) if begin is None else begin
         home = record.instruction.device  # updates run where the variable is
         scope = device_scope(home) if home else nullcontext()
         with resumed(self.trace), scope:
@@ -237,8 +241,11 @@ class Program:
                     )
                 value = value.astype(old.dtype)
             instruction = self.trace.node(value).instruction
+            if home and instruction.device != home:  # the new value, too, is where the variable is
+                instruction = bind("copy", Node(self.trace, instruction)).instruction
+        own = tuple([i for i in self.instructions[begin:] if i.device == home])
         name = self._new_name(f"{record.name}/{name}", unique=True, scoped=False)
-        made = UpdateRecord(name, record.name, instruction, len(self.instructions), self._open_needs())
+        made = UpdateRecord(name, record.name, instruction, len(self.instructions), self._open_needs(), own)
         self.updates[name] = made
         result = self.read(record, name)
         return Update(self.trace, result, record=made)

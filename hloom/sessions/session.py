@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from hloom.errors import FeedError, FetchError, SessionError
@@ -116,7 +116,7 @@ class Session:
         """The values of the program's variables by name, of those that have one: a tree for `hl.checkpoints`."""
         if self._closed:
             self._refuse_closed()
-        values = self.executor.variables()
+        values = self.executor.variables(self._devices(self.program.variables))
         return {name: values[name] for name in self.program.variables if name in values}
 
     def restore(self, values: Mapping[str, Any]) -> None:
@@ -134,12 +134,16 @@ class Session:
                     f"restore variable {name!r}, which is {shape!r}", f"{value.dtype}{list(value.shape)}",
                     "restore the checkpoint of this program",
                 )  # fmt: skip
-        self.executor.assign(dict(values))
+        self.executor.assign(values, self._devices(values))
 
     def uninitialized(self) -> list[str]:
         """The names of the variables without a value."""
-        values = self.executor.variables()
+        values = self.executor.variables(self._devices(self.program.variables))
         return [name for name in self.program.variables if name not in values]
+
+    def _devices(self, names: Iterable[str]) -> dict[str, str]:
+        """The device chosen for each variable, by name."""
+        return {name: self.program.variables[name].record.instruction.device for name in names}
 
     # --- the end ---
 

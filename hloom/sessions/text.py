@@ -1,6 +1,6 @@
 """Programs as text: HLO text with the names of nodes, placeholders, variables, updates and operations in front.
 
-    hloom-program 1
+    hloom-program 2
     {"name": "mlp", "sizes": {"?0": 13466917}, "parameters": [{"placeholder": "x"}, ...], ...}
     HloModule mlp, ...
 
@@ -22,6 +22,7 @@ from hloom.ir.build import Builder
 from hloom.ir.loops import lower_scans
 from hloom.ir.module import Computation, Instruction, Module, below
 from hloom.ir.ops.programs.structure import HostFunction
+from hloom.ir.source import on_device
 from hloom.ir.text import parse_module, print_module
 from hloom.ir.text.printer import Names, printing_order
 from hloom.ir.verify import verify
@@ -42,7 +43,7 @@ from hloom.sessions.sizes import PROBES, Sizes
 if TYPE_CHECKING:
     from hloom.sessions.program import Program
 
-MAGIC = "hloom-program 1"
+MAGIC = "hloom-program 2"
 LARGE = 1024  # bytes of constants that a binary form keeps outside of the text
 
 
@@ -121,7 +122,8 @@ def _check_callbacks(program: Program) -> None:
 
 def _parameter(source: Any) -> dict[str, Any]:
     if isinstance(source, VariableRecord):
-        return {"variable": source.name, "trainable": source.trainable, "initial": source.initial}
+        device = source.instruction.device
+        return {"variable": source.name, "trainable": source.trainable, "initial": source.initial, "device": device}
     if isinstance(source, ReadRecord):
         return {"read": source.variable, "update": source.update}
     if isinstance(source, str):
@@ -135,6 +137,7 @@ def _update(update: UpdateRecord, called: Mapping[Instruction, str]) -> dict[str
         "variable": update.variable,
         "value": called[update.value],
         "needs": [need.name for need in update.needs],
+        "own": [called[i] for i in update.own],
     }
 
 
@@ -222,7 +225,8 @@ def _program(
         name, variable, value = str(row["name"]), str(row["variable"]), by_text[row["value"]]
         if value.shape is not program.variables[variable]._shape:
             raise ValueError(f"{name!r} sets {variable!r} to {value.shape!r}")
-        program.updates[name] = UpdateRecord(name, variable, value, place[results[name]], tuple(row["needs"]))
+        own = tuple([by_text[text] for text in row["own"]])
+        program.updates[name] = UpdateRecord(name, variable, value, place[results[name]], tuple(row["needs"]), own)
     for row in header["targets"]:
         name = str(row["name"])
         program.targets[name] = (
@@ -280,6 +284,8 @@ def _read_parameter(program: Program, row: Mapping[str, Any], by_text: Mapping[s
         initial = None if row["initial"] is None else by_text[row["initial"]]
         if initial is not None and initial.shape is not instruction.shape:
             raise ValueError(f"{name!r} begins with {initial.shape!r}")
+        if row["device"]:  # which a parameter of HLO does not have
+            instruction.source = on_device(instruction.source, str(row["device"]))
         record = VariableRecord(name, instruction, initial, bool(row["trainable"]))
         program.sources[instruction] = record
         program.variables[name] = Variable(program.trace, instruction, record=record)
@@ -323,7 +329,9 @@ def pruned(program: Program, fetches: Iterable[Any], feeds: Iterable[Any]) -> Pr
             result.variables[name] = Variable(result.trace, copy, record=made)
     for name, update in program.updates.items():
         if name in need.updates:
-            result.updates[name] = UpdateRecord(name, update.variable, mapped[update.value], begins[update.at])
+            own = tuple([mapped[i] for i in update.own if i in mapped])
+            value = mapped[update.value]
+            result.updates[name] = UpdateRecord(name, update.variable, value, begins[update.at], own=own)
     for target in program.targets.values():
         if target in need.operations or target in targets:
             kind = Text(result, target.name, target.value) if isinstance(target, Text) else None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from contextlib import nullcontext
 from typing import Any
 
 import hloom.numpy as hnp
@@ -13,6 +14,7 @@ from hloom.errors import ArgumentError, DifferentiationError
 from hloom.ir.build import Builder
 from hloom.ir.module import Computation, Instruction, reachable
 from hloom.ir.rewrite import has_effects
+from hloom.ir.source import device_scope, on_device
 from hloom.ir.types import INEXACT
 from hloom.optim import apply_updates
 from hloom.optim.base import GradientTransformation
@@ -134,13 +136,19 @@ def minimize(
     variables: by default the trainable ones. global_step: a variable that each step adds 1 to. The optimizer's state
     are variables below `name`, with an initializer.
     """
-    chosen = loss.program.get_collection(TRAINABLE_VARIABLES) if variables is None else list(variables)
-    if not chosen:
-        raise ArgumentError(
-            f"minimize {loss.name!r}", "no trainable variables", "make some: variable('w', initial_value)"
-        )
+    chosen = chosen_variables(loss.program, variables)
     found = gradients(loss, chosen)
     return apply_gradients(optimizer, list(zip(found, chosen, strict=True)), global_step=global_step, name=name)
+
+
+def chosen_variables(program: Program, variables: Iterable[Variable] | None) -> list[Variable]:
+    """Those that an optimizer changes: by default the trainable ones. Raises ArgumentError where there are none."""
+    chosen = program.get_collection(TRAINABLE_VARIABLES) if variables is None else list(variables)
+    if not chosen:
+        raise ArgumentError(
+            f"an optimizer in '{program.name}'", "no trainable variables", "make some: variable('w', initial_value)"
+        )
+    return chosen
 
 
 def apply_gradients(
@@ -158,18 +166,58 @@ def apply_gradients(
         start = {n: v.initial_value if v.initial_value is not None else hnp.zeros(v.shape, v.dtype)
                  for n, v in variables.items()}  # fmt: skip
         paths, structure = tree.flatten_with_path(optimizer.init(start))
-        state = [
-            program.variable(f"{name}/{_path(path)}", leaf, trainable=False, collections=("variables",))
-            for path, leaf in paths
-        ]
+        state = [new_slot(program, f"{name}/{_path(path)}", leaf, _home(path, variables)) for path, leaf in paths]
+    begin = len(program.instructions)
     with resumed(program.trace):
         updates, new_state = optimizer.update(given, tree.unflatten(structure, state), variables)
         new = apply_updates(variables, updates)
-        steps: list[Any] = [variables[n].assign(new[n]) for n in variables]
-        steps += [slot.assign(value) for slot, value in zip(state, tree.leaves(new_state), strict=True)]
+        colocate(program, begin, [*variables.values(), *state])
+        pairs = [*((variables[n], new[n]) for n in variables), *zip(state, tree.leaves(new_state), strict=True)]
+        steps: list[Any] = [assigned(program, v, value, begin) for v, value in pairs]
         if global_step is not None:
             steps.append(global_step.assign_add(1))
     return program.group(*steps, name=name)
+
+
+def _home(path, variables: dict[str, Variable]) -> str:
+    """The device of the optimizer's state for a variable: that of the variable; of a count of steps, of the first."""
+    keys = [key.key for key in path if isinstance(key, tree.DictKey) and key.key in variables]
+    return variables[[*keys, *variables][0]].record.instruction.device
+
+
+def assigned(program: Program, variable: Variable, value: Any, begin: int) -> Any:
+    """The update of a variable to a value, which the instructions from a place on compute."""
+    return program.update(variable, lambda old: value, "assign", begin)
+
+
+def new_slot(program: Program, name: str, initial: Any, home: str) -> Variable:
+    """A variable of an optimizer's own, on the device of the one that it belongs to."""
+    with device_scope(home) if home else nullcontext():
+        return program.variable(name, initial, trainable=False, collections=("variables",))
+
+
+def colocate(program: Program, begin: int, variables: Sequence[Variable]) -> None:
+    """Places the instructions from a place on that compute with variables where these are: of several, with the
+    largest. What depends on constants only goes where it is used."""
+    home = {v.record.instruction: v.record.instruction.device for v in variables if v.record.instruction.device}
+    made = program.instructions[begin:]
+    free: set[Instruction] = set()
+    users: dict[Instruction, set[str]] = {}
+    for instruction in made:
+        near = [operand for operand in instruction.operands if operand in home]
+        if near:
+            home[instruction] = home[max(near, key=lambda operand: operand.shape.size)]
+        elif instruction.opcode != "parameter" and all(
+            operand in free or operand.opcode == "constant" for operand in instruction.operands
+        ):
+            free.add(instruction)
+    for instruction in reversed(made):
+        if instruction in free and len(used := users.get(instruction, set())) == 1:
+            (home[instruction],) = used
+        if instruction in home:
+            instruction.source = on_device(instruction.source, home[instruction])
+        for operand in instruction.operands:
+            users.setdefault(operand, set()).add(home.get(instruction, ""))
 
 
 def _path(path) -> str:

@@ -227,6 +227,8 @@ def test_a_wait_ends_and_names_whom_it_was_for():
     with pytest.raises(DistributedError, match="division failed"):
         meeting.take(Channel("run", 3, "me"), "/job:ps/task:0", 10)
     meeting.put(Channel("run", 3, "me"), np.zeros(1), 1)  # too late: dropped
+    with pytest.raises(DistributedError, match="division failed"):
+        meeting.take(Channel("run", 4, "me"), "/job:ps/task:0", 10)  # asked too late: it does not wait
     assert not meeting._runs and not meeting.waits()
 
 

@@ -1,6 +1,5 @@
 """Clusters: addresses and keys, and who may come in."""
 
-import hashlib
 import json
 import shutil
 import socket
@@ -15,6 +14,7 @@ import pytest
 
 import hloom as hl
 from hloom.cluster import ClusterSpec, Server, Tls, connect, free_addresses, spec, wire
+from hloom.cluster.programs import part_handle
 from hloom.errors import ArgumentError, DeviceError, DistributedError
 
 pytestmark = pytest.mark.quick
@@ -216,7 +216,7 @@ def test_unknown_operations_and_errors_come_back(server):
             peer.request({"op": "program", "handle": "0", "channels": {}}, [np.zeros(3, np.uint8)])
         text = np.frombuffer(b"HloomModule nonsense", np.uint8)
         with pytest.raises(hl.errors.ParseError):
-            peer.request({"op": "program", "handle": hashlib.sha256(text).hexdigest(), "channels": {}}, [text])
+            peer.request({"op": "program", "handle": part_handle(text.tobytes(), {}), "channels": {}}, [text])
         assert link.status()["task"] == "/job:local/task:0"
 
 

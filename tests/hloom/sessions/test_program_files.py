@@ -148,7 +148,7 @@ def test_damaged_texts_are_errors(tmp_path):
     header = json.loads(text[text.index("\n") : cut])
 
     def changed(**fields) -> str:
-        return "hloom-program 1\n" + json.dumps({**header, **fields}) + text[cut:]
+        return "hloom-program 2\n" + json.dumps({**header, **fields}) + text[cut:]
 
     Program.from_text(changed())
     bad = [
