@@ -11,7 +11,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 import numpy as np
 
 from hloom.arrays.array import Array
-from hloom.cluster.graphs import cluster_of
+from hloom.cluster.graphs.executors import cluster_of
 from hloom.cluster.peers import Peers
 from hloom.cluster.server import Server, ServerTasks
 from hloom.cluster.spec import ClusterSpec, Task, parse_task

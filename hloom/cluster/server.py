@@ -20,7 +20,7 @@ from typing import Any
 
 import numpy as np
 
-from hloom.cluster.graphs import GraphStore
+from hloom.cluster.graphs.executors import GraphStore
 from hloom.cluster.listener import Listener
 from hloom.cluster.peers import Peers
 from hloom.cluster.programs import Part, part_handle, read_part

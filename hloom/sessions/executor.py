@@ -292,7 +292,7 @@ def executor_of(target: Any, **options: Any) -> Executor:
         raise ArgumentError("the target of a session", f"{type(target).__name__}", "pass server.target, or nothing")
     scheme = target.partition("://")[0]
     if scheme == "hloom" and scheme not in _schemes:
-        importlib.import_module("hloom.cluster.graphs")  # by its name: clusters stand above sessions
+        importlib.import_module("hloom.cluster.graphs.executors")  # by its name: clusters stand above sessions
     if scheme not in _schemes:
         raise SessionError(
             f"a session at {target!r}", f"targets begin with {', '.join(f'{s}://' for s in _schemes)}",

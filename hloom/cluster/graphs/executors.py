@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from hloom.cluster.distributed_steps import Variables, home_task, load
+from hloom.cluster.graphs.steps import Variables, home_task, load
 from hloom.cluster.peers import Peers, remote_error, until_there
 from hloom.cluster.spec import ClusterSpec, Task, Tls, parse_task
 from hloom.cluster.wire import HANDSHAKE_SECONDS

@@ -1,4 +1,4 @@
-"""Runs of a server's session whose variables are on several tasks: stage by stage (`hloom.cluster.stages`)."""
+"""Runs of a server's session whose variables are on several tasks: stage by stage (`hloom.cluster.graphs.stages`)."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from hloom.arrays.array import Array
+from hloom.cluster.graphs.stages import Stage, cut
 from hloom.cluster.programs import NoTransfers, Part, read_part
 from hloom.cluster.spec import Task, parse_task
-from hloom.cluster.stages import Stage, cut
 from hloom.dispatch.jit import jit
 from hloom.errors import UninitializedError
 from hloom.ir.module import Computation, Instruction, Module, below
