@@ -1,13 +1,15 @@
 """Writes a library with a C header that computes a program without Python.
 
-The program is HLO or StableHLO text, an ONNX model, or a function of a Python file, `model.py:predict`, whose arguments
-are given by their dtypes and shapes.
+The program is HLO or StableHLO text, an ONNX model, a program of hl.sessions, or a function of a Python file,
+`model.py:predict`, whose arguments are given by their dtypes and shapes. Of a program of hl.sessions each --fetch is a
+function, and the variables are the library's state.
 
 Examples:
     hloom export layer.hlo --folder build
     hloom export layer.hlo --target aarch64-linux --kind static
     hloom export model.py:predict f32[32,784] --weights file --folder build
     hloom export model.py:predict f32[batch:1:4096,784] --name model
+    hloom export mlp.hloom x=f32[100,32] y=f32[100,8] --fetch train=train,cost --fetch predict=out
 
 """
 
@@ -31,11 +33,20 @@ from hloom.export.names import identifier, identifiers
 from hloom.export.targets import TARGETS
 from hloom.export.toolchain import KINDS
 from hloom.ir.types import DTYPES
+from hloom.sessions.files import Saved, load
+from hloom.sessions.text import MAGIC
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("program", help="a .hlo, .mlir or .onnx file, or FILE.py:FUNCTION")
-    parser.add_argument("arguments", nargs="*", metavar="DTYPE[SIZES]", help="of a Python function: f32[batch:1:64,3]")
+    parser.add_argument("program", help="a .hlo, .mlir, .onnx, .hloom or .txt file, or FILE.py:FUNCTION")
+    parser.add_argument(
+        "arguments", nargs="*", metavar="[NAME=]DTYPE[SIZES]",
+        help="of a Python function: f32[batch:1:64,3]; of a program of hl.sessions the feeds: x=f32[100,32]",
+    )  # fmt: skip
+    parser.add_argument(
+        "--fetch", action="append", default=[], metavar="FUNCTION=NAME,..",
+        help="of a program of hl.sessions: a function, and what it fetches; one name alone is both",
+    )  # fmt: skip
     parser.add_argument("--folder", default=".", help="where the files go")
     parser.add_argument("--name", help="of the library")
     parser.add_argument("--target", choices=sorted(TARGETS), help="another machine than this one")
@@ -49,9 +60,17 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     function, examples, name = _program(options.program, options.arguments)
+    named: dict[str, Any] = {}
+    if isinstance(function, Saved):
+        named, examples = {"fetches": _fetches(options.fetch), "feeds": _feeds(examples)}, []
+    elif options.fetch:
+        raise ArgumentError(f"export of {options.program}", "--fetch", "it is for programs of hl.sessions only")
+    else:
+        examples = [_shape(one) if isinstance(one, str) else one for one in examples]
     made = export(
         function,
         *examples,
+        **named,
         folder=options.folder,
         name=options.name or name,
         target=options.target,
@@ -66,8 +85,22 @@ def run(options: argparse.Namespace) -> int:
     return 0
 
 
+def _fetches(texts: list[str]) -> dict[str, list[str]]:
+    """What each function fetches."""
+    parts = [text.partition("=") for text in texts]
+    return {identifier(name): (found or name).split(",") for name, _, found in parts}
+
+
+def _feeds(texts: list[str]) -> dict[str, ShapeDtypeStruct]:
+    """The feeds by name. Raises ArgumentError for one without a name."""
+    parts = [text.partition("=") for text in texts]
+    if unnamed := next((name for name, equals, _ in parts if not equals), None):
+        raise ArgumentError(f"the feed {unnamed!r}", "it has no name", f"write x={unnamed}")
+    return {name: _shape(shape) for name, _, shape in parts}
+
+
 def _program(text: str, shapes: list[str]) -> tuple[Any, list[Any], str]:
-    """The function, its arguments, and a name."""
+    """The function or the saved program, its arguments, and a name."""
     file, _, function = text.partition(".py:")
     if function:
         found = runpy.run_path(f"{file}.py", run_name="hloom_export") if Path(f"{file}.py").is_file() else None
@@ -76,21 +109,23 @@ def _program(text: str, shapes: list[str]) -> tuple[Any, list[Any], str]:
         if not callable(found.get(function)):
             names = [n for n, value in found.items() if callable(value) and not n.startswith("_")]
             raise ArgumentError(f"export of {text}", f"{file}.py has no function {function!r}", f"it has {names[:12]}")
-        return found[function], [_shape(one) for one in shapes], identifier(function)
+        return found[function], shapes, identifier(function)
     path = Path(text)
     name = identifier(path.stem)
     if path.suffix == ".onnx":
         model = onnx.load(path)
-        given = [_shape(one) for one in shapes] or [_of_port(port) for port in model.inputs]
+        given = shapes or [_of_port(port) for port in model.inputs]
         return _model_function(model, name), given, name
+    if path.suffix == ".hloom":
+        return load(path), shapes, name
     try:
         program = path.read_text()
     except (OSError, UnicodeDecodeError) as error:
         raise file_error(f"export of {text}", error) from None
+    if program.startswith(MAGIC):
+        return load(path), shapes, name
     made = from_stablehlo(program) if path.suffix == ".mlir" or "stablehlo." in program else from_hlo(program)
-    given = [_shape(one) for one in shapes] or [
-        ShapeDtypeStruct(p.shape.dims, p.shape.dtype) for p in made.module().entry.parameters
-    ]
+    given = shapes or [ShapeDtypeStruct(p.shape.dims, p.shape.dtype) for p in made.module().entry.parameters]
     return made, given, name
 
 

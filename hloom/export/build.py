@@ -32,12 +32,15 @@ from hloom.export.functions import (
 )
 from hloom.export.loading import Library as LoadedLibrary
 from hloom.export.loading import load
-from hloom.export.names import checked_name
+from hloom.export.names import checked_name, identifier
+from hloom.export.programs import STATE, functions_of
 from hloom.export.ranged import ranged_body
 from hloom.export.tables import Shared, tables_of
 from hloom.export.targets import target_of
 from hloom.export.toolchain import KINDS, toolchain
 from hloom.ir.records import record
+from hloom.sessions.files import Saved
+from hloom.sessions.program import Program
 from hloom.tree import pytrees as tree
 
 __all__ = ["ExportedLibrary", "export"]
@@ -63,7 +66,7 @@ class ExportedLibrary:
 
 
 def export(
-    functions: Callable | Mapping[str, Callable],
+    functions: Callable | Mapping[str, Callable] | Program | Saved,
     /,
     *examples: Any,
     folder: str | os.PathLike = ".",
@@ -76,6 +79,9 @@ def export(
     updates: Sequence[str] = (),
     compiler: str | None = None,
     check: str = "all",
+    fetches: Any = None,
+    feeds: Any = None,
+    variables: Mapping[str, Any] | None = None,
     **named: Any,
 ) -> ExportedLibrary:
     """Writes a library that computes what the functions compute, without Python, and a C header for it.
@@ -92,6 +98,11 @@ def export(
         what the library computes for it; "samples" does so for some sizes only.
     compiler: the C compiler; None: the system's for this machine, zig for others.
 
+    A program of `hl.sessions`, or a file of one (`sessions.load`), is exported by its runs: fetches={"train": ["train",
+    "cost"]} names what each function fetches, feeds={"x": (100, 32)} gives the shapes of feeds whose sizes are not
+    known. Its variables are the library's state `variables`, to which the function `init` gives the values of
+    `variables=` (`session.state()`), of the file, or of the program's initializer.
+
     Raises ExportError: for steps that only Python can run (all of them at once), targets and names that do not exist, a
     compiler that is missing or fails.
     """
@@ -103,7 +114,21 @@ def export(
         raise ExportError(f"export with weights={weights!r}", "it is 'embedded' or 'file'", "name one of them")
     chosen, machine_target, machine = target_of(target, features)
     tools = toolchain(chosen, machine_target, compiler)
-    requests = requests_of(functions, *with_dims(functions, examples, named), state, updates)
+    if isinstance(functions, (Program, Saved)):
+        if examples or named or state or updates:
+            raise ExportError(
+                "export of a program", "arguments of functions", "pass fetches=, feeds= and variables= for a program"
+            )
+        made = functions_of(functions, fetches, feeds, variables)
+        name = name or identifier(functions.name if isinstance(functions, Program) else functions.program.name)
+        state = (STATE,) if made.updates else ()
+        requests = requests_of(made.functions, (), made.named, state, made.updates)
+    elif fetches is not None or feeds is not None or variables is not None:
+        raise ExportError(
+            "export of functions", "fetches=, feeds= or variables=, which are for programs", "pass a sessions.Program"
+        )
+    else:
+        requests = requests_of(functions, *with_dims(functions, examples, named), state, updates)
     dimensions = dimensions_of(requests)
     library_name = checked_name(name or (requests[0].name if callable(functions) else "model"), "the library")
     shared_state = State(state)

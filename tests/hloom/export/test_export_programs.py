@@ -11,6 +11,7 @@ import pytest
 
 import hloom as hl
 import hloom.numpy as hnp
+from hloom import sessions
 from hloom.errors import ExportError
 from hloom.export import emit
 
@@ -80,8 +81,10 @@ def test_the_perceptron_is_trained_in_cpp(tmp_path):
     loaded = define.export(tmp_path / "shared").load()
     loaded.load_state(tmp_path / "weights.safetensors")
     x = np.random.default_rng(1).random((100, 32), np.float32)
-    weights = {k.removeprefix("weights_"): v for k, v in loaded.read_state().items() if k.startswith("weights_")}
-    assert loaded.predict(x).tobytes() == np.asarray(hl.jit(define.predict)(weights, x)).tobytes()
+    state = {name.removeprefix("variables_"): value for name, value in loaded.read_state().items()}
+    with sessions.Session(define.define()) as session:
+        session.restore({name: state[name] for name in ("w1", "b1", "w2", "b2")})
+        assert loaded.predict(x).tobytes() == np.asarray(session.run("out", {"x": x})).tobytes()
 
 
 @pytest.mark.skipif(shutil.which("rustc") is None, reason="no Rust here")
