@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import importlib
+import inspect
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol
@@ -280,14 +281,16 @@ def register(scheme: str, connect: Callable[..., Executor]) -> None:
 def executor_of(target: Any, **options: Any) -> Executor:
     """The executor of a target: None for a new one in this process, a string "scheme://...", or an executor.
 
-    Raises SessionError for a scheme that nobody registered.
+    Raises SessionError for a scheme that nobody registered, ArgumentError for options that the target does not have.
     """
     if target is None or target == "":
+        _no_options("in this process", options)
         return LocalExecutor()
     if not isinstance(target, str):
         if isinstance(getattr(target, "target", None), str):  # a server
             return executor_of(target.target, **options)
         if hasattr(target, "load") and hasattr(target, "run"):
+            _no_options("with an executor", options)
             return target
         raise ArgumentError("the target of a session", f"{type(target).__name__}", "pass server.target, or nothing")
     scheme = target.partition("://")[0]
@@ -298,7 +301,17 @@ def executor_of(target: Any, **options: Any) -> Executor:
             f"a session at {target!r}", f"targets begin with {', '.join(f'{s}://' for s in _schemes)}",
             "pass server.target, or nothing for a session in this process",
         )  # fmt: skip
-    return _schemes[scheme](target, **options)
+    connect = _schemes[scheme]
+    known = inspect.signature(connect).parameters
+    if not any(p.kind == p.VAR_KEYWORD for p in known.values()):
+        _no_options(f"at {target!r}", {name: value for name, value in options.items() if name not in known})
+    return connect(target, **options)
+
+
+def _no_options(where: str, options: Mapping[str, Any]) -> None:
+    if options:
+        found = f"the option {next(iter(options))!r}"
+        raise ArgumentError(f"a session {where}", found, "leave it out, or pass config=SessionConfig(...)")
 
 
 __all__ = ["Executor", "HloomError", "LocalExecutor", "Step", "executor_of", "register"]

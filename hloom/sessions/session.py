@@ -9,6 +9,7 @@ from hloom.errors import FeedError, FetchError, SessionError
 from hloom.sessions.executor import Executor, executor_of
 from hloom.sessions.graph import Node, Operation, Text
 from hloom.sessions.lowering import needed
+from hloom.sessions.options import settings_of, within
 from hloom.sessions.program import Program, current_program
 from hloom.tree import pytrees as tree
 
@@ -24,13 +25,15 @@ class Session:
             value = session.run("cost", {"x": images, "y": labels})
 
     program: the current one by default. target: where it runs; nothing for this process, `server.target` for a server,
-    whose sessions share variables.
+    whose sessions share variables. config: a SessionConfig, or a dict of its fields. options: of the target; those of a
+    server are key, tls and timeout. Raises ArgumentError for others.
     """
 
-    def __init__(self, program: Program | None = None, target: Any = None, **options: Any):
+    def __init__(self, program: Program | None = None, target: Any = None, *, config: Any = None, **options: Any):
         if isinstance(program, str):  # Session(server.target)
             program, target = None, program
         self.program = program if program is not None else current_program()
+        self._settings = settings_of(config)
         self.executor: Executor = executor_of(target, **options)
         self._shared = target is not None
         self._steps: dict[tuple, Any] = {}
@@ -64,7 +67,11 @@ class Session:
         step = self._steps.get(key)
         if step is None:
             step = self._steps[key] = self._load(leaves, fed)
-        results = self.executor.run(step, list(fed.values()))
+        if self._settings:
+            with within(self._settings):
+                results = self.executor.run(step, list(fed.values()))
+        else:
+            results = self.executor.run(step, list(fed.values()))
         return results[0] if structure is None else tree.unflatten(structure, results)
 
     __call__ = run
@@ -86,7 +93,8 @@ class Session:
                 raise FeedError(f"feed {node.name!r}", "it is fed twice, by name and by handle", "feed it once")
             nodes.append(node)
         self._kept += [*fetches, *feed]
-        return self.executor.load(program, targets, nodes)
+        with within(self._settings):
+            return self.executor.load(program, targets, nodes)
 
     def partial_run(self) -> PartialRun:
         """A run in several parts: what was fed or fetched in one part is known in the next ones."""
@@ -106,7 +114,8 @@ class Session:
                 self._refuse_closed()
             if len(values) != len(names):
                 raise FeedError(f"a run fed with {names}", f"{len(values)} values", "pass one value for each feed")
-            return tree.unflatten(structure, executor.run(step, values))
+            with within(self._settings):
+                return tree.unflatten(structure, executor.run(step, values))
 
         return run
 

@@ -44,7 +44,8 @@ class GraphStore:
         with self._lock:
             if handle not in self._steps:
                 program = Program.from_text(text.decode("utf-8"))
-                self._steps[handle] = load(self.executor, self.shared, program, *names, self._task, self._link)
+                with config(soft_placement=bool(header.get("soft")) or config.soft_placement):
+                    self._steps[handle] = load(self.executor, self.shared, program, *names, self._task, self._link)
         return {"handle": handle}, ()
 
     def run(self, header: dict, arrays: list[np.ndarray]) -> Answer:
@@ -52,7 +53,8 @@ class GraphStore:
         if step is None:
             return {"unknown": True}, ()
         log = bool(header.get("log")) or config.log_device_placement
-        with config(log_device_placement=log), acting_as(str(self._task)):
+        soft = bool(header.get("soft")) or config.soft_placement
+        with config(log_device_placement=log, soft_placement=soft), acting_as(str(self._task)):
             found = self.executor.run(step, arrays)
         entries: list[Any] = []
         sent: list[np.ndarray] = []
@@ -107,13 +109,17 @@ class ServerExecutor:
 
     def _send(self, made: dict[str, Any]) -> None:
         text = np.frombuffer(made["text"].encode(), np.uint8)
-        header = {"op": "graph.load", "fetches": made["fetches"], "feeds": made["feeds"]}
+        names = {name: made[name] for name in ("fetches", "feeds")}
+        header = {"op": "graph.load", **names, "soft": config.soft_placement}
         made["handle"] = self._peer.request(header, [text])[0]["handle"]
 
     def run(self, handle: dict[str, Any], values: Sequence[Any]) -> list:
         arrays = [np.asarray(value) for value in values]
         for _ in range(2):
-            header = {"op": "graph.run", "handle": handle["handle"], "log": config.log_device_placement}
+            header = {
+                "op": "graph.run", "handle": handle["handle"], "log": config.log_device_placement,
+                "soft": config.soft_placement,
+            }  # fmt: skip
             answer, found = self._peer.request(header, arrays)
             if "unknown" not in answer:
                 return [found[entry] if isinstance(entry, int) else entry for entry in answer["results"]]

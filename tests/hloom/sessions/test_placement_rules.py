@@ -8,7 +8,16 @@ import pytest
 import hloom as hl
 import hloom.numpy as hnp
 from hloom import errors, optim
-from hloom.sessions import Program, Session, minimize, placeholder, replica_device_setter, variable
+from hloom.sessions import (
+    LocalServer,
+    Program,
+    Session,
+    SessionConfig,
+    minimize,
+    placeholder,
+    replica_device_setter,
+    variable,
+)
 
 pytestmark = pytest.mark.quick
 
@@ -71,3 +80,28 @@ def test_a_program_on_devices_of_this_process(devices, capsys):
 def test_devices_say_what_they_are(capsys):
     found = hl.devices("cpu")[0].description
     assert found.startswith("name: ") and len(found) > 10
+
+
+def test_the_options_of_a_session(devices, capsys):
+    program = Program("options")
+    with program, hl.device("cpu:7"):
+        twice = program.target("twice", placeholder("x", [3]) * 2)
+    config = SessionConfig(log_device_placement=True, allow_soft_placement=True)
+    with Session(program, config=config) as session:
+        assert session.run(twice, {"x": np.arange(3.0)}).tolist() == [0, 2, 4]
+    assert "cpu:7 does not exist here; cpu:0 is used" in capsys.readouterr().err
+    with Session(program, config={"allow_soft_placement": True}) as session:
+        assert session.make_callable(twice, ["x"])(np.ones(3)).tolist() == [2, 2, 2]
+    with Session(program) as session, pytest.raises(errors.DeviceError, match="cpu:7"):
+        session.run(twice, {"x": np.arange(3.0)})
+    with LocalServer() as server, pytest.raises(errors.ArgumentError, match=r"(?s)local://.*'key'"):
+        Session(program, server.target, key=b"")
+    for options, kind, found in (
+        ({"foo": 2}, errors.ArgumentError, "the option 'foo'"),
+        ({"config": {"foo": 2}}, errors.ArgumentError, "the option 'foo'.*\n.*log_device_placement"),
+        ({"config": 3}, errors.ArgumentError, "int"),
+        ({"config": {"allow_growth": False}}, errors.UnsupportedError, "as it is needed"),
+        ({"config": SessionConfig(per_process_gpu_memory_fraction=0.4)}, errors.UnsupportedError, "0.4"),
+    ):
+        with pytest.raises(kind, match=f"(?s){found}"):
+            Session(program, **options)
