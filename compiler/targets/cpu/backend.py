@@ -13,6 +13,7 @@ import llvmlite.binding as llvm
 
 from hloom.compiler.targets.cpu.half_floats import CONVERSIONS
 from hloom.compiler.targets.cpu.llvm_emitter.analysis import EXPLICIT
+from hloom.compiler.targets.cpu.llvm_emitter.shared import is_shared_symbol
 from hloom.compiler.targets.cpu.machine import Machine, architecture, host, level_machine, native_machine
 from hloom.compiler.targets.cpu.nontemporal_stores import is_streamed, past_caches
 from hloom.ir.process import forking
@@ -208,11 +209,16 @@ def optimized(text: str, libraries: Iterable[bytes | str] = (), machine: Machine
     streamed = is_streamed(text)
     if streamed:
         module = past_caches(module, machine.vector_bytes, context)
-    if streamed or any(function.name.startswith("hloom_huge_") for function in module.functions):
+    names = [function.name for function in module.functions]
+    shared = [name for name in names if is_shared_symbol(name)]
+    if streamed or shared or any(name.startswith("hloom_huge_") for name in names):
         # The vectorizer, which comes after the inliner, calls the vector forms of those: a test of the lanes, which
         # costs less than the call.
         passes = llvm.create_new_module_pass_manager()
         passes.add_always_inliner_pass()
+        for name in shared:  # of the variants, those that the vectorizer has called stay
+            module.get_function(name).linkage = "internal"
+        passes.add_global_dead_code_eliminate_pass()
         builder = llvm.create_pass_builder(_target_machine(machine), llvm.create_pipeline_tuning_options(0))
         _run(passes, module, builder)
     if machine.arch == "x86_64" and (has_halves or not machine.has("f16c")):

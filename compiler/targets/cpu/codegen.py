@@ -105,7 +105,7 @@ def kernel_module(kernel: KernelSource) -> tuple[str, list[bytes | str]]:
     from hloom.compiler.targets.cpu.llvm_emitter import emitter
 
     try:
-        text, names = emitter.kernel_text(kernel, _backend().triple(), library.signature)
+        text, names = emitter.kernel_text(kernel, _backend().triple(), library.signature, library.shared_size)
         return text, [library.module_text(name) for name in names]
     except (emitter.Unsupported, SyntaxError):  # Numba's front end reports errors of the source
         count("kernels through Numba")

@@ -159,7 +159,7 @@ def _module(kernel: KernelSource, machine: CrossMachine) -> llvm.ModuleRef:
 def _texts(kernel: KernelSource, machine: CrossMachine) -> tuple[str, list[tuple[str, str]]]:
     """LLVM IR of a kernel, and of the functions that it calls by name."""
     try:
-        text, names = emitter.kernel_text(kernel, machine.triple, library.signature)
+        text, names = emitter.kernel_text(kernel, machine.triple, library.signature, library.shared_size)
         parts = [(name, library.module_text(name)) for name in names]
     except (emitter.Unsupported, SyntaxError):  # unusual mixtures of types
         text, linked = library.numba_lowering().kernel_module(kernel, library.module_text)

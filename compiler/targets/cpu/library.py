@@ -2,6 +2,7 @@
 
     signature(name) -> (parameters, result) | None     of a function of the math library, for the LLVM emitter
     module_text(name) -> str                           a module that defines the function
+    shared_size(name) -> int                           whether the function may be shared, and what that saves
     entries() -> {key: bytes}                          what the file of prebuilt code holds of them
 
 Math functions are written in Python (`compiler.kernels.math`) and compiled by Numba; their IR is the same on every
@@ -19,13 +20,14 @@ import sys
 from hloom.compiler.cache import default_cache
 from hloom.compiler.targets.cpu.interface import LibraryFunction, code_version
 from hloom.compiler.targets.cpu.llvm_emitter.calls import CALLS
+from hloom.compiler.targets.cpu.llvm_emitter.shared import SHARED, scalars, shared_text
 from hloom.compiler.targets.cpu.llvm_emitter.values import LLVM, REGISTER
 from hloom.compiler.targets.cpu.machine import architecture
 from hloom.compiler.targets.cpu.microkernels.names import BLOCK, argument_count, prebuilt_blocks
 from hloom.compiler.targets.cpu.prebuilt import archive
 from hloom.ir.process import forking
 
-__all__ = ["entries", "module_text", "numba_lowering", "signature"]
+__all__ = ["entries", "module_text", "numba_lowering", "shared_size", "signature"]
 
 _lock = forking.rlock()
 
@@ -43,11 +45,25 @@ def signature(name: str) -> tuple[tuple[str, ...], str] | None:
 
 @functools.lru_cache(256)  # kernels of one program share functions
 def module_text(name: str) -> str:
-    """A module that defines a math function, with all that it calls inlined, or a block function."""
+    """A module that defines a math function, with all that it calls inlined, a block function, or the shared form of
+    a math function."""
     if argument_count(name) is not None:
         data = archive.get(f"block {name}")
         return data.decode() if data is not None else _block_text(name)
+    if name.startswith(SHARED):
+        function = name.removeprefix(SHARED)
+        known = signature(function)
+        assert known is not None
+        return shared_text(function, *known)
     return (_stored(name) or _compiled(name)).text
+
+
+def shared_size(name: str) -> int:
+    """Lines of LLVM IR of a function of the math library that vectors can be passed to; 0 for other names."""
+    known = None if name in CALLS else signature(name)
+    if known is None or scalars((*known[0], known[1])) is None:
+        return 0
+    return module_text(name).count("\n")
 
 
 def entries() -> dict[str, bytes]:

@@ -9,6 +9,7 @@ from collections.abc import Callable
 
 from hloom.compiler.kernels.codegen.source import STREAMED
 from hloom.compiler.targets.cpu.interface import library_symbol
+from hloom.compiler.targets.cpu.llvm_emitter.shared import shared_symbol
 from hloom.compiler.targets.cpu.llvm_emitter.values import (
     LLVM,
     PART,
@@ -48,11 +49,15 @@ def call_function(function, name: str, arguments: list[Value]) -> Value | None:
         raise Unsupported(f"the function {name}")
     params = [REGISTER.get(param, param) for param in entry[0]]
     result = REGISTER.get(entry[1], entry[1])
-    symbol = library_symbol(name)
     kind = LLVM[result]
-    function.module.declare(symbol, f"declare {kind} @{symbol}({', '.join(LLVM[p] for p in params)})")
-    function.module.libraries[name] = None
     values = [function.cast(value, param) for value, param in zip(arguments, params, strict=True)]
+    if name in function.module.shared:
+        symbol = shared_symbol(name)
+        values = [part for v in values for part in (function.parts(v) if v.kind in PART else [v])]
+    else:
+        symbol = library_symbol(name)
+        function.module.libraries[name] = None
+    function.module.declare(symbol, f"declare {kind} @{symbol}({', '.join(LLVM[v.kind] for v in values)})")
     return Value(result, function.result(f"call {kind} @{symbol}({', '.join(map(function.typed, values))})"))
 
 

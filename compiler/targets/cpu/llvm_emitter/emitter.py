@@ -12,7 +12,7 @@ LLVM's first pass turns into values.
 from __future__ import annotations
 
 import ast
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from hloom.compiler.kernels.codegen.source import KernelSource, parsed
@@ -27,6 +27,7 @@ from hloom.compiler.targets.cpu.llvm_emitter.analysis import (
     scratch_dtypes,
 )
 from hloom.compiler.targets.cpu.llvm_emitter.calls import CALLS, call_function
+from hloom.compiler.targets.cpu.llvm_emitter.shared import INLINED, SHARED, counted_calls, often_called
 from hloom.compiler.targets.cpu.llvm_emitter.values import (
     LLVM,
     PART,
@@ -47,26 +48,42 @@ _COMPARE = {
 
 
 Signature = Callable[[str], tuple[tuple[str, ...], str] | None]
+Size = Callable[[str], int]
 
 
-def kernel_text(kernel: KernelSource, triple: str, signature: Signature) -> tuple[str, list[str]]:
+def kernel_text(
+    kernel: KernelSource, triple: str, signature: Signature, size: Size | None = None
+) -> tuple[str, list[str]]:
     """LLVM IR of a kernel with its C entry, and the names of the library and block functions that it calls.
 
     signature: HLO dtypes of the parameters and of the result of a function of the math library; None where there is
                none.
+    size:      lines of LLVM IR of a function that may be shared (`shared`), 0 for others; None: all are inlined.
 
     Raises Unsupported for what Numba has to compile, SyntaxError.
     """
     if kernel.params[-2:] != ("s64", "s64"):
         raise Unsupported(f"{kernel.params} without lo and hi")
     module = Module(signature)
+    if size is not None:
+        calls = counted_calls(_trees(kernel))
+        module.share(often_called(calls, size))
+        module.often = frozenset(name for name, count in calls.items() if count > INLINED)
     for name, part in kernel.parts:
         module.part(name, part)
     module.called = set()
     module.function(f"{kernel.name}.body", kernel, "noinline nounwind")
     module.entry(kernel)
     text = module.text(triple)
-    return (interleaved(text) if is_interleaved(module.called) else text), list(module.libraries)
+    # Loops of many calls have enough to do at a time.
+    wanted = is_interleaved(module.called) and not module.shared
+    return (interleaved(text) if wanted else text), list(module.libraries)
+
+
+def _trees(kernel: KernelSource) -> Iterator[ast.AST]:
+    yield parsed(kernel.text)
+    for _, part in kernel.parts:
+        yield from _trees(part)
 
 
 class Module:
@@ -82,6 +99,15 @@ class Module:
         self.loops: list[str] = []
         self.explicit = True  # until a loop is found that LLVM's vectorizer may want
         self.called: set[str] = set()
+        self.shared: frozenset[str] = frozenset()
+        self.often: frozenset[str] = frozenset()  # parts that are called too often to be inlined
+
+    def share(self, names: frozenset[str]) -> None:
+        """Functions of the math library that are called, not inlined. Their modules are linked before those of the
+        functions, which are linked where something calls them."""
+        self.shared = names
+        for name in sorted(names):
+            self.libraries |= {f"{SHARED}{name}": None, name: None}
 
     def declare(self, symbol: str, text: str) -> None:
         self.declarations[symbol] = text
@@ -102,7 +128,7 @@ class Module:
         before, self.parts = self.parts, {}
         for inner, part in kernel.parts:
             self.part(inner, part)
-        self.function(symbol, kernel, "alwaysinline nounwind")
+        self.function(symbol, kernel, "noinline nounwind" if name in self.often else "alwaysinline nounwind")
         self.parts = before | {name: (symbol, kernel.params)}
 
     def function(self, symbol: str, kernel: KernelSource, attributes: str) -> None:
