@@ -24,6 +24,8 @@ from hloom.ir.types import COMPLEX, DTYPES, HLO_NAME, HOST_DTYPES, NARROW_FLOATS
 STRIPS = 16  # ranges of rows, each with memory of its own
 INSERTION = 24  # rows of at most so many elements are sorted by insertion
 WIDE_DIGITS = 4096  # elements of a row from which on digits have 11 bits instead of 8
+FEW_KEYS = 3  # up to which each key has its own passes in the kernel's text
+STORES = 8  # results up to which one loop writes them
 LARGEST = 1 << 32  # elements of a row: its places have 32 bits beside short keys
 
 
@@ -60,7 +62,7 @@ def sort_launches(request: KernelRequest) -> list[Launch]:
     parameters = [*pointers, *results, "work"]
     text = f"def {title}({', '.join(parameters)}, n, rows, inner, strips, lo, hi):\n" + writer.text()
     types = [f"{HLO_NAME[dtype]}*" for dtype in (*pointers.values(), *results.values())]
-    source = KernelSource(title, text, (*types, "s64*", *["s64"] * 6))
+    source = KernelSource(title, text, (*types, "s64*", *["s64"] * 6), tuple(writer.parts.items()))
     strips = min(rows, STRIPS)
     memory = {"work": strips * count * 8 * writer.arrays}
     passes = sum(-(-_bits(writer.dtypes[key.operand]) // 8) for key in keys)
@@ -94,7 +96,8 @@ def _key(value: str, dtype: np.dtype, key: Key) -> str:
 
 
 class _Sort:
-    """The statements of a kernel. arrays: of how many s64 a row's elements each need in `work`."""
+    """The statements of a kernel. arrays: of how many s64 a row's elements each need in `work`. parts: functions that
+    they call, where there are many keys or results: one for all of a dtype."""
 
     def __init__(self, names: list[str], results: list[str], dtypes: list, keys: list[Key], count: int, strided: bool):
         self.names, self.results, self.dtypes, self.keys = names, results, dtypes, keys
@@ -102,7 +105,9 @@ class _Sort:
         self.digit = 11 if count >= WIDE_DIGITS else 8
         self.short = len(keys) == 1 and _bits(dtypes[keys[0].operand]) <= 32
         self.by_insertion = self.short and count <= INSERTION
-        self.arrays = 1 if self.by_insertion else 2 if self.short else 4
+        self.many = len(keys) > FEW_KEYS
+        self.parts: dict[str, KernelSource] = {}
+        self.arrays = 1 if self.by_insertion else 2 if self.short else 4 + len(keys) * self.many
 
     def text(self) -> str:
         if self.by_insertion:
@@ -112,23 +117,49 @@ class _Sort:
             body = [*self._packed(), *self._passes(self.keys[0], "32 + ")]
             order = "work[source + i] & 4294967295"
         else:
-            body = self._long()
+            body = self._many() if self.many else self._long()
             order = "work[source + n + i]"
         lines = [
             *([] if self.by_insertion else [f"counts = scratch_s64({1 << self.digit})"]),
+            *(self._widths() if self.many else []),
             "for strip in range(lo, hi):",
             f"    at = strip * n * {self.arrays}",
             "    for row in range(strip * rows // strips, (strip + 1) * rows // strips):",
             "        base = (row // inner) * n * inner + row % inner" if self.step else "        base = row * n",
             *("        " + line for line in body),
-            "        for i in range(n):",
-            f"            place = {order}",
-            *("            " + line for line in self._stores()),
         ]
+        if len(self.results) > STORES:
+            lines += ["        " + line for line in self._moves(order)]
+        else:
+            lines += ["        for i in range(n):", f"            place = {order}"]
+            lines += ["            " + line for line in self._stores()]
         return "".join(f"    {line}\n" for line in lines)
 
     def _element(self, operand: int, place: str) -> str:
         return load(self.names[operand], f"base + {place}{self.step}", self.dtypes[operand])
+
+    def _moves(self, order: str) -> list[str]:
+        """As `_stores`, by a call for each result."""
+        if self.short:  # key and place are one number
+            lines = ["places = source", "for i in range(n):", f"    work[places + i] = {order}"]
+        else:
+            lines = ["places = source + n"]
+        for name, result, dtype in zip(self.names, self.results, self.dtypes, strict=True):
+            kind = HLO_NAME[dtype]
+            place = "(work[places + i])" if self.step else "work[places + i]"
+            body = [
+                f"taken = {load('x', f'base + {place}{self.step}', dtype)}",
+                store("y", f"base + i{self.step}", dtype, "taken"),
+            ]
+            self._part(f"moved_{kind}", ("x", "y"), (f"{kind}*", f"{kind}*"), "places", body)
+            lines.append(f"moved_{kind}({name}, {result}, work, base, places, n, inner, 0, 0)")
+        return lines
+
+    def _part(self, name: str, pointers: tuple[str, ...], types: tuple[str, ...], place: str, body: list[str]) -> None:
+        """Adds a function of a loop over the elements of a row: pointers, work, base, a place in work, n, inner."""
+        text = f"def {name}({', '.join(pointers)}, work, base, {place}, n, inner, lo, hi):\n    for i in range(n):\n"
+        text += "".join(f"        {line}\n" for line in body)
+        self.parts[name] = KernelSource(name, text, (*types, "s64*", *["s64"] * 6))
 
     def _stores(self) -> list[str]:
         """An element is taken into a variable first: narrow floats are converted."""
@@ -163,13 +194,19 @@ class _Sort:
         ]
 
     def _passes(self, key: Key, offset: str) -> list[str]:
-        """A counting sort for each digit of the numbers at `source`, which is at + 0 or at + half of the memory."""
-        bits, digit = _bits(self.dtypes[key.operand]), self.digit
-        size = 1 << digit
-        # The highest digit has the sign bit, which decides the other way round.
-        top = (bits - 1) // digit * digit
-        sign = 1 << (bits - 1 - top)
-        mask = (1 << (bits - top)) - 1
+        """Sorts by one key."""
+        bits = _bits(self.dtypes[key.operand])
+        top = self._top(bits)
+        return self._digits(bits, top, 1 << (bits - 1 - top), (1 << (bits - top)) - 1, offset)
+
+    def _top(self, bits: int) -> int:
+        """The first bit of the highest digit. It has the sign bit, which decides the other way round."""
+        return (bits - 1) // self.digit * self.digit
+
+    def _digits(self, bits: int | str, top: int | str, sign: int | str, mask: int | str, offset: str) -> list[str]:
+        """A counting sort for each digit of the numbers at `source`, which is at + 0 or at + half of the memory. The
+        numbers have so many bits, the highest digit that mask and sign bit."""
+        digit, size = self.digit, 1 << self.digit
         half = "n" if self.short else "n * 2"
         moves = ["    work[target + place] = moved"]
         if not self.short:
@@ -211,3 +248,37 @@ class _Sort:
                 *self._passes(key, ""),
             ]
         return lines
+
+    def _widths(self) -> list[str]:
+        """The bits of each key, and where its highest digit begins."""
+        lines = [f"widths = scratch_s64({len(self.keys)})", f"tops = scratch_s64({len(self.keys)})"]
+        for k, key in enumerate(self.keys):
+            bits = _bits(self.dtypes[key.operand])
+            lines += [f"widths[{k}] = {bits}", f"tops[{k}] = {self._top(bits)}"]
+        return lines
+
+    def _many(self) -> list[str]:
+        """As `_long`, with one loop over all keys, which are collected first: the text grows by a few lines for each."""
+        lines = ["source = at", "for i in range(n):", "    work[at + n + i] = i"]
+        for k, key in enumerate(self.keys):
+            dtype = self.dtypes[key.operand]
+            kind = HLO_NAME[dtype]
+            part = f"{'descending' if key.descending else 'ascending'}_{'total_' if key.total else ''}{kind}"
+            body = [
+                f"value = {load('x', f'base + i{self.step}', dtype)}",
+                f"work[keys + i] = {_key('value', dtype, key)}",
+            ]
+            self._part(part, ("x",), (f"{kind}*",), "keys", body)
+            lines.append(f"{part}({self.names[key.operand]}, work, base, at + n * {4 + k}, n, inner, 0, 0)")
+        return [
+            *lines,
+            f"for step in range({len(self.keys)}):",
+            f"    number = {len(self.keys) - 1} - step",
+            "    bits = widths[number]",
+            "    top = tops[number]",
+            "    sign_bit = 1 << (bits - 1 - top)",
+            "    top_mask = (1 << (bits - top)) - 1",
+            "    for i in range(n):",
+            "        work[source + i] = work[at + n * (4 + number) + work[source + n + i]]",
+            *("    " + line for line in self._digits("bits", "top", "sign_bit", "top_mask", "")),
+        ]

@@ -8,13 +8,17 @@ from derivative_cases import check
 
 import hloom as hl
 from hloom.backends.cpu.compilation import compile_module
+from hloom.compiler.pipeline import run_passes
+from hloom.compiler.schedule.scheduler import make_plan
 from hloom.compiler.schedule.steps import HostStep
+from hloom.compiler.targets.cpu import codegen
+from hloom.compiler.targets.cpu.target import host_target
 from hloom.compiler.transforms.batch import batch
 from hloom.ir.build import Builder, Value
 from hloom.ir.interpret import evaluate
 from hloom.ir.module import Module
 from hloom.ir.ops.indexing.sort import comparator
-from hloom.ir.types import Shape
+from hloom.ir.types import DTYPES, Shape
 
 
 def sort_computation(dims, axis, dtypes=("f64",), num_keys=1, scaled=False):
@@ -119,3 +123,31 @@ def test_rows_are_sorted_in_parts():
         np.asarray(hl.jit(lambda x: hl.numpy.argsort(x, axis=1))(x)), np.argsort(x, 1, "stable")
     )
     np.testing.assert_array_equal(np.asarray(hl.jit(lambda x: hl.numpy.sort(x, axis=0))(x)), np.sort(x, 0))
+
+
+@pytest.mark.parametrize("count", [1, 20, 700])
+@pytest.mark.parametrize("axis", [0, 1])
+def test_many_keys_and_many_results(count, axis):
+    """More than have passes, or stores, of their own in the kernel's text."""
+    rng = np.random.default_rng(count)
+    dtypes = ["f64", "s32", "pred", "bf16", "u64", "f32", "u8", "s64", "f16"]
+    dims = (3, count) if axis else (count, 3)
+    arrays = [(rng.integers(0, 3, dims) - (d[0] != "u") * (d != "pred")).astype(DTYPES[d]) for d in dtypes]
+    arrays[0][0, 0] = np.nan
+    arrays[5][rng.random(dims) < 0.3] = -0.0
+    for num_keys in (1, 4, 9):
+        computation = sort_computation(dims, axis, dtypes, num_keys)
+        compiled = compile_module(Module("m", computation))
+        assert not any(isinstance(s, HostStep) for s in compiled.plan.steps)
+        for got, want in zip(compiled(arrays), evaluate(computation, arrays), strict=True):
+            assert got.tobytes() == want.tobytes(), num_keys
+
+
+def test_code_of_many_keys_and_results():
+    """One more key costs a line of text and a call."""
+    sizes = []
+    for count in (20, 40):
+        computation = sort_computation((16,), 0, ["f64"] * count, count)
+        (step,) = make_plan(run_passes(Module("m", computation)), host_target()).kernels()
+        sizes.append(codegen.llvm_ir(step.launch.source).count("\n"))
+    assert sizes[1] - sizes[0] < 20 * 16
