@@ -6,7 +6,7 @@ import math
 
 from hloom.ir.module import Instruction
 from hloom.ir.ops import OPS
-from hloom.ir.types import Shape
+from hloom.ir.types import Shape, TupleShape
 
 IN_PLACE = ("dynamic-update-slice", "scatter")  # their result overwrites the first operand, or a copy of it
 CONTRACTIONS = ("dot", "convolution")
@@ -31,6 +31,40 @@ def has_expression(instruction: Instruction) -> bool:
     if instruction.opcode == "bitcast-convert" and instruction.dims != instruction.operands[0].dims:
         return False
     return OPS[instruction.opcode].family in ("elementwise", "index")
+
+
+def updated_operand(instruction: Instruction) -> Instruction | None:
+    """The array that an instruction, or its kernel, updates in place where nothing else needs it; None for others."""
+    if instruction.opcode in IN_PLACE:
+        return instruction.operands[0]
+    if instruction.opcode == "fusion":
+        called = instruction["calls"]
+        if called.root.opcode in IN_PLACE and called.root.operands[0] in called.parameters:
+            return instruction.operands[called.parameters.index(called.root.operands[0])]
+    return None
+
+
+def earlier_version(instruction: Instruction) -> Instruction | None:
+    """What an array was before an update, or before a loop or branch that updates it; None where it is none of that."""
+    if instruction.opcode in ALIASES:
+        return instruction.operands[0]
+    if instruction.opcode != "get-tuple-element":
+        return updated_operand(instruction)
+    control, number = instruction.operands[0], instruction["index"]
+    if control.opcode == "while":
+        (given,) = control.operands
+        return given.operands[number] if given.opcode == "tuple" else None
+    if control.opcode != "conditional":
+        return None
+    for branch, given in zip(control["branch_computations"], control.operands[1:], strict=True):
+        value: Instruction | None = branch.root.operands[number] if branch.root.opcode == "tuple" else branch.root
+        while value is not None and value.opcode != "parameter":
+            if value.opcode == "get-tuple-element" and value.operands[0].opcode == "parameter":
+                return given.operands[value["index"]] if given.opcode == "tuple" else None
+            value = earlier_version(value)
+        if value is not None and not isinstance(value.shape, TupleShape):
+            return given
+    return None
 
 
 def is_row_reduction(reduce: Instruction) -> bool:

@@ -258,7 +258,7 @@ class _Sort:
         return lines
 
     def _many(self) -> list[str]:
-        """As `_long`, with one loop over all keys, which are collected first: the text grows by a few lines for each."""
+        """As `_long`, with one loop over all keys, which are collected first: a line of text for each."""
         lines = ["source = at", "for i in range(n):", "    work[at + n + i] = i"]
         for k, key in enumerate(self.keys):
             dtype = self.dtypes[key.operand]

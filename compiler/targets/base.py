@@ -45,6 +45,7 @@ class KernelKind:
     launches(request, target): the launches of that computation, of the target's own class; target: of the class whose
         table has the kind.
     opcodes: instructions that only kernels of this kind compute; none for kinds of element-wise work.
+    takes(instruction): which instructions of these opcodes, where others are element-wise work.
     supports(instruction): whether there is a kernel for an instruction with one of these opcodes.
     accepts(group, instruction, users, output): (whether fusion may add an instruction to a group, why). It decides on
         instructions with one of `opcodes`, and on all others that would join a group of this kind. `users`: members of
@@ -59,6 +60,7 @@ class KernelKind:
     supports: Callable[[Instruction], bool] = loads_dtypes
     accepts: Callable[[Group, Instruction, list[Instruction], bool], tuple[bool, str]] = accepts_nothing
     fusion_kind: str = "kCustom"
+    takes: Callable[[Instruction], bool] = lambda instruction: True
 
 
 class Target:
@@ -104,6 +106,12 @@ class Target:
         """The kind of the kernels that compute an opcode; None where those of element-wise work do."""
         return cls._by_opcode.get(opcode)
 
+    @classmethod
+    def kind_of_instruction(cls, instruction: Instruction) -> KernelKind | None:
+        """The kind of the kernels that compute an instruction; None where those of element-wise work do."""
+        kind = cls._by_opcode.get(instruction.opcode)
+        return kind if kind is not None and kind.takes(instruction) else None
+
     def kind_of(self, computation: Computation) -> KernelKind | None:
         """The kind of the kernel that computes a fused computation; None where no single kernel does."""
         return next((kind for kind in self.kinds if kind.matches(computation)), None)
@@ -114,7 +122,7 @@ class Target:
 
     def has_kernel(self, instruction: Instruction) -> bool:
         """Whether a kernel computes an instruction; True for those that compute nothing (tuples, parameters, loops)."""
-        kind = self.kind_of_opcode(instruction.opcode)
+        kind = self.kind_of_instruction(instruction)
         if kind is not None:
             return kind.supports(instruction)
         family = OPS[instruction.opcode].family

@@ -4,7 +4,15 @@ from __future__ import annotations
 
 import math
 
-from hloom.compiler.fusibility import CONTRACTIONS, EXPENSIVE, IN_PLACE, has_expression, is_row_reduction
+from hloom.compiler.fusibility import (
+    ALIASES,
+    CONTRACTIONS,
+    EXPENSIVE,
+    IN_PLACE,
+    earlier_version,
+    has_expression,
+    is_row_reduction,
+)
 from hloom.compiler.targets.base import KernelKind, Target
 from hloom.ir.module import Instruction
 from hloom.ir.ops import OPS
@@ -13,6 +21,7 @@ from hloom.ir.types import Shape
 MEMBERS = 150  # instructions in a kernel: compile time grows faster than linearly beyond
 WRITTEN = 300  # expressions in its text, where an instruction stands once for each index at which it is read
 BRANCHES = {"pad": 4, "concatenate": 6, "dynamic-update-slice": 4}  # expressions that cost as much as their conditions
+PIECES = 4  # of a concatenate that its number in BRANCHES stands for
 STEPS = 3  # cheap steps from an array in memory that are computed again rather than written and read
 # Index maps that are known by one attribute and the operand's dimensions.
 INDEX_MAPS = {
@@ -34,6 +43,7 @@ class Facts:
     behind_contraction: element-wise work leads from a contraction of the same size to these.
     duplicable: every consumer computes its own, which is cheaper than writing and reading it.
     recomputed: as cheap to compute again as to read -> steps from an array in memory.
+    versions: equal for an array and what updates make of it one after the other. updated: of arrays that have updates.
     """
 
     def __init__(self, instructions: list[Instruction], users: dict[Instruction, list[Instruction]], target: Target):
@@ -42,7 +52,10 @@ class Facts:
         self.duplicable: set[Instruction] = set()
         self.recomputed: dict[Instruction, int] = {}
         self.indices: dict[tuple, int] = {}  # each different index gets a number
+        self.versions: dict[Instruction, Instruction] = {}
+        self.updated: set[Instruction] = set()
         for instruction in instructions:
+            self._note_version(instruction)
             if not isinstance(instruction.shape, Shape):
                 continue
             if self._is_behind_contraction(instruction):
@@ -50,6 +63,27 @@ class Facts:
             if self._is_duplicable(instruction):
                 self.duplicable.add(instruction)
             self._note_recomputed(instruction)
+
+    def _note_version(self, instruction: Instruction) -> None:
+        before = earlier_version(instruction)
+        if before is not None:
+            self.versions[instruction] = version = self.versions.get(before, before)
+            if instruction.opcode not in ALIASES:
+                self.updated.add(version)
+
+    def reads_version(self, instruction: Instruction, update: Instruction) -> bool:
+        """Whether an instruction reads the array of an update, or what that was before earlier updates."""
+        version = self.versions[update]
+        return any(self.versions.get(operand, operand) is version for operand in instruction.operands)
+
+    def reads_updated(self, instruction: Instruction) -> bool:
+        """Whether an instruction reads a little of an array that something else updates. Two updates that read each
+        other's arrays would each have to come before the other."""
+        return any(
+            self.versions.get(operand, operand) in self.updated and instruction.shape.bytes * 4 <= operand.shape.bytes
+            for operand in instruction.operands
+            if isinstance(operand.shape, Shape)
+        )
 
     def own_index(self, dims: tuple[int, ...]) -> Indices:
         """The index of an output of these dimensions."""
@@ -152,14 +186,14 @@ class Group:
         self.members.add(instruction)
         self.evaluations[instruction] = self.evaluations_of(instruction, users)
         self.indices[instruction] = self.indices_of(instruction, users)
-        self.written += len(self.indices[instruction]) * BRANCHES.get(instruction.opcode, 1)
+        self.written += len(self.indices[instruction]) * _branches(instruction)
         at_own_index = self.is_at_own_index(users)
         if at_own_index:
             self.in_place.add(instruction)
         if self.is_aligned(instruction, users):
             self.aligned.add(instruction)
         self.roles[instruction] = self.role_of(instruction, users)
-        kind = self.facts.target.kind_of_opcode(instruction.opcode)
+        kind = self.facts.target.kind_of_instruction(instruction)
         if kind is None:
             return
         if instruction.opcode != "reduce":
@@ -180,7 +214,7 @@ class Group:
         for instruction, indices in other.indices.items():
             known = self.indices.get(instruction, frozenset())
             self.indices[instruction] = indices | known
-            self.written += len(indices - known) * BRANCHES.get(instruction.opcode, 1)
+            self.written += len(indices - known) * _branches(instruction)
         self.in_place = (self.in_place & other.in_place) | (self.in_place & mine) | (other.in_place & theirs)
         self.aligned = (self.aligned & other.aligned) | (self.aligned & mine) | (other.aligned & theirs)
         self.roles = {**other.roles, **self.roles}
@@ -197,18 +231,20 @@ class Group:
         if not isinstance(instruction.shape, Shape):
             return False, "it has several results"
         users = self.users_inside(instruction)
-        written = len(self.indices_of(instruction, users)) * BRANCHES.get(instruction.opcode, 1)
+        written = len(self.indices_of(instruction, users)) * _branches(instruction)
         if self.written + written > WRITTEN:
             return False, f"the kernel's text has {WRITTEN} expressions"
         if any(o.opcode in IN_PLACE and o.operands[0] is instruction for o in self.outputs):
             return False, "the updated array stays where it is"
-        if any(o.opcode in IN_PLACE and o.operands[0] in instruction.operands for o in self.outputs):
+        if any(o.opcode in IN_PLACE and self.facts.reads_version(instruction, o) for o in self.outputs):
             return False, "it reads the array that is updated in place"
+        if any(o.opcode in IN_PLACE for o in self.outputs) and self.facts.reads_updated(instruction):
+            return False, "it reads an array that another kernel updates in place"
         if instruction.opcode in IN_PLACE:
             return False, "the update is made in place by a kernel of its own"
         if output and instruction.opcode != "reduce" and not self._fits_output(instruction):
             return False, "its dimensions are not the kernel's domain"
-        kind = self.facts.target.kind_of_opcode(instruction.opcode) or self.kind
+        kind = self.facts.target.kind_of_instruction(instruction) or self.kind
         return kind.accepts(self, instruction, users, output)
 
     def _fits_output(self, instruction: Instruction) -> bool:
@@ -283,6 +319,12 @@ class Group:
             else:
                 roles.add(self.roles[user])
         return roles.pop() if len(roles) == 1 else "mixed" if roles else "epilogue"
+
+
+def _branches(instruction: Instruction) -> int:
+    """How many expressions an instruction costs as much as."""
+    found = BRANCHES.get(instruction.opcode, 1)
+    return found + max(0, len(instruction.operands) - PIECES) if instruction.opcode == "concatenate" else found
 
 
 def _keeps_alignment(user: Instruction, operand: Instruction) -> bool:

@@ -11,6 +11,7 @@ from hloom.compiler.kernels.codegen.source import KernelSource
 from hloom.compiler.kernels.contractions.product import product_launches
 from hloom.compiler.kernels.kinds import LOOP, REDUCE, ROW, SCATTER, contains, is_contraction
 from hloom.compiler.kernels.launch import Launch, launch_by_work
+from hloom.compiler.kernels.loops.pieces import is_pieces, is_wide, pieces_launches
 from hloom.compiler.kernels.topk import has_topk_kernel, topk_launches
 from hloom.compiler.kernels.windows.launches import has_window_kernel, window_launches
 from hloom.compiler.normal_forms import is_normal_convolution
@@ -45,6 +46,13 @@ KINDS = (
     ),
     *LIBRARY_KINDS,
     SCATTER,
+    KernelKind(
+        "pieces",
+        is_pieces,
+        lambda request, target: pieces_launches(request),
+        frozenset(["concatenate"]),
+        takes=is_wide,
+    ),
     KernelKind(
         "window",
         contains("reduce-window", "select-and-scatter"),

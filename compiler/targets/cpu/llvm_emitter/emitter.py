@@ -95,6 +95,7 @@ class Module:
         self.declarations: dict[str, str] = {}
         self.libraries: dict[str, None] = {}
         self.parts: dict[str, tuple[str, tuple[str, ...]]] = {}
+        self.symbols: dict[KernelSource, str] = {}
         self.metadata: list[str] = []
         self.loops: list[str] = []
         self.explicit = True  # until a loop is found that LLVM's vectorizer may want
@@ -124,12 +125,15 @@ class Module:
         return f", !llvm.loop !{number}"
 
     def part(self, name: str, kernel: KernelSource) -> None:
-        symbol = f"{name}.part"
-        before, self.parts = self.parts, {}
-        for inner, part in kernel.parts:
-            self.part(inner, part)
-        self.function(symbol, kernel, "noinline nounwind" if name in self.often else "alwaysinline nounwind")
-        self.parts = before | {name: (symbol, kernel.params)}
+        symbol = self.symbols.get(kernel)
+        if symbol is None:
+            symbol = self.symbols[kernel] = f"{name}.part{len(self.symbols)}"
+            before, self.parts = self.parts, {}
+            for inner, part in kernel.parts:
+                self.part(inner, part)
+            self.function(symbol, kernel, "noinline nounwind" if name in self.often else "alwaysinline nounwind")
+            self.parts = before
+        self.parts = self.parts | {name: (symbol, kernel.params)}
 
     def function(self, symbol: str, kernel: KernelSource, attributes: str) -> None:
         (definition,) = (node for node in parsed(kernel.text).body if isinstance(node, ast.FunctionDef))
