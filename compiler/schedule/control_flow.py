@@ -247,17 +247,27 @@ class Control:
             if same or state is given or not _free(state):
                 continue  # (what is sent after the loop is computed in the place of its channel)
             if _free(given) and given.last == start and given in planner.all and given.bytes == state.bytes:
-                planner.join(state, given)
+                if self._is_unread(state, given, start):
+                    planner.join(state, given)
         results = planner.buffers[loop.body.root]
         for k, same in enumerate(loop.kept):
             state, value = loop.state[k], results[k]
             if same or value is state or not self._made_within(value, window):
+                continue
+            if self._join_updates(value, state, window, (loop.body, k)):
                 continue
             if self._fits(value, state, window, (loop.body, k)):
                 planner.join(value, state)
             elif self._may_exchange(value) and _free(state) and self._alone(value, loop.body, k):
                 self._exchange(loop, k, state, value)
         self._move_on(loop, results)
+
+    def _is_unread(self, state: Buffer, given: Buffer, start: int) -> bool:
+        """Whether the first value of a state may be made in its place, that of an array around the loop perhaps."""
+        times = [time for time, _ in state.reads if given.first <= time < start]
+        if not times or given.maker is None:
+            return not times
+        return set(times) == {given.first} and self._updates(given.maker, given, state)
 
     def _may_exchange(self, value: Buffer) -> bool:
         return self.planner.target.supports_pointer_swap and value.bytes > COPIED_BYTES
@@ -318,8 +328,49 @@ class Control:
             for k, result in enumerate(planner.buffers[instruction]):
                 value = planner.buffers[branch.root][k]
                 if value is not result and self._made_within(value, window):
+                    if self._join_updates(value, result, window, (branch, k)):
+                        continue
                     if self._fits(value, result, window, (branch, k)):
                         planner.join(value, result)
+
+    def _join_updates(self, value: Buffer, state: Buffer, window: tuple[int, int], own) -> bool:
+        """Joins a value that is made of the old one by several updates, one after the other, with the place of the old
+        one, and what is between them too; False where there is no such way, and nothing is joined."""
+        made: dict[Buffer, Buffer | None] = {value: None}  # -> what is made of it in place
+        stack = [value]
+        while stack:
+            buffer = stack.pop()
+            maker = buffer.maker
+            if maker is None or not buffer.bytes:
+                continue
+            for other in self._read_by(maker):
+                if other in made or not self._updates(maker, buffer, other):
+                    continue
+                if other is state:
+                    if buffer is value or not self._fits(buffer, state, window, own):
+                        continue  # one update alone: as any other value
+                    link: Buffer | None = buffer
+                    while link is not None:
+                        following = made[link]
+                        self.planner.join(link, state)
+                        link = following
+                    return True
+                last = self.spans[maker][1] if maker.opcode == "conditional" else self.planner.time[maker]
+                if self._made_within(other, window) and other.last <= last:
+                    made[other] = buffer
+                    stack.append(other)
+        return False
+
+    def _updates(self, maker: Instruction, buffer: Buffer, other: Buffer) -> bool:
+        """Whether a value may be made in place of an operand of its maker, if nothing needs that later."""
+        if maker.opcode == "conditional":
+            start, end = self.spans[maker]
+            return self._fits(buffer, other, (start - 1, end), None)
+        return self.planner.shared_operand(maker, buffer, other) is not None
+
+    def _read_by(self, instruction: Instruction) -> list[Buffer]:
+        """The buffers of an instruction's operands, each once."""
+        return list(dict.fromkeys(b for o in instruction.operands for b in self.planner.buffers[o]))
 
     def _made_within(self, value: Buffer, window: tuple[int, int]) -> bool:
         return _free(value) and value in self.planner.all and window[0] < value.first <= value.last <= window[1]

@@ -77,7 +77,31 @@ class _Whole:
     ranges: dict[int, range] = field(default_factory=dict)  # the numbers within a loop or choice, by id
 
     def planned(self) -> list:
-        """The launch of the kernel, and the loop around further launches where one may not be enough."""
+        """The launch of the kernel, and the loop around further launches where one may not be enough; before them the
+        copies of large arrays into the state."""
+        copies = self._taken_out()
+        try:
+            return [*copies, *self._whole()]
+        except _NotWholeError:
+            self.loop.before[:0] = copies
+            raise
+
+    def _taken_out(self) -> list:
+        """Takes the copies of large arrays out of what runs before the loop, where nothing else there touches them."""
+        before = self.loop.before
+        taken = []
+        for item in list(before):
+            if not (isinstance(item, tuple) and len(item) == 4 and item[2] > COPIED * 8):
+                continue
+            target, source = item[:2]
+            others = [other for other in before if other is not item]
+            if any(target in _touched(other) or source in _written(other) for other in others):
+                continue
+            before.remove(item)
+            taken.append(item)
+        return taken
+
+    def _whole(self) -> list:
         self._look([self.loop])
         if self.count == 0 or self.count > KERNELS or self.work > WORK * self.count:
             raise _NotWholeError
@@ -211,7 +235,7 @@ class _Whole:
             raise _NotWholeError
 
     def _look_at_launch(self, launch: Launch, pointers: dict, instruction) -> None:
-        if launch.items > launch.grain or launch.source.parts:
+        if launch.items > launch.grain:
             raise _NotWholeError
         for name, size in launch.temporaries.items():
             kept = self.planner.control.prepared.get((id(instruction), name))
@@ -354,6 +378,16 @@ class _Whole:
         if extent == 1:
             return [f"{target}[0] = {source}[0]"]
         return [f"for i in range({extent}):", f"    {target}[i] = {source}[i]"]
+
+
+def _touched(item) -> set[Buffer]:
+    """The buffers that a copy or launch reads or writes."""
+    return set(item[1].values()) if isinstance(item[0], Launch) else set(item[:2])
+
+
+def _written(item) -> set[Buffer]:
+    """The buffers that a copy or launch may write."""
+    return _touched(item) if isinstance(item[0], Launch) else {item[0]}
 
 
 def _within(numbers: Sequence[int]) -> str:
