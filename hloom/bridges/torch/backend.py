@@ -8,10 +8,14 @@ import functools
 import torch
 from functorch.compile import min_cut_rematerialization_partition
 from torch._dynamo.backends.common import AotAutograd
+from torch._functorch import config as functorch_config
 
 from hloom.bridges.torch import decompositions
 from hloom.bridges.torch.calls import callable_of
 from hloom.bridges.torch.errors import warn
+from hloom.bridges.torch.memory import reinterpreted, shares_storage
+from hloom.bridges.torch.saved import strides_of_results
+from hloom.errors import FallbackWarning
 
 __all__ = ["TESTED", "hloom"]
 
@@ -30,9 +34,19 @@ def _boxed(call):
     return boxed
 
 
-def _compiler(name: str, *, saves: bool = False):
+def _compiler(
+    name: str, ours: list[BaseException], strides: list | None = None, *, saves: bool = False, tracked: bool = False
+):
+    """ours: gets what is raised here, not by AOTAutograd. strides: of the user's results, as the program has them in
+    eager mode."""
+
     def compile_graph(graph_module, examples):
-        return _boxed(callable_of(graph_module, examples, name, saves=saves))
+        try:
+            made = callable_of(graph_module, examples, name, strides=strides, saves=saves, tracked=tracked)
+        except Exception as error:
+            ours.append(error)
+            raise
+        return _boxed(made)
 
     return compile_graph
 
@@ -64,17 +78,36 @@ def hloom(graph_module, examples, **options):
     """
     _warn_of_version()
     _warn_of_options(options)
+    ours: list[BaseException] = []
+    strides = strides_of_results(graph_module)
     backend = AotAutograd(
-        fw_compiler=_compiler("torch_forward", saves=True),
-        bw_compiler=_compiler("torch_backward"),
-        inference_compiler=_compiler("torch_inference"),
+        fw_compiler=_compiler("torch_forward", ours, strides, saves=True),
+        bw_compiler=_compiler("torch_backward", ours),
+        inference_compiler=_compiler("torch_inference", ours, strides, tracked=True),
         decompositions=decompositions.table(),
         partition_fn=min_cut_rematerialization_partition,
         keep_inference_input_mutations=True,
     )
+    shared = shares_storage(examples)
+    if shared and reinterpreted(graph_module):
+        return _left_to_torch(graph_module, "results are arguments that share memory, read as another dtype")
     before = torch._C._get_mkldnn_enabled()
     torch._C._set_mkldnn_enabled(False)  # recurrent layers as ATen's ops, not as one of oneDNN's
     try:
-        return backend(graph_module, examples)
+        # Of arguments that share memory torch makes one, and replays views of them as if they were views of that one.
+        with functorch_config.patch(view_replay_for_aliased_outputs=not shared):
+            return backend(graph_module, examples)
+    except AssertionError as error:
+        if error in ours:
+            raise
+        return _left_to_torch(graph_module, str(error))
     finally:
         torch._C._set_mkldnn_enabled(before)
+
+
+def _left_to_torch(graph_module, reason: str):
+    """A graph that AOTAutograd does not take: torch runs it op by op."""
+    count = sum(node.op.startswith("call") for node in graph_module.graph.nodes)
+    warn(f"torch computes a graph of {count} op{'s' * (count != 1)} in eager mode for torch.compile with backend='hloom', as AOTAutograd "
+         f"does not take it: {reason}", FallbackWarning)  # fmt: skip
+    return graph_module.forward

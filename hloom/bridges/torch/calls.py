@@ -17,10 +17,11 @@ from hloom.backends.cpu.compilation import CpuExecutable, compile_module
 from hloom.bridges.torch.errors import RefusedOps, warn_of_calls
 from hloom.bridges.torch.graphs import Sizes, declare, has_open_sizes, is_op, placeholders
 from hloom.bridges.torch.layouts import order_of
+from hloom.bridges.torch.memory import View
 from hloom.bridges.torch.parts import Parts, left_to_torch
-from hloom.bridges.torch.saved import lying_otherwise, places_of_saved, report, with_own_layouts
-from hloom.bridges.torch.translate import Given, New, Number, Part, Translation, translate
-from hloom.errors import ArgumentError
+from hloom.bridges.torch.saved import lying_otherwise, places_of_saved, report, wanted_strides, with_own_layouts
+from hloom.bridges.torch.translate import translate
+from hloom.bridges.torch.translation import Given, New, Number, Part, Translation
 from hloom.ir.process import forking
 
 __all__ = ["Graph", "Program", "callable_of", "compiled"]
@@ -31,14 +32,19 @@ _empty: Callable[..., torch.Tensor] = getattr(torch._C._dynamo.guards, "_empty_s
 
 
 class Program:
-    """A graph compiled for one set of sizes. `executable`: the program; None for a graph that computes nothing."""
+    """A graph compiled for one set of sizes. `executable`: the program; None for a graph that computes nothing.
 
-    def __init__(self, translation: Translation):
-        self.translation = translation
+    tracked: whether results that are views of others are views to autograd too. Where torch has derived a gradient it
+    keeps account of views itself.
+    """
+
+    def __init__(self, translation: Translation, *, tracked: bool = False):
+        self.translation, self.tracked = translation, tracked
         self.executable: CpuExecutable | None = None
         arguments, updates = translation.arguments, translation.updates
         self._new = [(n.sizes, n.strides, n.dtype) for n in translation.new]
-        parameters = {a.position: k for k, a in enumerate(arguments) if a.position is not None}
+        self._spread = [(n.number, n.sizes, n.spread) for n in translation.new if n.spread is not None]
+        parameters = {a.position: k for k, a in enumerate(arguments) if a.position is not None and not a.whole}
         places = {
             len(self._new) + k: parameters[u.position]
             for k, u in enumerate(updates)
@@ -58,12 +64,18 @@ class Program:
         numbers = [r.number if isinstance(r, New) else -1 for r in translation.results]
         self._only_new = numbers == list(range(len(self._new)))
         self._strides = [(position, strides) for position, (_, strides) in translation.layouts.items()]
+        self._whole = frozenset(a.position for a in arguments if a.whole)
 
-    def __call__(self, arguments: list) -> list:
-        for position in self.translation.lazy:
-            arguments[position] = arguments[position].resolve_conj().resolve_neg()
+    def __call__(self, given: list) -> list:
+        arguments = given
+        if self.translation.lazy:
+            arguments = list(given)
+            for position in self.translation.lazy:
+                arguments[position] = arguments[position].resolve_conj().resolve_neg()
         for position, strides in self._strides:
             if arguments[position].stride() != strides:
+                if arguments is given:
+                    arguments = list(given)
                 arguments[position] = self._arranged(position, arguments[position])
         new = [_empty(sizes, strides, dtype) for sizes, strides, dtype in self._new]
         if self.executable is not None:
@@ -71,28 +83,26 @@ class Program:
                 addresses = [arguments[k].data_ptr() for k in self._positions]
                 self._run_at(addresses + [tensor.data_ptr() for tensor in new])
             else:
-                self._run_with_care(arguments, new)
+                self._run_with_care(given, arguments, new)
         for check in self.translation.checks:
             torch.ops.aten._linalg_check_errors(new[check.number], check.name, is_matrix=check.is_matrix)
+        for number, sizes, strides in self._spread:
+            new[number] = _empty(sizes, strides, new[number].dtype).copy_(new[number])
         if self._only_new:
             return new
-        return [self._result(r, arguments, new) for r in self.translation.results]
+        return [self._result(r, given, arguments, new) for r in self.translation.results]
 
     def _arranged(self, position: int, tensor: torch.Tensor) -> torch.Tensor:
         """An argument in the layout that the program was compiled for."""
         dims, strides = self.translation.layouts[position]
         order = order_of(dims, strides)
-        if order is None or order == order_of(dims, tensor.stride()):
+        if (order is None and position not in self._whole) or (
+            order is not None and order == order_of(dims, tensor.stride())
+        ):
             return tensor
-        if any(update.position == position for update, _ in self._updates):
-            raise ArgumentError(
-                "a tensor that a compiled graph changes in place",
-                f"strides {tensor.stride()}; it was compiled for {strides}",
-                "pass a tensor in the same memory format",
-            )
         return _empty(dims, strides, tensor.dtype).copy_(tensor.detach())
 
-    def _run_with_care(self, arguments: list, new: list) -> None:
+    def _run_with_care(self, given: list, arguments: list, new: list) -> None:
         """A call with copies of arguments that have gaps, constants, a seed, or arguments that are changed."""
         tensors, beside = [], []
         for argument in self.translation.arguments:
@@ -105,11 +115,12 @@ class Program:
             tensors.append(tensor)
         tensors += new
         for update, in_place in self._updates:
-            target = arguments[update.position]
+            target = given[update.position]
             if in_place:
-                tensors.append(target)
+                tensors.append(arguments[update.position])
             else:
                 tensors.append(_empty(update.sizes, update.strides, update.dtype))
+            if tensors[-1] is not target:
                 beside.append((target, tensors[-1]))
         self._run_at([tensor.data_ptr() for tensor in tensors])
         if beside:
@@ -117,16 +128,38 @@ class Program:
                 for target, tensor in beside:
                     target.copy_(tensor)
 
-    def _result(self, result, arguments: list, new: list):
+    def _result(self, result, given: list, arguments: list, new: list):
         if isinstance(result, New):
             return new[result.number]
         if isinstance(result, Given):
-            return arguments[result.position]
+            return given[result.position]
         if isinstance(result, Part):
-            base = self._result(result.base, arguments, new)
-            return torch.as_strided(base.detach(), result.sizes, result.strides, result.offset)
+            if isinstance(result.base, New):
+                return self._view(result.view, new[result.base.number])
+            base = _with_bits(given[result.base.position], arguments[result.base.position], result.base.lazy)
+            found = result.view.of(base.detach())
+            # torch replays views by autograd's record of them, which there is not for integers read in floats.
+            return found if found.is_floating_point() or found.is_complex() else found.detach()
         assert isinstance(result, Number)
         return result.value
+
+    def _view(self, view: View, base: torch.Tensor) -> torch.Tensor:
+        if not self.tracked:
+            return view.of(base).detach()
+        if torch.is_grad_enabled():
+            return view.of(base)
+        with torch.enable_grad():  # torch calls graphs without gradients in no_grad mode, which views would remember
+            return view.of(base)
+
+
+def _with_bits(given: torch.Tensor, resolved: torch.Tensor, bits: tuple[bool, bool]) -> torch.Tensor:
+    """An argument conjugated, or negated, lazily as a graph declares it."""
+    if (given.is_conj(), given.is_neg()) == bits:
+        return given
+    conjugated, negated = bits
+    if conjugated:
+        resolved = torch._conj(torch.conj_physical(resolved))
+    return torch._neg_view(torch.neg(resolved)) if negated else resolved
 
 
 def _seed() -> torch.Tensor:
@@ -137,8 +170,8 @@ def _seed() -> torch.Tensor:
 class Graph:
     """A graph with open sizes: its programs by the numbers of a call."""
 
-    def __init__(self, graph_module, name: str):
-        self.graph_module, self.name = graph_module, name
+    def __init__(self, graph_module, name: str, *, tracked: bool = False):
+        self.graph_module, self.name, self.tracked = graph_module, name, tracked
         self._programs: OrderedDict[tuple, Callable[[list], list]] = OrderedDict()
         self._lock = forking.rlock()
 
@@ -153,28 +186,31 @@ class Graph:
                 program = self._programs.get(key)
                 if program is None:
                     sizes = Sizes(self.graph_module, arguments)
-                    program = self._programs[key] = compiled(self.graph_module, sizes, self.name)
+                    program = compiled(self.graph_module, sizes, self.name, tracked=self.tracked)
+                    self._programs[key] = program
                 while len(self._programs) > MOST_SIZES:
                     self._programs.popitem(last=False)
         return program(arguments)
 
 
-def compiled(graph_module, sizes: Sizes, name: str, lying=None, saved=()) -> Callable[[list], list]:
+def compiled(
+    graph_module, sizes: Sizes, name: str, lying=None, saved=(), wanted=None, *, tracked: bool = False
+) -> Callable[[list], list]:
     """What calls a graph, for these sizes: a program, or parts of one where torch has to compute some of its nodes.
 
-    lying, saved: as `translate` takes them.
+    lying, saved, wanted: as `translate` takes them. tracked: as Program has it.
     """
     by_torch = left_to_torch(graph_module)
     if not by_torch:
         try:
-            translation = translate(graph_module, sizes, name, lying, saved)
+            translation = translate(graph_module, sizes, name, lying, saved, wanted)
         except RefusedOps as error:
             by_torch = left_to_torch(graph_module, error.reasons)
         else:
             if saved:
                 translation = with_own_layouts(translation)
                 report(translation)
-            return Program(translation)
+            return Program(translation, tracked=tracked)
     warn_of_calls({n: why for n, why in by_torch.items() if is_op(n)}, name)
 
     def part(segment, its_name: str) -> Callable[[list], list]:
@@ -184,11 +220,15 @@ def compiled(graph_module, sizes: Sizes, name: str, lying=None, saved=()) -> Cal
     return Parts(graph_module, by_torch, name, part)
 
 
-def callable_of(graph_module, examples, name: str, *, saves: bool = False) -> Callable[[list], list]:
-    """What calls a graph: at once compiled, unless its sizes are open. saves: whether results are saved for the
-    derivative's graph, which torch compiles next. Raises DeviceError for tensors that are not on the CPU."""
+def callable_of(
+    graph_module, examples, name: str, *, strides: list | None = None, saves: bool = False, tracked: bool = False
+) -> Callable[[list], list]:
+    """What calls a graph: at once compiled, unless its sizes are open. strides: of the user's results. saves: whether
+    results are saved for the derivative's graph, which torch compiles next. tracked: as Program has it. Raises
+    DeviceError for tensors that are not on the CPU."""
     declare(graph_module)
     if has_open_sizes(graph_module):
-        return Graph(graph_module, name)
+        return Graph(graph_module, name, tracked=tracked)
     saved = places_of_saved(len(list(graph_module.graph.output_node().args[0]))) if saves else ()
-    return compiled(graph_module, Sizes(graph_module, examples), name, lying_otherwise(graph_module, examples), saved)
+    sizes, lying = Sizes(graph_module, examples), lying_otherwise(graph_module, examples)
+    return compiled(graph_module, sizes, name, lying, saved, wanted_strides(strides), tracked=tracked)

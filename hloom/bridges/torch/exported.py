@@ -38,7 +38,7 @@ class ExportedFunction:
         self._state = state
         self._user = [node.name for node in nodes if node.name not in held]
         self._shapes = [node.meta.get("val") for node in nodes if node.name not in held]
-        self._call = callable_of(graph_module, [node.meta.get("val") for node in nodes], "torch_exported")
+        self._call = callable_of(graph_module, [node.meta.get("val") for node in nodes], "torch_exported", tracked=True)
 
     def __call__(self, *args, **kwargs):
         """The results for these arguments. Raises ArgumentError where they are not those that were exported."""

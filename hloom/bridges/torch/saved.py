@@ -9,15 +9,16 @@ from __future__ import annotations
 from collections.abc import Collection
 
 import torch
+from torch._functorch._aot_autograd.schemas import OutputType
 from torch._guards import TracingContext
 
 from hloom.bridges.torch.graphs import placeholders
 from hloom.bridges.torch.layouts import contiguous_strides, order_of
-from hloom.bridges.torch.translate import New, Translation
+from hloom.bridges.torch.translation import New, Translation
 from hloom.compiler.free_layouts import with_free_layouts
 from hloom.ir.records import replace
 
-__all__ = ["lying_otherwise", "places_of_saved", "report", "with_own_layouts"]
+__all__ = ["lying_otherwise", "places_of_saved", "report", "strides_of_results", "wanted_strides", "with_own_layouts"]
 
 
 def places_of_saved(count: int) -> Collection[int]:
@@ -29,6 +30,35 @@ def places_of_saved(count: int) -> Collection[int]:
     if metadata is None or metadata.tokens:
         return ()
     return range(count)[metadata.tensors_saved_for_backwards_slice]
+
+
+def strides_of_results(graph_module) -> list:
+    """Strides of the results of a graph that Dynamo captured, as eager mode has them; None where they are open.
+
+    AOTAutograd's graphs have changes in place as new tensors, which lie as their ops make them.
+    """
+    found: list[tuple[int, ...] | None] = []
+    for node in graph_module.graph.output_node().args[0]:
+        value = node.meta.get("example_value") if isinstance(node, torch.fx.Node) else None
+        if isinstance(value, torch.Tensor) and all(isinstance(n, int) for n in (*value.shape, *value.stride())):
+            found.append(tuple(value.stride()))
+        else:
+            found.append(None)
+    return found
+
+
+def wanted_strides(strides: list | None) -> dict[int, tuple[int, ...]]:
+    """The strides in which the graph that torch compiles now has to return the user's results with memory of their own,
+    by place. strides: of all of the user's results."""
+    context = TracingContext.try_get()
+    metadata = context.fw_metadata if context is not None else None
+    if not strides or metadata is None or metadata.tokens or len(metadata.output_info) != len(strides):
+        return {}
+    return {
+        metadata.num_mutated_inp_runtime_indices + k: wanted
+        for k, (wanted, info) in enumerate(zip(strides, metadata.output_info, strict=True))
+        if wanted is not None and info.output_type == OutputType.non_alias
+    }
 
 
 def with_own_layouts(translation: Translation) -> Translation:

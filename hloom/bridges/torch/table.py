@@ -7,8 +7,8 @@
 A rule gets what the node of the graph has: hloom arrays (tracers) for tensors, Python numbers, lists and dtypes
 otherwise; arguments about devices, layouts and memory are left out. It returns an array, or a tuple of arrays and None
 for an op with several results. `result=True`: it gets the declared shapes of its results too, as `result` (a Shape, or
-a tuple of them). `random=True`: it gets a key of its own, as `key`. `memory=True`: it gets the elements of its first
-argument in the order in which they lie in memory, as one dimension, instead of that argument. `checks=True`: it gets
+a tuple of them). `random=True`: it gets a key of its own, as `key`. `memory=True`: it gets the memory of its first
+argument, as a Memory, instead of that argument. `checks=True`: it gets
 `check(info, name, is_matrix=...)`, which makes a call raise torch's error of linear algebra where `info` is not 0.
 `lies=True`: it gets whether its first argument is contiguous, as `contiguous`, for ops whose results depend on it. A
 result must have the declared dims; its dtype is converted to the declared one.
@@ -37,6 +37,25 @@ class Rule:
     memory: bool = False
     checks: bool = False
     lies: bool = False
+
+
+@record(frozen=True)
+class Memory:
+    """The memory that a tensor has: `elements`, one dimension, in the order in which they lie.
+
+    origin: torch's storage offset of the first of them. start: the number of the tensor's own first element among them.
+    dims, order: of the tensor that fills the memory; order is None where the rule's tensor is a part of it.
+    """
+
+    elements: Any
+    origin: int
+    start: int
+    dims: tuple[int, ...]
+    order: tuple[int, ...] | None
+
+    def place(self, storage_offset: int | None) -> int:
+        """The number among the elements of a storage offset; the tensor's own where that is None."""
+        return self.start if storage_offset is None else storage_offset - self.origin
 
 
 RULES: dict[Any, Rule] = {}

@@ -31,111 +31,23 @@ from hloom.bridges.torch.graphs import (
     position_of_op,
 )
 from hloom.bridges.torch.layouts import contiguous_strides, inverse, is_identity, order_of
+from hloom.bridges.torch.memory import View, same_elements, storage_of, views_between
 from hloom.bridges.torch.rules import RULES
-from hloom.bridges.torch.table import IGNORED
+from hloom.bridges.torch.table import IGNORED, Memory
+from hloom.bridges.torch.translation import Argument, Check, Given, New, Number, Part, Translation, Update
 from hloom.errors import UnsupportedError
 from hloom.ir.module import Module
-from hloom.ir.records import field, record
 from hloom.ir.source import source_scope
 from hloom.ir.types import Shape
 from hloom.random.bits import raw_fold_in, raw_seed
 from hloom.tracing.trace import Trace, as_array
 
-__all__ = ["Argument", "Check", "Given", "New", "Number", "Part", "Translation", "Update", "translate"]
+__all__ = ["translate"]
 
 EMBEDDED = 64  # elements of a constant tensor that become a constant of the program; larger ones are passed by address
 
 aten = torch.ops.aten
 _KEY_BYTES = 8  # of a random op's key, the first of what torch calls the state of its generator
-
-
-@record
-class Argument:
-    """Where a parameter's memory comes from: argument `position` of the call, or `tensor`; the seed where neither is.
-
-    order: of its dimensions in memory; None where the memory is copied first, as it has gaps.
-    """
-
-    position: int | None = None
-    tensor: Any = None
-    order: tuple[int, ...] | None = ()
-
-
-@record(frozen=True)
-class New:
-    """A tensor that the program computes: its number among the program's outputs."""
-
-    number: int
-    dtype: torch.dtype
-    sizes: tuple[int, ...]
-    strides: tuple[int, ...]
-    as_declared: bool = True
-
-
-@record(frozen=True)
-class Given:
-    """An argument as it is."""
-
-    position: int
-
-
-@record(frozen=True)
-class Part:
-    """A view of the memory of another result."""
-
-    base: Any
-    sizes: tuple[int, ...]
-    strides: tuple[int, ...]
-    offset: int
-
-
-@record(frozen=True)
-class Number:
-    """A size, or None."""
-
-    value: Any
-
-
-@record(frozen=True)
-class Update:
-    """An output that replaces the elements of argument `position`. strides: of the argument, or those of a contiguous
-    tensor where that has gaps (not `as_it_lies`)."""
-
-    position: int
-    dtype: torch.dtype
-    sizes: tuple[int, ...]
-    strides: tuple[int, ...]
-    as_it_lies: bool
-
-
-@record(frozen=True)
-class Check:
-    """LAPACK's `info` in a new tensor, which has to be 0: otherwise torch's error of the function `name` is raised."""
-
-    number: int
-    name: str
-    is_matrix: bool
-
-
-@record
-class Translation:
-    """A module and how it is called.
-
-    results: New, Given, Part or Number, one for each result of the graph. new: the tensors that are allocated, which
-    are the module's first outputs; updates: its others. layouts: sizes and strides of the tensors among the graph's
-    arguments, by position. checks: what has to hold after a call. lazy: positions of tensors that may be conjugated or
-    negated lazily. free: numbers of the new tensors that may lie in any order.
-    """
-
-    module: Module | None
-    arguments: list[Argument]
-    results: list
-    new: list[New]
-    updates: list[Update] = field(default_factory=list)
-    layouts: dict[int, tuple[tuple[int, ...], tuple[int, ...]]] = field(default_factory=dict)
-    checks: list[Check] = field(default_factory=list)
-    lazy: list[int] = field(default_factory=list)
-    free: list[int] = field(default_factory=list)
 
 
 def translate(
@@ -144,22 +56,25 @@ def translate(
     name: str,
     lying: Mapping[int, tuple[int, ...]] | None = None,
     saved: Collection[int] = (),
+    wanted: Mapping[int, tuple[int, ...]] | None = None,
 ) -> Translation:
     """The module of a graph for these sizes. Raises RefusedOps for nodes whose rules refuse them, with the op and the
     user's line of each.
 
     lying: strides of arguments that lie otherwise than the graph declares, by position. saved: places of results that
-    only the derivative's graph reads.
+    only the derivative's graph reads. wanted: strides of results with memory of their own that lie otherwise than the
+    graph declares, by place.
     """
-    return _Translator(graph_module, sizes, name, lying or {}, saved).translate()
+    return _Translator(graph_module, sizes, name, lying or {}, saved, wanted or {}).translate()
 
 
 class _Translator:
     def __init__(
-        self, graph_module, sizes: Sizes, name: str, lying: Mapping[int, tuple[int, ...]], saved: Collection[int]
-    ):
+        self, graph_module, sizes: Sizes, name: str, lying: Mapping[int, tuple[int, ...]], saved: Collection[int],
+        wanted: Mapping[int, tuple[int, ...]],
+    ):  # fmt: skip
         self.graph_module, self.sizes, self.name = graph_module, sizes, name
-        self.lying, self.saved = lying, saved
+        self.lying, self.saved, self.wanted = lying, saved, wanted
         self.nodes = list(graph_module.graph.nodes)
         self.output = next(n for n in self.nodes if n.op == "output")
         self.positions = {node: k for k, node in enumerate(placeholders(graph_module))}
@@ -172,6 +87,9 @@ class _Translator:
         self.new: list[New] = []
         self.outputs: list[Any] = []
         self.made: dict[Any, New] = {}
+        self.strides: dict[Any, tuple[int, ...]] = {}  # of results that lie otherwise than declared
+        self.becoming: dict[Any, Any] = {}  # a node -> the argument that it replaces
+        self.sharing: dict[Any, list] = {}  # a node that made memory -> the results that have it
         self.layouts: dict[int, tuple[tuple[int, ...], tuple[int, ...]]] = {}
         self.checked: list[tuple[Any, str, bool]] = []
         self.lazy: list[int] = []
@@ -190,6 +108,7 @@ class _Translator:
             at(None)
             if self.refused:
                 raise RefusedOps(self.refused)
+            self._note_sharing()
             results = [self._result(r) for r in self._flat_results()]
             checks = [self._check(*checked) for checked in self.checked]
             updates = self._updates()
@@ -208,7 +127,7 @@ class _Translator:
             dims, strides = self.sizes.each(value.shape), self._strides_of(node)
             if node.users:
                 self.layouts[self.positions[node]] = dims, strides
-            if value.is_conj() or value.is_neg():
+            if value.is_complex() or value.is_neg() or _is_tangent(node):
                 self.lazy.append(self.positions[node])
             if any(not self._is_read_as_memory(user) for user in node.users):
                 order = order_of(dims, strides)
@@ -306,8 +225,8 @@ class _Translator:
     def _refuse_views(self, node) -> None:
         """A tensor that the graph made and changes must have no views: they would keep the old elements."""
         target = node.args[0]
-        if _base(target) not in self.positions and (
-            _base(target) is not target or any(getattr(user.target, "is_view", False) for user in target.users)
+        if storage_of(target) not in self.positions and (
+            storage_of(target) is not target or any(storage_of(user) is target for user in target.users)
         ):
             raise UnsupportedError(
                 "a tensor that is changed in place", "other tensors are views of it", "clone it before",
@@ -344,7 +263,7 @@ class _Translator:
         if found.result:
             options["result"] = declared
         if found.memory:
-            arguments[0] = self._memory(operands[0], arguments[0])
+            arguments[0] = self._memory(operands[0])
         if found.lies:
             options["contiguous"] = self._is_contiguous(operands[0])
         if found.checks:
@@ -364,15 +283,30 @@ class _Translator:
         order = order_of(self.sizes.each(declared.shape), self.sizes.strides(declared))
         return order is not None and is_identity(order)
 
-    def _memory(self, node, value):
-        """The elements of a tensor in the order in which torch holds them, as one dimension."""
-        declared = node.meta["val"]
-        order = order_of(self.sizes.each(declared.shape), self.sizes.strides(declared))
-        if order is None or self.sizes.of(declared.storage_offset()):
-            raise UnsupportedError(
-                "the memory of a tensor", "the tensor is a part of other memory", "call .contiguous() before", ""
-            )
-        return lax.reshape(value if is_identity(order) else lax.transpose(value, order), (value.size,))
+    def _memory(self, node) -> Memory:
+        """The memory in which torch holds a tensor."""
+        root = same_elements(node)
+        declared = root.meta["val"]
+        dims = self.sizes.each(declared.shape)
+        strides = self._strides_of(root) if root in self.positions else self.sizes.strides(declared)
+        origin = self.sizes.of(declared.storage_offset())
+        start = self.sizes.of(node.meta["val"].storage_offset()) - origin
+        order = order_of(dims, strides)
+        if order is not None:
+            value = self.values[root]
+            elements = lax.reshape(value if is_identity(order) else lax.transpose(value, order), (value.size,))
+        elif root in self.positions and root not in self.updated:
+            elements = self._whole(root, dims, strides)
+        else:
+            raise UnsupportedError("the memory of a tensor", "it has gaps", "call .contiguous() before", "")
+        return Memory(elements, origin, start, dims, order if root is node else None)
+
+    def _whole(self, placeholder, dims, strides):
+        """The memory of an argument with gaps, from its first element to its last."""
+        shape = self.sizes.shape(placeholder.meta["val"])
+        span = 1 + sum((size - 1) * step for size, step in zip(dims, strides, strict=True))
+        self.arguments.append(Argument(self.positions[placeholder], None, (0,), whole=True))
+        return self.trace.parameter(shape.with_dims([span]), placeholder.name, None, False)
 
     # --- what comes out ---
 
@@ -389,34 +323,93 @@ class _Translator:
             return Number(self.values[item])
         if item.target is COPY:
             return self._result(item.args[0])
-        base = _base(item)
-        declared = item.meta["val"]
+        base = storage_of(item)
+        argument = self.becoming.get(base, base)
+        if argument in self.positions:
+            position = self.positions[argument]
+            if position in self.lying:
+                return self._made(item)
+            held = argument.meta["val"]
+            view = self._view(item, base) if argument is base else self._view_of_updated(item, base, argument)
+            return Part(Given(position, (held.is_conj(), held.is_neg())), view)
+        holder = self._holder(base, item)
+        return self._made(holder) if holder is item else Part(self._made(holder), self._view(item, holder))
+
+    def _note_sharing(self) -> None:
+        flat = self._flat_results()
+        for result in flat:
+            if isinstance(result, torch.fx.Node) and result not in self.sharing.setdefault(storage_of(result), []):
+                self.sharing[storage_of(result)].append(result)
+        for place, strides in self.wanted.items():
+            result = flat[place]
+            if isinstance(result, torch.fx.Node) and self.sharing[storage_of(result)] == [result]:
+                if strides != self.sizes.strides(result.meta["val"]):
+                    self.strides[result] = strides
+        for node in self.nodes:
+            if node.target is COPY and node.args[0] in self.positions:
+                self.becoming[node.args[1]] = node.args[0]
+
+    def _holder(self, base, item):
+        """The node whose elements are written to the memory of a result, which is then a view of it: itself where no
+        other result has this memory; otherwise the first result that fills the memory, or what made it."""
+        sharing = self.sharing[base]
+        if sharing == [item] and (base is item or item in self.strides or self._order(item) is not None):
+            return item
+        if self._order(base) is None:
+            return base
+        declared = base.meta["val"]
+        for result in sharing:
+            found = result.meta["val"]
+            if found.dtype == declared.dtype and not found.is_conj() and not found.is_neg():
+                if self.sizes.each(found.shape) and self._order(result) is not None:
+                    if self.sizes.shape(found).size == self.sizes.shape(declared).size:
+                        return result
+        return base
+
+    def _order(self, node) -> tuple[int, ...] | None:
+        return order_of(self.sizes.each(node.meta["val"].shape), self._strides_of_result(node))
+
+    def _strides_of_result(self, node) -> tuple[int, ...]:
+        found = self.strides.get(node)
+        return self.sizes.strides(node.meta["val"]) if found is None else found
+
+    def _view(self, item, base) -> View:
+        """What a result reads of the memory of another node."""
+        found, held = item.meta["val"], base.meta["val"]
+        offset = (self.sizes.of(found.storage_offset()) * found.itemsize
+                  - self.sizes.of(held.storage_offset()) * held.itemsize)  # fmt: skip
+        return View(
+            found.dtype,
+            self.sizes.each(found.shape),
+            self.sizes.strides(found),
+            offset,
+            found.is_conj(),
+            found.is_neg(),
+        )
+
+    def _view_of_updated(self, item, base, argument) -> View:
+        """The view of an argument that a result is, made of the node that replaces it: that may lie otherwise."""
+        declared = argument.meta["val"]
         dims, strides = self.sizes.each(declared.shape), self.sizes.strides(declared)
-        if base is not item and self._lies_elsewhere(base, dims, strides):
-            return Part(self._result(base), dims, strides, self.sizes.of(declared.storage_offset()))
-        return self._made(item, dims, strides)
+        with unset_fake_temporarily():
+            found = torch.empty_strided(dims, strides, dtype=declared.dtype, device="meta")
+            for node in views_between(base, item):
+                rest = [self._value(a) for a in node.args[1:]]
+                found = node.target(found, *rest, **{k: self._value(v) for k, v in node.kwargs.items()})
+        offset = int(found.storage_offset()) * found.itemsize
+        return View(found.dtype, tuple(found.shape), found.stride(), offset, found.is_conj(), found.is_neg())
 
-    def _lies_elsewhere(self, base, dims, strides) -> bool:
-        """Whether a result that is a view of `base` is made as one: where the base is there anyway, or the result has
-        gaps."""
-        declared = base.meta.get("val")
-        if not isinstance(declared, torch.Tensor) or base.op == "get_attr":
-            return False
-        if base in self.positions:
-            return self.positions[base] not in self.lying
-        if order_of(self.sizes.each(declared.shape), self.sizes.strides(declared)) is None:
-            return False
-        return order_of(dims, strides) is None or any(base is r for r in self._flat_results())
-
-    def _made(self, item, dims, strides) -> New:
+    def _made(self, item) -> New:
         found = self.made.get(item)
         if found is None:
-            order = order_of(dims, strides)
-            as_declared = order is not None
-            strides = strides if as_declared else contiguous_strides(dims)
-            order = order if order is not None else tuple(range(len(dims)))
-            value = self.values[item]
-            found = New(len(self.outputs), item.meta["val"].dtype, dims, strides, as_declared)
+            declared, value = item.meta["val"], self.values[item]
+            dims, strides = self.sizes.each(declared.shape), self._strides_of_result(item)
+            order, spread = order_of(dims, strides), None
+            if order is None:
+                order = tuple(range(len(dims)))
+                spread = strides if all(s or n == 1 for n, s in zip(dims, strides, strict=True)) else None
+                strides = contiguous_strides(dims)
+            found = New(len(self.outputs), declared.dtype, dims, strides, spread)
             self.made[item] = found
             self.new.append(found)
             self.outputs.append(value if is_identity(order) else lax.transpose(value, order))
@@ -446,11 +439,6 @@ class _Translator:
         for node, value in self.updated.items():
             if node not in self.positions:  # a tensor that the graph made
                 continue
-            if self.positions[node] in self.lazy:
-                raise UnsupportedError(
-                    "a change in place of a tensor that is conjugated lazily", node.name, "call .resolve_conj() before",
-                    source_of(node) or "",
-                )  # fmt: skip
             declared = node.meta["val"]
             dims, strides = self.sizes.each(declared.shape), self._strides_of(node)
             order = order_of(dims, strides)
@@ -494,20 +482,6 @@ def _as_declared(value, declared):
     return convert(value, declared.dtype)
 
 
-def _base(node):
-    """The node whose memory a result of view ops has, in elements of the same dtype."""
-    while node.op == "call_function":
-        source = node.args[0] if node.args else None
-        if node.target is operator.getitem and getattr(getattr(source, "target", None), "is_view", False):
-            source = source.args[0]
-        elif not getattr(node.target, "is_view", False) or node.target is aten.reshape.default:
-            return node
-        if not isinstance(source, torch.fx.Node) or _dtype_of(source) != _dtype_of(node):
-            return node
-        node = source
-    return node
-
-
-def _dtype_of(node):
-    value = node.meta.get("val")
-    return value.dtype if isinstance(value, torch.Tensor) else None
+def _is_tangent(placeholder) -> bool:
+    """Whether an argument comes from the user in the backward, in whatever form, by torch's convention of names."""
+    return str(placeholder.target).startswith("tangents")

@@ -15,6 +15,7 @@ from hloom.bridges.torch.rules import (
     resampling,
     shapes,
     sorting,
+    strided,
     transforms,
 )
 from hloom.bridges.torch.table import RULES

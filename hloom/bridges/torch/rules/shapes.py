@@ -182,15 +182,3 @@ def tril(x, diagonal=0):
 @rule("triu.default")
 def triu(x, diagonal=0):
     return hnp.triu(x, diagonal)
-
-
-@rule("as_strided.default", memory=True, result=True)
-def as_strided(memory, size, stride, storage_offset=None, *, result):
-    """memory: the elements of the tensor as they lie."""
-    places = np.full((), storage_offset or 0, np.int64)
-    for extent, step in zip(result.dims, stride, strict=True):
-        places = places[..., None] + np.arange(extent) * step
-    if not places.size:
-        return lax.full(result.dims, 0, result.dtype)
-    flat = hnp.take(memory, hnp.asarray(places.reshape(-1).astype(np.int32)), axis=0, mode="clip")
-    return lax.reshape(flat, result.dims)

@@ -37,8 +37,8 @@ def programs(monkeypatch):
     found = []
 
     class Noted(calls.Program):
-        def __init__(self, translation):
-            super().__init__(translation)
+        def __init__(self, translation, **options):
+            super().__init__(translation, **options)
             found.append(self)
 
     monkeypatch.setattr(calls, "Program", Noted)

@@ -1,0 +1,105 @@
+"""A graph's module and how it is called: what memory it reads and writes, and what becomes a result."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from hloom.bridges.torch.memory import View
+from hloom.ir.module import Module
+from hloom.ir.records import field, record
+
+__all__ = ["Argument", "Check", "Given", "New", "Number", "Part", "Translation", "Update"]
+
+
+@record
+class Argument:
+    """Where a parameter's memory comes from: argument `position` of the call, or `tensor`; the seed where neither is.
+
+    order: of its dimensions in memory; None where the memory is copied first, as it has gaps. whole: the memory from
+    the first element to the last, gaps too, as one dimension.
+    """
+
+    position: int | None = None
+    tensor: Any = None
+    order: tuple[int, ...] | None = ()
+    whole: bool = False
+
+
+@record(frozen=True)
+class New:
+    """A tensor that the program computes: its number among the program's outputs. spread: strides with gaps, to which
+    its elements are copied after the call."""
+
+    number: int
+    dtype: torch.dtype
+    sizes: tuple[int, ...]
+    strides: tuple[int, ...]
+    spread: tuple[int, ...] | None = None
+
+
+@record(frozen=True)
+class Given:
+    """An argument as it is. lazy: whether it was declared to be conjugated, and negated, lazily."""
+
+    position: int
+    lazy: tuple[bool, bool] = (False, False)
+
+
+@record(frozen=True)
+class Part:
+    """A view of the memory of another result."""
+
+    base: Any
+    view: View
+
+
+@record(frozen=True)
+class Number:
+    """A size, or None."""
+
+    value: Any
+
+
+@record(frozen=True)
+class Update:
+    """An output that replaces the elements of argument `position`. strides: of the argument, or those of a contiguous
+    tensor where that has gaps (not `as_it_lies`)."""
+
+    position: int
+    dtype: torch.dtype
+    sizes: tuple[int, ...]
+    strides: tuple[int, ...]
+    as_it_lies: bool
+
+
+@record(frozen=True)
+class Check:
+    """LAPACK's `info` in a new tensor, which has to be 0: otherwise torch's error of the function `name` is raised."""
+
+    number: int
+    name: str
+    is_matrix: bool
+
+
+@record
+class Translation:
+    """A module and how it is called.
+
+    results: New, Given, Part or Number, one for each result of the graph. new: the tensors that are allocated, which
+    are the module's first outputs; updates: its others. layouts: sizes and strides of the tensors among the graph's
+    arguments, by position. checks: what has to hold after a call. lazy: positions of tensors that may be conjugated or
+    negated lazily: they are read, and changed, through copies. free: numbers of the new tensors that may lie in any
+    order.
+    """
+
+    module: Module | None
+    arguments: list[Argument]
+    results: list
+    new: list[New]
+    updates: list[Update] = field(default_factory=list)
+    layouts: dict[int, tuple[tuple[int, ...], tuple[int, ...]]] = field(default_factory=dict)
+    checks: list[Check] = field(default_factory=list)
+    lazy: list[int] = field(default_factory=list)
+    free: list[int] = field(default_factory=list)
