@@ -34,6 +34,8 @@ import numpy as np
 ROOT = Path(__file__).resolve().parent.parent
 RESULTS = ROOT / "build" / "reliability.json"
 LIBRARIES = ROOT / "tests" / "support" / "library_suites.md"  # a section written by hand
+TORCH = re.compile(r"<!-- torch suites -->.*<!-- end of torch suites -->\n", re.DOTALL)  # one by tests/torch_suites.py
+PAGE = ROOT / "docs" / "reliability.md"
 sys.path[:0] = [str(ROOT), str(ROOT / "tests" / "support")]
 
 from explained_differences import agrees, close_after_promotion, explanation  # noqa: E402
@@ -534,6 +536,8 @@ def table(entries: list[dict]) -> str:
     if faults:
         lines += ["", "## What was wrong", "", *faults]
     lines += ["", *LIBRARIES.read_text().splitlines()]
+    if found := TORCH.search(PAGE.read_text()):
+        lines += ["", *found[0].splitlines()]
     return "\n".join(lines) + "\n"
 
 
@@ -567,7 +571,7 @@ def main() -> None:
         advance(name, entries, options.scale, deadline, keep)
     text = table(entries)
     if options.write:
-        (ROOT / "docs" / "reliability.md").write_text(text)
+        PAGE.write_text(text)
     print(text)
 
 

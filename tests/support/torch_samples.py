@@ -1,23 +1,25 @@
-"""torch's own samples (OpInfo) through the torch backend: `python tests/support/torch_samples.py [dtypes] [ops]`.
+"""torch's own samples (OpInfo) through the torch backend; `tests/torch_suites.py` runs all of them.
 
-A sample's function is traced to a graph of ATen ops, translated and compiled as the backend does it, and its results
-are compared with torch's. Those ops count whose graphs have ATen's core ops only.
+A sample's function is captured by AOTAutograd and compiled as the backend does it, and its results and derivatives are
+compared with torch's.
 """
 
 from __future__ import annotations
 
 import itertools
 import pathlib
-import sys
-import time
-from collections import Counter
+from collections.abc import Callable
 
 import torch
+from functorch.compile import aot_function, min_cut_rematerialization_partition
+from torch._subclasses.fake_tensor import DataDependentOutputException, DynamicOutputShapeException
 from torch.fx.experimental.proxy_tensor import make_fx
+from torch.fx.experimental.symbolic_shapes import GuardOnDataDependentSymNode
 from torch.testing._internal.common_methods_invocations import op_db
 from torch.utils._pytree import tree_flatten, tree_unflatten
 
 from hloom.bridges.torch import decompositions
+from hloom.bridges.torch.backend import _boxed
 from hloom.bridges.torch.calls import callable_of
 
 CORE = frozenset(pathlib.Path(__file__).with_name("torch_core_ops.txt").read_text().split())
@@ -74,19 +76,103 @@ def difference(op, sample) -> str:
         same = all(a.shape == b.shape and a.dtype == b.dtype for a, b in zip(found, wanted, strict=True))
         return "" if same else "another shape or dtype"
     try:
-        for a, b in zip(found, wanted, strict=True):
-            narrow = b.dtype in (torch.bfloat16, torch.float16)
-            limits = (
-                {"rtol": 2e-2, "atol": 2e-2}
-                if narrow
-                else {"rtol": 1e-4, "atol": 1e-4}
-                if b.dtype == torch.float32
-                else {}
-            )
-            torch.testing.assert_close(a, b, equal_nan=True, **limits)
+        compare(found, wanted)
     except AssertionError as error:
         return "" if nearer(call, tensors, found, wanted) or same_order(op, tensors, found) else str(error)
     return ""
+
+
+LIMITS = {
+    torch.bfloat16: 2e-2, torch.float16: 2e-2, torch.float32: 1e-4, torch.complex64: 1e-4, torch.float64: 1e-7,
+    torch.complex128: 1e-7,
+}  # fmt: skip
+
+
+def compare(found, wanted) -> None:
+    """Raises AssertionError where results differ from torch's in more than rounding."""
+    assert len(found) == len(wanted), f"{len(found)} results for {len(wanted)}"
+    for a, b in zip(found, wanted, strict=True):
+        limit = LIMITS.get(b.dtype)
+        limits = {} if limit is None else {"rtol": limit, "atol": limit}
+        torch.testing.assert_close(a, b, equal_nan=True, check_layout=True, **limits)
+
+
+DEPENDS_ON_DATA = DataDependentOutputException, DynamicOutputShapeException, GuardOnDataDependentSymNode
+
+
+class NotThere(Exception):
+    """torch itself has no sample, or cannot capture it."""
+
+
+def dtypes_of(op, gradients: bool) -> list:
+    """The dtypes of an op's cases, in a fixed order."""
+    if gradients and not op.supports_autograd:
+        return []
+    known = op.supported_backward_dtypes("cpu") if gradients else op.supported_dtypes("cpu")
+    return [d for d in ALL_DTYPES if d in known]
+
+
+ALL_DTYPES = [torch.bool, torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64, torch.float16, torch.bfloat16,
+              torch.float32, torch.float64, torch.complex64, torch.complex128]  # fmt: skip
+
+
+def captured(call: Callable, *, dynamic: bool = False):
+    """A function as AOTAutograd hands it to the backend."""
+
+    def compiler(name: str):
+        def compile_graph(graph_module, examples):
+            return _boxed(callable_of(graph_module, examples, name))
+
+        return compile_graph
+
+    return aot_function(
+        call, compiler("sample_forward"), compiler("sample_backward"),
+        partition_fn=min_cut_rematerialization_partition, decompositions=decompositions.table(),
+        keep_inference_input_mutations=True, inference_compiler=compiler("sample"), dynamic=dynamic,
+    )  # fmt: skip
+
+
+def check(op, dtype, gradients: bool, dynamic: bool) -> None:
+    """The first sample of an op in a dtype. Raises AssertionError where hloom's results, or derivatives, differ from
+    torch's, and NotThere where torch has none."""
+    torch.manual_seed(0)
+    sample = next(iter(op.sample_inputs("cpu", dtype, requires_grad=gradients)), None)
+    if sample is None:
+        raise NotThere("torch has no sample")
+    call, tensors = function_of(op, sample)
+    rows = []
+    for function in (call, captured(call, dynamic=dynamic)):
+        given = [t.clone().requires_grad_(gradients and _is_inexact(t)) for t in tensors]
+        torch.manual_seed(1)
+        try:
+            results = function(*given)
+        except DEPENDS_ON_DATA:  # Dynamo breaks the graph there
+            results = torch.compile(call, backend="hloom", dynamic=dynamic or None)(*given)
+        rows.append([results, *([_slopes(results, given)] if gradients else [])])
+    for (wanted, *slopes), (found, *ours) in [tuple(rows)]:
+        if any(word in op.name for word in ARBITRARY):
+            assert [(r.shape, r.dtype) for r in found] == [(r.shape, r.dtype) for r in wanted], "another shape or dtype"
+            return
+        try:
+            compare([*found, *sum(ours, [])], [*wanted, *sum(slopes, [])])
+        except AssertionError:
+            if gradients or not (nearer(call, tensors, found, wanted) or same_order(op, tensors, found)):
+                raise
+
+
+def _is_inexact(tensor) -> bool:
+    return tensor.is_floating_point() or tensor.is_complex()
+
+
+def _slopes(results, given) -> list:
+    """The derivatives of a weighted sum of the results that depend on what is given."""
+    total = sum((torch.view_as_real(r.resolve_conj()) if r.is_complex() else r).double().cos().sum()
+                for r in results if r.requires_grad)  # fmt: skip
+    wanted = [t for t in given if t.requires_grad]
+    if not isinstance(total, torch.Tensor) or not wanted:
+        raise NotThere("nothing to differentiate")
+    slopes = torch.autograd.grad(total, wanted, allow_unused=True)
+    return [torch.zeros_like(t) if s is None else s for t, s in zip(wanted, slopes, strict=True)]
 
 
 def nearer(call, tensors, found, wanted) -> bool:
@@ -129,26 +215,3 @@ def core_infos():
                 yield op
         except Exception:  # samples that do not trace: data-dependent, sparse, nested
             continue
-
-
-def main() -> None:
-    asked = sys.argv[1].split(",") if len(sys.argv) > 1 else list(DTYPES)
-    chosen = set(sys.argv[2].split(",")) if len(sys.argv) > 2 else None
-    good, bad, started = Counter(), Counter(), time.time()
-    for op in [o for o in op_db if o.name in chosen] if chosen else core_infos():
-        for name in asked:
-            if DTYPES[name] not in op.supported_dtypes("cpu"):
-                continue
-            for k, sample in enumerate(samples(op, DTYPES[name])):
-                try:
-                    text = difference(op, sample)
-                except Exception as error:
-                    text = f"{type(error).__name__}: {error}"
-                (bad if text else good)[name] += 1
-                if text:
-                    print(f"{op.name} {op.variant_test_name} {name} {k}: {' '.join(text.split())[:300]}", flush=True)
-    print("good", dict(good), "bad", dict(bad), f"{time.time() - started:.0f} s")
-
-
-if __name__ == "__main__":
-    main()

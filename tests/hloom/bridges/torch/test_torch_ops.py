@@ -1,5 +1,5 @@
 """Ops against torch by torch's own samples (OpInfo), in f32, bf16 and s64: the first sample of each kind here, all of
-them by `python tests/support/torch_samples.py`."""
+them, in all dtypes, with derivatives and open sizes, by `python tests/torch_suites.py`."""
 
 import pathlib
 

@@ -9,8 +9,8 @@ torch = pytest.importorskip("torch", reason="torch is not installed: pip install
 from torch import nn  # noqa: E402
 from torch.nn import functional as F  # noqa: E402
 
-from hloom.bridges.torch import errors  # noqa: E402
 from hloom.errors import FallbackWarning  # noqa: E402
+from hloom.ir import source  # noqa: E402
 
 torch.manual_seed(0)
 X, I = torch.randn(4, 6), torch.tensor([3, -8, 100, 7])
@@ -75,7 +75,7 @@ BY_TORCH = {
 
 def ops_by_torch(function):
     """(results, the names of ops that torch computed)."""
-    errors._REGISTRY.clear()
+    source._SHOWN.clear()
     with warnings.catch_warnings(record=True) as caught, torch.no_grad():
         warnings.simplefilter("always")
         found = torch.compile(function, backend="hloom")()
