@@ -165,7 +165,8 @@ def table() -> str:
         "",
         "Made by `python tests/torch_suites.py SUITE --part K/N --write`. `part`: which share of the cases was run; "
         "a case belongs to a share by its name. `explained`: fails for a reason that "
-        "`tests/support/torch_exceptions.txt` gives. `with calls of torch`: of those that passed, how many have an op that torch computes.",
+        "`tests/support/torch_exceptions.txt` gives. `with calls of torch`: of those that passed, how many have an op "
+        "that torch computes.",
         "",
         "| suite | part | run on | passed | failed | explained | with calls of torch | s |",
         "| --- | --- | --- | --- | --- | --- | --- | --- |",
