@@ -13,12 +13,15 @@ import warnings
 from collections import Counter
 from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).parent / "support"))
+ROOT = Path(__file__).resolve().parents[1]
+PAGE = ROOT / "docs" / "reference" / "onnx.md"
+# Python puts the folder of a script first, and `tests/hloom` hides the package where that is installed as editable.
+sys.path[:1] = [str(ROOT / "tests" / "support"), str(ROOT)]
 
-import onnx
-import onnx_cases
+import onnx  # noqa: E402
+import onnx_cases  # noqa: E402
 
-PAGE = Path(__file__).parents[1] / "docs" / "reference" / "onnx.md"
+import hloom.onnx  # noqa: E402, F401  # a package that cannot be imported is an error at once, not one of each case
 
 
 def main() -> int:
