@@ -25,7 +25,6 @@ def _text(name: str, prefix: str) -> dict[str, str]:
 
 FUNCTIONS = (
     c_function("Plugin_Initialize", "return 0"),
-    c_function("Plugin_Attributes", "store(a, A_ATTRIBUTES, 0)\nstore(a, A_NUM_ATTRIBUTES, 0)\nreturn 0"),
     c_function("Client_Destroy", "return 0"),
     c_function("Client_UpdateGlobalProcessInfo", "return 0"),
     c_function("Client_DmaMap", "return 0"),

@@ -19,10 +19,44 @@ def decoded(code: bytes) -> str:
 
 
 def module_of(code: bytes, context: Any) -> Any:
-    if not _ARTIFACT.match(code):
-        return ir.Module.parse(code)
-    module = stablehlo.deserialize_portable_artifact(context, code)
-    return ir.Module.parse(module) if isinstance(module, bytes | str) else module
+    """The module, in the order of its operations: none of them overlaps with others."""
+    module = stablehlo.deserialize_portable_artifact(context, code) if _ARTIFACT.match(code) else code
+    module = ir.Module.parse(module) if isinstance(module, bytes | str) else module
+    _make_synchronous(module)
+    return module
+
+
+def _make_synchronous(module: Any) -> None:
+    """Puts what asynchronous operations do in the place of their start, and drops control dependencies: a program runs
+    in its order anyway."""
+    found: list[Any] = []
+
+    def visit(operation: Any) -> Any:
+        name = operation.name
+        called = name == "stablehlo.custom_call" and operation.attributes["call_target_name"].value
+        if name in ("stablehlo.async_start", "stablehlo.async_done") or called == "control_dep":
+            found.append(operation)
+        return ir.WalkResult.ADVANCE
+
+    module.operation.walk(visit, ir.WalkOrder.PRE_ORDER)
+    for operation in found:
+        if operation.name == "stablehlo.async_start":
+            (block,) = operation.regions[0].blocks
+            for argument, operand in zip(block.arguments, operation.operands, strict=True):
+                argument.replace_all_uses_with(operand)
+            *body, end = block.operations
+            for inner in body:
+                inner.operation.move_before(operation)
+            _replace(operation, end.operands)
+        elif operation.name == "stablehlo.async_done":
+            _replace(operation, operation.operands)
+    for operation in reversed(found):
+        operation.erase()
+
+
+def _replace(operation: Any, values: Any) -> None:
+    for result, value in zip(operation.results, values, strict=True):
+        result.replace_all_uses_with(value)
 
 
 _ARTIFACT = re.compile(rb"ML\xefR.StableHLO_v", re.DOTALL)  # bytecode, its version, and who wrote it

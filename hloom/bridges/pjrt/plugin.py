@@ -12,11 +12,21 @@ import jax
 import jaxlib
 import numpy as np
 from jax._src import xla_bridge
+from jaxlib.mlir.dialects import stablehlo
 
 from hloom.backends.cpu.driver import load_functions
-from hloom.bridges.pjrt import callbacks, exchange, ffi, platform, profiles
+from hloom.bridges.pjrt import buffer_callbacks, callbacks, exchange, ffi, platform, profiles
 from hloom.bridges.pjrt.client import Client
-from hloom.bridges.pjrt.memory import Arguments, Text, address_of, bytes_at, error_block, malloc_bytes, words_at
+from hloom.bridges.pjrt.memory import (
+    Arguments,
+    Text,
+    address_of,
+    array_of,
+    bytes_at,
+    error_block,
+    malloc_bytes,
+    words_at,
+)
 from hloom.bridges.pjrt.programs import Source, serialized
 from hloom.errors import UnsupportedError
 from hloom.ir.source import count_as_internal, current_source, warn_while_compiling
@@ -25,8 +35,10 @@ from hloom.runtime.pjrt import table
 from hloom.runtime.pjrt.functions import symbol
 from hloom.runtime.pjrt.interface import (
     FUNCTIONS,
+    INT64_LIST,
     MAJOR,
     MINOR,
+    NAMED_VALUE_WORDS,
     PROGRAM_CODE,
     PROGRAM_CODE_SIZE,
     PROGRAM_FORMAT,
@@ -64,6 +76,21 @@ def _client() -> Client:
     made = Client(_addresses())
     keep_for_good(made)
     return made
+
+
+@functools.cache
+def _attributes() -> tuple[list[Text], np.ndarray, np.ndarray]:
+    """The attributes of the plugin, as PJRT_NamedValues, and what they refer to. Without the version of StableHLO jax
+    writes programs in that of twelve weeks ago, which lacks newer operations; the one that is read is jaxlib's own."""
+    version = array_of([int(part) for part in stablehlo.get_current_version().split(".")])
+    name = Text("stablehlo_current_version")
+    size = 8 * NAMED_VALUE_WORDS
+    rows = array_of([size, 0, name.address, name.size, INT64_LIST, address_of(version), version.size])
+    return [name], version, rows
+
+
+def _plugin_attributes(arguments: Arguments) -> None:
+    arguments["attributes"], arguments["num_attributes"] = address_of(_attributes()[2]), 1
 
 
 def _client_create(arguments: Arguments) -> None:
@@ -150,6 +177,7 @@ IN_PYTHON: dict[str, Callable[[Arguments], None]] = {
     "Executable_OptimizedProgram": _optimized_program,
     "Executable_Serialize": _serialize,
     "LoadedExecutable_GetDeviceAssignment": _device_assignment,
+    "Plugin_Attributes": _plugin_attributes,
 }
 
 
@@ -195,6 +223,7 @@ def register() -> None:
     xla_bridge.register_plugin("hloom", c_api=capsule())
     platform.register()
     callbacks.install()
+    buffer_callbacks.install()
     exchange.install()
     ffi.install()
     profiles.install(_client)

@@ -10,7 +10,7 @@ from hloom.ir.ops.linalg.dot import free_dims
 from hloom.ir.stablehlo.assembly.attributes import Dense
 from hloom.ir.stablehlo.reader.registry import Item, converts
 from hloom.ir.stablehlo.values import fields, flag, ints, number, word
-from hloom.ir.types import DTYPES, HLO_NAME, Shape
+from hloom.ir.types import COMPLEX, DTYPES, HLO_NAME, Shape
 
 S32, S64 = DTYPES["s32"], DTYPES["s64"]
 
@@ -123,6 +123,9 @@ def _compare(scope, op, items):
 def _clamp(scope, op, items):
     low, x, high = (scope.value(i) for i in items)
     low, high = (v.broadcast(x.dims, ()) if v.dims == () != x.dims else v for v in (low, high))
+    if x.dtype in COMPLEX:  # XLA compares the real parts; a NaN is beyond the upper bound
+        raised = low.op("real").compare("GE", x.op("real")).where(low, x)
+        return Item(raised.op("real").compare("LE", high.op("real")).where(raised, high).instruction)
     return scope.emit("clamp", Item(low.instruction), items[1], Item(high.instruction))
 
 
