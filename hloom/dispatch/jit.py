@@ -274,15 +274,26 @@ class JitFunction:
             self._fast[kept.fast_key] = specialization.fast()
 
     def _call_in_trace(self, call: Call):
-        traced = self._trace(call)
+        call, traced = self._nested(call)
         self._use_keys(call, traced)
         operands = [*call.leaves, *exact_arguments(call.leaves, traced.wide), *traced.captures]
         with device_scope(str(self.options.device or device_scopes.device)):
             results = call_computation(traced.computation, operands, self.options.inline)
         if self.options.out_shardings is not None:
             asked = self._out_shardings(traced)
+            asked += [asked[k] for k in traced.twins]
             results = [r if s is None else constrained(r, s) for r, s in zip(results, asked, strict=True)]
         return traced.unflatten(results)
+
+    def _nested(self, call: Call) -> tuple[Call, Traced]:
+        """(call, traced function) of a call in a trace, with the twins of results where nested functions bring them."""
+        if not TRACES.twins and call.has_weak:
+            call = call.without_twins()
+        traced = self._trace(call)
+        if traced.twins and not TRACES.twins:  # of results that depend on no argument
+            call = call.without_twins()
+            traced = self._trace(call)
+        return call, traced
 
     def _out_shardings(self, traced: Traced) -> list:
         """The sharding over several devices that was asked for each result; None for the others."""
@@ -297,6 +308,7 @@ class JitFunction:
         asked = self._out_shardings(traced)
         if not is_over_several(call.leaves, traced.computation, asked):
             return None
+        asked += [asked[k] for k in traced.twins]
         what = f"'{self._name}'"
         check_one_place(self.options.device, call.leaves, what)
         return SpmdProgram(self._name, traced.computation, [sharding_of(a) for a in call.leaves], asked, what)
@@ -311,7 +323,7 @@ class JitFunction:
             with device_scope(""):  # that of a call is noted at the call, as the trace serves others too
                 hints = call.hints()
                 traced = trace_function(
-                    function, call.leaves, call.key.structure, self._name, hints=hints, weak="passed"
+                    function, call.leaves, call.key.structure, self._name, hints=hints, weak=True, twins=call.twins
                 )
             traced.seconds, traced.uses_mesh = time.perf_counter() - started, uses_of_mesh() != uses
             if not traced.captures:  # captured tracers belong to one outer trace only
@@ -418,7 +430,11 @@ class JitFunction:
     def lower(self, *args, **kwargs) -> Lowered:
         """Traces for these arguments (arrays, numbers or ShapeDtypeStructs) without running. See Lowered."""
         call = self._signature.bind(args, kwargs, self._current_settings())
-        return Lowered(self._signature, call, self._trace(call), self._specialize, self._program, (self, args, kwargs))
+        traced = self._trace(call)
+        if traced.twins:
+            call = call.without_twins()
+            traced = self._trace(call)
+        return Lowered(self._signature, call, traced, self._specialize, self._program, (self, args, kwargs))
 
     def eval_shape(self, *args, **kwargs):
         """The tree of results for these arguments, as ShapeDtypeStructs, without compiling or running."""

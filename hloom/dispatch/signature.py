@@ -92,13 +92,24 @@ def _without_device(leaf):
 @record
 class Call:
     """The arguments of a call: flat dynamic leaves, static values by position or name, numbers of the donated leaves.
-    hints: returns a readable name for each leaf."""
+    hints: returns a readable name for each leaf. twins: whether results bring theirs (`hloom.tracing.exact`)."""
 
     leaves: list
     statics: dict[int | str, Any]
     key: Key
     donated: frozenset[int]
     hints: Callable[[], list[str]]
+    twins: bool = True
+
+    def without_twins(self) -> Call:
+        """The call of another version, whose results do not bring them."""
+        key = self.key._replace(statics=(*self.key.statics, "without twins"))
+        return Call(self.leaves, self.statics, key, self.donated, self.hints, False)
+
+    @property
+    def has_weak(self) -> bool:
+        """Whether a leaf is weakly typed."""
+        return any([leaf.weak for leaf in self.leaves])
 
     def values(self, wide: tuple[int, ...] = ()) -> list[np.ndarray] | None:
         """The leaves as NumPy arrays, then the exact values of some; None where one is known by its shape only."""

@@ -40,6 +40,7 @@ class Specialization:
         self.name, self.traced, self.executable, self.donated, self.kept = name, traced, executable, donated, kept
         self._run, self._as_they_lie = executable.runner, executable.accepts_device_data
         self._weak, self._structure, self._wide = traced.weak, traced.out_tree, traced.wide
+        self._weak += (False,) * len(traced.twins)
         self.shapes = executable.output_shapes
         devices = executable.output_devices
         self.devices = [device] * len(self.shapes) if devices is None else [find_device(d) for d in devices]
@@ -97,7 +98,11 @@ class Specialization:
 
     def _wrap(self, outputs: list):
         results = zip(outputs, self._weak, self.devices, self.shapes, strict=True)
-        return tree.unflatten(self._structure, [Array(x, w, d, s) for x, w, d, s in results])
+        return self._unflatten([Array(x, w, d, s) for x, w, d, s in results])
+
+    def _unflatten(self, arrays: list[Array]):
+        traced = self.traced
+        return traced.unflatten(arrays) if traced.twins else tree.unflatten(self._structure, arrays)
 
     def fast(self) -> Callable:
         """The call for a list or tuple of arrays of the right shapes, with as little Python as it takes."""

@@ -23,7 +23,6 @@ from hloom.sharding.layouts import Assignment
 from hloom.sharding.shardings import NamedSharding, PartitionSpec
 from hloom.tracing.exact import exact_arguments
 from hloom.tracing.trace import Traced
-from hloom.tree import pytrees as tree
 
 SPMD = "hloom.backends.spmd:SpmdBackend"
 _KEPT = 512  # programs of eager operations
@@ -256,7 +255,7 @@ class SpmdSpecialization(Specialization):
     def _wrap(self, outputs: list):
         found = self.program.results(outputs, self.shapes, self.shardings)
         arrays = [Array(data, w, data.sharding, data.shape) for data, w in zip(found, self._weak, strict=True)]
-        return tree.unflatten(self._structure, arrays)
+        return self._unflatten(arrays)
 
     def fast(self):
         return lambda args: self([*args])

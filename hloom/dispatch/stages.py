@@ -146,7 +146,7 @@ class Lowered:
         outputs = self._traced.computation.outputs()
         shapes = [
             ShapeDtypeStruct(o.shape.dims, o.shape.dtype, weak)
-            for o, weak in zip(outputs, self._traced.weak, strict=True)
+            for o, weak in zip(outputs, self._traced.weak, strict=False)
         ]
         return tree.unflatten(self._traced.out_tree, shapes)
 
@@ -199,6 +199,8 @@ class Compiled:
                 if tuple([leaf._key for leaf in leaves]) == known.leaves:
                     return self._specialization(leaves)
         call = self._signature.bind(args, kwargs, known.settings)
+        if not self._call.twins:
+            call = call.without_twins()
         if call.key != known:
             raise ArgumentError(
                 f"a compiled '{self._signature.name}' takes what it was lowered for",

@@ -10,6 +10,7 @@ import numpy as np
 from hloom import lax
 from hloom.arrays.array import Array
 from hloom.arrays.base import ArrayMethods
+from hloom.arrays.digits import has_twin
 from hloom.arrays.dimensions import SMALLEST, SizeNumber
 from hloom.arrays.interchange import from_python
 from hloom.arrays.keys import KeyArray
@@ -45,8 +46,9 @@ from hloom.lax.transfer import device_put
 from hloom.numpy.elementwise.ufuncs import i0, power
 from hloom.sharding.shardings import NamedSharding, PartitionSpec, device_of
 from hloom.tracing.concrete import PIECE, at_once
-from hloom.tracing.exact import created
+from hloom.tracing.exact import created, strongly_typed
 from hloom.tracing.trace import bind
+from hloom.tree import pytrees as tree
 
 # --- from values --------------------------------------------------------------------------------------------------
 
@@ -89,7 +91,8 @@ def array(
         result = _own(result, object) if copy else result
     elif isinstance(object, (list, tuple)) and holds_arrays(object):
         result = stack_nested(object)
-        result = result if target is None else convert(result, target)
+        leaves = [x for x in tree.leaves(object) if isinstance(x, ArrayMethods)]
+        result = strongly_typed(result, "array", *leaves) if target is None else convert(result, target)
     else:
         result = from_python(object, target)
     if result.ndim < ndmin:
@@ -116,7 +119,14 @@ def astype(x, dtype, /, *, copy: bool | None = None, device=None):
 def _own(result, x):
     """A result that is x itself as another array, where assignments could tell them apart."""
     if result is x and isinstance(x, Array) and config.item_assignment:
-        return Array(x._held(), x.weak, x._device, x._shape)
+        return _with_digits_of(Array(x._held(), x.weak, x._device, x._shape), x)
+    return result
+
+
+def _with_digits_of(result: Array, x: Array) -> Array:
+    """A copy of x, with the digits beyond its dtype that x has."""
+    if has_twin(x):
+        result._exact = x._exact
     return result
 
 
@@ -124,7 +134,7 @@ def copy(a, order: str | None = None):
     """Another array of the same elements, which stays as it is when a is donated. Of what lies on a GPU a itself."""
     x = as_operand(a, "copy")
     if isinstance(x, Array) and isinstance(data := x._held(), (np.ndarray, ShardedData)):
-        return Array(data.copy(), x.weak, x._device, x._shape)
+        return _with_digits_of(Array(data.copy(), x.weak, x._device, x._shape), x)
     return _own(x, x)
 
 

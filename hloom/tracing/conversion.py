@@ -22,7 +22,8 @@ _SMALL = 256  # elements up to which an array of one number is as fast as a view
 
 @lru_cache(maxsize=4096)
 def _cached_constant(value, dtype) -> Array:
-    data = np.asarray(value).astype(dtype)
+    with np.errstate(over="ignore"):  # the value is kept beside
+        data = np.asarray(value).astype(dtype)
     data.flags.writeable = False  # shared: it is never donated
     result = Array(data)
     if type(value) in (float, complex):

@@ -14,9 +14,20 @@ from hloom.ir.build import Builder
 from hloom.ir.records import field, record
 from hloom.ir.types import HLO_NAME, INEXACT, Shape, kind
 from hloom.tracing.conversion import convert, with_weakness
+from hloom.tracing.exact import has_digits, note_lack, note_twin, wide_value, with_derivative_of
 from hloom.tracing.leaks import HoldsTracers
 from hloom.tracing.signatures import argument_hints, function_name, with_positions
-from hloom.tracing.trace import TRACES, Traced, Tracer, as_array, call_computation, current_trace, trace_function
+from hloom.tracing.trace import (
+    TRACES,
+    Traced,
+    Tracer,
+    apply_computation,
+    as_array,
+    bind,
+    call_computation,
+    current_trace,
+    trace_function,
+)
 from hloom.tree import pytrees as tree
 
 
@@ -55,6 +66,7 @@ class Call(HoldsTracers):
     structure: Any
     hints: list[str]
     outside: list = field(default_factory=list)
+    twins: dict[int, Tracer] = field(default_factory=dict)  # of weakly typed leaves, by number; they are outside too
     axes: tuple = ()
     carries_values: bool = False
 
@@ -78,7 +90,7 @@ class Call(HoldsTracers):
         leaves = [
             as_array(v, f"argument '{h}' of the {what} function '{name}'") for v, h in zip(leaves, hints, strict=True)
         ]
-        return cls(function, name, args, positions, leaves, structure, hints, [], TRACES.axes)
+        return cls(function, name, args, positions, leaves, structure, hints, [], {}, TRACES.axes)
 
     @property
     def nondiff(self) -> list:
@@ -92,13 +104,27 @@ class Call(HoldsTracers):
         trace = current_trace()
         assert trace is not None
         self.carries_values = trace.carries_values
+        traced = self._traced(False)
+        numbers = dict.fromkeys(traced.wide)
+        if TRACES.twins:
+            numbers |= dict.fromkeys(k for k, leaf in enumerate(self.leaves) if leaf.weak and has_digits(leaf))
+        # Rules take the leaves alone: their twins are values from outside, which have no derivative.
+        self.twins = {k: _constant_twin(self.leaves[k]) for k in numbers}
+        traced.captures = [*(self.twins[k] for k in traced.wide), *traced.captures]
+        traced.wide = ()
+        return traced
+
+    def _traced(self, twins: bool) -> Traced:
+        function = self.function
         return trace_function(
-            lambda *chosen: self.function(*self.with_arguments(chosen)),
+            lambda *chosen: function(*self.with_arguments(chosen)),
             self.leaves,
             self.structure,
             self.name,
             self.carries_values,
             self.hints,
+            weak=True,
+            twins=twins,
         )
 
     def given(self) -> list:
@@ -113,6 +139,15 @@ class Call(HoldsTracers):
             else with_weakness(value, leaf.weak)
             for value, leaf in zip(values, self.leaves, strict=True)
         ]
+
+    def primals(self, values) -> list:
+        """The values that a rule gets for the leaves, weak where the leaves are, and with their twins."""
+        found, trace = self.with_weak(values), current_trace()
+        assert trace is not None
+        for k, exact in self.twins.items():
+            note_twin(found[k], Tracer(trace, *trace.lift(exact)))
+        note_lack([value for k, value in enumerate(found) if k not in self.twins])
+        return found
 
     def trace_rule(self, function, given, name: str):
         """(the traced function of a rule, the indices of the values from outside that it uses).
@@ -143,7 +178,25 @@ class Call(HoldsTracers):
         computation = traced.computation
         if traced.captures or self.outside:
             computation = with_parameters(computation, traced.captures, self.outside)
-        return traced.unflatten(call_computation(computation, [*self.leaves, *self.outside], rule=rule))
+        results = call_computation(computation, [*self.leaves, *self.outside], rule=rule)
+        results = [with_weakness(r, flag) for r, flag in zip(results, traced.weak, strict=True)]
+        if TRACES.twins and any([r.weak and has_digits(r) for r in results]):
+            self._note_twins(results)
+        return tree.unflatten(traced.out_tree, results)
+
+    def _note_twins(self, results: list) -> None:
+        """The twins of weakly typed results, which the function computes anew; their derivatives are those of the
+        rule."""
+        traced = self._traced(True)
+        exact = [self.twins[k] if k in self.twins else _constant_twin(self.leaves[k]) for k in traced.wide]
+        operands = [*self.leaves, *exact, *traced.captures]
+        exact = apply_computation(traced.computation, operands)[len(results) :]
+        for k, value in zip(traced.twins, exact, strict=True):
+            note_twin(results[k], with_derivative_of(results[k], value))
+
+
+def _constant_twin(leaf):
+    return bind("copy", wide_value(leaf), stop_gradient=True)
 
 
 def with_parameters(computation, captures, outside):
@@ -227,6 +280,10 @@ def values_outside(traced: Traced, *functions) -> list[Tracer]:
     for tracer in tracers_outside(*functions):
         if tracer.trace.active:
             found.setdefault(id(tracer), tracer)
+    if TRACES.twins:
+        for tracer in [t for t in found.values() if t.weak and has_digits(t)]:
+            exact = wide_value(tracer)
+            found.setdefault(id(exact), exact)
     return list(found.values())
 
 

@@ -18,6 +18,7 @@ from hloom.ir.source import current_source
 from hloom.ir.types import Shape, TupleShape
 from hloom.sharding.explicit import is_lenient
 from hloom.sharding.shardings import NamedSharding
+from hloom.tracing.active import TRACES
 from hloom.tracing.leaks import check_leaks
 from hloom.tracing.trace import (
     Trace,
@@ -26,7 +27,9 @@ from hloom.tracing.trace import (
     current_trace,
     eager_device,
     evaluators,
+    number_parameters,
     on_several,
+    twins_of_results,
     typed_sharding,
 )
 from hloom.tree import pytrees as tree
@@ -54,22 +57,26 @@ class RegionTrace(Trace):
 
 @record
 class Region:
-    """A traced function: parameters of the computation are its leaves, then one for each of `captures`."""
+    """A traced function: parameters of the computation are its leaves, the twins of those in `wide`, then one for each
+    of `captures`. Its results are followed by the twins of those in `twins` (`hloom.tracing.exact`)."""
 
     computation: Computation
     out_tree: PyTreeSpec
     captures: list  # Arrays and Tracers of outer traces
     weak: tuple[bool, ...]
+    wide: tuple[int, ...] = ()
+    twins: tuple[int, ...] = ()
 
     @property
     def outputs(self) -> list[Instruction]:
-        return self.computation.outputs()
+        return self.computation.outputs()[: len(self.weak)]
 
 
-def trace_region(function, shapes, weak, in_tree, name: str, hints=None, places=None) -> Region:
+def trace_region(function, shapes, weak, in_tree, name: str, hints=None, places=None, carried: int = 0) -> Region:
     """Traces `function(*args)` for leaves of these shapes, weak types and layouts (`typed_sharding`); `in_tree`
-    unflattens them to args."""
+    unflattens them to args. carried: as many leaves are a loop's state, which the first results replace."""
     trace = RegionTrace(name)
+    trace.carried = carried
     outer = current_trace()
     if outer is not None:
         trace.adopted = outer.adopted
@@ -87,14 +94,19 @@ def _traced_region(trace: RegionTrace, function, shapes, weak, in_tree, hints, p
             trace.parameter(shape, hint, None, flag, place)
             for shape, flag, hint, place in zip(shapes, weak, hints, places, strict=True)
         ]
+        trace.weak_arguments = {leaf.instruction: (k, None) for k, leaf in enumerate(leaves) if leaf.weak}
         result = function(*tree.unflatten(in_tree, leaves))
         flat, out_tree = tree.flatten(result)
         flat = [as_array(leaf, f"the result of '{trace.name}'") for leaf in flat]
-        instructions = [trace.lift(leaf)[0] for leaf in flat]
+        exact, twins = twins_of_results["find"](flat) if TRACES.twins else ([], ())
+        instructions = [trace.lift(leaf)[0] for leaf in [*flat, *exact]]
         for source, instruction in trace.last_of_line.items():
             instruction.hint = instruction.hint or source.variable
         computation = trace.builder.finish(trace.builder.tuple(instructions))
-    return Region(computation, out_tree, [value for value, _ in trace.captures.values()], tuple(r.weak for r in flat))
+    if trace.wide_parameters:
+        number_parameters(computation, len(shapes), trace.wide_parameters)
+    captures = [value for value, _ in trace.captures.values()]
+    return Region(computation, out_tree, captures, tuple(r.weak for r in flat), tuple(trace.wide_arguments), twins)
 
 
 def joined_captures(regions: list[Region]) -> list:
@@ -102,10 +114,11 @@ def joined_captures(regions: list[Region]) -> list:
     return list({id(c): c for region in regions for c in region.captures}.values())
 
 
-def inline_region(builder: Builder, region: Region, arguments, captures, given) -> list[Instruction]:
-    """Copies a region in. arguments: for its leaves. given: the values of `captures`, which include its own."""
+def inline_region(builder: Builder, region: Region, arguments, captures, given, wide=None) -> list[Instruction]:
+    """Copies a region in. arguments: for its leaves. given: the values of `captures`, which include its own. wide: the
+    twins of leaves, by their numbers. Returns the results, then their twins."""
     where = {id(c): g for c, g in zip(captures, given, strict=True)}
-    given = [*arguments, *(where[id(c)] for c in region.captures)]
+    given = [*arguments, *(wide[k] for k in region.wide), *(where[id(c)] for c in region.captures)]
     return tuple_elements(builder, builder.inline(region.computation, given))
 
 

@@ -45,18 +45,20 @@ from hloom.ir.types import Shape, TupleShape
 from hloom.platforms.device import find_device, for_eager_operation, scoped_device
 from hloom.sharding.explicit import Layouts, explicit_dims, explicit_sizes, is_lenient
 from hloom.sharding.shardings import NamedSharding
-from hloom.tracing.active import TRACES
-from hloom.tracing.leaks import check_leaks
+from hloom.tracing.active import TRACES, restarts, used_arguments
+from hloom.tracing.leaks import HoldsTracers, check_leaks
 from hloom.tracing.signatures import raise_wrong_call
 from hloom.tree import pytrees as tree
 
 # Family of ops -> what computes an instruction of it where a trace carries values; others by their reference.
 evaluators: dict = {}
+# "find", "note": the twins of results of nested functions (`hloom.tracing.exact`).
+twins_of_results: dict = {}
 # "op", "computation": what applies these eagerly to arrays over several devices (`hloom.dispatch.sharded`).
 on_several: dict = {}
 
 
-def _evaluate_instruction(instruction: Instruction, operands, shape=None):
+def evaluated(instruction: Instruction, operands, shape=None):
     family = "control" if _runs_loops(instruction) else OPS[instruction.opcode].family
     found = evaluators.get(family, evaluate_instruction)
     return found(instruction, operands, shape)
@@ -69,26 +71,14 @@ def _runs_loops(instruction: Instruction) -> bool:
     return any(OPS[i.opcode].family == "control" for i in below([instruction]))
 
 
-def _known_value(instruction: Instruction, operands):
+def known_value(instruction: Instruction, operands):
     """The value of an instruction in a trace that carries values; None for collectives over a named axis."""
     try:
-        return _evaluate_instruction(instruction, operands)
+        return evaluated(instruction, operands)
     except ParticipantsError:
         if not TRACES.axes:
             raise
         return None
-
-
-@contextmanager
-def named_axis(name, size: int):
-    """Within it, collectives find an axis of this name. None: nothing changes."""
-    before = TRACES.axes
-    if name is not None:
-        TRACES.axes = (*before, (name, size))
-    try:
-        yield
-    finally:
-        TRACES.axes = before
 
 
 def current_trace() -> Trace | None:
@@ -97,7 +87,7 @@ def current_trace() -> Trace | None:
     return traces[-1] if traces else None
 
 
-class Trace:
+class Trace(HoldsTracers):
     """A computation under construction. `carries_values`: instructions carry concrete values along."""
 
     def __init__(self, name: str, carries_values: bool = False):
@@ -113,10 +103,12 @@ class Trace:
         self.kind = "jit"  # the transformation that messages name
         self.adopted: dict[int, Tracer] = {}  # tracers that may be captured though their trace has ended
         self.values: dict[Instruction, Any] = {}  # of the instructions, where the trace carries values
-        # Of `hloom.tracing.exact`: weakly typed numbers in double precision. A weakly typed parameter is known by its
-        # number, where the caller passes its exact value as a further argument, or by the argument itself.
+        # Of `hloom.tracing.exact`: the twins of weakly typed values; the weakly typed parameters, with their numbers
+        # and what is passed for them; the parameters that have twins. carried: the first of them are a loop's state.
         self.exact: dict[Instruction, Tracer] = {}
-        self.weak_arguments: dict[Instruction, int | Array | Tracer] = {}
+        self.weak_arguments: dict[Instruction, tuple[int, Any]] = {}
+        self.carried = 0
+        self.without_twin: set[Instruction] = set()  # parameters whose twins nobody passed
         self.wide_arguments: list[int] = []
         self.wide_parameters: list[Instruction] = []
         self.parameter_values: dict[Instruction, Any] = {}
@@ -185,7 +177,7 @@ class Trace:
             self.last_of_line[source] = instruction
         value = None
         if self.carries_values and all(v is not None for _, v in lifted):
-            value = _known_value(instruction, [v for _, v in lifted])
+            value = known_value(instruction, [v for _, v in lifted])
             if value is not None:
                 self.values[instruction] = value
         if not isinstance(instruction.shape, TupleShape):
@@ -216,7 +208,7 @@ class Trace:
                 if value is None:
                     given = [values[o] for o in instruction.operands]
                     if all(v is not None for v in given):
-                        value = _known_value(instruction, given)
+                        value = known_value(instruction, given)
                 values[instruction] = value
                 if value is not None:
                     self.values[copy] = value
@@ -417,8 +409,8 @@ def _concrete_operand(operand) -> Array:
 class Traced:
     """A traced function: its computation, the tree of its results, and the outer tracers that it uses.
 
-    The computation's parameters are the flat arguments, then one of double precision for each argument in `wide`, then
-    one for each captured tracer.
+    The computation's parameters are the flat arguments, then one in double width for each argument in `wide`, then one
+    for each captured tracer. Its results are those of the function, then one in double width for each in `twins`.
     """
 
     computation: Computation
@@ -430,15 +422,28 @@ class Traced:
     seconds: float = 0.0
     used_keys: tuple[int, ...] = ()
     wide: tuple[int, ...] = ()
+    twins: tuple[int, ...] = ()
     uses_mesh: bool = False  # whether it depends on the current mesh
     shardings: list | None = None  # layouts of the results over explicit mesh axes, where these are part of types
 
     def unflatten(self, results):
         """The tree of the function's result with these leaves, weak where the function returned Python numbers."""
-        weak = [with_weakness(result, flag) for result, flag in zip(results, self.weak, strict=True)]
-        return tree.unflatten(self.out_tree, weak)
+        return tree.unflatten(self.out_tree, self.weakly_typed(results))
+
+    def weakly_typed(self, results) -> list:
+        """The results of the function, weak where it returned Python numbers, and with their twins."""
+        count = len(self.weak)
+        found = [with_weakness(result, flag) for result, flag in zip(results[:count], self.weak, strict=True)]
+        for k, exact in zip(self.twins, results[count:], strict=True):
+            found[k] = twins_of_results["note"](found[k], exact)
+        return found
+
+    def exact_output(self, number: int) -> int:
+        """The number of the output that has all digits of a result: that of its twin, or its own."""
+        return len(self.weak) + self.twins.index(number) if number in self.twins else number
 
 
+@restarts
 def trace_function(
     function,
     arguments,
@@ -448,30 +453,31 @@ def trace_function(
     hints=None,
     adopts=(),
     kind: str = "jit",
-    weak: str = "",
+    weak: bool = False,
+    twins: bool = False,
 ) -> Traced:
     """Traces `function` on flat `arguments` (Arrays, Tracers or Shapes), unflattened by `in_tree`.
 
     `in_tree` unflattens to (args, kwargs). carries_values: arguments' values, where they have one, go along.
     adopts: tracers that may be used after their trace ended; the caller of the computation passes their values.
-    weak: how the exact value of a weakly typed scalar argument is known (`hloom.tracing.exact`): "passed", the caller
-    passes those that `Traced.wide` names as well, or "known", the computation is for these arguments only.
+    weak: the caller passes the twins of weakly typed arguments that `Traced.wide` names as well. twins: the computation
+    returns those of results, which `Traced.twins` names (`hloom.tracing.exact`).
     """
     if carries_values and any([type(a) is Array and a.is_sharded for a in arguments]):
         try:  # few functions need values, and those of arrays over several devices would be computed whole
-            return trace_function(function, arguments, in_tree, name, False, hints, adopts, kind, weak)
+            return trace_function(function, arguments, in_tree, name, False, hints, adopts, kind, weak, twins)
         except TracerError:
             pass
     trace = Trace(name, carries_values)
     trace.kind = kind
     trace.adopted = {id(tracer): tracer for tracer in adopts}
-    traced = _traced(trace, function, arguments, in_tree, hints or [""] * len(arguments), weak)
+    traced = _traced(trace, function, arguments, in_tree, hints or [""] * len(arguments), weak, twins)
     if config.check_tracer_leaks and not adopts:
         check_leaks(trace, Tracer)
     return traced
 
 
-def _traced(trace: Trace, function, arguments, in_tree, hints, weak) -> Traced:
+def _traced(trace: Trace, function, arguments, in_tree, hints, weak: bool, twins: bool) -> Traced:
     """What `trace_function` returns; a function of its own, so that its tracers are freed when it returns."""
     name, carries_values = trace.name, trace.carries_values
     with trace:
@@ -490,7 +496,7 @@ def _traced(trace: Trace, function, arguments, in_tree, hints, weak) -> Traced:
                 place = typed_sharding(argument)
                 tracers.append(trace.parameter(argument._shape, hint, value, argument.weak, place))
                 if weak and argument.weak:
-                    trace.weak_arguments[tracers[-1].instruction] = k if weak == "passed" else argument
+                    trace.weak_arguments[tracers[-1].instruction] = k, argument
         args, kwargs = tree.unflatten(in_tree, tracers)
         try:
             result = function(*args, **kwargs)
@@ -501,29 +507,24 @@ def _traced(trace: Trace, function, arguments, in_tree, hints, weak) -> Traced:
             raise
         flat, out_tree = tree.flatten(result)
         flat = [as_array(leaf, f"the result of '{name}'") for leaf in flat]
-        computation = trace.finish(flat)
+        exact, with_twins = twins_of_results["find"](flat) if twins else ([], ())
+        computation = trace.finish([*flat, *exact])
     captures = [tracer for tracer, _ in trace.captures.values()]
-    used = _used_keys(trace, computation.parameters[: len(arguments)]) if trace.used_keys else ()
+    used = used_arguments(trace, computation.parameters[: len(arguments)]) if trace.used_keys else ()
     values = None
     if carries_values:
         values = [r.value if isinstance(r, Tracer) else r._value() for r in flat]
     if trace.wide_parameters:
-        _number_parameters(computation, len(arguments), trace.wide_parameters)
+        number_parameters(computation, len(arguments), trace.wide_parameters)
     weak_results = tuple(r.weak for r in flat)
     wide = tuple(trace.wide_arguments)
     places = None if trace.layouts is None else [trace.layouts.sharding(trace.lift(r)[0]) for r in flat]
-    return Traced(computation, out_tree, captures, weak_results, values, trace.values, 0.0, used, wide, False, places)
+    return Traced(
+        computation, out_tree, captures, weak_results, values, trace.values, 0.0, used, wide, with_twins, False, places
+    )
 
 
-def _used_keys(trace: Trace, parameters: list[Instruction]) -> tuple[int, ...]:
-    """The numbers of the arguments whose random keys are used up. Keys that a trace around it has are used up there."""
-    for tracer, parameter in trace.captures.values():
-        if parameter in trace.used_keys:
-            tracer.trace.used_keys.setdefault(tracer.instruction, trace.used_keys[parameter])
-    return tuple(k for k, parameter in enumerate(parameters) if parameter in trace.used_keys)
-
-
-def _number_parameters(computation: Computation, count: int, wide: list[Instruction]) -> None:
+def number_parameters(computation: Computation, count: int, wide: list[Instruction]) -> None:
     """Puts the parameters of exact values behind those of the arguments."""
     captured = [p for p in computation.parameters[count:] if p not in wide]
     computation.parameters[count:] = [*wide, *captured]
@@ -548,7 +549,7 @@ def apply_computation(
     if any([d.__class__ is NamedSharding for d in devices]) or any(map(names_mesh, computation.instructions)):
         return on_several["computation"](computation, arrays)
     try:
-        result = evaluate(computation, [a._value() for a in arrays], known=known, each=_evaluate_instruction)
+        result = evaluate(computation, [a._value() for a in arrays], known=known, each=evaluated)
     except MemoryError as error:
         raise no_memory(error, f"'{computation.name}'", [o.shape for o in computation.outputs()]) from None
     results = result if isinstance(result, tuple) else (result,)

@@ -29,8 +29,17 @@ from hloom.tracing.custom_rules import (
     values_outside,
     zero_of,
 )
+from hloom.tracing.exact import note_lack, note_twin
 from hloom.tracing.signatures import function_name, wraps
-from hloom.tracing.trace import RefArgument, apply_computation, as_array, current_trace, trace_function
+from hloom.tracing.trace import (
+    TRACES,
+    RefArgument,
+    apply_computation,
+    as_array,
+    current_trace,
+    trace_function,
+    twins_of_results,
+)
 from hloom.tree import pytrees as tree
 
 # --- custom_jvp ---------------------------------------------------------------------------------------------------
@@ -67,7 +76,7 @@ class _WithRule:
             return self.fun(*args, **kwargs)
         call = Call.of(self.fun, args, kwargs, self.nondiff_argnums, kind)
         traced = call.trace()
-        call.outside = values_outside(traced, *functions)
+        call.outside = values_outside(traced, *functions, *call.twins.values())
         return call.emit(traced, self.rule(call, traced))
 
 
@@ -140,7 +149,7 @@ class custom_jvp(_WithRule):
         tangent_shapes = [s for s, n in zip(primal_shapes, nonzero, strict=True) if n]
 
         def run(*flat):
-            leaves, given = call.with_weak(flat[:count]), iter(flat[count:])
+            leaves, given = call.primals(flat[:count]), iter(flat[count:])
             tangents = []
             for shape, n in zip(primal_shapes, nonzero, strict=True):
                 zero = SymbolicZero(shape) if self.symbolic_zeros else None
@@ -249,7 +258,7 @@ class custom_vjp(_WithRule):
         found: dict[str, Any] = {}
 
         def run(*flat):
-            flat = call.with_weak(flat)
+            flat = call.primals(flat)
             primals, _ = tree.unflatten(call.structure, flat)
             if self.symbolic_zeros:
                 flags = perturbed or [True] * len(flat)
@@ -265,23 +274,30 @@ class custom_vjp(_WithRule):
             leaves = [as_array(leaf, f"a residual of {what}") for leaf in leaves]
             found["shapes"] = [leaf._shape for leaf in leaves]
             found["weak"] = [leaf.weak for leaf in leaves]
+            exact, found["twins"] = twins_of_results["find"](leaves) if TRACES.twins else ([], ())
+            leaves += exact
+            found["shapes"] += [leaf._shape for leaf in exact]
             return [*results, *leaves, *call.outside]
 
         traced, order = call.trace_rule(run, call.given(), f"{call.name}_fwd")
         computation = reordered(traced.computation, len(call.leaves), order, call.outside)
         values = traced.values or []
         found["values"] = values[len(out_shapes) : len(out_shapes) + len(found["shapes"])]
-        return computation, (found["tree"], found["shapes"], found["weak"], found["values"], found["numbers"])
+        kept = [found[key] for key in ("tree", "shapes", "weak", "twins", "values", "numbers")]
+        return computation, kept
 
     def _trace_backward(self, call: Call, out_tree, out_shapes, zeros, residuals):
-        residual_tree, residual_shapes, weak, values, numbers = residuals
+        residual_tree, residual_shapes, weak, twins, values, numbers = residuals
         what = f"the backward rule of the custom_vjp function '{call.name}'"
         count = len(residual_shapes)
         cotangent_shapes = [s for s in out_shapes if s.dtype in INEXACT]
         arguments = call.structure.children()[0].children()
 
         def run(*flat):
-            kept = [*map(with_weakness, flat[:count], weak)]
+            kept = [*map(with_weakness, flat[: len(weak)], weak)]
+            for k, exact in zip(twins, flat[len(weak) : count], strict=True):
+                note_twin(kept[k], exact)
+            note_lack([leaf for k, leaf in enumerate(kept) if k not in twins])
             for k in sorted(numbers):
                 kept.insert(k, numbers[k])
             given = iter(flat[count:])

@@ -20,8 +20,10 @@ from hloom.dispatch.sharded import as_primal
 from hloom.errors import ArgumentError, DifferentiationError, DTypeError, ShapeError, TreeError
 from hloom.ir.records import record
 from hloom.ir.types import COMPLEX, FLOATS, HLO_NAME, INEXACT, PRED, Shape
+from hloom.tracing.active import brings_twins, restarts
 from hloom.tracing.conversion import convert, with_weakness
 from hloom.tracing.custom_rules import zero_of
+from hloom.tracing.exact import exact_arguments, narrowed, wide_value
 from hloom.tracing.refs import OuterRef, Ref, gradient_keeps_refs
 from hloom.tracing.signatures import argument_hints, function_name, with_positions, wraps
 from hloom.tracing.trace import (
@@ -30,6 +32,7 @@ from hloom.tracing.trace import (
     Tracer,
     apply_computation,
     as_array,
+    bind,
     current_trace,
     trace_function,
     typed_sharding,
@@ -90,6 +93,7 @@ def value_and_grad(
                 return gradient_keeps_refs(found, function, has_aux, again, args, kwargs)
             raise
 
+    @restarts
     def on_arrays(*args, **kwargs):
         what = f"{_asked} of '{function_name(function)}'"
         call = _Call.of(_with_aux(function) if has_aux else function, argnums, args, kwargs, what)
@@ -100,25 +104,20 @@ def value_and_grad(
         if has_aux:
             out_tree = _aux_trees(out_tree, what)[0]
         _check_result(traced, out_tree, what, has_aux, holomorphic)
-        wrt = call.inexact()
-        result_shape = traced.computation.outputs()[0].shape
         # The cotangent is 1; the auxiliary outputs have none.
         computation = inline_calls(traced.computation, traced.known)
-        computation = reverse_mode.gradient(computation, wrt, by=(0,))
-        one = Array(np.ones((), result_shape.dtype))
+        result = traced.exact_output(0)
+        one = Array(np.ones((), computation.outputs()[result].dtype))
+        computation = reverse_mode.gradient(computation, call.wrt(traced), by=(result,))
         beside = tree.leaves((args, kwargs))
-        flat = apply_computation(computation, [*call.leaves, *traced.captures, one], traced.known, beside)
-        count = len(traced.weak)
-        value = traced.unflatten(flat[:count])
-        places = [typed_sharding(call.leaves[k]) for k in wrt]
-        gradients = [as_primal(g, p) for g, p in zip(flat[count:], places, strict=True)]
-        gradients = iter(_with_weak(gradients, [call.leaves[k].weak for k in wrt]))
-        leaves = [next(gradients) if leaf.dtype in INEXACT else _zero_tangent(leaf) for leaf in call.leaves]
-        return value, call.by_argument(leaves)
+        flat = apply_computation(computation, [*call.operands(traced), one], traced.known, beside)
+        count = len(traced.weak) + len(traced.twins)
+        return traced.unflatten(flat[:count]), call.by_argument(call.cotangents(flat[count:], traced))
 
     return with_gradient
 
 
+@restarts
 def vjp(function, *primals, has_aux: bool = False):
     """(function(*primals), vjp_function): reverse mode for any number of outputs.
 
@@ -133,24 +132,19 @@ def vjp(function, *primals, has_aux: bool = False):
     traced = call.trace(function_name(function))
     computation = inline_calls(traced.computation, traced.known)
     out_tree, aux_tree = _aux_trees(traced.out_tree, what) if has_aux else (traced.out_tree, None)
-    wrt = call.inexact()
     count = out_tree.num_leaves
-    forward, backward = reverse_mode.vjp(computation, wrt, by=range(count))
-    flat = apply_computation(forward, [*call.leaves, *traced.captures], traced.known)
-    total = len(traced.weak)
-    outputs = _with_weak(flat[:total], traced.weak)
-    residuals = flat[total:]
+    forward, backward = reverse_mode.vjp(computation, call.wrt(traced), by=map(traced.exact_output, range(count)))
+    flat = apply_computation(forward, call.operands(traced), traced.known)
+    total = len(traced.weak) + len(traced.twins)
+    outputs, residuals = traced.weakly_typed(flat[:total]), flat[total:]
     shapes = [o._shape for o in outputs[:count]]
-    primal_shapes, primal_weak = [p._shape for p in call.leaves], [p.weak for p in call.leaves]
-    places = [typed_sharding(call.leaves[k]) for k in wrt]
 
     def pull(residuals, cotangent):
         given = _matched(cotangent, out_tree, shapes, f"the cotangent of {what}")
+        given = [wide_value(g) if k in traced.twins else g for k, g in enumerate(given)]
         given = [g for g, s in zip(given, shapes, strict=True) if s.dtype in INEXACT]
         gradients = apply_computation(backward, [*residuals, *given])
-        gradients = iter([as_primal(g, p) for g, p in zip(gradients, places, strict=True)])
-        leaves = [next(gradients) if s.dtype in INEXACT else _zero_tangent(s) for s in primal_shapes]
-        chosen, _ = tree.unflatten(structure, _with_weak_tangents(leaves, primal_weak))
+        chosen, _ = tree.unflatten(structure, call.cotangents(gradients, traced))
         return chosen
 
     structure = call.structure
@@ -161,6 +155,7 @@ def vjp(function, *primals, has_aux: bool = False):
     return result, vjp_function
 
 
+@restarts
 def jvp(function, primals, tangents, has_aux: bool = False):
     """(function(*primals), its derivative in the direction `tangents`): forward mode.
 
@@ -182,20 +177,19 @@ def jvp(function, primals, tangents, has_aux: bool = False):
     traced = call.trace(function_name(function))
     out_tree, aux_tree = _aux_trees(traced.out_tree, what) if has_aux else (traced.out_tree, None)
     computation = inline_calls(traced.computation, traced.known)
-    total, count = len(traced.weak), out_tree.num_leaves
-    wrt = call.inexact()
-    chosen = set(wrt)
+    total, count = len(traced.weak) + len(traced.twins), out_tree.num_leaves
+    chosen = set(call.wrt(traced))
     nonzero = [k in chosen for k in range(len(computation.parameters))]
-    computation = forward_mode.jvp(computation, nonzero, of=range(count))
-    flat = apply_computation(computation, [*call.leaves, *traced.captures, *(given[k] for k in wrt)], traced.known)
-    outputs = _with_weak(flat[:total], traced.weak)
-    found = iter(flat[total:])
-    out_tangents = [next(found) if o.dtype in INEXACT else _zero_tangent(o) for o in outputs[:count]]
-    out_tangents = _with_weak_tangents(out_tangents, traced.weak)
+    computation = forward_mode.jvp(computation, nonzero, of=[traced.exact_output(k) for k in range(count)])
+    operands = [*call.operands(traced), *call.tangents(given, traced)]
+    flat = apply_computation(computation, operands, traced.known)
+    outputs = traced.weakly_typed(flat[:total])
+    out_tangents = _tangents_of(outputs[:count], iter(flat[total:]), traced)
     result, tangent = tree.unflatten(out_tree, outputs[:count]), tree.unflatten(out_tree, out_tangents)
     return (result, tangent, tree.unflatten(aux_tree, outputs[count:])) if has_aux else (result, tangent)
 
 
+@restarts
 def linearize(function, *primals, has_aux: bool = False):
     """(function(*primals), jvp_function): forward mode at one point, for many tangents.
 
@@ -210,21 +204,21 @@ def linearize(function, *primals, has_aux: bool = False):
     call = _Call.of(function, tuple(range(len(primals))), primals, {}, what)
     traced = call.trace(function_name(function))
     computation = inline_calls(traced.computation, traced.known)
-    wrt = call.inexact()
-    forward, linear = reverse_mode.linearize(computation, wrt)
-    flat = apply_computation(forward, [*call.leaves, *traced.captures], traced.known)
-    count = len(traced.weak)
-    outputs, residuals = _with_weak(flat[:count], traced.weak), flat[count:]
+    forward, linear = reverse_mode.linearize(computation, call.wrt(traced))
+    flat = apply_computation(forward, call.operands(traced), traced.known)
+    count = len(traced.weak) + len(traced.twins)
+    outputs, residuals = traced.weakly_typed(flat[:count]), flat[count:]
     in_tree, out_tree = tree.structure(primals), traced.out_tree
     shapes = [p._shape for p in call.leaves]
-
     out_shapes = [o._shape for o in outputs]
 
     def push(residuals, *tangents):
         given = _matched(tangents, in_tree, shapes, f"the tangents of {what}")
-        found = iter(apply_computation(linear, [*residuals, *(given[k] for k in wrt)]))
-        results = [next(found) if s.dtype in INEXACT else _zero_tangent(s) for s in out_shapes]
-        return tree.unflatten(out_tree, _with_weak_tangents(results, traced.weak))
+        found = iter(apply_computation(linear, [*residuals, *call.tangents(given, traced)]))
+        own = [next(found) if s.dtype in INEXACT else None for s in out_shapes]
+        exact = dict(zip(traced.twins, found, strict=True))
+        best = iter([exact.get(k, t) for k, t in enumerate(own) if t is not None])
+        return tree.unflatten(out_tree, _tangents_of(out_shapes, best, traced))
 
     return tree.unflatten(out_tree, outputs), LinearFunction(push, residuals)
 
@@ -315,11 +309,38 @@ class _Call:
 
         outer = current_trace()
         carries = outer is None or outer.carries_values
-        return trace_function(run, self.leaves, self.structure, name, carries, self.hints, weak="known")
+        return trace_function(
+            run, self.leaves, self.structure, name, carries, self.hints, weak=True, twins=brings_twins()
+        )
 
     def inexact(self) -> list[int]:
         """The leaves that have tangents."""
         return [k for k, leaf in enumerate(self.leaves) if leaf.dtype in INEXACT]
+
+    def wrt(self, traced: Traced) -> list[int]:
+        """The parameters of the traced function that have tangents: those of leaves, then the twins of leaves."""
+        count = len(self.leaves)
+        return [*self.inexact(), *range(count, count + len(traced.wide))]
+
+    def operands(self, traced: Traced) -> list:
+        """What the parameters of the traced function stand for."""
+        return [*self.leaves, *exact_arguments(self.leaves, traced.wide), *traced.captures]
+
+    def tangents(self, given: list, traced: Traced) -> list:
+        """The tangents of the parameters `wrt`, of tangents of the leaves."""
+        return [*(given[k] for k in self.inexact()), *exact_arguments(given, traced.wide)]
+
+    def cotangents(self, found: list, traced: Traced) -> list:
+        """The cotangents of the leaves, of those of the parameters `wrt`: that of a leaf and that of its twin are
+        added. Leaves without one have False everywhere."""
+        numbers = self.inexact()
+        cotangents = dict(zip(numbers, found, strict=False))
+        for k, exact in zip(traced.wide, found[len(numbers) :], strict=True):
+            own = bind("convert", cotangents[k], shape=exact._shape)
+            cotangents[k] = narrowed(bind("add", own, exact), self.leaves[k]._shape)
+        for k, cotangent in cotangents.items():
+            cotangents[k] = with_weakness(as_primal(cotangent, typed_sharding(self.leaves[k])), self.leaves[k].weak)
+        return [cotangents[k] if k in cotangents else _zero_tangent(leaf) for k, leaf in enumerate(self.leaves)]
 
     def by_argument(self, leaves):
         """The leaves in the trees of the arguments: a tuple for a tuple of argnums."""
@@ -327,14 +348,19 @@ class _Call:
         return chosen if isinstance(self.argnums, tuple) else chosen[0]
 
 
-def _with_weak(results, weak):
-    """Marks the results of Python scalars as weak."""
-    return [*map(with_weakness, results, weak)]
-
-
-def _with_weak_tangents(tangents, weak) -> list:
-    """Marks the tangents of Python scalars as weak; those of integers are booleans, which are not."""
-    return [with_weakness(t, flag and t.dtype in INEXACT) for t, flag in zip(tangents, weak, strict=False)]
+def _tangents_of(outputs, found, traced: Traced) -> list:
+    """The tangents of outputs (arrays, or their shapes): False everywhere for integers, weak where the outputs are.
+    found: an iterator over the others, in double width where the output has a twin."""
+    tangents = []
+    for k, output in enumerate(outputs):
+        shape = output if isinstance(output, Shape) else output._shape
+        if shape.dtype not in INEXACT:
+            tangents.append(_zero_tangent(shape))
+        elif k in traced.twins:
+            tangents.append(narrowed(next(found), shape))
+        else:
+            tangents.append(with_weakness(next(found), traced.weak[k]))
+    return tangents
 
 
 def _zero_tangent(like) -> Array:

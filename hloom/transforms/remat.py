@@ -15,6 +15,8 @@ from hloom.compiler.transforms.vjp import vjp
 from hloom.errors import ArgumentError
 from hloom.ir.module import Instruction
 from hloom.ir.types import INEXACT
+from hloom.tracing.active import brings_twins
+from hloom.tracing.exact import exact_arguments
 from hloom.tracing.signatures import argument_hints, function_name, with_positions, wraps
 from hloom.tracing.trace import as_array, bind, call_computation, current_trace, trace_function
 from hloom.tree import pytrees as tree
@@ -60,8 +62,11 @@ def checkpoint(fun=None, *, concrete: bool = False, prevent_cse: bool = True, st
         def run(*given, **named):
             return fun(*with_positions(args, positions, given), **named)
 
-        traced = trace_function(run, leaves, structure, name, outer.carries_values, hints)
-        return traced.unflatten(call_computation(traced.computation, [*leaves, *traced.captures], rule=rule))
+        traced = trace_function(
+            run, leaves, structure, name, outer.carries_values, hints, weak=True, twins=brings_twins()
+        )
+        operands = [*leaves, *exact_arguments(leaves, traced.wide), *traced.captures]
+        return traced.unflatten(call_computation(traced.computation, operands, rule=rule))
 
     return checkpointed
 

@@ -18,8 +18,10 @@ from hloom.ir.types import Shape
 from hloom.sharding.explicit import hidden
 from hloom.sharding.meshes import AbstractMesh, AxisType, Mesh, current_mesh, get_mesh, use_abstract_mesh
 from hloom.sharding.shardings import NamedSharding, PartitionSpec
+from hloom.tracing.active import brings_twins, named_axis
+from hloom.tracing.exact import exact_arguments
 from hloom.tracing.signatures import argument_hints, function_name, wraps
-from hloom.tracing.trace import Traced, as_array, bind, current_trace, named_axis, trace_function, typed_sharding
+from hloom.tracing.trace import Traced, as_array, bind, current_trace, trace_function, typed_sharding
 from hloom.tree import pytrees as tree
 
 
@@ -165,10 +167,12 @@ class _Sharded:
 
         traced = self._trace(run, parts, argument_hints(self.function, args, {}))
         shapes = [o.shape for o in traced.computation.outputs()]
-        outs = self._out_specs(traced, shapes)
+        outs = self._out_specs(traced, shapes[: len(traced.weak)])
+        outs = [*outs, *(outs[k] for k in traced.twins)]
+        specs = [*specs, *(specs[k] for k in traced.wide)]
         if self.check:
             self._check_equal(traced.computation, specs, outs)
-        operands = [*arrays, *traced.captures]
+        operands = [*arrays, *exact_arguments(arrays, traced.wide), *traced.captures]
         specs = [*specs, *[PartitionSpec()] * len(traced.captures)]
         attributes: dict[str, Any] = {
             "to_apply": traced.computation,
@@ -274,7 +278,9 @@ class _Sharded:
                 stack.enter_context(named_axis(axis, sizes[axis]))
             stack.enter_context(hidden(self.manual))
             stack.enter_context(use_abstract_mesh(self.mesh.abstract_mesh.update_axis_types(manual)))
-            traced = trace_function(run, parts, in_tree, self.name, False, hints, kind="shard_map")
+            traced = trace_function(
+                run, parts, in_tree, self.name, False, hints, kind="shard_map", weak=True, twins=brings_twins()
+            )
         for instruction in below(traced.computation.instructions):
             if instruction.opcode == "constant":
                 instruction.sharding = None  # an array from outside is whole on each device

@@ -19,6 +19,8 @@ from hloom.compiler.transforms.inline import inline_calls
 from hloom.errors import ArgumentError, BatchingError, ShapeError, TreeError
 from hloom.ir.module import Computation
 from hloom.ir.records import record
+from hloom.tracing.active import brings_twins, named_axis, restarts
+from hloom.tracing.exact import wide_value
 from hloom.tracing.refs import OuterRef, RefArgument, mapped_with_refs
 from hloom.tracing.signatures import argument_hints, function_name, wraps
 from hloom.tracing.trace import (
@@ -27,7 +29,6 @@ from hloom.tracing.trace import (
     as_array,
     bind,
     current_trace,
-    named_axis,
     trace_function,
 )
 from hloom.tree import pytrees as tree
@@ -95,6 +96,7 @@ class _Vectorized:
     def what(self) -> str:
         return f"vmap of '{function_name(self.function)}'"
 
+    @restarts
     def __call__(self, args: tuple, kwargs: dict):
         leaves, structure = tree.flatten((args, kwargs))
         in_axes = self._axes(args, len(leaves))
@@ -113,6 +115,9 @@ class _Vectorized:
         positions = _out_positions(self.out_axes, traced.out_tree, self.what)
         computation = self._batch(traced, len(arrays), size, positions)
         operands = [_move(arrays[k], axes[k], 0) for k in arrays]
+        given = list(arrays)
+        operands += [_move(wide_value(arrays[given[k]]), axes[given[k]], 0) for k in traced.wide]
+        positions = [*positions, *(positions[k] for k in traced.twins)]
         results = apply_computation(computation, [*operands, *traced.captures], traced.known, leaves)
         return traced.unflatten([
             result if position is None else _move(result, 0, _out_axis(position, result, k, self.what))
@@ -146,11 +151,15 @@ class _Vectorized:
         concrete = outer is None or outer.carries_values
         _, in_tree = tree.flatten((tuple(shapes), {}))
         with named_axis(self.axis_name, size):
-            return trace_function(one, shapes, in_tree, function_name(self.function), concrete, hints, kind="vmap")
+            name = function_name(self.function)
+            return trace_function(
+                one, shapes, in_tree, name, concrete, hints, kind="vmap", weak=True, twins=brings_twins()
+            )
 
     def _batch(self, traced: Traced, mapped: int, size: int, positions: list[int | None]) -> Computation:
         """The computation of all batch elements. Raises BatchingError for a batched result without a position."""
-        flags = [True] * mapped + [False] * len(traced.captures)
+        flags = [True] * (mapped + len(traced.wide)) + [False] * len(traced.captures)
+        positions = [*positions, *(positions[k] for k in traced.twins)]
         one = inline_calls(traced.computation, traced.known)
         computation, differs = batch(one, flags, size, [p is not None for p in positions], self.axis_name)
         for k, (position, differing) in enumerate(zip(positions, differs, strict=True)):

@@ -116,7 +116,7 @@ class VJPHiPrimitive:
             return self.expand(*args)
         call = Call.of(_Named(self), args, {}, (), type(self).__name__)
         traced = call.trace()
-        call.outside = values_outside(traced)
+        call.outside = values_outside(traced, *call.twins.values())
         forward_mode, reverse_mode = self._forward_mode(), self._reverse_mode()
         first = None if forward_mode is None else forward_mode.rule(call, traced)
         second = first if reverse_mode is None else reverse_mode.rule(call, traced)

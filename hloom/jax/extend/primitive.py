@@ -66,6 +66,7 @@ class Primitive:
         call = Call.of(_Bound(self, params), args, {}, (), self.name)
         traced = call.trace()
         call.outside = values_outside(traced)
+        call.twins = {k: t for k, t in call.twins.items() if any(t is o for o in call.outside)}
         derivative = None
         if self in primitive_jvps:
             function = custom_jvp(_Bound(self, params))

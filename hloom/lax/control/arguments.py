@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from hloom.arrays.digits import DOUBLE
 from hloom.errors import ArgumentError, DTypeError, ShapeError
 from hloom.ir.types import promote
 from hloom.lax.operands import convert, with_weakness
+from hloom.tracing.exact import note_twin
 from hloom.tracing.regions import Region, described, leaf_names
 from hloom.tracing.trace import as_array
 from hloom.tree import pytrees as tree
@@ -63,3 +65,34 @@ def output_shapes(body: Region):
 
 def with_weakness_flags(values, weak):
     return [with_weakness(value, value.weak or flag) for value, flag in zip(values, weak, strict=True)]
+
+
+# --- twins: `hloom.tracing.exact` ---------------------------------------------------------------------------------
+
+
+def carried_twins(body: Region, count: int, *others: Region) -> list[int]:
+    """Which of the `count` leaves of a loop's state have a twin beside them: those whose twin is read in a step, or
+    returned by it."""
+    found = {k for region in (body, *others) for k in region.wide}
+    return sorted(k for k in found | set(body.twins) if k < count)
+
+
+def results_of(builder, body: Region, results):
+    """(the results of an inlined region, a function from their numbers to their values in double width)."""
+    own, exact = results[: len(body.weak)], dict(zip(body.twins, results[len(body.weak) :], strict=True))
+
+    def wide(k: int):
+        if k in exact:
+            return exact[k]
+        return builder.emit("convert", own[k], shape=own[k].shape.with_dtype(DOUBLE[own[k].dtype]))
+
+    return own, wide
+
+
+def with_twins(values, numbers, exact) -> list:
+    """The values, those with these numbers with their twins where they are weakly typed."""
+    values = list(values)
+    for k, value in zip(numbers, exact, strict=True):
+        if values[k].weak:
+            values[k] = note_twin(values[k], value)
+    return values

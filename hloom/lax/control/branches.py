@@ -4,13 +4,23 @@ from __future__ import annotations
 
 import numpy as np
 
+from hloom.arrays.digits import DOUBLE, WIDE
 from hloom.errors import ArgumentError, DTypeError, ShapeError, TreeError
 from hloom.ir.build import tuple_elements
 from hloom.ir.module import Instruction
 from hloom.ir.types import DTYPES, PRED, Shape, kind, promote
-from hloom.lax.control.arguments import array_leaves, function_name, require_function, with_weakness_flags
+from hloom.lax.control.arguments import (
+    array_leaves,
+    function_name,
+    require_function,
+    results_of,
+    with_twins,
+    with_weakness_flags,
+)
 from hloom.lax.elementwise import clamp
 from hloom.lax.operands import convert
+from hloom.tracing.active import bringing_twins, require_twins
+from hloom.tracing.exact import wide_shape, wide_value
 from hloom.tracing.refs import branches_take_refs
 from hloom.tracing.regions import Region, apply, described, inline_region, joined_captures, leaf_names, trace_region
 from hloom.tracing.trace import as_array, typed_sharding
@@ -75,6 +85,7 @@ def switch(index, branches, *operands, operand=_MISSING):
     return _choose("switch", selector, branches, [f"branch {k}" for k in range(len(branches))], operands)
 
 
+@bringing_twins
 @branches_take_refs
 def _choose(name: str, selector, functions, titles, operands):
     leaves, _, names = array_leaves(operands, name, "operands")
@@ -86,7 +97,9 @@ def _choose(name: str, selector, functions, titles, operands):
     ]
     weak = _joined_branches(name, bodies, titles)
     captures = joined_captures(bodies)
-    count = len(captures)
+    count, own = len(captures), len(leaves)
+    given_wide = sorted({k for body in bodies for k in body.wide})
+    with_twin = [k for k, (shape, flag) in enumerate(weak) if flag and any(k in body.twins for body in bodies)]
 
     def build(builder, given):
         argument = builder.tuple(given[1:])
@@ -94,19 +107,30 @@ def _choose(name: str, selector, functions, titles, operands):
         for body in bodies:
             inner = type(builder)(body.computation.name)
             elements = tuple_elements(inner, inner.parameter(argument.shape, "operands"))
-            results = inline_region(inner, body, elements[count:], captures, elements[:count])
-            results = [_converted(inner, r, s) for r, s in zip(results, wanted, strict=True)]
-            branches.append(inner.finish(inner.tuple(results)))
+            wide = dict(zip(given_wide, elements[count + own :], strict=True))
+            results = inline_region(inner, body, elements[count : count + own], captures, elements[:count], wide)
+            results, exact = results_of(inner, body, results)
+            best = [exact(k) if k in body.twins else r for k, r in enumerate(results)]
+            converted = [
+                r if r.shape is s else _converted(inner, v, s) for r, v, s in zip(results, best, wanted, strict=True)
+            ]
+            converted += [_converted(inner, best[k], wide_shape(wanted[k])) for k in with_twin]
+            branches.append(inner.finish(inner.tuple(converted)))
         arguments = [argument] * len(branches)
         return builder.emit("conditional", given[0], *arguments, branch_computations=tuple(branches))
 
     wanted = [shape for shape, _ in weak]
-    results = apply(build, [selector, *captures, *leaves], name)
-    return tree.unflatten(bodies[0].out_tree, with_weakness_flags(results, [flag for _, flag in weak]))
+    results = apply(build, [selector, *captures, *leaves, *(wide_value(leaves[k]) for k in given_wide)], name)
+    found = with_weakness_flags(results[: len(wanted)], [flag for _, flag in weak])
+    return tree.unflatten(bodies[0].out_tree, with_twins(found, with_twin, results[len(wanted) :]))
 
 
 def _converted(builder, value: Instruction, shape: Shape) -> Instruction:
-    return value if value.shape is shape else builder.emit("convert", value, shape=shape)
+    if value.shape is shape:
+        return value
+    if value.dtype in DOUBLE and shape.dtype in WIDE:
+        require_twins()  # a Python number in one branch becomes double precision as another branch is
+    return builder.emit("convert", value, shape=shape)
 
 
 def _joined_branches(name: str, bodies: list[Region], titles) -> list[tuple[Shape, bool]]:

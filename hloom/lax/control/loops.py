@@ -13,15 +13,20 @@ from hloom.ir.build import tuple_elements
 from hloom.ir.types import DTYPES, PRED, Shape, kind, promote
 from hloom.lax.control.arguments import (
     array_leaves,
+    carried_twins,
     checked_carry,
     function_name,
     output_shapes,
     require_function,
+    results_of,
+    with_twins,
     with_weakness_flags,
 )
 from hloom.lax.control.branches import cond
 from hloom.lax.control.scan import scan
 from hloom.lax.operands import convert, default_int, whole_number
+from hloom.tracing.active import bringing_twins
+from hloom.tracing.exact import wide_value
 from hloom.tracing.refs import while_carries_refs
 from hloom.tracing.regions import Region, apply, described, inline_region, joined_captures, same_tree, trace_region
 from hloom.tracing.trace import as_array, current_trace, typed_sharding
@@ -30,6 +35,7 @@ from hloom.tree import pytrees as tree
 S32 = DTYPES["s32"]
 
 
+@bringing_twins
 @while_carries_refs
 def while_loop(cond_fun, body_fun, init_val, *, max_steps: int | None = None):
     """`val = init_val; while cond_fun(val): val = body_fun(val)`; the last val.
@@ -50,15 +56,18 @@ def while_loop(cond_fun, body_fun, init_val, *, max_steps: int | None = None):
     pair, places = tree.structure((init_val,)), [typed_sharding(v) for v in leaves]
     while True:
         shapes, weak = [v._shape for v in leaves], [v.weak for v in leaves]
-        body = trace_region(body_fun, shapes, weak, pair, function_name(body_fun, "body"), names, places)
+        name = function_name(body_fun, "body")
+        body = trace_region(body_fun, shapes, weak, pair, name, names, places, len(leaves))
         same_tree(body.out_tree, structure, "while_loop: body_fun returns the structure that it takes")
         leaves, changed = checked_carry(leaves, names, output_shapes(body), body.weak, "while_loop")
         if not changed:
             break
-    condition = trace_region(cond_fun, shapes, weak, pair, function_name(cond_fun, "condition"), names, places)
+    name = function_name(cond_fun, "condition")
+    condition = trace_region(cond_fun, shapes, weak, pair, name, names, places, len(leaves))
     _check_condition(condition)
     captures = joined_captures([condition, body])
-    count = len(captures)
+    count, own = len(captures), len(leaves)
+    carried = carried_twins(body, own, condition)
 
     def build(builder, given):
         state = builder.tuple(given)
@@ -67,16 +76,19 @@ def while_loop(cond_fun, body_fun, init_val, *, max_steps: int | None = None):
             inner = type(builder)(traced.computation.name)
             parameter = inner.parameter(state.shape, "state")
             elements = tuple_elements(inner, parameter)
-            results = inline_region(inner, traced, elements[count:], captures, elements[:count])
-            return inner.finish(inner.tuple([*elements[:count], *results]) if whole else results[0])
+            wide = dict(zip(carried, elements[count + own :], strict=True))
+            results = inline_region(inner, traced, elements[count : count + own], captures, elements[:count], wide)
+            if not whole:
+                return inner.finish(results[0])
+            results, exact = results_of(inner, traced, results)
+            return inner.finish(inner.tuple([*elements[:count], *results, *(exact(k) for k in carried)]))
 
         loop = builder.emit("while", state, condition=program(condition, False), body=program(body, True))
         return builder.tuple(tuple_elements(builder, loop)[count:])
 
-    results = apply(build, [*captures, *leaves], "while_loop")
-    return tree.unflatten(
-        structure, with_weakness_flags(results, [a and b for a, b in zip(weak, body.weak, strict=True)])
-    )
+    results = apply(build, [*captures, *leaves, *(wide_value(leaves[k]) for k in carried)], "while_loop")
+    found = with_weakness_flags(results[:own], [a and b for a, b in zip(weak, body.weak, strict=True)])
+    return tree.unflatten(structure, with_twins(found, carried, results[own:]))
 
 
 def _check_condition(condition: Region) -> None:

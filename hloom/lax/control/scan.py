@@ -11,22 +11,28 @@ from hloom.errors import ArgumentError, ShapeError, TreeError
 from hloom.ir.module import Instruction
 from hloom.lax.control.arguments import (
     array_leaves,
+    carried_twins,
     checked_carry,
     function_name,
     output_shapes,
     require_function,
+    results_of,
+    with_twins,
     with_weakness_flags,
 )
 from hloom.lax.movement import concatenate
 from hloom.lax.operands import whole_number
 from hloom.sharding.shardings import NamedSharding, PartitionSpec
+from hloom.tracing.active import bringing_twins
+from hloom.tracing.exact import wide_value
 from hloom.tracing.refs import scan_carries_refs
-from hloom.tracing.regions import Region, apply, inline_region, same_tree, trace_region
+from hloom.tracing.regions import apply, inline_region, same_tree, trace_region
 from hloom.tracing.trace import typed_sharding
 from hloom.transforms.vmap import vmap
 from hloom.tree import pytrees as tree
 
 
+@bringing_twins
 @scan_carries_refs
 def scan(f, init, xs=None, length: int | None = None, reverse: bool = False, unroll=1, _split_transpose: bool = False):
     """A loop over the first axis of xs that carries a value and stacks results: `(carry, y) = f(carry, x)` for each x.
@@ -44,7 +50,7 @@ def scan(f, init, xs=None, length: int | None = None, reverse: bool = False, unr
     carry, carry_tree, names = array_leaves(init, "scan", "init")
     items, items_tree, item_names = array_leaves(xs, "scan", "xs")
     length = scan_length(items, item_names, length)
-    slices = [x._shape.with_dims(x._shape.dims[1:]) for x in items]
+    count, slices = len(carry), [x._shape.with_dims(x._shape.dims[1:]) for x in items]
     pair = tree.structure((init, xs))
     while True:
         shapes, weak = [v._shape for v in carry], [v.weak for v in carry]
@@ -56,37 +62,56 @@ def scan(f, init, xs=None, length: int | None = None, reverse: bool = False, unr
             function_name(f, "step"),
             [*names, *item_names],
             [*(typed_sharding(v) for v in carry), *(_without_rows(typed_sharding(x)) for x in items)],
+            count,
         )
         if body.out_tree.type is not tuple or body.out_tree.num_children != 2:
             raise TreeError("scan: the body returns a pair (carry, y)", f"{body.out_tree}", "return (carry, y)")
         new_tree, ys_tree = body.out_tree.children()
         same_tree(new_tree, carry_tree, "scan: the body returns a carry of the structure of init")
-        count = len(carry)
         carry, changed = checked_carry(carry, names, output_shapes(body)[:count], body.weak[:count], "scan")
         if not changed:
             break
     captures = list(body.captures)
     unrolled = unroll is True or (length > 0 and operator.index(unroll) >= length)
+    carried = carried_twins(body, count)
+    scanned = [k - count for k in body.wide if k >= count]
+    stacked = [k for k in body.twins if k >= count]
+    state = count + len(carried)
+
+    def step(builder, first, rest, consts):
+        """The results of a step, the state first, then what is stacked."""
+        wide = dict(zip(carried, first[count:], strict=True))
+        wide |= {k + count: x for k, x in zip(scanned, rest[len(items) :], strict=True)}
+        results = inline_region(builder, body, [*first[:count], *rest[: len(items)]], captures, consts, wide)
+        own, exact = results_of(builder, body, results)
+        return [*own[:count], *(exact(k) for k in carried), *own[count:], *(exact(k) for k in stacked)]
 
     def build(builder, given):
-        consts, first = given[: len(captures)], given[len(captures) : len(captures) + count]
-        rest = given[len(captures) + count :]
+        consts, first = given[: len(captures)], given[len(captures) : len(captures) + state]
+        rest = given[len(captures) + state :]
         if unrolled:
-            return _unrolled(builder, body, captures, consts, first, rest, length, reverse)
+            return _unrolled(builder, step, consts, first, rest, length, reverse)
         inner = type(builder)(body.computation.name)
+        named = body.computation.parameters
         parameters = [inner.parameter(i.shape, i.hint) for i in consts]
-        parameters += [inner.parameter(p.shape, p.hint) for p in body.computation.parameters[: count + len(items)]]
-        results = inline_region(inner, body, parameters[len(consts) :], captures, parameters[: len(consts)])
-        step = inner.finish(inner.tuple(results))
+        parameters += [inner.parameter(i.shape, p.hint) for i, p in zip(first[:count], named, strict=False)]
+        parameters += [inner.parameter(i.shape) for i in first[count:]]
+        parameters += [inner.parameter(s, p.hint) for s, p in zip(slices, named[count:], strict=False)]
+        parameters += [inner.parameter(x.shape.with_dims(x.dims[1:])) for x in rest[len(items) :]]
+        split = len(consts) + state
+        results = step(inner, parameters[len(consts) : split], parameters[split:], parameters[: len(consts)])
+        program = inner.finish(inner.tuple(results))
         return builder.emit(
-            "scan", *given, num_consts=len(consts), num_carry=count, length=length, reverse=bool(reverse), body=step
+            "scan", *given, num_consts=len(consts), num_carry=state, length=length, reverse=bool(reverse), body=program
         )
 
-    results = apply(build, [*captures, *carry, *items], "scan")
-    results = with_weakness_flags(
-        results, [*(a and b for a, b in zip(weak, body.weak, strict=False)), *body.weak[count:]]
-    )
-    return tree.unflatten(carry_tree, results[:count]), tree.unflatten(ys_tree, results[count:])
+    exact = [wide_value(carry[k]) for k in carried]
+    results = apply(build, [*captures, *carry, *exact, *items, *(wide_value(items[k]) for k in scanned)], "scan")
+    flags = [*(a and b for a, b in zip(weak, body.weak, strict=False)), *body.weak[count:]]
+    ys, last = results[state : state + len(flags) - count], len(results) - len(stacked)
+    found = with_weakness_flags([*results[:count], *ys], flags)
+    found = with_twins(found, [*carried, *stacked], [*results[count:state], *results[last:]])
+    return tree.unflatten(carry_tree, found[:count]), tree.unflatten(ys_tree, found[count:])
 
 
 def _without_rows(place: NamedSharding | None) -> NamedSharding | None:
@@ -112,7 +137,7 @@ def scan_length(items, names, length) -> int:
     return result
 
 
-def _unrolled(builder, body: Region, captures, consts, carry, xs, length: int, reverse: bool) -> Instruction:
+def _unrolled(builder, step, consts, carry, xs, length: int, reverse: bool) -> Instruction:
     count = len(carry)
     ys: dict[int, list[Instruction]] = {}
     for k in reversed(range(length)) if reverse else range(length):
@@ -121,7 +146,7 @@ def _unrolled(builder, body: Region, captures, consts, carry, xs, length: int, r
             dims = x.dims[1:]
             row = builder.emit("slice", x, slice=((k, k + 1, 1), *((0, d, 1) for d in dims)))
             slices.append(builder.emit("reshape", row, shape=x.shape.with_dims(dims)))
-        results = inline_region(builder, body, [*carry, *slices], captures, consts)
+        results = step(builder, carry, slices, consts)
         carry = results[:count]
         ys[k] = [builder.emit("reshape", y, shape=y.shape.with_dims((1, *y.dims))) for y in results[count:]]
     columns = list(zip(*(ys[k] for k in range(length)), strict=True))

@@ -9,6 +9,7 @@ import numpy as np
 from hloom import lax
 from hloom.arrays.array import Array
 from hloom.arrays.base import ArrayMethods
+from hloom.arrays.digits import has_twin
 from hloom.arrays.dimensions import is_unknown
 from hloom.arrays.eager import eager_result
 from hloom.config import config
@@ -337,6 +338,7 @@ def index_array(x, index):
         current_trace() is None
         and isinstance(x, Array)
         and not x.is_sharded
+        and not has_twin(x)
         and not any(isinstance(a, Tracer) for a in read.arrays.values())
     ):
         return _at_once(x, read)
@@ -357,7 +359,7 @@ def _view_of(x: Array, index) -> Array | None:
         index = _moved_inside(x, index if index.__class__ is tuple else (index,))
         if index is None:
             return None
-    if x.is_sharded:
+    if x.is_sharded or has_twin(x):
         return None
     value = x._in_any_order()
     try:

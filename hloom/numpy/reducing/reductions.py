@@ -30,6 +30,7 @@ from hloom.lax.reduction import highest, keep_axes, lowest, reduce_with
 from hloom.numpy.elementwise.logic import isnan, truth, where
 from hloom.numpy.elementwise.ufuncs import maximum, minimum
 from hloom.tracing.concrete import at_once, lacks_nan
+from hloom.tracing.exact import strongly_typed
 from hloom.tracing.trace import bind
 
 
@@ -57,7 +58,7 @@ def _finish(x, opcode, axes, neutral, keepdims, initial, name):
     result = reduce_with(opcode, convert(x, work, x.weak), axes, neutral)
     if initial is not None and not (type(initial) in NUMBERS and initial == neutral):
         result = bind(opcode, result, conform(initial, work, result.shape))
-    result = convert(result, dtype)
+    result = strongly_typed(convert(result, dtype), name, x)
     return keep_axes(result, axes, dims) if keepdims else result
 
 
