@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from hloom.ir.ops.elementwise import complex_references
 from hloom.ir.ops.elementwise.declare import (
     ARITHMETIC,
     hlo_binary,
@@ -45,7 +46,7 @@ def _divide_transpose(build, instruction, cotangent, operands):
 def _truncated_divide(x, y):
     """HLO integer division: truncates toward zero; x / 0 has all bits set; the smallest / -1 is itself."""
     if x.dtype.kind not in "iu":
-        return np.divide(x, y)
+        return complex_references.divide(x, y) if x.dtype.kind == "c" else np.divide(x, y)
     zero = y == 0
     safe = np.where(zero, 1, y).astype(x.dtype)
     if x.dtype.kind == "u":
@@ -69,7 +70,7 @@ def _remainder(x, y):
 def _sign(x):
     """Zero keeps its sign, which NumPy drops."""
     if x.dtype.kind == "c":
-        return np.where(x == 0, x, x / np.where(x == 0, 1, np.abs(x)))
+        return complex_references.sign(x)
     return np.where(x == 0, x, np.sign(x)) if x.dtype.kind not in "iu" else np.sign(x)
 
 

@@ -53,7 +53,10 @@ def no_partial(name: str, operand: str):
 
 
 def _lgamma(x):
-    return np.where(np.isinf(x), np.inf, scipy_function("gammaln")(x))
+    """SciPy's is infinite at the smallest numbers, where it is -log|x|."""
+    tiny = (x != 0) & (np.abs(x) < 1e-300)
+    small = -np.log(np.abs(np.where(tiny, x, 1)))
+    return np.where(np.isinf(x), np.inf, np.where(tiny, small, scipy_function("gammaln")(x))).astype(x.dtype)
 
 
 def _digamma(x):

@@ -10,6 +10,7 @@ import math
 import numpy as np
 
 from hloom.ir.op_table import NumPy
+from hloom.ir.ops.elementwise import complex_references
 from hloom.ir.ops.elementwise.declare import (
     FLOAT,
     chlo_function,
@@ -26,8 +27,6 @@ def _erf(x):
 
 
 def _logistic(x):
-    if x.dtype.kind == "c":
-        return 1 / (1 + np.exp(-x))
     # Both branches have an argument of exp that is not positive, so neither overflows.
     e = np.exp(-np.abs(x))
     return np.where(x >= 0, 1 / (1 + e), np.where(np.isnan(x), x, e / (1 + e)))
@@ -35,34 +34,6 @@ def _logistic(x):
 
 def _complex_or(real_function, complex_function):
     return lambda x: complex_function(x) if x.dtype.kind == "c" else real_function(x)
-
-
-def _complex_log1p(z):
-    """log((1 + x)^2 + y^2) / 2 and the angle. Where z is small, the sum less 1 is formed in two parts, 2 x + x^2 + y^2.
-
-    Elsewhere 1 + x loses nothing that counts, near -1 nothing at all, and NumPy's logarithm has the right limits.
-    """
-    plain = np.log1p(z)
-    x, y = z.real.astype(np.float64), z.imag.astype(np.float64)
-    near = (np.abs(x) < 4) & (np.abs(y) < 4)
-    x, y = np.where(near, x, 0.0), np.where(near, y, 0.0)
-    high, low = 2 * x, 0.0
-    for term, error in (_exact_square(x), _exact_square(y)):
-        total = high + term
-        moved = total - high
-        low = low + ((high - (total - moved)) + (term - moved) + error)
-        high = total
-    near &= high + low > -0.75  # not beside the pole
-    return np.where(near, np.log1p(np.where(near, high + low, 0.0)) / 2, plain.real) + 1j * plain.imag
-
-
-def _exact_square(x):
-    """The square of a float64 below 2^500 as a float64 and its rounding error (Dekker 1971)."""
-    parts = x * 134217729.0  # 2^27 + 1
-    high = parts - (parts - x)
-    low = x - high
-    square = x * x
-    return square, ((high * high - square) + 2 * high * low) + low * low
 
 
 hlo_function(
@@ -78,7 +49,7 @@ hlo_function(
 )
 hlo_function(
     "exponential-minus-one",
-    np.expm1,
+    _complex_or(np.expm1, complex_references.expm1),
     lambda g, y, x: g * (y + 1),
     20,
     kernel="expm1",
@@ -98,7 +69,7 @@ hlo_function(
 )
 hlo_function(
     "log-plus-one",
-    _complex_or(np.log1p, _complex_log1p),
+    _complex_or(np.log1p, complex_references.log1p),
     lambda g, y, x: g / (x + 1),
     20,
     kernel="log1p",
@@ -109,7 +80,7 @@ hlo_function(
 )
 hlo_function(
     "logistic",
-    _logistic,
+    _complex_or(_logistic, complex_references.logistic),
     lambda g, y, x: g * y * (1 - y),
     20,
     doc="The logistic function, 1 / (1 + exp(-{0})).",
@@ -127,7 +98,7 @@ hlo_function(
 )
 hlo_function(
     "rsqrt",
-    lambda x: 1 / np.sqrt(x),
+    _complex_or(lambda x: 1 / np.sqrt(x), complex_references.rsqrt),
     lambda g, y, x: g * -0.5 * y / x,
     5,
     doc="The reciprocal square root, 1 / sqrt({0}); NaN for negative floats.",
@@ -136,7 +107,7 @@ hlo_function(
 )
 hlo_function(
     "cbrt",
-    _complex_or(np.cbrt, lambda x: np.power(x, 1 / 3)),
+    _complex_or(np.cbrt, complex_references.cbrt),
     lambda g, y, x: g / (y * y * 3),
     20,
     doc="The cube root; negative for negative floats.",

@@ -105,16 +105,18 @@ def expm1_c128(z):
 
 @function("c128", "c128")
 def logistic_c128(z):
-    """(exp(x) + cos y + i sin y) / (4 (sinh(x/2)^2 + cos(y/2)^2))."""
-    x = select(z.real > 700.0, 700.0, z.real)
-    x = select(x < -708.0, -708.0, x)
+    """(exp(x) + cos y + i sin y) / (4 (sinh(x/2)^2 + cos(y/2)^2)); for large |x| exp(z), or 1 and the rest."""
+    far = abs_f64(z.real) > 40.0
+    tail = exp_c128(complex(-abs_f64(z.real), z.imag))
+    x = select(far, 0.0, z.real)
     half_sine = sinh_f64(0.5 * x)
     half_cosine = cos_f64(0.5 * z.imag)
     bottom = 4.0 * fma_f64(half_sine, half_sine, half_cosine * half_cosine)
     # exp(x) + cos y = expm1(x) + 2 cos(y/2)^2
     top = fma_f64(2.0 * half_cosine, half_cosine, expm1_f64(x))
-    imaginary = sin_f64(z.imag) / bottom
-    return complex(top / bottom, select(z.imag == 0.0, z.imag, imaginary))
+    imaginary = select(z.imag == 0.0, z.imag, sin_f64(z.imag) / bottom)
+    real = select(far, select(z.real > 0.0, 1.0, tail.real), top / bottom)
+    return complex(real, select(far, tail.imag, imaginary))
 
 
 # ---- logarithms and powers
@@ -194,9 +196,9 @@ def div_c128(a, b):
     inverse = 1.0 / fma_f64(select(wide, q, p), ratio, large)
     first = select(wide, a.real, a.imag)
     second = select(wide, a.imag, a.real)
-    turn = select(wide, inverse, -inverse)
+    side = select(wide, 1.0, -1.0)
     real = fma_f64(second, ratio, first) * inverse
-    imaginary = fma_f64(-first, ratio, second) * turn
+    imaginary = fma_f64(-side * first, ratio, side * second) * inverse
     # remainder a - quotient * b, products in two parts
     one = real * p
     two = imaginary * q
@@ -213,11 +215,13 @@ def div_c128(a, b):
     first = select(wide, rest_real, rest_imaginary)
     second = select(wide, rest_imaginary, rest_real)
     better_real = fma_f64(fma_f64(second, ratio, first), inverse, real)
-    better_imaginary = fma_f64(fma_f64(-first, ratio, second), turn, imaginary)
+    better_imaginary = fma_f64(fma_f64(-first, ratio, second), side * inverse, imaginary)
     # where the correction cancels the estimate to its last bit, the part is zero
-    better_real = select(abs_f64(better_real) < 1e-15 * abs_f64(real), 0.0 * real, better_real)
-    better_imaginary = select(abs_f64(better_imaginary) < 1e-15 * abs_f64(imaginary), 0.0 * imaginary, better_imaginary)
+    better_real = select(abs_f64(better_real) <= 1e-15 * abs_f64(real), 0.0 * real, better_real)
+    lost = abs_f64(better_imaginary) <= 1e-15 * abs_f64(imaginary)
+    better_imaginary = select(lost, 0.0 * imaginary, better_imaginary)
     sound = is_finite_f64(better_real) & is_finite_f64(better_imaginary)
+    sound = sound & (max_f64(abs_f64(a.real), abs_f64(a.imag)) > 1e-280)  # below, what products lack is not a number
     real = select(sound, better_real, real)
     imaginary = select(sound, better_imaginary, imaginary)
     # over zero: each part by +0, as NumPy has it
@@ -234,7 +238,10 @@ def rsqrt_c128(z):
 @function("c128", "c128")
 def cbrt_c128(z):
     """cube root of the magnitude, a third of the angle."""
-    root = cbrt_f64(hypot_f64(z.real, z.imag))
+    large = max_f64(abs_f64(z.real), abs_f64(z.imag))
+    factor = select(large > 2.0**1000, 0.125, select(large < 2.0**-900, 2.0**180, 1.0))
+    back = select(large > 2.0**1000, 2.0, select(large < 2.0**-900, 2.0**-60, 1.0))
+    root = cbrt_f64(hypot_f64(z.real * factor, z.imag * factor)) * back
     angle = atan2_f64(z.imag, z.real) * 0.3333333333333333
     zero = root == 0.0
     imaginary = select(z.imag == 0.0, select(z.real >= 0.0, z.imag, root * sin_f64(angle)), root * sin_f64(angle))
@@ -288,7 +295,7 @@ def sign_c128(z):
     b = z.imag * factor
     length = hypot_f64(a, b)
     zero = length == 0.0
-    return complex(select(zero, 0.0, a / length), select(zero, 0.0, b / length))
+    return complex(select(zero, z.real, a / length), select(zero, z.imag, b / length))
 
 
 # ---- trigonometric and hyperbolic functions
@@ -408,11 +415,14 @@ def atanh_c128(z):
     # next to 1 the square of the distance may underflow, and 1 + ... no longer matters
     near = distance < 1e-200
     gap = max_f64(abs_f64(1.0 - a), b)
-    real = log1p_f64(select(near, 2.0 / gap, 4.0 * a / distance)) * select(near, 0.5, 0.25)
+    close = near & (gap < 2.0**-1000)
+    scaled = gap * select(close, 2.0**64, 1.0)
+    real = log1p_f64(select(near, 2.0 / scaled, 4.0 * a / distance)) * select(near, 0.5, 0.25)
+    real = real + select(close, 32.0 * LN2, 0.0)
     imaginary = 0.5 * atan2_f64(2.0 * b, fma_f64(1.0 - a, 1.0 + a, -b * b))
     # far out: x / |z|^2, by parts so that nothing overflows
-    length = hypot_f64(x, y)
-    real = select(large, select(length == INFINITY, 0.0, (x / length) / length), real)
+    length = hypot_f64(0.25 * x, 0.25 * y)
+    real = select(large, select(length == INFINITY, 0.0, (0.25 * x / length) / length * 0.25), real)
     imaginary = select(large, select((y == y) & ((x == x) | (y == INFINITY)), HALF_PI, NAN), imaginary)
     real = select(((x != x) | (y != y)) & (length != INFINITY), NAN, real)
     imaginary = select((y != y) | ((x != x) & (y != INFINITY)), NAN, imaginary)

@@ -69,9 +69,19 @@ def cos_parts_f64(x):
 @function("f64 c128", "f64")
 def exp_times_pair_f64(x, factor):
     """exp(x) times a finite number in two parts, where exp(x) alone may overflow; rounded once."""
-    x = select(x > 1400.0, 1400.0, x)
+    x = select(x > 1500.0, 1500.0, x)  # overflows by the smallest factor
     x = select(x < -1400.0, -1400.0, x)
-    return scale_f64(pair_product_f64(exp_parts_f64(x, 0.0), factor), fma_f64(x, LOG2_E, EXPONENT_F64))
+    large = x > 700.0
+    product = pair_product_f64(exp_parts_f64(x, 0.0), factor) * select(large, 2.0**900, 1.0)
+    return scale_f64(product, fma_f64(x, LOG2_E, EXPONENT_F64) - select(large, 900.0, 0.0))
+
+
+@function("f64 c128", "f64")
+def half_exp_times_pair_f64(x, factor):
+    """exp(x) / 2 times a finite number in two parts. The smallest numbers have no half."""
+    tiny = abs_f64(factor.real) < 2.0**-1000
+    half = select(tiny, 1.0, 0.5)
+    return exp_times_pair_f64(x, complex(half * factor.real, half * factor.imag)) * select(tiny, 0.5, 1.0)
 
 
 @function("f64 c128", "f64")
@@ -88,7 +98,7 @@ def cosh_times_pair_f64(x, factor):
     # the small term in two parts: 1/4 over what high lacks too
     low = low + (fma_f64(-small, high, 0.25) - small * (power * parts.imag)) / high
     near = pair_product_f64(complex(total, low), factor)
-    far = exp_times_pair_f64(magnitude, complex(0.5 * factor.real, 0.5 * factor.imag))
+    far = half_exp_times_pair_f64(magnitude, factor)
     return select(magnitude > 40.0, far, near)
 
 
@@ -101,9 +111,8 @@ def sinh_times_pair_f64(x, factor):
     sign = copysign_f64(1.0, x)
     high = select(tiny, magnitude, 0.5 * parts.real)
     near = pair_product_f64(complex(sign * high, select(tiny, 0.0, sign * 0.5 * parts.imag)), factor)
-    half = 0.5 * sign
-    far = exp_times_pair_f64(magnitude, complex(half * factor.real, half * factor.imag))
-    return select(magnitude > 40.0, far, near)
+    far = sign * half_exp_times_pair_f64(magnitude, factor)
+    return select(x == 0.0, x * factor.real, select(magnitude > 40.0, far, near))  # a zero keeps its sign
 
 
 # ---- pairs in general, and the roots of the inverse functions
