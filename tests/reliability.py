@@ -149,6 +149,27 @@ def layouts(start: int, count: int) -> Row:
     return row
 
 
+@attack("hostile names at every door: text, code, files, pages", 6_000, 300)
+def names(start: int, count: int) -> Row:
+    """Names of strangers at every door of `hostile_doors`, known ones first: refused, or read back as data."""
+    from hostile_doors import DOORS, passed
+    from hostile_names import NAMES, hostile
+
+    row = Row()
+    for number in range(start, start + count):
+        which = list(DOORS)[number % len(DOORS)]
+        index = number // len(DOORS)
+        name = NAMES[index] if index < len(NAMES) else hostile(number)
+        with tempfile.TemporaryDirectory() as folder:
+            try:
+                refused = passed(which, name, Path(folder) / "door").refused
+                row.expect(True)
+                row.counts["refused" if refused else "taken"] += 1
+            except Exception as error:
+                row.expect(False, f"{which}, {name!r:.80}: {_first_line(error)}")
+    return row
+
+
 DTYPES = ("bool", "int8", "uint8", "int32", "uint32", "int64", "uint64", "float16", "float32", "float64", "complex64")
 SHAPES = ((), (0,), (1,), (3,), (2, 3), (0, 3), (2, 1, 3), (17,))
 # Not functions of arrays alone, of sizes (which edge values make too large), or with results that are no numbers.

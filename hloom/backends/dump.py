@@ -32,18 +32,28 @@ def kernel_listing(plan: Plan) -> str:
             instruction = item.instruction
             name = instruction.hint or instruction.opcode
             operands = ", ".join(f"{o.hint or o.opcode} {o.shape!r}" for o in dict.fromkeys(instruction.operands))
-            lines.append(f"# {name} {instruction.shape!r} from {operands or 'nothing'}")
-            lines.append(f"#   {item.launch.grid()}")
+            lines.append(_comment(f"{name} {instruction.shape!r} from {operands or 'nothing'}"))
+            lines.append(_comment(f"  {item.launch.grid()}"))
             if shown := shown_arguments(source.text, item.launch.arguments):
-                lines.append(f"#   {shown}")
+                lines.append(_comment(f"  {shown}"))
             if instruction.source:
-                lines.append(f"#   {instruction.source}")
+                lines.append(_comment(f"  {instruction.source}"))
         if not items:
             lines.append("# called by other kernels")
         for name, part in source.parts:
             parts.append(f"# {name}\n" + part.text)
         parts.append("\n".join(lines) + "\n" + source.text)
     return "\n\n".join(parts)
+
+
+def _comment(text: str) -> str:
+    """A comment of one line, whatever names the text has."""
+    return "# " + "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
+
+
+def _file_part(name: str) -> str:
+    """A name as a part of the name of a file."""
+    return "".join(c if c.isascii() and (c.isalnum() or c in "._-") else "_" for c in name)[:80]
 
 
 class Dump:
@@ -55,7 +65,7 @@ class Dump:
             self.folder.mkdir(parents=True, exist_ok=True)
         except OSError as error:
             raise _unwritable(error) from None
-        self.prefix = f"module_{next(_counter):04d}_{module.name}"
+        self.prefix = f"module_{next(_counter):04d}_{_file_part(module.name)}"
         self.number = 0
 
     def module(self, name: str, module: Module) -> None:

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from hloom.errors import DataError
+from hloom.ir.process.files import is_unicode
 from hloom.runtime import records_source as source
 
 
@@ -61,6 +62,8 @@ def _encoded_features(features: Mapping[str, Any], specs: Mapping[str, Any] | No
 
 
 def _entry(name: str, value: bytes) -> bytes:
+    if not is_unicode(name):
+        raise DataError("the name of a feature", f"{name!r:.60}", "pass a text in Unicode")
     return _field(1, _field(1, name.encode()) + _field(2, value))
 
 

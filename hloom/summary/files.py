@@ -10,12 +10,14 @@ import math
 import os
 import socket
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from hloom.ir.process.files import write_whole
 from hloom.summary.events import tensorboard
 
+COLUMNS = ["step", "time", "name", "value"]
 _numbers = itertools.count()  # of the event files of this process
 
 
@@ -58,11 +60,11 @@ class Lines:
         new = not path.exists() or path.stat().st_size == 0
         self._file = path.open("a", encoding="utf-8", newline="")
         if new and kind == "csv":
-            self._file.write("step,time,name,value\n")
+            self._file.write(",".join(COLUMNS) + "\n")
 
     def write(self, step: int, wall_time: float, name: str, value: float) -> None:
         if self.kind == "csv":
-            csv.writer(self._file, lineterminator="\n").writerow([step, f"{wall_time:.3f}", name, repr(value)])
+            self._file.write(csv_line([step, f"{wall_time:.3f}", name, repr(value)]))
             return
         shown: Any = value if math.isfinite(value) else str(value)
         line = {"step": step, "time": round(wall_time, 3), "name": name, "value": shown}
@@ -75,14 +77,36 @@ class Lines:
         self._file.close()
 
 
+def csv_line(cells: Sequence[Any]) -> str:
+    """A row of CSV. Readers take a carriage return for the end of a row, which Python's writer does not quote."""
+    made = io.StringIO()
+    special = any(isinstance(cell, str) and "\r" in cell for cell in cells)
+    csv.writer(made, lineterminator="\n", quoting=csv.QUOTE_ALL if special else csv.QUOTE_MINIMAL).writerow(cells)
+    return made.getvalue()
+
+
 def _remove_from(path: Path, kind: str, step: int) -> None:
     """Rewrites a file of lines without those of `step` and later, and without a last line that was cut off."""
     kept = []
-    for line in path.read_text(encoding="utf-8").splitlines():
+    text = path.read_bytes().decode("utf-8")  # line ends as they are: names may have some
+    text = text[: text.rfind("\n") + 1]
+    if kind == "csv":
+        rows = csv.reader(io.StringIO(text, newline=""))
+        write_whole(path, "".join(csv_line(row) for row in rows if row == COLUMNS or _step(row[:1]) < step).encode())
+        return
+    for line in text.split("\n"):
         try:
-            found = json.loads(line)["step"] if kind == "jsonl" else int(next(csv.reader(io.StringIO(line)))[0])
-        except (ValueError, KeyError, StopIteration):
-            found = -1 if kind == "csv" and line.startswith("step,") else step
+            found = json.loads(line)["step"]
+        except (ValueError, KeyError, TypeError):
+            found = step
         if found < step:
             kept.append(line + "\n")
     write_whole(path, "".join(kept).encode())
+
+
+def _step(cells: list[str]) -> float:
+    """The step of a row; infinite where it has none."""
+    try:
+        return int(cells[0])
+    except (ValueError, IndexError):
+        return math.inf

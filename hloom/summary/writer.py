@@ -19,6 +19,7 @@ import numpy as np
 from hloom import tree
 from hloom.arrays.base import ArrayMethods
 from hloom.errors import ArgumentError, AttributeValueError, HloomError, ShapeError, file_error
+from hloom.ir.process.files import is_unicode
 from hloom.ir.process.forking import on_fork
 from hloom.platforms.device import process_count, process_index
 from hloom.summary import events, graph
@@ -318,7 +319,7 @@ def current() -> Writer | None:
 
 
 def _tag(name: str) -> str:
-    if not isinstance(name, str) or not name:
+    if not isinstance(name, str) or not name or not is_unicode(name):
         raise ArgumentError("a summary has a name", f"{name!r:.60}", "pass a text, such as 'loss'")
     return name
 

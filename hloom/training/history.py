@@ -12,8 +12,9 @@ from pathlib import Path
 from typing import Any
 
 from hloom.errors import ArgumentError, FileError, file_error
-from hloom.ir.process.files import write_whole
+from hloom.ir.process.files import is_unicode, write_whole
 from hloom.ir.process.lazy import LazyModule
+from hloom.summary.files import csv_line
 
 _figure = LazyModule("matplotlib.figure")  # half a second to import
 
@@ -54,6 +55,10 @@ class History:
             raise _as_file_error(self.path, error) from error
 
     def add(self, row: Row) -> None:
+        """Appends a row. Raises ArgumentError for a name that a file cannot have."""
+        for name in row:
+            if not name or not is_unicode(name):
+                raise ArgumentError("a metric has a name", f"{name!r:.60}", "pass a text, such as 'loss'")
         self.rows.append(row)
 
     def flush(self) -> None:
@@ -73,15 +78,13 @@ class History:
 
     def _text(self, rows: list[Row]) -> str:
         if self.path is not None and self.path.suffix == ".csv":
-            text = io.StringIO()
-            csv.DictWriter(text, self._columns, lineterminator="\n").writerows(rows)
-            return text.getvalue()
+            return "".join(csv_line([row.get(name, "") for name in self._columns]) for row in rows)
         return "".join(json.dumps(row) + "\n" for row in rows)
 
     def _rewrite(self) -> None:
         assert self.path is not None
         self._columns = list(dict.fromkeys(key for row in self.rows for key in row))
-        head = ",".join(self._columns) + "\n" if self._columns and self.path.suffix == ".csv" else ""
+        head = csv_line(self._columns) if self._columns and self.path.suffix == ".csv" else ""
         try:
             write_whole(self.path, (head + self._text(self.rows)).encode())
         except OSError as error:
@@ -96,17 +99,16 @@ def _as_file_error(path: Path, error: OSError) -> FileError:
 def read(path: str | os.PathLike) -> list[Row]:
     """The rows of a file of metrics, .jsonl or .csv. A last line that is not complete is left out. Raises FileError."""
     try:
-        text = Path(path).read_text(encoding="utf-8")
+        text = Path(path).read_bytes().decode("utf-8")  # line ends as they are: names may have some
     except (OSError, UnicodeDecodeError) as error:
         raise file_error(f"read the metrics of {os.fspath(path)}", error) from error
-    lines = text.splitlines(keepends=True)
-    if lines and not lines[-1].endswith("\n"):
-        lines.pop()
+    text = text[: text.rfind("\n") + 1]
     try:
         if Path(path).suffix == ".csv":
-            found = [{k: _number(v) for k, v in row.items() if v} for row in csv.DictReader(lines)]
+            rows = csv.DictReader(io.StringIO(text, newline=""))
+            found = [{k: _number(v) for k, v in row.items() if v} for row in rows]
         else:
-            found = [json.loads(line) for line in lines]
+            found = [json.loads(line) for line in text.split("\n") if line]
         if not all(isinstance(row.get("step"), int) for row in found):
             raise ValueError("a row without a step")
     except (ValueError, AttributeError) as error:

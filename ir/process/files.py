@@ -26,7 +26,7 @@ try:
 except ImportError:  # Windows: nothing is removed there
     fcntl = None  # type: ignore[assignment]
 
-__all__ = ["Partial", "temporary_folder", "whole_file", "write_whole"]
+__all__ = ["Partial", "is_unicode", "temporary_folder", "whole_file", "write_whole"]
 
 _SUFFIX = ".part"
 _LONGEST = 200  # bytes of a name that are kept: file systems allow 255
@@ -75,6 +75,15 @@ def whole_file(target: str | os.PathLike, mode: int = 0o666) -> Iterator[Path]:
         partial.commit()
     finally:
         partial.discard()
+
+
+def is_unicode(text: str) -> bool:
+    """Whether a file can hold the text: strings of Python may have halves of pairs."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 def write_whole(target: str | os.PathLike, data: bytes, mode: int = 0o666) -> None:

@@ -5,11 +5,11 @@ Source: openxla.org/shardy/sharding_representation. A mesh may be written in pla
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Iterable, Mapping
 
 from hloom.ir.module import Module
+from hloom.ir.spmd.mlir_strings import escape, unescape
 from hloom.ir.spmd.sharding import DeviceMesh, Sharding, on_device
 
 _TOKEN = re.compile(r'\s*("(?:[^"\\]|\\.)*"|@[\w$.\-]+|#?[A-Za-z_][\w.]*|[0-9]+|.)', re.ASCII)
@@ -56,12 +56,9 @@ class _Reader:
         return int(self.take())
 
     def string(self) -> str:
-        if self.peek()[:1] != '"':
+        if self.peek()[:1] != '"' or len(self.peek()) < 2:
             raise self.problem("the name of an axis in quotes")
-        try:
-            return json.loads(self.take())
-        except ValueError:
-            raise self.problem("the name of an axis in quotes") from None
+        return unescape(self.take()[1:-1])
 
     def listed(self, opening: str, read, closing: str) -> list:
         """What `read` reads between brackets, with commas between."""
@@ -239,12 +236,12 @@ def parse_names(text: str) -> tuple[str, ...]:
 
 
 def names_text(names: Iterable[str], braces: str = "{}") -> str:
-    return braces[0] + ", ".join(json.dumps(str(n), ensure_ascii=False) for n in names) + braces[1]
+    return braces[0] + ", ".join(escape(str(n)) for n in names) + braces[1]
 
 
 def mesh_text(mesh: DeviceMesh) -> str:
     """`<["x"=2, "y"=4]>`."""
-    axes = ", ".join(f"{json.dumps(n, ensure_ascii=False)}={s}" for n, s in zip(mesh.names, mesh.sizes, strict=True))
+    axes = ", ".join(f"{escape(n)}={s}" for n, s in zip(mesh.names, mesh.sizes, strict=True))
     ids = f", device_ids=[{', '.join(map(str, mesh.device_ids))}]" if mesh.device_ids else ""
     return f"<[{axes}]{ids}>"
 

@@ -198,11 +198,11 @@ def unescape(body: str) -> str:
 def escape(value: str) -> str:
     """A C string literal in double quotes as XLA prints it: all but printable ASCII is escaped."""
     pieces = []
-    for character in value:
+    for character in value.encode("utf-8", "replace").decode():  # halves of pairs become question marks
         if character in _TO_ESCAPE:
             pieces.append(_TO_ESCAPE[character])
         elif " " <= character <= "~":
             pieces.append(character)
         else:
-            pieces.extend(f"\\{byte:03o}" for byte in character.encode("utf-8", "replace"))
+            pieces.extend(f"\\{byte:03o}" for byte in character.encode())
     return f'"{"".join(pieces)}"'

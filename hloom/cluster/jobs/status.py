@@ -10,6 +10,7 @@ from typing import Any
 
 from rich.console import Console
 from rich.table import Table
+from rich.text import Text
 
 from hloom.cluster.client import Connection
 from hloom.cluster.jobs.job import Job, load_job
@@ -100,7 +101,7 @@ def show(found: dict[str, Any], console: Console | None = None) -> None:
     console.print(_headline(found), highlight=False, markup=False)
     table = Table(*COLUMNS)
     for one in found["processes"]:
-        table.add_row(*_row(one))
+        table.add_row(*map(Text, _row(one)))  # names are no markup
     console.print(table)
 
 
@@ -111,11 +112,12 @@ def page(found: dict[str, Any]) -> str:
         "<tr>" + "".join(f"<td>{html.escape(cell)}</td>" for cell in _row(one)) + "</tr>" for one in found["processes"]
     )
     title = html.escape(_headline(found))
-    return (
+    made = (
         f'<!doctype html><html lang="en"><meta charset="utf-8"><meta http-equiv="refresh" content="2">'
         f"<title>{title}</title><style>body{{font:15px system-ui;margin:2em}}td,th{{padding:.3em .8em;text-align:left;"
         f"border-bottom:1px solid #ccc}}</style><h1>{title}</h1><table><tr>{head}</tr>{rows}</table></html>"
     )
+    return made.encode(errors="replace").decode()
 
 
 class StatusServer(ThreadingHTTPServer):
