@@ -109,8 +109,8 @@ def _left_to_torch(graph_module, reason: str):
     """A graph that AOTAutograd does not take: torch runs it op by op."""
     count = sum(node.op.startswith("call") for node in graph_module.graph.nodes)
     warn(
-        f"torch computes a graph of {count} op{'s' * (count != 1)} in eager mode for torch.compile with backend='hloom', "
-        f"as AOTAutograd does not take it: {reason}",
+        f"torch computes a graph of {count} op{'s' * (count != 1)} in eager mode for torch.compile with "
+        f"backend='hloom', as AOTAutograd does not take it: {reason}",
         FallbackWarning,
     )
     return graph_module.forward
