@@ -16,7 +16,7 @@ import ml_dtypes
 import numpy as np
 
 from hloom.errors import ArgumentError, ExportError, MissingFileError
-from hloom.export.elf_file import check_library
+from hloom.export.toolchain import check_library
 from hloom.ir.records import record
 
 __all__ = ["Function", "Library", "Value", "load"]

@@ -1,24 +1,38 @@
-"""The C compilers that link exported programs: the system's for this machine, `zig cc` (ziglang) for others."""
+"""The C compilers that link exported programs: the system's for this machine, `zig cc` (ziglang) for others; and
+whether a library that they linked is still whole, before the system's loader maps it.
+
+The loader maps the segments that a file's headers name without comparing them with the file's length: the first access
+beyond its end is a bus error, which ends the process. So the headers are compared with the file first, and its
+bytes with the checksum that `hl.export` appends. Tools that rewrite the file, such as strip, leave the checksum out.
+
+Source: refspecs.linuxfoundation.org/elf/gabi4+/contents.html.
+"""
 
 from __future__ import annotations
 
 import contextlib
+import functools
 import importlib.util
+import os
+import platform
 import shutil
+import struct
 import subprocess
 import sys
 import tempfile
 import time
+import zlib
 from collections.abc import Sequence
 from pathlib import Path
+from typing import BinaryIO
 
+from hloom.compiler.targets.cpu.machine import architecture
 from hloom.errors import ExportError, file_error
-from hloom.export.elf_file import sealed
 from hloom.export.targets import Target, host_target_name
 from hloom.ir.process.files import temporary_folder, write_whole
 from hloom.ir.records import record
 
-__all__ = ["KINDS", "Toolchain", "toolchain"]
+__all__ = ["KINDS", "Toolchain", "check_library", "sealed", "toolchain"]
 
 KINDS = ("shared", "static", "object")
 _C = ("-std=c11", "-O2", "-fPIC", "-fvisibility=hidden", "-Wno-unused-function", "-Wno-psabi")
@@ -177,3 +191,152 @@ def toolchain(target_name: str, target: Target, compiler: str | None = None) -> 
         )
     zig = (sys.executable, "-m", "ziglang")
     return Toolchain((*zig, "cc"), (*zig, "ar"), target, True)
+
+
+# --- whether a library is whole ---
+
+_SHARED, _LOAD, _NO_BITS = 3, 1, 8  # kinds of a file, a segment, a section
+_MACHINES = {3: "x86", 40: "arm", 62: "x86_64", 183: "aarch64", 243: "riscv64"}
+_SEAL = struct.Struct("<8sQI")  # magic, bytes before it, their CRC-32
+_MAGIC = b"HLOOMSUM"
+_CHUNK = 1 << 20
+_MOST_HEADERS = 1 << 16
+
+
+@record(frozen=True)
+class _Layout:
+    """Of a class of ELF: the formats of file header, segment and section, and the places of offset and size in the
+    latter two."""
+
+    file: str
+    segment: str
+    segment_offset: int
+    segment_size: int
+    section: str
+
+
+# file: type, machine, version, entry, segments, sections, flags, its size, then sizes and counts of both tables, names.
+_LAYOUTS = {
+    1: _Layout("HHIIIIIHHHHHH", "IIIIIIII", 1, 4, "IIIIIIIIII"),
+    2: _Layout("HHIQQQIHHHHHH", "IIQQQQQQ", 2, 5, "IIQQQQIIQQ"),
+}
+
+
+class _DamageError(Exception):
+    """What is wrong with a file."""
+
+    repair = "copy the library again, or export it anew with hl.export"
+
+
+class _ForeignError(_DamageError):
+    """It is of another system."""
+
+    repair = f"load it on the system it was exported for; this is {platform.machine()} {platform.system()}"
+
+
+def sealed(data: bytes) -> bytes:
+    """A library with its checksum."""
+    return data + _SEAL.pack(_MAGIC, len(data), zlib.crc32(data))
+
+
+def check_library(path: Path) -> None:
+    """Raises ExportError for a file that is no complete shared library for this machine, FileError for one that cannot
+    be read. Libraries of systems without ELF are left to their loader."""
+    if not sys.platform.startswith("linux"):
+        return
+    try:
+        with open(path, "rb") as file:
+            _check(file, os.fstat(file.fileno()).st_size)
+    except _DamageError as error:
+        raise ExportError(f"load of {path}", str(error), error.repair) from None
+    except OSError as error:
+        raise file_error(f"load of {path}", error) from None
+
+
+def _check(file: BinaryIO, size: int) -> None:
+    begin = file.read(16)
+    if begin[:4] != b"\x7fELF"[: len(begin)] or not begin:
+        raise _ForeignError(f"it is no shared library of Linux: it begins with {begin[:4]!r}")
+    kinds = {1: "<", 2: ">"}
+    if len(begin) < 16 or begin[4] not in _LAYOUTS or begin[5] not in kinds:
+        raise _DamageError(f"its header is damaged or cut off, in a file of {size} bytes")
+    layout, order = _LAYOUTS[begin[4]], kinds[begin[5]]
+    found = _unpacked(file, order + layout.file, 16, size, "header")
+    kind, machine = found[0], _MACHINES.get(found[1], f"machine {found[1]}")
+    segments, sections, (segment_size, segment_count, section_size, section_count) = found[4], found[5], found[8:12]
+    if kind != _SHARED:
+        raise _DamageError(f"it is an ELF file of type {kind}, and no shared library")
+    own = _own_header()
+    if own is not None and (begin[4:6], found[1]) != own:
+        here = f"{architecture()}, {8 * struct.calcsize('P')}-bit {sys.byteorder}-endian"
+        kinds_of_it = f"{32 * begin[4]}-bit {'little' if order == '<' else 'big'}-endian"
+        raise _ForeignError(f"it is for {machine}, {kinds_of_it}, and this process is for {here}")
+    end = max(
+        _table(file, order + layout.segment, segments, segment_size, segment_count, size, "segment", layout),
+        _table(file, order + layout.section, sections, section_size, section_count, size, "section", layout),
+    )
+    _check_seal(file, end, size)
+
+
+@functools.cache
+def _own_header() -> tuple[bytes, int] | None:
+    """Class and byte order, and the number of the machine, of this process's program; None where it is not known."""
+    try:
+        with open("/proc/self/exe", "rb") as file:
+            begin = file.read(20)
+    except OSError:
+        return None
+    form = {1: "<", 2: ">"}.get(begin[5] if len(begin) == 20 else 0)
+    return (begin[4:6], struct.unpack_from(form + "H", begin, 18)[0]) if form else None
+
+
+def _unpacked(file: BinaryIO, form: str, at: int, size: int, what: str) -> tuple[int, ...]:
+    length = struct.calcsize(form)
+    if at + length > size:
+        raise _DamageError(f"it is cut off: its {what} ends at byte {at + length}, the file has {size}")
+    file.seek(at)
+    return struct.unpack(form, file.read(length))
+
+
+def _table(
+    file: BinaryIO, form: str, at: int, entry: int, count: int, size: int, what: str, layout: _Layout
+) -> int:  # fmt: skip
+    """Where the last of a table's segments or sections, or the table itself, ends in the file."""
+    if not count and what == "section":
+        return 0  # it may have none
+    if entry != struct.calcsize(form) or not 0 < count < _MOST_HEADERS:
+        raise _DamageError(f"its header is damaged: {count} {what}s of {entry} bytes")
+    end, loads = at + count * entry, 0
+    if end > size:
+        raise _DamageError(f"it is cut off: its table of {what}s ends at byte {end}, the file has {size}")
+    for number in range(count):
+        row = _unpacked(file, form, at + number * entry, size, f"{what} {number}")
+        if what == "segment":
+            start, length = row[layout.segment_offset], row[layout.segment_size]
+            loads += row[0] == _LOAD
+        else:
+            start, length = row[4], 0 if row[1] == _NO_BITS else row[5]
+        if length and start + length > size:
+            raise _DamageError(f"it is cut off: its {what} {number} ends at byte {start + length}, the file has {size}")
+        end = max(end, start + length if length else 0)
+    if what == "segment" and not loads:
+        raise _DamageError("its header is damaged: it has no segment that is loaded")
+    return end
+
+
+def _check_seal(file: BinaryIO, end: int, size: int) -> None:
+    """Compares the file with its checksum, where it has one."""
+    if size == end:
+        return
+    found = None
+    if size - end == _SEAL.size:
+        file.seek(end)
+        found = _SEAL.unpack(file.read(_SEAL.size))
+    if found is None or found[:2] != (_MAGIC, end):
+        raise _DamageError(f"{size - end} bytes follow its last section, and are no checksum of hloom's")
+    file.seek(0)
+    total, left = 0, end
+    while left and (chunk := file.read(min(left, _CHUNK))):
+        total, left = zlib.crc32(chunk, total), left - len(chunk)
+    if left or total != found[2]:
+        raise _DamageError(f"it is damaged: its checksum is {total:08x}, and it was written with {found[2]:08x}")

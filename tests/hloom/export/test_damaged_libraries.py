@@ -10,7 +10,7 @@ import pytest
 
 import hloom as hl
 from hloom.errors import ExportError, FileError
-from hloom.export.elf_file import check_library, sealed
+from hloom.export.toolchain import check_library, sealed
 
 pytestmark = pytest.mark.skipif(
     shutil.which("cc") is None or not sys.platform.startswith("linux"), reason="no C compiler here"
