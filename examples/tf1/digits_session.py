@@ -89,18 +89,23 @@ def main(folder, steps=200, report=print):
             session.run(program.initializer())
             sessions.start_queue_runners(session, coordinator)
             writer.graph(program.module())
+            begin = 0
+            if (latest := checkpoints.latest()) is not None:  # of an earlier run in the same folder
+                session.restore(checkpoints.restore())
+                begin = latest + 1
+                report(f"goes on from step {latest}")
             losses = []
-            for k in range(steps):
+            for k in range(begin, begin + steps):
                 started = time.perf_counter()
                 _, loss = session.run([train, "loss"])
                 seconds = time.perf_counter() - started
                 losses.append(float(loss))
-                if k % (steps // 5) == 0:
+                if (k - begin) % (steps // 5) == 0:
                     rate = BATCH * TOWERS / seconds
                     report(f"step {k}, loss = {losses[-1]:.2f} ({rate:.1f} examples/sec; {seconds:.4f} sec/batch)")
                     summaries.write(writer, session.run(merged), k, program)
                     checkpoints.save(k, session.state())
-            checkpoints.save(steps, session.state(), wait=True)
+            checkpoints.save(begin + steps, session.state(), wait=True)
             scores, labels = session.run(["logits", "labels"])
             accuracy = float(np.mean(np.argmax(scores, axis=-1) == np.asarray(labels)))
             report(f"accuracy of the averaged variables: {accuracy:.1%}; checkpoints {checkpoints.steps()}")

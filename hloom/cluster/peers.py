@@ -50,7 +50,7 @@ class Peer:
         self.task, self.address, self._client = task, spec.address(task), client
         self._key, self._tls = spec.key, spec.tls
         self._idle: list[Stream] = []
-        self._lock = threading.Lock()
+        self._lock, self.attaching = threading.Lock(), threading.Lock()
         self._lease: Stream | None = None
         self.incarnation = ""  # of the server's process, once it was reached
         self.devices: dict[str, int] = {}
@@ -151,7 +151,9 @@ class Peers:
         """A task that was reached at least once."""
         peer = self[task]
         if not peer.attached:
-            peer.attach(timeout)
+            with peer.attaching:  # threads that ask at the same time share what the first one gets
+                if not peer.attached:
+                    peer.attach(timeout)
         return peer
 
     def close(self) -> None:

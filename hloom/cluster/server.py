@@ -45,6 +45,7 @@ class _Client:
     def __init__(self) -> None:
         self.programs: dict[str, tuple[Part, dict[int, dict]]] = {}
         self.arrays: dict[int, np.ndarray] = {}
+        self.leases = 0  # connections that keep it here: a new one may be made before the old one's end is seen
 
 
 class ServerTasks:
@@ -193,6 +194,8 @@ class Server:
             while not self._ended.is_set():
                 header, arrays = stream.receive()
                 if header.get("op") == "attach":
+                    if client:  # a connection keeps one client here
+                        self._left(client)
                     client = str(header.get("client"))
                     stream.send(self._attached(client))
                 else:
@@ -208,10 +211,18 @@ class Server:
             self._streams.discard(stream)
             stream.close()
             if client:
-                with self._lock:
-                    self._clients.pop(client, None)
-                self.variables.left(client)
-                self._rendezvous.forget(time.monotonic() - 2 * config.distributed_timeout)
+                self._left(client)
+
+    def _left(self, client: str) -> None:
+        """Ends what one connection of a client kept; with the last one, the client."""
+        with self._lock:
+            found = self._clients[client]
+            found.leases -= 1
+            if found.leases:
+                return
+            self._clients.pop(client)
+        self.variables.left(client)
+        self._rendezvous.forget(time.monotonic() - 2 * config.distributed_timeout)
 
     def _reply(self, stream: Stream, header: dict, arrays: list[np.ndarray]) -> None:
         timeout = _number(header.get("timeout"))
@@ -232,7 +243,7 @@ class Server:
 
     def _attached(self, client: str) -> dict:
         with self._lock:
-            self._clients.setdefault(client, _Client())
+            self._clients.setdefault(client, _Client()).leases += 1
         devices = {kind.name: kind.count() for kind in device_kinds().values()}
         hardware = {k.name: [k.description(n) for n in range(k.count())] for k in device_kinds().values()}
         jobs = {job: {str(k): a for k, a in tasks.items()} for job, tasks in self.spec.jobs.items()}

@@ -8,7 +8,7 @@ its last checkpoint (`hl.cluster.fit`). `status` shows the workers of a job, the
 Examples:
     hloom cluster submit --local --workers 4 --devices 2 train.py --epochs 3
     hloom cluster submit --workers 4 --ps 2 --backup 1 train.py
-    hloom cluster submit --kubernetes --dry-run --image registry/hloom:1 --workers 8 --folder /shared/run train.py
+    hloom cluster submit --kubernetes --dry-run --image registry/hloom:1 --claim runs --folder /shared/run train.py
     hloom cluster status --folder run
     hloom cluster status --folder run --page
     hloom cluster serve --cluster '{"worker": ["localhost:2222"]}' --job worker --task 0
@@ -49,6 +49,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     submit.add_argument("--dry-run", action="store_true", help="print the manifest for Kubernetes")
     submit.add_argument("--name", default="hloom-job", help="of the RayJob")
     submit.add_argument("--image", default="", help="of the containers: hloom[cluster] and the program")
+    submit.add_argument("--claim", default="", help="the PersistentVolumeClaim that holds --folder on Kubernetes")
     submit.add_argument("--namespace", default="default", help="of the RayJob")
     submit.add_argument("--memory", default="4Gi", help="of each container")
     submit.add_argument("-m", dest="module", action="store_true", help="the program is the name of a module")
@@ -83,7 +84,10 @@ def _submit(options: argparse.Namespace) -> int:
         options.asynchronous, options.restarts, options.hang, "local" if options.local else "ray", options.ray,
     )  # fmt: skip
     if options.kubernetes:
-        return submit_kubernetes(job, options.name, options.image, options.namespace, options.memory, options.dry_run)
+        return submit_kubernetes(
+            job, options.dry_run, name=options.name, image=options.image, claim=options.claim,
+            namespace=options.namespace, memory=options.memory,
+        )  # fmt: skip
     job.check()
     return PLATFORMS[job.platform](job)
 

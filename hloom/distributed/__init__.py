@@ -23,6 +23,7 @@ from hloom.platforms.kinds import device_kinds
 from hloom.platforms.processes import Processes, set_processes
 
 _group: Group | None = None
+_met_before = False  # by `meet`, before the program began
 
 
 def is_initialized() -> bool:
@@ -63,8 +64,8 @@ def initialize(
     ClusterSpec has them; the same in all processes. Those that don't say what they are take its tasks in order.
     initialization_timeout: seconds to wait for the others. Raises DistributedError.
     """
-    global _group
-    if _group is not None:
+    global _group, _met_before
+    if _group is not None and not _met_before:
         raise DistributedError("hl.distributed.initialize()", "it was called before", "call it once")
     if num_processes not in (None, 1) and started_processes() == 1:
         raise DistributedError(
@@ -72,13 +73,13 @@ def initialize(
             "this process was started alone",
             f"start it with: hloom launch -n {num_processes} program.py",
         )
-    if started_processes() > 1 and devices_were_named():
+    if _group is None and started_processes() > 1 and devices_were_named():
         raise DistributedError(
             "hl.distributed.initialize() at the start of the program",
             "devices were used before, as those of a program in one process: named, compiled for, or given arrays",
             "call it first, right after the imports",
         )
-    found = Group()
+    found, _met_before = _group or Group(), False
     for what, asked, there in (("num_processes", num_processes, found.count), ("process_id", process_id, found.index)):
         if asked is not None and asked != there:
             raise DistributedError(
@@ -93,8 +94,16 @@ def initialize(
     everyone = [json.loads(message) for message in messages]
     tasks = _tasks(everyone)
     set_processes(Processes(found.index, [one["devices"] for one in everyone], tasks))
+    if _group is None:
+        atexit.register(shutdown)
     _group = found
-    atexit.register(shutdown)
+
+
+def meet() -> None:
+    """Meets the other processes before the program begins, for launchers: `initialize` may still be called once."""
+    global _met_before
+    initialize()
+    _met_before = True
 
 
 def _tasks(everyone: list[dict]) -> list[tuple[str, int]]:
@@ -114,8 +123,9 @@ def _tasks(everyone: list[dict]) -> list[tuple[str, int]]:
 def shutdown() -> None:
     """Leaves the other processes; what is there is this process's own again. Nothing happens where it was never
     initialized."""
-    global _group
+    global _group, _met_before
     if _group is not None:
+        _met_before = False
         atexit.unregister(shutdown)
         _group.leave()
         _group.close()

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import importlib.util
+import os
+import subprocess
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -49,6 +52,20 @@ def test_servers_and_tasks():
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize(("mode", "options"), [("async", ["--kill"]), ("sync", []), ("in-graph", [])])
+def test_parameter_servers_and_workers(mode, options, tmp_path):
+    """Processes of their own; asynchronously a worker and a parameter server are killed, and training goes on."""
+    pytest.importorskip("sklearn")
+    command = [sys.executable, FOLDER / "replicated.py", "--mode", mode, "--steps", "150", *options]
+    key = {"HLOOM_CLUSTER_KEY_FILE": str(tmp_path / "key")}
+    done = subprocess.run(command, capture_output=True, text=True, timeout=400, env={**os.environ, **key})
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert done.stdout.count(f": {mode}, 15") == (1 if mode == "in-graph" else 3), done.stdout
+    if options:
+        assert "killing ('ps', 1)" in done.stdout and "restored step" in done.stdout
+
+
+@pytest.mark.slow
 def test_digits_from_records_to_tensorboard(tmp_path):
     pytest.importorskip("sklearn")
     pytest.importorskip("tensorboard")
@@ -56,6 +73,9 @@ def test_digits_from_records_to_tensorboard(tmp_path):
     assert last < first / 2 and accuracy > 0.6
     state = checkpoints.Manager(tmp_path / "checkpoints").restore()
     assert int(state["global_step"]) == 40 and "net/layers/0/kernel/average" in state
+    lines = []
+    example("digits_session").main(tmp_path, steps=5, report=lines.append)  # in the same folder it goes on
+    assert lines[0] == "goes on from step 40" and checkpoints.Manager(tmp_path / "checkpoints").latest() == 46
     events = importlib.import_module("tensorboard.backend.event_processing.event_accumulator").EventAccumulator(
         str(tmp_path / "summaries")
     )

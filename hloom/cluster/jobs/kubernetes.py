@@ -24,9 +24,12 @@ def _file(name: str) -> dict[str, Any]:
     return json.loads(resources.files("hloom.cluster.jobs").joinpath(name).read_text(encoding="utf-8"))
 
 
-def manifest(job: Job, *, name: str, image: str, namespace: str = "default", memory: str = "4Gi") -> dict[str, Any]:
-    """The RayJob of a job. name: of the object. image: one that has hloom[cluster] and the program. memory: of each
-    worker. Raises ArgumentError for names and quantities that Kubernetes does not take, DistributedError where
+def manifest(
+    job: Job, *, name: str, image: str, claim: str, namespace: str = "default", memory: str = "4Gi"
+) -> dict[str, Any]:
+    """The RayJob of a job. name: of the object. image: one that has hloom[cluster] and the program. claim: the
+    PersistentVolumeClaim whose volume is the job's folder in all containers (access mode ReadWriteMany). memory: of
+    each worker. Raises ArgumentError for names and quantities that Kubernetes does not take, DistributedError where
     jsonschema is missing."""
     if not _NAME.fullmatch(name):
         raise ArgumentError(
@@ -38,6 +41,14 @@ def manifest(job: Job, *, name: str, image: str, namespace: str = "default", mem
         raise ArgumentError(
             "a job on Kubernetes", "no image", "pass --image REGISTRY/NAME:TAG, with hloom[cluster] in it"
         )
+    if not _NAME.fullmatch(claim):
+        raise ArgumentError(
+            f"the folder {job.folder} of a job on Kubernetes",
+            f"the volume claim {claim!r}: its processes share that folder" if claim else "no volume holds it",
+            "pass --claim NAME of a PersistentVolumeClaim that all nodes can write to",
+        )
+    if not job.folder.startswith("/"):
+        raise ArgumentError(f"the folder {job.folder!r} of a job on Kubernetes", "a relative path", "pass /shared/run")
     made = _file("rayjob.json")
     made["metadata"].update(name=name, namespace=namespace)
     spec = made["spec"]
@@ -59,6 +70,10 @@ def manifest(job: Job, *, name: str, image: str, namespace: str = "default", mem
     group = cluster["workerGroupSpecs"][0]
     worker = group["template"]["spec"]["containers"][0]
     head["image"] = worker["image"] = image
+    for template in (cluster["headGroupSpec"]["template"], group["template"]):
+        volume = {"name": "job", "persistentVolumeClaim": {"claimName": claim}}
+        template["spec"]["volumes"] = [volume]
+        template["spec"]["containers"][0]["volumeMounts"] = [{"name": "job", "mountPath": job.folder}]
     count = job.workers + job.ps
     group.update(replicas=count, minReplicas=1 if job.elastic else count, maxReplicas=count)
     for kind in ("limits", "requests"):

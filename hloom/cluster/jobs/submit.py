@@ -51,8 +51,9 @@ def submit_ray(job: Job) -> int:
     return ray_jobs.submit(job)
 
 
-def submit_kubernetes(job: Job, name: str, image: str, namespace: str, memory: str, dry_run: bool) -> int:
-    made = kubernetes.manifest(job, name=name, image=image, namespace=namespace, memory=memory)
+def submit_kubernetes(job: Job, dry_run: bool, **options: str) -> int:
+    """options: of `kubernetes.manifest`."""
+    made = kubernetes.manifest(job, **options)
     if dry_run:
         print(json.dumps(made, indent=2))
         return 0

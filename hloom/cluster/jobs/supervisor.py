@@ -29,6 +29,8 @@ from hloom.errors import DistributedError
 LOOK = 0.05  # seconds between looks at the processes
 GRACE = 10.0  # seconds that processes have to save and leave
 PAUSE = 0.2  # seconds before a restart
+HOPELESS = 3  # attempts in a row that end by an error of the program before its first step
+FIRST_STEP = 60.0  # seconds; an attempt that takes longer may have done work that it does not report
 _KILLING = {
     signal.SIGILL, signal.SIGABRT, signal.SIGBUS, signal.SIGFPE, signal.SIGKILL, signal.SIGSEGV, signal.SIGTERM
 }  # fmt: skip
@@ -72,6 +74,7 @@ class Supervisor:
         self._stop = False
         self._places: dict[str, Host] = {}
         self._lost = False  # whether the last attempt ended with its host's agent
+        self._hopeless = 0  # attempts in a row without a step
 
     def stop(self, *_) -> None:
         """Lets the processes save and leave. A signal's handler."""
@@ -91,6 +94,13 @@ class Supervisor:
             if status == 0 or self._stop:
                 self._report("ended" if status == 0 else "stopped")
                 return status if not self._stop or status == 0 else 143
+            self._hopeless = self._hopeless + 1 if self._without_a_step(status, started) else 0
+            if self._hopeless == HOPELESS:
+                self._say(
+                    f"hloom cluster: {self.problem}, {HOPELESS} times before its first step: it is not started again"
+                )
+                self._report("failed")
+                return status
             self.restarts += 1
             if self.restarts > self.job.restarts:
                 self._say(f"hloom cluster: {self.problem}; no restarts are left")
@@ -105,6 +115,11 @@ class Supervisor:
             )
             self._report("restarting")
             time.sleep(PAUSE)
+
+    def _without_a_step(self, status: int, started: float) -> bool:
+        """Whether an attempt ended by an error of the program, and nothing says that it made a step."""
+        steps = [r.get("step", 0) for r in read_reports(self.job.folder) if r["name"].startswith("worker")]
+        return status in (1, 2) and not self._lost and not any(steps) and time.time() - started < FIRST_STEP
 
     def _may_shrink(self) -> bool:
         """Whether the job may go on with a worker less."""

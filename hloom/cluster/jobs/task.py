@@ -13,6 +13,7 @@ import os
 import signal
 import sys
 
+from hloom import distributed
 from hloom.cluster.server import Server
 from hloom.cluster.spec import own_task
 from hloom.config import config
@@ -47,6 +48,8 @@ def main() -> None:
         if server.variables.unsaved():
             sys.exit(UNSAVED)
         return
+    if index == "-":  # one of a gang, in which nothing else says who the others are
+        distributed.meet()
     status = run(command)
     sys.stdout.flush()
     sys.stderr.flush()

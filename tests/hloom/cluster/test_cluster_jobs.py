@@ -178,6 +178,25 @@ def test_status_as_table_and_page(tmp_path, capsys):
     assert "no job.json" in capsys.readouterr().err
 
 
+@pytest.mark.quick
+@pytest.mark.parametrize(("step", "attempts"), [(0, 3), (7, 11)])
+def test_a_program_that_cannot_begin_is_not_started_again_and_again(tmp_path, step, attempts):
+    """Where no attempt comes to a step, the program is at fault; one that made steps has all its restarts."""
+    made, lines, begun = job(tmp_path, "fails", ps=1), [], []
+
+    class Failing(Supervisor):
+        def _attempt(self, started):
+            begun.append(started)
+            write_report(made.folder, "worker-0", {"state": "running", "step": step})
+            self.problem = "a worker ended with status 1"
+            return 1
+
+    assert Failing(made, [], say=lines.append).run() == 1 and len(begun) == attempts
+    assert ("3 times before its first step: it is not started again" if step == 0 else "no restarts are left") in lines[
+        -1
+    ]
+
+
 # --- Kubernetes and Ray ---
 
 
@@ -185,12 +204,15 @@ def test_status_as_table_and_page(tmp_path, capsys):
 def test_a_manifest_is_a_rayjob(capsys):
     pytest.importorskip("jsonschema", reason="manifests are checked: pip install 'hloom[cluster]'")
     command = "cluster submit --kubernetes --dry-run --image registry/hloom:1 --workers 8 --devices 2 --ps 2 --elastic"
-    assert main([*command.split(), "--folder", "/shared/run", "train.py", "--name", "a b"]) == 0
+    assert main([*command.split(), "--claim", "runs", "--folder", "/shared/run", "train.py", "--name", "a b"]) == 0
     made = json.loads(capsys.readouterr().out)
     kubernetes.check(made)
     group = made["spec"]["rayClusterSpec"]["workerGroupSpecs"][0]
     assert (group["replicas"], group["minReplicas"]) == (10, 1)
     container = group["template"]["spec"]["containers"][0]
+    for template in (group["template"], made["spec"]["rayClusterSpec"]["headGroupSpec"]["template"]):
+        assert template["spec"]["volumes"][0]["persistentVolumeClaim"] == {"claimName": "runs"}
+        assert template["spec"]["containers"][0]["volumeMounts"] == [{"name": "job", "mountPath": "/shared/run"}]
     assert container["resources"]["limits"] == {"cpu": "2", "memory": "4Gi"}
     assert {"name": "OPENBLAS_NUM_THREADS", "value": "1"} in container["env"]
     assert made["spec"]["entrypoint"].endswith("--ps 2 --elastic --folder /shared/run train.py --name 'a b'")
@@ -201,11 +223,19 @@ def test_a_manifest_is_a_rayjob(capsys):
 
 @pytest.mark.quick
 @pytest.mark.parametrize(
-    ("options", "says"), [({"name": "A_b"}, "lower-case"), ({"image": ""}, "--image"), ({"memory": "4GB"}, "4Gi")]
+    ("options", "says"),
+    [
+        ({"name": "A_b"}, "lower-case"),
+        ({"image": ""}, "--image"),
+        ({"memory": "4GB"}, "4Gi"),
+        ({"claim": ""}, "no volume"),
+    ],
 )
 def test_manifests_that_kubernetes_refuses(options, says):
     with pytest.raises(ArgumentError, match=says):
-        kubernetes.manifest(Job("/shared/run", ["train.py"]), **{"name": "a", "image": "b:1", **options})
+        kubernetes.manifest(
+            Job("/shared/run", ["train.py"]), **{"name": "a", "image": "b:1", "claim": "runs", **options}
+        )
 
 
 @pytest.mark.quick

@@ -112,6 +112,22 @@ def test_what_a_client_kept_is_freed_when_it_leaves(servers):
     pytest.fail("the array is still there")
 
 
+def test_a_client_stays_while_one_of_its_connections_does(servers):
+    """Threads that find a task lost attach again at the same time: the end of one lease must not end the client."""
+    with connect(servers[0]) as link:
+        peer = link.peers[servers[0].task]
+        held = hl.device_put(np.arange(3, dtype=np.float32), ONE)
+        peer.attach()  # closes the first lease, whose end the server may see later
+        time.sleep(0.2)
+        assert np.asarray(held).tolist() == [0, 1, 2]
+        assert np.asarray(hl.jit(lambda v: v + 1)(held)).tolist() == [1, 2, 3]
+        held = None
+    deadline = time.monotonic() + 10
+    while servers[0].status()["bytes"] and time.monotonic() < deadline:
+        time.sleep(0.02)
+    assert not servers[0].status()["bytes"], "with its last connection the client is forgotten"
+
+
 def test_eager_work_on_arrays_of_a_task(link):
     x = hl.device_put(np.arange(3, dtype=np.float32), TWO)
     assert (x + 1).tolist() == [1, 2, 3] and hl.jit(lambda x: x * 2)(x + 1).tolist() == [2, 4, 6]
