@@ -10,14 +10,14 @@ import argparse
 import math
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from hloom.config import config
-from hloom.onnx import load
+from hloom.onnx import Model, Outputs, Port, load
 from hloom.onnx.reader import package
 
 
@@ -51,33 +51,66 @@ def with_weights(file: Path) -> Any:
     return model
 
 
-def measure(name: str, file: Path, runtime: Any, repeats: int) -> str:
-    """A row: first call and step of both, in milliseconds, and the greatest difference."""
-    model = with_weights(file)
+def image(ports: Sequence[Port]) -> dict[str, np.ndarray]:
+    """Random numbers for the one input of a network."""
+    shape = [s if isinstance(s, int) else 1 for s in ports[0].shape or ()]
+    return {ports[0].name: np.random.default_rng(1).standard_normal(shape).astype(np.float32)}
+
+
+def measure(name: str, model: bytes, inputs: Callable[[Sequence[Port]], dict], runtime: Any, repeats: int) -> str:
+    """A row: first call and step of both, in milliseconds, their ratio, and the greatest difference of an output
+    relative to its greatest number. inputs: by name, for the ports of the model."""
     start = time.perf_counter()
     ours = load(model)
-    shape = [s if isinstance(s, int) else 1 for s in ours.inputs[0].shape or ()]
-    x = np.random.default_rng(1).standard_normal(shape).astype(np.float32)
-    mine = np.asarray(ours(x))
+    feed = inputs(ours.inputs)
+    mine = run(ours, feed)
     first = time.perf_counter() - start
     options = runtime.SessionOptions()
     options.intra_op_num_threads = options.inter_op_num_threads = 1
     options.log_severity_level = 3
     start = time.perf_counter()
-    session = runtime.InferenceSession(model.SerializeToString(), options, providers=["CPUExecutionProvider"])
-    feed = {ours.inputs[0].name: x}
-    theirs = session.run(None, feed)[0]
+    session = runtime.InferenceSession(model, options, providers=["CPUExecutionProvider"])
+    theirs = session.run(None, feed)
     other = time.perf_counter() - start
-    steps: tuple[Callable, Callable] = (lambda: np.asarray(ours(x)), lambda: session.run(None, feed))
+    steps: tuple[Callable, Callable] = (lambda: run(ours, feed), lambda: session.run(None, feed))
     best = [math.inf, math.inf]
     for _ in range(repeats):
         for k, step in enumerate(steps):
             start = time.process_time()
             step()
             best[k] = min(best[k], time.process_time() - start)
-    error = float(np.abs(mine - theirs).max() / np.abs(theirs).max())
+    error = max(difference(a, b) for a, b in zip(mine, theirs, strict=True))
     return (f"| {name} | {first * 1e3:.0f} | {other * 1e3:.0f} | {best[0] * 1e3:.1f} | {best[1] * 1e3:.1f} | "
             f"{best[1] / best[0]:.2f} | {error:.1e} |")  # fmt: skip
+
+
+def run(model: Model, feed: dict[str, np.ndarray]) -> list[np.ndarray]:
+    """The outputs, as NumPy arrays."""
+    found = model(**feed)
+    return list(map(np.asarray, found)) if isinstance(found, Outputs) else [np.asarray(found)]
+
+
+def difference(mine: np.ndarray, theirs: np.ndarray) -> float:
+    """The greatest difference, relative to the greatest number."""
+    if mine.shape != theirs.shape:
+        return math.inf
+    wide = [a.astype(np.float64) for a in (mine, theirs)]
+    return float(np.abs(wide[0] - wide[1]).max(initial=0) / max(np.abs(wide[1]).max(initial=0), 1e-30))
+
+
+HEADER = """| network | load and first call, ms | ONNX Runtime | step, ms | ONNX Runtime | ratio | difference |
+| --- | --- | --- | --- | --- | --- | --- |"""
+
+
+def peer() -> Any:
+    """ONNX Runtime; None, with a line that says so, where it is not installed."""
+    try:
+        # A peer that is measured where it is installed.
+        import onnxruntime
+    except ImportError:
+        print("pip install onnxruntime: the peer of this benchmark", file=sys.stderr)
+        return None
+    return onnxruntime
 
 
 def main() -> int:
@@ -85,18 +118,15 @@ def main() -> int:
     parser.add_argument("--only", default="", help="networks whose names contain this")
     parser.add_argument("--repeats", type=int, default=10)
     options = parser.parse_args()
-    try:
-        # A peer that is measured where it is installed.
-        import onnxruntime
-    except ImportError:
-        print("pip install onnxruntime: the peer of this benchmark", file=sys.stderr)
+    runtime = peer()
+    if runtime is None:
         return 2
     config.num_threads = 1
-    print("| network | load and first call, ms | ONNX Runtime | step, ms | ONNX Runtime | ratio | difference |")
-    print("| --- | --- | --- | --- | --- | --- | --- |")
+    print(HEADER)
     for name, file in networks():
         if options.only in name:
-            print(measure(name, file, onnxruntime, options.repeats), flush=True)
+            model = with_weights(file).SerializeToString()
+            print(measure(name, model, image, runtime, options.repeats), flush=True)
     return 0
 
 
