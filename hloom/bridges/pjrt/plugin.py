@@ -15,7 +15,7 @@ from jax._src import xla_bridge
 from jaxlib.mlir.dialects import stablehlo
 
 from hloom.backends.cpu.driver import load_functions
-from hloom.bridges.pjrt import buffer_callbacks, callbacks, exchange, ffi, platform, profiles
+from hloom.bridges.pjrt import callbacks, exchange, ffi, platform, profiles
 from hloom.bridges.pjrt.client import Client
 from hloom.bridges.pjrt.memory import (
     Arguments,
@@ -223,7 +223,6 @@ def register() -> None:
     xla_bridge.register_plugin("hloom", c_api=capsule())
     platform.register()
     callbacks.install()
-    buffer_callbacks.install()
     exchange.install()
     ffi.install()
     profiles.install(_client)
