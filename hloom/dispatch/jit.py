@@ -323,7 +323,14 @@ class JitFunction:
             with device_scope(""):  # that of a call is noted at the call, as the trace serves others too
                 hints = call.hints()
                 traced = trace_function(
-                    function, call.leaves, call.key.structure, self._name, hints=hints, weak=True, twins=call.twins
+                    function,
+                    call.leaves,
+                    call.key.structure,
+                    self._name,
+                    hints=hints,
+                    weak=True,
+                    twins=call.twins,
+                    untyped=call.untyped,
                 )
             traced.seconds, traced.uses_mesh = time.perf_counter() - started, uses_of_mesh() != uses
             if not traced.captures:  # captured tracers belong to one outer trace only

@@ -68,17 +68,21 @@ def spread_shardings(places, structure, what: str) -> list[NamedSharding | None]
     return [s if over_several(s) else None for s in shardings]
 
 
-def placed_arguments(leaves: list, places, positional: tuple, what: str) -> list:
-    """The arguments of a call, laid out as `places`, a prefix of the positional ones, say. Raises ArgumentError for an
-    array that was laid out in another way."""
+def placed_arguments(leaves: list, places, positional: tuple, what: str) -> tuple[list, tuple[int, ...]]:
+    """The arguments of a call, laid out as `places`, a prefix of the positional ones, say; and the numbers of those
+    whose layout over explicit axes is no part of their type, as they had none when they were passed. Raises
+    ArgumentError for an array that was laid out in another way."""
     if len(positional) == 1 and not is_place(places) and not isinstance(places, (tuple, list)):
         places = (places,)
     found = [as_sharding(place) for place in spread(places, positional, what)]
-    made = list(leaves)
+    made, untyped = list(leaves), []
     for k, place in enumerate(found):
         leaf = leaves[k]
         if not over_several(place):
             continue
+        bare = isinstance(leaf, (Array, ShapeDtypeStruct)) and leaf._device is None
+        if bare and explicit_dims(place, len(leaf._shape.dims)) is not None:
+            untyped.append(k)
         place.check_shape(leaf._shape, f"argument {k}, as {what} say,")
         if isinstance(leaf, ShapeDtypeStruct):
             made[k] = ShapeDtypeStruct(leaf.shape, leaf.dtype, leaf.weak, sharding=place)
@@ -92,7 +96,7 @@ def placed_arguments(leaves: list, places, positional: tuple, what: str) -> list
                 f"{leaf._shape!r} is {leaf.sharding!r}",
                 "move it with hl.device_put, or leave its sharding out (None)",
             )
-    return made
+    return made, tuple(untyped)
 
 
 def constrained(x, place: NamedSharding):

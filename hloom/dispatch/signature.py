@@ -92,7 +92,8 @@ def _without_device(leaf):
 @record
 class Call:
     """The arguments of a call: flat dynamic leaves, static values by position or name, numbers of the donated leaves.
-    hints: returns a readable name for each leaf. twins: whether results bring theirs (`hloom.tracing.exact`)."""
+    hints: returns a readable name for each leaf. twins: whether results bring theirs (`hloom.tracing.exact`).
+    untyped: the leaves whose layout is no part of their type."""
 
     leaves: list
     statics: dict[int | str, Any]
@@ -100,11 +101,12 @@ class Call:
     donated: frozenset[int]
     hints: Callable[[], list[str]]
     twins: bool = True
+    untyped: tuple[int, ...] = ()
 
     def without_twins(self) -> Call:
         """The call of another version, whose results do not bring them."""
         key = self.key._replace(statics=(*self.key.statics, "without twins"))
-        return Call(self.leaves, self.statics, key, self.donated, self.hints, False)
+        return Call(self.leaves, self.statics, key, self.donated, self.hints, False, self.untyped)
 
     @property
     def has_weak(self) -> bool:
@@ -142,12 +144,14 @@ class Signature:
         named = {name: value for name, value in kwargs.items() if name not in static_names}
         leaves, structure = tree.flatten((dynamic, named))
         leaves = [self.leaf(leaf) for leaf in leaves]
+        untyped: tuple[int, ...] = ()
         if options.in_shardings is not None:
-            leaves = placed_arguments(leaves, options.in_shardings, dynamic, f"in_shardings of '{self.name}'")
-        key = Key(structure, tuple([leaf._key for leaf in leaves]), self._static_key(statics), settings)
+            leaves, untyped = placed_arguments(leaves, options.in_shardings, dynamic, f"in_shardings of '{self.name}'")
+        statics_key = (*self._static_key(statics), ("untyped", untyped)) if untyped else self._static_key(statics)
+        key = Key(structure, tuple([leaf._key for leaf in leaves]), statics_key, settings)
         hints = functools.partial(argument_hints, self.function, dynamic, named, positions)
         donated = self._donated(positions, dynamic, named, len(args)) if self._has_donations else frozenset()
-        return Call(leaves, statics, key, donated, hints)
+        return Call(leaves, statics, key, donated, hints, untyped=untyped)
 
     def leaf(self, leaf):
         """A dynamic leaf as an Array, unless it is one, is traced, or is known by its shape only."""

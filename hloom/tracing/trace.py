@@ -44,7 +44,7 @@ from hloom.ir.source import Source, current_source, device_scopes
 from hloom.ir.types import Shape, TupleShape
 from hloom.platforms.device import find_device, for_eager_operation, scoped_device
 from hloom.sharding.explicit import Layouts, explicit_dims, explicit_sizes, is_lenient
-from hloom.sharding.shardings import NamedSharding
+from hloom.sharding.shardings import NamedSharding, PartitionSpec
 from hloom.tracing.active import TRACES, restarts, used_arguments
 from hloom.tracing.leaks import HoldsTracers, check_leaks
 from hloom.tracing.signatures import raise_wrong_call
@@ -455,29 +455,30 @@ def trace_function(
     kind: str = "jit",
     weak: bool = False,
     twins: bool = False,
+    untyped: tuple[int, ...] = (),
 ) -> Traced:
     """Traces `function` on flat `arguments` (Arrays, Tracers or Shapes), unflattened by `in_tree`.
 
     `in_tree` unflattens to (args, kwargs). carries_values: arguments' values, where they have one, go along.
     adopts: tracers that may be used after their trace ended; the caller of the computation passes their values.
     weak: the caller passes the twins of weakly typed arguments that `Traced.wide` names as well. twins: the computation
-    returns those of results, which `Traced.twins` names (`hloom.tracing.exact`).
+    returns those of results, which `Traced.twins` names (`hloom.tracing.exact`). untyped: arguments of whole types.
     """
     if carries_values and any([type(a) is Array and a.is_sharded for a in arguments]):
         try:  # few functions need values, and those of arrays over several devices would be computed whole
-            return trace_function(function, arguments, in_tree, name, False, hints, adopts, kind, weak, twins)
+            return trace_function(function, arguments, in_tree, name, False, hints, adopts, kind, weak, twins, untyped)
         except TracerError:
             pass
     trace = Trace(name, carries_values)
     trace.kind = kind
     trace.adopted = {id(tracer): tracer for tracer in adopts}
-    traced = _traced(trace, function, arguments, in_tree, hints or [""] * len(arguments), weak, twins)
+    traced = _traced(trace, function, arguments, in_tree, hints or [""] * len(arguments), weak, twins, untyped)
     if config.check_tracer_leaks and not adopts:
         check_leaks(trace, Tracer)
     return traced
 
 
-def _traced(trace: Trace, function, arguments, in_tree, hints, weak: bool, twins: bool) -> Traced:
+def _traced(trace: Trace, function, arguments, in_tree, hints, weak: bool, twins: bool, untyped) -> Traced:
     """What `trace_function` returns; a function of its own, so that its tracers are freed when it returns."""
     name, carries_values = trace.name, trace.carries_values
     with trace:
@@ -494,6 +495,7 @@ def _traced(trace: Trace, function, arguments, in_tree, hints, weak: bool, twins
                     value = None
                     argument._held()  # raises for a donated one; what lies on a GPU stays there
                 place = typed_sharding(argument)
+                place = place.update(spec=PartitionSpec()) if place is not None and k in untyped else place
                 tracers.append(trace.parameter(argument._shape, hint, value, argument.weak, place))
                 if weak and argument.weak:
                     trace.weak_arguments[tracers[-1].instruction] = k, argument
@@ -511,9 +513,7 @@ def _traced(trace: Trace, function, arguments, in_tree, hints, weak: bool, twins
         computation = trace.finish([*flat, *exact])
     captures = [tracer for tracer, _ in trace.captures.values()]
     used = used_arguments(trace, computation.parameters[: len(arguments)]) if trace.used_keys else ()
-    values = None
-    if carries_values:
-        values = [r.value if isinstance(r, Tracer) else r._value() for r in flat]
+    values = [r.value if isinstance(r, Tracer) else r._value() for r in flat] if carries_values else None
     if trace.wide_parameters:
         number_parameters(computation, len(arguments), trace.wide_parameters)
     weak_results = tuple(r.weak for r in flat)

@@ -133,7 +133,8 @@ def vjp(function, *primals, has_aux: bool = False):
     computation = inline_calls(traced.computation, traced.known)
     out_tree, aux_tree = _aux_trees(traced.out_tree, what) if has_aux else (traced.out_tree, None)
     count = out_tree.num_leaves
-    forward, backward = reverse_mode.vjp(computation, call.wrt(traced), by=map(traced.exact_output, range(count)))
+    by = [traced.exact_output(k) for k in range(count)]
+    forward, backward = reverse_mode.vjp(computation, call.wrt(traced), by)
     flat = apply_computation(forward, call.operands(traced), traced.known)
     total = len(traced.weak) + len(traced.twins)
     outputs, residuals = traced.weakly_typed(flat[:total]), flat[total:]

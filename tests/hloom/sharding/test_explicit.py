@@ -218,3 +218,42 @@ def test_layouts_are_part_of_the_version(mesh):
     for spec in (("x", None), ("y", None), ("x", None)):
         assert double(put((8, 8), *spec)).sharding.spec == P(*spec)
     assert traces == [P("x", None), P("y", None)]
+
+
+def test_types_are_those_of_arguments_not_of_in_shardings(mesh):
+    """As in jax: in_shardings lay out what has no layout; its type stays whole, so that no product is ambiguous."""
+    w, v, x = (np.ones(s, np.float32) for s in ((4, 8), (8, 4), (8, 4)))
+    places = (P(None, "y"), P("y", None), P("x"))
+    inside = []
+
+    def loss(w, v, x):
+        place = hl.typeof(w).sharding
+        inside.append(P(None, None) if place is None else place.spec)
+        return ((x @ w @ v) ** 2).sum()
+
+    expected = hl.grad(loss, (0, 1))(w, v, x)
+    inside.clear()
+    both = hl.jit(hl.value_and_grad(loss, (0, 1)), in_shardings=places)(w, v, x)
+    one = hl.jit(hl.grad(loss), in_shardings=places, out_shardings=P("x"))(w, v, x)
+    named = hl.jit(
+        lambda p, n, x: hl.grad(lambda p: loss(*p, x))(p)[n], static_argnums=1, in_shardings=(places[:2], places[2])
+    )
+    scanned = hl.jit(
+        lambda w, v, x: lax.scan(lambda c, _: (c + loss(w, v, x), None), 0.0, None, length=2)[0], in_shardings=places
+    )
+    mapped = hl.jit(lambda w, v, x: hl.vmap(lambda row: loss(w, v, row[None]))(x).sum(), in_shardings=places)
+    assert set(inside) == {P(None, None)}
+    assert [g.sharding.spec for g in both[1]] == [P(None, None)] * 2 and one.sharding.spec[0] == "x"
+    for found, value in (
+        (both[1][0], expected[0]),
+        (both[1][1], expected[1]),
+        (one, expected[0]),
+        (named((w, v), 1, x), expected[1]),
+    ):
+        np.testing.assert_allclose(found, value)
+    assert float(scanned(w, v, x)) == 2 * float(loss(w, v, x)) == 2 * float(mapped(w, v, x))
+    # An array that has the layout brings it in its type.
+    laid_out = [hl.device_put(a, p) for a, p in zip((w, v, x), places, strict=True)]
+    with pytest.raises(ShardingTypeError, match="ambiguous"):
+        hl.jit(loss, in_shardings=places)(*laid_out)
+    assert float(hl.jit(loss, in_shardings=places)(w, v, x)) == float(loss(w, v, x))
