@@ -15,6 +15,7 @@ from hloom.lax.operands import (
     as_operand,
     canonical_axes,
     canonical_axis,
+    default_float,
     full,
     inexact_dtype,
     promote_operands,
@@ -276,19 +277,20 @@ def standardize(x, axis=-1, mean=None, variance=None, epsilon=1e-5, where=None):
     return hnp.multiply(hnp.subtract(x, mean), lax.rsqrt(hnp.add(variance, epsilon)))
 
 
-def one_hot(x, num_classes: int, *, dtype="f32", axis: int = -1):
+def one_hot(x, num_classes: int, *, dtype=None, axis: int = -1):
     """1 at position x[i] of a new axis of size num_classes, 0 elsewhere; all 0 for an x outside.
 
-    x: integers. Raises ShapeError, DTypeError.
+    x: integers. dtype: f32 by default, f64 with `hl.config.enable_x64`. Raises ShapeError, DTypeError.
     """
     x = as_operand(x, "one_hot")
+    dtype = default_float() if dtype is None else as_dtype(dtype)
     count = whole_number(num_classes, "one_hot", "number of classes")
     axis = canonical_axis(axis, x.ndim + 1, "one_hot")
     index = x if x.dtype in INTEGERS else lax.convert_element_type(x, "s32")
     dims = (*x.shape[:axis], count, *x.shape[axis:])
     spread = lax.broadcast_in_dim(index, dims, [k for k in range(len(dims)) if k != axis])
     wide = spread if spread.dtype.itemsize >= 4 else lax.convert_element_type(spread, "s32")
-    return lax.convert_element_type(lax.eq(wide, lax.broadcasted_iota(wide.dtype, dims, axis)), as_dtype(dtype))
+    return lax.convert_element_type(lax.eq(wide, lax.broadcasted_iota(wide.dtype, dims, axis)), dtype)
 
 
 def log1mexp(x):

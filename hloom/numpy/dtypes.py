@@ -117,7 +117,7 @@ def _limits_of(value) -> np.dtype:
 
 
 class finfo:
-    """The limits of a float (or complex) dtype, scalars of it and Python integers.
+    """The limits of a float (or complex) dtype, Python numbers, as the Array API has them.
 
     dtype: anything that names it, or an array. Attributes: bits, eps, epsneg, max, min, smallest_normal (tiny),
     smallest_subnormal, resolution, precision, nmant, nexp, iexp, maxexp, minexp, machep, negep, dtype.
@@ -141,7 +141,7 @@ class finfo:
         limits = ml_dtypes.finfo(found)
         self.dtype = np.dtype(limits.dtype)
         for name in ("eps", "epsneg", "max", "min", "smallest_normal", "tiny", "smallest_subnormal", "resolution"):
-            setattr(self, name, getattr(limits, name))
+            setattr(self, name, float(getattr(limits, name)))
         for name in "bits precision nmant nexp iexp maxexp minexp machep negep".split():
             setattr(self, name, int(getattr(limits, name)))
         self._text = repr(limits)

@@ -229,5 +229,7 @@ def clip(x=None, /, min=None, max=None, *, a=None, a_min=None, a_max=None):
     given = [held(v, x.dtype) if type(v) is int and x.dtype in INTEGERS else v for v in read(given, "clip")]
     (x, *given), weak = promote_operands("clip", (x, *given))
     if low is not None and high is not None:
+        if x.dtype in FLOATS:  # as two extremes, which share derivatives where x is at a bound
+            return bind("minimum", bind("maximum", x, given[0], weak=weak), given[1], weak=weak)
         return bind("clamp", given[0], x, given[1], weak=weak)
     return bind("minimum" if low is None else "maximum", x, given[0], weak=weak)

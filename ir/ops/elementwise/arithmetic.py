@@ -240,7 +240,7 @@ hlo_unary(
             # Re(g conj(x)) / |x| for complex x, 0 at 0
             (g * conjugate(x)).op("real") / y.compare("EQ", 0).where(y.like(1), y)
             if x.dtype in COMPLEX
-            else g * x.op("sign")
+            else x.compare("GE", 0).where(g, -g)  # at 0 the one from above, as in JAX
         )
     ),
     result=to_real,

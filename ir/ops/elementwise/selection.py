@@ -178,9 +178,11 @@ def _clamp_jvp(build, instruction, primals, tangents):
 
     low, high = full(low), full(high)
     t_low, t_x, t_high = (None if t is None else full(t) for t in tangents)
-    below, above = low.compare("GT", x), high.compare("LT", x)
+    # At a bound it is 0, as in JAX.
+    below, above = low.compare("GT", x).op("and", low.compare("LT", high)), high.compare("LT", x)
+    inside = x.compare("GT", low).op("and", x.compare("LT", high))
     total = None
-    for tangent, where in ((t_low, below), (t_x, below.op("or", above).op("not")), (t_high, above)):
+    for tangent, where in ((t_low, below), (t_x, inside), (t_high, above)):
         if tangent is not None:
             term = where.where(tangent, tangent.like(0))
             total = term if total is None else total + term
