@@ -29,9 +29,15 @@ def _power_of_two(x, y):
 
 
 def divide(x, y):
-    """x / y; complex64 by complex128, whose quotients do not overflow on the way."""
+    """x / y; complex64 by complex128, whose quotients do not overflow on the way. Divisors of complex128 whose inverse,
+    which NumPy forms, overflows are scaled."""
     if x.dtype == np.complex128:
-        return np.divide(x, y)
+        small = np.maximum(np.abs(y.real), np.abs(y.imag)) < 2.0**-960
+        if not small.any():
+            return np.divide(x, y)
+        factor = np.where(small, 2.0**128, 1.0)
+        quotient = np.divide(x, _made(y.real * factor, y.imag * factor, y.dtype))
+        return _made(quotient.real * factor, quotient.imag * factor, y.dtype)
     return np.divide(x.astype(np.complex128), y.astype(np.complex128)).astype(x.dtype)
 
 

@@ -187,9 +187,11 @@ def sqrt_c128(z):
 
 @function("c128 c128", "c128")
 def div_c128(a, b):
-    """Smith's quotient, corrected once by the remainder in fused arithmetic."""
-    p = b.real
-    q = b.imag
+    """Smith's quotient, corrected once by the remainder in fused arithmetic. Divisors whose inverse may overflow are
+    scaled."""
+    factor = select(max_f64(abs_f64(b.real), abs_f64(b.imag)) < 2.0**-960, 2.0**128, 1.0)
+    p = b.real * factor
+    q = b.imag * factor
     wide = abs_f64(p) >= abs_f64(q)
     large = select(wide, p, q)
     ratio = select(wide, q, p) / large
@@ -222,8 +224,8 @@ def div_c128(a, b):
     better_imaginary = select(lost, 0.0 * imaginary, better_imaginary)
     sound = is_finite_f64(better_real) & is_finite_f64(better_imaginary)
     sound = sound & (max_f64(abs_f64(a.real), abs_f64(a.imag)) > 1e-280)  # below, what products lack is not a number
-    real = select(sound, better_real, real)
-    imaginary = select(sound, better_imaginary, imaginary)
+    real = select(sound, better_real, real) * factor
+    imaginary = select(sound, better_imaginary, imaginary) * factor
     # over zero: each part by +0, as NumPy has it
     zero = (p == 0.0) & (q == 0.0)
     return complex(select(zero, a.real / abs_f64(p), real), select(zero, a.imag / abs_f64(p), imaginary))
