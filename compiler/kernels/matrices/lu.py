@@ -8,7 +8,7 @@ from __future__ import annotations
 from hloom.compiler.kernels.launch import Launch
 from hloom.compiler.kernels.matrices.common import batch, matrix_launches
 from hloom.compiler.kernels.request import KernelRequest
-from hloom.ir.types import HLO_NAME
+from hloom.ir.types import DTYPES, HLO_NAME, real_dtype
 
 # Factors F[m, n] at `at`. A zero pivot leaves its column as it is, as in LAPACK: the factors exist, and U is singular.
 ELIMINATE = """
@@ -82,10 +82,32 @@ EXCHANGE_RIGHT = """for j in range(r):
                 x = out0[to + k * r + j]
                 out0[to + k * r + j] = out0[to + best * r + j]
                 out0[to + best * r + j] = x"""
+# The product of the diagonal, with a power of `big` apart: parts of it may be beyond the range where the whole is not.
 PRODUCT = """
     product = T(1.0)
+    power = 0
     for k in range(n):
-        product = product * F[at + k * n + k]
+        x = F[at + k * n + k]
+        for turn in range(2):
+            size = size_T(x)
+            if size > R({high}):
+                x = x * R({small})
+                power += 1
+            if size < R({low}) and size > R(0.0):
+                x = x * R({big})
+                power -= 1
+        product = product * x
+        size = size_T(product)
+        if size > R({high}):
+            product = product * R({small})
+            power += 1
+        if size < R({low}) and size > R(0.0):
+            product = product * R({big})
+            power -= 1
+    for k in range(power):
+        product = product * R({big})
+    for k in range(-power):
+        product = product * R({small})
     out0[item] = product if odd == 0 else -product
 """
 
@@ -124,7 +146,10 @@ def det_launches(request: KernelRequest) -> list[Launch]:
     """The launch of a computation of one det; an item is a matrix."""
     instruction = request.instruction("det")
     n = instruction.operands[0].dims[-1]
-    text = COPY + "    odd = 0\n" + ELIMINATE.format(exchanged="", exchange="odd = 1 - odd") + PRODUCT
+    half = 64 if real_dtype(instruction.dtype) == DTYPES["f32"] else 512
+    bounds = {"big": half, "small": -half, "high": half - 6, "low": 6 - half}
+    product = PRODUCT.format(**{key: repr(2.0**power) for key, power in bounds.items()})
+    text = COPY + "    odd = 0\n" + ELIMINATE.format(exchanged="", exchange="odd = 1 - odd") + product
     return _launches(request, instruction, text, "work", {}, n**3 * 2 / 3 + n)
 
 

@@ -10,7 +10,8 @@ from hloom.compiler.kernels.matrices.common import batch, matrix_launches
 from hloom.compiler.kernels.request import KernelRequest
 from hloom.ir.types import HLO_NAME
 
-# Reflects F[m, n] at `at` into R and the vectors below its diagonal, v[k] = 1; their scales go to `taus`.
+# Reflects F[m, n] at `at` into R and the vectors below its diagonal, v[k] = 1; their scales go to `taus`. A column is
+# divided by its largest element first: norms and quotients of denormal numbers have few digits.
 REFLECT = """
     for k in range(min(m, n)):
         largest = abs_R(imag_T(F[at + k * n + k]))
@@ -23,14 +24,16 @@ REFLECT = """
             s = R(0.0)
             for i in range(k, m):
                 x = F[at + i * n + k] / largest
+                F[at + i * n + k] = x
                 s = s + square_T(x)
-            norm = largest * sqrt_R(s)
+            head = F[at + k * n + k]
+            norm = sqrt_R(s)
             beta = -norm if real_T(head) >= R(0.0) else norm
             tau = (beta - head) / beta
             scale = head - beta
             for i in range(k + 1, m):
                 F[at + i * n + k] = F[at + i * n + k] / scale
-            F[at + k * n + k] = T(beta)
+            F[at + k * n + k] = T(beta * largest)
         taus[item * most + k] = tau
         if tau != T(0.0):
             for j in range(k + 1, n):
