@@ -355,12 +355,21 @@ def lstsq(a, b, rcond=None, *, numpy_resid: bool = False):
     columns = lax.expand_dims(b, (1,)) if b.ndim == 1 else b
     s = svdvals(a)
     rank = reductions.sum(s > rcond * reductions.max(s, initial=0), dtype="s32")
-    x = matmul(pinv(a, rcond), columns)
+    # The pseudo-inverse of a tiny matrix overflows where the solution does not.
+    factor = _to_usual_range(a)
+    x = matmul(pinv(a * factor, rcond), columns * factor)
     if numpy_resid and (m <= n or int(rank) < n):
         residuals = zeros((0,), real_dtype(a.dtype))
     else:
         residuals = reductions.sum(lax.square(lax.abs(columns - matmul(a, x))), axis=0)
     return (lax.squeeze(x, (1,)) if b.ndim == 1 else x), residuals, rank, s
+
+
+def _to_usual_range(a):
+    """A power of two that takes a matrix with very small or large elements nearer to 1, and 1 for all others."""
+    half = 2.0 ** (64 if real_dtype(a.dtype) == DTYPES["f32"] else 512)
+    size = reductions.max(lax.abs(lax.stop_gradient(a)), initial=0)
+    return where(size < 1 / half, half, where(size > half, 1 / half, 1.0)).astype(a.dtype)
 
 
 def matrix_power(a, n: int):

@@ -22,11 +22,13 @@ from hloom.ir.ops.linalg.matrices import (
     lower_part,
     matrix_factors,
     one_matrix,
+    raising,
     require_lapack,
     require_matrix,
     require_square,
     solve,
     stack,
+    times_power,
     transposed,
     upper_part,
     zero,
@@ -116,6 +118,9 @@ def _triangular_reference(a, b, shape, left_side=False, lower=False, unit_diagon
         return np.zeros(shape.dims, shape.dtype)
     if shape.dtype in NARROW_FLOATS:
         a, b = a.astype(np.float32), b.astype(np.float32)
+    if not unit_diagonal:
+        power = raising(np.tril(a) if lower else np.triu(a))
+        a, b = times_power(a, power), times_power(b, power)
     (solver,) = scipy_blas.get_blas_funcs(("trsm",), dtype=b.dtype)
     flags = {
         "side": 0 if left_side else 1,

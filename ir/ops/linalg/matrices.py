@@ -90,7 +90,8 @@ def each(function, shape, *arrays, ranks=None):
     views = [r.reshape(len(stacked[0]), *r.shape[lead:]) for r in results]
     for k in range(len(stacked[0])):
         try:
-            found = function(*(a[k] for a in stacked))
+            with np.errstate(all="ignore"):
+                found = function(*(a[k] for a in stacked))
         except (np.linalg.LinAlgError, ValueError):
             for view in views:
                 view[k] = np.nan if view.dtype.kind in "fc" else -1
@@ -111,6 +112,34 @@ def all_or_each(function, shape, *arrays):
     if isinstance(shape, TupleShape):
         return tuple(np.asarray(f).astype(s.dtype, copy=False) for f, s in zip(found, shape.elements, strict=True))
     return np.asarray(found).astype(shape.dtype, copy=False)
+
+
+def exponents(*arrays: np.ndarray) -> np.ndarray:
+    """The power of two by which to divide matrices so that the largest element of them is about 1, for each element of
+    their batch: integers (..., 1, 1). 0 for zeros, and where a number is not finite."""
+    parts = [p for a in arrays for p in ((a.real, a.imag) if a.dtype.kind == "c" else (a,))]
+    largest = np.stack([np.abs(p).max(axis=(-1, -2), keepdims=True, initial=0) for p in parts]).max(axis=0)
+    return np.where(np.isfinite(largest), np.frexp(np.where(np.isfinite(largest), largest, 0))[1], 0)
+
+
+def raising(*arrays: np.ndarray) -> np.ndarray:
+    """The power of two by which to multiply matrices whose pivots' inverses might overflow, 0 for all others."""
+    low = np.finfo(arrays[0].dtype).minexp // 2
+    power = exponents(*arrays)
+    return np.where(power < low, -low, 0)
+
+
+def times_power(a: np.ndarray, power: np.ndarray) -> np.ndarray:
+    """a * 2**power, exact unless it overflows or becomes denormal."""
+    if not power.any():
+        return a
+    if a.dtype.kind != "c":
+        with np.errstate(all="ignore"):
+            return np.ldexp(a, power)
+    result = np.empty(np.broadcast_shapes(a.shape, np.shape(power)), a.dtype)
+    with np.errstate(all="ignore"):
+        result.real, result.imag = np.ldexp(a.real, power), np.ldexp(a.imag, power)
+    return result
 
 
 # --- batching -----------------------------------------------------------------------------------------------------

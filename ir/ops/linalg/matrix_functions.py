@@ -19,14 +19,17 @@ from hloom.ir.ops.linalg.matrices import (
     diagonal_part,
     dot,
     each,
+    exponents,
     identity,
     library_op,
     matrix_factors,
     one_matrix,
+    raising,
     real_shape,
     require_lapack,
     require_matrix,
     require_square,
+    times_power,
     transposed,
 )
 from hloom.ir.ops.rules import require_count, require_same
@@ -59,7 +62,8 @@ def _solve_infer(operands, attributes, shape):
 def _solve_reference(a, b, shape):
     if not shape.size:
         return np.zeros(shape.dims, shape.dtype)
-    return all_or_each(np.linalg.solve, shape, a, b)
+    power = raising(a)
+    return all_or_each(np.linalg.solve, shape, times_power(a, power), times_power(b, power))
 
 
 def _solve_jvp(build, instruction, primals, tangents):
@@ -105,7 +109,21 @@ def _sylvester_infer(operands, attributes, shape):
 def _sylvester_reference(a, b, c, shape):
     if not shape.size:
         return np.zeros(shape.dims, shape.dtype)
-    return each(scipy_linalg.solve_sylvester, shape, a, b, c)
+    power = np.maximum(exponents(a), exponents(b))
+    a, b, c = (times_power(x, -power) for x in (a, b, c))  # LAPACK takes sums of tiny eigenvalues for zero
+    return each(_solve_sylvester, shape, a, b, c)
+
+
+def _solve_sylvester(a, b, c):
+    """By Schur forms. NaN where A and -B have an eigenvalue in common, up to rounding: no unique solution exists."""
+    if not all(np.isfinite(x).all() for x in (a, b, c)):
+        raise np.linalg.LinAlgError
+    output = "complex" if a.dtype.kind == "c" else "real"
+    r, u = scipy_linalg.schur(a, output)
+    s, v = scipy_linalg.schur(b.conj().T, output)
+    y, scale, info = lapack("trsyl", a.dtype)(r, s, u.conj().T @ c @ v, tranb="C")
+    checked(info)
+    return (u @ y @ v.conj().T) / scale
 
 
 def _sylvester_jvp(build, instruction, primals, tangents):
@@ -144,8 +162,10 @@ def _det_infer(operands, attributes, shape):
 
 
 def _det_reference(a, shape):
+    power = raising(a)
     with np.errstate(all="ignore"):
-        return np.asarray(np.linalg.det(a)).astype(shape.dtype, copy=False).reshape(shape.dims)
+        found = np.asarray(np.linalg.det(times_power(a, power)))
+    return times_power(found, -power[..., 0, 0] * a.shape[-1]).astype(shape.dtype, copy=False).reshape(shape.dims)
 
 
 def _det_jvp(build, instruction, primals, tangents):
@@ -225,7 +245,8 @@ def _pinv_reference(a, bound, shape):
         return (vh.swapaxes(-1, -2).conj() * inverse[..., None, :]) @ u.swapaxes(-1, -2).conj()
 
     try:
-        return np.asarray(one(a, bound)).astype(shape.dtype, copy=False)
+        with np.errstate(all="ignore"):
+            return np.asarray(one(a, bound)).astype(shape.dtype, copy=False)
     except np.linalg.LinAlgError:
         return each(one, shape, a, bound, ranks=(2, 0))
 
