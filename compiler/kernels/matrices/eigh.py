@@ -1,6 +1,7 @@
 """eigh: reduction to tridiagonal form by reflections, and the implicit QL method, in float64.
 
-z[i, k] is element k of vector i: vectors lie in memory, so that rotations of two of them are loops over memory.
+z[i, k] is element k of vector i: vectors lie in memory, so that rotations of two of them are loops over memory. The
+matrix is scaled so that its largest element is 1, since squares and products of its elements are formed.
 
 Source: the Algol procedures tred2 and tql2 of H. Bowdler, R. Martin, C. Reinsch, J. Wilkinson, Handbook for Automatic
 Computation vol. II, Linear Algebra (1971).
@@ -19,11 +20,16 @@ for item in range(lo, hi):
     at = item * n * n
     o = item * n
     wrong = 0
+    largest = 0.0
     for i in range(n):
         for k in range(n):
             x = a[at + max(i, k) * n + min(i, k)] if lower == 1 else a[at + min(i, k) * n + max(i, k)]
             wrong += 0 if is_finite_T(x) else 1
+            largest = max_f64(largest, abs_f64(f64(x)))
             z[at + i * n + k] = f64(x)
+    unit = largest if largest > 0.0 and wrong == 0 else 1.0
+    for i in range(n * n):
+        z[at + i] = z[at + i] / unit
     for j in range(n):
         d[o + j] = z[at + j * n + n - 1]
         e[o + j] = 0.0
@@ -162,7 +168,7 @@ IMPLICIT_QL = """
         for k in range(n):
             if d[o + k] < d[o + i] or (d[o + k] == d[o + i] and k < i):
                 rank += 1
-        out0[o + rank] = T(d[o + i])
+        out0[o + rank] = T(d[o + i] * unit)
         for k in range(n):
             out1[at + k * n + rank] = T(z[at + i * n + k])
     if wrong > 0:

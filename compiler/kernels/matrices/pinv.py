@@ -9,14 +9,15 @@ from hloom.compiler.kernels.matrices.common import batch, is_complex, matrix_lau
 from hloom.compiler.kernels.request import KernelRequest
 from hloom.ir.types import HLO_NAME
 
-# x[r], a rotated column, is u[r] times its length d[r]: v[r] x[r]^H / d[r]^2 are the terms of the inverse.
+# x[r], a rotated column, is u[r] times its length d[r]: v[r] (x[r] / d[r])^H / d[r] are the terms of the inverse. The
+# square of d[r] may underflow.
 BEGIN = """
     top = 0.0
     for r in range(short):
         top = max_f64(top, d[o + r])
     least = f64(b[item]) * top
     for r in range(short):
-        d[o + r] = 1.0 / (d[o + r] * d[o + r]) if d[o + r] > least and d[o + r] > 0.0 else 0.0
+        d[o + r] = 1.0 / d[o + r] if d[o + r] > least and d[o + r] > 0.0 else 0.0
     for i in range(short):
         for k in range(long):
             place = at + (i * long + k if tall == 1 else k * short + i)
@@ -24,7 +25,7 @@ BEGIN = """
 REAL = """
             s = 0.0
             for r in range(short):
-                s = sum_f64(s, v[vs + r * short + i] * x[xs + r * long + k] * d[o + r])
+                s = sum_f64(s, v[vs + r * short + i] * (x[xs + r * long + k] * d[o + r]) * d[o + r])
             out0[place] = T(s / scale) if wrong == 0 else T(nan)
 """
 COMPLEX = """
@@ -33,8 +34,10 @@ COMPLEX = """
             for r in range(short):
                 p = vs + r * short + i
                 q = xs + r * long + k
-                sr = sum_f64(sr, (vr[p] * xr[q] + vi[p] * xi[q]) * d[o + r])
-                si = sum_f64(si, (vi[p] * xr[q] - vr[p] * xi[q]) * d[o + r])
+                yr = xr[q] * d[o + r]
+                yi = xi[q] * d[o + r]
+                sr = sum_f64(sr, (vr[p] * yr + vi[p] * yi) * d[o + r])
+                si = sum_f64(si, (vi[p] * yr - vr[p] * yi) * d[o + r])
             y = R(sr / scale) if wrong == 0 else R(nan)
             w = R(si / scale) if wrong == 0 else R(nan)
             out0[place] = complex_R(y, w if tall == 1 else -w)

@@ -4,8 +4,13 @@ The columns of A (its rows where it has more columns than rows) are rotated unti
 are the singular values, and the product of the rotations is the other factor. Vectors lie in memory: x[i] of length
 `long` is a rotated column, v[i] of length `short` the same combination of unit vectors.
 
+Columns that lie in fewer dimensions than there are columns cannot all be orthogonal: some of them must become zero, and
+rounding leaves vectors of noise in their place, whose directions, and so the cosines of their angles, mean nothing.
+noise[i] bounds the square of what rounding has left in column i. A column that is no longer than that becomes zero.
+
 Source: M. Hestenes, "Inversion of matrices by biorthogonalization and related results" (1958); J. Demmel, K. Veselić,
-"Jacobi's method is more accurate than QR" (1992).
+"Jacobi's method is more accurate than QR" (1992); Z. Drmač, K. Veselić, "New fast and accurate Jacobi SVD algorithm"
+(2008), on the cosines that rounding allows.
 """
 
 from __future__ import annotations
@@ -15,8 +20,15 @@ from hloom.compiler.kernels.matrices.common import batch, matrix_launches
 from hloom.compiler.kernels.request import KernelRequest
 
 SWEEPS = 60  # over all pairs; 6 to 10 are usual. Beyond them the result is NaN.
+# The largest element of a matrix is scaled to 1. The square of a column that is shorter than this would lose digits or
+# underflow: it is so far below the rounding errors of the others that its direction does not matter.
+SHORTEST = 1e-130
+# Of the rounding errors in an element of a rotated column, relative to what it is made of, squared. An operation is off
+# by 2^-53; a factor of 8 covers the three operations, errors in the angle, and how far errors exceed their mean.
+ROUNDING = 2.0**-100
 
-# The angle that makes two columns orthogonal: alpha and beta are their squared lengths, gamma their product.
+# The angle that makes two columns orthogonal: alpha and beta are their squared lengths, gamma their product. Errors in
+# independent directions add up as squares.
 ANGLE = """\
                     turned += 1
                     zeta = (beta - alpha) / (2.0 * gamma)
@@ -24,6 +36,10 @@ ANGLE = """\
                     t = -t if zeta < 0.0 else t
                     c = 1.0 / sqrt_f64(1.0 + t * t)
                     s = c * t
+                    first = noise[o + i] + {rounding} * alpha
+                    second = noise[o + j] + {rounding} * beta
+                    noise[o + i] = c * c * first + s * s * second
+                    noise[o + j] = s * s * first + c * c * second
 """
 # The place of column i by length, the longest first.
 RANK = """\
@@ -52,6 +68,8 @@ for item in range(lo, hi):
             x[xs + i * long + k] = f64(a[at + place]) / scale
         for k in range(short):
             v[vs + i * short + k] = 1.0 if i == k else 0.0
+        noise[o + i] = 0.0
+    parallel = {epsilon} * (8.0 + sqrt_f64(f64(long)))
     turned = 1
     sweep = 0
     while turned > 0 and wrong == 0:
@@ -72,7 +90,12 @@ for item in range(lo, hi):
                     alpha = sum_f64(alpha, y * y)
                     beta = sum_f64(beta, w * w)
                     gamma = sum_f64(gamma, y * w)
-                if abs_f64(gamma) > {epsilon} * sqrt_f64(alpha) * sqrt_f64(beta) and abs_f64(gamma) > 1e-290:
+                for k in range(long if alpha <= noise[o + i] else 0):
+                    x[p + k] = 0.0
+                for k in range(long if beta <= noise[o + j] else 0):
+                    x[q + k] = 0.0
+                clear = alpha > max_f64(noise[o + i], {least}) and beta > max_f64(noise[o + j], {least})
+                if clear and abs_f64(gamma) > parallel * sqrt_f64(alpha) * sqrt_f64(beta):
 {angle}                    for k in range(long):
                         y = x[p + k]
                         w = x[q + k]
@@ -84,10 +107,14 @@ for item in range(lo, hi):
                         v[vs + i * short + k] = c * y - s * w
                         v[vs + j * short + k] = s * y + c * w
     for i in range(short):
-        s = 0.0
+        most = 0.0
         for k in range(long):
-            s = sum_f64(s, x[xs + i * long + k] * x[xs + i * long + k])
-        d[o + i] = sqrt_f64(s)
+            most = max_f64(most, abs_f64(x[xs + i * long + k]))
+        s = 0.0
+        for k in range(long if most > 0.0 else 0):
+            y = x[xs + i * long + k] / most
+            s = sum_f64(s, y * y)
+        d[o + i] = most * sqrt_f64(s)
         order[o + i] = i
         {values}[o + i] = T(nan)
     for i in range(short if wrong == 0 else 0):
@@ -97,13 +124,12 @@ for item in range(lo, hi):
 # The unit vectors of the rotated columns, longest first; those of length zero, and those that a full basis has beyond
 # them, are unit vectors of the axes made orthogonal to the ones before (twice, so that rounding does not matter).
 FACTORS = """
-    tiny = 1e-200
     axis = 0
     for r in range(full):
         from_ = xs + order[o + min(r, short - 1)] * long
         length = d[o + order[o + min(r, short - 1)]] if r < short else 0.0
         u = item * long * long + r * long
-        if length > tiny:
+        if length > {shortest}:
             for k in range(long):
                 basis[u + k] = x[from_ + k] / length
         elif wrong == 0:
@@ -142,14 +168,17 @@ FACTORS = """
 
 def rotations(text: str, **names: str) -> str:
     """The statements of a text of rotations, with names for what differs."""
-    return text.format(sweeps=SWEEPS, epsilon=repr(2.0**-50), angle=ANGLE, rank=RANK, **names)
+    return text.format(
+        sweeps=SWEEPS, epsilon=repr(2.0**-53), least=repr(SHORTEST**2), rank=RANK,
+        angle=ANGLE.format(rounding=repr(ROUNDING)), **names,
+    )  # fmt: skip
 
 
 def memory_of(items: int, long: int, short: int) -> dict[str, tuple[str, int]]:
     """The temporaries of the rotations."""
     return {
         "x": ("f64", items * long * long), "v": ("f64", items * short * short), "d": ("f64", items * short),
-        "order": ("s64", items * short),
+        "noise": ("f64", items * short), "order": ("s64", items * short),
     }  # fmt: skip
 
 
@@ -167,7 +196,7 @@ def svd_launches(request: KernelRequest) -> list[Launch]:
         "long_factor": "out0" if tall else "out2",
         "short_factor": "out2" if tall else "out0",
     }
-    text = rotations(ROTATE, **names) + (FACTORS.format(**names) if factors else "")
+    text = rotations(ROTATE, **names) + (FACTORS.format(shortest=repr(SHORTEST), **names) if factors else "")
     items = batch(a.shape) if m and n else 0
     sizes = {"long": long, "short": short, "tall": int(tall)} | ({"full": full} if factors else {})
     memory = memory_of(items, long, short)

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from hloom.compiler.kernels.launch import Launch
 from hloom.compiler.kernels.matrices.common import batch, matrix_launches
-from hloom.compiler.kernels.matrices.svd import rotations
+from hloom.compiler.kernels.matrices.svd import SHORTEST, rotations
 from hloom.compiler.kernels.request import KernelRequest
 
 HEAD = """
@@ -73,6 +73,8 @@ ROTATE = """
         for k in range(short):
             vr[vs + i * short + k] = 1.0 if i == k else 0.0
             vi[vs + i * short + k] = 0.0
+        noise[o + i] = 0.0
+    parallel = {epsilon} * (8.0 + sqrt_f64(f64(long)))
     turned = 1
     sweep = 0
     while turned > 0 and wrong == 0:
@@ -100,15 +102,27 @@ ROTATE = """
                 gamma = big * length
                 fr = fr / length
                 fi = fi / length
-                if gamma > {epsilon} * sqrt_f64(alpha) * sqrt_f64(beta) and gamma > 1e-290:
+                for k in range(long if alpha <= noise[o + i] else 0):
+                    xr[p + k] = 0.0
+                    xi[p + k] = 0.0
+                for k in range(long if beta <= noise[o + j] else 0):
+                    xr[q + k] = 0.0
+                    xi[q + k] = 0.0
+                clear = alpha > max_f64(noise[o + i], {least}) and beta > max_f64(noise[o + j], {least})
+                if clear and gamma > parallel * sqrt_f64(alpha) * sqrt_f64(beta):
 {angle}{turn_columns}                    p = vs + i * short
                     q = vs + j * short
 {turn_basis}    for i in range(short):
-        s = 0.0
+        most = 0.0
         for k in range(long):
             p = xs + i * long + k
-            s = sum_f64(s, xr[p] * xr[p] + xi[p] * xi[p])
-        d[o + i] = sqrt_f64(s)
+            most = max_f64(most, max_f64(abs_f64(xr[p]), abs_f64(xi[p])))
+        s = 0.0
+        for k in range(long if most > 0.0 else 0):
+            yr = xr[xs + i * long + k] / most
+            yi = xi[xs + i * long + k] / most
+            s = sum_f64(s, yr * yr + yi * yi)
+        d[o + i] = most * sqrt_f64(s)
         order[o + i] = i
     for i in range(short if wrong == 0 else 0):
 {rank}"""
@@ -132,7 +146,7 @@ FACTORS = """
         from_ = xs + order[o + min(r, short - 1)] * long
         length = d[o + order[o + min(r, short - 1)]] if r < short else 0.0
         u = xs + r * long
-        if length > 1e-200:
+        if length > {shortest}:
             for k in range(long):
                 br[u + k] = xr[from_ + k] / length
                 bi[u + k] = xi[from_ + k] / length
@@ -183,7 +197,8 @@ def memory_of(items: int, long: int, short: int, basis: bool) -> dict[str, tuple
     """The temporaries of the rotations. basis: those of `FACTORS` as well."""
     memory = dict.fromkeys(("xr", "xi", *(("br", "bi") if basis else ())), ("f64", items * long * long))
     memory |= dict.fromkeys(("vr", "vi"), ("f64", items * short * short))
-    return memory | {"d": ("f64", items * short), "order": ("s64", items * short)}
+    memory |= dict.fromkeys(("d", "noise"), ("f64", items * short))
+    return memory | {"order": ("s64", items * short)}
 
 
 def svd_launches(request: KernelRequest) -> list[Launch]:
@@ -199,7 +214,7 @@ def svd_launches(request: KernelRequest) -> list[Launch]:
         "short_factor": "out2" if tall else "out0",
     }
     text = HEAD + COLUMNS + rotations(ROTATE, **TURNS) + VALUES.format(**names)
-    text += FACTORS.format(**names) if factors else ""
+    text += FACTORS.format(shortest=repr(SHORTEST), **names) if factors else ""
     items = batch(a.shape) if m and n else 0
     sizes = {"long": long, "short": short, "tall": int(tall)}
     if factors:
