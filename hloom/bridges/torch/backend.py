@@ -14,6 +14,7 @@ from hloom.bridges.torch import decompositions
 from hloom.bridges.torch.calls import callable_of
 from hloom.bridges.torch.errors import warn
 from hloom.bridges.torch.memory import reinterpreted, shares_storage
+from hloom.bridges.torch.refusals import is_refused
 from hloom.bridges.torch.saved import strides_of_results
 from hloom.errors import FallbackWarning
 
@@ -88,6 +89,8 @@ def hloom(graph_module, examples, **options):
         partition_fn=min_cut_rematerialization_partition,
         keep_inference_input_mutations=True,
     )
+    if is_refused(graph_module):
+        return graph_module.forward  # torch says why
     shared = shares_storage(examples)
     if shared and reinterpreted(graph_module):
         return _left_to_torch(graph_module, "results are arguments that share memory, read as another dtype")

@@ -9,11 +9,12 @@ from __future__ import annotations
 
 import contextlib
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import torch
 
 from hloom.backends.cpu.compilation import CpuExecutable, compile_module
+from hloom.bridges.torch.conditions import Flag
 from hloom.bridges.torch.errors import RefusedOps, warn_of_calls
 from hloom.bridges.torch.graphs import Sizes, declare, has_open_sizes, is_op, placeholders
 from hloom.bridges.torch.layouts import order_of
@@ -64,6 +65,8 @@ class Program:
         numbers = [r.number if isinstance(r, New) else -1 for r in translation.results]
         self._only_new = numbers == list(range(len(self._new)))
         self._strides = [(position, strides) for position, (_, strides) in translation.layouts.items()]
+        self._conditions = translation.conditions
+        self._flags: list[Flag] = []  # those that no call writes to now
         self._whole = frozenset(a.position for a in arguments if a.whole)
 
     def __call__(self, given: list) -> list:
@@ -78,7 +81,9 @@ class Program:
                     arguments = list(given)
                 arguments[position] = self._arranged(position, arguments[position])
         new = [_empty(sizes, strides, dtype) for sizes, strides, dtype in self._new]
-        if self.executable is not None:
+        if self._conditions:
+            self._run_with_flag(given, arguments, new)
+        elif self.executable is not None:
             if self._plain:
                 addresses = [arguments[k].data_ptr() for k in self._positions]
                 self._run_at(addresses + [tensor.data_ptr() for tensor in new])
@@ -92,6 +97,24 @@ class Program:
             return new
         return [self._result(r, given, arguments, new) for r in self.translation.results]
 
+    def _run_with_flag(self, given: list, arguments: list, new: list) -> None:
+        """A call whose program writes which of the graph's conditions does not hold. Raises torch's error of it."""
+        try:
+            flag = self._flags.pop()
+        except IndexError:
+            flag = Flag()
+        if self._plain:
+            addresses = [arguments[k].data_ptr() for k in self._positions]
+            addresses += [tensor.data_ptr() for tensor in new]
+            addresses.append(flag.address)
+            self._run_at(addresses)
+        else:
+            self._run_with_care(given, arguments, new, [flag.address])
+        number, value = flag.values
+        self._flags.append(flag)
+        if number:
+            raise self._conditions[number - 1].error(value)
+
     def _arranged(self, position: int, tensor: torch.Tensor) -> torch.Tensor:
         """An argument in the layout that the program was compiled for."""
         dims, strides = self.translation.layouts[position]
@@ -102,7 +125,7 @@ class Program:
             return tensor
         return _empty(dims, strides, tensor.dtype).copy_(tensor.detach())
 
-    def _run_with_care(self, given: list, arguments: list, new: list) -> None:
+    def _run_with_care(self, given: list, arguments: list, new: list, flag: Sequence[int] = ()) -> None:
         """A call with copies of arguments that have gaps, constants, a seed, or arguments that are changed."""
         tensors, beside = [], []
         for argument in self.translation.arguments:
@@ -122,7 +145,7 @@ class Program:
                 tensors.append(_empty(update.sizes, update.strides, update.dtype))
             if tensors[-1] is not target:
                 beside.append((target, tensors[-1]))
-        self._run_at([tensor.data_ptr() for tensor in tensors])
+        self._run_at([*[tensor.data_ptr() for tensor in tensors], *flag])
         if beside:
             with torch.no_grad():
                 for target, tensor in beside:

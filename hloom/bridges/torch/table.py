@@ -10,6 +10,7 @@ for an op with several results. `result=True`: it gets the declared shapes of it
 a tuple of them). `random=True`: it gets a key of its own, as `key`. `memory=True`: it gets the memory of its first
 argument, as a Memory, instead of that argument. `checks=True`: it gets
 `check(info, name, is_matrix=...)`, which makes a call raise torch's error of linear algebra where `info` is not 0.
+`bounds=True`: it gets `bounds`, with which it notes the indices and divisors that a call has to refuse.
 `lies=True`: it gets whether its first argument is contiguous, as `contiguous`, for ops whose results depend on it. A
 result must have the declared dims; its dtype is converted to the declared one.
 """
@@ -28,14 +29,15 @@ IGNORED = frozenset(("device", "layout", "pin_memory", "memory_format", "non_blo
 
 @record(frozen=True)
 class Rule:
-    """How an overload is built. result, random, memory, checks, lies: what it is given beside the arguments, or instead
-    of one."""
+    """How an overload is built. result, random, memory, checks, bounds, lies: what it is given beside the arguments, or
+    instead of one."""
 
     build: Callable[..., Any]
     result: bool = False
     random: bool = False
     memory: bool = False
     checks: bool = False
+    bounds: bool = False
     lies: bool = False
 
 

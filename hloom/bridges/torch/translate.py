@@ -17,6 +17,7 @@ import torch
 from torch._subclasses.fake_tensor import unset_fake_temporarily
 
 from hloom import lax
+from hloom.bridges.torch.conditions import Bounds, Conditions
 from hloom.bridges.torch.dtypes import S64, TO_HLOOM, TO_TORCH, convert, splat
 from hloom.bridges.torch.errors import RefusedOps, refusal, source_of
 from hloom.bridges.torch.graphs import (
@@ -93,6 +94,7 @@ class _Translator:
         self.layouts: dict[int, tuple[tuple[int, ...], tuple[int, ...]]] = {}
         self.checked: list[tuple[Any, str, bool]] = []
         self.lazy: list[int] = []
+        self.conditions = Conditions()
         self.refused: dict[Any, str] = {}
 
     def translate(self) -> Translation:
@@ -112,10 +114,12 @@ class _Translator:
             results = [self._result(r) for r in self._flat_results()]
             checks = [self._check(*checked) for checked in self.checked]
             updates = self._updates()
+            if self.conditions.found:
+                self.outputs.append(self.conditions.flag())
             computation = self.trace.finish(self.outputs) if self.outputs else None
         module = Module(self.name, computation) if computation is not None else None
         return Translation(module, self.arguments, results, self.new, updates, self.layouts, checks, self.lazy,
-                           self._free(results))  # fmt: skip
+                           self._free(results), self.conditions.found)  # fmt: skip
 
     # --- what goes in ---
 
@@ -268,6 +272,8 @@ class _Translator:
             options["contiguous"] = self._is_contiguous(operands[0])
         if found.checks:
             options["check"] = self._note_check
+        if found.bounds:
+            options["bounds"] = Bounds(self.conditions, node, target)
         if found.random:
             options["key"] = self._key() if key is None else key
         value = _as_declared(found.build(*arguments, **options), declared)

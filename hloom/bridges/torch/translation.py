@@ -6,6 +6,7 @@ from typing import Any
 
 import torch
 
+from hloom.bridges.torch.conditions import Condition
 from hloom.bridges.torch.memory import View
 from hloom.ir.module import Module
 from hloom.ir.records import field, record
@@ -90,7 +91,8 @@ class Translation:
     results: New, Given, Part or Number, one for each result of the graph. new: the tensors that are allocated, which
     are the module's first outputs; updates: its others. layouts: sizes and strides of the tensors among the graph's
     arguments, by position. checks: what has to hold after a call. lazy: positions of tensors that may be conjugated or
-    negated lazily: they are read, and changed, through copies. free: numbers of the new tensors that may lie in any
+    negated lazily: they are read, and changed, through copies. conditions: those of
+    the flag, the module's last output, where there are any. free: numbers of the new tensors that may lie in any
     order.
     """
 
@@ -103,3 +105,4 @@ class Translation:
     checks: list[Check] = field(default_factory=list)
     lazy: list[int] = field(default_factory=list)
     free: list[int] = field(default_factory=list)
+    conditions: list[Condition] = field(default_factory=list)

@@ -7,6 +7,7 @@ from hloom.bridges.torch.rules import (
     grids,
     indexing,
     linear_algebra,
+    losses,
     normalization,
     pointwise,
     pooling,

@@ -34,13 +34,32 @@ def _index(x, indices) -> tuple:
     return tuple(entries)
 
 
-@rule("index.Tensor", "_unsafe_index.Tensor")
-def index(x, indices):
+def _bound(x, indices, bounds) -> None:
+    """Notes the bounds of index tensors, which count from the end where they are negative."""
+    for dim, entry in enumerate(indices):
+        if entry is not None and entry.dtype not in (PRED, np.dtype(np.uint8)):
+            bounds.indices(entry, x.shape[dim], dim, wraps=True)
+
+
+@rule("index.Tensor", bounds=True)
+def index(x, indices, *, bounds):
+    _bound(x, indices, bounds)
+    return unsafe_index(x, indices)
+
+
+@rule("_unsafe_index.Tensor")
+def unsafe_index(x, indices):
     return x[_index(x, indices)]
 
 
-@rule("index_put.default", "_unsafe_index_put.default")
-def index_put(x, indices, values, accumulate=False, unsafe=False):
+@rule("index_put.default", bounds=True)
+def index_put(x, indices, values, accumulate=False, *, bounds):
+    _bound(x, indices, bounds)
+    return unsafe_index_put(x, indices, values, accumulate)
+
+
+@rule("_unsafe_index_put.default")
+def unsafe_index_put(x, indices, values, accumulate=False):
     values = convert(values, x.dtype)
     if len(indices) == 1 and indices[0] is not None and indices[0].dtype == PRED and not accumulate and not values.ndim:
         mask = lax.reshape(indices[0], (*indices[0].shape, *[1] * (x.ndim - indices[0].ndim)))
@@ -69,8 +88,13 @@ def _masked_put(x, mask, values, accumulate: bool):
     return hnp.where(mask, x + rows if accumulate else rows, x)
 
 
-@rule("index_select.default")
-def index_select(x, dim, index):
+_IN_SELF = "index out of range in self: {{}} in dimension {dim} with size {size}"
+
+
+@rule("index_select.default", bounds=True)
+def index_select(x, dim, index, *, bounds):
+    dim %= max(x.ndim, 1)
+    bounds.indices(index, _one_dimension(x).shape[dim], dim, text=_IN_SELF)
     return (
         hnp.take(_one_dimension(x), _one_dimension(index), axis=dim)
         if x.ndim
@@ -78,14 +102,16 @@ def index_select(x, dim, index):
     )
 
 
-@rule("embedding.default")
-def embedding(weight, indices, padding_idx=-1, scale_grad_by_freq=False, sparse=False):
+@rule("embedding.default", bounds=True)
+def embedding(weight, indices, padding_idx=-1, scale_grad_by_freq=False, sparse=False, *, bounds):
+    bounds.indices(indices, weight.shape[0], text=_IN_SELF)
     return hnp.take(weight, indices, axis=0)
 
 
-@rule("embedding_renorm.default")
-def embedding_renorm(weight, indices, max_norm, norm_type):
+@rule("embedding_renorm.default", bounds=True)
+def embedding_renorm(weight, indices, max_norm, norm_type, *, bounds):
     """The rows that are named, made shorter where their norm is more than max_norm."""
+    bounds.indices(indices, weight.shape[0], text=_IN_SELF)
     wide = convert(weight, computed_in(TO_TORCH[weight.dtype]))
     norms = hnp.linalg.norm(wide, norm_type, axis=1, keepdims=True)
     limit = operand(max_norm, wide.dtype)
@@ -112,14 +138,21 @@ def embedding_dense_backward(grad, indices, num_weights, padding_idx, scale_grad
 # --- along one axis ---
 
 
-@rule("gather.default")
-def gather(x, dim, index):
+@rule("gather.default", bounds=True)
+def gather(x, dim, index, *, bounds):
+    _bound_along(x, dim, index, bounds)
     if not index.ndim and not x.ndim:
         return x
     x, index, dims = _one_dimension(x), _one_dimension(index), index.shape
     if not index.size:
         return lax.full(dims, 0, x.dtype)
     return lax.reshape(x[_along(x, dim % x.ndim, index)], dims)
+
+
+def _bound_along(x, dim: int, index, bounds) -> None:
+    """Notes that indices along a dimension are in it, none of them negative."""
+    dim %= max(x.ndim, 1)
+    bounds.indices(index, _one_dimension(x).shape[dim], dim, kind=RuntimeError)
 
 
 def _along(x, dim: int, index) -> tuple:
@@ -152,13 +185,15 @@ def _scatter(x, dim, index, source, change):
     return lax.reshape(change(x.at[_along(x, dim % x.ndim, index)], source), dims)
 
 
-@rule("scatter.src", "scatter.value")
-def scatter(x, dim, index, source):
+@rule("scatter.src", "scatter.value", bounds=True)
+def scatter(x, dim, index, source, *, bounds):
+    _bound_along(x, dim, index, bounds)
     return _scatter(x, dim, index, source, lambda place, values: place.set(values))
 
 
-@rule("scatter_add.default")
-def scatter_add(x, dim, index, source):
+@rule("scatter_add.default", bounds=True)
+def scatter_add(x, dim, index, source, *, bounds):
+    _bound_along(x, dim, index, bounds)
     if x.dtype == PRED:
         return _scatter(x, dim, index, source, lambda place, values: place.max(values))
     return _scatter(x, dim, index, source, lambda place, values: place.add(values))
@@ -185,13 +220,19 @@ def _neutral(reduce: str, dtype):
     return -np.inf if reduce == "amax" else np.inf
 
 
-@rule("scatter.reduce", "scatter.value_reduce")
-def scatter_combined(x, dim, index, source, *, reduce):
+@rule("scatter.reduce", "scatter.value_reduce", bounds=True)
+def scatter_combined(x, dim, index, source, *, reduce, bounds):
+    _bound_along(x, dim, index, bounds)
     return _scatter(x, dim, index, source, _REDUCTIONS[{"add": "sum", "multiply": "prod"}[reduce]])
 
 
-@rule("scatter_reduce.two")
-def scatter_reduce(x, dim, index, source, reduce, *, include_self=True):
+@rule("scatter_reduce.two", bounds=True)
+def scatter_reduce(x, dim, index, source, reduce, *, include_self=True, bounds):
+    _bound_along(x, dim, index, bounds)
+    return _scatter_reduce(x, dim, index, source, reduce, include_self)
+
+
+def _scatter_reduce(x, dim, index, source, reduce: str, include_self: bool):
     if not index.size:
         return x
     start = x
@@ -208,9 +249,11 @@ def scatter_reduce(x, dim, index, source, reduce, *, include_self=True):
     return found / counts if x.dtype.kind not in "iu" else hnp.floor_divide(found, counts)
 
 
-@rule("put.default")
-def put(x, index, source, accumulate=False):
+@rule("put.default", bounds=True)
+def put(x, index, source, accumulate=False, *, bounds):
     """x with other elements at some positions of its elements in row-major order."""
+    bounds.indices(index, x.size, wraps=True,
+                   text="out of range: tried to access index {{}} on a tensor of {size} elements.")  # fmt: skip
     if not index.size:
         return x
     flat = lax.reshape(x, (x.size,)).at[lax.reshape(index, (index.size,))]
@@ -218,15 +261,55 @@ def put(x, index, source, accumulate=False):
     return lax.reshape(flat.add(values) if accumulate else flat.set(values), x.shape)
 
 
-@rule("index_reduce.default")
-def index_reduce(x, dim, index, source, reduce, *, include_self=True):
+@rule("index_reduce.default", bounds=True)
+def index_reduce(x, dim, index, source, reduce, *, include_self=True, bounds):
+    dim = _bound_slices(x, dim, index, source, bounds, _IN_SELF)
     if not index.size or not x.size:
         return x
     dims, source = x.shape, _one_dimension(source)
     x, dim = _one_dimension(x), dim % max(x.ndim, 1)
     places = lax.reshape(index, tuple(index.size if k == dim else 1 for k in range(x.ndim)))
     full = hnp.broadcast_to(places, tuple(index.size if k == dim else n for k, n in enumerate(x.shape)))
-    return lax.reshape(scatter_reduce(x, dim, full, source, reduce, include_self=include_self), dims)
+    return lax.reshape(_scatter_reduce(x, dim, full, source, reduce, include_self), dims)
+
+
+def _bound_slices(x, dim: int, index, source, bounds, text: str) -> int:
+    """Notes that an index names slices of x along a dimension, which is returned. Raises UnsupportedError where there
+    is not one slice of source for each: torch computes the op then, and refuses it."""
+    x, source, dim = _one_dimension(x), _one_dimension(source), dim % max(x.ndim, 1)
+    if source.ndim != x.ndim or source.shape != (*x.shape[:dim], index.size, *x.shape[dim + 1 :]):
+        raise UnsupportedError("slices of a tensor by their numbers", f"{x._shape!r}, {source._shape!r}", "", "")
+    bounds.indices(index, x.shape[dim], dim, text=text)
+    return dim
+
+
+def _slices(x, dim: int, index):
+    """What changes the slices of x along a dimension that an index names."""
+    return _one_dimension(x).at[(*[slice(None)] * dim, _one_dimension(index))]
+
+
+@rule("index_add.default", bounds=True)
+def index_add(x, dim, index, source, *, alpha=1, bounds):
+    dim = _bound_slices(x, dim, index, source, bounds, _IN_SELF)
+    source = _one_dimension(convert(source, x.dtype))
+    if alpha != 1:
+        source = source * operand(alpha, x.dtype)
+    place = _slices(x, dim, index)
+    return lax.reshape(place.max(source) if x.dtype == PRED else place.add(source), x.shape)
+
+
+@rule("index_copy.default", bounds=True)
+def index_copy(x, dim, index, source, *, bounds):
+    text = "index_copy_(): index {{}} is out of bounds for dimension {dim} with size {size}"
+    dim = _bound_slices(x, dim, index, source, bounds, text)
+    return lax.reshape(_slices(x, dim, index).set(_one_dimension(convert(source, x.dtype))), x.shape)
+
+
+@rule("index_fill.int_Scalar", "index_fill.int_Tensor", bounds=True)
+def index_fill(x, dim, index, value, *, bounds):
+    dim %= max(x.ndim, 1)
+    bounds.indices(index, _one_dimension(x).shape[dim], dim, wraps=True)
+    return lax.reshape(_slices(x, dim, index).set(operand(value, x.dtype)), x.shape)
 
 
 @rule("masked_scatter.default")
@@ -295,15 +378,17 @@ def _largest(rows, counted, indices, bag_of, bags: int):
     return hnp.where(some, found, operand(0, found.dtype)), hnp.where(some, hnp.take(indices, places), operand(0, S64))
 
 
-@rule("_embedding_bag.default", "_embedding_bag_forward_only.default", result=True)
+@rule("_embedding_bag.default", "_embedding_bag_forward_only.default", result=True, bounds=True)
 def embedding_bag(
     weight, indices, offsets, scale_grad_by_freq=False, mode=0, sparse=False, per_sample_weights=None,
-    include_last_offset=False, padding_idx=-1, *, result,
+    include_last_offset=False, padding_idx=-1, *, result, bounds,
 ):  # fmt: skip
     """(sums, means or maxima of bags of rows, the bag of each index, the sizes of the bags, the indices of maxima).
 
     The last three have elements where torch declares them.
     """
+    bounds.indices(indices, weight.shape[0], kind=RuntimeError,
+                   text="an index of the input takes value {{}}, not in the valid range [0, {size})")  # fmt: skip
     bags, indices = result[0].dims[0], convert(indices, S64)
     nothing = [lax.full(shape.dims, 0, shape.dtype) for shape in result]
     if not indices.size or not bags:

@@ -31,13 +31,21 @@ def product(x, y):
     return hnp.matmul(x, y)
 
 
+def _of_one_dtype(*operands) -> None:
+    """Raises UnsupportedError for operands of several dtypes: torch computes the op then, and refuses it."""
+    if len({x.dtype for x in operands}) > 1:
+        raise UnsupportedError("a product", f"operands of dtypes {', '.join(str(x.dtype) for x in operands)}", "", "")
+
+
 @rule("mm.default", "bmm.default", "matmul.default")
 def mm(x, y):
+    _of_one_dtype(x, y)
     return hnp.matmul(x, y)
 
 
 @rule("mv.default", "dot.default")
 def mv(x, y):
+    _of_one_dtype(x, y)
     return hnp.matmul(x, y)
 
 
@@ -59,6 +67,7 @@ def weight_int8pack_mm(x, weight, scales):
 
 @rule("addmm.default", "baddbmm.default", "addmv.default")
 def addmm(bias, x, y, *, beta=1, alpha=1):
+    _of_one_dtype(bias, x, y)
     found = _scaled(product(x, y), alpha)
     return found if beta == 0 else found + _scaled(convert(bias, found.dtype), beta)
 
@@ -72,6 +81,7 @@ def addr(bias, x, y, *, beta=1, alpha=1):
 @rule("addbmm.default")
 def addbmm(bias, x, y, *, beta=1, alpha=1):
     """The sum of the products of a batch."""
+    _of_one_dtype(bias, x, y)
     found = _scaled(convert(hnp.sum(product(x, y), axis=0), x.dtype), alpha)
     return found if beta == 0 else found + _scaled(bias, beta)
 

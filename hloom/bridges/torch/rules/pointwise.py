@@ -73,6 +73,11 @@ def _negative(x):
     return lax.neg(x)
 
 
+def _digamma(x):
+    """Infinite at 0, with the sign that it has beside it."""
+    return hnp.where(x == 0, hnp.copysign(lax.full_like(x, math.inf), -x), lax.digamma(x))
+
+
 def _reciprocal(x):
     return lax.div(lax.full_like(x, 1), x)
 
@@ -82,7 +87,7 @@ for _name, _function in {
     "atanh": hnp.arctanh, "cos": hnp.cos, "cosh": hnp.cosh, "erf": lax.erf, "erfc": lax.erfc, "exp": hnp.exp,
     "exp2": hnp.exp2, "expm1": hnp.expm1, "log": hnp.log, "log10": hnp.log10, "log1p": hnp.log1p, "log2": hnp.log2,
     "reciprocal": _reciprocal, "rsqrt": lax.rsqrt, "sigmoid": _sigmoid, "sin": hnp.sin, "sinh": hnp.sinh,
-    "sqrt": hnp.sqrt, "tan": hnp.tan, "tanh": hnp.tanh, "lgamma": lax.lgamma, "digamma": lax.digamma,
+    "sqrt": hnp.sqrt, "tan": hnp.tan, "tanh": hnp.tanh, "lgamma": lax.lgamma, "digamma": _digamma,
     "erfinv": lax.erf_inv,
 }.items():  # fmt: skip
     pointwise(f"{_name}.default", _function, in_floats)
@@ -118,7 +123,7 @@ for _name, _function in {
 def polygamma(n, x):
     dtype = in_floats(TO_TORCH[x.dtype])
     x = convert(x, computed_in(dtype))
-    return convert(lax.digamma(x) if n == 0 else special.polygamma(n, x), dtype)
+    return convert(_digamma(x) if n == 0 else special.polygamma(n, x), dtype)
 
 
 @rule("nextafter.default", "prims::nextafter.default")
@@ -230,8 +235,6 @@ def _power(x, y):
 
 for _names, _function in {
     "mul.Tensor mul.Scalar": _multiply,
-    "remainder.Tensor remainder.Scalar remainder.Scalar_Tensor": _remainder,
-    "fmod.Tensor fmod.Scalar": hnp.fmod,
     "maximum.default": hnp.maximum,
     "minimum.default": hnp.minimum,
     "fmax.default prims::fmax.default": hnp.fmax,
@@ -270,14 +273,34 @@ def power(base, exponent):
     return convert(_power(operand(base, computed), operand(exponent, computed)), dtype)
 
 
-@rule("div.Tensor_mode", "div.Scalar_mode")
-def div_mode(a, b, rounding_mode=None):
+for _names, _function in {
+    "remainder.Tensor remainder.Scalar remainder.Scalar_Tensor": _remainder,
+    "fmod.Tensor fmod.Scalar": hnp.fmod,
+}.items():
+
+    def _rest(a, b, *, bounds, function=_function):
+        dtype = result_type(a, b)
+        x, y = (operand(v, computed_in(dtype)) for v in (a, b))
+        _bound_divisor(x, y, bounds)
+        return convert(function(x, y), dtype)
+
+    rule(*_names.split(), bounds=True)(_rest)
+
+
+def _bound_divisor(x, y, bounds) -> None:
+    if 0 not in (*x.shape, *y.shape):
+        bounds.divisor(y)
+
+
+@rule("div.Tensor_mode", "div.Scalar_mode", bounds=True)
+def div_mode(a, b, rounding_mode=None, *, bounds):
     dtype = result_type(a, b)
     if rounding_mode is None:
         dtype = in_floats(dtype)
     x, y = (operand(v, computed_in(dtype)) for v in (a, b))
     if rounding_mode is None:
         return convert(hnp.true_divide(x, y), dtype)
+    _bound_divisor(x, y, bounds)
     if rounding_mode == "floor":
         return convert(hnp.floor_divide(x, y), dtype)
     if x.dtype in INEXACT:
@@ -286,9 +309,9 @@ def div_mode(a, b, rounding_mode=None):
     return convert(lax.div(hnp.broadcast_to(x, dims), hnp.broadcast_to(y, dims)), dtype)
 
 
-@rule("floor_divide.default")
-def floor_divide(a, b):
-    return div_mode(a, b, rounding_mode="floor")
+@rule("floor_divide.default", bounds=True)
+def floor_divide(a, b, *, bounds):
+    return div_mode(a, b, rounding_mode="floor", bounds=bounds)
 
 
 # --- selection and bounds ---
@@ -428,10 +451,10 @@ def frexp(x, *, result):
 # --- torch's prims, which its decompositions are made of ---
 
 
-@rule("prims::div.default", result=True)
-def prim_div(a, b, *, result):
+@rule("prims::div.default", result=True, bounds=True)
+def prim_div(a, b, *, result, bounds):
     """The quotient in the dtype of the operands: of integers without what is behind the point."""
-    return div_mode(a, b, rounding_mode=None if result.dtype in INEXACT else "trunc")
+    return div_mode(a, b, rounding_mode=None if result.dtype in INEXACT else "trunc", bounds=bounds)
 
 
 for _name in (
