@@ -219,6 +219,46 @@ def calls(start: int, count: int) -> Row:
     return row
 
 
+MATRIX_DOORS = (
+    "jitted", "kernels", "batched", "eager", "jitted", "kernels", "batched_kernels", "gradients",
+    "jitted", "kernels", "batched", "exported", "jitted", "kernels", "batched_kernels", "torch or jax",
+)  # fmt: skip
+
+
+@attack("awkward matrices, every function of linear algebra, by residuals and LAPACK's values", 500_000, 8)
+def matrices(start: int, count: int) -> Row:
+    """A number is a dtype, a shape with sides of 1 to 64, and a door; it has a matrix of each kind and all functions.
+
+    A matrix of one kind with one function is an attempt. torch and jax, where they are installed, are compared with
+    themselves: what they have wrong without hloom does not count.
+    """
+    os.environ.setdefault("JAX_PLATFORMS", "hloom,cpu")  # read when jax is imported
+    import matrix_doors
+    from awkward_matrices import FLOATING
+
+    row = Row()
+    warnings.simplefilter("ignore")
+    for number in range(start, start + count):
+        rng = np.random.default_rng([1, number])
+        door, dtype = MATRIX_DOORS[number % 16], FLOATING[(number // 16 + number) % 4]
+        n = int(64 ** rng.random())
+        m = n if rng.random() < 0.6 else int(64 ** rng.random())
+        if door == "gradients":
+            found = matrix_doors.gradients(FLOATING[number % 2], min(m, 16), min(n, 16), number)
+        elif door == "torch or jax":
+            under = matrix_doors.under_torch if number % 32 < 16 else matrix_doors.under_jax
+            found = under(dtype, min(m, 8), min(n, 8), number)
+        else:
+            found = matrix_doors.through(door, dtype, m, n, number)
+        try:
+            for what, wrong in found:
+                row.expect(not wrong, f"{what}: {wrong}")
+                row.counts[what.split(" ", 1)[0]] += 1
+        except ModuleNotFoundError as error:
+            row.counts[f"numbers without {error.name}"] += 1
+    return row
+
+
 def _call(row: Row, number: int, name: str, arguments: list[np.ndarray], jitted: bool) -> None:
     try:
         want = getattr(np, name)(*[a.copy() for a in arguments])

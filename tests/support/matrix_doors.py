@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Iterator
 import awkward_matrices
 import matrix_checks  # noqa: F401  declares the functions
 import numpy as np
-from matrix_cases import FUNCTIONS, faults, operands_of
+from matrix_cases import BOUND, FUNCTIONS, Case, faults, largest, operands_of
 
 import hloom as hl
 import hloom.lax
@@ -113,7 +113,7 @@ def under_jax(dtype: str, m: int, n: int, seed: int) -> Iterator[tuple[str, str]
     """jax's functions on the platform hloom, which the environment has to offer, and on its own."""
     jax = importlib.import_module("jax")
     importlib.import_module("jax.scipy.linalg")
-    names = fitting(m, n)
+    names = [name for name in fitting(m, n) if name != "geqrf"]  # which jax keeps to itself
     made = matrices(np.random.default_rng(seed), dtype, m, n)
     run = jax.jit(program(names, types.SimpleNamespace(np=jax.numpy, lax=jax.lax, sp=jax.scipy)))
     devices = [jax.devices("hloom")[0], jax.devices("cpu")[0]]
@@ -174,3 +174,70 @@ def _torch_faults(name: str, a: np.ndarray, function: Callable, given: list) -> 
         return [f"{type(error).__name__}"]
     found = list(found) if isinstance(found, tuple) else [found]
     return faults(name, a, [f.resolve_conj().numpy() for f in found])
+
+
+# --- gradients --------------------------------------------------------------------------------------------------------
+
+
+def _gradients(case: Case) -> dict[str, tuple[Callable, np.ndarray, float]]:
+    """Real scalars of a real matrix, with their gradients in closed form and the scale of their rounding errors, as far
+    as they are defined and well conditioned there. For w, whose largest element is about 1."""
+    linalg, found = hloom.numpy.linalg, {}
+    u, s, vh = np.linalg.svd(case.w, full_matrices=False)
+    n, rest = len(s), case.eps
+    gaps = np.abs(np.diff(s, append=0)) / s[0] if case.norm else np.zeros(n)
+    if gaps[:1].min(initial=1) > 1e-3 and case.norm:
+        found["norm 2"] = (lambda a: linalg.norm(a, 2), np.outer(u[:, 0], vh[0]), rest / gaps[0])
+    if gaps.min(initial=1) > 1e-3 and case.norm:
+        weights = np.cos(1.0 + np.arange(n))
+        apart = rest / gaps.min()
+        found["singular values"] = (lambda a: (linalg.svdvals(a) * weights).sum(), (u * weights) @ vh, apart)
+        found["nuclear norm"] = (lambda a: linalg.norm(a, "nuc"), u @ vh, apart)
+    if case.least > 1e-3 * case.norm and case.norm:
+        p = np.linalg.pinv(case.w)
+        size = largest(p) ** 2 * case.norm / case.least
+        found["pinv"] = (
+            lambda a: (linalg.pinv(a) ** 2).sum() / 2,
+            _pinv_gradient(case.w, p),
+            rest * size * largest(p) * n,
+        )
+    if case.m == case.n:
+        u, s, vh = np.linalg.svd(case.w)
+        others = np.array([np.prod(np.delete(s, k)) for k in range(n)])
+        adjugate = np.linalg.det(u) * np.linalg.det(vh) * (u * others) @ vh
+        most = np.prod(s[:-1] + case.unit)
+        found["det"] = (linalg.det, adjugate, rest * n * most)
+        if case.least > 1e-3 * case.norm and case.norm:
+            p = np.linalg.inv(case.w)
+            found["slogdet"] = (lambda a: linalg.slogdet(a)[1], p.T, rest * largest(p) * case.norm / case.least)
+            found["inv"] = (lambda a: linalg.inv(a).sum(), -np.outer(p.sum(0), p.sum(1)), rest * size * n * n)
+        values, v = np.linalg.eigh((case.w + case.w.T) / 2)
+        apart = np.diff(values).min(initial=1)
+        if apart > 1e-3 and case.norm:
+            weights = np.cos(1.0 + np.arange(n))
+            value = lambda a: (linalg.eigvalsh((a + a.T) / 2) * weights).sum()  # noqa: E731
+            found["eigenvalues"] = (value, (v * weights) @ v.T, rest / apart)
+    return found
+
+
+def _pinv_gradient(a: np.ndarray, p: np.ndarray) -> np.ndarray:
+    """Of half the sum of squares of P = A^+, for A of full rank, by the derivative of Golub and Pereyra with G = P."""
+    g = p
+    m, n = a.shape
+    left, right = np.eye(m) - a @ p, np.eye(n) - p @ a
+    return -p.T @ g @ p.T + (left @ g.T @ p @ p.T if m > n else 0) + (p.T @ p @ g.T @ right if n > m else 0)
+
+
+def gradients(dtype: str, m: int, n: int, seed: int) -> Iterator[tuple[str, str]]:
+    """Gradients of functions of real matrices, in closed form."""
+    compiled: dict[str, Callable] = {}
+    for kind, a in matrices(np.random.default_rng(seed), dtype, m, n).items():
+        case = Case(a)
+        if not case.finite:
+            continue
+        w = case.w.astype(dtype)
+        for name, (function, wanted, scale) in _gradients(Case(w)).items():
+            run = compiled.setdefault(name, hl.jit(hl.grad(function)))
+            error = largest(np.asarray(run(w)) - wanted)
+            ratio = error / scale if error else 0.0
+            yield f"gradient {dtype} {m}x{n} seed {seed} {kind}: {name}", "" if ratio <= BOUND else f"{ratio:.3g}"

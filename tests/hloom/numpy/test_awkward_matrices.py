@@ -43,6 +43,12 @@ def test_a_sample_of_the_campaign(door, dtype, m, n):
     assert not [f"{what}: {wrong}" for what, wrong in found if wrong]
 
 
+def test_gradients_are_those_in_closed_form():
+    found = [row for m, n in ((3, 3), (5, 3)) for row in matrix_doors.gradients("float64", m, n, seed=2)]
+    assert len(found) > 150
+    assert not [f"{what}: {wrong}" for what, wrong in found if wrong]
+
+
 @pytest.mark.parametrize("dtype", FLOATING)
 @pytest.mark.parametrize("shape", [(3, 3), (17, 8), (8, 17)])
 def test_singular_values_where_vectors_lie_in_fewer_dimensions(shape, dtype, library_calls):
