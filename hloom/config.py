@@ -216,6 +216,13 @@ SETTINGS = {
         ),
         Setting("cpu", "HLOOM_CPU", _cpu, "native", "target of CPU kernels: x86-64-v2, -v3, -v4 or native"),
         Setting(
+            "guard_scratch",
+            "HLOOM_GUARD_SCRATCH",
+            _flag,
+            False,
+            "guard pages behind the temporary memory of CPU programs, for tests: an access behind it ends the process",
+        ),
+        Setting(
             "cpu_memory", "HLOOM_CPU_MEMORY", _bytes, 0, "memory limit of a program on a CPU device, in bytes; 0: none"
         ),
         Setting(

@@ -28,6 +28,7 @@ from hloom.ir.base_error import out_of_memory
 from hloom.ir.process import forking, memory
 from hloom.ir.records import record
 from hloom.ir.types import Shape
+from hloom.runtime import code_memory
 
 ALIGNMENT = 64
 _HUGE_PAGE = 2 << 20
@@ -367,12 +368,22 @@ _OF_AN_ELEMENT = getrefcount(_LIST[0]) - 1  # what passing it on adds (it depend
 
 
 class Arena:
-    """`nbytes` bytes for the temporaries of one activation. address: of the first byte, a multiple of 64."""
+    """`nbytes` bytes for the temporaries of one activation. address: of the first byte, a multiple of 64.
+
+    guards: offsets of pages that nobody may touch (`hl.config.guard_scratch`); all bytes are 0xFF then, NaN in floats.
+    """
 
     __slots__ = ("address", "array", "nbytes")
 
-    def __init__(self, nbytes: int):
+    def __init__(self, nbytes: int, guards: Sequence[int] = ()):
         self.nbytes = nbytes
+        if guards:
+            self.array = np.frombuffer(mmap.mmap(-1, nbytes), np.uint8)
+            self.address = address(self.array)
+            self.array.fill(0xFF)
+            for guard in guards:
+                code_memory.forbid(self.address + guard)
+            return
         self.array = _new_array((nbytes,), np.dtype(np.uint8), "memory for the temporaries of a program")
         self.address = address(self.array)
 

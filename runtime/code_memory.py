@@ -55,6 +55,11 @@ def _protect(address: int, nbytes: int, protection: int) -> None:
         raise NotExecutableError(f"mprotect answers error {ctypes.get_errno()}")
 
 
+def forbid(address: int) -> None:
+    """Nobody may touch the page at an address from now on."""
+    _protect(address, PAGE, 0)
+
+
 class _Block:
     """A mapping, private to this process, so that a forked child has one of its own. free: ranges of pages, in order:
     [first, number]."""

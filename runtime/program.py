@@ -101,7 +101,9 @@ class Frame:
     ):
         self.seat = seat
         self.batches: dict[int, Batch] = {}
-        self.arena = seat.arenas[seat.positions[seat.device]] if seat else Arena(max(program.arena_bytes, 64))
+        self.arena = (
+            seat.arenas[seat.positions[seat.device]] if seat else Arena(max(program.arena_bytes, 64), program.guards)
+        )
         self.constants, self.code = program.constants, program.code
         self.state = np.ones(1, np.uint8) if state is None else state
         self.done = np.array([1, 0], np.uint8) if done is None else done

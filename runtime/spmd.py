@@ -42,7 +42,7 @@ class Team:
         program, devices = owner.program, len(owner.numbers)
         self.state = np.ones(1, np.uint8)
         self.done = np.array([1, 0] * devices, np.uint8)
-        arenas = [Arena(max(program.arena_bytes, 64)) for _ in range(devices)]
+        arenas = [Arena(max(program.arena_bytes, 64), program.guards) for _ in range(devices)]
         shared = Arena(max(program.shared_bytes, SHARED_ALIGNMENT))
         slots = np.zeros(max(devices * (len(program.inputs) + len(program.outputs)), 1), np.int64)
         barriers = -(-max(program.barriers, 1) // LINE) * LINE

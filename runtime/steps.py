@@ -165,7 +165,7 @@ class Program:
 
     donated: output number -> input number whose buffer the output is computed in. work: rough element operations.
     code: keeps the kernels in memory whose addresses are in the steps; a program that runs is kept by who called it.
-    transport: for the messages of `Deliver`.
+    transport: for the messages of `Deliver`. guards: offsets of pages of the arena that nobody may touch.
     """
 
     steps: list[Step]
@@ -180,3 +180,4 @@ class Program:
     barriers: int = 0
     shared_bytes: int = 0
     transport: Transport | None = None
+    guards: Sequence[int] = ()

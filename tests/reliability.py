@@ -170,6 +170,25 @@ def names(start: int, count: int) -> Row:
     return row
 
 
+@attack("convolutions, products, windows, transforms, attention with guard pages, against the reference", 20_000, 500)
+def scratch(start: int, count: int) -> Row:
+    """Random kernels with scratch memory, on levels of the processor, caches and cores; an access behind an array ends
+    the batch, and standard error has its number."""
+    from scratch_cases import processor, run
+
+    row = Row()
+    hl.config.guard_scratch = True
+    for number in range(start, start + count):
+        print(number, file=sys.stderr, flush=True)
+        try:
+            kind, fault = run(number)
+            row.counts[kind] += 1
+        except Exception as error:
+            fault = f"{number}: {_first_line(error)}"
+        row.expect(not fault, f"{fault} ({processor(number)})")
+    return row
+
+
 DTYPES = ("bool", "int8", "uint8", "int32", "uint32", "int64", "uint64", "float16", "float32", "float64", "complex64")
 SHAPES = ((), (0,), (1,), (3,), (2, 3), (0, 3), (2, 1, 3), (17,))
 # Not functions of arrays alone, of sizes (which edge values make too large), or with results that are no numbers.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import mmap
 from bisect import bisect_left, insort
 
 from hloom.compiler.schedule.steps import Place
@@ -47,6 +48,18 @@ def _size(buffer: Buffer) -> int:
 def allocate(buffers: list[Buffer]) -> int:
     """Gives each buffer an offset such that no two that live at one time overlap; returns the bytes of the arena."""
     return _by_size(buffers) if len(buffers) <= SEARCHED else _by_time(buffers)
+
+
+def allocate_apart(buffers: list[Buffer]) -> tuple[int, list[int]]:
+    """Gives each buffer pages of its own, at whose end it lies, and a page behind that nobody may touch: (bytes of the
+    arena, offsets of those pages)."""
+    total, guards = 0, []
+    for buffer in buffers:
+        end = total + -(-_size(buffer) // mmap.PAGESIZE) * mmap.PAGESIZE
+        buffer.place = Place("arena", end - _size(buffer), buffer.swap)
+        guards.append(end)
+        total = end + mmap.PAGESIZE
+    return total, guards
 
 
 def _by_size(buffers: list[Buffer]) -> int:

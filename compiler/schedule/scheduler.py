@@ -16,7 +16,7 @@ from hloom.compiler.fusibility import ALIASES, FREE, IN_PLACE, is_control
 from hloom.compiler.kernels.launch import Launch
 from hloom.compiler.kernels.request import KernelRequest
 from hloom.compiler.passes.cse import StructuralKeys
-from hloom.compiler.schedule.buffer_assignment import Buffer, allocate
+from hloom.compiler.schedule.buffer_assignment import Buffer, allocate, allocate_apart
 from hloom.compiler.schedule.channels import Channels
 from hloom.compiler.schedule.collectives import Collectives, PartLaunch, Transfer
 from hloom.compiler.schedule.control_flow import Control, Label, OnFalse, OnIndex, Swap, To, with_jumps
@@ -54,6 +54,7 @@ from hloom.ir.types import Shape, TupleShape
 class Plan:
     """steps, the constants that they read, arena bytes, and for outputs that reuse a donated input: output -> input.
     Where several devices run the plan, barriers: their number; shared_bytes: of memory that all of them share.
+    guards: offsets of pages of the arena that nobody may touch.
 
     `kernels()`: the launches as they stand in the list; those of a loop run more than once.
     """
@@ -67,6 +68,7 @@ class Plan:
     donated: dict[int, int] = field(default_factory=dict)
     barriers: int = 0
     shared_bytes: int = 0
+    guards: Sequence[int] = ()
 
     def kernels(self) -> list[KernelStep]:
         return [s for s in self.steps if isinstance(s, KernelStep)]
@@ -162,7 +164,8 @@ class Planner:
                 planned.append((Place("output", number), buffer, buffer.bytes, root))
         planned = with_jumps(whole_loops(self, planned) if whole and self.target.supports_loop_fusion else planned)
         waiting = [b for b in self.all if b.place is None] + self._temporaries(planned)
-        arena, shared = allocate(waiting), self.collectives.allocate()
+        shared = self.collectives.allocate()
+        arena, guards = allocate_apart(waiting) if self.target.guards_memory else (allocate(waiting), [])
         return Plan(
             self.module,
             self._resolve(planned),
@@ -173,6 +176,7 @@ class Planner:
             self.reused,
             len(self.collectives.barriers),
             shared,
+            guards,
         )
 
     # --- storage ---

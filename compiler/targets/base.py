@@ -70,12 +70,14 @@ class Target:
     supports_loop_splitting: a work item runs its innermost loop alone, so that the loop may have several bodies.
     supports_loop_fusion: a loop of small kernels may become one kernel.
     supports_pointer_swap: two buffers of a loop may be exchanged by address, without a copy.
+    guards_memory: every temporary has a page behind it that nobody may touch, for tests.
     """
 
     kinds: tuple[KernelKind, ...] = ()
     supports_loop_splitting: bool = False
     supports_loop_fusion: bool = False
     supports_pointer_swap: bool = False
+    guards_memory: bool = False
     _by_opcode: dict[str, KernelKind] = {}
 
     @property

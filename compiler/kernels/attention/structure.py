@@ -23,6 +23,7 @@ FLOATS = ("f32", "f64")
 SCORES = 256 << 10  # bytes of scratch memory for scores: with the product's own, within half a megabyte of stack
 SUMS = 64 << 10  # bytes of scratch memory for the sums, and for queries that are computed
 ROW_BYTES = SCORES // 4  # of a row of scores
+PANEL = 64  # columns of a register tile at most
 LEAST = 8  # scores in a row, below which it is no work for a register tile
 # Rows of a block that use a panel of keys or values while it is in the first cache. With fewer of them the panels' way
 # from the second or third cache costs time, unless the scores are so many that they would go to memory otherwise.
@@ -110,6 +111,9 @@ def attention_of(computation: Computation) -> Attention | None:
 def _pays(extents, features: int, itemsize: int, first: Instruction) -> bool:
     """Whether blocks of rows are large enough, and enough, to be faster than products of their own."""
     batch, rows, extent, depth = extents
+    # Rows of scratch memory are up to two panels longer, and queries may have to be copied.
+    if not min(SCORES // (extent + 2 * PANEL), SUMS // (max(features, depth) + 2 * PANEL)) // itemsize:
+        return False
     if features * depth == 0 or rows < BLOCK or batch * -(-rows // BLOCK) < BLOCKS:
         return False
     computed = depth if first.operands[0].opcode != "parameter" else 0

@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from functools import cached_property
 
+from hloom.compiler.kernels.contractions import room
 from hloom.compiler.kernels.contractions.shared import GROUP_COLUMNS, Blocking, split_steps
 from hloom.compiler.kernels.contractions.spec import (
     PACK,
@@ -107,6 +108,7 @@ class _Plan:
         self.in_place = is_same(spec.lhs, spec.accumulate)
         self._choose_steps()
         self._choose_blocks()
+        self._check_room()
         names = ("lhs_sb", "lhs_si", "lhs_sp", "rhs_sb", "rhs_sp", "rhs_sj")
         self.values: _Values = {"batch": batch, "m": m, "n": self.n, "k": self.k}
         self.values |= dict(zip(names, (*lhs_strides, *rhs_strides), strict=True))
@@ -133,7 +135,8 @@ class _Plan:
         few = m <= blocking.tile.rows
         near = few if self.rhs_stays else _read_in_place(blocking, m, self.step, rhs_sp)
         self.read_in_place = self.streams or (reads and near)
-        self.may_copy = same and not (self.read_in_place or self.rhs_stays) and 1 in (rhs_sj, rhs_sp)
+        copies = same and not (self.read_in_place or self.rhs_stays) and 1 in (rhs_sj, rhs_sp)
+        self.may_copy = copies and self.step <= room.DEPTH
 
     def _choose_blocks(self) -> None:
         """Rows and panels of a block, and which operands are packed or copied."""
@@ -172,6 +175,29 @@ class _Plan:
             self.pack_lhs = _pack_lhs(blocking, min(rows, m), panels, self.step, lhs_si, lhs_sp, far)
         else:
             self.pack_lhs = panels > 2  # of what was evaluated along i: it is in the cache
+
+    def _check_room(self) -> None:
+        """Compares what the kernels write to scratch memory with its sizes, as `room` says."""
+        spec, blocking, tile, rows = self.spec, self.blocking, self.blocking.tile, self.block_rows
+        image, sizes = spec.lhs if isinstance(spec.lhs, StagedOperand) else None, blocking.scratch
+        used = {"edge": (room.sums(rows, 1, tile.columns), sizes.edge)}
+        if not isinstance(spec.epilogue, PlainStore):
+            used["sums"] = room.sums(rows, self.block_panels, tile.columns), sizes.sums
+        if image is not None:
+            aligned = self.row_blocks == 1 or rows % image.line == 0
+            lines = (room.aligned_lines if aligned else room.lines_of)(min(rows, self.m), image.line)
+            used["image"] = image.elements(lines), sizes.staged
+            used["offsets"] = max(lines, room.aligned_lines(image.step, image.run)), sizes.offsets
+        elif not self.in_place:
+            used["evaluated"] = room.evaluated(rows, self.step), sizes.evaluated
+        if self.pack_lhs and image is None:
+            used["copied_left"] = room.copied_left(rows, self.step, tile.rows, blocking.size), sizes.copied_left
+        if self.copy_rhs:
+            copied = room.copied_right(blocking.copied_panels, self.step, tile.columns)
+            used["copied_right"] = copied, sizes.copied_right
+        if self.kernels.packing != PACK and self.packed:
+            used["turned"] = room.turned(self.step, tile.columns), sizes.turned
+        room.check(spec.name, used)
 
     def packing(self) -> Step:
         """Packs the panels of rhs that are not read in place."""

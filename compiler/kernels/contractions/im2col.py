@@ -16,8 +16,10 @@ import math
 from collections.abc import Sequence
 
 from hloom.compiler.kernels.codegen.serial import indent
+from hloom.compiler.kernels.contractions import room
 from hloom.compiler.kernels.contractions.convolution_dims import Component, ConvolutionRoles
-from hloom.compiler.kernels.contractions.shared import DEPTH, EDGE_ROWS, LEFT_BYTES, OFFSETS, block_area
+from hloom.compiler.kernels.contractions.room import ceil
+from hloom.compiler.kernels.contractions.shared import block_area
 from hloom.compiler.kernels.contractions.spec import StagedOperand
 from hloom.compiler.kernels.contractions.tile_shapes import ITEMSIZES
 from hloom.ir.records import record
@@ -28,10 +30,6 @@ NEAR_ROWS = 512  # of a block at most: longer ones copy fewer rows of the image 
 PLACES = 192  # in a step of a gradient with respect to the kernel, whose panels then stay in the first cache
 WHOLE = 16  # elements that rows of the image are a multiple of
 SETS = 1024  # elements: rows that far apart share sets of the cache
-
-
-def ceil(a: int, b: int) -> int:
-    return -(-a // b)
 
 
 @record(frozen=True)
@@ -76,9 +74,9 @@ def _side(roles: ConvolutionRoles, components: Sequence[Component]) -> Side | No
     outer = wide[:-1]
     while outer and roles.is_along(outer[-1]) and roles.memory_step(outer[-1]) == extent * step:
         extent *= outer.pop().extent
-    if extent > DEPTH and step == 1:
+    if extent > room.DEPTH and step == 1:
         # A part of a run that has as many elements as all others.
-        parts = next((q for q in range(ceil(extent, DEPTH), 17) if extent % q == 0), 1)
+        parts = next((q for q in range(ceil(extent, room.DEPTH), 17) if extent % q == 0), 1)
         if parts > 1:
             extent //= parts
             stride = roles.spaces[roles.along].stride
@@ -123,14 +121,16 @@ class Image:
             return None
         _, m, _, k = self.roles.extents
         # Whether there is an image, and its steps, which order the sums, are the same for all machines.
-        fitting = self._lines_in(LEFT_BYTES // self.size)
-        units = min(DEPTH // run if self.by_rows else min(max(PLACES // run, 1), fitting), k // run, OFFSETS)
+        fitting = self._lines_in(room.LEFT_BYTES // self.size)
+        units = min(room.DEPTH // run if self.by_rows else min(max(PLACES // run, 1), fitting), k // run, room.OFFSETS)
         few = fitting < 2 or fitting * line < min(FEWEST, m)
         if units < 1 or units * run < min(k, FEWEST) or (self.by_rows and few):
             return None
         units = ceil(k // run, ceil(k // run, units))
-        near = max(self._lines_in(block_area(machine, self.size) * 3 // 2) - 1, 1)
-        most = min(near * line, NEAR_ROWS) if self.by_rows else EDGE_ROWS
+        area = min(block_area(machine, self.size) * 3 // 2, room.staged_bytes() // self.size)
+        near = max(self._lines_in(area) - 1, 1)
+        most = min(near * line, NEAR_ROWS, room.EDGE_ROWS) if self.by_rows else room.EDGE_ROWS
+        most = min(most, room.rows_in_lines(room.OFFSETS, line))
         window = math.prod(c.extent for c in self.taps.outer) * self.taps.inner[0]
         share = 1.5 * self.length * self._step_across(self.places) / (self.places.inner[0] * window)
         self.lines()  # written once to know its integer arguments
@@ -140,11 +140,13 @@ class Image:
             self.number("c_depth_step", depth_step),
             line,
             self.number("c_line", line),
+            run,
             self.number("c_run", run),
             units * run,
             most,
             min(1.0, share),
             self.by_rows,
+            lambda lines: self._elements(lines if self.by_rows else units),
         )
 
     def number(self, name: str, value: int) -> str:
@@ -158,12 +160,17 @@ class Image:
         """Rows of the image that a line of positions reads."""
         return (_height(self.roles, self.taps) - 1) * self._step_across(self.taps) + 1
 
+    def _elements(self, lines: int) -> int:
+        """Elements of the rows of the image that so many lines of positions read: each image among them, of which the
+        first and the last may lie in it in part, has rows that only its last line reads."""
+        height, step = _height(self.roles, self.places), self._step_across(self.places)
+        more, images = max(self._span() - step, 0), (lines - 2) // height + 2
+        return (lines * step + images * more) * self.row
+
     def _lines_in(self, area: int) -> int:
         """Lines of positions whose rows there is room for."""
-        height, step = _height(self.roles, self.places), self._step_across(self.places)
-        room, more = area // self.row, max(self._span() - step, 0)
         fitting = 0
-        while (fitting + 1) * step + ((fitting - 1) // height + 2) * more <= room and fitting < OFFSETS - 2:
+        while fitting < room.OFFSETS - 2 and self._elements(fitting + 1) <= area:
             fitting += 1
         return fitting
 

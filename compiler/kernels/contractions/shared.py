@@ -11,24 +11,13 @@ import re
 import textwrap
 
 from hloom.compiler.kernels.codegen.source import KernelSource
+from hloom.compiler.kernels.contractions import room
 from hloom.compiler.kernels.contractions.tile_shapes import CACHE_LINE, MATRIX_WORDS, TileShape, square_rows
 from hloom.ir.records import record
 
 # Columns of rhs packed together: enough for long vector loops in an element's code, and for the prefetchers of the
 # processor, which begin anew in each row.
 GROUP_COLUMNS = 384
-# The most products in a partial sum. After each, a tile is added to the result, which takes as long as 10 products
-# more. Longer steps leave fewer rows of lhs in the cache, and sums that are less exact.
-DEPTH = 640
-GAP = 16  # elements between rows of scratch memory, so that the rows of a tile do not share sets of the cache
-SKEW = 16  # bytes between the rows of a copied block of lhs, so that they do not evict each other while they are copied
-OFFSETS = 128  # of lines in a block, and of runs in a step
-MOST_ROWS = 384  # in a block of lhs, where sums are short
-EDGE_ROWS = 768  # in any block
-# Room on the stack for a block of lhs, of which a block takes what its machine's second cache holds (`Blocking.area`):
-# so the kernels are the same on all machines.
-LEFT_BYTES = 600 << 10
-COPIED = 176 << 10  # bytes of the panels that are copied together, in front of the only block of rows that uses them
 
 
 @record(frozen=True)
@@ -69,17 +58,24 @@ class Blocking:
     @property
     def copied_panels(self) -> int:
         """Panels that are copied together: a power of two."""
-        most = COPIED // (self.tile.columns * DEPTH * self.size)
+        most = room.COPIED // (self.tile.columns * room.DEPTH * self.size)
         return 1 << (max(1, min(most, 4)).bit_length() - 1)
+
+    @property
+    def scratch(self) -> room.Sizes:
+        """The sizes of the scratch arrays of the kernels."""
+        tile = self.tile
+        return room.sizes(self.area, tile.rows, tile.columns, self.copied_panels, self.sums, self.size)
 
     def rows_for(self, step: int) -> int:
         """The most rows in a block of lhs where a step of p is that long."""
-        return min(max(1, self.area // (max(step, 1) * self.tile.rows)), MOST_ROWS // self.tile.rows) * self.tile.rows
+        tiles = min(max(1, self.area // (max(step, 1) * self.tile.rows)), max(room.MOST_ROWS // self.tile.rows, 1))
+        return tiles * self.tile.rows
 
 
-def depth_step(k: int, most: int = DEPTH) -> int:
+def depth_step(k: int, most: int | None = None) -> int:
     """Products in a partial sum, of sums of k: steps of about equal length, all but the last a multiple of 8."""
-    steps = max(1, -(-k // most))
+    steps = max(1, -(-k // (most or room.DEPTH)))
     return max(1, min(k, -(-k // steps) + 7 & -8))
 
 
@@ -93,7 +89,7 @@ def split_steps(m: int, k: int, splits: int, given: int = 0) -> tuple[int, int]:
     """(products in a part, products in a partial sum) of sums in so many parts. given: the latter, where it is."""
     part = -(-k // splits)
     # Shorter steps of more rows, so that all rows of lhs are one block.
-    step = given or depth_step(part, DEPTH if splits == 1 or m <= 48 else 256)
+    step = given or depth_step(part, room.DEPTH if splits == 1 or m <= 48 else min(256, room.DEPTH))
     return max(1, -(-part // step) * step), step
 
 
@@ -102,7 +98,7 @@ def block_area(machine, size: int) -> int:
 
     The same rows of the result have to stay there too, from one partial sum to the next.
     """
-    return min(machine.l2_bytes * 2 // 7, LEFT_BYTES) // size
+    return min(machine.l2_bytes * 2 // 7, room.LEFT_BYTES) // size
 
 
 PACK_PARAMS = {
@@ -317,7 +313,7 @@ _PRODUCT = """
 
 
 def _kernel(kind: str, params: dict[str, str], body: str, blocking: Blocking) -> KernelSource:
-    tile, size = blocking.tile, blocking.size
+    tile, size, scratch = blocking.tile, blocking.size, blocking.scratch
     words = f"_{blocking.word}" if blocking.word and kind == "product" else ""
     name = f"contraction_{kind}_{blocking.dtype}{words}_{tile.rows}x{tile.columns}"
     # Two squares cover the rows of a tile (6 as 0..3 and 2..5); where one does, nothing is left for the second.
@@ -332,8 +328,7 @@ def _kernel(kind: str, params: dict[str, str], body: str, blocking: Blocking) ->
         tile_bytes=tile.rows * tile.columns * size, line=CACHE_LINE,
         square=square, second=tile.rows - square,
         group=max(1, GROUP_COLUMNS // tile.columns),
-        block=(LEFT_BYTES + MOST_ROWS * SKEW) // size, skew=SKEW // size,
-        edge=EDGE_ROWS * tile.columns, copied=blocking.copied_panels * tile.columns * DEPTH,
+        block=scratch.copied_left, skew=room.SKEW // size, edge=scratch.edge, copied=scratch.copied_right,
         copied_panels=blocking.copied_panels, copied_1=blocking.copied_panels - 1,
     )  # fmt: skip
     text = f"def {name}({', '.join(params)}):\n{textwrap.indent(body, '    ')}\n"

@@ -61,11 +61,12 @@ class StagedOperand:
               `t_lines` those of the lines of the block's rows; to `t_runs` those of each run from the first run of the
               step's products, which is `t_origin` bytes from the beginning of the products.
     row_step, depth_step: names of the elements from a row of a line to the next, and from a product of a run.
-    line:     rows of a line. line_text, run_text: names of the rows of a line and of the products of a run.
+    line, run: rows of a line, products of a run. line_text, run_text: names of them.
     step:     products in a partial sum, whole runs.
     most_rows: rows of a block that scratch memory has room for.
     by_rows:  whether a block writes elements for its own rows only; otherwise every block writes those of all rows.
     share:    elements written to scratch memory per element of a block, or per element of all rows (not by_rows).
+    elements: those of `t_left` that a block whose rows are in so many lines uses at most.
     """
 
     lines: Callable[[], list[str]]
@@ -73,11 +74,13 @@ class StagedOperand:
     depth_step: str
     line: int
     line_text: str
+    run: int
     run_text: str
     step: int
     most_rows: int
     share: float
     by_rows: bool
+    elements: Callable[[int], int]
 
 
 @record(frozen=True)

@@ -7,17 +7,8 @@ from collections.abc import Callable, Iterable, Sequence
 
 from hloom.compiler.kernels.codegen.serial import indent
 from hloom.compiler.kernels.codegen.source import KernelSource
-from hloom.compiler.kernels.contractions.shared import (
-    DEPTH,
-    GAP,
-    GROUP_COLUMNS,
-    LEFT_BYTES,
-    MOST_ROWS,
-    OFFSETS,
-    PACK_PARAMS,
-    PRODUCT_PARAMS,
-    Blocking,
-)
+from hloom.compiler.kernels.contractions import room
+from hloom.compiler.kernels.contractions.shared import GROUP_COLUMNS, PACK_PARAMS, PRODUCT_PARAMS, Blocking
 from hloom.compiler.kernels.contractions.spec import (
     ContractionSpec,
     Element,
@@ -89,7 +80,7 @@ class Writer:
         else:
             body = turned if spec.rhs_fast == "p" else lines
         used = "\n".join(body)
-        sizes = {"t_line": group * columns, "t_turn": columns * (DEPTH + GAP)}
+        sizes = {"t_line": group * columns, "t_turn": self.blocking.scratch.turned}
         text = [
             *(f"{name} = scratch_{self.dtype}({size})" for name, size in sizes.items() if name in used),
             *_loop(
@@ -207,14 +198,14 @@ class Writer:
         copied = self.words_of(self.spec.rhs, "t_b * rhs_sb + t_j * rhs_sj", "t_turn")
         pack = {
             "rhs": "address(t_turn)", "packed": f"t_base + (t_q * t_depth + t_p0) * {columns * size}",
-            "n": f"min({columns}, n - t_q * {columns})", "k": "t_depth", "rhs_sp": "1", "rhs_sj": str(DEPTH + GAP),
-            "panels": "1", "groups": "1", "chunks": "1", "step": "t_depth",
+            "n": f"min({columns}, n - t_q * {columns})", "k": "t_depth", "rhs_sp": "1",
+            "rhs_sj": str(room.DEPTH + room.GAP), "panels": "1", "groups": "1", "chunks": "1", "step": "t_depth",
         }  # fmt: skip
         return _loop(
             "for t_q in range(t_q0, t_q1):",
             _loop(
                 f"for t_j in range(t_q * {columns}, min(t_q * {columns} + {columns}, n)):",
-                f"t_at = (t_j - t_q * {columns}) * {DEPTH + GAP} - t_p0",
+                f"t_at = (t_j - t_q * {columns}) * {room.DEPTH + room.GAP} - t_p0",
                 self.over_p("t_p0", "t_p1", element, copied),
             ),
             self.call("t_pack", PACK_PARAMS, pack),
@@ -237,7 +228,7 @@ class Writer:
             out = f"address({epilogue.pointer}) + (t_number * t_out_part + t_b * m * n) * {self.size}"
             product |= {"out": out, "out_si": "n", "n": "n", "full_panels": "t_full_panels"}
         else:
-            scratch.append(f"t_sums = scratch_{self.dtype}({self.blocking.sums})")
+            scratch.append(f"t_sums = scratch_{self.dtype}({self.blocking.scratch.sums})")
             out = f"address(t_sums) - (t_i0 * t_sums_row + t_q0 * t_columns) * {self.size}"
             product |= {"out": out, "out_si": "t_sums_row", "full_panels": "t_panels"}
             consume = self.epilogue(epilogue)
@@ -250,13 +241,13 @@ class Writer:
             }  # fmt: skip
             multiply = self.call("t_product", PRODUCT_PARAMS, product, "t_item")
         else:
-            room, multiply = self.evaluated_product(product)
-            scratch += room
+            arrays, multiply = self.evaluated_product(product)
+            scratch += arrays
         body = [
             *scratch,
             *_loop(
                 "for t_item in range(lo, hi):",
-                f"t_row = t_step + {GAP}",
+                f"t_row = t_step + {room.GAP}",
                 "t_number = quotient(t_item, t_part_items)",
                 "t_first = t_number * t_part",
                 "t_last = min(t_first + t_part, k)",
@@ -280,12 +271,11 @@ class Writer:
 
     def evaluated_product(self, product: dict[str, str]) -> tuple[list[str], list[str]]:
         """(scratch memory, statements) of the product of a block of lhs that is evaluated step by step."""
-        lhs, size = self.spec.lhs, self.size
-        area = max(self.blocking.area, DEPTH * self.blocking.tile.rows) + MOST_ROWS * GAP
-        tables = []
+        lhs, size, sizes = self.spec.lhs, self.size, self.blocking.scratch
+        area, tables = sizes.evaluated, []
         if isinstance(lhs, StagedOperand):
-            area = LEFT_BYTES // size
-            tables = [f"t_lines = scratch_s64({OFFSETS})", f"t_runs = scratch_s64({OFFSETS})"]
+            area = sizes.staged
+            tables = [f"{table} = scratch_s64({sizes.offsets})" for table in ("t_lines", "t_runs")]
         product = product | {
             "packed": f"address(t_packed) + t_p0 * t_packed_sp * {size}", "k": "t_depth",
             "accumulate": "t_p0 - t_first", "part": "t_depth",

@@ -30,6 +30,7 @@ from hloom.compiler.kernels.attention.structure import SCORES, SUMS, Attention, 
 from hloom.compiler.kernels.codegen.elements import fallbacks, load, with_stores
 from hloom.compiler.kernels.codegen.serial import indent
 from hloom.compiler.kernels.codegen.source import KernelSource
+from hloom.compiler.kernels.contractions import room
 from hloom.compiler.kernels.contractions.blocking import PERIOD, PRODUCT_WORK, SERIAL_WORK, step_plan
 from hloom.compiler.kernels.contractions.operands import Operand, Roles, operand_of
 from hloom.compiler.kernels.contractions.product import launch_of_step
@@ -122,6 +123,7 @@ class _Kernel:
         self.line = (ceil(self.n, columns) + 1) * columns  # one more panel: rows are no power of two apart
         self.width = ceil(self.d, columns) * columns
         self.block_rows = self._block_rows()
+        self._check_room()
         self.one = self._contraction(1, one, keys)
         self.two = self._contraction(2, two, values)
 
@@ -278,6 +280,18 @@ class _Kernel:
             rows = ceil(rows, 2 * tile) * tile
         blocks = ceil(self.m, rows)
         return min(rows, ceil(ceil(self.m, blocks), tile) * tile)
+
+    def _check_room(self) -> None:
+        """Compares what the kernel writes to scratch memory with the sizes of `_text`."""
+        rows, size = self.block_rows, self.size
+        used = {
+            "t_scores": (rows * self.line, SCORES // size),
+            "t_sums": (rows * self.width, SUMS // size),
+            "t_kept": (rows, ROWS),
+        }
+        if not self._reads_queries():
+            used["t_left"] = rows * self._left_row(), SUMS // size
+        room.check(self.request.title("attention"), used)
 
     def _element(self, operand: Operand, instruction, name: str, at: tuple[str, str, str]) -> tuple[list[str], str]:
         """(statements, the value of an operand's element)."""

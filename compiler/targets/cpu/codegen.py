@@ -102,11 +102,11 @@ def kernel_module(kernel: KernelSource) -> tuple[str, list[bytes | str]]:
     """LLVM IR of a kernel with its C entry, and the libraries (bitcode or IR) that it is linked with."""
     # These save start-up time: they import LLVM, which a warm process does without.
     from hloom.compiler.targets.cpu import library
-    from hloom.compiler.targets.cpu.llvm_emitter import emitter
+    from hloom.compiler.targets.cpu.llvm_emitter import emitter, scratch
 
     try:
         text, names = emitter.kernel_text(kernel, _backend().triple(), library.signature, library.shared_size)
-        return text, [library.module_text(name) for name in names]
+        return text, [library.module_text(name) for name in names] + [scratch.GUARDS] * scratch.guarded()
     except (emitter.Unsupported, SyntaxError):  # Numba's front end reports errors of the source
         count("kernels through Numba")
         return library.numba_lowering().kernel_module(kernel, library.module_text)

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Protocol
 
 from hloom.compiler.kernels.codegen.source import KernelSource
+from hloom.compiler.targets.cpu.llvm_emitter.scratch import guarded
 from hloom.compiler.targets.cpu.machine import Machine, host, version_file
 from hloom.ir.records import record
 
@@ -106,7 +107,8 @@ def code_version() -> str:
 
 def fingerprint(machine: Machine | None = None) -> str:
     """What decides the code of a kernel besides its source: the machine (None: the host) and the code generator."""
-    return f"{(machine or host()).identity} {sys.platform} {code_version()}"
+    guards = " guarded" if guarded() else ""
+    return f"{(machine or host()).identity} {sys.platform} {code_version()}{guards}"
 
 
 def kernel_key(kernel: KernelSource, machine: Machine | None = None) -> str:

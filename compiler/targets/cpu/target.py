@@ -19,6 +19,7 @@ from hloom.compiler.targets.base import KernelKind, Target, has_host_dtype
 from hloom.compiler.targets.cpu.attention import attention_launches
 from hloom.compiler.targets.cpu.fft.launches import accepts_transform, fft_launches, has_fft_kernel
 from hloom.compiler.targets.cpu.linear_algebra import LIBRARY_KINDS, library_is_faster
+from hloom.compiler.targets.cpu.llvm_emitter.scratch import guarded
 from hloom.compiler.targets.cpu.machine import Machine, host
 from hloom.compiler.targets.cpu.render import render
 from hloom.ir.module import Instruction
@@ -111,6 +112,10 @@ class CpuTarget(Target):
     @property
     def nontemporal_bytes(self) -> int:
         return self.machine.vector_bytes
+
+    @property
+    def guards_memory(self) -> bool:  # type: ignore[override]
+        return guarded()
 
     @property
     def cores(self) -> int:

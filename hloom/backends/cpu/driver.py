@@ -21,6 +21,7 @@ from hloom.compiler.compile_timings import stage
 from hloom.compiler.kernels.codegen.source import KernelSource
 from hloom.compiler.targets.cpu import codegen
 from hloom.compiler.targets.cpu.interface import kernel_key
+from hloom.compiler.targets.cpu.llvm_emitter.scratch import use_guards
 from hloom.compiler.targets.cpu.machine import available_cores, host_name, use_cpu
 from hloom.config import config
 from hloom.ir.process import forking, memory
@@ -31,6 +32,8 @@ config.on_change("cache_dir", use_folder)
 if config.cache_dir is not None:  # set before this module was needed
     use_folder(config.cache_dir)
 use_cpu(config.cpu)  # set before this module was needed, by the program or by HLOOM_CPU
+if config.guard_scratch:
+    use_guards(True)
 
 _lock = forking.rlock()
 _RECENT = 256  # kernels kept though no program uses them
@@ -59,6 +62,16 @@ def _change_cpu(name: str | None) -> None:
 
 
 config.on_change("cpu", _change_cpu)
+
+
+def _change_guards(on: bool) -> None:
+    with _lock:
+        use_guards(on)
+        _kernels.clear()
+        _recent.clear()
+
+
+config.on_change("guard_scratch", _change_guards)
 
 
 def load_functions(functions: Sequence[driver_source.NativeFunction]) -> dict[str, int]:

@@ -83,7 +83,7 @@ def program_of(plan: Plan, layout: Layout, pending: dict[KernelSource, list[int]
     donated = {} if layout.whole else dict(plan.donated)  # the whole program has the outputs of its parts
     return Program(
         steps, plan.constants, plan.arena_bytes, inputs, outputs, donated, _work(plan), layout.channels,
-        code=list(kernels.values()), barriers=plan.barriers, shared_bytes=plan.shared_bytes,
+        code=list(kernels.values()), barriers=plan.barriers, shared_bytes=plan.shared_bytes, guards=plan.guards,
     )  # fmt: skip
 
 

@@ -16,7 +16,6 @@ from hloom.compiler.targets.cpu.llvm_emitter.values import (
     REGISTER,
     Unsupported,
     Value,
-    element,
     is_integer,
     is_pointer,
 )
@@ -175,6 +174,7 @@ def _prefetch(function, arguments):
 
 
 def _call_kernel(function, arguments):
+    function.calls_kernels = True
     kernel, lo, hi, *words = _words(function, arguments)
     block = function.alloca("i64", str(max(1, len(words))))
     for k, word in enumerate(words):
@@ -189,8 +189,7 @@ def _scratch(dtype: str) -> Callable:
         (count,) = arguments
         if not count.text.isdigit():
             raise Unsupported("a stack array of a computed size")
-        kind = f"*{dtype}"
-        return Value(kind, function.alloca(LLVM[element(kind)], count.text, 64))
+        return function.scratch_array(dtype, int(count.text))
 
     return call
 

@@ -16,6 +16,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from hloom.compiler.kernels.codegen.source import KernelSource, parsed
+from hloom.compiler.targets.cpu.llvm_emitter import scratch
 from hloom.compiler.targets.cpu.llvm_emitter.analysis import (
     EXPLICIT,
     Run,
@@ -64,7 +65,7 @@ def kernel_text(
     """
     if kernel.params[-2:] != ("s64", "s64"):
         raise Unsupported(f"{kernel.params} without lo and hi")
-    module = Module(signature)
+    module = Module(signature, scratch.size_type(triple))
     if size is not None:
         calls = counted_calls(_trees(kernel))
         module.share(often_called(calls, size))
@@ -89,8 +90,8 @@ def _trees(kernel: KernelSource) -> Iterator[ast.AST]:
 class Module:
     """Functions, declarations and library names of one kernel."""
 
-    def __init__(self, signature: Signature):
-        self.signature = signature
+    def __init__(self, signature: Signature, size_type: str):
+        self.signature, self.size_type = signature, size_type
         self.functions: list[str] = []
         self.declarations: dict[str, str] = {}
         self.libraries: dict[str, None] = {}
@@ -205,7 +206,7 @@ class _Function(Values):
             for name, p in zip(names, params, strict=True)
         }
         self.in_slots = in_slots(definition)
-        self.scratch = scratch_dtypes(definition)
+        self.in_scratch = scratch_dtypes(definition)
         self.dtypes = {name: element(v.kind) for name, v in self.arguments.items() if is_pointer(v.kind)}
         # Numbers that are chosen by branches: there are masked reads of 32 and 64 bits on every processor.
         stored = {p[:-1] for p in params if p.endswith("*")}
@@ -213,6 +214,8 @@ class _Function(Values):
         self.slots: dict[str, Value] = {}  # variable -> its type, and the address
         self.scopes: list[dict[str, Value]] = [{}]
         self.allocas: list[str] = []
+        self.arrays: list[scratch.Array] = []
+        self.calls_kernels = False
         self.loops: list[tuple[str, str]] = []  # labels for `continue` and `break`
 
     def define(self, symbol: str, attributes: str) -> str:
@@ -223,11 +226,16 @@ class _Function(Values):
             f"ptr noalias {v.text}" if is_pointer(v.kind) else f"{LLVM[v.kind]} {v.text}"
             for v in self.arguments.values()
         )
-        body = "\n".join(["entry:", *self.allocas, "  br label %start", "start:", *self.lines, "  ret void"])
+        first, last, declarations = scratch.places(self.arrays, self.calls_kernels, self.module.size_type)
+        for declared, text in declarations.items():
+            self.module.declare(declared, text)
+        self.go_to("leave")
+        lines = [*self.allocas, *first, "  br label %start", "start:", *self.lines, "leave:", *last, "  ret void"]
+        body = "\n".join(["entry:", *lines])
         return f"define internal void @{symbol}({parameters}) {attributes} {{\n{body}\n}}"
 
     def run_of(self, node: ast.For) -> Run | None:
-        run = run_of(node, self.scratch, self.dtypes)
+        run = run_of(node, self.in_scratch, self.dtypes)
         return run if run is not None and run.variable not in self.in_slots else None
 
     # --- statements
@@ -276,6 +284,13 @@ class _Function(Values):
         text = f"  {name} = alloca {kind}" + (f", i64 {count}" if count else "") + (f", align {align}" if align else "")
         self.allocas.append(text)
         return name
+
+    def scratch_array(self, dtype: str, count: int) -> Value:
+        """Scratch memory for so many elements, until the function returns; the same in each iteration of a loop."""
+        kind = element(f"*{dtype}")
+        array = scratch.Array(self.name(), LLVM[kind], count, count * DTYPES[kind].itemsize)
+        self.arrays.append(array)
+        return Value(f"*{dtype}", array.name)
 
     def _assign(self, node: ast.Assign) -> None:
         for target in node.targets:
@@ -405,7 +420,7 @@ class _Function(Values):
     def _return(self, node: ast.Return) -> None:
         if node.value is not None:
             raise Unsupported("a result")
-        self.add("ret void")
+        self.go_to("leave")
         self.block(self.label("dead"))
 
     def _pass(self, node: ast.Pass) -> None:
