@@ -22,6 +22,7 @@ from hloom.lax.operands import (
     convert,
     convert_index,
     dtype_of,
+    index_of_axis,
     product,
     reshape_to,
     with_weakness,
@@ -304,9 +305,8 @@ def _start(name: str, start, extent: int, wraps: bool = True):
         )
     if start.dtype.kind == "u" or not wraps:
         return start
+    start = index_of_axis(start, extent)
     negative = bind("compare", start, constant(0, start.dtype), direction="LT")
-    if extent > 127 and start.dtype.itemsize == 1:
-        start = convert(start, as_dtype("s32"))
     moved = bind("add", start, constant(extent, start.dtype))
     return bind("select", negative, moved, start)
 

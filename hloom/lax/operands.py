@@ -28,7 +28,7 @@ from hloom.arrays.promotion import (
     promoted,
 )
 from hloom.errors import ArgumentError, DTypeError, IndexOutOfBoundsError, ShapeError, TracerConversionError
-from hloom.ir.types import INEXACT, scalar_dtype
+from hloom.ir.types import DTYPES, INEXACT, scalar_dtype
 from hloom.tracing.conversion import (
     broadcast_dims_to,
     conform,
@@ -179,6 +179,14 @@ def convert_index(x, dtype):
     if x.dtype == np.uint64:
         x = bind("minimum", x, full(np.iinfo(np.int64).max, x.dtype, x.shape))
     return convert(x, dtype)
+
+
+def index_of_axis(x, extent: int):
+    """Indexes in a type that also holds the size of their axis, for arithmetic with both: an int8 into 300 elements
+    as s32."""
+    if extent <= np.iinfo(x.dtype).max:
+        return x
+    return convert_index(x, DTYPES["s32" if extent <= np.iinfo(np.int32).max else "s64"])
 
 
 # --- axes and shapes ----------------------------------------------------------------------------------------------

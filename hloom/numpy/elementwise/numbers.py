@@ -15,6 +15,7 @@ from hloom.lax.operands import (
     convert,
     default_int,
     full,
+    index_of_axis,
     inexact_dtype,
     product,
     promote_operands,
@@ -295,6 +296,7 @@ def ravel_multi_index(multi_index, dims, mode: str = "raise", order: str = "C"):
     given, _ = promote_operands("ravel_multi_index", given)
     if given and given[0].dtype not in INTEGERS:
         raise refuse("ravel_multi_index", given[0], "convert the indexes to integers")
+    given = [index_of_axis(index, product(extents)) for index in given]  # positions, and what they are summed from
     total, stride = None, 1
     pairs = list(zip(given, extents, strict=True))
     for index, extent in pairs if order == "F" else reversed(pairs):

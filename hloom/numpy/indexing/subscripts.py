@@ -24,6 +24,7 @@ from hloom.lax.operands import (
     constant,
     convert,
     convert_index,
+    index_of_axis,
     product,
     reshape_to,
 )
@@ -488,6 +489,7 @@ def _wrapped(array, extent: int, wrap_negative: bool):
         array = convert(array, S32)
     if not wrap_negative:
         return array
+    array = index_of_axis(array, extent)
     zero, more = (_splat(constant(v, array.dtype), array) for v in (0, extent))
     return bind("select", bind("compare", array, zero, direction="LT"), bind("add", array, more), array)
 

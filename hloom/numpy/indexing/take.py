@@ -22,6 +22,7 @@ from hloom.lax.operands import (
     constant,
     convert,
     default_int,
+    index_of_axis,
     promote_operands,
     reshape_to,
 )
@@ -76,7 +77,7 @@ def _in_place(function):
 def _moded(indices, extent: int, mode, name: str):
     """(indexes, mode of a gather) for NumPy's and JAX's names of modes."""
     if mode == "wrap":
-        return remainder(indices, max(extent, 1)), GatherScatterMode.PROMISE_IN_BOUNDS
+        return remainder(index_of_axis(indices, extent), max(extent, 1)), GatherScatterMode.PROMISE_IN_BOUNDS
     if mode == "raise":
         raise ArgumentError(
             f"{name} with mode='raise'", "compiled functions cannot raise", "one of 'fill', 'clip', 'wrap'"

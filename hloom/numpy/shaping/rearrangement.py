@@ -19,6 +19,7 @@ from hloom.lax.operands import (
     default_int,
     full,
     holds_arrays,
+    index_of_axis,
     reshape_to,
     whole_number,
 )
@@ -135,7 +136,8 @@ def _roll_one(x, shift, axis):
     if not extent:
         return x
     if isinstance(shift, ArrayMethods):
-        start = lax.sub(extent, convert(remainder(shift, extent), as_dtype("s32")))
+        wide = as_dtype("s32" if 2 * extent <= np.iinfo(np.int32).max else "s64")
+        start = lax.sub(extent, convert(remainder(index_of_axis(shift, extent), extent), wide))
         return lax.dynamic_slice_in_dim(lax.concatenate([x, x], axis), start, extent, axis)
     cut = -whole_number(shift, "roll", "shift") % extent
     if not cut:
