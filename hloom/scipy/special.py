@@ -70,7 +70,15 @@ def _two(name: str, core, text: str, first="x", second="y"):
 # --- gamma and beta -----------------------------------------------------------------------------------------------
 
 gammaln = _one("gammaln", lax.lgamma, "log |gamma(x)|.")
-digamma = psi = _one("digamma", lax.digamma, "The derivative of log gamma(x).")
+
+
+def _digamma(x):
+    """At 0 the limit from the side that the zero's sign says, as SciPy's; `lax.digamma` is NaN there, as CHLO's."""
+    at_zero = lax.stop_gradient(hnp.where(x == 0, hnp.copysign(math.inf, -x), 0).astype(x.dtype))
+    return hnp.where(x == 0, at_zero, lax.digamma(x))
+
+
+digamma = psi = _one("digamma", _digamma, "The derivative of log gamma(x); NaN at -1, -2, ..., -inf at 0, inf at -0.")
 gammainc = _two("gammainc", lax.igamma, "The regularized lower incomplete gamma function P(a, x).", "a", "x")
 gammaincc = _two("gammaincc", lax.igammac, "The regularized upper incomplete gamma function Q(a, x).", "a", "x")
 
@@ -123,18 +131,40 @@ def comb(N, k, *, exact: bool = False, repetition: bool = False):
     return hnp.where((k < 0) | (k > n) | (n < 0), 0, value)
 
 
-def _betaln(a, b):
-    """Both arguments large: by differences that do not cancel to nothing in f64."""
-    return lax.lgamma(a) + lax.lgamma(b) - lax.lgamma(a + b)
+def _beta(a, b):
+    """(sign of beta(a, b), log |beta(a, b)|), with the limits that SciPy has where gamma is infinite.
+
+    At a = 0, -1, -2, ... gamma(a) / gamma(a + b) is finite where a + b is such a number too: for whole b up to -a,
+    beta(a, b) = (-1)^b beta(1 - a - b, b). Elsewhere the pole is infinite.
+    """
+    pole_a, pole_b = (lax.stop_gradient((x <= 0) & (x == hnp.floor(x))) for x in (a, b))
+    pole, other = hnp.where(pole_a, a, b), hnp.where(pole_a, b, a)
+    rest = 1 - pole - other
+    inside = (other == hnp.floor(other)) & (rest > 0) & (abs(pole) < math.inf) & (abs(other) < math.inf)
+    finite = (pole_a | pole_b) & inside & (other > 0)
+    infinite = (pole_a | pole_b) & ~finite
+    a, b = hnp.where(finite, rest, a), hnp.where(finite, other, b)
+    vanishes = (a + b <= 0) & (a + b == hnp.floor(a + b))  # as 1 / gamma(a + b), to a zero without a sign
+    sign = _gammasgn(a) * _gammasgn(b) * hnp.where(vanishes, 1.0, _gammasgn(a + b))
+    log = lax.lgamma(a) + lax.lgamma(b) - lax.lgamma(a + b)
+    # gamma(a) / gamma(a + b) is about a^-b for large a.
+    large, small = hnp.maximum(a, b) == math.inf, hnp.minimum(a, b)
+    log = hnp.where(large, hnp.where(small > 0, -math.inf, math.inf), log)
+    sign = hnp.where(large, _gammasgn(small), sign)
+    nan = hnp.isnan(a) | hnp.isnan(b)
+    sign = hnp.where(infinite, 1.0, sign)
+    sign = hnp.where((finite | infinite) & inside & (hnp.mod(other, 2) != 0), -sign, sign).astype(log.dtype)
+    log = hnp.where(nan, math.nan, hnp.where(infinite, math.inf, log)).astype(log.dtype)
+    return sign, log
 
 
-betaln = _two("betaln", _betaln, "log |beta(a, b)|.", "a", "b")
+betaln = _two("betaln", lambda a, b: _beta(a, b)[1], "log |beta(a, b)|.", "a", "b")
 
 
 def beta(a, b):
     """The beta function gamma(a) gamma(b) / gamma(a + b). Element-wise, floats. Raises DTypeError, ShapeError."""
-    a, b = floats("beta", a, b)
-    return _gammasgn(a) * _gammasgn(b) * _gammasgn(a + b) * hnp.exp(_betaln(a, b))
+    sign, log = _beta(*floats("beta", a, b))
+    return sign * hnp.exp(log)
 
 
 def betainc(a, b, x):
@@ -283,7 +313,14 @@ def _rel_entr(p, q):
 
 
 rel_entr = _two("rel_entr", _rel_entr, "p log(p / q): 0 for p = 0, inf outside of its domain.", "p", "q")
-kl_div = _two("kl_div", lambda p, q: _rel_entr(p, q) - p + q, "p log(p / q) - p + q.", "p", "q")
+
+
+def _kl_div(p, q):
+    outside = ~((p > 0) & (q > 0) | (p == 0) & (q >= 0) | hnp.isnan(p) | hnp.isnan(q))
+    return hnp.where(outside, math.inf, _rel_entr(p, q) - p + q).astype(p.dtype)
+
+
+kl_div = _two("kl_div", _kl_div, "p log(p / q) - p + q; inf outside of its domain.", "p", "q")
 
 
 def _boxcox(x, lmbda):

@@ -94,6 +94,22 @@ def test_derivatives_of_the_incomplete_functions():
         hl.grad(lambda v: lax.betainc(v, b, x))(hnp.asarray(a))
 
 
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("jitted", [False, True])
+def test_limits_at_poles_and_infinities(dtype, jitted):
+    values = np.array([0.0, -0.0, -1, -2, -3, -2.5, -0.5, 0.5, 1, 2, 3, 7, np.inf, -np.inf], dtype)
+    a, b = (v.ravel() for v in np.meshgrid(values, values))
+    for name in ("beta", "betaln", "kl_div", "rel_entr"):
+        with np.errstate(all="ignore"):
+            expected = getattr(scipy.special, name)(a, b)
+        function = hl.jit(getattr(special, name)) if jitted else getattr(special, name)
+        got = np.asarray(function(hnp.asarray(a), hnp.asarray(b)))
+        known = (a != np.inf) | (b != np.inf)  # beta(inf, inf) is 0 here, NaN in SciPy
+        np.testing.assert_allclose(got[known], expected[known], rtol=2e-5, err_msg=name)
+    digamma = hl.jit(special.digamma) if jitted else special.digamma
+    np.testing.assert_array_equal(np.asarray(digamma(hnp.asarray(values[:4]))), [-np.inf, np.inf, np.nan, np.nan])
+
+
 def test_sums_of_exponentials():
     x = LINE.reshape(1, 101).repeat(2, 0)
     agree(special.logsumexp(hnp.asarray(x), axis=1), scipy.special.logsumexp(x, axis=1))
