@@ -22,6 +22,7 @@ from hloom.lax.operands import (
     to_inexact,
     whole_number,
 )
+from hloom.numpy.reducing.reductions import center
 from hloom.transforms.custom_derivatives import custom_jvp
 
 _SELU_SCALE = 1.0507009873554804934193349852946
@@ -270,7 +271,7 @@ def standardize(x, axis=-1, mean=None, variance=None, epsilon=1e-5, where=None):
     """
     x = to_inexact(x, "standardize")
     if mean is None:
-        mean = hnp.mean(x, axis, keepdims=True, where=where)
+        mean = center(x, axis, keepdims=True, where=where)
     if variance is None:
         # The mean of squares less the square of the mean, as jax.nn has it, cancels; this does not.
         variance = hnp.var(x, axis, keepdims=True, where=where)

@@ -14,6 +14,7 @@ from hloom.lax.operands import as_operand
 from hloom.nn import initializers
 from hloom.nn.module import Module, draw_key, is_training, record, static, warn_of_wide_input
 from hloom.nn.pooling import avg_pool, max_pool
+from hloom.numpy.reducing.reductions import center
 from hloom.tracing.range_checks import check_in_range
 
 
@@ -116,7 +117,7 @@ class LayerNorm(Module):
         self.epsilon = epsilon
 
     def __call__(self, x):
-        mean = hnp.mean(x, axis=-1, keepdims=True)
+        mean = center(x, -1, keepdims=True)
         centred = x - mean
         y = centred * lax.rsqrt(hnp.mean(centred**2, axis=-1, keepdims=True) + self.epsilon)
         y = y if self.scale is None else y * self.scale
@@ -161,7 +162,7 @@ class GroupNorm(Module):
         x = checked_features(x, features, "GroupNorm", self.scale)
         grouped = hnp.reshape(x, (*x.shape[:-1], self.groups, features // self.groups))
         axes = (*range(1, x.ndim - 1), x.ndim)
-        centred = grouped - hnp.mean(grouped, axis=axes, keepdims=True)
+        centred = grouped - center(grouped, axes, keepdims=True)
         y = centred * lax.rsqrt(hnp.mean(centred**2, axis=axes, keepdims=True) + self.epsilon)
         return hnp.reshape(y, x.shape) * self.scale + self.bias
 
@@ -191,7 +192,7 @@ class BatchNorm(Module):
         x = checked_features(x, self.scale.shape[0], "BatchNorm", self.scale)
         if is_training():
             axes = tuple(range(x.ndim - 1))
-            mean = hnp.mean(x, axis=axes)
+            mean = center(x, axes)
             if self.axis_name is not None:
                 mean = lax.pmean(mean, self.axis_name)
             variance = hnp.mean((x - mean) ** 2, axis=axes)

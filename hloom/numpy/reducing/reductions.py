@@ -201,6 +201,46 @@ def _quotient(total, count):
     return lax.div(total, conform(count, total.dtype, total.shape))
 
 
+_WIDE = {DTYPES["f32"]: DTYPES["f64"], DTYPES["c64"]: DTYPES["c128"]}
+
+
+def _mean(x, axes, keepdims: bool, where_mask, name: str):
+    """The mean of floats in their own dtype. Sums of f32 are f64 until they were divided: a sum that is rounded,
+    divided and rounded again may be an ulp away from elements that are all equal."""
+    count = _count(x, axes, where_mask, keepdims, name)
+    wide = _WIDE.get(x.dtype)
+    if wide is None:
+        return _quotient(sum(x, axes, keepdims=keepdims, where=where_mask), count)
+    if where_mask is None:
+        found = at_once(name, lambda v: (np.add.reduce(v, axes, wide, keepdims=keepdims) / count).astype(v.dtype), x)
+        if found is not None:
+            return found
+    total = sum(convert(x, wide), axes, keepdims=keepdims, where=where_mask)
+    return convert(_quotient(total, count if where_mask is None else convert(count, wide)), x.dtype)
+
+
+def center(x, axis=None, keepdims: bool = False, where=None):
+    """The mean from which elements are measured: exactly the value of elements that are all equal, which then
+    have no variance, in f64 too.
+
+    f64 has no wider dtype. There the mean of the differences is added: those of equal elements are exact, and the error
+    of their mean is lost when it is added. Its derivative is zero.
+    """
+    x = as_operand(x, "mean")
+    if x.dtype not in (DTYPES["f64"], DTYPES["c128"]):
+        return mean(x, axis, keepdims=keepdims, where=where)
+    axes = canonical_axes(axis, x.ndim, "mean")
+    found = _mean(x, axes, keepdims, where, "mean")
+    kept = found if keepdims else keep_axes(found, axes, x.shape)
+    rest = _mean(lax.sub(x, broadcast_dims_to(kept, x.shape)), axes, keepdims, where, "mean")
+    rest = lax.select(lax.eq(lax.sub(rest, rest), _zeros(rest)), rest, _zeros(rest))  # NaN beside infinities
+    return lax.add(found, lax.stop_gradient(rest))
+
+
+def _zeros(x):
+    return full(0, x.dtype, x.shape)
+
+
 def _work_dtype(x, dtype, name):
     """(the dtype of a mean, the dtype in which it is computed)."""
     target = inexact_dtype(x.dtype) if dtype is None else as_dtype(dtype)
@@ -215,10 +255,10 @@ def mean(a, axis=None, dtype=None, out=None, keepdims: bool = False, *, where=No
     x = as_operand(a, "mean")
     target, work = _work_dtype(x, dtype, "mean")
     axes = canonical_axes(axis, x.ndim, "mean")
-    exact = work == F32 and x.dtype in (DTYPES["s32"], DTYPES["u32"])
-    total = sum(convert(x, DTYPES["s64"] if exact else work), axes, keepdims=keepdims, where=where)
-    total = convert(total, work)
-    return convert(_quotient(total, _count(x, axes, where, keepdims, "mean")), target)
+    if work == F32 and x.dtype in (DTYPES["s32"], DTYPES["u32"]):
+        total = convert(sum(convert(x, DTYPES["s64"]), axes, keepdims=keepdims, where=where), work)
+        return convert(_quotient(total, _count(x, axes, where, keepdims, "mean")), target)
+    return convert(_mean(convert(x, work), axes, keepdims, where, "mean"), target)
 
 
 def average(a, axis=None, weights=None, returned: bool = False, keepdims: bool = False):
@@ -264,7 +304,13 @@ def _variance(x: np.ndarray, axes, keepdims: bool, divisor: float) -> np.ndarray
 
         return combined_precisely(combine, v, "add", wide_dtype(v.dtype)).astype(v.dtype, copy=False)
 
-    distance = x - total(x, True) / x.dtype.type(product(x.shape[k] for k in axes))
+    count, wide = product(x.shape[k] for k in axes), _WIDE.get(x.dtype, x.dtype)
+    middle = (np.add.reduce(x, axes, wide, keepdims=True) / count).astype(x.dtype, copy=False)
+    distance = x - middle
+    if wide == x.dtype:  # as `center`
+        rest = np.add.reduce(distance, axes, keepdims=True) / count
+        if np.any(rest):
+            distance = x - (middle + np.where(np.isfinite(rest), rest, 0))
     if x.dtype.kind == "c":
         squares = np.square(distance.real)
         squares += np.square(distance.imag)
@@ -289,13 +335,13 @@ def var(a, axis=None, dtype=None, out=None, ddof=0, keepdims: bool = False, *, w
         if found is not None:
             return found if target in COMPLEX else convert(found, target)
     if mean is None:
-        center = _quotient(sum(x, axes, keepdims=True, where=where), _count(x, axes, where, True, "var"))
+        middle = center(x, axes, True, where)
     else:
-        center = as_operand(mean, "var")
-        if center.ndim != x.ndim:
-            center = keep_axes(center, axes, x.shape)
-        center = convert(center, work)
-    distance = lax.sub(x, broadcast_dims_to(center, x.shape))
+        middle = as_operand(mean, "var")
+        if middle.ndim != x.ndim:
+            middle = keep_axes(middle, axes, x.shape)
+        middle = convert(middle, work)
+    distance = lax.sub(x, broadcast_dims_to(middle, x.shape))
     if work in COMPLEX:
         re, im = lax.real(distance), lax.imag(distance)
         squares = lax.add(lax.mul(re, re), lax.mul(im, im))

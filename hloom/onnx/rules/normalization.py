@@ -7,6 +7,7 @@ import numpy as np
 import hloom.numpy as hnp
 from hloom import lax
 from hloom.errors import UnsupportedError
+from hloom.numpy.reducing.reductions import center
 from hloom.onnx.reader import dtype_of
 from hloom.onnx.rules.neural import per_channel
 from hloom.onnx.table import op
@@ -29,7 +30,7 @@ def batch_normalization14(node, x, scale, bias, mean, variance, *, epsilon=1e-5,
     if not training_mode:
         return _normalized(x, scale, bias, mean, variance, epsilon)
     axes = (0, *range(2, x.ndim))
-    here = hnp.mean(x, axis=axes)
+    here = center(x, axes)
     spread = hnp.mean(hnp.square(x - per_channel(here, x.ndim)), axis=axes)
     y = _normalized(x, scale, bias, here, spread, epsilon)
     running = [
@@ -45,7 +46,7 @@ def _normalized(x, scale, bias, mean, variance, epsilon: float):
 
 
 def _standardized(x, axes: tuple[int, ...], epsilon: float):
-    mean = hnp.mean(x, axis=axes, keepdims=True)
+    mean = center(x, axes, keepdims=True)
     centred = x - mean
     factor = lax.rsqrt(hnp.mean(centred * centred, axis=axes, keepdims=True) + epsilon)
     return centred * factor, mean, factor
