@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import functools
+import sys
 import threading
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
+
+from hloom.errors import TracerError
 
 if TYPE_CHECKING:
     from hloom.tracing.trace import Trace
@@ -24,6 +27,29 @@ class _Traces(threading.local):
 
 
 TRACES = _Traces()
+
+
+MOST_NESTED = 1000  # traces within each other
+_FRAMES = 60  # of Python's that a nested function takes at most, in traces and in passes
+_lock = threading.Lock()
+
+
+def check_nesting(name: str) -> None:
+    """Raises TracerError for a trace too deep within others. Python's limit of recursion grows with their number, as
+    each takes many frames; it stays so, since passes walk the nested functions later."""
+    depth = len(TRACES.active)
+    if depth <= 8:
+        return
+    if depth > MOST_NESTED:
+        raise TracerError(
+            f"'{name}' is traced within {MOST_NESTED} other functions",
+            "a function that calls or wraps itself again and again",
+            "wrap it once, and repeat it with lax.fori_loop or lax.scan",
+        )
+    wanted = 1000 + _FRAMES * depth
+    if sys.getrecursionlimit() < wanted:
+        with _lock:
+            sys.setrecursionlimit(max(sys.getrecursionlimit(), wanted))
 
 
 @contextmanager

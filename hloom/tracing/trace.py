@@ -45,7 +45,7 @@ from hloom.ir.types import Shape, TupleShape
 from hloom.platforms.device import find_device, for_eager_operation, scoped_device
 from hloom.sharding.explicit import Layouts, explicit_dims, explicit_sizes, is_lenient
 from hloom.sharding.shardings import NamedSharding, PartitionSpec
-from hloom.tracing.active import TRACES, restarts, used_arguments
+from hloom.tracing.active import TRACES, check_nesting, restarts, used_arguments
 from hloom.tracing.leaks import HoldsTracers, check_leaks
 from hloom.tracing.signatures import raise_wrong_call
 from hloom.tree import pytrees as tree
@@ -92,8 +92,7 @@ class Trace(HoldsTracers):
 
     def __init__(self, name: str, carries_values: bool = False):
         self.builder = Builder(name)
-        self.name = name
-        self.carries_values = carries_values
+        self.name, self.carries_values = name, carries_values
         self.active = False
         self.captures: dict[int, tuple[Tracer, Instruction]] = {}
         self.constants: dict[int, tuple[Array, Instruction]] = {}
@@ -103,8 +102,8 @@ class Trace(HoldsTracers):
         self.kind = "jit"  # the transformation that messages name
         self.adopted: dict[int, Tracer] = {}  # tracers that may be captured though their trace has ended
         self.values: dict[Instruction, Any] = {}  # of the instructions, where the trace carries values
-        # Of `hloom.tracing.exact`: the twins of weakly typed values; the weakly typed parameters, with their numbers
-        # and what is passed for them; the parameters that have twins. carried: the first of them are a loop's state.
+        # Of `hloom.tracing.exact`: twins of weakly typed values; weakly typed parameters, their numbers and what is
+        # passed for them; how many parameters are a loop's state; parameters with twins.
         self.exact: dict[Instruction, Tracer] = {}
         self.weak_arguments: dict[Instruction, tuple[int, Any]] = {}
         self.carried = 0
@@ -116,6 +115,7 @@ class Trace(HoldsTracers):
         self.layouts: Layouts | None = None  # of values that explicit mesh axes split
 
     def __enter__(self) -> Trace:
+        check_nesting(self.name)
         self.active = True
         TRACES.active.append(self)
         return self
