@@ -10,6 +10,8 @@ The results of a branch are computed where the conditional's result lives, or co
 
 from __future__ import annotations
 
+from collections import Counter, deque
+
 from hloom.compiler.fusibility import FREE, is_control
 from hloom.compiler.kernels.launch import Launch
 from hloom.compiler.schedule.buffer_assignment import Buffer
@@ -511,21 +513,28 @@ class Control:
 
     def _copy(self, pairs: list[tuple[Buffer, Buffer]], instruction: Instruction, planned: list) -> None:
         """Copies (target, source) pairs as if at once: none overwrites what another has still to read."""
-        waiting = [(t, s) for t, s in pairs if t is not s and t.bytes and not self._reuses(t, s)]
+        waiting = {t: s for t, s in pairs if t is not s and t.bytes and not self._reuses(t, s)}
+        unread = Counter(waiting.values())  # copies that have still to read a buffer
+        ready = deque(t for t in waiting if not unread[t])
         while waiting:
-            sources = [s for _, s in waiting]
-            ready = [(t, s) for t, s in waiting if not any(t is other for other in sources)]
-            if ready:
-                planned += [(t, s, t.bytes, instruction) for t, s in ready]
-                waiting = [pair for pair in waiting if pair not in ready]
-                continue
-            # A circle: the content of one is put aside.
-            target, source = waiting[0]
-            start, end = self.spans[instruction]
-            aside = self.planner.new(target.bytes, start, instruction)
-            aside.last = end
-            planned.append((aside, target, target.bytes, instruction))
-            waiting = [(t, aside if s is target else s) for t, s in waiting]
+            if not ready:
+                # A circle: the content of one is put aside.
+                target = next(iter(waiting))
+                start, end = self.spans[instruction]
+                aside = self.planner.new(target.bytes, start, instruction)
+                aside.last = end
+                planned.append((aside, target, target.bytes, instruction))
+                for other, source in waiting.items():
+                    if source is target:
+                        waiting[other] = aside
+                unread[aside] = unread.pop(target)
+                ready.append(target)
+            target = ready.popleft()
+            source = waiting.pop(target)
+            planned.append((target, source, target.bytes, instruction))
+            unread[source] -= 1
+            if not unread[source] and source in waiting:
+                ready.append(source)
 
     def _reuses(self, target: Buffer, source: Buffer) -> bool:
         """Whether the two are one, because an output is computed in a donated input."""

@@ -111,6 +111,7 @@ class Planner:
         self.holders: dict[Buffer, list[tuple[list[Buffer], int]]] = {}  # where in `buffers` a buffer stands
         self.single: dict[Instruction, Computation] = {}
         self.reused: dict[int, int] = {}
+        self.overwriting: dict[Instruction, bool] = {}
         self.time: dict[Instruction, int] = {}
         self.keys = StructuralKeys()
         self.launches: dict[tuple, list[Launch]] = {}  # those of equal kernels are the same
@@ -256,11 +257,11 @@ class Planner:
         """The position of the operand in `other`, where the value in `buffer` may overwrite it; else None."""
         if is_control(instruction):
             return self.control.shared_operand(instruction, buffer, other)
-        if self.collectives.handles(instruction):
-            return None  # other devices read it
+        if not self._may_overwrite(instruction):
+            return None
         inputs = self._inputs(instruction)
         positions = [k for k, o in enumerate(inputs) if any(b is other for b in self.buffers[o])]
-        if len(positions) != 1 or buffer.bytes != other.bytes or self.target.runs_on_host(instruction):
+        if len(positions) != 1 or buffer.bytes != other.bytes:
             return None
         computation = self._computation(instruction)
         output = next((k for k, b in enumerate(self.buffers[instruction]) if b is buffer), None)
@@ -272,6 +273,17 @@ class Planner:
         if value.opcode in IN_PLACE and len(computation.outputs()) == 1:
             return positions[0] if _only_updated(computation, value, parameter) else None
         return positions[0] if _read_in_place(computation, parameter) else None
+
+    def _may_overwrite(self, instruction: Instruction) -> bool:
+        """Whether there is an operand that a result may overwrite at all."""
+        found = self.overwriting.get(instruction)
+        if found is None:
+            found = self.overwriting[instruction] = (
+                not self.collectives.handles(instruction)  # other devices read it
+                and not self.target.runs_on_host(instruction)
+                and _may_overwrite(self._computation(instruction))
+            )
+        return found
 
     def _computation(self, instruction: Instruction) -> Computation:
         """The computation of a fusion, or one made of a single instruction."""
@@ -326,7 +338,7 @@ class Planner:
         computation = _with_literals(self._computation(instruction), inputs)
         shared: dict[int, int] = {}
         now = self.time[instruction]
-        for k, buffer in enumerate(self.buffers[instruction]):
+        for k, buffer in enumerate(self.buffers[instruction] if self._may_overwrite(instruction) else []):
             donor = self._donor(instruction, buffer, now, set(shared.values()), computation.root.opcode in IN_PLACE)
             if donor is None:
                 continue
@@ -474,6 +486,15 @@ def _only_updated(computation: Computation, update: Instruction, parameter: Inst
     if update.operands[0] is not parameter or update.operands.count(parameter) != 1:
         return False
     return [i for i in computation.instructions if parameter in i.operands] == [update]
+
+
+def _may_overwrite(computation: Computation) -> bool:
+    """Whether a kernel of a computation may write a result over an operand."""
+    if computation.outputs()[0].opcode in IN_PLACE:
+        return True
+    if not any(OPS[i.opcode].family == "elementwise" for i in computation.instructions):
+        return False
+    return any(_read_in_place(computation, parameter) for parameter in computation.parameters)
 
 
 def _read_in_place(computation: Computation, parameter: Instruction) -> bool:

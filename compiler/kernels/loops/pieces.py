@@ -16,6 +16,7 @@ from hloom.ir.module import Computation, Instruction
 from hloom.ir.types import HLO_NAME
 
 FEW = 8  # pieces up to which the element-wise kernel is as fast
+TOGETHER = 128  # pieces that one launch copies: LLVM's time grows as the square of a function's arguments
 SOME, SMALL = 32, 64  # pieces, and elements, up to which it takes less time than a kernel for each piece
 
 
@@ -34,7 +35,7 @@ def is_pieces(computation: Computation) -> bool:
 
 
 def pieces_launches(request: KernelRequest) -> list[Launch]:
-    """The launch of a computation of one concatenate; none where there are no elements."""
+    """The launches of a computation of one concatenate; none where there are no elements."""
     instruction = request.instruction("concatenate")
     dims = instruction.dims
     (axis,) = instruction["dimensions"]
@@ -44,24 +45,39 @@ def pieces_launches(request: KernelRequest) -> list[Launch]:
         return []
     kind = HLO_NAME[instruction.dtype]
     part = _part(kind, instruction.dtype)
-    pointers = dict.fromkeys(request.names[o] for o in instruction.operands)
-    widths: dict[int, str] = {}
-    lines, single = ["at = 0"], 0  # elements since the last line that counts
-    for operand in instruction.operands:
-        width = operand.dims[axis] * inner
-        name = request.names[operand]
+    launches, begin = [], 0
+    for first in range(0, len(instruction.operands), TOGETHER):
+        pieces = instruction.operands[first : first + TOGETHER]
+        widths = [o.dims[axis] * inner for o in pieces]
+        if any(widths):
+            launches.append(_launch(request, pieces, widths, part, (rows, length, begin)))
+        begin += sum(widths)
+    return launches
+
+
+def _launch(request: KernelRequest, pieces, widths, part: KernelSource, sizes: tuple[int, int, int]) -> Launch:
+    """The launch that copies some pieces, of these columns, to where they begin in rows of a length. The source names
+    pieces by their order, so that it is the same for all launches of equal widths."""
+    rows, length, begin = sizes
+    dtype = pieces[0].dtype
+    kind = HLO_NAME[dtype]
+    pointers: dict[str, str] = {}  # of the computation -> of the source
+    numbers: dict[int, str] = {}
+    lines, single = ["at = begin"], 0  # elements since the last line that counts
+    for piece, width in zip(pieces, widths, strict=True):
         if not width:
             continue
+        name = pointers.setdefault(request.names[piece], f"p{len(pointers)}")
         if rows == width == 1:
-            lines.append(store("out0", f"at + {single}", instruction.dtype, load(name, "0", instruction.dtype)))
+            lines.append(store("y", f"at + {single}", dtype, load(name, "0", dtype)))
             single += 1
             continue
-        known = widths.setdefault(width, f"w{len(widths)}")
-        lines.append(f"{part.name}({name}, out0, first, last, {known}, n, at + {single}, strip, strips, 0, 0)")
+        known = numbers.setdefault(width, f"w{len(numbers)}")
+        lines.append(f"{part.name}({name}, y, first, last, {known}, n, at + {single}, strip, strips, 0, 0)")
         lines.append(f"at += {known} + {single}" if single else f"at += {known}")
         single = 0
     title = request.title("pieces")
-    numbers = ["n", "rows", "blocks", "strips", *widths.values()]
+    names = ["n", "begin", "rows", "blocks", "strips", *numbers.values()]
     head = [
         "for item in range(lo, hi):",
         "    block = item // strips",
@@ -69,23 +85,19 @@ def pieces_launches(request: KernelRequest) -> list[Launch]:
         "    first = block * rows // blocks",
         "    last = (block + 1) * rows // blocks",
     ]
-    text = f"def {title}({', '.join([*pointers, 'out0', *numbers, 'lo', 'hi'])}):\n"
+    text = f"def {title}({', '.join([*pointers.values(), 'y', *names, 'lo', 'hi'])}):\n"
     text += "".join(f"    {line}\n" for line in [*head, *("    " + line for line in lines)])
-    types = [f"{kind}*"] * (len(pointers) + 1) + ["s64"] * (len(numbers) + 2)
-    source = KernelSource(title, text, tuple(types), ((part.name, part),) if widths else ())
-    chunks = -(-rows * length // WORK)
+    types = [f"{kind}*"] * (len(pointers) + 1) + ["s64"] * (len(names) + 2)
+    source = KernelSource(title, text, tuple(types), ((part.name, part),) if numbers else ())
+    size = rows * sum(widths)
+    chunks = -(-size // WORK)
     blocks = min(rows, chunks)
-    strips = -(-chunks // blocks) if widths else 1
-    launch = launch_by_grain(
-        source,
-        [*pointers, "out0", length, rows, blocks, strips, *widths],
-        blocks * strips,
-        1,
-        None,
-        float(rows * length + len(instruction.operands) * blocks * strips * 4),
-    )
-    launch.moved = 2 * instruction.shape.bytes
-    return [launch]
+    strips = -(-chunks // blocks) if numbers else 1
+    arguments = [*pointers, "out0", length, begin, rows, blocks, strips, *numbers]
+    work = float(size + len(pieces) * blocks * strips * 4)
+    launch = launch_by_grain(source, arguments, blocks * strips, 1, None, work)
+    launch.moved = 2 * size * dtype.itemsize
+    return launch
 
 
 def _part(kind: str, dtype) -> KernelSource:

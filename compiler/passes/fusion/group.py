@@ -52,6 +52,7 @@ class Facts:
         self.duplicable: set[Instruction] = set()
         self.recomputed: dict[Instruction, int] = {}
         self.indices: dict[tuple, int] = {}  # each different index gets a number
+        self.places: dict[Instruction, dict[Instruction, list[int]]] = {}  # of the operands of an instruction
         self.versions: dict[Instruction, Instruction] = {}
         self.updated: set[Instruction] = set()
         for instruction in instructions:
@@ -104,8 +105,18 @@ class Facts:
         if opcode in INDEX_MAPS:
             attribute = INDEX_MAPS[opcode]
             how = (opcode, user[attribute] if attribute else user.dims, operand.dims)
-        keys = ((*how, k, index) for k, o in enumerate(user.operands) if o is operand for index in at)
+        places = self._places(user)[operand]
+        keys = ((*how, k, index) for k in places for index in at)
         return frozenset([self.indices.setdefault(key, len(self.indices) + 1) for key in keys])
+
+    def _places(self, instruction: Instruction) -> dict[Instruction, list[int]]:
+        """The numbers of the operands that are each instruction."""
+        found = self.places.get(instruction)
+        if found is None:
+            found = self.places[instruction] = {}
+            for k, operand in enumerate(instruction.operands):
+                found.setdefault(operand, []).append(k)
+        return found
 
     def is_materialized(self, instruction: Instruction) -> bool:
         """Whether an instruction's value is in memory anyway, or is no array."""
