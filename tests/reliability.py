@@ -115,6 +115,21 @@ def programs(start: int, count: int) -> Row:
     return row
 
 
+@attack("random loops that update arrays in place, every access checked, against the reference", 20_000, 200)
+def updates(start: int, count: int) -> Row:
+    """Reads and updates in every order, old versions that live on, swaps, nested loops and branches, simulated."""
+    from update_programs import check_simulated
+
+    row = Row()
+    for seed in range(start, start + count):
+        try:
+            check_simulated(seed)
+            row.expect(True)
+        except Exception as error:
+            row.expect(False, f"seed {seed}: {_first_line(error)}")
+    return row
+
+
 @attack("random programs and gradients in random layouts over 2 to 8 devices, against one device", 6_000, 200)
 def layouts(start: int, count: int) -> Row:
     """Random programs whose every value has a random layout: partitioned, every third one's gradient instead, and run

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import sys
 
+import linear_programs
 import numpy as np
 import pytest
 
@@ -117,6 +118,28 @@ def test_work_grows_as_the_graph_does(name):
     size = 40 if name.startswith("gradient") else 80
     once, twice = (lines_run(planned, PROGRAMS[name](n)) for n in (size, 2 * size))
     assert twice < 2.25 * once
+
+
+LINEAR = [
+    ("stack", False),
+    ("stack_of_scalars", True),
+    ("long_state", False),
+    ("many_arguments", False),
+    ("branches", True),
+    ("wide_sum", True),
+]
+
+
+@pytest.mark.parametrize(("name", "gradient"), LINEAR)
+def test_work_of_linear_programs(name, gradient):
+    """A sample of what `tests/complexity.py` measures for all families."""
+
+    def lines(count):
+        function, arguments = linear_programs.program(name, count, gradient)
+        return lines_run(planned, hl.make_module(function)(*arguments))
+
+    lines(16)  # what is computed once for all programs
+    assert lines(80) < 2.3 * lines(40)
 
 
 @pytest.mark.slow
