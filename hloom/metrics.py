@@ -16,6 +16,7 @@ from typing import Any, NamedTuple
 import hloom.numpy as hnp
 from hloom import lax
 from hloom.errors import ShapeError
+from hloom.ir.types import INEXACT
 from hloom.lax.operands import as_operand
 
 
@@ -34,10 +35,17 @@ def accuracy(predictions, labels):
     """The share of predictions that equal their labels.
 
     predictions: class numbers of labels' shape, or scores with one more dimension, the last, whose largest counts.
+    Raises ShapeError for scores of the labels' shape: labels are class numbers, not one-hot.
     """
     predictions, labels = as_operand(predictions, "accuracy"), as_operand(labels, "accuracy")
     if predictions.ndim == labels.ndim + 1:
         predictions = hnp.argmax(predictions, axis=-1)
+    elif predictions.dtype in INEXACT and predictions.ndim > 1:
+        raise ShapeError(
+            f"accuracy of {predictions.dtype.name}{list(predictions.shape)} and {list(labels.shape)}",
+            "scores need labels with a dimension less: class numbers",
+            "pass hnp.argmax(labels, -1) for one-hot labels, or (predictions > 0).astype(int) for binary ones",
+        )
     predictions, labels = _pair(predictions, labels, "accuracy")
     return hnp.mean(predictions == labels)
 

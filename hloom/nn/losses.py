@@ -118,15 +118,18 @@ def log_cosh(predictions, targets=None):
 
 
 def hinge_loss(predictor_outputs, targets):
-    """max(0, 1 - outputs * targets), element-wise, for targets of -1 and 1."""
+    """max(0, 1 - outputs * targets), element-wise, for targets of -1 and 1. Raises ShapeError."""
     outputs = to_inexact(predictor_outputs, "hinge_loss")
-    return hnp.maximum(0, 1 - outputs * targets)
+    return hnp.maximum(0, 1 - outputs * _paired(outputs, targets, "hinge_loss"))
 
 
 def sigmoid_binary_cross_entropy(logits, labels):
-    """-labels log(p) - (1 - labels) log(1 - p) of p = sigmoid(logits), element-wise, without overflow."""
+    """-labels log(p) - (1 - labels) log(1 - p) of p = sigmoid(logits), element-wise, without overflow.
+
+    labels: of the logits' shape, or one number for all. Raises ShapeError.
+    """
     logits = to_inexact(logits, "sigmoid_binary_cross_entropy")
-    labels = hnp.asarray(labels).astype(logits.dtype)
+    labels = _paired(logits, labels, "sigmoid_binary_cross_entropy")
     return -labels * log_sigmoid(logits) - (1 - labels) * log_sigmoid(-logits)
 
 
@@ -190,17 +193,20 @@ def smooth_labels(labels, alpha):
 
 
 def kl_divergence(log_predictions, targets, axis: int = -1):
-    """sum(targets * (log(targets) - log_predictions)) over `axis`; targets of 0 count as 0."""
+    """sum(targets * (log(targets) - log_predictions)) over `axis`; targets of 0 count as 0. Raises ShapeError."""
     targets = to_inexact(targets, "kl_divergence")
+    log_predictions = to_inexact(log_predictions, "kl_divergence")
+    _difference(log_predictions, targets, "kl_divergence")
     positive = targets > 0
     logs = hnp.log(hnp.where(positive, targets, 1))
     return hnp.sum(hnp.where(positive, targets * (logs - log_predictions), 0), axis=axis)
 
 
 def cosine_similarity(predictions, targets, epsilon=0.0, axis: int = -1):
-    """The cosine of the angle between the vectors along `axis`; norms are at least epsilon."""
+    """The cosine of the angle between the vectors along `axis`; norms are at least epsilon. Raises ShapeError."""
     predictions = to_inexact(predictions, "cosine_similarity")
     targets = to_inexact(targets, "cosine_similarity")
+    _difference(predictions, targets, "cosine_similarity")
 
     def unit(x):
         norm = hnp.sqrt(hnp.sum(x * x, axis=axis, keepdims=True))
@@ -212,6 +218,14 @@ def cosine_similarity(predictions, targets, epsilon=0.0, axis: int = -1):
 def cosine_distance(predictions, targets, epsilon=0.0, axis: int = -1):
     """1 - cosine_similarity."""
     return 1.0 - cosine_similarity(predictions, targets, epsilon, axis)
+
+
+def _paired(predictions, targets, name: str):
+    """The targets in the predictions' dtype. Raises ShapeError where their shape is neither the predictions' nor ()."""
+    targets = as_operand(targets, name)
+    if targets.ndim:
+        _difference(predictions, targets, name)
+    return targets.astype(predictions.dtype)
 
 
 def _difference(predictions, targets, name: str):

@@ -107,10 +107,23 @@ def _freezing(init):
             raise
         object.__setattr__(self, "_depth", depth)
         if depth == 0:
+            _check_attributes(self)
             object.__delattr__(self, "_depth")
             object.__setattr__(self, "_frozen", True)
 
     return wrapped
+
+
+def _check_attributes(module) -> None:
+    """Raises ArgumentError for an attribute that is no field."""
+    others = module.__dict__.keys() - {*module._leaves, *module._static, "_depth"}
+    if others:
+        name, layer = min(others), type(module).__name__
+        raise ArgumentError(
+            f"{layer}.{name} was assigned in __init__",
+            f"it is no field of {layer}: compiled functions, gradients and checkpoints would lose it",
+            f"declare it in the class: `{name}: hl.Array`, or `{name}: int = hl.nn.static()` for a constant",
+        )
 
 
 def _check_arguments(init, layer: str, module, args, kwargs) -> None:

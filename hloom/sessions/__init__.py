@@ -30,8 +30,7 @@ from hloom.sessions.current import (
 from hloom.sessions.executor import Executor, LocalExecutor, register
 from hloom.sessions.files import Saved, SavedFunction, load, save
 from hloom.sessions.graph import Node, Operation, Placeholder, Text, Update, Variable
-from hloom.sessions.options import SessionConfig
-from hloom.sessions.placement import replica_device_setter
+from hloom.sessions.placement import SessionConfig, replica_device_setter
 from hloom.sessions.program import (
     GLOBAL_VARIABLES,
     LOSSES,

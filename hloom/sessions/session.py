@@ -9,7 +9,7 @@ from hloom.errors import FeedError, FetchError, SessionError
 from hloom.sessions.executor import Executor, executor_of
 from hloom.sessions.graph import Node, Operation, Text
 from hloom.sessions.lowering import needed
-from hloom.sessions.options import settings_of, within
+from hloom.sessions.placement import settings_of, within
 from hloom.sessions.program import Program, current_program
 from hloom.tree import pytrees as tree
 

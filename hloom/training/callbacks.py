@@ -66,6 +66,14 @@ class EarlyStopping(Callback):
         self.metric, self.order, self.patience, self.min_delta = metric, order, patience, float(min_delta)
         self.best, self.waited = math.inf, 0  # best: of the metric with the sign of a minimum
 
+    def on_start(self, loop: Loop) -> None:
+        if not loop.evaluates:
+            raise ArgumentError(
+                f"EarlyStopping watches {self.metric!r}",
+                "fit has no evaluate=, so there are no evaluations",
+                "pass evaluate=, a function of the state that returns the metric",
+            )
+
     def on_evaluation(self, loop: Loop) -> None:
         if self.metric not in loop.metrics:
             raise ArgumentError(

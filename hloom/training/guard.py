@@ -40,11 +40,14 @@ class Step:
         self._called = False
         self.keeps = False  # whether the state of before a bad step is what the step returns
         self._call: Callable = step
+        # Whether it overwrites the state that it is given.
+        self.donates = isinstance(step, JitFunction) and bool(
+            0 in step.options.donate_argnums or step.options.donate_argnames
+        )
         if policy != "ignore" and isinstance(step, JitFunction) and _is_plain(step):
             self.keeps = True
-            donates = 0 in step.options.donate_argnums or bool(step.options.donate_argnames)
             if step not in _wrapped:  # so that a second run with this step compiles nothing
-                _wrapped[step] = jit(_guarded(step.function), donate_argnums=0 if donates else ())
+                _wrapped[step] = jit(_guarded(step.function), donate_argnums=0 if self.donates else ())
             self._call = _wrapped[step]
         elif policy != "ignore" and not isinstance(step, JitFunction):
             self.keeps = True

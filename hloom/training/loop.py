@@ -9,7 +9,9 @@ import warnings
 from collections.abc import Callable, Iterable
 from typing import Any
 
+import hloom.numpy as hnp
 from hloom.arrays.array import Array
+from hloom.arrays.keys import KeyArray
 from hloom.checkpoints import Checkpoint, Manager
 from hloom.errors import ArgumentError, CheckpointError, NonFiniteError, NonFiniteWarning
 from hloom.ir.records import field, record
@@ -87,6 +89,7 @@ class Loop:
         self.skipped = 0
         self.manager = manager
         self._step, self._input, self._options, self._log = step, Input(data), options, history
+        self.evaluates = options.evaluate is not None
         self._stopped: str | None = None
         self._before = 0.0  # seconds and waited seconds of the processes before this one
         self._waited_before = 0.0
@@ -339,6 +342,15 @@ def _is_gone(leaf: Any) -> bool:
     return isinstance(leaf, Array) and leaf.is_deleted()
 
 
+def _copied(state: Any) -> Any:
+    def copied(leaf: Any) -> Any:
+        if isinstance(leaf, KeyArray):
+            return KeyArray(copied(leaf._data), leaf._implementation)
+        return hnp.copy(leaf) if isinstance(leaf, Array) and leaf.is_fully_addressable else leaf
+
+    return tree.map(copied, state)
+
+
 def fit(
     state: Any,
     step: Callable[[Any, Any], Any],
@@ -360,9 +372,10 @@ def fit(
 ) -> Result:
     """Trains: state, metrics = step(state, batch) for the batches of the data.
 
-    state: any tree. step: step(state, batch) -> (state, metrics), a scalar loss or a dict of scalars; mostly one of
-    `train_step`, or of `hl.jit`. data: an iterable of batches, which is read once for each epoch; or a function of the
-    epoch's number (from 0 on) that returns one, for another order in each.
+    state: any tree; its arrays stay as they are, since a step that donates its argument gets a copy. step: step(state,
+    batch) -> (state, metrics), a scalar loss or a dict of scalars; mostly one of `train_step`, or of `hl.jit`. data: an
+    iterable of batches, which is read once for each epoch; or a function of the epoch's number (from 0 on) that returns
+    one, for another order in each.
 
     epochs, steps: where to end, counted from the very first step; one epoch by default. evaluate: a function of the
     state that returns a metric or a dict of them, which become `eval_...`; it is called after each epoch, or each
@@ -394,6 +407,12 @@ def fit(
             "a step compiled with a device, shardings or static arguments of its own, which cannot be wrapped",
             "wrap the optimizer in optim.apply_if_finite, and pass on_nan='ignore'",
         )
+    if epochs is not None and epochs > 1 and not callable(data) and iter(data) is data:
+        raise ArgumentError(
+            f"fit with epochs={epochs}",
+            f"an iterator, which is read once: {type(data).__name__}",
+            "pass a function of the epoch's number that returns one, or a list, or steps= in place of epochs=",
+        )
     epochs = 1 if epochs is None and steps is None else epochs
     manager = checkpoints if isinstance(checkpoints, Manager) or checkpoints is None else Manager(checkpoints)
     if log is None and manager is not None:
@@ -403,6 +422,8 @@ def fit(
         [callback_of(c) for c in callbacks],
     )  # fmt: skip
     members = Members(state, step)
+    if guarded.donates:
+        state = _copied(state)  # the caller's arrays stay as they are
     loop = Loop(state, guarded, data, options, manager, History(log, writes=members.first), members)
     if progress and members.first:
         loop.progress = Progress(steps)

@@ -169,3 +169,29 @@ def test_scores_of_classes():
     assert float(metrics.accuracy(LOGITS, LOGITS.argmax(1))) == 1.0
     with pytest.raises(ShapeError, match="one shape"):
         metrics.accuracy(LABELS, LABELS[:2])
+
+
+@pytest.mark.parametrize(
+    "name", ["sigmoid_binary_cross_entropy", "hinge_loss", "kl_divergence", "cosine_similarity", "cosine_distance"]
+)
+def test_losses_do_not_pair_all_with_all(name):
+    """(8, 1) against (8,) broadcasts to (8, 8), and trains without an error."""
+    function, p = getattr(losses, name), np.full((8, 1), 0.5, np.float32)
+    for targets in (p[:, 0], p[:4], p[None]):
+        with pytest.raises(ShapeError, match=f"{name.replace('distance', 'similarity')} takes predictions"):
+            function(p, targets)
+    assert function(p, p).shape in ((8, 1), (8,))
+
+
+def test_one_label_for_all():
+    logits = np.linspace(-2, 2, 5, dtype=np.float32)
+    found = losses.sigmoid_binary_cross_entropy(logits, 1.0)
+    np.testing.assert_array_equal(found, losses.sigmoid_binary_cross_entropy(logits, np.ones(5, np.float32)))
+
+
+def test_accuracy_of_one_hot_labels_is_refused():
+    scores = np.eye(4, dtype=np.float32)
+    assert float(metrics.accuracy(scores, np.arange(4))) == 1
+    with pytest.raises(ShapeError, match=r"(?s)accuracy of float32\[4, 4\].*argmax"):
+        metrics.accuracy(scores, scores)
+    assert float(metrics.accuracy(np.array([[1, 2]]), np.array([[1, 3]]))) == 0.5

@@ -10,7 +10,7 @@ import pytest
 import hloom as hl
 import hloom.numpy as hnp
 from hloom import nn, optim
-from hloom.errors import IndexOutOfBoundsError, PrecisionWarning
+from hloom.errors import ArgumentError, IndexOutOfBoundsError, PrecisionWarning
 
 KEY = hl.random.key(0)
 cross_entropy = optim.softmax_cross_entropy_with_integer_labels
@@ -150,3 +150,26 @@ def test_update_with_state_and_gradients_swapped():
 def test_arguments_of_layers(make, message):
     with pytest.raises(hl.errors.ArgumentError, match=message):
         make()
+
+
+def test_an_attribute_that_is_no_field_is_refused():
+    """Compiled functions, gradients and checkpoints would lose it."""
+
+    class Base(nn.Module):
+        w: object
+
+        def __init__(self):
+            self.w = hnp.ones(2)
+
+    class Derived(Base):
+        size: int = nn.static()
+
+        def __init__(self, size, more=False):
+            super().__init__()
+            self.size = size
+            if more:
+                self.b = hnp.ones(size)
+
+    assert Derived(3).size == 3
+    with pytest.raises(ArgumentError, match=r"(?s)Derived\.b was assigned.*no field.*`b: hl.Array`"):
+        Derived(3, more=True)

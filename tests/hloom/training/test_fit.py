@@ -87,11 +87,25 @@ def test_ends(options, steps, why):
 
 def test_kinds_of_data():
     assert run(batches(), epochs=2).step == 16  # a list, read twice
-    assert run(iter(batches()), epochs=2).stopped == "the data ended"
+    assert run(iter(batches()), steps=20).stopped == "the data ended"
+    with pytest.raises(ArgumentError, match=r"(?s)epochs=2.*read once.*a function of the epoch"):
+        run(iter(batches()), epochs=2)
     with pytest.raises(ArgumentError, match="epoch 0 has none"):
         run([])
     with pytest.raises(ArgumentError, match="found:  int"):
         run(3)
+
+
+def test_the_callers_model_stays():
+    """A cell of a notebook runs twice: the step donates a copy."""
+    model, optimizer = hl.nn.Linear(3, 1, key=hl.random.key(0)), hl.optim.adam(0.1)
+    step = training.train_step(lambda m, b: hnp.mean((m(b[0])[:, 0] - b[1]) ** 2), optimizer)
+    state = training.TrainState.of(model, optimizer, key=hl.random.key(1))
+    before = np.asarray(model.kernel).copy()
+    found = [training.fit(state, step, batches, epochs=2, progress=False).state for _ in range(2)]
+    np.testing.assert_array_equal(model.kernel, before)
+    np.testing.assert_array_equal(found[0].model.kernel, found[1].model.kernel)
+    assert not np.array_equal(found[0].model.kernel, before) and int(state.step) == 0
 
 
 def test_steps_of_ones_own():
@@ -308,6 +322,8 @@ def test_early_stopping_and_its_state(tmp_path):
     run(epochs=3, evaluate=evaluate, checkpoints=tmp_path, callbacks=[training.EarlyStopping(patience=3)])
     found = run(epochs=6, evaluate=evaluate, checkpoints=tmp_path, callbacks=[training.EarlyStopping(patience=3)])
     assert found.epoch == 5
+    with pytest.raises(ArgumentError, match=r"watches 'eval_loss'.*\n.*no evaluate="):
+        run(callbacks=[training.EarlyStopping()])
     with pytest.raises(ArgumentError, match="did you mean 'eval_loss'"):
         run(evaluate=evaluate, callbacks=[training.EarlyStopping("eval_los")])
     for wrong in ({"order": "up"}, {"patience": 0}, {"min_delta": -1}):
