@@ -123,7 +123,8 @@ def test_import_linter_agrees():
 
 TOP_MODULES = 12  # directly in hloom/
 ROOM_FILES = 15  # directly in a folder
-LARGER_ROOMS = {"hloom/jax": 22, "ir": 17}  # one file per module of JAX's; the IR's own parts, one file each
+# One file per module of JAX's; the IR's own parts, one file each; one file per subject of torch's operations.
+LARGER_ROOMS = {"hloom/jax": 22, "ir": 17, "hloom/bridges/torch/rules": 18}
 LATE_IMPORTS = 60  # import statements inside functions of PACKAGES, which save the start-up time of a heavy library
 PACKAGES = ("ir", "compiler", "runtime", "hloom")
 

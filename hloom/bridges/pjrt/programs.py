@@ -23,9 +23,9 @@ from hloom.backends.text import program_text
 from hloom.bridges.pjrt.callbacks import held
 from hloom.bridges.pjrt.decoding import decoded, module_of, text_of
 from hloom.bridges.pjrt.memory import Block, Text, address_of, array_of
-from hloom.bridges.pjrt.orders import in_one_order
 from hloom.bridges.pjrt.protobuf import fields, numbers
 from hloom.bridges.pjrt.spmd.inspection import report
+from hloom.bridges.pjrt.spmd.orders import in_one_order
 from hloom.bridges.pjrt.spmd.partitioners import with_rules
 from hloom.bridges.pjrt.spmd.shardings import Layouts, partitioned_program, signature, state_layouts
 from hloom.compiler.analysis import arithmetic_flops
