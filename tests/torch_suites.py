@@ -81,7 +81,8 @@ def _run_unittest(test: unittest.TestCase) -> None:
     if result.skipped:
         raise unittest.SkipTest(result.skipped[0][1])
     for _, text in (*result.errors, *result.failures):
-        raise AssertionError(text.strip().splitlines()[-1])
+        lines = [line for line in text.splitlines() if re.match(r"[\w.]*(Error|Exception)\b", line)]
+        raise AssertionError(lines[0] if lines else text)
 
 
 SUITES: dict[str, Callable] = {
@@ -165,14 +166,16 @@ def table() -> str:
         "",
         "Made by `python tests/torch_suites.py SUITE --part K/N --write`. `part`: which share of the cases was run; "
         "a case belongs to a share by its name. `explained`: fails for a reason that "
-        "`tests/support/torch_exceptions.txt` gives. `with calls of torch`: of those that passed, how many have an op "
-        "that torch computes.",
+        "`tests/support/torch_exceptions.txt` gives. `not there`: torch or the library has no such case. "
+        "`with calls of torch`: of those that passed, how many have an op that torch computes.",
         "",
-        "| suite | part | run on | passed | failed | explained | with calls of torch | s |",
-        "| --- | --- | --- | --- | --- | --- | --- | --- |",
+        "| suite | part | run on | passed | failed | explained | not there | with calls of torch | s |",
+        "| --- | --- | --- | --- | --- | --- | --- | --- | --- |",
     ]
     for suite, row in json.loads(COUNTS.read_text()).items():
-        cells = [row.get(k, 0) for k in ("passed", "failed", "explained", "with calls of torch", "seconds")]
+        cells = [
+            row.get(k, 0) for k in ("passed", "failed", "explained", "not there", "with calls of torch", "seconds")
+        ]
         lines.append(
             f"| {TITLES[suite]} | {row['part']} | {row['date']} | " + " | ".join(f"{c:,}" for c in cells) + " |"
         )
@@ -191,7 +194,7 @@ def main() -> int:
     options = parser.parse_args()
     counts = run(options.suite, options)
     if options.write:
-        write(options.suite, options.part, counts)
+        write(options.suite, f"{options.part}, `{options.only}`" if options.only else options.part, counts)
     return min(counts["failed"], 1)
 
 

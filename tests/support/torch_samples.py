@@ -140,13 +140,20 @@ def check(op, dtype, gradients: bool, dynamic: bool) -> None:
     if sample is None:
         raise NotThere("torch has no sample")
     call, tensors = function_of(op, sample)
+    leaves = tree_flatten(((sample.input, *sample.args), sample.kwargs))[0]
+    varied = [t.requires_grad for t in leaves if isinstance(t, torch.Tensor)]
     rows = []
     for function in (call, captured(call, dynamic=dynamic)):
-        given = [t.clone().requires_grad_(gradients and _is_inexact(t)) for t in tensors]
+        given = [t.clone().requires_grad_(is_varied) for t, is_varied in zip(tensors, varied, strict=True)]
         torch.manual_seed(1)
         try:
             results = function(*given)
-        except DEPENDS_ON_DATA:  # Dynamo breaks the graph there
+        except Exception as error:
+            if function is call:
+                raise NotThere(f"torch fails: {type(error).__name__}: {error}") from error
+            if not isinstance(error, DEPENDS_ON_DATA):
+                raise
+            # Dynamo breaks the graph there.
             results = torch.compile(call, backend="hloom", dynamic=dynamic or None)(*given)
         rows.append([results, *([_slopes(results, given)] if gradients else [])])
     for (wanted, *slopes), (found, *ours) in [tuple(rows)]:
@@ -158,10 +165,6 @@ def check(op, dtype, gradients: bool, dynamic: bool) -> None:
         except AssertionError:
             if gradients or not (nearer(call, tensors, found, wanted) or same_order(op, tensors, found)):
                 raise
-
-
-def _is_inexact(tensor) -> bool:
-    return tensor.is_floating_point() or tensor.is_complex()
 
 
 def _slopes(results, given) -> list:
