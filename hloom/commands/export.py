@@ -114,7 +114,7 @@ def _program(text: str, shapes: list[str]) -> tuple[Any, list[Any], str]:
     name = identifier(path.stem)
     if path.suffix == ".onnx":
         model = onnx.load(path)
-        given = shapes or [_of_port(port) for port in model.inputs]
+        given: list[Any] = [*shapes] or [_of_port(port) for port in model.inputs]
         return _model_function(model, name), given, name
     if path.suffix == ".hloom":
         return load(path), shapes, name
@@ -125,7 +125,7 @@ def _program(text: str, shapes: list[str]) -> tuple[Any, list[Any], str]:
     if program.startswith(MAGIC):
         return load(path), shapes, name
     made = from_stablehlo(program) if path.suffix == ".mlir" or "stablehlo." in program else from_hlo(program)
-    given = shapes or [ShapeDtypeStruct(p.shape.dims, p.shape.dtype) for p in made.module().entry.parameters]
+    given = [*shapes] or [ShapeDtypeStruct(p.shape.dims, p.shape.dtype) for p in made.module().entry.parameters]
     return made, given, name
 
 

@@ -120,7 +120,7 @@ def export(
                 "export of a program", "arguments of functions", "pass fetches=, feeds= and variables= for a program"
             )
         made = functions_of(functions, fetches, feeds, variables)
-        name = name or identifier(functions.name if isinstance(functions, Program) else functions.program.name)
+        name = name or identifier(made.name)
         state = (STATE,) if made.updates else ()
         requests = requests_of(made.functions, (), made.named, state, made.updates)
     elif fetches is not None or feeds is not None or variables is not None:

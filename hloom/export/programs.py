@@ -27,9 +27,13 @@ INITIAL = "init"  # the function that gives the variables their first values
 
 @record(eq=False)
 class ProgramFunctions:
-    """What `hl.export` is given for a program. functions: by name. updates: those that return the variables. named:
-    examples of the feeds, by the parameters' names."""
+    """What `hl.export` is given for a program.
 
+    name: the program's. functions: by name. updates: those that return the variables. named: examples of the feeds, by
+    the parameters' names.
+    """
+
+    name: str
     functions: dict[str, Callable]
     updates: tuple[str, ...]
     named: dict[str, Any]
@@ -70,7 +74,7 @@ def functions_of(source: Program | Saved, fetches: Any, feeds: Any, variables: M
         named.update(given)
         if updated:
             updates.append(name)
-    return ProgramFunctions(functions, tuple(updates), named)
+    return ProgramFunctions(source.name, functions, tuple(updates), named)
 
 
 def _fed(program: Program, feed: Any) -> Node:

@@ -106,10 +106,12 @@ def kernel_module(kernel: KernelSource) -> tuple[str, list[bytes | str]]:
 
     try:
         text, names = emitter.kernel_text(kernel, _backend().triple(), library.signature, library.shared_size)
-        return text, [library.module_text(name) for name in names] + [scratch.GUARDS] * scratch.guarded()
+        guards = [scratch.GUARDS] * scratch.guarded()
+        return text, [*(library.module_text(name) for name in names), *guards]
     except (emitter.Unsupported, SyntaxError):  # Numba's front end reports errors of the source
         count("kernels through Numba")
-        return library.numba_lowering().kernel_module(kernel, library.module_text)
+        text, linked = library.numba_lowering().kernel_module(kernel, library.module_text)
+        return text, [*linked]
 
 
 def compile_functions(functions: Sequence[NativeFunction], cache: Cache | None = None) -> ObjectCode:

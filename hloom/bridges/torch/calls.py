@@ -17,8 +17,7 @@ from hloom.backends.cpu.compilation import CpuExecutable, compile_module
 from hloom.bridges.torch.conditions import Flag
 from hloom.bridges.torch.errors import RefusedOps, warn_of_calls
 from hloom.bridges.torch.graphs import Sizes, declare, has_open_sizes, is_op, placeholders
-from hloom.bridges.torch.layouts import order_of
-from hloom.bridges.torch.memory import View
+from hloom.bridges.torch.memory import View, order_of
 from hloom.bridges.torch.parts import Parts, left_to_torch
 from hloom.bridges.torch.saved import lying_otherwise, places_of_saved, report, wanted_strides, with_own_layouts
 from hloom.bridges.torch.translate import translate

@@ -13,7 +13,7 @@ from torch._functorch._aot_autograd.schemas import OutputType
 from torch._guards import TracingContext
 
 from hloom.bridges.torch.graphs import placeholders
-from hloom.bridges.torch.layouts import contiguous_strides, order_of
+from hloom.bridges.torch.memory import contiguous_strides, order_of
 from hloom.bridges.torch.translation import New, Translation
 from hloom.compiler.free_layouts import with_free_layouts
 from hloom.ir.records import replace

@@ -31,8 +31,16 @@ from hloom.bridges.torch.graphs import (
     placeholders,
     position_of_op,
 )
-from hloom.bridges.torch.layouts import contiguous_strides, inverse, is_identity, order_of
-from hloom.bridges.torch.memory import View, same_elements, storage_of, views_between
+from hloom.bridges.torch.memory import (
+    View,
+    contiguous_strides,
+    inverse,
+    is_identity,
+    order_of,
+    same_elements,
+    storage_of,
+    views_between,
+)
 from hloom.bridges.torch.rules import RULES
 from hloom.bridges.torch.table import IGNORED, Memory
 from hloom.bridges.torch.translation import Argument, Check, Given, New, Number, Part, Translation, Update

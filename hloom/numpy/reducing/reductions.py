@@ -212,7 +212,7 @@ def _mean(x, axes, keepdims: bool, where_mask, name: str):
     if wide is None:
         return _quotient(sum(x, axes, keepdims=keepdims, where=where_mask), count)
     if where_mask is None:
-        found = at_once(name, lambda v: (np.add.reduce(v, axes, wide, keepdims=keepdims) / count).astype(v.dtype), x)
+        found = at_once(name, lambda v: (np.sum(v, axes, wide, keepdims=keepdims) / count).astype(v.dtype), x)
         if found is not None:
             return found
     total = sum(convert(x, wide), axes, keepdims=keepdims, where=where_mask)

@@ -9,7 +9,7 @@ import numpy as np
 import hloom.numpy as hnp
 from hloom import lax
 from hloom.bridges.torch.dtypes import convert
-from hloom.bridges.torch.layouts import inverse
+from hloom.bridges.torch.memory import inverse
 from hloom.bridges.torch.table import Memory, rule
 from hloom.errors import UnsupportedError
 
