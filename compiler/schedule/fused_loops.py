@@ -75,11 +75,13 @@ class _Whole:
     work: float = 0.0
     numbers: dict[int, int] = field(default_factory=dict)  # of the loops that leave the kernel, by id; from 1 on
     ranges: dict[int, range] = field(default_factory=dict)  # the numbers within a loop or choice, by id
+    filled: set[Buffer] = field(default_factory=set)  # by copies before the kernel: they stay in memory
 
     def planned(self) -> list:
         """The launch of the kernel, and the loop around further launches where one may not be enough; before them the
         copies of large arrays into the state."""
         copies = self._taken_out()
+        self.filled = {target for target, *_ in copies}
         try:
             return [*copies, *self._whole()]
         except _NotWholeError:
@@ -156,6 +158,9 @@ class _Whole:
         start, end = self.loop.span
         for number, buffer in enumerate(self.order):
             inner = start <= buffer.first and buffer.last <= end and buffer.place is None
+            if buffer in self.filled:
+                outside.append(buffer)
+                continue
             if self._is_ours(buffer) and buffer.bytes <= (INNER_BYTES if inner else LOCAL_BYTES):
                 local.append(buffer)
                 self.names[buffer] = f"v{number}"

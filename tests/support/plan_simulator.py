@@ -101,8 +101,8 @@ _PYTHON = {"range", "min", "max", "def", "abs", "int"}
 @functools.cache
 def _compiled(source):
     title = source.text.split("(", 1)[0].split()[-1]
-    scope: dict = {"nan": math.nan, "inf": math.inf}
-    for name in set(_NAMES.findall(source.text)) - _PYTHON - {title}:
+    scope: dict = {"nan": math.nan, "inf": math.inf, **{called: _compiled(part) for called, part in source.parts}}
+    for name in set(_NAMES.findall(source.text)) - _PYTHON - {title, *scope}:
         scope[name] = _function(name)
     exec(compile(source.text, title, "exec"), scope)  # the compiler's own kernel texts
     return scope[title]

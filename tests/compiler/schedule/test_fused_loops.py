@@ -229,3 +229,22 @@ def test_what_was_packed_before_all_loops_is_not_made_in_the_inner_one():
     for _ in range(12):
         want = want @ w
     np.testing.assert_allclose(hl.jit(f)(x, h, w)[1], want, rtol=1e-4)
+
+
+@pytest.mark.parametrize("n", [64, 300, 1024, 1100, 5000])
+def test_a_state_that_is_an_argument_and_of_no_use_afterwards(n):
+    """The copy of the argument stands before the kernel, so what it fills is not on the kernel's stack."""
+
+    def f(x):
+        def step(k, state):
+            v, count = state
+            return v * v * 0.5 + x, count + (v > 1.0)
+
+        return lax.fori_loop(0, 4, step, (x, hnp.zeros(n, np.int32)))[1]
+
+    x = np.random.default_rng(n).uniform(-1.3, 1.3, n).astype(np.float32)
+    compiled(f, x)
+    v, count = x, np.zeros(n, np.int32)
+    for _ in range(4):
+        v, count = v * v * np.float32(0.5) + x, count + (v > 1)
+    np.testing.assert_array_equal(hl.jit(f)(x), count)
