@@ -111,8 +111,7 @@ def test_values():
     assert taken.shape == (0, 2)
     assert lax.select(hnp.array([1, 0]), hnp.ones(2), hnp.zeros(2)).tolist() == [1, 0]
     assert lax.select(1, hnp.ones(2), hnp.zeros(2)).tolist() == [1, 1]
-    assert hnp.finfo(hnp.float8_e4m3fn).max.astype("float32") == 448
-    assert hnp.finfo("float32").max.dtype == np.float32
+    assert hnp.finfo(hnp.float8_e4m3fn).max == 448 and type(hnp.finfo("float32").eps) is float
     assert hl.jit(lambda x: weakref.ref(x)() is x)(1.0)
     assert str in typing.get_args(hl.typing.DTypeLike) and np.ndarray in typing.get_args(hl.typing.ArrayLike)
 

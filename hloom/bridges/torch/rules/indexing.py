@@ -278,7 +278,11 @@ def _bound_slices(x, dim: int, index, source, bounds, text: str) -> int:
     is not one slice of source for each: torch computes the op then, and refuses it."""
     x, source, dim = _one_dimension(x), _one_dimension(source), dim % max(x.ndim, 1)
     if source.ndim != x.ndim or source.shape != (*x.shape[:dim], index.size, *x.shape[dim + 1 :]):
-        raise UnsupportedError("slices of a tensor by their numbers", f"{x._shape!r}, {source._shape!r}", "", "")
+        raise UnsupportedError(
+            "slices of a tensor by their numbers",
+            f"{index.size} of {x._shape!r} for {source._shape!r}",
+            "pass a source with a slice for each number",
+        )
     bounds.indices(index, x.shape[dim], dim, text=text)
     return dim
 

@@ -34,7 +34,9 @@ def product(x, y):
 def _of_one_dtype(*operands) -> None:
     """Raises UnsupportedError for operands of several dtypes: torch computes the op then, and refuses it."""
     if len({x.dtype for x in operands}) > 1:
-        raise UnsupportedError("a product", f"operands of dtypes {', '.join(str(x.dtype) for x in operands)}", "", "")
+        raise UnsupportedError(
+            "a product", f"operands of dtypes {', '.join(str(x.dtype) for x in operands)}", "convert them to one dtype"
+        )
 
 
 @rule("mm.default", "bmm.default", "matmul.default")

@@ -121,7 +121,7 @@ def test_a_model_of_onnx_with_hostile_names(tmp_path):
     onnx.save(model, file)
     options = SimpleNamespace(
         program=str(file), arguments=[], folder=str(tmp_path / "out"), name=None, target=None, features=None,
-        kind="shared", weights="embedded", compiler=None,
+        kind="shared", weights="embedded", compiler=None, fetch=None,
     )  # fmt: skip
     assert command.run(options) == 0
     (path,) = (tmp_path / "out").glob("*.so")
