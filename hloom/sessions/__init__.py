@@ -17,16 +17,23 @@ with Session(program) as session:
 from __future__ import annotations
 
 from hloom.sessions import summaries
-from hloom.sessions.current import (
+from hloom.sessions.building.current import (
+    assign,
+    assign_add,
+    assign_sub,
     constant,
     control_dependencies,
     group,
     initializer,
     placeholder,
+    scatter_add,
+    scatter_sub,
+    scatter_update,
     target,
     variable,
     variables,
 )
+from hloom.sessions.building.scopes import VariableScope, get_variable, get_variable_scope, variable_scope
 from hloom.sessions.executor import Executor, LocalExecutor, register
 from hloom.sessions.files import Saved, SavedFunction, load, save
 from hloom.sessions.graph import Node, Operation, Placeholder, Text, Update, Variable
@@ -85,13 +92,19 @@ __all__ = [
     "Text",
     "Update",
     "Variable",
+    "VariableScope",
     "apply_gradients",
+    "assign",
+    "assign_add",
+    "assign_sub",
     "batch",
     "constant",
     "control_dependencies",
     "current_program",
     "current_session",
     "from_dataset",
+    "get_variable",
+    "get_variable_scope",
     "global_step",
     "gradients",
     "group",
@@ -104,11 +117,15 @@ __all__ = [
     "replica_device_setter",
     "reset_default_program",
     "save",
+    "scatter_add",
+    "scatter_sub",
+    "scatter_update",
     "shuffle_batch",
     "start_queue_runners",
     "summaries",
     "target",
     "variable",
+    "variable_scope",
     "variables",
 ]
 __dir__ = __all__.copy

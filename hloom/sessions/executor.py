@@ -220,7 +220,10 @@ class Step:
         """Notes the unknown sizes that an array has. Raises FeedError where its shape does not fit."""
         k = [*self.plan.feeds, *(v.name for v in self.plan.host_values)].index(name)
         if array.ndim != shape.rank:
-            self._refuse(k, name, f"an array of shape {array.shape}", "feed an array of this rank")
+            repair = "feed an array of this rank"
+            if not shape.rank:
+                repair = f"feed a number, or give it a shape: placeholder({name!r}, {[None] * array.ndim})"
+            self._refuse(k, name, f"an array of shape {array.shape}", repair)
         for axis, (n, wanted) in enumerate(zip(array.shape, shape.dims, strict=True)):
             size = self.sizes.name_of(wanted)
             if size is None:

@@ -14,7 +14,7 @@ from hloom.arrays.array import Array
 from hloom.errors import LeakedTracerError
 from hloom.ir.module import Instruction
 from hloom.ir.records import field, record
-from hloom.ir.source import current_source
+from hloom.ir.source import Source, current_source
 from hloom.ir.types import HLO_NAME
 from hloom.tracing.active import TRACES
 from hloom.tracing.trace import Trace, Tracer, as_array
@@ -226,10 +226,13 @@ class Operation:
 
 
 class Text:
-    """A constant of text or bytes: NumPy's strings and objects, which no device computes with. Fetched unchanged."""
+    """A constant of text or bytes: NumPy's strings and objects, which no device computes with. Fetched unchanged.
 
-    def __init__(self, program: Program, name: str, value: Any):
-        self.program, self.name, self.value = program, name, value
+    source: where it was made, with the device that was chosen there.
+    """
+
+    def __init__(self, program: Program, name: str, value: Any, source: Source | None = None):
+        self.program, self.name, self.value, self.source = program, name, value, source
         self.shape, self.dtype = np.shape(value), "string"
 
     def __repr__(self) -> str:

@@ -25,6 +25,13 @@ from hloom.ir.build import Builder
 from hloom.ir.module import Instruction, Module
 from hloom.ir.source import Source, current_source, device_scope, device_scopes
 from hloom.ir.types import Shape, as_dtype
+from hloom.sessions.building.arguments import (
+    constant_arguments,
+    constant_value,
+    is_text,
+    placeholder_arguments,
+    text_value,
+)
 from hloom.sessions.graph import (
     GraphTrace,
     HostRecord,
@@ -56,7 +63,7 @@ class Program:
     """A graph under construction. Threads may run it in sessions; one thread at a time extends it.
 
     sources: what a parameter of the graph is. variables, updates, targets: by name. sizes: the unknown ones.
-    collections: lists by name.
+    collections: lists by name. scopes: the variable scopes that are open, the innermost last.
     """
 
     def __init__(self, name: str = "program"):
@@ -68,6 +75,7 @@ class Program:
         self.updates: dict[str, UpdateRecord] = {}
         self.targets: dict[str, Target] = {}
         self.collections: dict[str, list] = {}
+        self.scopes: list = []
         self.ranges: list[tuple[int, int, tuple]] = []  # instructions from, to: what they depend on
         self.controls: list[tuple[int, tuple, dict]] = []  # open `control_dependencies`: begin, needs, reads
         self._names: dict[Instruction, str] = {}
@@ -95,14 +103,22 @@ class Program:
     def instructions(self) -> list[Instruction]:
         return self.trace.builder.instructions
 
-    def placeholder(self, name: str, shape: Sequence = (), dtype: Any = "float32") -> Placeholder:
-        """A tensor that runs are fed with.
+    def placeholder(
+        self, *given: Any, dtype: Any = None, shape: Sequence | None = None, name: str | None = None
+    ) -> Placeholder:
+        """A tensor that runs are fed with: `placeholder("x", [None, 32], "float32")`, or in TensorFlow's order
+        `placeholder("float32", [None, 32], "x")`.
 
-        shape: None stands for a size that is known when it is fed. None on the same axis is one size in the whole
-        program; sizes that differ have names: ["rows", 32]. Raises ArgumentError for a name that is taken.
+        The first argument is a dtype where it is no string, or the full name of one ("float32"). shape: None stands for
+        a size that is known when it is fed. None on the same axis is one size in the whole program; sizes that differ
+        have names: ["rows", 32]. Without a shape it is one number, as ranks have to be known. Without a name it is
+        "placeholder", with a number where that is taken. Raises ArgumentError for a name that is taken, and for a dtype
+        and a name that cannot be told apart; DTypeError.
         """
+        called, shape, dtype = placeholder_arguments(given, dtype, shape, name)
         dims = tuple([self._dimension(n, k) for k, n in enumerate(shape)])
-        instruction = self._parameter(Shape(as_dtype(dtype), dims), self._new_name(name), "placeholder")
+        kind = Shape(as_dtype(dtype), dims)
+        instruction = self._parameter(kind, self._new_name(called or "placeholder", not called), "placeholder")
         self.sources[instruction] = PlaceholderRecord(self.name_of(instruction), instruction)
         return Placeholder(self.trace, instruction)
 
@@ -179,16 +195,20 @@ class Program:
         self.sources[instruction] = HostRecord(self.name_of(instruction), instruction, source, index)
         return Node(self.trace, instruction)
 
-    def constant(self, value: Any, name: str = "constant") -> Node | Text:
-        """A constant; of text or bytes, one that is fetched unchanged."""
-        found = np.asarray(value) if isinstance(value, (str, bytes, np.str_, np.bytes_, list, tuple)) else None
-        if isinstance(value, np.ndarray) and value.dtype.kind in "SUO":
-            found = value
-        if found is not None and found.dtype.kind in "SUO":
-            return self._add(Text(self, self._new_name(name, unique=True), value))
-        name = self._new_name(name, unique=True)
-        node = self.trace.node(value)
-        self._give(node.instruction, name)
+    def constant(self, value: Any, dtype: Any = None, shape: Any = None, name: str | None = None) -> Node | Text:
+        """A constant; of text or bytes, one that is fetched unchanged.
+
+        dtype: of the numbers, by default the value's. shape: one number fills it; of fewer numbers than it has places
+        the last one is repeated, as in TensorFlow. `constant(value, "name")` has a name only. Raises ArgumentError,
+        DTypeError for numbers that the dtype does not hold, ShapeError for more numbers than places.
+        """
+        dtype, name = constant_arguments(dtype, name)
+        if is_text(value):
+            made = text_value(value, dtype, shape)
+            return self._add(Text(self, self._new_name(name, unique=True), made, current_source("constant")))
+        with resumed(self.trace):
+            node = self.trace.node(constant_value(value, dtype, shape))
+        self._give(node.instruction, name := self._new_name(name, unique=True))
         node.instruction.hint = name.rpartition("/")[2]  # as dumps and the log of placements call it
         return node
 

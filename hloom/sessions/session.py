@@ -40,12 +40,12 @@ class Session:
         self._kept: list = []  # handles whose ids are keys of _steps
         self._closed = False
 
-    def run(self, fetches: Any, feed: Mapping | None = None) -> Any:
+    def run(self, fetches: Any, feed: Mapping | None = None, *, feed_dict: Mapping | None = None) -> Any:
         """Runs what the fetches need and returns their values in the same structure.
 
         fetches: nodes, operations and names ("cost", or "cost:0") in lists, tuples and dicts of any depth. Tensors come
         back as arrays, operations as None, texts as they are. feed: arrays for placeholders, or for any other tensor,
-        by handle or name; what only leads to a tensor that is fed is not computed.
+        by handle or name; what only leads to a tensor that is fed is not computed. feed_dict: TensorFlow's name of it.
 
         It is compiled once for each combination of fetches, feeds and shapes. Raises FetchError for an unknown fetch;
         FeedError for an unknown feed, a wrong shape or dtype, or a placeholder that is not fed; UninitializedError;
@@ -58,7 +58,7 @@ class Session:
             leaves, structure = [fetches], None
         else:
             leaves, structure = tree.flatten(fetches)
-        fed = feed or {}
+        fed = (feed if feed_dict is None else _only(feed, feed_dict)) or {}
         key = (
             structure,
             tuple([f if f.__class__ is str else id(f) for f in leaves]),
@@ -176,6 +176,12 @@ class Session:
         self.close()
 
 
+def _only(feed: Any, feed_dict: Any) -> Any:
+    if feed:
+        raise FeedError("a run with feed= and feed_dict=", "both are the feeds", "pass one of them")
+    return feed_dict
+
+
 class PartialRun:
     """A run whose parts follow each other: between them Python decides what comes next.
 
@@ -191,7 +197,7 @@ class PartialRun:
         self._known: dict[Node, Any] = {}
         self._updated: set[str] = set()
 
-    def run(self, fetches: Any, feed: Mapping | None = None) -> Any:
+    def run(self, fetches: Any, feed: Mapping | None = None, *, feed_dict: Mapping | None = None) -> Any:
         """As `Session.run`. Raises FeedError for what is fed or fetched already, FetchError for an update that has
         run."""
         program = self._session.program
@@ -199,7 +205,8 @@ class PartialRun:
         targets = [program.find(leaf) for leaf in leaves]
         known = {node.instruction: node for node in self._known}
         fed: dict[Node, Any] = {}
-        for name, value in (feed or {}).items():
+        given = feed if feed_dict is None else _only(feed, feed_dict)
+        for name, value in (given or {}).items():
             node = program.find(name, "feed")
             if not isinstance(node, Node) or node.instruction in known:
                 raise FeedError(f"feed {name!r} to a part of a run", "it has a value already", "begin another run")
