@@ -154,6 +154,11 @@ def on_device(source: Source | None, device: str) -> Source:
     return (source or Source("", 0, ""))._replace(device=device)
 
 
+def placement_line(name: str, opcode: str, device: str, source: Source | None) -> str:
+    """A line of the log of placements (`hl.config.log_device_placement`)."""
+    return f"{name}: ({opcode}) {device}" + (f" at {source}" if source is not None and source.file else "")
+
+
 def warn_user(message: str, category: type[Warning]) -> None:
     """Warns at the line of the innermost frame that is not hloom's own, once for each line by Python's default."""
     frame: FrameType | None = sys._getframe(1)

@@ -18,6 +18,7 @@ from hloom.ir.module import Computation, Instruction, Module
 from hloom.ir.ops import OPS
 from hloom.ir.ops.programs.transfer import WITHOUT_DEVICE
 from hloom.ir.records import field, record
+from hloom.ir.source import placement_line
 
 ANYWHERE = ("constant", "iota")
 
@@ -158,5 +159,4 @@ def describe(module: Module, device_of: dict[Instruction, str]) -> Iterable[str]
         for instruction in computation.instructions:
             if instruction in device_of:
                 name = instruction.hint or instruction.opcode
-                where = f" at {instruction.source}" if instruction.source and instruction.source.file else ""
-                yield f"{name}: ({instruction.opcode}) {device_of[instruction]}{where}"
+                yield placement_line(name, instruction.opcode, device_of[instruction], instruction.source)

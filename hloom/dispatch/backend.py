@@ -80,15 +80,16 @@ def _first(named: set[str]) -> Device | None:
     return min(found, key=lambda d: (d.process_index, d.index))
 
 
-def log_placement(module: Module, device: str) -> None:
-    """Prints the device of each operation of a program that runs on one (`hl.config.log_device_placement`)."""
+def log_placement(module: Module, *devices: str) -> None:
+    """Prints the devices of each operation of a program that runs on one, or in parts on all of several
+    (`hl.config.log_device_placement`)."""
     # Saves start-up time: placement is a matter of programs on several devices.
     from hloom.compiler.placement.placer import describe
 
-    if ":sm_" not in device:  # not a target without a device
-        note_devices([device])
-        device = logged_name(find_device(device))
-    everywhere = {i: device for c in module.computations() for i in c.instructions if i.opcode not in WITHOUT_DEVICE}
+    found = [device for device in devices if ":sm_" not in device]  # not a target without a device
+    note_devices(found)
+    where = ", ".join(logged_name(find_device(device)) if device in found else device for device in devices)
+    everywhere = {i: where for c in module.computations() for i in c.instructions if i.opcode not in WITHOUT_DEVICE}
     for line in describe(module, everywhere):
         print(f"hloom: {line}", file=sys.stderr)
 

@@ -406,6 +406,8 @@ class JitFunction:
     def _on_several(self, program: SpmdProgram, call: Call, traced: Traced) -> Specialization:
         self._explain(call)
         executable = program.compiled(program.options(donated=call.donated, fusion=call.key.settings.fusion))
+        if config.log_device_placement:
+            log_placement(program.module, *map(str, program.assignment.devices))
         return SpmdSpecialization(program, traced, executable, call.donated, self._keep(call.key, traced))
 
     def _compiled_for_other_devices(

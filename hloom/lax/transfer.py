@@ -9,6 +9,7 @@ import numpy as np
 from hloom import sharding
 from hloom.arrays.array import Array
 from hloom.arrays.base import ArrayMethods
+from hloom.arrays.eager import log_placement
 from hloom.arrays.sharded import RemoteData
 from hloom.dispatch.jit import jit
 from hloom.dispatch.sharded import constrained, moved, resharded, spread
@@ -34,16 +35,20 @@ def device_put(x, device=None, *, src=None, donate: bool = False, may_alias: boo
     which is free here.
     """
     if device is None or not isinstance(device, (tuple, list, dict)) or isinstance(device, PartitionSpec):
-        return _put_all(x, device)
+        return put_all(x, device, "copy")
     leaves, structure = tree.flatten(x)
     places = spread(device, x, "the places of device_put")
-    return tree.unflatten(structure, [_put_all(leaf, place) for leaf, place in zip(leaves, places, strict=True)])
+    found = [put_all(leaf, place, "copy") for leaf, place in zip(leaves, places, strict=True)]
+    return tree.unflatten(structure, found)
 
 
-def _put_all(x, device):
+def put_all(x, device, logged: str = ""):
+    """`device_put` of a tree to one place. logged: the operation that the log of placements names; '' for none."""
     if isinstance(device, (Sharding, PartitionSpec)):
         place = as_sharding(device)
         if over_several(place):
+            if logged and current_trace() is None:
+                log_placement(logged, place)
             return tree.map(lambda leaf: resharded(as_array(leaf), place), x)
     target = scoped_device() if device is None else device_of(device)
     tracing, label = current_trace() is not None, ""
@@ -58,6 +63,8 @@ def _put_all(x, device):
                 return bind("copy", array, weak=array.weak)
         if target is None:
             return Array(array._held(), array.weak, array._device, array._shape)
+        if logged:
+            log_placement(logged, target)
         if target.is_away or not array.is_fully_addressable:
             return _between_processes(array, target)
         kind = target.kind_object

@@ -12,6 +12,7 @@ from hloom.arrays.array import Array
 from hloom.arrays.base import ArrayMethods
 from hloom.arrays.digits import has_twin
 from hloom.arrays.dimensions import SMALLEST, SizeNumber
+from hloom.arrays.eager import log_placement
 from hloom.arrays.interchange import from_python
 from hloom.arrays.keys import KeyArray
 from hloom.arrays.sharded import ShardedData
@@ -42,12 +43,13 @@ from hloom.lax.operands import (
     with_weakness,
 )
 from hloom.lax.operands import full as full_constant
-from hloom.lax.transfer import device_put
+from hloom.lax.transfer import put_all
 from hloom.numpy.elementwise.ufuncs import i0, power
+from hloom.platforms.device import scoped_device
 from hloom.sharding.shardings import NamedSharding, PartitionSpec, device_of
 from hloom.tracing.concrete import PIECE, at_once
 from hloom.tracing.exact import created, strongly_typed
-from hloom.tracing.trace import bind
+from hloom.tracing.trace import bind, current_trace
 from hloom.tree import pytrees as tree
 
 # --- from values --------------------------------------------------------------------------------------------------
@@ -65,10 +67,10 @@ def _on_device(make):
             return make(*args, **options)
 
         if isinstance(device, (NamedSharding, PartitionSpec)):
-            return device_put(make(*args, **options), device)
+            return put_all(make(*args, **options), device)
         with device_scope(device_scopes.device if device is None else str(device_of(device))):
             result = make(*args, **options)
-            return result if device is None and getattr(result, "_device", None) else device_put(result, device)
+            return result if device is None and getattr(result, "_device", None) else put_all(result, device)
 
     return placed
 
@@ -95,6 +97,7 @@ def array(
         result = strongly_typed(result, "array", *leaves) if target is None else convert(result, target)
     else:
         result = from_python(object, target)
+        _log_constant()
     if result.ndim < ndmin:
         result = reshape_to(result, (1,) * (ndmin - result.ndim) + result.shape)
     return result
@@ -156,13 +159,13 @@ def frombuffer(buffer, dtype=float, count: int = -1, offset: int = 0):
 @_on_device
 def zeros(shape, dtype=None, *, device=None, out_sharding=None):
     """Zeros, by default f32. Raises ShapeError, DTypeError."""
-    return full_constant(0, default_float() if dtype is None else as_dtype(dtype), canonical_shape(shape, "zeros"))
+    return _constant(0, default_float() if dtype is None else as_dtype(dtype), canonical_shape(shape, "zeros"))
 
 
 @_on_device
 def ones(shape, dtype=None, *, device=None, out_sharding=None):
     """Ones, by default f32. Raises ShapeError, DTypeError."""
-    return full_constant(1, default_float() if dtype is None else as_dtype(dtype), canonical_shape(shape, "ones"))
+    return _constant(1, default_float() if dtype is None else as_dtype(dtype), canonical_shape(shape, "ones"))
 
 
 empty = zeros
@@ -178,13 +181,23 @@ def full(shape, fill_value, dtype=None, *, device=None, out_sharding=None):
     (value,) = read((fill_value,), "full")
     dtype, weak = dtype_of(value) if dtype is None else (as_dtype(dtype), False)
     if type(value) in NUMBERS:
-        result = full_constant(_plain(value, dtype), dtype, dims)
+        result = _constant(_plain(value, dtype), dtype, dims)
         return _weak_full(result, value) if weak else result
     if broadcast_shapes("full", [value.shape, dims]) != dims:
         raise ShapeError(
             f"full broadcasts its value to {dims}", f"a value {value._shape!r}", "pass a value that fits into the shape"
         )
     return with_weakness(broadcast_dims_to(convert(value, dtype), dims), weak)
+
+
+def _constant(value, dtype, dims):
+    _log_constant()
+    return full_constant(value, dtype, dims)
+
+
+def _log_constant() -> None:
+    if current_trace() is None:
+        log_placement("constant", scoped_device())
 
 
 def _weak_full(result, value):
@@ -213,7 +226,7 @@ def _like(x, dtype, shape, name: str):
 def _filled(name: str, a, value, dtype, shape):
     weak = dtype is None and (a.weak if isinstance(a, ArrayMethods) else type(a) in (int, float, complex))
     dims, dtype = _like(a, dtype, shape, name)
-    result = _as_model(full_constant(value, dtype, dims), a)
+    result = _as_model(_constant(value, dtype, dims), a)
     return with_weakness(result, True) if weak else result
 
 

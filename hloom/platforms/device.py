@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import difflib
 import sys
+from collections.abc import Sequence
 from contextlib import ContextDecorator
 from functools import lru_cache
 
 from hloom.config import config
 from hloom.errors import DeviceError, PlacementWarning
 from hloom.ir.records import record
-from hloom.ir.source import device_scope, device_scopes, warn_user
+from hloom.ir.source import Source, device_scope, device_scopes, placement_line, warn_user
 from hloom.platforms.kinds import DeviceKind, device_kind, device_kinds
 from hloom.platforms.names import DeviceName, parse_device_name
 from hloom.platforms.processes import LOCAL_JOB, own_task_name, processes, tasks
@@ -286,6 +287,20 @@ def note_devices(names) -> None:
             print(f"hloom: device {logged_name(found)}: {found.description}", file=sys.stderr)
 
 
+_noted: set[str] = set()  # devices whose hardware the log has, since it was asked for
+config.on_change("log_device_placement", lambda on: _noted.clear())
+
+
+def log_operation(name: str, opcode: str, devices: Sequence[Device], source: Source | None) -> None:
+    """Logs what no program computes: an eager operation, a constant of text."""
+    for device in devices:
+        if str(device) not in _noted:
+            _noted.add(str(device))
+            note_devices([device])
+    where = ", ".join(map(logged_name, devices))
+    print(f"hloom: {placement_line(name or opcode, opcode, where, source)}", file=sys.stderr)
+
+
 def scoped_device() -> Device | None:
     """The device of the surrounding `hl.device` scope, if any."""
     name = device_scopes.device
@@ -341,6 +356,7 @@ __all__ = [
     "for_eager_operation",
     "local_device_count",
     "local_devices",
+    "log_operation",
     "process_count",
     "process_index",
     "scoped_device",

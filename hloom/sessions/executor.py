@@ -16,6 +16,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from hloom.arrays.array import Array
+from hloom.config import config
 from hloom.dispatch.jit import JitFunction, jit
 from hloom.errors import ArgumentError, DonationWarning, FeedError, HloomError, SessionError, UninitializedError
 from hloom.ir.module import Computation, below
@@ -24,8 +25,8 @@ from hloom.ir.process import forking
 from hloom.ir.rewrite import has_effects
 from hloom.ir.source import on_device
 from hloom.ir.types import HLO_NAME, Shape
-from hloom.platforms.device import find_device
-from hloom.sessions.graph import Node
+from hloom.platforms.device import find_device, log_operation
+from hloom.sessions.graph import Node, Text
 from hloom.sessions.lowering import Plan, make_plan
 from hloom.sessions.program import Program, outside_of_programs
 from hloom.sessions.sizes import Substitution, specialized
@@ -148,11 +149,21 @@ class Step:
                 warnings.simplefilter("ignore", DonationWarning)
                 outputs = function(*state, *values)
             self._started.add(function)
+            self._log_texts()
         else:
             outputs = function(*state, *values)
         for name, value in zip(plan.updated, outputs[plan.count :], strict=True):
             store[name] = value
         return list(outputs[: plan.count])
+
+    def _log_texts(self) -> None:
+        """Prints where constants of text are, which no compiled program has."""
+        if config.log_device_placement:
+            for text in dict.fromkeys(f for f in self.plan.fetches if isinstance(f, Text)):
+                name = text.source.device if text.source is not None else ""
+                with outside_of_programs():
+                    device = find_device(name or self.executor.device or None)
+                log_operation(text.name, "constant", [device], text.source)
 
     def _host_values(self) -> list:
         """One value of each source for each node that comes from it."""

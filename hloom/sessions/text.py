@@ -22,7 +22,7 @@ from hloom.ir.build import Builder
 from hloom.ir.loops import lower_scans
 from hloom.ir.module import Computation, Instruction, Module, below
 from hloom.ir.ops.programs.structure import HostFunction
-from hloom.ir.source import on_device
+from hloom.ir.source import Source, on_device
 from hloom.ir.text import parse_module, print_module
 from hloom.ir.text.printer import Names, printing_order
 from hloom.ir.verify import verify
@@ -148,7 +148,9 @@ def _ends(program: Program, begin: int, end: int, called: Mapping[Instruction, s
 
 def _target(target: Any) -> dict[str, Any]:
     if isinstance(target, Text):
-        return {"name": target.name, "text": _encoded(target.value)}
+        source = target.source
+        where = [] if source is None else [source.file, source.line, source.function, source.variable, source.device]
+        return {"name": target.name, "text": _encoded(target.value), "source": where}
     return {"name": target.name, "needs": [need.name for need in target.needs]}
 
 
@@ -160,6 +162,13 @@ def _encoded(value: Any) -> Any:
     if isinstance(value, (list, tuple)):
         return [_encoded(v) for v in value]
     return str(value)
+
+
+def _source(row: Any) -> Source | None:
+    if not row:
+        return None
+    file, line, function, variable, device = row
+    return Source(str(file), int(line), str(function), str(variable), str(device))
 
 
 def _decoded(value: Any) -> Any:
@@ -230,7 +239,7 @@ def _program(
     for row in header["targets"]:
         name = str(row["name"])
         program.targets[name] = (
-            Text(program, name, _decoded(row["text"]))
+            Text(program, name, _decoded(row["text"]), _source(row.get("source")))
             if "text" in row
             else Operation(program, name, tuple(row["needs"]))
         )
@@ -334,7 +343,7 @@ def pruned(program: Program, fetches: Iterable[Any], feeds: Iterable[Any]) -> Pr
             result.updates[name] = UpdateRecord(name, update.variable, value, begins[update.at], own=own)
     for target in program.targets.values():
         if target in need.operations or target in targets:
-            kind = Text(result, target.name, target.value) if isinstance(target, Text) else None
+            kind = Text(result, target.name, target.value, target.source) if isinstance(target, Text) else None
             result.targets[target.name] = kind or Operation(result, target.name, (), getattr(target, "host", None))
     result.adopt_names({})
     for name, update in result.updates.items():

@@ -11,13 +11,13 @@ from collections.abc import Callable
 import numpy as np
 
 from hloom.arrays.array import Array
-from hloom.arrays.eager import eager_result
+from hloom.arrays.eager import eager_device, eager_result
 from hloom.errors import ConcretizationTypeError
 from hloom.ir.base_error import no_memory
 from hloom.ir.types import DTYPES, NARROW_FLOATS, bit_width
 from hloom.sharding.shardings import NamedSharding
 from hloom.tracing.active import TRACES
-from hloom.tracing.trace import Tracer, eager_device, resumed
+from hloom.tracing.trace import Tracer, resumed
 
 _COMPUTED = {d for d in DTYPES.values() if d.kind in "biufc" and d.itemsize * 8 == bit_width(d)} - NARROW_FLOATS
 PIECE = 1 << 13  # elements: several arrays of them fit into a core's cache

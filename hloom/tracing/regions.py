@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from hloom.arrays.array import Array
+from hloom.arrays.eager import log_placement
 from hloom.config import config
 from hloom.errors import TreeError
 from hloom.ir.build import Builder, tuple_elements
@@ -129,6 +130,7 @@ def apply(build, operands, name: str) -> list:
     if trace is None:
         operands = [as_array(o) for o in operands]
         device = eager_device(operands, name)
+        log_placement(name, device)
         if device.__class__ is NamedSharding:
             return on_several["computation"](_program(build, [o._shape for o in operands], name), operands)
         results = run_compiled(_program(build, [o._shape for o in operands], name), [o._value() for o in operands])

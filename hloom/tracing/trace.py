@@ -14,14 +14,21 @@ from typing import Any
 import numpy as np
 
 from hloom.arrays import repairs
-from hloom.arrays.array import Array, common_device
+from hloom.arrays.array import Array
 from hloom.arrays.base import ArrayMethods
 from hloom.arrays.checks import check_outputs
 from hloom.arrays.digits import DOUBLE, with_digits
-from hloom.arrays.eager import checks_results, eager_result, owned
+from hloom.arrays.eager import (
+    checks_results,
+    eager_device,
+    eager_devices,
+    eager_result,
+    log_placement,
+    log_placements,
+    owned,
+)
 from hloom.arrays.interchange import from_python
 from hloom.arrays.shape_dtype import ShapeDtypeStruct
-from hloom.compiler.placement.user_devices import chosen_devices, chosen_devices_of
 from hloom.config import config
 from hloom.errors import (
     ArgumentError,
@@ -40,9 +47,8 @@ from hloom.ir.op_table import No
 from hloom.ir.ops import OPS
 from hloom.ir.ops.programs.spmd import names_mesh
 from hloom.ir.records import field, record
-from hloom.ir.source import Source, current_source, device_scopes
+from hloom.ir.source import Source, current_source
 from hloom.ir.types import Shape, TupleShape
-from hloom.platforms.device import find_device, for_eager_operation, scoped_device
 from hloom.sharding.explicit import Layouts, explicit_dims, explicit_sizes, is_lenient
 from hloom.sharding.shardings import NamedSharding, PartitionSpec
 from hloom.tracing.active import TRACES, check_nesting, restarts, used_arguments
@@ -350,6 +356,7 @@ def bind(opcode: str, *operands, shape=None, weak: bool = False, **attributes):
     shape = op.infer([a._shape for a in arrays], attributes, shape)
     device = eager_device(arrays, opcode)
     if device.__class__ is NamedSharding:
+        log_placement(opcode, device)
         return on_several["op"](opcode, arrays, shape, attributes, weak)
     reference = op.reference
     assert not isinstance(reference, No), reference.reason
@@ -371,12 +378,6 @@ def _reads_any_order(opcode: str) -> bool:
     approximated functions, which differ in the last bits and are chosen by strides; libraries copy as they need."""
     op = OPS[opcode]
     return op.family in ("elementwise", "index", "reduce", "contraction") and not op.ulp
-
-
-def eager_device(arrays, what: str):
-    """The device of an eager result: that of the enclosing `hl.device` scope, that of the operands, or None where none
-    was chosen. Raises DeviceError for operands on two devices."""
-    return for_eager_operation(scoped_device(), what) if device_scopes.device else common_device(arrays, what)
 
 
 class _StillTraced(TracerError):
@@ -545,7 +546,9 @@ def apply_computation(
     if trace is not None:
         return trace.inline(computation, operands, known or {})
     arrays = [o if isinstance(o, Array) else _concrete_operand(o) for o in operands]
-    devices = _output_devices(computation, arrays, beside)
+    device_of = eager_devices(computation, arrays, beside)
+    devices = [device_of[output] for output in computation.outputs()]
+    log_placements(device_of)
     if any([d.__class__ is NamedSharding for d in devices]) or any(map(names_mesh, computation.instructions)):
         return on_several["computation"](computation, arrays)
     try:
@@ -556,21 +559,6 @@ def apply_computation(
     if checks_results():
         check_outputs(results, computation, [a._value() for a in arrays])
     return [Array(owned(r), False, device) for r, device in zip(results, devices, strict=True)]
-
-
-def _output_devices(computation: Computation, arrays, beside) -> list:
-    """The device of each eagerly computed output: that of `hl.device` scopes in the function, else that of its
-    operands. Raises DeviceError where the function has no scopes and its arguments have two devices."""
-    if not chosen_devices(computation):
-        return [eager_device([*arrays, *beside], f"'{computation.name}'")] * len(computation.outputs())
-    devices = dict(zip(computation.parameters, (array._device for array in arrays), strict=True))
-    for instruction in computation.instructions:
-        if instruction not in devices:
-            named = [instruction.device] if instruction.device else chosen_devices_of(instruction)
-            given = (devices[o] for o in instruction.operands if devices[o] is not None)
-            chosen = find_device(named[0]) if named else None
-            devices[instruction] = for_eager_operation(chosen, instruction.opcode) or next(given, None)
-    return [devices[output] for output in computation.outputs()]
 
 
 def call_computation(computation: Computation, operands, inline: bool = False, rule=None) -> list:

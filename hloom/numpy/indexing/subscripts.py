@@ -11,7 +11,7 @@ from hloom.arrays.array import Array
 from hloom.arrays.base import ArrayMethods
 from hloom.arrays.digits import has_twin
 from hloom.arrays.dimensions import is_unknown
-from hloom.arrays.eager import eager_result
+from hloom.arrays.eager import eager_device, eager_result, log_placement
 from hloom.config import config
 from hloom.errors import IndexOutOfBoundsError, NonConcreteBooleanIndexError, UnsupportedIndexError
 from hloom.ir.records import field, record
@@ -29,7 +29,7 @@ from hloom.lax.operands import (
     reshape_to,
 )
 from hloom.lax.slicing import GatherDimensionNumbers, GatherScatterMode, gather
-from hloom.tracing.trace import Tracer, bind, current_trace, eager_device
+from hloom.tracing.trace import Tracer, bind, current_trace
 
 _STATIC_ENTRIES = frozenset((int, np.int32, np.int64, builtins.slice, type(None), type(Ellipsis)))
 S32, S64 = DTYPES["s32"], DTYPES["s64"]
@@ -454,6 +454,7 @@ def _at_once(x: Array, read: Index, inside: bool = False) -> Array:
         moved = iter([axis for kind, axis in read.items if kind == "array"])
         found = value[tuple(_nearest(e, x.shape[next(moved)]) if isinstance(e, np.ndarray) else e for e in entries)]
     device = eager_device((x, *(a for a in read.arrays.values() if isinstance(a, Array))), "indexing")
+    log_placement("gather", device)
     return Array(np.ascontiguousarray(found).reshape(shape), x.weak, device)
 
 

@@ -77,6 +77,57 @@ def test_a_program_on_devices_of_this_process(devices, capsys):
     assert "(add) cpu:1" in log and "(multiply) cpu:2" in log
 
 
+def test_eager_operations_are_in_the_log(devices, capsys):
+    mesh = hl.make_mesh((2,), ("x",))
+
+    def square(x):
+        with hl.device("cpu:1"):
+            return hnp.sum(x * x)
+
+    with hl.config(log_device_placement=True):
+        a = hnp.asarray([1.0, 2.0])
+        with hl.device("cpu:1"):
+            b = hnp.ones(2)
+            c = b + 1
+        moved = hl.device_put(c, "cpu:2")
+        rows = moved[:1]
+        taken = moved[hnp.asarray([0, 0])]  # noqa: F841  (the log has its name)
+        hl.grad(square)(a)
+        hl.lax.fori_loop(0, 2, lambda k, s: s + 1, rows)
+        parts = hl.device_put(np.arange(4.0), hl.NamedSharding(mesh, hl.P("x")))
+        parts * 2
+        hl.jit(lambda x: x - 1)(parts)
+    lines = capsys.readouterr().err.splitlines()
+    log = [line.removeprefix("hloom: ").partition(" at ")[0] for line in lines if "(" in line]
+    own = [line for line in log if not line.startswith("device ")]
+    for expected in (
+        "a: (constant) cpu:0", "b: (constant) cpu:1", "c: (add) cpu:1", "moved: (copy) cpu:2", "rows: (slice) cpu:2",
+        "taken: (gather) cpu:2", "multiply: (multiply) cpu:1", "parts: (copy) cpu:0, cpu:1",
+        "multiply: (multiply) cpu:0, cpu:1", "subtract: (subtract) cpu:0, cpu:1",
+    ):  # fmt: skip
+        assert expected in own, own
+    assert [line.split()[-1] for line in own if line.startswith("scan: ")] == ["cpu:2"]
+    assert f"{__file__}:" in next(line for line in lines if "c: (add)" in line)
+    a + a
+    assert not capsys.readouterr().err
+
+
+def test_constants_of_text_are_in_the_log(devices, capsys, tmp_path):
+    with Program("texts") as program:
+        hello = program.constant("hello", name="hello")
+        with hl.device("cpu:1"):
+            words, numbers = program.constant(["a", "b"], name="words"), program.constant([1.0], name="numbers")
+    hl.sessions.save(tmp_path / "texts.txt", program)
+    for one in (program, hl.sessions.load(tmp_path / "texts.txt").program):
+        with Session(one, config=SessionConfig(log_device_placement=True)) as session:
+            for _ in range(2):
+                session.run([hello.name, words.name, numbers.name])
+        lines = [line for line in capsys.readouterr().err.splitlines() if "(constant)" in line]
+        found = sorted(line.removeprefix("hloom: ").partition(" at ")[0] for line in lines)
+        assert found == ["hello: (constant) cpu:0", "numbers: (constant) cpu:1", "words: (constant) cpu:1"]
+        assert all(f"{__file__}:" in line for line in lines)
+
+
 def test_devices_say_what_they_are(capsys):
     found = hl.devices("cpu")[0].description
     assert found.startswith("name: ") and len(found) > 10
