@@ -140,6 +140,15 @@ class Connection:
     def kind(self, device: Device) -> DeviceKind:
         return TaskKind(self, Task(device.job, device.process_index), device.kind)
 
+    def devices(self) -> list[Device]:
+        """Those of all tasks, task by task. Tasks that are not there are waited for. Raises DistributedError."""
+        return [
+            Device(kind, number, peer.task.index, peer.task.job)
+            for peer in self.peers.all_attached(self.spec.tasks)
+            for kind, count in peer.devices.items()
+            for number in range(count)
+        ]
+
     def status(self, task: Task | None = None, timeout: float = HANDSHAKE_SECONDS) -> dict:
         """What a task does (`Server.status`). Raises DistributedError."""
         return self.peers.attached(task or self.task, timeout).request({"op": "status"}, (), timeout)[0]

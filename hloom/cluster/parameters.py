@@ -132,8 +132,8 @@ class ParameterServers:
         """Waits for the servers, makes the variables where there are none, and takes part. Returns the worker's next
         step."""
         seconds = config.distributed_timeout if timeout is None else timeout
-        for share in self._shares:
-            share.peer.attach(seconds)
+        for reached in [self._pool.submit(share.peer.attach, seconds) for share in self._shares]:
+            reached.result()
         if self.worker == 0 or not self.synchronous:
             # Asynchronously the first worker may have ended before a server and another worker were started again.
             self._make(self._shares, seconds)

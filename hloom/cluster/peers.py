@@ -7,7 +7,8 @@ import secrets
 import sys
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from typing import TypeVar
 
 import numpy as np
@@ -17,6 +18,7 @@ from hloom.cluster.spec import ClusterSpec, Task
 from hloom.cluster.wire import HANDSHAKE_SECONDS, PeerLost, Stream, connect
 from hloom.config import config
 from hloom.errors import DistributedError, HloomError
+from hloom.ir.process import forking
 
 PAUSES = (0.05, 0.1, 0.2, 0.5, 1.0, 2.0)  # seconds between tries to reach a task that is not there
 T = TypeVar("T")
@@ -27,20 +29,81 @@ def say(line: str) -> None:
     print(f"hloom: {line}", file=sys.stderr, flush=True)
 
 
+AGAIN = 30.0  # seconds between two lines about the same wait
+
+
+class _Waits:
+    """What the threads of this process wait for: lines about tasks that they wait for at the same time are one line."""
+
+    def __init__(self) -> None:
+        self._lock = forking.lock()
+        self._waits: dict[int, list] = {}  # by number: [what, why, began, until, when it was said last]
+        self._numbers = itertools.count()
+
+    def begin(self, what: str, until: float) -> int:
+        """A wait that begins. what: a task and its address. until: when it ends, as time.time()."""
+        with self._lock:
+            self._waits[number := next(self._numbers)] = [what, "", time.time(), until, 0.0]
+        return number
+
+    def failed(self, number: int, why: str) -> None:
+        with self._lock:
+            self._waits[number][1] = why
+
+    def end(self, number: int) -> None:
+        with self._lock:
+            del self._waits[number]
+
+    def tell(self, number: int) -> None:
+        """Says what is waited for, unless that was said lately."""
+        now = time.time()
+        with self._lock:
+            if now - self._waits[number][-1] < AGAIN:
+                return
+            again = "still " if self._waits[number][-1] else ""
+            new = [wait for wait in self._waits.values() if wait[1] and now - wait[-1] >= AGAIN]
+            for wait in new:
+                wait[-1] = now
+        targets = dict.fromkeys(f"{what} ({why})" for what, why, *_ in new)
+        end = time.strftime("%H:%M:%S", time.localtime(max(wait[3] for wait in new)))
+        say(f"{again}waiting for {', '.join(targets)} until {end}")
+
+    def list(self) -> list[dict]:
+        """What is waited for: [{"for": "/job:ps/task:0 at c:2222", "seconds": 2.5}]."""
+        now = time.time()
+        with self._lock:
+            waits = [wait for wait in self._waits.values() if wait[1]]
+        return [{"for": what, "seconds": round(now - began, 3)} for what, _, began, *_ in waits]
+
+
+_waits = _Waits()
+
+
 def until_there(reach: Callable[[], T], what: str, timeout: float) -> T:
-    """What `reach` returns, once it raises no PeerLost. Each try is reported. Raises the last PeerLost after `timeout`
-    seconds."""
-    started = time.monotonic()
-    for tries in itertools.count(1):
-        try:
-            return reach()
-        except PeerLost as error:
-            left = started + timeout - time.monotonic()
-            if left <= 0:
-                raise
-            say(f"waiting for {what}: try {tries}, {error.found}")
+    """What `reach` returns, once it raises no PeerLost. After the first try one line says what is waited for and until
+    when; if that takes long, again every half a minute. Raises the last PeerLost after `timeout` seconds."""
+    ends = time.monotonic() + timeout
+    number = _waits.begin(what, time.time() + timeout)
+    try:
+        for tries in itertools.count(1):
+            try:
+                return reach()
+            except PeerLost as error:
+                left = ends - time.monotonic()
+                if left <= 0:
+                    raise
+                _waits.failed(number, error.found)
             time.sleep(min(PAUSES[min(tries, len(PAUSES)) - 1], max(left, 0.01)))
+            if ends > time.monotonic():
+                _waits.tell(number)
+    finally:
+        _waits.end(number)
     raise AssertionError("count() does not end")
+
+
+def waits_for_tasks() -> list[dict]:
+    """The tasks that are not there, and that this process waits for at the moment."""
+    return _waits.list()
 
 
 class Peer:
@@ -100,7 +163,7 @@ class Peer:
             raise
 
     def attach(self, timeout: float | None = None) -> None:
-        """Waits until the task is there, and says so at each try. What this process holds there is freed when this
+        """Waits until the task is there, and says so. What this process holds there is freed when this
         process ends. Raises PeerLost, DistributedError."""
         seconds = config.distributed_timeout if timeout is None else timeout
         lease, answer = until_there(
@@ -156,6 +219,19 @@ class Peers:
                     peer.attach(timeout)
         return peer
 
+    def all_attached(self, tasks: Iterable[Task], timeout: float | None = None) -> list[Peer]:
+        """Tasks that were each reached at least once. Those that are not there are waited for at the same time, so that
+        one line names them all. Raises PeerLost, DistributedError."""
+        found = [self[task] for task in tasks]
+        away = [peer.task for peer in found if not peer.attached]
+        if len(away) > 1:
+            with ThreadPoolExecutor(len(away), thread_name_prefix="hloom cluster") as pool:
+                for reached in [pool.submit(self.attached, task, timeout) for task in away]:
+                    reached.result()
+        elif away:
+            self.attached(away[0], timeout)
+        return found
+
     def close(self) -> None:
         for peer in self._peers.values():
             peer.detach()
@@ -173,4 +249,4 @@ def remote_error(answer: dict, who: str) -> HloomError:
     return made
 
 
-__all__ = ["Peer", "Peers", "remote_error", "say", "until_there"]
+__all__ = ["Peer", "Peers", "remote_error", "say", "until_there", "waits_for_tasks"]

@@ -22,7 +22,7 @@ import numpy as np
 
 from hloom.cluster.graphs.executors import GraphStore
 from hloom.cluster.listener import Listener
-from hloom.cluster.peers import Peers
+from hloom.cluster.peers import Peers, waits_for_tasks
 from hloom.cluster.programs import Part, part_handle, read_part
 from hloom.cluster.rendezvous import Channel, Rendezvous
 from hloom.cluster.spec import ClusterSpec, Task, own_task, parse_task, split_address
@@ -62,6 +62,10 @@ class ServerTasks:
 
     def kind(self, device: Device) -> DeviceKind:
         return self.connection().kind(device)
+
+    def devices(self) -> list[Device]:
+        """None: a server waits for the other tasks when it uses them, or is connected to them."""
+        return []
 
     def connection(self) -> Any:
         """The process as a client of the other tasks. Raises DistributedError."""
@@ -361,7 +365,7 @@ class Server:
             "incarnation": self.incarnation, "seconds": round(time.time() - self.started, 1), "runs": self._runs,
             "clients": len(clients), "programs": sum(len(c.programs) for c in clients),
             "bytes": sum(a.nbytes for c in clients for a in list(c.arrays.values())),
-            "waits": self._rendezvous.waits() + self.variables.waits(), **self.variables.status(),
+            "waits": self._rendezvous.waits() + self.variables.waits() + waits_for_tasks(), **self.variables.status(),
         }  # fmt: skip
 
     def _stop(self, header: dict, arrays: list[np.ndarray]) -> Answer:

@@ -32,7 +32,7 @@ from hloom.ir.module import Module
 from hloom.ir.process import forking, memory
 from hloom.ir.source import current_source, device_scope, device_scopes
 from hloom.platforms.backend import CompileOptions, Executable
-from hloom.platforms.device import Device, devices
+from hloom.platforms.device import Device, program_devices
 from hloom.sharding.meshes import note_use_of_mesh, uses_of_mesh
 from hloom.sharding.shardings import device_of
 from hloom.tracing.exact import exact_arguments
@@ -99,7 +99,9 @@ def jit(
 def _device_of(device, backend: str | None, shardings) -> Device | None:
     """The one device that the options of a jit name. Raises DeviceError."""
     named = [device, *tree.leaves(shardings)]
-    found = [device_of(n) for n in named if n is not None] + ([devices(backend)[0]] if backend is not None else [])
+    found = [device_of(n) for n in named if n is not None] + (
+        [program_devices(backend)[0]] if backend is not None else []
+    )
     if any(other != found[0] for other in found):
         raise DeviceError(
             "jit compiles for one device", ", ".join(str(f) for f in found), "name one device in all of its options"

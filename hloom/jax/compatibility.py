@@ -19,7 +19,7 @@ from hloom.ir.module import Instruction
 from hloom.ir.records import record
 from hloom.ir.source import name_scope
 from hloom.ir.types import Shape
-from hloom.platforms.device import choose_default_device, devices
+from hloom.platforms.device import choose_default_device, program_devices
 from hloom.sharding.shardings import device_of
 from hloom.tracing.conversion import with_weakness
 from hloom.tracing.eval_shape import eval_shape
@@ -206,7 +206,7 @@ def print_environment_info(return_string: bool = False) -> str | None:
             f"hloom:    {__version__}",
             f"numpy:    {np.__version__}",
             f"python:   {sys.version}",
-            f"devices:  {', '.join(map(str, devices()))}",
+            f"devices:  {', '.join(map(str, program_devices()))}",
             f"platform: {platform.platform()}",
         )
     )

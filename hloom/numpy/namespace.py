@@ -5,7 +5,7 @@ from __future__ import annotations
 from hloom.arrays.promotion import default_float, default_int
 from hloom.errors import ArgumentError
 from hloom.ir.types import as_dtype, default_dtype
-from hloom.platforms.device import Device, default_device, devices
+from hloom.platforms.device import Device, default_device, program_devices
 from hloom.sharding.shardings import device_of
 
 _KINDS = {
@@ -35,7 +35,7 @@ class NamespaceInfo:
 
     def devices(self) -> list[Device]:
         """The devices of this process."""
-        return devices()
+        return program_devices()
 
     def default_dtypes(self, *, device=None) -> dict:
         """The dtypes of Python numbers: 32 bits wide, 64 with `hl.config.enable_x64`. Raises DeviceError."""

@@ -7,10 +7,12 @@ processes, `/job:worker/task:1/cpu:0` is a device of process 1.
 from __future__ import annotations
 
 import difflib
+import importlib
 import sys
 from collections.abc import Sequence
 from contextlib import ContextDecorator
 from functools import lru_cache
+from typing import Any, NoReturn
 
 from hloom.config import config
 from hloom.errors import DeviceError, PlacementWarning
@@ -107,39 +109,76 @@ def _device(kind: str, index: int) -> Device:
 
 
 def devices(kind: str | None = None) -> list[Device]:
-    """The devices of all processes of the program (of one kind: 'cpu', 'cuda', ...), process by process.
+    """All devices (of one kind: 'cpu', 'cuda', ...): those of the program's processes, process by process, and then
+    those of the tasks of the cluster that this process is connected to (`hl.cluster.connect`). Tasks that are not there
+    yet are waited for. kind: `/job:worker/task:1/cpu` for those of one task.
 
-    Raises DeviceError where there are none.
+    Raises DeviceError where there are none, DistributedError for a task that does not come.
     """
+    cluster = tasks()
+    if cluster is None and kind is None:
+        return program_devices()
+    asked = None if kind is None else parse_device_name(kind)
+    found = [*_of_program(), *(cluster.devices() if cluster is not None else ())]
+    chosen = found if asked is None else [device for device in found if _is_asked(device, asked)]
+    if not chosen and asked is not None and processes().process_of(asked.job, asked.task) is None:
+        there, repair = _of_another_task(asked)
+        raise DeviceError(f"devices {kind!r}", there, repair)
+    if not chosen:
+        _refuse_kind(kind, found)
+    return chosen
+
+
+def _is_asked(device: Device, name: DeviceName) -> bool:
+    """Whether a device is of the kind, and of the task, of a name."""
+    if device.kind != name.kind:
+        return False
+    if name.job is None and name.task is None:
+        return True
+    if device.job:
+        return (device.job, device.process_index) == (name.job, name.task or 0)
+    return device.process_index == processes().process_of(name.job, name.task)
+
+
+def program_devices(kind: str | None = None) -> list[Device]:
+    """The devices of all processes of the program (of one kind: 'cpu', 'cuda', ...), process by process: those that a
+    mesh can have. Raises DeviceError where there are none."""
+    asked = None if kind is None else parse_device_name(kind).kind
+    found = [device for device in _of_program() if asked in (None, device.kind)]
+    return found or local_devices(backend=kind)
+
+
+def _of_program() -> list[Device]:
     table = processes()
     if not table.devices:
-        return local_devices(backend=kind)
-    asked = None if kind is None else parse_device_name(kind).kind
-    found = [
+        return local_devices()
+    return [
         _made(name, n, process)
         for process, counts in enumerate(table.devices)
         for name, count in counts.items()
         for n in range(count)
-        if asked in (None, name)
     ]
-    return found or local_devices(backend=kind)
 
 
 def local_devices(process_index=None, backend: str | None = None, host_id=None) -> list[Device]:
     """The devices of this process, or of that of another number. Raises DeviceError where there are none."""
     kind = backend
     if process_index not in (None, processes().index):
-        return [device for device in devices(kind) if device.process_index == process_index]
+        return [device for device in program_devices(kind) if device.process_index == process_index]
     if kind is None:
         return [_device(k.name, n) for k in device_kinds().values() for n in range(k.count())]
     found = device_kind(parse_device_name(kind).kind)
     if found is None or not found.count():
-        raise DeviceError(
-            f"devices of kind {kind!r}",
-            f"this process has {_list()}" + (f"; {found.reason()}" if found else ""),
-            "name the kind of one of these",
-        )
+        _refuse_kind(kind, _of_program())
     return [_device(found.name, n) for n in range(found.count())]
+
+
+def _refuse_kind(kind: Any, there: Sequence[Device]) -> NoReturn:
+    own = device_kind(parse_device_name(str(kind)).kind)
+    why = f"; {own.reason()}" if own is not None and not own.count() else ""
+    raise DeviceError(
+        f"devices of kind {kind!r}", f"there are {', '.join(map(str, there))}{why}", "name the kind of one of these"
+    )
 
 
 _chosen: Device | None = None  # by `hl.default_device`
@@ -188,8 +227,7 @@ def find_device(name) -> Device:
             print(f"hloom: {name} does not exist here; cpu:0 is used", file=sys.stderr)
         return _device("cpu", 0)
     if not here:
-        found = f"this process is {_here()}; there are {_list()}"
-        repair = "name one of these devices, or start more processes: hloom launch -n 4 program.py"
+        found, repair = _of_another_task(parsed)
     else:
         found = f"this process has {_list()}"
         if kind is not None and not kind.count():
@@ -217,12 +255,31 @@ def _find_in_cluster(parsed: DeviceName, name) -> Device | None:
     )
 
 
+def _of_another_task(name: DeviceName) -> tuple[str, str]:
+    """What there is in place of the device of a task that this process does not know, and how it gets to know it."""
+    found, cluster = f"this process is {_here()}; there are {_list()}", tasks()
+    if processes().devices:
+        return found, "name one of these devices, or start more processes: hloom launch -n 4 program.py"
+    if cluster is not None:
+        found = f"the cluster has the tasks {', '.join(cluster.names())}"
+        return found, f"name the job as well, as in {cluster.names()[0]}/{name.kind}:{name.index}"
+    found = f"this process is {_here()}, with {_list()}, and knows no other tasks yet"
+    # By their names: these packages stand above this one.
+    if importlib.import_module("hloom.distributed.environment").started_processes() > 1:
+        return found, "call hl.distributed.initialize() first, which meets the other processes"
+    if config.cluster_task:
+        return found, "make the server of this task first: server = hl.cluster.Server()"
+    job = name.job or "worker"
+    made = f"hl.cluster.Server(cluster, {job!r}, 0) in a task, or hl.cluster.connect(cluster) in a client"
+    return found, f"say first which tasks there are: {made}"
+
+
 def _here() -> str:
     return processes().name(processes().index)
 
 
 def _list() -> str:
-    return ", ".join(map(str, devices()))
+    return ", ".join(map(str, program_devices()))
 
 
 @record(frozen=True)
@@ -319,7 +376,7 @@ def for_eager_operation(device: Device | None, what: str) -> Device | None:
 
 
 def device_count(backend: str | None = None) -> int:
-    """How many devices all processes have."""
+    """How many devices there are (`devices`)."""
     return len(devices(backend))
 
 
@@ -359,5 +416,6 @@ __all__ = [
     "log_operation",
     "process_count",
     "process_index",
+    "program_devices",
     "scoped_device",
 ]

@@ -86,6 +86,9 @@ class Tasks(Protocol):
     def kind(self, device: Device) -> DeviceKind:
         """What the devices of the task of a device are to this process."""
 
+    def devices(self) -> list[Device]:
+        """The devices of all tasks, where this process is connected to them."""
+
 
 _own = ""  # what whoever started this process said that it is
 

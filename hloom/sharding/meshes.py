@@ -12,8 +12,7 @@ import numpy as np
 
 from hloom.errors import ArgumentError, DeviceError
 from hloom.ir.spmd.sharding import DeviceMesh
-from hloom.platforms.device import Device, find_device, process_count, process_index
-from hloom.platforms.device import devices as all_devices
+from hloom.platforms.device import Device, find_device, process_count, process_index, program_devices
 
 
 class AxisType(enum.Enum):
@@ -256,7 +255,7 @@ class Mesh(_NamedAxes):
 
 def device_numbers(devices) -> tuple[int, ...]:
     """The numbers of devices among all that the program has. Raises DeviceError for one that it does not have."""
-    there = {device: number for number, device in enumerate(all_devices())}
+    there = {device: number for number, device in enumerate(program_devices())}
     missing = next((d for d in devices if d not in there), None)
     if missing is not None:
         raise DeviceError(
@@ -267,7 +266,7 @@ def device_numbers(devices) -> tuple[int, ...]:
 
 def numbered_devices(numbers) -> list[Device]:
     """The devices of these numbers. Raises DeviceError."""
-    there = all_devices()
+    there = program_devices()
     if max(numbers, default=0) >= len(there):
         raise DeviceError(f"device {max(numbers)}", f"there are {len(there)}", "set HLOOM_NUM_CPU_DEVICES for more")
     return [there[number] for number in numbers]
@@ -359,7 +358,7 @@ def make_mesh(axis_shapes, axis_names, axis_types=None, *, devices=None) -> Mesh
 
     axis_types: an AxisType for each axis, by default Explicit, as in JAX.
     """
-    available = list(all_devices() if devices is None else devices)
+    available = list(program_devices() if devices is None else devices)
     sizes = tuple(int(s) for s in axis_shapes)
     count = math.prod(sizes)
     if count > len(available):

@@ -8,7 +8,7 @@ import numpy as np
 
 from hloom.dispatch.jit import jit
 from hloom.errors import DeviceError, ShapeError
-from hloom.platforms.device import devices as all_devices
+from hloom.platforms.device import program_devices
 from hloom.sharding.meshes import Mesh
 from hloom.sharding.shardings import PartitionSpec
 from hloom.tracing.conversion import reshape_to
@@ -53,7 +53,7 @@ def pmap(
         axes = tuple(in_axes) if isinstance(in_axes, (tuple, list)) else (in_axes,) * len(args)
         axes = tuple(None if k in static else axis for k, axis in enumerate(axes))
         size = _size(args, axes, kwargs, axis_size)
-        there = list(devices) if devices is not None else all_devices()
+        there = list(devices) if devices is not None else program_devices()
         if size is not None and size > len(there):
             raise DeviceError(
                 f"pmap of '{getattr(fun, '__name__', 'function')}' over {size} elements",

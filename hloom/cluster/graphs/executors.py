@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from hloom.cluster.graphs.steps import Variables, home_task, load
-from hloom.cluster.peers import Peers, remote_error, until_there
+from hloom.cluster.peers import Peer, Peers, remote_error, until_there
 from hloom.cluster.spec import ClusterSpec, Task, Tls, parse_task
 from hloom.cluster.wire import HANDSHAKE_SECONDS
 from hloom.cluster.wire import connect as connect_to
@@ -129,21 +129,21 @@ class ServerExecutor:
     def variables(self, devices: Mapping[str, str]) -> dict[str, Any]:
         """From the tasks that have them, whatever server the session is at."""
         values: dict[str, Any] = {}
-        for task, names in self._by_task(devices).items():
-            answer, found = self._peers.attached(task).request({"op": "graph.variables", "names": names})
+        for peer, names in self._by_task(devices):
+            answer, found = peer.request({"op": "graph.variables", "names": names})
             values.update(zip(answer["names"], found, strict=True))
         return values
 
     def assign(self, values: Mapping[str, Any], devices: Mapping[str, str]) -> None:
-        for task, names in self._by_task(devices).items():
+        for peer, names in self._by_task(devices):
             arrays = [np.asarray(values[name]) for name in names]
-            self._peers.attached(task).request({"op": "graph.assign", "names": names}, arrays)
+            peer.request({"op": "graph.assign", "names": names}, arrays)
 
-    def _by_task(self, devices: Mapping[str, str]) -> dict[Task, list[str]]:
+    def _by_task(self, devices: Mapping[str, str]) -> list[tuple[Peer, list[str]]]:
         found: dict[Task, list[str]] = {}
         for name, device in devices.items():
             found.setdefault(home_task(device, self._task), []).append(name)
-        return found
+        return list(zip(self._peers.all_attached(found), found.values(), strict=True))
 
     def close(self) -> None:
         self._peers.close()

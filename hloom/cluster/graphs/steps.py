@@ -12,6 +12,9 @@ from hloom.arrays.array import Array
 from hloom.cluster.graphs.stages import Stage, cut
 from hloom.cluster.programs import NoTransfers, Part, read_part
 from hloom.cluster.spec import Task, parse_task
+from hloom.compiler.placement.user_devices import chosen_devices
+from hloom.config import config
+from hloom.dispatch.backend import log_placement
 from hloom.dispatch.jit import jit
 from hloom.errors import UninitializedError
 from hloom.ir.module import Computation, Instruction, Module, below
@@ -114,9 +117,21 @@ class DistributedStep(Step):
         self._stateless = True  # the lock is held while variables of this task are updated, and not in between
         self._variables, self._own, self._link = variables, own, link
         self.homes = {name: home_task(device, own) for name, device in plan.devices.items()}
+        named = [i.device for i in below(plan.computation.instructions) if i.device]
+        away = {home_task(device, own) for device in [*named, *plan.devices.values()]} - {own}
+        self._others = sorted(away, key=str)
         self._stages = cut(plan, lambda device: home_task(device, own))
         self._names = dict(zip(plan.computation.parameters, plan.variables, strict=False))
+        self._logged = False
         self._replaced = [self._read_later(number, stage) for number, stage in enumerate(self._stages)]
+
+    def _log(self) -> None:
+        """Prints what no main stage has: where updates run, and constants of text."""
+        for stage in self._stages:
+            if stage.home is not None:
+                device = "cpu:0" if stage.home == self._own else f"{stage.home}/cpu:0"
+                log_placement(Module(self.program_name, stage.computation), device)
+        self._log_texts()
 
     def _read_later(self, number: int, stage: Stage) -> list[Instruction]:
         """The variables that a stage replaces and that the run reads once more, as they were when it began."""
@@ -135,7 +150,12 @@ class DistributedStep(Step):
 
     def _run(self, function: Any, values: Sequence[Any]) -> list:
         parameters = self.plan.computation.parameters
-        run = _Run(self, self._link(), dict(zip(parameters[len(self.plan.variables) :], values, strict=True)))
+        link = self._link()
+        link.peers.all_attached(self._others)
+        if config.log_device_placement and not self._logged:
+            self._logged = True
+            self._log()
+        run = _Run(self, link, dict(zip(parameters[len(self.plan.variables) :], values, strict=True)))
         for stage, replaced in zip(function, self._replaced, strict=True):
             for instruction in replaced:
                 run.fix(instruction)
@@ -176,7 +196,9 @@ class _Main:
             return tuple(apply_computation(computation, list(operands)))
 
         run.__name__ = run.__qualname__ = step.program_name
-        self._stage, self._function = stage, jit(run, device=step.executor.device or None)
+        # Where nobody chose a device, the session's server computes, whatever tasks the variables are on.
+        default = None if chosen_devices(computation) else "cpu:0"
+        self._stage, self._function = stage, jit(run, device=step.executor.device or default)
 
     def __call__(self, run: _Run) -> None:
         with outside_of_programs():

@@ -1,5 +1,6 @@
 """Sessions at a server: programs as text, variables that sessions share, parts on other tasks."""
 
+import contextlib
 import json
 import subprocess
 import sys
@@ -45,6 +46,28 @@ def test_the_log_of_placements_names_the_server_s_task(key_file, capsys):
     assert any("(add) /job:local/task:1/cpu:0" in line for line in lines)
 
 
+def test_what_nobody_placed_runs_at_the_session_s_server_and_all_is_logged(key_file, capsys):
+    jobs = {"ps": free_addresses(2), "worker": free_addresses(1)}
+    with contextlib.ExitStack() as stack, Program("spread") as program:
+        server, *_ = [stack.enter_context(Server(jobs, *task)) for task in (("worker", 0), ("ps", 0), ("ps", 1))]
+        ws = []
+        for k in range(2):
+            with hl.device(f"/job:ps/task:{k}"):
+                ws.append(variable(f"w{k}", np.ones(3, np.float32)))
+        with hl.device("/job:ps/task:1"):
+            text = program.constant("hello", name="hello")
+        total = program.target("total", ws[0] + ws[1])
+        session = stack.enter_context(Session(program, server.target, config={"log_device_placement": True}))
+        session.run(program.initializer())
+        found, update, hello = session.run([total, ws[1].assign_sub(total), text])
+        assert (np.asarray(found).tolist(), np.asarray(update).tolist(), hello) == ([2] * 3, [-1] * 3, "hello")
+    log = {line.removeprefix("hloom: ").partition(" at ")[0] for line in capsys.readouterr().err.splitlines()}
+    assert {
+        "total: (add) /job:worker/task:0/cpu:0", "hello: (constant) /job:ps/task:1/cpu:0",
+        "subtract: (subtract) /job:ps/task:1/cpu:0",
+    } <= log, log  # fmt: skip
+
+
 def test_sessions_at_one_server_share_variables(key_file):
     program, grown = counting()
     with Server({"local": free_addresses(1)}) as server:
@@ -65,7 +88,7 @@ def test_a_session_at_a_dead_server_ends(key_file, capfd):
     (address,) = free_addresses(1)
     with hl.config(distributed_timeout=0.3), pytest.raises(DistributedError, match="Connection refused"):
         Session(counting()[0], f"hloom://{address}")
-    assert f"waiting for a server at {address}: try 1" in capfd.readouterr().err
+    assert f"waiting for a server at {address} (Connection refused) until " in capfd.readouterr().err
 
 
 def test_a_program_of_a_session_runs_on_other_tasks(key_file):

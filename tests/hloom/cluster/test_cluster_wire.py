@@ -220,15 +220,6 @@ def test_unknown_operations_and_errors_come_back(server):
         assert link.status()["task"] == "/job:local/task:0"
 
 
-def test_waiting_for_a_task_is_reported_at_each_try_and_ends(capfd):
-    (address,) = free_addresses(1)
-    with pytest.raises(DistributedError, match="Connection refused"):
-        connect(ClusterSpec({"ps": [address]}, key=KEY), timeout=0.4)
-    tries = [line for line in capfd.readouterr().err.splitlines() if line.startswith("hloom: waiting for")]
-    assert len(tries) >= 2
-    assert tries[1] == f"hloom: waiting for /job:ps/task:0 at {address}: try 2, Connection refused"
-
-
 def test_a_server_of_another_task(server):
     other = ClusterSpec({"ps": [server.address]}, key=KEY)
     with pytest.raises(DistributedError, match="that server is /job:local/task:0"):
