@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from contextlib import contextmanager
 
 import numpy as np
@@ -277,3 +277,17 @@ def combiner_opcode(computation: Computation) -> str | None:
         return None
     entry = OPS[root.opcode]
     return root.opcode if entry.associative and entry.commutative else None
+
+
+class Placed(Value):
+    """A cotangent that is zero but for some places: of what a slice or a gather has read.
+
+    add_to: makes `array + value` for an array of this one's shape by updating those places of it. In a loop that is
+    done in place, where adding whole arrays costs their size at each step.
+    """
+
+    __slots__ = ("add_to",)
+
+    def __init__(self, value: Value, add_to: Callable[[Value], Value]):
+        super().__init__(value.builder, value.instruction)
+        self.add_to = add_to

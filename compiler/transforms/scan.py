@@ -228,7 +228,7 @@ def scan_transpose(build, instruction, cotangent, operands):
     steps: list[Value] = []
     if not all(l_carry):
         steps = _plain_carry(build, instruction, body, linear, plain_consts, carry, plain_xs)
-    made = transposed(body, linear)
+    made = transposed(body, linear, summed=sum(l_consts))
     outputs = body.outputs()
     inner = Builder(made.name)
     p_consts = [inner.parameter(v.shape) for v in plain_consts]
@@ -251,9 +251,7 @@ def scan_transpose(build, instruction, cotangent, operands):
             own = ct_ys[k - count]
         if has_tangent(output.shape):
             cotangents.append(own if own is not None else inner.splat(0, output.shape))
-    found = place(inner, made, [*p_consts, *p_steps, *p_xs, *cotangents])
-    total = [inner.emit("add", a, b) for a, b in zip(sums, found[:n_consts], strict=True)]
-    root = inner.tuple([*total, *found[n_consts:]])
+    root = inner.tuple(place(inner, made, [*p_consts, *p_steps, *p_xs, *cotangents, *sums]))
     start = [zeros(build, s) for s in shapes_l[:n_consts]]
     for k in range(count):
         if l_carry[k]:

@@ -8,11 +8,12 @@ cotangents are added.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from typing import Any
 
 from hloom.compiler.transforms.inline import inline_calls
 from hloom.compiler.transforms.jvp import SharingBuilder, has_tangent, push_computation
 from hloom.compiler.transforms.rules import load_rules
-from hloom.ir.build import Builder, Value
+from hloom.ir.build import Builder, Placed, Value
 from hloom.ir.errors import DifferentiationError
 from hloom.ir.module import Computation, Instruction
 from hloom.ir.ops import OPS
@@ -64,11 +65,12 @@ def linearize(computation: Computation, wrt: Sequence[int]) -> tuple[Computation
     return _split(builder, computation, outputs, [by_parameter[k] for k in wrt], results, late, "linear")
 
 
-def transposed(computation: Computation, linear: Sequence[bool]) -> Computation:
+def transposed(computation: Computation, linear: Sequence[bool], summed: int = 0) -> Computation:
     """The computation (other parameters, cotangents) -> (cotangents of the linear parameters), the result a tuple.
 
     linear: for each parameter whether the computation is linear in it; all of those together. One cotangent parameter
-    is added for each output with an inexact dtype. Raises DifferentiationError, with the user's line, for an
+    is added for each output with an inexact dtype, and after those one for each of the first `summed` linear
+    parameters, to which its cotangent is added. Raises DifferentiationError, with the user's line, for an
     instruction that is not linear.
     """
     computation = inline_calls(computation)
@@ -91,27 +93,29 @@ def transposed(computation: Computation, linear: Sequence[bool]) -> Computation:
             builder.add(copy)
         else:
             held[copy] = None
-    cotangents: dict = {}
+    cotangents = Cotangents()
     root = mapped[computation.root]
     if root.opcode == "tuple" or not isinstance(root.shape, TupleShape):
         for output in root.operands if root.opcode == "tuple" else [root]:
             if has_tangent(output.shape):
                 parameter = builder.parameter(output.shape)
                 if output in held:
-                    _accumulate(cotangents, output, Value(builder, parameter))
+                    cotangents.add(output, Value(builder, parameter))
     else:
         for k, shape in enumerate(root.shape.elements):
             if has_tangent(shape):
                 parameter = builder.parameter(shape)
                 if root in held:
-                    _accumulate_element(cotangents, root, k, Value(builder, parameter))
+                    cotangents.add(root, Value(builder, parameter), k)
     if root.opcode == "tuple":
         held.pop(root, None)
+    for parameter in [p for p, is_linear in zip(computation.parameters, linear, strict=True) if is_linear][:summed]:
+        cotangents.add(parameter, Value(builder, builder.parameter(parameter.shape)))
     transpose(builder, held, cotangents)
     results = []
     for parameter, is_linear in zip(computation.parameters, linear, strict=True):
         if is_linear:
-            found = cotangents.get(parameter)
+            found = cotangents.of(parameter)
             results.append(builder.splat(0, parameter.shape) if found is None else found.instruction)
     return sweep(builder.finish(builder.tuple(results)))
 
@@ -127,7 +131,7 @@ def _pulled(computation: Computation, wrt: Sequence[int], by: Sequence[int] | No
     outputs, pushforward, tangents = push_computation(builder, computation, _chosen(computation, wrt), linear=True)
     linear = _depending(builder.instructions, tangents)
     parameters: list[Instruction] = []
-    cotangents: dict = {}
+    cotangents = Cotangents()
     start = len(builder.instructions)
     for output in outputs if by is None else [outputs[k] for k in by]:
         if has_tangent(output.shape):
@@ -137,12 +141,12 @@ def _pulled(computation: Computation, wrt: Sequence[int], by: Sequence[int] | No
             parameters.append(builder.add(parameter))
             tangent = pushforward.tangent(output)
             if tangent is not None:
-                _accumulate(cotangents, tangent, Value(builder, parameter))
+                cotangents.add(tangent, Value(builder, parameter))
     transpose(builder, linear, cotangents)
     by_parameter = dict(zip(sorted(set(wrt)), tangents, strict=True))
     gradients = []
     for k in wrt:
-        found = cotangents.get(by_parameter[k])
+        found = cotangents.of(by_parameter[k])
         gradients.append(builder.splat(0, computation.parameters[k].shape) if found is None else found.instruction)
     return builder, outputs, parameters, gradients, set(builder.instructions[start:])
 
@@ -156,33 +160,60 @@ def _depending(instructions: Iterable[Instruction], roots: Iterable[Instruction]
     return found
 
 
-def _accumulate(cotangents: dict, instruction: Instruction, value) -> None:
-    before = cotangents.get(instruction)
-    cotangents[instruction] = value if before is None else before + value
+class Cotangents:
+    """The sums of what instructions have been handed: Values, for tuples a list with None for zero elements.
+
+    What is zero but for some places is added last, so that it updates the sum of the rest in place.
+    """
+
+    def __init__(self):
+        self._sums: dict[tuple[Instruction, int | None], Value] = {}
+        self._placed: dict[tuple[Instruction, int | None], list[Placed]] = {}
+        self._elements: dict[Instruction, set[int]] = {}
+
+    def add(self, instruction: Instruction, value: Value, index: int | None = None) -> None:
+        """index: of the element, for a tuple."""
+        if index is not None:
+            self._elements.setdefault(instruction, set()).add(index)
+        key = (instruction, index)
+        if isinstance(value, Placed):
+            self._placed.setdefault(key, []).append(value)
+        else:
+            before = self._sums.get(key)
+            self._sums[key] = value if before is None else before + value
+
+    def of(self, instruction: Instruction) -> Any:
+        """The sum, a Value or such a list; None if nothing was added."""
+        if isinstance(instruction.shape, TupleShape):
+            if instruction not in self._elements:
+                return None
+            return [self._sum((instruction, k)) for k in range(len(instruction.shape.elements))]
+        return self._sum((instruction, None))
+
+    def _sum(self, key: tuple[Instruction, int | None]) -> Value | None:
+        for placed in self._placed.pop(key, ()):
+            before = self._sums.get(key)
+            self._sums[key] = placed if before is None else placed.add_to(before)
+        return self._sums.get(key)
 
 
-def _accumulate_element(cotangents: dict, instruction: Instruction, index: int, value) -> None:
-    elements = cotangents.setdefault(instruction, [None] * len(instruction.shape.elements))
-    elements[index] = value if elements[index] is None else elements[index] + value
-
-
-def transpose(builder: SharingBuilder, linear: dict[Instruction, None], cotangents: dict) -> None:
+def transpose(builder: SharingBuilder, linear: dict[Instruction, None], cotangents: Cotangents) -> None:
     """Walks linear instructions backwards, adding to `cotangents` those of what they depend on.
 
     linear: the linear instructions in program order, the tangent parameters among them.
-    cotangents: Values by instruction (for tuples a list with None for zero elements); given for the results.
+    cotangents: given for the results.
     """
     load_rules()
     outer = builder.source, builder.made_by
     builder.linear = linear
     for instruction in reversed(linear):
-        cotangent = cotangents.get(instruction)
+        cotangent = cotangents.of(instruction)
         if cotangent is None or instruction.opcode == "parameter":
             continue
         builder.source, builder.made_by = instruction.source, (*instruction.made_by, "transpose")
         opcode = instruction.opcode
         if opcode == "get-tuple-element":
-            _accumulate_element(cotangents, instruction.operands[0], instruction["index"], cotangent)
+            cotangents.add(instruction.operands[0], cotangent, instruction["index"])
             continue
         if opcode == "tuple":
             results = cotangent
@@ -211,9 +242,9 @@ def transpose(builder: SharingBuilder, linear: dict[Instruction, None], cotangen
             if isinstance(operand.shape, TupleShape):
                 for k, element in enumerate(result):
                     if element is not None:
-                        _accumulate_element(cotangents, operand, k, element)
+                        cotangents.add(operand, element, k)
             else:
-                _accumulate(cotangents, operand, result)
+                cotangents.add(operand, result)
     builder.source, builder.made_by = outer
 
 

@@ -242,7 +242,7 @@ class Grouping:
     def _independent(self, a: Group, b: Group) -> bool:
         if self.waits and self.waits[a.outputs[0]] != self.waits[b.outputs[0]]:
             return False
-        return self.reachability.independent(a, b)
+        return a.reads_with(b.states.items()) and self.reachability.independent(a, b)
 
     def _merge(self, into: Group, other: Group) -> None:
         self.reachability.join(into, other)

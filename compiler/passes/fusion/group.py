@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable, Iterator
 
 from hloom.compiler.fusibility import (
     ALIASES,
@@ -80,11 +81,18 @@ class Facts:
     def reads_updated(self, instruction: Instruction) -> bool:
         """Whether an instruction reads a little of an array that something else updates. Two updates that read each
         other's arrays would each have to come before the other."""
-        return any(
-            self.versions.get(operand, operand) in self.updated and instruction.shape.bytes * 4 <= operand.shape.bytes
-            for operand in instruction.operands
-            if isinstance(operand.shape, Shape)
-        )
+        return any(True for _ in self.states_read(instruction))
+
+    def states_read(self, instruction: Instruction) -> Iterator[tuple[Instruction, Instruction]]:
+        """(version, what it is there) of the arrays with updates of which an instruction reads a little."""
+        for operand in instruction.operands:
+            version = self.versions.get(operand, operand)
+            if version not in self.updated or not isinstance(operand.shape, Shape):
+                continue
+            if instruction.shape.bytes * 4 <= operand.shape.bytes:
+                while operand.opcode in ALIASES:
+                    operand = operand.operands[0]
+                yield version, operand
 
     def own_index(self, dims: tuple[int, ...]) -> Indices:
         """The index of an output of these dimensions."""
@@ -167,7 +175,8 @@ class Group:
     head: the instruction that decides the kernel's kind, if any; no reduction is one. reduction: one of its reductions.
     by_rows: whether they are done row by row. domain: the dimensions that the kernel loops over.
     evaluations: how often an element of a member is computed, in all. indices: at which the kernel's text computes a
-    member; written: how many they are for all members. in_place: members reached from the outputs at
+    member; written: how many they are for all members. states: of arrays with updates, those that members read a little
+    of, by version. in_place: members reached from the outputs at
     their own index. aligned: members computed at the first indices of the domain only. roles: 'lhs', 'rhs' or
     'epilogue' of members around a contraction.
     """
@@ -184,6 +193,7 @@ class Group:
         self.evaluations: dict[Instruction, float] = {}
         self.indices: dict[Instruction, Indices] = {}
         self.written = 0
+        self.states: dict[Instruction, Instruction] = {}
         self.in_place: set[Instruction] = set()
         self.aligned: set[Instruction] = set()
         self.roles: dict[Instruction, str] = {}
@@ -195,6 +205,7 @@ class Group:
 
     def _add(self, instruction: Instruction, users: list[Instruction]) -> None:
         self.members.add(instruction)
+        self.states.update(self.facts.states_read(instruction))
         self.evaluations[instruction] = self.evaluations_of(instruction, users)
         self.indices[instruction] = self.indices_of(instruction, users)
         self.written += len(self.indices[instruction]) * _branches(instruction)
@@ -219,6 +230,7 @@ class Group:
         """Adds the work of another group over the same domain."""
         mine, theirs = self.members - other.members, other.members - self.members
         self.members |= other.members
+        self.states |= other.states
         self.outputs += other.outputs
         for instruction, times in other.evaluations.items():
             self.evaluations[instruction] = max(times, self.evaluations.get(instruction, 0.0))
@@ -251,12 +263,18 @@ class Group:
             return False, "it reads the array that is updated in place"
         if any(o.opcode in IN_PLACE for o in self.outputs) and self.facts.reads_updated(instruction):
             return False, "it reads an array that another kernel updates in place"
+        if not self.reads_with(self.facts.states_read(instruction)):
+            return False, "it reads what an array was before an update, and the kernel what it is afterwards"
         if instruction.opcode in IN_PLACE:
             return False, "the update is made in place by a kernel of its own"
         if output and instruction.opcode != "reduce" and not self._fits_output(instruction):
             return False, "its dimensions are not the kernel's domain"
         kind = self.facts.target.kind_of_instruction(instruction) or self.kind
         return kind.accepts(self, instruction, users, output)
+
+    def reads_with(self, states: Iterable[tuple[Instruction, Instruction]]) -> bool:
+        """Whether no array would have to be kept as it was before an update, because one kernel reads both."""
+        return all(self.states.get(version, state) is state for version, state in states)
 
     def _fits_output(self, instruction: Instruction) -> bool:
         if self.by_rows and self.reduction is not None:

@@ -400,13 +400,19 @@ def static_part(x, read: Index):
 
 
 def _dynamic(x, read: Index):
-    """Scalar positions: one window, which compiled code reads in place."""
-    part = static_part(x, read)
+    """Scalar positions: one window, which compiled code reads in place, and into which its cotangent is added."""
     for axis in read.arrays:
         _not_empty(x, axis)
-    sizes = tuple(1 if k in read.arrays else d for k, d in enumerate(part.shape))
-    part = lax.dynamic_slice(part, [read.arrays.get(k, 0) for k in range(part.ndim)], sizes)
-    return reshape_to(part, read.shape())
+    whole = [(0, d, 1) for d in x.shape]
+    dense = [low if low[2] == 1 else all_ for low, all_ in zip(read.bounds, whole, strict=True)]
+    spaced = [all_ if low[2] == 1 else low for low, all_ in zip(read.bounds, whole, strict=True)]
+    part = slice_by(x, tuple(spaced))
+    starts, sizes = [], []
+    for axis, ((low, high, _), extent) in enumerate(zip(dense, part.shape, strict=True)):
+        at = axis in read.arrays
+        starts.append(read.arrays[axis] if at else low)
+        sizes.append(1 if at else min(high, extent) - low)
+    return reshape_to(lax.rev(lax.dynamic_slice(part, starts, sizes), read.reverse), read.shape())
 
 
 def known_inside(x, read: Index, wrap_negative: bool) -> Array | None:

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from hloom.ir.build import Value, scalar_computation
+from hloom.ir.build import Placed, Value, scalar_computation
 from hloom.ir.errors import AttributeValueError, DTypeError, ShapeError
 from hloom.ir.module import Computation
 from hloom.ir.op_table import No, op
@@ -277,7 +277,11 @@ def _gather_transpose(build, instruction, g, operands):
     attributes = scatter_attributes(w, scalar_computation("add", g.dtype), instruction.attributes)
     drops = instruction.attributes.get("drops_outside", False)
     indices = operands[1] if drops else clamped_indices(operands[1], w)
-    return [zeros.op("scatter", indices, g, **attributes), None]
+
+    def add_to(array):
+        return array.op("scatter", indices, g, **attributes)
+
+    return [Placed(add_to(zeros), add_to), None]
 
 
 def clamped_indices(indices, w: Windows):

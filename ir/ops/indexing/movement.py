@@ -7,7 +7,7 @@ import math
 
 import numpy as np
 
-from hloom.ir.build import Value
+from hloom.ir.build import Placed, Value
 from hloom.ir.errors import AttributeValueError, DTypeError, ShapeError
 from hloom.ir.op_table import No, op
 from hloom.ir.ops import batching, factoring
@@ -357,8 +357,14 @@ def _dynamic_slice_jvp(build, instruction, primals, tangents):
 
 
 def _dynamic_slice_transpose(build, instruction, g, operands):
+    starts = operands[1:]
+
+    def add_to(array):
+        there = array.op("dynamic-slice", *starts, **instruction.attributes)
+        return array.op("dynamic-update-slice", there + g, *starts)
+
     zeros = g.filled(0, instruction.operands[0].shape)
-    return [zeros.op("dynamic-update-slice", g, *operands[1:])] + [None] * (len(operands) - 1)
+    return [Placed(zeros.op("dynamic-update-slice", g, *starts), add_to)] + [None] * len(starts)
 
 
 _movement(

@@ -221,10 +221,16 @@ def _add_jvp(build, w, like, operand, indices, updates, t_operand, t_updates):
     return _scatter(t_operand or _zero(operand), indices, t_updates, like, like["to_apply"])
 
 
+def _are_distinct_places(w: Windows, like) -> bool:
+    """Whether no two windows meet: it is promised, or there is one (of each batch element)."""
+    windows = [w.indices[d] for d in w.index_dimensions if d not in w.indices_batching]
+    return bool(like.get("unique_indices")) or math.prod(windows) <= 1
+
+
 def _overwrite_jvp(build, w, like, operand, indices, updates, t_operand, t_updates):
     """With distinct places the scatter of the tangents. Otherwise only the last update of a place counts: it is found
     by scattering the updates' numbers in the same way."""
-    if like.get("unique_indices"):
+    if _are_distinct_places(w, like):
         return _scatter(t_operand or _zero(operand), indices, t_updates or _zero(updates), like, like["to_apply"])
     builder = operand.builder
     count = math.prod(updates.dims)
@@ -249,7 +255,7 @@ def _multiply_jvp(build, w, like, operand, indices, updates, t_operand, t_update
         total = _scatter(t_operand, indices, updates, like, like["to_apply"])
     if t_updates is None:
         return total
-    if not like.get("unique_indices"):
+    if not _are_distinct_places(w, like):
         raise DifferentiationError(
             "the derivative of scatter-multiply with respect to its updates was asked for",
             "the indexes may name a place twice",

@@ -1,0 +1,120 @@
+"""Gradients of loops that read and update a little of an array: right, and in time that does not grow with its size."""
+
+from __future__ import annotations
+
+import time
+
+import numpy as np
+import pytest
+
+import hloom as hl
+import hloom.numpy as hnp
+from hloom import lax
+
+INDEXES = np.array([3, 0, 5, 5, 2, 1, 4, 3], np.int32)
+
+
+def shifted_rows(x):
+    """Removes an element of a row in each step, as a list does."""
+
+    def step(rows, i):
+        tail = lax.dynamic_slice(rows, (i % 3, i + 1), (1, 3))
+        return lax.dynamic_update_slice(rows, tail * rows[0, i], (i % 3, i)), rows[i % 3, i]
+
+    rows, removed = lax.scan(step, x.reshape(4, 10), INDEXES)
+    return (rows**2).sum() + (removed**3).sum()
+
+
+def from_the_previous(x):
+    return lax.scan(lambda rows, i: (rows.at[i].set(rows[i - 1] * x[i]), None), x, np.arange(1, 40))[0].sum()
+
+
+def captured(x):
+    return lax.fori_loop(0, 40, lambda i, total: total + x[i] * x[39 - i] ** 2, 0.0)
+
+
+def read_twice_and_added(x):
+    def step(a, i):
+        return a.at[i].add(a[i + 1] * a[i + 2]).at[i + 3].multiply(a[i]), a[i]
+
+    a, read = lax.scan(step, x, np.arange(30))
+    return a.sum() + (read**2).sum()
+
+
+def several_places(x):
+    """A place that is written twice keeps the last, and one that is read twice has two cotangents."""
+
+    def step(a, i):
+        places = (INDEXES + i) % 40
+        return a.at[places].set(a[places] * a[places[::-1]] + x[i]), None
+
+    return (lax.scan(step, x, np.arange(5))[0] ** 2).sum()
+
+
+def outside(x):
+    """An update that is dropped has no cotangent."""
+    return lax.scan(lambda a, i: (a.at[i].set(x[i % 40] * a[0], mode="drop"), None), x, np.arange(35, 45))[0].sum()
+
+
+def nested(x):
+    def relaxed(k, a):
+        i, j = k // 6 + 1, k % 6 + 1
+        return a.at[i, j].set(0.5 * a[i - 1, j] + 0.25 * a[i, j - 1] * a[i, j + 1])
+
+    return lax.fori_loop(0, 3, lambda _, a: lax.fori_loop(0, 12, relaxed, a), x.reshape(5, 8)).sum()
+
+
+PROGRAMS = (shifted_rows, from_the_previous, captured, read_twice_and_added, several_places, outside, nested)
+
+
+@pytest.mark.parametrize("function", PROGRAMS, ids=lambda f: f.__name__)
+def test_the_gradient_is_that_of_differences(function):
+    with hl.config(enable_x64=True):
+        x = np.random.default_rng(0).uniform(0.5, 1.5, 40)
+        value = hl.jit(function)
+        got = np.asarray(hl.jit(hl.grad(function))(x))
+        ways = np.eye(40) * 1e-6
+        want = np.array([(float(value(x + d)) - float(value(x - d))) / 2e-6 for d in ways])
+        np.testing.assert_allclose(got, want, rtol=1e-5, atol=1e-7 * abs(want).max())
+
+
+def test_gradients_of_a_batch_are_those_of_its_elements():
+    with hl.config(enable_x64=True):
+        x = np.random.default_rng(0).uniform(0.5, 1.5, (2, 40))
+        gradient = hl.jit(hl.grad(from_the_previous))
+        np.testing.assert_allclose(hl.jit(hl.vmap(gradient))(x), [gradient(x[0]), gradient(x[1])], rtol=1e-12)
+
+
+def _seconds(function, x) -> float:
+    function(x)
+    found = []
+    for _ in range(7):
+        start = time.process_time()
+        np.asarray(function(x))
+        found.append(time.process_time() - start)
+    return min(found)
+
+
+def _steps_on(rows: int):
+    def loss(x):
+        def step(a, i):
+            return a.at[i].set(a[i - 1] * a[i, 0]), a[i, 1]
+
+        a, read = lax.scan(step, x, np.arange(1, 200))
+        return a[-1].sum() + read.sum()
+
+    return hl.jit(hl.grad(loss)), np.ones((rows, 8), np.float32)
+
+
+def _reads_of(rows: int):
+    def loss(x):
+        return lax.fori_loop(0, 200, lambda i, total: total + hnp.sin(x[i]).sum(), np.float32(0))
+
+    return hl.jit(hl.grad(loss)), np.ones((rows, 8), np.float32)
+
+
+@pytest.mark.parametrize("program", [_steps_on, _reads_of])
+def test_a_step_costs_what_it_changes(program):
+    """200 steps on 64 times as many rows: copying them in each step would take 40 times as long and more."""
+    small, large = (_seconds(*program(rows)) for rows in (400, 25_600))
+    assert large < 12 * small + 2e-3, (small, large)
