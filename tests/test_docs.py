@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import ast
 import inspect
 import re
+import textwrap
 from pathlib import Path
 
 import pytest
@@ -70,6 +72,33 @@ def test_the_readme_has_one_command_for_the_main_job_and_one_for_the_tests():
     for mark, wanted in (("run-command", "examples/digits.py --dump hloom_dump"), ("test-command", "-m pytest")):
         (command,) = section("README.md", mark)[1].strip().removeprefix("```\n").removesuffix("\n```").split("\n")
         assert command.startswith("python3 -m venv .venv && .venv/bin/pip install") and wanted in command
+
+
+def known_issues() -> dict[str, list[str]]:
+    """The issues of other projects that `tests/known_issues` has a test of, by the project's name."""
+    found = {}
+    for file in sorted((ROOT / "tests" / "known_issues").glob("test_known_*.py")):
+        tree = ast.parse(file.read_text(encoding="utf-8"))
+        issues = []
+        for test in tree.body:
+            if isinstance(test, ast.FunctionDef) and test.name.startswith("test_"):
+                issue = re.match(r"([\w/]+#\d+): ", ast.get_docstring(test) or "")
+                assert issue, f"{file.name}, {test.name}: the docstring begins with no issue, such as `jax#2491: `"
+                issues.append(issue[1])
+        found[re.search(r"Open issues of (\S+(?: Runtime)?)", ast.get_docstring(tree) or "")[1]] = issues
+    return found
+
+
+def test_the_readme_counts_what_is_open_elsewhere(request):
+    issues = known_issues()
+    every = [issue for project in issues.values() for issue in project]
+    assert len(every) == len(set(every)) >= 20
+    *counts, last = [f"{len(found)} of {project}" for project, found in issues.items()]
+    text = (
+        f"Open elsewhere, right here: {len(every)} issues of other projects are tests in `tests/known_issues`: "
+        f"{', '.join(counts)} and {last}."
+    )
+    holds(request, "README.md", "generated: known issues", "\n".join(textwrap.wrap(text, 120)) + "\n")
 
 
 # --- generated tables ---------------------------------------------------------------------------------------------

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import time
-
 import numpy as np
 import pytest
+from processor_time import least_seconds
 
 import hloom as hl
 import hloom.numpy as hnp
@@ -85,16 +84,6 @@ def test_gradients_of_a_batch_are_those_of_its_elements():
         np.testing.assert_allclose(hl.jit(hl.vmap(gradient))(x), [gradient(x[0]), gradient(x[1])], rtol=1e-12)
 
 
-def _seconds(function, x) -> float:
-    function(x)
-    found = []
-    for _ in range(7):
-        start = time.process_time()
-        np.asarray(function(x))
-        found.append(time.process_time() - start)
-    return min(found)
-
-
 def _steps_on(rows: int):
     def loss(x):
         def step(a, i):
@@ -116,5 +105,5 @@ def _reads_of(rows: int):
 @pytest.mark.parametrize("program", [_steps_on, _reads_of])
 def test_a_step_costs_what_it_changes(program):
     """200 steps on 64 times as many rows: copying them in each step would take 40 times as long and more."""
-    small, large = (_seconds(*program(rows)) for rows in (400, 25_600))
+    small, large = (least_seconds(*program(rows)) for rows in (400, 25_600))
     assert large < 12 * small + 2e-3, (small, large)
