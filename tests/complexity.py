@@ -1,16 +1,18 @@
 """Doubling a linear program at most doubles its cost: families of `support/linear_programs.py`, through native doors.
 
-    python tests/complexity.py [--count 60] [--doors native hlo stablehlo] [FAMILY ...]
+    python tests/complexity.py [--count 60] [--doors native hlo stablehlo] [--write] [FAMILY ...]
 
 For each family, forward and gradient, at `count` and twice that: processor time of the first call (less the best of the
 further calls), the largest kernel's lines, and processor time of a call. A row is marked where doubling costs more than
-LIMIT times as much. The table of docs/reliability.md comes from it.
+LIMIT times as much. --write puts the table of the run into docs/reliability.md.
 """
 
 from __future__ import annotations
 
 import argparse
+import datetime
 import gc
+import re
 import sys
 import time
 from collections.abc import Callable, Iterator
@@ -26,6 +28,8 @@ import hloom as hl
 LIMIT = 2.2
 NOISE = 0.1  # seconds that are not compared
 CALLS = 5
+PAGE = Path(__file__).parents[1] / "docs" / "reliability.md"
+SECTION = re.compile(r"\n<!-- complexity -->.*<!-- end of complexity -->\n", re.DOTALL)
 
 
 def native(function, arguments) -> Callable[[], object]:
@@ -80,8 +84,13 @@ def main() -> None:
     parser.add_argument("families", nargs="*", metavar="FAMILY")
     parser.add_argument("--count", type=int, default=60)
     parser.add_argument("--doors", nargs="*", default=["native"], choices=DOORS)
+    parser.add_argument("--write", action="store_true", help="write the table into docs/reliability.md")
     options = parser.parse_args()
-    print("| family | door | compile, s | twice | call, ms | twice | |\n| --- | --- | --- | --- | --- | --- | --- |")
+    lines = [
+        "| family | door | compile, s | twice | call, ms | twice | |",
+        "| --- | --- | --- | --- | --- | --- | --- |",
+    ]
+    print(*lines, sep="\n")
     worse = 0
     with hl.config(cache_dir=""):
         for name, gradient, door, once, twice in rows(
@@ -91,8 +100,31 @@ def main() -> None:
             worse += over
             title = f"gradient of {name}" if gradient else name
             cells = f"{once[0]:.2f} | {twice[0]:.2f} | {once[1] * 1e3:.3f} | {twice[1] * 1e3:.3f}"
-            print(f"| {title} | {door} | {cells} | {'over' if over else ''} |", flush=True)
+            lines.append(f"| {title} | {door} | {cells} | {'over' if over else ''} |")
+            print(lines[-1], flush=True)
     print(f"\n{worse} over {LIMIT} times", file=sys.stderr)
+    if options.write:
+        write(lines, options.count, worse)
+
+
+def write(lines: list[str], count: int, worse: int) -> None:
+    text = "\n".join(
+        [
+            "",
+            "<!-- complexity -->",
+            "## Doubled programs",
+            "",
+            f"Made by `python tests/complexity.py --write` on {datetime.date.today()}: families of programs of {count} "
+            f"and {2 * count} parts, forward and gradient, in processor time. {worse} of {len(lines) - 2} cost more "
+            f"than {LIMIT} times as much when doubled; differences below {NOISE} s do not count.",
+            "",
+            *lines,
+            "<!-- end of complexity -->",
+            "",
+        ]
+    )
+    page = SECTION.sub("", PAGE.read_text(encoding="utf-8"))
+    PAGE.write_text(page.rstrip("\n") + "\n" + text, encoding="utf-8")
 
 
 if __name__ == "__main__":

@@ -4,7 +4,8 @@
 
 Each attack has a goal, a number of attempts, which --scale multiplies. It runs in batches, each in a process of its
 own; what a batch found is appended to --results at once, so that the next run goes on where the last one ended.
---again runs those batches anew in which something was wrong. --write makes the page of all results so far.
+--again runs those batches anew in which something was wrong. --write makes the page of all results so far, and keeps
+the sums in tests/support/reliability_totals.json for the next time; give all results of an attack in one file.
 The goals take hours on two cores.
 """
 
@@ -30,8 +31,12 @@ import numpy as np
 
 ROOT = Path(__file__).resolve().parent.parent
 RESULTS = ROOT / "build" / "reliability.json"
+TOTALS = ROOT / "tests" / "support" / "reliability_totals.json"  # of the page: an attack's largest run so far
 LIBRARIES = ROOT / "tests" / "support" / "library_suites.md"  # a section written by hand
-TORCH = re.compile(r"<!-- torch suites -->.*<!-- end of torch suites -->\n", re.DOTALL)  # one by tests/torch_suites.py
+# Sections by tests/torch_suites.py and tests/complexity.py.
+SECTIONS = [
+    re.compile(rf"<!-- {name} -->.*<!-- end of {name} -->\n", re.DOTALL) for name in ("torch suites", "complexity")
+]
 PAGE = ROOT / "docs" / "reliability.md"
 sys.path[:0] = [str(ROOT), str(ROOT / "tests" / "support")]
 
@@ -157,6 +162,35 @@ def scratch(start: int, count: int) -> Row:
         except Exception as error:
             fault = f"{number}: {_first_line(error)}"
         row.expect(not fault, f"{fault} ({processor(number)})")
+    return row
+
+
+@attack("networks that NNSmith makes, through the torch backend, against eager torch", 100_000, 50)
+def outside(start: int, count: int) -> Row:
+    """Networks of a generator of others: computed as by eager torch, or refused. What is not made is no attempt."""
+    row = Row()
+    try:
+        import outside_programs
+    except ModuleNotFoundError as error:
+        row.counts[f"numbers without {error.name}"] += count
+        return row
+    for seed in range(start, start + count):
+        try:
+            network, inputs, operators = outside_programs.made(seed)
+        except Exception as error:
+            row.counts[f"not made: {type(error).__name__}"] += 1
+            continue
+        try:
+            wrong, how = outside_programs.checked(network, inputs)
+        except hl.errors.HloomError:
+            wrong, how = "", "refused"
+        except Exception as error:
+            wrong, how = _first_line(error), "failed"
+        if how == "unstable":
+            row.explain("eager torch's result differs as well where the inputs are a millionth off")
+            continue
+        row.counts[how] += 1
+        row.expect(not wrong, f"{seed}: {wrong} of {' '.join(operators)}")
     return row
 
 
@@ -342,10 +376,31 @@ def _first_gap(entries: list[dict]) -> int:
     return end
 
 
-def table(entries: list[dict]) -> str:
+def totals(entries: list[dict]) -> dict[str, dict]:
+    """By attack: the sums of its entries, or the kept ones where those have more attempts."""
+    kept = json.loads(TOTALS.read_text())
+    found = {}
+    for name in ATTACKS:
+        mine = [e for e in entries if e["attack"] == name]
+        if sum(e["attempts"] for e in mine) <= kept.get(name, {"attempts": 0})["attempts"]:
+            found |= {name: kept[name]} if name in kept else {}
+            continue
+        found[name] = {
+            "attempts": sum(e["attempts"] for e in mine),
+            "seconds": round(sum(e["seconds"] for e in mine)),
+            "dates": sorted({e["date"] for e in mine}),
+            "wrong": [fault for e in mine for fault in e["wrong"]],
+            "explained": sum((Counter(e.get("explained", {})) for e in mine), Counter()),
+            "counts": sum((Counter(e.get("counts", {})) for e in mine), Counter()),
+            "notes": [e["note"] for e in mine if e.get("note")],
+        }
+    return found
+
+
+def table(found: dict[str, dict]) -> str:
     with open("/proc/cpuinfo") as file:
         processor = re.search(r"model name\s*: (.*)", file.read())
-    dates = sorted({e["date"] for e in entries})
+    dates = sorted({date for total in found.values() for date in total["dates"]})
     lines = [
         "# Reliability",
         "",
@@ -359,27 +414,27 @@ def table(entries: list[dict]) -> str:
         "| --- | --- | --- | --- | --- | --- | --- |",
     ]
     faults, reasons = [], Counter()
-    for name, found in ATTACKS.items():
-        mine = [e for e in entries if e["attack"] == name]
-        wrong = [fault for e in mine for fault in e["wrong"]]
-        explained = sum((Counter(e.get("explained", {})) for e in mine), Counter())
-        counts = sum((Counter(e.get("counts", {})) for e in mine), Counter())
-        notes = [f"{count:,} {what}" for what, count in sorted(counts.items())]
-        notes += [e["note"] for e in mine if e.get("note")]
+    for name, known in ATTACKS.items():
+        total = found.get(name)
+        if total is None:
+            lines.append(f"| {known.title} | 0 | {known.goal:,} | | | | not run yet |")
+            continue
+        notes = [f"{count:,} {what}" for what, count in sorted(total["counts"].items())] + total["notes"]
         lines.append(
-            f"| {found.title} | {sum(e['attempts'] for e in mine):,} | {found.goal:,} | {len(wrong)} | "
-            f"{explained.total()} | {sum(e['seconds'] for e in mine):.0f} | {'; '.join(notes)} |"
+            f"| {known.title} | {total['attempts']:,} | {known.goal:,} | {len(total['wrong'])} | "
+            f"{sum(total['explained'].values())} | {total['seconds']:.0f} | {'; '.join(notes)} |"
         )
-        faults += [f"- {found.title}: `{fault[:300]}`" for fault in wrong[:20]]
-        reasons += explained
+        faults += [f"- {known.title}: `{fault[:300]}`" for fault in total["wrong"][:20]]
+        reasons += Counter(total["explained"])
     if reasons:
         lines += ["", "## Explained differences", "", "| times | why |", "| --- | --- |"]
         lines += [f"| {count} | {reason} |" for reason, count in reasons.most_common()]
     if faults:
         lines += ["", "## What was wrong", "", *faults]
     lines += ["", *LIBRARIES.read_text().splitlines()]
-    if found := TORCH.search(PAGE.read_text()):
-        lines += ["", *found[0].splitlines()]
+    for section in SECTIONS:
+        if there := section.search(PAGE.read_text()):
+            lines += ["", *there[0].splitlines()]
     return "\n".join(lines) + "\n"
 
 
@@ -411,8 +466,10 @@ def main() -> None:
     deadline = time.monotonic() + 60 * options.minutes
     for name in filter(None, options.only.split(",")):
         advance(name, entries, options.scale, deadline, keep)
-    text = table(entries)
+    found = totals(entries)
+    text = table(found)
     if options.write:
+        TOTALS.write_text(json.dumps(found, indent=1) + "\n")
         PAGE.write_text(text)
     print(text)
 
