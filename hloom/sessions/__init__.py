@@ -34,6 +34,7 @@ from hloom.sessions.building.current import (
     variables,
 )
 from hloom.sessions.building.scopes import VariableScope, get_variable, get_variable_scope, variable_scope
+from hloom.sessions.estimator import Estimator, EstimatorSpec, ModeKeys
 from hloom.sessions.executor import Executor, LocalExecutor, register
 from hloom.sessions.files import Saved, SavedFunction, load, save
 from hloom.sessions.graph import Node, Operation, Placeholder, Text, Update, Variable
@@ -67,12 +68,15 @@ from hloom.sessions.training import MovingAverage, apply_gradients, global_step,
 
 __all__ = [
     "Coordinator",
+    "Estimator",
+    "EstimatorSpec",
     "Executor",
     "FIFOQueue",
     "GLOBAL_VARIABLES",
     "LOSSES",
     "LocalExecutor",
     "LocalServer",
+    "ModeKeys",
     "MovingAverage",
     "Node",
     "Operation",

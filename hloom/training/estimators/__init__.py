@@ -4,6 +4,8 @@
     classifier.score(x, labels)
 
 They can be cloned, piped and searched over by scikit-learn (`pip install 'hloom[train]'`), and train by `fit`.
+
+`Estimator`, of a model function of one's own, is that of `hl.sessions`, which needs no scikit-learn.
 """
 
 import importlib.util as _util
@@ -15,6 +17,11 @@ if _util.find_spec("sklearn") is None:
         "estimators have scikit-learn's interface", "scikit-learn is not installed", "pip install 'hloom[train]'"
     )
 
+
+# Beside `__all__`, whose classes have scikit-learn's interface.
+from hloom.sessions.estimator import Estimator as Estimator
+from hloom.sessions.estimator import EstimatorSpec as EstimatorSpec
+from hloom.sessions.estimator import ModeKeys as ModeKeys
 from hloom.training.estimators.kmeans import KMeans
 from hloom.training.estimators.networks import DNNClassifier, DNNRegressor, LinearClassifier, LinearRegressor
 from hloom.training.estimators.wide_and_deep import WideAndDeepClassifier, WideAndDeepRegressor
