@@ -13,6 +13,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from hloom.ir.process.living import Living
+
 if TYPE_CHECKING:
     from hloom.arrays.array import Array
 
@@ -46,7 +48,7 @@ def join(view: Array, root: Array, chain: tuple[Callable, ...]) -> None:
     view._link = Link(root, chain, view)
     links = getattr(root, "_views", None)
     if links is None:
-        links = root._views = weakref.WeakSet()
+        links = root._views = Living()
     links.add(view._link)
 
 
@@ -59,7 +61,7 @@ def write(x: Array, value: np.ndarray) -> None:
         root._data = data
     else:
         root._data = value
-    for link in list(getattr(root, "_views", None) or ()):
+    for link in getattr(root, "_views", None) or ():
         view = link.view()
         if view is not None:
             view._data = np.ascontiguousarray(link.part(root._value())).reshape(view.shape)

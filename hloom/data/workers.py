@@ -14,19 +14,19 @@ import queue
 import signal
 import traceback
 import warnings
-import weakref
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 
 from hloom.data.blocks import Block, Origin
 from hloom.data.nodes import Epochs, applied
 from hloom.errors import WorkerError
+from hloom.ir.process.living import Living
 from hloom.ir.source import Source
 
 _LOOK = 1.0  # seconds after which a worker that waits looks whether its parent is still there
 _ENDING = 2.0  # seconds that a worker process has to end by itself
 
-_connections: weakref.WeakSet = weakref.WeakSet()  # the ends of this process
+_connections: Living = Living()  # the ends of this process
 
 
 class ThreadWorkers:
@@ -134,7 +134,7 @@ class _Worker:
 def _serve(pipe, parent: int, function: Callable, seed: int | None) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the parent, which ends its workers
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
-    for other in list(_connections):  # the parent's ends of the pipes: with a copy here, its end would go unseen
+    for other in _connections:  # the parent's ends of the pipes: with a copy here, its end would go unseen
         with contextlib.suppress(OSError):
             other.close()
     with contextlib.suppress(EOFError, OSError):

@@ -30,6 +30,7 @@ from hloom.dispatch.stages import Lowered, TracedFunction
 from hloom.errors import ArgumentError, DeviceError
 from hloom.ir.module import Module
 from hloom.ir.process import forking, memory
+from hloom.ir.process.living import Living
 from hloom.ir.source import current_source, device_scope, device_scopes
 from hloom.platforms.backend import CompileOptions, Executable
 from hloom.platforms.device import Device, program_devices
@@ -119,7 +120,7 @@ class _Settings:
     """The settings that calls depend on, where they are quick to read, and the functions that a change concerns."""
 
     def __init__(self):
-        self.functions: weakref.WeakSet[JitFunction] = weakref.WeakSet()
+        self.functions: Living[JitFunction] = Living()
         self._read()
         for name in (*Settings._fields, "disable_jit", "debug_nans", "debug_infs"):
             config.on_change(name, self._change)
@@ -130,7 +131,7 @@ class _Settings:
 
     def _change(self, _) -> None:
         self._read()
-        for function in list(self.functions):
+        for function in self.functions:
             function._fast.clear()
 
 
@@ -487,7 +488,7 @@ def make_module(function):
 
 def clear_all() -> None:
     """Forgets all traced and compiled versions of all functions, and gives memory that is not used to the system."""
-    for function in list(_settings.functions):
+    for function in _settings.functions:
         function._clear()
     eager_programs.clear()
     memory.release(everything=True)

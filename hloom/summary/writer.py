@@ -9,7 +9,6 @@ import sys
 import threading
 import time
 import warnings
-import weakref
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -21,6 +20,7 @@ from hloom.arrays.base import ArrayMethods
 from hloom.errors import ArgumentError, AttributeValueError, HloomError, ShapeError, file_error
 from hloom.ir.process.files import is_unicode
 from hloom.ir.process.forking import on_fork
+from hloom.ir.process.living import Living
 from hloom.platforms.device import process_count, process_index
 from hloom.summary import events, graph
 from hloom.summary.files import EventFile, Lines
@@ -29,7 +29,7 @@ from hloom.tracing.trace import Tracer
 PENDING = 1000  # summaries that wait for the thread; beyond them a call waits
 FLUSH_SECONDS = 5.0
 
-_open: weakref.WeakSet[Writer] = weakref.WeakSet()
+_open: Living[Writer] = Living()
 _everywhere: list[Writer] = []  # the writers that `as_default` made current, the innermost last, in any thread
 
 
@@ -372,7 +372,7 @@ def _named(values: Any, prefix: str, is_leaf: Callable | None = None) -> dict[st
 
 def _after_fork() -> None:
     """A forked child has no thread, and the file belongs to its parent: its summaries are dropped."""
-    for writer in list(_open):
+    for writer in _open:
         writer.active, writer._closed, writer._thread = False, True, None
     _everywhere.clear()
 

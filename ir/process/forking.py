@@ -21,8 +21,9 @@ import contextlib
 import os
 import sys
 import threading
-import weakref
 from collections.abc import Callable
+
+from hloom.ir.process.living import Living
 
 __all__ = ["lock", "no_fork", "on_fork", "rlock"]
 
@@ -32,7 +33,7 @@ PATIENCE = 60.0
 
 Hook = Callable[[], None]
 _hooks: list[tuple[Hook | None, Hook | None, Hook | None]] = []
-_locks: weakref.WeakSet = weakref.WeakSet()
+_locks: Living = Living()
 _changed = threading.Condition(threading.Lock())
 _inside: dict[int, int] = {}  # thread: how many blocks of `no_fork` it is in
 _forks = 0  # threads that are about to fork
@@ -115,7 +116,7 @@ def _in_child() -> None:
     _changed, _forks = threading.Condition(threading.Lock()), 0
     for thread in _inside.keys() - {threading.get_ident()}:
         del _inside[thread]
-    for each in list(_locks):
+    for each in _locks:
         if not getattr(each, "_is_owned", bool)():  # the thread that forked goes on with what it holds
             each._at_fork_reinit()  # as the standard library does for its own locks
     for _, _, child in _hooks:

@@ -16,6 +16,7 @@ from collections.abc import Callable, Sequence
 import numpy as np
 
 from hloom.ir.process import forking
+from hloom.ir.process.living import Living
 from hloom.ir.records import record
 from hloom.runtime.cuda.api import Api, FunctionFacts
 from hloom.runtime.cuda.discovery import GpuFacts
@@ -67,12 +68,12 @@ class Event:
 
 
 _current = threading.local()  # the context that is current in a thread, as far as we know
-_devices: weakref.WeakSet[Device] = weakref.WeakSet()
+_devices: Living[Device] = Living()
 
 
 def _after_fork() -> None:
     """A forked process cannot use the driver that its parent had initialized."""
-    for device in list(_devices):
+    for device in _devices:
         if device.context is not None:
             device.lost = CudaDeviceLostError(
                 f"{device} in a forked process",
