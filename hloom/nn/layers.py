@@ -14,7 +14,7 @@ from hloom.lax.operands import as_operand
 from hloom.nn import initializers
 from hloom.nn.module import Module, draw_key, is_training, record, static, warn_of_wide_input
 from hloom.nn.pooling import avg_pool, max_pool
-from hloom.numpy.reducing.reductions import center
+from hloom.numpy.reducing.reductions import center, mean_square
 from hloom.tracing.range_checks import check_in_range
 
 
@@ -119,7 +119,7 @@ class LayerNorm(Module):
     def __call__(self, x):
         mean = center(x, -1, keepdims=True)
         centred = x - mean
-        y = centred * lax.rsqrt(hnp.mean(centred**2, axis=-1, keepdims=True) + self.epsilon)
+        y = centred * lax.rsqrt(mean_square(centred, -1, keepdims=True) + self.epsilon)
         y = y if self.scale is None else y * self.scale
         return y if self.bias is None else y + self.bias
 
@@ -136,7 +136,7 @@ class RMSNorm(Module):
 
     def __call__(self, x):
         x = checked_features(x, self.scale.shape[0], "RMSNorm", self.scale)
-        return x * lax.rsqrt(hnp.mean(x * x, axis=-1, keepdims=True) + self.epsilon) * self.scale
+        return x * lax.rsqrt(mean_square(x, -1, keepdims=True) + self.epsilon) * self.scale
 
 
 class GroupNorm(Module):
@@ -163,7 +163,7 @@ class GroupNorm(Module):
         grouped = hnp.reshape(x, (*x.shape[:-1], self.groups, features // self.groups))
         axes = (*range(1, x.ndim - 1), x.ndim)
         centred = grouped - center(grouped, axes, keepdims=True)
-        y = centred * lax.rsqrt(hnp.mean(centred**2, axis=axes, keepdims=True) + self.epsilon)
+        y = centred * lax.rsqrt(mean_square(centred, axes, keepdims=True) + self.epsilon)
         return hnp.reshape(y, x.shape) * self.scale + self.bias
 
 
@@ -195,7 +195,7 @@ class BatchNorm(Module):
             mean = center(x, axes)
             if self.axis_name is not None:
                 mean = lax.pmean(mean, self.axis_name)
-            variance = hnp.mean((x - mean) ** 2, axis=axes)
+            variance = mean_square(x - mean, axes)
             if self.axis_name is not None:
                 variance = lax.pmean(variance, self.axis_name)
             keep = self.momentum

@@ -237,6 +237,16 @@ def center(x, axis=None, keepdims: bool = False, where=None):
     return lax.add(found, lax.stop_gradient(rest))
 
 
+def mean_square(x, axis=None, keepdims: bool = False):
+    """The mean of x^2, of floats in their dtype (f32 inside for narrow ones): squares of zeros need no wider sums."""
+    x = as_operand(x, "mean")
+    target, work = _work_dtype(x, None, "mean")
+    axes = canonical_axes(axis, x.ndim, "mean")
+    x = convert(x, work)
+    total = sum(lax.mul(x, x), axes, keepdims=keepdims)
+    return convert(_quotient(total, _count(x, axes, None, keepdims, "mean")), target)
+
+
 def _zeros(x):
     return full(0, x.dtype, x.shape)
 

@@ -7,7 +7,7 @@ import numpy as np
 import hloom.numpy as hnp
 from hloom import lax
 from hloom.errors import UnsupportedError
-from hloom.numpy.reducing.reductions import center
+from hloom.numpy.reducing.reductions import center, mean_square
 from hloom.onnx.reader import dtype_of
 from hloom.onnx.rules.neural import per_channel
 from hloom.onnx.table import op
@@ -31,7 +31,7 @@ def batch_normalization14(node, x, scale, bias, mean, variance, *, epsilon=1e-5,
         return _normalized(x, scale, bias, mean, variance, epsilon)
     axes = (0, *range(2, x.ndim))
     here = center(x, axes)
-    spread = hnp.mean(hnp.square(x - per_channel(here, x.ndim)), axis=axes)
+    spread = mean_square(x - per_channel(here, x.ndim), axes)
     y = _normalized(x, scale, bias, here, spread, epsilon)
     running = [
         (old * momentum + new * (1 - momentum)).astype(old.dtype) for old, new in ((mean, here), (variance, spread))
@@ -48,7 +48,7 @@ def _normalized(x, scale, bias, mean, variance, epsilon: float):
 def _standardized(x, axes: tuple[int, ...], epsilon: float):
     mean = center(x, axes, keepdims=True)
     centred = x - mean
-    factor = lax.rsqrt(hnp.mean(centred * centred, axis=axes, keepdims=True) + epsilon)
+    factor = lax.rsqrt(mean_square(centred, axes, keepdims=True) + epsilon)
     return centred * factor, mean, factor
 
 
@@ -70,15 +70,16 @@ def layer_normalization(x, scale, bias=None, *, axis=-1, epsilon=1e-5, stash_typ
 def rms_normalization(x, scale, *, axis=-1, epsilon=1e-5, stash_type=1):
     axes = tuple(range(axis % x.ndim, x.ndim))
     wide = x.astype(dtype_of(stash_type))
-    factor = lax.rsqrt(hnp.mean(wide * wide, axis=axes, keepdims=True) + epsilon)
+    factor = lax.rsqrt(mean_square(wide, axes, keepdims=True) + epsilon)
     return (wide * factor).astype(scale.dtype) * scale
 
 
 @op("MeanVarianceNormalization")
 def mean_variance_normalization(x, *, axes=(0, 2, 3)):
-    mean = hnp.mean(x, axis=tuple(axes), keepdims=True)
-    spread = hnp.sqrt(hnp.mean(x * x, axis=tuple(axes), keepdims=True) - mean * mean)
-    return (x - mean) / (spread + np.asarray(1e-9, x.dtype))
+    # The mean of squares less the square of the mean, as the specification writes it, cancels; this does not.
+    centred = x - center(x, tuple(axes), keepdims=True)
+    spread = hnp.sqrt(mean_square(centred, tuple(axes), keepdims=True))
+    return centred / (spread + np.asarray(1e-9, x.dtype))
 
 
 @op("LRN")

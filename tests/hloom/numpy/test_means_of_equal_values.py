@@ -56,3 +56,14 @@ def test_derivatives_of_means_and_variances():
     np.testing.assert_allclose(hl.grad(lambda x: hnp.var(x))(x), 2 * (x - x.mean()) / 36, rtol=1e-9, atol=1e-12)
     single = x.astype(np.float32)
     np.testing.assert_allclose(hl.grad(lambda x: hnp.var(x))(single), 2 * (x - x.mean()) / 36, rtol=1e-4, atol=1e-7)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64", "bfloat16"])
+def test_centers_of_masked_elements_and_of_integers(dtype):
+    x = hnp.asarray(np.array(VALUES[:1] if dtype == "bfloat16" else VALUES)[:, None] * np.ones(7), dtype)
+    mask = np.array([True, False, True, True, False, True, True])
+    for found in (hl.jit(lambda x: hnp.var(x, 1, where=mask))(x), hnp.var(x, 1, where=mask)):
+        np.testing.assert_array_equal(np.asarray(found, np.float64), 0)
+    rows = np.array([[1, 2, 6], [4, 4, 4]])
+    expected = (rows - rows.mean(1, keepdims=True)) / np.sqrt(rows.var(1, keepdims=True) + 1e-6)
+    np.testing.assert_allclose(hl.nn.LayerNorm(3)(hnp.asarray(rows)), expected, rtol=1e-5)

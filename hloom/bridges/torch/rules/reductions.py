@@ -12,6 +12,7 @@ from hloom.bridges.torch.dtypes import PRED, S64, TO_TORCH, computed_in, convert
 from hloom.bridges.torch.table import rule
 from hloom.errors import UnsupportedError
 from hloom.ir.types import FLOATS
+from hloom.numpy.reducing.reductions import center
 
 
 def axes_of(x, dims) -> tuple[int, ...]:
@@ -123,13 +124,12 @@ def min_dim(x, dim, keepdim=False):
 def variance(x, axes, correction, keepdim):
     """(variance, mean) over axes, in the dtype of x: the mean first, then the squares of what differs from it."""
     count = math.prod(x.shape[a] for a in axes)
-    total = hnp.sum(x, axis=axes, keepdims=True)
-    center = total / operand(float(count), x.dtype)
-    apart = x - center
+    middle = center(x, axes, keepdims=True)
+    apart = x - middle
     squares = hnp.sum(hnp.real(apart * hnp.conj(apart)) if x.dtype.kind == "c" else apart * apart,
                       axis=axes, keepdims=keepdim)  # fmt: skip
     found = squares / operand(max(float(count - correction), 0.0), squares.dtype)
-    return found, center if keepdim else lax.reshape(center, found.shape)
+    return found, middle if keepdim else lax.reshape(middle, found.shape)
 
 
 @rule("var.correction")

@@ -141,3 +141,15 @@ def test_steps_of_optimizers_on_lists(optimizer):
             step()
         rows.append(p.detach())
     torch.testing.assert_close(rows[1], rows[0])
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_equal_values_have_no_variance(dtype):
+    """Each row differs from its rounded sum over its count, which the variance must not take for a difference."""
+    x = torch.tensor([7.5e10, 0.1, -3.3e-20, 1 / 3, 16777217.0], dtype=dtype)[:, None].expand(5, 300)
+
+    def f(x):
+        return x.var(1), torch.std_mean(x, 1)[0], F.layer_norm(x, (300,)), F.group_norm(x, 3), F.instance_norm(x[None])
+
+    for found in torch.compile(f, backend="hloom")(x):
+        assert not found.any()
