@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from hloom.arrays.array import Array
-from hloom.errors import LeakedTracerError
+from hloom.errors import ArgumentError, LeakedTracerError
 from hloom.ir.module import Instruction
 from hloom.ir.records import field, record
 from hloom.ir.source import Source, current_source
@@ -134,6 +134,15 @@ class Variable(Node):
     """
 
     __slots__ = ("record",)
+
+    def __new__(cls, *made, **options):
+        if not made or not isinstance(made[0], GraphTrace):
+            raise ArgumentError(
+                "Variable(...), the class of variables",
+                "it is called",
+                "make one: variable('w', initial), get_variable",
+            )
+        return super().__new__(cls)
 
     def __init__(self, trace, instruction, value=None, weak: bool = False, record: VariableRecord | None = None):
         super().__init__(trace, instruction, value, weak)

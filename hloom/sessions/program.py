@@ -111,14 +111,15 @@ class Program:
 
         The first argument is a dtype where it is no string, or the full name of one ("float32"). shape: None stands for
         a size that is known when it is fed. None on the same axis is one size in the whole program; sizes that differ
-        have names: ["rows", 32]. Without a shape it is one number, as ranks have to be known. Without a name it is
-        "placeholder", with a number where that is taken. Raises ArgumentError for a name that is taken, and for a dtype
-        and a name that cannot be told apart; DTypeError.
+        have names: ["rows", 32]. Without a shape it is one number, as ranks have to be known. Without a name it has
+        that of the variable that your line assigns, with a number where it is taken. Raises ArgumentError for a name
+        that is taken, and for a dtype and a name that cannot be told apart; DTypeError.
         """
         called, shape, dtype = placeholder_arguments(given, dtype, shape, name)
         dims = tuple([self._dimension(n, k) for k, n in enumerate(shape)])
-        kind = Shape(as_dtype(dtype), dims)
-        instruction = self._parameter(kind, self._new_name(called or "placeholder", not called), "placeholder")
+        kind, source = Shape(as_dtype(dtype), dims), current_source("placeholder")
+        own = source.variable if source is not None else ""
+        instruction = self._parameter(kind, self._new_name(called or own or "placeholder", not called), "placeholder")
         self.sources[instruction] = PlaceholderRecord(self.name_of(instruction), instruction)
         return Placeholder(self.trace, instruction)
 
@@ -376,7 +377,8 @@ class Program:
     def get_collection(self, name: str, scope: str = "") -> list:
         """What is in a collection; with a scope, what has a name below it."""
         found = list(self.collections.get(name, ()))
-        return [v for v in found if getattr(v, "name", "").startswith(scope)] if scope else found
+        below = f"{scope.rstrip('/')}/"
+        return [v for v in found if f"{getattr(v, 'name', '')}/".startswith(below)] if scope else found
 
     # --- names ---
 

@@ -65,6 +65,12 @@ def test_parameter_servers_and_workers(mode, options, tmp_path):
         assert "killing ('ps', 1)" in done.stdout and "restored step" in done.stdout
 
 
+def test_an_estimator_of_a_model_function(tmp_path):
+    pytest.importorskip("sklearn")
+    found, predicted = example("model_function").main(tmp_path, steps=60, report=silent)
+    assert found["global_step"] == 60 and found["accuracy"] > 0.5 and len(predicted) == 10
+
+
 @pytest.mark.slow
 def test_digits_from_records_to_tensorboard(tmp_path):
     pytest.importorskip("sklearn")

@@ -94,7 +94,7 @@ def test_constants_that_cannot_be(program, arguments, kind, found):
     [
         (("float32", [None, 784], "x"), {}, "x", "float32", (None, 784)),
         ((np.int32, [2]), {"name": "n"}, "n", "int32", (2,)),
-        ((hnp.bfloat16,), {}, "placeholder", "bfloat16", ()),
+        ((hnp.bfloat16,), {}, "found", "bfloat16", ()),  # the variable of the line
         (("x", [3], "int8"), {}, "x", "int8", (3,)),
         (("x", [3]), {"dtype": float}, "x", "float32", (3,)),
         (("b", ["rows"]), {}, "b", "float32", ("rows",)),  # NumPy's code of int8, but a name here
@@ -108,7 +108,7 @@ def test_constants_that_cannot_be(program, arguments, kind, found):
 def test_placeholders_take_both_orders(program, arguments, named, name, dtype, dims):
     found = placeholder(*arguments, **named)
     assert (found.name, found.dtype.name, found.dims) == (name, dtype, dims)
-    assert placeholder("float32").name == ("placeholder_1" if name == "placeholder" else "placeholder")
+    assert [placeholder("float32").name for _ in range(2)] == ["placeholder", "placeholder_1"]
 
 
 @pytest.mark.parametrize(
@@ -206,6 +206,20 @@ def test_scopes_give_names_reuse_and_initializers(program):
     assert found["v"].tolist() == [2, 2] and found["w"].tolist() == [3, 3] and found["number"].tolist() == [5, 5]
     assert np.abs(found["glorot"]).max() <= 0.1 and found["glorot"].std() > 0.05
     assert not np.array_equal(found["glorot"], found["again"])
+
+
+def test_collections_are_found_below_whole_names_of_scopes(program):
+    for k in (1, 10):
+        with hl.named_scope(f"GPU_{k}"):
+            program.add_to_collection("losses", program.target("loss", constant(1.0)))
+    assert [loss.name for loss in program.get_collection("losses", "GPU_1")] == ["GPU_1/loss"]
+    assert program.get_collection("losses", "GPU_1/") == program.get_collection("losses", "GPU_1/loss")
+
+
+def test_the_class_of_variables_is_not_called(program):
+    for arguments in ((), (hnp.zeros(3),), (3, "w")):
+        with pytest.raises(errors.ArgumentError, match=r"variable\('w', initial\)"):
+            sessions.Variable(*arguments)
 
 
 def test_variables_that_exist_or_do_not(program):
