@@ -396,9 +396,9 @@ class Program:
                 f"a second {name!r} in '{self.name}'", "names are unique",
                 f"choose another name, or a scope: with hl.named_scope('second'): {name!r}",
             )  # fmt: skip
+        self._chosen.add(name)
         if name in self._by_name:
             self._rename(self._by_name[name], name)  # a name that nobody chose gives way
-        self._chosen.add(name)
         return name
 
     def _rename(self, instruction: Instruction, name: str, new: str = "") -> None:

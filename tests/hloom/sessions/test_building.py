@@ -17,6 +17,7 @@ from hloom.sessions import (
     get_variable_scope,
     gradients,
     placeholder,
+    target,
     variable,
     variable_scope,
 )
@@ -246,6 +247,18 @@ def test_variables_that_exist_or_do_not(program):
     with pytest.raises(errors.ArgumentError, match="variable_scope"), variable_scope(""):
         pass
     assert list(program.variables) == ["s/w"] and w.shape == (2,)
+
+
+def test_a_chosen_name_is_that_of_one_node_only(program, tmp_path):
+    y = placeholder("x", [2]) + 1
+    target("y", other := y * 2)
+    filled = constant(2.0, shape=[2])  # two instructions: a number, and what fills the shape
+    assert (y.name, other.name, filled.name) == ("y_1", "y", "constant")
+    assert len(set(program.names())) == len(program.names()) == len(program.instructions)
+    loaded = Program.from_text(program.to_text())
+    assert [np.asarray(v).tolist() for v in values(loaded, ["y", "y_1", "constant"], {"x": [1, 2]})] == [
+        [4, 6], [2, 3], [2, 2],
+    ]  # fmt: skip
 
 
 def test_a_loaded_program_finds_its_variables(program, tmp_path):
