@@ -18,8 +18,8 @@ class HloomError(Exception):
     asked:  what the user's code asked for, one sentence.
     found:  what was there instead (shapes, dtypes, values).
     repair: one thing to try.
-    source: the user's file and line (or a text that says it, '' for none); by default the innermost frame outside of
-    hloom.
+    source: the user's file and line (or a text that says it, '' for none); by default the innermost frame outside
+    of hloom, of Python's own modules and of libraries that take any arrays.
     """
 
     def __init__(self, asked: str, found: str = "", repair: str = "", source: Source | str | None = None):

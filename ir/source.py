@@ -25,6 +25,13 @@ _LIBRARIES = (
     *(os.path.join(os.path.dirname(os.__file__), *p) for p in (
         ("threading.py",), ("concurrent", "futures", "thread.py"), ("importlib", "__init__.py"))),
 )  # fmt: skip
+# Packages whose functions call methods and protocols of any array: the user's line is the one that calls them.
+_TAKE_ARRAYS = (
+    "numpy", "scipy", "ml_dtypes", "opt_einsum", "einops", "array_api_compat", "array_api_extra", "sklearn", "pandas",
+    "xarray", "matplotlib",
+)  # fmt: skip
+_PYTHON = os.path.dirname(os.__file__) + os.sep
+_INSTALLED_BELOW = (f"{os.sep}site-packages{os.sep}", f"{os.sep}dist-packages{os.sep}")
 
 
 class Source(NamedTuple):
@@ -64,11 +71,34 @@ def is_internal(filename: str) -> bool:
     return known
 
 
+_not_the_users: dict[str, bool] = {}
+
+
+def is_not_the_users(filename: str) -> bool:
+    """Whether a file is hloom's, Python's, or of a library that takes any arrays: no line of it is the user's."""
+    known = _not_the_users.get(filename)
+    if known is None:
+        known = is_internal(filename) or _is_of_python(filename) or _takes_arrays(filename)
+        _not_the_users[filename] = known
+    return known
+
+
+def _is_of_python(filename: str) -> bool:
+    return filename.startswith(_PYTHON) and not any(part in filename for part in _INSTALLED_BELOW)
+
+
+def _takes_arrays(filename: str) -> bool:
+    modules = [sys.modules.get(name) for name in _TAKE_ARRAYS]  # one with a frame on the stack was imported
+    folders = [folder for module in modules for folder in getattr(module, "__path__", ())]
+    return any(filename.startswith(folder + os.sep) for folder in folders)
+
+
 def count_as_internal(path: str) -> None:
     """From now on a file, or the files in a folder, count as a library's."""
     global _OURS
     _OURS = (*_OURS, path + os.sep if os.path.isdir(path) else path)
     _internal.clear()
+    _not_the_users.clear()
 
 
 @lru_cache(maxsize=4096)
@@ -160,9 +190,9 @@ def placement_line(name: str, opcode: str, device: str, source: Source | None) -
 
 
 def warn_user(message: str, category: type[Warning]) -> None:
-    """Warns at the line of the innermost frame that is not hloom's own, once for each line by Python's default."""
+    """Warns at the line of the innermost frame that is the user's, once for each line by Python's default."""
     frame: FrameType | None = sys._getframe(1)
-    while frame is not None and frame.f_back is not None and is_internal(frame.f_code.co_filename):
+    while frame is not None and frame.f_back is not None and is_not_the_users(frame.f_code.co_filename):
         frame = frame.f_back
     assert frame is not None  # the first frame of a thread has no `f_back`
     names = frame.f_globals
@@ -197,14 +227,14 @@ def warn_while_compiling(text: str, category: type[Warning], source: Source | No
 
 
 def current_source(opcode: str = "") -> Source | None:
-    """The innermost frame of the call stack that is not hloom's own, with the chosen device; None where neither is.
+    """The innermost frame of the call stack that is the user's, with the chosen device; None where neither is.
 
     opcode: of the operation that is asked for, for rules that choose devices."""
     if device_scopes.place is not None:
         return device_scopes.place
     frame: FrameType | None = sys._getframe(1)
     while frame is not None:
-        if not is_internal(frame.f_code.co_filename):
+        if not is_not_the_users(frame.f_code.co_filename):
             source = _source_at(frame.f_code, frame.f_lasti, frame.f_lineno)
             break
         frame = frame.f_back

@@ -14,7 +14,7 @@ import numpy as np
 
 from hloom.data.blocks import Block
 from hloom.errors import DataError, HloomError, WorkerError
-from hloom.ir.source import Source, is_internal
+from hloom.ir.source import Source, is_not_the_users
 
 State = dict[str, Any]
 Epochs = tuple[int, ...]
@@ -218,7 +218,7 @@ def user_line(error: BaseException) -> Source | str:
     trace = error.__traceback__
     while trace is not None:
         code = trace.tb_frame.f_code
-        if not is_internal(code.co_filename):
+        if not is_not_the_users(code.co_filename):
             found = Source(code.co_filename, trace.tb_lineno, code.co_name)
         trace = trace.tb_next
     return found

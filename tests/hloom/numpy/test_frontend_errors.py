@@ -2,11 +2,18 @@
 
 from __future__ import annotations
 
+import bisect
+import heapq
 import inspect
+import random
+import statistics
 
 import numpy as np
 import pytest
+import scipy.linalg
+import scipy.special
 
+import hloom as hl
 import hloom.numpy as hnp
 from hloom import lax, nn
 from hloom.errors import (
@@ -95,6 +102,41 @@ def test_shape_errors_are_value_errors_and_dtype_errors_type_errors():
         A + B
     with pytest.raises(TypeError):
         hnp.ones(2, bool) - True
+
+
+# Functions of NumPy, SciPy and Python, whose own code calls methods and protocols of arrays that refuse.
+OTHERS = [
+    lambda x: np.sum(x, axis=7),
+    lambda x: np.squeeze(x, axis=0),
+    lambda x: np.reshape(x, (5,)),
+    lambda x: np.concatenate([x, x]),
+    lambda x: np.stack([x, x]),
+    lambda x: np.full((2,), x[0, 0]),
+    lambda x: np.linalg.norm(x),
+    lambda x: np.allclose(x, x),
+    lambda x: np.vectorize(lambda y: y + 1)(x),
+    lambda x: np.testing.assert_allclose(x, x),
+    lambda x: scipy.special.erf(x),
+    lambda x: scipy.linalg.det(x),
+    lambda x: statistics.median([x[0, 0], x[0, 1]]),
+    lambda x: bisect.bisect([x[0, 0], x[0, 1]], x[1, 1]),
+    lambda x: heapq.heapify([x[0, 0], x[0, 1]]),
+    lambda x: random.choice(range(x[0, 0].astype(int))),
+]
+
+
+@pytest.mark.parametrize("function", OTHERS, ids=[str(f.__code__.co_firstlineno) for f in OTHERS])
+def test_the_line_is_the_users_where_a_library_calls_an_array(function):
+    with pytest.raises(HloomError) as caught:
+        hl.jit(function)(A)
+    assert str(caught.value.source).startswith(f"{__file__}:{function.__code__.co_firstlineno} in ")
+
+
+def test_the_line_is_the_users_where_numpy_calls_an_array_eagerly():
+    for call in (lambda: np.sum(A, axis=7), lambda: np.squeeze(A, axis=0), lambda: np.mean(A, axis=3)):
+        with pytest.raises(ShapeError) as caught:
+            call()
+        assert str(caught.value.source).startswith(f"{__file__}:{call.__code__.co_firstlineno} in ")
 
 
 def test_traced_values_where_numbers_are_needed():
