@@ -14,6 +14,7 @@ from hloom.arrays.array import Array
 from hloom.arrays.checks import check_outputs
 from hloom.config import config
 from hloom.dispatch.backend import check_target, log_placement, select_backend
+from hloom.dispatch.explanations import changes
 from hloom.dispatch.kept_programs import KeptProgram, kept_programs, traced_bytes
 from hloom.dispatch.sharded import constrained, over_meshes, spread_shardings
 from hloom.dispatch.signature import Call, JitOptions, Key, Settings, Signature
@@ -43,7 +44,7 @@ from hloom.tracing.signatures import function_name, wraps
 from hloom.tracing.trace import TRACES, Traced, as_array, call_computation, current_trace, trace_function
 from hloom.tree import pytrees as tree
 
-_LATE = 16  # versions that are looked through for one that differs in devices only
+_LATE = 16  # versions that are looked through for one that differs in devices only, or least
 _LEAVES = frozenset((Array, np.ndarray, float, int, bool, complex))  # types of arguments that are no trees
 
 
@@ -428,12 +429,10 @@ class JitFunction:
 
     def _explain(self, call: Call) -> None:
         if config.debug >= 1 and self._specializations:
-            known = next(reversed(self._specializations))
-            parts = ("tree structure", "shapes, dtypes or devices", "static values", "hl.config")
-            changed = [name for name, old, new in zip(parts, known, call.key, strict=True) if old != new]
+            known = [*self._specializations][: -_LATE - 1 : -1]  # the last one first
             print(
                 f"hloom: {self._name} is compiled again ({len(self._specializations) + 1}): "
-                f"{' and '.join(changed)} changed, at {current_source()}",
+                f"{changes(self.function, known, call.key)}, at {current_source()}",
                 file=sys.stderr,
             )
 

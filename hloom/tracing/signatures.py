@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import inspect
+import itertools
 import re
 import types
 
@@ -49,7 +50,7 @@ def argument_hints(function, args, kwargs, argnums=None) -> list[str]:
 
     argnums: the positions of `args` in the signature, by default from 0 on.
     """
-    names = _parameter_names(function)
+    names = parameter_names(function)
     hints = []
     for k, arg in zip(range(len(args)) if argnums is None else argnums, args, strict=True):
         base = names[k] if k < len(names) else f"arg{k}"
@@ -59,7 +60,28 @@ def argument_hints(function, args, kwargs, argnums=None) -> list[str]:
     return hints
 
 
-def _parameter_names(function) -> list[str]:
+def argument_names(function, structure, static=()) -> list[str]:
+    """What each leaf of a tree (args, kwargs) is in the caller's program: "x", "params['w'][0]".
+
+    static: the positions of arguments that are not in the tree.
+    """
+    try:
+        parameters = [*inspect.signature(function).parameters.values()]
+    except (TypeError, ValueError):
+        parameters = []
+    names = [p.name for p in parameters if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)]
+    rest = next((p.name for p in parameters if p.kind is p.VAR_POSITIONAL), "args")
+    found = []
+    for path in structure.accessors():
+        argument = path[1].entry
+        if path[0].entry == 0:
+            at = next(itertools.islice((k for k in itertools.count() if k not in static), argument, None))
+            argument = names[at] if at < len(names) else f"{rest}[{at - len(names)}]"
+        found.append(path[2:].codify(argument))
+    return found
+
+
+def parameter_names(function) -> list[str]:
     """The names of positional parameters, then that of `*args`; [] for callables without a signature."""
     if type(function) is types.FunctionType and not function.__dict__:  # ten times as fast as `inspect`
         code = function.__code__
@@ -89,7 +111,7 @@ def raise_wrong_call(error: TypeError, function, name: str, args, kwargs) -> Non
     asked = f"'{name}' was called with the arguments of this call"
     if not is_internal(getattr(getattr(function, "__code__", None), "co_filename", __file__)):
         given = [f"{len(args)} by position", *(f"{key}=" for key in kwargs)]
-        asked = f"'{name}' was called with {' and '.join(given)}; it takes ({', '.join(_parameter_names(function))})"
+        asked = f"'{name}' was called with {' and '.join(given)}; it takes ({', '.join(parameter_names(function))})"
     raise ArgumentError(
         asked, str(error), "pass the arguments that it takes; `functools.partial` binds others"
     ) from error

@@ -397,19 +397,6 @@ def test_calling_with_shapes_is_an_error():
         hl.jit(lambda x: x + 1)(hl.ShapeDtypeStruct((2,), "f32"))
 
 
-def test_recompilation_is_explained(capsys):
-    f = hl.jit(lambda x, n=1: x * n, static_argnames="n")
-    with hl.config(debug=1):
-        f(X)
-        f(X.astype(np.float64))
-        f(X.astype(np.float64), n=2)
-        line = here() - 1
-    text = capsys.readouterr().err
-    assert "is compiled again (2): shapes, dtypes or devices changed" in text
-    assert "is compiled again (3): static values changed" in text
-    assert f"{__file__}:{line}" in text
-
-
 def test_functions_are_compiled_once_for_each_signature():
     traces = []
     f = hl.jit(lambda x: traces.append(1) or x + 1)
