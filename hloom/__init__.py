@@ -12,19 +12,27 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING as _TYPE_CHECKING
 
-from hloom import errors, lax, numpy, tree
-from hloom._version import __version__
-from hloom.backends import preload as _preload
-from hloom.config import config
-from hloom.dispatch.jit import jit, make_module
-from hloom.ir import tracebacks as _tracebacks
-from hloom.ir.process import lazy as _lazy
-from hloom.jax import lax_primitives as _lax_primitives
-from hloom.jax import settings as _settings
-from hloom.jax.import_hook import MODULES as _MODULES
-from hloom.jax.import_hook import install_finder as _install_finder
-from hloom.jax.version import __version_info__  # of the JAX whose names these are
-from hloom.numpy import methods as _methods
+try:
+    from hloom import errors, lax, numpy, tree
+    from hloom._version import __version__
+    from hloom.backends import preload as _preload
+    from hloom.config import config
+    from hloom.dispatch.jit import jit, make_module
+    from hloom.ir import tracebacks as _tracebacks
+    from hloom.ir.process import lazy as _lazy
+    from hloom.jax import lax_primitives as _lax_primitives
+    from hloom.jax import settings as _settings
+    from hloom.jax.import_hook import MODULES as _MODULES
+    from hloom.jax.import_hook import install_finder as _install_finder
+    from hloom.jax.version import __version_info__  # of the JAX whose names these are
+    from hloom.numpy import methods as _methods
+except ModuleNotFoundError as _error:
+    if (_error.name or "hloom").partition(".")[0] == "hloom":
+        raise
+    raise ImportError(  # not of the same class: who asks for hloom, as jax does for plugins, would take it for missing
+        f"import of hloom\n  found:  {_error}\n  repair: install what hloom needs: pip install {_error.name}",
+        name=_error.name,
+    ) from _error
 
 if _TYPE_CHECKING:  # the names of _HOMES, for type checkers
     # fmt: off

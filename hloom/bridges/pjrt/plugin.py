@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import ctypes
 import functools
-import os
 import re
 from collections.abc import Callable, Mapping
 
-import jax
 import jaxlib
 import numpy as np
 from jax._src import xla_bridge
@@ -29,7 +27,7 @@ from hloom.bridges.pjrt.memory import (
 )
 from hloom.bridges.pjrt.programs import Source, serialized
 from hloom.errors import UnsupportedError
-from hloom.ir.source import count_as_internal, current_source, warn_while_compiling
+from hloom.ir.source import current_source, warn_while_compiling
 from hloom.runtime.driver import keep_for_good
 from hloom.runtime.pjrt import table
 from hloom.runtime.pjrt.functions import symbol
@@ -226,5 +224,3 @@ def register() -> None:
     exchange.install()
     ffi.install()
     profiles.install(_client)
-    for package in (jax, jaxlib):  # their frames stand between the user's line and hloom's
-        count_as_internal(os.path.realpath(package.__path__[0]))

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+import subprocess
+import sys
 
 import pytest
 from silence import no_warnings
@@ -56,3 +58,28 @@ def test_another_jaxlib_is_a_warning_that_names_both_versions():
         plugin.check_version(".".join(map(str, interface.TESTED_JAXLIB)) + ".7")
     with pytest.warns(RuntimeWarning, match=r"tested with jaxlib .*, this is 9\.9\.1"):
         plugin.check_version("9.9.1")
+
+
+def test_a_plugin_that_cannot_be_loaded_says_why(run_jax):
+    said = run_jax(
+        """
+        import sys
+        sys.modules["hloom.bridges.pjrt.memory"] = None  # as where a library is missing
+        import jax
+        try:
+            jax.numpy.ones(3)
+        except RuntimeError as error:
+            print(error)
+        """
+    )
+    assert "hloom's plugin for jax cannot be loaded" in said and "hloom.bridges.pjrt.memory" in said
+    assert "where:  <string>:" in said and "pip install" in said
+
+
+@pytest.mark.parametrize("missing", ["optree", "ml_dtypes"])
+def test_a_missing_library_is_named_by_the_import_of_hloom(missing):
+    """By an ImportError: jax takes a ModuleNotFoundError for a plugin that does not exist, and hides its cause."""
+    program = f"import sys; sys.modules[{missing!r}] = None; import hloom"
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
+    last = done.stderr[done.stderr.index("\nImportError: ") :]
+    assert "import of hloom" in last and f"pip install {missing}" in last
