@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 import functools
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
@@ -54,7 +55,7 @@ def shard_map(
     (f sees arrays that are whole along them, and specs do not name them). check_vma: False uses the first device's
     result where all must be equal, without a check. In f, the collectives of `hloom.lax` find the axes by their names.
 
-    Raises ShapeError where a dimension cannot be split, ArgumentError for specs that do not match, BatchingError for
+    Raises ShapeError where a dimension cannot be split or an axis is not of the mesh, ArgumentError for specs that do not match, BatchingError for
     results that differ where they must be equal.
     """
     if f is None:
@@ -224,7 +225,14 @@ class _Sharded:
         if wrong:
             raise ArgumentError(f"{what} are PartitionSpecs", f"{wrong[0]!r:.80}", "write P('axis', None)")
         for spec in found:
-            NamedSharding(self.mesh, spec) if not self._unknown(spec) else None
+            if unknown := self._unknown(spec):
+                near = difflib.get_close_matches(str(unknown[0]), map(str, self.mesh.axis_names), 1)
+                raise ShapeError(
+                    f"{what} name axes of the mesh",
+                    f"{spec!r}, with {unknown[0]!r}; the mesh has {dict(self.mesh.shape_tuple)}",
+                    f"did you mean {near[0]!r}?" if near else "name one of these, or None for a whole dimension",
+                )
+            NamedSharding(self.mesh, spec)  # raises for an axis that is named twice
             automatic = [n for n in spec.names() if n in self.mesh.axis_names and n not in self.manual]
             if automatic:
                 raise ArgumentError(
@@ -252,10 +260,10 @@ class _Sharded:
         dims = list(x.shape)
         for d, axes in enumerate(spec.axes()):
             for axis in axes:
-                if axis not in sizes or dims[d] % sizes[axis]:
+                if dims[d] % sizes[axis]:
                     raise ShapeError(
                         f"shard_map of '{self.name}' splits dimension {d} of {x._shape!r} over axis {axis!r}",
-                        f"the mesh has {sizes}",
+                        f"{dims[d]} elements over {sizes[axis]} devices; the mesh has {sizes}",
                         "use mesh axes whose sizes divide those of the array",
                     )
                 dims[d] //= sizes[axis]

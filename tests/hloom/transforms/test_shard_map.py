@@ -83,8 +83,12 @@ def test_trees_and_the_current_mesh(mesh):
 def test_mistakes(mesh):
     with pytest.raises(ShapeError, match="dimension 1 of"):
         hl.shard_map(lambda a: a, mesh=mesh, in_specs=P(None, "x"), out_specs=P(None, "x"))(A)
-    with pytest.raises(ShapeError, match="'z'"):
-        hl.shard_map(lambda a: a, mesh=mesh, in_specs=P("z"), out_specs=P())(A)
+    for ins, outs, what in ((P("z"), P(), "in_specs"), (P("x"), P("z"), "out_specs"), (P(("x", "z")), P(), "in_specs")):
+        with pytest.raises(ShapeError, match=f"^{what} of shard_map of '<lambda>' name axes of the mesh\n.*with 'z'"):
+            hl.shard_map(lambda a: a, mesh=mesh, in_specs=ins, out_specs=outs)(A)
+    with pytest.raises(ShapeError, match="did you mean 'data'"):
+        one = hl.make_mesh((1,), ("data",))
+        hl.shard_map(lambda a: a, mesh=one, in_specs=P("date"), out_specs=P())(A)
     with pytest.raises(BatchingError):
         hl.shard_map(lambda a: a, mesh=mesh, in_specs=P("x"), out_specs=P())(A)
     with pytest.raises(ArgumentError, match="mesh"):
