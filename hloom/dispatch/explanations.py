@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable
 
 from hloom.dispatch.signature import Key, Settings
 from hloom.tracing.signatures import argument_names, parameter_names
+from hloom.tree import pytrees as tree
 
 _SHOWN = 3  # changes that are listed one by one
 
@@ -26,7 +27,7 @@ def _changes(function: Callable, old: Key, new: Key) -> tuple[int, str]:
     found += [f"{n}: {v} → missing" for n, v in before.items() if n not in after]
     found += [f"{n}: new, {v}" for n, v in after.items() if n not in before]
     if not found:
-        found = [f"tree structure of the arguments: {old.structure} → {new.structure}"]
+        found = [f"tree structure of the arguments: {tree.written(old.structure)} → {tree.written(new.structure)}"]
     listed = "; ".join(found[:_SHOWN])
     return len(found), listed + (f"; {len(found) - _SHOWN} more" if len(found) > _SHOWN else "")
 

@@ -175,7 +175,7 @@ def _same_structure(flags, values) -> None:
     if tree.structure(flags) != tree.structure(values):
         raise TreeError(
             "masked takes a mask of the parameters' structure",
-            f"{tree.structure(flags)}, parameters {tree.structure(values)}",
+            f"{tree.written(tree.structure(flags))}, parameters {tree.written(tree.structure(values))}",
             "build the mask with hl.tree.map over the parameters",
         )
 

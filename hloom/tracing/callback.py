@@ -73,7 +73,11 @@ def _call(kind: str, callback, result_shape_dtypes, args, kwargs, method, effect
         given, named = tree.unflatten(in_tree, _handed_over(arrays))
         results, found = tree.flatten(callback(*given, **named))
         if found != out_tree:
-            raise TreeError(f"{kind}: '{name}' has to return the structure {out_tree}", f"{found}", "return that")
+            raise TreeError(
+                f"{kind}: '{name}' has to return the structure {tree.written(out_tree)}",
+                tree.written(found),
+                "return that",
+            )
         return tuple(_fitting(r, s) for r, s in zip(results, shapes, strict=True))
 
     key = (kind, callback, in_tree, out_tree, tuple(shapes), method)

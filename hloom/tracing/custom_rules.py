@@ -317,7 +317,7 @@ def matching(value, shape: Shape, what: str, weak: bool = False):
 def same_tree(value, structure, what: str, repair: str) -> list:
     leaves, found = tree.flatten(value, is_leaf=lambda v: isinstance(v, SymbolicZero))
     if found != structure:
-        raise TreeError(f"{what} has the structure {structure}", f"{found}", repair)
+        raise TreeError(f"{what} has the structure {tree.written(structure)}", tree.written(found), repair)
     return leaves
 
 

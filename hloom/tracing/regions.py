@@ -21,6 +21,7 @@ from hloom.sharding.explicit import is_lenient
 from hloom.sharding.shardings import NamedSharding
 from hloom.tracing.active import TRACES
 from hloom.tracing.leaks import check_leaks
+from hloom.tracing.signatures import call_of_user
 from hloom.tracing.trace import (
     Trace,
     Tracer,
@@ -96,7 +97,7 @@ def _traced_region(trace: RegionTrace, function, shapes, weak, in_tree, hints, p
             for shape, flag, hint, place in zip(shapes, weak, hints, places, strict=True)
         ]
         trace.weak_arguments = {leaf.instruction: (k, None) for k, leaf in enumerate(leaves) if leaf.weak}
-        result = function(*tree.unflatten(in_tree, leaves))
+        result = call_of_user(function, trace.name, *tree.unflatten(in_tree, leaves))
         flat, out_tree = tree.flatten(result)
         flat = [as_array(leaf, f"the result of '{trace.name}'") for leaf in flat]
         exact, twins = twins_of_results["find"](flat) if TRACES.twins else ([], ())
@@ -236,7 +237,9 @@ def leaf_names(value, base: str) -> list[str]:
 def same_tree(found, wanted, what: str) -> None:
     """Raises TreeError where a region does not return the required structure."""
     if found != wanted:
-        raise TreeError(what, f"{found}, expected {wanted}", "return a tree of the same structure")
+        raise TreeError(
+            what, f"{tree.written(found)}, expected {tree.written(wanted)}", "return a tree of the same structure"
+        )
 
 
 def described(shape: Shape, weak: bool) -> str:

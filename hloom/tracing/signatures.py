@@ -8,7 +8,7 @@ import itertools
 import re
 import types
 
-from hloom.errors import ArgumentError
+from hloom.errors import ArgumentError, HloomError
 from hloom.ir.source import is_internal
 from hloom.tree import pytrees as tree
 
@@ -115,6 +115,16 @@ def raise_wrong_call(error: TypeError, function, name: str, args, kwargs) -> Non
     raise ArgumentError(
         asked, str(error), "pass the arguments that it takes; `functools.partial` binds others"
     ) from error
+
+
+def call_of_user(function, name: str, *args):
+    """function(*args). Raises ArgumentError where a user's function does not take these arguments."""
+    try:
+        return function(*args)
+    except TypeError as error:
+        if not isinstance(error, HloomError):
+            raise_wrong_call(error, function, name, args, {})
+        raise
 
 
 def _hint(base: str, path) -> str:

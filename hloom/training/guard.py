@@ -102,7 +102,7 @@ def _guarded(step):
         if tree.structure(new) != tree.structure(state):
             raise TreeError(
                 "a step returns a state of the structure that it was given",
-                f"{tree.structure(new)}, given {tree.structure(state)}",
+                f"{tree.written(tree.structure(new))}, given {tree.written(tree.structure(state))}",
                 "return (state, metrics), the state first",
             )
         return tree.map(lambda a, b: a if a is b else hnp.where(good, a, b), new, state), metrics

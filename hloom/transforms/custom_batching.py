@@ -85,7 +85,9 @@ class custom_vmap:
             results, structure = tree.flatten(result)
             if structure != out_tree:
                 raise TreeError(
-                    f"the result of {what} has the structure {out_tree}", f"{structure}", "return that tree"
+                    f"the result of {what} has the structure {tree.written(out_tree)}",
+                    tree.written(structure),
+                    "return that tree",
                 )
             truth = [batched] * len(results) if isinstance(batched, bool) else tree.leaves(batched)
             if len(truth) != len(results):

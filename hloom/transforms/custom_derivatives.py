@@ -377,13 +377,15 @@ def _up_to(value, structure, what: str) -> list:
     if structure.is_leaf():
         if tree.structure(value).is_leaf() or isinstance(value, SymbolicZero):
             return [value]
-        raise TreeError(f"{what} is an array", f"{tree.structure(value)}", "return it with the argument's structure")
+        raise TreeError(
+            f"{what} is an array", tree.written(tree.structure(value)), "return it with the argument's structure"
+        )
     try:
         children = structure.flatten_up_to(value)
     except ValueError:
         raise TreeError(
-            f"{what} has the argument's structure {structure}",
-            f"{tree.structure(value)}",
+            f"{what} has the argument's structure {tree.written(structure)}",
+            tree.written(tree.structure(value)),
             "return a tree like the argument, or None for zeros",
         ) from None
     return list(children)
@@ -417,7 +419,7 @@ def closure_convert(fun, *example_args):
         if found != structure:
             raise TreeError(
                 f"the converted '{name}' takes the arguments that it was converted for",
-                f"{found}, expected {structure}",
+                f"{tree.written(found)}, expected {tree.written(structure)}",
                 "pass them, then the values that closure_convert returned",
             )
         flat = [as_array(leaf, f"an argument of '{name}'") for leaf in flat]

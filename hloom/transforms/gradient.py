@@ -421,7 +421,7 @@ def _check_result(traced: Traced, out_tree, what: str, has_aux: bool, holomorphi
         hint = "" if has_aux else " (has_aux=True if it returns (scalar, anything))"
         raise DifferentiationError(
             f"{what}: the function returns one scalar",
-            f"a result of structure {out_tree}: {described}",
+            f"a result of structure {tree.written(out_tree)}: {described}",
             f"return the scalar to differentiate{hint}",
         )
     shape: Shape = first[0].shape
@@ -479,7 +479,7 @@ def _aux_trees(out_tree, what: str):
     if len(children) != 2:
         raise TreeError(
             f"{what} with has_aux=True requires a function that returns (result, aux)",
-            f"a result of structure {out_tree}",
+            f"a result of structure {tree.written(out_tree)}",
             "return a pair",
         )
     return children
@@ -491,7 +491,7 @@ def _matched(value, structure, shapes, what: str) -> list[Array | Tracer]:
     if found != structure:
         raise TreeError(
             f"{what} {'have' if what.startswith('the tangents') else 'has'} the structure of the corresponding values",
-            f"{found}, expected {structure}",
+            f"{tree.written(found)}, expected {tree.written(structure)}",
             "build it with hl.tree.map over those values",
         )
     results = []

@@ -130,7 +130,9 @@ def linear_transpose(fun, *primals, reduce_axes=()):
         given, found = tree.flatten(cotangent)
         if found != traced.out_tree:
             raise TreeError(
-                f"the cotangent of {what}", f"{found}, expected {traced.out_tree}", "pass a tree like the result"
+                f"the cotangent of {what}",
+                f"{tree.written(found)}, expected {tree.written(traced.out_tree)}",
+                "pass a tree like the result",
             )
         flat = []
         for value, output in zip(given, outputs, strict=True):

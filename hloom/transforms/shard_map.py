@@ -55,8 +55,8 @@ def shard_map(
     (f sees arrays that are whole along them, and specs do not name them). check_vma: False uses the first device's
     result where all must be equal, without a check. In f, the collectives of `hloom.lax` find the axes by their names.
 
-    Raises ShapeError where a dimension cannot be split or an axis is not of the mesh, ArgumentError for specs that do not match, BatchingError for
-    results that differ where they must be equal.
+    Raises ShapeError where a dimension cannot be split or an axis is not of the mesh, ArgumentError for specs that do
+    not match, BatchingError for results that differ where they must be equal.
     """
     if f is None:
         return functools.partial(

@@ -27,7 +27,7 @@ def mapped_axes(prefix, value, what: str) -> list:
     if len(children) != len(others) or (first != second and not (keys == found and type(prefix) is type(value))):
         raise TreeError(
             f"{what} has to be a prefix of the tree that it describes",
-            f"{prefix!r} for {tree.structure(value)}",
+            f"{prefix!r} for {tree.written(tree.structure(value))}",
             "use one integer (or None) per subtree",
         )
     return [leaf for a, b in zip(children, others, strict=True) for leaf in mapped_axes(a, b, what)]

@@ -29,7 +29,7 @@ def unflatten(structure, leaves):
     if structure.num_leaves != len(leaves):
         raise TreeError(
             "unflatten of a tree",
-            f"{len(leaves)} leaves for a structure with {structure.num_leaves}: {structure}",
+            f"{len(leaves)} leaves for a structure with {structure.num_leaves}: {written(structure)}",
             "flatten a tree of the same structure",
         )
     return optree.tree_unflatten(structure, leaves)
@@ -49,6 +49,32 @@ def structure(tree, is_leaf=None):
         return optree.tree_structure(tree, is_leaf, namespace=NAMESPACE)
     except RecursionError as error:
         raise _too_deep(error) from None
+
+
+def written(structure) -> str:
+    """A structure as it stands in messages, with `array` for each leaf: "(array, {'a': array})"."""
+    text = _written(getattr(structure, "spec", structure))
+    return text if len(text) <= _LONGEST else f"{text[:_LONGEST]}..."
+
+
+def _written(spec: optree.PyTreeSpec) -> str:
+    if spec.is_leaf():
+        return "array"
+    if spec.type is None or spec.type is type(None):
+        return "None"
+    inner = [_written(child) for child in spec.children()]
+    if issubclass(spec.type, dict):
+        return f"{{{', '.join(f'{key!r}: {text}' for key, text in zip(spec.entries(), inner, strict=True))}}}"
+    if spec.type is list:
+        return f"[{', '.join(inner)}]"
+    if spec.type is tuple:
+        return f"({', '.join(inner)}{',' * (len(inner) == 1)})"
+    names = getattr(spec.type, "_fields", None) or spec.entries()
+    fields = [f"{n}={t}" if isinstance(n, str) else t for n, t in zip(names, inner, strict=True)]
+    return f"{spec.type.__name__}({', '.join(fields)})"
+
+
+_LONGEST = 400  # characters of a structure in a message
 
 
 def _too_deep(error: RecursionError) -> TreeDepthError:
@@ -73,7 +99,7 @@ def _flattened_like(structure_of_first, first, rest) -> list[list]:
     except ValueError:
         raise TreeError(
             "map over several trees",
-            "; ".join(str(structure(t)) for t in (first, *rest)),
+            "; ".join(written(structure(t)) for t in (first, *rest)),
             "pass trees of one structure",
         ) from None
 
@@ -104,7 +130,7 @@ def transpose(outer_treedef, inner_treedef, pytree_to_transpose):
     if structure(tree) != outer.compose(inner):
         raise TreeError(
             "transpose of a tree of trees",
-            f"{structure(tree)}; outer {outer}, inner {inner}",
+            f"{written(structure(tree))}; outer {written(outer)}, inner {written(inner)}",
             "pass the structures of the tree and of its subtrees",
         )
     return optree.tree_transpose(outer, inner, tree)
@@ -135,10 +161,11 @@ def broadcast(prefix_tree, full_tree, is_leaf=None):
     try:
         return optree.tree_broadcast_prefix(prefix_tree, full_tree, is_leaf, namespace=NAMESPACE)
     except ValueError as error:
+        prefix, whole = written(structure(prefix_tree)), written(structure(full_tree))
         raise TreeError(
             "broadcast of a tree prefix",
             # Without the values, which may be large arrays.
-            f"{structure(prefix_tree)} is no prefix of {structure(full_tree)}: {_VALUES.split(str(error))[0]}",
+            f"{prefix} is no prefix of {whole}: {_VALUES.split(str(error))[0]}",
             "pass a tree of the same structure, or with leaves in place of branches",
         ) from None
 

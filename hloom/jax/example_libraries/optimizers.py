@@ -66,7 +66,7 @@ def optimizer(make):
             if structure != state.tree_def:
                 raise TreeError(
                     "the update of an optimizer requires gradients with the structure of the parameters",
-                    f"{structure}, parameters {state.tree_def}",
+                    f"{tree.written(structure)}, parameters {tree.written(state.tree_def)}",
                     "differentiate with respect to the parameters passed to init",
                 )
             states = state.unpacked()

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from hloom.arrays.digits import DOUBLE
 from hloom.errors import ArgumentError, DTypeError, ShapeError
-from hloom.ir.types import promote
+from hloom.ir.types import Shape, promote
 from hloom.lax.operands import convert, with_weakness
 from hloom.tracing.exact import note_twin
-from hloom.tracing.regions import Region, described, leaf_names
+from hloom.tracing.regions import Region, described, leaf_names, same_tree
 from hloom.tracing.trace import as_array
 from hloom.tree import pytrees as tree
 
@@ -42,16 +42,35 @@ def checked_carry(leaves, names, body_shapes, body_weak, what: str):
             promoted.append(convert(leaf, shape.dtype, weak))
             changed = True
             continue
-        error = ShapeError if leaf._shape.dims != shape.dims else DTypeError
-        repair = f"convert the body's {name} with astype, or start with an array of its dtype"
-        if error is ShapeError:
-            repair = f"broadcast or reshape {name} so that it keeps its shape"
-        raise error(
-            f"{what}: every leaf of the carry has one type, before and after the body",
-            f"{name} goes in as {described(leaf._shape, leaf.weak)} and comes out as {described(shape, weak)}",
-            repair,
-        )
+        raise _changed(leaf, name, shape, weak, what)
     return promoted, changed
+
+
+def _changed(leaf, name: str, shape: Shape, weak: bool, what: str) -> ShapeError | DTypeError:
+    """The error of a leaf that comes out of a body as another type than it goes in."""
+    error: type[ShapeError | DTypeError] = ShapeError if leaf._shape.dims != shape.dims else DTypeError
+    repair = f"convert the body's {name} with astype, or start with an array of its dtype"
+    if error is ShapeError:
+        repair = f"broadcast or reshape {name} so that it keeps its shape"
+    return error(
+        f"{what}: every leaf of the carry has one type, before and after the body",
+        f"{name} goes in as {described(leaf._shape, leaf.weak)} and comes out as {described(shape, weak)}",
+        repair,
+    )
+
+
+def checked_return(before, after, what: str, base: str):
+    """What the body of a loop returns for a value, for loops that are made of another one: errors name the loop that
+    the user wrote, and the value as it is called there. Raises TreeError, ShapeError, DTypeError."""
+    given, structure = tree.flatten(before)
+    returned, found = tree.flatten(after)
+    same_tree(found, structure, f"{what}: body_fun returns the structure of {base}")
+    for old, new, name in zip(given, returned, leaf_names(before, base), strict=True):
+        new = as_array(new, f"the body's {name} of {what}")
+        keeps = old._shape is new._shape or (old._shape.dims == new._shape.dims and old.weak)
+        if not (keeps and (old._shape is new._shape or _joins(old.dtype, new.dtype, new.weak))):
+            raise _changed(old, name, new._shape, new.weak, what)
+    return after
 
 
 def _joins(weak_dtype, dtype, weak: bool) -> bool:

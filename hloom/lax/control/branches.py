@@ -140,7 +140,7 @@ def _joined_branches(name: str, bodies: list[Region], titles) -> list[tuple[Shap
         if body.out_tree != first.out_tree:
             raise TreeError(
                 f"{name}: all branches return one structure",
-                f"{titles[0]} {first.out_tree}; {title} {body.out_tree}",
+                f"{titles[0]} {tree.written(first.out_tree)}; {title} {tree.written(body.out_tree)}",
                 "return trees of the same structure",
             )
     joined = []

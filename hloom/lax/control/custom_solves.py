@@ -73,7 +73,7 @@ def _check_operator(operator, structure, shapes) -> None:
     if operator.out_tree != structure:
         raise TreeError(
             "custom_linear_solve takes a matvec with a result of the structure of b",
-            f"{operator.out_tree}, expected {structure}",
+            f"{tree.written(operator.out_tree)}, expected {tree.written(structure)}",
             "return the same tree",
         )
     if found != shapes:

@@ -15,6 +15,7 @@ from hloom.lax.control.arguments import (
     array_leaves,
     carried_twins,
     checked_carry,
+    checked_return,
     function_name,
     output_shapes,
     require_function,
@@ -29,6 +30,7 @@ from hloom.tracing.active import bringing_twins
 from hloom.tracing.exact import wide_value
 from hloom.tracing.refs import while_carries_refs
 from hloom.tracing.regions import Region, apply, described, inline_region, joined_captures, same_tree, trace_region
+from hloom.tracing.signatures import call_of_user
 from hloom.tracing.trace import as_array, current_trace, typed_sharding
 from hloom.tree import pytrees as tree
 
@@ -94,7 +96,7 @@ def while_loop(cond_fun, body_fun, init_val, *, max_steps: int | None = None):
 def _check_condition(condition: Region) -> None:
     outputs = condition.outputs
     if len(outputs) != 1 or not condition.out_tree.is_leaf():
-        raise TreeError("while_loop: cond_fun returns one bool", f"{condition.out_tree}", "return a scalar")
+        raise TreeError("while_loop: cond_fun returns one bool", tree.written(condition.out_tree), "return a scalar")
     if outputs[0].shape is not Shape(PRED, ()):
         error = DTypeError if outputs[0].dims == () else ShapeError
         raise error(
@@ -130,6 +132,13 @@ def fori_loop(lower, upper, body_fun, init_val, *, unroll=None):
         mode; otherwise it is a while loop. unroll: as for scan, of loops with such bounds.
     """
     require_function(body_fun, "fori_loop", "body_fun")
+    leaves, structure, _ = array_leaves(init_val, "fori_loop", "init_val")
+    init_val = tree.unflatten(structure, leaves)
+
+    def body(count, value):
+        after = call_of_user(body_fun, function_name(body_fun, "body_fun"), count, value)
+        return checked_return(value, after, "fori_loop", "init_val")
+
     if current_trace() is not None:  # known numbers, such as elements of a shape, are worth a loop of known length
         lower, upper = _known(lower), _known(upper)
     static = all(isinstance(b, (int, np.integer)) and not isinstance(b, bool) for b in (lower, upper))
@@ -149,7 +158,7 @@ def fori_loop(lower, upper, body_fun, init_val, *, unroll=None):
         first, last = convert(lower, dtype, weak), convert(upper, dtype, weak)
         result = while_loop(
             lambda state: state[0] < state[1],
-            lambda state: (state[0] + 1, state[1], body_fun(state[0], state[2])),
+            lambda state: (state[0] + 1, state[1], body(state[0], state[2])),
             (first, last, init_val),
         )
         return result[2]
@@ -163,7 +172,7 @@ def fori_loop(lower, upper, body_fun, init_val, *, unroll=None):
 
     def step(state, _):
         count, value = state
-        return (count + 1, body_fun(count, value)), None
+        return (count + 1, body(count, value)), None
 
     (_, value), _ = scan(step, (start, init_val), None, length=max(upper - lower, 0), unroll=unroll or 1)
     return value

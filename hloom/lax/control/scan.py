@@ -65,7 +65,9 @@ def scan(f, init, xs=None, length: int | None = None, reverse: bool = False, unr
             count,
         )
         if body.out_tree.type is not tuple or body.out_tree.num_children != 2:
-            raise TreeError("scan: the body returns a pair (carry, y)", f"{body.out_tree}", "return (carry, y)")
+            raise TreeError(
+                "scan: the body returns a pair (carry, y)", tree.written(body.out_tree), "return (carry, y)"
+            )
         new_tree, ys_tree = body.out_tree.children()
         same_tree(new_tree, carry_tree, "scan: the body returns a carry of the structure of init")
         carry, changed = checked_carry(carry, names, output_shapes(body)[:count], body.weak[:count], "scan")

@@ -67,7 +67,9 @@ def _prepared(name: str, A, b, x0, M):
     x0 = tree.map(hnp.zeros_like, b) if x0 is None else tree.map(hnp.asarray, x0)
     if tree.structure(x0) != tree.structure(b):
         raise TreeError(
-            f"{name} takes x0 and b of one structure", f"{tree.structure(x0)} and {tree.structure(b)}", "leave x0 out"
+            f"{name} takes x0 and b of one structure",
+            f"{tree.written(tree.structure(x0))} and {tree.written(tree.structure(b))}",
+            "leave x0 out",
         )
     for k, (x, v) in enumerate(zip(tree.leaves(x0), tree.leaves(b), strict=True)):
         if x.shape != v.shape:

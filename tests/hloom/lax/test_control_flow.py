@@ -299,7 +299,37 @@ def test_a_carry_that_changes_its_dtype():
 
 
 def test_a_carry_of_another_structure():
-    fails(TreeError, lambda: lax.fori_loop(0, 3, lambda i, v: (v, v), 1.0), "scan: the body returns a carry")
+    fails(TreeError, lambda: lax.scan(lambda c, x: ((c, c), x), 1.0, X), "scan: the body returns a carry")
+    fails(TreeError, lambda: lax.scan(lambda c, x: c, {"a": X}, X), "found:  {'a': array}\n")
+    fails(TreeError, lambda: lax.while_loop(lambda v: v < 3, lambda v: (v, v), 1.0), "(array, array), expected array")
+
+
+@pytest.mark.parametrize("upper", [3, hnp.asarray(3)], ids=["static", "traced"])
+def test_errors_of_fori_loop_name_it_and_its_arguments(upper):
+    """It is made of scan, or of while_loop, whose carry has more than the user's value."""
+    loop = lambda body, init: lambda: lax.fori_loop(0, upper, body, init)  # noqa: E731
+    fails(TreeError, loop(lambda i, v: (v, v), 1.0), "fori_loop: body_fun returns the structure of init_val\n")
+    fails(TreeError, loop(lambda i, v: None, {"a": X}), "found:  None, expected {'a': array}\n")
+    fails(ShapeError, loop(lambda i, v: v.sum(), X), "fori_loop: every leaf of the carry has one type")
+    fails(
+        ShapeError, loop(lambda i, v: {"a": v["a"][:2]}, {"a": X}), "init_val['a'] goes in as f32[4] and comes out as"
+    )
+    fails(DTypeError, loop(lambda i, v: v * 1.5, hnp.arange(3)), "convert the body's init_val with astype")
+    fails(ArgumentError, loop(lambda i, v: v, {"a": "text"}), "init_val['a'] of fori_loop must be an array")
+    fails(ArgumentError, loop(lambda i, v: "text", X), "the body's init_val of fori_loop must be an array")
+    fails(ArgumentError, loop(lambda v: v, X), "'<lambda>' was called with 2 by position; it takes (v)")
+
+
+def test_functions_that_take_other_arguments():
+    fails(ArgumentError, lambda: lax.scan(lambda c: c, X, X), "called with 2 by position; it takes (c)")
+    fails(ArgumentError, lambda: lax.while_loop(lambda: True, lambda v: v, X), "called with 1 by position; it takes ()")
+    fails(ArgumentError, lambda: lax.cond(True, lambda x: x, lambda: 1, X), "called with 1 by position; it takes ()")
+    with pytest.raises(TypeError, match="of the user's"):  # an error of the body itself stays as it is
+
+        def own(v):
+            raise TypeError("of the user's")
+
+        lax.scan(lambda c, x: (own(c), x), X, X)
 
 
 def test_a_condition_that_is_no_bool():

@@ -8,7 +8,9 @@ from collections import OrderedDict, namedtuple
 import pytest
 
 import hloom as hl
+from hloom import nn
 from hloom.errors import TreeError
+from hloom.tree import pytrees
 
 pytestmark = pytest.mark.quick
 
@@ -92,3 +94,14 @@ def test_structures_print_compare_and_come_back():
     assert hl.tree.transpose(pair, structure, (tree, tree))["a"][2] == [(2, 2)]
     with pytest.raises(TreeError, match="2 leaves for a structure with 3"):
         structure.unflatten([1, 2])
+
+
+def test_how_structures_are_written_in_messages():
+    value = {"x": [1, (2,)], "y": Pair(3, None), 5: (), "z": nn.Linear(1, 2, key=hl.random.key(0))}
+    assert pytrees.written(hl.tree.structure(value["y"])) == "Pair(first=array, second=None)"
+    assert pytrees.written(hl.tree.structure([1, (2,), {"k": ()}])) == "[array, (array,), {'k': ()}]"
+    assert pytrees.written(hl.tree.structure(value["z"])) == "Linear(kernel=array, bias=array)"
+    assert len(pytrees.written(hl.tree.structure([1] * 1000))) < 500
+    with pytest.raises(TreeError) as caught:
+        hl.tree.map(lambda a, b: a, {"a": 1, "b": [2]}, [1])
+    assert "{'a': array, 'b': [array]}; [array]" in str(caught.value)
