@@ -10,7 +10,7 @@ import hloom.compiler.passes  # noqa: F401  (registers the passes)
 from hloom.compiler.passes.registry import PASSES
 from hloom.compiler.targets.base import Target
 from hloom.compiler.targets.cpu.target import host_target
-from hloom.ir.errors import AttributeValueError
+from hloom.ir.errors import AttributeValueError, VerifyError
 from hloom.ir.module import Module
 from hloom.ir.records import record
 from hloom.ir.verify import verify
@@ -111,6 +111,13 @@ def run_passes(
                 opcodes = {instruction.opcode for instruction in module.instructions()}
             idle = wanted.isdisjoint(opcodes)
         result = module if idle else PASSES[name].run(module, target)
+        if not isinstance(result, Module):
+            raise VerifyError(
+                f"pass {name} is a function from a Module to a Module",
+                f"it returned {type(result).__name__} {result!r:.60}".replace("NoneType None", "None"),
+                "return the new module at its end, or the one given where nothing changes",
+                PASSES[name].source,
+            )
         opcodes = opcodes if result is module else None
         fixed[name] = result
         seconds = perf_counter() - start

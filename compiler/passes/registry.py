@@ -10,6 +10,7 @@ from collections.abc import Callable
 from hloom.compiler.targets.base import Target
 from hloom.ir.module import Module
 from hloom.ir.records import record
+from hloom.ir.source import Source
 
 
 @record(frozen=True)
@@ -21,6 +22,7 @@ class Pass:
     summary: str
     run: Callable[[Module, Target], Module]
     opcodes: frozenset[str] = frozenset()
+    source: Source | None = None  # where the function is defined
 
 
 PASSES: dict[str, Pass] = {}
@@ -35,7 +37,9 @@ def module_pass(name: str, *opcodes: str):
             raise ValueError(f"pass {name} is registered twice")
         summary = (function.__doc__ or "").strip().split("\n")[0]
         run = function if function.__code__.co_argcount > 1 else lambda module, target: function(module)
-        PASSES[name] = Pass(name, summary, run, frozenset(opcodes))
+        code = function.__code__
+        source = Source(code.co_filename, code.co_firstlineno, code.co_name)
+        PASSES[name] = Pass(name, summary, run, frozenset(opcodes), source)
         return function
 
     return register

@@ -10,8 +10,9 @@ from passes_support import GOLDEN
 
 from hloom.commands import main
 from hloom.compiler.opt import optimize_text
+from hloom.compiler.passes import registry
 from hloom.compiler.passes.dce import eliminate_dead_code
-from hloom.compiler.passes.registry import PASSES, Pass
+from hloom.compiler.passes.registry import PASSES, Pass, module_pass
 from hloom.compiler.pipeline import PIPELINE, UNFUSED, check_names, pass_names, run_passes
 from hloom.ir.build import Builder, Value
 from hloom.ir.errors import AttributeValueError, VerifyError
@@ -77,6 +78,22 @@ def test_verify_names_the_pass_that_broke_the_module(monkeypatch):
         run_passes(parse_module(TEXT), ["cse", "dce"], verify=True)
     assert caught.value.__notes__ == ["  made by: pass dce"]
     assert run_passes(parse_module(TEXT), ["dce"]) is not None
+
+
+@pytest.mark.parametrize("result", [None, (), "text"])
+def test_a_pass_that_returns_no_module_is_named(monkeypatch, result):
+    monkeypatch.setattr(registry, "PASSES", made := {})
+
+    @module_pass("forgets-return")
+    def forgets(module):
+        return result
+
+    monkeypatch.setitem(PASSES, "forgets-return", made["forgets-return"])
+    with pytest.raises(VerifyError) as caught:
+        run_passes(parse_module(TEXT), ["cse", "forgets-return", "dce"])
+    error = caught.value
+    assert "pass forgets-return" in error.asked and repr(result) in error.found and "return" in error.repair
+    assert error.source.file == __file__ and error.source.function == "forgets"
 
 
 def test_donated_inputs_stay_donated():
