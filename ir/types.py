@@ -140,9 +140,19 @@ def as_dtype(dtype) -> np.dtype:
 
 
 def _nearest_dtype(name) -> str:
+    if isinstance(name, int):
+        return "pass a shape as one tuple, such as zeros((2, 3)): what follows it is the dtype"
     if not isinstance(name, str):
         return ""
     names = [*DTYPES, *(dtype.name for dtype in DTYPES.values())]
+    # Part of a name: 'float8', 'fp8', 'e4m3', 'uint'.
+    part = name.lower().replace("fp", "float").replace("_", "")
+    family = [n for n in dict.fromkeys(names) if n not in DTYPES and part in n.replace("_", "")]
+    family = family if len(part) > 2 else []
+    if len(family) > 1:
+        return f"name one of {', '.join(family)}"
+    if family:
+        return f"did you mean {family[0]!r}?"
     found = difflib.get_close_matches(name.lower(), sorted(names, key=len, reverse=True), 1, 0.5)
     return f"did you mean {found[0]!r}?" if found else ""
 

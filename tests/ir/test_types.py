@@ -115,6 +115,25 @@ def test_as_dtype_of_what_hloom_has_not(given):
 
 
 @pytest.mark.parametrize(
+    "given, repair",
+    [
+        ("float8", "name one of float8_e3m4, float8_e4m3, float8_e4m3fn, float8_e4m3b11fnuz, float8_e4m3fnuz, "),
+        ("fp8", "name one of float8_e3m4"),
+        ("e4m3", "name one of float8_e4m3, float8_e4m3fn, float8_e4m3b11fnuz, float8_e4m3fnuz"),
+        ("float4", "did you mean 'float4_e2m1fn'"),
+        ("bfloat", "did you mean 'bfloat16'"),
+        ("fp32", "did you mean 'float32'"),
+        ("floot32", "did you mean 'float32'"),
+        (3, "pass a shape as one tuple"),
+    ],
+)
+def test_names_that_are_part_of_a_dtype_s_name_them(given, repair):
+    with pytest.raises(DTypeError) as caught:
+        as_dtype(given)
+    assert caught.value.repair.startswith(repair)
+
+
+@pytest.mark.parametrize(
     "value, wanted",
     [
         (True, ("pred", False)),
