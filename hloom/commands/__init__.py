@@ -8,6 +8,7 @@ standard error and exits with status 2.
 from __future__ import annotations
 
 import argparse
+import difflib
 import importlib
 import os
 import sys
@@ -40,8 +41,42 @@ class CommandError(HloomError):
     """The command line requests something that cannot be done."""
 
 
+_UsageError = argparse.ArgumentError  # of another library: none of hloom's
+
+
+class Parser(argparse.ArgumentParser):
+    """A parser that names the nearest command, choice or option for one that it does not know."""
+
+    def _check_value(self, action, value):
+        known = [str(choice) for choice in action.choices or ()]
+        if known and value not in action.choices:
+            raise _UsageError(action, f"{value!r}, and there are {', '.join(known)}{_nearest(value, known)}")
+
+    def parse_args(self, args=None, namespace=None):
+        found, unknown = self.parse_known_args(args, namespace)
+        if unknown:
+            first = next((text for text in unknown if text.startswith("-")), unknown[0])
+            option = first.partition("=")[0]
+            near = _nearest(option, self.all_options()) if option.startswith("-") else ""
+            self.error(f"unknown argument {first!r}{near}")
+        return found
+
+    def all_options(self) -> list[str]:
+        """The options of this parser and of the actions that it has."""
+        found = [*self._option_string_actions]
+        for action in self._actions:
+            if isinstance(action, argparse._SubParsersAction):
+                found += [option for own in action.choices.values() for option in own.all_options()]
+        return found
+
+
+def _nearest(name, known: Sequence[str]) -> str:
+    near = difflib.get_close_matches(str(name), known, 1)
+    return f"; did you mean {near[0]!r}?" if near else ""
+
+
 def parser() -> argparse.ArgumentParser:
-    top = argparse.ArgumentParser(
+    top = Parser(
         prog="hloom",
         description="A tensor compiler: HLO graphs, fused into Numba kernels.",
         epilog="`hloom COMMAND --help` describes a command and its options.",
@@ -67,7 +102,7 @@ class _HelpFormatter(argparse.RawDescriptionHelpFormatter):
 def command_parser(name: str) -> argparse.ArgumentParser:
     """The parser of one command's options. Its help text is the docstring of the command's module."""
     command = importlib.import_module(COMMANDS[name][0])
-    own = argparse.ArgumentParser(prog=f"hloom {name}", description=command.__doc__, formatter_class=_HelpFormatter)
+    own = Parser(prog=f"hloom {name}", description=command.__doc__, formatter_class=_HelpFormatter)
     command.add_arguments(own)
     return own
 

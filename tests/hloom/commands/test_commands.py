@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 import sys
 
@@ -161,6 +162,25 @@ def test_usage_mistakes_have_status_2(arguments, capsys):
     with pytest.raises(SystemExit) as stop:
         main(arguments)
     assert stop.value.code == 2 and "usage: hloom" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    "arguments,says",
+    [
+        (["servee", "x.so"], "'servee', and there are run, opt, .*; did you mean 'serve'?"),
+        (["zzz"], "'zzz', and there are run, opt, bench, export, launch, cluster, serve, roofline, info\n"),
+        (["cluster", "submti"], "'submti', and there are submit, status, .*; did you mean 'submit'?"),
+        (["serve", "--prot", "3", "x.so"], "unknown argument '--prot'; did you mean '--port'?"),
+        (["cluster", "submit", "--wrokers=2", "x.py"], "unknown argument '--wrokers=2'; did you mean '--workers'?"),
+        (["serve", "--server", "trition", "x.so"], "'trition', and there are mlserver, triton; did you mean 'triton'?"),
+        (["info", "extra"], "unknown argument 'extra'\n"),
+    ],
+)
+def test_commands_and_options_that_there_are_not_name_the_nearest(arguments, says, capsys):
+    with pytest.raises(SystemExit) as caught:
+        main(arguments)
+    assert caught.value.code == 2
+    assert re.search(says.replace("?", r"\?"), capsys.readouterr().err)
 
 
 def test_bench_names_the_nearest_workload(capsys):
