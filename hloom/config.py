@@ -205,7 +205,8 @@ SETTINGS = {
             "HLOOM_CLUSTER_KEY_FILE",
             _folder,
             "~/.hloom/cluster_key",
-            "file with the key of clusters that are not given one; created, for its owner only, by its first use",
+            "file with the key of clusters that are not given one; the default is created by its first use, others by "
+            "`hloom cluster key`",
         ),
         Setting(
             "cluster_task",

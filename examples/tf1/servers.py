@@ -74,7 +74,7 @@ def main(report=print, log=False):
     report(local_greeting())
     found = []
     with tempfile.TemporaryDirectory() as folder, contextlib.ExitStack() as settings:
-        key_file = str(Path(folder, "key"))  # the secret that lets programs in
+        key_file = str(hl.cluster.make_key(Path(folder, "key")))  # the secret that lets programs in
         settings.enter_context(hl.config(log_device_placement=log, cluster_key_file=key_file))
         for jobs, run in (({"local": 2}, two_tasks), ({"ps": 1, "worker": 1}, cut_graph)):
             free = iter(hl.cluster.free_addresses(sum(jobs.values())))

@@ -21,7 +21,7 @@ if _TYPE_CHECKING:  # the names of _HOMES, for type checkers
     from hloom.cluster.modes import fit, worker, workers
     from hloom.cluster.parameters import ParameterServers
     from hloom.cluster.server import Server
-    from hloom.cluster.spec import ClusterSpec, Task, Tls, free_addresses, own_task
+    from hloom.cluster.spec import ClusterSpec, Task, Tls, free_addresses, make_key, own_task
     # isort: on
     # fmt: on
 
@@ -31,7 +31,7 @@ _HOMES = {
     "hloom.cluster.modes": "fit worker workers",
     "hloom.cluster.parameters": "ParameterServers",
     "hloom.cluster.server": "Server",
-    "hloom.cluster.spec": "ClusterSpec Task Tls free_addresses own_task",
+    "hloom.cluster.spec": "ClusterSpec Task Tls free_addresses make_key own_task",
 }
 __getattr__ = _lazy.lazy_names(globals(), _HOMES)
 

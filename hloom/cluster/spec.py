@@ -14,8 +14,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from hloom.config import config
-from hloom.errors import ArgumentError, DistributedError, file_error
+from hloom.config import SETTINGS, config
+from hloom.errors import ArgumentError, DistributedError, MissingFileError, file_error
 from hloom.ir.records import field, record
 from hloom.platforms.names import parse_device_name
 
@@ -56,8 +56,8 @@ class ClusterSpec:
         hl.cluster.ClusterSpec({"worker": ["a:2222", "b:2222"], "ps": ["c:2222"]})
 
     key: the secret that servers and clients share, at least 16 bytes. Without one it is what the file
-    `hl.config.cluster_key_file` holds. tls: certificates, where connections are to be encrypted. Raises ArgumentError
-    for malformed jobs, FileError.
+    `hl.config.cluster_key_file` holds (`make_key` makes it). tls: certificates, where connections are to be encrypted.
+    Raises ArgumentError for malformed jobs.
     """
 
     def __init__(
@@ -79,9 +79,10 @@ class ClusterSpec:
 
     @property
     def key(self) -> bytes:
-        """The secret of the cluster. Raises FileError."""
+        """The secret of the cluster. Raises FileError, DistributedError."""
         if self._key is None:
-            self._key = key_of_file(config.cluster_key_file)
+            path = config.cluster_key_file
+            self._key = key_of_file(path, make=path == SETTINGS["cluster_key_file"].default)
         return self._key
 
     @property
@@ -163,12 +164,28 @@ def split_address(address: str) -> tuple[str, int]:
     return host.strip("[]"), int(port)
 
 
-def key_of_file(path: str) -> bytes:
-    """The key in a file, which is made where there is none. Raises FileError, DistributedError where others may read
-    it."""
+def make_key(path: str | os.PathLike) -> Path:
+    """Makes a file with a new key for clusters, which only its owner may read; one that is there stays as it is.
+
+    For `hl.config.cluster_key_file`, on one host; the others get copies of it. Raises FileError, DistributedError for a
+    file that holds no key, or that others may read.
+    """
+    key_of_file(path, make=True)
+    return Path(path).expanduser()
+
+
+def key_of_file(path: str | os.PathLike, make: bool = False) -> bytes:
+    """The key in a file. make: a missing file is created. Raises MissingFileError, FileError, DistributedError where
+    others may read it."""
     file = Path(path).expanduser()
     try:
         if not file.exists():
+            if not make:
+                raise MissingFileError(
+                    f"the key of clusters in {file}, which hl.config.cluster_key_file (HLOOM_CLUSTER_KEY_FILE) names",
+                    "there is no such file",
+                    f"copy it from the cluster's other hosts; for a new cluster make one: hloom cluster key {file}",
+                )
             file.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
             _write_key(file)
         if file.stat().st_mode & 0o077:
@@ -178,6 +195,8 @@ def key_of_file(path: str) -> bytes:
         key = bytes.fromhex(file.read_text(encoding="ascii").strip())
     except (ValueError, UnicodeDecodeError):
         key = b""
+    except MissingFileError:
+        raise
     except OSError as error:
         raise file_error("the key of clusters", error) from error
     if len(key) < 16:

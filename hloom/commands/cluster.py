@@ -3,7 +3,7 @@
 `submit` starts a program under Ray: on this machine, on a Ray cluster (--ray ADDRESS), or on Kubernetes (--kubernetes);
 with --local without Ray on this machine. What the processes print follows. When one dies or hangs, the job goes on from
 its last checkpoint (`hl.cluster.fit`). `status` shows the workers of a job, their steps, their waits and checkpoints.
-`serve` is a task of a cluster that takes programs from clients.
+`serve` is a task of a cluster that takes programs from clients. `key` makes the file with the key that lets clients in.
 
 Examples:
     hloom cluster submit --local --workers 4 --devices 2 train.py --epochs 3
@@ -12,6 +12,7 @@ Examples:
     hloom cluster status --folder run
     hloom cluster status --folder run --page
     hloom cluster serve --cluster '{"worker": ["localhost:2222"]}' --job worker --task 0
+    hloom cluster key ~/.hloom/team_key
 
 """
 
@@ -21,12 +22,15 @@ import argparse
 import json
 import os
 import time
+from pathlib import Path
 
 from hloom.cluster.client import connect
 from hloom.cluster.jobs.job import Job
 from hloom.cluster.jobs.status import StatusServer, job_status, server_status, show
 from hloom.cluster.jobs.submit import PLATFORMS, submit_kubernetes
 from hloom.cluster.server import Server
+from hloom.cluster.spec import make_key
+from hloom.config import config
 from hloom.errors import ArgumentError
 
 
@@ -68,10 +72,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     serve.add_argument("--job", required=True, help="the job of this task")
     serve.add_argument("--task", type=int, default=0, help="its number")
     serve.add_argument("--folder", default=None, help="where its variables are saved")
+    key = actions.add_parser("key", help="make a file with a new key, which only its owner may read")
+    key.add_argument("file", nargs="?", default=None, help="the file; none: that of HLOOM_CLUSTER_KEY_FILE")
 
 
 def run(options: argparse.Namespace) -> int:
-    return {"submit": _submit, "status": _status, "serve": _serve}[options.action](options)
+    return {"submit": _submit, "status": _status, "serve": _serve, "key": _key}[options.action](options)
 
 
 def _submit(options: argparse.Namespace) -> int:
@@ -109,6 +115,14 @@ def _status(options: argparse.Namespace) -> int:
         print(json.dumps(status, indent=1))
     else:
         show(status)
+    return 0
+
+
+def _key(options: argparse.Namespace) -> int:
+    file = Path(options.file or config.cluster_key_file).expanduser()
+    there = file.exists()
+    make_key(file)
+    print(f"{file} is there already" if there else f"made {file}: copy it to the cluster's other hosts")
     return 0
 
 

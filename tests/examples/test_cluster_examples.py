@@ -10,6 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from hloom.cluster import make_key
+
 pytest.importorskip("sklearn")
 pytestmark = pytest.mark.slow
 EXAMPLES = Path(__file__).parents[2] / "examples"
@@ -17,7 +19,7 @@ EXAMPLES = Path(__file__).parents[2] / "examples"
 
 def environment(tmp_path) -> dict[str, str]:
     """A key of the test's own."""
-    return os.environ | {"HLOOM_CLUSTER_KEY_FILE": str(tmp_path / "cluster_key")}
+    return os.environ | {"HLOOM_CLUSTER_KEY_FILE": str(make_key(tmp_path / "cluster_key"))}
 
 
 def ran(command: list[str], tmp_path) -> str:

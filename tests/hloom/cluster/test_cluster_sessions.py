@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import hloom as hl
-from hloom.cluster import Server, free_addresses
+from hloom.cluster import Server, free_addresses, make_key
 from hloom.errors import DistributedError
 from hloom.sessions import Program, Session, placeholder, variable
 
@@ -20,7 +20,7 @@ EXAMPLES = Path(__file__).parents[3] / "examples"
 @pytest.fixture
 def key_file(tmp_path, monkeypatch):
     """A key of the test's own, for this process and those that it starts."""
-    path = tmp_path / "cluster_key"
+    path = make_key(tmp_path / "cluster_key")
     monkeypatch.setenv("HLOOM_CLUSTER_KEY_FILE", str(path))
     with hl.config(cluster_key_file=str(path)):
         yield path

@@ -15,7 +15,8 @@ import pytest
 import hloom as hl
 from hloom.cluster import ClusterSpec, Server, Tls, connect, free_addresses, spec, wire
 from hloom.cluster.programs import part_handle
-from hloom.errors import ArgumentError, DeviceError, DistributedError
+from hloom.commands import main
+from hloom.errors import ArgumentError, DeviceError, DistributedError, MissingFileError
 
 pytestmark = pytest.mark.quick
 KEY = b"a key of the tests, 32 bytes....."
@@ -70,7 +71,7 @@ def test_short_keys_are_refused():
 def test_the_key_file_is_made_once_for_its_owner_only(tmp_path):
     path = tmp_path / "folder" / "key"
     keys: list[bytes] = []
-    threads = [threading.Thread(target=lambda: keys.append(spec.key_of_file(str(path)))) for _ in range(4)]
+    threads = [threading.Thread(target=lambda: keys.append(spec.key_of_file(str(path), make=True))) for _ in range(4)]
     for thread in threads:
         thread.start()
     for thread in threads:
@@ -84,6 +85,22 @@ def test_the_key_file_is_made_once_for_its_owner_only(tmp_path):
     path.chmod(0o600)
     with pytest.raises(DistributedError, match="no hexadecimal text"):
         spec.key_of_file(str(path))
+
+
+def test_a_key_file_that_is_named_and_missing_is_an_error(tmp_path):
+    """A file in its place would let nobody in."""
+    path = tmp_path / "copied_key"
+    with hl.config(cluster_key_file=str(path)):
+        with pytest.raises(MissingFileError) as caught:
+            Server({"local": free_addresses(1)})
+        assert str(path) in caught.value.asked and "hloom cluster key" in caught.value.repair
+        assert caught.value.source.file == __file__ and not path.exists()
+        assert main(["cluster", "key"]) == 0
+        made = path.read_text()
+        assert ClusterSpec({"a": ["b:1"]}).key == bytes.fromhex(made.strip()) and path.stat().st_mode & 0o777 == 0o600
+        assert main(["cluster", "key", str(path)]) == 0 and path.read_text() == made
+    path.chmod(0o644)
+    assert main(["cluster", "key", str(path)]) == 2
 
 
 def test_a_port_in_use(server):
