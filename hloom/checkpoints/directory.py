@@ -234,12 +234,38 @@ def _steps(folder: Path) -> list[Path]:
     return sorted(path.parent for path in folder.glob(f"step_*/{MANIFEST}"))
 
 
+def _other(path: Path) -> tuple[str, str] | None:
+    """(what it is, how to read it) of a path at which something else is than a checkpoint of hloom."""
+    name = os.fspath(path)
+    if path.is_file():
+        found = "it is a file; a checkpoint of hloom is a folder"
+        if path.suffix == ".safetensors":
+            return found, f"read its arrays by hl.checkpoints.load_safetensors({name!r})"
+        if path.suffix in (".npy", ".npz"):
+            return found, f"read it by hnp.load({name!r})"
+        if path.name == MANIFEST:
+            return found, f"name its folder: hl.checkpoints.restore({os.fspath(path.parent)!r})"
+        if path.suffix in (".pt", ".pth", ".bin", ".ckpt"):
+            return found, "load a file of torch with torch.load(path, weights_only=True), then hl.from_torch"
+        return found, "name the folder that hl.checkpoints.save wrote"
+    if (path / MANIFEST).exists() or not path.is_dir():
+        return None
+    if any((path / known).exists() for known in ("_METADATA", "_CHECKPOINT_METADATA")):
+        return "it is a checkpoint of Orbax", f"read it by hl.checkpoints.load_orbax({name!r})"
+    if files := sorted(path.glob("*.safetensors")):
+        asked = f"hl.checkpoints.load_safetensors({os.fspath(files[0])!r})"
+        return f"there is no {MANIFEST}, only files of arrays", f"read their arrays by {asked}"
+    return None
+
+
 class Checkpoint:
     """A checkpoint on the disk. step, metrics, metadata: as saved. names: of all leaves."""
 
     def __init__(self, path: str | os.PathLike):
         """Raises MissingFileError, and CheckpointError for a folder that is no checkpoint or is damaged."""
         self.path = Path(path)
+        if (other := _other(self.path)) is not None:
+            raise CheckpointError(f"restore the checkpoint {self.path}", *other)
         try:
             text = (self.path / MANIFEST).read_text(encoding="utf-8")
         except FileNotFoundError as error:

@@ -18,7 +18,7 @@ from typing import Any
 
 import numpy as np
 
-from hloom.errors import CheckpointError, file_error
+from hloom.errors import CheckpointError, FileError, file_error
 from hloom.ir.records import record
 from hloom.ir.types import DTYPES, HLO_NAME
 from hloom.runtime.buffer import default_pool
@@ -97,19 +97,38 @@ def require_standard(arrays: Mapping[str, np.ndarray]) -> None:
             )
 
 
+_FROM_TORCH = "load it with torch.load(path, weights_only=True), and pass its tensors to hl.from_torch"
+# How files of other formats begin, their suffix where that decides, what they are, and how to read them.
+_OTHERS = (
+    (b"PK", ".npz", "a zip archive, as numpy.savez writes", "load it with hnp.load(path)"),
+    (b"PK", "", "a zip archive, as torch.save writes", _FROM_TORCH),
+    (b"\x80", "", "a pickle, as older versions of torch.save write", _FROM_TORCH),
+    (b"\x93NUMPY", "", "an array, as numpy.save writes", "load it with hnp.load(path)"),
+    (b"\x89HDF", "", "an HDF5 file, as Keras writes", "read it with h5py, and pass its arrays to hnp.asarray"),
+    (b"GGUF", "", "a GGUF file, as llama.cpp writes", "take the model's safetensors files instead"),
+    (b"{", "", "JSON, perhaps the index of a model in several files", "load the files that it names"),
+)
+
+
 class File:
     """An open file. entries: its arrays by name. metadata: texts by name."""
 
     def __init__(self, path: str | os.PathLike):
         """Raises FileError, and CheckpointError for a file that is not in the format."""
         self.path = Path(path)
+        if self.path.is_dir():
+            repair = f"hl.checkpoints.restore({os.fspath(path)!r}) restores the checkpoint in a folder"
+            files = sorted(p.name for p in self.path.glob("*.safetensors"))
+            if files and not (self.path / "manifest.json").exists():
+                repair = f"name a file in it: {', '.join(files[:3])}"
+            raise FileError(f"read the arrays of {self.path}", "it is a folder", repair)
         try:
             self._file = open(path, "rb", buffering=0)  # noqa: SIM115  (closed by `close`)
             size = os.fstat(self._file.fileno()).st_size
             start = self._file.read(8)
             length = struct.unpack("<Q", start)[0] if len(start) == 8 else size
             if length > min(size - 8, LARGEST_HEADER):
-                raise self._damaged(f"a header of {length} bytes in a file of {size}")
+                raise self._other(start, length) or self._damaged(f"a header of {length} bytes in a file of {size}")
             header = self._file.read(length)
         except OSError as error:
             raise file_error(f"read the arrays of {self.path}", error) from error
@@ -118,9 +137,17 @@ class File:
         self.entries = self._read_header(header, size)
 
     def _damaged(self, found: str) -> CheckpointError:
-        return CheckpointError(
-            f"arrays in the safetensors format in {self.path}", found, "restore another checkpoint, or copy it again"
-        )
+        repair = "restore another checkpoint, or copy it again"
+        if self.path.suffix not in (".safetensors", ""):
+            repair = "name a file that safetensors wrote, such as model.safetensors"
+        return CheckpointError(f"arrays in the safetensors format in {self.path}", found, repair)
+
+    def _other(self, start: bytes, length: int) -> CheckpointError | None:
+        """The error of a file that begins as those of another format do."""
+        for magic, suffix, what, repair in _OTHERS:
+            if start.startswith(magic) and length > LARGEST_HEADER and suffix in ("", self.path.suffix):
+                return CheckpointError(f"arrays in the safetensors format in {self.path}", what, repair)
+        return None
 
     def _read_header(self, text: bytes, size: int) -> dict[str, Entry]:
         try:

@@ -63,6 +63,52 @@ def test_folders_and_versions_that_are_not_ours(tmp_path):
         hl.checkpoints.restore(tmp_path / "c")
 
 
+FILES = {
+    "model.pt": (b"PK\x03\x04\x00\x00\x08\x08", "torch.save", "torch.load"),
+    "model.bin": (b"\x80\x02\x8a\nl\xfc\x9cF", "a pickle", "torch.load"),
+    "a.npz": (b"PK\x03\x04\x14\x00\x00\x00", "numpy.savez", "hnp.load"),
+    "a.npy": (b"\x93NUMPY\x01\x00", "numpy.save", "hnp.load"),
+    "model.h5": (b"\x89HDF\r\n\x1a\n", "HDF5", "h5py"),
+    "model.safetensors.index.json": (b'{"metadata"', "JSON", "load the files that it names"),
+    "model.ckpt": (b"abcdefghijk", "a header of", "a file that safetensors wrote"),
+    "cut.safetensors": (b"\x80\x02\0\0\0\0\0\0{", "a header of 640 bytes", "copy it again"),
+}
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_files_of_other_formats_are_named(tmp_path, name):
+    start, found, repair = FILES[name]
+    (tmp_path / name).write_bytes(start + bytes(40))
+    with pytest.raises(CheckpointError) as caught:
+        hl.checkpoints.load_safetensors(tmp_path / name)
+    assert found in caught.value.found and repair in caught.value.repair, str(caught.value)
+    assert ("copy it again" in caught.value.repair) == (name == "cut.safetensors")
+    with pytest.raises(CheckpointError, match="it is a file; a checkpoint of hloom is a folder") as caught:
+        hl.checkpoints.restore(tmp_path / name)
+    expected = {"pt": "torch.load", "bin": "torch.load", "ckpt": "torch.load", "npz": "hnp.load", "npy": "hnp.load"}
+    expected["safetensors"] = "hl.checkpoints.load_safetensors("
+    assert expected.get(name.rpartition(".")[2], "hl.checkpoints.save") in caught.value.repair
+    assert caught.value.source.file == __file__
+
+
+def test_folders_of_other_formats_are_named(tmp_path):
+    hl.checkpoints.save(tmp_path / "ours", {"a": hnp.ones(2)})
+    with pytest.raises(FileError, match=r"(?s)it is a folder.*hl\.checkpoints\.restore\("):
+        hl.checkpoints.load_safetensors(tmp_path / "ours")
+    with pytest.raises(CheckpointError, match=r"name its folder: hl\.checkpoints\.restore\("):
+        hl.checkpoints.restore(tmp_path / "ours" / "manifest.json")
+    hub = tmp_path / "hub"
+    hub.mkdir()
+    hl.checkpoints.save_safetensors(hub / "model.safetensors", {"a": hnp.ones(2)})
+    with pytest.raises(CheckpointError, match=r"load_safetensors\('.*model\.safetensors'\)"):
+        hl.checkpoints.restore(hub)
+    with pytest.raises(FileError, match="name a file in it: model.safetensors"):
+        hl.checkpoints.load_safetensors(hub)
+    (hub / "_METADATA").write_text("{}")
+    with pytest.raises(CheckpointError, match=r"of Orbax\n(.|\n)*load_orbax\("):
+        hl.checkpoints.restore(hub)
+
+
 def test_safetensors_of_torch(tmp_path):
     torch = pytest.importorskip("torch", reason="pip install torch")
     package = pytest.importorskip("safetensors.torch", reason="pip install safetensors")
