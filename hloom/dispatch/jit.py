@@ -222,7 +222,10 @@ class JitFunction:
         if not TRACES.active and not self._signature.has_statics and not device_scopes.device:
             leaf_of, plain = self._signature.leaf, not kwargs and _LEAVES.issuperset(map(type, args))
             leaves, structure = (args, None) if plain else tree.flatten((args, kwargs))
-            leaves = [leaf if type(leaf) is Array else leaf_of(leaf) for leaf in leaves]
+            try:
+                leaves = [leaf if type(leaf) is Array else leaf_of(leaf) for leaf in leaves]
+            except ArgumentError:
+                return self._full_call(args, kwargs)  # raises an error that names the argument
             keys = tuple([leaf._key for leaf in leaves])
             fast = self._fast.get(keys if plain else (structure, keys))
             if fast is not None:

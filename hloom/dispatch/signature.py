@@ -21,9 +21,10 @@ from hloom.platforms.device import Device
 from hloom.sharding.explicit import explicit_dims
 from hloom.sharding.meshes import current_mesh
 from hloom.sharding.shardings import NamedSharding
+from hloom.tracing.conversion import refused_argument
 from hloom.tracing.exact import exact_arguments
 from hloom.tracing.signatures import argument_hints
-from hloom.tracing.trace import TRACES, Tracer, as_array
+from hloom.tracing.trace import TRACES, RefArgument, Tracer, as_array
 from hloom.tree import pytrees as tree
 
 
@@ -143,7 +144,12 @@ class Signature:
         dynamic = tuple([args[k] for k in positions])
         named = {name: value for name, value in kwargs.items() if name not in static_names}
         leaves, structure = tree.flatten((dynamic, named))
-        leaves = [self.leaf(leaf) for leaf in leaves]
+        try:
+            leaves = [self.leaf(leaf) for leaf in leaves]
+        except RefArgument:
+            raise
+        except ArgumentError as error:
+            raise refused_argument(self.function, self.name, structure, leaves, static_numbers, error) from None
         untyped: tuple[int, ...] = ()
         if options.in_shardings is not None:
             leaves, untyped = placed_arguments(leaves, options.in_shardings, dynamic, f"in_shardings of '{self.name}'")

@@ -1,4 +1,4 @@
-"""One operand with another dtype or shape: constants, conversion, broadcasting, reshaping."""
+"""One operand as an array, or with another dtype or shape: arguments, constants, conversion, broadcast, reshape."""
 
 from __future__ import annotations
 
@@ -12,10 +12,11 @@ from hloom.arrays.base import ArrayMethods
 from hloom.arrays.dimensions import READERS, narrow_constant
 from hloom.arrays.promotion import limits
 from hloom.config import config
-from hloom.errors import DTypeError
+from hloom.errors import ArgumentError, DTypeError
 from hloom.ir.types import HLO_NAME, INTEGERS, Shape
 from hloom.tracing.exact import widened
-from hloom.tracing.trace import bind, current_trace, with_weakness
+from hloom.tracing.signatures import argument_names
+from hloom.tracing.trace import RefArgument, as_array, bind, current_trace, with_weakness
 
 _SMALL = 256  # elements up to which an array of one number is as fast as a view of it
 
@@ -118,3 +119,48 @@ def reshape_to(x, dims: tuple[int, ...]):
     if x._shape.dims == dims:
         return x
     return bind("reshape", x, shape=Shape(x._shape.dtype, dims), weak=x.weak)
+
+
+# --- arguments of users' functions that are no arrays: what can be done with a text or a function -----------------
+
+
+def argument_array(value, hint: str, what: str):
+    """An Array or Tracer of an argument of a transformed function. hint: its name. Raises ArgumentError."""
+    try:
+        return as_array(value, f"argument '{hint}' of {what}")
+    except RefArgument:
+        raise
+    except ArgumentError as error:
+        if not _is_static(value):
+            raise
+        repair = f"bind it before: functools.partial(function, {hint}={_short(value)})"
+        raise ArgumentError(error.asked, error.found, repair) from None
+
+
+def refused_argument(function, name: str, structure, leaves, static, error: ArgumentError) -> ArgumentError:
+    """The error of a jitted function with an argument that is no array, which it names.
+
+    structure, leaves: of (args, kwargs) without the arguments at the positions `static`.
+    """
+    places = zip(argument_names(function, structure, static), structure.accessors(), leaves, strict=True)
+    for path, place, leaf in places:
+        try:
+            as_array(leaf)
+        except ArgumentError:
+            repair = error.repair
+            if _is_static(leaf) and len(place) > 2:
+                repair = "take it out of the tree: an argument of its own can be marked as static (static_argnames)"
+            elif _is_static(leaf):
+                by_name = f"static_argnames={path!r}" if path.isidentifier() else f"static_argnums={place[1].entry}"
+                repair = f"mark it as static: hl.jit({name}, {by_name})"
+            return ArgumentError(f"argument '{path}' of '{name}' must be an array", error.found, repair)
+    return error
+
+
+def _is_static(value) -> bool:
+    """Whether it is a value that decides what a function computes."""
+    return isinstance(value, (str, bytes, type)) or callable(value)
+
+
+def _short(value) -> str:
+    return f"{value!r:.40}" if isinstance(value, (str, bytes)) else getattr(value, "__name__", "...")

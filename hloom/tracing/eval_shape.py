@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from hloom.arrays.array import Array
 from hloom.arrays.shape_dtype import ShapeDtypeStruct
+from hloom.tracing.conversion import argument_array
 from hloom.tracing.signatures import argument_hints, function_name
-from hloom.tracing.trace import Tracer, as_array, trace_function
+from hloom.tracing.trace import Tracer, trace_function
 from hloom.tree import pytrees as tree
 
 
@@ -23,7 +24,7 @@ def eval_shape(function, *args, **kwargs):
     flat = []
     for leaf, hint in zip(leaves, hints, strict=True):
         if not isinstance(leaf, (Array, Tracer, ShapeDtypeStruct)):
-            leaf = as_array(leaf, f"argument '{hint}' of '{name}'")
+            leaf = argument_array(leaf, hint, f"'{name}'")
         flat.append(leaf)
     returned: dict = {}
 

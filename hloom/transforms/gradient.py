@@ -21,7 +21,7 @@ from hloom.errors import ArgumentError, DifferentiationError, DTypeError, ShapeE
 from hloom.ir.records import record
 from hloom.ir.types import COMPLEX, FLOATS, HLO_NAME, INEXACT, PRED, Shape
 from hloom.tracing.active import brings_twins, restarts
-from hloom.tracing.conversion import convert, with_weakness
+from hloom.tracing.conversion import argument_array, convert, with_weakness
 from hloom.tracing.custom_rules import zero_of
 from hloom.tracing.exact import exact_arguments, narrowed, wide_value
 from hloom.tracing.refs import OuterRef, Ref, gradient_keeps_refs
@@ -298,7 +298,7 @@ class _Call:
         chosen = tuple(args[k] for k in found)
         leaves, structure = tree.flatten((chosen, {}))
         hints = argument_hints(function, chosen, {}, found)
-        flat = [as_array(leaf, f"argument '{hint}' of {what}") for leaf, hint in zip(leaves, hints, strict=True)]
+        flat = [argument_array(leaf, hint, what) for leaf, hint in zip(leaves, hints, strict=True)]
         argnums = tuple(found) if isinstance(argnums, tuple) else found[0]
         return cls(function, argnums, args, kwargs, flat, structure, hints)
 

@@ -16,6 +16,7 @@ from hloom.errors import ArgumentError
 from hloom.ir.module import Instruction
 from hloom.ir.types import INEXACT
 from hloom.tracing.active import brings_twins
+from hloom.tracing.conversion import argument_array
 from hloom.tracing.exact import exact_arguments
 from hloom.tracing.signatures import argument_hints, function_name, with_positions, wraps
 from hloom.tracing.trace import as_array, bind, call_computation, current_trace, trace_function
@@ -54,7 +55,7 @@ def checkpoint(fun=None, *, concrete: bool = False, prevent_cse: bool = True, st
         chosen = tuple(args[k] for k in positions)
         leaves, structure = tree.flatten((chosen, kwargs))
         hints = argument_hints(fun, chosen, kwargs, positions)
-        leaves = [as_array(v, f"argument '{h}' of checkpoint of '{name}'") for v, h in zip(leaves, hints, strict=True)]
+        leaves = [argument_array(v, h, f"checkpoint of '{name}'") for v, h in zip(leaves, hints, strict=True)]
         if outer is None:
             given, named = tree.unflatten(structure, leaves)
             return fun(*with_positions(args, positions, given), **named)

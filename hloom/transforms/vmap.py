@@ -20,13 +20,13 @@ from hloom.errors import ArgumentError, BatchingError, ShapeError, TreeError
 from hloom.ir.module import Computation
 from hloom.ir.records import record
 from hloom.tracing.active import brings_twins, named_axis, restarts
+from hloom.tracing.conversion import argument_array
 from hloom.tracing.exact import wide_value
 from hloom.tracing.refs import OuterRef, RefArgument, mapped_with_refs
 from hloom.tracing.signatures import argument_hints, function_name, wraps
 from hloom.tracing.trace import (
     Traced,
     apply_computation,
-    as_array,
     bind,
     current_trace,
     trace_function,
@@ -141,7 +141,7 @@ class _Vectorized:
         found: dict[int, int] = {}
         for k, axis in enumerate(axes):
             if axis is not None:
-                arrays[k] = as_array(leaves[k], f"argument '{hints[k]}' of {self.what}")
+                arrays[k] = argument_array(leaves[k], hints[k], self.what)
                 found[k] = _normal(axis, arrays[k], hints[k], self.what)
         return arrays, found
 
