@@ -163,6 +163,11 @@ class ImmutableArrayError(HloomError, TypeError):
     """Assignment to elements: `x[i] = y`. Arrays are immutable: use `x.at[i].set(y)` or `hnp.where`."""
 
 
+class ForeignAttributeError(HloomError, AttributeError):
+    """An attribute that arrays, layers or optimizers of another library have: hnp.ones(3).numpy(). Says what takes its
+    place."""
+
+
 class UnsupportedIndexError(HloomError, TypeError):
     """An index other than integers, booleans, arrays of these, slices, None and Ellipsis: hnp.ones(3)[1.5]."""
 
@@ -286,6 +291,7 @@ __all__ = [
     "FeedError",
     "FetchError",
     "FileError",
+    "ForeignAttributeError",
     "HloomError",
     "ImmutableArrayError",
     "IndexOutOfBoundsError",

@@ -226,7 +226,18 @@ class Array(ArrayMethods):
             ) from None
 
     def __format__(self, specification):
-        return format(self._value()[()] if self._shape.dims == () else str(self), specification)
+        """As the number, or the text of an array, is formatted. Raises ArgumentError for a number's format of an
+        array."""
+        if self._shape.dims == ():
+            return format(self._value()[()], specification)
+        try:
+            return format(str(self), specification)
+        except ValueError:
+            raise ArgumentError(
+                f"an array formatted by {specification!r}",
+                f"{self._shape!r}, which has {self._shape.size} elements",
+                "index one element first, or write np.array2string(np.asarray(x), precision=3)",
+            ) from None
 
     def __repr__(self):
         if self._data is None:

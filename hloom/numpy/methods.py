@@ -11,11 +11,14 @@ from typing import Any
 import numpy as np
 
 from hloom import numpy as hnp
+from hloom.arrays.array import Array as ConcreteArray
 from hloom.arrays.base import ArrayMethods
 from hloom.arrays.dimensions import SizeNumber
 from hloom.config import config
 from hloom.ir.process.lazy import LazyModule
 from hloom.lax.transfer import device_put
+from hloom.numpy.foreign import OF_ARRAYS, OF_TRACERS, answer, without_foreign
+from hloom.tracing.trace import Tracer
 from hloom.typing import Array
 
 # Operators with a reflected form: name without the underscores -> function of hloom.numpy.
@@ -124,6 +127,25 @@ def _namespace(self, *, api_version=None):
     return hnp
 
 
+def _dir(self):
+    return without_foreign(self, object.__dir__(self))
+
+
+_PRINT = "hl.debug.print('{x:.3f}', x=x) prints it when the function runs; f'{x}' without a format shows its type"
+
+
+def _format(self, specification: str) -> str:
+    """A traced value as its number is formatted; without a specification its text. Raises TracerConversionError."""
+    if not specification:
+        return str(self)
+    return format(ConcreteArray(self._concrete("a formatted number of a traced value", _PRINT)), specification)
+
+
+def _round(self, digits=None):
+    """round(x) of a traced value is a Python integer. Raises TracerConversionError. round(x, digits) is traced."""
+    return self._number(round) if digits is None else self.round(digits)
+
+
 def _attach() -> None:
     deferred: dict[str, tuple] = {
         **{f"__{name}__": (hnp, function, _operator) for name, function in (BINARY | COMPARISONS).items()},
@@ -135,6 +157,9 @@ def _attach() -> None:
         "__getitem__": (_subscripts, "index_array"),
     }
     own = {
+        "__dir__": _dir,
+        "__format__": _format,
+        "__round__": _round,
         "__array_namespace__": _namespace,
         "compress": _compress,
         "flatten": _flatten,
@@ -151,6 +176,8 @@ def _attach() -> None:
 
 
 _attach()
+answer(ArrayMethods, OF_ARRAYS)
+answer(Tracer, OF_TRACERS)
 _assignment = LazyModule("hloom.numpy.assignment")
 
 

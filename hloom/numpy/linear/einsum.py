@@ -5,6 +5,7 @@ from __future__ import annotations
 from functools import lru_cache
 
 from hloom import lax
+from hloom.arrays.arguments import explains_arguments
 from hloom.dispatch.sharded import takes_out_sharding
 from hloom.errors import ArgumentError, ShapeError
 from hloom.ir.process.lazy import LazyModule
@@ -244,6 +245,7 @@ def _sum_out(x, labels, needed):
     return reduction(x, axes), [label for label in labels if label in needed]
 
 
+@explains_arguments
 def multi_dot(arrays, *, precision=None):
     """The product of two or more matrices in the cheapest order; the first and last may be vectors."""
     arrays = [as_operand(a, "multi_dot") for a in arrays]

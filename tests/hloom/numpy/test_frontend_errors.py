@@ -77,6 +77,26 @@ CASES = [
     (lambda: hnp.cross(B, B), ShapeError, "size 2 or 3"),
     (lambda: hnp.isdtype("float32", "whole"), ArgumentError, "isdtype takes a dtype or a kind"),
     (lambda: bool(A), ArgumentError, "truth value"),
+    # What users of other libraries write.
+    (lambda: hnp.concatenate(A, A), ArgumentError, "concatenate takes the arrays as one sequence"),
+    (lambda: hnp.concatenate(A, A, 1), ArgumentError, "f32[2,3], f32[2,3]"),
+    (lambda: hnp.stack(A, A), ArgumentError, "stack takes the arrays as one sequence"),
+    (lambda: hnp.vstack(A, A), ArgumentError, "write vstack([a, b])"),
+    (lambda: hnp.hstack(A, A, A), ArgumentError, "one sequence: hstack([a, b])"),
+    (lambda: hnp.dstack(A, np.ones((2, 3))), ArgumentError, "write dstack([a, b])"),
+    (lambda: hnp.column_stack(B, B), ArgumentError, "one sequence: column_stack([a, b])"),
+    (lambda: hnp.block(A, A), ArgumentError, "one sequence: block([a, b])"),
+    (lambda: hnp.linalg.multi_dot(A, A.T), ArgumentError, "one sequence: multi_dot([a, b])"),
+    (lambda: lax.concatenate(A, A), ArgumentError, "write concatenate([a, b])"),
+    (lambda: lax.concatenate(A, A, 0), ArgumentError, "one sequence: concatenate([a, b])"),
+    (lambda: hnp.sum(A, dim=1), ArgumentError, "sum takes (a, axis.*dim=1.*did you mean axis?"),
+    (lambda: A.mean(0, keepdim=True), ArgumentError, "did you mean keepdims?"),
+    (lambda: hnp.linspace(0, 1, steps=3), ArgumentError, "did you mean num?"),
+    (lambda: hnp.ones(2, 3, 4), ArgumentError, "shape as one tuple: shape=(2, 3, 4)"),
+    (lambda: hnp.zeros(2, 3), DTypeError, "pass a shape as one tuple, such as zeros((2, 3))"),
+    (lambda: hnp.broadcast_to(B, 2, 4), ArgumentError, "shape=(2, 4)"),
+    (lambda: hnp.tile(A, 2, 3), ArgumentError, "reps=(2, 3)"),
+    (lambda: hnp.ones(3, "float8"), DTypeError, "name one of float8_e3m4, float8_e4m3, float8_e4m3fn"),
 ]
 
 
