@@ -68,7 +68,15 @@ _HOMES = {
         "scale_by_rms scale_by_rss scale_by_schedule scale_by_stddev scale_by_trust_ratio trace"
     ),
 }
-__getattr__ = _lazy.lazy_names(globals(), _HOMES)
+_hyperparameters = _lazy.LazyModule("hloom.optim.hyperparameters")
+
+
+def _prepared(name: str, value):
+    """What makes optimizers and schedules checks its arguments."""
+    return _hyperparameters.checked(value) if _hyperparameters.makes_optimizers(value) else value
+
+
+__getattr__ = _lazy.lazy_names(globals(), _HOMES, prepare=_prepared)
 
 __all__ = " ".join(_HOMES.values()).split()
 __dir__ = __all__.copy

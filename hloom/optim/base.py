@@ -17,6 +17,7 @@ from typing import Any, NamedTuple
 import hloom.numpy as hnp
 from hloom.errors import ArgumentError, TreeError
 from hloom.ir.types import INEXACT
+from hloom.numpy.foreign import OF_OPTIMIZERS, answer
 from hloom.tree import pytrees as tree
 
 
@@ -25,6 +26,9 @@ class GradientTransformation(NamedTuple):
 
     init: Callable[[Any], Any]
     update: Callable[..., tuple[Any, Any]]
+
+
+answer(GradientTransformation, OF_OPTIMIZERS)
 
 
 class EmptyState(NamedTuple):
@@ -37,6 +41,16 @@ class ChainState(NamedTuple):
     states: tuple
 
 
+def check_state(state, kind: type, name: str) -> None:
+    """Raises ArgumentError where `update` is given the state of another transformation."""
+    if not isinstance(state, kind):
+        raise ArgumentError(
+            f"the update of {name} takes the state that its init made, {kind.__name__}",
+            f"{type(state).__name__}, the state of another optimizer",
+            "pass optimizer.init(parameters) of this optimizer, then the state that each update returns",
+        )
+
+
 def identity() -> GradientTransformation:
     """Leaves the updates as they are."""
     return stateless(lambda updates, parameters: updates)
@@ -46,6 +60,8 @@ def stateless(function: Callable) -> GradientTransformation:
     """The transformation that applies function(updates, parameters) -> updates and keeps no state."""
 
     def update(updates, state, parameters=None):
+        if state is not None and not (isinstance(state, tuple) and not state):
+            check_state(state, EmptyState, "a transformation without a state")
         return function(updates, parameters), state
 
     return GradientTransformation(lambda parameters: EmptyState(), update)
@@ -58,6 +74,12 @@ def leafwise(function: Callable) -> GradientTransformation:
 
 def chain(*transformations: GradientTransformation) -> GradientTransformation:
     """One transformation after the other. Raises ArgumentError for something that is none."""
+    if len(transformations) == 1 and isinstance(transformations[0], (list, set)):
+        raise ArgumentError(
+            "chain takes gradient transformations one by one",
+            f"one {type(transformations[0]).__name__} of {len(transformations[0])}",
+            "write optim.chain(first, second), or optim.chain(*transformations)",
+        )
     for k, transformation in enumerate(transformations):
         if not (callable(getattr(transformation, "init", None)) and callable(getattr(transformation, "update", None))):
             raise ArgumentError(
@@ -80,7 +102,7 @@ def chain(*transformations: GradientTransformation) -> GradientTransformation:
         if states is None or len(states) != len(transformations):
             raise ArgumentError(
                 f"the update of a chain of {len(transformations)} requires the state that its init created",
-                f"{type(state).__name__}",
+                f"{type(state).__name__}" + (f" of {len(states)}" if states is not None else ""),
                 "pass optimizer.init(parameters), then the state that each update returns",
             )
         new = []
@@ -152,6 +174,7 @@ def masked(inner: GradientTransformation, mask) -> GradientTransformation:
         return MaskedState(inner.init(picked(flags, parameters)))
 
     def update(updates, state, parameters=None):
+        check_state(state, MaskedState, "masked")
         flags = chosen(updates if parameters is None else parameters)
         _same_structure(flags, updates)
         known = None if parameters is None else picked(flags, parameters)
@@ -219,6 +242,7 @@ def partition(transformations: dict, labels) -> GradientTransformation:
         return PartitionState({k: t.init(groups[k]) for k, t in transformations.items()})
 
     def update(updates, state, parameters=None):
+        check_state(state, PartitionState, "partition")
         found = label_leaves(updates if parameters is None else parameters)
         groups = parts(found, updates)
         known = None if parameters is None else parts(found, parameters)
@@ -266,6 +290,7 @@ def apply_if_finite(inner: GradientTransformation, max_consecutive_errors: int) 
         return FiniteState(zero, zero, inner.init(parameters))
 
     def update(updates, state, parameters=None):
+        check_state(state, FiniteState, "apply_if_finite")
         finite = all_finite(updates)
         count = hnp.where(finite, 0, state.notfinite_count + 1)
         accepted = hnp.logical_or(finite, count > max_consecutive_errors)
@@ -298,6 +323,7 @@ def multi_steps(inner: GradientTransformation, every: int) -> GradientTransforma
         return MultiStepsState(hnp.zeros((), "s32"), zeros_like(parameters), inner.init(parameters))
 
     def update(updates, state, parameters=None):
+        check_state(state, MultiStepsState, "multi_steps")
         total = tree.map(lambda t, g: t + g / every, state.total, updates)
         due = state.count + 1 >= every
         changed, inner_state = inner.update(total, state.inner_state, parameters)

@@ -12,7 +12,8 @@ from typing import Any, NamedTuple
 import hloom.numpy as hnp
 from hloom import tree
 from hloom.errors import ArgumentError
-from hloom.optim.base import GradientTransformation, zeros_like
+from hloom.optim.base import GradientTransformation, check_state, zeros_like
+from hloom.optim.hyperparameters import Number, Rate
 
 
 class ProximalState(NamedTuple):
@@ -35,6 +36,7 @@ def _proximal(step, learning_rate, initial_accumulator_value: float | None, line
         return ProximalState(hnp.zeros((), "s32"), squares, zeros_like(parameters) if linear else ())
 
     def update(updates, state, parameters=None):
+        check_state(state, ProximalState, name)
         if parameters is None:
             raise ArgumentError(
                 f"the update of {name} takes the parameters",
@@ -64,13 +66,13 @@ def _shrunk(x, threshold):
 
 
 def ftrl(
-    learning_rate,
-    learning_rate_power: float = -0.5,
-    initial_accumulator_value: float = 0.1,
-    l1: float = 0.0,
-    l2: float = 0.0,
-    l2_shrinkage: float = 0.0,
-    beta: float = 0.0,
+    learning_rate: Rate,
+    learning_rate_power: Number = -0.5,
+    initial_accumulator_value: Number = 0.1,
+    l1: Number = 0.0,
+    l2: Number = 0.0,
+    l2_shrinkage: Number = 0.0,
+    beta: Number = 0.0,
 ) -> GradientTransformation:
     """Follow the regularized leader, by coordinates (McMahan et al., Ad click prediction, 2013). Update and arguments
     are those of TensorFlow's Ftrl.
@@ -94,7 +96,7 @@ def ftrl(
 
 
 def proximal_adagrad(
-    learning_rate, initial_accumulator_value: float = 0.1, l1: float = 0.0, l2: float = 0.0
+    learning_rate: Rate, initial_accumulator_value: Number = 0.1, l1: Number = 0.0, l2: Number = 0.0
 ) -> GradientTransformation:
     """Forward-backward splitting with Adagrad's rates (Duchi and Singer, 2009; Duchi et al., 2011)."""
     _not_negative("proximal_adagrad", initial_accumulator_value=initial_accumulator_value, l1=l1, l2=l2)
@@ -107,7 +109,7 @@ def proximal_adagrad(
     return _proximal(step, learning_rate, initial_accumulator_value, False, "proximal_adagrad")
 
 
-def proximal_gradient_descent(learning_rate, l1: float = 0.0, l2: float = 0.0) -> GradientTransformation:
+def proximal_gradient_descent(learning_rate: Rate, l1: Number = 0.0, l2: Number = 0.0) -> GradientTransformation:
     """Gradient descent, then the proximal map of l1 |p| + l2 p^2 / 2 (Duchi and Singer, 2009)."""
     _not_negative("proximal_gradient_descent", l1=l1, l2=l2)
 
@@ -118,7 +120,7 @@ def proximal_gradient_descent(learning_rate, l1: float = 0.0, l2: float = 0.0) -
 
 
 def adagrad_da(
-    learning_rate, initial_accumulator_value: float = 0.1, l1: float = 0.0, l2: float = 0.0
+    learning_rate: Rate, initial_accumulator_value: Number = 0.1, l1: Number = 0.0, l2: Number = 0.0
 ) -> GradientTransformation:
     """Adagrad with dual averaging: the parameters follow from the sums of all gradients (Duchi et al., 2011, equation
     24). They are 0 where no gradient was, so that a model has to be linear, or to start near 0."""

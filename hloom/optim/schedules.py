@@ -6,14 +6,17 @@ import math
 
 import hloom.numpy as hnp
 from hloom.errors import ArgumentError
+from hloom.optim.hyperparameters import Number
 
 
-def constant_schedule(value):
+def constant_schedule(value: Number):
     """The same value at every step."""
     return lambda count: value
 
 
-def polynomial_schedule(init_value, end_value, power, transition_steps: int, transition_begin: int = 0):
+def polynomial_schedule(
+    init_value: Number, end_value: Number, power: Number, transition_steps: int, transition_begin: int = 0
+):
     """From init_value to end_value over `transition_steps`: (init - end) (1 - t / steps)^power + end."""
     if transition_steps <= 0:
         return constant_schedule(init_value)
@@ -25,12 +28,12 @@ def polynomial_schedule(init_value, end_value, power, transition_steps: int, tra
     return schedule
 
 
-def linear_schedule(init_value, end_value, transition_steps: int, transition_begin: int = 0):
+def linear_schedule(init_value: Number, end_value: Number, transition_steps: int, transition_begin: int = 0):
     """A straight line from init_value to end_value."""
     return polynomial_schedule(init_value, end_value, 1, transition_steps, transition_begin)
 
 
-def piecewise_constant_schedule(init_value, boundaries_and_scales: dict[int, float] | None = None):
+def piecewise_constant_schedule(init_value: Number, boundaries_and_scales: dict[int, float] | None = None):
     """init_value, multiplied by each scale from its boundary (a step count) on."""
 
     def schedule(count):
@@ -43,12 +46,12 @@ def piecewise_constant_schedule(init_value, boundaries_and_scales: dict[int, flo
 
 
 def exponential_decay(
-    init_value,
+    init_value: Number,
     transition_steps: int,
-    decay_rate,
+    decay_rate: Number,
     transition_begin: int = 0,
     staircase: bool = False,
-    end_value=None,
+    end_value: Number = None,
 ):
     """init_value * decay_rate ** (t / transition_steps); staircase: in whole steps; end_value: a bound."""
     if transition_steps <= 0 or decay_rate == 0:
@@ -67,7 +70,7 @@ def exponential_decay(
     return schedule
 
 
-def cosine_decay_schedule(init_value, decay_steps: int, alpha: float = 0.0, exponent: float = 1.0):
+def cosine_decay_schedule(init_value: Number, decay_steps: int, alpha: Number = 0.0, exponent: Number = 1.0):
     """Half a cosine from init_value to alpha * init_value (Loshchilov and Hutter, SGDR, 2017)."""
     if decay_steps <= 0:
         raise ArgumentError("cosine_decay_schedule takes a positive decay_steps", f"{decay_steps}", "pass at least 1")
@@ -99,13 +102,18 @@ def join_schedules(schedules, boundaries):
     return schedule
 
 
-def warmup_constant_schedule(init_value, peak_value, warmup_steps: int):
+def warmup_constant_schedule(init_value: Number, peak_value: Number, warmup_steps: int):
     """A line from init_value to peak_value, which then stays."""
     return linear_schedule(init_value, peak_value, warmup_steps)
 
 
 def warmup_cosine_decay_schedule(
-    init_value, peak_value, warmup_steps: int, decay_steps: int, end_value=0.0, exponent: float = 1.0
+    init_value: Number,
+    peak_value: Number,
+    warmup_steps: int,
+    decay_steps: int,
+    end_value: Number = 0.0,
+    exponent: Number = 1.0,
 ):
     """A line up to peak_value, then half a cosine to end_value. decay_steps counts the warm-up in."""
     alpha = 0.0 if peak_value == 0.0 else end_value / peak_value
@@ -114,14 +122,14 @@ def warmup_cosine_decay_schedule(
 
 
 def warmup_exponential_decay_schedule(
-    init_value,
-    peak_value,
+    init_value: Number,
+    peak_value: Number,
     warmup_steps: int,
     transition_steps: int,
-    decay_rate,
+    decay_rate: Number,
     transition_begin: int = 0,
     staircase: bool = False,
-    end_value=None,
+    end_value: Number = None,
 ):
     """A line up to peak_value, then exponential decay."""
     falling = exponential_decay(peak_value, transition_steps, decay_rate, transition_begin, staircase, end_value)
@@ -140,10 +148,10 @@ def sgdr_schedule(cosine_kwargs):
 
 def cosine_onecycle_schedule(
     transition_steps: int,
-    peak_value,
-    pct_start: float = 0.3,
-    div_factor: float = 25.0,
-    final_div_factor: float = 1e4,
+    peak_value: Number,
+    pct_start: Number = 0.3,
+    div_factor: Number = 25.0,
+    final_div_factor: Number = 1e4,
 ):
     """Up to peak_value and down again, each half a cosine (Smith and Topin, Super-convergence, 2018)."""
     first = int(pct_start * transition_steps)

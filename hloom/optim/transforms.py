@@ -7,12 +7,13 @@ from typing import Any, NamedTuple
 import hloom.numpy as hnp
 from hloom import tree
 from hloom.errors import ArgumentError
-from hloom.optim.base import GradientTransformation, global_norm, leafwise, masked, stateless, zeros_like
+from hloom.optim.base import GradientTransformation, check_state, global_norm, leafwise, masked, stateless, zeros_like
+from hloom.optim.hyperparameters import Number, Rate
 
 # --- scalings -----------------------------------------------------------------------------------------------------
 
 
-def scale(step_size) -> GradientTransformation:
+def scale(step_size: Number) -> GradientTransformation:
     """The updates times a number."""
     return leafwise(lambda g: (step_size * g).astype(g.dtype))
 
@@ -27,13 +28,14 @@ def scale_by_schedule(step_size_fn) -> GradientTransformation:
     """The updates times step_size_fn(count), count from 0 on."""
 
     def update(updates, state, parameters=None):
+        check_state(state, ScheduleState, "scale_by_schedule")
         size = step_size_fn(state.count)
         return tree.map(lambda g: (size * g).astype(g.dtype), updates), ScheduleState(state.count + 1)
 
     return GradientTransformation(lambda parameters: ScheduleState(hnp.zeros((), "s32")), update)
 
 
-def scale_by_learning_rate(learning_rate, *, flip_sign: bool = True) -> GradientTransformation:
+def scale_by_learning_rate(learning_rate: Rate, *, flip_sign: bool = True) -> GradientTransformation:
     """The updates times the learning rate (a number or a schedule), with the sign of descent."""
     sign = -1 if flip_sign else 1
     if callable(learning_rate):
@@ -47,10 +49,11 @@ class TraceState(NamedTuple):
     trace: Any
 
 
-def trace(decay, nesterov: bool = False, accumulator_dtype=None) -> GradientTransformation:
+def trace(decay: Number, nesterov: bool = False, accumulator_dtype=None) -> GradientTransformation:
     """Momentum: t <- g + decay t; with `nesterov` g + decay t is handed on (Sutskever et al., 2013)."""
 
     def update(updates, state, parameters=None):
+        check_state(state, TraceState, "trace")
         traced = tree.map(lambda g, t: g + decay * t, updates, state.trace)
         result = tree.map(lambda g, t: g + decay * t, updates, traced) if nesterov else traced
         result = tree.map(lambda g, u: u.astype(g.dtype), updates, result)
@@ -70,10 +73,11 @@ class EmaState(NamedTuple):
     ema: Any
 
 
-def ema(decay, debias: bool = True, accumulator_dtype=None) -> GradientTransformation:
+def ema(decay: Number, debias: bool = True, accumulator_dtype=None) -> GradientTransformation:
     """The exponential moving average of the updates."""
 
     def update(updates, state, parameters=None):
+        check_state(state, EmaState, "ema")
         average = moment(updates, state.ema, decay, 1)
         count = state.count + 1
         result = bias_correction(average, decay, count) if debias else average
@@ -119,10 +123,13 @@ def _adam_init(mu_dtype):
     return init
 
 
-def scale_by_adam(b1=0.9, b2=0.999, eps=1e-8, eps_root=0.0, mu_dtype=None, *, nesterov=False) -> GradientTransformation:
+def scale_by_adam(
+    b1: Number = 0.9, b2: Number = 0.999, eps: Number = 1e-8, eps_root: Number = 0.0, mu_dtype=None, *, nesterov=False
+) -> GradientTransformation:
     """mu / (sqrt(nu + eps_root) + eps) with corrected moments (Kingma and Ba, Adam, 2015; nesterov: Dozat, 2016)."""
 
     def update(updates, state, parameters=None):
+        check_state(state, AdamState, "scale_by_adam")
         mu = moment(updates, state.mu, b1, 1)
         nu = moment(updates, state.nu, b2, 2)
         count = state.count + 1
@@ -148,13 +155,16 @@ class AmsgradState(NamedTuple):
     nu_max: Any
 
 
-def scale_by_amsgrad(b1=0.9, b2=0.999, eps=1e-8, eps_root=0.0, mu_dtype=None) -> GradientTransformation:
+def scale_by_amsgrad(
+    b1: Number = 0.9, b2: Number = 0.999, eps: Number = 1e-8, eps_root: Number = 0.0, mu_dtype=None
+) -> GradientTransformation:
     """Adam with second moments that never fall (Reddi et al., On the convergence of Adam and beyond, 2018)."""
 
     def init(parameters):
         return AmsgradState(*_adam_init(mu_dtype)(parameters), zeros_like(parameters))
 
     def update(updates, state, parameters=None):
+        check_state(state, AmsgradState, "scale_by_amsgrad")
         mu = moment(updates, state.mu, b1, 1)
         nu = moment(updates, state.nu, b2, 2)
         count = state.count + 1
@@ -166,10 +176,11 @@ def scale_by_amsgrad(b1=0.9, b2=0.999, eps=1e-8, eps_root=0.0, mu_dtype=None) ->
     return GradientTransformation(init, update)
 
 
-def scale_by_adamax(b1=0.9, b2=0.999, eps=1e-8) -> GradientTransformation:
+def scale_by_adamax(b1: Number = 0.9, b2: Number = 0.999, eps: Number = 1e-8) -> GradientTransformation:
     """Adam with the largest absolute update in place of the second moment (Kingma and Ba, 2015, section 7.1)."""
 
     def update(updates, state, parameters=None):
+        check_state(state, AdamState, "scale_by_adamax")
         count = state.count + 1
         mu = moment(updates, state.mu, b1, 1)
         nu = tree.map(lambda g, v: hnp.maximum(hnp.abs(g) + eps, b2 * v), updates, state.nu)
@@ -185,13 +196,16 @@ class SquaresState(NamedTuple):
     nu: Any
 
 
-def scale_by_rms(decay=0.9, eps=1e-8, initial_scale=0.0, eps_in_sqrt: bool = True) -> GradientTransformation:
+def scale_by_rms(
+    decay: Number = 0.9, eps: Number = 1e-8, initial_scale: Number = 0.0, eps_in_sqrt: bool = True
+) -> GradientTransformation:
     """g / sqrt(nu + eps), nu the moving average of g^2 (Tieleman and Hinton, RMSProp, 2012)."""
 
     def init(parameters):
         return SquaresState(tree.map(lambda p: hnp.full_like(p, initial_scale), parameters))
 
     def update(updates, state, parameters=None):
+        check_state(state, SquaresState, "scale_by_rms")
         nu = moment(updates, state.nu, decay, 2)
         root = (lambda v: hnp.sqrt(v + eps)) if eps_in_sqrt else (lambda v: hnp.sqrt(v) + eps)
         return tree.map(lambda g, v: g / root(v), updates, nu), SquaresState(nu)
@@ -206,13 +220,14 @@ class DeviationState(NamedTuple):
     nu: Any
 
 
-def scale_by_stddev(decay=0.9, eps=1e-8, initial_scale=0.0) -> GradientTransformation:
+def scale_by_stddev(decay: Number = 0.9, eps: Number = 1e-8, initial_scale: Number = 0.0) -> GradientTransformation:
     """g / sqrt(nu - mu^2 + eps): centred RMSProp (Graves, Generating sequences, 2013)."""
 
     def init(parameters):
         return DeviationState(zeros_like(parameters), tree.map(lambda p: hnp.full_like(p, initial_scale), parameters))
 
     def update(updates, state, parameters=None):
+        check_state(state, DeviationState, "scale_by_stddev")
         mu = moment(updates, state.mu, decay, 1)
         nu = moment(updates, state.nu, decay, 2)
         result = tree.map(lambda g, m, v: g / hnp.sqrt(v - hnp.real(m * hnp.conj(m)) + eps), updates, mu, nu)
@@ -221,13 +236,14 @@ def scale_by_stddev(decay=0.9, eps=1e-8, initial_scale=0.0) -> GradientTransform
     return GradientTransformation(init, update)
 
 
-def scale_by_rss(initial_accumulator_value=0.1, eps=1e-7) -> GradientTransformation:
+def scale_by_rss(initial_accumulator_value: Number = 0.1, eps: Number = 1e-7) -> GradientTransformation:
     """g / sqrt(sum of g^2 + eps), 0 where the sum is 0 (Duchi et al., Adagrad, 2011)."""
 
     def init(parameters):
         return SquaresState(tree.map(lambda p: hnp.full_like(p, initial_accumulator_value), parameters))
 
     def update(updates, state, parameters=None):
+        check_state(state, SquaresState, "scale_by_rss")
         sums = tree.map(lambda g, s: hnp.real(g * hnp.conj(g)) + s, updates, state.nu)
         result = tree.map(
             lambda g, s: hnp.where(s > 0, g / hnp.sqrt(hnp.where(s > 0, s + eps, 1)), 0).astype(g.dtype), updates, sums
@@ -244,10 +260,11 @@ class AdadeltaState(NamedTuple):
     e_x: Any
 
 
-def scale_by_adadelta(rho=0.9, eps=1e-6) -> GradientTransformation:
+def scale_by_adadelta(rho: Number = 0.9, eps: Number = 1e-6) -> GradientTransformation:
     """Steps as large as the running size of steps over that of gradients (Zeiler, Adadelta, 2012)."""
 
     def update(updates, state, parameters=None):
+        check_state(state, AdadeltaState, "scale_by_adadelta")
         e_g = moment(updates, state.e_g, rho, 2)
         result = tree.map(lambda g, s, x: hnp.sqrt(x + eps) / hnp.sqrt(s + eps) * g, updates, e_g, state.e_x)
         return result, AdadeltaState(e_g, moment(result, state.e_x, rho, 2))
@@ -264,10 +281,11 @@ class LionState(NamedTuple):
     mu: Any
 
 
-def scale_by_lion(b1=0.9, b2=0.99, mu_dtype=None) -> GradientTransformation:
+def scale_by_lion(b1: Number = 0.9, b2: Number = 0.99, mu_dtype=None) -> GradientTransformation:
     """sign(b1 mu + (1 - b1) g) (Chen et al., Symbolic discovery of optimization algorithms, 2023)."""
 
     def update(updates, state, parameters=None):
+        check_state(state, LionState, "scale_by_lion")
         result = tree.map(lambda g, m: hnp.sign((1 - b1) * g + b1 * m).astype(g.dtype), updates, state.mu)
         return result, LionState(state.count + 1, _cast(moment(updates, state.mu, b2, 1), mu_dtype))
 
@@ -290,7 +308,7 @@ def _needed(parameters, name: str):
     return parameters
 
 
-def add_decayed_weights(weight_decay=0.0, mask=None) -> GradientTransformation:
+def add_decayed_weights(weight_decay: Number = 0.0, mask=None) -> GradientTransformation:
     """Adds weight_decay * parameters to the updates. mask: as in `masked`. The update needs the parameters."""
 
     def decayed(updates, parameters):
@@ -301,7 +319,9 @@ def add_decayed_weights(weight_decay=0.0, mask=None) -> GradientTransformation:
     return transformation if mask is None else masked(transformation, mask)
 
 
-def scale_by_trust_ratio(min_norm=0.0, trust_coefficient=1.0, eps=0.0) -> GradientTransformation:
+def scale_by_trust_ratio(
+    min_norm: Number = 0.0, trust_coefficient: Number = 1.0, eps: Number = 0.0
+) -> GradientTransformation:
     """Each leaf times |parameter| / |update| (You et al., LARS, 2017). The update needs the parameters."""
 
     def of(g, p):
@@ -317,12 +337,12 @@ def scale_by_trust_ratio(min_norm=0.0, trust_coefficient=1.0, eps=0.0) -> Gradie
 # --- clipping -----------------------------------------------------------------------------------------------------
 
 
-def clip(max_delta) -> GradientTransformation:
+def clip(max_delta: Number) -> GradientTransformation:
     """Every element between -max_delta and max_delta."""
     return leafwise(lambda g: hnp.clip(g, -max_delta, max_delta))
 
 
-def clip_by_global_norm(max_norm) -> GradientTransformation:
+def clip_by_global_norm(max_norm: Number) -> GradientTransformation:
     """All updates scaled down together where their norm is above max_norm (Pascanu et al., 2012)."""
 
     def clipped(updates, parameters):
@@ -333,7 +353,7 @@ def clip_by_global_norm(max_norm) -> GradientTransformation:
     return stateless(clipped)
 
 
-def clip_by_block_rms(threshold) -> GradientTransformation:
+def clip_by_block_rms(threshold: Number) -> GradientTransformation:
     """Each leaf scaled down where its root mean square is above the threshold."""
 
     def of(g):
