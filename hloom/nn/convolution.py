@@ -3,10 +3,11 @@
 
 from __future__ import annotations
 
+import operator
 from typing import Any
 
 from hloom import lax
-from hloom.errors import ShapeError
+from hloom.errors import ArgumentError, ShapeError
 from hloom.lax.operands import as_operand
 from hloom.nn import initializers
 from hloom.nn.module import Module, static
@@ -64,7 +65,7 @@ class Conv(Module):
         self.bias = bias_init(key, (outputs,), dtype) if use_bias else None
         self.strides = _each(strides, len(window))
         self.dilation = _each(dilation, len(window))
-        self.padding = padding if isinstance(padding, str) else tuple(map(tuple, padding))
+        self.padding = checked_padding(padding, len(window), "Conv")
         self.groups = groups
 
     def __call__(self, x):
@@ -107,7 +108,7 @@ class ConvTranspose(Module):
         self.kernel = kernel_init(key, (*window, inputs, outputs), dtype)
         self.bias = initializers.zeros(key, (outputs,), dtype) if use_bias else None
         self.strides = _each(strides, len(window))
-        self.padding = padding if isinstance(padding, str) else tuple(map(tuple, padding))
+        self.padding = checked_padding(padding, len(window), "ConvTranspose")
 
     def __call__(self, x):
         rank = self.kernel.ndim - 2
@@ -123,13 +124,35 @@ def _checked(x, kernel, groups: int, layer: str):
         raise ShapeError(
             f"{layer} takes (batch, {rank} window dimension{'s' * (rank > 1)}, {channels} channels)",
             f"{x._shape!r}",
-            _repair(x, rank, channels, layer),
+            _repair(x, kernel, rank, channels, layer),
         )
     return x
 
 
-def _repair(x, rank: int, channels: int, layer: str) -> str:
+def checked_padding(padding, rank: int, layer: str):
+    """'SAME', 'VALID', or a pair for each window dimension. Raises ArgumentError."""
+    if isinstance(padding, str):
+        return padding
+    try:
+        pairs = tuple([tuple([operator.index(n) for n in pair]) for pair in padding])
+    except TypeError:
+        pairs = ()
+    if len(pairs) != rank or any(len(pair) != 2 for pair in pairs):
+        each = padding if isinstance(padding, int) else 1
+        raise ArgumentError(
+            f"{layer} takes padding='SAME', 'VALID' or a pair (before, after) for each of {rank} window dimensions",
+            f"padding={padding!r:.60}",
+            f"write padding=[{', '.join([f'({each}, {each})'] * rank)}]",
+        )
+    return pairs
+
+
+def _repair(x, kernel, rank: int, channels: int, layer: str) -> str:
     """What makes an input of the wrong shape fit."""
+    if x.ndim > rank + 2 and channels in (x.shape[1], x.shape[-1]) and x.ndim <= 5:
+        window = f"({', '.join([str(kernel.shape[0])] * (x.ndim - 2))})"
+        made = f"{layer}({channels}, {kernel.shape[-1]}, {window})"
+        return f"create the layer with {x.ndim - 2} window dimensions: {made}"
     if x.ndim == rank + 1 and x.shape[-1] == channels:
         return "add the batch dimension with x[None]"
     if x.ndim == rank + 2 and x.shape[1] == channels:

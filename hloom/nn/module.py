@@ -25,17 +25,19 @@ training, and returns the module with what it recorded:
 from __future__ import annotations
 
 import dataclasses
-import difflib
 import functools
 import inspect
 import threading
 from typing import Any, ClassVar, dataclass_transform
 
 from hloom import random, tree
-from hloom.errors import ArgumentError, PrecisionWarning
-from hloom.ir.source import warn_user
+from hloom.arrays.arguments import refused_arguments, wrong_call
+from hloom.errors import ArgumentError, HloomError, PrecisionWarning
+from hloom.ir.source import is_internal, warn_user
 from hloom.ir.types import DTYPES, FLOATS
+from hloom.nn.mistakes import check_callable, refused_call
 from hloom.nn.summary import Described, recorded
+from hloom.numpy.foreign import OF_LAYERS, answer, without_foreign
 from hloom.tracing.trace import current_trace
 
 F64 = DTYPES["f64"]
@@ -64,6 +66,8 @@ class Module(Described):
         cls.__init__ = _freezing(cls.__init__)  # type: ignore[method-assign]  # the class is being defined
         if "__call__" in cls.__dict__:
             cls.__call__ = recorded(cls.__call__)  # type: ignore[method-assign]  # the class is being defined
+        elif (refused := refused_call(cls)) is not None:
+            cls.__call__ = refused  # type: ignore[method-assign]  # the class is being defined
         tree.register_keys(cls, lambda module: [tree.GetAttrKey(n) for n in module._leaves])
         tree.register(cls, _children, lambda metadata, children: _restored(cls, metadata, children))
 
@@ -92,6 +96,12 @@ class Module(Described):
         object.__setattr__(copy, "_frozen", True)
         return copy
 
+    def __dir__(self):
+        return without_foreign(self, object.__dir__(self))
+
+
+answer(Module, OF_LAYERS)
+
 
 def _freezing(init):
     """An __init__ after which the outermost object cannot be assigned to any more."""
@@ -102,8 +112,9 @@ def _freezing(init):
         object.__setattr__(self, "_depth", depth + 1)
         try:
             init(self, *args, **kwargs)
-        except TypeError:
-            _check_arguments(init, type(self).__name__, self, args, kwargs)
+        except TypeError as error:
+            if not isinstance(error, HloomError):
+                _check_arguments(init, type(self).__name__, args, kwargs, error)
             raise
         object.__setattr__(self, "_depth", depth)
         if depth == 0:
@@ -126,26 +137,16 @@ def _check_attributes(module) -> None:
         )
 
 
-def _check_arguments(init, layer: str, module, args, kwargs) -> None:
-    """Raises ArgumentError where __init__ does not take these arguments."""
+def _check_arguments(init, layer: str, args, kwargs, error: TypeError) -> None:
+    """Raises ArgumentError where __init__ does not take these arguments, or a layer of hloom's cannot use them."""
     signature = inspect.signature(init)
+    own = signature.replace(parameters=[*signature.parameters.values()][1:])
     try:
-        signature.bind(module, *args, **kwargs)
-        return
-    except TypeError as error:
-        found = str(error)
-    parameters = dict(list(signature.parameters.items())[1:])
-    unknown = [name for name in kwargs if name not in parameters]
-    if unknown:
-        near = difflib.get_close_matches(unknown[0], parameters, 1, 0.3)
-        contained = [name for name in parameters if unknown[0] in name.split("_")]
-        repair = f"did you mean {(contained or near or list(parameters))[0]}?"
-    elif "key" in parameters and "key" not in kwargs:
-        repair = "pass key=hl.random.key(0), for each layer another one: first, second = hl.random.split(key)"
-    else:
-        repair = "pass what is missing"
-    names = [str(p.replace(annotation=p.empty)).partition("=")[0] for p in parameters.values()]
-    raise ArgumentError(f"{layer} takes ({', '.join(names)})", found, repair) from None
+        own.bind(*args, **kwargs)
+    except TypeError as found:
+        raise wrong_call(layer, own.parameters, args, kwargs, str(found)) from None
+    if is_internal(init.__code__.co_filename):
+        raise refused_arguments(layer, own, args, kwargs, error) from error
 
 
 def _children(module: Module):
@@ -207,6 +208,7 @@ def apply(module, *args, training: bool = True, key=None, **kwargs):
     Pure: it can be traced, differentiated and batched. The layers that record have to run in the same trace, not inside
     of a `jit` or `scan` of their own.
     """
+    check_callable(module, "nn.apply")
     return apply_function(lambda module: module(*args, **kwargs), module, training=training, key=key)
 
 

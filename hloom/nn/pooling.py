@@ -10,6 +10,7 @@ from hloom.errors import ShapeError
 from hloom.lax.linear.convolution import static_integers
 from hloom.lax.operands import as_operand, full, to_inexact
 from hloom.lax.windows import reduce_window_max, reduce_window_min, reduce_window_sum
+from hloom.nn.convolution import checked_padding
 
 
 def _arguments(name: str, inputs, window_shape, strides, padding):
@@ -28,6 +29,7 @@ def _arguments(name: str, inputs, window_shape, strides, padding):
     steps = (1,) * rank if strides is None else (strides,) * rank if isinstance(strides, int) else strides
     steps = static_integers(steps, rank, name, "strides")
     lead = (1,) * (x.ndim - rank - 1)
+    padding = checked_padding(padding, rank, name)
     if not isinstance(padding, str):
         padding = [(0, 0)] * len(lead) + [tuple(p) for p in padding] + [(0, 0)]
     return x, (*lead, *window, 1), (*lead, *steps, 1), padding

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from typing import Any, ClassVar
 
 from hloom.ir.records import record
+from hloom.nn.mistakes import check_callable
 from hloom.tracing.eval_shape import eval_shape
 from hloom.tracing.signatures import with_positions
 from hloom.tracing.trace import current_trace
@@ -58,6 +59,7 @@ class Described:
 
         Arguments may be arrays or ShapeDtypeStructs; nothing is computed. `print(model.summary(x))` shows it.
         """
+        check_callable(self, "summary")
         rows: list[Row] = []
         given, structure = tree.flatten((args, kwargs))
         traced = [k for k, leaf in enumerate(given) if hasattr(leaf, "shape")]  # the others are options

@@ -8,12 +8,14 @@ from typing import Any, NamedTuple
 import hloom.numpy as hnp
 from hloom import lax, random, tree
 from hloom.dispatch.jit import jit
-from hloom.errors import ArgumentError, ShapeError
+from hloom.errors import ArgumentError, DifferentiationError, ShapeError
 from hloom.ir.types import FLOATS, as_dtype
 from hloom.nn.module import apply_function
 from hloom.optim.averages import ExponentialMovingAverage
 from hloom.optim.base import GradientTransformation, apply_updates, global_norm
 from hloom.optim.loss_scale import DynamicLossScale
+from hloom.tracing.signatures import function_name
+from hloom.tracing.trace import as_array
 from hloom.transforms.gradient import value_and_grad
 
 F16 = as_dtype("f16")
@@ -95,13 +97,14 @@ def train_step(
         def scaled(full):
             narrow = cast(full)
             value, updated = apply_function(loss, narrow, cast(batch), key=key)
-            value, metrics = value if isinstance(value, tuple) else (value, {})
+            value, metrics = _with_metrics(value, function_name(loss))
             # Only what layers recorded went through the narrow dtype.
             kept = tree.map(lambda new, n, f: f if new is n else new.astype(f.dtype), updated, narrow, full)
             value = value.astype("f32") if half is not None else value
             metrics = {**{k: hnp.asarray(v) for k, v in metrics.items()}, "loss": value}
             return (value if scale is None else scale.scaled(value)), (kept, metrics)
 
+        scaled.__name__ = scaled.__qualname__ = function_name(loss)  # in errors
         (_, found), gradient = value_and_grad(scaled, has_aux=True)(model)
         return gradient, found
 
@@ -144,6 +147,21 @@ def train_step(
         return new, metrics
 
     return jit(step, donate_argnums=0 if donate else ())
+
+
+def _with_metrics(value, name: str) -> tuple[Any, dict]:
+    """(loss, metrics) of what a loss returned. Raises ArgumentError, DifferentiationError."""
+    repair = "return the loss, or (loss, {'accuracy': ...})"
+    asked = f"the loss '{name}' returns a scalar, or (a scalar, a dict of scalars)"
+    if isinstance(value, tuple) and (len(value) != 2 or not isinstance(value[1], dict)):
+        raise ArgumentError(asked, f"({', '.join(type(v).__name__ for v in value)})", repair)
+    value, metrics = value if isinstance(value, tuple) else (value, {})
+    if value is None or isinstance(value, (dict, list)):
+        raise ArgumentError(asked, type(value).__name__.replace("NoneType", "None"), repair)
+    value = as_array(value, f"the loss that '{name}' returns")
+    if value.shape != ():
+        raise DifferentiationError(asked, f"{value._shape!r}", "reduce it over the batch: .mean()")
+    return value, metrics
 
 
 def _is_float(x) -> bool:
