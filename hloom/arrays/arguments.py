@@ -40,6 +40,8 @@ def explains_arguments(function):
         except HloomError as error:
             if is_split_sequence(function, args):
                 raise _split_sequence(function, args) from error
+            if _is_axis_an_array(function, args):
+                raise _array_for_axis(function.__name__, args) from error
             raise
         except _REFUSALS as error:
             if isinstance(error, TypeError) and not takes(function, args, kwargs):
@@ -76,6 +78,18 @@ def _split_sequence(function, args: Sequence) -> ArgumentError:
         f"{name}({_given(args, {})}): arrays one by one",
         f"write {name}([a, b])",
     )
+
+
+def _is_axis_an_array(function, args: Sequence) -> bool:
+    """Whether an array stands where a function takes an axis: max(a, b)."""
+    names = list(inspect.signature(function).parameters)
+    return names[1:2] == ["axis"] and len(args) > 1 and is_array(args[1]) and args[1].ndim > 0
+
+
+def _array_for_axis(name: str, args: Sequence) -> ArgumentError:
+    two = {"max": "maximum", "amax": "maximum", "min": "minimum", "amin": "minimum", "sum": "add", "prod": "multiply"}
+    repair = f"{two[name]}(a, b) takes two arrays" if name in two else "pass an integer, or a tuple of them"
+    return ArgumentError(f"{name} takes an axis as its second argument", f"{name}({_given(args, {})})", repair)
 
 
 def wrong_call(

@@ -89,6 +89,8 @@ CASES = [
     (lambda: hnp.linalg.multi_dot(A, A.T), ArgumentError, "one sequence: multi_dot([a, b])"),
     (lambda: lax.concatenate(A, A), ArgumentError, "write concatenate([a, b])"),
     (lambda: lax.concatenate(A, A, 0), ArgumentError, "one sequence: concatenate([a, b])"),
+    (lambda: hnp.max(A, A), ArgumentError, "max takes an axis as its second.*maximum(a, b) takes two arrays"),
+    (lambda: hnp.mean(A, A), ArgumentError, "mean takes an axis.*pass an integer, or a tuple"),
     (lambda: hnp.sum(A, dim=1), ArgumentError, "sum takes (a, axis.*dim=1.*did you mean axis?"),
     (lambda: A.mean(0, keepdim=True), ArgumentError, "did you mean keepdims?"),
     (lambda: hnp.linspace(0, 1, steps=3), ArgumentError, "did you mean num?"),
