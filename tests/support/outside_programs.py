@@ -51,9 +51,9 @@ def made(seed: int) -> tuple[torch.nn.Module, list[torch.Tensor], list[str]]:
 def _differ(got: torch.Tensor, want: torch.Tensor) -> str:
     if got.dtype != want.dtype or got.shape != want.shape:
         return f"{got.dtype}{list(got.shape)} for {want.dtype}{list(want.shape)}"
-    if not want.is_floating_point():
+    if not (want.is_floating_point() or want.is_complex()):
         return "" if torch.equal(got, want) else f"{int((got != want).sum())} of {want.numel()} elements"
-    tolerance = TOLERANCE[want.dtype]
+    tolerance = TOLERANCE[want.dtype.to_real()]
     scale = float(want[want.isfinite()].abs().max()) if want.isfinite().any() else 0.0
     close = torch.isclose(got, want, rtol=tolerance, atol=tolerance * min(scale, 1.0), equal_nan=True)
     return "" if close.all() else f"{int((~close).sum())} of {want.numel()} elements"
@@ -71,7 +71,7 @@ def checked(network: torch.nn.Module, inputs: list[torch.Tensor]) -> tuple[str, 
             called = any(issubclass(w.category, FallbackWarning) for w in caught)
             return "", "with calls of torch" if called else "computed"
         # Before floor, a comparison, argmax or a cast the last bit decides a whole step.
-        nearby = [t * (1 + 1e-6) if t.is_floating_point() else t for t in inputs]
+        nearby = [t * (1 + 1e-6) if t.is_floating_point() or t.is_complex() else t for t in inputs]
         if any(_differ(n, w) for n, w in zip(network(*nearby), want, strict=True)):
             return "", "unstable"
     return "; ".join(faults), "computed"
