@@ -84,6 +84,61 @@ def test_gradients_of_a_batch_are_those_of_its_elements():
         np.testing.assert_allclose(hl.jit(hl.vmap(gradient))(x), [gradient(x[0]), gradient(x[1])], rtol=1e-12)
 
 
+def _random_loop(seed: int):
+    """(a function of an array, the array): 3 steps that read and update it at computed places, some of them outside."""
+    rng = np.random.default_rng(seed)
+    dims = tuple(int(d) for d in rng.integers(2, 5, rng.integers(1, 4)))
+    dtype = [np.float64, np.float32, np.complex128][rng.integers(3)]
+    actions = rng.integers(0, 7, rng.integers(2, 6))
+    static = [int(rng.integers(d)) for d in dims]
+    sizes = [int(rng.integers(1, d + 1)) for d in dims]
+    places = rng.integers(-1, 6, (3, 4))
+
+    def step(a, at):
+        total = a.sum() * 0
+        for kind in actions:
+            i, row = at[kind % 4], at % dims[0]
+            starts = [i, *static[1:]]
+            if kind == 0:
+                total += hnp.tanh(a[i]).sum() * a[tuple(starts)]
+            elif kind == 1:
+                total += (lax.dynamic_slice(a, starts, sizes) ** 2).sum()
+            elif kind == 2:
+                total += hnp.sin(a[row]).sum()
+            elif kind == 3:
+                a = a.at[i].set(hnp.tanh(a[at[0]] * 0.7 + total), mode="drop")
+            elif kind == 4:
+                a = lax.dynamic_update_slice(a, hnp.sin(lax.dynamic_slice(a, [at[0], *static[1:]], sizes)), starts)
+            elif kind == 5:
+                a = a.at[row].add(0.3 * a[row[::-1]])
+            else:
+                a = a.at[tuple(starts)].multiply(hnp.tanh(a[tuple(static)]))
+        return a, total
+
+    def function(x):
+        a, totals = lax.scan(step, x, places)
+        value = (a * a).sum() + hnp.tanh(totals).sum()
+        return value.real
+
+    x = rng.uniform(0.2, 0.9, dims)
+    return function, (x + 1j * rng.uniform(0.2, 0.9, dims) if dtype == np.complex128 else x).astype(dtype)
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_backward_is_forward_in_random_loops(seed):
+    """Forward mode adds no cotangents."""
+    with hl.config(enable_x64=True):
+        function, x = _random_loop(seed)
+        got = np.asarray(hl.jit(hl.grad(function))(x))
+        units = np.eye(x.size).reshape(x.size, *x.shape).astype(x.dtype)
+        along = hl.jit(lambda x, t: hl.jvp(function, (x,), (t,))[1])
+        want = np.array([along(x, t) for t in units]).reshape(x.shape)
+        if x.dtype.kind == "c":
+            want = want - 1j * np.array([along(x, 1j * t) for t in units]).reshape(x.shape)
+        tolerance = {"rtol": 2e-4, "atol": 1e-5} if x.dtype == np.float32 else {"rtol": 1e-9, "atol": 1e-12}
+        np.testing.assert_allclose(got, want, **tolerance)
+
+
 def _steps_on(rows: int):
     def loss(x):
         def step(a, i):
