@@ -29,7 +29,7 @@ from hloom.lax.operands import (
 )
 from hloom.lax.operands import broadcast_shapes as broadcast_dims
 from hloom.lax.operands import full as full_constant
-from hloom.tracing.trace import bind
+from hloom.tracing.trace import beside, bind
 
 # --- arrays from nothing ------------------------------------------------------------------------------------------
 
@@ -70,7 +70,8 @@ def full(shape, fill_value, dtype=None):
 def full_like(x, fill_value, dtype=None, shape=None):
     """`full` with the shape and dtype of x where they are not given."""
     x = as_operand(x, "full_like")
-    made = full(x.shape if shape is None else shape, fill_value, x.dtype if dtype is None else dtype)
+    with beside(x):
+        made = full(x.shape if shape is None else shape, fill_value, x.dtype if dtype is None else dtype)
     made = laid_out_as(made, x)
     return with_weakness(made, dtype is None and x.weak)
 

@@ -49,7 +49,7 @@ from hloom.platforms.device import scoped_device
 from hloom.sharding.shardings import NamedSharding, PartitionSpec, device_of
 from hloom.tracing.concrete import PIECE, at_once
 from hloom.tracing.exact import created, strongly_typed
-from hloom.tracing.trace import bind, current_trace
+from hloom.tracing.trace import beside, bind, current_trace
 from hloom.tree import pytrees as tree
 
 # --- from values --------------------------------------------------------------------------------------------------
@@ -226,7 +226,8 @@ def _like(x, dtype, shape, name: str):
 def _filled(name: str, a, value, dtype, shape):
     weak = dtype is None and (a.weak if isinstance(a, ArrayMethods) else type(a) in (int, float, complex))
     dims, dtype = _like(a, dtype, shape, name)
-    result = _as_model(_constant(value, dtype, dims), a)
+    with beside(a):
+        result = _as_model(_constant(value, dtype, dims), a)
     return with_weakness(result, True) if weak else result
 
 
@@ -255,7 +256,8 @@ def full_like(a, fill_value, dtype=None, shape=None, *, device=None, out_shardin
     """fill_value with the shape and dtype (and weakness) of a where they are not given. Raises ShapeError."""
     weak = dtype is None and (a.weak if isinstance(a, ArrayMethods) else type(a) in (int, float, complex))
     dims, dtype = _like(a, dtype, shape, "full_like")
-    result = _as_model(full(dims, fill_value, dtype), a)
+    with beside(a):
+        result = _as_model(full(dims, fill_value, dtype), a)
     return with_weakness(result, True) if weak else result
 
 

@@ -7,7 +7,7 @@ control flow on them works.
 
 from __future__ import annotations
 
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from functools import cache
 from typing import Any
 
@@ -396,6 +396,12 @@ def resumed(trace: Trace | None):
         yield
     finally:
         TRACES.active.pop()
+
+
+def beside(x):
+    """Within it, what is made goes to where x is: outside of `with program:`, to the program of a node."""
+    apart = isinstance(x, Tracer) and x.trace.active and current_trace() is None
+    return resumed(x.trace) if apart else nullcontext()
 
 
 def _concrete_operand(operand) -> Array:

@@ -10,7 +10,7 @@ import numpy as np
 import hloom.numpy as hnp
 from hloom.arrays.dimensions import is_unknown
 from hloom.errors import ArgumentError, DTypeError, ShapeError
-from hloom.ir.types import DTYPES, HLO_NAME, as_dtype
+from hloom.ir.types import DTYPES, HLO_NAME, INTEGERS, as_dtype
 from hloom.tracing.trace import Tracer, as_array
 
 TEXT_DTYPES = ("string", str, bytes, np.str_, np.bytes_)
@@ -89,9 +89,10 @@ def constant_value(value: Any, dtype: Any, shape: Any) -> Any:
     if dtype is None and shape is None:
         return value
     if isinstance(value, Tracer):
-        raise ArgumentError(
-            "a constant with a dtype or a shape", f"the value is computed: {value!r:.60}", "use astype and broadcast_to"
-        )
+        made: Any = value if dtype is None else hnp.astype(value, dtype)
+        if shape is None:
+            return made
+        return made.reshape(shape) if made.ndim else hnp.broadcast_to(made, shape)
     array = as_array(value, "the value of a constant")
     wanted = array.dtype if dtype is None else as_dtype(dtype)
     made = _converted(value, np.asarray(array), wanted)
@@ -112,11 +113,12 @@ def text_value(value: Any, dtype: Any, shape: Any) -> Any:
 def _converted(value: Any, array: np.ndarray, wanted: np.dtype) -> np.ndarray:
     """The numbers in a dtype which holds them: floats may lose digits, nothing else."""
     given = np.asarray(value) if isinstance(value, (int, float, complex, list, tuple)) else array
-    kinds = np.can_cast(given.dtype, wanted, "same_kind") or (given.dtype.kind in "iu" and wanted.kind in "iu")
+    whole = wanted in INTEGERS
+    kinds = (given.dtype in INTEGERS and whole) or np.can_cast(given.dtype, wanted, "same_kind")
     with np.errstate(over="ignore"):
         made = given.astype(wanted) if kinds else array
-    lost = wanted.kind in "iu" and not np.array_equal(made, given)
-    if not kinds or lost or bool((~np.isfinite(made) & np.isfinite(given)).any()):
+    lost = whole and not np.array_equal(made.astype(object), given.astype(object))
+    if not kinds or lost or (not whole and bool((~np.isfinite(made) & np.isfinite(given)).any())):
         raise DTypeError(
             f"a constant of {HLO_NAME[wanted]}",
             f"the value is {value!r:.60}",

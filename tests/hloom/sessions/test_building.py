@@ -49,6 +49,8 @@ def values(program, fetches, feeds=None):
         (True, None, 3, np.ones(3, bool)),
         (1 + 2j, "c64", None, np.complex64(1 + 2j)),
         (2.5, "bf16", [0, 2], np.zeros((0, 2), hnp.bfloat16)),
+        ([7, 15], "uint4", None, np.array([7, 15], hnp.uint4)),
+        (2**63, "uint64", [1], np.array([2**63], np.uint64)),
         (np.arange(3), "int8", None, np.arange(3, dtype=np.int8)),
     ],
 )
@@ -63,11 +65,12 @@ def test_constants_of_text_and_of_unknown_sizes(program):
     x = placeholder("x", [None])
     fetches = [
         constant("a", shape=[2], name="texts"), constant("b", "string"), constant("c", "called so"),
-        constant(2.0, shape=[x.shape[0], 2]),
+        constant(2.0, shape=[x.shape[0], 2]), constant(hnp.sum(x), "int32", [2]),
     ]  # fmt: skip
-    texts, b, c, filled = values(program, fetches, {x: np.zeros(3, np.float32)})
+    texts, b, c, filled, computed = values(program, fetches, {x: np.zeros(3, np.float32)})
     assert texts.tolist() == ["a", "a"] and (b, c) == ("b", "c") and fetches[2].name == "called so"
     np.testing.assert_array_equal(filled, np.full((3, 2), 2, np.float32))
+    np.testing.assert_array_equal(computed, np.zeros(2, np.int32))
 
 
 @pytest.mark.parametrize(
@@ -78,6 +81,9 @@ def test_constants_of_text_and_of_unknown_sizes(program):
         ((1.5, np.int32), errors.DTypeError, "the value is 1.5"),
         ((300, "int8"), errors.DTypeError, "300"),
         ((-1, "uint8", [3]), errors.DTypeError, "-1"),
+        ((-7, "uint4"), errors.DTypeError, "-7"),
+        (([2**63], "int64"), errors.DTypeError, str(2**63)),
+        ((3, bool), errors.DTypeError, "3"),
         ((1e6, "float16"), errors.DTypeError, "1000000"),
         ((1j, "float32"), errors.DTypeError, "1j"),
         (("text", "float32"), errors.DTypeError, "text"),
@@ -135,6 +141,24 @@ def test_a_placeholder_without_a_shape_says_how_to_give_it_one(program):
         values(program, x * 2, {x: np.ones((2, 2), np.float32)})
     with Session(program) as session, pytest.raises(errors.FeedError, match="feed= and feed_dict="):
         session.run(x, {x: 1}, feed_dict={x: 1})
+
+
+def test_programs_without_a_block_have_constants_of_unknown_sizes():
+    sessions.reset_default_program()
+    x = placeholder("float32", [None, 2], "x")
+    fetches = {
+        "relu": nn.relu(x), "relu6": nn.relu6(x), "zeros": x + hnp.zeros_like(x), "full": hnp.full_like(x, 3) * x,
+        "ones": hnp.ones_like(x), "lax": hl.lax.full_like(x, 2),
+    }  # fmt: skip
+    with Session() as session:
+        for rows in (2, 5):
+            data = np.arange(2.0 * rows, dtype=np.float32).reshape(rows, 2) - 2
+            found = session.run(fetches, feed_dict={x: data})
+            expected = {"relu": data.clip(0), "relu6": data.clip(0, 6), "zeros": data, "full": 3 * data}
+            expected |= {"ones": np.ones_like(data), "lax": np.full_like(data, 2)}
+            for name, value in expected.items():
+                np.testing.assert_array_equal(found[name], value, err_msg=name)
+    sessions.reset_default_program()
 
 
 def test_assignments_are_functions_too(program):
