@@ -78,7 +78,7 @@ def _fans(shape, in_axis, out_axis, batch_axis) -> tuple[float, float]:
     inputs = math.prod(shape[k] for k in _axes(in_axis))
     outputs = math.prod(shape[k] for k in _axes(out_axis))
     batch = math.prod(shape[k] for k in _axes(batch_axis))
-    window = math.prod(shape) / inputs / outputs / batch
+    window = math.prod(shape) / max(inputs * outputs * batch, 1)
     return inputs * window, outputs * window
 
 
@@ -113,7 +113,7 @@ def variance_scaling(scale, mode, distribution, in_axis=-2, out_axis=-1, batch_a
         }
         if mode not in sizes:
             raise ArgumentError("a mode of variance_scaling", repr(mode), f"one of {', '.join(sizes)}")
-        variance = scale / sizes[mode]
+        variance = scale / (sizes[mode] or 1)  # of an empty array
         dtype = as_dtype(dtype)
         if distribution == "truncated_normal":
             # 0.8796...: the standard deviation of a normal cut off at two of them; 0.9531... that of a complex one.

@@ -14,6 +14,7 @@ from example_scripts import help_of
 
 import hloom as hl
 from hloom import checkpoints
+from hloom.cluster import make_key
 
 FOLDER = Path(__file__).parents[2] / "examples" / "tf1"
 
@@ -57,7 +58,7 @@ def test_parameter_servers_and_workers(mode, options, tmp_path):
     """Processes of their own; asynchronously a worker and a parameter server are killed, and training goes on."""
     pytest.importorskip("sklearn")
     command = [sys.executable, FOLDER / "replicated.py", "--mode", mode, "--steps", "150", *options]
-    key = {"HLOOM_CLUSTER_KEY_FILE": str(tmp_path / "key")}
+    key = {"HLOOM_CLUSTER_KEY_FILE": str(make_key(tmp_path / "key"))}
     done = subprocess.run(command, capture_output=True, text=True, timeout=400, env={**os.environ, **key})
     assert done.returncode == 0, done.stdout + done.stderr
     assert done.stdout.count(f": {mode}, 15") == (1 if mode == "in-graph" else 3), done.stdout

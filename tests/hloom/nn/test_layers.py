@@ -300,3 +300,9 @@ def test_initializers_as_jax():
         theirs = np.asarray(getattr(jax.nn.initializers, name)()(jax.random.key(3), (4, 6)))
         ours = np.asarray(getattr(nn.initializers, name)()(hl.random.key(3), (4, 6)))
         np.testing.assert_allclose(ours, theirs, rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("shape", [(0, 3), (3, 0), (2, 0, 4)])
+def test_initializers_of_empty_arrays(shape):
+    for name in ("glorot_uniform", "he_normal"):
+        assert getattr(hl.nn.initializers, name)()(hl.random.key(0), shape).shape == shape
