@@ -72,10 +72,15 @@ def _two(name: str, core, text: str, first="x", second="y"):
 gammaln = _one("gammaln", lax.lgamma, "log |gamma(x)|.")
 
 
-def _digamma(x):
-    """At 0 the limit from the side that the zero's sign says, as SciPy's; `lax.digamma` is NaN there, as CHLO's."""
+def _with_limit_at_zero(x, is_order_zero, value):
+    """digamma has at 0 the limit from the side that the zero's sign says, as SciPy's; the ops of lax are NaN there, as
+    CHLO's."""
     at_zero = lax.stop_gradient(hnp.where(x == 0, hnp.copysign(math.inf, -x), 0).astype(x.dtype))
-    return hnp.where(x == 0, at_zero, lax.digamma(x))
+    return hnp.where((x == 0) & is_order_zero, at_zero, value)
+
+
+def _digamma(x):
+    return _with_limit_at_zero(x, True, lax.digamma(x))
 
 
 digamma = psi = _one("digamma", _digamma, "The derivative of log gamma(x); NaN at -1, -2, ..., -inf at 0, inf at -0.")
@@ -193,7 +198,8 @@ poch = _two("poch", _poch, "The rising factorial gamma(z + m) / gamma(z).", "z",
 
 def polygamma(n, x):
     """The derivative of order n of digamma at x. Element-wise, floats. Raises DTypeError, ShapeError."""
-    return lax.polygamma(*floats("polygamma", n, x))
+    n, x = floats("polygamma", n, x)
+    return _with_limit_at_zero(x, n == 0, lax.polygamma(n, x))
 
 
 def zeta(x, q=1):

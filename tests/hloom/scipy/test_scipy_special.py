@@ -108,6 +108,10 @@ def test_limits_at_poles_and_infinities(dtype, jitted):
         np.testing.assert_allclose(got[known], expected[known], rtol=2e-5, err_msg=name)
     digamma = hl.jit(special.digamma) if jitted else special.digamma
     np.testing.assert_array_equal(np.asarray(digamma(hnp.asarray(values[:4]))), [-np.inf, np.inf, np.nan, np.nan])
+    for n in range(4):
+        polygamma = hl.jit(special.polygamma) if jitted else special.polygamma
+        expected = scipy.special.polygamma(n, values)
+        np.testing.assert_allclose(np.asarray(polygamma(n, hnp.asarray(values))), expected, rtol=2e-5, err_msg=str(n))
 
 
 def test_sums_of_exponentials():

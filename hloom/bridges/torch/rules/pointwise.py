@@ -73,11 +73,6 @@ def _negative(x):
     return lax.neg(x)
 
 
-def _digamma(x):
-    """Infinite at 0, with the sign that it has beside it."""
-    return hnp.where(x == 0, hnp.copysign(lax.full_like(x, math.inf), -x), lax.digamma(x))
-
-
 def _reciprocal(x):
     return lax.div(lax.full_like(x, 1), x)
 
@@ -87,7 +82,7 @@ for _name, _function in {
     "atanh": hnp.arctanh, "cos": hnp.cos, "cosh": hnp.cosh, "erf": lax.erf, "erfc": lax.erfc, "exp": hnp.exp,
     "exp2": hnp.exp2, "expm1": hnp.expm1, "log": hnp.log, "log10": hnp.log10, "log1p": hnp.log1p, "log2": hnp.log2,
     "reciprocal": _reciprocal, "rsqrt": lax.rsqrt, "sigmoid": _sigmoid, "sin": hnp.sin, "sinh": hnp.sinh,
-    "sqrt": hnp.sqrt, "tan": hnp.tan, "tanh": hnp.tanh, "lgamma": lax.lgamma, "digamma": _digamma,
+    "sqrt": hnp.sqrt, "tan": hnp.tan, "tanh": hnp.tanh, "lgamma": lax.lgamma, "digamma": special.digamma,
     "erfinv": lax.erf_inv,
 }.items():  # fmt: skip
     pointwise(f"{_name}.default", _function, in_floats)
@@ -123,7 +118,7 @@ for _name, _function in {
 def polygamma(n, x):
     dtype = in_floats(TO_TORCH[x.dtype])
     x = convert(x, computed_in(dtype))
-    return convert(_digamma(x) if n == 0 else special.polygamma(n, x), dtype)
+    return convert(special.polygamma(n, x), dtype)
 
 
 @rule("nextafter.default", "prims::nextafter.default")
