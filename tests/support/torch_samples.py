@@ -181,25 +181,31 @@ def _slopes(results, given) -> list:
     return [torch.zeros_like(t) if s is None else s for t, s in zip(wanted, slopes, strict=True)]
 
 
+DIRECTIONS = ("linalg.eig", "linalg.eigh", "svd_lowrank", "pca_lowrank")
+
+
 def is_free(op, call, tensors, found, wanted) -> bool:
     """Whether results differ from torch's only in what is as good as torch's."""
     return (
         nearer(call, tensors, found, wanted)
         or same_order(op, tensors, found)
-        or (op.name in ("linalg.eig", "linalg.eigh") and same_directions(found, wanted))
+        or (op.name in DIRECTIONS and same_directions(found, wanted))
     )
 
 
 def same_directions(found, wanted) -> bool:
-    """Whether eigenvectors, the columns of the last results, differ from torch's by factors of modulus 1 alone."""
-    place = wanted[-1].abs().argmax(-2, keepdim=True)
+    """Whether vectors, the columns of the results of most dimensions, differ from torch's by factors of modulus 1
+    alone, which left and right singular vectors share."""
+    dimensions = max(r.ndim for r in wanted)
+    first = next(k for k, r in enumerate(wanted) if r.ndim == dimensions)
+    place = wanted[first].abs().argmax(-2, keepdim=True)
 
-    def turned(vectors):
-        largest = torch.gather(vectors, -2, place)
-        return vectors / (largest / largest.abs())
+    def turned(results):
+        largest = torch.gather(results[first], -2, place)
+        return [r / (largest / largest.abs()) if r.ndim == dimensions else r for r in results]
 
     try:
-        compare([*found[:-1], turned(found[-1])], [*wanted[:-1], turned(wanted[-1])])
+        compare(turned(found), turned(wanted))
     except AssertionError:
         return False
     return True
