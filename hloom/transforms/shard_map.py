@@ -14,6 +14,8 @@ from hloom.dispatch.sharded import run_op
 from hloom.errors import ArgumentError, BatchingError, ShapeError, TreeError
 from hloom.ir.module import Computation, below
 from hloom.ir.records import record
+from hloom.ir.spmd.axes import with_groups
+from hloom.ir.spmd.sharding import DeviceMesh
 from hloom.ir.spmd.sharding import Sharding as Layout
 from hloom.ir.types import Shape
 from hloom.sharding.explicit import hidden
@@ -181,10 +183,14 @@ class _Sharded:
             "out_shardings": self._layouts(outs, shapes),
             "manual_axes": tuple(map(str, self.manual)),
         }
-        if current_trace() is None:
-            results = run_op("manual-computation", operands, None, attributes, False)
+        opcode = "manual-computation"
+        if self.mesh.size == 1:  # nothing is split: the function of one device, whose collectives are with itself
+            alone = DeviceMesh(tuple(map(str, self.mesh.axis_names)), (1,) * len(self.mesh.axis_names))
+            opcode, attributes = "call", {"to_apply": with_groups(traced.computation, alone)}
+        if current_trace() is None and opcode != "call":
+            results = run_op(opcode, operands, None, attributes, False)
         else:
-            results = bind("manual-computation", *operands, **attributes)
+            results = bind(opcode, *operands, **attributes)
         return traced.unflatten(list(results) if isinstance(results, tuple) else [results])
 
     # --- specs ---

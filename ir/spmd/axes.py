@@ -1,7 +1,8 @@
 """Collectives over named axes of a mesh, as collectives among groups of devices.
 
 In the body of a manual computation a collective may carry `axis_name`, the names of manual axes, as under vmap. Its
-participants are numbered along those axes. `with_groups` gives it `replica_groups` of partition ids in their place.
+participants are numbered along those axes. `with_groups` gives it `replica_groups` of partition ids in their place, or
+takes it out where the axes have one device.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from hloom.ir.build import Builder
 from hloom.ir.errors import ParticipantsError
 from hloom.ir.module import Computation, Instruction
 from hloom.ir.spmd.sharding import DeviceMesh
-from hloom.ir.types import DTYPES, Shape
+from hloom.ir.types import DTYPES, Shape, TupleShape
 
 HIDDEN = ("axis_name", "axis_size", "axis_groups", "axis_source")
 U32 = DTYPES["u32"]
@@ -66,6 +67,8 @@ def _changed(computation: Computation, mesh: DeviceMesh, channel: int, visit) ->
 def _grouped(builder: Builder, instruction: Instruction, mesh: DeviceMesh, channel: int) -> Instruction:
     attributes = instruction.attributes
     axes = mesh_axes(mesh, attributes["axis_name"], instruction.opcode)
+    if mesh.axis_size(*axes) == 1:
+        return _alone(builder, instruction)
     if instruction.opcode in ("partition-id", "replica-id"):
         return _number(builder, mesh, axes)
     groups = mesh.groups(axes)
@@ -89,6 +92,18 @@ def _grouped(builder: Builder, instruction: Instruction, mesh: DeviceMesh, chann
     )  # fmt: skip
     new.sharding = instruction.sharding
     return builder.add(new)
+
+
+def _alone(builder: Builder, instruction: Instruction) -> Instruction:
+    """What a collective among one device is: its operands, without a word to the devices of other groups."""
+    operands, shape = instruction.operands, instruction.shape
+    if instruction.opcode in ("partition-id", "replica-id"):
+        return builder.constant(np.uint32(0), U32)
+    if instruction.opcode == "collective-permute" and (0, 0) not in instruction["source_target_pairs"]:
+        return builder.splat(0, shape)  # what nobody sends is zero
+    if isinstance(shape, TupleShape):
+        return builder.tuple(list(operands))
+    return operands[0] if operands[0].shape == shape else builder.emit("reshape", operands[0], shape=shape)
 
 
 def _number(builder: Builder, mesh: DeviceMesh, axes: tuple[str, ...]) -> Instruction:

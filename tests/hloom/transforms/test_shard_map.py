@@ -95,3 +95,25 @@ def test_mistakes(mesh):
         hl.shard_map(lambda a: a, in_specs=P("x"), out_specs=P("x"))(A)
     with pytest.raises(ArgumentError, match="entry"):
         hl.shard_map(lambda a: a, mesh=mesh, in_specs=P(None, None, "x"), out_specs=P())(A)
+
+
+@pytest.mark.parametrize("axes", [("d",), ("d", "e")])
+@pytest.mark.parametrize(
+    "function",
+    [
+        lambda x: lax.psum(x, "d"), lambda x: lax.pmean(x, "d"), lambda x: lax.all_gather(x, "d", tiled=True),
+        lambda x: lax.ppermute(x, "d", [(0, 0)]), lambda x: lax.psum_scatter(x, "d", tiled=True),
+        lambda x: lax.all_to_all(x[None], "d", 0, 0)[0], lambda x: x * (1 + lax.axis_index("d")),
+    ],
+)  # fmt: skip
+def test_a_mesh_of_one_device(mesh, function, axes):
+    """A program that is written for many devices runs on one, in a program over several too."""
+    alone = hl.sharding.Mesh(np.array(hl.devices()[:1]).reshape((1,) * len(axes)), axes)
+    x = np.arange(4, dtype=np.float32)
+    mapped = hl.shard_map(function, mesh=alone, in_specs=P("d"), out_specs=P("d"), check_vma=False)
+    several = hl.device_put(x, hl.NamedSharding(mesh, P("x")))
+    for found in (mapped(x), hl.jit(mapped)(x), hl.vmap(mapped)(x[None])[0], hl.jit(lambda x: mapped(x) + 0)(several)):
+        np.testing.assert_array_equal(found, x)
+    np.testing.assert_array_equal(hl.jit(hl.grad(lambda x: (mapped(x) ** 2).sum()))(x), 2 * x)
+    lost = hl.shard_map(lambda x: lax.ppermute(x, "d", []), mesh=alone, in_specs=P("d"), out_specs=P("d"))
+    assert not np.asarray(lost(x)).any()
