@@ -185,6 +185,7 @@ def _slopes(op, results, given) -> list:
     the cosine of a large one is that of its rounding error; of vectors whose directions are free the moduli count."""
 
     def weighted(r):
+        r = r.to_dense() if r.layout != torch.strided else r
         if op.name in DIRECTIONS:
             r = r.abs()
         r = (torch.view_as_real(r.resolve_conj()) if r.is_complex() else r).double()
