@@ -155,7 +155,7 @@ def write(suite: str, part: str, counts: Counter) -> None:
     COUNTS.write_text(json.dumps(kept, indent=1) + "\n")
     before, _, rest = PAGE.read_text().partition("<!-- torch suites -->")
     after = rest.partition("<!-- end of torch suites -->")[2]
-    PAGE.write_text(before.rstrip("\n") + "\n\n" + table() + after.lstrip("\n"))
+    PAGE.write_text(before.rstrip("\n") + "\n\n" + table() + ("\n" + after.lstrip("\n") if after.strip() else ""))
 
 
 def table() -> str:
