@@ -114,7 +114,7 @@ def run_passes(
         if not isinstance(result, Module):
             raise VerifyError(
                 f"pass {name} is a function from a Module to a Module",
-                f"it returned {type(result).__name__} {result!r:.60}".replace("NoneType None", "None"),
+                "it returned None" if result is None else f"it returned {type(result).__name__} {result!r:.60}",
                 "return the new module at its end, or the one given where nothing changes",
                 PASSES[name].source,
             )

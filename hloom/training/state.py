@@ -157,7 +157,7 @@ def _with_metrics(value, name: str) -> tuple[Any, dict]:
         raise ArgumentError(asked, f"({', '.join(type(v).__name__ for v in value)})", repair)
     value, metrics = value if isinstance(value, tuple) else (value, {})
     if value is None or isinstance(value, (dict, list)):
-        raise ArgumentError(asked, type(value).__name__.replace("NoneType", "None"), repair)
+        raise ArgumentError(asked, "None" if value is None else type(value).__name__, repair)
     value = as_array(value, f"the loss that '{name}' returns")
     if value.shape != ():
         raise DifferentiationError(asked, f"{value._shape!r}", "reduce it over the batch: .mean()")

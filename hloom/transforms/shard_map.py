@@ -176,21 +176,21 @@ class _Sharded:
         if self.check:
             self._check_equal(traced.computation, specs, outs)
         operands = [*arrays, *exact_arguments(arrays, traced.wide), *traced.captures]
-        specs = [*specs, *[PartitionSpec()] * len(traced.captures)]
-        attributes: dict[str, Any] = {
-            "to_apply": traced.computation,
-            "in_shardings": self._layouts(specs, [x._shape for x in operands]),
-            "out_shardings": self._layouts(outs, shapes),
-            "manual_axes": tuple(map(str, self.manual)),
-        }
-        opcode = "manual-computation"
         if self.mesh.size == 1:  # nothing is split: the function of one device, whose collectives are with itself
             alone = DeviceMesh(tuple(map(str, self.mesh.axis_names)), (1,) * len(self.mesh.axis_names))
-            opcode, attributes = "call", {"to_apply": with_groups(traced.computation, alone)}
-        if current_trace() is None and opcode != "call":
-            results = run_op(opcode, operands, None, attributes, False)
+            results = bind("call", *operands, to_apply=with_groups(traced.computation, alone))
         else:
-            results = bind(opcode, *operands, **attributes)
+            specs = [*specs, *[PartitionSpec()] * len(traced.captures)]
+            attributes: dict[str, Any] = {
+                "to_apply": traced.computation,
+                "in_shardings": self._layouts(specs, [x._shape for x in operands]),
+                "out_shardings": self._layouts(outs, shapes),
+                "manual_axes": tuple(map(str, self.manual)),
+            }
+            if current_trace() is None:
+                results = run_op("manual-computation", operands, None, attributes, False)
+            else:
+                results = bind("manual-computation", *operands, **attributes)
         return traced.unflatten(list(results) if isinstance(results, tuple) else [results])
 
     # --- specs ---
