@@ -18,12 +18,12 @@ import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).parent / "support"))
+sys.path[:1] = [str(Path(__file__).parent / "support"), str(Path(__file__).parents[1])]
 
-import linear_programs
-import numpy as np
+import linear_programs  # noqa: E402  after the paths
+import numpy as np  # noqa: E402
 
-import hloom as hl
+import hloom as hl  # noqa: E402
 
 LIMIT = 2.2
 NOISE = 0.1  # seconds that are not compared

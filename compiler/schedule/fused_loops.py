@@ -37,6 +37,7 @@ UNROLLED = 4096  # up to which a number is worth knowing while compiling, as a s
 BATCH_WORK = 2e7  # element operations, some 10 ms, after which a loop returns to the driver
 LEAST_WORK = 5.0  # of an iteration, as this counts
 COPIED = 64  # elements up to which a copy is a loop of the kernel
+COPIES = 64  # of more than one element: LLVM compares the addresses of each with those of all others
 
 
 class _NotWholeError(Exception):
@@ -236,7 +237,8 @@ class _Whole:
                     self._typed(source, "u8")
                 break
             waiting = rest
-        if any(size // DTYPES[self.dtypes[target]].itemsize > COPIED for target, _, size in copies):
+        extents = [size // DTYPES[self.dtypes[target]].itemsize for target, _, size in copies]
+        if any(extent > COPIED for extent in extents) or sum(extent > 1 for extent in extents) > COPIES:
             raise _NotWholeError
 
     def _look_at_launch(self, launch: Launch, pointers: dict, instruction) -> None:

@@ -248,3 +248,14 @@ def test_a_state_that_is_an_argument_and_of_no_use_afterwards(n):
     for _ in range(4):
         v, count = v * v * np.float32(0.5) + x, count + (v > 1)
     np.testing.assert_array_equal(hl.jit(f)(x), count)
+
+
+@pytest.mark.parametrize(("extent", "whole"), [(4, False), (1, True)])
+def test_a_state_of_many_arrays_is_left_to_the_driver(extent, whole):
+    """LLVM's time for one kernel of so many copies grows with their square; copies of numbers are none."""
+
+    def f(x):
+        state = tuple(x + k for k in range(2 * fused_loops.COPIES))
+        return lax.fori_loop(0, 3, lambda i, s: (*s[1:], s[0] * 0.5), state)
+
+    assert is_whole(compiled(f, np.ones(extent, np.float32))) == whole
