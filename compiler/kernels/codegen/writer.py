@@ -112,6 +112,27 @@ class Writer:
             candidate = block
         return candidate
 
+    def place_of_choice(self, instruction: Instruction, affines, block: Block) -> Block:
+        """The outermost block for a value that is chosen under conditions, at these indexes: a branch in an inner loop
+        keeps it from being vectorized. What the nest itself computes is defined in its own blocks."""
+        if self._uses_nest(instruction):
+            return block
+        return _innermost_guard(block, self.place(block, affines, ()))
+
+    def _uses_nest(self, instruction: Instruction) -> bool:
+        """Whether a value depends on one that the nest defines."""
+        if not self.overrides and not self.elements:
+            return False
+        seen, stack = {instruction}, [instruction]
+        while stack:
+            found = stack.pop()
+            if found in self.overrides or found.opcode == "get-tuple-element":
+                return True
+            if found not in self.inputs:
+                stack += [o for o in found.operands if o not in seen]
+                seen.update(found.operands)
+        return False
+
     # --- elements ---
 
     def value(self, instruction: Instruction, index: Index, block: Block) -> str:
@@ -387,6 +408,7 @@ def _pad(writer, instruction, index, block):
         masked = writer.masked(operand, linear(tuple(inner), operand.dims), asked, positions, block)
         if masked:
             return masked
+    block = writer.place_of_choice(instruction, index, block)
     return _conditional(writer, block, asked, writer.value(padding_value, (), block), inside)
 
 
@@ -406,7 +428,7 @@ def _concatenate(writer, instruction, index, block):
     if len(possible) == 1:
         operand, inner, _ = possible[0]
         return writer._value(operand, inner, block)
-    name = writer.fresh()
+    block, name = writer.place_of_choice(instruction, index, block), writer.fresh()
     block.body.append(f"{name} = {literal(0, instruction.dtype)}")
     for operand, inner, asked in possible:
         _branch(block, name, asked, lambda branch, o=operand, at=inner: writer.value(o, at, branch))
@@ -463,6 +485,7 @@ def _dynamic_update_slice(writer, instruction, index, block):
         asked += here
     if not asked:
         return writer._value(update, inner, block)
+    block = writer.place_of_choice(instruction, (*index, *inner), block)
     default = writer.value(operand, index, block)
     return _conditional(writer, block, asked, default, lambda branch: writer.value(update, inner, branch))
 

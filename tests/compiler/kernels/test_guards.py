@@ -145,3 +145,53 @@ def test_short_rows_and_other_numbers_are_asked():
 
         assert "if " in source(padded, x)
         both(padded, x)
+
+
+def test_what_an_inner_loop_does_not_choose_is_chosen_before_it():
+    """The vector of a product is two vectors, one behind the other: a condition in the loop over the columns would keep
+    it from being vectorized."""
+    a, b = (np.random.default_rng(k).standard_normal(n).astype(np.float32) for k, n in enumerate((24, 40)))
+    w = np.random.default_rng(2).standard_normal((64, 300)).astype(np.float32)
+    text = source(lambda a, b, w: hnp.concatenate([a, b]) @ w, a, b, w)
+    kernel = text[text.index("for i0 in range(begin, end)") :]
+    assert "if " in kernel[: kernel.index("for i1")] and "if " not in kernel[kernel.index("for i1") :]
+    got = np.asarray(hl.jit(lambda a, b, w: hnp.concatenate([a, b]) @ w)(a, b, w))
+    np.testing.assert_allclose(got, np.concatenate([a, b]) @ w, rtol=1e-4, atol=1e-5)
+
+
+def chosen(random: np.random.Generator):
+    """A random vector that is chosen element by element, spread over columns, and what reads it."""
+    dtype = random.choice(["float32", "float64", "int32", "float16"])
+    rows, columns = int(random.integers(2, 70)), int(random.choice([1, 3, 8, 17, 64, 300]))
+    first = int(random.integers(1, rows))
+    x = np.rint(random.standard_normal(rows) * 4).astype(dtype)
+    w = np.rint(random.standard_normal((rows, columns)) * 4).astype(dtype)
+    kind, reader, guarded = random.integers(4), random.integers(5), random.integers(2)
+
+    def function(x, w):
+        if guarded:  # one choice within another, and one that also depends on the columns
+            w = hnp.concatenate([w[first:], hnp.pad(w[:first], ((0, 0), (1, 0)))[:, :-1] + 1])
+        if kind == 0:
+            v = hnp.concatenate([x[first:] * 2, x[:first]])
+        elif kind == 1:
+            v = hnp.pad(x[first:] + 1, (first, 0))
+        elif kind == 2:
+            v = lax.dynamic_update_slice(x * 3, x[:first] - 1, (rows - first,))
+        else:
+            v = hnp.roll(hnp.concatenate([hnp.pad(x[first:], (0, 2)), x[:first] * x.sum()])[:rows], first)
+        if reader == 0:
+            return (v[:, None] * w).sum(0)
+        if reader == 1:
+            return (v[:, None] + w).max(1) + v
+        if reader == 2:
+            return v[:, None] * w + w.sum(1, keepdims=True)
+        return hnp.cumsum(v[:, None] * w, 0) if reader == 3 else (w.sum(0) * v[:, None]).T
+
+    return function, x, w
+
+
+@pytest.mark.parametrize("seed", range(24))
+def test_choices_before_and_in_loops(seed):
+    function, x, w = chosen(np.random.default_rng(seed))
+    got, wanted = np.asarray(hl.jit(function)(x, w)), np.asarray(function(x, w))
+    np.testing.assert_allclose(got, wanted, rtol=2e-2 if x.dtype == np.float16 else 1e-5)
