@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -14,11 +14,13 @@ from hloom.dispatch.stages import Lowered
 from hloom.errors import ArgumentError, DTypeError, ShapeError
 from hloom.onnx.evaluate import run_nodes
 from hloom.onnx.graph import Graph, Port, Scope
-from hloom.onnx.program import Program
+from hloom.onnx.program import PLANS, Program, Repeated
 from hloom.onnx.reader import package
 from hloom.onnx.table import NeedsValue
-from hloom.tracing.trace import Tracer
+from hloom.tracing.trace import TRACES, Tracer
 from hloom.tree import pytrees
+
+_ARRAYS = frozenset((Array, np.ndarray))
 
 
 class Outputs(tuple):
@@ -68,6 +70,8 @@ class Model:
         self.outputs = graph.outputs
         self._program = Program(graph, scope, frozenset(params))
         self._names = tuple(p.name for p in self.inputs)
+        self._named_inputs = frozenset(self._names)
+        self._repeated: dict[tuple, Repeated] = {}
 
     def __call__(self, *args, **kwargs):
         """The output, or `Outputs` where there are several.
@@ -76,10 +80,31 @@ class Model:
         initializers among its inputs takes other values for them by name.
         Raises ArgumentError, ShapeError, DTypeError.
         """
+        form, arrays = self._form(args, kwargs)
+        if form in self._repeated and not TRACES.active:
+            return self._packed(self._repeated[form].run(self.params, arrays))
         values = self._arguments(args, kwargs)
         if any(map(_traced, values.values())) or any(map(_traced, self.params.values())):
             return self.function(self.params, values)
-        return self._packed(self._program.run(self.params, values))
+        outputs = self._program.run(self.params, values)
+        if form is not None and (repeated := self._program.repeated(self._names, values)) is not None:
+            if len(self._repeated) >= PLANS:
+                self._repeated.pop(next(iter(self._repeated)), None)
+            self._repeated[form] = repeated
+        return self._packed(outputs)
+
+    def _form(self, args: tuple, kwargs: dict) -> tuple[tuple | None, Sequence]:
+        """(what decides whether arguments are right, and which program takes them; the arguments in the model's
+        order). The former is None for others than one array of the host per input."""
+        if kwargs:
+            if args or kwargs.keys() != self._named_inputs:
+                return None, args
+            args = tuple([kwargs[name] for name in self._names])
+        elif len(args) != len(self._names):
+            return None, args
+        if not _ARRAYS.issuperset(map(type, args)):
+            return None, args
+        return tuple([a._key if type(a) is Array else (a.dtype, a.shape) for a in args]), args
 
     def function(self, params: Mapping[str, Any], inputs):
         """The model as a pure function, for jit, grad and vmap: `hl.grad(loss)(model.params)`.
@@ -129,18 +154,21 @@ class Model:
 
     def _join(self, values: dict[str, Any], args: tuple, kwargs: dict) -> None:
         """Puts arguments by name among those by position."""
-        what = f"the ONNX model {self.name!r} takes {', '.join(map(repr, self.inputs)) or 'no inputs'}"
         if len(args) > len(self._names):
-            raise ArgumentError(what, f"{len(args)} arguments by position", "pass one array per input")
+            raise self._refused(f"{len(args)} arguments by position", "pass one array per input")
         for name, value in kwargs.items():
             if name in values:
-                raise ArgumentError(what, f"{name!r} by position and by name", "pass it once")
+                raise self._refused(f"{name!r} by position and by name", "pass it once")
             if name not in self._names and name not in self._optional:
-                raise ArgumentError(what, f"an input called {name!r}", "use a name of model.inputs")
+                raise self._refused(f"an input called {name!r}", "use a name of model.inputs")
             values[name] = value
         for port in self.inputs:
             if port.name not in values and "optional" not in port.kind:
-                raise ArgumentError(what, f"no value for {port.name!r}", f"pass {port.name!r} too")
+                raise self._refused(f"no value for {port.name!r}", f"pass {port.name!r} too")
+
+    def _refused(self, found: str, repair: str) -> ArgumentError:
+        takes = ", ".join(map(repr, self.inputs)) or "no inputs"
+        return ArgumentError(f"the ONNX model {self.name!r} takes {takes}", found, repair)
 
     def _checked(self, port: Port, value, sizes: dict[str, tuple[int, str]]):
         """The value of an input, which has the dtype and the shape of its port."""

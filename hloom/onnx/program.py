@@ -8,8 +8,11 @@ TopK), what follows is compiled for these numbers instead. Either case warns onc
 
 from __future__ import annotations
 
+import inspect
+import re
 from collections import ChainMap
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from keyword import iskeyword
 from typing import Any
 
 import numpy as np
@@ -44,7 +47,24 @@ class Plan:
         """What the stretch computes."""
         if self.function is None:
             return {}
-        return self.function({n: params[n] for n in self.params}, {n: live[n] for n in self.live})
+        return self.function(*[params[n] for n in self.params], *[live[n] for n in self.live])
+
+
+class Repeated:
+    """Calls like one that was made before: they go to its program without another look at what was found out then.
+
+    plan: of all nodes. positions: of its arguments among the model's inputs.
+    """
+
+    def __init__(self, plan: Plan, inputs: Sequence[str], outputs: Sequence[str]):
+        self.plan, self.outputs = plan, outputs
+        self.positions = [inputs.index(name) for name in plan.live]
+
+    def run(self, params: Mapping[str, Any], arrays: Sequence) -> list:
+        """The outputs. arrays: one for each of the model's inputs."""
+        plan = self.plan
+        results = plan.function(*[params[n] for n in plan.params], *[arrays[k] for k in self.positions])
+        return [results[name] for name in self.outputs]
 
 
 class Program:
@@ -85,6 +105,16 @@ class Program:
                 live.update(made)
                 start += 1
 
+    def repeated(self, inputs: Sequence[str], live: dict[str, Any]) -> Repeated | None:
+        """For calls with inputs like these, which were just made. None where the program depends on more than dtypes
+        and shapes, or is of several stretches."""
+        key = tuple([(name, _shape_of(v)) for name, v in live.items()])
+        plan = None if self.values else self.plans.get(key)
+        if plan is None or plan.function is None or plan.stop < len(self.graph.nodes):
+            return None
+        computed = set(self.outputs).isdisjoint({*plan.known, *live, *self.params})
+        return Repeated(plan, inputs, self.outputs) if computed and set(plan.live) <= set(inputs) else None
+
     def _step(self, plans: dict[Any, Plan], start: int, params, live: dict[str, Any], known: dict[str, Any]):
         """(the stretch from a node on, its results) for these values. Traces it where it is new."""
         while True:
@@ -121,9 +151,9 @@ class Program:
             stop, at = plan.stop, start
             needed = self.needed[stop]
 
-            def compute(weights, values, stop=stop, needed=needed):
+            def compute(*values, stop=stop, needed=needed):
                 nonlocal at, env
-                env = {**host, **known, **weights, **values}
+                env = {**host, **known, **dict(zip(plan.params + plan.live, values, strict=True))}
                 for at in range(start, stop):  # where it ends is read below
                     run_node(self.graph.nodes[at], env, self.scope)
                 fresh = {name: v for name, v in env.items() if name in needed and name not in given}
@@ -131,6 +161,7 @@ class Program:
                 return {name: v for name, v in fresh.items() if name not in plan.known}
 
             compute.__name__ = self.graph.name if self.graph.name.isidentifier() else "model"
+            compute.__signature__ = _signature(plan.params + plan.live)  # type: ignore[attr-defined]
             plan.function = jit(compute)
             try:
                 return plan, plan.run(params, live)
@@ -181,6 +212,18 @@ class Program:
             "a traced value, which has no number yet",
             "call the model outside of jit, or pass that input as a NumPy array",
         )
+
+
+def _signature(names: Sequence[str]) -> inspect.Signature:
+    """Parameters called as the values of a model are: what instructions and messages call them."""
+    made: dict[str, inspect.Parameter] = {}
+    for name in names:
+        plain = re.sub(r"\W", "_", name, flags=re.ASCII)
+        plain = plain if plain.isidentifier() and not iskeyword(plain) else f"_{plain}"
+        while plain in made:
+            plain += "_"
+        made[plain] = inspect.Parameter(plain, inspect.Parameter.POSITIONAL_ONLY)
+    return inspect.Signature([*made.values()])
 
 
 def _wanted(found: NeedsValue, env: Mapping[str, Any]) -> str | None:

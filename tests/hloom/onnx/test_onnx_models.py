@@ -407,3 +407,37 @@ def test_the_command_runs_a_model(tmp_path, x, capsys):
     assert "# y: f32[1,2]" in printed.out and "def " in printed.out and "# run" in printed.err
     assert main(["run", str(tmp_path / "layer.onnx"), "--inputs", "a.npy", "b.npy"]) == 2
     assert "hloom run: " in capsys.readouterr().err
+
+
+def test_a_call_like_an_earlier_one_is_not_looked_at_again(x, monkeypatch):
+    """Dtypes and shapes decide that; other weights take effect all the same."""
+    loaded = hl.onnx.load(layer())
+    loaded(x)
+    looked = []
+    arguments = loaded._arguments
+    monkeypatch.setattr(loaded, "_arguments", lambda *a: looked.append(a) or arguments(*a))
+    for call in (lambda: loaded(x), lambda: loaded(x=x.copy()), lambda: loaded(np.asfortranarray(x))):
+        np.testing.assert_allclose(call(), expected(x), rtol=1e-5)
+    np.testing.assert_allclose(loaded(hnp.asarray(x)), expected(x), rtol=1e-5)
+    np.testing.assert_allclose(loaded(hnp.asarray(x)), expected(x), rtol=1e-5)
+    assert len(looked) == 1  # an Array, where it was a NumPy array before
+    loaded.params["b"] = np.array([3, 4], np.float32)
+    other = np.maximum(x @ np.arange(6).reshape(3, 2) + [3, 4], 0)
+    np.testing.assert_allclose(loaded(x), other, rtol=1e-5)
+    with pytest.raises(hl.errors.DTypeError, match="float64"):
+        loaded(x.astype(np.float64))
+    with pytest.raises(hl.errors.ShapeError):
+        loaded(x[:, :2])
+    with pytest.raises(hl.errors.ArgumentError, match="no value for 'x'"):
+        loaded()
+    np.testing.assert_allclose(hl.jit(loaded)(x), loaded(x), rtol=1e-6)
+
+
+def test_the_values_of_a_program_are_called_as_in_the_model(x):
+    weights = [("1", np.ones((3, 3), np.float32)), ("a.b", np.ones(3, np.float32)), ("a/b", np.ones(3, np.float32))]
+    nodes = [helper.make_node("Gemm", ["x", "1", "a.b"], ["h"]), helper.make_node("Add", ["h", "a/b"], ["y"])]
+    loaded = hl.onnx.load(model(nodes, [tensor("x", ["n", 3])], [tensor("y")], weights))
+    np.testing.assert_allclose(loaded(x), x @ np.ones((3, 3)) + 2, rtol=1e-5)
+    (plan,) = loaded._program.plans.values()
+    text = plan.function.lower(*[loaded.params[n] for n in plan.params], x).as_text()
+    assert "%a_b = " in text and "%a_b.1 = " in text
