@@ -21,7 +21,7 @@ import zlib
 from pathlib import Path
 
 _DEVICES = re.compile(r"request_cpu_devices\((\d+)\)")  # what a file asks of jax's CPU
-ENDED, NO_TESTS = (0, 1), 5  # exit statuses of pytest
+ENDED, MISUSED, NO_TESTS = (0, 1), 4, 5  # exit statuses of pytest
 UNCOLLECTED = "uncollected"
 
 
@@ -99,7 +99,7 @@ def run(
     settings = {
         "JAX_PLATFORMS": platform, "JAX_NUM_GENERATED_CASES": str(options.cases),
         "HLOOM_NUM_CPU_DEVICES": devices[1] if devices else "1", "JAX_SUITE_SHARE": str(options.share),
-        "JAX_SUITE_ONLY": json.dumps(only),
+        "JAX_SUITE_ONLY": json.dumps(only), "JAX_SUITE_ORDER": "hash",
         "PYTHONPATH": os.pathsep.join([os.getcwd(), os.environ.get("PYTHONPATH", "")]),
     }  # fmt: skip
     command = [
@@ -107,7 +107,7 @@ def run(
         "-p", "benchmarks.jax_tests.files", f"--timeout={options.timeout}", "--timeout-method=thread",
         f"tests/{file}.py",
     ]  # fmt: skip
-    return run_tests(command, source, settings, log, options.limit, 3 * options.timeout)
+    return run_tests(command, source, settings, log, options.limit, 3 * options.timeout, options.resume)
 
 
 def run_tests(
@@ -132,6 +132,10 @@ def run_tests(
             finally:
                 process.kill()
                 process.wait()
+            if status == MISUSED:
+                output.flush()
+                text = log.with_suffix(".txt").read_text(encoding="utf-8")
+                raise SystemExit(f"pytest refused its options (it needs the package pytest-timeout): {text}")
             if status in (*ENDED, NO_TESTS) or len(records(log)) == before:
                 break
     written = records(log)
@@ -186,6 +190,7 @@ def main() -> None:
     parser.add_argument("--cases", type=int, default=1, help="cases that jax generates for each test")
     parser.add_argument("--timeout", type=int, default=60, help="seconds for a test")
     parser.add_argument("--limit", type=int, default=3600, help="seconds for a file on one device")
+    parser.add_argument("--resume", action="store_true", help="go on after what the records in --out say")
     parser.add_argument("files", nargs="+")
     options = parser.parse_args()
     options.out = options.out.resolve()

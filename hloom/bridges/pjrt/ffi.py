@@ -16,7 +16,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
-from jax._src.lib import xla_client
+from jax._src.lib import lapack, xla_client
 
 from hloom.bridges.pjrt.ffi_structs import (
     API_FUNCTIONS,
@@ -388,6 +388,8 @@ def _values(arrays: list[tuple[np.ndarray, tuple[int, ...]]], kept: list[object]
 
 def _stages(name: str) -> Mapping[str, Any] | None:
     found = _handlers.get(name)
+    if found is None and is_library_call(name):
+        lapack.prepare_lapack_call("", np.dtype(np.float32))  # jaxlib's handlers call SciPy's functions, looked up here
     return found if found is not None else xla_client.custom_call_targets("cpu").get(name)
 
 
@@ -403,7 +405,8 @@ def _converter(others: Callable) -> Callable:
         attributes, name = op.attributes, op.attributes["call_target_name"]
         version = attributes.get("api_version")
         typed = "mhlo.backend_config" in attributes or (version is not None and number(version) == _TYPED)
-        ours = name in CUSTOM_CALLS or (is_library_call(name) and name not in _handlers)  # LAPACK's calls are ops
+        effect = flag(attributes.get("has_side_effect", False))  # an op has none: it may be left out, or repeated
+        ours = name in CUSTOM_CALLS or (is_library_call(name) and name not in _handlers and not effect)
         stages = _stages(name) if typed and not ours else None
         return others(scope, op, items) if stages is None else _typed(scope, op, items, stages)
 

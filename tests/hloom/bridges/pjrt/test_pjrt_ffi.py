@@ -86,3 +86,26 @@ def test_handlers(run_jax, tmp_path):
     command = [compiler, "-std=c++17", "-shared", "-fPIC", f"-I{include}", str(source), "-o", str(library)]
     subprocess.run(command, check=True, timeout=300)
     run_jax(PROGRAM.format(library=str(library)))
+
+
+def test_a_call_of_lapack_with_an_effect_is_a_call(run_jax):
+    """Such a call compiles whatever its operands are, stays in the program, and its handler judges them."""
+    run_jax("""
+        import jax, jax.numpy as jnp, numpy as np
+        call = lambda *shapes, **more: jax.ffi.ffi_call('lapack_spotrf_ffi', shapes, has_side_effect=True, **more)
+        a = np.array([[4, 2], [2, 5]], np.float32)
+        shapes = jax.ShapeDtypeStruct(a.shape, a.dtype), jax.ShapeDtypeStruct((), jnp.int32)
+        columns = dict(input_layouts=[(1, 0)], output_layouts=[(1, 0), ()])
+        factor, info = jax.jit(lambda a: call(*shapes, **columns)(a, uplo=np.uint8(ord('L'))))(a)
+        np.testing.assert_allclose(np.tril(factor), np.linalg.cholesky(a), rtol=1e-6)
+        assert info == 0
+        wrong = jax.jit(lambda: call()()).lower().compile()
+        assert 'lapack_spotrf_ffi' in wrong.as_text()
+        try:
+            jax.block_until_ready(wrong())
+            jax.effects_barrier()
+        except jax.errors.JaxRuntimeError as error:
+            assert 'INVALID_ARGUMENT' in str(error), error
+        else:
+            raise AssertionError('operands that the handler does not take')
+    """)
