@@ -44,6 +44,7 @@ from collections.abc import Iterable, Mapping, Sequence
 import numpy as np
 
 from hloom.ir.process import forking
+from hloom.ir.process.floats import default_floats
 from hloom.runtime import driver_source as source
 from hloom.runtime.driver_source import (
     AWAIT,
@@ -254,6 +255,7 @@ class Driver:
             for worker in workers:
                 worker.join(1.0)
 
+    @default_floats()
     def start_workers(self) -> None:
         """Called by native code, with the GIL, before the first program with a parallel step."""
         with self._lock:

@@ -16,6 +16,7 @@ from hloom.compiler.targets.base import Target
 from hloom.compiler.targets.cpu.target import host_target
 from hloom.config import config
 from hloom.ir.module import Module
+from hloom.ir.process.floats import default_floats
 from hloom.platforms.backend import Executable
 
 
@@ -52,6 +53,7 @@ class PlannedExecutable(Planned, Executable):
         return self.runner(arrays)
 
 
+@default_floats()
 def optimized_plan(
     module: Module,
     *,

@@ -22,6 +22,7 @@ from hloom.compiler.schedule.scheduler import Plan
 from hloom.compiler.targets.cpu.target import CpuTarget, host_target
 from hloom.config import config
 from hloom.ir.module import Module
+from hloom.ir.process.floats import default_floats
 from hloom.ir.records import field, record
 from hloom.runtime import program as runtime
 
@@ -46,6 +47,7 @@ class CpuExecutable(PlannedExecutable):
         return self.runner.for_one_output()
 
 
+@default_floats()
 def compile_module(
     module: Module,
     *,

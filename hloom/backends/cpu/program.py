@@ -26,6 +26,7 @@ from hloom.compiler.schedule.steps import (
     SwapStep,
     SwitchStep,
 )
+from hloom.ir.process.floats import default_floats
 from hloom.ir.types import Shape, TupleShape
 from hloom.runtime.steps import (
     Arrive,
@@ -63,6 +64,7 @@ class Layout:
         raise ValueError(f"a program that runs alone has no channels: {item}")
 
 
+@default_floats()
 def program_of(plan: Plan, layout: Layout, pending: dict[KernelSource, list[int]] | None = None) -> Program:
     """Compiles (or finds) the kernels and returns the program that calls them.
 

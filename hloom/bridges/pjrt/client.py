@@ -18,6 +18,7 @@ from hloom.config import config
 from hloom.errors import DTypeError, UnsupportedError
 from hloom.ir.base_error import out_of_memory
 from hloom.ir.process import forking, memory
+from hloom.ir.process.floats import default_floats
 from hloom.ir.types import DTYPES
 from hloom.runtime.buffer import default_limit
 from hloom.runtime.pjrt.blocks import BUFFER, CONSTANTS
@@ -156,7 +157,8 @@ class Client:
 
     def _asked(self, request: int, first: int, second: int) -> int:
         try:
-            return _ANSWERS[request](self, first, second) or 0
+            with default_floats():
+                return _ANSWERS[request](self, first, second) or 0
         except BaseException as error:
             made = error_block(error)
             return -made if request == CONSTANTS["ASK_FRAME"] else made

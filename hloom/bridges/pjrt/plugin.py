@@ -27,6 +27,7 @@ from hloom.bridges.pjrt.memory import (
 )
 from hloom.bridges.pjrt.programs import Source, serialized
 from hloom.errors import UnsupportedError
+from hloom.ir.process.floats import default_floats
 from hloom.ir.source import current_source, warn_while_compiling
 from hloom.runtime.driver import keep_for_good
 from hloom.runtime.pjrt import table
@@ -182,7 +183,8 @@ IN_PYTHON: dict[str, Callable[[Arguments], None]] = {
 def _c_function(name: str, function: Callable[[Arguments], None]):
     def call(where: int) -> int:
         try:
-            function(Arguments(name, where))
+            with default_floats():
+                function(Arguments(name, where))
         except BaseException as error:
             return error_block(error)
         return 0

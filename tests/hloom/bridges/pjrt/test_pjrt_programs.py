@@ -409,3 +409,17 @@ for program, given, wanted in (
 
 def test_profiles_have_the_lines_of_jax_programs(run_jax):
     run_jax(PROFILE)
+
+
+def test_denormal_constants(run_jax):
+    """jaxlib compiles in threads that take denormal numbers for zero."""
+    run_jax("""
+        import jax, jax.numpy as jnp, numpy as np
+        jax.config.update('jax_enable_x64', True)
+        for dtype, tiny in ((np.float32, 1e-40), (np.float64, 1e-310), (np.complex64, 1e-40 - 2e-40j)):
+            x, tiny = np.array([1, 2, -3], dtype), dtype(tiny)
+            np.testing.assert_array_equal(jax.jit(lambda: tiny)(), tiny)
+            np.testing.assert_array_equal(jax.jit(lambda x: x + tiny)(x * 0), x * 0 + tiny)
+            np.testing.assert_array_equal(jax.jit(lambda x: x.at[-1].set(tiny))(x), np.array([*x[:2], tiny]))
+            np.testing.assert_array_equal(jax.jit(lambda: jnp.asarray(x * tiny) * dtype(2))(), x * tiny * dtype(2))
+    """)
