@@ -92,12 +92,13 @@ def cost_analysis(plan: Plan) -> dict[str, float]:
 
 
 def memory_analysis(plan: Plan) -> dict[str, int]:
-    """Bytes of arguments, outputs (those in donated arguments apart), temporaries (the arena) and constants."""
+    """Bytes of arguments, outputs (those in donated arguments apart), temporaries (the arena) and constants, with
+    what is kept between calls."""
     shapes: list[Shape] = plan.output_shapes
     return {
         "argument bytes": sum(s.bytes for s in plan.input_shapes),
         "output bytes": sum(s.bytes for k, s in enumerate(shapes) if k not in plan.donated),
         "donated bytes": sum(shapes[k].bytes for k in plan.donated),
         "temporary bytes": plan.arena_bytes,
-        "constant bytes": sum(c.nbytes for c in plan.constants),
+        "constant bytes": sum(c.nbytes for c in plan.constants) + plan.kept_bytes,
     }

@@ -57,6 +57,15 @@ if not _GIL or address(_probe) != _address_slow(_probe):
     address = _address_slow  # another layout of objects (free-threaded Python)
 
 
+def is_own(array: np.ndarray) -> bool:
+    """Whether an array is of hloom's own memory, which nobody writes as long as there is this array: that of a pool, or
+    a copy. Views of a caller's arrays, and what other libraries lend, are not."""
+    base = array.base
+    if isinstance(base, np.ndarray):  # a view of a block, as a shelf gives it out
+        base = base.base or base
+    return array.flags.writeable and (base is None or isinstance(base, bytearray | mmap.mmap))
+
+
 def _block(nbytes: int) -> tuple[bytearray | mmap.mmap, int]:
     """An object with the buffer protocol that owns at least `nbytes` bytes, and the offset of the first aligned one.
 

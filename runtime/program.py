@@ -9,13 +9,14 @@ from __future__ import annotations
 import ctypes
 import weakref
 from collections.abc import Sequence
+from operator import is_
 
 import numpy as np
 
 from hloom.ir.process import forking
 from hloom.ir.records import replace
 from hloom.ir.types import Shape
-from hloom.runtime.buffer import Arena, address, default_pool
+from hloom.runtime.buffer import Arena, address, default_pool, is_own
 from hloom.runtime.distributed.messages import Batch, Message, Others
 from hloom.runtime.driver import Driver, step
 from hloom.runtime.driver_source import (
@@ -111,7 +112,7 @@ class Frame:
         maker = _Rows(program, self)
         rows = maker.rows(callbacks)
         self.first = maker.first
-        count = len(program.inputs) + len(program.outputs) + program.channels
+        count = len(program.inputs) + len(program.outputs) + program.channels + bool(program.kept_bytes)
         slots = seat.slots if seat else np.zeros(max(count, 1), np.int64)
         args = np.array(maker.words or [0], np.int64)
         release = program.work > SMALL or control is not None
@@ -151,6 +152,10 @@ class _Rows:
         if ref.swap is not None:
             self.swapped.setdefault(ref.swap, []).append(position)
         program, seat, number = self.program, self.seat, ref.number
+        if ref.kind == "kept":  # the last slot
+            slot = len(program.inputs) + len(program.outputs) + program.channels
+            self.relocations.append((position, slot, number))
+            return 0
         if ref.kind in ("input", "output", "channel"):
             slot = number
             if ref.kind != "input":
@@ -411,6 +416,38 @@ def as_shape(array: np.ndarray, shape: Shape) -> np.ndarray:
     return array.reshape(-1).view(shape.dtype).reshape(shape.dims)
 
 
+class Preparation:
+    """The steps of a program that run when a steady input has changed, and what they made for the last ones."""
+
+    def __init__(self, program: Program, driver: Driver):
+        self._steady, self._bytes = program.steady, program.kept_bytes
+        self._program = replace(program, steps=[*program.prepared], prepared=(), outputs=(), donated={}, arena_bytes=0)
+        self._driver = driver
+        self._frames: list[Frame] = []
+        self._last: tuple[list[np.ndarray], np.ndarray] | None = None
+
+    def kept(self, inputs: Sequence[np.ndarray]) -> np.ndarray:
+        """The memory for these inputs: that of the last call, where the steady ones are the same arrays."""
+        steady, last = [inputs[k] for k in self._steady], self._last
+        if last is not None and all(map(is_, steady, last[0])):
+            return last[1]
+        memory = self.made(inputs)
+        # Memory of others may have other numbers in it the next time.
+        self._last = (steady, memory) if all(map(is_own, steady)) else None
+        return memory
+
+    def made(self, inputs: Sequence) -> np.ndarray:
+        """New memory for these inputs: arrays, or addresses."""
+        memory = default_pool().allocate((self._bytes,), np.dtype(np.uint8))
+        try:
+            frame = self._frames.pop()
+        except IndexError:
+            frame = Frame(self._program, self._driver, {})
+        self._driver.call(frame.address, *inputs, memory)
+        self._frames.append(frame)
+        return memory
+
+
 class Executable:
     """A program ready to be called, from several threads at once: each running call has a frame of its own."""
 
@@ -430,6 +467,7 @@ class Executable:
         self._idle: list[Frame] = []
         self._frames: weakref.WeakSet[Frame] = weakref.WeakSet()
         self._lock = forking.lock()
+        self._preparation = Preparation(program, driver) if program.kept_bytes else None
 
     @property
     def runs_python(self) -> bool:
@@ -468,11 +506,18 @@ class Executable:
                 take() if take else as_shape(inputs[self._donated[k]], self.program.outputs[k])
                 for k, take in enumerate(self._take)
             ]
-        self._call(frame.address, *inputs, *outputs)
+        if self._preparation is None:
+            self._call(frame.address, *inputs, *outputs)
+        else:
+            self._call(frame.address, *inputs, *outputs, self._preparation.kept(inputs))
         if self._callbacks:
             self._raise_error_of(frame)
         self._idle.append(frame)
         return outputs
+
+    def kept(self, inputs: Sequence[np.ndarray]) -> np.ndarray | None:
+        """The memory that is prepared for these inputs; None where nothing is."""
+        return None if self._preparation is None else self._preparation.kept(inputs)
 
     def _raise_error_of(self, frame: Frame) -> None:
         """Raises what ended the run of a frame, which is idle then."""
@@ -488,7 +533,10 @@ class Executable:
             frame = self._idle.pop()
         except IndexError:
             frame = self.new_frame()
-        self._call(frame.address, *addresses)
+        kept: list[np.ndarray] = []
+        if self._preparation is not None:  # what is at an address nobody knows
+            kept.append(self._preparation.made(addresses[: len(self.program.inputs)]))
+        self._call(frame.address, *addresses, *kept)
         if self._callbacks:
             self._raise_error_of(frame)
         self._idle.append(frame)
@@ -496,7 +544,7 @@ class Executable:
     def for_one_output(self):
         """`run(inputs) -> array` for a program of one new output, with little Python; None for other programs."""
         take = self._take[0] if len(self._take) == 1 else None
-        if take is None or self._callbacks:
+        if take is None or self._callbacks or self._preparation is not None:
             return None
         idle, call, make = self._idle, self._call, self.new_frame
 

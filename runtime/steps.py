@@ -13,10 +13,10 @@ from hloom.runtime.distributed.messages import Transport
 
 @record(frozen=True)
 class Ref:
-    """A place in memory: kind 'input', 'output', 'constant' (number) or 'arena' (byte offset). In a program that runs
-    on several devices (`hloom.runtime.multi_device`) also 'channel' and 'control': a buffer of a channel, a count. In a
-    program that several devices run (`hloom.runtime.spmd`) also 'shared' (byte offset in memory that all share) and
-    'device': the number of the partition (0) or replica (1), u32.
+    """A place in memory: kind 'input', 'output', 'constant' (number), 'arena' or 'kept' (byte offset). In a program
+    that runs on several devices (`hloom.runtime.multi_device`) also 'channel' and 'control': a buffer of a channel, a
+    count. In a program that several devices run (`hloom.runtime.spmd`) also 'shared' (byte offset in memory that all
+    share) and 'device': the number of the partition (0) or replica (1), u32.
 
     swap: number of a place that Swaps exchange with others. By the number of the device that runs the program, where it
     is one of several: peer, the device in whose memory the place is; offsets, bytes that are added.
@@ -166,6 +166,8 @@ class Program:
     donated: output number -> input number whose buffer the output is computed in. work: rough element operations.
     code: keeps the kernels in memory whose addresses are in the steps; a program that runs is kept by who called it.
     transport: for the messages of `Deliver`. guards: offsets of pages of the arena that nobody may touch.
+    prepared: steps that fill `kept_bytes` of memory from the `steady` inputs (numbers), which the others read as long
+    as these inputs are the same.
     """
 
     steps: list[Step]
@@ -181,3 +183,6 @@ class Program:
     shared_bytes: int = 0
     transport: Transport | None = None
     guards: Sequence[int] = ()
+    prepared: Sequence[Step] = ()
+    kept_bytes: int = 0
+    steady: tuple[int, ...] = ()

@@ -165,6 +165,21 @@ def scratch(start: int, count: int) -> Row:
     return row
 
 
+@attack("random programs with steady inputs, several calls with the same and with others", 10_000, 500)
+def steady(start: int, count: int) -> Row:
+    """Random graphs, loops, products and convolutions, of whose inputs some stay, change, or are in others' memory."""
+    from steady_programs import check
+
+    row = Row()
+    for seed in range(start, start + count):
+        try:
+            row.counts["keep something between calls"] += check(seed) > 0
+            row.expect(True)
+        except Exception as error:
+            row.expect(False, f"seed {seed}: {_first_line(error)}")
+    return row
+
+
 @attack("networks that NNSmith makes, through the torch backend, against eager torch", 100_000, 50)
 def outside(start: int, count: int) -> Row:
     """Networks of a generator of others: computed as by eager torch, or refused. What is not made is no attempt."""

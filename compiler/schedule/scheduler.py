@@ -23,6 +23,7 @@ from hloom.compiler.schedule.control_flow import Control, Label, OnFalse, OnInde
 from hloom.compiler.schedule.fused_loops import whole_loops
 from hloom.compiler.schedule.messages import ByMessages, Messages
 from hloom.compiler.schedule.overlap import with_late_ends
+from hloom.compiler.schedule.preparation import Preparation
 from hloom.compiler.schedule.steps import (
     ArriveStep,
     AwaitStep,
@@ -55,6 +56,7 @@ class Plan:
     """steps, the constants that they read, arena bytes, and for outputs that reuse a donated input: output -> input.
     Where several devices run the plan, barriers: their number; shared_bytes: of memory that all of them share.
     guards: offsets of pages of the arena that nobody may touch.
+    prepared: steps that run when a steady input has changed, and fill `kept_bytes` of memory for the calls that follow.
 
     `kernels()`: the launches as they stand in the list; those of a loop run more than once.
     """
@@ -69,9 +71,11 @@ class Plan:
     barriers: int = 0
     shared_bytes: int = 0
     guards: Sequence[int] = ()
+    prepared: list[Step] = field(default_factory=list)
+    kept_bytes: int = 0
 
     def kernels(self) -> list[KernelStep]:
-        return [s for s in self.steps if isinstance(s, KernelStep)]
+        return [s for s in (*self.prepared, *self.steps) if isinstance(s, KernelStep)]
 
 
 def make_plan(
@@ -82,14 +86,16 @@ def make_plan(
     updates: Mapping[int, int] | None = None,
     whole: bool = True,
     processes: Sequence[int] = (),
+    steady: frozenset[int] = frozenset(),
 ) -> Plan:
     """Plans a module after all passes for a target: without scans, each loop and branch with its own computations.
 
     donated: numbers of parameters whose buffers may be overwritten. updates: output -> the parameter in whose buffer
     alone it may be computed, where it can be. whole: loops of small bodies become one kernel. processes: of a program
-    that several devices run, the process of each; () where there is one.
+    that several devices run, the process of each; () where there is one. steady: numbers of parameters that most calls
+    have the same values of: what depends on them alone is prepared.
     """
-    return Planner(module, target, donated, updates, processes).plan(whole)
+    return Planner(module, target, donated, updates, processes, steady).plan(whole)
 
 
 class Planner:
@@ -102,8 +108,10 @@ class Planner:
         donated: frozenset[int],
         updates: Mapping[int, int] | None = None,
         processes: Sequence[int] = (),
+        steady: frozenset[int] = frozenset(),
     ):
         self.module, self.target, self.donated, self.updates = module, target, donated, updates or {}
+        self.preparation = Preparation(steady - donated)
         self.entry = module.entry
         self.buffers: dict[Instruction, list[Buffer]] = {}  # one for each element of a tuple
         self.constants: list[np.ndarray] = []
@@ -134,8 +142,11 @@ class Planner:
         for parameter in entry.parameters:
             buffer = Buffer(parameter.shape.bytes, Place("input", parameter["index"]))
             self.buffers[parameter] = self.held([buffer])
+            self.preparation.note_parameter(parameter["index"], buffer)
         for instruction in entry.instructions:
             self.store(instruction)
+            if self.preparation.steady and self.runs_alone(instruction):
+                self.preparation.look(instruction, self._inputs(instruction), self.buffers, self.end)
         flat: list[tuple[Instruction, Buffer, Shape]] = []
         for root in roots:
             for buffer in self.buffers[root]:
@@ -163,8 +174,9 @@ class Planner:
         for number, root, buffer in copies:
             if buffer.bytes:
                 planned.append((Place("output", number), buffer, buffer.bytes, root))
+        prepared, planned = self.preparation.divided(planned)
         planned = with_jumps(whole_loops(self, planned) if whole and self.target.supports_loop_fusion else planned)
-        waiting = [b for b in self.all if b.place is None] + self._temporaries(planned)
+        waiting = [b for b in self.all if b.place is None] + self._temporaries([*prepared, *planned])
         shared = self.collectives.allocate()
         arena, guards = allocate_apart(waiting) if self.target.guards_memory else (allocate(waiting), [])
         return Plan(
@@ -178,6 +190,8 @@ class Planner:
             len(self.collectives.barriers),
             shared,
             guards,
+            self._resolve(prepared),
+            self.preparation.bytes,
         )
 
     # --- storage ---
@@ -356,8 +370,8 @@ class Planner:
                     planned.append((target, source, root.shape.bytes, instruction))
                 shared[0] = position
         kept: frozenset[int] = frozenset()
-        if any(i.opcode == "dot" for i in computation.instructions):
-            kept = frozenset(k for k, o in enumerate(inputs) if self.control.stays(self.buffers[o][0]))
+        if any(i.opcode in ("dot", "convolution") for i in computation.instructions):
+            kept = frozenset(k for k, o in enumerate(inputs) if self._stays(self.buffers[o][0]))
         # Layers that repeat have the same kernels: writing them once is enough.
         buffers = enumerate(self.buffers[instruction])
         leaving = frozenset(k for k, b in buffers if b.place and b.place.kind == "output" and not b.reads)
@@ -375,6 +389,10 @@ class Planner:
             for name, table in launch.tables.items():
                 pointers[name] = self.table(table)
             planned.append((launch, pointers, instruction))
+
+    def _stays(self, buffer: Buffer) -> bool:
+        """Whether a value is the same in each step of the loop around, or in most calls where there is none."""
+        return self.control.stays(buffer) or (self.control.loop is None and buffer in self.preparation.fixed)
 
     def table(self, table: np.ndarray) -> Buffer:
         """The buffer of a constant array that launches read, the same for all that read one."""
@@ -435,7 +453,9 @@ class Planner:
                     first, last = self.control.prepared.get(key, (now, now))
                     buffer = self.temporaries.setdefault(key, Buffer(size, None, first, last))
                     buffer.bytes = max(buffer.bytes, size)
-        return list(self.temporaries.values())
+        for key in self.preparation.temporaries:
+            self.preparation.keep(self.temporaries[key])
+        return [buffer for buffer in self.temporaries.values() if buffer.place is None]
 
     def _resolve(self, planned) -> list[Step]:
         numbers: dict[Label, int] = {}

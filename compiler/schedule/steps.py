@@ -10,7 +10,8 @@ from hloom.ir.records import record
 @record(frozen=True)
 class Place:
     """Where a value lives. kind: 'input' or 'output' (number), 'constant' (number), 'arena' (byte offset), 'channel'
-    (twice the number of the channel; one more for its second place, which a loop needs). In a program that several
+    (twice the number of the channel; one more for its second place, which a loop needs), 'kept' (byte offset in memory
+    that stays as it is between calls). In a program that several
     devices run also 'shared' (byte offset in memory that all share) and 'device': the number of the partition (0) or of
     the replica (1) that runs it.
 

@@ -62,10 +62,11 @@ def optimized_plan(
     target: Target | None = None,
     updates: Mapping[int, int] | None = None,
     processes: Sequence[int] = (),
+    steady: frozenset[int] = frozenset(),
 ) -> tuple[Module, Plan, dict[str, float]]:
     """The module after all passes, its plan, and the seconds of both. Dumps where `hl.config.dump_to` says so.
 
-    updates, processes: as of `make_plan`."""
+    updates, processes, steady: as of `make_plan`."""
     target = target or host_target(self_contained=not config.library_calls)
     fused = config.fusion if fusion is None else fusion
     names = PIPELINE if fused else UNFUSED
@@ -76,7 +77,7 @@ def optimized_plan(
     on_pass = (lambda record: dump.module(record.name, record.after)) if dump else None
     optimized = run_passes(module, names, target=target, verify=config.verify, on_pass=on_pass)
     passed = time.perf_counter()
-    plan = make_plan(optimized, target, donated, updates=updates, whole=fused, processes=processes)
+    plan = make_plan(optimized, target, donated, updates=updates, whole=fused, processes=processes, steady=steady)
     planned = time.perf_counter()
     if dump:
         dump.kernels(plan)

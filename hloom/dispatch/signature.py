@@ -30,7 +30,8 @@ from hloom.tree import pytrees as tree
 
 @record(frozen=True)
 class JitOptions:
-    """The options of `hl.jit`."""
+    """The options of `hl.jit`. steady: the number of first arguments, one array each, that most calls have the same
+    arrays for, such as weights; what depends on them alone is computed once for many calls."""
 
     static_argnums: tuple[int, ...] = ()
     static_argnames: tuple[str, ...] = ()
@@ -43,6 +44,7 @@ class JitOptions:
     target: str | None = None
     in_shardings: Any = None
     out_shardings: Any = None
+    steady: int = 0
 
 
 class Settings(NamedTuple):

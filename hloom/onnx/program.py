@@ -19,7 +19,8 @@ import numpy as np
 
 import hloom.numpy as hnp
 from hloom.arrays.array import Array
-from hloom.dispatch.jit import jit
+from hloom.dispatch.jit import JitFunction
+from hloom.dispatch.signature import JitOptions
 from hloom.errors import ConcretizationTypeError, DataDependentWarning, UnsupportedError
 from hloom.ir.source import current_source, warn_while_compiling
 from hloom.onnx.constants import FEW
@@ -162,7 +163,7 @@ class Program:
 
             compute.__name__ = self.graph.name if self.graph.name.isidentifier() else "model"
             compute.__signature__ = _signature(plan.params + plan.live)  # type: ignore[attr-defined]
-            plan.function = jit(compute)
+            plan.function = JitFunction(compute, JitOptions(steady=len(plan.params)))
             try:
                 return plan, plan.run(params, live)
             except NeedsValue as found:

@@ -35,7 +35,8 @@ class CompileOptions:
     devices: for a module of several replicas or partitions, the devices that run it, by number; () stands for cpu:0,
     cpu:1 and so on. partitioned: whether it is what each device runs already, though parameters have shardings.
     autotune: whether candidate programs are timed; arguments: returns the values to time them on, None where the
-    arguments are known by their shapes only.
+    arguments are known by their shapes only. steady: the parameters that most calls have the same arrays for: a backend
+    may compute what depends on them alone once for many calls.
     """
 
     device: str = "cpu:0"
@@ -47,6 +48,7 @@ class CompileOptions:
     partitioned: bool = False
     autotune: bool = False
     arguments: Callable[[], list[np.ndarray] | None] = lambda: None
+    steady: frozenset[int] = frozenset()
 
 
 class Backend(ABC):

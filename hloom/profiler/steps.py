@@ -77,7 +77,7 @@ def profile(compiled, args: Sequence, seconds: float = 0.2, most_seconds: float 
     arrays = [np.ascontiguousarray(np.asarray(x)) for x in arrays]
     if len(arrays) != len(program.inputs):
         raise ValueError(f"the program takes {len(program.inputs)} arrays, {len(arrays)} were given")
-    walk = _Walk(program, arrays)
+    walk = _Walk(program, arrays, executable.runner.kept(arrays))
     walks: list = []
     end = time.perf_counter() + seconds
     while len(walks) < 3 or time.perf_counter() < end:
@@ -138,7 +138,7 @@ def _costs(step, instruction) -> tuple[float, float]:
 class _Walk:
     """The rows of a program as programs of one row, over the same argument words."""
 
-    def __init__(self, program, arrays: list[np.ndarray]):
+    def __init__(self, program, arrays: list[np.ndarray], kept: np.ndarray | None):
         self.driver = driver()
         callbacks, addresses = callbacks_of(program)
         frame = Frame(program, self.driver, addresses)
@@ -146,7 +146,7 @@ class _Walk:
         outputs = [np.empty(s.dims, s.dtype) for s in program.outputs]
         for output, given in program.donated.items():
             outputs[output] = arrays[given] = arrays[given].copy()
-        slots = [x.ctypes.data for x in (*arrays, *outputs)]
+        slots = [x.ctypes.data for x in (*arrays, *outputs, *([] if kept is None else [kept]))]
         whole.slots[: len(slots)] = slots
         self.rows = whole.steps.reshape(-1, STEP_WORDS).tolist()
         self.args = whole.args
@@ -161,7 +161,7 @@ class _Walk:
         self.empty = alone([row(END)])
         jumps = (JUMP, LOOP, JUMP_IF_ZERO, SWITCH, END)
         self.single = [None if r[0] in jumps else alone([r, row(END)]) for r in self.rows]
-        self.kept = (frame, callbacks, arrays, outputs)
+        self.kept = (frame, callbacks, arrays, outputs, kept)
 
     def times(self, most_seconds: float) -> dict[int, tuple[float, int]]:
         """Seconds and runs of each step in one walk."""

@@ -34,10 +34,11 @@ def product_launches(request: KernelRequest, machine) -> list[Launch]:
     of sums."""
     (dot,) = [i for i in request.computation.instructions if i.opcode in ("dot", "convolution")]
     if dot.opcode == "dot":
-        parts, stays = dot_parts(request, dot), request.stays(dot.operands[1])
+        parts = dot_parts(request, dot)
     else:
-        parts, stays = convolution_parts(request, dot, machine), False
+        parts = convolution_parts(request, dot, machine)
     kernels = render(parts.spec, machine, parts.extents)
+    stays = request.stays(dot.operands[1])
     steps = step_plan(kernels, *parts.extents, parts.lhs_strides, parts.rhs_strides, stays)
     return [launch_of_step(kernels, step, parts.integers) for step in steps]
 

@@ -19,7 +19,9 @@ class CpuBackend(DeviceBackend):
 
             return autotuned(module, options.arguments(), fusion=options.fusion, donated=options.donated)
         index = parse_device_name(options.device).index
-        return compile_module(module, fusion=options.fusion, donated=options.donated, device=index)
+        return compile_module(
+            module, fusion=options.fusion, donated=options.donated, device=index, steady=options.steady
+        )
 
     def executor(self, request: ExecutorRequest) -> CpuExecutor:
         return CpuExecutor(request)

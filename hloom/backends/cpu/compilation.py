@@ -57,13 +57,17 @@ def compile_module(
     device: int = 0,
     fallbacks: bool = True,
     updates: Mapping[int, int] | None = None,
+    steady: frozenset[int] = frozenset(),
 ) -> CpuExecutable:
     """Compiles a module for the CPU. fusion: None means `hl.config.fusion`. donated: parameters that may be reused.
     target: this machine with other sizes (`autotune`). device: index of the CPU device. fallbacks: whether fallback
     kernels may run while others are compiled in the background, if `hl.config.background_compilation` allows it.
-    updates: output -> the parameter in whose memory it is computed where it can be; `CpuExecutable.donated` says so."""
+    updates: output -> the parameter in whose memory it is computed where it can be; `CpuExecutable.donated` says so.
+    steady: as of `CompileOptions`."""
     with collecting() as stages:
-        optimized, plan, times = optimized_plan(module, fusion=fusion, donated=donated, target=target, updates=updates)
+        optimized, plan, times = optimized_plan(
+            module, fusion=fusion, donated=donated, target=target, updates=updates, steady=steady
+        )
         check_memory(plan, f"cpu:{device}")
         made = time.perf_counter()
         pending: dict[KernelSource, list[int]] = {}

@@ -19,7 +19,7 @@ def check_memory(plan: Plan, device: str) -> None:
     used = {o for i in entry.instructions for o in i.operands} | {entry.root}
     arguments = sum(p.shape.bytes for p in entry.parameters if p in used)
     outputs = sum(s.bytes for k, s in enumerate(plan.output_shapes) if k not in plan.donated)
-    total = arguments + outputs + plan.arena_bytes + sum(c.nbytes for c in plan.constants)
+    total = arguments + outputs + plan.arena_bytes + plan.kept_bytes + sum(c.nbytes for c in plan.constants)
     if total <= budget:
         return
     arrays = [i for i in entry.instructions if isinstance(i.shape, Shape) and i in used and i.opcode != "reshape"]

@@ -81,11 +81,14 @@ def program_of(plan: Plan, layout: Layout, pending: dict[KernelSource, list[int]
             steps.append(_call(item, layout, addresses))
         else:
             steps.append(_STEPS[type(item)](item, layout))
+    prepared = [_call(item, layout, addresses) if isinstance(item, KernelStep) else _STEPS[type(item)](item, layout)
+                for item in plan.prepared]  # fmt: skip
     inputs, outputs = layout.whole or (plan.input_shapes, plan.output_shapes)
     donated = {} if layout.whole else dict(plan.donated)  # the whole program has the outputs of its parts
     return Program(
         steps, plan.constants, plan.arena_bytes, inputs, outputs, donated, _work(plan), layout.channels,
         code=list(kernels.values()), barriers=plan.barriers, shared_bytes=plan.shared_bytes, guards=plan.guards,
+        prepared=prepared, kept_bytes=plan.kept_bytes, steady=_read_by(prepared),
     )  # fmt: skip
 
 
@@ -125,6 +128,12 @@ def _host(item: HostStep, layout: Layout) -> Host:
         keeps=instruction.opcode == "custom-call",
         devices=None if device is None else (device,),
     )
+
+
+def _read_by(steps: list[Step]) -> tuple[int, ...]:
+    """The numbers of the inputs that these calls and copies read."""
+    refs = [r for s in steps for r in (s.words if isinstance(s, Call) else [s.source] if isinstance(s, Copy) else ())]
+    return tuple(sorted({r.number for r in refs if isinstance(r, Ref) and r.kind == "input"}))
 
 
 def _count(item, layout: Layout) -> Step:

@@ -1,0 +1,84 @@
+"""What is computed once for many calls: what depends on steady inputs alone, such as the weights of a network.
+
+An instruction of the entry whose operands are all steady, or made of steady values, runs when one of these inputs has
+changed, and so does a launch that only prepares a steady operand of a kernel (the packing of a matrix). What they make
+is in memory of its own that stays between calls; nothing is computed in its place.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from hloom.compiler.kernels.launch import Launch
+from hloom.compiler.schedule.buffer_assignment import ALIGNMENT, Buffer
+from hloom.compiler.schedule.steps import Place
+from hloom.ir.module import Instruction
+
+GROWTH = 4  # times what it reads that a prepared value may take: an 8-bit integer becomes a float32
+
+
+class Preparation:
+    """The part of a Planner that knows what is prepared. steady: numbers of the entry's parameters.
+
+    fixed: buffers whose values are the same in most calls. temporaries: (id of the instruction, pointer name) of those
+    that prepared launches write. bytes: of the memory that is kept.
+    """
+
+    def __init__(self, steady: frozenset[int]):
+        self.steady = steady
+        self.fixed: dict[Buffer, None] = {}
+        self.instructions: dict[Instruction, None] = {}
+        self.temporaries: dict[tuple[int, str], None] = {}
+        self.bytes = 0
+
+    def note_parameter(self, number: int, buffer: Buffer) -> None:
+        if number in self.steady:
+            self.fixed[buffer] = None
+
+    def look(
+        self, instruction: Instruction, inputs: list[Instruction], buffers: Mapping[Instruction, list[Buffer]], end: int
+    ) -> None:
+        """Prepares an instruction of the entry if it reads steady values only; `end`: the time of the program's end."""
+        read = [b for o in inputs for b in buffers[o]]
+        steady = [b for b in read if b in self.fixed]
+        if not steady or any(b not in self.fixed and not _is_constant(b) for b in read):
+            return
+        if sum(b.bytes for b in buffers[instruction]) > GROWTH * sum(b.bytes for b in steady):
+            return
+        self.instructions[instruction] = None
+        for buffer in buffers[instruction]:
+            self.keep(buffer)
+            buffer.last = end
+            self.fixed[buffer] = None
+
+    def keep(self, buffer: Buffer) -> None:
+        """Gives a buffer a place that stays between calls."""
+        buffer.place = Place("kept", self.bytes)
+        self.bytes += -(-max(buffer.bytes, 1) // ALIGNMENT) * ALIGNMENT
+
+    def divided(self, planned: list) -> tuple[list, list]:
+        """(what is prepared, what each call does) of the list of what is planned, before loops become jumps."""
+        if not self.steady:
+            return [], planned
+        prepared: list = []
+        rest: list = []
+        for item in planned:
+            (prepared if self._is_prepared(item) else rest).append(item)
+        return prepared, rest
+
+    def _is_prepared(self, item) -> bool:
+        if not isinstance(item, tuple):
+            return False
+        if not isinstance(item[0], Launch):
+            return item[0] in self.fixed  # the copy of an array that is updated
+        launch, pointers, instruction = item
+        if instruction not in self.instructions:
+            read = [pointers[a] for a in launch.arguments if isinstance(a, str) and a in pointers]
+            if not launch.prepares or not read or any(b not in self.fixed and not _is_constant(b) for b in read):
+                return False
+        self.temporaries.update(dict.fromkeys((id(instruction), name) for name in launch.temporaries))
+        return True
+
+
+def _is_constant(buffer: Buffer) -> bool:
+    return buffer.place is not None and buffer.place.kind == "constant"

@@ -1,0 +1,115 @@
+"""Steady inputs: what depends on them alone is computed when they change, and only then."""
+
+from __future__ import annotations
+
+import threading
+
+import numpy as np
+import pytest
+from steady_programs import check
+
+import hloom as hl
+import hloom.numpy as hnp
+from hloom import lax
+from hloom.backends.cpu.compilation import compile_module
+from hloom.compiler.schedule.steps import KernelStep
+from hloom.dispatch.jit import JitFunction
+from hloom.dispatch.signature import JitOptions
+
+pytestmark = pytest.mark.quick
+
+
+def compiled(function, *arguments, steady):
+    return compile_module(hl.make_module(function)(*arguments), steady=frozenset(steady))
+
+
+def names(steps) -> list[str]:
+    return [s.launch.source.name for s in steps if isinstance(s, KernelStep)]
+
+
+@pytest.mark.parametrize("seed", range(15))
+def test_random_programs_with_steady_inputs(seed):
+    check(seed)
+
+
+def test_a_matrix_of_weights_is_turned_and_packed_once():
+    x, w = np.ones((16, 48), np.float32), np.arange(48 * 40, dtype=np.float32).reshape(40, 48) / 1000
+    program = compiled(lambda x, w: hnp.tanh(x @ (w * 2).T), x, w, steady=[1])
+    assert len(names(program.plan.prepared)) == 1 and len(names(program.plan.steps)) == 1
+    for scale in (1, 3):  # other weights
+        w = np.array(w * scale)
+        for rows in (x, x / 7):
+            np.testing.assert_allclose(program([rows, w])[0], np.tanh(rows @ (w * 2).T), rtol=1e-5)
+
+
+def test_the_filters_of_a_convolution_are_packed_once_also_in_a_loop():
+    x, w = np.ones((1, 8, 9, 9), np.float32), np.arange(8 * 8 * 9, dtype=np.float32).reshape(8, 8, 3, 3) / 1e4
+
+    def seen(x, w):
+        return lax.conv_general_dilated(x, w, (1, 1), "SAME")
+
+    program = compiled(seen, x, w, steady=[1])
+    assert [n for n in names(program.plan.prepared) if "pack" in n] and "pack" not in "".join(names(program.plan.steps))
+    np.testing.assert_allclose(program([x, w])[0], np.asarray(hl.jit(seen)(x, w)), rtol=1e-5)
+    looped = hl.jit(lambda x, w: lax.fori_loop(0, 3, lambda _, x: seen(x, w), x))
+    np.testing.assert_allclose(looped(x, w), seen(seen(seen(x, w), w), w), rtol=1e-4)
+
+
+def test_nothing_is_kept_of_memory_that_others_may_write():
+    x, w = np.ones((4, 8), np.float32), np.ones((8, 64), np.float32)
+    function = JitFunction(lambda w, x: x @ w[::-1], JitOptions(steady=1))
+    for value in (1, 2, 5):
+        w[...] = value
+        np.testing.assert_array_equal(function(w, x), np.full((4, 64), 8 * value))
+    array = hnp.asarray(w)  # a copy
+    assert float(function(array, x)[0, 0]) == float(function(array, x)[0, 0]) == 40
+    with hl.config(item_assignment=True):
+        array[...] = 7
+    assert float(function(array, x)[0, 0]) == 56
+
+
+def test_a_result_that_is_prepared_is_the_callers_own():
+    x = np.ones(3, np.float32)
+    program = compiled(lambda w, x: (w[::-1] + 1, x + 1), x, x, steady=[0])
+    first = program([x, x])[0]
+    first[...] = -1
+    np.testing.assert_array_equal(program([x, x])[0], [2, 2, 2])
+
+
+def test_a_call_by_addresses_prepares_anew():
+    x, w, out = np.ones((16, 48), np.float32), np.ones((40, 48), np.float32), np.empty((16, 40), np.float32)
+    program = compiled(lambda x, w: x @ (w * 2).T, x, w, steady=[1])
+    for value in (1, 2):
+        w[...] = value
+        program.runner.run_at([a.ctypes.data for a in (x, w, out)])
+        np.testing.assert_array_equal(out, np.full((16, 40), 96 * value))
+
+
+def test_values_that_grow_are_computed_in_each_call():
+    program = compiled(lambda w, x: hnp.cumsum(hnp.broadcast_to(w, (1000, 3)), 0) @ x, *[np.ones(3, np.float32)] * 2,
+                       steady=[0])  # fmt: skip
+    assert program.plan.kept_bytes < 1000 and program.memory_analysis()["constant bytes"] >= program.plan.kept_bytes
+
+
+def test_threads_call_with_weights_of_their_own():
+    function = JitFunction(lambda w, x: x @ w.T, JitOptions(steady=1))
+    x = hnp.ones((5, 64), np.float32)
+    weights = [hnp.full((48, 64), k, np.float32) for k in range(4)]
+    wrong: list[int] = []
+
+    def run(k: int) -> None:
+        wrong.extend(k for _ in range(50) if not np.array_equal(function(weights[k], x), np.full((5, 48), 64 * k)))
+
+    threads = [threading.Thread(target=run, args=(k,)) for k in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not wrong
+
+
+def test_the_profiler_times_what_each_call_does():
+    function = JitFunction(lambda w, x: hnp.tanh(x @ (w * 2).T), JitOptions(steady=1))
+    arguments = hnp.ones((40, 48), np.float32), hnp.ones((16, 48), np.float32)
+    parts = hl.profiler.profile(function.lower(*arguments).compile(), arguments, seconds=0.01)
+    assert [part.launches for part in parts] == [1]
