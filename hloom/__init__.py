@@ -49,7 +49,7 @@ if _TYPE_CHECKING:  # the names of _HOMES, for type checkers
     from hloom.tracing import debug, refs as ref
     from hloom.transforms import cotangents as ad, remat as ad_checkpoint
 
-    from hloom.arrays.dimensions import Dim
+    from hloom.ir.sizes.expressions import Dim
     from hloom.arrays.from_parts import (
         make_array_from_callback, make_array_from_process_local_data, make_array_from_single_device_arrays,
     )
@@ -103,7 +103,6 @@ _HOMES = {
     "hloom.arrays.from_parts": (
         "make_array_from_callback make_array_from_process_local_data make_array_from_single_device_arrays"
     ),
-    "hloom.arrays.dimensions": "Dim",
     "hloom.arrays.interchange": "from_numpy from_torch to_numpy to_torch",
     "hloom.arrays.shape_dtype": "ShapeDtypeStruct",
     "hloom.contexts": (
@@ -113,6 +112,7 @@ _HOMES = {
     ),
     "hloom.dispatch.from_text": "from_hlo from_stablehlo",
     "hloom.ir.ops.programs.structure": "register_custom_call",
+    "hloom.ir.sizes.expressions": "Dim",
     "hloom.jax.compatibility": (
         "clear_caches default_device effects_barrier make_jaxpr named_call named_scope print_environment_info typeof"
     ),

@@ -28,6 +28,7 @@ from typing import Any
 
 from hloom.ir.base_error import OutOfMemoryError
 from hloom.ir.errors import (
+    ArgumentError,
     AttributeValueError,
     BatchingError,
     DifferentiationError,
@@ -38,6 +39,7 @@ from hloom.ir.errors import (
     ReplicationWarning,
     ShapeError,
     ShardingTypeError,
+    UndecidedSizeError,
     UnsupportedError,
     VerifyError,
 )
@@ -85,10 +87,6 @@ class LeakedTracerError(HloomError):
 
 class DonatedArrayError(HloomError, RuntimeError):
     """An array was used after it was donated to a function (`donate_argnums`)."""
-
-
-class ArgumentError(HloomError, TypeError, ValueError):
-    """An argument of a jitted function is not an array, number or tree of them, or a static one cannot be hashed."""
 
 
 class TreeError(HloomError, ValueError, TypeError):
@@ -318,6 +316,7 @@ __all__ = [
     "TreeDepthError",
     "TreeError",
     "UninitializedError",
+    "UndecidedSizeError",
     "UnsupportedError",
     "UnsupportedIndexError",
     "VerifyError",

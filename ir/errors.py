@@ -24,8 +24,19 @@ class ShapeError(HloomError, ValueError, TypeError):
     """Sizes, ranks or axes do not fit together."""
 
 
+class UndecidedSizeError(ShapeError):
+    """A decision depends on a size that is known when the program is called.
+
+    Say what holds: bounds (`hl.Dim("n", min=2)`), multiples (`hl.Dim("n", multiple_of=8)`), or compute with arrays.
+    """
+
+
 class DTypeError(HloomError, TypeError, ValueError):
     """Element types do not fit together, or an operation has no meaning for one."""
+
+
+class ArgumentError(HloomError, TypeError, ValueError):
+    """An argument of a jitted function is not an array, number or tree of them, or a static one cannot be hashed."""
 
 
 class AttributeValueError(HloomError, ValueError, TypeError):

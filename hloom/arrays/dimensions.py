@@ -1,6 +1,7 @@
 """Sizes that are known later.
 
-`hl.Dim("batch", 1, 4096)` is a dimension whose size is chosen when an exported program is called.
+`hloom.ir.sizes` has the sizes that depend on named dimensions, `hl.Dim` among them; a `DimStruct` is the shape and
+dtype of an argument with such sizes.
 
 A `SizeNumber` is what `x.shape` has in the place of a None of `hloom.sessions`.
 
@@ -22,6 +23,7 @@ import numpy as np
 
 from hloom.errors import ArgumentError, ShapeError
 from hloom.ir import base_error
+from hloom.ir.sizes.expressions import SizeExpression
 from hloom.ir.source import is_internal
 from hloom.ir.types import as_dtype
 
@@ -29,143 +31,13 @@ __all__ = [
     "PROBES",
     "READERS",
     "SMALLEST",
-    "Dim",
-    "DimExpression",
     "DimStruct",
     "SizeNumber",
     "dims_for_user",
-    "dims_of",
     "for_user",
     "is_unknown",
     "narrow_constant",
-    "size_at",
 ]
-
-LARGEST = 1 << 40
-
-
-class Dim:
-    """A dimension of an argument of `hl.export`, of any size from `least` to `most`.
-
-    name: an identifier; equal names are the same dimension. Raises ArgumentError.
-
-        x = hl.ShapeDtypeStruct((hl.Dim("batch", 1, 4096), 784), "float32")
-    """
-
-    __slots__ = ("least", "most", "name", "rules")
-
-    def __init__(self, name: str, least: int = 1, most: int = 4096):
-        if not isinstance(name, str) or not name.isidentifier() or not name.isascii():
-            raise ArgumentError(f"Dim({name!r})", "its name is no identifier", "pass a name such as 'batch'")
-        if not isinstance(least, int) or not isinstance(most, int) or not 0 < least <= most <= LARGEST:
-            raise ArgumentError(
-                f"Dim({name!r}, {least!r}, {most!r})",
-                "the least size is at least 1, and at most the most",
-                "pass two integers: Dim('batch', 1, 4096)",
-            )
-        self.name, self.least, self.most = name, least, most
-        self.rules: tuple = ()  # what else holds for it, in `jax.export`; not part of what it is
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, Dim) and (self.name, self.least, self.most) == (other.name, other.least, other.most)
-
-    def __hash__(self) -> int:
-        return hash((self.name, self.least, self.most))
-
-    def __repr__(self) -> str:
-        return f"Dim({self.name!r}, {self.least}, {self.most})"
-
-
-class DimExpression:
-    """A size made of named dimensions: `2*b`, `b + c - 1`, `b // 2`. dims: the dimensions in it, by name.
-
-    Sums, products, `//` and `%` of Dims, of these and of integers make them; where the result is the same number for
-    all sizes it is an integer. Equal are those with the same value at all sizes that are tried.
-    """
-
-    __slots__ = ("_parts", "dims")
-
-    def __init__(self, operation: str, left: Any, right: Any):
-        self._parts = operation, left, right
-        self.dims: dict[str, Dim] = {}
-        for part in (left, right):
-            self.dims |= dims_of(part)
-
-    def value(self, sizes: Any) -> int:
-        """The size for sizes of the dimensions, by name."""
-        operation, left, right = self._parts
-        return int(_OPERATIONS[operation][0](size_at(left, sizes), size_at(right, sizes)))
-
-    def _values(self) -> tuple:
-        names = sorted(self.dims)
-        return tuple([self.value({n: p + 97 * k for k, n in enumerate(names)}) for p in (11, 1009, 100003)])
-
-    def __eq__(self, other: object) -> bool:
-        return (
-            isinstance(other, DimExpression)
-            and sorted(self.dims) == sorted(other.dims)
-            and (self._values() == other._values())
-        )
-
-    def __hash__(self) -> int:
-        return hash(self._values())
-
-    def __repr__(self) -> str:
-        operation, left, right = self._parts
-        weak = "" if operation in "+-" else "+-"
-        shown = [
-            f"({part})"
-            if isinstance(part, DimExpression) and (part._parts[0] in weak or (k and operation != "+"))
-            else part.name
-            if isinstance(part, Dim)
-            else str(part)
-            for k, part in enumerate((left, right))
-        ]
-        return f" {operation} ".join(shown) if operation in "+-" else operation.join(shown)
-
-
-_OPERATIONS = {
-    "+": (operator.add, "add"), "-": (operator.sub, "sub"), "*": (operator.mul, "mul"),
-    "//": (operator.floordiv, "floordiv"), "%": (operator.mod, "mod"),
-}  # fmt: skip
-
-
-def dims_of(size: Any) -> dict[str, Dim]:
-    """The named dimensions in a size."""
-    if isinstance(size, Dim):
-        return {size.name: size}
-    return size.dims if isinstance(size, DimExpression) else {}
-
-
-def size_at(size: Any, sizes: Any) -> int:
-    """A size where the named dimensions have these sizes."""
-    if isinstance(size, Dim):
-        return sizes[size.name]
-    return size.value(sizes) if isinstance(size, DimExpression) else size
-
-
-def _made(operation: str, left: Any, right: Any) -> Any:
-    if not all(isinstance(one, (int, np.integer, Dim, DimExpression)) for one in (left, right)):
-        return NotImplemented
-    neutral = 0 if operation in "+-" else 1
-    if operation != "%" and isinstance(right, int) and right == neutral:
-        return left
-    if operation in "+*" and isinstance(left, int) and left == neutral:
-        return right
-    made = DimExpression(operation, left, right)
-    known = {made.value(dict.fromkeys(made.dims, n) | {k: n + 7 * i for i, k in enumerate(sorted(made.dims))})
-             for n in (1, 2, 3, 10, 1009)}  # fmt: skip
-    return known.pop() if len(known) == 1 else made
-
-
-def _dim_operator(operation: str, name: str) -> None:
-    for kind in (Dim, DimExpression):
-        setattr(kind, f"__{name}__", lambda self, other: _made(operation, self, other))
-        setattr(kind, f"__r{name}__", lambda self, other: _made(operation, other, self))
-
-
-for _operation, (_, _dunder) in _OPERATIONS.items():
-    _dim_operator(_operation, _dunder)
 
 
 class DimStruct:
@@ -176,7 +48,7 @@ class DimStruct:
     def __init__(self, shape: Any, dtype: Any, weak: bool = False):
         sizes = []
         for size in shape:
-            if not isinstance(size, (Dim, DimExpression)):
+            if not isinstance(size, SizeExpression):
                 try:
                     size = int(size)
                 except (TypeError, ValueError):

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import ClassVar
 
-from hloom.arrays.dimensions import READERS, Dim, DimExpression, DimStruct, dims_for_user, for_user
+from hloom.arrays.dimensions import READERS, DimStruct, dims_for_user, for_user
 from hloom.errors import ArgumentError
+from hloom.ir.sizes.expressions import SizeExpression
 from hloom.ir.types import Shape, as_dtype
 from hloom.sharding.shardings import over_several
 
@@ -20,7 +21,7 @@ class ShapeDtypeStruct:
     _extended: ClassVar[dict] = {}  # type of a dtype that is no number -> (shape, dtype) -> its structure
 
     def __new__(cls, shape=None, dtype=None, *args, **options):
-        if shape.__class__ in (tuple, list) and any([isinstance(size, (Dim, DimExpression)) for size in shape]):
+        if shape.__class__ in (tuple, list) and any([isinstance(size, SizeExpression) for size in shape]):
             return DimStruct(shape, dtype)  # for `hl.export`, where the sizes are chosen later
         made = cls._extended.get(type(dtype))
         return object.__new__(cls) if made is None else made(shape, dtype)

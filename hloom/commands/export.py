@@ -24,7 +24,6 @@ from pathlib import Path
 from typing import Any
 
 from hloom import onnx
-from hloom.arrays.dimensions import Dim
 from hloom.arrays.shape_dtype import ShapeDtypeStruct
 from hloom.dispatch.from_text import from_hlo, from_stablehlo
 from hloom.errors import ArgumentError, MissingFileError, file_error
@@ -32,6 +31,7 @@ from hloom.export.build import export
 from hloom.export.names import identifier, identifiers
 from hloom.export.targets import TARGETS
 from hloom.export.toolchain import KINDS
+from hloom.ir.sizes.expressions import Dim
 from hloom.ir.types import DTYPES
 from hloom.sessions.files import Saved, load
 from hloom.sessions.text import MAGIC

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from hloom.arrays.dimensions import Dim, DimStruct
+from hloom.arrays.dimensions import DimStruct
 from hloom.arrays.shape_dtype import ShapeDtypeStruct
 from hloom.checkpoints import safetensors
 from hloom.compiler.cache import default_cache
@@ -39,6 +39,7 @@ from hloom.export.tables import Shared, tables_of
 from hloom.export.targets import target_of
 from hloom.export.toolchain import KINDS, toolchain
 from hloom.ir.records import record
+from hloom.ir.sizes.expressions import Dim
 from hloom.sessions.files import Saved
 from hloom.sessions.program import Program
 from hloom.tree import pytrees as tree
@@ -138,7 +139,7 @@ def export(
     stored = [k for k, value in enumerate(shared.constants) if value.nbytes >= SMALL] if weights == "file" else []
     library = emit.Library(
         library_name, chosen, machine_target, machine, bodies, shared_state.parts, shared,
-        [(d.name, d.least, d.most) for d in dimensions], stored,
+        [(d.name, d.min, d.most) for d in dimensions], stored,
         f"{library_name}.safetensors" if stored else None,
     )  # fmt: skip
     emit.check_names(library)

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from hloom.arrays.dimensions import Dim, DimStruct, dims_of, size_at
+from hloom.arrays.dimensions import DimStruct
 from hloom.arrays.shape_dtype import ShapeDtypeStruct
 from hloom.backends.compile import optimized_plan
 from hloom.compiler.schedule.scheduler import Plan
@@ -21,11 +21,13 @@ from hloom.errors import ArgumentError, ExportError
 from hloom.export.names import OWN, checked_name, described_tree, identifiers, output_names
 from hloom.export.tables import EXPORTABLE
 from hloom.ir.records import field, record
+from hloom.ir.sizes.expressions import Dim, dims_of, single, size_at
 from hloom.ir.types import HLO_NAME, HOST_DTYPES, Shape
 from hloom.tracing.signatures import function_name
 from hloom.tree import pytrees as tree
 
 MOST_DIMENSIONS = 8  # of native/driver.c
+MOST = 4096  # of a dimension without a bound: plans are made for ranges
 
 __all__ = ["Request", "TracedFunction", "Value", "plan_of", "requests_of", "traced"]
 
@@ -229,7 +231,7 @@ def _lowered(request: Request, arguments: Sequence, sizes: Mapping[str, int]) ->
     def at(leaf: Any) -> Any:
         if not isinstance(leaf, DimStruct):
             return leaf
-        dims = [size_at(d, {n: sizes.get(n, one.least) for n, one in dims_of(d).items()}) for d in leaf.shape]
+        dims = [size_at(d, {n: sizes.get(n, one.min) for n, one in dims_of(d).items()}) for d in leaf.shape]
         return ShapeDtypeStruct(tuple(dims), leaf.dtype, leaf.weak)
 
     arguments, keywords = tree.map(at, (tuple(arguments), request.keywords))
@@ -243,18 +245,28 @@ def lowered_at(function: TracedFunction, sizes: Mapping[str, int]) -> Lowered:
 
 
 def dimensions_of(requests: Sequence[Request]) -> list[Dim]:
-    """The named dimensions of all arguments, each once. Raises ExportError where a name has two ranges, and where one
-    is in expressions only, so that arrays do not tell its size."""
+    """The named dimensions of all arguments, each once, those without a bound up to MOST. Raises ExportError where a
+    name has two ranges, and where one is in expressions only, so that arrays do not tell its size."""
     found: dict[str, Dim] = {}
     for request in requests:
         leaves = tree.leaves((request.arguments, request.keywords))
         shapes = [leaf.shape for leaf in leaves if isinstance(leaf, DimStruct)]
-        alone = {size.name for shape in shapes for size in shape if isinstance(size, Dim)}
+        alone = {dim.name for shape in shapes for size in shape if (dim := single(size)) is not None}
         for size in [size for shape in shapes for size in shape]:
             for name, dim in dims_of(size).items():
-                if found.setdefault(name, dim) != dim:
+                if dim.max is None and dim.min <= MOST:
+                    dim = Dim(name, dim.min, MOST, multiple_of=dim.multiple_of)
+                if found.setdefault(name, dim).terms != dim.terms:
                     raise ExportError(
-                        f"export with {dim!r}", f"the same name has another range: {found[name]!r}", "use one range"
+                        f"export with {dim.declaration()}",
+                        f"the same name has another range: {found[name].declaration()}",
+                        "use one range",
+                    )
+                if dim.multiple_of > 1 or dim.min == 0:
+                    raise ExportError(
+                        f"export with {dim.declaration()}",
+                        "a library's programs are planned for all sizes of a range, which are at least 1",
+                        f"pass Dim({name!r}, 1, {dim.most})",
                     )
                 if name not in alone:
                     raise ExportError(

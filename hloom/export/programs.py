@@ -8,11 +8,12 @@ from typing import Any
 
 import numpy as np
 
-from hloom.arrays.dimensions import Dim, DimStruct
+from hloom.arrays.dimensions import DimStruct
 from hloom.arrays.shape_dtype import ShapeDtypeStruct
 from hloom.errors import ArgumentError, ExportError, FeedError
 from hloom.export.names import identifiers
 from hloom.ir.records import record
+from hloom.ir.sizes.expressions import SizeExpression
 from hloom.ir.types import HLO_NAME
 from hloom.sessions.files import Saved
 from hloom.sessions.graph import Node, Operation, PlaceholderRecord, Text
@@ -191,7 +192,9 @@ def _example(program: Program, instruction: Any, given: Any) -> Any:
         raise ArgumentError(
             f"feed {name!r} of '{program.name}'", f"{given!r:.60}", f"pass {HLO_NAME[dtype]}{list(shown)}"
         )
-    return DimStruct(shape, dtype) if any(isinstance(n, Dim) for n in shape) else ShapeDtypeStruct(shape, dtype)
+    return (
+        DimStruct(shape, dtype) if any(isinstance(n, SizeExpression) for n in shape) else ShapeDtypeStruct(shape, dtype)
+    )
 
 
 __all__ = ["INITIAL", "STATE", "ProgramFunctions", "functions_of"]

@@ -12,7 +12,6 @@ from typing import Any
 
 import numpy as np
 
-from hloom.arrays.dimensions import Dim
 from hloom.compiler.kernels.contractions.blocking import blocks_for_ranges
 from hloom.compiler.pipeline import run_passes
 from hloom.compiler.schedule.scheduler import Plan
@@ -26,6 +25,7 @@ from hloom.export.symbolic import Box, boxes_of, scalar_expression
 from hloom.export.tables import USE_SCALAR, Shared, Tables, tables_of
 from hloom.ir.module import Computation, Instruction, Module
 from hloom.ir.records import record
+from hloom.ir.sizes.expressions import Dim
 from hloom.ir.types import Shape
 
 __all__ = ["ranged_body"]
@@ -39,7 +39,7 @@ class _Ranged:
     def __init__(self, function: TracedFunction, machine: CrossMachine, dims: list[Dim]):
         self.function, self.machine, self.dims = function, machine, dims
         self.names = [d.name for d in dims]
-        self.low, self.high = tuple(d.least for d in dims), tuple(d.most for d in dims)
+        self.low, self.high = tuple(d.min for d in dims), tuple(d.most for d in dims)
         self._modules: dict[Sizes, Module] = {}
         self._shapes: dict[Sizes, list[list[tuple[int, ...]]]] = {}
         points = self._points()
@@ -51,7 +51,7 @@ class _Ranged:
     def _points(self) -> list[Sizes]:
         """Corners of the range and sizes in it; of ranges with other sizes not 1 and 2, for which other programs may be
         traced. A range of several sizes has two different corners: a single one would look like a constant."""
-        low = tuple([max(d.least, min(d.most - 1, 3)) for d in self.dims])
+        low = tuple([max(d.min, min(d.most - 1, 3)) for d in self.dims])
         found = [low]
         for subset in range(1, 1 << len(self.dims)):
             found.append(tuple([d.most if subset >> k & 1 else low[k] for k, d in enumerate(self.dims)]))
@@ -112,7 +112,7 @@ def ranged_body(
     function: TracedFunction, machine: CrossMachine, shared: Shared, all_dims: list[Dim], dims: list[Dim], check: str
 ) -> emit.Body:
     """The function with its plans for all sizes of its dimensions."""
-    count = math.prod(d.most - d.least + 1 for d in dims)
+    count = math.prod(d.most - d.min + 1 for d in dims)
     if check == "all" and count > MOST_CHECKED:
         raise ExportError(
             f"export of {function.request.name!r} for {count:,} sizes, each compared with its plan",
@@ -129,7 +129,8 @@ def ranged_body(
             "narrow the range of the Dim",
         )
     keep(function, boxes[0].plan)
-    numbers = {k: all_dims.index(d) for k, d in enumerate(dims)}
+    places = {dim.name: k for k, dim in enumerate(all_dims)}
+    numbers = {k: places[dim.name] for k, dim in enumerate(dims)}
     for values in (function.inputs, function.outputs):
         values[:] = [Value(v.name, v.dtype, tuple([_renumbered_extent(e, numbers) for e in v.extents])) for v in values]
     plans, guards = [], []

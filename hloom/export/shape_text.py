@@ -4,74 +4,26 @@ from __future__ import annotations
 
 import ast
 import itertools
-import operator
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any
+from collections.abc import Iterable, Mapping, Sequence
 
-from hloom.arrays.dimensions import Dim, dims_of, size_at
 from hloom.errors import ArgumentError, ExportError
-from hloom.ir.records import record
+from hloom.ir.sizes import reading
+from hloom.ir.sizes.expressions import (
+    LARGEST,
+    Comparison,
+    Dim,
+    Scope,
+    Size,
+    dims_of,
+    single,
+    size_at,
+    size_of_terms,
+)
 
-__all__ = ["Constraint", "constraints_of", "parsed_shape", "sizes_that_hold", "solved"]
+__all__ = ["Names", "constraints_of", "parsed_shape", "scope_of", "sizes_that_hold", "solved"]
 
-UNBOUNDED = 1 << 40
-_BINARY: dict[type, Callable] = {
-    ast.Add: operator.add, ast.Sub: operator.sub, ast.Mult: operator.mul, ast.FloorDiv: operator.floordiv,
-    ast.Mod: operator.mod,
-}  # fmt: skip
-_CALLS = {"floordiv": operator.floordiv, "mod": operator.mod}
-_COMPARISONS: dict[type, tuple[Callable, str]] = {
-    ast.GtE: (operator.ge, ">="), ast.Gt: (operator.gt, ">"), ast.LtE: (operator.le, "<="), ast.Lt: (operator.lt, "<"),
-    ast.Eq: (operator.eq, "=="),
-}  # fmt: skip
+_HOW: dict[type, str] = {ast.GtE: ">=", ast.Gt: ">", ast.LtE: "<=", ast.Lt: "<", ast.Eq: "=="}
 _TURNED = {">=": "<=", ">": "<", "<=": ">=", "<": ">", "==": "=="}
-
-
-@record(frozen=True)
-class Constraint:
-    """What has to hold between sizes. left, right: integers, Dims, or expressions of them."""
-
-    text: str
-    left: Any
-    how: str
-    right: Any
-
-    def holds(self, sizes: Mapping[str, int]) -> bool:
-        compare = next(function for function, how in _COMPARISONS.values() if how == self.how)
-        return bool(compare(size_at(self.left, sizes), size_at(self.right, sizes)))
-
-    @property
-    def names(self) -> set[str]:
-        return {*dims_of(self.left), *dims_of(self.right)}
-
-
-def _size(node: ast.AST, text: str, dim: Callable[[str], Dim]) -> Any:
-    """The size that an expression of Python means: nothing is executed but arithmetic."""
-    if isinstance(node, ast.Constant) and isinstance(node.value, int) and not isinstance(node.value, bool):
-        return node.value
-    if isinstance(node, ast.Name):
-        return dim(node.id)
-    if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.USub):
-        return -1 * _size(node.operand, text, dim)
-    if isinstance(node, ast.BinOp):
-        left, right = _size(node.left, text, dim), _size(node.right, text, dim)
-        if type(node.op) in _BINARY:
-            return _BINARY[type(node.op)](left, right)
-        if isinstance(node.op, ast.Pow) and isinstance(right, int) and 0 < right < 9:
-            made = left
-            for _ in range(right - 1):
-                made = made * left
-            return made
-    if (
-        isinstance(node, ast.Call)
-        and isinstance(node.func, ast.Name)
-        and node.func.id in _CALLS
-        and len(node.args) == 2
-    ):
-        return _CALLS[node.func.id](*[_size(one, text, dim) for one in node.args])
-    raise ArgumentError(
-        f"the symbolic shape {text!r}", f"{ast.unparse(node)!r} is no size", "write numbers, names, +, -, *, // and %"
-    )
 
 
 def _parsed(text: str, what: str) -> ast.expr:
@@ -81,35 +33,58 @@ def _parsed(text: str, what: str) -> ast.expr:
         raise ArgumentError(f"{what} {text!r}", "it cannot be read", "write sizes and commas: 'b, 2*b, 3'") from None
 
 
-def constraints_of(texts: Iterable[str]) -> tuple[list[Constraint], dict[str, tuple[int, int]]]:
-    """Constraints, and (least, most) of the names that are compared with numbers. Raises ArgumentError."""
-    found: list[Constraint] = []
+class Names:
+    """The dimensions of texts by their names, in the bounds and with the constraints of a scope."""
+
+    def __init__(self, limits: dict[str, tuple[int, int]]):
+        self.limits, self.scope = limits, Scope()
+        self.dims: dict[str, Dim] = {}
+
+    def dim(self, name: str) -> Dim:
+        if name not in self.dims:
+            low, high = self.limits.get(name, (1, LARGEST))
+            self.dims[name] = Dim(name, low, None if high == LARGEST else high, scope=self.scope)
+        return self.dims[name]
+
+    def size(self, node: ast.AST, text: str) -> Size:
+        if isinstance(node, ast.Name):
+            return self.dim(node.id)
+        return size_of_terms(reading.terms_of(node, text, lambda name: self.dim(name).terms))
+
+
+def scope_of(texts: Iterable[str]) -> Names:
+    """The names and bounds of constraints, which their scope keeps. Raises ArgumentError."""
+    parsed = []
     limits: dict[str, tuple[int, int]] = {}
-
-    def free(name: str) -> Dim:
-        return Dim(name, 1, UNBOUNDED)
-
     for text in texts:
         node = _parsed(text, "the constraint")
-        if not isinstance(node, ast.Compare) or len(node.ops) != 1 or type(node.ops[0]) not in _COMPARISONS:
+        if not isinstance(node, ast.Compare) or len(node.ops) != 1 or type(node.ops[0]) not in _HOW:
             raise ArgumentError(f"the constraint {text!r}", "it compares no two sizes", "write 'b >= 2' or 'b <= 2*c'")
-        how = _COMPARISONS[type(node.ops[0])][1]
-        left, right = _size(node.left, text, free), _size(node.comparators[0], text, free)
-        found.append(Constraint(text, left, how, right))
+        how, free = _HOW[type(node.ops[0])], Names({})
+        left, right = free.size(node.left, text), free.size(node.comparators[0], text)
+        parsed.append((text, node, how))
         if isinstance(left, int):
             left, right, how = right, left, _TURNED[how]
-        if isinstance(left, Dim) and isinstance(right, int):
-            least, most = limits.get(left.name, (1, UNBOUNDED))
+        if isinstance(right, int) and (dim := single(left)) is not None:
+            least, most = limits.get(dim.name, (1, LARGEST))
             bounds = {">=": (right, most), ">": (right + 1, most), "<=": (least, right), "<": (least, right - 1)}
             low, high = bounds.get(how, (right, right))
-            limits[left.name] = max(least, low), min(most, high)
-    return found, limits
+            limits[dim.name] = max(least, low), min(most, high)
+    for name, (least, most) in limits.items():
+        if least > most:
+            raise ArgumentError(
+                f"the constraints {[text for text, *_ in parsed]}",
+                f"no size of {name!r} is possible",
+                "loosen the constraints",
+            )
+    names = Names(limits)
+    for text, node, how in parsed:
+        names.scope.add(text, Comparison(names.size(node.left, text), how, names.size(node.comparators[0], text)))
+    return names
 
 
-def parsed_shape(
-    text: str, limits: Mapping[str, tuple[int, int]], like: Sequence | None, rules: Sequence[Constraint] = ()
-) -> tuple:
-    """The sizes of a text. like: sizes for "_" and "...". rules: kept by the dimensions. Raises ArgumentError."""
+def parsed_shape(text: str, names: Names, like: Sequence | None) -> tuple[Size, ...]:
+    """The sizes of a text. like: sizes for "_" and "...". Raises ArgumentError."""
     inner = text.strip()
     if inner in ("", "()"):
         return ()
@@ -118,7 +93,7 @@ def parsed_shape(
     node = _parsed(inner, "the symbolic shape")
     parts = list(node.elts) if isinstance(node, ast.Tuple) else [node]
     holes = [k for k, one in enumerate(parts) if isinstance(one, ast.Constant) and one.value is Ellipsis]
-    if (holes or any(isinstance(p, ast.Name) and p.id == "_" for p in parts)) and like is None:
+    if (holes or any(_is_open(part) for part in parts)) and like is None:
         raise ArgumentError(f"symbolic_shape({text!r})", "'_' and '...' need a shape to take sizes from", "pass like=")
     if holes:
         count = len(like or ()) - len(parts) + 1
@@ -134,17 +109,11 @@ def parsed_shape(
         raise ArgumentError(
             f"symbolic_shape({text!r})", f"{len(parts)} sizes for the shape {tuple(like)}", "write '...'"
         )
+    return tuple([like[k] if like and _is_open(part) else names.size(part, text) for k, part in enumerate(parts)])
 
-    def dim(name: str) -> Dim:
-        made = Dim(name, *limits.get(name, (1, UNBOUNDED)))
-        made.rules = tuple([one for one in rules if name in one.names])
-        return made
 
-    def size(k: int, part: ast.AST) -> Any:
-        assert like is not None or not (isinstance(part, ast.Name) and part.id == "_")
-        return like[k] if like is not None and isinstance(part, ast.Name) and part.id == "_" else _size(part, text, dim)
-
-    return tuple([size(k, part) for k, part in enumerate(parts)])
+def _is_open(part: ast.AST) -> bool:
+    return isinstance(part, ast.Name) and part.id == "_"
 
 
 def solved(shapes: Sequence[tuple[Sequence, Sequence[int]]]) -> dict[str, int] | None:
@@ -167,9 +136,9 @@ def solved(shapes: Sequence[tuple[Sequence, Sequence[int]]]) -> dict[str, int] |
     return sizes if all(size_at(w, sizes) == g for w, g in pairs) else None
 
 
-def _solution(wanted: Any, given: int, dim: Dim, sizes: Mapping[str, int]) -> int:
+def _solution(wanted: Size, given: int, dim: Dim, sizes: Mapping[str, int]) -> int:
     """The least size of a dimension with which an expression is not less than a number."""
-    low, high = dim.least, min(dim.most, max(2 * abs(given) + 2, dim.least))
+    low, high = dim.min, min(dim.most, max(2 * abs(given) + 2, dim.min))
     while low < high:
         middle = (low + high) // 2
         if size_at(wanted, {**sizes, dim.name: middle}) < given:
@@ -179,16 +148,18 @@ def _solution(wanted: Any, given: int, dim: Dim, sizes: Mapping[str, int]) -> in
     return low
 
 
-def sizes_that_hold(dims: Sequence[Dim], constraints: Sequence[Constraint], most: int) -> list[dict[str, int]]:
+def sizes_that_hold(dims: Sequence[Dim], constraints: Sequence[Comparison], most: int) -> list[dict[str, int]]:
     """Sizes of the dimensions, not more than `most` of them, for which all constraints hold: from the least, but for 1,
     which is special to broadcasting. Raises ExportError where there are none."""
     reach = max(2, round(20000 ** (1 / max(1, len(dims)))))
     found = []
-    starts = [min(max(d.least, 2), d.most) for d in dims]
+    starts = [min(max(d.min, 2), d.most) for d in dims]
     ranges = [range(s, min(s + reach, d.most + 1)) for s, d in zip(starts, dims, strict=True)]
+    known = {dim.name for dim in dims}
+    asked = [one for one in constraints if {*dims_of(one.left), *dims_of(one.right)} <= known]
     for sizes in itertools.product(*ranges):
         named = {d.name: size for d, size in zip(dims, sizes, strict=True)}
-        if all(one.holds(named) for one in constraints if one.names <= set(named)):
+        if all(one.holds(named) for one in asked):
             found.append(named)
     if not found:
         raise ExportError(
@@ -199,3 +170,11 @@ def sizes_that_hold(dims: Sequence[Dim], constraints: Sequence[Constraint], most
     # Far from each other, so that a size is taken for what it is.
     apart = sorted(found, key=lambda one: (len(set(one.values())) < len(one), sum(one.values())))
     return apart[:: max(1, len(apart) // most)][:most]
+
+
+def constraints_of(dims: Iterable[Dim]) -> list[tuple[str, Comparison]]:
+    """Those of the scopes that dimensions come from, each once, with its text."""
+    found: dict[str, Comparison] = {}
+    for dim in dims:
+        found |= dict(dim.scope.comparisons) if dim.scope is not None else {}
+    return list(found.items())

@@ -19,15 +19,16 @@ from typing import Any
 
 import numpy as np
 
-from hloom.arrays.dimensions import Dim, DimExpression, DimStruct, dims_of, size_at
+from hloom.arrays.dimensions import DimStruct
 from hloom.arrays.shape_dtype import ShapeDtypeStruct
 from hloom.dispatch.from_text import from_stablehlo
 from hloom.dispatch.jit import jit
 from hloom.errors import ArgumentError, ExportError, ParseError, ShapeError
 from hloom.export.artifacts import artifact_of_text
 from hloom.export.names import described_tree
-from hloom.export.shape_text import Constraint, constraints_of, parsed_shape, sizes_that_hold, solved
+from hloom.export.shape_text import Names, constraints_of, parsed_shape, scope_of, sizes_that_hold, solved
 from hloom.ir.records import record
+from hloom.ir.sizes.expressions import Comparison, Dim, Size, SizeExpression, dims_of, single, size_at
 from hloom.ir.types import DTYPES, HLO_NAME
 from hloom.tree import pytrees as tree
 
@@ -60,7 +61,7 @@ class Exported:
     platforms: tuple[str, ...] = ("cpu",)
     nr_devices: int = 1
     calling_convention_version: int = 1
-    constraints: tuple[Constraint, ...] = ()
+    constraints: tuple[tuple[str, Comparison], ...] = ()  # with their texts
     texts: tuple[tuple[dict[str, int], str], ...] = ()  # of a program that was read: for sizes of its dimensions
 
     def mlir_module(self) -> str:
@@ -109,8 +110,8 @@ class Exported:
         }
         if texts:
             dims = _dims(self.in_avals)
-            header["dims"] = {d.name: [d.least, d.most] for d in dims}
-            header["constraints"] = [one.text for one in self.constraints]
+            header["dims"] = {d.name: [d.min, d.most] for d in dims}
+            header["constraints"] = [text for text, _ in self.constraints]
             header["modules"] = [[sizes[d.name] for d in dims] + [len(text.encode())] for sizes, text in texts]
         data = json.dumps(header).encode()
         body = "".join([text for _, text in texts]) if texts else self.mlir_module()
@@ -123,7 +124,7 @@ class Exported:
         dims = _dims(self.in_avals)
         count = 1
         for d in dims:
-            count *= d.most - d.least + 1
+            count *= d.most - d.min + 1
         if count > MOST_MODULES:
             raise ExportError(
                 f"serialize() of '{self.fun_name}', which has symbolic shapes",
@@ -132,9 +133,9 @@ class Exported:
                 f"bound them: symbolic_shape(..., constraints=['{dims[0].name} <= 64']), or hl.export(f) with hl.Dim",
             )
         found = []
-        for numbers in itertools.product(*[range(d.least, d.most + 1) for d in dims]):
+        for numbers in itertools.product(*[range(d.min, d.most + 1) for d in dims]):
             sizes = {d.name: n for d, n in zip(dims, numbers, strict=True)}
-            if all(one.holds(sizes) for one in self.constraints):
+            if all(one.holds(sizes) for _, one in self.constraints):
                 leaves = [ShapeDtypeStruct(_at(a.shape, sizes), a.dtype, a.weak) for a in self.in_avals]
                 args, kwargs = tree.unflatten(self.in_tree, leaves)
                 found.append((sizes, self.function.lower(*args, **kwargs).as_text("stablehlo")))
@@ -151,25 +152,23 @@ def _at(shape: Sequence, sizes: Any) -> tuple[int, ...]:
 
 
 def _plain(aval: Any) -> list:
-    shape = [size if isinstance(size, int) else _shown(size) for size in aval.shape]
+    shape = [size if isinstance(size, int) else str(size) for size in aval.shape]
     return [shape, HLO_NAME[aval.dtype], bool(aval.weak)]
 
 
-def _shown(size: Any) -> str:
-    return size.name if isinstance(size, Dim) else str(size)
-
-
-def _check(name: str, leaves: Sequence, avals: Sequence, constraints: Sequence[Constraint]) -> dict[str, int]:
+def _check(
+    name: str, leaves: Sequence, avals: Sequence, constraints: Sequence[tuple[str, Comparison]]
+) -> dict[str, int]:
     """Sizes of the named dimensions. Raises ShapeError for arguments that do not fit."""
     arrays = [leaf if hasattr(leaf, "shape") and hasattr(leaf, "dtype") else np.asarray(leaf) for leaf in leaves]
     shapes = []
     for number, (given, aval) in enumerate(zip(arrays, avals, strict=True)):
         fits = len(given.shape) == len(aval.shape) and (aval.weak or np.dtype(given.dtype) == aval.dtype)
         for size, wanted in zip(given.shape, aval.shape, strict=False):
-            if isinstance(wanted, Dim):
-                fits = fits and wanted.least <= size <= wanted.most
-            elif isinstance(wanted, int):
+            if isinstance(wanted, int):
                 fits = fits and size == wanted
+            elif (dim := single(wanted)) is not None:
+                fits = fits and dim.min <= size <= dim.most
         if not fits:
             raise ShapeError(
                 f"call of the exported '{name}'",
@@ -185,18 +184,18 @@ def _check(name: str, leaves: Sequence, avals: Sequence, constraints: Sequence[C
             + ", ".join(str(list(given)) for _, given in shapes),
             f"pass {', '.join(_described(aval) for aval in avals)}",
         )
-    for one in constraints:
+    for text, one in constraints:
         if not one.holds(sizes):
             raise ShapeError(
                 f"call of the exported '{name}'",
-                f"with {', '.join(f'{k} = {n}' for k, n in sizes.items())} the constraint {one.text!r} does not hold",
+                f"with {', '.join(f'{k} = {n}' for k, n in sizes.items())} the constraint {text!r} does not hold",
                 "pass arrays of sizes for which it does",
             )
     return sizes
 
 
 def _described(aval: Any) -> str:
-    return f"{aval.dtype.name}[{', '.join(_shown(size) for size in aval.shape)}]"
+    return f"{aval.dtype.name}[{', '.join(map(str, aval.shape))}]"
 
 
 def export(fun_jit: Callable, *, platforms: Sequence[str] | None = None, **options: Any) -> Callable[..., Exported]:
@@ -212,10 +211,10 @@ def export(fun_jit: Callable, *, platforms: Sequence[str] | None = None, **optio
     def exported(*args: Any, **kwargs: Any) -> Exported:
         leaves, structure = tree.flatten((args, kwargs))
         dims = _dims([leaf for leaf in leaves if isinstance(leaf, DimStruct)])
-        rules = _constraints(leaves)
+        rules = constraints_of(dims)
         if dims:
             _require_told(leaves, dims)
-        points = sizes_that_hold(dims, rules, 6) if dims else [{}]
+        points = sizes_that_hold(dims, [one for _, one in rules], 6) if dims else [{}]
         lowered = [_lowered(fun_jit, (args, kwargs), sizes) for sizes in points]
         avals = tuple(tree.leaves(lowered[0].in_avals))
         if dims:
@@ -230,24 +229,14 @@ def export(fun_jit: Callable, *, platforms: Sequence[str] | None = None, **optio
     return exported
 
 
-def _constraints(leaves: Sequence) -> list[Constraint]:
-    """Those of the scopes that the dimensions of the arguments come from."""
-    found: dict[str, Constraint] = {}
-    for leaf in leaves:
-        for size in leaf.shape if isinstance(leaf, DimStruct) else ():
-            for dim in dims_of(size).values():
-                found |= {one.text: one for one in dim.rules}
-    return list(found.values())
-
-
 def _require_told(leaves: Sequence, dims: Sequence[Dim]) -> None:
     """Raises ExportError where the shapes of arguments do not tell the size of a dimension."""
     shapes = [leaf.shape for leaf in leaves if isinstance(leaf, DimStruct)]
-    sizes = {d.name: min(max(d.least, 2), d.most) + 3 * k for k, d in enumerate(dims)}
+    sizes = {d.name: min(max(d.min, 2), d.most) + 3 * k for k, d in enumerate(dims)}
     if solved([(shape, _at(shape, sizes)) for shape in shapes]) is None:
         raise ExportError(
             "export with symbolic shapes",
-            f"the shapes {', '.join('[' + ', '.join(map(_shown, shape)) + ']' for shape in shapes)} do not tell the "
+            f"the shapes {', '.join('[' + ', '.join(map(str, shape)) + ']' for shape in shapes)} do not tell the "
             f"sizes of {', '.join(d.name for d in dims)}",
             "let each name stand alone in the shape of an argument",
         )
@@ -306,8 +295,10 @@ def deserialize(blob: bytes | bytearray) -> Exported:
         header = json.loads(data[start : start + size])
         text = data[start + size :].decode()
         limits = {str(n): (int(a), int(b)) for n, (a, b) in header.get("dims", {}).items()}
-        rules = constraints_of([str(one) for one in header.get("constraints", [])])[0]
-        avals, results = ([_aval(one, limits) for one in header[key]] for key in ("in", "out"))
+        names = scope_of([str(one) for one in header.get("constraints", [])])
+        names.limits |= limits
+        rules = names.scope.comparisons
+        avals, results = ([_aval(one, names) for one in header[key]] for key in ("in", "out"))
         arguments = _tree(header["args"], avals), _tree(header["kwargs"], avals)
         result = _tree(header["result"], results)
         texts = _split(text, header.get("modules", []), list(limits))
@@ -344,9 +335,9 @@ def _split(text: str, modules: list, names: list[str]) -> list[tuple[dict[str, i
     return found
 
 
-def _aval(found: list, limits: Any) -> Any:
+def _aval(found: list, names: Names) -> Any:
     shape, dtype, weak = found
-    sizes = [parsed_shape(size, limits, None)[0] if isinstance(size, str) else int(size) for size in shape]
+    sizes = [parsed_shape(size, names, None)[0] if isinstance(size, str) else int(size) for size in shape]
     if any(dims_of(size) for size in sizes):
         return DimStruct(sizes, DTYPES[dtype], bool(weak))
     return ShapeDtypeStruct(tuple(sizes), DTYPES[dtype], bool(weak))
@@ -369,7 +360,7 @@ class SymbolicScope:
 
     def __init__(self, constraints: Sequence[str] = ()):
         self.constraints = tuple(constraints)
-        constraints_of(self.constraints)  # says at once what is wrong with one
+        scope_of(self.constraints)  # says at once what is wrong with one
 
 
 def symbolic_shape(
@@ -378,20 +369,15 @@ def symbolic_shape(
     constraints: Sequence[str] = (),
     scope: SymbolicScope | None = None,
     like: Sequence | None = None,
-) -> tuple[int | Dim | DimExpression, ...]:
+) -> tuple[Size, ...]:
     """The sizes in a text such as "batch, 2*batch + 1, 784": numbers, names for dimensions, and sums, products,
     quotients (`//`) and remainders (`%`) of these.
 
     constraints: what holds between sizes, such as "batch >= 2", "batch <= 2*rows", "batch % 8 == 0". scope: more of
     them. like: sizes where the text has "_" or "...". Raises ArgumentError.
     """
-    rules, limits = constraints_of((*constraints, *(scope.constraints if scope else ())))
-    for name, (least, most) in limits.items():
-        if least > most:
-            raise ArgumentError(
-                f"symbolic_shape({shape_spec!r})", f"no size of {name!r} is possible", "loosen the constraints"
-            )
-    return parsed_shape("..." if shape_spec is None else shape_spec, limits, like, rules)
+    names = scope_of((*constraints, *(scope.constraints if scope else ())))
+    return parsed_shape("..." if shape_spec is None else shape_spec, names, like)
 
 
 def symbolic_args_specs(args: Any, shapes_specs: Any, **options: Any) -> Any:
@@ -408,4 +394,4 @@ def symbolic_args_specs(args: Any, shapes_specs: Any, **options: Any) -> Any:
 
 def is_symbolic_dim(size: Any) -> bool:
     """Whether a size is a dimension with a name, or an expression of such."""
-    return isinstance(size, (Dim, DimExpression))
+    return isinstance(size, SizeExpression)

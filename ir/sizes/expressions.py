@@ -1,0 +1,406 @@
+"""Sizes that depend on named dimensions, with Python's operators.
+
+A size is an integer or a `SizeExpression`. Arithmetic with expressions makes sizes: an integer where the result is the
+same number for all sizes. Comparisons are True or False where bounds and assumptions decide them; where these do not
+they are a `Comparison`, whose truth value is an error that names what is not known.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import operator
+from collections.abc import Iterator, Mapping
+from contextvars import ContextVar
+from typing import Any, TypeAlias
+
+from hloom.ir.errors import ArgumentError, ShapeError, UndecidedSizeError
+from hloom.ir.sizes import bounds, facts, forms, reading
+from hloom.ir.sizes import terms as t
+from hloom.ir.sizes.facts import Facts
+from hloom.ir.sizes.terms import Symbol, Terms
+from hloom.ir.sizes.text import written
+
+__all__ = [
+    "LARGEST", "Comparison", "Dim", "Scope", "Size", "SizeExpression", "assume", "assuming",
+    "current_facts", "dims_of", "greatest", "least", "lowest", "parsed_size", "single", "size_at", "size_of_terms",
+    "size_with",
+]  # fmt: skip
+
+LARGEST = 1 << 40  # of a dimension without a bound
+_FACTS: ContextVar[Facts] = ContextVar("facts of sizes", default=facts.NONE)
+
+
+class SizeExpression:
+    """A size that depends on dimensions. terms: its canonical form."""
+
+    __slots__ = ("_hash", "terms")
+    terms: Terms
+
+    def __init__(self, terms: Terms):
+        self.terms = terms
+        self._hash = hash(terms)
+
+    def at(self, sizes: Mapping[str, int]) -> int:
+        """The number for sizes of the dimensions, by name. Raises ShapeError for a quotient by 0."""
+        return t.at(self.terms, sizes)
+
+    # --- arithmetic ---
+
+    def __add__(self, other: Any) -> Any:
+        right = _terms(other)
+        return NotImplemented if right is None else _size(t.plus(self.terms, right))
+
+    __radd__ = __add__
+
+    def __sub__(self, other: Any) -> Any:
+        right = _terms(other)
+        return NotImplemented if right is None else _size(t.minus(self.terms, right))
+
+    def __rsub__(self, other: Any) -> Any:
+        left = _terms(other)
+        return NotImplemented if left is None else _size(t.minus(left, self.terms))
+
+    def __mul__(self, other: Any) -> Any:
+        right = _terms(other)
+        return NotImplemented if right is None else _size(t.times(self.terms, right))
+
+    __rmul__ = __mul__
+
+    def __floordiv__(self, other: Any) -> Any:
+        right = _terms(other)
+        return NotImplemented if right is None else _size(forms.quotient(self.terms, right))
+
+    def __rfloordiv__(self, other: Any) -> Any:
+        left = _terms(other)
+        return NotImplemented if left is None else _size(forms.quotient(left, self.terms))
+
+    def __mod__(self, other: Any) -> Any:
+        right = _terms(other)
+        return NotImplemented if right is None else self - _size(t.times(right, forms.quotient(self.terms, right)))
+
+    def __rmod__(self, other: Any) -> Any:
+        left = _terms(other)
+        return NotImplemented if left is None else other - self * (other // self)
+
+    def __divmod__(self, other: Any) -> Any:
+        return NotImplemented if _terms(other) is None else (self // other, self % other)
+
+    def __rdivmod__(self, other: Any) -> Any:
+        return NotImplemented if _terms(other) is None else (other // self, other % self)
+
+    def __pow__(self, exponent: Any) -> Any:
+        if not isinstance(exponent, int) or exponent < 0:
+            return NotImplemented
+        result = t.number(1)
+        for _ in range(exponent):
+            result = t.times(result, self.terms)
+        return _size(result)
+
+    def __neg__(self) -> SizeExpression:
+        return SizeExpression(t.scaled(self.terms, -1))
+
+    def __pos__(self) -> SizeExpression:
+        return self
+
+    # --- comparisons ---
+
+    def __eq__(self, other: object) -> Any:
+        return True if self is other else _compared(self, other, "==")
+
+    def __ne__(self, other: object) -> Any:
+        return False if self is other else _compared(self, other, "!=")
+
+    def __ge__(self, other: Any) -> Any:
+        return _compared(self, other, ">=")
+
+    def __gt__(self, other: Any) -> Any:
+        return _compared(self, other, ">")
+
+    def __le__(self, other: Any) -> Any:
+        return _compared(self, other, "<=")
+
+    def __lt__(self, other: Any) -> Any:
+        return _compared(self, other, "<")
+
+    def __hash__(self) -> int:
+        return self._hash
+
+    def __bool__(self) -> bool:
+        return bool(self != 0)
+
+    # --- as a number: it has none yet ---
+
+    def _refused(self, asked: str, repair: str) -> UndecidedSizeError:
+        return UndecidedSizeError(f"{asked} the size {self}", "it is known when the program is called", repair)
+
+    def __index__(self) -> int:
+        raise self._refused("a Python integer of", "use the size itself (2*n, n//2), or loop with lax.fori_loop")
+
+    def __int__(self) -> int:
+        raise self._refused("int() of", "use the size itself: n, 2*n, n//2")
+
+    def __float__(self) -> float:
+        raise self._refused("float() of", "compute with arrays: 1 / n, hnp.sqrt(n)")
+
+    def __repr__(self) -> str:
+        return written(self.terms)
+
+    def __reduce__(self):
+        return SizeExpression, (self.terms,)
+
+
+Size: TypeAlias = int | SizeExpression
+
+
+class Dim(SizeExpression):
+    """A named dimension of any size from `min` to `max` that `multiple_of` divides.
+
+    name: an identifier; equal names are the same dimension and have the same bounds. max: None for no bound; `most` is
+    its number then, too. scope: what else is known of it. Raises ArgumentError.
+
+        x = hl.ShapeDtypeStruct((hl.Dim("batch", 1, 4096), 784), "float32")
+    """
+
+    __slots__ = ("max", "min", "most", "multiple_of", "name")
+
+    def __init__(
+        self, name: str, min: int = 1, max: int | None = None, *, multiple_of: int = 1, scope: Scope | None = None
+    ):
+        if not isinstance(name, str) or not name.isidentifier() or not name.isascii():
+            raise ArgumentError(f"Dim({name!r})", "its name is no identifier", "pass a name such as 'batch'")
+        given = f"Dim({name!r}, {min!r}, {max!r}, multiple_of={multiple_of!r})"
+        repair = f"pass integers, such as Dim({name!r}, 1, 4096)"
+        if any(type(n) is not int for n in (min, multiple_of, *(() if max is None else (max,)))):
+            raise ArgumentError(given, "bounds and multiples are integers", repair)
+        most = LARGEST if max is None else max
+        if not 0 <= min <= most <= LARGEST or multiple_of < 1:
+            found = f"0 <= min <= max <= {LARGEST:,} and multiple_of >= 1 do not hold"
+            raise ArgumentError(given, found, repair)
+        low, high = -(-min // multiple_of), most // multiple_of
+        if low > high:
+            raise ArgumentError(given, f"no size from {min} to {most} is a multiple of {multiple_of}", repair)
+        self.name, self.min, self.max, self.multiple_of, self.most = name, min, max, multiple_of, most
+        super().__init__(t.of(Symbol(name, low, high, multiple_of, scope), multiple_of))
+
+    @property
+    def scope(self) -> Scope | None:
+        """What else is known of it, if anything."""
+        symbol = self.terms[0][0][0]
+        return symbol.scope if isinstance(symbol, Symbol) else None
+
+    def declaration(self) -> str:
+        """As code has it: Dim('n', min=1, max=4096)."""
+        bound = "" if self.max is None else f", max={self.max}"
+        return (
+            f"Dim({self.name!r}, min={self.min}{bound}{f', multiple_of={self.multiple_of}' * (self.multiple_of > 1)})"
+        )
+
+    def __reduce__(self):
+        return _dim, (self.name, self.min, self.max, self.multiple_of)
+
+
+def _dim(name: str, low: int, high: int | None, multiple: int) -> Dim:
+    return Dim(name, low, high, multiple_of=multiple)
+
+
+class Scope:
+    """What is known of dimensions wherever they are used. comparisons: with the text that the user gave each."""
+
+    __slots__ = ("comparisons", "facts")
+
+    def __init__(self) -> None:
+        self.comparisons: tuple[tuple[str, Comparison], ...] = ()
+        self.facts = facts.NONE
+
+    def add(self, text: str, comparison: Comparison) -> None:
+        self.comparisons += ((text, comparison),)
+        self.facts = assumed(self.facts, comparison)
+
+
+class Comparison:
+    """A comparison of sizes. how: '==', '!=', '>=', '>', '<=' or '<'. It has no truth value, because it is made where
+    bounds and assumptions do not decide."""
+
+    __slots__ = ("how", "left", "right")
+
+    def __init__(self, left: Size, how: str, right: Size):
+        self.left, self.how, self.right = left, how, right
+
+    def holds(self, sizes: Mapping[str, int]) -> bool:
+        """Whether it holds for sizes of the dimensions, by name."""
+        return bool(_PYTHON[self.how](size_at(self.left, sizes), size_at(self.right, sizes)))
+
+    def __bool__(self) -> bool:
+        dims = {**dims_of(self.left), **dims_of(self.right)}
+        low = ", ".join([f"{name} >= {dim.min}" for name, dim in dims.items()])
+        raise UndecidedSizeError(
+            f"a decision by {self!r}",
+            f"it holds for some sizes only, and {low} alone is known",
+            "say what holds by the bounds of the dimension (hl.Dim('n', min=2)), or compute both ways with hnp.where",
+        )
+
+    def __repr__(self) -> str:
+        return f"{self.left} {self.how} {self.right}"
+
+
+_PYTHON = {
+    "==": operator.eq, "!=": operator.ne, ">=": operator.ge, ">": operator.gt, "<=": operator.le, "<": operator.lt,
+}  # fmt: skip
+
+
+def _compared(left: SizeExpression, right: Any, how: str) -> Any:
+    other = _terms(right)
+    if other is None:
+        return NotImplemented
+    known = _FACTS.get()
+    for symbol in (t.symbols(left.terms) | t.symbols(other)).values():
+        if symbol.scope is not None:
+            known = known.joined(symbol.scope.facts)
+    decided = _decided(left.terms, other, how, known)
+    return Comparison(left, how, right) if decided is None else decided
+
+
+def _decided(left: Terms, right: Terms, how: str, known: Facts) -> bool | None:
+    difference = t.minus(left, right)
+    if how in ("==", "!="):
+        found = known.is_zero(difference)
+        return found if how == "==" or found is None else not found
+    if how in ("<", "<="):
+        difference = t.scaled(difference, -1)
+    return known.is_nonnegative(difference if how in (">=", "<=") else t.plus(difference, t.number(-1)))
+
+
+def assumed(known: Facts, comparison: Comparison) -> Facts:
+    """The facts with one more."""
+    difference = t.minus(_terms(comparison.left) or t.ZERO, _terms(comparison.right) or t.ZERO)
+    how = comparison.how
+    if how == "!=":
+        return known.with_nonzero(difference)
+    if how == "==":
+        return known.with_nonnegative(difference, t.scaled(difference, -1))
+    if how in ("<", "<="):
+        difference = t.scaled(difference, -1)
+    return known.with_nonnegative(difference if how in (">=", "<=") else t.plus(difference, t.number(-1)))
+
+
+def current_facts() -> Facts:
+    """What is assumed here."""
+    return _FACTS.get()
+
+
+@contextlib.contextmanager
+def assuming(*comparisons: Comparison | bool) -> Iterator[None]:
+    """A block in which comparisons hold, and those of `assume` until its end."""
+    token = _FACTS.set(_FACTS.get())
+    try:
+        for comparison in comparisons:
+            assume(comparison)
+        yield
+    finally:
+        _FACTS.reset(token)
+
+
+def assume(comparison: Comparison | bool) -> Comparison | None:
+    """Adds a comparison of sizes to what is assumed here. Returns it; None where it was known before.
+
+    Raises ShapeError where it does not hold for any sizes, ArgumentError where it is no comparison of sizes.
+    """
+    if isinstance(comparison, Comparison):
+        _FACTS.set(assumed(_FACTS.get(), comparison))
+        return comparison
+    if comparison is True:
+        return None
+    if comparison is False:
+        raise ShapeError(
+            "assume(...) of sizes", "it holds for no sizes within their bounds", "correct the bounds of the Dim"
+        )
+    raise ArgumentError(
+        "assume(...)", f"{type(comparison).__name__} is no comparison of sizes", "pass n % 2 == 0 or n <= m"
+    )
+
+
+# --- sizes, integers among them ---
+
+
+def _size(terms: Terms) -> Size:
+    value = t.value_of(terms)
+    return SizeExpression(terms) if value is None else value
+
+
+def _terms(size: Any) -> Terms | None:
+    """The polynomial of a size; None of anything else."""
+    if isinstance(size, SizeExpression):
+        return size.terms
+    if isinstance(size, bool) or not hasattr(size, "__index__"):
+        return None
+    try:
+        return t.number(operator.index(size))
+    except TypeError:  # an array that is no integer
+        return None
+
+
+def size_at(size: Size, sizes: Mapping[str, int]) -> int:
+    """A size for sizes of the dimensions, by name."""
+    return size.at(sizes) if isinstance(size, SizeExpression) else size
+
+
+def size_with(size: Size, sizes: Mapping[str, Size]) -> Size:
+    """A size with others in place of dimensions, by name."""
+    if not isinstance(size, SizeExpression):
+        return size
+    return _size(forms.with_sizes(size.terms, {name: _terms(given) or t.ZERO for name, given in sizes.items()}))
+
+
+def dims_of(size: Any) -> dict[str, Dim]:
+    """The dimensions of a size, by name."""
+    if isinstance(size, Dim):
+        return {size.name: size}
+    found = t.symbols(size.terms) if isinstance(size, SizeExpression) else {}
+    return {name: _of_symbol(symbol) for name, symbol in found.items()}
+
+
+def _of_symbol(symbol: Symbol) -> Dim:
+    times = symbol.multiple
+    most = None if symbol.high == LARGEST // times else symbol.high * times
+    return Dim(symbol.name, symbol.low * times, most, multiple_of=times, scope=symbol.scope)
+
+
+def single(size: Any) -> Dim | None:
+    """The dimension that a size is by itself; None of others."""
+    if isinstance(size, Dim):
+        return size
+    found = dims_of(size)
+    return next((dim for dim in found.values() if dim.terms == size.terms), None) if len(found) == 1 else None
+
+
+def least(*sizes: Size) -> Size:
+    """The least of some sizes."""
+    return _size(forms.extremum("min", [_terms(size) or t.ZERO for size in sizes]))
+
+
+def greatest(*sizes: Size) -> Size:
+    """The greatest of some sizes."""
+    return _size(forms.extremum("max", [_terms(size) or t.ZERO for size in sizes]))
+
+
+def lowest(size: Size) -> int | float:
+    """What a size is at least; an integer is itself."""
+    return bounds.bounds(_terms(size) or t.ZERO)[0]
+
+
+def size_of_terms(terms: Terms) -> Size:
+    """The size that a polynomial is."""
+    return _size(terms)
+
+
+def parsed_size(text: str, dims: Mapping[str, Dim]) -> Size:
+    """The size of a text over known dimensions. Raises ArgumentError."""
+
+    def named(name: str) -> Terms:
+        if name not in dims:
+            raise ArgumentError(
+                f"the size {text!r}", f"there is no dimension {name!r}", f"name one of {', '.join(dims) or 'none'}"
+            )
+        return dims[name].terms
+
+    return _size(reading.parsed(text, named))

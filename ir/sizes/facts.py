@@ -1,0 +1,165 @@
+"""What is assumed of sizes, and what follows from it.
+
+A proof that a polynomial is at least 0 is a sum: the polynomial is a combination, with positive factors, of what is
+known to be at least 0, and of terms whose intervals are. What is known is assumed, or holds for each atom by itself:
+for q = a // b that b*q <= a <= b*q + b - 1. Each step adds one such inequality to cancel a term that could be too low,
+as in the elimination of Fourier and Motzkin. The number of steps is limited: where they do not suffice nothing is
+decided.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from functools import lru_cache
+
+from hloom.ir.sizes import terms as t
+from hloom.ir.sizes.bounds import bounds, of_monomial
+from hloom.ir.sizes.terms import Atom, Extremum, Monomial, Quotient, Terms
+
+__all__ = ["NONE", "Facts"]
+
+DEPTH = 4  # inequalities in a proof
+TRIED = 128  # steps of one proof
+
+
+class Facts:
+    """Polynomials that are at least 0, and polynomials that are not 0. Immutable."""
+
+    __slots__ = ("_known", "nonnegative", "nonzero")
+
+    def __init__(self, nonnegative: Iterable[Terms] = (), nonzero: Iterable[Terms] = ()):
+        self.nonnegative = tuple(dict.fromkeys(nonnegative))
+        self.nonzero = tuple(dict.fromkeys(nonzero))
+        self._known: dict[Terms, bool] = {}
+
+    def __bool__(self) -> bool:
+        return bool(self.nonnegative or self.nonzero)
+
+    def with_nonnegative(self, *more: Terms) -> Facts:
+        return Facts((*self.nonnegative, *more), self.nonzero)
+
+    def with_nonzero(self, *more: Terms) -> Facts:
+        return Facts(self.nonnegative, (*self.nonzero, *more))
+
+    def joined(self, other: Facts) -> Facts:
+        """Both; one of them itself where the other has nothing."""
+        if self is other or not other:
+            return self
+        return other if not self else Facts(self.nonnegative + other.nonnegative, self.nonzero + other.nonzero)
+
+    def is_nonnegative(self, terms: Terms) -> bool | None:
+        """Whether a polynomial is at least 0 for all sizes (True), for none (False), or it is not known (None)."""
+        if self._proves(terms):
+            return True
+        return False if self._proves(t.minus(t.number(-1), terms)) else None
+
+    def is_zero(self, terms: Terms) -> bool | None:
+        """Whether a polynomial is 0 for all sizes (True), for none (False), or it is not known (None)."""
+        if not terms:
+            return True
+        factors = math.gcd(*[factor for monomial, factor in terms if monomial])
+        if factors == 0 or t.constant_of(terms) % factors:
+            return False  # a number, or all terms but the constant have a factor that the constant has not
+        if any(terms in (one, t.scaled(one, -1)) for one in self.nonzero):
+            return False
+        above, below = self.is_nonnegative(terms), self.is_nonnegative(t.scaled(terms, -1))
+        if above is False or below is False:
+            return False
+        if above and below:
+            return True
+        if above or below:  # not 0, so beyond 1
+            beyond = t.plus(t.scaled(terms, 1 if above else -1), t.number(-1))
+            return False if self._proves(beyond) else None
+        return None
+
+    def _proves(self, terms: Terms) -> bool:
+        if bounds(terms)[0] >= 0:
+            return True
+        known = self._known.get(terms)
+        if known is None:
+            known = self._known[terms] = _Proof(self.nonnegative).holds(terms, DEPTH)
+        return known
+
+
+class _Proof:
+    def __init__(self, nonnegative: tuple[Terms, ...]):
+        self.nonnegative = nonnegative
+        self.left = TRIED
+
+    def holds(self, terms: Terms, depth: int) -> bool:
+        if bounds(terms)[0] >= 0:
+            return True
+        if depth == 0 or self.left <= 0:
+            return False
+        self.left -= 1
+        shared = [atom for atom in (terms[0][0] if len(terms) > 1 else ()) if all(atom in m for m, _ in terms)]
+        for atom in shared:
+            if bounds(t.of(atom))[0] >= 0 and self.holds(_over(terms, atom), depth):
+                return True
+        for atom in [m[0] for m, _ in terms if len(m) == 1 and isinstance(m[0], Extremum)]:
+            cases = [_replaced(terms, atom, operand) for operand in atom.operands]
+            if all(self.holds(case, depth - 1) for case in cases):  # it is one of them
+                return True
+        for monomial, factor in _too_low(terms):
+            for one in self._about(terms):
+                amount = dict(one).get(monomial, 0)
+                if amount * factor > 0:
+                    common = math.gcd(amount, factor)
+                    rest = t.plus(t.scaled(terms, abs(amount) // common), one, -abs(factor) // common)
+                    if self.holds(_divided(rest), depth - 1):
+                        return True
+        return False
+
+    def _about(self, terms: Terms) -> list[Terms]:
+        found = list(self.nonnegative)
+        for atom in dict.fromkeys(t.atoms(terms)):
+            found += _of_atom(atom)
+        return found
+
+
+def _too_low(terms: Terms) -> list[tuple[Monomial, int]]:
+    """The terms to cancel: one without a bound has to go, whatever else does; others that may be below 0 need not."""
+    below = []
+    for monomial, factor in terms:
+        low = min(end * factor for end in of_monomial(monomial))
+        if monomial and low == -math.inf:
+            return [(monomial, factor)]
+        if monomial and low < 0:
+            below.append((monomial, factor))
+    return below
+
+
+def _over(terms: Terms, atom: Atom) -> Terms:
+    """The polynomial divided by an atom of all its terms."""
+    return t.ordered({t.without(monomial, (atom,)) or (): factor for monomial, factor in terms})
+
+
+def _replaced(terms: Terms, atom: Extremum, operand: Terms) -> Terms:
+    """The polynomial with an operand in place of an extremum that is a term by itself."""
+    factor = dict(terms)[(atom,)]
+    return t.plus(t.plus(terms, t.of(atom), -factor), operand, factor)
+
+
+def _divided(terms: Terms) -> Terms:
+    """The polynomial over the factor of all its terms but the constant, which is rounded down: as good for integers."""
+    common = math.gcd(*[factor for monomial, factor in terms if monomial])
+    if common < 2:
+        return terms
+    return tuple([(m, factor // common) for m, factor in terms if factor // common])
+
+
+@lru_cache(maxsize=1024)
+def _of_atom(atom: Atom) -> list[Terms]:
+    """What is at least 0 by the meaning of an atom."""
+    one = t.of(atom)
+    if isinstance(atom, Quotient) and bounds(atom.divisor)[0] >= 1:
+        rest = t.minus(atom.numerator, t.times(atom.divisor, one))
+        return [rest, t.plus(t.minus(atom.divisor, rest), t.number(-1))]
+    if isinstance(atom, Extremum):
+        pairs = [(operand, one) if atom.kind == "min" else (one, operand) for operand in atom.operands]
+        return [t.minus(*pair) for pair in pairs]
+    return []
+
+
+NONE = Facts()

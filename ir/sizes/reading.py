@@ -1,0 +1,73 @@
+"""Reads sizes: expressions of numbers and names, as `text` and jax write them. Nothing is executed."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Callable
+
+from hloom.ir.errors import ArgumentError
+from hloom.ir.sizes import forms
+from hloom.ir.sizes import terms as t
+from hloom.ir.sizes.terms import Terms
+
+__all__ = ["parsed", "terms_of"]
+
+MOST_POWER = 16
+_QUOTIENTS = ("floordiv", "mod")
+_EXTREMA = ("min", "max")
+
+
+def parsed(text: str, named: Callable[[str], Terms]) -> Terms:
+    """The polynomial of a text. named: of a name. Raises ArgumentError, as `named` may."""
+    try:
+        node = ast.parse(text.strip(), mode="eval").body
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        raise ArgumentError(f"the size {text!r}", "it cannot be read", "write a size such as '2*b + 1'") from None
+    return terms_of(node, text, named)
+
+
+def terms_of(node: ast.AST, text: str, named: Callable[[str], Terms]) -> Terms:
+    """The polynomial of an expression of Python in a text."""
+
+    def inner(one: ast.AST) -> Terms:
+        return terms_of(one, text, named)
+
+    if isinstance(node, ast.Constant) and type(node.value) is int:
+        return t.number(node.value)
+    if isinstance(node, ast.Name):
+        return named(node.id)
+    if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.USub):
+        return t.scaled(inner(node.operand), -1)
+    if isinstance(node, ast.BinOp):
+        made = _binary(node.op, inner(node.left), inner(node.right))
+        if made is not None:
+            return made
+    if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and not node.keywords:
+        operands = [inner(one) for one in node.args]
+        if node.func.id in _QUOTIENTS and len(operands) == 2:
+            return _binary(ast.FloorDiv() if node.func.id == "floordiv" else ast.Mod(), *operands) or t.ZERO
+        if node.func.id in _EXTREMA and operands:
+            return forms.extremum(node.func.id, operands)
+    raise ArgumentError(
+        f"the size {text!r}", f"{ast.unparse(node)!r} is no size", "write numbers, names, +, -, *, //, %, min and max"
+    )
+
+
+def _binary(operation: ast.operator, left: Terms, right: Terms) -> Terms | None:
+    if isinstance(operation, ast.Add):
+        return t.plus(left, right)
+    if isinstance(operation, ast.Sub):
+        return t.minus(left, right)
+    if isinstance(operation, ast.Mult):
+        return t.times(left, right)
+    if isinstance(operation, ast.FloorDiv):
+        return forms.quotient(left, right)
+    if isinstance(operation, ast.Mod):
+        return t.minus(left, t.times(right, forms.quotient(left, right)))
+    power = t.value_of(right)
+    if isinstance(operation, ast.Pow) and power is not None and 0 <= power <= MOST_POWER:
+        made = t.number(1)
+        for _ in range(power):
+            made = t.times(made, left)
+        return made
+    return None
