@@ -38,6 +38,7 @@ from hloom.export.ranged import ranged_body
 from hloom.export.tables import Shared, tables_of
 from hloom.export.targets import target_of
 from hloom.export.toolchain import KINDS, toolchain
+from hloom.ir.process.floats import default_floats
 from hloom.ir.records import record
 from hloom.ir.sizes.expressions import Dim
 from hloom.sessions.files import Saved
@@ -66,6 +67,7 @@ class ExportedLibrary:
         return load(self.path, num_threads=num_threads)
 
 
+@default_floats()
 def export(
     functions: Callable | Mapping[str, Callable] | Program | Saved,
     /,

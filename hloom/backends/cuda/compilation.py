@@ -24,6 +24,7 @@ from hloom.compiler.targets.cuda.target import CudaTarget
 from hloom.config import config
 from hloom.errors import AttributeValueError
 from hloom.ir.module import Module
+from hloom.ir.process.floats import default_floats
 from hloom.ir.records import asdict, field, record
 
 
@@ -109,6 +110,7 @@ def _launches(plan: Plan) -> list[CudaLaunch]:
     return [step.launch for step in plan.kernels() if isinstance(step.launch, CudaLaunch)]
 
 
+@default_floats()
 def compile_for_cuda(
     module: Module,
     target: CudaTarget | str = "sm_90",

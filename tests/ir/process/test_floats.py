@@ -80,3 +80,15 @@ def test_threads_that_compute_keep_denormal_numbers(elsewhere):
         assert "hloom-worker-1" in {thread.name for thread in threading.enumerate()}
         for _ in range(10):
             np.testing.assert_array_equal(np.asarray(program(x)), x / 4)
+
+
+def test_constants_of_a_library_keep_their_bits(elsewhere, tmp_path):
+    x, scalar, row = np.ones(3, np.float32), np.float32(1e-40), np.array([1e-40, 3e-41, 1], np.float32)
+
+    def tiny(x):
+        return hnp.where(x > 0, scalar, x), hnp.where(x > 0, row, x), hnp.where(x > 0, hnp.float32(2e-41), x)
+
+    made = elsewhere(lambda: hl.export(tiny, x, folder=tmp_path))
+    found = hl.export.load(made.path).tiny(x)
+    for y, wanted in zip(found, (scalar, row, np.float32(2e-41)), strict=True):
+        np.testing.assert_array_equal(np.asarray(y).view(np.uint32), np.broadcast_to(wanted, 3).view(np.uint32))
