@@ -25,6 +25,7 @@ from hloom.ir.rewrite import has_effects
 from hloom.ir.types import Shape, TupleShape
 
 SIBLINGS = 64  # groups that one group tries in vain to join: more would cost time that grows as the square
+SUMS = 4  # of arrays of their own, in a kernel that siblings become
 DEAR = ("contraction", "reduce", "window", "library")  # families whose work is worth doing while a value is on its way
 JOINED = 8  # consumers of one instruction that are joined for its sake
 
@@ -211,7 +212,7 @@ class Grouping:
             refused, seen = 0, {g for _, g in waiting}
             while waiting and refused < SIBLINGS:
                 at, other = heappop(waiting)
-                if not (self._fit([first, other]) and self._independent(first, other)):
+                if not (self._fit([first, other]) and self._few_sums(first, other) and self._independent(first, other)):
                     refused += 1
                     continue
                 self._merge(first, other)
@@ -238,6 +239,16 @@ class Grouping:
     def _fit(groups: list[Group]) -> bool:
         """Whether the groups together are small enough for one kernel."""
         return sum(len(g.members) for g in groups) < MEMBERS and sum(g.written for g in groups) <= WRITTEN
+
+    @staticmethod
+    def _few_sums(a: Group, b: Group) -> bool:
+        """Whether the sums of two groups, each with operands of its own, have room in vector registers: beyond, each of
+        them takes many times as long as reading their common input once more."""
+        members = {*a.members, *b.members}
+        if sum(m.opcode == "reduce" for m in members) <= SUMS:
+            return True
+        read = {o for m in members for o in m.operands if isinstance(o.shape, Shape) and o.shape.size > 1}
+        return len(read - members) <= SUMS
 
     def _independent(self, a: Group, b: Group) -> bool:
         if self.waits and self.waits[a.outputs[0]] != self.waits[b.outputs[0]]:

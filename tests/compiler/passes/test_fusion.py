@@ -181,6 +181,14 @@ def test_results_that_share_their_work_are_one_kernel():
     assert len(kernels(waiting, X, X)) == 2
 
 
+def test_sums_of_arrays_of_their_own_are_few_in_a_kernel():
+    """Each has registers of its own: twenty in one kernel took twelve times as long as five kernels of four."""
+    matrix, rows = hl.ShapeDtypeStruct((64, 300), "f32"), [hl.ShapeDtypeStruct((64,), "f32")] * 6
+    made = kernels(lambda w, *rows: [hnp.tanh(row[:, None] * w).sum(0) for row in rows], matrix, *rows)
+    assert len(made) == 4  # of four and of two sums, each with a kernel that joins its parts
+    assert len(kernels(lambda x: [(x * k).sum(0) for k in range(2, 8)] + [(x + 1).sum(0)], matrix)) == 2
+
+
 def test_a_one_hot_of_the_nearest_is_not_written_out():
     def step(points, centres):
         nearest = hnp.argmin(points @ centres.T, axis=1)
