@@ -29,6 +29,7 @@ PIPELINE: tuple[str, ...] = (
     "move-transposes",
     "canonicalize-convolutions",
     "move-image-transposes",
+    "merge-dots",
     "join-dots",
     "canonicalize-dots",
     "move-reshapes",
