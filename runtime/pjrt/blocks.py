@@ -33,7 +33,7 @@ KINDS = {"OWNED": 0, "LENT": 1, "VIEWED": 2}
 # storage: 0 once the buffer is deleted. origin: the same, for good. dims and minor_to_major follow.
 BUFFER = words(
     "BUFFER",
-    "client device memory type ndims bytes storage origin address external lock event deleted dims",
+    "client device memory type ndims bytes storage origin address external lock event deleted call dims",
 )
 
 # bins: lists of idle storage by size. python: the address of the Python entry. garbage: executables to be forgotten.
@@ -70,7 +70,7 @@ OUT = words("OUT", "type ndims dims bytes donor memory words")
 FRAME = words("FRAME", "next block state done stop held begin begin_rest end end_rest words")
 
 # What native code asks of Python: (request, first, second) -> an error or 0, for a frame the negated error.
-REQUESTS = words("ASK", "to_host from_host frame raised start mismatch no_memory worker")
+REQUESTS = words("ASK", "to_host from_host frame raised start mismatch no_memory worker twice")
 
 # A call in the queue. held: the storages of inputs and outputs, device by device; for each input of each device its
 # address and its event, or 0, follow.

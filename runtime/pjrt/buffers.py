@@ -38,6 +38,7 @@ FUNCTIONS = (
         store(buffer, BUFFER_LOCK, 0)
         store(buffer, BUFFER_EVENT, 0)
         store(buffer, BUFFER_DELETED, 0)
+        store(buffer, BUFFER_CALL, 0)
         for k in range(ndims):
             store(buffer, BUFFER_DIMS + k, load(dims, k))
             store(buffer, BUFFER_DIMS + ndims + k, ndims - 1 - k)

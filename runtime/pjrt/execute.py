@@ -170,6 +170,43 @@ FUNCTIONS = (
         return 0
         """,
     ),
+    # Refuses a buffer that a call consumes and is given again: its mark is the call's. Returns an error or 0.
+    helper(
+        "pjrt_check_donated",
+        "executable, arguments",
+        """
+        count = load(executable, EXECUTABLE_INPUT_COUNT)
+        donated = load(executable, EXECUTABLE_DONATED)
+        options = load(arguments, EXECUTE_OPTIONS)
+        if load(executable, EXECUTABLE_DONATED_COUNT) == 0 or count == 0:
+            return 0
+        twice = -1
+        for device in range(load(executable, EXECUTABLE_DEVICE_COUNT)):
+            inputs = load(load(arguments, EXECUTE_ARGUMENT_LISTS), device)
+            more = 0
+            for k in range(load(executable, EXECUTABLE_DONATED_COUNT)):
+                if pjrt_is_kept(options, load(donated, k)) == 0:
+                    buffer = load(inputs, load(donated, k))
+                    if load(buffer, BUFFER_CALL) == arguments:
+                        twice = load(donated, k)
+                    store(buffer, BUFFER_CALL, arguments)
+                    more -= 1
+            for k in range(count):
+                if load(load(inputs, k), BUFFER_CALL) == arguments:
+                    more += 1
+            if more > 0:
+                for k in range(count):
+                    for j in range(k):
+                        if load(inputs, j) == load(inputs, k) and load(load(inputs, k), BUFFER_CALL) == arguments:
+                            twice = k
+            for k in range(load(executable, EXECUTABLE_DONATED_COUNT)):
+                store(load(inputs, load(donated, k)), BUFFER_CALL, 0)
+        if twice >= 0:
+            python = load(load(executable, EXECUTABLE_CLIENT), CLIENT_PYTHON)
+            return call_function(python, ASK_TWICE, executable, twice)
+        return 0
+        """,
+    ),
     # The memory of an output of the device whose slots begin at `base`: new, or that of a consumed input to which only
     # its buffer and this call refer. An input that cannot be consumed is copied: the program writes over what it reads.
     # 0: out of memory.
@@ -358,6 +395,9 @@ FUNCTIONS = (
         devices = load(executable, EXECUTABLE_DEVICE_COUNT)
         if load(a, A_NUM_DEVICES) != devices or load(a, A_NUM_ARGS) != load(executable, EXECUTABLE_INPUT_COUNT):
             return call_function(load(client, CLIENT_PYTHON), ASK_MISMATCH, executable, -load(a, A_NUM_ARGS) - 1)
+        error = pjrt_check_donated(executable, a)
+        if error != 0:
+            return error
         lists = load(a, A_ARGUMENT_LISTS)
         if pjrt_is_queued(executable, client, lists, load(a, A_NUM_ARGS)) != 0:
             return pjrt_enqueue(executable, client, a, lists)

@@ -224,6 +224,9 @@ class Client:
     def _mismatch(self, where: int, found: int) -> int:
         raise self.executable(where).mismatch(found)
 
+    def _twice(self, where: int, number: int) -> int:
+        raise self.executable(where).donated_twice(number)
+
     def _no_memory(self, _: int, size: int) -> int:
         raise out_of_memory("memory for a buffer", f"{size} bytes, which the system refuses")
 
@@ -235,6 +238,7 @@ _ANSWERS = {
     CONSTANTS["ASK_RAISED"]: Client._raised,
     CONSTANTS["ASK_START"]: Client._start,
     CONSTANTS["ASK_MISMATCH"]: Client._mismatch,
+    CONSTANTS["ASK_TWICE"]: Client._twice,
     CONSTANTS["ASK_NO_MEMORY"]: Client._no_memory,
     CONSTANTS["ASK_WORKER"]: Client._worker,
 }

@@ -376,6 +376,13 @@ class Executable:
             self._costs = len(found), array_of(rows), names
         return self._costs[0], address_of(self._costs[1])
 
+    def donated_twice(self, number: int) -> HloomError:
+        """The error for an input that is another input's buffer, of which one is donated."""
+        return ArgumentError(
+            f"'{self.name}' was given one buffer twice, once to be donated",
+            f"argument {number}, {self.program.inputs[number]!r}", "pass a copy, or do not donate it", "",
+        )  # fmt: skip
+
     def mismatch(self, found: int) -> HloomError:
         """The error for an input (its number) of another size, or (-1 - count) for another number of inputs."""
         shapes = ", ".join(map(repr, self.program.inputs))

@@ -171,3 +171,40 @@ y.block_until_ready()
 
 def test_calls_of_programs_for_several_devices(run_jax):
     run_jax(SEVERAL, HLOOM_NUM_CPU_DEVICES="4")
+
+
+def test_a_buffer_that_is_donated_and_given_again_is_refused(run_jax):
+    """As on jax's devices, also of a program that is queued, and of one for several devices; the buffer remains."""
+    run_jax(
+        """
+        import jax, jax.numpy as jnp, numpy as np
+        from jax.sharding import NamedSharding, PartitionSpec as P
+        split = NamedSharding(jax.make_mesh((2,), ('a',)), P('a'))
+        def refused(f, *arguments):
+            try:
+                jax.block_until_ready(f(*arguments))
+            except (jax.errors.JaxRuntimeError, ValueError) as error:  # of several devices
+                assert 'one buffer twice' in str(error), error
+            else:
+                raise AssertionError('a buffer was consumed that another argument needs')
+        def slow(x, y):
+            return jax.lax.fori_loop(0, 50, lambda k, x: jnp.sin(x) + y, x), y
+        for place in (jax.devices()[0], split):
+            make = lambda: jax.device_put(np.arange(40000, dtype=np.float32), place)
+            x, y, z = make(), make(), make()
+            for program, donated in ((lambda x, y: (x * 2, y), 0), (lambda x, y: (x * 2, y), (0, 1)), (slow, 1)):
+                f = jax.jit(program, donate_argnums=donated)
+                for _ in range(3):
+                    jax.block_until_ready(f(make(), make()))
+                refused(f, x, x)
+                np.testing.assert_array_equal(x, np.arange(40000))
+            f = jax.jit(lambda *a: [v + 1 for v in a], donate_argnums=(0, 2, 3))
+            refused(f, x, y, z, y)
+            refused(f, x, x, y, z)
+            found = f(make(), x, y, z)
+            assert not x.is_deleted() and y.is_deleted() and z.is_deleted()
+            np.testing.assert_array_equal(found[3], np.arange(40000) + 1)
+            np.testing.assert_array_equal(jax.jit(lambda x, y: x + y)(x, x), 2 * np.arange(40000))
+        """,
+        HLOOM_NUM_CPU_DEVICES="2",
+    )
