@@ -5,10 +5,11 @@ from __future__ import annotations
 from hloom.ir.module import Instruction
 from hloom.ir.ops.linalg.convolution import Labels, groups_of, parse_labels
 from hloom.ir.ops.linalg.dot import dot_dims, free_dims
-from hloom.ir.types import HLO_NAME, compute_dtype
+from hloom.ir.types import DTYPES, HLO_NAME, compute_dtype
 from hloom.ir.window import window_of
 
 ACCUMULATE = {"s8": "s32", "s16": "s32", "u8": "u32", "u16": "u32"}
+IN_WORDS = frozenset(DTYPES[name] for name in ("s8", "u8", "s16"))  # which words hold several of
 SUMMED = ("f32", "f64", "s32", "s64", "u32", "u64")  # accumulation dtypes of the contraction kernels
 
 
@@ -16,6 +17,11 @@ def accumulation_dtype(contraction: Instruction) -> str:
     """The dtype of the sums: that of the result, float32 for narrow floats, at least 32 bits for integers."""
     name = HLO_NAME[compute_dtype(contraction.dtype)]
     return ACCUMULATE.get(name, name)
+
+
+def is_in_words(dot: Instruction) -> bool:
+    """Whether a dot is of integers of which words hold several, summed in 32 bits."""
+    return accumulation_dtype(dot) in ("s32", "u32") and all(o.dtype in IN_WORDS for o in dot.operands)
 
 
 def is_normal_dot(dot: Instruction) -> bool:

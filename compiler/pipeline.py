@@ -29,6 +29,7 @@ PIPELINE: tuple[str, ...] = (
     "move-transposes",
     "canonicalize-convolutions",
     "move-image-transposes",
+    "narrow-convolutions",
     "merge-dots",
     "join-dots",
     "canonicalize-dots",

@@ -9,7 +9,7 @@ import math
 from typing import TYPE_CHECKING
 
 from hloom.compiler.fusibility import CONTRACTIONS, EXPENSIVE, has_expression
-from hloom.compiler.normal_forms import is_normal_convolution, is_normal_dot
+from hloom.compiler.normal_forms import is_in_words, is_normal_convolution, is_normal_dot
 from hloom.compiler.reshapes import without_ones_groups
 from hloom.ir.module import Instruction
 from hloom.ir.ops import OPS
@@ -116,6 +116,8 @@ def _refused_prologue(group: Group, instruction: Instruction, output: bool) -> s
         return "an operand of the contraction is not stored"
     if group.head is not None and group.head.opcode == "convolution":
         return "a convolution reads its operands in place"
+    if group.head is not None and group.facts.target.supports_integer_words and is_in_words(group.head):
+        return "words of several narrow integers are read from arrays"
     if instruction in group.facts.behind_contraction:
         return "it belongs into the epilogue of the contraction before it"
     if instruction.opcode in ("transpose", "reshape", "slice", "gather") or OPS[instruction.opcode].flops >= 8:

@@ -70,6 +70,7 @@ class Target:
     supports_loop_splitting: a work item runs its innermost loop alone, so that the loop may have several bodies.
     supports_loop_fusion: a loop of small kernels may become one kernel.
     supports_pointer_swap: two buffers of a loop may be exchanged by address, without a copy.
+    supports_integer_words: narrow integers are multiplied in words of several, as dots of arrays.
     guards_memory: every temporary has a page behind it that nobody may touch, for tests.
     """
 
@@ -77,6 +78,7 @@ class Target:
     supports_loop_splitting: bool = False
     supports_loop_fusion: bool = False
     supports_pointer_swap: bool = False
+    supports_integer_words: bool = False
     guards_memory: bool = False
     _by_opcode: dict[str, KernelKind] = {}
 

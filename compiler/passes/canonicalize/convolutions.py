@@ -12,7 +12,7 @@ import math
 import numpy as np
 
 from hloom.compiler.fusibility import MASKED
-from hloom.compiler.normal_forms import is_normal_convolution, is_normal_labels
+from hloom.compiler.normal_forms import IN_WORDS, is_normal_convolution, is_normal_labels
 from hloom.compiler.passes.registry import module_pass
 from hloom.compiler.passes.walk import change_computations, replaced
 from hloom.ir.build import Builder, Value
@@ -125,7 +125,9 @@ def _of_one_kind(x: Value, w: Value, shape: Shape, attributes: dict) -> Value | 
 
         return (product(a, c) - product(b, d)).op("complex", product(a, d) + product(b, c))
     if x.dtype != w.dtype:
-        return _simplify(x.convert(shape.dtype), w.convert(shape.dtype), shape, attributes)
+        narrow = shape.dtype == DTYPES["s32"] and IN_WORDS.issuperset((x.dtype, w.dtype))
+        kind = DTYPES["s16"] if narrow else shape.dtype  # for `narrow-convolutions`
+        return _simplify(x.convert(kind), w.convert(kind), shape, attributes)
     return None
 
 

@@ -95,6 +95,7 @@ class CpuTarget(Target):
     supports_loop_splitting = True
     supports_loop_fusion = True
     supports_pointer_swap = True
+    supports_integer_words = True
 
     def has_kernel(self, instruction: Instruction) -> bool:
         return super().has_kernel(instruction) and (self.self_contained or not library_is_faster(instruction))

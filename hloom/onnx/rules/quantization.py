@@ -82,10 +82,12 @@ def dynamic_quantize(x):
 
 
 def _without_zero(x, zero, axis: int | None = None):
-    wide = x.astype(np.int32)
+    # Differences of 8-bit integers fit into 16 bits, whose products are summed in 32 bits.
+    kind = np.int16 if x.dtype in (np.int8, np.uint8) else np.int32
+    wide = x.astype(kind)
     if zero is None:
         return wide
-    zero = zero.astype(np.int32)
+    zero = zero.astype(kind)
     if axis is not None and zero.ndim == 1 and zero.shape[0] > 1:
         zero = hnp.reshape(zero, [-1 if k == axis % x.ndim else 1 for k in range(x.ndim)])
     elif zero.ndim == 1:
@@ -95,14 +97,18 @@ def _without_zero(x, zero, axis: int | None = None):
 
 @op("MatMulInteger")
 def matmul_integer(a, b, a_zero=None, b_zero=None):
-    return hnp.matmul(_without_zero(a, a_zero, -2), _without_zero(b, b_zero, -1))
+    return _product(_without_zero(a, a_zero, -2), _without_zero(b, b_zero, -1))
+
+
+def _product(a, b):
+    return hnp.matmul(a, b, preferred_element_type=np.int32)
 
 
 @op("ConvInteger")
 def conv_integer(x, w, x_zero=None, w_zero=None, *, auto_pad="NOTSET", dilations=None, group=1, kernel_shape=None,
                  pads=None, strides=None):  # fmt: skip
     return convolution(_without_zero(x, x_zero), _without_zero(w, w_zero, 0), auto_pad=auto_pad, dilations=dilations,
-                       group=group, pads=pads, strides=strides)  # fmt: skip
+                       group=group, pads=pads, strides=strides, preferred=np.int32)  # fmt: skip
 
 
 def _requantized(total, scale, zero):
@@ -116,7 +122,7 @@ def _requantized(total, scale, zero):
 
 @op("QLinearMatMul")
 def qlinear_matmul(a, a_scale, a_zero, b, b_scale, b_zero, y_scale, y_zero):
-    total = hnp.matmul(_without_zero(a, a_zero, -2), _without_zero(b, b_zero, -1))
+    total = _product(_without_zero(a, a_zero, -2), _without_zero(b, b_zero, -1))
     scales = [s.astype(np.float32) for s in (a_scale, b_scale, y_scale)]
     return _requantized(total, scales[0] * scales[1] / scales[2], y_zero)
 
@@ -125,7 +131,7 @@ def qlinear_matmul(a, a_scale, a_zero, b, b_scale, b_zero, y_scale, y_zero):
 def qlinear_conv(x, x_scale, x_zero, w, w_scale, w_zero, y_scale, y_zero, b=None, *, auto_pad="NOTSET",
                  dilations=None, group=1, kernel_shape=None, pads=None, strides=None):  # fmt: skip
     total = convolution(_without_zero(x, x_zero), _without_zero(w, w_zero, 0), auto_pad=auto_pad, dilations=dilations,
-                        group=group, pads=pads, strides=strides)  # fmt: skip
+                        group=group, pads=pads, strides=strides, preferred=np.int32)  # fmt: skip
     at = (1, -1, *[1] * (x.ndim - 2))
     if b is not None:
         total = total + hnp.reshape(b, at)

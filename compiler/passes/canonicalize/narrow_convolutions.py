@@ -1,0 +1,80 @@
+"""narrow-convolutions: a convolution of narrow integers as a dot of its windows, side by side in an array.
+
+Products of 8-bit and 16-bit integers are summed in words of several where both operands of a dot lie in arrays: some
+three times as fast as products of 32-bit integers. The windows of a 3 x 3 convolution are nine times its operand, whose
+elements are a quarter or half as large as those sums.
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from hloom.compiler.normal_forms import IN_WORDS
+from hloom.compiler.passes.registry import module_pass
+from hloom.compiler.passes.walk import change_computations, replaced
+from hloom.compiler.targets.base import Target
+from hloom.ir.build import Builder, Value
+from hloom.ir.module import Instruction, Module
+from hloom.ir.ops.linalg.convolution import groups_of, parse_labels
+from hloom.ir.types import DTYPES
+from hloom.ir.window import window_of
+
+NAME = "narrow-convolutions"
+S16, S32 = DTYPES["s16"], DTYPES["s32"]
+WINDOW = 49  # elements of a window, at most
+FEWEST = 8  # output features: with fewer the copy of the windows takes as long as the products
+MOST = 1 << 26  # elements of all windows
+
+
+@module_pass(NAME, "convolution")
+def narrow_convolutions(module: Module, target: Target) -> Module:
+    """Convolutions of 8-bit and 16-bit integers as dots of their windows."""
+    if not target.supports_integer_words:
+        return module
+    return change_computations(module, lambda computation: replaced(computation, NAME, _is_wanted, _as_dot))
+
+
+def _is_wanted(instruction: Instruction) -> bool:
+    if instruction.opcode != "convolution" or instruction.dtype != S32:
+        return False
+    x, w = instruction.operands
+    if x.dtype not in IN_WORDS or w.dtype not in IN_WORDS or 0 in (*x.dims, *w.dims, *instruction.dims):
+        return False
+    labels, window = parse_labels(instruction["dim_labels"]), window_of(instruction)
+    taps = math.prod(d.size for d in window)
+    if groups_of(instruction.attributes) != (1, 1) or not 1 < taps <= WINDOW:
+        return False
+    if any(d.base_dilation != 1 or d.reversed or d.low < 0 or d.high < 0 for d in window):
+        return False
+    features, outputs = x.dims[labels.lhs.feature], w.dims[labels.rhs.batch]
+    return outputs >= FEWEST and instruction.shape.size // outputs * taps * features <= MOST
+
+
+def _as_dot(builder: Builder, instruction: Instruction, _) -> Instruction:
+    x, w = (Value(builder, o) for o in instruction.operands)
+    if x.dtype != w.dtype:
+        x, w = x.convert(S16), w.convert(S16)
+    labels, window = parse_labels(instruction["dim_labels"]), window_of(instruction)
+    x = x.transpose([labels.lhs.batch, *labels.lhs.spatial, labels.lhs.feature])
+    w = w.transpose([*labels.rhs.spatial, labels.rhs.feature, labels.rhs.batch])
+    edges = ((0, 0, 0), *((d.low, d.high, 0) for d in window), (0, 0, 0))
+    if any(low or high for low, high, _ in edges):
+        x = x.op("pad", Value(builder, builder.splat(0, x.shape.with_dims(()))), padding=edges)
+    places = [instruction.dims[k] for k in labels.out.spatial]
+    parts = []
+    for tap in np.ndindex(*(d.size for d in window)):
+        bounds = [(0, x.dims[0], 1)]
+        for t, d, n in zip(tap, window, places, strict=True):
+            first = t * d.window_dilation
+            bounds.append((first, first + (n - 1) * d.stride + 1, d.stride))
+        parts.append(x.op("slice", slice=(*bounds, (0, x.dims[-1], 1))).instruction)
+    windows = Value(builder, builder.emit("concatenate", *parts, dimensions=(len(window) + 1,)))
+    depth, outputs = windows.dims[-1], w.dims[-1]
+    rows = windows.reshape((math.prod(windows.dims[:-1]), depth))
+    product = rows.op("dot", w.reshape((depth, outputs)), shape=instruction.shape.with_dims((rows.dims[0], outputs)),
+                      lhs_contracting_dims=(1,), rhs_contracting_dims=(0,))  # fmt: skip
+    order = [labels.out.batch, *labels.out.spatial, labels.out.feature]
+    made = product.reshape((windows.dims[0], *places, outputs))
+    return made.transpose([order.index(k) for k in range(len(order))]).instruction
