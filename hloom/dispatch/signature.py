@@ -125,6 +125,13 @@ class Call:
         return [a._value() for a in arrays] if all(isinstance(a, Array) for a in arrays) else None
 
 
+def argument_array(array: np.ndarray) -> Array:
+    """A C-contiguous NumPy array as the argument of a call, during which alone it is read: no copy is needed."""
+    view = array.view(np.ndarray)
+    view.setflags(write=False)
+    return Array(view)
+
+
 class Signature:
     """The parameters of a function, and which of them `JitOptions` make static or donated. name: for people."""
 
@@ -166,9 +173,7 @@ class Signature:
         if isinstance(leaf, np.ndarray) and leaf.flags.c_contiguous and leaf.dtype.isnative:
             if leaf.dtype in NARROWED:
                 return Array(leaf.astype(NARROWED[leaf.dtype], subok=False))
-            view = leaf.view(np.ndarray)  # read during the call only, so no copy is needed
-            view.setflags(write=False)
-            return Array(view)
+            return argument_array(leaf)
         if isinstance(leaf, (Array, Tracer, ShapeDtypeStruct)):
             return leaf
         return as_array(leaf, f"an argument of '{self.name}'")

@@ -71,7 +71,7 @@ class Model:
         self._program = Program(graph, scope, frozenset(params))
         self._names = tuple(p.name for p in self.inputs)
         self._named_inputs = frozenset(self._names)
-        self._repeated: dict[tuple, Repeated] = {}
+        self._repeated: dict[tuple, Repeated | None] = {}  # None: such arguments are right, and that is all
 
     def __call__(self, *args, **kwargs):
         """The output, or `Outputs` where there are several.
@@ -82,15 +82,19 @@ class Model:
         """
         form, arrays = self._form(args, kwargs)
         if form in self._repeated and not TRACES.active:
-            return self._packed(self._repeated[form].run(self.params, arrays))
-        values = self._arguments(args, kwargs)
+            repeated = self._repeated[form]
+            if repeated is not None:
+                return self._packed(repeated.run(self.params, arrays))
+            values = dict(zip(self._names, arrays, strict=True))
+        else:
+            values = self._arguments(args, kwargs)
         if any(map(_traced, values.values())) or any(map(_traced, self.params.values())):
             return self.function(self.params, values)
         outputs = self._program.run(self.params, values)
-        if form is not None and (repeated := self._program.repeated(self._names, values)) is not None:
+        if form is not None and all(v is a for v, a in zip(values.values(), arrays, strict=True)):
             if len(self._repeated) >= PLANS:
                 self._repeated.pop(next(iter(self._repeated)), None)
-            self._repeated[form] = repeated
+            self._repeated[form] = self._program.repeated(self._names, values)
         return self._packed(outputs)
 
     def _form(self, args: tuple, kwargs: dict) -> tuple[tuple | None, Sequence]:

@@ -20,9 +20,10 @@ import numpy as np
 import hloom.numpy as hnp
 from hloom.arrays.array import Array
 from hloom.dispatch.jit import JitFunction
-from hloom.dispatch.signature import JitOptions
+from hloom.dispatch.signature import JitOptions, argument_array
 from hloom.errors import ConcretizationTypeError, DataDependentWarning, UnsupportedError
 from hloom.ir.source import current_source, warn_while_compiling
+from hloom.ir.types import HLO_NAME, NARROWED
 from hloom.onnx.constants import FEW
 from hloom.onnx.evaluate import Host, run_node
 from hloom.onnx.graph import Graph, Node, Scope
@@ -92,10 +93,12 @@ class Program:
         if not self.params.isdisjoint(live):
             params = {name: v for name, v in params.items() if name not in live}
         start, plans, count = 0, self.plans, len(self.graph.nodes)
+        given, live = live, {name: _as_array(v) for name, v in live.items()}
         while True:
             plan, results = self._step(plans, start, params, live, known)
             if plan.stop == count:
-                everything = ChainMap(results, plan.known, live, params)  # type: ignore[arg-type]
+                # An input that is an output too is copied.
+                everything = ChainMap(results, plan.known, given, live, params)  # type: ignore[arg-type]
                 return [_array(everything[name]) for name in self.outputs]
             needed, known = self.needed[plan.stop], plan.known
             live = {name: v for name, v in (live | results).items() if name in needed and name not in known}
@@ -252,6 +255,18 @@ def _live(value):
     if isinstance(value, list):
         return [_live(v) for v in value]
     return value if value is None or isinstance(value, dict) or _on_host(value) else hnp.asarray(value)
+
+
+def _as_array(value):
+    """A NumPy array of numbers as an Array, which several stretches take without another look; others as they are."""
+    if (
+        type(value) is np.ndarray
+        and value.flags.c_contiguous
+        and value.dtype in HLO_NAME
+        and value.dtype not in NARROWED
+    ):
+        return argument_array(value)
+    return value
 
 
 def _array(value):

@@ -433,6 +433,25 @@ def test_a_call_like_an_earlier_one_is_not_looked_at_again(x, monkeypatch):
     np.testing.assert_allclose(hl.jit(loaded)(x), loaded(x), rtol=1e-6)
 
 
+def test_calls_of_several_programs_are_looked_at_once(x, monkeypatch):
+    """The arguments are arrays from the first program on; an output that is an input is the caller's own."""
+    nodes = [helper.make_node("Abs", ["x"], ["a"]), helper.make_node("NonZero", ["a"], ["n"]),
+             helper.make_node("Transpose", ["n"], ["t"]), helper.make_node("GatherND", ["x", "t"], ["y"])]  # fmt: skip
+    loaded = hl.onnx.load(model(nodes, [tensor("x", ["n", 3])], [tensor("y"), tensor("x")]))
+    x[0] = 0
+    with pytest.warns(hl.errors.DataDependentWarning):
+        loaded(x)
+    monkeypatch.setattr(loaded, "_arguments", None)
+    for value in (x.copy(), x):
+        y, same = loaded(value)
+        np.testing.assert_array_equal(y, value[np.nonzero(value)])
+        value[...] = 7
+        np.testing.assert_array_equal(same[0], 0)
+    monkeypatch.undo()
+    with pytest.raises(hl.errors.DTypeError):
+        loaded(x.astype(np.float64))
+
+
 def test_the_values_of_a_program_are_called_as_in_the_model(x):
     weights = [("1", np.ones((3, 3), np.float32)), ("a.b", np.ones(3, np.float32)), ("a/b", np.ones(3, np.float32))]
     nodes = [helper.make_node("Gemm", ["x", "1", "a.b"], ["h"]), helper.make_node("Add", ["h", "a/b"], ["y"])]
