@@ -57,30 +57,43 @@ def image(ports: Sequence[Port]) -> dict[str, np.ndarray]:
     return {ports[0].name: np.random.default_rng(1).standard_normal(shape).astype(np.float32)}
 
 
-def measure(name: str, model: bytes, inputs: Callable[[Sequence[Port]], dict], runtime: Any, repeats: int) -> str:
+def measure(
+    name: str,
+    model: bytes,
+    inputs: Callable[[Sequence[Port]], dict],
+    runtime: Any,
+    repeats: int,
+    threads: int = 1,
+    seconds: float = 0,
+) -> str:
     """A row: first call and step of both, in milliseconds, their ratio, and the greatest difference of an output
-    relative to its greatest number. inputs: by name, for the ports of the model."""
+    relative to its greatest number. inputs: by name, for the ports of the model. Steps are CPU time, of several threads
+    wall time, where those of ONNX Runtime do not spin between steps; seconds: for which steps go on after `repeats`."""
     start = time.perf_counter()
     ours = load(model)
     feed = inputs(ours.inputs)
     mine = run(ours, feed)
     first = time.perf_counter() - start
     options = runtime.SessionOptions()
-    options.intra_op_num_threads = options.inter_op_num_threads = 1
+    options.intra_op_num_threads, options.inter_op_num_threads = threads, 1
+    if threads > 1:  # they would take the other's processor
+        options.add_session_config_entry("session.intra_op.allow_spinning", "0")
     options.log_severity_level = 3
     start = time.perf_counter()
     session = runtime.InferenceSession(model, options, providers=["CPUExecutionProvider"])
     theirs = session.run(None, feed)
     other = time.perf_counter() - start
     steps: tuple[Callable, Callable] = (lambda: run(ours, feed), lambda: session.run(None, feed))
-    best = [math.inf, math.inf]
-    for _ in range(repeats):
+    clock = time.process_time if threads == 1 else time.perf_counter
+    best, end = [math.inf, math.inf], time.perf_counter() + seconds
+    while repeats > 0 or time.perf_counter() < end:
+        repeats -= 1
         for k, step in enumerate(steps):
-            start = time.process_time()
+            start = clock()
             step()
-            best[k] = min(best[k], time.process_time() - start)
+            best[k] = min(best[k], clock() - start)
     error = max(difference(a, b) for a, b in zip(mine, theirs, strict=True))
-    return (f"| {name} | {first * 1e3:.0f} | {other * 1e3:.0f} | {best[0] * 1e3:.1f} | {best[1] * 1e3:.1f} | "
+    return (f"| {name} | {first * 1e3:.0f} | {other * 1e3:.0f} | {best[0] * 1e3:.3g} | {best[1] * 1e3:.3g} | "
             f"{best[1] / best[0]:.2f} | {error:.1e} |")  # fmt: skip
 
 

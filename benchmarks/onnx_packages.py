@@ -2,10 +2,11 @@ r"""ONNX files with real weights that packages of PyPI bring, on hloom and on ON
 
     pip install --no-deps --target models silero-vad rapidocr rapidocr-onnxruntime magika ddddocr nudenet \
         captcha-whisperer arabic-name-romanizer chython-rxnmap
-    python -m hloom.benchmarks.onnx_packages models [--only NAME] [--repeats N]
+    python -m hloom.benchmarks.onnx_packages models [--only NAME] [--repeats N] [--seconds S] [--threads N]
 
 Each file runs on random inputs of sizes that its package uses. Steps alternate, on one thread each; the lowest CPU time
-counts. Prints a table for BRIDGES.md, and after it the files that do not run or whose outputs differ.
+counts, with several threads the lowest wall time. Prints a table for BRIDGES.md, and after it the files that do not
+run or whose outputs differ.
 """
 
 from __future__ import annotations
@@ -70,11 +71,13 @@ def main() -> int:
     parser.add_argument("folder", type=Path, help="where the packages are")
     parser.add_argument("--only", default="", help="files whose paths contain this")
     parser.add_argument("--repeats", type=int, default=10)
+    parser.add_argument("--seconds", type=float, default=0.0, help="of steps of each file, after these repeats")
+    parser.add_argument("--threads", type=int, default=1)
     options = parser.parse_args()
     runtime = peer()
     if runtime is None:
         return 2
-    config.num_threads = 1
+    config.num_threads = options.threads
     warnings.simplefilter("ignore")
     failed: list[str] = []
     print(HEADER)
@@ -83,7 +86,8 @@ def main() -> int:
         if options.only not in file.as_posix():
             continue
         try:
-            row = measure(name, file.read_bytes(), inputs_of(file), runtime, options.repeats)
+            row = measure(name, file.read_bytes(), inputs_of(file), runtime, options.repeats, options.threads,
+                          options.seconds)  # fmt: skip
         except Exception as error:  # of either library: the table goes on
             failed.append(f"{name}: {type(error).__name__}: {str(error)[:300]}")
             continue
