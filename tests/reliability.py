@@ -33,9 +33,10 @@ ROOT = Path(__file__).resolve().parent.parent
 RESULTS = ROOT / "build" / "reliability.json"
 TOTALS = ROOT / "tests" / "support" / "reliability_totals.json"  # of the page: an attack's largest run so far
 LIBRARIES = ROOT / "tests" / "support" / "library_suites.md"  # a section written by hand
-# Sections by tests/torch_suites.py and tests/complexity.py.
+# Sections by tests/torch_suites.py, tests/complexity.py and benchmarks/jax_tests.
 SECTIONS = [
-    re.compile(rf"<!-- {name} -->.*<!-- end of {name} -->\n", re.DOTALL) for name in ("torch suites", "complexity")
+    re.compile(rf"<!-- {name} -->.*<!-- end of {name} -->\n", re.DOTALL)
+    for name in ("torch suites", "jax tests", "complexity")
 ]
 PAGE = ROOT / "docs" / "reliability.md"
 sys.path[:0] = [str(ROOT), str(ROOT / "tests" / "support")]

@@ -12,6 +12,7 @@ import pytest
 
 import hloom as hl
 from hloom import commands
+from hloom.benchmarks.jax_tests import table as jax_tests
 from hloom.compiler.kernels.math import FUNCTIONS, callees
 from hloom.compiler.passes.registry import PASSES
 from hloom.compiler.pipeline import PIPELINE
@@ -216,3 +217,8 @@ def test_the_readme_claims_no_op_that_is_missing():
     words = re.findall(r"`([\w-]+)(?![\w/-])[^`]*`", missing)
     present = {word for word in words if word in OPS or hasattr(hl, word) or hasattr(hl.lax, word)}
     assert words and not present, f"the README says that hloom has not {sorted(present)}"
+
+
+def test_the_tables_of_jaxs_tests_are_those_of_the_counts():
+    assert jax_tests.table() in jax_tests.TABLE.read_text(encoding="utf-8")
+    assert jax_tests.summary() in jax_tests.SUMMARY.read_text(encoding="utf-8")

@@ -1,16 +1,20 @@
 """jax's own tests with hloom as its device: which of those that pass on jax's CPU pass on hloom?
 
     git clone --depth 1 --branch jax-v0.10.2 https://github.com/jax-ml/jax
-    python -m benchmarks.jax_tests.files --source jax [--share N] [--cases K] lax_test lax_numpy_test ...
+    python -m benchmarks.jax_tests.files --source jax [--share N] [--cases K] [--write] lax_test lax_numpy_test ...
 
-Runs every N-th test (by a hash of its name) of each file on hloom, and those that do not pass there on jax's CPU. The
-tests take the device for a CPU (`jax_test_dut`), so that they have the CPU's tolerances, and none is skipped that the
-CPU runs. This file is also the pytest plugin that chooses tests and writes their outcomes.
+Runs every N-th test (by a hash of its name) of each file on hloom, and those that do not pass there on jax's CPU. They
+run in the order of a hash of their names, so that what ran until --limit is a sample of the file; --resume goes on from
+there, and --again runs those once more that did not pass. --write makes the table (`table.py`). The tests take the
+device for a CPU (`jax_test_dut`), so that they have the CPU's tolerances, and none is skipped that the CPU runs. This
+file is also the pytest plugin that chooses tests and writes their outcomes.
 """
 
 from __future__ import annotations
 
 import argparse
+import datetime
+import importlib.metadata
 import json
 import os
 import re
@@ -19,6 +23,8 @@ import sys
 import time
 import zlib
 from pathlib import Path
+
+from benchmarks.jax_tests import table
 
 _DEVICES = re.compile(r"request_cpu_devices\((\d+)\)")  # what a file asks of jax's CPU
 ENDED, MISUSED, NO_TESTS = (0, 1), 4, 5  # exit statuses of pytest
@@ -38,8 +44,10 @@ def pytest_configure(config):
     if "JAX_SUITE_LOG" in os.environ:
         import jax  # the program itself does without
         from jax._src import test_util  # enters the setting
+        from jax._src.internal_test_util import export_back_compat_test_util as compatibility
 
         del test_util
+        compatibility.CompatTestBase.default_jax_backend = lambda self: "cpu"
         jax.config.update("jax_test_dut", "cpu")
 
 
@@ -107,7 +115,8 @@ def run(
         "-p", "benchmarks.jax_tests.files", f"--timeout={options.timeout}", "--timeout-method=thread",
         f"tests/{file}.py",
     ]  # fmt: skip
-    return run_tests(command, source, settings, log, options.limit, 3 * options.timeout, options.resume)
+    return run_tests(command, source, settings, log, options.limit, 3 * options.timeout,
+                     options.resume or options.again)  # fmt: skip
 
 
 def run_tests(
@@ -139,7 +148,8 @@ def run_tests(
             if status in (*ENDED, NO_TESTS) or len(records(log)) == before:
                 break
     written = records(log)
-    if time.monotonic() > end and written and written[-1]["outcome"] == "crashed":  # the test that was under way
+    cut = limit > 0 and time.monotonic() > end  # with a limit of 0 the records of another run are read
+    if cut and written and written[-1]["outcome"] == "crashed":  # the test that was under way
         written.pop()
         log.write_text("".join(json.dumps(record) + "\n" for record in written), encoding="utf-8")
     return {record["test"]: record for record in written if record["outcome"] != UNCOLLECTED}
@@ -159,6 +169,9 @@ def _wait(process: subprocess.Popen, log: Path, end: float, silence: float) -> i
 def measure(file: str, options: argparse.Namespace) -> dict:
     """The row of a file; its tests that pass on jax's CPU alone are named in it."""
     start, folder = time.monotonic(), options.out
+    if options.again:
+        for platform in ("hloom", "cpu"):
+            _forget(folder / f"{file}.{platform}.jsonl")
     own = run(options.source, file, "hloom,cpu", folder / f"{file}.hloom.jsonl", options, None)
     count = own.pop("", {}).get("count", 0)
     others = [name for name, record in own.items() if record["outcome"] != "passed"]
@@ -169,8 +182,18 @@ def measure(file: str, options: argparse.Namespace) -> dict:
     passed = len(own) - len(others)
     return {
         "file": file, "tests": count, "run": len(own), "cpu": passed + len(only_cpu), "hloom": passed,
-        "seconds": round(time.monotonic() - start), "failed": only_cpu,
+        "seconds": round(time.monotonic() - start), "failed": only_cpu, "date": datetime.date.today().isoformat(),
+        "jax": importlib.metadata.version("jax"),
     }  # fmt: skip
+
+
+def _forget(log: Path) -> None:
+    """Leaves in a log the tests that passed."""
+    written = records(log)
+    last = {record["test"]: record["outcome"] for record in written}
+    kept = [record for record in written if last[record["test"]] in ("passed", "collected")]
+    if written:
+        log.write_text("".join(json.dumps(record) + "\n" for record in kept), encoding="utf-8")
 
 
 def report(row: dict, out: Path) -> None:
@@ -191,6 +214,8 @@ def main() -> None:
     parser.add_argument("--timeout", type=int, default=60, help="seconds for a test")
     parser.add_argument("--limit", type=int, default=3600, help="seconds for a file on one device")
     parser.add_argument("--resume", action="store_true", help="go on after what the records in --out say")
+    parser.add_argument("--again", action="store_true", help="as --resume, and run again what did not pass")
+    parser.add_argument("--write", action="store_true", help="note the rows, and make the table")
     parser.add_argument("files", nargs="+")
     options = parser.parse_args()
     options.out = options.out.resolve()
@@ -200,6 +225,8 @@ def main() -> None:
     for file in options.files:
         row = measure(file, options)
         report(row, options.out)
+        if options.write:
+            table.keep(row)
 
 
 if __name__ == "__main__":
