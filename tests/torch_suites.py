@@ -6,8 +6,9 @@ SUITE:
     ops            the first of torch's samples of each op (`op_db`) in each of its dtypes, against torch
     gradients      the same with derivatives, of those that torch differentiates
     dynamic        the same with open sizes, in float32
-    transformers   every architecture of `transformers` that can be built small: a forward, and `generate` with a
-                   dynamic and a static cache, against torch
+    transformers   every architecture of `transformers` that can be built small, each in a process of its own: a
+                   forward, and `generate` with a dynamic and with a static cache, against torch;
+                   `tests/support/torch_models_small.py` says which are built, and why others are not
     inductor       tests of torch's own compiler with the backend swapped; FILE is torch's test_torchinductor.py
 
 --part K/N runs the cases whose names hash to K of N, the same ones in each run. Cases that are listed in
@@ -22,7 +23,11 @@ import datetime
 import fnmatch
 import importlib
 import json
+import os
+import pickle
 import re
+import select
+import signal
 import sys
 import time
 import traceback
@@ -32,6 +37,7 @@ import zlib
 from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 ROOT = Path(__file__).resolve().parent.parent
 sys.path[:0] = [str(ROOT), str(ROOT / "tests" / "support")]
@@ -59,8 +65,69 @@ def ops(gradients: bool = False, dynamic: bool = False) -> Iterator[Case]:
 
 
 def transformers(options) -> Iterator[Case]:
-    for name in torch_models_small.architectures():
-        yield name, lambda name=name: torch_models_small.check(name)
+    """In the order of the hashes of their names, so that the first of them are a fair share. Each in a process."""
+    torch._dynamo.list_backends()  # imports what each of the processes would import again
+    names = sorted(torch_models_small.architectures(), key=lambda name: zlib.crc32(name.encode()))
+    generate: dict[str, bool] = {}
+
+    def forward(name: str) -> None:
+        generate[name] = False
+        generate[name] = _apart(lambda: torch_models_small.check_forward(name), options.each)
+
+    for name in names:
+        yield f"{name} forward", lambda name=name: forward(name)
+    for cache in ("dynamic", "static"):
+        for name in names:
+            if generate.get(name, True):
+                job = lambda name=name, cache=cache: torch_models_small.check_generate(name, cache)  # noqa: E731
+                yield f"{name} {cache}", lambda job=job: _apart(job, options.each)
+
+
+class ApartError(Exception):
+    """What a process of its own raised, or that it ended or was too slow."""
+
+
+def _apart(job: Callable[[], Any], seconds: float) -> Any:
+    """The job in a copy of this process, which may die or take too long alone."""
+    reader, writer = os.pipe()
+    child = os.fork()
+    if not child:
+        os.close(reader)
+        torch.set_num_threads(
+            1
+        )  # small programs: threads of torch that wait for each other would take most of the time
+        with os.fdopen(writer, "wb") as pipe:
+            pickle.dump(_told(job), pipe)
+        os._exit(0)
+    os.close(writer)
+    with os.fdopen(reader, "rb") as pipe:
+        ready = select.select([pipe], [], [], seconds)[0]
+        text = pipe.read() if ready else b""
+    if not ready:
+        os.kill(child, signal.SIGKILL)
+    status = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+    if not text:
+        raise ApartError(f"not done in {seconds:.0f} s" if not ready else f"its process ended with {status}")
+    category, message, fallbacks = pickle.loads(text)
+    for fallback in fallbacks:
+        warnings.warn(fallback, FallbackWarning, stacklevel=1)
+    if category:
+        raise (torch_samples.NotThere if category == "NotThere" else ApartError)(message)
+    return message
+
+
+def _told(job: Callable[[], Any]) -> tuple[str, Any, list[str]]:
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("ignore")
+        warnings.simplefilter("always", FallbackWarning)
+        try:
+            category, message = "", job()
+        except torch_samples.NotThere as error:
+            category, message = "NotThere", str(error)
+        except Exception as error:
+            category, message = type(error).__name__, f"{type(error).__name__}: {error}"
+            traceback.print_exc()
+    return category, message, [str(w.message) for w in caught if w.category is FallbackWarning]
 
 
 def inductor(options) -> Iterator[Case]:
@@ -141,6 +208,7 @@ def run(suite: str, options) -> Counter:
         counts[found] += 1
         if found == "passed":
             counts["with calls of torch"] += any(w.category is FallbackWarning for w in caught)
+            print(f"passed: {name}", flush=True)
         else:
             print(f"{found}: {name}: {' '.join(text.split())[:300]}", flush=True)
             failed += [name] if found == "failed" else []
@@ -188,6 +256,7 @@ def main() -> int:
     parser.add_argument("--part", default="0/1", help="K/N: every Nth case")
     parser.add_argument("--only", default="", help="a regular expression that names of cases contain")
     parser.add_argument("--limit", type=float, default=1e9, help="begin no case after so many seconds")
+    parser.add_argument("--each", type=float, default=300, help="seconds that one architecture may take")
     parser.add_argument("--tests", help="torch's test_torchinductor.py")
     parser.add_argument("--write", action="store_true", help="note the counts, and write the table")
     parser.add_argument("--verbose", action="store_true", help="print tracebacks")

@@ -2,7 +2,9 @@
 
 import importlib.util
 import itertools
+import os
 import sys
+import time
 import zlib
 from pathlib import Path
 
@@ -43,3 +45,34 @@ def test_a_share(suites, suite):
 def test_exceptions_have_reasons(suites):
     for suite in suites.SUITES:
         assert all(reason for reason in suites.exceptions(suite).values())
+
+
+def test_a_case_may_end_or_hang_its_process(suites):
+    with pytest.raises(suites.ApartError, match="its process ended with 3"):
+        suites._apart(lambda: os._exit(3), 60)
+    with pytest.raises(suites.ApartError, match=r"not done in 0 s"):
+        suites._apart(lambda: time.sleep(60), 0.2)
+    with pytest.raises(suites.ApartError, match="KeyError: 'this'"):
+        suites._apart(lambda: {}["this"], 60)
+    with pytest.raises(suites.torch_samples.NotThere, match="no such"):
+        suites._apart(lambda: _absent(suites), 60)
+    assert suites._apart(lambda: 7, 60) == 7
+
+
+def _absent(suites):
+    raise suites.torch_samples.NotThere("no such model")
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("name", ["gpt2", "clip"])
+def test_an_architecture(suites, name):
+    pytest.importorskip("transformers", reason="transformers is not installed: pip install transformers")
+    suites.torch_models_small.check_forward(name)
+
+
+def test_sizes_that_hang_together_are_divided_together(suites):
+    pytest.importorskip("transformers", reason="transformers is not installed: pip install transformers")
+    model, _, _ = suites.torch_models_small.built("llama")
+    config = model.config
+    assert config.hidden_size == config.num_attention_heads * config.head_dim
+    assert sum(p.numel() for p in model.parameters()) < suites.torch_models_small.LARGEST
