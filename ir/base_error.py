@@ -3,13 +3,7 @@ end."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 from hloom.ir.source import Source, current_source
-
-shown: Callable[[str], str] = (
-    str  # how a message is shown: `hloom.arrays.dimensions` hides numbers that stand for sizes
-)
 
 
 class HloomError(Exception):
@@ -37,7 +31,7 @@ class HloomError(Exception):
                 lines.append(f"          {code}")
         if self.repair:
             lines.append(f"  repair: {self.repair}")
-        return shown("\n".join(lines))
+        return "\n".join(lines)
 
 
 class OutOfMemoryError(HloomError, MemoryError):

@@ -10,7 +10,8 @@ from hloom.ir.build import Builder, tuple_elements
 from hloom.ir.module import Computation, Instruction, Module
 from hloom.ir.ops.programs.control import split_scan
 from hloom.ir.rewrite import sweep
-from hloom.ir.types import DTYPES
+from hloom.ir.sizes.expressions import Size, SizeExpression, is_known
+from hloom.ir.types import DTYPES, Shape
 
 INDEX = DTYPES["s32"]
 WIDE_INDEX = DTYPES["s64"]
@@ -55,16 +56,16 @@ def lower_scan(builder: Builder, scan: Instruction) -> Instruction:
     length, body = scan["length"], scan["body"]
     consts, carry, xs = split_scan(scan.attributes, scan.operands)
     ys_shapes = scan.shape.elements[len(carry) :]
-    if length == 0:
+    if is_known(length == 0):
         return builder.tuple([*carry, *(builder.splat(0, s) for s in ys_shapes)])
-    if length == 1:
+    if is_known(length == 1):
         slices = [builder.emit("reshape", x, shape=x.shape.with_dims(x.dims[1:])) for x in xs]
         results = tuple_elements(builder, builder.inline(body, [*consts, *carry, *slices]))
         ys = [builder.emit("reshape", y, shape=s) for y, s in zip(results[len(carry) :], ys_shapes, strict=True)]
         return builder.tuple([*results[: len(carry)], *ys])
     reverse = scan.attributes.get("reverse", False)
-    index = INDEX if length < 2**31 - 1 else WIDE_INDEX
-    start = builder.constant(np.array(length - 1 if reverse else 0, index))
+    index = INDEX if is_known(length < 2**31 - 1) else WIDE_INDEX
+    start = _number(builder, length - 1 if reverse else 0, index)
     ys = [builder.splat(0, s) for s in ys_shapes]
     state = builder.tuple([start, *consts, *carry, *ys, *xs])
     name = scan.hint or "scan"
@@ -87,10 +88,17 @@ def _inner(name: str, outer: Builder) -> Builder:
     return builder
 
 
-def _condition(name: str, shape, length: int, reverse: bool, outer: Builder) -> Computation:
+def _number(builder: Builder, size: Size, dtype: np.dtype):
+    """The value of a size."""
+    if isinstance(size, SizeExpression):
+        return builder.emit("size", shape=Shape(dtype, ()), value=size)
+    return builder.constant(np.array(size, dtype))
+
+
+def _condition(name: str, shape, length: Size, reverse: bool, outer: Builder) -> Computation:
     builder = _inner(name, outer)
     count = builder.emit("get-tuple-element", builder.parameter(shape, "state"), index=0)
-    limit = builder.constant(np.array(0 if reverse else length, count.dtype))
+    limit = _number(builder, 0 if reverse else length, count.dtype)
     return builder.finish(builder.emit("compare", count, limit, direction="GE" if reverse else "LT"))
 
 

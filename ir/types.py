@@ -10,14 +10,17 @@ from __future__ import annotations
 import difflib
 import math
 import sys
+from contextlib import AbstractContextManager, nullcontext
 from functools import cache, lru_cache
 from sys import getrefcount
+from typing import Any
 
 import ml_dtypes
 import numpy as np
 
 from hloom.ir.errors import DTypeError, ShapeError
 from hloom.ir.process import forking, memory
+from hloom.ir.sizes.expressions import SizeExpression, assuming, dims_of
 
 DTYPES: dict[str, np.dtype] = {
     "pred": np.dtype(np.bool_),
@@ -181,6 +184,39 @@ def wide_dtype(dtype: np.dtype) -> np.dtype:
 MOST_DIMENSIONS = 64
 
 
+class OpenDims(tuple):
+    """Dimensions, some of which are sizes that are known later. Equal to others where each is known to be equal."""
+
+    __slots__ = ()
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, tuple) or len(self) != len(other):
+            return False
+        found = [True if one is another else one == another for one, another in zip(self, other, strict=True)]
+        return all(answer is not False for answer in found) and all(found)  # decided before it is undecided
+
+    def __ne__(self, other: object) -> bool:
+        return not self == other
+
+    __hash__ = tuple.__hash__
+
+
+def canonical_dims(dims) -> tuple[Any, ...]:
+    """Sizes as a tuple that compares as they do."""
+    if any([isinstance(d, SizeExpression) for d in dims]):
+        return OpenDims([d if isinstance(d, SizeExpression) else int(d) for d in dims])
+    return tuple([int(d) for d in dims])
+
+
+def in_general(shapes) -> AbstractContextManager[None]:
+    """A block in which the open sizes of shapes count as at least 2, as those of arrays do in general: what decides by
+    a size of 0 or 1 (an axis to broadcast, an empty array) decides for others."""
+    if not any([shape.is_open for shape in shapes]):
+        return nullcontext()
+    dims = {name: dim for shape in shapes for size in shape.dims for name, dim in dims_of(size).items()}
+    return assuming(*[dim >= 2 for dim in dims.values()])
+
+
 class Shape:
     """An array's element type and dimensions, interned (`Shape(f32, (2, 3)) is Shape(f32, (2, 3))`)."""
 
@@ -188,13 +224,13 @@ class Shape:
     _interned: dict[tuple, Shape] = {}
     dtype: np.dtype
     dims: tuple[int, ...]
-    size: int
+    size: int  # or an expression, as sizes are
 
-    def __new__(cls, dtype, dims: tuple[int, ...] = ()) -> Shape:
+    def __new__(cls, dtype, dims: tuple[Any, ...] = ()) -> Shape:
         key = (dtype, dims)
         found = cls._interned.get(key)
         if found is None:
-            canonical = (as_dtype(dtype), tuple(int(d) for d in dims))
+            canonical = (as_dtype(dtype), canonical_dims(dims))
             found = cls._interned.get(canonical)
             if found is None:
                 if len(dims) > MOST_DIMENSIONS:
@@ -215,6 +251,11 @@ class Shape:
 
     def __reduce__(self):
         return Shape, (HLO_NAME[self.dtype], self.dims)
+
+    @property
+    def is_open(self) -> bool:
+        """Whether some of its sizes are known only when a program is called."""
+        return self.dims.__class__ is OpenDims
 
     @property
     def rank(self) -> int:

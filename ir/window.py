@@ -9,6 +9,7 @@ import numpy as np
 
 from hloom.ir.errors import AttributeValueError, ShapeError
 from hloom.ir.ops.indexing.movement import pad_array
+from hloom.ir.sizes.expressions import greatest
 
 
 class WindowDimension(NamedTuple):
@@ -33,7 +34,7 @@ class WindowDimension(NamedTuple):
     def output(self, size: int) -> int:
         """How many places the window has on an operand of this size."""
         padded = dilated(size, self.base_dilation) + self.low + self.high
-        return 0 if padded < self.reach else (padded - self.reach) // self.stride + 1
+        return greatest((padded - self.reach) // self.stride + 1, 0)
 
     def transposed(self, size: int, count: int) -> WindowDimension:
         """The window that leads from `count` places back to the operand: what the derivative of a sum needs."""

@@ -9,7 +9,6 @@ from collections.abc import Callable
 
 import numpy as np
 
-from hloom.arrays.dimensions import READERS, dims_for_user, for_user
 from hloom.arrays.shape_dtype import ShapeDtypeStruct
 from hloom.errors import ImmutableArrayError
 from hloom.ir.types import Shape
@@ -30,7 +29,7 @@ class ArrayMethods:
     @property
     def shape(self) -> tuple[int, ...]:
         """The sizes of the dimensions."""
-        return self._shape.dims if READERS.find is None else dims_for_user(self._shape.dims, self)
+        return self._shape.dims
 
     @property
     def dtype(self):
@@ -43,7 +42,7 @@ class ArrayMethods:
 
     @property
     def size(self) -> int:
-        return for_user(self._shape.size, self)
+        return self._shape.size
 
     @property
     def itemsize(self) -> int:
@@ -51,12 +50,12 @@ class ArrayMethods:
 
     @property
     def nbytes(self) -> int:
-        return for_user(self._shape.bytes, self)
+        return self._shape.bytes
 
     def __len__(self) -> int:
         if not self._shape.dims:
             raise TypeError("len() of a zero-dimensional array")
-        return for_user(self._shape.dims[0], self)  # of an unknown size: an error of `__index__`
+        return self._shape.dims[0]  # of an unknown size: an error of `__index__`
 
     def __iter__(self):
         if not self._shape.dims:

@@ -10,8 +10,8 @@ import numpy as np
 
 from hloom.arrays.array import Array
 from hloom.arrays.base import ArrayMethods
-from hloom.arrays.dimensions import SizeNumber
 from hloom.errors import ArgumentError, DeviceError, DTypeError
+from hloom.ir.sizes.expressions import SizeExpression
 from hloom.ir.types import DTYPES, HLO_NAME, NARROWED, as_dtype, default_dtype, scalar_dtype
 from hloom.platforms.kinds import kind_of_dlpack
 from hloom.sharding.shardings import device_of
@@ -43,8 +43,8 @@ def from_python(value, dtype=None) -> Array:
         natural, weak = scalar_dtype(value)
         weak = weak and dtype is None
         return _number(value, natural) if weak else Array(np.asarray(value, dtype or natural))
-    if isinstance(value, SizeNumber):
-        return value.sizes.array(value) if dtype is None else value.sizes.array(value).astype(dtype)
+    if isinstance(value, SizeExpression):
+        return value.as_array() if dtype is None else value.as_array().astype(dtype)
     if not isinstance(value, (np.ndarray, np.generic)):
         if (shared := _borrowed(value)) is not None:
             return shared if dtype is None or shared.dtype == dtype else Array(shared._value().astype(dtype))

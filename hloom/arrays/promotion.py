@@ -18,6 +18,7 @@ from hloom.errors import ShapeError
 from hloom.ir.types import (
     DTYPES,
     INEXACT,
+    canonical_dims,
     default_dtype,
     narrow_scalars,
     promote,
@@ -103,12 +104,12 @@ def broadcast_shapes(name: str, shapes) -> tuple[int, ...]:
     """The shape to which all shapes broadcast by NumPy's rule. Raises ShapeError."""
     first = shapes[0]
     for other in shapes:
-        if other != first:
+        if len(other) != len(first) or other != first:
             break
     else:
         return first
     stretched = [s for s in shapes if s]
-    if all(s == stretched[0] for s in stretched):
+    if all(len(s) == len(stretched[0]) and s == stretched[0] for s in stretched):
         return stretched[0]
     rank = max(len(s) for s in shapes)
     result = []
@@ -121,4 +122,4 @@ def broadcast_shapes(name: str, shapes) -> tuple[int, ...]:
                 "reshape or transpose one of them so that each pair of sizes is equal or contains a 1",
             )
         result.append(sizes.pop() if sizes else 1)
-    return tuple(result)
+    return canonical_dims(result)

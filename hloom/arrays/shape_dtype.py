@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from typing import ClassVar
+from typing import Any, ClassVar
 
-from hloom.arrays.dimensions import READERS, DimStruct, dims_for_user, for_user
 from hloom.errors import ArgumentError
 from hloom.ir.sizes.expressions import SizeExpression
 from hloom.ir.types import Shape, as_dtype
@@ -14,25 +13,24 @@ from hloom.sharding.shardings import over_several
 class ShapeDtypeStruct:
     """The shape and dtype of an array that need not exist.
 
-    shape: a tuple of sizes. dtype: anything that names an element type. Raises DTypeError, ArgumentError.
+    shape: a tuple of sizes, `hl.Dim`s and sizes made of these among them. dtype: anything that names an element type.
+    Raises DTypeError, ArgumentError.
     """
 
     __slots__ = ("_shape", "sharding", "weak")
     _extended: ClassVar[dict] = {}  # type of a dtype that is no number -> (shape, dtype) -> its structure
 
     def __new__(cls, shape=None, dtype=None, *args, **options):
-        if shape.__class__ in (tuple, list) and any([isinstance(size, SizeExpression) for size in shape]):
-            return DimStruct(shape, dtype)  # for `hl.export`, where the sizes are chosen later
         made = cls._extended.get(type(dtype))
         return object.__new__(cls) if made is None else made(shape, dtype)
 
     def __init__(self, shape, dtype, weak: bool = False, *, weak_type: bool = False, sharding=None):
         weak = weak or weak_type
         try:
-            dims = tuple(int(size) for size in shape)
+            dims: Any = tuple([size if isinstance(size, SizeExpression) else int(size) for size in shape])
         except (TypeError, ValueError):
             dims = None
-        if dims is None or any(size < 0 for size in dims):
+        if dims is None or any(size < 0 for size in dims if not isinstance(size, SizeExpression)):
             raise ArgumentError(
                 "ShapeDtypeStruct requires sizes", f"{shape!r}", "pass a tuple of non-negative integers"
             )
@@ -45,8 +43,13 @@ class ShapeDtypeStruct:
         return self.sharding if over_several(self.sharding) else None
 
     @property
+    def is_open(self) -> bool:
+        """Whether some of its sizes depend on dimensions (`hl.Dim`)."""
+        return self._shape.is_open
+
+    @property
     def shape(self) -> tuple[int, ...]:
-        return self._shape.dims if READERS.find is None else dims_for_user(self._shape.dims, self)
+        return self._shape.dims
 
     @property
     def dtype(self):
@@ -58,7 +61,7 @@ class ShapeDtypeStruct:
 
     @property
     def size(self) -> int:
-        return for_user(self._shape.size, self)
+        return self._shape.size
 
     @property
     def _key(self):
@@ -110,3 +113,8 @@ class ShapeDtypeStruct:
     def str_short(self, short_dtypes: bool = False) -> str:
         """Dtype and shape in short: float32[3,4]."""
         return f"{self.dtype.name}[{','.join(map(str, self.shape))}]"
+
+
+def is_open(leaf: object) -> bool:
+    """Whether an argument is a structure some of whose sizes depend on dimensions (`hl.Dim`)."""
+    return isinstance(leaf, ShapeDtypeStruct) and leaf.is_open

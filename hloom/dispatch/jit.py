@@ -393,6 +393,12 @@ class JitFunction:
                 return found
             if traced.captures:
                 traced.captures[0].trace_ended()
+            if (shape := next((leaf._shape for leaf in call.leaves if leaf._shape.is_open), None)) is not None:
+                raise ArgumentError(
+                    f"'{self._name}' compiled for an argument {shape!r}",
+                    "its sizes are known when an exported program is called",
+                    "pass arrays, or export it: jax.export.export, hl.export",
+                )
             program = self._program(call, traced)
             found = self._on_one(call, traced) if program is None else self._on_several(program, call, traced)
             found.warn_of_unused_donations()

@@ -12,7 +12,6 @@ from typing import Any
 
 import numpy as np
 
-from hloom.arrays.dimensions import DimStruct
 from hloom.arrays.shape_dtype import ShapeDtypeStruct
 from hloom.checkpoints import safetensors
 from hloom.compiler.cache import default_cache
@@ -177,11 +176,11 @@ def with_dims(functions: Any, examples: tuple, named: Mapping[str, Any]) -> tupl
                 f"pass an example of {name!r}, or {name}=hl.ShapeDtypeStruct((Dim, ...), dtype)",
             )
 
-    def with_first(leaf: Any, dim: Dim) -> DimStruct:
-        array = leaf if isinstance(leaf, (ShapeDtypeStruct, DimStruct)) else np.asarray(leaf)
+    def with_first(leaf: Any, dim: Dim) -> ShapeDtypeStruct:
+        array = leaf if isinstance(leaf, ShapeDtypeStruct) else np.asarray(leaf)
         if not array.ndim:
             raise ArgumentError(f"export with {dim!r}", "a scalar has no first dimension", "pass an array")
-        return DimStruct((dim, *array.shape[1:]), array.dtype)
+        return ShapeDtypeStruct((dim, *array.shape[1:]), array.dtype)
 
     made = [
         tree.map(lambda leaf, dim=dims[name]: with_first(leaf, dim), example) if name in dims else example

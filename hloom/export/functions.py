@@ -8,8 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from hloom.arrays.dimensions import DimStruct
-from hloom.arrays.shape_dtype import ShapeDtypeStruct
+from hloom.arrays.shape_dtype import ShapeDtypeStruct, is_open
 from hloom.backends.compile import optimized_plan
 from hloom.compiler.schedule.scheduler import Plan
 from hloom.compiler.schedule.steps import HostStep
@@ -74,7 +73,7 @@ class TracedFunction:
     def dimension_names(self) -> set[str]:
         """The named dimensions of its arguments."""
         leaves = tree.leaves((self.request.arguments, self.request.keywords))
-        return {name for leaf in leaves if isinstance(leaf, DimStruct) for d in leaf.shape for name in dims_of(d)}
+        return {name for leaf in leaves if is_open(leaf) for d in leaf.shape for name in dims_of(d)}
 
     @property
     def reads_state(self) -> bool:
@@ -229,7 +228,7 @@ def _lowered(request: Request, arguments: Sequence, sizes: Mapping[str, int]) ->
     """A function traced for sizes of the named dimensions; those without one have their least size."""
 
     def at(leaf: Any) -> Any:
-        if not isinstance(leaf, DimStruct):
+        if not is_open(leaf):
             return leaf
         dims = [size_at(d, {n: sizes.get(n, one.min) for n, one in dims_of(d).items()}) for d in leaf.shape]
         return ShapeDtypeStruct(tuple(dims), leaf.dtype, leaf.weak)
@@ -250,7 +249,7 @@ def dimensions_of(requests: Sequence[Request]) -> list[Dim]:
     found: dict[str, Dim] = {}
     for request in requests:
         leaves = tree.leaves((request.arguments, request.keywords))
-        shapes = [leaf.shape for leaf in leaves if isinstance(leaf, DimStruct)]
+        shapes = [leaf.shape for leaf in leaves if is_open(leaf)]
         alone = {dim.name for shape in shapes for size in shape if (dim := single(size)) is not None}
         for size in [size for shape in shapes for size in shape]:
             for name, dim in dims_of(size).items():

@@ -8,18 +8,16 @@ from typing import Any
 
 import numpy as np
 
-from hloom.arrays.dimensions import DimStruct
 from hloom.arrays.shape_dtype import ShapeDtypeStruct
 from hloom.errors import ArgumentError, ExportError, FeedError
 from hloom.export.names import identifiers
+from hloom.ir.ops.specialize import Specialization
 from hloom.ir.records import record
-from hloom.ir.sizes.expressions import SizeExpression
 from hloom.ir.types import HLO_NAME
 from hloom.sessions.files import Saved
 from hloom.sessions.graph import Node, Operation, PlaceholderRecord, Text
 from hloom.sessions.lowering import Plan, make_plan, needed
 from hloom.sessions.program import Program
-from hloom.sessions.sizes import Substitution, specialized
 from hloom.tracing.trace import apply_computation
 
 STATE = "variables"  # the state's name in the library
@@ -157,7 +155,7 @@ def _function(program: Program, plan: Plan, inputs: Sequence, results: Sequence[
             for n, probe in zip(value.shape, instruction.dims, strict=True):
                 if (name := sizes.name_of(probe)) is not None:
                     known[name] = n
-        computation = specialized(plan.computation, Substitution(sizes, known)) if known else plan.computation
+        computation = Specialization(sizes.given(known)).computation(plan.computation) if known else plan.computation
         outputs = apply_computation(computation, [*(state[name] for name in plan.variables), *given])
         numbers = [f for f in plan.fetches if isinstance(f, int)]
         made = {name: outputs[k] for name, k in zip(results, numbers, strict=True)}
@@ -192,9 +190,7 @@ def _example(program: Program, instruction: Any, given: Any) -> Any:
         raise ArgumentError(
             f"feed {name!r} of '{program.name}'", f"{given!r:.60}", f"pass {HLO_NAME[dtype]}{list(shown)}"
         )
-    return (
-        DimStruct(shape, dtype) if any(isinstance(n, SizeExpression) for n in shape) else ShapeDtypeStruct(shape, dtype)
-    )
+    return ShapeDtypeStruct(shape, dtype)
 
 
 __all__ = ["INITIAL", "STATE", "ProgramFunctions", "functions_of"]

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import ast
-import itertools
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 
-from hloom.errors import ArgumentError, ExportError
+from hloom.errors import ArgumentError
 from hloom.ir.sizes import reading
 from hloom.ir.sizes.expressions import (
     LARGEST,
@@ -14,13 +13,11 @@ from hloom.ir.sizes.expressions import (
     Dim,
     Scope,
     Size,
-    dims_of,
     single,
-    size_at,
     size_of_terms,
 )
 
-__all__ = ["Names", "constraints_of", "parsed_shape", "scope_of", "sizes_that_hold", "solved"]
+__all__ = ["Names", "constraints_of", "parsed_shape", "scope_of"]
 
 _HOW: dict[type, str] = {ast.GtE: ">=", ast.Gt: ">", ast.LtE: "<=", ast.Lt: "<", ast.Eq: "=="}
 _TURNED = {">=": "<=", ">": "<", "<=": ">=", "<": ">", "==": "=="}
@@ -36,8 +33,8 @@ def _parsed(text: str, what: str) -> ast.expr:
 class Names:
     """The dimensions of texts by their names, in the bounds and with the constraints of a scope."""
 
-    def __init__(self, limits: dict[str, tuple[int, int]]):
-        self.limits, self.scope = limits, Scope()
+    def __init__(self, limits: dict[str, tuple[int, int]], scope: Scope | None = None):
+        self.limits, self.scope = limits, scope
         self.dims: dict[str, Dim] = {}
 
     def dim(self, name: str) -> Dim:
@@ -77,9 +74,11 @@ def scope_of(texts: Iterable[str]) -> Names:
                 f"no size of {name!r} is possible",
                 "loosen the constraints",
             )
-    names = Names(limits)
+    scope = Scope() if parsed else None  # without one, equal names are one dimension everywhere
+    names = Names(limits, scope)
     for text, node, how in parsed:
-        names.scope.add(text, Comparison(names.size(node.left, text), how, names.size(node.comparators[0], text)))
+        assert scope is not None
+        scope.add(text, Comparison(names.size(node.left, text), how, names.size(node.comparators[0], text)))
     return names
 
 
@@ -114,62 +113,6 @@ def parsed_shape(text: str, names: Names, like: Sequence | None) -> tuple[Size, 
 
 def _is_open(part: ast.AST) -> bool:
     return isinstance(part, ast.Name) and part.id == "_"
-
-
-def solved(shapes: Sequence[tuple[Sequence, Sequence[int]]]) -> dict[str, int] | None:
-    """The sizes of dimensions for which shapes (wanted, given) agree; None where there are none or they are not told:
-    each has to stand alone in a shape, or be the only unknown one of an expression that grows with it."""
-    sizes: dict[str, int] = {}
-    pairs = [(w, g) for wanted, given in shapes for w, g in zip(wanted, given, strict=True)]
-    left = [pair for pair in pairs if dims_of(pair[0])]
-    while left:
-        rest = []
-        for wanted, given in left:
-            unknown = [d for name, d in dims_of(wanted).items() if name not in sizes]
-            if len(unknown) == 1:
-                sizes[unknown[0].name] = _solution(wanted, int(given), unknown[0], sizes)
-            elif unknown:
-                rest.append((wanted, given))
-        if len(rest) == len(left):
-            return None
-        left = rest
-    return sizes if all(size_at(w, sizes) == g for w, g in pairs) else None
-
-
-def _solution(wanted: Size, given: int, dim: Dim, sizes: Mapping[str, int]) -> int:
-    """The least size of a dimension with which an expression is not less than a number."""
-    low, high = dim.min, min(dim.most, max(2 * abs(given) + 2, dim.min))
-    while low < high:
-        middle = (low + high) // 2
-        if size_at(wanted, {**sizes, dim.name: middle}) < given:
-            low = middle + 1
-        else:
-            high = middle
-    return low
-
-
-def sizes_that_hold(dims: Sequence[Dim], constraints: Sequence[Comparison], most: int) -> list[dict[str, int]]:
-    """Sizes of the dimensions, not more than `most` of them, for which all constraints hold: from the least, but for 1,
-    which is special to broadcasting. Raises ExportError where there are none."""
-    reach = max(2, round(20000 ** (1 / max(1, len(dims)))))
-    found = []
-    starts = [min(max(d.min, 2), d.most) for d in dims]
-    ranges = [range(s, min(s + reach, d.most + 1)) for s, d in zip(starts, dims, strict=True)]
-    known = {dim.name for dim in dims}
-    asked = [one for one in constraints if {*dims_of(one.left), *dims_of(one.right)} <= known]
-    for sizes in itertools.product(*ranges):
-        named = {d.name: size for d, size in zip(dims, sizes, strict=True)}
-        if all(one.holds(named) for one in asked):
-            found.append(named)
-    if not found:
-        raise ExportError(
-            "export with symbolic shapes",
-            "no sizes were found for which all constraints hold",
-            "loosen the constraints",
-        )
-    # Far from each other, so that a size is taken for what it is.
-    apart = sorted(found, key=lambda one: (len(set(one.values())) < len(one), sum(one.values())))
-    return apart[:: max(1, len(apart) // most)][:most]
 
 
 def constraints_of(dims: Iterable[Dim]) -> list[tuple[str, Comparison]]:

@@ -19,16 +19,16 @@ from typing import Any
 
 import numpy as np
 
-from hloom.arrays.dimensions import DimStruct
-from hloom.arrays.shape_dtype import ShapeDtypeStruct
+from hloom.arrays.shape_dtype import ShapeDtypeStruct, is_open
 from hloom.dispatch.from_text import from_stablehlo
 from hloom.dispatch.jit import jit
 from hloom.errors import ArgumentError, ExportError, ParseError, ShapeError
 from hloom.export.artifacts import artifact_of_text
 from hloom.export.names import described_tree
-from hloom.export.shape_text import Names, constraints_of, parsed_shape, scope_of, sizes_that_hold, solved
+from hloom.export.shape_text import Names, constraints_of, parsed_shape, scope_of
 from hloom.ir.records import record
 from hloom.ir.sizes.expressions import Comparison, Dim, Size, SizeExpression, dims_of, single, size_at
+from hloom.ir.sizes.solving import solved
 from hloom.ir.types import DTYPES, HLO_NAME
 from hloom.tree import pytrees as tree
 
@@ -210,28 +210,23 @@ def export(fun_jit: Callable, *, platforms: Sequence[str] | None = None, **optio
 
     def exported(*args: Any, **kwargs: Any) -> Exported:
         leaves, structure = tree.flatten((args, kwargs))
-        dims = _dims([leaf for leaf in leaves if isinstance(leaf, DimStruct)])
+        dims = _dims([leaf for leaf in leaves if is_open(leaf)])
         rules = constraints_of(dims)
         if dims:
             _require_told(leaves, dims)
-        points = sizes_that_hold(dims, [one for _, one in rules], 6) if dims else [{}]
-        lowered = [_lowered(fun_jit, (args, kwargs), sizes) for sizes in points]
-        avals = tuple(tree.leaves(lowered[0].in_avals))
-        if dims:
-            avals = tuple([b if isinstance(b, DimStruct) else a for a, b in zip(avals, leaves, strict=True)])
+        lowered = fun_jit.lower(*args, **kwargs)
+        out, structure_out = tree.flatten(lowered.out_info)
         name = getattr(fun_jit, "__name__", "f")
-        outs = [tree.leaves(one.out_info) for one in lowered]
-        out = tuple([_output(name, list(same), points, avals) for same in zip(*outs, strict=True)])
-        text = None if dims else lowered[0].as_text("stablehlo")
-        structure_out = tree.structure(lowered[0].out_info)
-        return Exported(name, structure, avals, structure_out, out, text, fun_jit, constraints=tuple(rules))
+        text = None if dims else lowered.as_text("stablehlo")
+        avals = tuple(tree.leaves(lowered.in_avals))
+        return Exported(name, structure, avals, structure_out, tuple(out), text, fun_jit, constraints=tuple(rules))
 
     return exported
 
 
 def _require_told(leaves: Sequence, dims: Sequence[Dim]) -> None:
     """Raises ExportError where the shapes of arguments do not tell the size of a dimension."""
-    shapes = [leaf.shape for leaf in leaves if isinstance(leaf, DimStruct)]
+    shapes = [leaf.shape for leaf in leaves if is_open(leaf)]
     sizes = {d.name: min(max(d.min, 2), d.most) + 3 * k for k, d in enumerate(dims)}
     if solved([(shape, _at(shape, sizes)) for shape in shapes]) is None:
         raise ExportError(
@@ -240,46 +235,6 @@ def _require_told(leaves: Sequence, dims: Sequence[Dim]) -> None:
             f"sizes of {', '.join(d.name for d in dims)}",
             "let each name stand alone in the shape of an argument",
         )
-
-
-def _lowered(fun_jit: Any, arguments: Any, sizes: Any) -> Any:
-    def at(leaf: Any) -> Any:
-        return ShapeDtypeStruct(_at(leaf.shape, sizes), leaf.dtype, leaf.weak) if isinstance(leaf, DimStruct) else leaf
-
-    positional, named = tree.map(at, arguments)
-    return fun_jit.lower(*positional, **named)
-
-
-def _output(name: str, found: list, points: list[dict[str, int]], avals: Sequence) -> Any:
-    """A result's shape with the dimensions in it: its sizes are compared at several sizes of the dimensions."""
-    if len({tuple(one.shape) for one in found}) == 1:
-        return found[0]
-    known: list[Any] = [size for aval in avals for size in aval.shape if dims_of(size)]
-    dims = _dims(avals)
-    known += [*dims, *[a * b for a, b in itertools.combinations_with_replacement(known, 2)]]
-    known += [a + b for a, b in itertools.combinations_with_replacement(known[: 8 + len(dims)], 2)]
-    shape = []
-    for axis in range(len(found[0].shape)):
-        sizes = [int(one.shape[axis]) for one in found]
-        if len(set(sizes)) == 1:
-            shape.append(sizes[0])
-            continue
-        for size in known:
-            values = [size_at(size, point) for point in points]
-            if values[0] == values[-1]:
-                continue
-            slope, left = divmod(sizes[0] - sizes[-1], values[0] - values[-1])
-            offset = sizes[0] - slope * values[0]
-            if not left and all(slope * v + offset == s for v, s in zip(values, sizes, strict=True)):
-                shape.append(slope * size + offset)
-                break
-        else:
-            raise ExportError(
-                f"export of '{name}' with symbolic shapes",
-                f"a result has the sizes {sizes} for {points}, no sum or product of the dimensions that is known",
-                "return an array whose sizes are sums and products of the dimensions",
-            )
-    return DimStruct(shape, found[0].dtype)
 
 
 def deserialize(blob: bytes | bytearray) -> Exported:
@@ -297,7 +252,7 @@ def deserialize(blob: bytes | bytearray) -> Exported:
         limits = {str(n): (int(a), int(b)) for n, (a, b) in header.get("dims", {}).items()}
         names = scope_of([str(one) for one in header.get("constraints", [])])
         names.limits |= limits
-        rules = names.scope.comparisons
+        rules = () if names.scope is None else names.scope.comparisons
         avals, results = ([_aval(one, names) for one in header[key]] for key in ("in", "out"))
         arguments = _tree(header["args"], avals), _tree(header["kwargs"], avals)
         result = _tree(header["result"], results)
@@ -338,8 +293,6 @@ def _split(text: str, modules: list, names: list[str]) -> list[tuple[dict[str, i
 def _aval(found: list, names: Names) -> Any:
     shape, dtype, weak = found
     sizes = [parsed_shape(size, names, None)[0] if isinstance(size, str) else int(size) for size in shape]
-    if any(dims_of(size) for size in sizes):
-        return DimStruct(sizes, DTYPES[dtype], bool(weak))
     return ShapeDtypeStruct(tuple(sizes), DTYPES[dtype], bool(weak))
 
 
@@ -360,7 +313,7 @@ class SymbolicScope:
 
     def __init__(self, constraints: Sequence[str] = ()):
         self.constraints = tuple(constraints)
-        scope_of(self.constraints)  # says at once what is wrong with one
+        self.names = scope_of(self.constraints)
 
 
 def symbolic_shape(
@@ -376,12 +329,16 @@ def symbolic_shape(
     constraints: what holds between sizes, such as "batch >= 2", "batch <= 2*rows", "batch % 8 == 0". scope: more of
     them. like: sizes where the text has "_" or "...". Raises ArgumentError.
     """
-    names = scope_of((*constraints, *(scope.constraints if scope else ())))
+    if scope is not None and constraints:
+        scope = SymbolicScope((*constraints, *scope.constraints))
+    names = scope_of(constraints) if scope is None else scope.names
     return parsed_shape("..." if shape_spec is None else shape_spec, names, like)
 
 
 def symbolic_args_specs(args: Any, shapes_specs: Any, **options: Any) -> Any:
     """The arguments as ShapeDtypeStructs with the shapes of a text, or of a tree of texts."""
+    if options.get("scope") is None:  # one for all arguments
+        options["scope"] = SymbolicScope(options.pop("constraints", ()))
     specs = tree.broadcast(shapes_specs, args)
     leaves, structure = tree.flatten(args)
     made = []

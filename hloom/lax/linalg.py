@@ -12,6 +12,7 @@ import math
 import numpy as np
 
 from hloom.errors import ArgumentError, ShapeError
+from hloom.ir.sizes.expressions import least
 from hloom.ir.types import COMPLEX, DTYPES, Shape, real_dtype
 from hloom.lax.elementwise import conj, convert_element_type, eq, ge, le, lt, select
 from hloom.lax.movement import (
@@ -267,8 +268,8 @@ def svd(x, *, full_matrices: bool = True, compute_uv: bool = True, subset_by_ind
     subset_by_index: (start, stop), the values to return. Raises ShapeError, DTypeError, ArgumentError.
     """
     x = matrices(x, "svd")
-    subset = _checked_subset("svd", subset_by_index, min(x.shape[-2:]))
-    if subset is not None and compute_uv and full_matrices and subset != (0, min(x.shape[-2:])):
+    subset = _checked_subset("svd", subset_by_index, least(*x.shape[-2:]))
+    if subset is not None and compute_uv and full_matrices and subset != (0, least(*x.shape[-2:])):
         raise ArgumentError(
             "svd with a subset of the values has the singular vectors of that subset",
             "full_matrices=True",

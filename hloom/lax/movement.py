@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import builtins
 import itertools
+from typing import Any
 
 import numpy as np
 
@@ -11,6 +12,7 @@ from hloom.arrays.base import ArrayMethods
 from hloom.arrays.keys import KeyArray
 from hloom.dispatch.sharded import laid_out_as, takes_out_sharding
 from hloom.errors import ArgumentError, AttributeValueError, DTypeError, ShapeError
+from hloom.ir.sizes.expressions import SizeExpression, greatest, is_known, least
 from hloom.ir.types import INTEGERS, PRED, Shape, as_dtype
 from hloom.lax.operands import (
     NUMBERS,
@@ -25,6 +27,7 @@ from hloom.lax.operands import (
     index_of_axis,
     product,
     reshape_to,
+    static_size,
     with_weakness,
 )
 from hloom.lax.operands import broadcast_shapes as broadcast_dims
@@ -209,13 +212,19 @@ def slice(operand, start_indices, limit_indices, strides=None):
             f"{len(start_indices)} starts, {len(limit_indices)} limits, {len(strides)} strides for {x._shape!r}",
             "name them all",
         )
-    bounds = tuple((int(a), int(b), int(s)) for a, b, s in zip(start_indices, limit_indices, strides, strict=True))
+    bounds = tuple(
+        (_bound(a), _bound(b), int(s)) for a, b, s in zip(start_indices, limit_indices, strides, strict=True)
+    )
     return slice_by(x, bounds)
+
+
+def _bound(size) -> Any:
+    return static_size(size, "slice", "bound")
 
 
 def slice_by(x, bounds):
     """The slice with these (start, limit, stride); x itself where it is whole."""
-    if all(b == (0, d, 1) for b, d in zip(bounds, x.shape, strict=True)):
+    if all(s == 1 and is_known(a == 0) and is_known(b == d) for (a, b, s), d in zip(bounds, x.shape, strict=True)):
         return x
     return bind("slice", x, weak=x.weak, slice=bounds)
 
@@ -228,10 +237,10 @@ def slice_in_dim(operand, start_index, limit_index, stride: int = 1, axis: int =
     x = as_operand(operand, "slice_in_dim")
     axis = canonical_axis(axis, x.ndim, "slice_in_dim")
     extent = x.shape[axis]
-    start = 0 if start_index is None else int(start_index)
-    limit = extent if limit_index is None else int(limit_index)
+    start = 0 if start_index is None else static_size(start_index, "slice_in_dim", "start")
+    limit = extent if limit_index is None else static_size(limit_index, "slice_in_dim", "limit")
     start, limit = (b + extent if b < 0 else b for b in (start, limit))
-    bounds = [(0, d, 1) for d in x.shape]
+    bounds: list[Any] = [(0, d, 1) for d in x.shape]
     bounds[axis] = (start, limit, int(stride))
     return slice_by(x, tuple(bounds))
 
@@ -240,12 +249,12 @@ def index_in_dim(operand, index: int, axis: int = 0, keepdims: bool = True):
     """operand[index] along one axis. Raises ShapeError where the static index is outside."""
     x = as_operand(operand, "index_in_dim")
     axis = canonical_axis(axis, x.ndim, "index_in_dim")
-    extent, position = x.shape[axis], int(index)
+    extent, position = x.shape[axis], static_size(index, "index_in_dim", "index")
     if not -extent <= position < extent:
         raise ShapeError(
             f"index_in_dim takes element {position} of axis {axis}", f"{x._shape!r}", "index inside of the size"
         )
-    position %= extent
+    position = position + extent if position < 0 else position
     result = slice_in_dim(x, position, position + 1, axis=axis)
     return result if keepdims else squeeze(result, (axis,))
 
@@ -257,7 +266,7 @@ def pad(operand, padding_value, padding_config):
     """
     x = as_operand(operand, "pad")
     value = constant(padding_value, x.dtype) if type(padding_value) in NUMBERS else as_operand(padding_value, "pad")
-    padding = tuple(tuple(int(p) for p in dimension) for dimension in padding_config)
+    padding = tuple(tuple(static_size(p, "pad", "padding") for p in dimension) for dimension in padding_config)
     weak = x.weak and (type(padding_value) in NUMBERS or value.weak)
     return bind("pad", x, value, weak=weak, padding=padding)
 
@@ -297,7 +306,9 @@ def _starts(name: str, x, start_indices, negative=True) -> list:
 
 def _start(name: str, start, extent: int, wraps: bool = True):
     if type(start) is int:
-        start = max(start + extent if start < 0 and wraps else start, 0)
+        start = greatest(start + extent if start < 0 and wraps else start, 0)
+        if isinstance(extent, SizeExpression):
+            return constant(least(start, extent), as_dtype("s32"))
         return constant(min(start, extent), as_dtype("s32" if extent <= np.iinfo(np.int32).max else "s64"))
     start = as_operand(start, name)
     if start.shape or start.dtype not in INTEGERS:

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import math
 import operator
+from typing import Any
 
 import numpy as np
 
 from hloom.arrays.base import ArrayMethods
-from hloom.arrays.dimensions import SizeNumber
 from hloom.arrays.promotion import (
     F32,
     F64,
@@ -28,7 +28,8 @@ from hloom.arrays.promotion import (
     promoted,
 )
 from hloom.errors import ArgumentError, DTypeError, IndexOutOfBoundsError, ShapeError, TracerConversionError
-from hloom.ir.types import DTYPES, INEXACT, scalar_dtype
+from hloom.ir.sizes.expressions import SizeExpression
+from hloom.ir.types import DTYPES, INEXACT, canonical_dims, scalar_dtype
 from hloom.tracing.conversion import (
     broadcast_dims_to,
     conform,
@@ -70,6 +71,7 @@ __all__ = [
     "reshape_to",
     "splat",
     "stack_nested",
+    "static_size",
     "to_inexact",
     "whole_number",
     "with_weakness",
@@ -89,7 +91,7 @@ def holds_arrays(value) -> bool:
     """Whether nested lists have an Array, a Tracer or a NumPy array among their leaves."""
     if isinstance(value, (list, tuple)):
         return any(holds_arrays(v) for v in value)
-    return isinstance(value, (ArrayMethods, np.ndarray, np.generic, SizeNumber))
+    return isinstance(value, (ArrayMethods, np.ndarray, np.generic, SizeExpression))
 
 
 def stack_nested(value):
@@ -184,6 +186,8 @@ def convert_index(x, dtype):
 def index_of_axis(x, extent: int):
     """Indexes in a type that also holds the size of their axis, for arithmetic with both: an int8 into 300 elements
     as s32."""
+    if isinstance(extent, SizeExpression):  # as the value of a size, of s32
+        return x if x.dtype.itemsize >= 4 else convert_index(x, DTYPES["s32"])
     if extent <= np.iinfo(x.dtype).max:
         return x
     return convert_index(x, DTYPES["s32" if extent <= np.iinfo(np.int32).max else "s64"])
@@ -204,13 +208,18 @@ def whole_number(value, name: str, what: str) -> int:
             "the shape of an argument (x.shape[0])",
         ) from None
     except TypeError as error:
-        if isinstance(value, (ArrayMethods, SizeNumber)):
+        if isinstance(value, ArrayMethods):
             raise
         raise ArgumentError(
             f"{name} takes a static integer as its {what}",
             f"{type(value).__name__}: {value!r:.80}",
             "pass a Python integer",
         ) from error
+
+
+def static_size(value, name: str, what: str = "size") -> Any:
+    """A size: a static Python integer, or one that is known when the program is called. Raises ArgumentError."""
+    return value if isinstance(value, SizeExpression) else whole_number(value, name, what)
 
 
 def canonical_axis(axis, rank: int, name: str) -> int:
@@ -245,7 +254,7 @@ def canonical_shape(shape, name: str) -> tuple[int, ...]:
         shape = tuple(shape)
     if not isinstance(shape, (tuple, list)):
         shape = (shape,)
-    dims = tuple(whole_number(d, name, "size") for d in shape)
+    dims = canonical_dims([static_size(d, name) for d in shape])
     if any(d < 0 for d in dims):
         raise ShapeError(f"{name} takes sizes that are not negative", f"{dims}", "check the shape")
     return dims

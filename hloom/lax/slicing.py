@@ -13,6 +13,7 @@ from hloom.errors import ArgumentError, DTypeError, ShapeError
 from hloom.ir.build import Builder, assignment_computation, scalar_computation
 from hloom.ir.ops.indexing.gather import Windows, gather_attributes
 from hloom.ir.ops.indexing.scatter import scatter_windows
+from hloom.ir.sizes.expressions import Size, SizeExpression, greatest, least
 from hloom.ir.types import INEXACT, INTEGERS, PRED, Shape, as_dtype, scalar_dtype
 from hloom.lax.operands import (
     NUMBERS,
@@ -116,16 +117,23 @@ def _indexes(name: str, indices):
     return indices
 
 
-def _limits(dtype, limits) -> np.ndarray:
+def _limits(dtype, limits) -> list[Size]:
     largest = int(np.iinfo(dtype).max)
-    return np.asarray([max(min(limit, largest), 0) for limit in limits], np.int64).astype(dtype)
+    return [greatest(least(limit, largest), 0) for limit in limits]
+
+
+def _vector(sizes: list[Size], dtype):
+    if not any(isinstance(size, SizeExpression) for size in sizes):
+        return as_operand(np.asarray(sizes, dtype), "clip")
+    parts = [reshape_to(constant(size, dtype), (1,)) for size in sizes]
+    return bind("concatenate", *parts, dimensions=(0,)) if len(parts) > 1 else parts[0]
 
 
 def clipped(indices, limits):
     """Indexes (components in the last dimension) moved between 0 and the limits."""
     if not limits:
         return indices
-    high = as_operand(_limits(indices.dtype, limits), "clip")
+    high = _vector(_limits(indices.dtype, limits), indices.dtype)
     high = bind("broadcast", high, shape=indices._shape, dimensions=(indices.ndim - 1,))
     low = bind("broadcast", constant(0, indices.dtype), shape=indices._shape, dimensions=())
     return bind("clamp", low, indices, high)
@@ -136,7 +144,7 @@ def inside(indices, limits):
 
     None where there is nothing to compare."""
     result = None
-    for k, limit in enumerate(_limits(indices.dtype, limits).tolist()):
+    for k, limit in enumerate(_limits(indices.dtype, limits)):
         bounds = (*((0, d, 1) for d in indices.shape[:-1]), (k, k + 1, 1))
         one = reshape_to(bind("slice", indices, slice=bounds) if indices.shape[-1] > 1 else indices, indices.shape[:-1])
         for bound, direction in ((0, "GE"), (limit, "LE")):

@@ -19,8 +19,8 @@ from hloom.lax.operands import (
     full,
     inexact_dtype,
     promote_operands,
+    static_size,
     to_inexact,
-    whole_number,
 )
 from hloom.numpy.reducing.reductions import center
 from hloom.transforms.custom_derivatives import custom_jvp
@@ -285,7 +285,7 @@ def one_hot(x, num_classes: int, *, dtype=None, axis: int = -1):
     """
     x = as_operand(x, "one_hot")
     dtype = default_float() if dtype is None else as_dtype(dtype)
-    count = whole_number(num_classes, "one_hot", "number of classes")
+    count = static_size(num_classes, "one_hot", "number of classes")
     axis = canonical_axis(axis, x.ndim + 1, "one_hot")
     index = x if x.dtype in INTEGERS else lax.convert_element_type(x, "s32")
     dims = (*x.shape[:axis], count, *x.shape[axis:])

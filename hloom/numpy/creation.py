@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import math
+from typing import Any
 
 import numpy as np
 
@@ -11,7 +12,6 @@ from hloom import lax
 from hloom.arrays.array import Array
 from hloom.arrays.base import ArrayMethods
 from hloom.arrays.digits import has_twin
-from hloom.arrays.dimensions import SMALLEST, SizeNumber
 from hloom.arrays.eager import log_placement
 from hloom.arrays.interchange import from_python
 from hloom.arrays.keys import KeyArray
@@ -19,6 +19,7 @@ from hloom.arrays.sharded import ShardedData
 from hloom.config import config
 from hloom.dispatch.sharded import laid_out, laid_out_as
 from hloom.errors import ArgumentError, ShapeError, TracerConversionError
+from hloom.ir.sizes.expressions import Size, SizeExpression, greatest
 from hloom.ir.source import device_scope, device_scopes
 from hloom.ir.types import COMPLEX, DTYPES, FLOATS, INTEGERS, PRED, Shape, as_dtype
 from hloom.lax.operands import (
@@ -39,6 +40,7 @@ from hloom.lax.operands import (
     read,
     reshape_to,
     stack_nested,
+    static_size,
     whole_number,
     with_weakness,
 )
@@ -266,7 +268,7 @@ def full_like(a, fill_value, dtype=None, shape=None, *, device=None, out_shardin
 
 def _static(value, name: str):
     """A Python number of a static argument."""
-    if type(value) in NUMBERS:
+    if type(value) in NUMBERS or isinstance(value, SizeExpression):
         return value
     if isinstance(value, (np.generic, np.ndarray, ArrayMethods)):
         try:
@@ -288,7 +290,6 @@ def arange(start, stop=None, step=None, dtype=None, *, device=None, out_sharding
     """
     if stop is None:
         start, stop = 0, start
-    start, stop, step = (v.__index__() if isinstance(v, SizeNumber) else v for v in (start, stop, step))
     given = [v for v in (start, stop, step) if v is not None]
     by_default = dtype is None and all(type(v) in NUMBERS for v in given)
     if dtype is None:
@@ -298,33 +299,40 @@ def arange(start, stop=None, step=None, dtype=None, *, device=None, out_sharding
     step = 1 if step is None else _static(step, "arange")
     if step == 0:
         raise ArgumentError("arange takes a step other than 0", "0", "pass a positive or negative step")
-    count = max(math.ceil((stop - start) / step), 0)
+    if any(isinstance(v, SizeExpression) for v in (start, stop, step)):
+        count: Any = greatest(-((start - stop) // step), 0)
+    else:
+        count = max(math.ceil((stop - start) / step), 0)
     work = DTYPES["s32"] if dtype == PRED else dtype
     result = lax.iota(work, count)
     if step != 1:
         result = lax.mul(result, _plain(step, work))
     if start != 0:
-        result = lax.add(result, _plain(start, work))
+        result = lax.add(
+            result, convert(start.as_array(), work) if isinstance(start, SizeExpression) else _plain(start, work)
+        )
     result = convert(result, dtype)
     return created(result, "arange", (start, step)) if by_default else result
 
 
-def _spaced(first, last, position, parts: int, endpoint: bool):
+def _spaced(first, last, position, parts: Size, endpoint: bool):
     """The points between first and last by their positions, all of one shape."""
     work, shape = first.dtype, first.shape
     # One division each, so that whole numbers are exact; scaled by a power of two against overflow on the way.
-    scale = 2.0 ** -parts.bit_length()
+    scale = 2.0**-24 if isinstance(parts, SizeExpression) else 2.0 ** -parts.bit_length()
     distance = lax.sub(lax.mul(last, scale), lax.mul(first, scale))
 
+    whole = full_constant(parts, work, shape)
+
     def moved(count):
-        return lax.div(lax.div(lax.mul(count, distance), parts), scale)
+        return lax.div(lax.div(lax.mul(count, distance), whole), scale)
 
     result = lax.add(first, moved(position))
     # Where even the distance is too large for the dtype, the second half is counted from the end.
-    from_last = lax.sub(last, moved(lax.sub(full_constant(parts, work, shape), position)))
+    from_last = lax.sub(last, moved(lax.sub(whole, position)))
     finite = lax.is_finite(lax.real(result) if work in COMPLEX else result)
     result = lax.select(finite, result, from_last)
-    return lax.select(lax.eq(position, parts), last, result) if endpoint else result
+    return lax.select(lax.eq(position, whole), last, result) if endpoint else result
 
 
 def _line(first: np.ndarray, last: np.ndarray, num: int, parts: int) -> np.ndarray:
@@ -366,17 +374,18 @@ def linspace(
     start and stop broadcast and may be traced. f32 or the dtype of the arrays given. With retstep also the step.
     Raises ShapeError, DTypeError, ArgumentError.
     """
-    num = whole_number(num, "linspace", "num")
+    num = static_size(num, "linspace", "num")
     if num < 0:
         raise ShapeError("linspace takes a number of points that is not negative", f"num={num}", "pass num >= 0")
     target = None if dtype is None else as_dtype(dtype)
     by_default = target is None and type(start) in NUMBERS and type(stop) in NUMBERS
+    by_default = by_default and not isinstance(num, SizeExpression)
     ends = (start, stop, (stop - start) / max(num - endpoint, 1)) if by_default else ()
     change = inexact_dtype if target is None else lambda _: inexact_dtype(target)
     (start, stop), _ = promote_operands("linspace", (start, stop), change)
     work, dims = start.dtype, start.shape
-    if num >= SMALLEST and work.itemsize < 4 and work in FLOATS:
-        # Numbers of 16 bits do not count so far, and the scale of an unknown size would be another one.
+    if isinstance(num, SizeExpression) and work.itemsize < 4 and work in FLOATS:
+        # Numbers of 16 bits may not count so far.
         target = work if target is None else target
         work = DTYPES["f32"]
         start, stop = convert(start, work), convert(stop, work)

@@ -7,13 +7,13 @@ bf16 are errors, because LAPACK has no routines for them. Results of several arr
 from __future__ import annotations
 
 import math
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
 from hloom import lax
-from hloom.arrays.dimensions import SizeNumber, as_number
 from hloom.errors import ArgumentError, ShapeError
+from hloom.ir.sizes.expressions import Size, greatest
 from hloom.ir.types import COMPLEX, DTYPES, real_dtype
 from hloom.lax.linalg import adjoint, matrices, square, swapped
 from hloom.lax.operands import (
@@ -291,12 +291,9 @@ def _inexact(dtype):
     return inexact_dtype(dtype)
 
 
-def _larger_size(x) -> Any:
-    """max(m, n) of matrices, an array where a size is not known."""
-    m, n = (as_number(size, x) for size in x.shape[-2:])
-    if isinstance(m, SizeNumber) or isinstance(n, SizeNumber):
-        return m if m is n or m == n else lax.max(asarray(m, "s64"), asarray(n, "s64"))
-    return max(m, n)
+def _larger_size(x) -> Size:
+    """max(m, n) of matrices."""
+    return greatest(*x.shape[-2:])
 
 
 def pinv(a, rtol=None, hermitian: bool = False, *, rcond=None):

@@ -13,9 +13,9 @@ import numpy as np
 from hloom import numpy as hnp
 from hloom.arrays.array import Array as ConcreteArray
 from hloom.arrays.base import ArrayMethods
-from hloom.arrays.dimensions import SizeNumber
 from hloom.config import config
 from hloom.ir.process.lazy import LazyModule
+from hloom.ir.sizes.expressions import SizeExpression
 from hloom.lax.transfer import device_put
 from hloom.numpy.foreign import OF_ARRAYS, OF_TRACERS, answer, without_foreign
 from hloom.tracing.trace import Tracer
@@ -55,7 +55,7 @@ METHODS = (
 ).split()
 PROPERTIES = {"T": "transpose", "mT": "matrix_transpose", "real": "real", "imag": "imag"}
 _updates, _subscripts = LazyModule("hloom.numpy.indexing.updates"), LazyModule("hloom.numpy.indexing.subscripts")
-_OPERANDS = (ArrayMethods, int, float, complex, bool, np.ndarray, np.generic, SizeNumber)
+_OPERANDS = (ArrayMethods, int, float, complex, bool, np.ndarray, np.generic, SizeExpression)
 
 
 class _Deferred:
@@ -175,7 +175,20 @@ def _attach() -> None:
             setattr(Array, name, value)
 
 
+def _function(name: str, inputs: list):
+    """A function of NumPy on values, sizes among them: as of NumPy's integers, of 64 bits, and as of Python's beside
+    arrays."""
+    if any(isinstance(one, np.ndarray) for one in inputs):
+        return getattr(hnp, name)(*inputs)
+    dtype = getattr(np, name)(*[np.int64(2) if isinstance(one, SizeExpression) else one for one in inputs]).dtype
+    wide = "float64" if dtype.kind == "f" else "int64"
+    return getattr(hnp, name)(
+        *[one.as_array().astype(wide) if isinstance(one, SizeExpression) else one for one in inputs]
+    )
+
+
 _attach()
+SizeExpression.to_function = _function
 answer(ArrayMethods, OF_ARRAYS)
 answer(Tracer, OF_TRACERS)
 _assignment = LazyModule("hloom.numpy.assignment")

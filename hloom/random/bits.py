@@ -17,6 +17,7 @@ from hloom.config import config
 from hloom.dispatch.jit import jit
 from hloom.dispatch.sharded import takes_out_sharding
 from hloom.errors import ArgumentError, DTypeError, ShapeError
+from hloom.ir.sizes.expressions import SizeExpression
 from hloom.ir.types import (
     DTYPES,
     FLOATS,
@@ -29,7 +30,7 @@ from hloom.ir.types import (
     bit_width,
     default_dtype,
 )
-from hloom.lax.operands import as_operand, canonical_shape, full, reshape_to
+from hloom.lax.operands import as_operand, broadcast_shapes, canonical_shape, full, reshape_to
 from hloom.random.keys import take_key
 from hloom.tracing.trace import bind
 
@@ -64,7 +65,7 @@ def threefry(data, high, low):
 
 def counters(size: int):
     """(high, low) words of 0, 1, ..., size - 1."""
-    if size <= 2**32:
+    if not isinstance(size, SizeExpression) and size <= 2**32:  # the same numbers, with fewer instructions
         return full(0, U32, (size,)), bind("iota", shape=Shape(U32, (size,)), iota_dimension=0)
     numbers = bind("iota", shape=Shape(U64, (size,)), iota_dimension=0)
     high = lax.shift_right_logical(numbers, full(32, U64, (size,)))
@@ -220,13 +221,13 @@ def parameters(name: str, shape, values, dtype, trailing: int = 0):
     dimensions of the parameters belong to one problem. Raises ShapeError.
     """
     arrays = [lax.convert_element_type(as_operand(v, f"random.{name}"), dtype) for v in values]
-    own = tuple(np.broadcast_shapes(*(a.shape[: len(a.shape) - trailing] for a in arrays)))
+    own = broadcast_shapes(name, [a.shape[: len(a.shape) - trailing] for a in arrays])
     if shape is None:
         return own, arrays
     dims = dims_of(shape, name)
     try:
-        fits = np.broadcast_shapes(own, dims) == dims
-    except ValueError:
+        fits = broadcast_shapes(name, [own, dims]) == dims
+    except ShapeError:
         fits = False
     if not fits:
         raise ShapeError(

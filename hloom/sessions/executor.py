@@ -11,7 +11,7 @@ import importlib
 import inspect
 import warnings
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Protocol
+from typing import Any, NoReturn, Protocol
 
 import numpy as np
 
@@ -21,15 +21,16 @@ from hloom.dispatch.jit import JitFunction, jit
 from hloom.errors import ArgumentError, DonationWarning, FeedError, HloomError, SessionError, UninitializedError
 from hloom.ir.module import Computation, below
 from hloom.ir.op_table import OPS
+from hloom.ir.ops.specialize import Specialization
 from hloom.ir.process import forking
 from hloom.ir.rewrite import has_effects
+from hloom.ir.sizes.expressions import SizeExpression
 from hloom.ir.source import on_device
 from hloom.ir.types import HLO_NAME, Shape
 from hloom.platforms.device import find_device, log_operation
 from hloom.sessions.graph import Node, Text
 from hloom.sessions.lowering import Plan, make_plan
 from hloom.sessions.program import Program, outside_of_programs
-from hloom.sessions.sizes import Substitution, specialized
 from hloom.tracing.active import TRACES
 from hloom.tracing.trace import Tracer, apply_computation, as_array
 
@@ -194,6 +195,8 @@ class Step:
         for name, array, shape, source in zip(names, arrays, self._shapes, self._sources, strict=True):
             self._match(name, array, shape, source, given)
         sizes = {size: n for size, (n, _) in given.items()}
+        if self._has_expressions():
+            sizes = self._solved(names, arrays)
         key = tuple(sorted(sizes.items()))
         function = self._functions.get(key)
         if function is None:
@@ -205,7 +208,7 @@ class Step:
     def _for_sizes(self, sizes: dict[str, int]) -> JitFunction:
         """The function of the run where the unknown sizes are these."""
         computation = self.plan.computation
-        return self._jitted(specialized(computation, Substitution(self.sizes, sizes)) if sizes else computation)
+        return self._jitted(Specialization(self.sizes.given(sizes)).computation(computation) if sizes else computation)
 
     def _fed(self, k: int, name: str, value: Any) -> Any:
         """A fed value in the placeholder's dtype."""
@@ -238,9 +241,16 @@ class Step:
         for axis, (n, wanted) in enumerate(zip(array.shape, shape.dims, strict=True)):
             size = self.sizes.name_of(wanted)
             if size is None:
-                if n != wanted:
+                if not isinstance(wanted, SizeExpression) and n != wanted:
                     self._refuse(k, name, f"an array of shape {array.shape}", "feed an array of this shape")
-            elif given.setdefault(size, (n, name))[0] != n:
+                continue
+            dim = self.sizes.dims[size]
+            if not dim.min <= n <= dim.most or n % dim.multiple_of:
+                repair = f"feed an array within the bounds of {dim.declaration()}"
+                if size.startswith("?"):
+                    repair = "feed an array that is not empty, or declare the size: hl.Dim('rows', min=0)"
+                self._refuse(k, name, f"an array of shape {array.shape}", repair)
+            if given.setdefault(size, (n, name))[0] != n:
                 other, first = given[size]
                 called = f"its None on axis {axis}" if size.startswith("?") else size
                 self._refuse(
@@ -248,7 +258,20 @@ class Step:
                     "feed arrays of one size, or name sizes that differ: placeholder('x', ['rows', 32])",
                 )  # fmt: skip
 
-    def _refuse(self, k: int, name: str, found: str, repair: str) -> None:
+    def _solved(self, names: list[str], arrays: list) -> dict[str, int]:
+        """The sizes where what is fed has shapes that are expressions of them. Raises FeedError."""
+        found = self.sizes.solved([(s.dims, a.shape) for s, a in zip(self._shapes, arrays, strict=True)])
+        if found is not None:
+            return found
+        k = next(k for k, shape in enumerate(self._shapes) if shape.is_open)
+        shown = ", ".join(f"{name!r} of {list(array.shape)}" for name, array in zip(names, arrays, strict=True))
+        self._refuse(k, names[k], f"sizes that do not go together, or are not told: {shown}", "feed other sizes")
+
+    def _has_expressions(self) -> bool:
+        dims = [size for shape in self._shapes for size in shape.dims if isinstance(size, SizeExpression)]
+        return any(self.sizes.name_of(size) is None for size in dims)
+
+    def _refuse(self, k: int, name: str, found: str, repair: str) -> NoReturn:
         shape = self._shapes[k]
         dims = ",".join("?" if n is None else str(n) for n in self.sizes.shown(shape.dims))
         asked = f"feed {name!r}, which is {HLO_NAME[shape.dtype]}[{dims}]"

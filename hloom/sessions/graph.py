@@ -10,13 +10,11 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from hloom.arrays.array import Array
 from hloom.errors import ArgumentError, LeakedTracerError
 from hloom.ir.module import Instruction
 from hloom.ir.records import field, record
 from hloom.ir.source import Source, current_source
 from hloom.ir.types import HLO_NAME
-from hloom.tracing.active import TRACES
 from hloom.tracing.trace import Trace, Tracer, as_array
 
 if TYPE_CHECKING:
@@ -42,37 +40,8 @@ class GraphTrace(Trace):
         self.builder.source = current_source()
         return Node(self, self.lift(as_array(value, what))[0])
 
-    def number(self, value: np.ndarray, wide: np.ndarray | None) -> Node:
-        """The node of a Python number, which the user's code computed from unknown sizes. wide: in double precision."""
-        self.builder.source = current_source()
-        made = Node(self, self.builder.constant(value), None, True)
-        if wide is not None:
-            self.exact[made.instruction] = Tracer(self, self.builder.constant(wide))
-        return made
-
-    def exactly(self, value: np.ndarray) -> Node:
-        """The node of a number of this dtype."""
-        self.builder.source = current_source()
-        return Node(self, self.builder.constant(value))
-
-    def lift(self, operand):
-        if isinstance(operand, Array) and not operand.shape and self.program.sizes.probes:
-            self.program.sizes.check_narrow(operand)
-        return super().lift(operand)
-
     def inline(self, computation, operands, known) -> list:
         return [_node(r) for r in super().inline(computation, operands, known)]
-
-
-def sizes_of(owner: Any) -> Any:
-    """The unknown sizes of the program that a value belongs to: its own, or the one around."""
-    if isinstance(owner, Array):
-        return None
-    own = getattr(owner, "trace", None)
-    for trace in (own, *reversed(TRACES.active)):
-        if isinstance(trace, GraphTrace):
-            return trace.program.sizes if trace.program.sizes.probes else None
-    return None
 
 
 def _node(tracer: Tracer) -> Node:
@@ -80,8 +49,8 @@ def _node(tracer: Tracer) -> Node:
 
 
 class Node(Tracer):
-    """A tensor of a program. Sizes that are unknown have a large prime number as their place in `shape`
-    (`hloom.sessions.sizes`); `dims` has None or their name there."""
+    """A tensor of a program. Sizes that are unknown are dimensions in `shape` (`hloom.sessions.sizes`); `dims` has None
+    or their name there."""
 
     __slots__ = ()
     __hash__ = object.__hash__  # type: ignore[assignment]  # arrays have none
@@ -300,4 +269,4 @@ class UpdateRecord:
     own: tuple[Instruction, ...] = field(default=())
 
 
-__all__ = ["GraphTrace", "Node", "Operation", "Placeholder", "Target", "Text", "Update", "Variable", "sizes_of"]
+__all__ = ["GraphTrace", "Node", "Operation", "Placeholder", "Target", "Text", "Update", "Variable"]

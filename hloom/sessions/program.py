@@ -23,6 +23,7 @@ import numpy as np
 from hloom.errors import ArgumentError, DTypeError, FetchError, ShapeError
 from hloom.ir.build import Builder
 from hloom.ir.module import Instruction, Module
+from hloom.ir.sizes.expressions import Size, SizeExpression
 from hloom.ir.source import Source, current_source, device_scope, device_scopes
 from hloom.ir.types import Shape, as_dtype
 from hloom.sessions.building.arguments import (
@@ -69,7 +70,7 @@ class Program:
     def __init__(self, name: str = "program"):
         self.name = name
         self.trace = GraphTrace(self)
-        self.sizes = Sizes(trace=self.trace)
+        self.sizes = Sizes(self.trace)
         self.sources: dict[Instruction, Any] = {}
         self.variables: dict[str, Variable] = {}
         self.updates: dict[str, UpdateRecord] = {}
@@ -111,9 +112,10 @@ class Program:
 
         The first argument is a dtype where it is no string, or the full name of one ("float32"). shape: None stands for
         a size that is known when it is fed. None on the same axis is one size in the whole program; sizes that differ
-        have names: ["rows", 32]. Without a shape it is one number, as ranks have to be known. Without a name it has
-        that of the variable that your line assigns, with a number where it is taken. Raises ArgumentError for a name
-        that is taken, and for a dtype and a name that cannot be told apart; DTypeError.
+        have names, ["rows", 32], or are dimensions with bounds of their own: [hl.Dim("rows", 8, 64), 32]. Without a
+        shape it is one number, as ranks have to be known. Without a name it has that of the variable that your line
+        assigns, with a number where it is taken. Raises ArgumentError for a name that is taken, and for a dtype and a
+        name that cannot be told apart; DTypeError.
         """
         called, shape, dtype = placeholder_arguments(given, dtype, shape, name)
         dims = tuple([self._dimension(n, k) for k, n in enumerate(shape)])
@@ -123,11 +125,13 @@ class Program:
         self.sources[instruction] = PlaceholderRecord(self.name_of(instruction), instruction)
         return Placeholder(self.trace, instruction)
 
-    def _dimension(self, size, axis: int) -> int:
+    def _dimension(self, size, axis: int) -> Size:
         if size is None:
-            return self.sizes.probe(f"?{axis}")
+            return self.sizes.dim(f"?{axis}")
         if isinstance(size, str):
-            return self.sizes.probe(size)
+            return self.sizes.dim(size)
+        if isinstance(size, SizeExpression):
+            return self.sizes.adopt(size)
         if isinstance(size, bool) or not hasattr(size, "__index__") or size.__index__() < 0:
             raise ArgumentError("the shape of a placeholder", f"{size!r} on axis {axis}", "a size, a name, or None")
         return size.__index__()
@@ -163,7 +167,7 @@ class Program:
             kind = start.shape
             if (given := self.name_of(start)) not in self._chosen:
                 self._rename(start, given, f"{name}/initial_value")
-            if any(self.sizes.name_of(n) for n in kind.dims):
+            if kind.is_open:
                 raise ShapeError(
                     f"variable {name!r}", f"its initial value is {self.sizes.shown(kind.dims)}: a size is unknown",
                     "variables have sizes that are known",

@@ -102,7 +102,7 @@ class FIFOQueue:
         found = []
         for k, (dtype, shape) in enumerate(zip(self.dtypes, shapes, strict=True)):
             dims = tuple([
-                self.program.sizes.probe(f"{self.name}/{k}/{axis}" if n is None else n)
+                self.program.sizes.dim(f"{self.name}/{k}/{axis}" if n is None else n)
                 if n is None or isinstance(n, str)
                 else n
                 for axis, n in enumerate(shape)
@@ -256,7 +256,7 @@ def from_dataset(
         array = np.asarray(leaf)
         dims = array.shape
         if rows is None and array.ndim:
-            dims = (program.sizes.probe(f"{name}/rows"), *array.shape[1:])
+            dims = (program.sizes.dim(f"{name}/rows"), *array.shape[1:])
         nodes.append(program.host_value(name, Shape(array.dtype, dims), source, k))
     return tree.unflatten(structure, nodes)
 

@@ -1,11 +1,11 @@
 """Programs as text: HLO text with the names of nodes, placeholders, variables, updates and operations in front.
 
     hloom-program 2
-    {"name": "mlp", "sizes": {"?0": 13466917}, "parameters": [{"placeholder": "x"}, ...], ...}
+    {"name": "mlp", "sizes": {"?0": "axis0"}, "parameters": [{"placeholder": "x"}, ...], ...}
     HloModule mlp, ...
 
-The module is valid HLO; an unknown size is the prime that stands for it (`hloom.sessions.sizes`). Nothing in a text is
-executed, and a text that says what its module does not have is an error.
+The module is HLO; sizes that are unknown are expressions of dimensions in it (`hloom.sessions.sizes`). Nothing in a
+text is executed, and a text that says what its module does not have is an error.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ from hloom.sessions.graph import (
     VariableRecord,
 )
 from hloom.sessions.lowering import needed
-from hloom.sessions.sizes import PROBES, Sizes
+from hloom.sessions.sizes import Sizes
 
 if TYPE_CHECKING:
     from hloom.sessions.program import Program
@@ -83,7 +83,7 @@ def to_text(program: Program, constants: dict[str, np.ndarray] | None = None) ->
         row["in"] = printed[parameter.hint]
     header = {
         "name": program.name,
-        "sizes": program.sizes.probes,
+        "sizes": program.sizes.identifiers(),
         "parameters": parameters,
         "updates": [_update(u, called) for u in program.updates.values()],
         "after": [
@@ -193,11 +193,16 @@ def from_text(
     cut = rest.find("\nHloModule ")
     if head != MAGIC or cut < 0:
         raise _damaged(file, f"it begins with {head[:40]!r}", f"pass a text whose first line is {MAGIC!r}")
-    module = parse_module(rest[cut + 1 :], file)
-    verify(module)
     try:
         header = json.loads(rest[:cut])
-        return _program(made(str(header["name"])), header, module.entry, constants or {})
+        program = made(str(header["name"]))
+        sizes = {str(name): str(identifier) for name, identifier in header["sizes"].items()}
+        if len(set(sizes.values())) < len(sizes) or not all(one.isidentifier() for one in sizes.values()):
+            raise ValueError(f"unknown sizes of the names {[*sizes.values()]}")
+        program.sizes = Sizes(program.trace, sizes)
+        module = parse_module(rest[cut + 1 :], file, {dim.name: dim for dim in program.sizes.dims.values()})
+        verify(module)
+        return _program(program, header, module.entry, constants or {})
     except HloomError:
         raise
     except (ValueError, KeyError, TypeError, AttributeError, IndexError, RecursionError) as error:
@@ -211,10 +216,6 @@ def _damaged(file: str, found: str, repair: str) -> ParseError:
 def _program(
     program: Program, header: dict[str, Any], entry: Computation, constants: Mapping[str, np.ndarray]
 ) -> Program:
-    sizes = {str(name): int(probe) for name, probe in header["sizes"].items()}
-    if not set(sizes.values()) <= set(PROBES) or len(set(sizes.values())) < len(sizes):
-        raise ValueError(f"unknown sizes with the numbers {[*sizes.values()]}")
-    program.sizes = Sizes(sizes, program.trace)
     instructions = _with_constants(header, entry, constants)
     program.trace.builder.instructions[:] = instructions
     program.trace.builder.parameters[:] = [i for i in instructions if i.opcode == "parameter"]
@@ -310,7 +311,7 @@ def pruned(program: Program, fetches: Iterable[Any], feeds: Iterable[Any]) -> Pr
     fed = [program.find(feed, "feed").instruction for feed in feeds]  # type: ignore[union-attr]  # a Node
     need = needed(program, targets, fed, complete=False)
     result = type(program)(program.name)
-    result.sizes = Sizes(program.sizes.probes, result.trace)
+    result.sizes = program.sizes  # the shapes of the one are those of the other
     wanted = {*need.instructions, *(record.instruction for record in need.variables.values())}
     results = {s.update: i for i, s in program.sources.items() if isinstance(s, ReadRecord) and s.update}
     wanted |= {results[name] for name in need.updates}

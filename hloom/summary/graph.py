@@ -12,12 +12,12 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from hloom.arrays.dimensions import PROBES
 from hloom.compiler.analysis import instruction_flops
 from hloom.dispatch.jit import jit, make_module
 from hloom.dispatch.stages import Compiled, Lowered
 from hloom.errors import ArgumentError
 from hloom.ir.module import Computation, Instruction, Module
+from hloom.ir.sizes.expressions import SizeExpression
 from hloom.ir.types import Shape, TupleShape
 from hloom.profiler import profile
 from hloom.summary.events import tensorboard
@@ -141,18 +141,19 @@ class _Graph:
         value, shape_proto = self.proto.attr_value_pb2.AttrValue, self.proto.tensor_shape_pb2.TensorShapeProto
         shapes = _shapes(instruction.shape)
         dims = [
-            shape_proto(dim=[shape_proto.Dim(size=-1 if n in PROBES else n) for n in shape.dims]) for shape in shapes
+            shape_proto(dim=[shape_proto.Dim(size=-1 if isinstance(n, SizeExpression) else n) for n in shape.dims])
+            for shape in shapes
         ]
         node.attr["_output_shapes"].CopyFrom(value(list=value.ListValue(shape=dims)))
         if len(shapes) == 1 and (number := _DTYPES.get(shapes[0].dtype.name)):
             node.attr["T"].CopyFrom(value(type=number))
-        node.attr["shape"].CopyFrom(value(s=_named(str(instruction.shape)).encode()))
+        node.attr["shape"].CopyFrom(value(s=str(instruction.shape).encode()))
         if instruction.source is not None and instruction.source.line:
             node.attr["line"].CopyFrom(value(s=f"{instruction.source.file}:{instruction.source.line}".encode()))
         if instruction.sharding is not None:
             node.attr["sharding"].CopyFrom(value(s=str(instruction.sharding).encode()))
-        flops = instruction_flops(instruction)
-        if flops:
+        is_open = any(s.is_open for one in (instruction, *instruction.operands) for s in _shapes(one.shape))
+        if not is_open and (flops := instruction_flops(instruction)):
             node.attr["flops"].CopyFrom(value(i=int(flops)))
         for name, content in instruction.attributes.items():
             if not isinstance(content, Computation) and not (
@@ -188,13 +189,6 @@ def _metadata(graph: _Graph, parts: Iterable) -> Any:
         start += micros
     steps = [proto.step_stats_pb2.DeviceStepStats(device=d, node_stats=stats) for d, stats in devices.items()]
     return proto.config_pb2.RunMetadata(step_stats=proto.step_stats_pb2.StepStats(dev_stats=steps))
-
-
-def _named(shape: str) -> str:
-    """A shape with ? for the sizes of a program that are not known (`hloom.sessions`)."""
-    for probe in PROBES:
-        shape = shape.replace(str(probe), "?")
-    return shape
 
 
 def _shapes(shape: Any) -> list[Shape]:

@@ -9,14 +9,14 @@ import numpy as np
 
 from hloom.arrays.array import Array, Strided
 from hloom.arrays.base import ArrayMethods
-from hloom.arrays.dimensions import READERS, narrow_constant
 from hloom.arrays.promotion import limits
 from hloom.config import config
-from hloom.errors import ArgumentError, DTypeError
-from hloom.ir.types import HLO_NAME, INTEGERS, Shape
+from hloom.errors import ArgumentError, DTypeError, TracerError
+from hloom.ir.sizes.expressions import SizeExpression, dims_of
+from hloom.ir.types import DTYPES, HLO_NAME, INTEGERS, Shape
 from hloom.tracing.exact import widened
 from hloom.tracing.signatures import argument_names
-from hloom.tracing.trace import RefArgument, as_array, bind, current_trace, with_weakness
+from hloom.tracing.trace import RefArgument, Tracer, as_array, bind, current_trace, resumed, with_weakness
 
 _SMALL = 256  # elements up to which an array of one number is as fast as a view of it
 
@@ -32,11 +32,38 @@ def _cached_constant(value, dtype) -> Array:
     return result
 
 
+def size_array(size: SizeExpression) -> Tracer:
+    """The value of a size as a scalar of the current trace, or of the program that the size belongs to.
+
+    It is weakly typed, as the Python number would be that a fixed shape has in its place; its twin is the same size in
+    64 bits. Raises TracerError where there is no trace.
+    """
+    trace = current_trace()
+    if trace is None:
+        scopes = [dim.scope for dim in dims_of(size).values() if dim.scope is not None]
+        trace = next((scope.trace for scope in scopes if scope.trace is not None), None)
+    if trace is None:
+        raise TracerError(
+            f"the value of the size {size} outside of a traced function",
+            "it is known when a program is called",
+            "compute it inside of the function that is traced",
+        )
+    with resumed(trace):
+        made = bind("size", shape=Shape(DTYPES["s32"], ()), value=size, weak=True)
+        trace.exact[made.instruction] = bind("size", shape=Shape(DTYPES["s64"], ()), value=size)
+    return made
+
+
+SizeExpression.to_array = size_array
+
+
 def constant(value, dtype: np.dtype) -> Array:
     """A scalar Array of a Python number; the same object each time, so that a trace holds each constant once.
 
     Raises DTypeError for an integer that the dtype cannot hold.
     """
+    if isinstance(value, SizeExpression):
+        return convert(size_array(value), dtype)
     if (value == 0 and not isinstance(value, int)) or (config.item_assignment and current_trace() is None):
         return Array(np.asarray(value).astype(dtype))  # 0.0 == -0.0, so the cache would mix them up
     if type(value) is int and dtype in INTEGERS:
@@ -47,10 +74,6 @@ def constant(value, dtype: np.dtype) -> Array:
                 f"{HLO_NAME[dtype]} holds {info[0]} to {info[1]}",
                 "convert the array to a wider dtype first, for example with astype('s64')",
             )
-    if READERS.find is not None and dtype.itemsize < 4 and value and dtype.kind not in "biu":
-        narrow = narrow_constant(value, dtype)
-        if narrow is not None:
-            return narrow
     return _cached_constant(value, dtype)
 
 
@@ -98,14 +121,14 @@ def conform(x, dtype: np.dtype, dims: tuple[int, ...]):
             x = convert(x, dtype)
     else:
         return _splat_operand(constant(x, dtype), dims)
-    return x if shape.dims == dims else broadcast_dims_to(x, dims)
+    return x if shape.dims == dims and dims.__class__ is tuple else broadcast_dims_to(x, dims)
 
 
 def broadcast_dims_to(x, dims: tuple[int, ...]):
     """NumPy's broadcasting to a compatible shape: HLO's broadcast after a reshape that drops stretched dimensions."""
     own = x._shape.dims
     if own == dims:
-        return x
+        return x if dims.__class__ is tuple else reshape_to(x, dims)  # equal sizes may be written in two ways
     lead = len(dims) - len(own)
     kept = tuple(k for k, size in enumerate(own) if size == dims[lead + k])
     if len(kept) != len(own):
@@ -116,9 +139,10 @@ def broadcast_dims_to(x, dims: tuple[int, ...]):
 
 def reshape_to(x, dims: tuple[int, ...]):
     """x with this shape, row-major."""
-    if x._shape.dims == dims:
+    shape = Shape(x._shape.dtype, dims)
+    if x._shape is shape:
         return x
-    return bind("reshape", x, shape=Shape(x._shape.dtype, dims), weak=x.weak)
+    return bind("reshape", x, shape=shape, weak=x.weak)
 
 
 # --- arguments of users' functions that are no arrays: what can be done with a text or a function -----------------

@@ -48,7 +48,7 @@ from hloom.ir.ops import OPS
 from hloom.ir.ops.programs.spmd import names_mesh
 from hloom.ir.records import field, record
 from hloom.ir.source import Source, current_source
-from hloom.ir.types import Shape, TupleShape
+from hloom.ir.types import Shape, TupleShape, in_general
 from hloom.sharding.explicit import Layouts, explicit_dims, explicit_sizes, is_lenient
 from hloom.sharding.shardings import NamedSharding, PartitionSpec
 from hloom.tracing.active import TRACES, check_nesting, restarts, used_arguments
@@ -479,7 +479,8 @@ def trace_function(
     trace = Trace(name, carries_values)
     trace.kind = kind
     trace.adopted = {id(tracer): tracer for tracer in adopts}
-    traced = _traced(trace, function, arguments, in_tree, hints or [""] * len(arguments), weak, twins, untyped)
+    with in_general([a if isinstance(a, Shape) else a._shape for a in arguments]):
+        traced = _traced(trace, function, arguments, in_tree, hints or [""] * len(arguments), weak, twins, untyped)
     if config.check_tracer_leaks and not adopts:
         check_leaks(trace, Tracer)
     return traced

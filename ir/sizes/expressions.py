@@ -9,9 +9,9 @@ from __future__ import annotations
 
 import contextlib
 import operator
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextvars import ContextVar
-from typing import Any, TypeAlias
+from typing import Any, ClassVar, TypeAlias
 
 from hloom.ir.errors import ArgumentError, ShapeError, UndecidedSizeError
 from hloom.ir.sizes import bounds, facts, forms, reading
@@ -21,8 +21,8 @@ from hloom.ir.sizes.terms import Symbol, Terms
 from hloom.ir.sizes.text import written
 
 __all__ = [
-    "LARGEST", "Comparison", "Dim", "Scope", "Size", "SizeExpression", "assume", "assuming",
-    "current_facts", "dims_of", "greatest", "least", "lowest", "parsed_size", "single", "size_at", "size_of_terms",
+    "LARGEST", "Comparison", "Dim", "Scope", "Size", "SizeExpression", "assume", "assuming", "current_facts", "dims_of",
+    "greatest", "is_known", "least", "lowest", "parsed_size", "parsed_sizes", "single", "size_at", "size_of_terms",
     "size_with",
 ]  # fmt: skip
 
@@ -35,6 +35,9 @@ class SizeExpression:
 
     __slots__ = ("_hash", "terms")
     terms: Terms
+    # Set by what traces programs: the value of a size as a scalar array, and a function of NumPy on values.
+    to_array: ClassVar[Callable[[SizeExpression], Any] | None] = None
+    to_function: ClassVar[Callable[[str, list], Any] | None] = None
 
     def __init__(self, terms: Terms):
         self.terms = terms
@@ -48,23 +51,25 @@ class SizeExpression:
 
     def __add__(self, other: Any) -> Any:
         right = _terms(other)
-        return NotImplemented if right is None else _size(t.plus(self.terms, right))
+        return _with_number(operator.add, self, other) if right is None else _size(t.plus(self.terms, right))
 
-    __radd__ = __add__
+    def __radd__(self, other: Any) -> Any:
+        return self + other
 
     def __sub__(self, other: Any) -> Any:
         right = _terms(other)
-        return NotImplemented if right is None else _size(t.minus(self.terms, right))
+        return _with_number(operator.sub, self, other) if right is None else _size(t.minus(self.terms, right))
 
     def __rsub__(self, other: Any) -> Any:
         left = _terms(other)
-        return NotImplemented if left is None else _size(t.minus(left, self.terms))
+        return _with_number(operator.sub, other, self) if left is None else _size(t.minus(left, self.terms))
 
     def __mul__(self, other: Any) -> Any:
         right = _terms(other)
-        return NotImplemented if right is None else _size(t.times(self.terms, right))
+        return _with_number(operator.mul, self, other) if right is None else _size(t.times(self.terms, right))
 
-    __rmul__ = __mul__
+    def __rmul__(self, other: Any) -> Any:
+        return self * other
 
     def __floordiv__(self, other: Any) -> Any:
         right = _terms(other)
@@ -88,9 +93,23 @@ class SizeExpression:
     def __rdivmod__(self, other: Any) -> Any:
         return NotImplemented if _terms(other) is None else (other // self, other % self)
 
+    def as_array(self) -> Any:
+        """The value as a scalar array. Raises UndecidedSizeError where no program is traced."""
+        if SizeExpression.to_array is None:
+            raise self._refused("the value of", "compute with sizes in a traced function")
+        return SizeExpression.to_array(self)
+
+    def __truediv__(self, other: Any) -> Any:
+        return self.as_array() / other
+
+    def __rtruediv__(self, other: Any) -> Any:
+        return other / self.as_array()
+
     def __pow__(self, exponent: Any) -> Any:
-        if not isinstance(exponent, int) or exponent < 0:
+        if not isinstance(exponent, (int, float)):
             return NotImplemented
+        if not isinstance(exponent, int) or exponent < 0:
+            return self.as_array() ** exponent
         result = t.number(1)
         for _ in range(exponent):
             result = t.times(result, self.terms)
@@ -141,6 +160,14 @@ class SizeExpression:
 
     def __float__(self) -> float:
         raise self._refused("float() of", "compute with arrays: 1 / n, hnp.sqrt(n)")
+
+    def __array_ufunc__(self, ufunc: Any, method: str, *inputs: Any, **options: Any) -> Any:
+        if SizeExpression.to_function is None or method != "__call__" or options:
+            raise self._refused(f"numpy.{ufunc.__name__} of", "use the function of hloom.numpy instead of numpy's")
+        return SizeExpression.to_function(ufunc.__name__, list(inputs))
+
+    def __format__(self, spec: str) -> str:
+        return format(str(self), spec)
 
     def __repr__(self) -> str:
         return written(self.terms)
@@ -206,11 +233,12 @@ def _dim(name: str, low: int, high: int | None, multiple: int) -> Dim:
 class Scope:
     """What is known of dimensions wherever they are used. comparisons: with the text that the user gave each."""
 
-    __slots__ = ("comparisons", "facts")
+    __slots__ = ("comparisons", "facts", "trace")
 
-    def __init__(self) -> None:
+    def __init__(self, trace: Any = None) -> None:
         self.comparisons: tuple[tuple[str, Comparison], ...] = ()
         self.facts = facts.NONE
+        self.trace = trace  # in which values of sizes are computed where no other is current
 
     def add(self, text: str, comparison: Comparison) -> None:
         self.comparisons += ((text, comparison),)
@@ -233,9 +261,13 @@ class Comparison:
     def __bool__(self) -> bool:
         dims = {**dims_of(self.left), **dims_of(self.right)}
         low = ", ".join([f"{name} >= {dim.min}" for name, dim in dims.items()])
+        found = f"it holds for some sizes only, and {low} alone is known"
+        apart = [name for name, dim in dims_of(self.left).items() if dim.terms != dims[name].terms]
+        if apart:
+            found = f"there are two dimensions {apart[0]!r}, with bounds or constraints of their own"
         raise UndecidedSizeError(
             f"a decision by {self!r}",
-            f"it holds for some sizes only, and {low} alone is known",
+            found,
             "say what holds by the bounds of the dimension (hl.Dim('n', min=2)), or compute both ways with hnp.where",
         )
 
@@ -256,11 +288,29 @@ def _compared(left: SizeExpression, right: Any, how: str) -> Any:
     for symbol in (t.symbols(left.terms) | t.symbols(other)).values():
         if symbol.scope is not None:
             known = known.joined(symbol.scope.facts)
-    decided = _decided(left.terms, other, how, known)
+    decided = _decided(*_tightened(left.terms, other, known), how)
     return Comparison(left, how, right) if decided is None else decided
 
 
-def _decided(left: Terms, right: Terms, how: str, known: Facts) -> bool | None:
+def _with_number(function: Callable, left: Any, right: Any) -> Any:
+    """The result for a size and a float, which is an array; NotImplemented for what is no number."""
+    if not any(isinstance(one, (float, complex)) for one in (left, right)):
+        return NotImplemented
+    return function(*[one.as_array() if isinstance(one, SizeExpression) else one for one in (left, right)])
+
+
+def _tightened(left: Terms, right: Terms, known: Facts) -> tuple[Terms, Terms, Facts]:
+    """Both sides and the facts with symbols of the assumed bounds, in whose canonical form less is left to prove."""
+    lows = {s: low for s, low in known.lows().items() if low <= s.high} if known else {}
+    if not lows:
+        return left, right, known
+    mapping = {s: t.of(Symbol(s.name, low, s.high, s.multiple, s.scope)) for s, low in lows.items()}
+    facts_left = [forms.replaced(one, mapping) for one in known.nonnegative]
+    nonzero = [forms.replaced(one, mapping) for one in known.nonzero]
+    return forms.replaced(left, mapping), forms.replaced(right, mapping), Facts([f for f in facts_left if f], nonzero)
+
+
+def _decided(left: Terms, right: Terms, known: Facts, how: str) -> bool | None:
     difference = t.minus(left, right)
     if how in ("==", "!="):
         found = known.is_zero(difference)
@@ -322,6 +372,11 @@ def assume(comparison: Comparison | bool) -> Comparison | None:
 # --- sizes, integers among them ---
 
 
+def is_known(answer: Any) -> bool:
+    """Whether a comparison of sizes is decided, and holds."""
+    return answer is True
+
+
 def _size(terms: Terms) -> Size:
     value = t.value_of(terms)
     return SizeExpression(terms) if value is None else value
@@ -373,13 +428,17 @@ def single(size: Any) -> Dim | None:
     return next((dim for dim in found.values() if dim.terms == size.terms), None) if len(found) == 1 else None
 
 
-def least(*sizes: Size) -> Size:
+def least(*sizes: Size) -> Any:
     """The least of some sizes."""
+    if not any([isinstance(size, SizeExpression) for size in sizes]):
+        return min(sizes)
     return _size(forms.extremum("min", [_terms(size) or t.ZERO for size in sizes]))
 
 
-def greatest(*sizes: Size) -> Size:
+def greatest(*sizes: Size) -> Any:
     """The greatest of some sizes."""
+    if not any([isinstance(size, SizeExpression) for size in sizes]):
+        return max(sizes)
     return _size(forms.extremum("max", [_terms(size) or t.ZERO for size in sizes]))
 
 
@@ -393,9 +452,17 @@ def size_of_terms(terms: Terms) -> Size:
     return _size(terms)
 
 
+def parsed_sizes(text: str, dims: Mapping[str, Dim]) -> tuple[Size, ...]:
+    """The sizes of a text with commas between them. Raises ArgumentError."""
+    return tuple([_size(terms) for terms in reading.parsed_several(text, _named(text, dims))])
+
+
 def parsed_size(text: str, dims: Mapping[str, Dim]) -> Size:
     """The size of a text over known dimensions. Raises ArgumentError."""
+    return _size(reading.parsed(text, _named(text, dims)))
 
+
+def _named(text: str, dims: Mapping[str, Dim]) -> Callable[[str], Terms]:
     def named(name: str) -> Terms:
         if name not in dims:
             raise ArgumentError(
@@ -403,4 +470,4 @@ def parsed_size(text: str, dims: Mapping[str, Dim]) -> Size:
             )
         return dims[name].terms
 
-    return _size(reading.parsed(text, named))
+    return named

@@ -15,7 +15,7 @@ from functools import lru_cache
 
 from hloom.ir.sizes import terms as t
 from hloom.ir.sizes.bounds import bounds, of_monomial
-from hloom.ir.sizes.terms import Atom, Extremum, Monomial, Quotient, Terms
+from hloom.ir.sizes.terms import Atom, Extremum, Monomial, Quotient, Symbol, Terms
 
 __all__ = ["NONE", "Facts"]
 
@@ -47,6 +47,16 @@ class Facts:
         if self is other or not other:
             return self
         return other if not self else Facts(self.nonnegative + other.nonnegative, self.nonzero + other.nonzero)
+
+    def lows(self) -> dict[Symbol, int]:
+        """What symbols are at least, where that is assumed of one by itself."""
+        found: dict[Symbol, int] = {}
+        for terms in self.nonnegative:
+            (monomial, factor), *rest = terms
+            if len(monomial) == 1 and isinstance(monomial[0], Symbol) and factor > 0 and not any(m for m, _ in rest):
+                low = -(t.constant_of(tuple(rest)) // factor)
+                found[monomial[0]] = max(low, found.get(monomial[0], monomial[0].low))
+        return {symbol: low for symbol, low in found.items() if low > symbol.low}
 
     def is_nonnegative(self, terms: Terms) -> bool | None:
         """Whether a polynomial is at least 0 for all sizes (True), for none (False), or it is not known (None)."""
@@ -98,18 +108,29 @@ class _Proof:
             if bounds(t.of(atom))[0] >= 0 and self.holds(_over(terms, atom), depth):
                 return True
         for atom in [m[0] for m, _ in terms if len(m) == 1 and isinstance(m[0], Extremum)]:
-            cases = [_replaced(terms, atom, operand) for operand in atom.operands]
-            if all(self.holds(case, depth - 1) for case in cases):  # it is one of them
+            if all(self._case(terms, atom, operand, depth - 1) for operand in atom.operands):  # it is one of them
                 return True
-        for monomial, factor in _too_low(terms):
+        for monomial, factor in _to_cancel(terms):
             for one in self._about(terms):
                 amount = dict(one).get(monomial, 0)
                 if amount * factor > 0:
                     common = math.gcd(amount, factor)
-                    rest = t.plus(t.scaled(terms, abs(amount) // common), one, -abs(factor) // common)
-                    if self.holds(_divided(rest), depth - 1):
+                    times = abs(amount) // common
+                    rest = t.plus(t.scaled(terms, times), one, -abs(factor) // common)
+                    # An integer is at least 0 where some times as much is more than minus that many.
+                    if self.holds(_divided(t.plus(rest, t.number(times - 1))), depth - 1):
                         return True
         return False
+
+    def _case(self, terms: Terms, atom: Extremum, operand: Terms, depth: int) -> bool:
+        """Whether it holds where an extremum is this one of its operands, so that the others are not beyond."""
+        others = [other for other in atom.operands if other != operand]
+        known = [t.minus(other, operand) if atom.kind == "min" else t.minus(operand, other) for other in others]
+        inner = _Proof((*self.nonnegative, *known))
+        inner.left = self.left
+        found = inner.holds(_replaced(terms, atom, operand), depth)
+        self.left = inner.left
+        return found
 
     def _about(self, terms: Terms) -> list[Terms]:
         found = list(self.nonnegative)
@@ -118,16 +139,14 @@ class _Proof:
         return found
 
 
-def _too_low(terms: Terms) -> list[tuple[Monomial, int]]:
-    """The terms to cancel: one without a bound has to go, whatever else does; others that may be below 0 need not."""
-    below = []
-    for monomial, factor in terms:
-        low = min(end * factor for end in of_monomial(monomial))
-        if monomial and low == -math.inf:
+def _to_cancel(terms: Terms) -> list[tuple[Monomial, int]]:
+    """The terms that an inequality may cancel: one without a bound has to go, whatever else does; for others an
+    inequality may say more than the bounds."""
+    found = [(monomial, factor) for monomial, factor in terms if monomial]
+    for monomial, factor in found:
+        if min(end * factor for end in of_monomial(monomial)) == -math.inf:
             return [(monomial, factor)]
-        if monomial and low < 0:
-            below.append((monomial, factor))
-    return below
+    return found
 
 
 def _over(terms: Terms, atom: Atom) -> Terms:

@@ -14,11 +14,12 @@ import math
 from collections.abc import Iterable, Mapping
 
 from hloom.ir.errors import ShapeError
+from hloom.ir.sizes import facts
 from hloom.ir.sizes import terms as t
 from hloom.ir.sizes.bounds import bounds
 from hloom.ir.sizes.terms import Atom, Extremum, Monomial, Quotient, Symbol, Terms
 
-__all__ = ["extremum", "quotient", "with_sizes"]
+__all__ = ["extremum", "quotient", "replaced", "with_sizes"]
 
 
 def quotient(numerator: Terms, divisor: Terms) -> Terms:
@@ -102,7 +103,8 @@ def extremum(kind: str, operands: Iterable[Terms]) -> Terms:
     kept = list(flat)
     for one in list(flat):
         rest = [other for other in kept if other != one]
-        if any(bounds(t.minus(one, other) if kind == "min" else t.minus(other, one))[0] >= 0 for other in rest):
+        beyond = [t.minus(one, other) if kind == "min" else t.minus(other, one) for other in rest]
+        if any(facts.NONE.is_nonnegative(difference) for difference in beyond):
             kept = rest
     return kept[0] if len(kept) == 1 else t.of(Extremum(kind, kept))
 
@@ -115,19 +117,26 @@ def _single(terms: Terms) -> Atom | None:
 
 
 def with_sizes(terms: Terms, sizes: Mapping[str, Terms]) -> Terms:
-    """The polynomial with others in place of named dimensions."""
+    """The polynomial with others in place of named dimensions, by name."""
+    symbols = [symbol for symbol in t.symbols(terms).values() if symbol.name in sizes]
+    return replaced(terms, {s: quotient(sizes[s.name], t.number(s.multiple)) for s in symbols})
+
+
+def replaced(terms: Terms, mapping: Mapping[Symbol, Terms]) -> Terms:
+    """The polynomial with others in place of symbols."""
+    if not mapping:
+        return terms
     total = t.ZERO
     for monomial, factor in terms:
         product = t.number(factor)
         for atom in monomial:
-            product = t.times(product, _atom_with_sizes(atom, sizes))
+            product = t.times(product, _replaced_atom(atom, mapping))
         total = t.plus(total, product)
     return total
 
 
-def _atom_with_sizes(atom: Atom, sizes: Mapping[str, Terms]) -> Terms:
+def _replaced_atom(atom: Atom, mapping: Mapping[Symbol, Terms]) -> Terms:
     if isinstance(atom, Symbol):
-        given = sizes.get(atom.name)
-        return t.of(atom) if given is None else quotient(given, t.number(atom.multiple))
-    parts = [with_sizes(part, sizes) for part in atom.parts()]
+        return mapping.get(atom, t.of(atom))
+    parts = [replaced(part, mapping) for part in atom.parts()]
     return quotient(*parts) if isinstance(atom, Quotient) else extremum(atom.kind, parts)

@@ -10,7 +10,7 @@ from hloom.ir.sizes import forms
 from hloom.ir.sizes import terms as t
 from hloom.ir.sizes.terms import Terms
 
-__all__ = ["parsed", "terms_of"]
+__all__ = ["parsed", "parsed_several", "terms_of"]
 
 MOST_POWER = 16
 _QUOTIENTS = ("floordiv", "mod")
@@ -19,11 +19,20 @@ _EXTREMA = ("min", "max")
 
 def parsed(text: str, named: Callable[[str], Terms]) -> Terms:
     """The polynomial of a text. named: of a name. Raises ArgumentError, as `named` may."""
+    return terms_of(_node(text), text, named)
+
+
+def parsed_several(text: str, named: Callable[[str], Terms]) -> list[Terms]:
+    """The polynomials of a text with commas between them. Raises ArgumentError, as `named` may."""
+    node = _node(text)
+    return [terms_of(one, text, named) for one in (node.elts if isinstance(node, ast.Tuple) else [node])]
+
+
+def _node(text: str) -> ast.expr:
     try:
-        node = ast.parse(text.strip(), mode="eval").body
+        return ast.parse(text.strip(), mode="eval").body
     except (SyntaxError, ValueError, RecursionError, MemoryError):
         raise ArgumentError(f"the size {text!r}", "it cannot be read", "write a size such as '2*b + 1'") from None
-    return terms_of(node, text, named)
 
 
 def terms_of(node: ast.AST, text: str, named: Callable[[str], Terms]) -> Terms:

@@ -20,14 +20,14 @@ class Symbol:
     """A named dimension, counted in its multiple: a dimension that 8 divides is 8 times its symbol.
 
     low, high: bounds of the symbol, not of the dimension. scope: what else is known of it, an object with `facts`, or
-    None; it is no part of what the symbol is.
+    None. Symbols of several scopes are different ones.
     """
 
     __slots__ = ("_hash", "high", "key", "low", "multiple", "name", "scope")
 
     def __init__(self, name: str, low: int, high: int, multiple: int, scope: Any = None):
         self.name, self.low, self.high, self.multiple, self.scope = name, low, high, multiple, scope
-        self.key = (0, name, low, high, multiple)
+        self.key = (0, name, low, high, multiple, id(scope))
         self._hash = hash(self.key)
 
     def __eq__(self, other: object) -> bool:

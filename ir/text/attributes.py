@@ -16,8 +16,10 @@ from typing import Any
 
 import numpy as np
 
+from hloom.ir.errors import ArgumentError
 from hloom.ir.module import Computation
 from hloom.ir.records import record
+from hloom.ir.sizes.expressions import Size, SizeExpression, parsed_size
 from hloom.ir.spmd import shardy
 from hloom.ir.spmd.sharding import Sharding
 from hloom.ir.text.lexer import Cursor, escape
@@ -60,7 +62,7 @@ def is_integer(value) -> bool:
 
 
 def _are_integers(value) -> bool:
-    return isinstance(value, (tuple, list)) and all(is_integer(v) for v in value)
+    return isinstance(value, (tuple, list)) and all(is_integer(v) or isinstance(v, SizeExpression) for v in value)
 
 
 def _are_rows(width: int | None):
@@ -343,6 +345,14 @@ def _read_frontend_groups(cursor: Cursor) -> tuple[tuple[int, ...], ...]:
     raise cursor.fail('expected groups in a string, such as "[[0, 1], [2, 3]]"', at=at)
 
 
+def _read_size(cursor: Cursor) -> Size:
+    at = cursor.at
+    try:
+        return parsed_size(cursor.string(), cursor.dims)
+    except ArgumentError as error:
+        raise cursor.fail(error.asked, error.found, error.repair, at=at) from None
+
+
 KINDS: dict[str, Kind] = {
     "int": Kind(lambda v, name: str(int(v)), lambda c: c.integer(), is_integer, "an integer"),
     "float": Kind(
@@ -361,6 +371,9 @@ KINDS: dict[str, Kind] = {
     "frontend": Kind(lambda v, name: '"true"' if v else '"false"', _read_frontend, _is_flag, "True or False"),
     "frontend_word": Kind(lambda v, name: f'"{v}"', _read_frontend_word, _is_word, "one word"),
     "frontend_int": Kind(lambda v, name: f'"{int(v)}"', _read_frontend_int, is_integer, "an integer"),
+    "frontend_size": Kind(
+        lambda v, name: escape(str(v)), _read_size, lambda v: isinstance(v, (int, SizeExpression)), "a size"
+    ),
     "frontend_groups": Kind(_write_frontend_groups, _read_frontend_groups, _are_rows(None), "tuples of integers"),
     # In brackets: XLA writes a frontend attribute that begins with a brace without quotes.
     "frontend_names": Kind(

@@ -8,10 +8,11 @@ and a large constant is not cut into a million pieces. Positions are found again
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import TypeVar
 
 from hloom.ir.errors import ParseError
+from hloom.ir.sizes.expressions import Dim
 from hloom.ir.source import Source
 
 T = TypeVar("T")
@@ -63,11 +64,13 @@ def error_at(text: str, offset: int, file: str, problem: str, found: str = "", r
 
 
 class Cursor:
-    """The tokens of a text and a position among them. token, unescape: of the language."""
+    """The tokens of a text and a position among them. token, unescape: of the language. dims: named dimensions that
+    sizes may be made of."""
 
     token = _TOKEN
 
-    def __init__(self, text: str, file: str):
+    def __init__(self, text: str, file: str, dims: Mapping[str, Dim] | None = None):
+        self.dims = dims or {}
         self.text = text
         self.file = file
         self.tokens = self.token.findall(text)

@@ -7,6 +7,7 @@ kinds. Whether shapes fit together is the verifier's question (`hloom.ir.verify`
 from __future__ import annotations
 
 import difflib
+from collections.abc import Mapping
 
 from hloom.ir.build import Builder
 from hloom.ir.errors import HloomError, ParseError, UnsupportedError
@@ -14,6 +15,7 @@ from hloom.ir.library_calls import Call, expand, is_library_call, parse_options
 from hloom.ir.module import AnyShape, Computation, Instruction, Module
 from hloom.ir.op_table import OPS, Op
 from hloom.ir.records import replace
+from hloom.ir.sizes.expressions import Dim
 from hloom.ir.source import Source, on_device
 from hloom.ir.text.attributes import (
     BRANCHES,
@@ -29,6 +31,7 @@ from hloom.ir.text.literals import LiteralError, parse_literal
 from hloom.ir.text.placement import Placement
 from hloom.ir.text.provenance import DEVICE, Frames, parse_metadata
 from hloom.ir.text.shapes import array_shape, parse_shape
+from hloom.ir.text.sizes import read as read_attribute
 from hloom.ir.text.special import SPECIAL, refused
 from hloom.ir.types import Shape, TupleShape
 
@@ -59,12 +62,12 @@ _MODULE_HINTS = frozenset(
 _DEEPEST_CALLS = 200  # a bound on chains of calls: the interpreter and the passes recurse along them
 
 
-def parse_module(text: str, file: str = "<text>") -> Module:
-    """The module that HLO text describes. `file` names the text in errors.
+def parse_module(text: str, file: str = "<text>", dims: Mapping[str, Dim] | None = None) -> Module:
+    """The module that HLO text describes. `file` names the text in errors. dims: that its sizes are made of, by name.
 
     Raises ParseError, which says line and column and shows the line with a caret. Does not verify.
     """
-    return _Parser(text, file).module()
+    return _Parser(text, file, dims).module()
 
 
 def _nearest(name: str, known) -> str:
@@ -85,8 +88,8 @@ def _computations(entry: Op, called: tuple[Computation, ...]) -> dict:
 
 
 class _Parser(Cursor):
-    def __init__(self, text: str, file: str):
-        super().__init__(text, file)
+    def __init__(self, text: str, file: str, dims: Mapping[str, Dim] | None = None):
+        super().__init__(text, file, dims)
         self.frames = Frames()
         self.ops = {entry.text: entry for entry in OPS.values() if not entry.is_custom_call}
         # What HLO has no opcode for stands in the text as a call of its function.
@@ -314,7 +317,7 @@ class _Parser(Cursor):
         shape = self.shape = parse_shape(self)
         token = self.tokens[self.at]
         if "{" in shape_token and shape_token[0] != "(":
-            self.layouts[name] = array_shape(shape_token)[1]
+            self.layouts[name] = array_shape(shape_token, self.dims)[1]
         if token in SPECIAL:
             return self._special(token, name, shape, values)
         if token[:9] == "constant(":
@@ -338,7 +341,7 @@ class _Parser(Cursor):
         else:
             self.expect("(")
             if inside is not None:
-                attributes[inside] = kind_of(entry.attributes[inside]).read(self)
+                attributes[inside] = read_attribute(entry.attributes[inside], self)
                 self.expect(")")
             elif not self.accept(")"):
                 operands = self._operands(values)
@@ -471,7 +474,7 @@ class _Parser(Cursor):
             elif (entry.name, key) in _DEFAULTS and self.peek() in _DEFAULTS[entry.name, key]:
                 self.skip_value()
             elif declared is not None and not is_frontend(declared) and not entry.is_custom_call:
-                attributes[key] = kind_of(declared).read(self)
+                attributes[key] = read_attribute(declared, self)
                 if key == "custom_call_target" and attributes[key] in self.targets:
                     entry = OPS[self.targets[attributes[key]]]  # what follows are attributes of this op
             elif entry.name == "conditional" and key in BRANCHES:
@@ -518,7 +521,7 @@ class _Parser(Cursor):
                 raise self.fail(f"'{key}' is given twice", at=at)
             declared = entry.attributes.get(key)
             if declared is not None and is_frontend(declared):
-                attributes[key] = kind_of(declared).read(self)
+                attributes[key] = read_attribute(declared, self)
             elif declared is not None and entry.is_custom_call:
                 attributes[key] = self._attribute_in_string(declared)
             elif key == DEVICE and self.peek()[:1] == '"':

@@ -20,6 +20,7 @@ from hloom.ir.text.lexer import escape
 from hloom.ir.text.placement import MESH, named_mesh
 from hloom.ir.text.provenance import DEVICE, TABLES, metadata_text
 from hloom.ir.text.shapes import PRIMITIVE_TYPES, numbered, shape_text, signature_text
+from hloom.ir.text.sizes import has_sizes, written
 from hloom.ir.types import PRED, Shape, TupleShape
 
 _ILLEGAL = re.compile(r"[^A-Za-z0-9_.\-]")
@@ -156,6 +157,8 @@ def _line(
 
 def _value(kind: str, value, computation_name) -> str:
     known = kind_of(kind)
+    if has_sizes(value) and not is_frontend(kind):
+        return written(value)
     return known.write(value, computation_name) if known.holds(value) else repr(value)
 
 

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from functools import lru_cache
+from typing import Any
 
-from hloom.ir.errors import UnsupportedError
+from hloom.ir.errors import ArgumentError, UnsupportedError
 from hloom.ir.module import AnyShape
+from hloom.ir.sizes.expressions import Dim, parsed_sizes
 from hloom.ir.source import Source
 from hloom.ir.text.lexer import Cursor
 from hloom.ir.types import DTYPES, HLO_NAME, Shape, TupleShape
@@ -42,12 +45,18 @@ def numbered(items: list[str]) -> str:
     return ", ".join(f"/*index={k}*/{item}" if k and k % 5 == 0 else item for k, item in enumerate(items))
 
 
-@lru_cache(maxsize=4096)
-def array_shape(token: str) -> tuple[Shape, tuple[int, ...]]:
+def array_shape(token: str, dims: Mapping[str, Dim]) -> tuple[Shape, tuple[int, ...]]:
     """The shape that a token such as `f32[2,3]{1,0}` means, and its layout from minor to major, row-major by default.
+
+    dims: the dimensions that sizes are made of, `f32[n,2*n + 1]`.
 
     The layout changes the meaning of no instruction but `bitcast`. Raises ValueError(problem, repair).
     """
+    return _open_shape(token, dims) if dims else _known_shape(token)
+
+
+@lru_cache(maxsize=4096)
+def _known_shape(token: str) -> tuple[Shape, tuple[int, ...]]:
     match = _ARRAY.fullmatch(token)
     if match is None:
         raise ValueError("expected a shape", "write for example f32[2,3]")
@@ -59,6 +68,18 @@ def array_shape(token: str) -> tuple[Shape, tuple[int, ...]]:
         raise ValueError(problem, "write the sizes as integers, for example f32[2,3]")
     dims = tuple(map(int, sizes.split(","))) if sizes.strip() else ()
     return Shape(DTYPES[dtype], dims), _layout(layout or "", dims)
+
+
+def _open_shape(token: str, dims: Mapping[str, Dim]) -> tuple[Shape, tuple[int, ...]]:
+    match = _ARRAY.fullmatch(token)
+    if match is None or not match[2].strip() or _SIZES.fullmatch(match[2]):
+        return _known_shape(token)
+    try:
+        sizes: tuple[Any, ...] = parsed_sizes(match[2], dims)
+        return Shape(DTYPES[match[1]], sizes), _layout(match[3] or "", sizes)
+    except (KeyError, ArgumentError) as error:
+        found = error.found if isinstance(error, ArgumentError) else f"'{match[1]}' is not an element type of hloom"
+        raise ValueError(found, f"write sizes of {', '.join(dims)}, for example f32[{next(iter(dims))},3]") from None
 
 
 def _layout(layout: str, dims: tuple[int, ...]) -> tuple[int, ...]:
@@ -92,7 +113,7 @@ def parse_shape(cursor: Cursor, depth: int = 0) -> AnyShape:
             Source(cursor.file, line, ""),
         )
     try:
-        shape, _ = array_shape(token)
+        shape, _ = array_shape(token, cursor.dims)
     except ValueError as error:
         problem, repair = error.args
         raise cursor.fail(problem, f"'{token}'", repair) from None

@@ -18,6 +18,7 @@ from hloom.dispatch.backend import log_placement
 from hloom.dispatch.jit import jit
 from hloom.errors import UninitializedError
 from hloom.ir.module import Computation, Instruction, Module, below
+from hloom.ir.ops.specialize import Specialization
 from hloom.ir.source import on_device
 from hloom.ir.text import print_module
 from hloom.platforms.device import find_device
@@ -25,7 +26,6 @@ from hloom.platforms.names import DeviceName, parse_device_name
 from hloom.sessions.executor import LocalExecutor, Step
 from hloom.sessions.lowering import Plan, make_plan
 from hloom.sessions.program import Program, outside_of_programs
-from hloom.sessions.sizes import Substitution, specialized
 from hloom.tracing.trace import apply_computation
 
 if TYPE_CHECKING:
@@ -141,8 +141,8 @@ class DistributedStep(Step):
         return [i for i in dict.fromkeys(later) if self._names.get(i) in stored]
 
     def _for_sizes(self, sizes: dict[str, int]) -> Any:
-        to = Substitution(self.sizes, sizes) if sizes else None
-        return [self._compiled_stage(s, s.computation if to is None else specialized(s.computation, to))
+        to = Specialization(self.sizes.given(sizes)) if sizes else None
+        return [self._compiled_stage(s, s.computation if to is None else to.computation(s.computation))
                 for s in self._stages]  # fmt: skip
 
     def _compiled_stage(self, stage: Stage, computation: Computation) -> Callable[[_Run], None]:

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from hloom.arrays.dimensions import is_unknown
 from hloom.dispatch.sharded import takes_out_sharding
 from hloom.errors import ArgumentError, AttributeValueError, ShapeError
 from hloom.ir.ops.linalg.convolution import Dimensions, Labels
+from hloom.ir.sizes.expressions import Size, greatest
 from hloom.ir.types import Shape, as_dtype
 from hloom.ir.window import WindowDimension, dilated
 from hloom.lax.movement import rev, transpose
@@ -83,8 +83,8 @@ def _layouts(dimension_numbers, rank: int):
     )
 
 
-def _same_pads(extent: int, size: int, stride: int) -> tuple[int, int]:
-    total = max((-(-extent // stride) - 1) * stride + size - extent, 0)
+def _same_pads(extent: Size, size: Size, stride: int) -> tuple[Any, Any]:
+    total = greatest((-(-extent // stride) - 1) * stride + size - extent, 0)
     return total // 2, total - total // 2
 
 
@@ -107,17 +107,7 @@ def padtype_to_pads(in_shape, window_shape, window_strides, padding) -> list[tup
         )
     pads = []
     for extent, size, stride in zip(in_shape, window_shape, window_strides, strict=True):
-        small, large = _same_pads(int(extent), int(size), int(stride))
-        if stride > 1 and is_unknown(int(extent)):
-            # The padding depends on the remainder of the size. One more element at the end changes nothing.
-            others = [_same_pads(int(extent) + k, int(size), int(stride)) for k in range(int(stride))]
-            if len({other[name != "SAME"] for other in others}) > 1:
-                raise ShapeError(
-                    f"padding {name!r} with stride {stride} along an unknown size",
-                    "its padding depends on the remainder of the size",
-                    "pass pairs of (low, high), or feed a fixed size: placeholder('x', [100, 32])",
-                )
-            small, large = max(others)
+        small, large = _same_pads(extent, size, int(stride))
         pads.append((small, large) if name == "SAME" else (large, small))
     return pads
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import builtins
+from typing import Any
 
 import numpy as np
 
@@ -10,11 +11,11 @@ from hloom import lax
 from hloom.arrays.array import Array
 from hloom.arrays.base import ArrayMethods
 from hloom.arrays.digits import has_twin
-from hloom.arrays.dimensions import is_unknown
 from hloom.arrays.eager import eager_device, eager_result, log_placement
 from hloom.config import config
 from hloom.errors import IndexOutOfBoundsError, NonConcreteBooleanIndexError, UnsupportedIndexError
 from hloom.ir.records import field, record
+from hloom.ir.sizes.expressions import Size, SizeExpression, greatest, is_known, least
 from hloom.ir.types import DTYPES, INTEGERS, PRED, Shape
 from hloom.lax.movement import slice_by
 from hloom.lax.operands import (
@@ -27,6 +28,8 @@ from hloom.lax.operands import (
     index_of_axis,
     product,
     reshape_to,
+    static_size,
+    whole_number,
 )
 from hloom.lax.slicing import GatherDimensionNumbers, GatherScatterMode, gather
 from hloom.tracing.trace import Tracer, bind, current_trace
@@ -48,18 +51,21 @@ class Index:
 
     dims: tuple[int, ...]
     items: list[tuple[str, int]] = field(default_factory=list)
-    bounds: list[tuple[int, int, int]] = field(default_factory=list)
+    bounds: list[tuple[Any, Any, int]] = field(default_factory=list)
     reverse: list[int] = field(default_factory=list)
     arrays: dict[int, np.ndarray | ArrayMethods] = field(default_factory=dict)
     integers: set[int] = field(default_factory=set)
 
     def counts(self) -> list[int]:
         """The shape of the static part, one for each axis."""
-        return [len(range(*b)) for b in self.bounds]
+        return [count_of(*b) for b in self.bounds]
 
     def is_whole(self) -> bool:
         """Whether the static part is the whole array as it stands."""
-        return not self.reverse and all(b == (0, d, 1) for b, d in zip(self.bounds, self.dims, strict=True))
+        return not self.reverse and all(
+            step == 1 and is_known(start == 0) and is_known(limit == extent)
+            for (start, limit, step), extent in zip(self.bounds, self.dims, strict=True)
+        )
 
     def place(self) -> tuple[bool, int, int]:
         """(whether arrays stand together, kept and new axes before them, kept axes before them)."""
@@ -89,6 +95,11 @@ class Index:
         return (*rest[:before], *self.array_shape(), *rest[before:])
 
 
+def count_of(start: Size, limit: Size, step: int) -> Any:
+    """How many elements a static part has; step > 0, start <= limit."""
+    return -((start - limit) // step)
+
+
 def _is_numpy(value) -> bool:
     return isinstance(value, (np.ndarray, np.generic))
 
@@ -112,7 +123,7 @@ def read_index(x, index, clamps: bool = False, wrap_negative: bool = True) -> In
             continue
         if isinstance(entry, builtins.slice):
             _read_slice(x, entry, axis, result)
-        elif isinstance(entry, int) and not (
+        elif isinstance(entry, (int, SizeExpression)) and not (
             clamps and not (-x.shape[axis] if wrap_negative else 0) <= entry < x.shape[axis]
         ):
             position = _position(x, entry, axis, x.shape[axis])
@@ -137,18 +148,13 @@ def _static_index(entry: int) -> np.ndarray:
 
 def _read_slice(x, entry, axis: int, result: Index) -> None:
     extent = x.shape[axis]
+    if any(isinstance(n, SizeExpression) for n in (extent, entry.start, entry.stop)):
+        _read_slice_of_size(x, entry, axis, result)
+        return
     start, stop, step = _slice_bounds(x, entry, extent)
     count = len(range(start, stop, step))
     if not count:
         result.bounds.append((0, 0, 1))
-    elif step not in (1, -1) and is_unknown(extent, x):
-        # The last element depends on the remainder of the size, which is not known.
-        if step < 0:
-            raise UnsupportedIndexError(
-                f"a slice with the step {step} along an unknown size", f"{entry!r} of {x._shape!r}",
-                "reverse it first: x[::-1][::2]",
-            )  # fmt: skip
-        result.bounds.append((start, stop, step))
     elif step > 0:
         result.bounds.append((start, start + (count - 1) * step + 1, step if count > 1 else 1))
     else:
@@ -156,6 +162,34 @@ def _read_slice(x, entry, axis: int, result: Index) -> None:
         last = start + (count - 1) * step
         result.bounds.append((last, start + 1, -step if count > 1 else 1))
         result.reverse += [axis] if count > 1 else []
+    result.items.append(("slice", axis))
+
+
+def _read_slice_of_size(x, entry, axis: int, result: Index) -> None:
+    """A slice of an axis, or with bounds, whose size is known when the program is called."""
+    extent = x.shape[axis]
+    step = 1 if entry.step is None else whole_number(entry.step, "a slice", "step")
+    if step == 0:
+        raise UnsupportedIndexError(
+            "a slice takes integers, and a step other than 0", f"{entry!r} of {x._shape!r}", "check its bounds"
+        )
+
+    def bound(given, default: Size, low: Size, high: Size) -> Size:
+        if given is None:
+            return default
+        size = static_size(given, "a slice", "bound")
+        return least(greatest(size + extent if size < 0 else size, low), high)
+
+    if step > 0:
+        start, stop = bound(entry.start, 0, 0, extent), bound(entry.stop, extent, 0, extent)
+        result.bounds.append((start, greatest(start, stop), step))
+    else:  # the same elements in increasing order, then reversed
+        start, stop = bound(entry.start, extent - 1, -1, extent - 1), bound(entry.stop, -1, -1, extent - 1)
+        count = (start - stop - step - 1) // -step
+        if not count > 0:
+            start, count = 0, 0
+        result.bounds.append((start + (count - 1) * step, start + 1, -step))
+        result.reverse.append(axis)
     result.items.append(("slice", axis))
 
 
@@ -246,6 +280,8 @@ def _entry(entry):
         return np.asarray(entry)
     if isinstance(entry, int):
         return int(entry)
+    if isinstance(entry, SizeExpression):
+        return entry
     if isinstance(entry, ArrayMethods):
         if entry.dtype in INTEGERS or entry.dtype == PRED:
             return entry
@@ -292,7 +328,7 @@ def _slice_bounds(x, entry, extent) -> tuple[int, int, int]:
         ) from None
 
 
-def _position(x, entry: int, axis: int, extent: int) -> int:
+def _position(x, entry: Size, axis: int, extent: Size) -> Any:
     if not -extent <= entry < extent:
         if config.clamp_indexes and extent:
             return 0 if entry < 0 else extent - 1
@@ -301,7 +337,7 @@ def _position(x, entry: int, axis: int, extent: int) -> int:
             f"{x._shape!r}, whose axis {axis} has size {extent}",
             f"index between {-extent} and {extent - 1}" if extent else "the axis is empty",
         )
-    return entry % extent
+    return entry + extent if entry < 0 else entry
 
 
 def _not_empty(x, axis: int) -> None:
@@ -482,13 +518,16 @@ def start_indices(read: Index, wrap_negative: bool = True):
 
 def _wrapped(array, extent: int, wrap_negative: bool):
     """Places with those that count from the end counted from the front."""
-    if isinstance(array, Array):
+    if isinstance(array, Array) and not isinstance(extent, SizeExpression):
         array = array._value()
     if _is_numpy(array):
         array = np.asarray(array)
         if array.dtype.kind != "i":
             return as_operand(array, "indexing")
         array = array if array.dtype.itemsize >= 4 else array.astype(np.int32)
+        if isinstance(extent, SizeExpression):
+            traced = as_operand(array, "indexing")
+            return _wrapped(traced, extent, wrap_negative) if (array < 0).any() else traced
         return as_operand(np.where(array < 0, array + extent, array) if wrap_negative else array, "indexing")
     if array.dtype.kind == "u":
         return array

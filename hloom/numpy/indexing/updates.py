@@ -7,9 +7,8 @@ import numpy as np
 
 from hloom import lax
 from hloom.arrays.base import ArrayMethods
-from hloom.arrays.dimensions import is_unknown
 from hloom.dispatch.sharded import takes_out_sharding
-from hloom.errors import NonConcreteBooleanIndexError, ShapeError, UnsupportedIndexError
+from hloom.errors import NonConcreteBooleanIndexError, ShapeError
 from hloom.ir.types import INEXACT, INTEGERS, PRED, Shape
 from hloom.lax.operands import (
     NUMBERS,
@@ -38,6 +37,7 @@ from hloom.lax.slicing import (
 from hloom.numpy.elementwise.ufuncs import divide, power
 from hloom.numpy.indexing.subscripts import (
     Index,
+    count_of,
     is_false,
     known_inside,
     read_index,
@@ -289,14 +289,9 @@ def with_static_part(x, read: Index, part):
         return lax.dynamic_update_slice(x, part, starts)
     padding, mask_padding = [], []
     for (start, limit, step), extent in zip(read.bounds, x.shape, strict=True):
-        if step > 1 and is_unknown(extent, x):
-            raise UnsupportedIndexError(
-                f"an update of every element with the step {step} along an unknown size",
-                f"{x._shape!r}",
-                "update with hnp.where and a mask of positions: hnp.arange(x.shape[0]) % 2 == 0",
-            )
-        padding.append((start, extent - limit, step - 1))
-        mask_padding.append((start, extent - limit, step - 1))
+        last = start + (count_of(start, limit, step) - 1) * step + 1  # behind it; the limit may be further
+        padding.append((start, extent - last, step - 1))
+        mask_padding.append((start, extent - last, step - 1))
     spread = bind("pad", part, constant(0, part.dtype), padding=tuple(padding))
     everywhere = bind("broadcast", constant(True, PRED), shape=Shape(PRED, part.shape), dimensions=())
     mask = bind("pad", everywhere, constant(False, PRED), padding=tuple(mask_padding))

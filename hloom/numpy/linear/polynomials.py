@@ -5,7 +5,6 @@ from __future__ import annotations
 import numpy as np
 
 from hloom import lax
-from hloom.arrays.dimensions import as_number
 from hloom.errors import ArgumentError, ShapeError
 from hloom.ir.types import DTYPES, PRED
 from hloom.lax.operands import (
@@ -139,7 +138,7 @@ def polyfit(x, y, deg: int, rcond=None, full: bool = False, w=None, cov=False):
             "match them",
         )
     order, count = deg + 1, x.shape[0]
-    rcond = as_number(count, x) * float(finfo(x.dtype).eps) if rcond is None else rcond
+    rcond = count * float(finfo(x.dtype).eps) if rcond is None else rcond
     left, right = vander(x, order), y
     if w is not None:
         weights = convert(as_operand(w, "polyfit"), x.dtype)

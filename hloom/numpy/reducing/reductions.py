@@ -9,6 +9,7 @@ import numpy as np
 from hloom import lax
 from hloom.errors import ShapeError
 from hloom.ir.ops.rules import combined_precisely
+from hloom.ir.sizes.expressions import Size, SizeExpression, greatest
 from hloom.ir.types import COMPLEX, DTYPES, FLOATS, INEXACT, NARROW_FLOATS, PRED, SIGNED, as_dtype, wide_dtype
 from hloom.lax.operands import (
     F32,
@@ -299,8 +300,10 @@ def average(a, axis=None, weights=None, returned: bool = False, keepdims: bool =
     return (result, total) if returned else result
 
 
-def _divisor(count: int, less) -> float:
+def _divisor(count: Size, less):
     """As NumPy: too few elements give NaN (0 / 0) or infinity, never a negative variance."""
+    if isinstance(count, SizeExpression):
+        return greatest(count - less, 0) if isinstance(less, int) else lax.max(count - less, 0.0)
     divisor = float(count - less)
     return divisor if divisor > 0 else 0.0
 

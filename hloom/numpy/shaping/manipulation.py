@@ -9,11 +9,11 @@ import numpy as np
 
 from hloom import lax
 from hloom.arrays.base import ArrayMethods
-from hloom.arrays.dimensions import dims_for_user, for_user
 from hloom.arrays.keys import KeyArray
 from hloom.arrays.shape_dtype import ShapeDtypeStruct
 from hloom.dispatch.sharded import takes_out_sharding
 from hloom.errors import ArgumentError, ShapeError
+from hloom.ir.sizes.expressions import greatest, least
 from hloom.ir.types import as_dtype
 from hloom.lax.operands import (
     as_operand,
@@ -26,6 +26,7 @@ from hloom.lax.operands import (
     product,
     promote_operands,
     reshape_to,
+    static_size,
     whole_number,
 )
 from hloom.lax.operands import broadcast_shapes as common_shape
@@ -66,11 +67,11 @@ def reshape(a, shape, *rest, order: str = "C", copy: bool | None = None, out_sha
         dims = tuple(dims)
     if not isinstance(dims, (tuple, list)):
         dims = (dims,)
-    dims = [whole_number(d, "reshape", "size") for d in dims]
+    dims = [static_size(d, "reshape") for d in dims]
     unknown = [k for k, d in enumerate(dims) if d == -1]
     rest_size = product(d for d in dims if d != -1)
     possible = x.size % rest_size == 0 if rest_size else x.size == 0
-    if len(unknown) > 1 or builtins.min(dims, default=0) < -1 or (unknown and not (possible and rest_size)):
+    if len(unknown) > 1 or any(d < -1 for d in dims) or (unknown and not (possible and rest_size)):
         raise ShapeError(
             f"reshape to {tuple(dims)}",
             f"{x._shape!r} ({x.size} elements)",
@@ -101,7 +102,7 @@ def ravel(a, order: str = "C", *, out_sharding=None):
 
 def shape(a) -> tuple[int, ...]:
     """The shape of an array, of nested lists, of random keys or of a ShapeDtypeStruct; () of None."""
-    return dims_for_user(_shape_of(a, "shape"), a)
+    return _shape_of(a, "shape")
 
 
 def _shape_of(a, name: str) -> tuple[int, ...]:
@@ -118,7 +119,7 @@ def ndim(a) -> int:
 def size(a, axis=None) -> int:
     """The number of elements, or the size along an axis (or axes). Raises ShapeError."""
     dims = _shape_of(a, "size")
-    return for_user(product(dims[k] for k in canonical_axes(axis, len(dims), "size")), a)
+    return product(dims[k] for k in canonical_axes(axis, len(dims), "size"))
 
 
 def squeeze(a, axis=None):
@@ -317,9 +318,9 @@ def _split(name: str, a, indices_or_sections, axis: int, equal: bool) -> list:
     axis = canonical_axis(axis, x.ndim, name)
     extent = x.shape[axis]
     if isinstance(indices_or_sections, (list, tuple)) or np.ndim(indices_or_sections):
-        cuts = [whole_number(k, name, "index") for k in indices_or_sections]
-        edges = [0, *cuts, extent]
-        bounds = [builtins.slice(*pair).indices(extent)[:2] for pair in itertools.pairwise(edges)]
+        cuts = [static_size(k, name, "index") for k in indices_or_sections]
+        edges = [least(greatest(k + extent if k < 0 else k, 0), extent) for k in cuts]
+        bounds = list(itertools.pairwise([0, *edges, extent]))
     else:
         count = whole_number(indices_or_sections, name, "number of sections")
         if count < 1 or (equal and extent % count):
@@ -331,7 +332,7 @@ def _split(name: str, a, indices_or_sections, axis: int, equal: bool) -> list:
         size, longer = divmod(extent, count)
         edges = [k * size + builtins.min(k, longer) for k in range(count + 1)]
         bounds = list(itertools.pairwise(edges))
-    return [lax.slice_in_dim(x, a, builtins.max(a, b), axis=axis) for a, b in bounds]
+    return [lax.slice_in_dim(x, a, greatest(a, b), axis=axis) for a, b in bounds]
 
 
 def split(ary, indices_or_sections, axis: int = 0):

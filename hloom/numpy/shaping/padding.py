@@ -8,7 +8,7 @@ from hloom import lax
 from hloom.errors import ArgumentError, ShapeError
 from hloom.ir.types import PRED
 from hloom.lax.movement import broadcasted_iota
-from hloom.lax.operands import NUMBERS, as_operand, broadcast_dims_to, convert, inexact_dtype, whole_number
+from hloom.lax.operands import NUMBERS, as_operand, broadcast_dims_to, convert, inexact_dtype, static_size, whole_number
 from hloom.numpy.elementwise.table import add
 from hloom.numpy.mapping import apply_along_axis
 from hloom.numpy.reducing import reductions
@@ -75,7 +75,7 @@ def pad(array, pad_width, mode: str = "constant", **options):
     if not x.ndim:
         return x
     widths = _pairs(pad_width, x.ndim, "pad_width")
-    widths = [tuple(whole_number(n, "pad", "width") for n in pair) for pair in widths]
+    widths = [tuple(static_size(n, "pad", "width") for n in pair) for pair in widths]
     if any(n < 0 for pair in widths for n in pair):
         raise ShapeError("pad takes widths that are not negative", f"{widths}", "slice the array to remove elements")
     if mode in ("constant", "empty"):
@@ -87,7 +87,7 @@ def pad(array, pad_width, mode: str = "constant", **options):
 
 
 def _by_function(x, pad_width, function, options):
-    widths = [tuple(whole_number(n, "pad", "width") for n in pair) for pair in _pairs(pad_width, x.ndim, "pad_width")]
+    widths = [tuple(static_size(n, "pad", "width") for n in pair) for pair in _pairs(pad_width, x.ndim, "pad_width")]
     x = _constant(x, widths, 0)
     for axis, pair in enumerate(widths):
 

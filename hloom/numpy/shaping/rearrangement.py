@@ -8,6 +8,7 @@ from hloom import lax
 from hloom.arrays.base import ArrayMethods
 from hloom.dispatch.sharded import takes_out_sharding
 from hloom.errors import IndexOutOfBoundsError, ShapeError
+from hloom.ir.sizes.expressions import SizeExpression
 from hloom.ir.types import DTYPES, PRED, Shape, as_dtype
 from hloom.lax.operands import (
     as_operand,
@@ -136,11 +137,11 @@ def _roll_one(x, shift, axis):
     if not extent:
         return x
     if isinstance(shift, ArrayMethods):
-        wide = as_dtype("s32" if 2 * extent <= np.iinfo(np.int32).max else "s64")
+        wide = as_dtype("s32" if isinstance(extent, SizeExpression) or 2 * extent <= np.iinfo(np.int32).max else "s64")
         start = lax.sub(extent, convert(remainder(index_of_axis(shift, extent), extent), wide))
         return lax.dynamic_slice_in_dim(lax.concatenate([x, x], axis), start, extent, axis)
     cut = -whole_number(shift, "roll", "shift") % extent
-    if not cut:
+    if not isinstance(cut, SizeExpression) and not cut:
         return x
     return lax.concatenate([lax.slice_in_dim(x, cut, None, axis=axis), lax.slice_in_dim(x, 0, cut, axis=axis)], axis)
 

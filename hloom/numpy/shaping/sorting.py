@@ -115,7 +115,7 @@ def canonical_axis_of_extent(place: int, extent: int, name: str) -> int:
     """A static place along an axis counted from the front. Raises ArgumentError."""
     if not isinstance(place, int) or not -extent <= place < extent:
         raise ArgumentError(f"{name} at place {place} of an axis", f"its size is {extent}", "name an existing place")
-    return place % extent
+    return place + extent if place < 0 else place
 
 
 # --- searching ----------------------------------------------------------------------------------------------------

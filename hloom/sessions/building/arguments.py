@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 
 import hloom.numpy as hnp
-from hloom.arrays.dimensions import is_unknown
 from hloom.errors import ArgumentError, DTypeError, ShapeError
+from hloom.ir.sizes.expressions import SizeExpression
 from hloom.ir.types import DTYPES, HLO_NAME, INTEGERS, as_dtype
 from hloom.tracing.trace import Tracer, as_array
 
@@ -129,7 +129,7 @@ def _converted(value: Any, array: np.ndarray, wanted: np.dtype) -> np.ndarray:
 
 def _padded(array: np.ndarray, shape: Any) -> np.ndarray:
     dims = (shape,) if hasattr(shape, "__index__") else tuple(shape)
-    if any(is_unknown(n) for n in dims):
+    if any(isinstance(n, SizeExpression) for n in dims):
         raise ShapeError(
             f"a constant of {array.size} values", f"the shape has an unknown size: {dims}", "fill it with one value"
         )

@@ -16,6 +16,7 @@ from hloom.ir.module import Computation
 from hloom.ir.op_table import No, op
 from hloom.ir.ops.rules import require_count, require_kind
 from hloom.ir.records import record
+from hloom.ir.sizes.expressions import greatest, least
 from hloom.ir.spmd.factors import FactorRule, RuleBuilder
 from hloom.ir.types import INTEGERS, PRED, Shape
 
@@ -301,7 +302,7 @@ def clamped_indices(indices, w: Windows):
 def limit_arrays(dtype, w: Windows) -> tuple[np.ndarray, np.ndarray]:
     """The least and the largest start of each component, in the indexes' dtype."""
     largest = int(np.iinfo(dtype).max) if dtype.kind in "iu" else 7
-    limits = [max(min(limit, largest), 0) for limit in w.limits()]
+    limits = [greatest(least(limit, largest), 0) for limit in w.limits()]
     return np.zeros(len(limits), dtype), np.asarray(limits, np.int64).astype(dtype)
 
 
@@ -353,7 +354,7 @@ def batch_windows(w: Windows, size: int, operand_mapped: bool, indices_mapped: b
         operand = (size, *operand)
         collapsed, mapped, batching = up(collapsed), up(mapped), up(batching)
         if indices_mapped:
-            batching, sizes = (0, *batching), (min(size, 1), *sizes)
+            batching, sizes = (0, *batching), (least(size, 1), *sizes)
         else:
             offset, sizes = (0, *offset), (size, *sizes)
     if indices_mapped:

@@ -12,6 +12,7 @@ from hloom.ir.errors import AttributeValueError, DTypeError, ShapeError
 from hloom.ir.op_table import No, op
 from hloom.ir.ops import batching, factoring
 from hloom.ir.ops.rules import linear_jvp, require_count, require_kind, require_shape, zero_jvp
+from hloom.ir.sizes.expressions import greatest
 from hloom.ir.spmd.factors import pointwise
 from hloom.ir.types import INTEGERS
 
@@ -211,7 +212,7 @@ def _pad_infer(operands, attributes, shape):
         )
     dims = []
     for (low, high, interior), length in zip(padding, operand.dims, strict=True):
-        size = low + high + length + max(length - 1, 0) * interior
+        size = low + high + length + greatest(length - 1, 0) * interior
         if interior < 0 or size < 0:
             raise AttributeValueError(
                 "pad takes interior >= 0 and removes at most what is there",

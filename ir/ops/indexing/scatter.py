@@ -25,6 +25,7 @@ from hloom.ir.ops.indexing.gather import (
     scatter_attributes,
 )
 from hloom.ir.ops.rules import UFUNCS, require_combiner, require_kind
+from hloom.ir.sizes.expressions import least
 from hloom.ir.spmd.factors import FactorRule, RuleBuilder
 from hloom.ir.types import NARROW_FLOATS, Shape, TupleShape
 
@@ -35,7 +36,7 @@ def scatter_windows(operand_dims, indices_dims, updates_dims, attributes) -> Win
     sizes, places = [], iter(offset)
     for d, size in enumerate(operand_dims):
         if d in batching:
-            sizes.append(min(size, 1))
+            sizes.append(least(size, 1))
         elif d in collapsed:
             sizes.append(1)
         else:

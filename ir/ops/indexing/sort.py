@@ -18,6 +18,7 @@ from hloom.ir.ops.factoring import along_dimensions
 from hloom.ir.ops.indexing.gather import Windows, gather_attributes
 from hloom.ir.ops.rules import require_count, require_kind
 from hloom.ir.records import record
+from hloom.ir.sizes.expressions import least
 from hloom.ir.spmd.factors import leading
 from hloom.ir.types import COMPLEX, FLOATS, PRED, Shape, TupleShape, as_dtype
 
@@ -346,7 +347,7 @@ def along(dims: tuple[int, ...], result: tuple[int, ...], axis: int) -> dict:
     dims: x's shape; result: those of the indexes, equal but for the axis.
     """
     others = tuple(d for d in range(len(dims)) if d != axis)
-    sizes = tuple(min(d, 1) if k != axis else 1 for k, d in enumerate(dims))
+    sizes = tuple(least(d, 1) if k != axis else 1 for k, d in enumerate(dims))
     return gather_attributes(Windows(dims, result, (), (axis,), (axis,), others, others, len(result), sizes))
 
 

@@ -27,6 +27,7 @@ from hloom.ir.ops.linalg.matrices import (
 )
 from hloom.ir.ops.rules import require_count, require_kind, zero_jvp
 from hloom.ir.process.lazy import LazyModule
+from hloom.ir.sizes.expressions import greatest, least
 from hloom.ir.types import COMPLEX, DTYPES, Shape, TupleShape
 
 scipy_lapack = LazyModule("scipy.linalg.lapack")
@@ -49,7 +50,7 @@ def checked(info: int) -> None:
 def _qr_infer(operands, attributes, shape):
     a = one_matrix("qr", operands)
     *batch, m, n = a.dims
-    k = m if attributes.get("full_matrices") else min(m, n)
+    k = m if attributes.get("full_matrices") else least(m, n)
     results = [a.with_dims((*batch, m, k)), a.with_dims((*batch, k, n))]
     if attributes.get("pivoting"):
         results.append(Shape(S32, (*batch, n)))
@@ -79,7 +80,7 @@ library_op(
 def _lu_infer(operands, attributes, shape):
     a = one_matrix("lu", operands)
     *batch, m, n = a.dims
-    return TupleShape([a, Shape(S32, (*batch, min(m, n))), Shape(S32, (*batch, m))])
+    return TupleShape([a, Shape(S32, (*batch, least(m, n))), Shape(S32, (*batch, m))])
 
 
 def pivots_to_permutation(pivots: np.ndarray, size: int) -> np.ndarray:
@@ -244,7 +245,7 @@ library_op("eig", _eig_infer, _eig_reference, eig_jvp, attributes={"left": "fron
 def _svd_infer(operands, attributes, shape):
     a = one_matrix("svd", operands)
     *batch, m, n = a.dims
-    k = min(m, n)
+    k = least(m, n)
     values = real_shape(a).with_dims((*batch, k))
     if not attributes.get("compute_uv"):
         return TupleShape([values])
@@ -304,7 +305,7 @@ library_op(
 
 def _hessenberg_infer(operands, attributes, shape):
     a = one_matrix("hessenberg", operands, square=True)
-    return TupleShape([a, a.with_dims((*a.dims[:-2], max(a.dims[-1] - 1, 0)))])
+    return TupleShape([a, a.with_dims((*a.dims[:-2], greatest(a.dims[-1] - 1, 0)))])
 
 
 def _hessenberg_reference(a, shape):

@@ -34,6 +34,7 @@ from hloom.ir.ops.linalg.matrices import (
 )
 from hloom.ir.ops.rules import require_count, require_same
 from hloom.ir.process.lazy import LazyModule
+from hloom.ir.sizes.expressions import least
 from hloom.ir.types import TupleShape
 
 scipy_linalg = LazyModule("scipy.linalg")
@@ -300,7 +301,7 @@ library_op(
 
 def _geqrf_infer(operands, attributes, shape):
     a = one_matrix("geqrf", operands)
-    return TupleShape([a, a.with_dims((*a.dims[:-2], min(a.dims[-2:])))])
+    return TupleShape([a, a.with_dims((*a.dims[:-2], least(*a.dims[-2:])))])
 
 
 def _geqrf_reference(a, shape):

@@ -150,7 +150,8 @@ def test_shapes_that_are_asked_for(opcode):
 
 
 def test_all_ops_are_broken():
-    assert set(OPS) - set(INSTRUCTIONS) == {"parameter", "constant", "send", "recv"}
+    # Of the last, which programs of known sizes do not have: tests/ir/sizes/test_open_programs.py
+    assert set(OPS) - set(INSTRUCTIONS) == {"parameter", "constant", "send", "recv", "size"}
 
 
 def _calls_without_parts(path: Path) -> list[str]:

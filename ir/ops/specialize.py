@@ -1,0 +1,110 @@
+"""A program for given sizes of its named dimensions: sizes in its shapes and attributes become numbers, and every shape
+is inferred again, so that what cannot have these sizes is an error at the user's line."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from hloom.ir.base_error import HloomError
+from hloom.ir.errors import ShapeError
+from hloom.ir.module import Computation, Instruction
+from hloom.ir.op_table import OPS, RULE_ERRORS
+from hloom.ir.sizes.expressions import SizeExpression
+from hloom.ir.types import Shape, TupleShape
+
+__all__ = ["Specialization"]
+
+
+class Specialization:
+    """Computations for given sizes of dimensions, by name; those that several share are made once."""
+
+    def __init__(self, sizes: Mapping[str, int]):
+        self.sizes = dict(sizes)
+        self._computations: dict[int, tuple[Computation, Computation]] = {}
+
+    def computation(self, computation: Computation) -> Computation:
+        """The computation for these sizes; itself where none of them is in it.
+
+        Raises ShapeError, at the user's line, where an operation cannot have these sizes.
+        """
+        known = self._computations.get(id(computation))
+        if known is not None:
+            return known[1]
+        mapped: dict[Instruction, Instruction] = {}
+        for instruction in computation.instructions:
+            mapped[instruction] = self._instruction(instruction, mapped)
+        result = computation
+        if any(new is not old for old, new in mapped.items()):
+            result = Computation(
+                computation.name,
+                [mapped[p] for p in computation.parameters],
+                [mapped[i] for i in computation.instructions],
+                mapped[computation.root],
+            )
+        self._computations[id(computation)] = computation, result
+        return result
+
+    def shape(self, shape: Any) -> Any:
+        """A shape for these sizes. Raises ShapeError for a negative size."""
+        if isinstance(shape, TupleShape):
+            return TupleShape([self.shape(one) for one in shape.elements])
+        return Shape(shape.dtype, tuple([self._size(d) for d in shape.dims]))
+
+    def _size(self, size: Any) -> int:
+        found = size.at(self.sizes) if isinstance(size, SizeExpression) else size
+        if found < 0:
+            raise ShapeError(f"a dimension of the size {size}", f"{self}: it is {found}", "pass larger arrays")
+        return found
+
+    def _attribute(self, value: Any) -> Any:
+        if isinstance(value, SizeExpression):
+            return value.at(self.sizes)
+        if isinstance(value, (Shape, TupleShape)):
+            return self.shape(value)
+        if isinstance(value, tuple):
+            new = [self._attribute(v) for v in value]
+            if all(a is b for a, b in zip(new, value, strict=True)):
+                return value
+            return type(value)(*new) if hasattr(value, "_fields") else tuple(new)
+        if isinstance(value, list):
+            return [self._attribute(v) for v in value]
+        if isinstance(value, Computation):
+            return self.computation(value)
+        if hasattr(type(value), "__record_fields__"):
+            fields = {name: getattr(value, name) for name in type(value).__record_fields__}
+            changed = {name: self._attribute(v) for name, v in fields.items()}
+            return type(value)(**changed) if any(changed[name] is not fields[name] for name in fields) else value
+        return value
+
+    def _instruction(self, instruction: Instruction, mapped: Mapping[Instruction, Instruction]) -> Instruction:
+        opcode = instruction.opcode
+        operands = tuple([mapped[o] for o in instruction.operands])
+        try:
+            shape = self.shape(instruction.shape)
+            attributes = {name: self._attribute(value) for name, value in instruction.attributes.items()}
+            if opcode == "size":
+                value = OPS["size"].reference(shape=shape, **attributes)  # type: ignore[operator]
+                opcode, attributes = "constant", {"value": np.asarray(value)}
+            same = all(attributes.get(name) is value for name, value in instruction.attributes.items())
+            if same and shape is instruction.shape and operands == instruction.operands:
+                return instruction
+            if opcode not in ("parameter", "constant"):
+                shape = OPS[opcode].infer([o.shape for o in operands], attributes, shape)
+        except HloomError as error:
+            raise self._refused(instruction, f"{error.asked}; {error.found}") from error
+        except RULE_ERRORS as error:
+            raise self._refused(instruction, str(error)) from error
+        made = Instruction(
+            opcode, operands, shape, attributes, instruction.hint, instruction.source, instruction.made_by
+        )
+        made.sharding = instruction.sharding
+        return made
+
+    def _refused(self, instruction: Instruction, found: str) -> ShapeError:
+        return ShapeError(f"{instruction.opcode} for {self}", found, "pass arrays of other sizes", instruction.source)
+
+    def __str__(self) -> str:
+        return ", ".join(f"{name} = {size}" for name, size in self.sizes.items())
