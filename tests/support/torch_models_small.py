@@ -282,6 +282,8 @@ def _generates(model, given: dict[str, torch.Tensor], cache: str) -> bool:
         "max_new_tokens": 3, "min_new_tokens": 3, "do_sample": False, "pad_token_id": 0, "output_logits": True,
         "return_dict_in_generate": True, "cache_implementation": cache, "disable_compile": True,
     }  # fmt: skip
+    if getattr(model.config, "is_encoder_decoder", False):
+        options["decoder_start_token_id"] = 1
     torch.manual_seed(0)
     try:
         expected = model.generate(**given, **options)
