@@ -181,6 +181,24 @@ def steady(start: int, count: int) -> Row:
     return row
 
 
+@attack("random programs of 1 to 4 unknown sizes at four sets of sizes, against fixed ones", 10_000, 500)
+def sizes(start: int, count: int) -> Row:
+    """What a program of unknown sizes computes, its constants being sizes as well, is what one of fixed sizes does."""
+    from open_programs import check
+
+    row = Row()
+    for seed in range(start, start + count):
+        try:
+            used, refused = check(seed)
+            row.counts["steps"] += sum(used.values())
+            row.counts["steps refused for want of a fact"] += sum(refused.values()) - refused["at a size"]
+            row.counts["programs refused at a size"] += refused["at a size"]
+            row.expect(True)
+        except Exception as error:
+            row.expect(False, f"seed {seed}: {_first_line(error)}")
+    return row
+
+
 @attack("networks that NNSmith makes, through the torch backend, against eager torch", 100_000, 50)
 def outside(start: int, count: int) -> Row:
     """Networks of a generator of others: computed as by eager torch, or refused. What is not made is no attempt."""

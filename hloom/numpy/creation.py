@@ -332,6 +332,8 @@ def _spaced(first, last, position, parts: Size, endpoint: bool):
     from_last = lax.sub(last, moved(lax.sub(whole, position)))
     finite = lax.is_finite(lax.real(result) if work in COMPLEX else result)
     result = lax.select(finite, result, from_last)
+    if isinstance(parts, SizeExpression):  # of one point, the first
+        last = lax.select(lax.eq(whole, full_constant(0, work, shape)), first, last)
     return lax.select(lax.eq(position, whole), last, result) if endpoint else result
 
 

@@ -147,6 +147,9 @@ MISTAKES = {
     "IndexOutOfBoundsError": [(lambda: X[5], "size 2"), (lambda: X[0, 0, 0], "f32[2,3]")],
     "DeviceError": [(lambda: hl.device_put(X, "cpu:99"), "cpu:0"), (lambda: hl.devices("tpu"), "cpu"),
                     (lambda: hl.jit(lambda x: x, device="gpu")(X), "cpu:0")],
+    "UndecidedSizeError": [
+        (lambda: hl.eval_shape(lambda x: x[5], hl.ShapeDtypeStruct((hl.Dim("n"),), "float32")), "n >= 1 alone"),
+        (lambda: range(hl.Dim("n")), "known when the program is called")],
     "KeyReuseError": [(lambda: under_debug_key_reuse(lambda k: [hl.random.normal(k) for _ in "ab"]), "normal at")],
     "NonFiniteError": [(lambda: under_debug_nans(lambda: hnp.log(-X)), "6 of 6 elements of f32[2,3]"),
                        (lambda: under_debug_nans(lambda: hl.jit(lambda x: hnp.sqrt(-x))(X)), "sqrt(-1.0)")],
