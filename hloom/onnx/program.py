@@ -9,10 +9,8 @@ TopK), what follows is compiled for these numbers instead. Either case warns onc
 from __future__ import annotations
 
 import inspect
-import re
 from collections import ChainMap
 from collections.abc import Mapping, Sequence
-from keyword import iskeyword
 from typing import Any
 
 import numpy as np
@@ -28,6 +26,7 @@ from hloom.onnx.constants import FEW
 from hloom.onnx.evaluate import Host, run_node
 from hloom.onnx.graph import Graph, Node, Scope
 from hloom.onnx.table import NeedsValue, is_known
+from hloom.tracing.signatures import identifiers
 
 PLANS = 256  # programs of one stretch
 MANY = 32  # shapes from which on a warning says that each is compiled
@@ -220,14 +219,7 @@ class Program:
 
 def _signature(names: Sequence[str]) -> inspect.Signature:
     """Parameters called as the values of a model are: what instructions and messages call them."""
-    made: dict[str, inspect.Parameter] = {}
-    for name in names:
-        plain = re.sub(r"\W", "_", name, flags=re.ASCII)
-        plain = plain if plain.isidentifier() and not iskeyword(plain) else f"_{plain}"
-        while plain in made:
-            plain += "_"
-        made[plain] = inspect.Parameter(plain, inspect.Parameter.POSITIONAL_ONLY)
-    return inspect.Signature([*made.values()])
+    return inspect.Signature([inspect.Parameter(n, inspect.Parameter.POSITIONAL_ONLY) for n in identifiers(names)])
 
 
 def _wanted(found: NeedsValue, env: Mapping[str, Any]) -> str | None:

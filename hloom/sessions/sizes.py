@@ -6,13 +6,13 @@ run puts the sizes of what is fed in their place (`hloom.ir.ops.specialize`).
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from hloom.errors import ArgumentError
 from hloom.ir.sizes.expressions import Comparison, Dim, Scope, SizeExpression, dims_of, single
 from hloom.ir.sizes.solving import solved
+from hloom.tracing.signatures import identifiers
 
 __all__ = ["Sizes"]
 
@@ -39,11 +39,8 @@ class Sizes:
         """The dimension of a name, which is added where it is new."""
         if name in self.dims:
             return self.dims[name]
-        found = re.sub(r"\W", "_", f"axis{name[1:]}" if name.startswith("?") else name, flags=re.ASCII)
-        found = f"n_{found}" if not found.isidentifier() else found
-        taken = self.identifiers().values()
-        numbered = [found, *[f"{found}_{k}" for k in range(1, len(self.dims) + 1)]]
-        return self._add(name, next(one for one in numbered if one not in taken))
+        found = f"axis{name[1:]}" if name.startswith("?") else name
+        return self._add(name, identifiers([*self.identifiers().values(), found])[-1])
 
     def adopt(self, size: SizeExpression) -> SizeExpression:
         """A size of the user's own dimensions, which become the program's. Raises ArgumentError where another has the
@@ -70,7 +67,7 @@ class Sizes:
     def name_of(self, size: Any) -> str | None:
         """The name of the unknown size that a dimension is; None of others."""
         dim = single(size)
-        return None if dim is None else next(name for name, own in self.dims.items() if own.name == dim.name)
+        return None if dim is None else next((name for name, own in self.dims.items() if own.name == dim.name), None)
 
     def given(self, sizes: Mapping[str, int]) -> dict[str, int]:
         """Sizes by the names of dimensions in texts."""

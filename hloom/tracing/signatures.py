@@ -7,6 +7,8 @@ import inspect
 import itertools
 import re
 import types
+from collections.abc import Iterable
+from keyword import iskeyword
 
 from hloom.errors import ArgumentError, HloomError
 from hloom.ir.source import is_internal
@@ -99,6 +101,18 @@ def parameter_names(function) -> list[str]:
 _WRONG_CALL = re.compile(
     r"\S+\(\) (missing \d+ required|takes |got an unexpected keyword|got multiple values|got some positional-only)"
 )
+
+
+def identifiers(names: Iterable[str]) -> list[str]:
+    """Names of any form as identifiers of Python, each once: what instructions and messages call them."""
+    made: dict[str, None] = {}
+    for name in names:
+        plain = re.sub(r"\W", "_", name, flags=re.ASCII)
+        plain = plain if plain.isidentifier() and not iskeyword(plain) else f"_{plain}"
+        while plain in made:
+            plain += "_"
+        made[plain] = None
+    return [*made]
 
 
 def raise_wrong_call(error: TypeError, function, name: str, args, kwargs) -> None:

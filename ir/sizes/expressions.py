@@ -11,6 +11,7 @@ import contextlib
 import operator
 from collections.abc import Callable, Iterator, Mapping
 from contextvars import ContextVar
+from keyword import iskeyword
 from typing import Any, ClassVar, TypeAlias
 
 from hloom.ir.errors import ArgumentError, ShapeError, UndecidedSizeError
@@ -21,7 +22,7 @@ from hloom.ir.sizes.terms import Symbol, Terms
 from hloom.ir.sizes.text import written
 
 __all__ = [
-    "LARGEST", "Comparison", "Dim", "Scope", "Size", "SizeExpression", "assume", "assuming", "current_facts", "dims_of",
+    "LARGEST", "Comparison", "Dim", "Scope", "Size", "SizeExpression", "assume", "assuming", "dims_of",
     "greatest", "is_known", "least", "lowest", "parsed_size", "parsed_sizes", "single", "size_at", "size_of_terms",
     "size_with",
 ]  # fmt: skip
@@ -193,7 +194,7 @@ class Dim(SizeExpression):
     def __init__(
         self, name: str, min: int = 1, max: int | None = None, *, multiple_of: int = 1, scope: Scope | None = None
     ):
-        if not isinstance(name, str) or not name.isidentifier() or not name.isascii():
+        if not isinstance(name, str) or not name.isidentifier() or not name.isascii() or iskeyword(name):
             raise ArgumentError(f"Dim({name!r})", "its name is no identifier", "pass a name such as 'batch'")
         given = f"Dim({name!r}, {min!r}, {max!r}, multiple_of={multiple_of!r})"
         repair = f"pass integers, such as Dim({name!r}, 1, 4096)"
@@ -333,11 +334,6 @@ def assumed(known: Facts, comparison: Comparison) -> Facts:
     return known.with_nonnegative(difference if how in (">=", "<=") else t.plus(difference, t.number(-1)))
 
 
-def current_facts() -> Facts:
-    """What is assumed here."""
-    return _FACTS.get()
-
-
 @contextlib.contextmanager
 def assuming(*comparisons: Comparison | bool) -> Iterator[None]:
     """A block in which comparisons hold, and those of `assume` until its end."""
@@ -374,7 +370,7 @@ def assume(comparison: Comparison | bool) -> Comparison | None:
 
 def is_known(answer: Any) -> bool:
     """Whether a comparison of sizes is decided, and holds."""
-    return answer is True
+    return not isinstance(answer, Comparison) and bool(answer)
 
 
 def _size(terms: Terms) -> Size:

@@ -285,3 +285,14 @@ def test_sizes_within_declared_bounds():
         program.target("s", placeholder("x", [None]).sum())
     with Session(program) as session, pytest.raises(errors.FeedError, match="not empty"):
         session.run("s", {"x": np.ones(0, np.float32)})
+
+
+def test_names_of_sizes_that_are_no_names_of_dimensions():
+    program = Program("names")
+    with program:
+        parts = [placeholder(f"x{k}", [size]) for k, size in enumerate(["class", "a b", "a-b", "7", None])]
+        program.target("all", hnp.concatenate(parts))
+    again = Program.from_text(program.to_text())
+    feeds = {f"x{k}": np.full(k + 1, k, np.float32) for k in range(5)}
+    with Session(program) as session, Session(again) as other:
+        np.testing.assert_array_equal(session.run("all", feeds), other.run("all", feeds))

@@ -149,6 +149,7 @@ def test_undecided():
     [
         lambda: Dim("2n"), lambda: Dim("n", 3, 2), lambda: Dim("n", -1), lambda: Dim("n", 1.5), lambda: Dim("n", True),
         lambda: Dim("n", 9, 15, multiple_of=8), lambda: Dim("n", multiple_of=0), lambda: N // 0, lambda: N % 0,
+        lambda: Dim("lambda"),
         lambda: parsed_size("q + 1", DIMS), lambda: parsed_size("n +", DIMS), lambda: parsed_size("n(1)", DIMS),
         lambda: assume(3), lambda: assume(N < 0), lambda: (M // (N - 1)).at({"n": 1, "m": 2}),
     ],
