@@ -43,11 +43,6 @@ class ShapeDtypeStruct:
         return self.sharding if over_several(self.sharding) else None
 
     @property
-    def is_open(self) -> bool:
-        """Whether some of its sizes depend on dimensions (`hl.Dim`)."""
-        return self._shape.is_open
-
-    @property
     def shape(self) -> tuple[int, ...]:
         return self._shape.dims
 
@@ -117,4 +112,4 @@ class ShapeDtypeStruct:
 
 def is_open(leaf: object) -> bool:
     """Whether an argument is a structure some of whose sizes depend on dimensions (`hl.Dim`)."""
-    return isinstance(leaf, ShapeDtypeStruct) and leaf.is_open
+    return isinstance(leaf, ShapeDtypeStruct) and leaf._shape.is_open

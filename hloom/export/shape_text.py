@@ -24,10 +24,7 @@ _TURNED = {">=": "<=", ">": "<", "<=": ">=", "<": ">", "==": "=="}
 
 
 def _parsed(text: str, what: str) -> ast.expr:
-    try:
-        return ast.parse(text.strip(), mode="eval").body
-    except (SyntaxError, ValueError, RecursionError, MemoryError):
-        raise ArgumentError(f"{what} {text!r}", "it cannot be read", "write sizes and commas: 'b, 2*b, 3'") from None
+    return reading.parsed_node(text, what, "write sizes and commas: 'b, 2*b, 3'")
 
 
 class Names:
@@ -74,10 +71,9 @@ def scope_of(texts: Iterable[str]) -> Names:
                 f"no size of {name!r} is possible",
                 "loosen the constraints",
             )
-    scope = Scope() if parsed else None  # without one, equal names are one dimension everywhere
-    names = Names(limits, scope)
+    scope = Scope()
+    names = Names(limits, scope if parsed else None)  # without one, equal names are one dimension everywhere
     for text, node, how in parsed:
-        assert scope is not None
         scope.add(text, Comparison(names.size(node.left, text), how, names.size(node.comparators[0], text)))
     return names
 

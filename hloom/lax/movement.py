@@ -6,13 +6,11 @@ import builtins
 import itertools
 from typing import Any
 
-import numpy as np
-
 from hloom.arrays.base import ArrayMethods
 from hloom.arrays.keys import KeyArray
 from hloom.dispatch.sharded import laid_out_as, takes_out_sharding
 from hloom.errors import ArgumentError, AttributeValueError, DTypeError, ShapeError
-from hloom.ir.sizes.expressions import SizeExpression, greatest, is_known, least
+from hloom.ir.sizes.expressions import greatest, is_known, least
 from hloom.ir.types import INTEGERS, PRED, Shape, as_dtype
 from hloom.lax.operands import (
     NUMBERS,
@@ -24,6 +22,7 @@ from hloom.lax.operands import (
     convert,
     convert_index,
     dtype_of,
+    index_dtype,
     index_of_axis,
     product,
     reshape_to,
@@ -307,9 +306,7 @@ def _starts(name: str, x, start_indices, negative=True) -> list:
 def _start(name: str, start, extent: int, wraps: bool = True):
     if type(start) is int:
         start = greatest(start + extent if start < 0 and wraps else start, 0)
-        if isinstance(extent, SizeExpression):
-            return constant(least(start, extent), as_dtype("s32"))
-        return constant(min(start, extent), as_dtype("s32" if extent <= np.iinfo(np.int32).max else "s64"))
+        return constant(least(start, extent), index_dtype(extent))
     start = as_operand(start, name)
     if start.shape or start.dtype not in INTEGERS:
         raise DTypeError(

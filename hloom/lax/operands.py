@@ -28,7 +28,7 @@ from hloom.arrays.promotion import (
     promoted,
 )
 from hloom.errors import ArgumentError, DTypeError, IndexOutOfBoundsError, ShapeError, TracerConversionError
-from hloom.ir.sizes.expressions import SizeExpression
+from hloom.ir.sizes.expressions import Size, SizeExpression, is_known
 from hloom.ir.types import DTYPES, INEXACT, canonical_dims, scalar_dtype
 from hloom.tracing.conversion import (
     broadcast_dims_to,
@@ -62,6 +62,7 @@ __all__ = [
     "dtype_of",
     "full",
     "holds_arrays",
+    "index_dtype",
     "inexact_dtype",
     "limits",
     "product",
@@ -183,14 +184,19 @@ def convert_index(x, dtype):
     return convert(x, dtype)
 
 
+def index_dtype(extent: Size) -> np.dtype:
+    """The dtype of indexes up to a size: s32 where it has room, as it has for the value of a size that is not known."""
+    return DTYPES["s64" if is_known(extent > np.iinfo(np.int32).max) else "s32"]
+
+
 def index_of_axis(x, extent: int):
     """Indexes in a type that also holds the size of their axis, for arithmetic with both: an int8 into 300 elements
     as s32."""
-    if isinstance(extent, SizeExpression):  # as the value of a size, of s32
-        return x if x.dtype.itemsize >= 4 else convert_index(x, DTYPES["s32"])
-    if extent <= np.iinfo(x.dtype).max:
+    if is_known(extent <= np.iinfo(x.dtype).max):
         return x
-    return convert_index(x, DTYPES["s32" if extent <= np.iinfo(np.int32).max else "s64"])
+    if isinstance(extent, SizeExpression) and x.dtype.itemsize >= 4:
+        return x
+    return convert_index(x, index_dtype(extent))
 
 
 # --- axes and shapes ----------------------------------------------------------------------------------------------

@@ -17,7 +17,8 @@ from hloom.onnx.graph import Graph, Port, Scope
 from hloom.onnx.program import PLANS, Program, Repeated
 from hloom.onnx.reader import package
 from hloom.onnx.table import NeedsValue
-from hloom.tracing.trace import TRACES, Tracer
+from hloom.tracing.active import TRACES
+from hloom.tracing.trace import Tracer
 from hloom.tree import pytrees
 
 _ARRAYS = frozenset((Array, np.ndarray))

@@ -6,12 +6,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-import numpy as np
-
 from hloom.ir.base_error import HloomError
 from hloom.ir.errors import ShapeError
 from hloom.ir.module import Computation, Instruction
 from hloom.ir.op_table import OPS, RULE_ERRORS
+from hloom.ir.ops.programs.sizes import size_value
 from hloom.ir.sizes.expressions import SizeExpression
 from hloom.ir.types import Shape, TupleShape
 
@@ -86,8 +85,7 @@ class Specialization:
             shape = self.shape(instruction.shape)
             attributes = {name: self._attribute(value) for name, value in instruction.attributes.items()}
             if opcode == "size":
-                value = OPS["size"].reference(shape=shape, **attributes)  # type: ignore[operator]
-                opcode, attributes = "constant", {"value": np.asarray(value)}
+                opcode, attributes = "constant", {"value": size_value(shape, **attributes)}
             same = all(attributes.get(name) is value for name, value in instruction.attributes.items())
             if same and shape is instruction.shape and operands == instruction.operands:
                 return instruction

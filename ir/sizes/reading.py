@@ -10,7 +10,7 @@ from hloom.ir.sizes import forms
 from hloom.ir.sizes import terms as t
 from hloom.ir.sizes.terms import Terms
 
-__all__ = ["parsed", "parsed_several", "terms_of"]
+__all__ = ["parsed", "parsed_node", "parsed_several", "terms_of"]
 
 MOST_POWER = 16
 _QUOTIENTS = ("floordiv", "mod")
@@ -19,20 +19,21 @@ _EXTREMA = ("min", "max")
 
 def parsed(text: str, named: Callable[[str], Terms]) -> Terms:
     """The polynomial of a text. named: of a name. Raises ArgumentError, as `named` may."""
-    return terms_of(_node(text), text, named)
+    return terms_of(parsed_node(text), text, named)
 
 
 def parsed_several(text: str, named: Callable[[str], Terms]) -> list[Terms]:
     """The polynomials of a text with commas between them. Raises ArgumentError, as `named` may."""
-    node = _node(text)
+    node = parsed_node(text)
     return [terms_of(one, text, named) for one in (node.elts if isinstance(node, ast.Tuple) else [node])]
 
 
-def _node(text: str) -> ast.expr:
+def parsed_node(text: str, what: str = "the size", repair: str = "write a size such as '2*b + 1'") -> ast.expr:
+    """The expression of a text. Raises ArgumentError, which says what the text is."""
     try:
         return ast.parse(text.strip(), mode="eval").body
     except (SyntaxError, ValueError, RecursionError, MemoryError):
-        raise ArgumentError(f"the size {text!r}", "it cannot be read", "write a size such as '2*b + 1'") from None
+        raise ArgumentError(f"{what} {text!r}", "it cannot be read", repair) from None
 
 
 def terms_of(node: ast.AST, text: str, named: Callable[[str], Terms]) -> Terms:

@@ -236,7 +236,7 @@ def built(name: str):
     for scale, chosen in itertools.product(SCALES, _model_classes(kind)):
         try:
             model = _built(kind, chosen, *scale)
-        except Exception as error:
+        except Exception as error:  # the library's own, of sizes that do not go together: the next scale is tried
             reason = reason or error
             continue
         for inputs in _inputs(model):
@@ -246,7 +246,7 @@ def built(name: str):
                 if wanted and all(w.isfinite().all() for w in wanted):
                     return model, inputs, wanted
                 reason = reason or ValueError("its results are not finite")
-            except Exception as error:
+            except Exception as error:  # eager torch's, of inputs that the model does not take
                 reason = reason or error
     raise NotThere(f"the library cannot build or run it so: {type(reason).__name__}: {reason}") from reason
 
@@ -288,7 +288,7 @@ def _generates(model, given: dict[str, torch.Tensor], cache: str) -> bool:
     try:
         expected = model.generate(**given, **options)
         logits = list(expected.logits)
-    except Exception:
+    except Exception:  # eager torch itself: it has no such cache, or cannot generate
         return False
     torch._dynamo.reset()
     torch.manual_seed(0)

@@ -73,16 +73,15 @@ def program_of(plan: Plan, layout: Layout, pending: dict[KernelSource, list[int]
     """
     kernels, missing = _kernels(plan, pending is not None)
     addresses = {source: kernel.address for source, kernel in kernels.items()}
-    steps: list[Step] = []
-    for item in plan.steps:
-        if isinstance(item, KernelStep):
-            if pending is not None and item.launch.source in missing:
-                pending.setdefault(item.launch.source, []).append(len(steps))
-            steps.append(_call(item, layout, addresses))
-        else:
-            steps.append(_STEPS[type(item)](item, layout))
-    prepared = [_call(item, layout, addresses) if isinstance(item, KernelStep) else _STEPS[type(item)](item, layout)
-                for item in plan.prepared]  # fmt: skip
+    if pending is not None:
+        for number, item in enumerate(plan.steps):
+            if isinstance(item, KernelStep) and item.launch.source in missing:
+                pending.setdefault(item.launch.source, []).append(number)
+
+    def step(item) -> Step:
+        return _call(item, layout, addresses) if isinstance(item, KernelStep) else _STEPS[type(item)](item, layout)
+
+    steps, prepared = [step(item) for item in plan.steps], [step(item) for item in plan.prepared]
     inputs, outputs = layout.whole or (plan.input_shapes, plan.output_shapes)
     donated = {} if layout.whole else dict(plan.donated)  # the whole program has the outputs of its parts
     return Program(

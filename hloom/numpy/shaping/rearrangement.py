@@ -20,6 +20,7 @@ from hloom.lax.operands import (
     default_int,
     full,
     holds_arrays,
+    index_dtype,
     index_of_axis,
     reshape_to,
     whole_number,
@@ -137,7 +138,7 @@ def _roll_one(x, shift, axis):
     if not extent:
         return x
     if isinstance(shift, ArrayMethods):
-        wide = as_dtype("s32" if isinstance(extent, SizeExpression) or 2 * extent <= np.iinfo(np.int32).max else "s64")
+        wide = index_dtype(2 * extent)
         start = lax.sub(extent, convert(remainder(index_of_axis(shift, extent), extent), wide))
         return lax.dynamic_slice_in_dim(lax.concatenate([x, x], axis), start, extent, axis)
     cut = -whole_number(shift, "roll", "shift") % extent

@@ -7,7 +7,8 @@ import numpy as np
 from hloom.ir.errors import AttributeValueError
 from hloom.ir.op_table import No, op
 from hloom.ir.ops.rules import require_count, require_kind, require_shape, zero_jvp
-from hloom.ir.sizes.expressions import SizeExpression
+from hloom.ir.sizes.expressions import Size, SizeExpression
+from hloom.ir.types import Shape
 
 
 def _infer(operands, attributes, shape):
@@ -21,7 +22,8 @@ def _infer(operands, attributes, shape):
     return shape
 
 
-def _reference(shape, value):
+def size_value(shape: Shape, value: Size) -> np.ndarray:
+    """The scalar that a size is. Raises AttributeValueError for one that is not known, or has no room in the dtype."""
     if isinstance(value, SizeExpression):
         raise AttributeValueError(
             f"the value of the size {value}", "it is known when the program is called", "put sizes in first"
@@ -40,7 +42,7 @@ op(
     "size",
     family="structure",
     infer=_infer,
-    reference=_reference,
+    reference=size_value,
     code=No("it is a constant where the sizes are known"),
     jvp=zero_jvp,
     transpose=No("it has no operands"),
