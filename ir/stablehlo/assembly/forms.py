@@ -276,6 +276,8 @@ class Form:
         if self.operands and reader.peek()[:1] == "%":
             op.operands = reader.operand_list()
             separated = True
+            if reader.tokens[reader.at : reader.at + 2] == [",", ","]:
+                reader.at += 1  # MLIR prints the empty list of a slice of rank 0 so
         pending = list(self.fields)
         while pending:
             keyword, optional, name, (read, _) = pending[0]

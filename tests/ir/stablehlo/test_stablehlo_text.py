@@ -411,3 +411,12 @@ def test_the_dialect_of_a_text():
         read_module("module @n { func.func @main(%a: tensor<f32>) -> tensor<f32> { return %a : tensor<f32> } }").name
         == "n"
     )
+
+
+def test_a_slice_of_rank_0():
+    """MLIR prints its empty list of starts between two commas."""
+    line = "%0 = stablehlo.dynamic_slice %x, , sizes = [] : (tensor<i32>) -> tensor<i32>\nreturn %0 : tensor<i32>"
+    program = parse_program(function(line, "%x: tensor<i32>", "tensor<i32>"))
+    assert run(to_module(program), [np.int32(7)]) == [7]
+    with pytest.raises(ParseError, match="sizes ="):
+        parse_program(function(line.replace(", , ", ", , , "), "%x: tensor<i32>", "tensor<i32>"))
