@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from hloom.ir.errors import ShapeError
 from hloom.ir.stablehlo.assembly.attributes import Symbol
 from hloom.ir.stablehlo.reader.placement import CALLS
 from hloom.ir.stablehlo.values import word
@@ -70,7 +71,14 @@ def _through(scope, op, items):
     return items
 
 
-def _nothing(scope, op, items):
+def _shape_assertion(scope, op, items):
+    """Compares sizes. Operands: whether they are right, then the numbers in the message."""
+    holds, *numbers = [scope.integers(item, "an assertion")[0] for item in items]
+    if not holds:
+        message = str(op.attributes.get("error_message", "an assertion about sizes does not hold"))
+        for k, number in enumerate(numbers):
+            message = message.replace(f"{{{k}}}", str(number))
+        raise ShapeError("a program with an assertion about sizes", message, "pass arrays of sizes that it allows")
     return []
 
 
@@ -79,8 +87,8 @@ KNOWN_TARGETS = {
     **dict.fromkeys(CALLS, lambda scope, op, items: scope.converter.placement.custom_call(scope, op, items)),
     "annotate_device_placement": _through,
     "LayoutConstraint": _through,
-    "stablehlo.shape_assertion": _nothing,
-    "shape_assertion": _nothing,
+    "stablehlo.shape_assertion": _shape_assertion,
+    "shape_assertion": _shape_assertion,
     "stablehlo.dynamic_reduce_window": _reduce_window,
     "stablehlo.dynamic_top_k": _top_k,
     "stablehlo.dynamic_rng_bit_generator": _rng_bit_generator,

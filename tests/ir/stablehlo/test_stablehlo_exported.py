@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 import hloom as hl
+from hloom.errors import ShapeError
 
 jax = pytest.importorskip("jax")
 jnp, lax, P = jax.numpy, jax.lax, jax.sharding.PartitionSpec
@@ -82,3 +83,21 @@ def test_meshes_are_printed_as_they_were_read():
     text = print_program(parse_program(jax.jit(_sharded).lower(X).as_text(), "f"))
     assert 'sdy.mesh @mesh = <["i" = 1]>' in text and 'sdy.sharding_constraint %arg0 <@mesh, [{"i"}, {}]> :' in text
     assert print_program(parse_program(text, "f")) == text
+
+
+@pytest.mark.parametrize("size", ["?", "3"])
+def test_an_assertion_about_sizes(size):
+    """What jax writes for the constraints of an exported program with symbolic shapes."""
+    text = """
+        func.func public @main(%x: tensor<SIZExf32>) -> tensor<SIZExf32> {
+          %n = stablehlo.get_dimension_size %x, dim = 0 : (tensor<SIZExf32>) -> tensor<i32>
+          %c = stablehlo.constant dense<4> : tensor<i32>
+          %p = stablehlo.compare GE, %n, %c, SIGNED : (tensor<i32>, tensor<i32>) -> tensor<i1>
+          stablehlo.custom_call @shape_assertion(%p, %n) {error_message = "at least 4, found {0}"}
+            : (tensor<i1>, tensor<i32>) -> ()
+          return %x : tensor<SIZExf32>
+        }"""
+    with pytest.raises(ShapeError, match="at least 4, found 3"):
+        hl.from_stablehlo(text.replace("SIZE", size))(np.ones(3, np.float32))
+    size = size.replace("3", "5")
+    np.testing.assert_array_equal(hl.from_stablehlo(text.replace("SIZE", size))(np.ones(5, np.float32)), np.ones(5))
