@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import functools
 from collections.abc import Mapping, Sequence
 
 import numpy as np
@@ -32,7 +33,13 @@ _malloc.restype, _malloc.argtypes = ctypes.c_void_p, [ctypes.c_size_t]
 
 def words_at(where: int, count: int):
     """The 8-byte words at an address, which can be read and written."""
-    return (ctypes.c_int64 * count).from_address(where)
+    return _words(count).from_address(where)
+
+
+@functools.lru_cache(maxsize=256)
+def _words(count: int):
+    """The type of so many words. Types refer to themselves, so each new one is left to the garbage collector."""
+    return ctypes.c_int64 * count
 
 
 def bytes_at(where: int, size: int) -> bytes:

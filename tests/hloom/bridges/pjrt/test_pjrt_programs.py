@@ -423,3 +423,20 @@ def test_denormal_constants(run_jax):
             np.testing.assert_array_equal(jax.jit(lambda x: x.at[-1].set(tiny))(x), np.array([*x[:2], tiny]))
             np.testing.assert_array_equal(jax.jit(lambda: jnp.asarray(x * tiny) * dtype(2))(), x * tiny * dtype(2))
     """)
+
+
+def test_calls_leave_nothing_to_the_garbage_collector(run_jax):
+    run_jax("""
+        import gc, jax, jax.numpy as jnp
+        def once():
+            def f(x):
+                return x + 1
+            assert float(jax.jit(f)(jnp.arange(6.0).reshape(2, 3)[1, 2])) == 6.0
+        once()
+        gc.collect()
+        gc.set_debug(gc.DEBUG_SAVEALL)
+        once()
+        gc.collect()
+        found = [one for one in gc.garbage if isinstance(one, type) and one.__module__.startswith('hloom')]
+        assert not found, found
+    """)
