@@ -25,7 +25,7 @@ from hloom.ir.op_table import OPS
 from hloom.ir.patterns import Number, Op, Pattern
 from hloom.ir.records import record
 from hloom.ir.source import Source, warn_while_compiling
-from hloom.ir.types import COMPLEX, FLOATS, INTEGERS, PRED, Shape
+from hloom.ir.types import COMPLEX, FLOATS, INTEGERS, PRED, Shape, are_equal
 from hloom.ir.types import INEXACT as INEXACT_DTYPES
 
 # A chain of rules longer than this, each working on what the one before made, is taken to be a cycle.
@@ -329,7 +329,7 @@ class Rewriter:
             self.chain.pop()
         if result is None:
             return None
-        if result.shape is not instruction.shape:
+        if not are_equal(result.shape, instruction.shape):
             raise HloomError(
                 f"rule {candidate.name} replaced {instruction!r}",
                 f"its result is {result!r}, of another shape",

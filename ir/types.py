@@ -305,6 +305,16 @@ class TupleShape:
         return f"({', '.join(map(repr, self.elements))})"
 
 
+def are_equal(first: Shape | TupleShape, second: Shape | TupleShape) -> bool:
+    """Whether two shapes are one: equal sizes of open shapes may be written in two ways."""
+    if first is second:
+        return True
+    if isinstance(first, TupleShape) or isinstance(second, TupleShape):
+        parts = getattr(first, "elements", ()), getattr(second, "elements", ())
+        return type(first) is type(second) and len(parts[0]) == len(parts[1]) and all(map(are_equal, *parts))
+    return first.is_open and second.is_open and first.dtype == second.dtype and first.dims == second.dims
+
+
 # Without a global lock nobody can tell which shapes are unused: then they are kept.
 _SWEPT_FROM = 8192 if getattr(sys, "_is_gil_enabled", lambda: True)() else sys.maxsize
 _swept_at = {Shape: _SWEPT_FROM, TupleShape: _SWEPT_FROM}  # the number of shapes from which unused ones are removed

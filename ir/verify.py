@@ -14,7 +14,7 @@ from hloom.ir.spmd.checks import check_sharding
 from hloom.ir.spmd.shardy import all_shardings
 from hloom.ir.text.attributes import is_required, kind_of
 from hloom.ir.text.printer import callees, print_instruction, printing_order
-from hloom.ir.types import Shape, TupleShape
+from hloom.ir.types import Shape, TupleShape, are_equal
 
 RULES = {
     "opcode": "every opcode is in the op table",
@@ -123,7 +123,7 @@ def _check_shape(computation: Computation, instruction: Instruction, entry) -> N
     except (AttributeError, TypeError, ValueError, LookupError, ArithmeticError) as error:
         # Shape rules read the operands that an op has, and not every one first asks whether they are there and arrays.
         _fail("shape", f"{instruction.opcode} cannot take these operands ({error})", computation, instruction)
-    if shape is not instruction.shape:
+    if not are_equal(shape, instruction.shape):
         _fail("shape", f"{instruction.shape!r}, inferred {shape!r}", computation, instruction)
 
 

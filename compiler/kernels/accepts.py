@@ -13,6 +13,7 @@ from hloom.compiler.normal_forms import is_in_words, is_normal_convolution, is_n
 from hloom.compiler.reshapes import without_ones_groups
 from hloom.ir.module import Instruction
 from hloom.ir.ops import OPS
+from hloom.ir.sizes.guards import typical
 
 if TYPE_CHECKING:
     from hloom.compiler.passes.fusion.group import Group
@@ -140,7 +141,7 @@ def _refused(instruction: Instruction) -> str:
 
 def _pays(group: Group, instruction: Instruction, users: list[Instruction]) -> Verdict:
     """Whether computing an instruction's elements as often as the group needs them costs less than storing them."""
-    size, times = instruction.shape.size, group.evaluations_of(instruction, users)
+    size, times = typical(instruction.shape.size), typical(group.evaluations_of(instruction, users))
     several = f"each element would be computed {times / max(size, 1):.0f} times"
     if times > 2 * size and OPS[instruction.opcode].flops >= EXPENSIVE:
         return False, several

@@ -7,7 +7,8 @@ from collections.abc import Callable
 import numpy as np
 
 from hloom.compiler.kernels.codegen.source import KernelSource
-from hloom.ir.records import field, record
+from hloom.ir.records import field, record, replace
+from hloom.ir.sizes.guards import typical
 
 OPERATIONS, BYTES = 65.5, 20  # element operations, and bytes moved, of one thread per nanosecond
 WORK = 32768  # element operations of a chunk, at least: half a microsecond, as long as two threads need to meet
@@ -16,16 +17,32 @@ CHUNKS = 128  # of a large kernel, so that all cores have work until the end
 NEAR = 128 << 10  # bytes that a chunk moves, at most: threads that walk memory far from each other are slower
 
 
-Argument = str | int | KernelSource
+Argument = str | int | KernelSource  # an integer, or an expression, as sizes are
+
+
+@record(frozen=True)
+class ByWork:
+    """Chunks by what they do. item: element operations of an item. least: items in a chunk at least. multiple: of which
+    a chunk is one."""
+
+    item: float
+    least: int = 1
+    multiple: int = 1
+
+    def grain(self, items: int, moved: int) -> int:
+        """Items in a chunk of so many items, which read and write so many bytes."""
+        grain = min(max(grain_of(items, self.item, moved), self.least), items)
+        return -(-grain // self.multiple) * self.multiple
 
 
 @record
 class Launch:
-    """One kernel of a program.
+    """One kernel of a program, for all sizes of the scope that it was compiled in.
 
-    arguments: for each parameter but lo and hi a pointer's name, an integer, or a KernelSource whose address it is.
-    items, grain: work items, and how many of them are one chunk. work: element operations of all, roughly. moved: bytes
-        that all read and write, 0 where that matters less.
+    arguments: for each parameter but lo and hi a pointer's name, a size, or a KernelSource whose address it is.
+    items, grain: work items, and how many of them are one chunk, of the sample where that depends on sizes. work:
+        element operations of all, roughly. moved: bytes that all read and write, 0 where that matters less.
+    by_work: what the chunks come from; None: they are `grain`.
     temporaries: bytes by pointer name. tables: constant arrays by pointer name.
     prepares: whether it only writes temporaries that no other launch writes, so that it runs again only when what it
         reads has changed.
@@ -37,7 +54,7 @@ class Launch:
 
     source: KernelSource
     arguments: list[Argument]
-    items: int
+    items: int  # or an expression, as sizes are
     grain: int
     work: float = 0.0
     temporaries: dict[str, int] = field(default_factory=dict)
@@ -46,11 +63,20 @@ class Launch:
     prepares: bool = False
     side_by_side: bool = False
     fallbacks: Callable[[], list[KernelSource]] | None = None
+    by_work: ByWork | None = None
 
     @property
     def nanoseconds(self) -> int:
         """The approximate time of the launch on one thread."""
-        return max(1, int(self.work / OPERATIONS), self.moved // BYTES)
+        return max(1, int(self.work / OPERATIONS), typical(self.moved) // BYTES)
+
+    def at(self, number: Callable[[int], int]) -> Launch:
+        """The launch for sizes. number: of a size."""
+        items, moved = number(self.items), number(self.moved)
+        grain = min(self.grain, items) if self.by_work is None else self.by_work.grain(items, moved)
+        work = self.work * items / max(typical(self.items), 1)
+        arguments = [a if isinstance(a, (str, KernelSource)) else number(a) for a in self.arguments]
+        return replace(self, arguments=arguments, items=items, grain=grain, work=work, moved=moved)
 
     def grid(self) -> str:
         """The distribution of the work, as text."""
@@ -58,16 +84,19 @@ class Launch:
 
 
 def launch_by_work(
-    source, arguments, items: int, work: float, temporaries=None, tables=None, least: int = 1, moved: int = 0
-) -> Launch:
+    source, arguments, items: int, work: float, temporaries=None, tables=None, least: int = 1, moved: int = 0,
+    multiple: int = 1,
+) -> Launch:  # fmt: skip
     """A launch whose items are about `work` element operations each, with at least `least` of them in a chunk."""
-    grain = min(max(grain_of(items, work, moved), least), items)
-    return Launch(source, arguments, items, grain, items * work, temporaries or {}, tables or {}, moved)
+    chunks = ByWork(work, least, multiple)
+    count = typical(items)
+    grain = chunks.grain(count, typical(moved))
+    return Launch(source, arguments, items, grain, count * work, temporaries or {}, tables or {}, moved, by_work=chunks)
 
 
 def launch_by_grain(source, arguments, items: int, grain: int, temporaries=None, work: float = 0.0) -> Launch:
     """A launch with chunks of `grain` items. work: element operations of all; 0: `WORK` for each chunk."""
-    return Launch(source, arguments, items, grain, work or items * WORK / grain, temporaries or {})
+    return Launch(source, arguments, items, grain, work or typical(items) * WORK / grain, temporaries or {})
 
 
 def grain_of(items: int, work: float, moved: int = 0) -> int:

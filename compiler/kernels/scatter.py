@@ -125,7 +125,7 @@ class _Scatter:
             self.nodes.append((block, Branch(" and ".join(conditions), branch)))
             block = branch
         for k in self.inner:
-            size = str(dims[k]) if dims[k] <= LITERAL else writer.integer(f"n{k}", dims[k])
+            size = f"{dims[k]}" if dims[k] <= LITERAL else writer.integer(f"n{k}", dims[k])
             first, last = f"block * {BLOCK}", f"min(block * {BLOCK} + {BLOCK}, {size})"
             block = self._loop(block, f"i{k}", *((first, last) if k == self.cut else ("0", size)))
         combine_update(writer, self.root, target, linear(place_of(w, index, begin), w.operand), index, block)

@@ -19,6 +19,7 @@ from hloom.compiler.kernels.launch import Launch, launch_by_grain
 from hloom.compiler.kernels.request import KernelRequest
 from hloom.ir.module import Instruction
 from hloom.ir.ops.indexing.sort import Key, sort_keys
+from hloom.ir.sizes.guards import typical
 from hloom.ir.types import COMPLEX, DTYPES, HLO_NAME, HOST_DTYPES, NARROW_FLOATS, PRED
 
 STRIPS = 16  # ranges of rows, each with memory of its own
@@ -66,7 +67,7 @@ def sort_launches(request: KernelRequest) -> list[Launch]:
     strips = min(rows, STRIPS)
     memory = {"work": strips * count * 8 * writer.arrays}
     passes = sum(-(-_bits(writer.dtypes[key.operand]) // 8) for key in keys)
-    work = rows * count * (passes + 2.0) * 6
+    work = typical(rows * count) * (passes + 2.0) * 6
     return [launch_by_grain(source, [*parameters, count, rows, inner, strips], strips, 1, memory, work)]
 
 

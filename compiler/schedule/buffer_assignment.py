@@ -45,6 +45,11 @@ def _size(buffer: Buffer) -> int:
     return -(-max(buffer.bytes, 1) // ALIGNMENT) * ALIGNMENT
 
 
+def allocated(buffers: list[Buffer], guarded: bool) -> tuple[int, list[int]]:
+    """Gives each buffer a place in the arena: (its bytes, offsets of pages that nobody may touch, where there are)."""
+    return allocate_apart(buffers) if guarded else (allocate(buffers), [])
+
+
 def allocate(buffers: list[Buffer]) -> int:
     """Gives each buffer an offset such that no two that live at one time overlap; returns the bytes of the arena."""
     return _by_size(buffers) if len(buffers) <= SEARCHED else _by_time(buffers)

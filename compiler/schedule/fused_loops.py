@@ -24,6 +24,8 @@ from hloom.compiler.schedule.buffer_assignment import Buffer
 from hloom.compiler.schedule.control_flow import ChoiceItem, LoopItem, Swap
 from hloom.ir.loops import counted_trips
 from hloom.ir.records import field, record
+from hloom.ir.sizes.expressions import SizeExpression
+from hloom.ir.sizes.guards import typical
 from hloom.ir.types import DTYPES
 
 if TYPE_CHECKING:
@@ -162,7 +164,8 @@ class _Whole:
             if buffer in self.filled:
                 outside.append(buffer)
                 continue
-            if self._is_ours(buffer) and buffer.bytes <= (INNER_BYTES if inner else LOCAL_BYTES):
+            fixed = not isinstance(buffer.bytes, SizeExpression)  # a place on the stack has a size
+            if fixed and self._is_ours(buffer) and buffer.bytes <= (INNER_BYTES if inner else LOCAL_BYTES):
                 local.append(buffer)
                 self.names[buffer] = f"v{number}"
                 if not inner:
@@ -242,7 +245,7 @@ class _Whole:
             raise _NotWholeError
 
     def _look_at_launch(self, launch: Launch, pointers: dict, instruction) -> None:
-        if launch.items > launch.grain:
+        if typical(launch.items) > launch.grain:
             raise _NotWholeError
         for name, size in launch.temporaries.items():
             kept = self.planner.control.prepared.get((id(instruction), name))
@@ -355,10 +358,10 @@ class _Whole:
             self.names[self._buffer(a, pointers, instruction)] if isinstance(a, str) else self._integer(a)
             for a in launch.arguments
         ]
-        return f"{self.functions[launch.source]}({', '.join([*words, '0', str(launch.items)])})"
+        return f"{self.functions[launch.source]}({', '.join([*words, '0', self._integer(launch.items)])})"
 
     def _integer(self, number: int) -> str:
-        if abs(number) <= UNROLLED:
+        if not isinstance(number, SizeExpression) and abs(number) <= UNROLLED:
             return str(number)
         return self.integers.setdefault(number, f"n{len(self.integers)}")
 

@@ -16,7 +16,7 @@ from hloom.compiler.fusibility import ALIASES, FREE, IN_PLACE, is_control
 from hloom.compiler.kernels.launch import Launch
 from hloom.compiler.kernels.request import KernelRequest
 from hloom.compiler.passes.cse import StructuralKeys
-from hloom.compiler.schedule.buffer_assignment import Buffer, allocate, allocate_apart
+from hloom.compiler.schedule.buffer_assignment import Buffer, allocated
 from hloom.compiler.schedule.channels import Channels
 from hloom.compiler.schedule.collectives import Collectives, PartLaunch, Transfer
 from hloom.compiler.schedule.control_flow import Control, Label, OnFalse, OnIndex, Swap, To, with_jumps
@@ -48,6 +48,7 @@ from hloom.ir.ops.programs.collective import NUMBERS
 from hloom.ir.ops.programs.transfer import TRANSFERS
 from hloom.ir.records import field, record
 from hloom.ir.rewrite import has_effects
+from hloom.ir.sizes.expressions import SizeExpression, greatest
 from hloom.ir.types import Shape, TupleShape
 
 
@@ -57,6 +58,8 @@ class Plan:
     Where several devices run the plan, barriers: their number; shared_bytes: of memory that all of them share.
     guards: offsets of pages of the arena that nobody may touch.
     prepared: steps that run when a steady input has changed, and fill `kept_bytes` of memory for the calls that follow.
+    arena: where sizes are open, the buffers of the arena, whose places are their numbers until sizes are known
+    (`at_sizes`); guarded: whether each has pages of its own then.
 
     `kernels()`: the launches as they stand in the list; those of a loop run more than once.
     """
@@ -73,6 +76,8 @@ class Plan:
     guards: Sequence[int] = ()
     prepared: list[Step] = field(default_factory=list)
     kept_bytes: int = 0
+    arena: Sequence[Buffer] = ()
+    guarded: bool = False
 
     def kernels(self) -> list[KernelStep]:
         return [s for s in (*self.prepared, *self.steps) if isinstance(s, KernelStep)]
@@ -178,12 +183,18 @@ class Planner:
         planned = with_jumps(whole_loops(self, planned) if whole and self.target.supports_loop_fusion else planned)
         waiting = [b for b in self.all if b.place is None] + self._temporaries([*prepared, *planned])
         shared = self.collectives.allocate()
-        arena, guards = allocate_apart(waiting) if self.target.guards_memory else (allocate(waiting), [])
+        arena: list[Buffer] = []
+        if any(isinstance(b.bytes, SizeExpression) for b in waiting):
+            arena, arena_bytes, guards = waiting, 0, list[int]()
+            for number, buffer in enumerate(waiting):
+                buffer.place = Place("arena", number, buffer.swap)
+        else:
+            arena_bytes, guards = allocated(waiting, self.target.guards_memory)
         return Plan(
             self.module,
             self._resolve(planned),
             self.constants,
-            arena,
+            arena_bytes,
             [p.shape for p in entry.parameters],
             [shape for _, _, shape in flat],
             self.reused,
@@ -192,6 +203,8 @@ class Planner:
             guards,
             self._resolve(prepared),
             self.preparation.bytes,
+            arena,
+            self.target.guards_memory,
         )
 
     # --- storage ---
@@ -452,7 +465,7 @@ class Planner:
                     key, now = (id(instruction), name), self.time[instruction]
                     first, last = self.control.prepared.get(key, (now, now))
                     buffer = self.temporaries.setdefault(key, Buffer(size, None, first, last))
-                    buffer.bytes = max(buffer.bytes, size)
+                    buffer.bytes = greatest(buffer.bytes, size)
         for key in self.preparation.temporaries:
             self.preparation.keep(self.temporaries[key])
         return [buffer for buffer in self.temporaries.values() if buffer.place is None]

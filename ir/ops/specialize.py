@@ -1,5 +1,6 @@
-"""A program for given sizes of its named dimensions: sizes in its shapes and attributes become numbers, and every shape
-is inferred again, so that what cannot have these sizes is an error at the user's line."""
+"""A program for given sizes of its named dimensions: sizes in its shapes and attributes become numbers, or sizes of
+other dimensions, and every shape is inferred again, so that what cannot have these sizes is an error at the user's
+line."""
 
 from __future__ import annotations
 
@@ -11,7 +12,7 @@ from hloom.ir.errors import ShapeError
 from hloom.ir.module import Computation, Instruction
 from hloom.ir.op_table import OPS, RULE_ERRORS
 from hloom.ir.ops.programs.sizes import size_value
-from hloom.ir.sizes.expressions import SizeExpression
+from hloom.ir.sizes.expressions import Size, SizeExpression, size_at, size_with
 from hloom.ir.types import Shape, TupleShape
 
 __all__ = ["Specialization"]
@@ -20,8 +21,10 @@ __all__ = ["Specialization"]
 class Specialization:
     """Computations for given sizes of dimensions, by name; those that several share are made once."""
 
-    def __init__(self, sizes: Mapping[str, int]):
+    def __init__(self, sizes: Mapping[str, Size]):
         self.sizes = dict(sizes)
+        numbers = {name: size for name, size in sizes.items() if not isinstance(size, SizeExpression)}
+        self._numbers = numbers if len(numbers) == len(sizes) else None
         self._computations: dict[int, tuple[Computation, Computation]] = {}
 
     def computation(self, computation: Computation) -> Computation:
@@ -46,21 +49,32 @@ class Specialization:
         self._computations[id(computation)] = computation, result
         return result
 
+    def alone(self, instruction: Instruction) -> Instruction:
+        """An instruction for these sizes whose operands are parameters. Raises ShapeError as `computation` does."""
+        parameters = {
+            o: Instruction("parameter", (), self.shape(o.shape), {"index": k}, o.hint, o.source)
+            for k, o in enumerate(dict.fromkeys(instruction.operands))
+        }
+        return self._instruction(instruction, parameters)
+
     def shape(self, shape: Any) -> Any:
         """A shape for these sizes. Raises ShapeError for a negative size."""
         if isinstance(shape, TupleShape):
             return TupleShape([self.shape(one) for one in shape.elements])
         return Shape(shape.dtype, tuple([self._size(d) for d in shape.dims]))
 
-    def _size(self, size: Any) -> int:
-        found = size.at(self.sizes) if isinstance(size, SizeExpression) else size
+    def _number(self, size: Size) -> Size:
+        return size_with(size, self.sizes) if self._numbers is None else size_at(size, self._numbers)
+
+    def _size(self, size: Any) -> Size:
+        found = self._number(size)
         if found < 0:
             raise ShapeError(f"a dimension of the size {size}", f"{self}: it is {found}", "pass larger arrays")
         return found
 
     def _attribute(self, value: Any) -> Any:
         if isinstance(value, SizeExpression):
-            return value.at(self.sizes)
+            return self._number(value)
         if isinstance(value, (Shape, TupleShape)):
             return self.shape(value)
         if isinstance(value, tuple):
@@ -84,7 +98,7 @@ class Specialization:
         try:
             shape = self.shape(instruction.shape)
             attributes = {name: self._attribute(value) for name, value in instruction.attributes.items()}
-            if opcode == "size":
+            if opcode == "size" and not isinstance(attributes["value"], SizeExpression):
                 opcode, attributes = "constant", {"value": size_value(shape, **attributes)}
             same = all(attributes.get(name) is value for name, value in instruction.attributes.items())
             if same and shape is instruction.shape and operands == instruction.operands:

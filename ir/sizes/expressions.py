@@ -95,7 +95,10 @@ class SizeExpression:
         return NotImplemented if _terms(other) is None else (other // self, other % self)
 
     def as_array(self) -> Any:
-        """The value as a scalar array. Raises UndecidedSizeError where no program is traced."""
+        """The value as a scalar array; as an integer where one is known. Raises UndecidedSizeError where no program is
+        traced."""
+        if (found := self._number()) is not None:
+            return found
         if SizeExpression.to_array is None:
             raise self._refused("the value of", "compute with sizes in a traced function")
         return SizeExpression.to_array(self)
@@ -122,10 +125,14 @@ class SizeExpression:
     def __pos__(self) -> SizeExpression:
         return self
 
+    def __abs__(self) -> SizeExpression:
+        return self if self >= 0 else -self
+
     # --- comparisons ---
 
     def __eq__(self, other: object) -> Any:
-        return True if self is other else _compared(self, other, "==")
+        same = self is other or (isinstance(other, SizeExpression) and self.terms == other.terms)  # needs no proof
+        return True if same else _compared(self, other, "==")
 
     def __ne__(self, other: object) -> Any:
         return False if self is other else _compared(self, other, "!=")
@@ -153,13 +160,24 @@ class SizeExpression:
     def _refused(self, asked: str, repair: str) -> UndecidedSizeError:
         return UndecidedSizeError(f"{asked} the size {self}", "it is known when the program is called", repair)
 
+    def _number(self) -> int | None:
+        """The number that its dimensions say it is, where they do."""
+        scopes = [symbol.scope for symbol in t.symbols(self.terms).values() if symbol.scope is not None]
+        return next((found for scope in scopes if (found := scope.number(self)) is not None), None)
+
     def __index__(self) -> int:
+        if (found := self._number()) is not None:
+            return found
         raise self._refused("a Python integer of", "use the size itself (2*n, n//2), or loop with lax.fori_loop")
 
     def __int__(self) -> int:
+        if (found := self._number()) is not None:
+            return found
         raise self._refused("int() of", "use the size itself: n, 2*n, n//2")
 
     def __float__(self) -> float:
+        if (found := self._number()) is not None:
+            return float(found)
         raise self._refused("float() of", "compute with arrays: 1 / n, hnp.sqrt(n)")
 
     def __array_ufunc__(self, ufunc: Any, method: str, *inputs: Any, **options: Any) -> Any:
@@ -168,7 +186,9 @@ class SizeExpression:
         return SizeExpression.to_function(ufunc.__name__, list(inputs))
 
     def __format__(self, spec: str) -> str:
-        return format(str(self), spec)
+        """The text of the size; of the number, where there is one: that is what texts of kernels have."""
+        found = self._number()
+        return format(str(self) if found is None else found, spec)
 
     def __repr__(self) -> str:
         return written(self.terms)
@@ -245,6 +265,14 @@ class Scope:
         self.comparisons += ((text, comparison),)
         self.facts = assumed(self.facts, comparison)
 
+    def decide(self, comparison: Comparison) -> bool | None:
+        """Whether a comparison holds that facts leave open; None: nobody knows."""
+        return None
+
+    def number(self, size: SizeExpression) -> int | None:
+        """The number that a size is; None: it is known when the program is called."""
+        return None
+
 
 class Comparison:
     """A comparison of sizes. how: '==', '!=', '>=', '>', '<=' or '<'. It has no truth value, because it is made where
@@ -261,6 +289,9 @@ class Comparison:
 
     def __bool__(self) -> bool:
         dims = {**dims_of(self.left), **dims_of(self.right)}
+        for scope in {dim.scope for dim in dims.values() if dim.scope is not None}:
+            if (answer := scope.decide(self)) is not None:
+                return answer
         low = ", ".join([f"{name} >= {dim.min}" for name, dim in dims.items()])
         found = f"it holds for some sizes only, and {low} alone is known"
         apart = [name for name, dim in dims_of(self.left).items() if dim.terms != dims[name].terms]
@@ -272,8 +303,16 @@ class Comparison:
             "say what holds by the bounds of the dimension (hl.Dim('n', min=2)), or compute both ways with hnp.where",
         )
 
+    def __int__(self) -> int:
+        return int(bool(self))
+
     def __repr__(self) -> str:
-        return f"{self.left} {self.how} {self.right}"
+        return f"{self.left!s} {self.how} {self.right!s}"
+
+    def over(self, sizes: Mapping[str, Size]) -> Comparison | bool:
+        """The comparison with other sizes in place of dimensions, by name."""
+        compared: Comparison | bool = _PYTHON[self.how](size_with(self.left, sizes), size_with(self.right, sizes))
+        return compared
 
 
 _PYTHON = {

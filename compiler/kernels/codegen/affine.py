@@ -28,7 +28,7 @@ class Affine:
         return isinstance(other, Affine) and self.constant == other.constant and self.terms == other.terms
 
     def __add__(self, other: Affine | int) -> Affine:
-        if isinstance(other, int):
+        if not isinstance(other, Affine):
             return Affine(self.constant + other, self.terms)
         terms = dict(self.terms)
         for variable, coefficient in other.terms.items():

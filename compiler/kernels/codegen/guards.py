@@ -76,7 +76,7 @@ def bounds(probe, groups: list[list[int]], dims: tuple[int, ...]) -> list[int]:
 def bound_text(writer, place: int, extent: str, size: int) -> str:
     """A cut as the text of a loop's bound."""
     if place <= LITERAL:
-        return str(place)
+        return f"{place}"
     if size - place <= LITERAL:
         return f"{extent} - {size - place}" if place < size else extent
     return writer.integer("cut", place)

@@ -68,7 +68,7 @@ class Writer:
         return candidate
 
     def _number(self, name: str, value: int) -> str:
-        return str(value) if 0 <= value <= self.literals else self.integer(name, value)
+        return f"{value}" if 0 <= value <= self.literals else self.integer(name, value)
 
     def set_domain(self, groups: list[list[int]]) -> None:
         """Merges domain dimensions, each a variable of its own by default: group g becomes the variable i<g>,
@@ -533,6 +533,17 @@ def _iota(writer, instruction, index, block):
     return name, target
 
 
+def _size(writer, instruction, index, block):
+    target = writer.place(block, (), ())
+    dtype = HLO_NAME[instruction.dtype]
+    key = ("size", dtype, instruction["value"])
+    if key not in target.memo:
+        name = writer.fresh("c")
+        target.body.append(f"{name} = {dtype}({writer.integer(f'constant_{dtype}', instruction['value'])})")
+        target.memo[key] = name, target
+    return target.memo[key]
+
+
 _INDEX_MAPS = {
     "broadcast": _broadcast,
     "transpose": _transpose,
@@ -545,4 +556,5 @@ _INDEX_MAPS = {
     "dynamic-update-slice": _dynamic_update_slice,
     "gather": _gather,
     "iota": _iota,
+    "size": _size,
 }

@@ -24,6 +24,8 @@ from hloom.compiler.kernels.contractions.spec import (
 )
 from hloom.compiler.kernels.contractions.tile_shapes import FAR_ROWS, FEW_ROWS
 from hloom.ir.records import record, replace
+from hloom.ir.sizes.expressions import greatest, least
+from hloom.ir.sizes.guards import typical
 
 # Products (about 5 microseconds of one core) below which a chunk of work is not worth a thread.
 SERIAL_WORK = 1 << 18
@@ -54,6 +56,7 @@ def blocks_for_ranges() -> Iterator[None]:
 
 
 def _rounded(size: int) -> int:
+    size = typical(size)
     return 1 << (size - 1).bit_length() if _in_ranges.get() and size > 0 else size
 
 
@@ -172,7 +175,7 @@ class _Plan:
         self.packed = self.panels - self.direct
         if self.in_place:
             far = _is_far(blocking, batch, m, self.part)
-            self.pack_lhs = _pack_lhs(blocking, min(rows, m), panels, self.step, lhs_si, lhs_sp, far)
+            self.pack_lhs = _pack_lhs(blocking, min(rows, typical(m)), panels, self.step, lhs_si, lhs_sp, far)
         else:
             self.pack_lhs = panels > 2  # of what was evaluated along i: it is in the cache
 
@@ -203,7 +206,7 @@ class _Plan:
         """Packs the panels of rhs that are not read in place."""
         columns = self.blocking.tile.columns
         groups, chunks = _ceil(self.packed, max(1, GROUP_COLUMNS // columns)), _ceil(self.k, self.step)
-        grain = max(1, _ceil(1 << 13, min(self.n, GROUP_COLUMNS) * self.step))
+        grain = max(1, _ceil(1 << 13, typical(least(self.n, GROUP_COLUMNS)) * self.step))
         own: _Values = {"panels": self.panels, "groups": groups, "chunks": chunks, "step": self.step}
         pointers = {}
         if self.kernels.packing == PACK:
@@ -239,15 +242,15 @@ class _Plan:
             own |= {"direct": self.direct, "k": self.elements, "product": KernelAddress(PRODUCT)}
             own = _own(own | {"sums_row": self.block_panels * columns, "columns": columns})
         items = self.splits * blocks
-        work = self.block_rows * min(self.n, self.block_panels * columns) * max(self.part, 1)
+        work = typical(self.block_rows * least(self.n, self.block_panels * columns) * greatest(self.part, 1))
         step = self._step(self.kernels.fused, items, max(1, SERIAL_WORK // work), own, pointers)
-        return replace(step, work=items * work * PRODUCT_WORK)
+        return replace(step, work=typical(items) * work * PRODUCT_WORK)
 
     def joining(self, batch: int, m: int) -> Step:
         """Adds the parts of sums; batch, m: as the epilogue counts them."""
         out_part = self.batch * self.m * self.n
         own: _Values = {"batch": batch, "m": m, "t_splits": self.splits, "t_out_part": out_part}
-        grain = max(1, SERIAL_WORK // 8 // (self.n * self.splits))
+        grain = max(1, SERIAL_WORK // 8 // typical(self.n * self.splits))
         return self._step(len(self.kernels.kernels) - 1, batch * m, grain, own, {})
 
     def _step(self, kernel: int, items: int, grain: int, own: _Values, pointers: Mapping[str, str]) -> Step:
@@ -269,13 +272,13 @@ def _ceil(a: int, b: int) -> int:
 
 def _rows_near(row_bytes: int) -> int:
     """The rows of rhs in a step for few rows of lhs: their sums are short, so that they are worth more steps."""
-    return min(max(SPAN // row_bytes & -8, 64), 128)
+    return min(max(SPAN // typical(row_bytes) & -8, 64), 128)
 
 
 def _wide_block(blocking: Blocking, sums_in_scratch: bool, batch: int, m: int, panels: int) -> tuple[int, int]:
     """(rows, panels) of a block of few rows: the widest that leave no core without one, or that have two for each core
     where they are wide still."""
-    each = _ceil(blocking.cores, batch)
+    each, panels = _ceil(blocking.cores, typical(batch)), typical(panels)
     rows = _ceil(m, blocking.tile.rows) * blocking.tile.rows
     width = _ceil(panels, 2 * each if panels > 2 * each * WIDE else each)
     return rows, max(1, min(width, blocking.sums // (rows * blocking.tile.columns))) if sums_in_scratch else width
@@ -286,7 +289,7 @@ def _read_in_place(blocking: Blocking, m: int, depth: int, rhs_sp: int) -> bool:
     rows of products, and pays when many rows use a panel, or when its own rows would evict each other from the caches.
     """
     # Rows of a panel fall into the same few sets of a cache when they lie a multiple of a large power of two apart.
-    sets = PERIOD // math.gcd(rhs_sp * blocking.size, PERIOD)
+    sets = PERIOD // math.gcd(typical(rhs_sp) * blocking.size, PERIOD)
     fits = depth * blocking.tile.columns * blocking.size <= blocking.l1_bytes // 2 and depth <= 8 * sets
     return m <= blocking.tile.rows or (m <= 128 and fits)
 
@@ -298,7 +301,7 @@ def _pack_lhs(blocking: Blocking, rows: int, panels: int, depth: int, lhs_si: in
     cache line of each p. far: whether lhs comes from beyond the second cache: then single lines of many rows are what
     it costs, and two panels are enough, or one that is four lines wide.
     """
-    sets = PERIOD // math.gcd((lhs_si if lhs_sp == 1 else lhs_sp) * blocking.size, PERIOD)
+    sets = PERIOD // math.gcd(typical(lhs_si if lhs_sp == 1 else lhs_sp) * blocking.size, PERIOD)
     if lhs_sp == 1:
         if blocking.is_wide and _ceil(blocking.tile.rows, sets) + 4 <= blocking.l1_bytes // PERIOD:
             return False
@@ -309,7 +312,7 @@ def _pack_lhs(blocking: Blocking, rows: int, panels: int, depth: int, lhs_si: in
 
 def _is_far(blocking: Blocking, batch: int, m: int, k: int) -> bool:
     """Whether lhs as a whole has no room in the second caches."""
-    return batch * m * k > 2 * blocking.area
+    return typical(batch * m * k) > 2 * blocking.area
 
 
 @record(frozen=True)

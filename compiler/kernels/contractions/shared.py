@@ -14,6 +14,7 @@ from hloom.compiler.kernels.codegen.source import KernelSource
 from hloom.compiler.kernels.contractions import room
 from hloom.compiler.kernels.contractions.tile_shapes import CACHE_LINE, MATRIX_WORDS, TileShape, square_rows
 from hloom.ir.records import record
+from hloom.ir.sizes.guards import typical
 
 # Columns of rhs packed together: enough for long vector loops in an element's code, and for the prefetchers of the
 # processor, which begin anew in each row.
@@ -75,6 +76,7 @@ class Blocking:
 
 def depth_step(k: int, most: int | None = None) -> int:
     """Products in a partial sum, of sums of k: steps of about equal length, all but the last a multiple of 8."""
+    k = typical(k)  # longer sums have more steps, shorter ones a short step
     steps = max(1, -(-k // (most or room.DEPTH)))
     return max(1, min(k, -(-k // steps) + 7 & -8))
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from hloom.ir.records import record
+from hloom.ir.sizes.guards import typical
 
 # Bytes of the dtypes that tiles accumulate in.
 ITEMSIZES = {"f32": 4, "f64": 8, "s32": 4, "u32": 4, "s64": 8, "u64": 8}
@@ -58,6 +59,7 @@ def tile_shape(
     tiles = _MANY if registers >= 32 else _FEW
     tall, vectors, *_ = tiles[0]
     if columns is not None and dtype[0] == "f":
+        columns = typical(columns)
         time = 2 if rows is None or rows > FEW_ROWS else 3
         tall, vectors, *_ = min(tiles, key=lambda tile: -(-columns // (tile[1] * lanes)) * tile[1] * tile[time])
     return TileShape(tall, vectors * lanes, lanes)

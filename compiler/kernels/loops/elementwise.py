@@ -12,6 +12,7 @@ from hloom.compiler.kernels.loops.domain import Domain, store_outputs, written
 from hloom.compiler.kernels.loops.short_rows import ROWS, SHORT, STATEMENTS, written_out_nest
 from hloom.compiler.kernels.request import KernelRequest, finish
 from hloom.ir.module import Instruction
+from hloom.ir.sizes.guards import typical
 from hloom.ir.types import DTYPES, HLO_NAME, PRED, compute_dtype
 
 # A tile uses so many bytes of each memory page that it reads across the grain, and so many elements of each row of the
@@ -64,12 +65,12 @@ def loop_nest(request: KernelRequest) -> Nest:
     order = _item_order(domain, request.outputs[0]) if request.supports_loop_splitting else range(len(named) - 1)
     writer.root.body.append(Items([named[g] for g in order], outer))
     items = total // sizes[-1] if sizes[-1] else 0
-    return finish(request, writer, "loop", writer.root, items, work * sizes[-1], sizes[-1])
+    return finish(request, writer, "loop", writer.root, items, work * typical(sizes[-1]), sizes[-1])
 
 
 def _is_arithmetic(request: KernelRequest) -> bool:
     """Whether arithmetic bounds the kernel, which then hides that an ordinary store reads its line first."""
-    return request.flops() * request.outputs[0].shape.size > BALANCE * request.moved
+    return request.flops() * typical(request.outputs[0].shape.size) > BALANCE * typical(request.moved)
 
 
 def _tiled_dimension(domain: Domain) -> int | None:
@@ -121,7 +122,7 @@ def _item_order(domain: Domain, output: Instruction) -> list[int]:
         for affine in affines:
             steps = [affine.terms.get(groups[g][-1], 0) for g in natural]
             if affine.terms.get(last, 0) == 1 and all(steps):
-                orders.add(tuple(sorted(natural, key=lambda g: -abs(steps[g]))))
+                orders.add(tuple(sorted(natural, key=lambda g: -abs(typical(steps[g])))))
     return list(orders.pop()) if len(orders) == 1 else natural
 
 

@@ -21,6 +21,8 @@ from hloom.compiler.kernels.loops.accumulators import Reduction
 from hloom.compiler.kernels.loops.domain import Domain, store_outputs, written
 from hloom.compiler.kernels.loops.short_rows import ROWS, SHORT, STATEMENTS, places
 from hloom.compiler.kernels.request import KernelRequest, finish
+from hloom.ir.sizes.expressions import SizeExpression
+from hloom.ir.sizes.guards import typical
 from hloom.ir.types import HLO_NAME, compute_dtype
 
 CHUNK = 32768  # elements that are worth a work item of their own: about 5 microseconds
@@ -138,7 +140,10 @@ class _Shape:
             if self.columns or self.between:  # an item has a block of accumulators
                 block = max(min(sizes[1] if self.between else sizes[-1], COLUMNS), 1)
                 below, items = below * block, items // block
-            steps = max(1, CHUNK // max(below * self.weight, 1))
+            steps = max(1, CHUNK // max(typical(below) * self.weight, 1))
+            if isinstance(sizes[g], SizeExpression):
+                return g, steps, -(-sizes[g] // steps)
+            items = typical(items)
             chunks = min(-(-sizes[g] // steps), max(1, CHUNKS // max(items, 1)))
         steps = -(-sizes[g] // chunks)
         return g, steps, -(-sizes[g] // steps)
@@ -167,7 +172,7 @@ def _first_stage(request: KernelRequest, shape: _Shape, domain: Domain, node: It
     """Stage 1 with these work items, which leave the outputs of the kept dimensions to stage 2."""
     assert shape.cut(domain)[2] == shape.chunks, "the stages of a reduction are cut differently"
     domain.writer.root.body.append(node)
-    work = math.prod(shape.dims) / max(items, 1) * request.flops()
+    work = typical(math.prod(shape.dims)) / max(typical(items), 1) * request.flops()
     return _stage(request, shape, "reduce", domain, items, work, shape.kept_outputs)
 
 
@@ -238,7 +243,7 @@ def _whole_stage(request: KernelRequest, shape: _Shape) -> Nest:
     outer = shape.groups(domain)[0]
     root.body.append(Items([named[g] for g in outer], item, "row" if lanes else "serial"))
     items = shape.kept_size
-    work = math.prod(shape.dims) / max(items, 1) * request.flops()
+    work = typical(math.prod(shape.dims)) / max(typical(items), 1) * request.flops()
     return finish(request, domain.writer, "reduce", root, items, work)
 
 
@@ -484,7 +489,7 @@ def _join_stage(request: KernelRequest, shape: _Shape) -> Nest:
 
     domain, item = written(request, shape.kept_dims, write)
     domain.writer.root.body.append(Items(domain.named(), item, "row" if shared else "serial"))
-    work = 4.0 * shape.chunks * len(shape.reduces)
+    work = 4.0 * typical(shape.chunks) * len(shape.reduces)
     return _stage(request, shape, "join", domain, shape.kept_size, work, shape.full_outputs)
 
 
@@ -538,5 +543,5 @@ def _join_columns_stage(request: KernelRequest, shape: _Shape) -> Nest:
     blocks = -(-fast // JOINED)
     pairs = [*domain.named()[:-1], ("block", domain.writer.integer("blocks", blocks))]
     domain.writer.root.body.append(Items(pairs, item, "serial"))
-    work = 4.0 * shape.chunks * len(shape.reduces) * min(fast, JOINED)
+    work = 4.0 * typical(shape.chunks) * len(shape.reduces) * min(typical(fast), JOINED)
     return _stage(request, shape, "join", domain, math.prod(around) * blocks, work, shape.full_outputs)

@@ -17,6 +17,7 @@ from hloom.compiler.kernels.loops.short_rows import is_short, short_nest
 from hloom.compiler.kernels.request import KernelRequest, finish
 from hloom.ir.module import Computation, Instruction
 from hloom.ir.ops import OPS
+from hloom.ir.sizes.guards import typical
 from hloom.ir.types import compute_dtype
 
 EXPENSIVE = 8  # flops from which a value that two sweeps over the row need is kept in an output's row between them
@@ -36,7 +37,7 @@ def row_nest(request: KernelRequest) -> Nest:
     root = domain.writer.root
     root.body.append(Items([named[g] for g in outer], row, "row" if shared else "serial"))
     items = math.prod(sizes[g] for g in outer)
-    return finish(request, domain.writer, "row", root, items, request.flops() * width, width)
+    return finish(request, domain.writer, "row", root, items, request.flops() * typical(width), width)
 
 
 class _Rows:

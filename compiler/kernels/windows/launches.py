@@ -163,14 +163,14 @@ class ReduceWindow(Windows):
         extent = text.number(f"extent{last}", d.extent)
         terms = f"lead * {text.number('lines', self.plane // d.extent)} + {above}" if last else "lead"
         text.add(f"line = ({terms}) * {extent}")
-        size = str(w.size) if w.size <= LITERAL else text.number(f"size{last}", w.size)
+        size = f"{w.size}" if w.size <= LITERAL else text.number(f"size{last}", w.size)
         text.open(f"for w{last} in range({size}):")
         text.add(f"b = {text.times(f'w{last}', f'step{last}', w.window_dilation)}")
         if w.low:
             text.add(f"b = b - {text.number(f'low{last}', w.low)}")
         stride = ""
         if w.stride != 1:  # a constant of the kernel, so that vectors can be gathered from neighbours
-            stride = str(w.stride) if w.stride <= LITERAL else text.number(f"stride{last}", w.stride)
+            stride = f"{w.stride}" if w.stride <= LITERAL else text.number(f"stride{last}", w.stride)
         spread = text.number(f"reach{last}", dilated(d.extent, w.base_dilation))
         if w.base_dilation != 1:
             # Every base_dilation-th place meets an element: x = (p + b) / gap for p = first, first + gap, ...

@@ -101,7 +101,7 @@ class Windows:
                 base += f" - {text.number(f'low{k}', w.low)}"
             text.add(f"b{k} = {base}")
             spread = dilated(d.extent, w.base_dilation)
-            size = str(w.size) if w.size <= LITERAL else text.number(f"size{k}", w.size)
+            size = f"{w.size}" if w.size <= LITERAL else text.number(f"size{k}", w.size)
             start, stop = "0", size
             if w.low > 0 or (d.count - 1) * w.stride - w.low + w.reach > spread:
                 reach = text.number(f"reach{k}", spread)

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 
 from hloom.compiler.kernels.codegen.elements import load, store
 from hloom.ir.build import combiner_opcode
+from hloom.ir.sizes.guards import typical
 from hloom.ir.types import HLO_NAME, PRED, compute_dtype
 
 if TYPE_CHECKING:
@@ -63,7 +64,7 @@ def _rows(made: ReduceWindow, extent: int, reverse: bool) -> Launch:
         made.take(names[r], f"first{r} + at", reverse)
     for r in rows:
         _write(made, names[r], f"first{r} + at")
-    return made.finished("running", made.lead * made.plane * made.inner // extent, extent * 4.0, TOGETHER)
+    return made.finished("running", made.lead * made.plane * made.inner // extent, typical(extent) * 4.0, TOGETHER)
 
 
 def _columns(made: ReduceWindow, extent: int, below: int, reverse: bool) -> Launch:
@@ -102,7 +103,7 @@ def _columns(made: ReduceWindow, extent: int, below: int, reverse: bool) -> Laun
         rows(count, before)
         text.depth -= 1
     items = made.lead * made.plane * made.inner // extent
-    return made.finished("running_rows", items, extent * 1.0, min(COLUMNS, below))
+    return made.finished("running_rows", items, typical(extent) * 1.0, min(COLUMNS, below))
 
 
 def _write(made: ReduceWindow, names: list[str], at: str, streamed: bool = False) -> None:

@@ -17,6 +17,7 @@ from hloom.compiler.fusibility import (
 from hloom.compiler.targets.base import KernelKind, Target
 from hloom.ir.module import Instruction
 from hloom.ir.ops import OPS
+from hloom.ir.sizes.guards import typical
 from hloom.ir.types import Shape
 
 MEMBERS = 150  # instructions in a kernel: compile time grows faster than linearly beyond
@@ -157,7 +158,7 @@ class Facts:
 
     def _is_duplicable(self, instruction: Instruction) -> bool:
         opcode, operands = instruction.opcode, instruction.operands
-        if opcode == "iota" or (opcode == "constant" and has_expression(instruction)):
+        if opcode in ("iota", "size") or (opcode == "constant" and has_expression(instruction)):
             return True
         if opcode == "broadcast":
             return operands[0].shape.size * 4 <= instruction.shape.size or operands[0] in self.duplicable
@@ -311,7 +312,7 @@ class Group:
 
     def evaluations_of(self, instruction: Instruction, users: list[Instruction]) -> float:
         """How often an element of the instruction is computed in the group, in all."""
-        size = instruction.shape.size if isinstance(instruction.shape, Shape) else 1
+        size = typical(instruction.shape.size) if isinstance(instruction.shape, Shape) else 1
         if not users:
             return float(size)
         elsewhere = here = 0.0  # read at other indices by each such user, at one index by all others together
@@ -319,7 +320,7 @@ class Group:
             times = self.evaluations[user]
             if user.opcode == "broadcast" and user["dimensions"] == tuple(range(len(instruction.dims))):
                 # Outer dimensions: computed outside of the inner loop.
-                times = min(times, float(size) * max(1.0, times / max(user.shape.size, 1)))
+                times = min(times, float(size) * max(1.0, times / max(typical(user.shape.size), 1)))
             elif user.opcode in ("reduce", "scatter", *CONTRACTIONS):
                 times = float(size)
             moved = OPS[user.opcode].family == "index" and user.opcode not in ("broadcast", "reshape", "transpose")

@@ -24,6 +24,7 @@ from hloom.compiler.targets.cpu.machine import Machine, host
 from hloom.compiler.targets.cpu.render import render
 from hloom.ir.module import Instruction
 from hloom.ir.records import record
+from hloom.ir.sizes.guards import typical
 
 
 def is_supported_contraction(contraction: Instruction) -> bool:
@@ -127,9 +128,10 @@ class CpuTarget(Target):
         arguments = [name for name, _ in nest.pointers] + list(nest.integers.values())
         text = self.render(nest)
         source = with_stores(text, nest.past_caches)
-        launch = launch_by_work(source, arguments, nest.items, nest.inner_work, nest.temporaries, moved=nest.moved)
-        if nest.kind == "row" and nest.items >= 256:
-            launch.grain = -(-launch.grain // 4) * 4  # a processor may do so many rows at once
+        rows = 4 if nest.kind == "row" and typical(nest.items) >= 256 else 1  # that a processor may do at once
+        launch = launch_by_work(
+            source, arguments, nest.items, nest.inner_work, nest.temporaries, moved=nest.moved, multiple=rows
+        )
         # What the last-level cache does not hold comes from memory, which is faster where threads read adjacent chunks.
         launch.side_by_side = nest.moved > self.machine.l3_bytes
         launch.fallbacks = fallbacks(text, nest.leaving)

@@ -40,7 +40,7 @@ def size_value(shape: Shape, value: Size) -> np.ndarray:
 
 op(
     "size",
-    family="structure",
+    family="index",
     infer=_infer,
     reference=size_value,
     code=No("it is a constant where the sizes are known"),

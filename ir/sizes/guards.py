@@ -1,0 +1,70 @@
+"""Programs for many sizes: what is decided while one is compiled is decided for sample sizes, and noted as a guard.
+
+The compiler asks sizes as it asks numbers: `n >= 8`, `m == 1`, `int(n)`. In a `GuardedScope` a comparison that bounds
+and facts leave open has the answer of the sample, and the scope notes it. A program is right for all sizes for which
+its guards hold; `int(n)` notes that n is that number. `typical` gives the number of the sample without a guard, for
+choices of which each is right: blocks, chunks, an order.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from hloom.ir.sizes import terms as t
+from hloom.ir.sizes.expressions import Comparison, Dim, Scope, SizeExpression, size_at
+
+__all__ = ["GuardedScope", "inner", "typical"]
+
+_OPPOSITE = {"==": "!=", "!=": "==", ">=": "<", "<": ">=", ">": "<=", "<=": ">"}
+
+
+def inner(name: str) -> str:
+    """The name of a dimension in a guarded scope. No text of a kernel has such a name, so that a size that is written
+    into one by mistake does not compile."""
+    return f"size__{name}"
+
+
+class GuardedScope(Scope):
+    """Dimensions with sample sizes, by name. guards: what was decided by them, in its order."""
+
+    __slots__ = ("_answers", "guards", "sample")
+
+    def __init__(self, sample: Mapping[str, int]):
+        super().__init__()
+        self.sample = {inner(name): size for name, size in sample.items()}
+        self.guards: list[Comparison] = []
+        self._answers: dict[tuple, bool] = {}
+
+    def dim(self, dim: Dim, low: int) -> Dim:
+        """A dimension of the scope like another one, of at least `low`, with the name `inner(dim.name)`."""
+        return Dim(inner(dim.name), max(dim.min, low), dim.max, multiple_of=dim.multiple_of, scope=self)
+
+    def decide(self, comparison: Comparison) -> bool:
+        """The answer for the sample, which is a guard from here on."""
+        answer = comparison.holds(self.sample)
+        how = comparison.how if answer else _OPPOSITE[comparison.how]
+        guard = Comparison(comparison.left, how, comparison.right)
+        self.guards.append(guard)
+        self.add(repr(guard), guard)
+        self._answers.clear()
+        return answer
+
+    def number(self, size: SizeExpression) -> int:
+        """The size of the sample, which is a guard from here on."""
+        found = size.at(self.sample)
+        answer = size == found
+        if isinstance(answer, Comparison):
+            self.decide(answer)
+        return found
+
+
+def typical(size: Any) -> Any:
+    """The number of the sample for a size of a guarded scope, without a guard: for choices of which each is right.
+    A number is itself."""
+    if not isinstance(size, SizeExpression):
+        return size
+    for symbol in t.symbols(size.terms).values():
+        if isinstance(symbol.scope, GuardedScope):
+            return size_at(size, symbol.scope.sample)
+    return int(size)  # an error that names it
