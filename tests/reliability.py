@@ -181,6 +181,23 @@ def steady(start: int, count: int) -> Row:
     return row
 
 
+@attack("compiled programs of unknown sizes, one executable for all, against the reference", 1_000, 50)
+def open_executables(start: int, count: int) -> Row:
+    """What one executable computes at six sets of sizes, through guards and variants, is what the reference does."""
+    from open_programs import check_compiled
+
+    row = Row()
+    for seed in range(start, start + count):
+        try:
+            calls, variants = check_compiled(seed)
+            row.counts["calls"] += calls
+            row.counts["variants"] += variants
+            row.expect(True)
+        except Exception as error:
+            row.expect(False, f"seed {seed}: {_first_line(error)}")
+    return row
+
+
 @attack("random programs of 1 to 4 unknown sizes at four sets of sizes, against fixed ones", 10_000, 500)
 def sizes(start: int, count: int) -> Row:
     """What a program of unknown sizes computes, its constants being sizes as well, is what one of fixed sizes does."""

@@ -10,7 +10,7 @@ import pytest
 
 DOCS = Path(__file__).parents[1] / "docs"
 # Control flow, networks and devices have tests of their own beside the features.
-PAGES = [*sorted((DOCS / "start").glob("*.md")), DOCS / "guides" / "transforms.md"]
+PAGES = [*sorted((DOCS / "start").glob("*.md")), *[DOCS / "guides" / f"{name}.md" for name in ("transforms", "sizes")]]
 
 
 def run_blocks(page: Path) -> dict:

@@ -393,12 +393,6 @@ class JitFunction:
                 return found
             if traced.captures:
                 traced.captures[0].trace_ended()
-            if (shape := next((leaf._shape for leaf in call.leaves if leaf._shape.is_open), None)) is not None:
-                raise ArgumentError(
-                    f"'{self._name}' compiled for an argument {shape!r}",
-                    "its sizes are known when an exported program is called",
-                    "pass arrays, or export it: jax.export.export, hl.export",
-                )
             program = self._program(call, traced)
             found = self._on_one(call, traced) if program is None else self._on_several(program, call, traced)
             found.warn_of_unused_donations()
@@ -411,7 +405,8 @@ class JitFunction:
         if executable is None:
             self._explain(call)
             module = Module(self._name, traced.computation)
-            executable = backend.compile(module, options)
+            is_open = any([p.shape.is_open for p in traced.computation.parameters])
+            executable = (backend.compile_open if is_open else backend.compile)(module, options)
             if config.log_device_placement and executable.output_devices is None:
                 log_placement(module, options.target or options.device)
         return Specialization(self._name, traced, executable, call.donated, device, self._keep(call.key, traced))

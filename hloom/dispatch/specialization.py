@@ -42,6 +42,7 @@ class Specialization:
         self._weak, self._structure, self._wide = traced.weak, traced.out_tree, traced.wide
         self._weak += (False,) * len(traced.twins)
         self.shapes = executable.output_shapes
+        self._shapes = [None if s.is_open else s for s in self.shapes]  # None: that of what comes out
         devices = executable.output_devices
         self.devices = [device] * len(self.shapes) if devices is None else [find_device(d) for d in devices]
 
@@ -97,7 +98,7 @@ class Specialization:
         return self._values([a if isinstance(a, Tracer) else as_array(a) for a in arrays])
 
     def _wrap(self, outputs: list):
-        results = zip(outputs, self._weak, self.devices, self.shapes, strict=True)
+        results = zip(outputs, self._weak, self.devices, self._shapes, strict=True)
         return self._unflatten([Array(x, w, d, s) for x, w, d, s in results])
 
     def _unflatten(self, arrays: list[Array]):
@@ -111,7 +112,7 @@ class Specialization:
             return lambda args: self([*args])
         values, run = self._checked_values, executable.for_one_output()
         if run is not None and self._structure == tree.structure(0):
-            (one_weak,), (device,), (one_shape,) = self._weak, self.devices, self.shapes
+            (one_weak,), (device,), (one_shape,) = self._weak, self.devices, self._shapes
 
             def call_one(args):
                 try:

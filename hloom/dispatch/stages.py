@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 from hloom.arrays.base import ArrayMethods
 from hloom.arrays.shape_dtype import ShapeDtypeStruct
 from hloom.backends.text import program_text
 from hloom.dispatch.collectives import Collectives, with_whole_axes
-from hloom.dispatch.signature import Call, Signature
+from hloom.dispatch.signature import Call, Key, Signature
 from hloom.dispatch.specialization import Specialization
 from hloom.dispatch.spmd import SpmdProgram
 from hloom.errors import ArgumentError
 from hloom.ir.module import Module
 from hloom.ir.records import record
 from hloom.tracing.signatures import function_name
-from hloom.tracing.trace import Traced
+from hloom.tracing.trace import Traced, Tracer, as_array
 from hloom.tree import pytrees as tree
 
 
@@ -201,17 +202,24 @@ class Compiled:
         call = self._signature.bind(args, kwargs, known.settings)
         if not self._call.twins:
             call = call.without_twins()
-        if call.key != known:
+        if call.key != known and not self._is_open_for(call.key):
             raise ArgumentError(
                 f"a compiled '{self._signature.name}' takes what it was lowered for",
                 f"{call.key.structure}, {call.key.leaves}; lowered for {known.structure}, {known.leaves}",
                 "call the jitted function itself, which compiles for other shapes",
             )
-        return self._specialization(call.leaves)
+        return self._specialization([x if isinstance(x, Tracer) else as_array(x) for x in call.leaves])
+
+    def _is_open_for(self, key: Key) -> bool:
+        """Whether a key differs in open sizes only, which the executable compares with its arguments."""
+        known = self._call.key
+        if len(known.leaves) != len(key.leaves) or known._replace(leaves=()) != key._replace(leaves=()):
+            return False
+        return all(map(_fits, known.leaves, key.leaves))
 
     @property
     def module(self) -> Module:
-        """The optimized, fused module."""
+        """The optimized, fused module; of open sizes as traced."""
         return self.executable.module
 
     @property
@@ -279,6 +287,14 @@ class Compiled:
         """How many kernels are compiled in the background while fallback kernels run
         (`hl.config.background_compilation`)."""
         return self.executable.kernels_pending
+
+
+def _fits(known: Any, leaf: Any) -> bool:
+    """Whether a leaf of a key is one that was lowered, or that with sizes in the place of open ones."""
+    if known == leaf:
+        return True
+    (shape, *rest), (given, *others) = [one if isinstance(one, tuple) else (one,) for one in (known, leaf)]
+    return shape.is_open and shape.dtype == given.dtype and shape.rank == given.rank and rest == others
 
 
 def _without_data(origin: tuple) -> tuple:

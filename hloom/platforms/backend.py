@@ -58,6 +58,15 @@ class Backend(ABC):
     def compile(self, module: Module, options: CompileOptions) -> Executable:
         """The module compiled for the device or target of the options."""
 
+    def compile_open(self, module: Module, options: CompileOptions) -> Executable:
+        """The module, whose parameters have open sizes, as one executable for arrays of all sizes within their bounds.
+        Raises UnsupportedError where the backend has none."""
+        raise UnsupportedError(
+            f"'{module.name}' compiled for {', '.join(repr(p.shape) for p in module.entry.parameters)}",
+            "programs of open sizes run on one CPU device",
+            "pass arrays, so that it is compiled for their sizes",
+        )
+
     def check_target(self, text: str) -> None:
         """Raises AttributeValueError for what is no target that this backend compiles for."""
         raise AttributeValueError(

@@ -16,11 +16,13 @@ import numpy as np
 import hloom as hl
 import hloom.numpy as hnp
 from hloom import lax, nn
+from hloom.backends.cpu.open_sizes import OpenExecutable
 from hloom.errors import HloomError, UndecidedSizeError
 from hloom.ir.interpret import evaluate
-from hloom.ir.module import Computation
+from hloom.ir.module import Computation, Module
 from hloom.ir.ops.specialize import Specialization
 from hloom.ir.sizes.expressions import Dim, size_at
+from hloom.platforms.backend import CompileOptions
 from hloom.tracing.trace import trace_function
 from hloom.tree import pytrees as tree
 
@@ -270,4 +272,29 @@ def check(seed: int) -> tuple[Counter, Counter]:
     return program.used, program.refused
 
 
-__all__ = ["Open", "check"]
+def check_compiled(seed: int) -> tuple[int, int]:
+    """Compares one executable for all sizes with the reference interpreter, at the points of a program and beside two
+    of them. Returns the calls and the variants that they needed. Raises AssertionError."""
+    program, calls = Open(seed), 0
+    executable = OpenExecutable(Module("random", program.computation), CompileOptions())
+    generator = np.random.default_rng(seed)
+    beside = [{name: size + 1 for name, size in point.items()} for point in program.points[:2]]
+    for point in program.points + beside:
+        dims = [tuple([size_at(n, point) for n in one.shape]) for one in program.arguments]
+        given = [
+            (generator.random(d) * 4 - 1).astype(one.dtype) for d, one in zip(dims, program.arguments, strict=True)
+        ]
+        if executable.sizes(dims) != {name: point[name] for name in executable.dims}:
+            continue  # sizes that nothing tells apart
+        try:
+            wanted = evaluate(Specialization(point).computation(program.computation), given)
+        except HloomError:  # a size for which the program was not built
+            continue
+        calls += 1
+        for one, other in zip(executable(given), wanted if isinstance(wanted, tuple) else (wanted,), strict=True):
+            assert one.shape == other.shape and one.dtype == other.dtype, (seed, point, one.shape, other.shape)
+            np.testing.assert_allclose(one, other, rtol=3e-4, atol=3e-3, err_msg=f"seed {seed} at {point}")
+    return calls, len(executable.variants)
+
+
+__all__ = ["Open", "check", "check_compiled"]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from hloom.backends.cpu.compilation import CpuExecutable, compile_module
 from hloom.backends.cpu.executor import CpuExecutor
+from hloom.backends.cpu.open_sizes import OpenExecutable
 from hloom.ir.module import Module
 from hloom.platforms.backend import CompileOptions, DeviceBackend, ExecutorRequest
 from hloom.platforms.names import parse_device_name
@@ -22,6 +23,9 @@ class CpuBackend(DeviceBackend):
         return compile_module(
             module, fusion=options.fusion, donated=options.donated, device=index, steady=options.steady
         )
+
+    def compile_open(self, module: Module, options: CompileOptions) -> OpenExecutable:
+        return OpenExecutable(module, options, parse_device_name(options.device).index)
 
     def executor(self, request: ExecutorRequest) -> CpuExecutor:
         return CpuExecutor(request)

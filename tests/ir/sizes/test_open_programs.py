@@ -152,7 +152,7 @@ def test_sizes_that_do_not_fit():
 
 def test_refused():
     x = struct(N, 4)
-    for use in (lambda: hl.jit(hnp.sin)(x), lambda: hl.jit(hnp.sin).lower(x).compile(), lambda: hnp.sin(x)):
+    for use in (lambda: hl.jit(hnp.sin)(x), lambda: hl.jit(hnp.sin).lower(x).compile()(x), lambda: hnp.sin(x)):
         with pytest.raises(ArgumentError):
             use()
     builder = Builder("main")

@@ -1,0 +1,100 @@
+"""One executable for arrays of all sizes: `jitted.lower(shapes with Dims).compile()`."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import hloom as hl
+import hloom.numpy as hnp
+from hloom import lax
+from hloom.errors import ArgumentError, ShapeError, UnsupportedError
+
+N, M = hl.Dim("n"), hl.Dim("m")
+
+
+def struct(*dims, dtype="float32"):
+    return hl.ShapeDtypeStruct(dims, dtype)
+
+
+def drawn(*dims, dtype="float32"):
+    return np.random.default_rng(sum(dims)).standard_normal(dims).astype(dtype)
+
+
+# name: (function, arguments, the most variants for the sizes below)
+PROGRAMS = {
+    "element-wise": (lambda x: hnp.tanh(x) * 2 + 1, [(N, 3)], 2),
+    "layer": (lambda x, w, b: hnp.tanh(x @ w + b), [(N, 24), (24, 16), (16,)], 6),
+    "softmax": (lambda x: hl.nn.softmax(x, axis=-1), [(N, 40)], 4),
+    "standard deviation": (lambda x: (x - x.mean(0)) / (x.std(0) + 1), [(N, 16)], 4),
+    "gram": (lambda x: x.T @ x, [(N, 6)], 6),
+    "gradient": (hl.grad(lambda w, x: (hnp.tanh(x @ w) ** 2).mean()), [(24, 8), (N, 24)], 8),
+    "scan": (lambda x: lax.scan(lambda c, v: (c * 0.5 + v, c), 0.0, x)[1], [(N,)], 3),
+    "loop": (lambda x: lax.fori_loop(0, x.shape[0], lambda i, s: s * 0.5 + x[i], 0.0), [(N,)], 2),
+    "sort": (lambda x: hnp.sort(x)[::-1], [(N,)], 4),
+    "joined": (lambda x: hnp.concatenate([x, x[1:]])[None], [(N, 3)], 8),
+    "mean of a size": (lambda x: x.sum() / x.shape[0], [(N,)], 4),
+    "library": (lambda x: hnp.linalg.eigvals(x + 3 * hnp.eye(x.shape[0])).real.sum(), [(N, N)], 9),
+    "branch": (lambda x: lax.cond(x.sum() > 0, lambda: x * 2, lambda: x - 1), [(N, 4)], 3),
+    "vmap": (lambda x: hl.vmap(lambda row: row / row.sum())(hnp.abs(x) + 1), [(N, 5)], 4),
+}
+
+
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_programs_of_all_sizes(name):
+    function, arguments, most = PROGRAMS[name]
+    compiled = hl.jit(function).lower(*[struct(*dims) for dims in arguments]).compile()
+    for size in (5, 37, 1, 2, 64, 65, 200, 37, 1000 if name != "library" else 9):
+        given = [drawn(*[size if d is N else d for d in dims]) for dims in arguments]
+        found, wanted = compiled(*given), function(*[hnp.asarray(x) for x in given])
+        assert found.shape == wanted.shape and found.dtype == wanted.dtype
+        np.testing.assert_allclose(found, wanted, rtol=2e-4, atol=2e-4, err_msg=f"n = {size}")
+    assert len(compiled.executable.variants) <= most, "\n".join(map(str, compiled.executable.variants))
+
+
+def test_two_sizes_and_a_tree():
+    def f(pair):
+        x, y = pair
+        return {"outer": x[:, None] * y, "size": x.shape[0] * y.shape[0]}
+
+    compiled = hl.jit(f).lower((struct(N), struct(M, dtype="float64"))).compile()
+    for n, m in ((3, 4), (4, 3), (1, 7), (7, 1), (100, 30)):
+        x, y = drawn(n), drawn(m, dtype="float64")
+        found = compiled((x, y))
+        np.testing.assert_allclose(found["outer"], x[:, None] * y)
+        assert found["size"] == n * m
+
+
+def test_what_a_variant_is_for_can_be_read():
+    compiled = hl.jit(lambda x: x * 2).lower(struct(hl.Dim("rows", 1, 4096), 3)).compile()
+    compiled(drawn(8, 3)), compiled(drawn(1, 3))
+    first, second = map(str, compiled.executable.variants)
+    assert "rows >= 2" in first and second == "rows == 1"
+    assert "rows" in compiled.as_text() and second in compiled.source()
+    with pytest.raises(ArgumentError, match="depends on sizes"):
+        compiled.cost_analysis()
+
+
+def test_sizes_out_of_bounds():
+    rows = hl.Dim("rows", 2, 64, multiple_of=2)
+    compiled = hl.jit(lambda x, y: x + y).lower(struct(rows, 3), struct(rows, 3)).compile()
+    assert compiled(drawn(4, 3), drawn(4, 3)).shape == (4, 3)
+    for first, second in (((66, 3), (66, 3)), ((5, 3), (5, 3)), ((4, 3), (6, 3)), ((4, 2), (4, 2))):
+        with pytest.raises(ShapeError, match=r"(?s)Dim\('rows', min=2, max=64, multiple_of=2\).*test_open_sizes.py"):
+            compiled(drawn(*first), drawn(*second))
+    with pytest.raises(ArgumentError, match="lowered for"):
+        compiled(drawn(4, 3), drawn(4, 3, dtype="float64"))
+    with pytest.raises(ArgumentError, match="lowered for"):
+        compiled(drawn(4, 3), drawn(4))
+
+
+def test_a_size_that_is_negative_for_some_is_refused_for_these():
+    compiled = hl.jit(lambda x: hnp.zeros(x.shape[0] - 5) + x[5:]).lower(struct(hl.Dim("n", 6))).compile()
+    assert compiled(drawn(9)).shape == (4,)
+    with pytest.raises(ShapeError, match="min=6"):
+        compiled(drawn(3))
+
+
+def test_other_devices_say_that_they_have_none():
+    with pytest.raises(UnsupportedError, match="open sizes run on one CPU device"):
+        hl.jit(lambda x: x * 2, target="cuda:sm_90").lower(struct(N)).compile()
