@@ -237,8 +237,9 @@ class DataDependentWarning(UserWarning):
 
 
 class FallbackWarning(UserWarning):
-    """An op without a rule in hloom is computed by the library that the program comes from, as a call out of the
-    compiled program: names the op, its line and the cost."""
+    """A slower way is taken. An op without a rule in hloom is computed by the library that the program comes from, as a
+    call out of the compiled program: names the op, its line and the cost. A program of open sizes with a kernel that
+    takes numbers is compiled for each size."""
 
 
 class CompileTimeWarning(UserWarning):

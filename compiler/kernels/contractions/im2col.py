@@ -112,7 +112,7 @@ class Image:
         reach = sum((c.extent - 1) * roles.memory_step(c) for c in (*roles.rows, *roles.depths) if roles.is_along(c))
         self.length = reach + 1
         self.row = ceil(self.length, WHOLE) * WHOLE
-        self.row += WHOLE * (self.row % SETS == 0)
+        self.row += WHOLE if self.row % SETS == 0 else 0
 
     def operand(self, machine) -> StagedOperand | None:
         """None where tiles would read the operand in pieces too small. machine: sizes of its caches."""

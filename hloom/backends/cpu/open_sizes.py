@@ -18,7 +18,7 @@ from hloom.backends.text import program_text
 from hloom.compiler.compile_timings import collecting
 from hloom.compiler.schedule.at_sizes import plan_at
 from hloom.compiler.schedule.scheduler import Plan
-from hloom.errors import ArgumentError, ShapeError
+from hloom.errors import ArgumentError, FallbackWarning, ShapeError
 from hloom.ir.module import Module
 from hloom.ir.ops.specialize import Specialization
 from hloom.ir.process import forking
@@ -27,6 +27,7 @@ from hloom.ir.records import record
 from hloom.ir.sizes.expressions import Comparison, Dim, Size, dims_of
 from hloom.ir.sizes.guards import GuardedScope, inner
 from hloom.ir.sizes.solving import solved
+from hloom.ir.source import current_source, warn_while_compiling
 from hloom.platforms.backend import CompileOptions, Executable
 from hloom.runtime import program as runtime
 
@@ -64,6 +65,7 @@ class OpenExecutable(Executable):
         self.donated, self.output_shapes = {}, [o.shape for o in module.entry.outputs()]
         self.runner, self.timings = self._run, {}
         self.variants: list[Variant] = []
+        self._takes_numbers = False
         self._inputs = [p.shape for p in module.entry.parameters]
         self.dims: dict[str, Dim] = {}
         for shape in self._inputs:
@@ -109,10 +111,23 @@ class OpenExecutable(Executable):
         return found
 
     def _compiled(self, sizes: Mapping[str, int]) -> Variant:
+        if not self._takes_numbers:
+            try:
+                return self._variant(sizes, {name: size for name, size in sizes.items() if size < SMALL})
+            except (TypeError, AttributeError) as error:  # by a part of the compiler that computes with integers alone
+                self._takes_numbers = True
+                warn_while_compiling(
+                    f"'{self.module.name}' is compiled for each size by itself: a kernel of it takes numbers ({error})",
+                    FallbackWarning,
+                    current_source(),
+                )
+        return self._variant(sizes, sizes)
+
+    def _variant(self, sizes: Mapping[str, int], fixed: Mapping[str, int]) -> Variant:
+        """The variant for sizes of which those of `fixed` are numbers."""
         scope = GuardedScope(sizes)
-        fixed = {name: size for name, size in sizes.items() if size < SMALL}
         free: dict[str, Size] = {name: scope.dim(d, SMALL) for name, d in self.dims.items() if name not in fixed}
-        entry = Specialization(free | fixed).computation(self.module.entry)
+        entry = Specialization(free | {**fixed}).computation(self.module.entry)
         with collecting() as stages:
             module, plan, times = optimized_plan(self.module.with_entry(entry), fusion=self._options.fusion)
         self.timings = {name: self.timings.get(name, 0.0) + s for name, s in stage_timings(stages, times, 0.0).items()}

@@ -8,7 +8,7 @@ import pytest
 import hloom as hl
 import hloom.numpy as hnp
 from hloom import lax
-from hloom.errors import ArgumentError, ShapeError, UnsupportedError
+from hloom.errors import ArgumentError, FallbackWarning, ShapeError, UnsupportedError
 
 N, M = hl.Dim("n"), hl.Dim("m")
 
@@ -93,6 +93,15 @@ def test_a_size_that_is_negative_for_some_is_refused_for_these():
     assert compiled(drawn(9)).shape == (4,)
     with pytest.raises(ShapeError, match="min=6"):
         compiled(drawn(3))
+
+
+def test_kernels_that_take_numbers_are_compiled_for_each_size():
+    compiled = hl.jit(lambda x: hnp.fft.fft(x)).lower(struct(N)).compile()
+    with pytest.warns(FallbackWarning, match="compiled for each size by itself"):
+        compiled(drawn(12))
+    for size in (12, 7, 64, 1):
+        np.testing.assert_allclose(compiled(drawn(size)), np.fft.fft(drawn(size)), rtol=1e-4, atol=1e-4)
+    assert len(compiled.executable.variants) == 4
 
 
 def test_other_devices_say_that_they_have_none():
