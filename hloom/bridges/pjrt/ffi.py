@@ -32,6 +32,7 @@ from hloom.bridges.pjrt.ffi_structs import (
     Scalar,
     Values,
 )
+from hloom.bridges.pjrt.memory import words_at
 from hloom.config import config
 from hloom.errors import UnsupportedError
 from hloom.ir.library_calls import is_library_call
@@ -91,17 +92,13 @@ class _Tables:
 _tables = _Tables()
 
 
-def _words(where: int, count: int = 8) -> Any:
-    return (ctypes.c_int64 * count).from_address(where)
-
-
 def _error_create(where: int) -> int:
-    words = _words(where, 4)
+    words = words_at(where, 4)
     return _tables.error(words[3] & 0xFFFFFFFF, ctypes.string_at(words[2]).decode("utf-8", "replace"))
 
 
 def _error_message(where: int) -> int:
-    words = _words(where, 4)
+    words = words_at(where, 4)
     text = ctypes.create_string_buffer(_tables.errors[words[2]][1].encode())
     _kept.append(text)
     words[3] = ctypes.addressof(text)
@@ -109,25 +106,25 @@ def _error_message(where: int) -> int:
 
 
 def _error_destroy(where: int) -> int:
-    _tables.errors.pop(_words(where, 3)[2], None)
+    _tables.errors.pop(words_at(where, 3)[2], None)
     return 0
 
 
 def _type_register(where: int) -> int:
-    words = _words(where, 5)
+    words = words_at(where, 5)
     name = ctypes.string_at(words[2], words[3])
-    _words(words[4], 1)[0] = _tables.types.setdefault(name, len(_tables.types) + 1)
+    words_at(words[4], 1)[0] = _tables.types.setdefault(name, len(_tables.types) + 1)
     return 0
 
 
 def _state_set(where: int) -> int:
-    words = _words(where, 6)
+    words = words_at(where, 6)
     _tables.states[words[2], words[3] & 0xFFFFFFFF] = words[5]
     return 0
 
 
 def _state_get(where: int) -> int:
-    words = _words(where, 6)
+    words = words_at(where, 6)
     found = _tables.states.get((words[2], words[3] & 0xFFFFFFFF))
     if found is None:
         return _tables.error(5, "the handler has set no state")
@@ -136,43 +133,43 @@ def _state_get(where: int) -> int:
 
 
 def _allocate(where: int) -> int:
-    words = _words(where, 6)
+    words = words_at(where, 6)
     align = max(words[4], _ALIGNED)
     words[5] = _process.aligned_alloc(align, -(-words[3] // align) * align) or 0
     return 0 if words[5] else _tables.error(8, f"{words[3]} bytes")
 
 
 def _free(where: int) -> int:
-    _process.free(_words(where, 5)[4])
+    _process.free(words_at(where, 5)[4])
     return 0
 
 
 def _schedule(where: int) -> int:
     """Runs a task of a handler; there is no pool for them."""
-    words = _words(where, 5)
+    words = words_at(where, 5)
     ctypes.CFUNCTYPE(None, ctypes.c_void_p)(words[3])(words[4])
     return 0
 
 
 def _thread_count(where: int) -> int:
-    _words(_words(where, 4)[3], 1)[0] = config.num_threads or 1
+    words_at(words_at(where, 4)[3], 1)[0] = config.num_threads or 1
     return 0
 
 
 def _future_create(where: int) -> int:
     made = next(_tables.numbers)
     _tables.futures[made] = threading.Event(), []
-    _words(where, 3)[2] = made
+    words_at(where, 3)[2] = made
     return 0
 
 
 def _future_available(where: int) -> int:
-    _tables.futures[_words(where, 3)[2]][0].set()
+    _tables.futures[words_at(where, 3)[2]][0].set()
     return 0
 
 
 def _future_error(where: int) -> int:
-    words = _words(where, 4)
+    words = words_at(where, 4)
     event, errors = _tables.futures[words[2]]
     errors.append(words[3])
     event.set()
@@ -181,7 +178,7 @@ def _future_error(where: int) -> int:
 
 def _answer_zero(where: int) -> int:
     """The number of the run, and of the device."""
-    _words(where, 4)[3] = 0
+    words_at(where, 4)[3] = 0
     return 0
 
 
