@@ -24,7 +24,7 @@ import tempfile
 import time
 import warnings
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import numpy as np
@@ -49,6 +49,18 @@ import hloom as hl  # noqa: E402  after the path to it
 import hloom.numpy as hnp  # noqa: E402
 
 # --- results ----------------------------------------------------------------------------------------------------------
+
+
+def _each(start: int, count: int, check: Callable[[int], Mapping[str, int]]) -> Row:
+    """The row of a check that takes a seed, returns counts by name, and raises where something is wrong."""
+    row = Row()
+    for seed in range(start, start + count):
+        try:
+            row.counts.update(check(seed))
+            row.expect(True)
+        except Exception as error:  # an error of any kind is what an attack looks for, and is noted with its seed
+            row.expect(False, f"seed {seed}: {_first_line(error)}")
+    return row
 
 
 @attack("random programs, compiled against the reference, 1 to 8 threads", 100_000, 500)
@@ -82,14 +94,7 @@ def updates(start: int, count: int) -> Row:
     """Reads and updates in every order, old versions that live on, swaps, nested loops and branches, simulated."""
     from update_programs import check_simulated
 
-    row = Row()
-    for seed in range(start, start + count):
-        try:
-            check_simulated(seed)
-            row.expect(True)
-        except Exception as error:
-            row.expect(False, f"seed {seed}: {_first_line(error)}")
-    return row
+    return _each(start, count, lambda seed: check_simulated(seed) or {})
 
 
 @attack("random programs and gradients in random layouts over 2 to 8 devices, against one device", 6_000, 200)
@@ -171,14 +176,7 @@ def steady(start: int, count: int) -> Row:
     """Random graphs, loops, products and convolutions, of whose inputs some stay, change, or are in others' memory."""
     from steady_programs import check
 
-    row = Row()
-    for seed in range(start, start + count):
-        try:
-            row.counts["keep something between calls"] += check(seed) > 0
-            row.expect(True)
-        except Exception as error:
-            row.expect(False, f"seed {seed}: {_first_line(error)}")
-    return row
+    return _each(start, count, lambda seed: {"keep something between calls": check(seed) > 0})
 
 
 @attack("compiled programs of unknown sizes, one executable for all, against the reference", 1_000, 50)
@@ -186,16 +184,7 @@ def open_executables(start: int, count: int) -> Row:
     """What one executable computes at six sets of sizes, through guards and variants, is what the reference does."""
     from open_programs import check_compiled
 
-    row = Row()
-    for seed in range(start, start + count):
-        try:
-            calls, variants = check_compiled(seed)
-            row.counts["calls"] += calls
-            row.counts["variants"] += variants
-            row.expect(True)
-        except Exception as error:
-            row.expect(False, f"seed {seed}: {_first_line(error)}")
-    return row
+    return _each(start, count, lambda seed: dict(zip(("calls", "variants"), check_compiled(seed), strict=True)))
 
 
 @attack("random programs of 1 to 4 unknown sizes at four sets of sizes, against fixed ones", 10_000, 500)
@@ -203,17 +192,15 @@ def sizes(start: int, count: int) -> Row:
     """What a program of unknown sizes computes, its constants being sizes as well, is what one of fixed sizes does."""
     from open_programs import check
 
-    row = Row()
-    for seed in range(start, start + count):
-        try:
-            used, refused = check(seed)
-            row.counts["steps"] += sum(used.values())
-            row.counts["steps refused for want of a fact"] += sum(refused.values()) - refused["at a size"]
-            row.counts["programs refused at a size"] += refused["at a size"]
-            row.expect(True)
-        except Exception as error:
-            row.expect(False, f"seed {seed}: {_first_line(error)}")
-    return row
+    def counted(seed: int) -> dict[str, int]:
+        used, refused = check(seed)
+        return {
+            "steps": sum(used.values()),
+            "steps refused for want of a fact": sum(refused.values()) - refused["at a size"],
+            "programs refused at a size": refused["at a size"],
+        }
+
+    return _each(start, count, counted)
 
 
 @attack("networks that NNSmith makes, through the torch backend, against eager torch", 100_000, 50)

@@ -64,6 +64,12 @@ class Open:
     def _small(self, value) -> bool:
         return all(size_at(value._shape.size, point) <= ELEMENTS for point in self.points)
 
+    def arrays(self, generator: np.random.Generator, point: dict[str, int]) -> list[np.ndarray]:
+        """Arguments for sizes."""
+        dims = [tuple([size_at(n, point) for n in one.shape]) for one in self.arguments]
+        pairs = zip(dims, self.arguments, strict=True)
+        return [(generator.random(given) * 4 - 1).astype(one.dtype) for given, one in pairs]
+
     def _traced(self) -> Computation:
         def run(*given):
             values = list(given)
@@ -246,10 +252,7 @@ def check(seed: int) -> tuple[Counter, Counter]:
     program = Open(seed)
     generator = np.random.default_rng(seed)
     for point in program.points:
-        given = [
-            (generator.random(tuple(size_at(n, point) for n in one.shape)) * 4 - 1).astype(one.dtype)
-            for one in program.arguments
-        ]
+        given = program.arrays(generator, point)
         values: list = [hnp.asarray(one) for one in given]
         try:
             for step in program.steps:
@@ -280,11 +283,8 @@ def check_compiled(seed: int) -> tuple[int, int]:
     generator = np.random.default_rng(seed)
     beside = [{name: size + 1 for name, size in point.items()} for point in program.points[:2]]
     for point in program.points + beside:
-        dims = [tuple([size_at(n, point) for n in one.shape]) for one in program.arguments]
-        given = [
-            (generator.random(d) * 4 - 1).astype(one.dtype) for d, one in zip(dims, program.arguments, strict=True)
-        ]
-        if executable.sizes(dims) != {name: point[name] for name in executable.dims}:
+        given = program.arrays(generator, point)
+        if executable.sizes([one.shape for one in given]) != {name: point[name] for name in executable.dims}:
             continue  # sizes that nothing tells apart
         try:
             wanted = evaluate(Specialization(point).computation(program.computation), given)
