@@ -11,10 +11,10 @@ from typing import Any
 from hloom.compiler.kernels.launch import Launch
 from hloom.compiler.schedule.buffer_assignment import Buffer, allocated
 from hloom.compiler.schedule.scheduler import Plan
-from hloom.compiler.schedule.steps import CopyStep, HostStep, KernelStep, Place, Step
+from hloom.compiler.schedule.steps import HostStep, Place, Step
 from hloom.ir.ops.specialize import Specialization
-from hloom.ir.records import replace
-from hloom.ir.sizes.expressions import Size, SizeExpression
+from hloom.ir.records import asdict, replace
+from hloom.ir.sizes.expressions import SizeExpression
 from hloom.ir.types import Shape
 
 __all__ = ["plan_at"]
@@ -32,8 +32,10 @@ class _AtSizes:
         self._numbers: dict[SizeExpression, int] = {}
         self._launches: dict[int, Launch] = {}
         self._places: dict[Place, Place] = {}
+        self._offsets: list[int] = []  # of the buffers of an open arena
 
-    def number(self, size: Size) -> int:
+    def number(self, size: Any) -> Any:
+        """The number of a size; anything else is itself."""
         if not isinstance(size, SizeExpression):
             return size
         found = self._numbers.get(size)
@@ -43,11 +45,11 @@ class _AtSizes:
 
     def plan(self) -> Plan:
         plan = self.open
-        arena_bytes, guards, self.offsets = plan.arena_bytes, plan.guards, []
+        arena_bytes, guards = plan.arena_bytes, plan.guards
         if plan.arena:
             buffers = [Buffer(self.number(b.bytes), None, b.first, b.last, swap=b.swap) for b in plan.arena]
             arena_bytes, guards = allocated(buffers, plan.guarded)
-            self.offsets = [b.assigned.number for b in buffers]
+            self._offsets = [b.assigned.number for b in buffers]
         return replace(
             plan, steps=[self.step(s) for s in plan.steps], prepared=[self.step(s) for s in plan.prepared],
             arena_bytes=arena_bytes, guards=guards, arena=(), kept_bytes=self.number(plan.kept_bytes),
@@ -61,7 +63,8 @@ class _AtSizes:
     def place(self, place: Place) -> Place:
         found = self._places.get(place)
         if found is None:
-            number = self.offsets[place.number] if place.kind == "arena" and self.offsets else self.number(place.number)
+            waits = place.kind == "arena" and self._offsets
+            number = self._offsets[place.number] if waits else self.number(place.number)
             found = self._places[place] = replace(place, number=number)
         return found
 
@@ -72,20 +75,19 @@ class _AtSizes:
         return found
 
     def step(self, step: Step) -> Step:
-        if isinstance(step, KernelStep):
-            pointers = {name: self.place(place) for name, place in step.pointers.items()}
-            return replace(step, launch=self.launch(step.launch), pointers=pointers)
-        if isinstance(step, CopyStep):
-            return replace(
-                step, target=self.place(step.target), source=self.place(step.source), bytes=self.number(step.bytes)
-            )
-        if isinstance(step, HostStep):
-            step = replace(step, instruction=self.specialization.alone(step.instruction))
-        fields: dict[str, Any] = {name: getattr(step, name) for name in type(step).__record_fields__}  # type: ignore[attr-defined]
-        changed = {name: self._field(value) for name, value in fields.items()}
-        return type(step)(**changed)
+        made = replace(step, **{name: self._field(value) for name, value in asdict(step).items()})
+        if isinstance(made, HostStep):
+            made.instruction = self.specialization.alone(made.instruction)
+        return made
 
     def _field(self, value: Any) -> Any:
+        """A field of a step: the numbers, places and launches in it."""
         if isinstance(value, Place):
             return self.place(value)
-        return [self._field(one) for one in value] if isinstance(value, list) else value
+        if isinstance(value, Launch):
+            return self.launch(value)
+        if isinstance(value, list):
+            return [self._field(one) for one in value]
+        if isinstance(value, dict):
+            return {name: self._field(one) for name, one in value.items()}
+        return self.number(value)

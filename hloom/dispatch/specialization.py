@@ -95,7 +95,7 @@ class Specialization:
 
     def _checked_values(self, arrays) -> list:
         """The same. Raises ArgumentError where one is a ShapeDtypeStruct."""
-        return self._values([a if isinstance(a, Tracer) else as_array(a) for a in arrays])
+        return self._values([as_array(a) for a in arrays])
 
     def _wrap(self, outputs: list):
         results = zip(outputs, self._weak, self.devices, self._shapes, strict=True)

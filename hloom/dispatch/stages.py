@@ -16,7 +16,7 @@ from hloom.errors import ArgumentError
 from hloom.ir.module import Module
 from hloom.ir.records import record
 from hloom.tracing.signatures import function_name
-from hloom.tracing.trace import Traced, Tracer, as_array
+from hloom.tracing.trace import Traced, as_array
 from hloom.tree import pytrees as tree
 
 
@@ -198,7 +198,7 @@ class Compiled:
             if structure == known.structure:
                 leaves = [self._signature.leaf(leaf) for leaf in leaves]
                 if tuple([leaf._key for leaf in leaves]) == known.leaves:
-                    return self._specialization(leaves)
+                    return self._specialization([as_array(leaf) for leaf in leaves])
         call = self._signature.bind(args, kwargs, known.settings)
         if not self._call.twins:
             call = call.without_twins()
@@ -208,7 +208,7 @@ class Compiled:
                 f"{call.key.structure}, {call.key.leaves}; lowered for {known.structure}, {known.leaves}",
                 "call the jitted function itself, which compiles for other shapes",
             )
-        return self._specialization([x if isinstance(x, Tracer) else as_array(x) for x in call.leaves])
+        return self._specialization([as_array(leaf) for leaf in call.leaves])
 
     def _is_open_for(self, key: Key) -> bool:
         """Whether a key differs in open sizes only, which the executable compares with its arguments."""

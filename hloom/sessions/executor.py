@@ -245,7 +245,7 @@ class Step:
                     self._refuse(k, name, f"an array of shape {array.shape}", "feed an array of this shape")
                 continue
             dim = self.sizes.dims[size]
-            if not dim.min <= n <= dim.most or n % dim.multiple_of:
+            if not dim.takes(n):
                 repair = f"feed an array within the bounds of {dim.declaration()}"
                 if size.startswith("?"):
                     repair = "feed an array that is not empty, or declare the size: hl.Dim('rows', min=0)"

@@ -23,8 +23,8 @@ from hloom.ir.sizes.text import written
 
 __all__ = [
     "LARGEST", "Comparison", "Dim", "Scope", "Size", "SizeExpression", "assume", "assuming", "dims_of",
-    "greatest", "is_known", "least", "lowest", "parsed_size", "parsed_sizes", "single", "size_at", "size_of_terms",
-    "size_with",
+    "greatest", "is_known", "least", "lowest", "parsed_size", "parsed_sizes", "scopes_of", "single", "size_at",
+    "size_of_terms", "size_with",
 ]  # fmt: skip
 
 LARGEST = 1 << 40  # of a dimension without a bound
@@ -162,8 +162,7 @@ class SizeExpression:
 
     def _number(self) -> int | None:
         """The number that its dimensions say it is, where they do."""
-        scopes = [symbol.scope for symbol in t.symbols(self.terms).values() if symbol.scope is not None]
-        return next((found for scope in scopes if (found := scope.number(self)) is not None), None)
+        return next((found for scope in scopes_of(self) if (found := scope.number(self)) is not None), None)
 
     def __index__(self) -> int:
         if (found := self._number()) is not None:
@@ -236,6 +235,10 @@ class Dim(SizeExpression):
         symbol = self.terms[0][0][0]
         return symbol.scope if isinstance(symbol, Symbol) else None
 
+    def takes(self, size: int) -> bool:
+        """Whether it may be of a size."""
+        return self.min <= size <= self.most and size % self.multiple_of == 0
+
     def declaration(self) -> str:
         """As code has it: Dim('n', min=1, max=4096)."""
         bound = "" if self.max is None else f", max={self.max}"
@@ -288,10 +291,10 @@ class Comparison:
         return bool(_PYTHON[self.how](size_at(self.left, sizes), size_at(self.right, sizes)))
 
     def __bool__(self) -> bool:
-        dims = {**dims_of(self.left), **dims_of(self.right)}
-        for scope in {dim.scope for dim in dims.values() if dim.scope is not None}:
+        for scope in scopes_of(self.left, self.right):
             if (answer := scope.decide(self)) is not None:
                 return answer
+        dims = {**dims_of(self.left), **dims_of(self.right)}
         low = ", ".join([f"{name} >= {dim.min}" for name, dim in dims.items()])
         found = f"it holds for some sizes only, and {low} alone is known"
         apart = [name for name, dim in dims_of(self.left).items() if dim.terms != dims[name].terms]
@@ -325,9 +328,8 @@ def _compared(left: SizeExpression, right: Any, how: str) -> Any:
     if other is None:
         return NotImplemented
     known = _FACTS.get()
-    for symbol in (t.symbols(left.terms) | t.symbols(other)).values():
-        if symbol.scope is not None:
-            known = known.joined(symbol.scope.facts)
+    for scope in scopes_of(left, right):
+        known = known.joined(scope.facts)
     decided = _decided(*_tightened(left.terms, other, known), how)
     return Comparison(left, how, right) if decided is None else decided
 
@@ -447,6 +449,12 @@ def dims_of(size: Any) -> dict[str, Dim]:
         return {size.name: size}
     found = t.symbols(size.terms) if isinstance(size, SizeExpression) else {}
     return {name: _of_symbol(symbol) for name, symbol in found.items()}
+
+
+def scopes_of(*sizes: Any) -> list[Scope]:
+    """The scopes of the dimensions of sizes, each once."""
+    symbols = [symbol for one in sizes if isinstance(one, SizeExpression) for symbol in t.symbols(one.terms).values()]
+    return list(dict.fromkeys([symbol.scope for symbol in symbols if symbol.scope is not None]))
 
 
 def _of_symbol(symbol: Symbol) -> Dim:

@@ -11,8 +11,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from hloom.ir.sizes import terms as t
-from hloom.ir.sizes.expressions import Comparison, Dim, Scope, SizeExpression, size_at
+from hloom.ir.sizes.expressions import Comparison, Dim, Scope, SizeExpression, scopes_of
 
 __all__ = ["GuardedScope", "inner", "typical"]
 
@@ -28,13 +27,12 @@ def inner(name: str) -> str:
 class GuardedScope(Scope):
     """Dimensions with sample sizes, by name. guards: what was decided by them, in its order."""
 
-    __slots__ = ("_answers", "guards", "sample")
+    __slots__ = ("guards", "sample")
 
     def __init__(self, sample: Mapping[str, int]):
         super().__init__()
         self.sample = {inner(name): size for name, size in sample.items()}
         self.guards: list[Comparison] = []
-        self._answers: dict[tuple, bool] = {}
 
     def dim(self, dim: Dim, low: int) -> Dim:
         """A dimension of the scope like another one, of at least `low`, with the name `inner(dim.name)`."""
@@ -47,7 +45,6 @@ class GuardedScope(Scope):
         guard = Comparison(comparison.left, how, comparison.right)
         self.guards.append(guard)
         self.add(repr(guard), guard)
-        self._answers.clear()
         return answer
 
     def number(self, size: SizeExpression) -> int:
@@ -64,7 +61,7 @@ def typical(size: Any) -> Any:
     A number is itself."""
     if not isinstance(size, SizeExpression):
         return size
-    for symbol in t.symbols(size.terms).values():
-        if isinstance(symbol.scope, GuardedScope):
-            return size_at(size, symbol.scope.sample)
+    for scope in scopes_of(size):
+        if isinstance(scope, GuardedScope):
+            return size.at(scope.sample)
     return int(size)  # an error that names it
