@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from functools import lru_cache
+from typing import Any
 
 import numpy as np
 
@@ -13,7 +14,7 @@ from hloom.arrays.promotion import limits
 from hloom.config import config
 from hloom.errors import ArgumentError, DTypeError, TracerError
 from hloom.ir.sizes.expressions import SizeExpression, dims_of
-from hloom.ir.types import DTYPES, HLO_NAME, INTEGERS, Shape
+from hloom.ir.types import DTYPES, HLO_NAME, HOST_DTYPES, INTEGERS, Shape
 from hloom.tracing.exact import widened
 from hloom.tracing.signatures import argument_names
 from hloom.tracing.trace import RefArgument, Tracer, as_array, bind, current_trace, resumed, with_weakness
@@ -32,11 +33,12 @@ def _cached_constant(value, dtype) -> Array:
     return result
 
 
-def size_array(size: SizeExpression) -> Tracer:
+def size_array(size: SizeExpression, dtype: np.dtype | None = None) -> Tracer:
     """The value of a size as a scalar of the current trace, or of the program that the size belongs to.
 
-    It is weakly typed, as the Python number would be that a fixed shape has in its place; its twin is the same size in
-    64 bits. Raises TracerError where there is no trace.
+    dtype: of integers; a call for a size without room in it is refused. None: the scalar is weakly typed, as the Python
+    number would be that a fixed shape has in its place, and its twin is the same size in 64 bits. Raises TracerError
+    where there is no trace.
     """
     trace = current_trace()
     if trace is None:
@@ -49,6 +51,8 @@ def size_array(size: SizeExpression) -> Tracer:
             "compute it inside of the function that is traced",
         )
     with resumed(trace):
+        if dtype is not None:
+            return bind("size", shape=Shape(dtype, ()), value=size)
         made = bind("size", shape=Shape(DTYPES["s32"], ()), value=size, weak=True)
         trace.exact[made.instruction] = bind("size", shape=Shape(DTYPES["s64"], ()), value=size)
     return made
@@ -57,13 +61,19 @@ def size_array(size: SizeExpression) -> Tracer:
 SizeExpression.to_array = size_array
 
 
+def size_as(size: SizeExpression, dtype: np.dtype) -> Any:
+    """The value of a size as a number that adopts a dtype, as `constant` is of an integer."""
+    scalar: Any = size_array(size, dtype if dtype in INTEGERS and dtype not in HOST_DTYPES else None)
+    return convert(scalar, dtype)
+
+
 def constant(value, dtype: np.dtype) -> Array:
     """A scalar Array of a Python number; the same object each time, so that a trace holds each constant once.
 
     Raises DTypeError for an integer that the dtype cannot hold.
     """
     if isinstance(value, SizeExpression):
-        return convert(size_array(value), dtype)
+        return size_as(value, dtype)
     if (value == 0 and not isinstance(value, int)) or (config.item_assignment and current_trace() is None):
         return Array(np.asarray(value).astype(dtype))  # 0.0 == -0.0, so the cache would mix them up
     if type(value) is int and dtype in INTEGERS:
@@ -117,7 +127,9 @@ def conform(x, dtype: np.dtype, dims: tuple[int, ...]):
     """x converted to this dtype and broadcast to this shape (known to be compatible)."""
     if isinstance(x, ArrayMethods):
         shape = x._shape
-        if shape.dtype != dtype:
+        if shape.dtype != dtype and isinstance(x, Tracer) and x.weak and x.instruction.opcode == "size":
+            x = size_as(x.instruction["value"], dtype)
+        elif shape.dtype != dtype:
             x = convert(x, dtype)
     else:
         return _splat_operand(constant(x, dtype), dims)

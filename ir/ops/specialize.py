@@ -11,7 +11,7 @@ from hloom.ir.base_error import HloomError
 from hloom.ir.errors import ShapeError
 from hloom.ir.module import Computation, Instruction
 from hloom.ir.op_table import OPS, RULE_ERRORS
-from hloom.ir.ops.programs.sizes import size_value
+from hloom.ir.ops.programs.sizes import check_room, size_value
 from hloom.ir.sizes.expressions import Size, SizeExpression, size_at, size_with
 from hloom.ir.types import Shape, TupleShape
 
@@ -98,7 +98,9 @@ class Specialization:
         try:
             shape = self.shape(instruction.shape)
             attributes = {name: self._attribute(value) for name, value in instruction.attributes.items()}
-            if opcode == "size" and not isinstance(attributes["value"], SizeExpression):
+            if opcode == "size" and isinstance(attributes["value"], SizeExpression):
+                check_room(shape, attributes["value"])
+            elif opcode == "size":
                 opcode, attributes = "constant", {"value": size_value(shape, **attributes)}
             same = all(attributes.get(name) is value for name, value in instruction.attributes.items())
             if same and shape is instruction.shape and operands == instruction.operands:

@@ -18,7 +18,7 @@ from hloom.backends.text import program_text
 from hloom.compiler.compile_timings import collecting
 from hloom.compiler.schedule.at_sizes import plan_at
 from hloom.compiler.schedule.scheduler import Plan
-from hloom.errors import ArgumentError, FallbackWarning, ShapeError
+from hloom.errors import ArgumentError, FallbackWarning, HloomError, ShapeError
 from hloom.ir.module import Module
 from hloom.ir.ops.specialize import Specialization
 from hloom.ir.process import forking
@@ -88,7 +88,7 @@ class OpenExecutable(Executable):
             )
         for name, dim in self.dims.items():
             size = found[name]
-            if not dim.min <= size <= dim.most or size % dim.multiple_of:
+            if not dim.takes(size):
                 raise ShapeError(
                     f"'{self.module.name}' called with {name} = {size}", f"it is {dim.declaration()}",
                     "pass arrays of such sizes, or change the Dim",
@@ -114,6 +114,8 @@ class OpenExecutable(Executable):
         if not self._takes_numbers:
             try:
                 return self._variant(sizes, {name: size for name, size in sizes.items() if size < SMALL})
+            except HloomError:  # the user's, of which some are TypeErrors
+                raise
             except (TypeError, AttributeError) as error:  # by a part of the compiler that computes with integers alone
                 self._takes_numbers = True
                 warn_while_compiling(
@@ -168,6 +170,10 @@ class OpenExecutable(Executable):
     def source(self) -> str:
         """The kernels of each variant, below the guards under which it runs."""
         return "\n".join([f"# {variant}\n{kernel_listing(variant.plan)}" for variant in self.variants])
+
+    @property
+    def plan(self) -> Plan:
+        raise self._refused("plan")
 
     def cost_analysis(self) -> Mapping[str, object]:
         raise self._refused("cost")

@@ -14,7 +14,7 @@ from hloom.ir.types import Shape
 def _infer(operands, attributes, shape):
     require_count("size", operands, 0)
     require_shape("size", shape)
-    require_kind("size", shape, ("signed",))
+    require_kind("size", shape, ("signed", "unsigned"))
     if shape.dims or not isinstance(attributes.get("value"), (int, SizeExpression)):
         raise AttributeValueError(
             "size is the scalar value of a size", f"{shape!r} of {attributes.get('value')!r:.60}", "give it a size"
@@ -28,6 +28,12 @@ def size_value(shape: Shape, value: Size) -> np.ndarray:
         raise AttributeValueError(
             f"the value of the size {value}", "it is known when the program is called", "put sizes in first"
         )
+    check_room(shape, value)
+    return np.asarray(value, shape.dtype)
+
+
+def check_room(shape: Shape, value: Size) -> None:
+    """Raises AttributeValueError for a size that has no room in the dtype. Of one that is open it is a decision."""
     limits = np.iinfo(shape.dtype)
     if not limits.min <= value <= limits.max:
         raise AttributeValueError(
@@ -35,7 +41,6 @@ def size_value(shape: Shape, value: Size) -> np.ndarray:
             f"it is {value:,}, and {limits.max:,} at most has room",
             "use smaller arrays",
         )
-    return np.asarray(value, shape.dtype)
 
 
 op(

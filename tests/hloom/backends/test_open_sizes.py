@@ -71,8 +71,9 @@ def test_what_a_variant_is_for_can_be_read():
     first, second = map(str, compiled.executable.variants)
     assert "rows >= 2" in first and second == "rows == 1"
     assert "rows" in compiled.as_text() and second in compiled.source()
-    with pytest.raises(ArgumentError, match="depends on sizes"):
-        compiled.cost_analysis()
+    for asked in (compiled.cost_analysis, compiled.memory_analysis, lambda: compiled.plan):
+        with pytest.raises(ArgumentError, match="depends on sizes"):
+            asked()
 
 
 def test_sizes_out_of_bounds():
@@ -93,6 +94,20 @@ def test_a_size_that_is_negative_for_some_is_refused_for_these():
     assert compiled(drawn(9)).shape == (4,)
     with pytest.raises(ShapeError, match="min=6"):
         compiled(drawn(3))
+
+
+@pytest.mark.parametrize(("dtype", "function", "fits", "beyond"), [
+    ("int32", lambda x: x[0] + x.shape[0] * x.shape[0], 46340, 46341),
+    ("int8", lambda x: x + x.shape[0], 127, 128),
+    ("int32", lambda x: hl.vmap(lambda row: row + x.shape[0] ** 3)(x), 1290, 1291),
+])  # fmt: skip
+def test_a_size_without_room_in_its_dtype_is_refused_for_these(dtype, function, fits, beyond):
+    compiled = hl.jit(function).lower(struct(N, dtype=dtype)).compile()
+    for size in (3, fits):
+        wanted = function(hnp.zeros(size, dtype))
+        np.testing.assert_array_equal(compiled(np.zeros(size, dtype)), wanted)
+    with pytest.raises(ShapeError, match=r"(?s)at most has room.*test_open_sizes.py"):
+        compiled(np.zeros(beyond, dtype))
 
 
 def test_kernels_that_take_numbers_are_compiled_for_each_size():
