@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from hloom.backends.cpu.compilation import CpuExecutable, compile_module
 from hloom.backends.cpu.executor import CpuExecutor
-from hloom.backends.cpu.open_sizes import OpenExecutable
 from hloom.ir.module import Module
-from hloom.platforms.backend import CompileOptions, DeviceBackend, ExecutorRequest
+from hloom.platforms.backend import CompileOptions, DeviceBackend, Executable, ExecutorRequest
 from hloom.platforms.names import parse_device_name
 
 
@@ -24,7 +23,9 @@ class CpuBackend(DeviceBackend):
             module, fusion=options.fusion, donated=options.donated, device=index, steady=options.steady
         )
 
-    def compile_open(self, module: Module, options: CompileOptions) -> OpenExecutable:
+    def compile_open(self, module: Module, options: CompileOptions) -> Executable:
+        from hloom.backends.cpu.open_sizes import OpenExecutable  # 10 ms of every start
+
         return OpenExecutable(module, options, parse_device_name(options.device).index)
 
     def executor(self, request: ExecutorRequest) -> CpuExecutor:
