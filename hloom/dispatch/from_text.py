@@ -19,7 +19,7 @@ from hloom.ir.module import Computation, Instruction, Module, below
 from hloom.ir.portable import fusions_as_calls
 from hloom.ir.source import on_device
 from hloom.ir.text import parse_module
-from hloom.ir.types import Shape, TupleShape, scalar_dtype
+from hloom.ir.types import TupleShape, scalar_dtype
 from hloom.ir.verify import verify
 from hloom.platforms.device import find_device
 from hloom.tracing.trace import Tracer, apply_computation, as_array
@@ -39,11 +39,10 @@ def from_stablehlo(source, *, function: str | None = None, input_shapes=None) ->
     depend on values), ShapeError and DTypeError where arguments do not fit.
     """
     # Saves start-up time: only StableHLO needs its reader.
-    from hloom.ir.stablehlo import parse_program
+    from hloom.dispatch.stablehlo_modules import StableHloModules
 
     text, file = _read(source, (".mlir", ".stablehlo"))
-    program = parse_program(text, file)
-    return Program(_StableHlo(program, function, input_shapes), file)
+    return Program(StableHloModules(text, file, function, input_shapes), file)
 
 
 def from_hlo(source) -> Program:
@@ -211,63 +210,6 @@ def _leaves(arg, shape, k: int) -> list:
     if len(dims) != len(found.shape) or any(d is not None and d != e for d, e in zip(dims, found.shape, strict=True)):
         raise ShapeError(f"argument {k} is {shape!r}", f"{found._shape!r} given", "pass an array of this shape")
     return [found]
-
-
-class _OpenShape:
-    """The dtype and sizes of an argument, of which some are dynamic (None)."""
-
-    def __init__(self, dtype, dims):
-        self.dtype, self.dims, self.open = dtype, dims, dims
-
-    def __repr__(self) -> str:
-        return f"{self.dtype}[{','.join('?' if d is None else str(d) for d in self.dims)}]"
-
-
-class _StableHlo:
-    """Modules of a syntax tree, for shapes."""
-
-    def __init__(self, program, function: str | None, input_shapes):
-        # Saves start-up time: only StableHLO needs its reader.
-        from hloom.ir.stablehlo.reader.module import Converter
-
-        self.program, self.function = program, function
-        self.converter = Converter(program, False)
-        self.entry = self.converter._entry(function)
-        self.name = self.entry.attributes["sym_name"]
-        self.types = self.entry.attributes["function_type"].inputs
-        self.given = None if input_shapes is None else tuple(None if s is None else tuple(s) for s in input_shapes)
-        if self.given is not None and len(self.given) != len(self.types):
-            raise ArgumentError(
-                f"@{self.name} takes {len(self.types)} arguments",
-                f"{len(self.given)} input_shapes",
-                "pass one for each",
-            )
-        self.open = not self.converter.is_static(self.name) and any(None in getattr(t, "dims", ()) for t in self.types)
-
-    def parameters(self):
-        return self.types
-
-    def names(self) -> list[str]:
-        return [name.lstrip("%") for name, _ in self.entry.regions[0].arguments]
-
-    def shape(self, type_):
-        # Saves start-up time: only StableHLO needs its reader.
-        from hloom.ir.stablehlo.types import Tensor, Tuple
-
-        if isinstance(type_, Tuple):
-            return TupleShape([self.shape(t) for t in type_.elements])
-        if not isinstance(type_, Tensor):
-            raise UnsupportedError(
-                f"@{self.name} called from Python", f"an argument of type {type_}", "use a function of tensors"
-            )
-        dtype = self.converter.dtype(self.entry, type_)
-        return Shape(dtype, type_.dims) if type_.static else _OpenShape(dtype, type_.dims)
-
-    def module(self, shapes, known) -> Module:
-        # Saves start-up time: only StableHLO needs its reader.
-        from hloom.ir.stablehlo import to_module
-
-        return to_module(self.program, self.function, shapes if shapes is not None else self.given, known)
 
 
 class _Hlo:
