@@ -55,5 +55,6 @@ op(
     factors=No("it is a scalar"),
     attributes={"value": "frontend_size"},
     shaped=True,
+    flops=0,
     doc="The value of a size.",
 )
