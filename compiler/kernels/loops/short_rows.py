@@ -15,6 +15,7 @@ from hloom.compiler.kernels.loops.accumulators import Reduction
 from hloom.compiler.kernels.loops.domain import Domain, written
 from hloom.compiler.kernels.request import KernelRequest, finish
 from hloom.ir.module import Computation, Instruction
+from hloom.ir.sizes.guards import typical
 
 SHORT = 8  # elements of a row that are written out
 STATEMENTS = 200  # that are written out in all: compile time grows with them
@@ -77,7 +78,7 @@ def written_out_nest(request: KernelRequest, dims: tuple[int, ...], kept: int) -
         return finish(request, writer, "loop", writer.root, sizes[0], work)
     outer.body.append(Inner(*named[-1], block))
     writer.root.body.append(Items(named[:-1], outer))
-    return finish(request, writer, "loop", writer.root, math.prod(sizes[:-1]), work * sizes[-1])
+    return finish(request, writer, "loop", writer.root, math.prod(sizes[:-1]), work * typical(sizes[-1]))
 
 
 def _reduced(writer, instruction: Instruction, index: Index, block):

@@ -50,6 +50,7 @@ from hloom.compiler.kernels.request import KernelRequest
 from hloom.compiler.normal_forms import accumulation_dtype
 from hloom.compiler.targets.cpu.machine import Machine
 from hloom.ir.records import record
+from hloom.ir.sizes.guards import typical
 from hloom.ir.types import HLO_NAME
 
 ROWS = 128  # rows of a block at most
@@ -170,11 +171,11 @@ class _Kernel:
         temporaries = {name: 0 for name in TEMPORARIES if name in words}
         for launch in packing:
             temporaries |= {name: size for name, size in launch.temporaries.items() if name in words}
-        work = self.block_rows * (self.n * self.k + self.n * self.d)
+        work = typical(self.block_rows * (self.n * self.k + self.n * self.d))
         items = self.batch * ceil(self.m, self.block_rows)
         grain = max(1, SERIAL_WORK // work)
         chosen = with_stores(source, self.request.past_caches(*self.request.outputs[0].dims[-1:]))
-        launch = launch_by_grain(chosen, arguments, items, grain, temporaries, items * work * PRODUCT_WORK)
+        launch = launch_by_grain(chosen, arguments, items, grain, temporaries, typical(items) * work * PRODUCT_WORK)
         launch.fallbacks = fallbacks(source, self.request.leaving_names)
         return [*packing, launch]
 

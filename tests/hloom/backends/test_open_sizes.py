@@ -52,6 +52,16 @@ def test_programs_of_all_sizes(name):
     assert len(compiled.executable.variants) <= most, "\n".join(map(str, compiled.executable.variants))
 
 
+def test_what_work_costs_is_no_guard():
+    """Attention had a variant for each length."""
+    compiled = hl.jit(lambda x: hl.nn.softmax(x @ x.swapaxes(-1, -2)) @ x).lower(struct(2, N, 64)).compile()
+    for size in (100, 101, 102, 103, 104, 200, 201):
+        x = 0.1 * drawn(2, size, 64)
+        weights = np.exp(x @ x.swapaxes(-1, -2))
+        np.testing.assert_allclose(compiled(x), weights / weights.sum(-1, keepdims=True) @ x, rtol=1e-4, atol=1e-5)
+    assert len(compiled.executable.variants) <= 3
+
+
 def test_two_sizes_and_a_tree():
     def f(pair):
         x, y = pair
