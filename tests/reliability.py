@@ -187,6 +187,14 @@ def open_executables(start: int, count: int) -> Row:
     return _each(start, count, lambda seed: dict(zip(("calls", "variants"), check_compiled(seed), strict=True)))
 
 
+@attack("random programs for ranges of sizes as libraries, every size or 48, against the program of each", 1_000, 20)
+def exported_ranges(start: int, count: int) -> Row:
+    """A library for ranges of 1 to 4 sizes computes what the program of each size does; multiples, 1 to 3 threads."""
+    from exported_programs import check_exported
+
+    return _each(start, count, check_exported)
+
+
 @attack("random programs of 1 to 4 unknown sizes at four sets of sizes, against fixed ones", 10_000, 500)
 def sizes(start: int, count: int) -> Row:
     """What a program of unknown sizes computes, its constants being sizes as well, is what one of fixed sizes does."""

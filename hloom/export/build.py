@@ -33,7 +33,7 @@ from hloom.export.loading import Library as LoadedLibrary
 from hloom.export.loading import load
 from hloom.export.names import checked_name, identifier
 from hloom.export.programs import STATE, functions_of
-from hloom.export.ranged import ranged_body
+from hloom.export.ranges import ranged_body
 from hloom.export.tables import Shared, tables_of
 from hloom.export.targets import target_of
 from hloom.export.toolchain import KINDS, toolchain
@@ -96,8 +96,7 @@ def export(
     weights: "embedded" or "file": constants of 1 KB and more go into NAME.safetensors beside the library.
     state: names of parameters that the program keeps between calls. updates: names of the functions whose results begin
         with the state, in this order; the first of them makes it.
-    check: for arguments with named dimensions (`hl.Dim`): "all" plans every size, some 20 ms each, and compares it with
-        what the library computes for it; "samples" does so for some sizes only.
+    check: accepted, no effect: every size of a named dimension (`hl.Dim`) is known to be served, without samples.
     compiler: the C compiler; None: the system's for this machine, zig for others.
 
     A program of `hl.sessions`, or a file of one (`sessions.load`), is exported by its runs: fetches={"train": ["train",
@@ -136,11 +135,11 @@ def export(
     shared_state = State(state)
     found = [traced(request, shared_state) for request in requests]
     shared = Shared()
-    bodies = _bodies(found, machine, shared, dimensions, check)
+    bodies = _bodies(found, machine, shared, dimensions)
     stored = [k for k, value in enumerate(shared.constants) if value.nbytes >= SMALL] if weights == "file" else []
     library = emit.Library(
         library_name, chosen, machine_target, machine, bodies, shared_state.parts, shared,
-        [(d.name, d.min, d.most) for d in dimensions], stored,
+        dimensions, stored,
         f"{library_name}.safetensors" if stored else None,
     )  # fmt: skip
     emit.check_names(library)
@@ -194,19 +193,18 @@ def _bodies(
     machine: cross.CrossMachine,
     shared: Shared,
     dimensions: list[Dim],
-    check: str,
 ) -> list[emit.Body]:
-    plans = {function.request.name: plan_of(function, machine) for function in functions}
+    used = {f.request.name: [d for d in dimensions if d.name in f.dimension_names()] for f in functions}
+    plans = {f.request.name: plan_of(f, machine, f.lowered.module) for f in functions if not used[f.request.name]}
     refuse_python(plans)
     found = []
     for function in functions:
-        used = [d for d in dimensions if d.name in function.dimension_names()]
-        if used:
-            found.append(ranged_body(function, machine, shared, dimensions, used, check))
+        name = function.request.name
+        if used[name]:
+            found.append(ranged_body(function, machine, shared, dimensions, used[name]))
             continue
-        plan = plans[function.request.name]
-        keep(function, plan)
-        found.append(emit.Body(function, [tables_of(plan, shared)]))
+        keep(function, plans[name])
+        found.append(emit.Body(function, [tables_of(plans[name], shared, {})]))
     return found
 
 

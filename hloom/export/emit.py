@@ -5,20 +5,22 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
 from hloom._version import __version__
+from hloom.compiler.kernels import launch
 from hloom.compiler.targets.cpu.cross import CrossMachine, symbol
 from hloom.errors import ExportError
 from hloom.export.functions import TracedFunction, Value
 from hloom.export.names import OWN, c_comment, c_string, identifiers, parameters, words
-from hloom.export.nodes import Nodes, value_of
-from hloom.export.tables import FIX_SLOT, USE_SCALAR, Shared, Tables
+from hloom.export.nodes import Nodes, Row
+from hloom.export.tables import Shared, Tables
 from hloom.export.targets import Target, checked_features, processor_name
 from hloom.ir.records import field, record
+from hloom.ir.sizes.expressions import Comparison, Dim, SizeExpression, dims_of
 from hloom.ir.types import HLO_NAME
+from hloom.runtime.driver_source import MOST_WAKING
 
 __all__ = ["Body", "Library", "check_names", "header", "source", "stored_name"]
 
@@ -37,18 +39,16 @@ _DTYPES = {
 
 @record
 class Body:
-    """A function with the tables of its plans. guards: of each plan, expressions that have to hold. scalars:
-    expressions of dimensions that are parameters of the plan, after the function's own."""
+    """A function with the tables of its plans. facts: what has to hold of sizes, with the user's text."""
 
     function: TracedFunction
     plans: list[Tables]
-    guards: list[list[Any]] = field(default_factory=lambda: [[]])
-    scalars: list[Any] = field(default_factory=list)
+    facts: list[tuple[str, Comparison]] = field(default_factory=list)
 
 
 @record
 class Library:
-    """All that the text says. dimensions: (name, least, most). stored: numbers of the constants that are in a file."""
+    """All that the text says. stored: numbers of the constants that are in a file."""
 
     name: str
     target_name: str
@@ -57,7 +57,7 @@ class Library:
     bodies: list[Body]
     state: list[Value]
     shared: Shared
-    dimensions: list[tuple[str, int, int]]
+    dimensions: list[Dim]
     stored: list[int]
     weights: str | None
 
@@ -88,34 +88,22 @@ def _array(kind: str, name: str, items: Sequence[str]) -> str:
     return f"static const {kind} {name}[] = {{\n  " + "\n  ".join([*lines, line.rstrip(", ")]) + "};"
 
 
-def extent_text(extent: Any, dimensions: list[tuple[str, int, int]]) -> str:
-    """A size as people write it."""
-    return str(extent)
-
-
-def _expression(extent: Any) -> Any:
-    return getattr(extent, "expression", extent)
-
-
-def _is_fixed(extent: Any) -> bool:
-    return not isinstance(_expression(extent), tuple)
-
-
 class _Source:
     def __init__(self, library: Library):
         self.library = library
         self.lines: list[str] = []
+        self.dimensions = {dim.name: k for k, dim in enumerate(library.dimensions)}
 
     def values(self, name: str, values: Sequence[Value]) -> str:
         """Defines an array of hloom_value; its name."""
         rows = []
         for k, value in enumerate(values):
-            sizes = [int(e) if _is_fixed(e) else -1 for e in value.extents]
+            sizes = [-1 if isinstance(e, SizeExpression) else int(e) for e in value.extents]
             shape = extents = "0"
             if sizes:
                 shape, extents = f"{name}_shape_{k}", f"{name}_extents_{k}"
                 self.lines.append(_array("int64_t", shape, [_integer(size) for size in sizes]))
-                texts = [_text(extent_text(e, self.library.dimensions)) for e in value.extents]
+                texts = [_text(str(e)) for e in value.extents]
                 self.lines.append(_array("char *const", extents, texts))
             count = int(np.prod(sizes, dtype=object)) * value.dtype.itemsize if -1 not in sizes else -1
             kind = _DTYPES[HLO_NAME[value.dtype]][0]
@@ -126,43 +114,46 @@ class _Source:
     def body(self, number: int, body: Body) -> tuple[str, str, int]:
         """Defines a function; its entries in FUNCTIONS and BODIES, and how many nodes its shapes have."""
         function, prefix = body.function, f"f{number}"
-        nodes = Nodes()
+        nodes = Nodes(self.dimensions)
         inputs, outputs = (
-            [str(nodes.number(_expression(e))) for value in values for e in value.extents]
+            [str(nodes.number(e)) for value in values for e in value.extents]
             for values in (function.inputs, function.outputs)
         )
+        facts = [str(nodes.guard(fact)) for _, fact in body.facts]
         self.lines += [
             _array("node_type", f"{prefix}_shapes", [_row(row) for row in nodes.rows] or ["{0}"]),
             _array("int32_t", f"{prefix}_input_nodes", inputs),
             _array("int32_t", f"{prefix}_output_nodes", outputs),
+            _array("int32_t", f"{prefix}_facts", facts),
+            _array("char *const", f"{prefix}_fact_texts", [_text(text) for text, _ in body.facts]),
         ]
         kinds = {"input": 0, "output": 1, "state": 2, "next": 3}
         kept = set(function.kept)
         slots = [f"{{{kinds[kind]}, {k}}}" for kind, k in function.parameter_slots]
-        slots += [f"{{4, {k}}}" for k in range(len(body.scalars))]
         parameters = len(slots)
         # A part that is computed in place keeps its memory.
         slots += [f"{{{2 if kind == 'next' and k in kept else kinds[kind]}, {k}}}" for kind, k in function.result_slots]
         self.lines.append(_array("slot_type", f"{prefix}_slots", slots or ["{0}"]))
-        plans = [self.plan(f"{prefix}_p{k}", *pair) for k, pair in enumerate(zip(body.plans, body.guards, strict=True))]
+        plans = [self.plan(f"{prefix}_p{k}", tables) for k, tables in enumerate(body.plans)]
         self.lines.append(_array("plan_type", f"{prefix}_plans", plans))
-        used = sum(
-            1 << k
-            for k in range(len(self.library.dimensions))
-            if any(_mentions(_expression(e), k) for v in (*function.inputs, *function.outputs) for e in v.extents)
-        )
+        used = sum(1 << k for k in _dimensions_of(self.library, body))
         values = self.values(f"{prefix}_inputs", function.inputs), self.values(f"{prefix}_outputs", function.outputs)
         counts = f"{len(function.inputs)}, {len(function.outputs)}"
         flags = f"{int(function.reads_state)}, {int(function.request.updates)}"
         entry = f"{{{_text(function.request.name)}, {values[0]}, {values[1]}, {counts}, {flags}}}"
-        numbers = f"{len(plans)}, {len(slots)}, {parameters}, {len(nodes.rows)}, {used}"
-        names = ", ".join(f"{prefix}_{n}" for n in ("plans", "slots", "shapes", "input_nodes", "output_nodes"))
+        numbers = f"{len(plans)}, {len(slots)}, {parameters}, {len(nodes.rows)}, {len(facts)}, {used}"
+        tables = ("plans", "slots", "shapes", "input_nodes", "output_nodes", "facts", "fact_texts")
+        names = ", ".join(f"{prefix}_{n}" for n in tables)
         return entry, f"{{{names}, {numbers}}}", len(nodes.rows)
 
-    def plan(self, name: str, tables: Tables, guards: list[Any]) -> str:
-        nodes = Nodes()
-        uses = [f"{{{kind}, {index}, {nodes.number(_expression(value))}}}" for kind, index, value in tables.uses]
-        holds = [str(nodes.number(guard)) for guard in guards]
+    def plan(self, name: str, tables: Tables) -> str:
+        nodes = tables.nodes
+        uses = [f"{{{kind}, {index}, {node}}}" for kind, index, node in tables.uses]
+        holds = [str(node) for node in tables.guards]
+        chunks = [
+            f"{{{c.row}, {c.moved}, {float(c.item)!r}, {float(c.time)!r}, {_integer(c.least)}, {_integer(c.multiple)}}}"
+            for c in tables.chunks
+        ]
         rows = ["{" + ", ".join(map(_integer, row)) + "}" for row in tables.rows]
         self.lines += [
             _array("int64_t", f"{name}_words", [_integer(word) for word in tables.words]),
@@ -173,24 +164,18 @@ class _Source:
             _array("node_type", f"{name}_nodes", [_row(row) for row in nodes.rows] or ["{0}"]),
             _array("int32_t", f"{name}_guards", holds),
             _array("use_type", f"{name}_uses", uses or ["{0}"]),
+            _array("chunk_type", f"{name}_chunks", chunks or ["{0}"]),
         ]
-        counts = (tables.words, tables.fixes, tables.rows, nodes.rows, holds, uses)
+        counts = [len(tables.words), len(tables.fixes), len(tables.rows), len(nodes.rows)]
+        more = tables.guard_nodes, len(holds), len(uses), len(chunks)
         return (
             f"{{{name}_words, {name}_fixes, {name}_rows, {_integer(tables.arena_bytes)}, {name}_nodes, {name}_guards, "
-            f"{name}_uses, {', '.join(str(len(one)) for one in counts)}}}"
+            f"{name}_uses, {name}_chunks, {', '.join(map(str, (*counts, *more)))}}}"
         )
 
 
-def _row(row: tuple[int, int, int]) -> str:
+def _row(row: Row) -> str:
     return f"{{{row[0]}, {_integer(row[1])}, {_integer(row[2])}}}"
-
-
-def _mentions(expression: Any, dimension: int) -> bool:
-    if not isinstance(expression, tuple):
-        return False
-    if expression[0] == "dimension":
-        return expression[1] == dimension
-    return any(_mentions(one, dimension) for one in expression[1:])
 
 
 def source(library: Library) -> str:
@@ -226,24 +211,30 @@ def source(library: Library) -> str:
         "FUNCTION_COUNT": len(library.bodies), "CONSTANT_COUNT": len(shared.constants),
         "STATE_COUNT": len(library.state), "STORED_COUNT": len(library.stored),
         "DIMENSION_COUNT": len(library.dimensions),
-        "MOST_SCALARS": max([1, *(len(b.scalars) for b in library.bodies)]), "MOST_SHAPES": most_shapes,
+        "MOST_SHAPES": most_shapes,
         "MOST_VALUES": max([1, *(max(len(b.function.inputs), len(b.function.outputs)) for b in library.bodies)]),
     }  # fmt: skip
     defines = [f"enum {{ {', '.join(f'{key} = {value}' for key, value in counts.items())} }};"]
     defines.append(f"#define LIBRARY_NAME {_text(name)}")
+    numbers = {
+        "CHUNK_WORK": launch.WORK, "CHUNK_LARGEST": launch.LARGEST, "CHUNKS": launch.CHUNKS, "CHUNK_NEAR": launch.NEAR,
+        "CHUNK_OPERATIONS": launch.OPERATIONS, "CHUNK_BYTES": launch.BYTES, "WAKING": MOST_WAKING,
+    }  # fmt: skip
+    defines += [f"#define {key} {value}" for key, value in numbers.items()]
     features = [
         f"{{{_text(feature)}, {', '.join(map(str, where + (0,) * (5 - len(where))))}}}"
         if len(where) == 5
         else f"{{{_text(feature)}, {where[0]}, 0, 0, {where[1]}, 0}}"
         for feature, where in checked_features(library.target, library.machine)
     ]
-    dimensions = [f"{{{_text(n)}, {_integer(least)}, {_integer(most)}}}" for n, least, most in library.dimensions]
+    dimensions = [f"{{{_text(d.name)}, {_integer(d.min)}, {_integer(d.most)}}}" for d in library.dimensions]
     driver = (NATIVE / "driver.c").read_text()
     types, code = driver.split("typedef struct frame {", 1)
     tables = [
         "typedef struct { const char *name; unsigned leaf, subleaf, reg, bit, saved; } feature_type;",
         _array("feature_type", "FEATURES", [*features, "{0}"]),
         _array("hloom_dimension", "DIMENSIONS", dimensions or ["{0}"]),
+        _array("int64_t", "MULTIPLES", [str(d.multiple_of) for d in library.dimensions]),
         *made.lines,
         _array("hloom_function", "FUNCTIONS", functions),
         _array("body_type", "BODIES", bodies),
@@ -297,17 +288,14 @@ def _entries(library: Library, state: str) -> str:
 
 
 def _dimensions_of(library: Library, body: Body) -> list[int]:
-    values = (*body.function.inputs, *body.function.outputs)
-    return [
-        k
-        for k in range(len(library.dimensions))
-        if any(_mentions(_expression(e), k) for v in values for e in v.extents)
-    ]
+    extents = [e for v in (*body.function.inputs, *body.function.outputs) for e in v.extents]
+    used = {name for e in extents for name in dims_of(e)}
+    return [k for k, dim in enumerate(library.dimensions) if dim.name in used]
 
 
 def _parameters(library: Library, body: Body) -> tuple[list[str], list[str], list[str]]:
     """The C names of sizes, inputs and outputs of a function, each once."""
-    function, sizes = body.function, [library.dimensions[k][0] for k in _dimensions_of(library, body)]
+    function, sizes = body.function, [library.dimensions[k].name for k in _dimensions_of(library, body)]
     names = parameters([*sizes, *(v.name for v in (*function.inputs, *function.outputs))], [_CALL])
     first, second = len(sizes), len(sizes) + len(function.inputs)
     return names[:first], names[first:second], names[second:]
@@ -374,8 +362,9 @@ def header(library: Library) -> str:
         "#define HLOOM_EXPORT __declspec(dllexport)",
         '#else\n#define HLOOM_EXPORT __attribute__((visibility("default")))\n#endif\n#endif\n',
     ]
-    for dimension, least, most in library.dimensions:
-        lines.append(f"/* {dimension}: {least} to {most} */")
+    for dim in library.dimensions:
+        multiple = f", a multiple of {dim.multiple_of}" * (dim.multiple_of > 1)
+        lines.append(f"/* {dim.name}: {dim.min} to {dim.most}{multiple} */")
     macros = _macros(library)
     for position, part in enumerate(library.state):
         lines.append(f"#define {macros[position]} {position} /* {part.name}: {_shown(part)} */")
@@ -407,11 +396,3 @@ def header(library: Library) -> str:
         lines.append(f"HLOOM_EXPORT {_signature(library, body)};")
     lines += ["", "#ifdef __cplusplus\n}\n#endif\n#endif\n"]
     return "\n".join(lines)
-
-
-def scalar_values(body: Body, sizes: tuple[int, ...]) -> list[Any]:
-    """The scalars of a body for sizes of the dimensions."""
-    return [value_of(one, sizes) for one in body.scalars]
-
-
-assert FIX_SLOT == 0 and USE_SCALAR == 4  # native/driver.c

@@ -19,14 +19,15 @@ from hloom.dispatch.stages import Lowered
 from hloom.errors import ArgumentError, ExportError
 from hloom.export.names import OWN, checked_name, described_tree, identifiers, output_names
 from hloom.export.tables import EXPORTABLE
+from hloom.ir.module import Module
 from hloom.ir.records import field, record
-from hloom.ir.sizes.expressions import Dim, dims_of, single, size_at
+from hloom.ir.sizes.expressions import Dim, dims_of, single, size_with
 from hloom.ir.types import HLO_NAME, HOST_DTYPES, Shape
 from hloom.tracing.signatures import function_name
 from hloom.tree import pytrees as tree
 
 MOST_DIMENSIONS = 8  # of native/driver.c
-MOST = 4096  # of a dimension without a bound: plans are made for ranges
+MOST = 4096  # of a dimension without a bound: variants are made for ranges
 
 __all__ = ["Request", "TracedFunction", "Value", "plan_of", "requests_of", "traced"]
 
@@ -190,10 +191,14 @@ class State:
 
 def _states(result: Any, names: tuple[str, ...], by: str) -> list:
     """The state that a result begins with: the result itself where it is the only name."""
-    if isinstance(result, tuple) and len(result) >= len(names):
-        return list(result[: len(names)])
-    if len(names) == 1:
-        return [result]
+    found = list(result[: len(names)]) if isinstance(result, tuple) and len(result) >= len(names) else [result]
+    if len(found) == len(names):
+        if wrong := next((leaf for leaf in tree.leaves(found) if is_open(leaf)), None):
+            raise ExportError(
+                f"export of {by!r}", f"a part of the state is {wrong!r}, whose size is not the same in all calls",
+                "keep the state of one size, and pass what varies as arguments",
+            )  # fmt: skip
+        return found
     raise ExportError(
         f"export: {by!r} updates the state {names}",
         f"it returns {tree.structure(result)}",
@@ -213,7 +218,7 @@ def traced(request: Request, state: State) -> TracedFunction:
         value if name is None else state.trees[name]
         for name, value in zip(request.state, request.arguments, strict=True)
     ]
-    lowered = _lowered(request, arguments, {})
+    lowered = _lowered(request, arguments)
     _refuse(lowered, request)
     if request.updates:
         if not state.trees:
@@ -224,23 +229,19 @@ def traced(request: Request, state: State) -> TracedFunction:
     return made
 
 
-def _lowered(request: Request, arguments: Sequence, sizes: Mapping[str, int]) -> Lowered:
-    """A function traced for sizes of the named dimensions; those without one have their least size."""
-
-    def at(leaf: Any) -> Any:
-        if not is_open(leaf):
-            return leaf
-        dims = [size_at(d, {n: sizes.get(n, one.min) for n, one in dims_of(d).items()}) for d in leaf.shape]
-        return ShapeDtypeStruct(tuple(dims), leaf.dtype, leaf.weak)
-
-    arguments, keywords = tree.map(at, (tuple(arguments), request.keywords))
+def _lowered(request: Request, arguments: Sequence) -> Lowered:
+    """A function traced once for all sizes of the named dimensions."""
+    arguments, keywords = tree.map(_traceable, (tuple(arguments), request.keywords))
     function = request.function if hasattr(request.function, "lower") else jit(request.function)
     return function.lower(*arguments, **keywords)
 
 
-def lowered_at(function: TracedFunction, sizes: Mapping[str, int]) -> Lowered:
-    """The function traced for other sizes of the named dimensions."""
-    return _lowered(function.request, function.arguments, sizes)
+def _traceable(leaf: Any) -> Any:
+    """An argument, of which dimensions of 0 or 1 alone count as larger ones: sizes that are traced are at least 2."""
+    if not is_open(leaf):
+        return leaf
+    wider = {n: Dim(n, d.min, 2, scope=d.scope) for one in leaf.shape for n, d in dims_of(one).items() if d.most < 2}
+    return ShapeDtypeStruct(tuple([size_with(one, wider) for one in leaf.shape]), leaf.dtype, leaf.weak)
 
 
 def dimensions_of(requests: Sequence[Request]) -> list[Dim]:
@@ -254,18 +255,12 @@ def dimensions_of(requests: Sequence[Request]) -> list[Dim]:
         for size in [size for shape in shapes for size in shape]:
             for name, dim in dims_of(size).items():
                 if dim.max is None and dim.min <= MOST:
-                    dim = Dim(name, dim.min, MOST, multiple_of=dim.multiple_of)
+                    dim = Dim(name, dim.min, MOST, multiple_of=dim.multiple_of, scope=dim.scope)
                 if found.setdefault(name, dim).terms != dim.terms:
                     raise ExportError(
                         f"export with {dim.declaration()}",
                         f"the same name has another range: {found[name].declaration()}",
                         "use one range",
-                    )
-                if dim.multiple_of > 1 or dim.min == 0:
-                    raise ExportError(
-                        f"export with {dim.declaration()}",
-                        "a library's programs are planned for all sizes of a range, which are at least 1",
-                        f"pass Dim({name!r}, 1, {dim.most})",
                     )
                 if name not in alone:
                     raise ExportError(
@@ -361,13 +356,12 @@ def _names_of(request: Request) -> list[str]:
         return []
 
 
-def plan_of(function: TracedFunction, machine: CrossMachine, module: Any = None) -> Plan:
+def plan_of(function: TracedFunction, machine: CrossMachine, module: Module) -> Plan:
     """The plan of a function for a machine; the state is computed in place where it can be."""
     parts = {part: k for k, (kind, part) in enumerate(function.parameter_slots) if kind == "state"}
     updates = {
         k: parts[part] for k, (kind, part) in enumerate(function.result_slots) if kind == "next" and part in parts
     }
-    module = module or function.lowered.module
     _, plan, _ = optimized_plan(
         module, target=CpuTarget(machine, self_contained=True), donated=frozenset(updates.values()), updates=updates
     )

@@ -3,12 +3,14 @@ into them when a call begins."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
 from hloom.compiler.kernels.codegen.source import KernelSource
+from hloom.compiler.kernels.launch import Launch
+from hloom.compiler.schedule.buffer_assignment import ALIGNMENT, Buffer
 from hloom.compiler.schedule.scheduler import Plan
 from hloom.compiler.schedule.steps import (
     BranchStep,
@@ -16,18 +18,19 @@ from hloom.compiler.schedule.steps import (
     JumpStep,
     KernelStep,
     Place,
-    Step,
     SwapStep,
     SwitchStep,
 )
+from hloom.export.nodes import Nodes
 from hloom.ir.records import field, record
+from hloom.ir.sizes.expressions import Comparison, Size, SizeExpression, greatest
+from hloom.ir.sizes.guards import typical
 
 # As in native/driver.c.
 FIX_SLOT, FIX_CONSTANT, FIX_ARENA, FIX_KERNEL = range(4)
-USE_WORD, USE_ROW, USE_FIX, USE_ARENA, USE_SCALAR = range(5)
+USE_WORD, USE_ROW, USE_FIX, USE_ARENA = range(4)
 ROW_KERNEL, ROW_JUMP, ROW_BRANCH, ROW_COPY, ROW_SWITCH, ROW_SWAP = range(1, 7)
 ROW_WORDS = 8
-WAKING = 200_000  # nanoseconds from which on sleeping threads are woken in any case
 
 EXPORTABLE = (KernelStep, CopyStep, JumpStep, BranchStep, SwitchStep, SwapStep)
 
@@ -51,34 +54,79 @@ class Shared:
         return self._constants[key]
 
 
+@record(frozen=True)
+class Chunks:
+    """How the driver cuts the items of a kernel's row: `chunk_type` there. moved: the node of its bytes."""
+
+    row: int
+    moved: int
+    item: float
+    time: float
+    least: int
+    multiple: int
+
+
 @record
 class Tables:
-    """words: argument words; fixes: (position, kind, number) of those that are addresses; rows: of the steps. uses:
-    (kind, index, expression) of numbers that depend on named dimensions, which stand as 0 in the other tables."""
+    """words: argument words; fixes: (position, kind, number) of those that are addresses; rows: of the steps. nodes: of
+    the numbers that depend on sizes; guards: those that have to hold, among the first guard_nodes. uses: (kind, index,
+    node) of such numbers, which stand as 0 in the other tables."""
 
+    nodes: Nodes
     words: list[int] = field(default_factory=list)
     fixes: list[tuple[int, int, int]] = field(default_factory=list)
     rows: list[list[int]] = field(default_factory=list)
     arena_bytes: int = 0
-    uses: list[tuple[int, int, Any]] = field(default_factory=list)
+    uses: list[tuple[int, int, int]] = field(default_factory=list)
+    chunks: list[Chunks] = field(default_factory=list)
+    guards: list[int] = field(default_factory=list)
+    guard_nodes: int = 0
 
 
-def tables_of(plan: Plan, shared: Shared) -> Tables:
-    """The tables of a plan whose steps are all `EXPORTABLE`."""
-    return _Maker(plan, shared).tables()
+def tables_of(plan: Plan, shared: Shared, dimensions: Mapping[str, int], guards: Sequence[Comparison] = ()) -> Tables:
+    """The tables of a plan whose steps are all `EXPORTABLE`. dimensions: their numbers by name."""
+    made = Tables(Nodes(dimensions))
+    made.guards = [made.nodes.guard(guard) for guard in guards]
+    made.guard_nodes = len(made.nodes.rows)
+    return _Maker(plan, shared, made).tables()
 
 
 class _Maker:
-    def __init__(self, plan: Plan, shared: Shared):
-        self.plan, self.shared, self.made = plan, shared, Tables()
+    def __init__(self, plan: Plan, shared: Shared, made: Tables):
+        self.plan, self.shared, self.made = plan, shared, made
         self.constants = [shared.constant(np.asarray(value)) for value in plan.constants]
         self.swapped: dict[int, list[int]] = {}  # swap number of a place -> the words that hold its address
+        self.slots, self.arena_node = self._slots(plan.arena)
 
-    def number(self, value: Any, kind: int, index: int) -> int:
+    def _slots(self, arena: Sequence[Buffer]) -> tuple[list[int], int]:
+        """The node of each buffer's place, and that of the bytes of all. Buffers that do not live at one time share a
+        slot, which has room for the largest of them."""
+        sizes: list[Any] = []
+        last: list[int] = []
+        slot_of = [0] * len(arena)
+        for number, buffer in sorted(enumerate(arena), key=lambda pair: pair[1].first):
+            free = [k for k, time in enumerate(last) if time < buffer.first]
+            if free:
+                want = typical(buffer.bytes)
+                slot = min(free, key=lambda k: abs(typical(sizes[k]) - want))
+                sizes[slot], last[slot] = greatest(sizes[slot], buffer.bytes), buffer.last
+            else:
+                slot = len(sizes)
+                sizes.append(buffer.bytes)
+                last.append(buffer.last)
+            slot_of[number] = slot
+        nodes = self.made.nodes
+        places = [nodes.number(0)]
+        for size in sizes:
+            aligned = nodes.number((size + ALIGNMENT - 1) // ALIGNMENT * ALIGNMENT)
+            places.append(nodes.row("add", places[-1], aligned))
+        return [places[slot] for slot in slot_of], places[-1]
+
+    def number(self, value: Size, kind: int, index: int) -> int:
         """A number of a table; one that depends on dimensions is noted as a use."""
-        if type(value) is int or isinstance(value, (bool, np.integer)) or not hasattr(value, "expression"):
+        if not isinstance(value, SizeExpression):
             return int(value)
-        self.made.uses.append((kind, index, value))
+        self.made.uses.append((kind, index, self.made.nodes.number(value)))
         return 0
 
     def word(self, value: Any) -> int:
@@ -101,7 +149,10 @@ class _Maker:
         if place.kind == "constant":
             fixes.append((position, FIX_CONSTANT, self.constants[number]))
         elif place.kind == "arena":
-            fixes.append((position, FIX_ARENA, self.number(number, USE_FIX, len(fixes))))
+            if self.plan.arena:
+                self.made.uses.append((USE_FIX, len(fixes), self.slots[number]))
+                number = 0
+            fixes.append((position, FIX_ARENA, number))
         else:
             slot = number + (len(self.plan.input_shapes) if place.kind == "output" else 0)
             fixes.append((position, FIX_SLOT, slot))
@@ -112,16 +163,23 @@ class _Maker:
         row = [self.number(value, USE_ROW, start + k) for k, value in enumerate(values)]
         rows.append(row + [0] * (ROW_WORDS - len(row)))
 
+    def kernel(self, launch: Launch, pointers: Mapping[str, Place]) -> None:
+        start = len(self.made.words)
+        for argument in launch.arguments:
+            self.word(pointers[argument] if isinstance(argument, str) else argument)
+        kernel, side_by_side = self.shared.kernel(launch.source), int(bool(launch.side_by_side))
+        if isinstance(launch.items, SizeExpression) or isinstance(launch.moved, SizeExpression):
+            by, time = launch.by_work, launch.work / max(typical(launch.items), 1)
+            moved = self.made.nodes.number(launch.moved)
+            chunks = (0.0, time, 1, 1) if by is None else (float(by.item), time, by.least, by.multiple)
+            self.made.chunks.append(Chunks(len(self.made.rows), moved, *chunks))
+        self.row(ROW_KERNEL, kernel, start, launch.items, launch.grain, side_by_side, launch.nanoseconds)
+
     def tables(self) -> Tables:
-        ahead = _work_ahead(self.plan.steps)
         swaps: list[tuple[int, SwapStep]] = []
-        for number, step in enumerate(self.plan.steps):
+        for step in self.plan.steps:
             if isinstance(step, KernelStep):
-                launch, start = step.launch, len(self.made.words)
-                for argument in launch.arguments:
-                    self.word(step.pointers[argument] if isinstance(argument, str) else argument)
-                kernel, side_by_side = self.shared.kernel(launch.source), int(bool(launch.side_by_side))
-                self.row(ROW_KERNEL, kernel, start, launch.items, launch.grain, side_by_side, ahead[number])
+                self.kernel(step.launch, step.pointers)
             elif isinstance(step, CopyStep):
                 self.row(ROW_COPY, self.word(step.target), self.word(step.source), step.bytes)
             elif isinstance(step, JumpStep):
@@ -149,22 +207,7 @@ class _Maker:
                 for position in positions:
                     self.word(position)
             self.made.rows[row] = [ROW_SWAP, *operands, 0, 0, 0]
-        self.made.arena_bytes = self.number(self.plan.arena_bytes, USE_ARENA, 0)
+        self.made.arena_bytes = self.plan.arena_bytes
+        if self.plan.arena:
+            self.made.uses.append((USE_ARENA, 0, self.arena_node))
         return self.made
-
-
-def _work_ahead(steps: Iterable[Step]) -> list[int]:
-    """For each step the nanoseconds, roughly, that one thread takes for what threads share of it and of what follows,
-    at most `WAKING`: sleeping threads are woken by that."""
-    steps = list(steps)
-    total, found = 0, []
-    for number in range(len(steps) - 1, -1, -1):
-        step = steps[number]
-        if isinstance(step, JumpStep) and step.target <= number:
-            total = WAKING
-        elif isinstance(step, KernelStep) and total < WAKING:
-            items, grain, time = (int(x) for x in (step.launch.items, step.launch.grain, step.launch.nanoseconds))
-            if items > grain:
-                total = min(total + time, WAKING)
-        found.append(total)
-    return found[::-1]

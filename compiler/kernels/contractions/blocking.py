@@ -5,8 +5,6 @@ from __future__ import annotations
 import functools
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from contextvars import ContextVar
 from functools import cached_property
 
 from hloom.compiler.kernels.contractions import room
@@ -39,25 +37,6 @@ SPAN = 512 << 10  # bytes that such a step spans: their pages stay in the proces
 PERIOD = 4096  # bytes after which addresses share a set of a first-level cache, on about every machine
 
 _Values = dict[str, int | KernelAddress]
-
-# Whether blocks are chosen for sizes rounded up to powers of two, so that neighbouring sizes have the same blocks: for
-# programs that serve a range of sizes. The sums have the same bits.
-_in_ranges: ContextVar[bool] = ContextVar("in_ranges", default=False)
-
-
-@contextmanager
-def blocks_for_ranges() -> Iterator[None]:
-    """Within: blocks of rows and panels are the same for all sizes between two powers of two."""
-    token = _in_ranges.set(True)
-    try:
-        yield
-    finally:
-        _in_ranges.reset(token)
-
-
-def _rounded(size: int) -> int:
-    size = typical(size)
-    return 1 << (size - 1).bit_length() if _in_ranges.get() and size > 0 else size
 
 
 def step_plan(
@@ -156,10 +135,10 @@ class _Plan:
                 _Block(
                     blocking,
                     in_scratch,
-                    _rounded(batch),
-                    _rounded(m),
-                    _rounded(self.n),
-                    _rounded(self.part),
+                    typical(batch),
+                    typical(m),
+                    typical(self.n),
+                    typical(self.part),
                     self.step,
                     strides,
                     self.may_copy,

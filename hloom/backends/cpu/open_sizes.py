@@ -31,7 +31,7 @@ from hloom.ir.source import current_source, warn_while_compiling
 from hloom.platforms.backend import CompileOptions, Executable
 from hloom.runtime import program as runtime
 
-__all__ = ["OpenExecutable", "Variant"]
+__all__ = ["SMALL", "OpenExecutable", "Variant", "variant_for"]
 
 KEPT = 64  # sizes whose programs are kept
 SMALL = 2  # smaller sizes are numbers in a variant of their own: axes that broadcast, and empty arrays
@@ -52,9 +52,32 @@ class Variant:
             return False
         return all([guard.holds(sizes) for guard in self.guards])
 
+    def conditions(self, dims: Mapping[str, Dim]) -> list[Comparison]:
+        """What has to hold of the sizes of dimensions, by name."""
+        return [*[Comparison(dims[name], "==", size) for name, size in self.fixed.items()], *self.guards]
+
     def __str__(self) -> str:
         parts = [f"{name} == {size}" for name, size in self.fixed.items()]
         return ", ".join([*parts, *map(repr, self.guards)]) or "all sizes"
+
+
+def variant_for(
+    module: Module,
+    dims: Mapping[str, Dim],
+    sizes: Mapping[str, int],
+    fixed: Mapping[str, int],
+    planned: Callable[[Module], tuple[Module, Plan]],
+) -> Variant:
+    """The variant of a module for sizes of its dimensions, of which those of `fixed` are numbers. planned: returns the
+    module after all passes, and its plan."""
+    scope = GuardedScope(sizes)
+    free: dict[str, Size] = {name: scope.dim(d, SMALL) for name, d in dims.items() if name not in fixed}
+    entry = Specialization(free | {**fixed}).computation(module.entry)
+    optimized, plan = planned(module.with_entry(entry))
+    outer = {inner(name): dims[name] for name in free}
+    asked = [dim >= SMALL for dim in outer.values()] + [guard.over(outer) for guard in scope.guards]
+    guards = {repr(one): one for one in asked if isinstance(one, Comparison)}
+    return Variant(optimized, plan, fixed, [*guards.values()])
 
 
 class OpenExecutable(Executable):
@@ -127,16 +150,17 @@ class OpenExecutable(Executable):
 
     def _variant(self, sizes: Mapping[str, int], fixed: Mapping[str, int]) -> Variant:
         """The variant for sizes of which those of `fixed` are numbers."""
-        scope = GuardedScope(sizes)
-        free: dict[str, Size] = {name: scope.dim(d, SMALL) for name, d in self.dims.items() if name not in fixed}
-        entry = Specialization(free | {**fixed}).computation(self.module.entry)
         with collecting() as stages:
-            module, plan, times = optimized_plan(self.module.with_entry(entry), fusion=self._options.fusion)
+            fusion, times = self._options.fusion, dict[str, float]()
+
+            def planned(module: Module) -> tuple[Module, Plan]:
+                module, plan, seconds = optimized_plan(module, fusion=fusion)
+                times.update(seconds)
+                return module, plan
+
+            made = variant_for(self.module, self.dims, sizes, fixed, planned)
         self.timings = {name: self.timings.get(name, 0.0) + s for name, s in stage_timings(stages, times, 0.0).items()}
-        outer = {inner(name): self.dims[name] for name in free}
-        asked = [dim >= SMALL for dim in outer.values()] + [guard.over(outer) for guard in scope.guards]
-        guards = {repr(one): one for one in asked if isinstance(one, Comparison)}
-        return Variant(module, plan, fixed, [*guards.values()])
+        return made
 
     def at(self, shapes: tuple[tuple[int, ...], ...]) -> runtime.Executable:
         """The program for the dimensions of arguments. Raises ShapeError for sizes that it does not take."""

@@ -3,9 +3,13 @@
 typedef struct { int64_t op, a, b; } node_type;      /* one operation of an expression; a, b: numbers of nodes */
 typedef struct { int32_t position, kind; int64_t number; } fix_type;
 typedef struct { int32_t kind, index, node; } use_type;
+/* A kernel row whose items are cut into chunks by sizes. item: work of an item, 0 where the chunk is that of the row;
+   time: work of an item too, by which the time of the row is known; moved: node of the bytes that it moves. */
+typedef struct { int32_t row, moved; double item, time; int64_t least, multiple; } chunk_type;
 typedef struct { int32_t kind, number; } slot_type;  /* where an input or output of the plan comes from */
 
-/* A plan, for all sizes of the dimensions for which its guards hold. */
+/* A plan, for all sizes of the dimensions for which its guards hold: nodes that are not 0. The nodes of guards come
+   first. */
 typedef struct {
   const int64_t *words;
   const fix_type *fixes;
@@ -14,29 +18,29 @@ typedef struct {
   const node_type *nodes;
   const int32_t *guards;
   const use_type *uses;
-  int32_t word_count, fix_count, row_count, node_count, guard_count, use_count;
+  const chunk_type *chunks;
+  int32_t word_count, fix_count, row_count, node_count, guard_nodes, guard_count, use_count, chunk_count;
 } plan_type;
 
 /* slots: of the plan's inputs, then of its outputs. input_nodes, output_nodes: for each extent of the inputs and of the
-   outputs a node of `shapes`. */
+   outputs a node of `shapes`. facts: nodes of `shapes` that are not 0 for sizes that it takes, with their texts. */
 typedef struct {
   const plan_type *plans;
   const slot_type *slots;
   const node_type *shapes;
-  const int32_t *input_nodes, *output_nodes;
-  int32_t plan_count, slot_count, plan_inputs, shape_count;
+  const int32_t *input_nodes, *output_nodes, *facts;
+  const char *const *fact_texts;
+  int32_t plan_count, slot_count, plan_inputs, shape_count, fact_count;
   int64_t uses_dimensions; /* bit k: dimension k */
   const int32_t *kept;     /* parts of the state that are computed in place, ended by -1 */
 } body_type;
 
 enum { FIX_SLOT, FIX_CONSTANT, FIX_ARENA, FIX_KERNEL };
-enum { USE_WORD, USE_ROW, USE_FIX, USE_ARENA, USE_SCALAR };
-enum { SLOT_INPUT, SLOT_OUTPUT, SLOT_STATE, SLOT_NEXT, SLOT_SCALAR };
+enum { USE_WORD, USE_ROW, USE_FIX, USE_ARENA };
+enum { SLOT_INPUT, SLOT_OUTPUT, SLOT_STATE, SLOT_NEXT };
 enum { ROW_END, ROW_KERNEL, ROW_JUMP, ROW_BRANCH, ROW_COPY, ROW_SWITCH, ROW_SWAP };
-enum { OP_CONSTANT, OP_DIMENSION, OP_ADD, OP_SUBTRACT, OP_MULTIPLY, OP_FLOOR_DIVIDE, OP_MODULO, OP_MINIMUM, OP_MAXIMUM,
-       OP_LESS, OP_LESS_EQUAL, OP_EQUAL, OP_NOT_EQUAL, OP_NEGATE, OP_REAL, OP_REAL_ADD, OP_REAL_SUBTRACT,
-       OP_REAL_MULTIPLY, OP_REAL_DIVIDE, OP_REAL_LESS, OP_REAL_LESS_EQUAL, OP_REAL_EQUAL, OP_FLOOR, OP_CEILING,
-       OP_TRUNCATE, OP_REAL_CONSTANT, OP_REAL_NEGATE, OP_SHIFT_LEFT, OP_SHIFT_RIGHT, OP_AND, OP_OR, OP_XOR, OP_SINGLE };
+enum { OP_CONSTANT, OP_DIMENSION, OP_ADD, OP_MULTIPLY, OP_FLOOR_DIVIDE, OP_MINIMUM, OP_MAXIMUM, OP_NOT_NEGATIVE, OP_ZERO,
+       OP_NOT_ZERO };
 enum { MOST_DIMENSIONS = 8, MESSAGE = 512 };
 
 typedef struct frame {
@@ -115,68 +119,60 @@ static int64_t floor_divide(int64_t a, int64_t b) {
   return b && a % b && (a < 0) != (b < 0) ? q - 1 : q;
 }
 
-static double real_of(int64_t word) {
-  double value;
-  memcpy(&value, &word, sizeof value);
-  return value;
-}
-
-static int64_t word_of(double value) {
-  int64_t word;
-  memcpy(&word, &value, sizeof word);
-  return word;
-}
-
-static void evaluate(const node_type *nodes, int32_t count, const int64_t *sizes, int64_t *values) {
-  for (int32_t k = 0; k < count; k++) {
-    const int64_t op = nodes[k].op;
+/* The values of nodes from `first` to `count`. Returns 0 where one has more than 64 bits. */
+static int evaluate(const node_type *nodes, int32_t first, int32_t count, const int64_t *sizes, int64_t *values) {
+  int overflow = 0;
+  for (int32_t k = first; k < count; k++) {
+    const node_type n = nodes[k];
+    if (n.op <= OP_DIMENSION) {
+      values[k] = n.op == OP_CONSTANT ? n.a : sizes[n.a];
+      continue;
+    }
+    const int64_t a = values[n.a], b = values[n.b];
     int64_t r = 0;
-    if (op == OP_CONSTANT || op == OP_REAL_CONSTANT) {
-      values[k] = nodes[k].a;
-      continue;
-    }
-    if (op == OP_DIMENSION) {
-      values[k] = sizes[nodes[k].a];
-      continue;
-    }
-    const int64_t a = values[nodes[k].a], b = values[nodes[k].b];
-    switch (op) {
-      case OP_ADD: r = a + b; break;
-      case OP_SUBTRACT: r = a - b; break;
-      case OP_MULTIPLY: r = a * b; break;
+    switch (n.op) {
+      case OP_ADD: overflow |= __builtin_add_overflow(a, b, &r); break;
+      case OP_MULTIPLY: overflow |= __builtin_mul_overflow(a, b, &r); break;
       case OP_FLOOR_DIVIDE: r = floor_divide(a, b); break;
-      case OP_MODULO: r = a - floor_divide(a, b) * b; break;
       case OP_MINIMUM: r = a < b ? a : b; break;
       case OP_MAXIMUM: r = a > b ? a : b; break;
-      case OP_LESS: r = a < b; break;
-      case OP_LESS_EQUAL: r = a <= b; break;
-      case OP_EQUAL: r = a == b; break;
-      case OP_NOT_EQUAL: r = a != b; break;
-      case OP_NEGATE: r = -a; break;
-      case OP_REAL: r = word_of((double)a); break;
-      case OP_REAL_ADD: r = word_of(real_of(a) + real_of(b)); break;
-      case OP_REAL_SUBTRACT: r = word_of(real_of(a) - real_of(b)); break;
-      case OP_REAL_MULTIPLY: r = word_of(real_of(a) * real_of(b)); break;
-      case OP_REAL_DIVIDE: r = word_of(real_of(a) / real_of(b)); break;
-      case OP_REAL_LESS: r = real_of(a) < real_of(b); break;
-      case OP_REAL_LESS_EQUAL: r = real_of(a) <= real_of(b); break;
-      case OP_REAL_EQUAL: r = real_of(a) == real_of(b); break;
-      case OP_REAL_NEGATE: r = word_of(-real_of(a)); break;
-      case OP_TRUNCATE: r = (int64_t)real_of(a); break;
-      case OP_FLOOR: r = (int64_t)real_of(a); r -= (double)r > real_of(a); break;
-      case OP_CEILING: r = (int64_t)real_of(a); r += (double)r < real_of(a); break;
-      case OP_SHIFT_LEFT: r = (int64_t)((uint64_t)a << b); break;
-      case OP_SHIFT_RIGHT: r = a >> b; break;
-      case OP_AND: r = a & b; break;
-      case OP_OR: r = a | b; break;
-      case OP_XOR: r = a ^ b; break;
-      case OP_SINGLE: { /* the bits of a float */
-        const float value = (float)real_of(a);
-        memcpy(&r, &value, sizeof value);
-        break;
-      }
+      case OP_NOT_NEGATIVE: r = a >= 0; break;
+      case OP_ZERO: r = a == 0; break;
+      case OP_NOT_ZERO: r = a != 0; break;
     }
     values[k] = r;
+  }
+  return !overflow;
+}
+
+/* Items in a chunk, as `ByWork.grain` of the compiler has them. */
+static int64_t grain_of(const chunk_type *c, int64_t items, int64_t moved) {
+  const double total = (double)items * c->item;
+  int64_t grain = items;
+  if (total > 3.0 * CHUNK_WORK) {
+    double most = total / CHUNKS;
+    if (moved && total * CHUNK_NEAR / (double)moved < most) most = total * CHUNK_NEAR / (double)moved;
+    if (most < CHUNK_WORK) most = CHUNK_WORK;
+    if (most > CHUNK_LARGEST) most = CHUNK_LARGEST;
+    grain = (int64_t)(most / c->item);
+    if (grain < 1) grain = 1;
+    if (grain >= 64) grain = (grain + 63) / 64 * 64;
+  }
+  if (grain < c->least) grain = c->least;
+  if (grain > items) grain = items;
+  return (grain + c->multiple - 1) / c->multiple * c->multiple;
+}
+
+/* Puts into each kernel row what one thread takes, roughly, for what threads share of it and of what follows: sleeping
+   threads are woken by that. */
+static void look_ahead(int64_t (*rows)[8], int32_t count) {
+  int64_t total = 0;
+  for (int32_t k = count - 1; k >= 0; k--) {
+    int64_t *row = rows[k];
+    if (row[0] == ROW_JUMP && row[1] <= k) total = WAKING;
+    if (row[0] != ROW_KERNEL) continue;
+    if (row[3] > row[4] && total < WAKING) total = total + row[6] < WAKING ? total + row[6] : WAKING;
+    row[6] = total;
   }
 }
 
@@ -230,6 +226,16 @@ static int frame_prepare(hloom_program *program, frame_type *f, const plan_type 
     if (use.kind == USE_FIX) f->fixes[use.index].number = value;
     if (use.kind == USE_ARENA) arena = (size_t)value;
   }
+  for (int32_t k = 0; k < p->chunk_count; k++) {
+    const chunk_type *c = &p->chunks[k];
+    int64_t *row = f->rows[c->row];
+    const int64_t items = row[3], moved = f->values[c->moved];
+    row[4] = c->item > 0 ? grain_of(c, items, moved) : row[4] < items ? row[4] : items;
+    const double time = (double)items * c->time / CHUNK_OPERATIONS, bytes = (double)moved / CHUNK_BYTES;
+    const double most = time > bytes ? time : bytes;
+    row[6] = most < 1 ? 1 : most < WAKING ? (int64_t)most : WAKING;
+  }
+  look_ahead(f->rows, p->row_count);
   if (arena > f->arena_bytes || !f->arena) {
     give(o, f->arena);
     f->arena_bytes = 0;
@@ -298,7 +304,15 @@ static hloom_status check_sizes(const body_type *body, const hloom_function *fun
     if (sizes[k] < DIMENSIONS[k].least || sizes[k] > DIMENSIONS[k].most)
       return fail(HLOOM_ERROR_EXTENT, "%s: dimension '%s' is %lld; it may be %lld to %lld", function->name,
                   DIMENSIONS[k].name, (long long)sizes[k], (long long)DIMENSIONS[k].least, (long long)DIMENSIONS[k].most);
+    if (sizes[k] % MULTIPLES[k])
+      return fail(HLOOM_ERROR_EXTENT, "%s: dimension '%s' is %lld; it has to be a multiple of %lld", function->name,
+                  DIMENSIONS[k].name, (long long)sizes[k], (long long)MULTIPLES[k]);
   }
+  int64_t values[MOST_SHAPES];
+  if (body->fact_count) evaluate(body->shapes, 0, body->shape_count, sizes, values);
+  for (int32_t k = 0; k < body->fact_count; k++)
+    if (!values[body->facts[k]])
+      return fail(HLOOM_ERROR_EXTENT, "%s: %s does not hold for these sizes", function->name, body->fact_texts[k]);
   return HLOOM_OK;
 }
 
@@ -333,20 +347,18 @@ static hloom_status call(hloom_program *program, int32_t number, const int64_t *
     const plan_type *found = 0;
     for (int32_t k = 0; k < body->plan_count && !found; k++) {
       const plan_type *p = &body->plans[k];
-      evaluate(p->nodes, p->node_count, sizes, f->values);
-      int holds = 1;
+      int holds = evaluate(p->nodes, 0, p->guard_nodes, sizes, f->values);
       for (int32_t g = 0; g < p->guard_count && holds; g++) holds = f->values[p->guards[g]] != 0;
       if (holds) found = p;
     }
     if (!found)
       result = fail(HLOOM_ERROR_EXTENT, "%s: no plan for these sizes", function->name);
+    else if (!evaluate(found->nodes, found->guard_nodes, found->node_count, sizes, f->values))
+      result = fail(HLOOM_ERROR_EXTENT, "%s: a number of bytes for these sizes has more than 64 bits", function->name);
     else if (!frame_prepare(program, f, found, sizes))
       result = fail(HLOOM_ERROR_MEMORY, "%s: no memory for temporaries", function->name);
   }
   if (!result) {
-    int64_t scalars[MOST_SCALARS];
-    for (int32_t k = 0; k < f->plan->use_count; k++)
-      if (f->plan->uses[k].kind == USE_SCALAR) scalars[f->plan->uses[k].index] = f->values[f->plan->uses[k].node];
     for (int32_t k = 0; k < f->plan->fix_count; k++) {
       const fix_type fix = f->plan->fixes[k];
       if (fix.kind != FIX_SLOT) continue;
@@ -357,7 +369,6 @@ static hloom_status call(hloom_program *program, int32_t number, const int64_t *
         case SLOT_OUTPUT: place = outputs[slot.number]; break;
         case SLOT_STATE: place = program->state[slot.number]; break;
         case SLOT_NEXT: place = program->next[slot.number]; break;
-        case SLOT_SCALAR: place = &scalars[slot.number]; break;
       }
       f->words[fix.position] = (int64_t)(uintptr_t)place;
     }
@@ -412,7 +423,7 @@ static hloom_status check_arrays(const hloom_function *function, const char *wha
   int64_t values[MOST_SHAPES];
   for (int pass = binds ? 0 : 1; pass < 2; pass++) {
     const int32_t *node = nodes;
-    if (pass) evaluate(shapes, shape_count, sizes, values);
+    if (pass) evaluate(shapes, 0, shape_count, sizes, values);
     for (int32_t k = 0; k < wanted_count; k++) {
       const hloom_value *w = &wanted[k];
       const hloom_tensor *t = &given[k];
@@ -497,7 +508,7 @@ static hloom_status output_shape(const hloom_program *program, int32_t number, c
                 function->name, (int)output);
   int64_t sizes[MOST_DIMENSIONS], values[MOST_SHAPES];
   if ((status = bind_inputs(number, inputs, input_count, sizes))) return status;
-  evaluate(body->shapes, body->shape_count, sizes, values);
+  evaluate(body->shapes, 0, body->shape_count, sizes, values);
   const int32_t *node = body->output_nodes;
   for (int32_t k = 0; k < output; k++) node += function->outputs[k].rank;
   for (int32_t axis = 0; axis < function->outputs[output].rank; axis++) shape[axis] = values[node[axis]];

@@ -4,13 +4,14 @@ import shutil
 
 import numpy as np
 import pytest
+from exported_programs import check_exported
 
 import hloom as hl
 import hloom.numpy as hnp
-from hloom.errors import ArgumentError, ExportError
-from hloom.export import symbolic
-from hloom.export.extents import candidates, difference, fitted
-from hloom.export.nodes import Nodes, value_of
+from hloom.errors import ArgumentError, ExportError, ShapeError, UndecidedSizeError
+from hloom.export import cover
+from hloom.export.nodes import Nodes, intervals
+from hloom.ir.sizes.expressions import Comparison, Scope, greatest, least, size_at
 
 rng = np.random.default_rng(0)
 needs_compiler = pytest.mark.skipif(shutil.which("cc") is None, reason="no C compiler here")
@@ -18,6 +19,10 @@ needs_compiler = pytest.mark.skipif(shutil.which("cc") is None, reason="no C com
 
 def normal(*shape):
     return (0.1 * rng.standard_normal(shape)).astype(np.float32)
+
+
+def struct(*dims, dtype="float32"):
+    return hl.ShapeDtypeStruct(dims, dtype)
 
 
 W = normal(48, 24)
@@ -74,11 +79,10 @@ def test_ranges_that_are_refused(tmp_path):
             hl.Dim(*arguments)
     batch = hl.Dim("batch", 1, 64)
     x = hl.ShapeDtypeStruct((batch, 4), "float32")
-    with pytest.raises(ExportError, match=r"depends on the size in a way that is not known"):
-        hl.export(lambda x: x * x.shape[0] ** 3 / 7, x, folder=tmp_path, name="cube")
-    for refused in (hl.Dim("batch", 0, 4), hl.Dim("batch", 4, 64, multiple_of=4)):
-        with pytest.raises(ExportError, match="at least 1"):
-            hl.export(lambda x: x, hl.ShapeDtypeStruct((refused,), "float32"), folder=tmp_path)
+    with pytest.raises(UndecidedSizeError, match=r"(?s)n == 17.*test_export_ranges.py"):
+        hl.export(lambda x: x if x.shape[0] == 17 else -x, struct(hl.Dim("n", 1, 40)), folder=tmp_path, name="uneven")
+    with pytest.raises(UndecidedSizeError, match=r"(?s)n > 2.*test_export_ranges.py"):
+        hl.export(lambda x: x + x[2], struct(hl.Dim("n", 1, 9)), folder=tmp_path, name="third")
     with pytest.raises(ExportError, match="same name has another range"):
         y = hl.ShapeDtypeStruct((hl.Dim("batch", 1, 9),), "float32")
         hl.export({"f": lambda x, y: (x, y)}, x=x, y=y, folder=tmp_path)
@@ -88,59 +92,89 @@ def test_ranges_that_are_refused(tmp_path):
         hl.jit(hnp.sin)(x)  # a shape without sizes is for hl.export alone
 
 
-@pytest.mark.quick
-@pytest.mark.parametrize(
-    "number",
-    [lambda b: 7, lambda b: 3 * b + 2, lambda b: -(-b // 16) * 128 + 5, lambda b: 24 * b - 24, lambda b: b],
-    ids=["constant", "affine", "tiles", "difference", "itself"],
-)
-def test_numbers_of_plans_as_expressions(number):
-    values = {(b,): number(b) for b in (3, 4, 17, 50, 99, 100)}
-    while len(found := candidates(values, (3,), (100,), ["batch"])) > 1:
-        points = [difference(found[0], other, (3,), (100,)) for other in found[1:]]
-        if not any(points):
-            break
-        values |= {point: number(*point) for point in points if point}
-    made = found[0]
-    if isinstance(made, int):
-        assert set(values.values()) == {made}
-        return
-    assert all(value_of(made.expression, (b,)) == number(b) for b in range(3, 101))
-    nodes = Nodes()
-    assert nodes.number(made.expression) == nodes.number(made.expression) == len(nodes.rows) - 1
+@needs_compiler
+def test_values_of_sizes_and_their_bounds(tmp_path):
+    def powers(x):
+        return x * x.shape[0] ** 3 / 7, x.shape[0] * x.shape[0]
 
-
-@pytest.mark.quick
-def test_numbers_of_no_known_form():
-    assert fitted({(b,): b * b for b in (1, 2, 5, 9)}, (1,), (9,), ["batch"]) is None
-    product = {(a, b): 2 * a * b + a for a in (1, 4, 9) for b in (2, 7)}
-    made = fitted(product, (1, 2), (9, 7), ["a", "b"])
-    assert str(made) == "2*a*b + a" and value_of(made.expression, (5, 6)) == 65
+    with hl.export(powers, struct(hl.Dim("n", 0, 40)), folder=tmp_path).load() as loaded:
+        for n in range(41):
+            found, square = loaded.powers(np.ones(n, "f4"))
+            np.testing.assert_array_equal(found, np.asarray(hl.jit(powers)(np.ones(n, "f4"))[0]))
+            assert square == n * n
+    with pytest.raises(ShapeError, match=r"(?s)n = .*at most has room.*test_export_ranges.py"):
+        hl.export(lambda x: x + x.shape[0], struct(hl.Dim("n", 1, 200), dtype="int8"), folder=tmp_path, name="narrow")
 
 
 @needs_compiler
-def test_a_size_whose_plan_differs_gets_a_plan_of_its_own(monkeypatch, tmp_path):
-    """Only the ends are sampled: the comparison of all sizes finds the one between."""
-    monkeypatch.setattr(symbolic._Search, "points", few_points)
+def test_multiples_and_what_is_known_of_two_sizes(tmp_path):
+    scope = Scope()
+    n, m = hl.Dim("n", 8, 64, multiple_of=8, scope=scope), hl.Dim("m", 1, 64, scope=scope)
+    scope.add("m <= n", m <= n)
 
-    def uneven(x):  # what is computed depends on the size in no way that two samples show
-        return hnp.sin(x) if x.shape[0] == 17 else hnp.cos(x)
+    def blocks(x, y):
+        return x.reshape(-1, 8).sum(1), x[: y.shape[0]] + y
 
-    x = hl.ShapeDtypeStruct((hl.Dim("n", 3, 40),), "float32")
-    library = hl.export(uneven, x, folder=tmp_path).load()
-    for n in (3, 16, 17, 18, 40):
-        given = np.arange(n, dtype=np.float32)
-        assert np.array_equal(library.uneven(given), np.asarray(hl.jit(uneven)(given)))
+    library = hl.export(blocks, struct(n), struct(m), folder=tmp_path)
+    assert "/* n: 8 to 64, a multiple of 8 */" in library.header.read_text()
+    with library.load() as loaded:
+        for first, second in ((8, 1), (8, 8), (64, 3), (40, 40), (16, 2)):
+            x, y = normal(first), normal(second)
+            sums, joined = loaded.blocks(x, y)
+            np.testing.assert_allclose(sums, x.reshape(-1, 8).sum(1), rtol=1e-5)
+            np.testing.assert_array_equal(joined, x[:second] + y)
+        for first, second, message in (
+            (7, 1, "'n' is 7; it may be 8 to 64"), (12, 1, "'n' is 12; it has to be a multiple of 8"),
+            (8, 9, "m <= n does not hold"), (72, 1, "'n' is 72"),
+        ):  # fmt: skip
+            with pytest.raises(ArgumentError, match=message):
+                loaded.blocks(normal(first), normal(second))
 
 
-def few_points(self, low, high):
-    return list(dict.fromkeys([low, high, *[s for s in self.differing if low <= s <= high]]))
+@needs_compiler
+def test_a_long_range_and_kernels_that_take_numbers(tmp_path):
+    """No size is looked at by itself where guards say that all are served."""
+    library = hl.export(lambda x: (x * 2).sum(), struct(hl.Dim("n", 0, 2**33)), folder=tmp_path, name="line")
+    with library.load(num_threads=2) as loaded:
+        for n in (0, 1, 2, 3, 1000, 2_000_001):
+            assert loaded["call"](np.ones(n, "f4")) == 2 * n
+    with hl.export(hnp.fft.fft, struct(hl.Dim("n", 2, 6)), folder=tmp_path, name="dft").load() as loaded:
+        for n in range(2, 7):
+            x = normal(n)
+            np.testing.assert_allclose(loaded["fft"](x), np.fft.fft(x), rtol=1e-5, atol=1e-5)
+    with pytest.raises(ExportError, match=r"each of 4,095 sizes is a variant by itself"):
+        hl.export(hnp.fft.fft, struct(hl.Dim("n", 2, 4096)), folder=tmp_path, name="fourier")
 
 
-def test_ranges_with_too_many_sizes_to_compare(tmp_path):
-    x = hl.ShapeDtypeStruct((hl.Dim("rows", 1, 1000), hl.Dim("columns", 1, 1000)), "float32")
-    with pytest.raises(ExportError, match="1,000,000 sizes"):
-        hl.export(lambda x: x + 1, x, folder=tmp_path, name="large")
+def test_more_variants_than_there_may_be(monkeypatch, tmp_path):
+    monkeypatch.setattr(cover, "MOST_VARIANTS", 2)
+    with pytest.raises(ExportError, match=r"(?s)Dim\('n', min=1, max=4096\).*more than 2 variants.*multiple_of"):
+        hl.export(lambda x: x @ x.T, struct(hl.Dim("n", 1, 4096), 24), folder=tmp_path, name="products")
+
+
+@pytest.mark.quick
+def test_intervals_hold_every_value():
+    n, m = hl.Dim("n", 0, 40, multiple_of=2), hl.Dim("m", 1, 9)
+    sizes = [n * m - 7, (3 * n + 5) // 4, n // m, least(n, 3 * m), greatest(n - m, 0), n % 3, (n - 20) * (m - 4)]
+    nodes = Nodes({"n": 0, "m": 1})
+    numbers = [nodes.number(size) for size in sizes]
+    guards = [nodes.guard(Comparison(n, how, 4 * m)) for how in ("==", "!=", ">=", ">", "<=", "<")]
+    for low, high in (((0, 1), (40, 9)), ((10, 3), (14, 3)), ((6, 5), (6, 5)), ((0, 9), (0, 9))):
+        lows, highs = intervals(nodes.rows, *[np.array(end, float)[:, None] for end in (low, high)])
+        for first in range(low[0], high[0] + 1, 2):
+            for second in range(low[1], high[1] + 1):
+                at = {"n": first, "m": second}
+                values = [size_at(size, at) for size in sizes]
+                values += [Comparison(n, how, 4 * m).holds(at) for how in ("==", "!=", ">=", ">", "<=", "<")]
+                for node, value in zip([*numbers, *guards], values, strict=True):
+                    assert lows[node][0] <= value <= highs[node][0]
+                    assert low != high or lows[node][0] == value == highs[node][0]
+
+
+@needs_compiler
+@pytest.mark.parametrize("seed", [0, 4, 7, 10, 12])
+def test_random_programs(seed):
+    check_exported(seed)
 
 
 @pytest.mark.parametrize(("least", "most"), [(1, 1), (1, 2), (1, 3), (2, 3), (3, 4)])
