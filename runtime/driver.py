@@ -40,6 +40,7 @@ import os
 import threading
 import time
 from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
 
 import numpy as np
 
@@ -63,7 +64,7 @@ from hloom.runtime.driver_source import (
 )
 
 
-def step(opcode: int, *operands: int) -> list[int]:
+def step(opcode: int, *operands: Any) -> list[Any]:
     """One row of `steps`: `step(KERNEL, address, args_offset, items, grain, side_by_side, nanoseconds)`."""
     if len(operands) >= STEP_WORDS:
         raise ValueError(f"a step has at most {STEP_WORDS - 1} operands, got {len(operands)}")
@@ -193,16 +194,18 @@ class Driver:
         *,
         release_gil: bool = True,
         resumes: bool = False,
+        parallel: bool = False,
     ) -> Activation:
         """The memory for one run at a time of a program; arrays of int64 are used in place, not copied.
 
         slots: their number, or their values. release_gil: False for programs so small (a few microseconds) that other
         Python threads can wait; it saves some 50 ns, and calls from several threads then never overlap. resumes: for a
-        program of a team, which returns where it would have to wait.
+        program of a team, which returns where it would have to wait. parallel: whether threads may share steps whose
+        items are not known yet.
         """
         rows = _words(steps).reshape(-1, STEP_WORDS)
         flags = source.FLAG_RELEASE_GIL if release_gil else 0
-        if any(opcode == KERNEL and items > grain > 0 for opcode, _, _, items, grain, *_ in rows.tolist()):
+        if parallel or any(opcode == KERNEL and items > grain > 0 for opcode, _, _, items, grain, *_ in rows.tolist()):
             flags |= source.FLAG_PARALLEL
         if np.isin(rows[:, 0], (LOOP, LOOK, POLL)).any():
             flags |= source.FLAG_LOOKS

@@ -15,6 +15,7 @@ import numpy as np
 
 from hloom.ir.process import forking
 from hloom.ir.records import replace
+from hloom.ir.sizes.numbers import Node, Number, chosen, lower_of
 from hloom.ir.types import Shape
 from hloom.runtime.buffer import Arena, address, default_pool, is_own
 from hloom.runtime.distributed.messages import Batch, Message, Others
@@ -53,6 +54,7 @@ from hloom.runtime.steps import (
     Switch,
 )
 
+ARENA = "arena"  # the name of the address of the arena, among the numbers that a program with nodes is given
 LINE = 16  # words between control words, so that threads do not share a cache line
 SMALL = 30_000  # element operations up to which other Python threads can wait for a call: some 5 microseconds
 
@@ -82,12 +84,13 @@ class Frame:
     state: one byte, 1 while all goes well; a Python step that raised leaves its exception in `errors` and 0 here.
     Programs that run beside each other share it, and `control`, their counts. first: the row of each step.
     done: a byte that is 1 unless a Python step ended without reaching its end, and a zero. batches: messages, by the
-    number of their step, or of a channel their value goes through.
+    number of their step, or of a channel their value goes through. open: (address of a word, the node whose value it
+    has), of a program with nodes.
     """
 
     __slots__ = (
         "__weakref__", "activation", "address", "arena", "batches", "code", "constants", "control", "done", "first",
-        "seat", "state",
+        "open", "seat", "state",
     )  # fmt: skip
 
     def __init__(
@@ -102,9 +105,12 @@ class Frame:
     ):
         self.seat = seat
         self.batches: dict[int, Batch] = {}
-        self.arena = (
-            seat.arenas[seat.positions[seat.device]] if seat else Arena(max(program.arena_bytes, 64), program.guards)
-        )
+        if seat:
+            self.arena = seat.arenas[seat.positions[seat.device]]
+        elif program.nodes is None:
+            self.arena = Arena(max(program.arena_bytes, 64), program.guards)
+        else:
+            self.arena = Arena(64)  # until the sizes are known
         self.constants, self.code = program.constants, program.code
         self.state = np.ones(1, np.uint8) if state is None else state
         self.done = np.array([1, 0], np.uint8) if done is None else done
@@ -116,10 +122,13 @@ class Frame:
         slots = seat.slots if seat else np.zeros(max(count, 1), np.int64)
         args = np.array(maker.words or [0], np.int64)
         release = program.work > SMALL or control is not None
-        self.activation = driver.activation(
-            rows, maker.relocations, args, slots, release_gil=release, resumes=seat is not None
-        )
-        self.address = self.activation.address
+        made = self.activation = driver.activation(
+            rows, maker.relocations, args, slots, release_gil=release, resumes=seat is not None,
+            parallel=program.nodes is not None,
+        )  # fmt: skip
+        self.address = made.address
+        places = {"row": address(made.steps), "word": address(made.args), "offset": address(made.relocations)}
+        self.open = [(places[kind] + 8 * position, node) for kind, position, node in maker.open]
 
     def check(self) -> None:
         """Raises KeyboardInterrupt where a signal handler raised in a Python step before its first line: ctypes reports
@@ -140,14 +149,24 @@ class _Rows:
         self.constants = [address(c) for c in program.constants]
         self.first: list[int] = []
         self.batches: dict[int, int] = {}  # of `Deliver`, by channel: the position of their words
+        self.open: list[tuple[str, int, Node]] = []  # ("row", "word" or "offset", position of a word, its node)
 
     def word(self, value: int | Ref) -> int:
         """Appends an argument word; its position."""
         position = len(self.words)
-        self.words.append(self._value(value, position) if isinstance(value, Ref) else value)
+        self.words.append(0)
+        found = self._value(value, position) if isinstance(value, Ref) else value
+        self.words[position] = self._known(found, "word", position)
         return position
 
-    def _value(self, ref: Ref, position: int) -> int:
+    def _known(self, number: Number, kind: str, position: int) -> int:
+        """A number as it is now; one that is a node is noted."""
+        if isinstance(number, Node):
+            self.open.append((kind, position, number))
+            return 0
+        return number
+
+    def _value(self, ref: Ref, position: int) -> Number:
         """The address of a place, or 0 where a call's slot has it."""
         if ref.swap is not None:
             self.swapped.setdefault(ref.swap, []).append(position)
@@ -171,7 +190,7 @@ class _Rows:
         if ref.kind == "constant":
             return self.constants[number] + self._offset(ref)
         if seat is None:
-            return self.frame.arena.address + number
+            return number + (self.frame.arena.address if program.nodes is None else program.nodes.given(ARENA))
         if ref.kind == "shared":
             return seat.shared.address + number + self._offset(ref)
         if ref.kind == "device":
@@ -336,6 +355,10 @@ class _Rows:
                 rows.append([])
         for row, swap in swaps:  # now all words are there
             rows[row] = self._swap(swap)
+        if program.nodes is not None:
+            words = enumerate(word for row in rows for word in row)
+            known = [self._known(word, "row", position) for position, word in words]
+            rows = [known[k : k + STEP_WORDS] for k in range(0, len(known), STEP_WORDS)]
         return rows
 
     def _swap(self, swap: Swap) -> list[int]:
@@ -353,16 +376,18 @@ def _message(item: Deliver) -> Message:
     return Message(item.receives, item.bytes, item.peer, item.tag)
 
 
-def _work_ahead(steps: Sequence[Step]) -> list[int]:
+def _work_ahead(steps: Sequence[Step]) -> list[Number]:
     """For each step the nanoseconds, roughly, that one thread takes for what threads share of it and of what follows;
     sleeping threads are woken by that. At most MOST_WAKING, as a loop has, and a kernel whose time is not known."""
-    total, found = 0, []
+    total: Number = 0
+    found: list[Number] = []
     for number in range(len(steps) - 1, -1, -1):
         item = steps[number]
         if isinstance(item, Jump) and item.target <= number:
             total = MOST_WAKING
-        elif isinstance(item, Call) and item.items > item.grain:
-            total = min(total + (item.nanoseconds or MOST_WAKING), MOST_WAKING)
+        elif isinstance(item, Call):
+            time = MOST_WAKING if item.nanoseconds == 0 else item.nanoseconds
+            total = lower_of(total + chosen(item.items > item.grain, time, 0), MOST_WAKING)
         found.append(total)
     return found[::-1]
 

@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 import numpy as np
 
 from hloom.ir.records import field, record
+from hloom.ir.sizes.numbers import Nodes
 from hloom.ir.types import Shape
 from hloom.runtime.distributed.messages import Transport
 
@@ -168,6 +169,7 @@ class Program:
     transport: for the messages of `Deliver`. guards: offsets of pages of the arena that nobody may touch.
     prepared: steps that fill `kept_bytes` of memory from the `steady` inputs (numbers), which the others read as long
     as these inputs are the same.
+    nodes: of which integers of the program may be nodes (`hloom.runtime.open_program`).
     """
 
     steps: list[Step]
@@ -186,3 +188,4 @@ class Program:
     prepared: Sequence[Step] = ()
     kept_bytes: int = 0
     steady: tuple[int, ...] = ()
+    nodes: Nodes | None = None

@@ -22,6 +22,7 @@ ALLOWED = {
     "runtime": (
         "hloom.ir.types",
         "hloom.ir.records",
+        "hloom.ir.sizes.numbers",
         "hloom.ir.base_error",
         "hloom.ir.process",
         "hloom.runtime",

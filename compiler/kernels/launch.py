@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 
 from hloom.compiler.kernels.codegen.source import KernelSource
 from hloom.ir.records import field, record, replace
 from hloom.ir.sizes.guards import typical
+from hloom.ir.sizes.numbers import Node, Number, chosen, higher_of, lower_of
 
 OPERATIONS, BYTES = 65.5, 20  # element operations, and bytes moved, of one thread per nanosecond
 WORK = 32768  # element operations of a chunk, at least: half a microsecond, as long as two threads need to meet
 LARGEST = 32 * WORK
 CHUNKS = 128  # of a large kernel, so that all cores have work until the end
+FRACTION = 1024  # of an element operation, in which the work of an item is counted
 NEAR = 128 << 10  # bytes that a chunk moves, at most: threads that walk memory far from each other are slower
 
 
@@ -29,9 +32,9 @@ class ByWork:
     least: int = 1
     multiple: int = 1
 
-    def grain(self, items: int, moved: int) -> int:
+    def grain(self, items: Number, moved: Number) -> Any:
         """Items in a chunk of so many items, which read and write so many bytes."""
-        grain = min(max(grain_of(items, self.item, moved), self.least), items)
+        grain = lower_of(higher_of(grain_of(items, self.item, moved), self.least), items)
         return -(-grain // self.multiple) * self.multiple
 
 
@@ -68,13 +71,14 @@ class Launch:
     @property
     def nanoseconds(self) -> int:
         """The approximate time of the launch on one thread."""
-        return max(1, int(self.work / OPERATIONS), typical(self.moved) // BYTES)
+        work = self.work if isinstance(self.work, Node) else int(self.work)
+        return nanoseconds_of(work, typical(self.moved))
 
-    def at(self, number: Callable[[int], int]) -> Launch:
+    def at(self, number: Callable[[int], Any]) -> Launch:
         """The launch for sizes. number: of a size."""
         items, moved = number(self.items), number(self.moved)
-        grain = min(self.grain, items) if self.by_work is None else self.by_work.grain(items, moved)
-        work = self.work * items / max(typical(self.items), 1)
+        grain = lower_of(self.grain, items) if self.by_work is None else self.by_work.grain(items, moved)
+        work = items * max(1, int(FRACTION * self.work / max(typical(self.items), 1))) // FRACTION
         arguments = [a if isinstance(a, (str, KernelSource)) else number(a) for a in self.arguments]
         return replace(self, arguments=arguments, items=items, grain=grain, work=work, moved=moved)
 
@@ -99,13 +103,16 @@ def launch_by_grain(source, arguments, items: int, grain: int, temporaries=None,
     return Launch(source, arguments, items, grain, work or typical(items) * WORK / grain, temporaries or {})
 
 
-def grain_of(items: int, work: float, moved: int = 0) -> int:
+def nanoseconds_of(work: Number, moved: Number) -> Any:
+    """The approximate time on one thread of so many element operations, which move so many bytes."""
+    return higher_of(higher_of(1, work * 2 // int(2 * OPERATIONS)), moved // BYTES)
+
+
+def grain_of(items: Number, work: float, moved: Number = 0) -> Any:
     """Items in a chunk, from their work; small kernels have one. Depends on the shape only."""
-    total = items * work
-    if total <= 3 * WORK:
-        return items
-    most = total / CHUNKS
-    if moved:
-        most = min(most, total * NEAR / moved)
-    grain = max(1, int(min(max(most, WORK), LARGEST) / work))
-    return -(-grain // 64) * 64 if grain >= 64 else grain
+    most = items // CHUNKS
+    if not isinstance(moved, int) or moved:
+        most = lower_of(most, items * NEAR // higher_of(moved, 1))
+    grain = higher_of(1, lower_of(higher_of(most, int(WORK / work)), int(LARGEST / work)))
+    grain = chosen(grain >= 64, -(-grain // 64) * 64, grain)
+    return chosen(items <= int(3 * WORK / work), items, grain)

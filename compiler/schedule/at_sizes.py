@@ -1,38 +1,65 @@
-"""A plan for many sizes at some of them: its numbers, and places in the arena.
+"""A plan for many sizes: as numbers that are known when it is called (`plan_over`), or at some of them (`plan_at`).
 
-Expressions are evaluated once for each plan; launches that several steps share stay shared.
+Launches that several steps share stay shared.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from hloom.compiler.kernels.launch import Launch
-from hloom.compiler.schedule.buffer_assignment import Buffer, allocated
+from hloom.compiler.schedule.buffer_assignment import Buffer, allocate_apart, allocated, allocated_slots, shared_slots
 from hloom.compiler.schedule.scheduler import Plan
 from hloom.compiler.schedule.steps import HostStep, Place, Step
 from hloom.ir.ops.specialize import Specialization
 from hloom.ir.records import asdict, replace
+from hloom.ir.sizes.evaluation import number_of
 from hloom.ir.sizes.expressions import SizeExpression
+from hloom.ir.sizes.numbers import Nodes, Number
 from hloom.ir.types import Shape
 
-__all__ = ["plan_at"]
+__all__ = ["plan_at", "plan_over"]
 
 
 def plan_at(plan: Plan, sizes: Mapping[str, int]) -> Plan:
     """The plan for sizes of its dimensions, by name. Raises ShapeError for sizes that give a negative one."""
-    return _AtSizes(plan, sizes).plan()
+    specialization = Specialization(sizes)
+
+    def shape(shape: Shape) -> Shape:
+        return specialization.shape(shape) if shape.is_open else shape
+
+    made = _WithNumbers(plan, lambda size: size.at(sizes), specialization).plan(allocated)
+    return replace(made, input_shapes=[*map(shape, plan.input_shapes)], output_shapes=[*map(shape, plan.output_shapes)])
 
 
-class _AtSizes:
-    def __init__(self, open_plan: Plan, sizes: Mapping[str, int]):
-        self.open, self.sizes = open_plan, sizes
-        self.specialization = Specialization(sizes)
-        self._numbers: dict[SizeExpression, int] = {}
+def plan_over(plan: Plan, nodes: Nodes) -> Plan | None:
+    """The plan with nodes in the place of its sizes; None for one with steps in Python, which take numbers. The shapes
+    of its inputs and outputs stay as they are. Buffers that do not live at one time share slots of the arena."""
+    if plan.prepared or any(isinstance(step, HostStep) for step in plan.steps):
+        return None
+
+    def allocate(buffers: list[Buffer], guarded: bool) -> tuple[Number, list[Number]]:
+        return allocate_apart(buffers) if guarded else (allocated_slots(buffers, shared_slots(plan.arena)), [])
+
+    return replace(_WithNumbers(plan, lambda size: number_of(nodes, size)).plan(allocate), nodes=nodes)
+
+
+class _WithNumbers:
+    """A plan with numbers in the place of sizes. evaluate: the number of a size. specialization: for steps in
+    Python."""
+
+    def __init__(
+        self,
+        open_plan: Plan,
+        evaluate: Callable[[SizeExpression], Number],
+        specialization: Specialization | None = None,
+    ):
+        self.open, self.evaluate, self.specialization = open_plan, evaluate, specialization
+        self._numbers: dict[SizeExpression, Number] = {}
         self._launches: dict[int, Launch] = {}
         self._places: dict[Place, Place] = {}
-        self._offsets: list[int] = []  # of the buffers of an open arena
+        self._offsets: list[Number] = []  # of the buffers of an open arena
 
     def number(self, size: Any) -> Any:
         """The number of a size; anything else is itself."""
@@ -40,25 +67,21 @@ class _AtSizes:
             return size
         found = self._numbers.get(size)
         if found is None:
-            found = self._numbers[size] = size.at(self.sizes)
+            found = self._numbers[size] = self.evaluate(size)
         return found
 
-    def plan(self) -> Plan:
+    def plan(self, allocate: Callable[[list[Buffer], bool], tuple[Any, Any]]) -> Plan:
+        """allocate: gives buffers their places: (bytes of the arena, offsets of its guards)."""
         plan = self.open
         arena_bytes, guards = plan.arena_bytes, plan.guards
         if plan.arena:
             buffers = [Buffer(self.number(b.bytes), None, b.first, b.last, swap=b.swap) for b in plan.arena]
-            arena_bytes, guards = allocated(buffers, plan.guarded)
+            arena_bytes, guards = allocate(buffers, plan.guarded)
             self._offsets = [b.assigned.number for b in buffers]
         return replace(
             plan, steps=[self.step(s) for s in plan.steps], prepared=[self.step(s) for s in plan.prepared],
             arena_bytes=arena_bytes, guards=guards, arena=(), kept_bytes=self.number(plan.kept_bytes),
-            input_shapes=[self.shape(s) for s in plan.input_shapes],
-            output_shapes=[self.shape(s) for s in plan.output_shapes],
         )  # fmt: skip
-
-    def shape(self, shape: Shape) -> Shape:
-        return self.specialization.shape(shape) if shape.is_open else shape
 
     def place(self, place: Place) -> Place:
         found = self._places.get(place)
@@ -76,7 +99,7 @@ class _AtSizes:
 
     def step(self, step: Step) -> Step:
         made = replace(step, **{name: self._field(value) for name, value in asdict(step).items()})
-        if isinstance(made, HostStep):
+        if isinstance(made, HostStep) and self.specialization is not None:
             made.instruction = self.specialization.alone(made.instruction)
         return made
 

@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import mmap
 from bisect import bisect_left, insort
+from collections.abc import Sequence
+from typing import Any
 
 from hloom.compiler.schedule.steps import Place
 from hloom.ir.module import Computation, Instruction
 from hloom.ir.records import field, record
+from hloom.ir.sizes.guards import typical
+from hloom.ir.sizes.numbers import Number, higher_of
 
 ALIGNMENT = 64
 SEARCHED = 400  # buffers up to which the arena compares each with all
@@ -41,8 +45,13 @@ class Buffer:
         self.last = max(self.last, time)
 
 
-def _size(buffer: Buffer) -> int:
-    return -(-max(buffer.bytes, 1) // ALIGNMENT) * ALIGNMENT
+def _size(buffer: Buffer) -> Any:
+    return aligned(buffer.bytes, ALIGNMENT)
+
+
+def aligned(bytes: Number, alignment: int) -> Any:
+    """The least multiple of an alignment, not 0, that is so many bytes."""
+    return -(-higher_of(bytes, 1) // alignment) * alignment
 
 
 def allocated(buffers: list[Buffer], guarded: bool) -> tuple[int, list[int]]:
@@ -50,17 +59,53 @@ def allocated(buffers: list[Buffer], guarded: bool) -> tuple[int, list[int]]:
     return allocate_apart(buffers) if guarded else (allocate(buffers), [])
 
 
+def allocated_slots(buffers: list[Buffer], slots: Sequence[Sequence[int]]) -> Any:
+    """Gives the buffers of each slot one place in the arena; returns its bytes. slots: numbers of buffers."""
+    total: Any = 0
+    for slot in slots:
+        size = 0
+        for number in slot:
+            buffers[number].place = Place("arena", total, buffers[number].swap)
+            size = higher_of(size, _size(buffers[number]))
+        total = total + size
+    return total
+
+
 def allocate(buffers: list[Buffer]) -> int:
     """Gives each buffer an offset such that no two that live at one time overlap; returns the bytes of the arena."""
     return _by_size(buffers) if len(buffers) <= SEARCHED else _by_time(buffers)
 
 
-def allocate_apart(buffers: list[Buffer]) -> tuple[int, list[int]]:
+def shared_slots(buffers: Sequence[Buffer]) -> list[list[int]]:
+    """The numbers of buffers that share memory, as no two of them live at one time: for sizes that are known later. The
+    largest ones, of the sample, come first, so that what shares a slot is much as large."""
+    slots: list[list[int]] = []
+    times: list[list[tuple[int, int]]] = []  # of each slot, in order
+    for number in sorted(range(len(buffers)), key=lambda k: -typical(buffers[k].bytes)):
+        life = buffers[number].first, buffers[number].last
+        slot = next((k for k, taken in enumerate(times) if _is_free(taken, life)), len(slots))
+        if slot == len(slots):
+            slots.append([])
+            times.append([])
+        slots[slot].append(number)
+        insort(times[slot], life)
+    return slots
+
+
+def _is_free(taken: Sequence[tuple[int, int]], life: tuple[int, int]) -> bool:
+    """Whether nothing lives within a time. taken: the times of others, of which no two overlap, in order."""
+    place = bisect_left(taken, life)
+    ended = place == 0 or taken[place - 1][1] < life[0]
+    return ended and (place == len(taken) or life[1] < taken[place][0])
+
+
+def allocate_apart(buffers: list[Buffer]) -> tuple[Any, list]:
     """Gives each buffer pages of its own, at whose end it lies, and a page behind that nobody may touch: (bytes of the
     arena, offsets of those pages)."""
-    total, guards = 0, []
+    total: Any = 0
+    guards = []
     for buffer in buffers:
-        end = total + -(-_size(buffer) // mmap.PAGESIZE) * mmap.PAGESIZE
+        end = total + aligned(_size(buffer), mmap.PAGESIZE)
         buffer.place = Place("arena", end - _size(buffer), buffer.swap)
         guards.append(end)
         total = end + mmap.PAGESIZE

@@ -49,6 +49,7 @@ from hloom.ir.ops.programs.transfer import TRANSFERS
 from hloom.ir.records import field, record
 from hloom.ir.rewrite import has_effects
 from hloom.ir.sizes.expressions import SizeExpression, greatest
+from hloom.ir.sizes.numbers import Nodes
 from hloom.ir.types import Shape, TupleShape
 
 
@@ -59,7 +60,7 @@ class Plan:
     guards: offsets of pages of the arena that nobody may touch.
     prepared: steps that run when a steady input has changed, and fill `kept_bytes` of memory for the calls that follow.
     arena: where sizes are open, the buffers of the arena, whose places are their numbers until sizes are known
-    (`at_sizes`); guarded: whether each has pages of its own then.
+    (`at_sizes`); guarded: whether each has pages of its own then. nodes: of which numbers of the plan may be nodes.
 
     `kernels()`: the launches as they stand in the list; those of a loop run more than once.
     """
@@ -78,6 +79,7 @@ class Plan:
     kept_bytes: int = 0
     arena: Sequence[Buffer] = ()
     guarded: bool = False
+    nodes: Nodes | None = None
 
     def kernels(self) -> list[KernelStep]:
         return [s for s in (*self.prepared, *self.steps) if isinstance(s, KernelStep)]

@@ -25,7 +25,7 @@ from hloom.compiler.targets.cpu.llvm_emitter.scratch import use_guards
 from hloom.compiler.targets.cpu.machine import available_cores, host_name, use_cpu
 from hloom.config import config
 from hloom.ir.process import forking, memory
-from hloom.runtime import driver_source, native, team_source
+from hloom.runtime import driver_source, native, numbers_source, team_source
 from hloom.runtime.driver import Driver, default_num_threads, install
 
 config.on_change("cache_dir", use_folder)
@@ -150,6 +150,12 @@ def team_entries() -> tuple[int, int]:
     with _lock:
         found = _team_functions()
     return found["hloom_team_begin"], found["hloom_team"]
+
+
+@functools.cache
+def number_functions() -> dict[str, int]:
+    """Addresses of the functions of `numbers_source`, by name."""
+    return load_functions(numbers_source.FUNCTIONS)
 
 
 def load_kernels(kernels: Sequence[KernelSource]) -> list[int]:

@@ -1,48 +1,56 @@
 """Programs for arrays of many sizes: one executable, whose variants each serve the sizes for which their guards hold.
 
-A variant is compiled for the sizes of a call that no other serves (`hloom.ir.sizes.guards`), without a new trace. A new
-size of a variant costs the evaluation of its plan; kernels are shared.
+A variant is compiled for the sizes of a call that no other serves (`hloom.ir.sizes.guards`), without a new trace.
+Sizes reach its kernels, launches and arena as numbers that native code evaluates (`hloom.runtime.open_program`).
 """
 
 from __future__ import annotations
 
-from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
 
+import numpy as np
+
 from hloom.backends.compile import optimized_plan, stage_timings
-from hloom.backends.cpu.driver import driver
+from hloom.backends.cpu.driver import driver, number_functions
 from hloom.backends.cpu.memory_limit import check_memory
 from hloom.backends.cpu.program import Layout, program_of
 from hloom.backends.dump import kernel_listing
 from hloom.backends.text import program_text
 from hloom.compiler.compile_timings import collecting
-from hloom.compiler.schedule.at_sizes import plan_at
+from hloom.compiler.schedule.at_sizes import plan_at, plan_over
 from hloom.compiler.schedule.scheduler import Plan
+from hloom.config import config
 from hloom.errors import ArgumentError, FallbackWarning, HloomError, ShapeError
 from hloom.ir.module import Module
 from hloom.ir.ops.specialize import Specialization
 from hloom.ir.process import forking
 from hloom.ir.process.floats import default_floats
 from hloom.ir.records import record
-from hloom.ir.sizes.expressions import Comparison, Dim, Size, dims_of
+from hloom.ir.sizes.evaluation import holds, number_of
+from hloom.ir.sizes.expressions import Comparison, Dim, Size, SizeExpression, dims_of
 from hloom.ir.sizes.guards import GuardedScope, inner
+from hloom.ir.sizes.numbers import Nodes, Number
 from hloom.ir.sizes.solving import solved
 from hloom.ir.source import current_source, warn_while_compiling
+from hloom.ir.types import Shape
 from hloom.platforms.backend import CompileOptions, Executable
 from hloom.runtime import program as runtime
+from hloom.runtime.open_program import Evaluator, NativeNumbers, NumberError, OpenProgram
 
 __all__ = ["SMALL", "OpenExecutable", "Variant", "variant_for"]
 
-KEPT = 64  # sizes whose programs are kept
+KEPT = 64  # sizes of a variant with steps in Python whose programs are kept
+KNOWN = 1024  # shapes of arguments whose variant is kept
 SMALL = 2  # smaller sizes are numbers in a variant of their own: axes that broadcast, and empty arrays
 
 
 @record
 class Variant:
-    """What serves the sizes for which guards hold. fixed: sizes that are numbers in it."""
+    """What serves the sizes for which guards hold. dims: all sizes, by name; fixed: those that are numbers in it."""
 
     module: Module
     plan: Plan
+    dims: Sequence[str]
     fixed: Mapping[str, int]
     guards: Sequence[Comparison]
 
@@ -77,7 +85,7 @@ def variant_for(
     outer = {inner(name): dims[name] for name in free}
     asked = [dim >= SMALL for dim in outer.values()] + [guard.over(outer) for guard in scope.guards]
     guards = {repr(one): one for one in asked if isinstance(one, Comparison)}
-    return Variant(optimized, plan, fixed, [*guards.values()])
+    return Variant(optimized, plan, [*dims], fixed, [*guards.values()])
 
 
 class OpenExecutable(Executable):
@@ -94,7 +102,9 @@ class OpenExecutable(Executable):
         for shape in self._inputs:
             for size in shape.dims:
                 self.dims |= dims_of(size)
-        self._programs: OrderedDict[tuple[tuple[int, ...], ...], runtime.Executable] = OrderedDict()
+        self._choice = self._chooser()
+        self._served: dict[tuple[tuple[int, ...], ...], Callable[[Sequence], list]] = {}
+        self._programs: dict[int, _Programs] = {}  # by the number of a variant
         self._lock = forking.rlock()
 
     def sizes(self, shapes: Sequence[tuple[int, ...]]) -> dict[str, int]:
@@ -162,26 +172,44 @@ class OpenExecutable(Executable):
         self.timings = {name: self.timings.get(name, 0.0) + s for name, s in stage_timings(stages, times, 0.0).items()}
         return made
 
-    def at(self, shapes: tuple[tuple[int, ...], ...]) -> runtime.Executable:
-        """The program for the dimensions of arguments. Raises ShapeError for sizes that it does not take."""
-        found = self._programs.get(shapes)
-        if found is None:
-            found = self._program(self.sizes(shapes))
-            with self._lock:
-                self._programs[shapes] = found
-                if len(self._programs) > KEPT:
-                    self._programs.popitem(last=False)
-        return found
+    def _chooser(self) -> _Choice | None:
+        return _Choice.of(self._inputs, self.dims, self.variants)
 
-    @default_floats()
-    def _program(self, sizes: Mapping[str, int]) -> runtime.Executable:
-        plan = plan_at(self.variant(sizes).plan, {inner(name): size for name, size in sizes.items()})
-        check_memory(plan, f"cpu:{self._device}")
-        return runtime.Executable(program_of(plan, Layout()), driver(self._device))
+    def _serving(self, shapes: tuple[tuple[int, ...], ...]) -> Callable[[Sequence], list]:
+        """What runs the program for arguments of these dimensions. Raises ShapeError for sizes it does not take."""
+        found = None if self._choice is None else self._choice(shapes)
+        if found is None:
+            sizes = self.sizes(shapes)
+            variant = self.variant(sizes)
+            with self._lock:
+                number = next(k for k, one in enumerate(self.variants) if one is variant)
+                if number not in self._programs:
+                    self._programs[number] = _Programs(variant, self._device)
+                    self._choice = self._chooser()
+        else:
+            number, sizes = found
+        if config.cpu_memory:
+            check_memory(plan_at(self.variants[number].plan, _inner(sizes)), f"cpu:{self._device}")
+        serves = self._programs[number].at(sizes)
+        with self._lock:
+            if len(self._served) >= KNOWN:
+                self._served.clear()
+            self._served[shapes] = serves
+        return serves
 
     def _run(self, arrays: Sequence) -> list:
         """The results for NumPy arrays. Raises ShapeError for sizes that it does not take."""
-        return self.at(tuple([a.shape for a in arrays]))(arrays)
+        shapes = tuple([a.shape for a in arrays])
+        serves = self._served.get(shapes)
+        if serves is None:
+            serves = self._serving(shapes)
+        try:
+            return serves(arrays)
+        except NumberError as error:
+            raise ShapeError(
+                f"'{self.module.name}' called with arrays of the sizes {', '.join(map(str, shapes))}", str(error),
+                "pass arrays of other sizes",
+            ) from None  # fmt: skip
 
     def call_donating(self, arrays: list, release: Callable[[], None]) -> list:
         release()
@@ -209,3 +237,100 @@ class OpenExecutable(Executable):
         return ArgumentError(
             f"the {what} of '{self.module.name}'", "it depends on sizes", "lower it for arrays of the sizes"
         )
+
+
+class _Choice:
+    """Finds the variant for the dimensions of arguments, of those that are compiled: natively, as each new size asks.
+
+    where: of each Dim, by name, the position of a dimension that is this Dim itself, among those of all arguments.
+    """
+
+    def __init__(
+        self, inputs: Sequence[Shape], dims: Mapping[str, Dim], variants: Sequence[Variant], where: Mapping[str, int]
+    ):
+        self._ranks, self._where = [s.rank for s in inputs], where
+        wanted = [d for s in inputs for d in s.dims]
+        nodes = Nodes([f"{k}" for k in range(len(wanted))])
+        for name, place in where.items():
+            nodes.define(name, nodes.given(f"{place}"))
+        takes: Number = 1
+        for place, size in enumerate(wanted):
+            takes = takes * nodes.equal(nodes.given(f"{place}"), number_of(nodes, size))
+        for name, dim in dims.items():
+            given, scope = nodes.given(name), dim.scope
+            bounds = nodes.at_most(dim.min, given) * nodes.at_most(given, dim.most)
+            takes = takes * bounds * nodes.equal(given // dim.multiple_of * dim.multiple_of, given)
+            for _, comparison in () if scope is None else scope.comparisons:
+                takes = takes * holds(nodes, comparison)
+        answers = [nodes.node(takes)]
+        for variant in variants:
+            serves: Number = 1
+            for name, fixed in variant.fixed.items():
+                serves = serves * nodes.equal(nodes.given(name), fixed)
+            for guard in variant.guards:
+                serves = serves * holds(nodes, guard)
+            answers.append(nodes.node(serves))
+        self._answers = np.array([node.index for node in answers])
+        self._evaluator = Evaluator(nodes, NativeNumbers(number_functions()))
+
+    @classmethod
+    def of(cls, inputs: Sequence[Shape], dims: Mapping[str, Dim], variants: Sequence[Variant]) -> _Choice | None:
+        """None where a Dim stands in expressions alone, which have to be solved for it."""
+        where: dict[str, int] = {}
+        for place, size in enumerate([d for s in inputs for d in s.dims]):
+            for name, dim in dims_of(size).items():
+                if size is dim or (isinstance(size, SizeExpression) and size.terms == dim.terms):
+                    where.setdefault(name, place)
+        return cls(inputs, dims, variants, where) if len(where) == len(dims) else None
+
+    def __call__(self, shapes: tuple[tuple[int, ...], ...]) -> tuple[int, dict[str, int]] | None:
+        """The number of the variant, and the sizes by name; None where none serves them."""
+        given = [size for shape in shapes for size in shape]
+        if [len(shape) for shape in shapes] != self._ranks:
+            return None
+        try:
+            values = self._evaluator.values(given)
+        except NumberError:
+            return None
+        takes, *serves = values[self._answers].tolist()
+        if not takes or 1 not in serves:
+            return None
+        return serves.index(1), {name: given[place] for name, place in self._where.items()}
+
+
+def _inner(sizes: Mapping[str, int]) -> dict[str, int]:
+    return {inner(name): size for name, size in sizes.items()}
+
+
+class _Programs:
+    """The programs of a variant: one for all sizes, or where steps of it are in Python one for each."""
+
+    @default_floats()
+    def __init__(self, variant: Variant, device: int):
+        self._plan, self._device = variant.plan, device
+        self._names = [name for name in variant.dims if name not in variant.fixed]
+        nodes = Nodes([*map(inner, self._names), runtime.ARENA])
+        plan = plan_over(variant.plan, nodes)
+        self._open: OpenProgram | None = None
+        self._fixed: dict[tuple[int, ...], runtime.Executable] = {}
+        if plan is not None:
+            results = [([number_of(nodes, d) for d in s.dims], s.dtype) for s in plan.output_shapes]
+            program = program_of(plan, Layout())
+            self._open = OpenProgram(program, driver(device), NativeNumbers(number_functions()), results)
+
+    def at(self, sizes: Mapping[str, int]) -> Callable[[Sequence], list]:
+        """What runs for sizes, by name."""
+        given = tuple([sizes[name] for name in self._names])
+        program = self._open
+        if program is not None:
+            return lambda arrays: program(given, arrays)
+        found = self._fixed.get(given)
+        if found is None:
+            found = self._fixed[given] = self._program(sizes)
+            if len(self._fixed) > KEPT:
+                del self._fixed[next(iter(self._fixed))]
+        return found
+
+    @default_floats()
+    def _program(self, sizes: Mapping[str, int]) -> runtime.Executable:
+        return runtime.Executable(program_of(plan_at(self._plan, _inner(sizes)), Layout()), driver(self._device))

@@ -1,8 +1,8 @@
 """`python -m hloom.backends.cpu.prebuild [FILE]`: compiles the code that is the same in every process into one file.
 
-That is the math library, the kernels that products and transforms share, the driver, the functions that read records,
-and the C functions of the plugin for jax. FILE: default is where hloom finds it, beside the package's modules. Takes
-some 30 s.
+That is the math library, the kernels that products and transforms share, the driver, the functions that read records
+and that evaluate sizes, and the C functions of the plugin for jax. FILE: default is where hloom finds it, beside the
+package's modules. Takes some 30 s.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import sys
 from pathlib import Path
 
 from hloom.compiler.targets.cpu.prebuilt import archive, build
-from hloom.runtime import driver_source, records_source, team_source
+from hloom.runtime import driver_source, numbers_source, records_source, team_source
 from hloom.runtime.pjrt import table
 
 __all__ = ["prebuild"]
@@ -19,9 +19,8 @@ __all__ = ["prebuild"]
 
 def prebuild(target: Path | None = None) -> Path:
     """Writes the file of prebuilt code. target: None is where hloom finds it."""
-    return build.build(
-        (driver_source.FUNCTIONS, team_source.FUNCTIONS, records_source.FUNCTIONS, table.FUNCTIONS), target
-    )
+    sources = driver_source, team_source, records_source, numbers_source, table
+    return build.build([source.FUNCTIONS for source in sources], target)
 
 
 if __name__ == "__main__":

@@ -87,7 +87,7 @@ def program_of(plan: Plan, layout: Layout, pending: dict[KernelSource, list[int]
     return Program(
         steps, plan.constants, plan.arena_bytes, inputs, outputs, donated, _work(plan), layout.channels,
         code=list(kernels.values()), barriers=plan.barriers, shared_bytes=plan.shared_bytes, guards=plan.guards,
-        prepared=prepared, kept_bytes=plan.kept_bytes, steady=_read_by(prepared),
+        prepared=prepared, kept_bytes=plan.kept_bytes, steady=_read_by(prepared), nodes=plan.nodes,
     )  # fmt: skip
 
 
@@ -160,7 +160,10 @@ _STEPS: dict[type, Callable[[Any, Layout], Step]] = {
 
 
 def _work(plan: Plan) -> float:
-    """About how much a call does, by which the runtime decides whether other Python threads may run meanwhile."""
+    """About how much a call does, by which the runtime decides whether other Python threads may run meanwhile; they may
+    where it depends on sizes."""
+    if plan.nodes is not None:
+        return LOOP_WORK
     launches = [item.launch for item in plan.steps if isinstance(item, KernelStep)]
     work = sum(float(one.items) * max(1.0, 65536.0 / one.grain) for one in launches if one.items > one.grain)
     if any(isinstance(item, JumpStep) for item in plan.steps) or any(one.source.parts for one in launches):

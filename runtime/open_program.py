@@ -1,0 +1,144 @@
+"""Programs whose numbers are known when they are called: each frame has them for the sizes of its last call.
+
+New sizes cost some native evaluations (`hloom.runtime.numbers_source`): numbers are written where the driver reads
+them, and the arena grows as it has to.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Callable, Mapping, Sequence
+
+import numpy as np
+
+from hloom.ir.process import forking
+from hloom.ir.sizes.numbers import Nodes, Number
+from hloom.runtime.buffer import Arena, address, default_pool
+from hloom.runtime.driver import Driver
+from hloom.runtime.numbers_source import BY_ZERO, OVERFLOW, WELL
+from hloom.runtime.program import ARENA, Frame
+from hloom.runtime.steps import Program
+
+__all__ = ["Evaluator", "NativeNumbers", "NumberError", "OpenProgram"]
+
+SPARE = 4  # an arena that is larger than this times what is needed is replaced
+LEAST = 1 << 20  # bytes of an arena that is not replaced for being large
+
+
+class NumberError(ArithmeticError):
+    """A number without room in 64 bits, or a quotient by 0."""
+
+    _WHY = {OVERFLOW: "a number that it needs has no room in 64 bits", BY_ZERO: "a divisor is 0"}
+
+    def __init__(self, status: int):
+        super().__init__(self._WHY[status])
+
+
+class NativeNumbers:
+    """The native functions. addresses: of `numbers_source.FUNCTIONS`, by name."""
+
+    def __init__(self, addresses: Mapping[str, int]):
+        three = [ctypes.c_int64] * 3
+        self.evaluate = ctypes.CFUNCTYPE(ctypes.c_int64, *three)(addresses["hloom_evaluate"])
+        self.write = ctypes.CFUNCTYPE(None, *three)(addresses["hloom_write"])
+
+
+class Evaluator:
+    """Evaluates what some nodes are now. given: how many numbers come first in the values."""
+
+    def __init__(self, nodes: Nodes, native: NativeNumbers):
+        self._values = np.array(nodes.values, np.int64)
+        self._rows = np.array(nodes.rows, np.int64).reshape(-1)
+        self._call = native.evaluate, address(self._rows), len(nodes.rows)
+        self._given = len(nodes.names)
+
+    def values(self, given: Sequence[int]) -> np.ndarray:
+        """The values of all nodes. Raises NumberError."""
+        values = self._values.copy()
+        values[: self._given] = given
+        evaluate, rows, count = self._call
+        if (status := evaluate(rows, count, address(values))) != WELL:
+            raise NumberError(status)
+        return values
+
+
+class _OpenFrame:
+    """A frame, and the numbers that it has. given: those of its last call; None: none yet."""
+
+    __slots__ = ("frame", "given", "take", "values", "where", "write", "writes")
+
+    def __init__(self, frame: Frame, values: np.ndarray):
+        self.frame, self.values, self.where = frame, values, address(values)
+        self.writes = np.array([(place, node.index) for place, node in frame.open], np.int64).reshape(-1)
+        self.write = address(self.writes), len(frame.open), self.where  # the arguments of `hloom_write`
+        self.given: tuple[int, ...] | None = None
+        self.take: list[Callable[[], np.ndarray]] = []
+
+
+class OpenProgram:
+    """A program with nodes, ready to be called, from several threads at once: each running call has a frame of its own.
+
+    results: the dimensions and dtype of each. The nodes are given the numbers of a call, then the address of the arena.
+    """
+
+    def __init__(
+        self, program: Program, driver: Driver, native: NativeNumbers,
+        results: Sequence[tuple[Sequence[Number], np.dtype]],
+    ):  # fmt: skip
+        nodes = program.nodes
+        assert nodes is not None and nodes.names[-1] == ARENA
+        self.program, self._driver, self._native, self._nodes = program, driver, native, nodes
+        self._arena_at = len(nodes.names) - 1
+        self._guards = len(program.guards)
+        wanted = [program.arena_bytes, *program.guards, *[d for dims, _ in results for d in dims]]
+        self._read = np.array([nodes.node(number).index for number in wanted])
+        self._results = [(len(dims), dtype) for dims, dtype in results]
+        self._sized = len(nodes.rows)  # rows that do not depend on the address of the arena
+        self._idle: list[_OpenFrame] = []
+        self._lock = forking.lock()
+        self._values: np.ndarray | None = None
+        self._rows, self._rows_at = np.zeros(0, np.int64), 0
+
+    def __call__(self, given: tuple[int, ...], inputs: Sequence[np.ndarray]) -> list[np.ndarray]:
+        """Runs the program for C-contiguous arrays. given: the numbers that they tell. Raises
+        NumberError."""
+        try:
+            frame = self._idle.pop()
+        except IndexError:
+            frame = self._new_frame()
+        if frame.given != given:
+            self._resize(frame, given)
+        outputs = [take() for take in frame.take]
+        self._driver.call(frame.frame.address, *inputs, *outputs)
+        self._idle.append(frame)
+        return outputs
+
+    def _new_frame(self) -> _OpenFrame:
+        with self._lock:
+            frame = Frame(self.program, self._driver, {})
+            if self._values is None:  # all frames make the same nodes
+                self._rows = np.array(self._nodes.rows, np.int64).reshape(-1)
+                self._rows_at = address(self._rows)
+                self._values = np.array(self._nodes.values, np.int64)
+            return _OpenFrame(frame, self._values.copy())
+
+    def _evaluate(self, first: int, count: int, frame: _OpenFrame) -> None:
+        if (status := self._native.evaluate(self._rows_at + 32 * first, count, frame.where)) != WELL:
+            raise NumberError(status)
+
+    def _resize(self, frame: _OpenFrame, given: tuple[int, ...]) -> None:
+        frame.given = None
+        frame.values[: self._arena_at] = given
+        self._evaluate(0, self._sized, frame)
+        arena_bytes, *numbers = frame.values[self._read].tolist()
+        memory, guards, dims = frame.frame.arena, numbers[: self._guards], numbers[self._guards :]
+        if guards or not arena_bytes <= memory.nbytes <= max(SPARE * arena_bytes, LEAST):
+            memory = frame.frame.arena = Arena(max(arena_bytes, 64), guards)
+        frame.values[self._arena_at] = memory.address
+        self._evaluate(self._sized, self._rows.size // 4 - self._sized, frame)
+        self._native.write(*frame.write)
+        pool, place, frame.take = default_pool(), 0, []
+        for rank, dtype in self._results:
+            frame.take.append(pool.shelf(tuple(dims[place : place + rank]), dtype).take)
+            place += rank
+        frame.given = given
