@@ -16,6 +16,7 @@ from hloom.config import config
 from hloom.dispatch.backend import check_target, log_placement, select_backend
 from hloom.dispatch.explanations import changes
 from hloom.dispatch.kept_programs import KeptProgram, kept_programs, traced_bytes
+from hloom.dispatch.open_arguments import OpenArguments
 from hloom.dispatch.sharded import constrained, over_meshes, spread_shardings
 from hloom.dispatch.signature import Call, JitOptions, Key, Settings, Signature
 from hloom.dispatch.specialization import Specialization
@@ -45,6 +46,7 @@ from hloom.tracing.trace import TRACES, Traced, as_array, call_computation, curr
 from hloom.tree import pytrees as tree
 
 _LATE = 16  # versions that are looked through for one that differs in devices only, or least
+_QUICK = 1024  # sizes of a function with open ones whose calls go the shortest way
 _LEAVES = frozenset((Array, np.ndarray, float, int, bool, complex))  # types of arguments that are no trees
 
 
@@ -66,6 +68,7 @@ def jit(
     keep_unused: bool = False,
     compiler_options: dict | None = None,
     abstracted_axes=None,
+    dims=None,
 ):
     """Compiles a function of arrays. Use it as `@hl.jit`, `@hl.jit(static_argnums=1)` or `hl.jit(f)`.
 
@@ -82,6 +85,8 @@ def jit(
     the arguments and of the result; None where the arguments' own, or what the compiler chooses, stays. One over
     several devices lays an array out over its mesh, and the program runs on all of them (docs/guides/sharding.md).
     keep_unused, compiler_options, abstracted_axes: accepted; arguments stay, and XLA's options mean nothing here.
+    dims: {"x": ("n", 128)} gives the dimensions of arguments, or of all arrays in them: a name or a `hl.Dim` is a size
+    that may differ from call to call, and one program serves all sizes (docs/guides/sizes.md).
     target: 'cuda:sm_90' compiles for that architecture, with or without a GPU: `f.lower(...).compile()` has its code.
     """
     if target is not None:
@@ -91,7 +96,7 @@ def jit(
     options = JitOptions(
         _tuple_of(static_argnums, int), _tuple_of(static_argnames, str), _tuple_of(donate_argnums, int),
         _tuple_of(donate_argnames, str), inline, device, fusion, bool(autotune),
-        target, in_shardings if several else None, out_shardings if several else None,
+        target, in_shardings if several else None, out_shardings if several else None, dims=dims,
     )  # fmt: skip
     if function is None:
         return lambda f: JitFunction(f, options)
@@ -166,6 +171,7 @@ class JitFunction:
         self._lock = forking.rlock()
         self._ref_versions: dict | None = None  # compiled forms that take values of Refs, by which arguments are Refs
         self._closed_refs: list = []
+        self._open = None if options.dims is None else OpenArguments(signature, options.dims)
         _settings.functions.add(self)
 
     def __reduce__(self):
@@ -260,6 +266,10 @@ class JitFunction:
         call = self._signature.bind(args, kwargs, self._current_settings())
         if current_trace() is not None:
             return self._call_in_trace(call)
+        leaves, key = call.leaves, call.key
+        if self._open is not None:
+            shapes, named = self._open.shapes(args, kwargs)
+            call = self._signature.bind(shapes, named, self._current_settings()).without_twins()
         specialization = self._specializations.get(call.key)
         if specialization is None:
             with self._lock:
@@ -268,16 +278,18 @@ class JitFunction:
                     specialization = self._specialize(call, self._trace(call))
         specialization.kept.used = True
         if not call.statics and not device_scopes.device:
-            self._remember(args, kwargs, specialization)
-        return specialization([leaf if isinstance(leaf, Array) else as_array(leaf) for leaf in call.leaves])
+            self._remember(args, kwargs, specialization, key)
+        return specialization([leaf if isinstance(leaf, Array) else as_array(leaf) for leaf in leaves])
 
-    def _remember(self, args, kwargs, specialization: Specialization) -> None:
+    def _remember(self, args, kwargs, specialization: Specialization, key: Key) -> None:
         """Such calls go the shortest way from now on."""
         kept = specialization.kept
         kept.used = True
         if not _settings.checked and not specialization.traced.uses_mesh:
             plain = not kwargs and _LEAVES.issuperset(map(type, args))
-            kept.fast_key = kept.key.leaves if plain else (kept.key.structure, kept.key.leaves)
+            kept.fast_key = key.leaves if plain else (key.structure, key.leaves)
+            if len(self._fast) >= _QUICK and self._open is not None:
+                self._fast.clear()
             self._fast[kept.fast_key] = specialization.fast()
 
     def _call_in_trace(self, call: Call):
@@ -373,7 +385,10 @@ class JitFunction:
     def slow_down(self, kept: KeptProgram) -> None:
         """From now on calls of a version take a way on which its use is noted."""
         if kept.fast_key is not None:
-            self._fast.pop(kept.fast_key, None)
+            if self._open is None:
+                self._fast.pop(kept.fast_key, None)
+            else:  # a version serves many sizes
+                self._fast.clear()
             kept.fast_key = None
 
     def forget(self, kept: KeptProgram) -> None:

@@ -31,7 +31,7 @@ from hloom.tree import pytrees as tree
 @record(frozen=True)
 class JitOptions:
     """The options of `hl.jit`. steady: the number of first arguments, one array each, that most calls have the same
-    arrays for, such as weights; what depends on them alone is computed once for many calls."""
+    arrays for, such as weights; what depends on them alone is computed once for many calls. dims: as of `hl.jit`."""
 
     static_argnums: tuple[int, ...] = ()
     static_argnames: tuple[str, ...] = ()
@@ -45,6 +45,7 @@ class JitOptions:
     in_shardings: Any = None
     out_shardings: Any = None
     steady: int = 0
+    dims: Any = None
 
 
 class Settings(NamedTuple):
@@ -224,7 +225,7 @@ class Signature:
         meant as they are."""
         if not numbers and not names:
             return set(), set()
-        parameters = self._parameters
+        parameters = self.parameters
         positions = {n % max(count, len(parameters), 1) if n < 0 else n for n in numbers}
         if numbers and names:
             return positions, set(names)
@@ -232,7 +233,7 @@ class Signature:
         return positions, set(names) | {parameters[n] for n in positions if n < len(parameters)}
 
     @functools.cached_property
-    def _parameters(self) -> list[str]:
+    def parameters(self) -> list[str]:
         try:
             return list(inspect.signature(self.function).parameters)
         except (TypeError, ValueError):
