@@ -114,22 +114,18 @@ def allocate_apart(buffers: list[Buffer]) -> tuple[Any, list]:
 
 def _by_size(buffers: list[Buffer]) -> int:
     """The largest first, at the lowest offset free in its lifetime: few bytes, and a time that grows as the square."""
-    placed: list[Buffer] = []
+    placed: list[tuple[int, int, int, int]] = []  # (offset, its end, first, last)
     total = 0
     for buffer in sorted(buffers, key=lambda b: -b.bytes):
-        size = _size(buffer)
-        busy = [
-            (b.assigned.number, b.assigned.number + _size(b))
-            for b in placed
-            if b.first <= buffer.last and buffer.first <= b.last
-        ]
+        size, first, last = _size(buffer), buffer.first, buffer.last
+        busy = [(start, stop) for start, stop, begun, ended in placed if begun <= last and first <= ended]
         offset = 0
         for start, stop in sorted(busy):
             if offset + size <= start:
                 break
             offset = max(offset, stop)
         buffer.place = Place("arena", offset, buffer.swap)
-        placed.append(buffer)
+        placed.append((offset, offset + size, first, last))
         total = max(total, offset + size)
     return total
 
