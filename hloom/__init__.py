@@ -81,6 +81,7 @@ if _TYPE_CHECKING:  # the names of _HOMES, for type checkers
     )
     from hloom.sharding.meshes import get_mesh, make_mesh, set_mesh
     from hloom.sharding.shardings import NamedSharding, P, Shard
+    from hloom.tracing.active import assume
     from hloom.tracing.callback import io_callback, pure_callback
     from hloom.tracing.concrete import ensure_compile_time_eval
     from hloom.tracing.eval_shape import eval_shape
@@ -129,6 +130,7 @@ _HOMES = {
     ),
     "hloom.sharding.meshes": "get_mesh make_mesh set_mesh",
     "hloom.sharding.shardings": "NamedSharding P Shard",
+    "hloom.tracing.active": "assume",
     "hloom.tracing.callback": "io_callback pure_callback",
     "hloom.tracing.concrete": "ensure_compile_time_eval",
     "hloom.tracing.eval_shape": "eval_shape",

@@ -10,6 +10,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
+from hloom.ir.records import record
+from hloom.ir.sizes.expressions import Comparison
 from hloom.ir.source import Source
 from hloom.ir.types import Shape, TupleShape
 
@@ -109,6 +111,17 @@ class Instruction:
         return f"<{self.hint or '_'} = {self.shape} {self.opcode}({operands})>"
 
 
+@record(frozen=True)
+class Assumption:
+    """A comparison of sizes that a program takes for granted, and the user's line that says so."""
+
+    comparison: Comparison
+    source: Source | None
+
+    def __str__(self) -> str:
+        return repr(self.comparison)
+
+
 class Computation:
     """A function: parameters, instructions in program order, and the root whose value it returns."""
 
@@ -146,9 +159,10 @@ class Module:
     `aliases`: output index to parameter index for donated inputs (HLO's input_output_alias). `replicas`, `partitions`:
     on how many devices it runs (HLO's replica_count, num_partitions). An instruction's `sharding` lays its value out
     over the partitions; a module in which none has one, or all have been partitioned, is what each device runs.
+    `assumptions`: what the program takes for granted of its open sizes, which who calls it has to check.
     """
 
-    __slots__ = ("name", "entry", "aliases", "replicas", "partitions")
+    __slots__ = ("name", "entry", "aliases", "replicas", "partitions", "assumptions")
 
     def __init__(
         self,
@@ -157,11 +171,12 @@ class Module:
         aliases: dict[int, int] | None = None,
         replicas: int = 1,
         partitions: int = 1,
+        assumptions: tuple[Assumption, ...] = (),
     ):
         self.name = name
         self.entry = entry
         self.aliases = aliases or {}
-        self.replicas, self.partitions = replicas, partitions
+        self.replicas, self.partitions, self.assumptions = replicas, partitions, assumptions
 
     @property
     def jaxpr(self) -> Module:
@@ -178,7 +193,7 @@ class Module:
         return callees_first(self.entry, Instruction.called)
 
     def with_entry(self, entry: Computation) -> Module:
-        return Module(self.name, entry, self.aliases, self.replicas, self.partitions)
+        return Module(self.name, entry, self.aliases, self.replicas, self.partitions, self.assumptions)
 
     def instructions(self) -> Iterator[Instruction]:
         for computation in self.computations():

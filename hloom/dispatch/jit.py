@@ -38,6 +38,7 @@ from hloom.platforms.backend import CompileOptions, Executable
 from hloom.platforms.device import Device, program_devices
 from hloom.sharding.meshes import note_use_of_mesh, uses_of_mesh
 from hloom.sharding.shardings import device_of
+from hloom.tracing.active import adopt
 from hloom.tracing.exact import exact_arguments
 from hloom.tracing.key_reuse import use_key
 from hloom.tracing.refs import OuterRef, RefArgument, compiled_with_refs
@@ -296,6 +297,8 @@ class JitFunction:
         call, traced = self._nested(call)
         self._use_keys(call, traced)
         operands = [*call.leaves, *exact_arguments(call.leaves, traced.wide), *traced.captures]
+        if traced.assumptions:
+            adopt(*traced.assumptions)  # of the caller, too: the trace may be an earlier one
         with device_scope(str(self.options.device or device_scopes.device)):
             results = call_computation(traced.computation, operands, self.options.inline)
         if self.options.out_shardings is not None:
@@ -419,7 +422,7 @@ class JitFunction:
         executable = self._compiled_for_other_devices(traced, call.donated, options)
         if executable is None:
             self._explain(call)
-            module = Module(self._name, traced.computation)
+            module = Module(self._name, traced.computation, assumptions=traced.assumptions)
             is_open = any([p.shape.is_open for p in traced.computation.parameters])
             executable = (backend.compile_open if is_open else backend.compile)(module, options)
             if config.log_device_placement and executable.output_devices is None:

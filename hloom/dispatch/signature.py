@@ -15,6 +15,7 @@ from hloom.config import config
 from hloom.dispatch.sharded import placed_arguments
 from hloom.errors import ArgumentError
 from hloom.ir.records import record
+from hloom.ir.sizes.expressions import known_facts
 from hloom.ir.source import device_scopes
 from hloom.ir.types import NARROWED
 from hloom.platforms.device import Device
@@ -202,6 +203,8 @@ class Signature:
                 key = (*key, device_scopes.device)
             if (mesh := current_mesh()) is not None:  # what PartitionSpecs in the function mean
                 key = (*key, mesh)
+            if TRACES.active and (known := known_facts()):  # what decisions by sizes in the function rest on
+                key = (*key, known)
             hash(key)
         except TypeError:
             name, value = next((n, v) for n, v in statics.items() if not _hashable(v))

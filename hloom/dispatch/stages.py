@@ -110,7 +110,8 @@ class Lowered:
         self._origin = origin
         self._signature, self._call, self._traced, self._specialize = signature, call, traced, specialize
         self._program = program(call, traced)
-        self.module = Module(signature.name, traced.computation) if self._program is None else self._program.module
+        alone = Module(signature.name, traced.computation, assumptions=traced.assumptions)
+        self.module = alone if self._program is None else self._program.module
 
     def as_text(self, dialect: str = "hlo", *, metadata: bool = False) -> str:
         """The graph as traced, as HLO text or, with dialect="stablehlo", as StableHLO. metadata: HLO with the user's

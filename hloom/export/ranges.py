@@ -65,6 +65,7 @@ def ranged_body(
     """The function with its variants for all sizes of its dimensions."""
     name = function.request.name
     facts = {text: fact for dim in dims if dim.scope is not None for text, fact in dim.scope.comparisons}
+    facts |= {str(one): one.comparison for one in function.lowered.module.assumptions}
     variants = covering(name, dims, [*facts.values()], _Variants(function, machine, dims).at)
     if len({tuple(sorted(variant.plan.donated.items())) for variant in variants}) != 1:
         raise ExportError(

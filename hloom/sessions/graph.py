@@ -28,6 +28,7 @@ class GraphTrace(Trace):
         super().__init__(program.name)
         self.program = program
         self.kind = "the program"
+        self.assumptions = None  # its text has none
         self.active = True  # for its whole life: nodes may be used outside of `with program:`
 
     def emit(self, opcode: str, operands, shape, attributes) -> Any:

@@ -1,4 +1,4 @@
-"""The traces and named axes that are active in a thread."""
+"""The traces and named axes that are active in a thread, and what is assumed of sizes in them."""
 
 from __future__ import annotations
 
@@ -8,7 +8,13 @@ import threading
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
-from hloom.errors import TracerError
+import numpy as np
+
+from hloom.errors import ArgumentError, ShapeError, TracerError
+from hloom.ir.module import Assumption, Computation
+from hloom.ir.sizes import expressions as sizes
+from hloom.ir.sizes.expressions import Comparison, Dim, dims_of
+from hloom.ir.source import current_source
 
 if TYPE_CHECKING:
     from hloom.tracing.trace import Trace
@@ -123,3 +129,70 @@ def used_arguments(trace: Trace, parameters) -> tuple[int, ...]:
         if parameter in trace.used_keys:
             tracer.trace.used_keys.setdefault(tracer.instruction, trace.used_keys[parameter])
     return tuple(k for k, parameter in enumerate(parameters) if parameter in trace.used_keys)
+
+
+# --- hl.assume ---
+
+
+def assume(comparison: Comparison | bool) -> None:
+    """Says that a comparison of sizes holds, from here on in the function that is traced: `hl.assume(n % 2 == 0)`.
+
+    Decisions that it settles are no error, and each call checks it: a ShapeError for sizes that break it. Of fixed
+    sizes it is checked at once. Raises ShapeError where it holds for no sizes, ArgumentError for what is no comparison
+    of sizes, and outside of a traced function.
+    """
+    if isinstance(comparison, np.bool_):
+        comparison = bool(comparison)
+    if comparison is False:
+        raise ShapeError(
+            "hl.assume(...)", "it does not hold for these sizes, or for none within their bounds",
+            "pass arrays of other sizes, or correct the bounds of the Dim",
+        )  # fmt: skip
+    if comparison is not True and not isinstance(comparison, Comparison):
+        raise ArgumentError(
+            "hl.assume(...)", f"{type(comparison).__name__} {comparison!r:.60} is no comparison of sizes",
+            "compare sizes, which are known when a program is called: hl.assume(x.shape[0] % 2 == 0)",
+        )  # fmt: skip
+    if isinstance(comparison, Comparison):
+        if not any(TRACES.active):
+            (name, dim), *_ = _dims(comparison).items()
+            raise ArgumentError(
+                f"hl.assume({comparison!r})", "no function is traced here, so no call would check it",
+                f"say it in the function, or in {name} itself: {dim.declaration()[:-1]}, multiple_of=8)",
+            )  # fmt: skip
+        adopt(Assumption(comparison, current_source()))
+
+
+def adopt(*assumptions: Assumption) -> None:
+    """Notes assumptions in all traces that are active, and takes them for granted from here on. Raises ArgumentError
+    within the program of a session."""
+    for one in assumptions:
+        for trace in TRACES.active:
+            if trace is not None and trace.assumptions is None:
+                raise ArgumentError(
+                    f"hl.assume({one}) within {trace.kind} '{trace.name}'", "programs of sessions keep no assumptions",
+                    "say it of the placeholder's size: hl.Dim('n', multiple_of=8)", one.source,
+                )  # fmt: skip
+        for trace in TRACES.active:
+            if trace is not None and trace.assumptions is not None:
+                trace.assumptions.setdefault(str(one), one)
+        sizes.assume(one.comparison)
+
+
+def assumptions_of(trace: Trace, computation: Computation) -> tuple[Assumption, ...]:
+    """Those of a trace that has ended. Raises ArgumentError where no call tells the size of a dimension in one."""
+    found = tuple((trace.assumptions or {}).values())
+    if found and not any(TRACES.active):
+        told = {name for p in computation.parameters for size in p.shape.dims for name in dims_of(size)}
+        for one in found:
+            for name in _dims(one.comparison):
+                if name not in told:
+                    raise ArgumentError(
+                        f"hl.assume({one}) in '{trace.name}'", f"no argument has the dimension {name}",
+                        "compare sizes of arguments: x.shape[0]", one.source,
+                    )  # fmt: skip
+    return found
+
+
+def _dims(comparison: Comparison) -> dict[str, Dim]:
+    return {**dims_of(comparison.left), **dims_of(comparison.right)}

@@ -42,7 +42,7 @@ from hloom.errors import (
 from hloom.ir.base_error import no_memory
 from hloom.ir.build import Builder, tuple_elements
 from hloom.ir.interpret import evaluate, evaluate_instruction
-from hloom.ir.module import Computation, Instruction, below
+from hloom.ir.module import Assumption, Computation, Instruction, below
 from hloom.ir.op_table import No
 from hloom.ir.ops import OPS
 from hloom.ir.ops.programs.spmd import names_mesh
@@ -51,7 +51,7 @@ from hloom.ir.source import Source, current_source
 from hloom.ir.types import Shape, TupleShape, in_general
 from hloom.sharding.explicit import Layouts, explicit_dims, explicit_sizes, is_lenient
 from hloom.sharding.shardings import NamedSharding, PartitionSpec
-from hloom.tracing.active import TRACES, check_nesting, restarts, used_arguments
+from hloom.tracing.active import TRACES, assumptions_of, check_nesting, restarts, used_arguments
 from hloom.tracing.leaks import HoldsTracers, check_leaks
 from hloom.tracing.signatures import raise_wrong_call
 from hloom.tree import pytrees as tree
@@ -119,6 +119,7 @@ class Trace(HoldsTracers):
         self.parameter_values: dict[Instruction, Any] = {}
         self.created_by: dict[Instruction, str] = {}  # functions that chose the default dtype for what they made
         self.layouts: Layouts | None = None  # of values that explicit mesh axes split
+        self.assumptions: dict[str, Assumption] | None = {}  # of open sizes (`hl.assume`)
 
     def __enter__(self) -> Trace:
         check_nesting(self.name)
@@ -432,6 +433,7 @@ class Traced:
     twins: tuple[int, ...] = ()
     uses_mesh: bool = False  # whether it depends on the current mesh
     shardings: list | None = None  # layouts of the results over explicit mesh axes, where these are part of types
+    assumptions: tuple[Assumption, ...] = ()  # of open sizes
 
     def unflatten(self, results):
         """The tree of the function's result with these leaves, weak where the function returned Python numbers."""
@@ -528,8 +530,9 @@ def _traced(trace: Trace, function, arguments, in_tree, hints, weak: bool, twins
     wide = tuple(trace.wide_arguments)
     places = None if trace.layouts is None else [trace.layouts.sharding(trace.lift(r)[0]) for r in flat]
     return Traced(
-        computation, out_tree, captures, weak_results, values, trace.values, 0.0, used, wide, with_twins, False, places
-    )
+        computation, out_tree, captures, weak_results, values, trace.values, 0.0, used, wide, with_twins, False, places,
+        assumptions_of(trace, computation),
+    )  # fmt: skip
 
 
 def number_parameters(computation: Computation, count: int, wide: list[Instruction]) -> None:

@@ -23,8 +23,8 @@ from hloom.ir.sizes.text import written
 
 __all__ = [
     "LARGEST", "Comparison", "Dim", "Scope", "Size", "SizeExpression", "assume", "assuming", "dims_of",
-    "greatest", "is_known", "least", "lowest", "parsed_size", "parsed_sizes", "scopes_of", "single", "size_at",
-    "size_of_terms", "size_with",
+    "greatest", "is_known", "known_facts", "least", "lowest", "parsed_size", "parsed_sizes", "scopes_of", "single",
+    "size_at", "size_of_terms", "size_with",
 ]  # fmt: skip
 
 LARGEST = 1 << 40  # of a dimension without a bound
@@ -385,6 +385,12 @@ def assuming(*comparisons: Comparison | bool) -> Iterator[None]:
         yield
     finally:
         _FACTS.reset(token)
+
+
+def known_facts() -> tuple[tuple[Terms, ...], ...]:
+    """What is assumed here, to be compared with what is elsewhere; () where nothing is."""
+    known = _FACTS.get()
+    return (known.nonnegative, known.nonzero) if known else ()
 
 
 def assume(comparison: Comparison | bool) -> Comparison | None:

@@ -80,12 +80,22 @@ def variant_for(
     module after all passes, and its plan."""
     scope = GuardedScope(sizes)
     free: dict[str, Size] = {name: scope.dim(d, SMALL) for name, d in dims.items() if name not in fixed}
+    for text, fact in facts_of(module, dims).items():  # which calls have checked
+        known = fact.over(free | {**fixed})
+        if isinstance(known, Comparison):
+            scope.add(text, known)
     entry = Specialization(free | {**fixed}).computation(module.entry)
     optimized, plan = planned(module.with_entry(entry))
     outer = {inner(name): dims[name] for name in free}
     asked = [dim >= SMALL for dim in outer.values()] + [guard.over(outer) for guard in scope.guards]
     guards = {repr(one): one for one in asked if isinstance(one, Comparison)}
     return Variant(optimized, plan, [*dims], fixed, [*guards.values()])
+
+
+def facts_of(module: Module, dims: Mapping[str, Dim]) -> dict[str, Comparison]:
+    """What is known of the sizes of a module beyond the bounds of its dimensions, by its text."""
+    found = {text: one for dim in dims.values() if dim.scope is not None for text, one in dim.scope.comparisons}
+    return found | {str(one): one.comparison for one in module.assumptions}
 
 
 class OpenExecutable(Executable):
@@ -102,6 +112,7 @@ class OpenExecutable(Executable):
         for shape in self._inputs:
             for size in shape.dims:
                 self.dims |= dims_of(size)
+        self._facts = facts_of(module, self.dims)
         self._choice = self._chooser()
         self._served: dict[tuple[tuple[int, ...], ...], Callable[[Sequence], list]] = {}
         self._programs: dict[int, _Programs] = {}  # by the number of a variant
@@ -126,12 +137,15 @@ class OpenExecutable(Executable):
                     f"'{self.module.name}' called with {name} = {size}", f"it is {dim.declaration()}",
                     "pass arrays of such sizes, or change the Dim",
                 )  # fmt: skip
-            for text, comparison in dim.scope.comparisons if dim.scope is not None else ():
-                if not comparison.holds(found):
-                    raise ShapeError(
-                        f"'{self.module.name}' called with {name} = {size}", f"{text} does not hold",
-                        "pass arrays of such sizes",
-                    )  # fmt: skip
+        for text, fact in self._facts.items():
+            if not fact.holds(found):
+                about = ", ".join([f"{name} = {found[name]}" for name in {**dims_of(fact.left), **dims_of(fact.right)}])
+                said = next((one.source for one in self.module.assumptions if one.comparison is fact), None)
+                raise ShapeError(
+                    f"'{self.module.name}' called with {about}",
+                    f"{text} does not hold" + (f", which is assumed at {said}" if said is not None else ""),
+                    "pass arrays of such sizes",
+                )
         return found
 
     def variant(self, sizes: Mapping[str, int]) -> Variant:
@@ -173,7 +187,7 @@ class OpenExecutable(Executable):
         return made
 
     def _chooser(self) -> _Choice | None:
-        return _Choice.of(self._inputs, self.dims, self.variants)
+        return _Choice.of(self._inputs, self.dims, [*self._facts.values()], self.variants)
 
     def _serving(self, shapes: tuple[tuple[int, ...], ...]) -> Callable[[Sequence], list]:
         """What runs the program for arguments of these dimensions. Raises ShapeError for sizes it does not take."""
@@ -246,8 +260,9 @@ class _Choice:
     """
 
     def __init__(
-        self, inputs: Sequence[Shape], dims: Mapping[str, Dim], variants: Sequence[Variant], where: Mapping[str, int]
-    ):
+        self, inputs: Sequence[Shape], dims: Mapping[str, Dim], facts: Sequence[Comparison],
+        variants: Sequence[Variant], where: Mapping[str, int],
+    ):  # fmt: skip
         self._ranks, self._where = [s.rank for s in inputs], where
         wanted = [d for s in inputs for d in s.dims]
         nodes = Nodes([f"{k}" for k in range(len(wanted))])
@@ -257,11 +272,11 @@ class _Choice:
         for place, size in enumerate(wanted):
             takes = takes * nodes.equal(nodes.given(f"{place}"), number_of(nodes, size))
         for name, dim in dims.items():
-            given, scope = nodes.given(name), dim.scope
+            given = nodes.given(name)
             bounds = nodes.at_most(dim.min, given) * nodes.at_most(given, dim.most)
             takes = takes * bounds * nodes.equal(given // dim.multiple_of * dim.multiple_of, given)
-            for _, comparison in () if scope is None else scope.comparisons:
-                takes = takes * holds(nodes, comparison)
+        for fact in facts:
+            takes = takes * holds(nodes, fact)
         answers = [nodes.node(takes)]
         for variant in variants:
             serves: Number = 1
@@ -274,14 +289,16 @@ class _Choice:
         self._evaluator = Evaluator(nodes, NativeNumbers(number_functions()))
 
     @classmethod
-    def of(cls, inputs: Sequence[Shape], dims: Mapping[str, Dim], variants: Sequence[Variant]) -> _Choice | None:
+    def of(
+        cls, inputs: Sequence[Shape], dims: Mapping[str, Dim], facts: Sequence[Comparison], variants: Sequence[Variant]
+    ) -> _Choice | None:
         """None where a Dim stands in expressions alone, which have to be solved for it."""
         where: dict[str, int] = {}
         for place, size in enumerate([d for s in inputs for d in s.dims]):
             for name, dim in dims_of(size).items():
                 if size is dim or (isinstance(size, SizeExpression) and size.terms == dim.terms):
                     where.setdefault(name, place)
-        return cls(inputs, dims, variants, where) if len(where) == len(dims) else None
+        return cls(inputs, dims, facts, variants, where) if len(where) == len(dims) else None
 
     def __call__(self, shapes: tuple[tuple[int, ...], ...]) -> tuple[int, dict[str, int]] | None:
         """The number of the variant, and the sizes by name; None where none serves them."""
