@@ -16,7 +16,7 @@ from hloom.config import config
 from hloom.dispatch.backend import check_target, log_placement, select_backend
 from hloom.dispatch.explanations import changes
 from hloom.dispatch.kept_programs import KeptProgram, kept_programs, traced_bytes
-from hloom.dispatch.open_arguments import OpenArguments
+from hloom.dispatch.open_arguments import open_arguments
 from hloom.dispatch.sharded import constrained, over_meshes, spread_shardings
 from hloom.dispatch.signature import Call, JitOptions, Key, Settings, Signature
 from hloom.dispatch.specialization import Specialization
@@ -85,9 +85,10 @@ def jit(
     backend: JAX's way to name the device: 'cpu'. in_shardings, out_shardings: trees of shardings that are prefixes of
     the arguments and of the result; None where the arguments' own, or what the compiler chooses, stays. One over
     several devices lays an array out over its mesh, and the program runs on all of them (docs/guides/sharding.md).
-    keep_unused, compiler_options, abstracted_axes: accepted; arguments stay, and XLA's options mean nothing here.
+    keep_unused, compiler_options: accepted; arguments stay, and XLA's options mean nothing here.
     dims: {"x": ("n", 128)} gives the dimensions of arguments, or of all arrays in them: a name or a `hl.Dim` is a size
-    that may differ from call to call, and one program serves all sizes (docs/guides/sizes.md).
+    that may differ from call to call, and one program serves all sizes (docs/guides/sizes.md). abstracted_axes: JAX's
+    way to say so of positional arguments, ({0: "n"}, ("n", None)): a tree that is a prefix of theirs.
     target: 'cuda:sm_90' compiles for that architecture, with or without a GPU: `f.lower(...).compile()` has its code.
     """
     if target is not None:
@@ -98,6 +99,7 @@ def jit(
         _tuple_of(static_argnums, int), _tuple_of(static_argnames, str), _tuple_of(donate_argnums, int),
         _tuple_of(donate_argnames, str), inline, device, fusion, bool(autotune),
         target, in_shardings if several else None, out_shardings if several else None, dims=dims,
+        abstracted_axes=abstracted_axes,
     )  # fmt: skip
     if function is None:
         return lambda f: JitFunction(f, options)
@@ -172,7 +174,7 @@ class JitFunction:
         self._lock = forking.rlock()
         self._ref_versions: dict | None = None  # compiled forms that take values of Refs, by which arguments are Refs
         self._closed_refs: list = []
-        self._open = None if options.dims is None else OpenArguments(signature, options.dims)
+        self._open = open_arguments(signature)
         _settings.functions.add(self)
 
     def __reduce__(self):
@@ -295,10 +297,10 @@ class JitFunction:
 
     def _call_in_trace(self, call: Call):
         call, traced = self._nested(call)
-        self._use_keys(call, traced)
-        operands = [*call.leaves, *exact_arguments(call.leaves, traced.wide), *traced.captures]
         if traced.assumptions:
             adopt(*traced.assumptions)  # of the caller, too: the trace may be an earlier one
+        self._use_keys(call, traced)
+        operands = [*call.leaves, *exact_arguments(call.leaves, traced.wide), *traced.captures]
         with device_scope(str(self.options.device or device_scopes.device)):
             results = call_computation(traced.computation, operands, self.options.inline)
         if self.options.out_shardings is not None:

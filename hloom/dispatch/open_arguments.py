@@ -1,4 +1,5 @@
-"""`hl.jit(f, dims={"x": ("n", 128)})`: arguments by their dimensions, so that one program serves all sizes."""
+"""Arguments by their dimensions, so that one program serves all sizes: `hl.jit(f, dims={"x": ("n", 128)})`, and
+`hl.jit(f, abstracted_axes=({0: "n"},))` as in JAX."""
 
 from __future__ import annotations
 
@@ -7,11 +8,44 @@ from typing import Any
 
 from hloom.arrays.shape_dtype import ShapeDtypeStruct
 from hloom.dispatch.signature import Signature
-from hloom.errors import ArgumentError, ShapeError
+from hloom.errors import ArgumentError, ShapeError, TreeError
+from hloom.ir.records import record
 from hloom.ir.sizes.expressions import Dim, Size, SizeExpression, dims_of
 from hloom.tree import pytrees as tree
 
-__all__ = ["OpenArguments"]
+__all__ = ["AbstractedAxes", "OpenArguments", "open_arguments"]
+
+
+def open_arguments(signature: Signature) -> OpenArguments | AbstractedAxes | None:
+    """Those of the options `dims` or `abstracted_axes`; None where neither is given. Raises ArgumentError."""
+    dims, axes = signature.options.dims, signature.options.abstracted_axes
+    if dims is not None and axes is not None:
+        raise ArgumentError(
+            f"jit of '{signature.name}'", "dims and abstracted_axes both name dimensions", "leave out one of them"
+        )
+    if axes is not None:
+        return AbstractedAxes(signature, axes)
+    return None if dims is None else OpenArguments(signature, dims)
+
+
+class _Named:
+    """Dimensions by their names. A text is a `Dim` of at least 1. what: the option that names them, for messages."""
+
+    def __init__(self, what: str):
+        self.what = what
+        self.dims: dict[str, Dim] = {}
+
+    def size(self, axis: str | SizeExpression) -> Size:
+        """Raises ArgumentError for two dimensions of one name, and for what is no name of a `Dim`."""
+        if isinstance(axis, str):
+            return self.dims.setdefault(axis, Dim(axis))
+        for dim in dims_of(axis).values():
+            if (known := self.dims.setdefault(dim.name, dim)).terms != dim.terms:
+                raise ArgumentError(
+                    f"{self.what} with two dimensions {dim.name!r}",
+                    f"{known.declaration()} and {dim.declaration()}", "use one of them throughout",
+                )  # fmt: skip
+        return axis
 
 
 class OpenArguments:
@@ -24,7 +58,7 @@ class OpenArguments:
                 f"dims of '{signature.name}'", f"{type(dims).__name__} {dims!r:.60}", 'pass dims={"x": ("n", 128)}'
             )
         self._signature = signature
-        self._named: dict[str, Dim] = {}
+        self._named = _Named(f"dims of '{signature.name}'")
         self._dims: dict[str, tuple[Size | None, ...]] = {}
         for name, given in dims.items():
             if name not in signature.parameters:
@@ -36,16 +70,8 @@ class OpenArguments:
             self._dims[name] = tuple([self._size(name, axis) for axis in axes])
 
     def _size(self, name: str, axis: Any) -> Size | None:
-        if isinstance(axis, str):
-            return self._named.setdefault(axis, Dim(axis))
-        if isinstance(axis, SizeExpression):
-            for dim in dims_of(axis).values():
-                if (known := self._named.setdefault(dim.name, dim)).terms != dim.terms:
-                    raise ArgumentError(
-                        f"dims of '{self._signature.name}' with two dimensions {dim.name!r}",
-                        f"{known.declaration()} and {dim.declaration()}", "use one of them throughout",
-                    )  # fmt: skip
-            return axis
+        if isinstance(axis, (str, SizeExpression)):
+            return self._named.size(axis)
         if axis is None or (isinstance(axis, int) and not isinstance(axis, bool) and axis >= 0):
             return axis
         raise ArgumentError(
@@ -76,3 +102,69 @@ class OpenArguments:
                 f"it is declared as ({', '.join(map(str, dims))})", "pass such an array, or change `dims`",
             )  # fmt: skip
         return ShapeDtypeStruct([g if d is None else d for d, g in zip(dims, given, strict=True)], array.dtype)
+
+
+class AbstractedAxes:
+    """JAX's `abstracted_axes`: a prefix of the tree of positional arguments, whose leaves name dimensions of arrays:
+    {0: "n"}, ("n", None), or None. Other dimensions, and arguments by keyword, have the sizes of each call."""
+
+    def __init__(self, signature: Signature, axes: Any):
+        """Raises ArgumentError for what names no dimensions."""
+        self._signature = signature
+        self._named = _Named(f"abstracted_axes of '{signature.name}'")
+        self._axes = tree.map(self._checked, axes, is_leaf=_names_axes)
+
+    def _checked(self, axes: Any) -> _Axes:
+        found: dict[int, Size] = {}
+        for axis, name in axes.items() if isinstance(axes, dict) else enumerate(axes if axes is not None else ()):
+            if name is None:
+                continue
+            if not isinstance(name, (str, SizeExpression)) or type(axis) is not int or axis < 0:
+                raise ArgumentError(
+                    self._named.what, f"{axis!r}: {name!r} in {axes!r:.60}",
+                    'name dimensions by their numbers, {0: "n"}, or in their order, ("n", None)',
+                )  # fmt: skip
+            found[axis] = self._named.size(name)
+        return _Axes(found, axes if isinstance(axes, tuple) else None)
+
+    def shapes(self, args: Sequence, kwargs: Mapping[str, Any]) -> tuple[list, dict[str, Any]]:
+        """The arguments with shapes in place of arrays whose sizes are open. Raises ArgumentError for a tree that is no
+        prefix of theirs, ShapeError for an array with more dimensions than were named in their order."""
+        static, _ = self._signature.statics(len(args))
+        try:
+            axes = tree.broadcast(self._axes, tuple(args))
+        except TreeError as error:
+            raise ArgumentError(self._named.what, error.found, error.repair) from None
+        pairs = enumerate(zip(axes, args, strict=True))
+        return [arg if k in static else tree.map(self._shape, one, arg) for k, (one, arg) in pairs], dict(kwargs)
+
+    def _shape(self, axes: _Axes, leaf: Any) -> Any:
+        array = self._signature.leaf(leaf)
+        given = array.shape
+        if axes.ordered is not None and len(axes.ordered) < len(given):
+            raise ShapeError(
+                f"an argument of '{self._signature.name}' with dimensions {tuple(given)}",
+                f"abstracted_axes names {axes.ordered}", "name all of its dimensions, with None for those of a call",
+            )  # fmt: skip
+        if not any([axis < len(given) for axis in axes.named]):
+            return leaf
+        return ShapeDtypeStruct([axes.named.get(k, size) for k, size in enumerate(given)], array.dtype)
+
+
+@record(frozen=True)
+class _Axes:
+    """The named dimensions of an array. ordered: as they were given, where that is in their order."""
+
+    named: Mapping[int, Size]
+    ordered: tuple | None
+
+
+def _names_axes(axes: Any) -> bool:
+    """Whether a part of `abstracted_axes` is for one array, or each of several, and no tree of such."""
+    if isinstance(axes, dict):
+        return all([not isinstance(key, str) for key in axes]) and not any(map(_is_tree, axes.values()))
+    return axes is None or (isinstance(axes, tuple) and not any(map(_is_tree, axes)))
+
+
+def _is_tree(part: Any) -> bool:
+    return isinstance(part, (dict, list, tuple))

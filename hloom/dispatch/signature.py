@@ -32,7 +32,8 @@ from hloom.tree import pytrees as tree
 @record(frozen=True)
 class JitOptions:
     """The options of `hl.jit`. steady: the number of first arguments, one array each, that most calls have the same
-    arrays for, such as weights; what depends on them alone is computed once for many calls. dims: as of `hl.jit`."""
+    arrays for, such as weights; what depends on them alone is computed once for many calls. dims, abstracted_axes:
+    as of `hl.jit`."""
 
     static_argnums: tuple[int, ...] = ()
     static_argnames: tuple[str, ...] = ()
@@ -47,6 +48,7 @@ class JitOptions:
     out_shardings: Any = None
     steady: int = 0
     dims: Any = None
+    abstracted_axes: Any = None
 
 
 class Settings(NamedTuple):
@@ -148,7 +150,7 @@ class Signature:
     def bind(self, args: Sequence, kwargs: dict, settings: Settings) -> Call:
         """The call with these arguments. Raises ArgumentError."""
         options = self.options
-        static_numbers, static_names = self._where(options.static_argnums, options.static_argnames, len(args))
+        static_numbers, static_names = self.statics(len(args))
         statics: dict[int | str, Any] = {k: arg for k, arg in enumerate(args) if k in static_numbers}
         statics |= {name: value for name, value in kwargs.items() if name in static_names}
         positions = [k for k in range(len(args)) if k not in static_numbers]
@@ -201,10 +203,10 @@ class Signature:
                 key = (*key, TRACES.axes)
             if device_scopes.device and not TRACES.active:
                 key = (*key, device_scopes.device)
-            if (mesh := current_mesh()) is not None:  # what PartitionSpecs in the function mean
-                key = (*key, mesh)
             if TRACES.active and (known := known_facts()):  # what decisions by sizes in the function rest on
                 key = (*key, known)
+            if (mesh := current_mesh()) is not None:  # what PartitionSpecs in the function mean
+                key = (*key, mesh)
             hash(key)
         except TypeError:
             name, value = next((n, v) for n, v in statics.items() if not _hashable(v))
@@ -222,6 +224,10 @@ class Signature:
         arguments += [(name in names, named[name]) for name in sorted(named)]
         flags = [flag for flag, argument in arguments for _ in tree.leaves(argument)]
         return frozenset(k for k, flag in enumerate(flags) if flag)
+
+    def statics(self, count: int) -> tuple[set[int], set[str]]:
+        """The positions and names of static arguments, of which `count` are passed by position."""
+        return self._where(self.options.static_argnums, self.options.static_argnames, count)
 
     def _where(self, numbers, names, count: int) -> tuple[set[int], set[str]]:
         """Positions and names together: an argument may be passed either way. Where the options have both, they are

@@ -14,6 +14,8 @@ from hloom._version import __version__
 from hloom.arrays.shape_dtype import ShapeDtypeStruct
 from hloom.compiler.transforms.inline import inline_calls
 from hloom.dispatch.jit import clear_all, jit
+from hloom.dispatch.open_arguments import AbstractedAxes
+from hloom.dispatch.signature import JitOptions, Signature
 from hloom.errors import ArgumentError
 from hloom.ir.module import Instruction
 from hloom.ir.records import record
@@ -158,11 +160,15 @@ class Program:
 
 
 def make_jaxpr(fun, static_argnums=(), axis_env=None, return_shape: bool = False, abstracted_axes=None):
-    """A function that traces fun on its arguments and returns the `Program`; prints as HLO text instead of a jaxpr."""
+    """A function that traces fun on its arguments and returns the `Program`; prints as HLO text instead of a jaxpr.
+    abstracted_axes: as of `hl.jit`."""
     static = (static_argnums,) if isinstance(static_argnums, int) else tuple(static_argnums)
 
     @wraps(fun)
     def make(*args, **kwargs):
+        if abstracted_axes is not None:
+            options = JitOptions(static_argnums=static, abstracted_axes=abstracted_axes)
+            args = AbstractedAxes(Signature(fun, function_name(fun), options), abstracted_axes).shapes(args, kwargs)[0]
         kept = [k for k in range(len(args)) if k not in {s % len(args) for s in static}]
 
         def traced(*dynamic, **named):
