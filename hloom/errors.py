@@ -171,7 +171,7 @@ class UnsupportedIndexError(HloomError, TypeError):
 
 
 class NonConcreteBooleanIndexError(TracerError, IndexError):
-    """A traced boolean mask as an index inside `jit`: x[x > 0]. The number of selected elements is not known.
+    """A traced boolean mask as an index where its true elements cannot be counted: x[x > 0] in `vmap` without `jit`.
 
     Use `hnp.where(mask, x, y)`, or `hnp.nonzero(mask, size=n)` for a fixed number of elements.
     """

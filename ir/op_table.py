@@ -71,6 +71,12 @@ class Op:
     factors(instruction) -> the `FactorRule` that says which dimensions of operands and result go together, by which
         shardings propagate and programs are partitioned. An element-wise op has `pointwise` by default. With
         No("reason") the op is computed whole on every device; a sharded operand is gathered, with a warning.
+    bounded(build, instruction, operands) -> the result with the shape of the bounds, where sizes of operands or of the
+        result are computed by the program (`hloom.ir.sizes.counted`). `operands` are Values (lists of them for tuples)
+        whose elements beyond a size are arbitrary, as those of the result may be. `build.stored(shape)` is the shape of
+        the bounds, `build.size(size)` the value of a size, `build.masked(value, shape, dimensions, fill)` has a number
+        beyond the sizes of some dimensions (`hloom.compiler.transforms.counted.Counting`). An element-wise op has
+        `pointwise_bounded` by default. With No("reason") such arrays are refused.
     attributes: name -> how it is written in HLO text ('ints', 'int', 'string', 'flag', 'enum', 'slices', 'padding',
         'computation', 'literal', ...: `hloom.ir.text.attributes.KINDS`); all attributes an instruction of this op can
         have. A flag may be missing, and what has a question mark after it ('ints?').
@@ -99,6 +105,7 @@ class Op:
     transpose: Callable | No
     batch: Callable | No = No("not declared yet")
     factors: Callable | No = No("not declared yet")
+    bounded: Callable | No = No("it is not declared for such arrays")
     attributes: dict[str, str] = field(default_factory=dict)
     dialects: str = ""
     text: str = ""
@@ -178,6 +185,12 @@ def elementwise_batch(build, instruction, operands, mapped):
     return first.op(instruction.opcode, *rest, shape=shape, **instruction.attributes)
 
 
+def pointwise_bounded(build, instruction, operands):
+    """The op on all that is stored: the default of the family 'elementwise'."""
+    first, *rest = operands
+    return first.op(instruction.opcode, *rest, shape=build.stored(instruction.shape), **instruction.attributes)
+
+
 OPS: dict[str, Op] = {}
 
 
@@ -193,5 +206,6 @@ def op(name: str, **parts) -> Op:
     if parts["family"] == "elementwise":
         parts.setdefault("batch", elementwise_batch)
         parts.setdefault("factors", pointwise)
+        parts.setdefault("bounded", pointwise_bounded)
     entry = OPS[name] = Op(name=name, **parts)
     return entry

@@ -210,11 +210,11 @@ def canonical_dims(dims) -> tuple[Any, ...]:
 
 def in_general(shapes) -> AbstractContextManager[None]:
     """A block in which the open sizes of shapes count as at least 2, as those of arrays do in general: what decides by
-    a size of 0 or 1 (an axis to broadcast, an empty array) decides for others."""
+    a size of 0 or 1 (an axis to broadcast, an empty array) decides for others. Sizes that a program computes do not."""
     if not any([shape.is_open for shape in shapes]):
         return nullcontext()
     dims = {name: dim for shape in shapes for size in shape.dims for name, dim in dims_of(size).items()}
-    return assuming(*[dim >= 2 for dim in dims.values()])
+    return assuming(*[dim >= 2 for dim in dims.values() if dim.scope is None or dim.scope.in_general])
 
 
 class Shape:

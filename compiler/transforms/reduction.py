@@ -9,6 +9,7 @@ from hloom.ir.build import Builder, Value, combiner_opcode
 from hloom.ir.errors import DifferentiationError
 from hloom.ir.module import Computation, Instruction
 from hloom.ir.ops import OPS
+from hloom.ir.sizes.expressions import is_known
 from hloom.ir.types import DTYPES, NARROW_FLOATS, TupleShape
 
 
@@ -65,7 +66,7 @@ def _extreme_jvp(pushforward, instruction, primals, tangents):
         if t_initial is not None:
             term = at_start.where(t_initial.broadcast(result.dims, ()), result.like(0))
             total = term if total is None else total + term
-    elif any(array.dims[d] == 0 for d in instruction["dimensions"]):
+    elif any(is_known(array.dims[d] == 0) for d in instruction["dimensions"]):
         return None
     if total is None:
         return None

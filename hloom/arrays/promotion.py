@@ -15,6 +15,7 @@ import numpy as np
 from hloom.arrays.base import ArrayMethods
 from hloom.config import config
 from hloom.errors import ShapeError
+from hloom.ir.sizes.expressions import is_known
 from hloom.ir.types import (
     DTYPES,
     INEXACT,
@@ -100,22 +101,42 @@ def check_ranks(name: str, shapes) -> None:
     warnings.warn(str(error), stacklevel=3)
 
 
+def are_same(first: tuple, other: tuple) -> bool:
+    """Whether dimensions are known to be equal."""
+    if first is other or (first.__class__ is tuple and other.__class__ is tuple):
+        return first == other
+    return len(first) == len(other) and all(a is b or is_known(a == b) for a, b in zip(first, other, strict=True))
+
+
+def _different(sizes) -> list:
+    """The sizes of which none equals another. Raises UndecidedSizeError where it is not known."""
+    found: list = []
+    for size in sizes:
+        if not any([size == other for other in found]):
+            found.append(size)
+    return found
+
+
 def broadcast_shapes(name: str, shapes) -> tuple[int, ...]:
     """The shape to which all shapes broadcast by NumPy's rule. Raises ShapeError."""
     first = shapes[0]
     for other in shapes:
-        if len(other) != len(first) or other != first:
+        if not are_same(first, other):
             break
     else:
         return first
     stretched = [s for s in shapes if s]
-    if all(len(s) == len(stretched[0]) and s == stretched[0] for s in stretched):
+    if all(are_same(s, stretched[0]) for s in stretched):
         return stretched[0]
     rank = max(len(s) for s in shapes)
     result = []
     for k in range(-rank, 0):
         sizes = {s[k] for s in shapes if len(s) >= -k} - {1}
         if len(sizes) > 1:
+            different = _different(sizes)
+            if len(different) == 1:
+                result.append(different[0])
+                continue
             raise ShapeError(
                 f"Incompatible shapes for broadcasting: {name} broadcasts its operands to one shape",
                 " and ".join(str(s) for s in shapes) + f", which differ in axis {k}",

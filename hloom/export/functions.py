@@ -14,6 +14,7 @@ from hloom.compiler.schedule.scheduler import Plan
 from hloom.compiler.schedule.steps import HostStep
 from hloom.compiler.targets.cpu.cross import CrossMachine
 from hloom.compiler.targets.cpu.target import CpuTarget
+from hloom.dispatch.counted_programs import refuse_computed_sizes
 from hloom.dispatch.jit import jit
 from hloom.dispatch.stages import Lowered
 from hloom.errors import ArgumentError, ExportError
@@ -233,7 +234,9 @@ def _lowered(request: Request, arguments: Sequence) -> Lowered:
     """A function traced once for all sizes of the named dimensions."""
     arguments, keywords = tree.map(_traceable, (tuple(arguments), request.keywords))
     function = request.function if hasattr(request.function, "lower") else jit(request.function)
-    return function.lower(*arguments, **keywords)
+    lowered = function.lower(*arguments, **keywords)
+    refuse_computed_sizes(lowered.module.entry, "in an exported library")
+    return lowered
 
 
 def _traceable(leaf: Any) -> Any:

@@ -163,8 +163,7 @@ def promote_operands(name: str, values, change=None, broadcast: bool = True):
         return found, weak
     shapes = [dims_of(v) for v in values]
     dims = broadcast_shapes(name, shapes)
-    if any(own != dims for own in shapes):
-        check_ranks(name, shapes)
+    check_ranks(name, shapes)
     return [conform(v, dtype, dims) for v in values], weak
 
 

@@ -7,6 +7,7 @@ import numpy as np
 from hloom.dispatch.sharded import takes_out_sharding
 from hloom.errors import AttributeValueError, DTypeError, ShapeError, TracerConversionError
 from hloom.ir.build import scalar_computation
+from hloom.ir.sizes.counted import require_elements
 from hloom.ir.types import COMPLEX, FLOATS, INTEGERS, PRED, Shape, TupleShape, as_dtype
 from hloom.lax.elementwise import is_nan
 from hloom.lax.movement import broadcasted_iota, transpose
@@ -123,10 +124,7 @@ def _arg_extreme(name: str, operand, axis: int, index_dtype, largest: bool):
     if dtype not in INTEGERS:
         raise DTypeError(f"{name} gives indexes of an integer dtype", f"{dtype}", "pass index_dtype='s32'")
     extent = x.shape[axis]
-    if extent == 0:
-        raise ShapeError(
-            f"{name} along axis {axis}", f"{x._shape!r}, which has nothing there", "pass a non-empty array"
-        )
+    require_elements((extent,), f"{name} along axis {axis}", repr(x._shape), "pass a non-empty array")
     if dtype.itemsize >= 4:
         extreme_of = np.argmax if largest else np.argmin
         found = at_once(name, lambda v: extreme_of(v, axis).astype(dtype), x)

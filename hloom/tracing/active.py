@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import functools
+import itertools
 import sys
 import threading
+from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
@@ -30,6 +32,8 @@ class _Traces(threading.local):
         # trace starts again with them when one is missing.
         self.twins = False
         self.can_restart = False
+        # Numbers for the names of sizes that programs compute; None where what is traced may not compute any.
+        self.counts: Iterator[int] | None = None
 
 
 TRACES = _Traces()
@@ -56,6 +60,18 @@ def check_nesting(name: str) -> None:
     if sys.getrecursionlimit() < wanted:
         with _lock:
             sys.setrecursionlimit(max(sys.getrecursionlimit(), wanted))
+
+
+@contextmanager
+def computed_sizes():
+    """Within it, a function that is traced for itself may compute sizes (`hloom.dispatch.counted_sizes`)."""
+    before = TRACES.counts
+    if not TRACES.active or TRACES.active[-1] is None:
+        TRACES.counts = itertools.count()
+    try:
+        yield
+    finally:
+        TRACES.counts = before
 
 
 @contextmanager

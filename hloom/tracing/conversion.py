@@ -10,10 +10,10 @@ import numpy as np
 
 from hloom.arrays.array import Array, Strided
 from hloom.arrays.base import ArrayMethods
-from hloom.arrays.promotion import limits
+from hloom.arrays.promotion import are_same, limits
 from hloom.config import config
 from hloom.errors import ArgumentError, DTypeError, TracerError
-from hloom.ir.sizes.expressions import SizeExpression, dims_of
+from hloom.ir.sizes.expressions import Size, SizeExpression, dims_of
 from hloom.ir.types import DTYPES, HLO_NAME, HOST_DTYPES, INTEGERS, Shape
 from hloom.tracing.exact import widened
 from hloom.tracing.signatures import argument_names
@@ -133,20 +133,27 @@ def conform(x, dtype: np.dtype, dims: tuple[int, ...]):
             x = convert(x, dtype)
     else:
         return _splat_operand(constant(x, dtype), dims)
-    return x if shape.dims == dims and dims.__class__ is tuple else broadcast_dims_to(x, dims)
+    return x if dims.__class__ is tuple and shape.dims == dims else broadcast_dims_to(x, dims)
 
 
 def broadcast_dims_to(x, dims: tuple[int, ...]):
     """NumPy's broadcasting to a compatible shape: HLO's broadcast after a reshape that drops stretched dimensions."""
     own = x._shape.dims
-    if own == dims:
+    if are_same(own, dims):
         return x if dims.__class__ is tuple else reshape_to(x, dims)  # equal sizes may be written in two ways
     lead = len(dims) - len(own)
-    kept = tuple(k for k, size in enumerate(own) if size == dims[lead + k])
+    kept = tuple(k for k, size in enumerate(own) if not _is_stretched(size, dims[lead + k]))
     if len(kept) != len(own):
         x = reshape_to(x, tuple(own[k] for k in kept))
     shape = Shape(x._shape.dtype, dims)
     return bind("broadcast", x, shape=shape, weak=x.weak, dimensions=tuple(lead + k for k in kept))
+
+
+def _is_stretched(size: Size, wanted: Size) -> bool:
+    """Whether a size is repeated. One of 1 is for every size that is not known."""
+    if isinstance(wanted, SizeExpression) and not isinstance(size, SizeExpression):
+        return size == 1
+    return size != wanted
 
 
 def reshape_to(x, dims: tuple[int, ...]):

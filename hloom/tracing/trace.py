@@ -118,6 +118,7 @@ class Trace(HoldsTracers):
         self.wide_parameters: list[Instruction] = []
         self.parameter_values: dict[Instruction, Any] = {}
         self.created_by: dict[Instruction, str] = {}  # functions that chose the default dtype for what they made
+        self.equal_values: Any = None  # of `hloom.dispatch.counted_sizes`, where sizes were computed
         self.layouts: Layouts | None = None  # of values that explicit mesh axes split
         self.assumptions: dict[str, Assumption] | None = {}  # of open sizes (`hl.assume`)
 

@@ -23,8 +23,8 @@ from hloom.ir.sizes.text import written
 
 __all__ = [
     "LARGEST", "Comparison", "Dim", "Scope", "Size", "SizeExpression", "assume", "assuming", "dims_of",
-    "greatest", "is_known", "known_facts", "least", "lowest", "parsed_size", "parsed_sizes", "scopes_of", "single",
-    "size_at", "size_of_terms", "size_with",
+    "greatest", "highest", "is_known", "known_facts", "least", "lowest", "parsed_size", "parsed_sizes", "scopes_of",
+    "single", "size_at", "size_of_terms", "size_with",
 ]  # fmt: skip
 
 LARGEST = 1 << 40  # of a dimension without a bound
@@ -158,7 +158,10 @@ class SizeExpression:
     # --- as a number: it has none yet ---
 
     def _refused(self, asked: str, repair: str) -> UndecidedSizeError:
-        return UndecidedSizeError(f"{asked} the size {self}", "it is known when the program is called", repair)
+        found = "it is known when the program is called"
+        for scope in scopes_of(self):
+            found, repair = scope.advice() or (found, repair)
+        return UndecidedSizeError(f"{asked} the size {self}", found, repair)
 
     def _number(self) -> int | None:
         """The number that its dimensions say it is, where they do."""
@@ -258,6 +261,7 @@ class Scope:
     """What is known of dimensions wherever they are used. comparisons: with the text that the user gave each."""
 
     __slots__ = ("comparisons", "facts", "trace")
+    in_general = True  # whether a size counts as at least 2 while a function of such arrays is traced
 
     def __init__(self, trace: Any = None) -> None:
         self.comparisons: tuple[tuple[str, Comparison], ...] = ()
@@ -274,6 +278,10 @@ class Scope:
 
     def number(self, size: SizeExpression) -> int | None:
         """The number that a size is; None: it is known when the program is called."""
+        return None
+
+    def advice(self) -> tuple[str, str] | None:
+        """(why it has no number yet, what to do) for errors; None: nothing of its own."""
         return None
 
 
@@ -494,6 +502,11 @@ def greatest(*sizes: Size) -> Any:
 def lowest(size: Size) -> int | float:
     """What a size is at least; an integer is itself."""
     return bounds.bounds(_terms(size) or t.ZERO)[0]
+
+
+def highest(size: Size) -> int | float:
+    """What a size is at most; an integer is itself."""
+    return bounds.bounds(_terms(size) or t.ZERO)[1]
 
 
 def size_of_terms(terms: Terms) -> Size:

@@ -143,7 +143,7 @@ MISTAKES = {
                               (lambda: hl.jit(lambda x: x.detach())(X), "no attribute 'detach'"),
                               (lambda: hl.optim.adam(1e-3).step(), "no attribute 'step'")],
     "UnsupportedIndexError": [(lambda: X["a"], "str"), (lambda: X[1.5], "float"), (lambda: X[X], "f32[2,3]")],
-    "NonConcreteBooleanIndexError": [(lambda: hl.jit(lambda x: x[x > 0])(X), "pred[2,3]")],
+    "NonConcreteBooleanIndexError": [(lambda: hl.vmap(lambda x: x[x > 0])(X), "pred[3]")],
     "IndexOutOfBoundsError": [(lambda: X[5], "size 2"), (lambda: X[0, 0, 0], "f32[2,3]")],
     "DeviceError": [(lambda: hl.device_put(X, "cpu:99"), "cpu:0"), (lambda: hl.devices("tpu"), "cpu"),
                     (lambda: hl.jit(lambda x: x, device="gpu")(X), "cpu:0")],

@@ -6,13 +6,17 @@ import numpy as np
 
 from hloom import lax
 from hloom.arrays.array import Array
+from hloom.dispatch.counted_sizes import counts, size_of_mask, with_size
 from hloom.errors import ArgumentError, ShapeError
+from hloom.ir.types import DTYPES
 from hloom.lax.operands import as_operand, convert, default_int
 from hloom.numpy.elementwise.logic import truth
 from hloom.numpy.elementwise.logic import where as choose
 from hloom.numpy.elementwise.numbers import unravel_index
 from hloom.numpy.shaping.manipulation import atleast_1d, ravel, stack
 from hloom.tracing.concrete import require_known
+
+S32 = DTYPES["s32"]
 
 
 def true_places(mask, size: int, beyond: int):
@@ -30,8 +34,8 @@ def true_places(mask, size: int, beyond: int):
 def nonzero(a, *, size: int | None = None, fill_value=None):
     """The positions of the elements that are not 0: one array of integers for each axis, in row-major order.
 
-    size: the number of positions, needed under jit; others are cut off, missing ones are fill_value (0; one, or one for
-    each axis). Raises TracerConversionError, ArgumentError.
+    size: the number of positions; others are cut off, missing ones are fill_value (0; one, or one for each axis).
+    Without it the program counts them under jit (docs/guides/sizes.md). Raises ConcretizationTypeError, ArgumentError.
     """
     x = as_operand(a, "nonzero")
     if not x.ndim:
@@ -42,16 +46,28 @@ def nonzero(a, *, size: int | None = None, fill_value=None):
         raise ArgumentError(
             "nonzero takes a fill value for each axis", f"{fill_value!r} for {x._shape!r}", f"pass {x.ndim} or one"
         )
-    if size is None:
+    if size is None and not counts(x):
         value = require_known(x, "nonzero", "the number of positions is a shape", "pass size=")
         return tuple(Array(p.astype(dtype)) for p in np.nonzero(value))
     mask = ravel(truth(x))
+    if size is None:
+        return _counted(x, mask)
     flat = true_places(mask, size, x.size)
     missing = lax.eq(flat, lax.full_like(flat, x.size))
     results = []
     for place, fill in zip(unravel_index(flat, x.shape) if x.size else [flat] * x.ndim, fills, strict=True):
         results.append(choose(missing, convert(as_operand(0 if fill is None else fill, "nonzero"), dtype), place))
     return tuple(results)
+
+
+def _counted(x, mask):
+    """`nonzero` of a traced array: as many positions as the program counts."""
+    everywhere = nonzero(x, size=x.size)
+    if not x.size:
+        return everywhere
+    size = size_of_mask(mask, "a mask")
+    count = lax.reduce_sum(convert(mask, S32), None)
+    return tuple(with_size(places, count, size) for places in everywhere)
 
 
 def flatnonzero(a, *, size: int | None = None, fill_value=None):

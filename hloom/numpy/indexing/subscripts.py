@@ -13,6 +13,7 @@ from hloom.arrays.base import ArrayMethods
 from hloom.arrays.digits import has_twin
 from hloom.arrays.eager import eager_device, eager_result, log_placement
 from hloom.config import config
+from hloom.dispatch.counted_sizes import counts
 from hloom.errors import IndexOutOfBoundsError, NonConcreteBooleanIndexError, UnsupportedIndexError
 from hloom.ir.records import field, record
 from hloom.ir.sizes.expressions import Size, SizeExpression, greatest, is_known, least
@@ -32,6 +33,7 @@ from hloom.lax.operands import (
     whole_number,
 )
 from hloom.lax.slicing import GatherDimensionNumbers, GatherScatterMode, gather
+from hloom.numpy.indexing.nonzero import nonzero
 from hloom.tracing.trace import Tracer, bind, current_trace
 
 _STATIC_ENTRIES = frozenset((int, np.int32, np.int64, builtins.slice, type(None), type(Ellipsis)))
@@ -236,7 +238,7 @@ def _axis_of(x, entries, index) -> int:
     return x.ndim - behind + done
 
 
-def _mask(x, mask, axis: int) -> list[np.ndarray]:
+def _mask(x, mask, axis: int) -> list:
     """The positions of the true elements of a boolean array, one array for each of its dimensions.
 
     An empty mask names nothing along any axis: the Array API standard lets its sizes be 0 where the array's are not.
@@ -248,7 +250,7 @@ def _mask(x, mask, axis: int) -> list[np.ndarray]:
             f"a mask of {tuple(mask.shape)} for {x._shape!r}",
             f"make the mask's sizes {dims}" if len(dims) == mask.ndim else "use a mask of lower rank",
         )
-    return list(np.nonzero(concrete_mask(mask)))
+    return list(nonzero(mask) if counts(mask) else np.nonzero(concrete_mask(mask)))
 
 
 def concrete_mask(mask) -> np.ndarray:
@@ -355,7 +357,7 @@ def index_array(x, index):
 
     index: an integer, a slice (any step), None (a new axis), Ellipsis, an array of integers or a boolean mask, or a
     tuple of these. A negative integer counts from the end. A static integer outside raises; a computed one is moved to
-    the nearest, since a compiled function cannot raise. A mask has to be known: its count of true elements is a shape.
+    the nearest, since a compiled function cannot raise. The program counts the true elements of a mask under jit.
     Raises IndexOutOfBoundsError (also for too many indexes and masks of other sizes), UnsupportedIndexError,
     NonConcreteBooleanIndexError.
     """
@@ -548,9 +550,10 @@ def _splat(scalar, like):
 
 def take_index(x, read: Index, mode, fill_value=None, sorted_: bool = False, wrap_negative: bool = True):
     """The gather of an index that has arrays."""
-    if product(read.array_shape()) and mode is not GatherScatterMode.FILL_OR_DROP:
+    if mode is not GatherScatterMode.FILL_OR_DROP:
         for axis in read.arrays:
-            _not_empty(x, axis)
+            if not x.shape[axis] and product(read.array_shape()):
+                _not_empty(x, axis)
     part = static_part(x, read)
     indices = start_indices(read, wrap_negative)
     rank = indices.ndim - 1
@@ -559,7 +562,9 @@ def take_index(x, read: Index, mode, fill_value=None, sorted_: bool = False, wra
     offset = (*range(before), *range(before + rank, len(kept) + rank))
     collapsed = tuple(sorted({*read.arrays, *read.integers}))
     sizes = [d if k in kept else 1 for k, d in enumerate(part.shape)]
-    if any(not part.shape[axis] for axis in read.arrays):  # an empty axis: nothing to read, so nothing or fill values
+    if any(
+        is_known(part.shape[axis] == 0) for axis in read.arrays
+    ):  # an empty axis: nothing to read, so nothing or fill values
         part = lax.pad(part, 0, [(0, int(not d and k in read.arrays), 0) for k, d in enumerate(part.shape)])
         indices = lax.full_like(indices, -1)
     numbers = GatherDimensionNumbers(offset, collapsed, tuple(read.arrays))

@@ -249,7 +249,8 @@ def putmask(a, mask, values):
 def compress(condition, a, axis: int | None = None, *, size: int | None = None, fill_value=0, out=None):
     """The slices of a along an axis (None: elements of the flat array) where condition, of rank 1, is true.
 
-    size: so many slices, needed inside of jit; missing ones hold fill_value. A condition may be shorter than the axis.
+    size: so many slices; missing ones hold fill_value. Without it the program counts them under jit. A condition may be
+    shorter than the axis.
     Raises ShapeError, TracerConversionError, ArgumentError.
     """
     _no_out("compress", out)

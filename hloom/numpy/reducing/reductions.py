@@ -9,6 +9,7 @@ import numpy as np
 from hloom import lax
 from hloom.errors import ShapeError
 from hloom.ir.ops.rules import combined_precisely
+from hloom.ir.sizes.counted import require_elements
 from hloom.ir.sizes.expressions import Size, SizeExpression, greatest
 from hloom.ir.types import COMPLEX, DTYPES, FLOATS, INEXACT, NARROW_FLOATS, PRED, SIGNED, as_dtype, wide_dtype
 from hloom.lax.operands import (
@@ -93,8 +94,8 @@ def prod(
 def _extreme(name, a, axis, keepdims, initial, where_mask, opcode, neutral):
     x = as_operand(a, name)
     axes = canonical_axes(axis, x.ndim, name)
-    if initial is None and 0 in [x.shape[k] for k in axes]:
-        raise ShapeError(f"{name} over axes {axes}", f"{x._shape!r}, which has nothing there", "pass initial=")
+    if initial is None:
+        require_elements([x.shape[k] for k in axes], f"{name} over axes {axes}", repr(x._shape), "pass initial=")
     if where_mask is not None and initial is None:
         raise ShapeError(f"{name} with where=", "no initial value for positions where nothing is true", "pass initial=")
     if x.dtype in COMPLEX:

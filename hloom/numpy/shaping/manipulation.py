@@ -70,7 +70,7 @@ def reshape(a, shape, *rest, order: str = "C", copy: bool | None = None, out_sha
     dims = [static_size(d, "reshape") for d in dims]
     unknown = [k for k, d in enumerate(dims) if d == -1]
     rest_size = product(d for d in dims if d != -1)
-    possible = x.size % rest_size == 0 if rest_size else x.size == 0
+    possible = not unknown or (x.size % rest_size == 0 if rest_size else x.size == 0)
     if len(unknown) > 1 or any(d < -1 for d in dims) or (unknown and not (possible and rest_size)):
         raise ShapeError(
             f"reshape to {tuple(dims)}",
@@ -97,7 +97,8 @@ def _reversed_axes(x):
 @takes_out_sharding
 def ravel(a, order: str = "C", *, out_sharding=None):
     """a as a vector, row-major (order 'F': column-major)."""
-    return reshape(a, (-1,), order=order) if as_operand(a, "ravel").size else reshape(a, (0,))
+    x = as_operand(a, "ravel")
+    return reshape(x, (x.size,), order=order)
 
 
 def shape(a) -> tuple[int, ...]:

@@ -14,6 +14,7 @@ from hloom.ir.build import Placed, Value, scalar_computation
 from hloom.ir.errors import AttributeValueError, DTypeError, ShapeError
 from hloom.ir.module import Computation
 from hloom.ir.op_table import No, op
+from hloom.ir.ops.bounding import computed_places, window_sizes
 from hloom.ir.ops.rules import require_count, require_kind
 from hloom.ir.records import record
 from hloom.ir.sizes.expressions import greatest, least
@@ -381,6 +382,16 @@ def _gather_factors(instruction) -> FactorRule:
     return rule.finish()
 
 
+def _gather_bounded(build, instruction, operands):
+    """Places beyond a size are 0."""
+    operand, indices = operands
+    w = gather_windows(*[o.dims for o in instruction.operands], instruction.attributes)
+    attributes = {**instruction.attributes, "slice_sizes": window_sizes(instruction, w, operand.dims)}
+    attributes.pop("indices_are_sorted", None)
+    indices = build.masked(indices, instruction.operands[1].dims, computed_places(w), 0)
+    return operand.op("gather", indices, **attributes)
+
+
 op(
     "gather",
     family="index",
@@ -391,6 +402,7 @@ op(
     transpose=_gather_transpose,
     batch=_gather_batch,
     factors=_gather_factors,
+    bounded=_gather_bounded,
     attributes={
         "offset_dims": "ints",
         "collapsed_slice_dims": "ints",

@@ -10,7 +10,7 @@ import numpy as np
 from hloom.ir.build import Placed, Value
 from hloom.ir.errors import AttributeValueError, DTypeError, ShapeError
 from hloom.ir.op_table import No, op
-from hloom.ir.ops import batching, factoring
+from hloom.ir.ops import batching, bounding, factoring
 from hloom.ir.ops.rules import linear_jvp, require_count, require_kind, require_shape, zero_jvp
 from hloom.ir.sizes.expressions import greatest
 from hloom.ir.spmd.factors import pointwise
@@ -80,6 +80,7 @@ _movement(
     shaped=True,
     batch=batching.broadcast_batch,
     factors=factoring.broadcast_factors,
+    bounded=bounding.broadcast_bounded,
 )
 
 
@@ -104,6 +105,7 @@ _movement(
     shaped=True,
     batch=batching.reshape_batch,
     factors=factoring.reshape_factors,
+    bounded=bounding.reshape_bounded,
     dialects="hlo stablehlo",
 )
 
@@ -128,6 +130,7 @@ _movement(
     attributes={"dimensions": "ints"},
     batch=batching.transpose_batch,
     factors=factoring.transpose_factors,
+    bounded=bounding.transpose_bounded,
 )
 
 
@@ -146,6 +149,7 @@ _movement(
     attributes={"dimensions": "ints"},
     batch=batching.reverse_batch,
     factors=factoring.reverse_factors,
+    bounded=bounding.reverse_bounded,
 )
 
 # --- slice, pad, concatenate --------------------------------------------------------------------------------------
@@ -191,6 +195,7 @@ _movement(
     attributes={"slice": "slices"},
     batch=batching.slice_batch,
     factors=factoring.slice_factors,
+    bounded=bounding.slice_bounded,
 )
 
 
@@ -261,6 +266,7 @@ _movement(
     attributes={"padding": "padding"},
     batch=batching.pad_batch,
     factors=factoring.pad_factors,
+    bounded=bounding.pad_bounded,
 )
 
 
@@ -312,6 +318,7 @@ _movement(
     attributes={"dimensions": "ints"},
     batch=batching.concatenate_batch,
     factors=factoring.concatenate_factors,
+    bounded=bounding.concatenate_bounded,
 )
 
 # --- dynamic slices -----------------------------------------------------------------------------------------------
@@ -469,6 +476,7 @@ _movement(
     transpose=No("it has no operands"),
     batch=No("it has no operands, so it is the same for all batch elements"),
     factors=pointwise,
+    bounded=bounding.iota_bounded,
     attributes={"iota_dimension": "int"},
     shaped=True,
 )

@@ -15,6 +15,7 @@ from hloom.ir.errors import DifferentiationError, DTypeError, ShapeError
 from hloom.ir.interpret import evaluate
 from hloom.ir.module import Computation
 from hloom.ir.op_table import No, op
+from hloom.ir.ops.bounding import computed_places, refused, window_sizes
 from hloom.ir.ops.indexing.gather import (
     SCATTER_NAMES,
     Windows,
@@ -27,7 +28,7 @@ from hloom.ir.ops.indexing.gather import (
 from hloom.ir.ops.rules import UFUNCS, require_combiner, require_kind
 from hloom.ir.sizes.expressions import least
 from hloom.ir.spmd.factors import FactorRule, RuleBuilder
-from hloom.ir.types import NARROW_FLOATS, Shape, TupleShape
+from hloom.ir.types import DTYPES, NARROW_FLOATS, Shape, TupleShape
 
 
 def scatter_windows(operand_dims, indices_dims, updates_dims, attributes) -> Windows:
@@ -343,6 +344,21 @@ def _scatter_factors(instruction) -> FactorRule:
     return rule.finish()
 
 
+def _scatter_bounded(build, instruction, operands):
+    """Places beyond a size are -1, which scatter leaves out."""
+    count, w = len(operands) // 2, windows_of(instruction)
+    window_sizes(instruction, w, operands[0].dims)
+    arrays, indices, updates = operands[:count], operands[count], operands[count + 1 :]
+    attributes, places = dict(instruction.attributes), computed_places(w)
+    if places:
+        if not w.mapped:
+            raise refused(instruction, "its windows have no places")
+        indices = indices.convert(DTYPES["s64"]) if indices.dtype.kind == "u" else indices
+        indices = build.masked(indices, instruction.operands[count].dims, places, -1)
+        attributes.pop("indices_are_sorted", None)
+    return arrays[0].op("scatter", *arrays[1:], indices, *updates, **attributes).results()
+
+
 op(
     "scatter",
     family="scatter",
@@ -353,6 +369,7 @@ op(
     transpose=_scatter_transpose,
     batch=_scatter_batch,
     factors=_scatter_factors,
+    bounded=_scatter_bounded,
     attributes={
         "update_window_dims": "ints",
         "inserted_window_dims": "ints",

@@ -7,6 +7,7 @@ import numpy as np
 from hloom.ir.errors import AttributeValueError, ShapeError
 from hloom.ir.op_table import No, op
 from hloom.ir.ops.batching import dot_batch
+from hloom.ir.ops.bounding import dot_bounded
 from hloom.ir.ops.rules import require_count, require_kind
 from hloom.ir.spmd.factors import FactorRule, RuleBuilder
 from hloom.ir.types import PRED, Shape, wide_dtype
@@ -159,6 +160,7 @@ op(
     transpose=_dot_transpose,
     batch=dot_batch,
     factors=_dot_factors,
+    bounded=dot_bounded,
     # In the order in which XLA prints them.
     attributes={
         "lhs_batch_dims": "ints?",

@@ -10,6 +10,7 @@ import numpy as np
 from hloom.ir.errors import AttributeValueError, DTypeError, ShapeError
 from hloom.ir.interpret import evaluate
 from hloom.ir.op_table import No, op
+from hloom.ir.ops.bounding import nested_bounded
 from hloom.ir.spmd.factors import pointwise
 from hloom.ir.types import DTYPES, PRED, Shape, TupleShape
 
@@ -30,7 +31,17 @@ def _control(name: str, **parts) -> None:
         return lambda build, instruction, *given: RULES[f"{name}_{part}"](build, instruction, *given)
 
     rules = {part: transform(part) for part in ("jvp", "transpose", "batch")}
-    op(name, family="control", code=PROGRAM, factors=WALKED, flops=0, dialects="hlo", **rules, **parts)
+    op(
+        name,
+        family="control",
+        code=PROGRAM,
+        factors=WALKED,
+        bounded=nested_bounded,
+        flops=0,
+        dialects="hlo",
+        **rules,
+        **parts,
+    )
 
 
 def _callee(name: str, attributes, attribute: str):

@@ -12,6 +12,7 @@ from hloom.ir.errors import AttributeValueError
 from hloom.ir.interpret import evaluate
 from hloom.ir.op_table import OPS, No, op
 from hloom.ir.ops.batching import reduce_batch
+from hloom.ir.ops.bounding import reduce_bounded
 from hloom.ir.ops.factoring import reduce_factors
 from hloom.ir.ops.rules import UFUNCS, arrays_and_initial_values, combined_precisely, require_combiner
 from hloom.ir.types import Shape, TupleShape, wide_dtype
@@ -91,6 +92,7 @@ op(
     transpose=_reduce_transpose,
     batch=reduce_batch,
     factors=reduce_factors,
+    bounded=reduce_bounded,
     attributes={"dimensions": "ints", "to_apply": "computation"},
     dialects="hlo",
 )
