@@ -73,7 +73,15 @@ def allocated_slots(buffers: list[Buffer], slots: Sequence[Sequence[int]]) -> An
 
 def allocate(buffers: list[Buffer]) -> int:
     """Gives each buffer an offset such that no two that live at one time overlap; returns the bytes of the arena."""
-    return _by_size(buffers) if len(buffers) <= SEARCHED else _by_time(buffers)
+    if len(buffers) > SEARCHED:
+        return _by_time(buffers)
+    by_time = _by_time(buffers)
+    places = [buffer.place for buffer in buffers]
+    by_size = _by_size(buffers)
+    if by_time < by_size:
+        for buffer, place in zip(buffers, places, strict=True):
+            buffer.place = place
+    return min(by_time, by_size)
 
 
 def shared_slots(buffers: Sequence[Buffer]) -> list[list[int]]:
