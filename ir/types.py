@@ -312,7 +312,8 @@ def are_equal(first: Shape | TupleShape, second: Shape | TupleShape) -> bool:
     if isinstance(first, TupleShape) or isinstance(second, TupleShape):
         parts = getattr(first, "elements", ()), getattr(second, "elements", ())
         return type(first) is type(second) and len(parts[0]) == len(parts[1]) and all(map(are_equal, *parts))
-    return (first.is_open or second.is_open) and first.dtype == second.dtype and first.dims == second.dims
+    alike = first.dtype == second.dtype and first.rank == second.rank
+    return alike and (first.is_open or second.is_open) and first.dims == second.dims
 
 
 # Without a global lock nobody can tell which shapes are unused: then they are kept.

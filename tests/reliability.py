@@ -187,6 +187,15 @@ def open_executables(start: int, count: int) -> Row:
     return _each(start, count, lambda seed: dict(zip(("calls", "variants"), check_compiled(seed), strict=True)))
 
 
+@attack("products and convolutions of open sizes with guard pages, six sizes each, against the reference", 2_000, 50)
+def open_kernels(start: int, count: int) -> Row:
+    """One executable for random layouts, dtypes, sizes that are open, and levels of the processor."""
+    from open_kernels import check
+
+    hl.config.guard_scratch = True
+    return _each(start, count, lambda seed: dict(zip(("calls", "variants"), check(seed), strict=True)))
+
+
 @attack("random programs for ranges of sizes as libraries, every size or 48, against the program of each", 1_000, 20)
 def exported_ranges(start: int, count: int) -> Row:
     """A library for ranges of 1 to 4 sizes computes what the program of each size does; multiples, 1 to 3 threads."""

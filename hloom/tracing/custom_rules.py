@@ -289,7 +289,10 @@ def values_outside(traced: Traced, *functions) -> list[Tracer]:
 
 def zero_of(shape: Shape):
     """The tangent zero of a value: False everywhere for integers and booleans (JAX: float0)."""
-    return Array(np.zeros(shape.dims, shape.dtype if shape.dtype in INEXACT else np.bool_))
+    dtype = shape.dtype if shape.dtype in INEXACT else np.dtype(np.bool_)
+    if shape.is_open:
+        return bind("broadcast", np.zeros((), dtype), shape=shape.with_dtype(dtype), dimensions=())
+    return Array(np.zeros(shape.dims, dtype))
 
 
 def matching(value, shape: Shape, what: str, weak: bool = False):

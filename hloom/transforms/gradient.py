@@ -341,7 +341,7 @@ class _Call:
             cotangents[k] = narrowed(bind("add", own, exact), self.leaves[k]._shape)
         for k, cotangent in cotangents.items():
             cotangents[k] = with_weakness(as_primal(cotangent, typed_sharding(self.leaves[k])), self.leaves[k].weak)
-        return [cotangents[k] if k in cotangents else _zero_tangent(leaf) for k, leaf in enumerate(self.leaves)]
+        return [cotangents[k] if k in cotangents else zero_of(leaf._shape) for k, leaf in enumerate(self.leaves)]
 
     def by_argument(self, leaves):
         """The leaves in the trees of the arguments: a tuple for a tuple of argnums."""
@@ -356,17 +356,12 @@ def _tangents_of(outputs, found, traced: Traced) -> list:
     for k, output in enumerate(outputs):
         shape = output if isinstance(output, Shape) else output._shape
         if shape.dtype not in INEXACT:
-            tangents.append(_zero_tangent(shape))
+            tangents.append(zero_of(shape))
         elif k in traced.twins:
             tangents.append(narrowed(next(found), shape))
         else:
             tangents.append(with_weakness(next(found), traced.weak[k]))
     return tangents
-
-
-def _zero_tangent(like) -> Array:
-    dims = like.dims if isinstance(like, Shape) else like.shape
-    return Array(np.zeros(dims, np.bool_))
 
 
 # --- checks -------------------------------------------------------------------------------------------------------

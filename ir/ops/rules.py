@@ -8,7 +8,7 @@ from collections.abc import Callable
 import numpy as np
 
 from hloom.ir.errors import AttributeValueError, DTypeError, ShapeError
-from hloom.ir.types import COMPLEX, NARROW_FLOATS, PRED, Shape, TupleShape, kind, real_dtype
+from hloom.ir.types import COMPLEX, NARROW_FLOATS, PRED, Shape, TupleShape, are_equal, kind, real_dtype
 
 
 def names(kinds) -> str:
@@ -44,7 +44,7 @@ def require_shape(name: str, shape) -> None:
 def require_same(op_name: str, shapes) -> None:
     first = shapes[0]
     for other in shapes[1:]:
-        if other is first:
+        if are_equal(other, first):
             continue
         if getattr(other, "dtype", None) != getattr(first, "dtype", None):
             raise DTypeError(

@@ -465,6 +465,21 @@ def dims_of(size: Any) -> dict[str, Dim]:
     return {name: _of_symbol(symbol) for name, symbol in found.items()}
 
 
+def divisors_of(size: Any) -> list[Size]:
+    """The divisors of the floor quotients in a size, each after those within it."""
+    found: dict[Terms, None] = {}
+
+    def look(terms: Terms) -> None:
+        for atom in [atom for monomial, _ in terms for atom in monomial]:
+            for part in atom.parts():
+                look(part)
+            if isinstance(atom, t.Quotient):
+                found.setdefault(atom.divisor)
+
+    look(size.terms if isinstance(size, SizeExpression) else ())
+    return [_size(terms) for terms in found]
+
+
 def scopes_of(*sizes: Any) -> list[Scope]:
     """The scopes of the dimensions of sizes, each once."""
     symbols = [symbol for one in sizes if isinstance(one, SizeExpression) for symbol in t.symbols(one.terms).values()]

@@ -27,7 +27,7 @@ from hloom.ir.process import forking
 from hloom.ir.process.floats import default_floats
 from hloom.ir.records import record
 from hloom.ir.sizes.evaluation import holds, number_of
-from hloom.ir.sizes.expressions import Comparison, Dim, Size, SizeExpression, dims_of
+from hloom.ir.sizes.expressions import Comparison, Dim, Size, SizeExpression, dims_of, divisors_of
 from hloom.ir.sizes.guards import GuardedScope, inner
 from hloom.ir.sizes.numbers import Nodes, Number
 from hloom.ir.sizes.solving import solved
@@ -58,7 +58,7 @@ class Variant:
         """Whether it is right for sizes, by name."""
         if any([sizes[name] != size for name, size in self.fixed.items()]):
             return False
-        return all([guard.holds(sizes) for guard in self.guards])
+        return all(guard.holds(sizes) for guard in self.guards)  # in their order: a divisor is compared before its use
 
     def conditions(self, dims: Mapping[str, Dim]) -> list[Comparison]:
         """What has to hold of the sizes of dimensions, by name."""
@@ -87,7 +87,11 @@ def variant_for(
     entry = Specialization(free | {**fixed}).computation(module.entry)
     optimized, plan = planned(module.with_entry(entry))
     outer = {inner(name): dims[name] for name in free}
-    asked = [dim >= SMALL for dim in outer.values()] + [guard.over(outer) for guard in scope.guards]
+    asked = [dim >= SMALL for dim in outer.values()]
+    for guard in [guard.over(outer) for guard in scope.guards]:
+        if isinstance(guard, Comparison):
+            asked += [by != 0 for side in (guard.left, guard.right) for by in divisors_of(side)]
+        asked.append(guard)
     guards = {repr(one): one for one in asked if isinstance(one, Comparison)}
     return Variant(optimized, plan, [*dims], fixed, [*guards.values()])
 
