@@ -112,7 +112,7 @@ class _Plan:
         self.streams = reads and not (staged or self.rhs_stays) and m <= FEW_ROWS and far
         given = staged.step if staged else _rows_near(rhs_sp * blocking.size) if self.streams else 0
         self.part, self.step = split_steps(m, self.k, self.kernels.splits, given)
-        self.splits = max(1, _ceil(self.k, self.part))
+        self.splits = 1 if self.kernels.splits == 1 else max(1, _ceil(self.k, self.part))
         # What only one block of rows uses need not be packed by a step of its own: it is copied in passing, if at all.
         few = m <= blocking.tile.rows
         near = few if self.rhs_stays else _read_in_place(blocking, m, self.step, rhs_sp)
@@ -147,16 +147,29 @@ class _Plan:
             )
         if staged:
             rows = _whole_lines(rows, panels, m, staged, blocking)
+        one_block = self.streams
+        if not staged and rows >= typical(m) and m <= self._most_rows(rows, panels, in_scratch):
+            rows, one_block = _ceil(m, blocking.tile.rows) * blocking.tile.rows, True
         self.block_rows, self.block_panels = rows, panels
-        self.row_blocks, self.column_blocks = _ceil(m, rows), _ceil(self.panels, panels)
+        self.row_blocks, self.column_blocks = 1 if one_block else _ceil(m, rows), _ceil(self.panels, panels)
         self.copy_rhs = self.may_copy and self.row_blocks == 1
         self.direct = self.full if self.read_in_place or self.copy_rhs else 0
         self.packed = self.panels - self.direct
         if self.in_place:
             far = _is_far(blocking, batch, m, self.part)
-            self.pack_lhs = _pack_lhs(blocking, min(rows, typical(m)), panels, self.step, lhs_si, lhs_sp, far)
+            self.pack_lhs = _pack_lhs(blocking, min(typical(rows), typical(m)), panels, self.step, lhs_si, lhs_sp, far)
         else:
             self.pack_lhs = panels > 2  # of what was evaluated along i: it is in the cache
+
+    def _most_rows(self, rows: int, panels: int, in_scratch: bool) -> int:
+        """The most rows that are one block, of as many panels, where `rows` are: the next power of 4, or what there is
+        room for, so that sizes that are known later need few variants."""
+        blocking = self.blocking
+        most = blocking.rows_for(self.step)
+        if in_scratch:
+            most = min(most, blocking.sums // (panels * blocking.tile.columns))
+        tile = blocking.tile.rows
+        return max(rows, min(4 ** _ceil((rows - 1).bit_length(), 2), most // tile * tile))
 
     def _check_room(self) -> None:
         """Compares what the kernels write to scratch memory with its sizes, as `room` says."""

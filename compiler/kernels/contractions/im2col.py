@@ -23,6 +23,7 @@ from hloom.compiler.kernels.contractions.shared import block_area
 from hloom.compiler.kernels.contractions.spec import StagedOperand
 from hloom.compiler.kernels.contractions.tile_shapes import ITEMSIZES
 from hloom.ir.records import record
+from hloom.ir.sizes.expressions import SizeExpression
 
 SHORTEST_LINE, SHORTEST_RUN = 6, 12
 FEWEST = 96  # rows of a block, and products of a step: with fewer the panels of the kernel are read too often
@@ -48,6 +49,8 @@ def image_of(roles: ConvolutionRoles, pointer: str, dtype: str, integers: dict[s
     """The image of a convolution's operand; None where tiles cannot read the operand in one."""
     if roles.groups != 1 or not 1 <= len(roles.spaces) <= 2:
         return None
+    if any([isinstance(c.extent, SizeExpression) for c in (*roles.rows, *roles.depths) if not roles.is_batch(c)]):
+        return None  # lines of open sizes: the image of each size would be another one
     # All features of a position lie side by side, and positions after each other.
     features = [c.extent for c in (*roles.rows, *roles.depths) if c.space is None and c.step == 1]
     if math.prod(features) != roles.spaces[roles.along].stride:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
+import open_kernels
 import pytest
 
 import hloom as hl
@@ -24,7 +25,7 @@ def drawn(*dims, dtype="float32"):
 # name: (function, arguments, the most variants for the sizes below)
 PROGRAMS = {
     "element-wise": (lambda x: hnp.tanh(x) * 2 + 1, [(N, 3)], 2),
-    "layer": (lambda x, w, b: hnp.tanh(x @ w + b), [(N, 24), (24, 16), (16,)], 6),
+    "layer": (lambda x, w, b: hnp.tanh(x @ w + b), [(N, 24), (24, 16), (16,)], 7),
     "softmax": (lambda x: hl.nn.softmax(x, axis=-1), [(N, 40)], 4),
     "standard deviation": (lambda x: (x - x.mean(0)) / (x.std(0) + 1), [(N, 16)], 4),
     "gram": (lambda x: x.T @ x, [(N, 6)], 6),
@@ -50,6 +51,52 @@ def test_programs_of_all_sizes(name):
         assert found.shape == wanted.shape and found.dtype == wanted.dtype
         np.testing.assert_allclose(found, wanted, rtol=2e-4, atol=2e-4, err_msg=f"n = {size}")
     assert len(compiled.executable.variants) <= most, "\n".join(map(str, compiled.executable.variants))
+
+
+def test_one_block_of_rows_is_no_guard():
+    """The rows of a block were those of the first call: each six rows more were another variant."""
+    step = hl.grad(lambda w, x: (hnp.tanh(x @ w) ** 2).mean())
+    compiled = hl.jit(step).lower(struct(64, 128), struct(N, 64)).compile()
+    for size in range(70, 120, 7):
+        given = drawn(64, 128), drawn(size, 64)
+        np.testing.assert_allclose(compiled(*given), step(*given), rtol=2e-4, atol=2e-4)
+    assert len(compiled.executable.variants) == 1, "\n".join(map(str, compiled.executable.variants))
+
+
+@pytest.mark.parametrize("rank", [1, 2])
+def test_images_of_open_sizes(rank):
+    """Compilation compared hundreds of sums of quotients, for minutes, and then for one size."""
+    window, labels = (3,) * rank, ("NWC", "WIO", "NWC") if rank == 1 else ("NHWC", "HWIO", "NHWC")
+
+    def convolve(x, w):
+        return lax.conv_general_dilated(x, w, (1,) * rank, "SAME", dimension_numbers=labels)
+
+    compiled = hl.jit(convolve).lower(struct(2, *[N] * rank, 8), struct(*window, 8, 16)).compile()
+    for size in (33, 1, 2, 7, 12, 40, 63):
+        given = drawn(2, *[size] * rank, 8), drawn(*window, 8, 16)
+        np.testing.assert_allclose(compiled(*given), convolve(*given), rtol=2e-4, atol=2e-4, err_msg=f"n = {size}")
+    assert len(compiled.executable.variants) <= 5, "\n".join(map(str, compiled.executable.variants))
+
+
+def test_a_guard_that_divides_by_0_does_not_hold():
+    """A guard that is noted behind another may divide by what is 0 where that one fails."""
+    assert open_kernels.check(53)[0] == open_kernels.CALLS
+
+
+def test_shapes_that_guards_make_equal():
+    """A padding that a guard makes a number gives a result whose size is written in another way."""
+    assert open_kernels.check(143)[0] == open_kernels.CALLS
+
+
+def test_cotangents_of_integers_of_open_sizes():
+    """They are False everywhere, in the shape of the integers."""
+    compiled = hl.jit(lambda n, x: hl.vjp(lambda n, x: n * x, n, x)[1](hnp.ones_like(x))).lower(
+        struct(N, dtype="int32"), struct(N)
+    )
+    for size in (1, 4, 9):
+        integers, floats = compiled.compile()(np.arange(size, dtype=np.int32), drawn(size))
+        assert integers.shape == (size,) and not np.asarray(integers).any()
+        np.testing.assert_array_equal(floats, np.arange(size))
 
 
 def test_what_work_costs_is_no_guard():
