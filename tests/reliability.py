@@ -89,6 +89,15 @@ def programs(start: int, count: int) -> Row:
     return row
 
 
+@attack("random functions that compute sizes, against NumPy", 20_000, 200)
+def counted(start: int, count: int) -> Row:
+    """Masks, nonzero and their like in jitted functions, elementwise operations, reductions and shapes of what they
+    select, for arguments that select some, all or none."""
+    from counted_programs import check_counted
+
+    return _each(start, count, check_counted)
+
+
 @attack("random loops that update arrays in place, every access checked, against the reference", 20_000, 200)
 def updates(start: int, count: int) -> Row:
     """Reads and updates in every order, old versions that live on, swaps, nested loops and branches, simulated."""

@@ -60,7 +60,11 @@ class ArrayMethods:
     def __iter__(self):
         if not self._shape.dims:
             raise TypeError("iteration over a zero-dimensional array")
-        return (self[k] for k in range(self._shape.dims[0]))
+        return self._rows()
+
+    def _rows(self):
+        for k in range(self._shape.dims[0]):  # of an unknown size: an error when the first is asked for
+            yield self[k]
 
     def __setitem__(self, index, value):
         raise ImmutableArrayError(

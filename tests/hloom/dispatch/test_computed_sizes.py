@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from counted_programs import check_counted
 
 import hloom as hl
 import hloom.numpy as hnp
@@ -232,6 +233,19 @@ def test_other_doors_refuse_and_checks_see_what_is_selected():
             hl.jit(lambda x: hnp.log(x[x < 0]))(X)
     with hl.checking_leaks():
         assert hl.jit(lambda x: x[x > 0].max())(X) == 5
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_random_functions_against_numpy(seed):
+    assert check_counted(seed)["calls"] >= 1
+
+
+def test_undecided_sizes_are_not_taken_for_an_answer():
+    with pytest.raises(UndecidedSizeError):
+        hl.jit(lambda x: hnp.array_equiv(x[x > 0], x[x < 0]))(X)
+    with pytest.raises(ShapeError):
+        hl.jit(lambda x: hnp.array_equiv(x[:3][x[:3] > 0], x))(X)
+    assert hl.jit(lambda x: x if hnp.iterable(x[x > 0]) else -x)(X)[0] == 3
 
 
 def test_text_and_analyses_of_a_program():
