@@ -102,16 +102,27 @@ class OpenProgram:
     def __call__(self, given: tuple[int, ...], inputs: Sequence[np.ndarray]) -> list[np.ndarray]:
         """Runs the program for C-contiguous arrays. given: the numbers that they tell. Raises
         NumberError."""
+        frame = self._frame(given)
+        outputs = [take() for take in frame.take]
+        self._driver.call(frame.frame.address, *inputs, *outputs)
+        self._idle.append(frame)
+        return outputs
+
+    def run_at(self, given: tuple[int, ...], addresses: Sequence[int]) -> None:
+        """Runs the program in memory of the caller's, as `Executable.run_at` does. Raises NumberError."""
+        frame = self._frame(given)
+        self._driver.call(frame.frame.address, *addresses)
+        self._idle.append(frame)
+
+    def _frame(self, given: tuple[int, ...]) -> _OpenFrame:
+        """An idle frame with the numbers of a call."""
         try:
             frame = self._idle.pop()
         except IndexError:
             frame = self._new_frame()
         if frame.given != given:
             self._resize(frame, given)
-        outputs = [take() for take in frame.take]
-        self._driver.call(frame.frame.address, *inputs, *outputs)
-        self._idle.append(frame)
-        return outputs
+        return frame
 
     def _new_frame(self) -> _OpenFrame:
         with self._lock:

@@ -97,7 +97,8 @@ class SizeExpression:
     def as_array(self) -> Any:
         """The value as a scalar array; as an integer where one is known. Raises UndecidedSizeError where no program is
         traced."""
-        if (found := self._number()) is not None:
+        found = next((known for scope in scopes_of(self) if (known := scope.value(self)) is not None), None)
+        if found is not None:
             return found
         if SizeExpression.to_array is None:
             raise self._refused("the value of", "compute with sizes in a traced function")
@@ -258,10 +259,12 @@ def _dim(name: str, low: int, high: int | None, multiple: int) -> Dim:
 
 
 class Scope:
-    """What is known of dimensions wherever they are used. comparisons: with the text that the user gave each."""
+    """What is known of dimensions wherever they are used. comparisons: with the text that the user gave each.
+    answers_all: whether `decide` answers each question, so that proofs are not worth their time."""
 
     __slots__ = ("comparisons", "facts", "trace")
     in_general = True  # whether a size counts as at least 2 while a function of such arrays is traced
+    answers_all = False
 
     def __init__(self, trace: Any = None) -> None:
         self.comparisons: tuple[tuple[str, Comparison], ...] = ()
@@ -283,6 +286,10 @@ class Scope:
     def advice(self) -> tuple[str, str] | None:
         """(why it has no number yet, what to do) for errors; None: nothing of its own."""
         return None
+
+    def value(self, size: SizeExpression) -> int | None:
+        """The number that stands for the value of a size in a program; None: the program computes it."""
+        return self.number(size)
 
 
 class Comparison:
@@ -335,10 +342,13 @@ def _compared(left: SizeExpression, right: Any, how: str) -> Any:
     other = _terms(right)
     if other is None:
         return NotImplemented
-    known = _FACTS.get()
-    for scope in scopes_of(left, right):
-        known = known.joined(scope.facts)
-    decided = _decided(*_tightened(left.terms, other, known), how)
+    known, scopes = _FACTS.get(), scopes_of(left, right)
+    if any([scope.answers_all for scope in scopes]):
+        decided = _decided(left.terms, other, facts.INTERVALS, how)
+    else:
+        for scope in scopes:
+            known = known.joined(scope.facts)
+        decided = _decided(*_tightened(left.terms, other, known), how)
     return Comparison(left, how, right) if decided is None else decided
 
 

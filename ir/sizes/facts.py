@@ -17,7 +17,7 @@ from hloom.ir.sizes import terms as t
 from hloom.ir.sizes.bounds import bounds, of_monomial
 from hloom.ir.sizes.terms import Atom, Extremum, Monomial, Quotient, Symbol, Terms
 
-__all__ = ["NONE", "Facts"]
+__all__ = ["INTERVALS", "NONE", "Facts"]
 
 DEPTH = 4  # inequalities in a proof
 TRIED = 128  # steps of one proof
@@ -182,3 +182,15 @@ def _of_atom(atom: Atom) -> list[Terms]:
 
 
 NONE = Facts()
+
+
+class _Intervals(Facts):
+    """What intervals decide, without a proof."""
+
+    __slots__ = ()
+
+    def _proves(self, terms: Terms) -> bool:
+        return bounds(terms)[0] >= 0
+
+
+INTERVALS = _Intervals()

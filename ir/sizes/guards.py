@@ -11,9 +11,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from hloom.ir.sizes.expressions import Comparison, Dim, Scope, SizeExpression, scopes_of
+from hloom.ir.sizes.expressions import Comparison, Dim, Scope, Size, SizeExpression, dims_of, scopes_of
 
-__all__ = ["GuardedScope", "inner", "typical"]
+__all__ = ["GuardedScope", "SampledScope", "inner", "typical"]
+
+PROVED = 16  # guards from which others are proved
 
 _OPPOSITE = {"==": "!=", "!=": "==", ">=": "<", "<": ">=", ">": "<=", "<=": ">"}
 
@@ -25,14 +27,20 @@ def inner(name: str) -> str:
 
 
 class GuardedScope(Scope):
-    """Dimensions with sample sizes, by name. guards: what was decided by them, in its order."""
+    """Dimensions with sample sizes, by name. guards: what was decided by them, in its order.
 
-    __slots__ = ("guards", "sample")
+    What follows from guards is one more guard at worst, which excludes no sizes. So after some guards nothing is proved
+    any more: proofs from many facts take longer than all else.
+    """
+
+    __slots__ = ("_answers", "answers_all", "guards", "sample")
 
     def __init__(self, sample: Mapping[str, int]):
         super().__init__()
         self.sample = {inner(name): size for name, size in sample.items()}
         self.guards: list[Comparison] = []
+        self._answers: dict[tuple[Size, str, Size], bool] = {}
+        self.answers_all = False
 
     def dim(self, dim: Dim, low: int) -> Dim:
         """A dimension of the scope like another one, of at least `low`, with the name `inner(dim.name)`."""
@@ -40,11 +48,16 @@ class GuardedScope(Scope):
 
     def decide(self, comparison: Comparison) -> bool:
         """The answer for the sample, which is a guard from here on."""
-        answer = comparison.holds(self.sample)
-        how = comparison.how if answer else _OPPOSITE[comparison.how]
-        guard = Comparison(comparison.left, how, comparison.right)
-        self.guards.append(guard)
-        self.add(repr(guard), guard)
+        asked = comparison.left, comparison.how, comparison.right
+        answer = self._answers.get(asked)
+        if answer is None:
+            answer = self._answers[asked] = comparison.holds(self.sample)
+            how = comparison.how if answer else _OPPOSITE[comparison.how]
+            guard = Comparison(comparison.left, how, comparison.right)
+            self.guards.append(guard)
+            if not self.answers_all:
+                self.add(repr(guard), guard)
+                self.answers_all = len(self.guards) >= PROVED
         return answer
 
     def number(self, size: SizeExpression) -> int:
@@ -54,6 +67,25 @@ class GuardedScope(Scope):
         if isinstance(answer, Comparison):
             self.decide(answer)
         return found
+
+
+class SampledScope(GuardedScope):
+    """Dimensions of a program that is traced under guards: they keep their names, and the program computes the values
+    of sizes. pinned: the names of those of which the trace asked for the number."""
+
+    __slots__ = ("pinned",)
+
+    def __init__(self, sample: Mapping[str, int]):
+        super().__init__({})
+        self.sample = dict(sample)
+        self.pinned: set[str] = set()
+
+    def number(self, size: SizeExpression) -> int:
+        self.pinned.update(dims_of(size))
+        return super().number(size)
+
+    def value(self, size: SizeExpression) -> int | None:
+        return None
 
 
 def typical(size: Any) -> Any:

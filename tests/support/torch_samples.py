@@ -24,7 +24,7 @@ from torch.utils._pytree import tree_flatten, tree_unflatten
 
 from hloom.bridges.torch import decompositions
 from hloom.bridges.torch.backend import _boxed
-from hloom.bridges.torch.calls import callable_of
+from hloom.bridges.torch.open_sizes.graphs import callable_of
 
 CORE = frozenset(pathlib.Path(__file__).with_name("torch_core_ops.txt").read_text().split())
 DTYPES = {"f32": torch.float32, "bf16": torch.bfloat16, "s64": torch.int64}

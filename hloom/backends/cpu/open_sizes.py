@@ -103,17 +103,25 @@ def facts_of(module: Module, dims: Mapping[str, Dim]) -> dict[str, Comparison]:
 
 
 class OpenExecutable(Executable):
-    """A module whose parameters have open sizes, for one CPU device. variants: in the order in which they were made."""
+    """A module whose parameters have open sizes, for one CPU device. variants: in the order in which they were made.
 
-    def __init__(self, module: Module, options: CompileOptions, device: int = 0):
+    dims: the dimensions, by name, of a module that is run by `program`; None: those of the parameters. updates: output
+    -> the parameter in whose memory it is computed where it can be, which `program` says.
+    """
+
+    def __init__(
+        self, module: Module, options: CompileOptions, device: int = 0, *, dims: Mapping[str, Dim] | None = None,
+        updates: Mapping[int, int] | None = None,
+    ):  # fmt: skip
         self.module, self._options, self._device = module, options, device
+        self._updates = dict(updates or {})
         self.donated, self.output_shapes = {}, [o.shape for o in module.entry.outputs()]
         self.runner, self.timings = self._run, {}
         self.variants: list[Variant] = []
         self._takes_numbers = False
         self._inputs = [p.shape for p in module.entry.parameters]
-        self.dims: dict[str, Dim] = {}
-        for shape in self._inputs:
+        self.dims: dict[str, Dim] = dict(dims or {})
+        for shape in self._inputs if dims is None else ():
             for size in shape.dims:
                 self.dims |= dims_of(size)
         self._facts = facts_of(module, self.dims)
@@ -182,7 +190,9 @@ class OpenExecutable(Executable):
             fusion, times = self._options.fusion, dict[str, float]()
 
             def planned(module: Module) -> tuple[Module, Plan]:
-                module, plan, seconds = optimized_plan(module, fusion=fusion)
+                module, plan, seconds = optimized_plan(
+                    module, fusion=fusion, donated=frozenset(self._updates.values()), updates=self._updates
+                )
                 times.update(seconds)
                 return module, plan
 
@@ -198,22 +208,47 @@ class OpenExecutable(Executable):
         found = None if self._choice is None else self._choice(shapes)
         if found is None:
             sizes = self.sizes(shapes)
-            variant = self.variant(sizes)
-            with self._lock:
-                number = next(k for k, one in enumerate(self.variants) if one is variant)
-                if number not in self._programs:
-                    self._programs[number] = _Programs(variant, self._device)
-                    self._choice = self._chooser()
+            number = self._number(sizes)
         else:
             number, sizes = found
-        if config.cpu_memory:
-            check_memory(plan_at(self.variants[number].plan, _inner(sizes)), f"cpu:{self._device}")
-        serves = self._programs[number].at(sizes)
+        serves = self._programs_of(number, sizes).at(sizes)
         with self._lock:
             if len(self._served) >= KNOWN:
                 self._served.clear()
             self._served[shapes] = serves
         return serves
+
+    def _number(self, sizes: Mapping[str, int]) -> int:
+        """The number of the variant for sizes, whose programs there are then."""
+        variant = self.variant(sizes)
+        with self._lock:
+            number = next(k for k, one in enumerate(self.variants) if one is variant)
+            if number not in self._programs:
+                self._programs[number] = _Programs(variant, self._device)
+                self._choice = self._chooser()
+        return number
+
+    def _programs_of(self, number: int, sizes: Mapping[str, int]) -> _Programs:
+        if config.cpu_memory:
+            check_memory(plan_at(self.variants[number].plan, _inner(sizes)), f"cpu:{self._device}")
+        return self._programs[number]
+
+    def program(self, sizes: Mapping[str, int]) -> tuple[Callable[[Sequence[int]], None], Mapping[int, int]]:
+        """(what runs the program for these sizes at addresses, as `runtime.Executable.run_at` does; output -> the
+        parameter in whose memory it is computed)."""
+        number = self._number(sizes)
+        runs = self._programs_of(number, sizes).at_addresses(sizes)
+
+        def run_at(addresses: Sequence[int]) -> None:
+            try:
+                runs(addresses)
+            except NumberError as error:
+                called = ", ".join(f"{name} = {size}" for name, size in sizes.items())
+                raise ShapeError(
+                    f"'{self.module.name}' called with {called}", str(error), "pass arrays of other sizes"
+                ) from None
+
+        return run_at, self.variants[number].plan.donated
 
     def _run(self, arrays: Sequence) -> list:
         """The results for NumPy arrays. Raises ShapeError for sizes that it does not take."""
@@ -341,10 +376,22 @@ class _Programs:
 
     def at(self, sizes: Mapping[str, int]) -> Callable[[Sequence], list]:
         """What runs for sizes, by name."""
-        given = tuple([sizes[name] for name in self._names])
-        program = self._open
+        given, program = self._given(sizes), self._open
         if program is not None:
             return lambda arrays: program(given, arrays)
+        return self._fixed_for(given, sizes)
+
+    def at_addresses(self, sizes: Mapping[str, int]) -> Callable[[Sequence[int]], None]:
+        """What runs for sizes, by name, in memory of the caller's."""
+        given, program = self._given(sizes), self._open
+        if program is None:
+            return self._fixed_for(given, sizes).run_at
+        return lambda addresses: program.run_at(given, addresses)
+
+    def _given(self, sizes: Mapping[str, int]) -> tuple[int, ...]:
+        return tuple([sizes[name] for name in self._names])
+
+    def _fixed_for(self, given: tuple[int, ...], sizes: Mapping[str, int]) -> runtime.Executable:
         found = self._fixed.get(given)
         if found is None:
             found = self._fixed[given] = self._program(sizes)

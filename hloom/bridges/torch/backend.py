@@ -11,9 +11,9 @@ from torch._dynamo.backends.common import AotAutograd
 from torch._functorch import config as functorch_config
 
 from hloom.bridges.torch import decompositions
-from hloom.bridges.torch.calls import callable_of
 from hloom.bridges.torch.errors import warn
 from hloom.bridges.torch.memory import reinterpreted, shares_storage
+from hloom.bridges.torch.open_sizes.graphs import callable_of
 from hloom.bridges.torch.refusals import is_refused
 from hloom.bridges.torch.saved import strides_of_results
 from hloom.errors import FallbackWarning

@@ -1,59 +1,53 @@
 """Calls of translated graphs: the memory of torch's tensors is read and written where it is.
 
 A call passes the tensors' addresses to the compiled program. Results are tensors of torch, allocated by torch;
-arguments that the graph changes are changed in place. One compiled program serves one set of sizes; a graph whose sizes
-are open keeps the programs of the sizes used last.
+arguments that the graph changes are changed in place. `hloom.bridges.torch.open_sizes` has graphs with open sizes.
 """
 
 from __future__ import annotations
 
-import contextlib
-from collections import OrderedDict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import torch
 
-from hloom.backends.cpu.compilation import CpuExecutable, compile_module
+from hloom.backends.cpu.compilation import compile_module
 from hloom.bridges.torch.conditions import Flag
 from hloom.bridges.torch.errors import RefusedOps, warn_of_calls
-from hloom.bridges.torch.graphs import Sizes, declare, has_open_sizes, is_op, placeholders
+from hloom.bridges.torch.graphs import is_op
 from hloom.bridges.torch.memory import View, order_of
+from hloom.bridges.torch.open_sizes.symbols import Sizes
 from hloom.bridges.torch.parts import Parts, left_to_torch
-from hloom.bridges.torch.saved import lying_otherwise, places_of_saved, report, wanted_strides, with_own_layouts
+from hloom.bridges.torch.saved import report, with_own_layouts
 from hloom.bridges.torch.translate import translate
 from hloom.bridges.torch.translation import Given, New, Number, Part, Translation
-from hloom.ir.process import forking
 
-__all__ = ["Graph", "Program", "callable_of", "compiled"]
+__all__ = ["Program", "compiled", "in_place"]
 
-MOST_SIZES = 64  # sets of sizes whose programs a graph keeps
+Runs = tuple[Callable[[Sequence[int]], None], Mapping[int, int]]
 
 _empty: Callable[..., torch.Tensor] = getattr(torch._C._dynamo.guards, "_empty_strided_cpu", torch.empty_strided)
 
 
 class Program:
-    """A graph compiled for one set of sizes. `executable`: the program; None for a graph that computes nothing.
+    """A graph compiled for one set of sizes.
 
     tracked: whether results that are views of others are views to autograd too. Where torch has derived a gradient it
-    keeps account of views itself.
+    keeps account of views itself. runs: of a module with open sizes, what runs it for these (`OpenExecutable.program`);
+    None: it is compiled here, unless the graph computes nothing.
     """
 
-    def __init__(self, translation: Translation, *, tracked: bool = False):
+    def __init__(self, translation: Translation, *, tracked: bool = False, runs: Runs | None = None):
         self.translation, self.tracked = translation, tracked
-        self.executable: CpuExecutable | None = None
         arguments, updates = translation.arguments, translation.updates
         self._new = [(n.sizes, n.strides, n.dtype) for n in translation.new]
         self._spread = [(n.number, n.sizes, n.spread) for n in translation.new if n.spread is not None]
-        parameters = {a.position: k for k, a in enumerate(arguments) if a.position is not None and not a.whole}
-        places = {
-            len(self._new) + k: parameters[u.position]
-            for k, u in enumerate(updates)
-            if u.as_it_lies and u.position in parameters
-        }
-        if translation.module is not None:
-            self.executable = compile_module(translation.module, donated=frozenset(places.values()), updates=places)
-            self._run_at = self.executable.runner.run_at
-        donated = self.executable.donated if self.executable is not None else {}
+        if runs is None and translation.module is not None:
+            places = in_place(translation)
+            executable = compile_module(translation.module, donated=frozenset(places.values()), updates=places)
+            runs = executable.runner.run_at, executable.donated
+        self._computes = runs is not None
+        self._run_at, donated = runs or (_run_nothing, {})
+        parameters = _parameters(translation)
         # An update is computed where the argument is, or beside it and then copied.
         self._updates = [
             (u, len(self._new) + k in donated or (u.as_it_lies and u.position not in parameters))
@@ -82,7 +76,7 @@ class Program:
         new = [_empty(sizes, strides, dtype) for sizes, strides, dtype in self._new]
         if self._conditions:
             self._run_with_flag(given, arguments, new)
-        elif self.executable is not None:
+        elif self._computes:
             if self._plain:
                 addresses = [arguments[k].data_ptr() for k in self._positions]
                 self._run_at(addresses + [tensor.data_ptr() for tensor in new])
@@ -174,6 +168,25 @@ class Program:
             return view.of(base)
 
 
+def _run_nothing(addresses: Sequence[int]) -> None:
+    """The program of a graph that computes nothing."""
+
+
+def _parameters(translation: Translation) -> dict[int, int]:
+    """The parameter of the module that has an argument's memory, by the argument's position."""
+    return {a.position: k for k, a in enumerate(translation.arguments) if a.position is not None and not a.whole}
+
+
+def in_place(translation: Translation) -> dict[int, int]:
+    """Outputs that may be computed in the memory of a parameter, which they replace: output -> parameter."""
+    parameters = _parameters(translation)
+    return {
+        len(translation.new) + k: parameters[u.position]
+        for k, u in enumerate(translation.updates)
+        if u.as_it_lies and u.position in parameters
+    }
+
+
 def _with_bits(given: torch.Tensor, resolved: torch.Tensor, bits: tuple[bool, bool]) -> torch.Tensor:
     """An argument conjugated, or negated, lazily as a graph declares it."""
     if (given.is_conj(), given.is_neg()) == bits:
@@ -187,32 +200,6 @@ def _with_bits(given: torch.Tensor, resolved: torch.Tensor, bits: tuple[bool, bo
 def _seed() -> torch.Tensor:
     """One number of torch's generator."""
     return torch.empty((), dtype=torch.int64).random_()
-
-
-class Graph:
-    """A graph with open sizes: its programs by the numbers of a call."""
-
-    def __init__(self, graph_module, name: str, *, tracked: bool = False):
-        self.graph_module, self.name, self.tracked = graph_module, name, tracked
-        self._programs: OrderedDict[tuple, Callable[[list], list]] = OrderedDict()
-        self._lock = forking.rlock()
-
-    def __call__(self, arguments: list) -> list:
-        key = tuple([tuple(a.shape) if isinstance(a, torch.Tensor) else a for a in arguments])
-        program = self._programs.get(key)
-        if program is not None:
-            with contextlib.suppress(KeyError):  # another thread has dropped it just now
-                self._programs.move_to_end(key)
-        else:
-            with self._lock:
-                program = self._programs.get(key)
-                if program is None:
-                    sizes = Sizes(self.graph_module, arguments)
-                    program = compiled(self.graph_module, sizes, self.name, tracked=self.tracked)
-                    self._programs[key] = program
-                while len(self._programs) > MOST_SIZES:
-                    self._programs.popitem(last=False)
-        return program(arguments)
 
 
 def compiled(
@@ -236,21 +223,6 @@ def compiled(
     warn_of_calls({n: why for n, why in by_torch.items() if is_op(n)}, name)
 
     def part(segment, its_name: str) -> Callable[[list], list]:
-        declared = [node.meta.get("val") for node in placeholders(segment)]
-        return compiled(segment, Sizes(segment, declared, sizes.numbers), its_name)
+        return compiled(segment, sizes, its_name)
 
     return Parts(graph_module, by_torch, name, part)
-
-
-def callable_of(
-    graph_module, examples, name: str, *, strides: list | None = None, saves: bool = False, tracked: bool = False
-) -> Callable[[list], list]:
-    """What calls a graph: at once compiled, unless its sizes are open. strides: of the user's results. saves: whether
-    results are saved for the derivative's graph, which torch compiles next. tracked: as Program has it. Raises
-    DeviceError for tensors that are not on the CPU."""
-    declare(graph_module)
-    if has_open_sizes(graph_module):
-        return Graph(graph_module, name, tracked=tracked)
-    saved = places_of_saved(len(list(graph_module.graph.output_node().args[0]))) if saves else ()
-    sizes, lying = Sizes(graph_module, examples), lying_otherwise(graph_module, examples)
-    return compiled(graph_module, sizes, name, lying, saved, wanted_strides(strides), tracked=tracked)

@@ -13,9 +13,10 @@ import numpy as np
 
 import hloom.numpy as hnp
 from hloom import lax
-from hloom.bridges.torch.dtypes import S64, convert
+from hloom.bridges.torch.dtypes import S64, convert, operand
 from hloom.bridges.torch.errors import source_of
 from hloom.ir.records import record
+from hloom.ir.sizes.expressions import Size, SizeExpression
 from hloom.ir.types import INEXACT
 from hloom.tracing.trace import as_array
 
@@ -26,16 +27,17 @@ _U64 = np.dtype(np.uint64)
 
 @record(frozen=True)
 class Condition:
-    """kind: what torch raises where it does not hold. text: torch's message, with `{}` for the value."""
+    """kind: what torch raises where it does not hold. text: torch's message, with `{}` for the value, and `{size}`."""
 
     kind: type[Exception]
     text: str
     op: str
     source: Any
+    size: Size = 0
 
     def error(self, value: int) -> Exception:
         where = f"\n  where:  {self.source}" if self.source else ""
-        return self.kind(f"{self.text.format(value)}\n  op:     {self.op}{where}")
+        return self.kind(f"{self.text.format(value, size=self.size)}\n  op:     {self.op}{where}")
 
 
 class Conditions:
@@ -68,7 +70,7 @@ class Bounds:
     def __init__(self, conditions: Conditions, node, op):
         self._conditions, self._node, self._op = conditions, node, op
 
-    def indices(self, index, size: int, dim: int = 0, *, wraps: bool = False, kind: type[Exception] = IndexError,
+    def indices(self, index, size: Size, dim: int = 0, *, wraps: bool = False, kind: type[Exception] = IndexError,
                 text: str = "index {{}} is out of bounds for dimension {dim} with size {size}") -> None:  # fmt: skip
         """Each index has to be in 0 <= index < size; where it wraps, in -size <= index."""
         if not index.size:
@@ -81,9 +83,10 @@ class Bounds:
             # As numbers without sign negative ones are the greatest.
             worst = hnp.max(lax.bitcast_convert_type(numbers, _U64))
             value = lax.bitcast_convert_type(worst, S64)
-            return worst >= as_array(np.uint64(limit)), value - _s64(size) if wraps else value
+            return worst >= convert(_s64(limit), _U64), value - _s64(size) if wraps else value
 
-        self._note(Condition(kind, text.format(dim=dim, size=size), str(self._op), source_of(self._node)),
+        text = text.format(dim=dim, size="{size}")
+        self._note(Condition(kind, text, str(self._op), source_of(self._node), size),
                    (size, wraps, kind, text), index, trace)  # fmt: skip
 
     def divisor(self, y) -> None:
@@ -112,5 +115,5 @@ class Flag:
         self.address = ctypes.addressof(self.values)
 
 
-def _s64(number: int):
-    return as_array(np.int64(number))
+def _s64(number: Size):
+    return operand(number, S64) if isinstance(number, SizeExpression) else as_array(np.int64(number))

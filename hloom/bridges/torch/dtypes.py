@@ -9,6 +9,7 @@ import torch
 
 from hloom import lax
 from hloom.arrays.base import ArrayMethods
+from hloom.ir.sizes.expressions import SizeExpression
 from hloom.ir.types import DTYPES, NARROW_FLOATS, Shape
 from hloom.lax.operands import constant
 
@@ -58,7 +59,7 @@ def natural(number) -> torch.dtype:
     """The dtype of a Python number where nothing else decides."""
     if isinstance(number, bool):
         return torch.bool
-    if isinstance(number, int):
+    if isinstance(number, (int, SizeExpression)):
         return torch.int64
     default = torch.get_default_dtype()
     return default if isinstance(number, float) else torch.complex128 if default == torch.float64 else torch.complex64
@@ -115,9 +116,20 @@ def operand(value, dtype: np.dtype):
     """An array or Python number as an array of a dtype."""
     if isinstance(value, ArrayMethods):
         return convert(value, dtype)
+    if isinstance(value, SizeExpression) and dtype == PRED:
+        return lax.ne(constant(value, S64), constant(0, S64))
+    if isinstance(value, SizeExpression) and dtype.kind in "iu" and dtype.itemsize < 4:
+        value = int(value)  # whether there is room is known now
     return constant(value if dtype != PRED else bool(value), dtype)
+
+
+def count(size, dtype: np.dtype):
+    """A number of elements, which may be open, as an array of a float's dtype."""
+    return operand(size if isinstance(size, SizeExpression) else float(size), dtype)
 
 
 def splat(value, shape: Shape):
     """An array of a shape filled with a number."""
+    if isinstance(value, SizeExpression):
+        return lax.full(shape.dims, operand(value, shape.dtype), shape.dtype)
     return lax.full(shape.dims, np.asarray(value).astype(shape.dtype), shape.dtype)

@@ -6,7 +6,7 @@ import torch
 from torch.utils import _pytree as pytree
 
 from hloom.bridges.torch import decompositions
-from hloom.bridges.torch.calls import callable_of
+from hloom.bridges.torch.open_sizes.graphs import callable_of
 from hloom.errors import ArgumentError
 
 __all__ = ["ExportedFunction", "from_exported"]

@@ -1,28 +1,24 @@
-"""Graphs as torch hands them over: what their nodes declare, and sizes that torch left open."""
+"""Graphs as torch hands them over: what their nodes declare."""
 
 from __future__ import annotations
 
+import math
 import operator
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Any
 
-import numpy as np
 import torch
 from torch._subclasses.fake_tensor import FakeTensorMode
 
-from hloom.bridges.torch.dtypes import TO_HLOOM
-from hloom.errors import UnsupportedError
-from hloom.ir.types import Shape
-
-__all__ = ["ASSERTIONS", "COPY", "OF_SIZES", "WITH_EFFECTS", "Sizes", "declare", "has_open_sizes", "is_evaluated",
-           "is_op", "keeps_state", "op_of", "placeholders", "position_of_op", "tensors_in"]  # fmt: skip
+__all__ = ["ASSERTIONS", "COPY", "OF_SIZES", "WITH_EFFECTS", "declare", "has_open_sizes", "is_evaluated", "is_op",
+           "keeps_state", "op_of", "placeholders", "position_of_op", "tensors_in"]  # fmt: skip
 
 aten = torch.ops.aten
 # Sizes and strides as numbers, of a tensor whose declared value is known.
 OF_SIZES: dict[Any, Callable] = {
     aten.sym_size.int: lambda sizes, strides, offset, dim: sizes[dim],
     aten.sym_stride.int: lambda sizes, strides, offset, dim: strides[dim],
-    aten.sym_numel.default: lambda sizes, strides, offset: int(np.prod(sizes, dtype=np.int64)),
+    aten.sym_numel.default: lambda sizes, strides, offset: math.prod(sizes),
     aten.sym_storage_offset.default: lambda sizes, strides, offset: offset,
 }
 # What only checks sizes, which are known here: torch has guards for them.
@@ -100,7 +96,7 @@ def placeholders(graph_module) -> list:
 
 
 def has_open_sizes(graph_module) -> bool:
-    """Whether torch left sizes open."""
+    """Whether torch left sizes open (`hloom.bridges.torch.open_sizes.symbols`)."""
     for node in placeholders(graph_module):
         value = node.meta.get("val")
         if isinstance(value, torch.SymInt) or (
@@ -109,43 +105,3 @@ def has_open_sizes(graph_module) -> bool:
         ):
             return True
     return False
-
-
-class Sizes:
-    """The numbers of the symbols that torch left open, for the arguments of one call. known: what is known before."""
-
-    def __init__(self, graph_module, arguments, known: Mapping[Any, int] | None = None):
-        self.numbers: dict[Any, int] = dict(known or {})
-        for node, argument in zip(placeholders(graph_module), arguments, strict=True):
-            value = node.meta.get("val")
-            if isinstance(value, torch.SymInt):
-                self._note(value, argument)
-            elif isinstance(value, torch.Tensor) and isinstance(argument, torch.Tensor):
-                for declared, found in zip(value.shape, argument.shape, strict=True):
-                    self._note(declared, found)
-
-    def _note(self, declared, found) -> None:
-        if isinstance(declared, torch.SymInt) and declared.node.expr.is_Symbol and not isinstance(found, torch.SymInt):
-            self.numbers.setdefault(declared.node.expr, int(found))
-
-    def of(self, value) -> int:
-        if not isinstance(value, torch.SymInt):
-            return int(value)
-        found = value.node.expr.xreplace(self.numbers)
-        if getattr(found, "free_symbols", ()):
-            raise UnsupportedError(
-                "a size that is known only when the program runs",
-                str(found),
-                "use functions that keep the shape, such as torch.where, or let torch break the graph here",
-                "",
-            )
-        return int(found)
-
-    def each(self, values) -> tuple[int, ...]:
-        return tuple([self.of(v) for v in values])
-
-    def shape(self, value: torch.Tensor) -> Shape:
-        return Shape(TO_HLOOM[value.dtype], self.each(value.shape))
-
-    def strides(self, value: torch.Tensor) -> tuple[int, ...]:
-        return self.each(value.stride())

@@ -21,6 +21,7 @@ import torch
 from torch.multiprocessing.reductions import StorageWeakRef
 
 from hloom.ir.records import record
+from hloom.ir.sizes.expressions import Size, greatest
 
 __all__ = [
     "View", "contiguous_strides", "inverse", "is_identity", "order_of", "reinterpreted", "same_elements",
@@ -105,9 +106,9 @@ class View:
     conjugated, negated: the bits that torch keeps for lazy conjugates and negatives."""
 
     dtype: torch.dtype
-    sizes: tuple[int, ...]
-    strides: tuple[int, ...]
-    offset: int
+    sizes: tuple[Size, ...]
+    strides: tuple[Size, ...]
+    offset: Size
     conjugated: bool = False
     negated: bool = False
 
@@ -140,7 +141,7 @@ class View:
 # --- the order of the dimensions in memory ---
 
 
-def order_of(sizes: Sequence[int], strides: Sequence[int]) -> tuple[int, ...] | None:
+def order_of(sizes: Sequence[Size], strides: Sequence[Size]) -> tuple[int, ...] | None:
     """The dimensions in the order in which they lie, the outermost first; None where the memory has gaps or is shared
     by elements. The identity for a contiguous tensor."""
     identity = tuple(range(len(sizes)))
@@ -148,7 +149,7 @@ def order_of(sizes: Sequence[int], strides: Sequence[int]) -> tuple[int, ...] | 
         return identity
     wide = [k for k in identity if sizes[k] > 1]
     wide.sort(key=lambda k: -strides[k])
-    expected = 1
+    expected: Size = 1
     for k in reversed(wide):
         if strides[k] != expected:
             return None
@@ -167,10 +168,11 @@ def is_identity(order: Sequence[int]) -> bool:
     return all(k == place for place, k in enumerate(order))
 
 
-def contiguous_strides(sizes: Sequence[int]) -> tuple[int, ...]:
+def contiguous_strides(sizes: Sequence[Size]) -> tuple[Size, ...]:
     """The strides of a contiguous tensor, in elements."""
-    strides, step = [], 1
+    strides: list[Size] = []
+    step: Size = 1
     for size in reversed(sizes):
         strides.append(step)
-        step *= max(size, 1)
+        step *= greatest(size, 1)
     return tuple(reversed(strides))

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Callable, Mapping
+from copy import copy
 from typing import Any
 
 import torch
@@ -20,7 +21,7 @@ from hloom.bridges.torch.errors import source_of
 from hloom.bridges.torch.graphs import COPY, is_evaluated, op_of, tensors_in
 from hloom.bridges.torch.rules import RULES
 from hloom.errors import DeviceError
-from hloom.ir.records import record
+from hloom.ir.records import record, replace
 
 __all__ = ["Parts", "left_to_torch"]
 
@@ -189,6 +190,12 @@ class Parts:
         for step in reversed(self.steps):
             step.last.extend(n for n in dict.fromkeys([*step.inputs, *step.outputs]) if n not in kept)
             kept.update(step.inputs)
+
+    def with_calls(self, changed: Callable[[Callable[[list], list]], Callable[[list], list]]) -> Parts:
+        """The same with `changed(call)` in the place of each call."""
+        made = copy(self)
+        made.steps = [replace(step, call=changed(step.call)) for step in self.steps]
+        return made
 
     def __call__(self, arguments: list) -> list:
         values: dict[Node, Any] = dict(zip(self._placeholders, arguments, strict=True))

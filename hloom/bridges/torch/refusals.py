@@ -7,10 +7,12 @@ and of ones. A call is refused where it fails for both and does not where its op
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator
 from typing import Any
 
 import torch
+from torch.fx.experimental.symbolic_shapes import guarding_hint_or_throw
 from torch.utils import _pytree as pytree
 from torch.utils._python_dispatch import _disable_current_modes
 
@@ -59,11 +61,16 @@ def _unusual(node) -> tuple[Callable, Any] | None:
     if len(inexact) < 2 and tensors[0].is_floating_point():
         return None
     try:
-        if sum(t.numel() for t in tensors) > MOST_ELEMENTS:
+        if sum(math.prod(map(_hint, t.shape)) for t in tensors) > MOST_ELEMENTS:
             return None
         return target, pytree.tree_map(_known, operands)
     except (RuntimeError, ValueError):  # sizes that depend on data
         return None
+
+
+def _hint(value):
+    """The number that torch captures an open one with. To ask for it leaves the number open."""
+    return guarding_hint_or_throw(value) if isinstance(value, (torch.SymInt, torch.SymBool)) else value
 
 
 _PLAIN = (torch.Tensor, torch.nn.Parameter, torch._subclasses.FakeTensor)
@@ -82,8 +89,8 @@ def _is_of_torch(target) -> bool:
 def _known(value):
     """A declared operand: (shape, strides, dtype) of a tensor, a number for one that is open."""
     if isinstance(value, torch.Tensor):
-        return _Declared(tuple(map(int, value.shape)), tuple(map(int, value.stride())), value.dtype)
-    return int(value) if isinstance(value, torch.SymInt) else value
+        return _Declared(tuple(map(_hint, value.shape)), tuple(map(_hint, value.stride())), value.dtype)
+    return _hint(value)
 
 
 class _Declared:

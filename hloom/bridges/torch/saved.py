@@ -17,6 +17,7 @@ from hloom.bridges.torch.memory import contiguous_strides, order_of
 from hloom.bridges.torch.translation import New, Translation
 from hloom.compiler.free_layouts import with_free_layouts
 from hloom.ir.records import replace
+from hloom.ir.sizes.expressions import Size
 
 __all__ = ["lying_otherwise", "places_of_saved", "report", "strides_of_results", "wanted_strides", "with_own_layouts"]
 
@@ -72,10 +73,11 @@ def with_own_layouts(translation: Translation) -> Translation:
         # Dimension k of the output, as it was declared to lie, is dimension permutation[k] of what is computed.
         lying = order_of(tensor.sizes, tensor.strides)
         assert lying is not None
-        sizes = [0] * len(lying)
+        sizes: list[Size] = [0] * len(lying)
         for k, d in enumerate(lying):
             sizes[permutation[k]] = tensor.sizes[d]
-        steps, strides = contiguous_strides(sizes), [0] * len(lying)
+        steps = contiguous_strides(sizes)
+        strides: list[Size] = [0] * len(lying)
         for k, d in enumerate(lying):
             strides[d] = steps[permutation[k]]
         new[number] = replace(tensor, strides=tuple(strides))

@@ -23,6 +23,7 @@ from typing import Any
 import torch
 
 from hloom.ir.records import record
+from hloom.ir.sizes.expressions import Size
 
 IGNORED = frozenset(("device", "layout", "pin_memory", "memory_format", "non_blocking", "generator", "sparse_grad"))
 
@@ -50,12 +51,12 @@ class Memory:
     """
 
     elements: Any
-    origin: int
-    start: int
-    dims: tuple[int, ...]
+    origin: Size
+    start: Size
+    dims: tuple[Size, ...]
     order: tuple[int, ...] | None
 
-    def place(self, storage_offset: int | None) -> int:
+    def place(self, storage_offset: Size | None) -> Size:
         """The number among the elements of a storage offset; the tensor's own where that is None."""
         return self.start if storage_offset is None else storage_offset - self.origin
 

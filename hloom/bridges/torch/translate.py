@@ -1,9 +1,9 @@
-"""From an FX graph of ATen ops to a module of hloom, once for each set of sizes.
+"""From an FX graph of ATen ops to a module of hloom.
 
     translate(graph_module, sizes, name) -> Translation
 
 The graph's nodes are walked once; the rule of each (`hloom.bridges.torch.table`) records hloom's ops in a trace. Sizes
-that torch left open are numbers here: nodes that compute them are evaluated.
+that torch left open are what `sizes` has in their place, numbers or expressions; nodes that compute them are evaluated.
 """
 
 from __future__ import annotations
@@ -25,7 +25,6 @@ from hloom.bridges.torch.graphs import (
     COPY,
     OF_SIZES,
     WITH_EFFECTS,
-    Sizes,
     is_evaluated,
     keeps_state,
     placeholders,
@@ -41,11 +40,13 @@ from hloom.bridges.torch.memory import (
     storage_of,
     views_between,
 )
+from hloom.bridges.torch.open_sizes.symbols import Sizes
 from hloom.bridges.torch.rules import RULES
 from hloom.bridges.torch.table import IGNORED, Memory
 from hloom.bridges.torch.translation import Argument, Check, Given, New, Number, Part, Translation, Update
 from hloom.errors import UnsupportedError
 from hloom.ir.module import Module
+from hloom.ir.sizes.expressions import Size, SizeExpression
 from hloom.ir.source import source_scope
 from hloom.ir.types import Shape
 from hloom.random.bits import raw_fold_in, raw_seed
@@ -63,9 +64,9 @@ def translate(
     graph_module,
     sizes: Sizes,
     name: str,
-    lying: Mapping[int, tuple[int, ...]] | None = None,
+    lying: Mapping[int, tuple[Size, ...]] | None = None,
     saved: Collection[int] = (),
-    wanted: Mapping[int, tuple[int, ...]] | None = None,
+    wanted: Mapping[int, tuple[Size, ...]] | None = None,
 ) -> Translation:
     """The module of a graph for these sizes. Raises RefusedOps for nodes whose rules refuse them, with the op and the
     user's line of each.
@@ -79,8 +80,8 @@ def translate(
 
 class _Translator:
     def __init__(
-        self, graph_module, sizes: Sizes, name: str, lying: Mapping[int, tuple[int, ...]], saved: Collection[int],
-        wanted: Mapping[int, tuple[int, ...]],
+        self, graph_module, sizes: Sizes, name: str, lying: Mapping[int, tuple[Size, ...]], saved: Collection[int],
+        wanted: Mapping[int, tuple[Size, ...]],
     ):  # fmt: skip
         self.graph_module, self.sizes, self.name = graph_module, sizes, name
         self.lying, self.saved, self.wanted = lying, saved, wanted
@@ -96,10 +97,10 @@ class _Translator:
         self.new: list[New] = []
         self.outputs: list[Any] = []
         self.made: dict[Any, New] = {}
-        self.strides: dict[Any, tuple[int, ...]] = {}  # of results that lie otherwise than declared
+        self.strides: dict[Any, tuple[Size, ...]] = {}  # of results that lie otherwise than declared
         self.becoming: dict[Any, Any] = {}  # a node -> the argument that it replaces
         self.sharing: dict[Any, list] = {}  # a node that made memory -> the results that have it
-        self.layouts: dict[int, tuple[tuple[int, ...], tuple[int, ...]]] = {}
+        self.layouts: dict[int, tuple[tuple[Size, ...], tuple[Size, ...]]] = {}
         self.checked: list[tuple[Any, str, bool]] = []
         self.lazy: list[int] = []
         self.conditions = Conditions()
@@ -156,7 +157,7 @@ class _Translator:
                 source_of(node) or "",
             )
 
-    def _strides_of(self, placeholder) -> tuple[int, ...]:
+    def _strides_of(self, placeholder) -> tuple[Size, ...]:
         """As the argument lies."""
         found = self.lying.get(self.positions[placeholder])
         return self.sizes.strides(placeholder.meta["val"]) if found is None else found
@@ -212,6 +213,8 @@ class _Translator:
         return item
 
     def _call(self, node):
+        if is_evaluated(node) and self.sizes.knows(node.meta.get("val")):
+            return self.sizes.of(node.meta["val"])
         if node.target in OF_SIZES:
             declared = node.args[0].meta["val"]
             known = (
@@ -224,8 +227,10 @@ class _Translator:
             return None
         arguments = [self._value(a) for a in node.args]
         options = {k: self._value(v) for k, v in node.kwargs.items() if k not in IGNORED}
-        if is_evaluated(node) or node.target is operator.getitem:
+        if node.target is operator.getitem:
             return node.target(*arguments, **options)
+        if is_evaluated(node):  # numbers that sizes can't express
+            return node.target(*_as_number(arguments), **{k: _as_number(v) for k, v in options.items()})
         if node.target is COPY:
             self._refuse_views(node)
             value = RULES[aten.copy.default].build(*arguments)
@@ -383,7 +388,7 @@ class _Translator:
     def _order(self, node) -> tuple[int, ...] | None:
         return order_of(self.sizes.each(node.meta["val"].shape), self._strides_of_result(node))
 
-    def _strides_of_result(self, node) -> tuple[int, ...]:
+    def _strides_of_result(self, node) -> tuple[Size, ...]:
         found = self.strides.get(node)
         return self.sizes.strides(node.meta["val"]) if found is None else found
 
@@ -403,13 +408,16 @@ class _Translator:
 
     def _view_of_updated(self, item, base, argument) -> View:
         """The view of an argument that a result is, made of the node that replaces it: that may lie otherwise."""
-        declared = argument.meta["val"]
-        dims, strides = self.sizes.each(declared.shape), self.sizes.strides(declared)
+        declared, replacing = argument.meta["val"], base.meta["val"]
+        if self.sizes.strides(declared) == self.sizes.strides(replacing):
+            return self._view(item, base)
+        # torch makes the views, of numbers.
+        dims, strides = _as_number(self.sizes.each(declared.shape)), _as_number(self.sizes.strides(declared))
         with unset_fake_temporarily():
             found = torch.empty_strided(dims, strides, dtype=declared.dtype, device="meta")
             for node in views_between(base, item):
-                rest = [self._value(a) for a in node.args[1:]]
-                found = node.target(found, *rest, **{k: self._value(v) for k, v in node.kwargs.items()})
+                rest, options = _as_number(self._value(node.args[1:])), self._value(list(node.kwargs.values()))
+                found = node.target(found, *rest, **dict(zip(node.kwargs, _as_number(options), strict=True)))
         offset = int(found.storage_offset()) * found.itemsize
         return View(found.dtype, tuple(found.shape), found.stride(), offset, found.is_conj(), found.is_neg())
 
@@ -494,6 +502,13 @@ def _as_declared(value, declared):
             f"a result {declared!r}", f"hloom's rule made {value._shape!r}", "report this: the rule is wrong", ""
         )
     return convert(value, declared.dtype)
+
+
+def _as_number(value):
+    """The value with numbers in the place of sizes."""
+    if isinstance(value, (list, tuple)):
+        return type(value)([_as_number(v) for v in value])
+    return int(value) if isinstance(value, SizeExpression) else value
 
 
 def _is_tangent(placeholder) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import torch
@@ -9,9 +10,13 @@ import torch
 from hloom.bridges.torch.conditions import Condition
 from hloom.bridges.torch.memory import View
 from hloom.ir.module import Module
-from hloom.ir.records import field, record
+from hloom.ir.records import field, record, replace
+from hloom.ir.sizes.expressions import Size, size_at
 
 __all__ = ["Argument", "Check", "Given", "New", "Number", "Part", "Translation", "Update"]
+
+
+Numbers = Callable[[tuple[Size, ...]], tuple[int, ...]]
 
 
 @record
@@ -35,9 +40,13 @@ class New:
 
     number: int
     dtype: torch.dtype
-    sizes: tuple[int, ...]
-    strides: tuple[int, ...]
-    spread: tuple[int, ...] | None = None
+    sizes: tuple[Size, ...]
+    strides: tuple[Size, ...]
+    spread: tuple[Size, ...] | None = None
+
+    def at(self, numbers: Numbers) -> New:
+        spread = None if self.spread is None else numbers(self.spread)
+        return New(self.number, self.dtype, numbers(self.sizes), numbers(self.strides), spread)
 
 
 @record(frozen=True)
@@ -70,8 +79,8 @@ class Update:
 
     position: int
     dtype: torch.dtype
-    sizes: tuple[int, ...]
-    strides: tuple[int, ...]
+    sizes: tuple[Size, ...]
+    strides: tuple[Size, ...]
     as_it_lies: bool
 
 
@@ -101,8 +110,41 @@ class Translation:
     results: list
     new: list[New]
     updates: list[Update] = field(default_factory=list)
-    layouts: dict[int, tuple[tuple[int, ...], tuple[int, ...]]] = field(default_factory=dict)
+    layouts: dict[int, tuple[tuple[Size, ...], tuple[Size, ...]]] = field(default_factory=dict)
     checks: list[Check] = field(default_factory=list)
     lazy: list[int] = field(default_factory=list)
     free: list[int] = field(default_factory=list)
     conditions: list[Condition] = field(default_factory=list)
+
+    def at(self, sizes: Mapping[str, int]) -> Translation:
+        """How the module is called for sizes of its dimensions, by name. The module stays as it is."""
+        known: dict[Size, int] = {}
+
+        def number(size: Size) -> int:
+            found = known.get(size)
+            if found is None:
+                found = known[size] = size_at(size, sizes)
+            return found
+
+        def numbers(several: tuple[Size, ...]) -> tuple[int, ...]:
+            return tuple([number(size) for size in several])
+
+        def result(one: Any) -> Any:
+            if isinstance(one, Part):
+                view = replace(
+                    one.view, sizes=numbers(one.view.sizes), strides=numbers(one.view.strides),
+                    offset=number(one.view.offset),
+                )  # fmt: skip
+                return Part(result(one.base), view)
+            if isinstance(one, New):
+                return one.at(numbers)
+            return Number(size_at(one.value, sizes)) if isinstance(one, Number) else one
+
+        return replace(
+            self,
+            results=[result(r) for r in self.results],
+            new=[n.at(numbers) for n in self.new],
+            updates=[replace(u, sizes=numbers(u.sizes), strides=numbers(u.strides)) for u in self.updates],
+            layouts={k: (numbers(dims), numbers(strides)) for k, (dims, strides) in self.layouts.items()},
+            conditions=[replace(c, size=number(c.size)) for c in self.conditions],
+        )

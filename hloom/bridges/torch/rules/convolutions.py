@@ -21,12 +21,14 @@ class _Convolution:
     def __init__(self, rank: int, stride, padding, dilation, transposed: bool, output_padding, groups: int):
         self.rank, self.transposed, self.groups = rank, transposed, groups
         self.stride, self.padding, self.dilation, self.beyond = (
-            _each(v, rank) for v in (stride, padding, dilation, output_padding)
+            [int(n) for n in _each(v, rank)] for v in (stride, padding, dilation, output_padding)
         )
         space = "HWDXYZ"[:rank]
         self.numbers = ("NC" + space, "OI" + space, "NC" + space)
 
     def __call__(self, x, w):
+        for size in (*w.shape, x.shape[1]):
+            int(size)  # kernels and features that are open are numbers: how they are computed depends on them
         if self.transposed:
             return self._transposed(x, w)
         pads = [(p, p) for p in self.padding]

@@ -6,9 +6,10 @@ import math
 
 import hloom.numpy as hnp
 from hloom import lax
-from hloom.bridges.torch.dtypes import TO_TORCH, computed_in, convert, operand
+from hloom.bridges.torch.dtypes import TO_TORCH, computed_in, convert, count, operand
 from hloom.bridges.torch.rules.reductions import variance
 from hloom.bridges.torch.table import rule
+from hloom.ir.sizes.expressions import greatest
 
 
 def _computed(x):
@@ -83,10 +84,10 @@ def native_layer_norm_backward(grad, x, normalized_shape, mean, rstd, weight, bi
     normal = (x - lax.reshape(convert(mean, x.dtype), kept)) * scale
     of_input = of_weight = of_bias = None
     if output_mask[0]:
-        count = operand(float(math.prod(normalized_shape)), x.dtype)
+        elements = count(math.prod(normalized_shape), x.dtype)
         weighted = grad if weight is None else grad * convert(weight, x.dtype)
-        first = hnp.sum(weighted, axis=axes, keepdims=True) / count
-        second = hnp.sum(weighted * normal, axis=axes, keepdims=True) / count
+        first = hnp.sum(weighted, axis=axes, keepdims=True) / elements
+        second = hnp.sum(weighted * normal, axis=axes, keepdims=True) / elements
         of_input = (weighted - first - normal * second) * scale
     if output_mask[1]:
         of_weight = hnp.sum(grad * normal, axis=outer)
@@ -125,10 +126,10 @@ def native_group_norm_backward(grad, x, mean, rstd, weight, n, c, size, groups, 
     normal = (x - center) * scale
     of_input = of_weight = of_bias = None
     if output_mask[0]:
-        count = operand(float(c // groups * size), x.dtype)
+        elements = count(c // groups * size, x.dtype)
         weighted = grad if weight is None else grad * _per_channel(weight, groups, x.dtype)
-        first = hnp.sum(weighted, axis=(2, 3), keepdims=True) / count
-        second = hnp.sum(weighted * normal, axis=(2, 3), keepdims=True) / count
+        first = hnp.sum(weighted, axis=(2, 3), keepdims=True) / elements
+        second = hnp.sum(weighted * normal, axis=(2, 3), keepdims=True) / elements
         of_input = lax.reshape((weighted - first - normal * second) * scale, dims)
     if output_mask[1]:
         of_weight = lax.reshape(hnp.sum(grad * normal, axis=(0, 3)), (c,))
@@ -158,12 +159,13 @@ def _of_batch(x, weight, bias, eps):
     axes = (0, *range(2, x.ndim))
     spread, center = variance(x, axes, 0, False)
     scale = lax.rsqrt(spread + operand(eps, spread.dtype))
-    count = x.size // x.shape[1]
+    elements = x.size // x.shape[1]
+    unbiased = count(elements, x.dtype) / count(greatest(elements - 1, 1), x.dtype)
     return (
         _normalized(x, center, scale, weight, bias),
         center,
         scale,
-        spread * operand(count / max(count - 1, 1), x.dtype),
+        spread * unbiased,
     )
 
 
@@ -215,8 +217,8 @@ def native_batch_norm_backward(
     factor = scale if weight is None else scale * convert(weight, x.dtype)
     of_input = grad
     if train:
-        count = operand(float(x.size // x.shape[1]), x.dtype)
-        of_input = grad - _channels(total / count, x, x.dtype) - normal * _channels(along / count, x, x.dtype)
+        elements = count(x.size // x.shape[1], x.dtype)
+        of_input = grad - _channels(total / elements, x, x.dtype) - normal * _channels(along / elements, x, x.dtype)
     of_input = convert(of_input * _channels(factor, x, x.dtype), dtype)
     return of_input if output_mask[0] else None, along if output_mask[1] else None, total if output_mask[2] else None
 

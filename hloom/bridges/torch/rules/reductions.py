@@ -8,9 +8,10 @@ import torch
 
 import hloom.numpy as hnp
 from hloom import lax
-from hloom.bridges.torch.dtypes import PRED, S64, TO_TORCH, computed_in, convert, operand
+from hloom.bridges.torch.dtypes import PRED, S64, TO_TORCH, computed_in, convert, count, operand
 from hloom.bridges.torch.table import rule
 from hloom.errors import UnsupportedError
+from hloom.ir.sizes.expressions import SizeExpression
 from hloom.ir.types import FLOATS
 from hloom.numpy.reducing.reductions import center
 
@@ -42,9 +43,8 @@ def sum_(x, dims=None, keepdim=False, *, dtype=None):
 def mean(x, dims=None, keepdim=False, *, dtype=None):
     wanted = dtype or TO_TORCH[x.dtype]
     axes = axes_of(x, dims)
-    count = math.prod(x.shape[a] for a in axes)
     total = hnp.sum(convert(x, computed_in(wanted)), axis=axes, keepdims=keepdim)
-    return convert(total / operand(float(count), total.dtype), wanted)
+    return convert(total / count(math.prod(x.shape[a] for a in axes), total.dtype), wanted)
 
 
 @rule("prod.default")
@@ -123,13 +123,19 @@ def min_dim(x, dim, keepdim=False):
 
 def variance(x, axes, correction, keepdim):
     """(variance, mean) over axes, in the dtype of x: the mean first, then the squares of what differs from it."""
-    count = math.prod(x.shape[a] for a in axes)
     middle = center(x, axes, keepdims=True)
     apart = x - middle
     squares = hnp.sum(hnp.real(apart * hnp.conj(apart)) if x.dtype.kind == "c" else apart * apart,
                       axis=axes, keepdims=keepdim)  # fmt: skip
-    found = squares / operand(max(float(count - correction), 0.0), squares.dtype)
+    found = squares / _degrees(math.prod(x.shape[a] for a in axes), correction, squares.dtype)
     return found, middle if keepdim else lax.reshape(middle, found.shape)
+
+
+def _degrees(size, correction, dtype):
+    """The degrees of freedom of so many elements, of a float's dtype."""
+    if not isinstance(size, SizeExpression):
+        return operand(max(float(size - correction), 0.0), dtype)
+    return hnp.maximum(count(size, dtype) - count(correction, dtype), operand(0, dtype))
 
 
 @rule("var.correction")

@@ -12,9 +12,10 @@ from hloom.bridges.torch.dtypes import convert
 from hloom.bridges.torch.memory import inverse
 from hloom.bridges.torch.table import Memory, rule
 from hloom.errors import UnsupportedError
+from hloom.ir.sizes.expressions import Size
 
 
-def _nested(dims: Sequence[int], strides: Sequence[int]) -> list[int] | None:
+def _nested(dims: Sequence[Size], strides: Sequence[Size]) -> list[int] | None:
     """The dimensions with more than one element, the widest stride first, where each lies within a step of the one
     before; None where elements overlap."""
     wide = sorted((k for k, n in enumerate(dims) if n > 1), key=lambda k: -strides[k])
@@ -25,7 +26,7 @@ def _nested(dims: Sequence[int], strides: Sequence[int]) -> list[int] | None:
     return wide
 
 
-def _checked(count: int, dims: Sequence[int], strides: Sequence[int], start: int) -> None:
+def _checked(count: Size, dims: Sequence[Size], strides: Sequence[Size], start: Size) -> None:
     last = start + sum((n - 1) * s for n, s in zip(dims, strides, strict=True))
     if start < 0 or last >= count:
         raise UnsupportedError(
@@ -34,7 +35,7 @@ def _checked(count: int, dims: Sequence[int], strides: Sequence[int], start: int
         )  # fmt: skip
 
 
-def _steps(flat, start: int, dims: Sequence[int], strides: Sequence[int]) -> tuple:
+def _steps(flat, start: Size, dims: Sequence[Size], strides: Sequence[Size]) -> tuple:
     """The slices, one dimension after another, that cut nested dimensions out of memory: (tensors before each cut,
     the elements)."""
     before = []
@@ -51,10 +52,10 @@ def _steps(flat, start: int, dims: Sequence[int], strides: Sequence[int]) -> tup
     return before, found
 
 
-def _places(dims: Sequence[int], strides: Sequence[int], start: int):
-    places = np.full((), start, np.int64)
+def _places(dims: Sequence[Size], strides: Sequence[Size], start: Size):
+    places = np.full((), int(start), np.int64)
     for extent, step in zip(dims, strides, strict=True):
-        places = places[..., None] + np.arange(extent) * step
+        places = places[..., None] + np.arange(int(extent)) * int(step)
     return hnp.asarray(places.reshape(-1))
 
 
@@ -92,7 +93,7 @@ def as_strided_scatter(memory: Memory, source, size, stride, storage_offset=None
     return lax.transpose(lying, inverse(order))
 
 
-def _changed(flat, source, start: int, size: Sequence[int], stride: Sequence[int]):
+def _changed(flat, source, start: Size, size: Sequence[Size], stride: Sequence[Size]):
     nested = _nested(size, stride)
     if nested is None:
         return flat.at[_places(size, stride, start)].set(lax.reshape(source, (source.size,)))

@@ -1,0 +1,1 @@
+"""Sizes that torch leaves open: `symbols` has torch's SymInts as sizes of hloom, `graphs` compiles graphs with them."""
