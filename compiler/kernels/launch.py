@@ -92,7 +92,7 @@ def launch_by_work(
     multiple: int = 1,
 ) -> Launch:  # fmt: skip
     """A launch whose items are about `work` element operations each, with at least `least` of them in a chunk."""
-    chunks = ByWork(typical(work), typical(least), multiple)
+    chunks = ByWork(typical(work) or 1, typical(least), multiple)  # reductions of nothing do no work
     count = typical(items)
     grain = chunks.grain(count, typical(moved))
     return Launch(source, arguments, items, grain, count * work, temporaries or {}, tables or {}, moved, by_work=chunks)
