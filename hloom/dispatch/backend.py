@@ -12,7 +12,7 @@ from hloom.dispatch.signature import Call, JitOptions
 from hloom.errors import ArgumentError
 from hloom.ir.module import Module, below
 from hloom.ir.ops.programs.transfer import WITHOUT_DEVICE
-from hloom.platforms.backend import Backend, CompileOptions
+from hloom.platforms.backend import Backend, CompileOptions, DeviceBackend
 from hloom.platforms.device import (
     Device,
     default_device,
@@ -65,6 +65,14 @@ def select_backend(options: JitOptions, call: Call, traced: Traced) -> tuple[Bac
         steady=frozenset(range(options.steady)),
     )
     return backend, asked, device
+
+
+def takes_open_sizes(leaves: Iterable) -> bool:
+    """Whether a program for arguments is for one device, whose backend compiles programs of open sizes."""
+    device = scoped_device() or common_device(leaves, "a program") or default_device()
+    if not isinstance(device, Device) or device.is_away:
+        return False
+    return type(device.kind_object.backend).compile_open is not DeviceBackend.compile_open
 
 
 def _in_cluster(devices: Iterable[str]) -> bool:

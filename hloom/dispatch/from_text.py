@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import inspect
-import keyword
 import os
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
@@ -19,9 +18,10 @@ from hloom.ir.module import Computation, Instruction, Module, below
 from hloom.ir.portable import fusions_as_calls
 from hloom.ir.source import on_device
 from hloom.ir.text import parse_module
-from hloom.ir.types import TupleShape, scalar_dtype
+from hloom.ir.types import Shape, TupleShape, scalar_dtype
 from hloom.ir.verify import verify
 from hloom.platforms.device import find_device
+from hloom.tracing.signatures import named, results_of
 from hloom.tracing.trace import Tracer, apply_computation, as_array
 
 
@@ -31,10 +31,11 @@ def from_stablehlo(source, *, function: str | None = None, input_shapes=None) ->
     source: the text, a path (os.PathLike, or a string that ends in .mlir), or an open file.
     function: which function; by default @main, or the only public one.
     input_shapes: a shape for each argument, where the program has dynamic sizes (`tensor<?x4xf32>`); by default the
-        shapes of the arrays that it is called with. They make `dynamic_*` ops static.
+        shapes of the arrays that it is called with. They decide the results of `dynamic_*` ops.
 
     Returns a callable like a jitted function: `f(*arrays)`, `f.lower(*arrays)`; it works in jit, grad, vmap. A program
-    of one result returns an array, one of several a tuple.
+    of one result returns an array, one of several a tuple. One with dynamic sizes is read and compiled once for all
+    sizes for which the text means the same operations; `f.lower` takes shapes with `hl.Dim`s, too.
     Raises ParseError (line, column, caret), UnsupportedError for an op or a type that hloom lacks (also for sizes that
     depend on values), ShapeError and DTypeError where arguments do not fit.
     """
@@ -80,25 +81,33 @@ class Program:
     def __init__(self, reader, file: str):
         self._reader = reader
         self._functions: dict[tuple, JitFunction] = {}
+        self._open = reader.programs()
         self.__name__ = reader.name
         self.__qualname__ = self.__name__
         self.__doc__ = f"{self.__name__}, from {file}"
 
     def __call__(self, *args, **kwargs):
         """Arguments go by position or by the names that the text has."""
-        operands, key, shapes, known = self._arguments(self._by_position(args, kwargs))
-        return self._function(key, shapes, known)(*operands)
+        operands = self._leaves(self._by_position(args, kwargs))
+        found = None if self._open is None else self._open.serving(operands)
+        if found is not None:
+            function, sizes = found
+            return function(*operands, *sizes)
+        function = self._fixed(operands)
+        if self._open is not None:
+            self._open.refuse()
+        return function(*operands)
 
     def lower(self, *args, **kwargs) -> Lowered:
         """As `hl.jit(f).lower`: traces for these arguments (arrays or ShapeDtypeStructs) without running."""
-        operands, key, shapes, known = self._arguments(self._by_position(args, kwargs))
-        return self._function(key, shapes, known).lower(*operands)
+        operands = self._leaves(self._by_position(args, kwargs))
+        return self._fixed(operands).lower(*operands)
 
     def module(self, *args) -> Module:
         """The module as read, for these arguments (none are needed where the text has all shapes)."""
         if not args:
             return self._reader.module(None, ())
-        _, _, shapes, known = self._arguments(args)
+        _, shapes, known = self._key(self._leaves(args))
         return self._reader.module(shapes, known)
 
     def __repr__(self) -> str:
@@ -119,59 +128,56 @@ class Program:
             )
         return (*args, *(kwargs[name] for name in rest))
 
-    def _function(self, key, shapes, known) -> JitFunction:
+    def _fixed(self, leaves: list) -> JitFunction:
+        """The program for the sizes of these arguments."""
+        key, shapes, known = self._key(leaves)
         found = self._functions.get(key)
         if found is None:
             found = self._functions[key] = self._make(self._reader.module(shapes, known))
         return found
 
+    def _key(self, leaves: list) -> tuple[tuple, tuple | None, tuple]:
+        """(key of the module for arguments, their shapes, known values)."""
+        if not self._reader.open:
+            return (), None, ()
+        shapes = self._shapes(leaves)
+        known = tuple(_known(leaf) for leaf in leaves)
+        if (shapes, ()) in self._functions or not any(k is not None for k in known):
+            return (shapes, ()), shapes, ()
+        try:
+            self._functions[shapes, ()] = self._make(self._reader.module(shapes, ()))
+            return (shapes, ()), shapes, ()
+        except UnsupportedError:
+            # Sizes that are passed as numbers, as JAX's exporter does: a program for these numbers.
+            key = (shapes, tuple(None if k is None else int(k) for k in known))
+            return key, shapes, known
+
     def _make(self, module: Module) -> JitFunction:
         _find_devices(module.entry)
         computation = _flat_parameters(module.entry)
-        structure = module.entry.shape
-        single = not isinstance(structure, TupleShape)
+        results = results_of(module.entry.shape)
+        return jit(named(lambda *o: results(apply_computation(computation, list(o))), self.__name__, computation))
 
-        def run(*operands):
-            results = apply_computation(computation, list(operands))
-            return results[0] if single else _nested(structure, iter(results))
+    def _shapes(self, leaves: list) -> tuple[Shape | None, ...]:
+        """The shape of each argument; None of a tuple."""
+        rest = iter(leaves)
+        shapes: list[Shape | None] = []
+        for want in self._reader.parameters():
+            shape = self._reader.shape(want)
+            given = [next(rest)._shape for _ in range(_count(shape))]
+            shapes.append(None if isinstance(shape, TupleShape) else given[0])
+        return tuple(shapes)
 
-        run.__name__ = run.__qualname__ = self.__name__
-        names = [p.hint for p in computation.parameters]
-        if all(map(str.isidentifier, names)) and len(set(names)) == len(names):  # what the program calls them
-            kind = inspect.Parameter.POSITIONAL_ONLY
-            parameters = [inspect.Parameter(n, kind) for n in names if not keyword.iskeyword(n)]
-            if len(parameters) == len(names):
-                run.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]  # what inspect reads
-        return jit(run)
-
-    def _arguments(self, args):
-        """(leaves, key of the module for them, shapes, known values)."""
+    def _leaves(self, args: Sequence) -> list:
+        """The arrays in the arguments. Raises ArgumentError, DTypeError, ShapeError where they do not fit."""
         wanted = self._reader.parameters()
         if len(args) != len(wanted):
             raise ArgumentError(
                 f"'{self.__name__}' takes {len(wanted)} arguments: {', '.join(map(str, wanted))}", f"{len(args)} given",
                 "pass one array per parameter",
             )  # fmt: skip
-        leaves, shapes = [], []
-        for k, (arg, want) in enumerate(zip(args, wanted, strict=True)):
-            flat = _leaves(arg, self._reader.shape(want), k)
-            leaves += flat
-            shapes.append(
-                flat[0].shape if len(flat) == 1 and not isinstance(self._reader.shape(want), TupleShape) else None
-            )
-        if not self._reader.open:
-            return leaves, (), None, ()
-        shapes = tuple(tuple(s) for s in shapes)
-        known = tuple(_known(leaf) for leaf in leaves)
-        if (shapes, ()) in self._functions or not any(k is not None for k in known):
-            return leaves, (shapes, ()), shapes, ()
-        try:
-            self._functions[shapes, ()] = self._make(self._reader.module(shapes, ()))
-            return leaves, (shapes, ()), shapes, ()
-        except UnsupportedError:
-            # Sizes that are passed as numbers, as JAX's exporter does: a program for these numbers.
-            key = (shapes, tuple(None if k is None else int(k) for k in known))
-            return leaves, key, shapes, known
+        pairs = zip(args, wanted, strict=True)
+        return [leaf for k, (arg, want) in enumerate(pairs) for leaf in _leaves(arg, self._reader.shape(want), k)]
 
 
 def _find_devices(computation: Computation) -> None:
@@ -181,6 +187,11 @@ def _find_devices(computation: Computation) -> None:
         if instruction.device:
             found = find_device(instruction.device)
             instruction.source = on_device(instruction.source, str(found))
+
+
+def _count(shape) -> int:
+    """How many arrays a shape has."""
+    return sum(map(_count, shape.elements)) if isinstance(shape, TupleShape) else 1
 
 
 def _known(leaf):
@@ -206,8 +217,7 @@ def _leaves(arg, shape, k: int) -> list:
         found = as_array(arg, f"argument {k}")
     if found.dtype != shape.dtype:
         raise DTypeError(f"argument {k} is {shape!r}", f"dtype {found.dtype} given", "convert it with astype")
-    dims = getattr(shape, "open", None) or shape.dims
-    if len(dims) != len(found.shape) or any(d is not None and d != e for d, e in zip(dims, found.shape, strict=True)):
+    if not (found.shape == shape.dims if isinstance(shape, Shape) else shape.fits(found.shape)):
         raise ShapeError(f"argument {k} is {shape!r}", f"{found._shape!r} given", "pass an array of this shape")
     return [found]
 
@@ -232,6 +242,9 @@ class _Hlo:
 
     def module(self, shapes, known) -> Module:
         return self._module
+
+    def programs(self) -> None:
+        return None
 
 
 # --- tuples -------------------------------------------------------------------------------------------------------
@@ -260,12 +273,6 @@ def _flat_parameters(computation: Computation) -> Computation:
     if isinstance(root.shape, TupleShape):
         root = builder.tuple(leaves(root))
     return builder.finish(root)
-
-
-def _nested(shape, results):
-    if isinstance(shape, TupleShape):
-        return tuple(_nested(element, results) for element in shape.elements)
-    return next(results)
 
 
 __all__ = ["ParseError", "Program", "from_hlo", "from_stablehlo"]

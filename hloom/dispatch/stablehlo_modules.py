@@ -1,25 +1,54 @@
-"""A StableHLO program as `from_stablehlo` needs it: its arguments, and its module for their shapes."""
+"""A StableHLO program as `from_stablehlo` needs it: its arguments, its module for their shapes, and its programs for
+many sizes.
+
+A text with open sizes is read for the sizes of a call that no program serves yet (`reader.open_sizes`). Where hloom
+cannot read or compute it with open sizes, it is read at the sizes of each call.
+"""
 
 from __future__ import annotations
 
-from hloom.errors import ArgumentError, UnsupportedError
-from hloom.ir.module import Module
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from hloom.arrays.shape_dtype import ShapeDtypeStruct
+from hloom.dispatch.backend import takes_open_sizes
+from hloom.dispatch.jit import JitFunction, jit
+from hloom.errors import ArgumentError, HloomError, UnsupportedError
+from hloom.ir.module import Module, below
+from hloom.ir.ops.specialize import Specialization
+from hloom.ir.sizes.expressions import SizeExpression
+from hloom.ir.sizes.solving import solved
 from hloom.ir.stablehlo import parse_program, to_module
 from hloom.ir.stablehlo.reader.module import Converter
+from hloom.ir.stablehlo.reader.open_sizes import OpenModule, bounds_of, open_module
+from hloom.ir.stablehlo.syntax import Operation, Program
 from hloom.ir.stablehlo.types import Tensor, Tuple
 from hloom.ir.types import Shape, TupleShape
+from hloom.tracing.signatures import names_of, results_of, with_names
+from hloom.tracing.trace import Tracer, apply_computation
 
-__all__ = ["StableHloModules"]
+__all__ = ["OpenPrograms", "StableHloModules"]
 
 
 class _OpenShape:
-    """The dtype and sizes of an argument, of which some are dynamic (None)."""
+    """The dtype and sizes of an argument, of which some are dynamic (None), with their bounds (None: any)."""
 
-    def __init__(self, dtype, dims):
-        self.dtype, self.dims, self.open = dtype, dims, dims
+    def __init__(self, dtype, dims, bounds):
+        self.dtype, self.dims, self._bounds = dtype, dims, bounds
+
+    def fits(self, given) -> bool:
+        """Whether an array may have these sizes."""
+        return len(given) == len(self.dims) and all(
+            size == stated if stated is not None else bound is None or size <= bound
+            for size, stated, bound in zip(given, self.dims, self._bounds, strict=True)
+        )
 
     def __repr__(self) -> str:
-        return f"{self.dtype}[{','.join('?' if d is None else str(d) for d in self.dims)}]"
+        pairs = zip(self.dims, self._bounds, strict=True)
+        sizes = [str(d) if d is not None else "?" if bound is None else f"<={bound}" for d, bound in pairs]
+        return f"{self.dtype}[{','.join(sizes)}]"
 
 
 class StableHloModules:
@@ -55,7 +84,104 @@ class StableHloModules:
                 f"@{self.name} called from Python", f"an argument of type {type_}", "use a function of tensors"
             )
         dtype = self.converter.dtype(self.entry, type_)
-        return Shape(dtype, type_.dims) if type_.static else _OpenShape(dtype, type_.dims)
+        if type_.static:
+            return Shape(dtype, type_.dims)
+        try:
+            return _OpenShape(dtype, type_.dims, bounds_of(type_))
+        except ValueError as error:
+            raise self.converter.fail(self.entry, f"the argument {type_}", str(error), "bound each dimension") from None
+
+    def programs(self) -> OpenPrograms | None:
+        """The programs of open sizes; None where the text has none."""
+        if not self.open or not all(isinstance(t, Tensor) for t in self.types):
+            return None
+        return OpenPrograms(self.program, self.entry)
 
     def module(self, shapes, known) -> Module:
         return to_module(self.program, self.function, shapes if shapes is not None else self.given, known)
+
+
+KEPT = 1024  # sizes of arguments whose program is kept
+
+
+class OpenPrograms:
+    """The programs of a function that takes tensors, by the sizes for which each is right."""
+
+    def __init__(self, program: Program, function: Operation):
+        self._program, self._function = program, function
+        self._programs: list[tuple[OpenModule, JitFunction]] = []
+        self._served: dict[tuple, tuple[OpenModule, JitFunction]] = {}
+        self._closed = False
+
+    def serving(self, leaves: Sequence) -> tuple[JitFunction, list[np.ndarray]] | None:
+        """The program for arguments, and what it takes beside them; None where there is none for them alone."""
+        if self._closed or not takes_open_sizes(leaves):
+            return None
+        shapes, values = tuple([leaf._shape for leaf in leaves]), tuple(map(_value, leaves))
+        if any(shape.is_open for shape in shapes):
+            return None
+        found = self._served.get((shapes, None)) or self._served.get((shapes, values))
+        if found is None:
+            dims = [shape.dims for shape in shapes]
+            found = next((one for one in self._programs if one[0].serves(dims, values)), None)
+            found = found or self._read(dims, values)
+            if found is None:
+                return None
+            if len(self._served) >= KEPT:
+                self._served.clear()
+            takes_values = any(axis is None for _, axis in found[0].places.values())
+            self._served[shapes, values if takes_values else None] = found
+        module, function = found
+        return function, [np.empty((size, 0), np.bool_) for size in module.sizes(values)]
+
+    def refuse(self) -> None:
+        """Says that the program could be read at the sizes of arguments for which `serving` had none."""
+        self._closed = True
+
+    def _read(self, dims: Sequence[tuple[int, ...]], values: tuple) -> tuple[OpenModule, JitFunction] | None:
+        try:
+            try:
+                module = open_module(self._program, self._function, dims, (None,) * len(values))
+            except UnsupportedError:
+                if all(value is None for value in values):
+                    raise
+                module = open_module(self._program, self._function, dims, values)
+        except HloomError:
+            return None  # read at these sizes it says what is wrong, or serves
+        if any(one.device or one.sharding is not None for one in below(module.module.entry.instructions)):
+            return None
+        made = module, _function_of(module, self._function.attributes["sym_name"])
+        self._programs.append(made)
+        return made
+
+
+def _value(leaf: Any) -> int | None:
+    """The value of an argument that may be a size: of a scalar integer that is not traced."""
+    if isinstance(leaf, (Tracer, ShapeDtypeStruct)) or leaf.ndim or leaf.dtype.kind not in "iu":
+        return None
+    return int(np.asarray(leaf))
+
+
+def _function_of(module: OpenModule, name: str) -> JitFunction:
+    """A module as a function of its arguments, then an empty array for each size that stands in no shape of these."""
+    computation = module.module.entry
+    results = results_of(computation.shape)
+    count = len(computation.parameters)
+    sizes: list[tuple] = [(dim, 0) for dim in module.alone]
+    wanted = [*module.shapes, *sizes]
+
+    def run(*operands: Any) -> Any:
+        given = [operand.shape for operand in operands]
+        chosen = computation
+        if not any(isinstance(size, SizeExpression) for shape in given for size in shape):
+            found = solved(list(zip(wanted, given, strict=True)))
+            assert found is not None, (wanted, given)  # `serves` has seen them
+            chosen = Specialization(found).computation(computation)
+        return results(apply_computation(chosen, list(operands[:count])))
+
+    run.__name__ = run.__qualname__ = name
+    names = names_of(computation) or [f"arg{k}" for k in range(count)]
+    names += [f"size_of_{dim.name}" for dim in module.alone]
+    with_names(run, names)
+    dims = {n: s for n, s in zip(names, wanted, strict=True) if any(isinstance(size, SizeExpression) for size in s)}
+    return jit(run, dims=dims) if dims else jit(run)

@@ -1,4 +1,5 @@
-"""Names and arguments of users' functions: what messages and instructions call them, and arguments by position."""
+"""Names and arguments of users' functions: what messages and instructions call them, and arguments by position; and of
+computations of a text that become functions."""
 
 from __future__ import annotations
 
@@ -7,11 +8,14 @@ import inspect
 import itertools
 import re
 import types
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from keyword import iskeyword
+from typing import Any
 
 from hloom.errors import ArgumentError, HloomError
+from hloom.ir.module import Computation
 from hloom.ir.source import is_internal
+from hloom.ir.types import TupleShape
 from hloom.tree import pytrees as tree
 
 
@@ -145,3 +149,39 @@ def _hint(base: str, path) -> str:
     if not path and base.isidentifier():
         return base.strip("_")
     return re.sub(r"\W+", "_", "_".join([base, *map(str, path)])).strip("_")
+
+
+# --- functions of computations --------------------------------------------------------------------------------------
+
+
+def results_of(shape: Any) -> Callable[[Sequence], Any]:
+    """From the arrays that a computation with a root of a shape gives to what it returns: one array, or tuples."""
+    if not isinstance(shape, TupleShape):
+        return lambda results: results[0]
+    return lambda results: _nested(shape, iter(results))
+
+
+def _nested(shape: Any, results: Iterator) -> Any:
+    if isinstance(shape, TupleShape):
+        return tuple(_nested(element, results) for element in shape.elements)
+    return next(results)
+
+
+def names_of(computation: Computation) -> list[str] | None:
+    """What a program calls its arguments; None where these are no names of Python's."""
+    names = [p.hint for p in computation.parameters]
+    legal = all(name.isidentifier() and not iskeyword(name) for name in names)
+    return names if legal and len(set(names)) == len(names) else None
+
+
+def named(function: Callable, name: str, computation: Computation) -> Callable:
+    """The function with a name, and the names of arguments that a computation has."""
+    function.__name__ = function.__qualname__ = name
+    if (names := names_of(computation)) is not None:
+        with_names(function, names)
+    return function
+
+
+def with_names(function: Callable, names: Sequence[str]) -> None:
+    parameters = [inspect.Parameter(one, inspect.Parameter.POSITIONAL_ONLY) for one in names]
+    function.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]  # what inspect reads

@@ -3,8 +3,8 @@
     python tests/conformance/stablehlo.py DIR [-j 2] [-v] [--only NAME]
 
 A line for each file: pass (with the worst distance in ulp), fail (with what is wrong), unsupported (with the op, from
-a typed error) or parsed (a file without checks: parsed, printed, parsed again, same text). Then the totals. The exit
-status is 0 when no file failed and none was unsupported.
+a typed error) or parsed (a file without checks: parsed, printed, parsed again, same text; run at several sizes). Then
+the totals. The exit status is 0 when no file failed and none was unsupported.
 
 A file may hold several modules, separated by lines `// -----`. Constants that the check's program takes its inputs from
 are arguments of the compiled program, so that it computes everything it is asked for when it runs.
@@ -60,7 +60,7 @@ def check_file(path: Path, root: Path | None = None) -> Outcome:
                 checks += len(distances)
                 worst = max([worst, *distances])
             if not entries(program):
-                notes.append(run_static(program))
+                notes += [run_static(program), run_open(text)]
         status, detail = ("pass", "") if checks else ("parsed", "; ".join(dict.fromkeys(notes)))
     except CheckFailed as error:
         status, detail, worst = "fail", str(error), error.ulp
@@ -154,11 +154,70 @@ def _is_batched(program) -> bool:
     return name.startswith("vmap_") and all(t.dims and t.dims[0] is None for t in function.results)
 
 
+SIZES = (5, 3, 8, 2, 1, 0, 13)  # what open extents become in turn
+SMALL = 2  # sizes below it have modules of their own
+
+
+def run_open(text: str) -> str:
+    """Runs a program at several sizes: 'open, modules 1 of 7 extents' where one module served all that are not small.
+
+    Each result is that of the program read for the one size, and what that refuses is refused. Raises CheckFailed.
+    """
+    import hloom as hl
+    from hloom.ir.types import Shape
+
+    function = hl.from_stablehlo(text)
+    if not function._reader.open:
+        return "no open extents"
+    modules = set()
+    for extent in SIZES:
+        arrays = []
+        for k, type_ in enumerate(function._reader.parameters()):
+            dtype = function._reader.shape(type_).dtype
+            shape = Shape(dtype, tuple(extent if d is None else d for d in type_.dims))
+            sized = type_.dims == () and type_.element in ("i32", "i64")
+            arrays.append(np.asarray(extent, dtype) if sized else _numbers(shape, k))
+        expected = _outcome(lambda a=arrays: function.lower(*a).compile()(*a))
+        found = _outcome(lambda a=arrays: function(*a))
+        if isinstance(found, str) or isinstance(expected, str):
+            if found != expected:
+                raise CheckFailed(f"with extents of {extent}: {found}, and read for them {expected}")
+            continue
+        for k, (a, b) in enumerate(zip(found, expected, strict=True)):
+            if a.shape != b.shape or a.dtype != b.dtype or not np.all(_close(a, b, 1e-6)):
+                raise CheckFailed(f"result {k} with extents of {extent} is not that of the program read for them")
+        if extent >= SMALL:
+            modules.add(
+                id(function._open.serving(function._leaves(arrays))[0]) if not function._open._closed else extent
+            )
+    return f"open, modules {len(modules)} of {len(SIZES)} extents"
+
+
+def _outcome(call) -> list[np.ndarray] | str:
+    """The results of a call, or the kind of error that refuses it."""
+    from hloom.errors import HloomError
+
+    try:
+        results = call()
+    except HloomError as error:
+        return type(error).__name__
+    return [np.asarray(r) for r in (results if isinstance(results, tuple) else (results,))]
+
+
+def _close(a: np.ndarray, b: np.ndarray, tolerance: float) -> np.ndarray:
+    """Equal numbers, or such that are apart by a part of the greatest one: sums in another order."""
+    greatest = np.max(np.abs(b.astype(np.complex128)), where=np.isfinite(b.astype(np.complex128)), initial=1.0)
+    scale = np.asarray(tolerance * float(greatest))
+    wide = np.complex128 if b.dtype.kind == "c" else np.float64
+    with np.errstate(invalid="ignore"):
+        close = np.abs(a.astype(wide) - b.astype(wide)) <= scale * (100 if b.dtype.itemsize <= 2 else 1)
+    return close | identical(a, b)
+
+
 def _run_with_extent(program, inputs, extent: int) -> list[np.ndarray]:
     from hloom.backends.cpu.compilation import compile_module
     from hloom.ir.interpret import run
     from hloom.ir.stablehlo import to_module
-    from hloom.ir.types import DTYPES
 
     sized = [t.dims == () and t.element in ("i32", "i64") for t in inputs]
     known = [np.asarray(extent) if s else None for s in sized]
@@ -172,12 +231,7 @@ def _run_with_extent(program, inputs, extent: int) -> list[np.ndarray]:
     expected = run(module, arrays)
     expected = list(expected) if isinstance(expected, tuple) else [expected]
     for k, (a, b) in enumerate(zip(results, expected, strict=True)):
-        a, b = np.asarray(a), np.asarray(b)
-        scale = np.asarray(1e-4 * max(1.0, float(np.nanmax(np.abs(b.astype(np.complex128)), initial=0.0))))
-        wide = np.complex128 if b.dtype == DTYPES["c64"] or b.dtype == DTYPES["c128"] else np.float64
-        with np.errstate(invalid="ignore"):
-            close = np.abs(a.astype(wide) - b.astype(wide)) <= scale * (100 if b.dtype.itemsize <= 2 else 1)
-        if not np.all(close | identical(a, b)):
+        if not np.all(_close(np.asarray(a), np.asarray(b), 1e-4)):
             raise CheckFailed(f"result {k} of the static program is not the interpreter's")
     return results
 

@@ -73,10 +73,10 @@ def _through(scope, op, items):
 
 def _shape_assertion(scope, op, items):
     """Compares sizes. Operands: whether they are right, then the numbers in the message."""
-    holds, *numbers = [scope.integers(item, "an assertion")[0] for item in items]
-    if not holds:
+    if not scope.integers(items[0], "an assertion")[0]:
         message = str(op.attributes.get("error_message", "an assertion about sizes does not hold"))
-        for k, number in enumerate(numbers):
+        for k, item in enumerate(items[1:]):
+            (number,) = scope.integers(item, "an assertion")
             message = message.replace(f"{{{k}}}", str(number))
         raise ShapeError("a program with an assertion about sizes", message, "pass arrays of sizes that it allows")
     return []

@@ -2,38 +2,36 @@
 
 Conversion follows the values with the shapes that they really have, not with those that the text writes: given shapes
 of the arguments, sizes that the text leaves open (`?`) become known, and so do the values of shape operands that are
-computed from them. What a `dynamic_*` op is then given decides its result.
+computed from them. What a `dynamic_*` op is then given decides its result. A shape that is given may have sizes that
+are known later (`hloom.ir.sizes`): then the module serves all of them.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
 from hloom.ir.build import Builder, Value
 from hloom.ir.errors import HloomError, ParseError, ShapeError, UnsupportedError, VerifyError
-from hloom.ir.interpret import evaluate_instruction
 from hloom.ir.module import Computation, Instruction, Module
 from hloom.ir.op_table import OPS
+from hloom.ir.sizes.expressions import Size, SizeExpression
 from hloom.ir.source import Source
 from hloom.ir.stablehlo.assembly.attributes import Dense, Symbol
-from hloom.ir.stablehlo.assembly.lexer import _TOKEN, MlirCursor
 from hloom.ir.stablehlo.assembly.literals import LiteralProblem, dense_value
 from hloom.ir.stablehlo.reader.placement import Placement
+from hloom.ir.stablehlo.reader.places import Places
 from hloom.ir.stablehlo.reader.quantized import convert_quantized, is_quantized
 from hloom.ir.stablehlo.reader.registry import CONVERTERS, Item
+from hloom.ir.stablehlo.reader.size_values import Given, Values
 from hloom.ir.stablehlo.syntax import Operation, Program, Region
 from hloom.ir.stablehlo.types import Quantized, Tensor, Tuple, element_dtype
 from hloom.ir.types import Shape, TupleShape
 
-_FILE_LINE = re.compile(r'"([^"]+)":([0-9]{1,9})')
-_LOCATION = re.compile(r"^(#loc\d{0,9}) = loc\((.*)\)$", re.MULTILINE)
-_LOCATION_NAME = re.compile(r"#loc\d{0,9}")
 _DEEPEST = 100  # calls within calls
-_LARGEST_KNOWN = 1 << 16  # elements of values that are computed while converting
 
 
 class Check(NamedTuple):
@@ -49,14 +47,15 @@ def to_module(
     program: Program,
     function: str | None = None,
     input_shapes: Sequence[Shape | tuple | None] | None = None,
-    known: Sequence[np.ndarray | None] = (),
+    known: Sequence[np.ndarray | Size | None] = (),
     shardings: bool = True,
 ) -> Module:
     """The module of a program; its entry is the function named, or `main`, or the only one.
 
-    input_shapes: shapes of the arguments, where the program leaves sizes open. known: the values of arguments that
-    decide sizes (None for the others); they are built in. shardings: keep what the program says of devices; without,
-    it is for one. Raises ParseError, UnsupportedError (an op or type that hloom does not have), ShapeError, ...
+    input_shapes: shapes of the arguments, where the program leaves sizes open; sizes in them may be expressions. known:
+    the values of arguments that decide sizes (None for the others): arrays are built in; a size decides shapes, and
+    what is computed with the argument's value stays. shardings: keep what the program says of devices; without, it is
+    for one. Raises ParseError, UnsupportedError (an op or type that hloom does not have), ShapeError, ...
     """
     return convert_program(program, function, input_shapes, known, checks=False, shardings=shardings)[0]
 
@@ -73,11 +72,11 @@ def convert_program(program, function=None, input_shapes=None, known=(), checks:
     return module, found, converter.lifted
 
 
-class Converter:
+class Converter(Places):
     """Converts one program."""
 
     def __init__(self, program: Program, checks: bool, shardings: bool = True):
-        self.program = program
+        super().__init__(program)
         self.functions = program.functions()
         self.computations: dict[tuple, Computation] = {}
         self.collects = checks
@@ -85,53 +84,9 @@ class Converter:
         self.checks: list[Check] = []
         self.lifted: list[np.ndarray] = []
         self.calls: list[str] = []
-        self._lines: list[int] | None = None
-        self._locations: dict[str, str] | None = None  # by their names in the text
         self._static: dict[str, bool] = {}
+        self.given = Given()
         self.placement = Placement(self, program, shardings)
-
-    # --- places in the text ---------------------------------------------------------------------------------------
-
-    def line(self, place: int) -> int:
-        if self._lines is None:
-            lines, line, last = [], 1, 0
-            text = self.program.text
-            for match in _TOKEN.finditer(text):
-                start = match.start(1)
-                line += text.count("\n", last, start)
-                last = start
-                lines.append(line)
-            self._lines = lines
-        return self._lines[place] if place < len(self._lines) else 0
-
-    def source(self, op: Operation, function: str, caller: Source | None = None) -> Source:
-        """The place in the user's Python program where a location says so, otherwise that of the call of the function
-        (caller), or the line of this text."""
-        place = self.place(op, function)
-        return place or caller or Source(self.program.file, self.line(op.place), function)
-
-    def place(self, op: Operation, function: str) -> Source | None:
-        """The place in the user's Python program, where a location says it."""
-        found = self._line_of_location(op.location) if op.location else None
-        return Source(*found, function) if found else None
-
-    def _line_of_location(self, location: str, depth: int = 0) -> tuple[str, int] | None:
-        """(file, line) of a location or of the first location in it that has one; names (`#loc7`) are looked up."""
-        found = _FILE_LINE.search(location)
-        if found:
-            return found[1], int(found[2])
-        if depth > _DEEPEST:
-            return None
-        if self._locations is None:
-            self._locations = dict(_LOCATION.findall(self.program.text))
-        for name in _LOCATION_NAME.findall(location):
-            place = self._line_of_location(self._locations.get(name, ""), depth + 1)
-            if place:
-                return place
-        return None
-
-    def fail(self, op: Operation, problem: str, found: str = "", repair: str = "") -> ParseError:
-        return MlirCursor(self.program.text, self.program.file).fail(problem, found, repair, at=op.place)
 
     # --- the module -----------------------------------------------------------------------------------------------
 
@@ -185,7 +140,9 @@ class Converter:
         instruction = scope.builder.parameter(shape, hint, scope.builder.source)
         stated = function.attributes.get("arg_attrs", ())
         instruction.sharding = self.placement.stated(function, stated[k], shape) if k < len(stated) else None
-        if value is not None:
+        if isinstance(value, (int, SizeExpression)):
+            self.given.sizes[instruction] = value
+        elif value is not None:
             instruction = scope.builder.constant(np.asarray(value, shape.dtype).reshape(shape.dims), shape.dtype)
         return Item(instruction, quantized)
 
@@ -288,7 +245,7 @@ class Scope:
         self.op = Operation("func.func")  # the one that is being converted
         self.is_entry = False  # the computation is the module's own
         self.caller: Source | None = outer.caller if outer else None  # where the function is called that this is in
-        self.constants: dict[int, tuple[Instruction, Any]] = {}  # by id: what `known` found
+        self.numbers = Values(converter.given)
 
     # --- bodies ---------------------------------------------------------------------------------------------------
 
@@ -363,6 +320,11 @@ class Scope:
         """A value from outside of a region. HLO's computations see none, so that only constants can be had."""
         outside = outer.get(op, name)
         value = None if outside.instruction is None else outer.known(outside.instruction)
+        sizes = None if outside.instruction is None or value is not None else outer.numbers.sizes(outside.instruction)
+        if sizes is not None:
+            item = self.constant_of_sizes(sizes, outside.shape)
+            self.values[name] = item
+            return item
         if value is None:
             raise UnsupportedError(
                 f"{op.name} in the body of another op uses {name}, which is computed outside of it",
@@ -499,7 +461,7 @@ class Scope:
         function = converter.callee(op, name)
         converter.calls.append(name)
         inner = Scope(converter, self.builder, name, self.outer)
-        inner.constants, inner.is_entry = self.constants, self.is_entry
+        inner.numbers, inner.is_entry = self.numbers, self.is_entry
         inner.caller = converter.place(op, self.function) or self.caller
         results = inner.function_body(op, function, items)
         converter.calls.pop()
@@ -522,6 +484,19 @@ class Scope:
 
     def constant(self, value, dtype=None) -> Item:
         return Item(self.builder.constant(value, dtype))
+
+    def constant_of_sizes(self, sizes: np.ndarray, shape: Shape) -> Item:
+        """A value whose elements are sizes, as one of a dtype of integers or booleans."""
+        flat = sizes.reshape(-1).tolist()
+        if not any(isinstance(one, SizeExpression) for one in flat):
+            return self.constant(sizes.astype(shape.dtype), shape.dtype)
+        scalar = Shape(shape.dtype)
+        parts = [self.emit("size", shape=scalar, value=one) for one in flat]
+        if shape.rank:
+            parts = [self.emit("reshape", part, shape=scalar.with_dims((1,))) for part in parts]
+            joined = parts[0] if len(parts) == 1 else self.emit("concatenate", *parts, dimensions=(0,))
+            return joined if shape.rank == 1 else self.emit("reshape", joined, shape=shape)
+        return parts[0]
 
     def elements(self, item: Item) -> list[Item]:
         """The elements of a value of a tuple shape."""
@@ -556,39 +531,26 @@ class Scope:
 
     def known(self, instruction: Instruction) -> np.ndarray | None:
         """The value of an instruction that depends on no parameter, computed by the references; otherwise None."""
-        stack = [instruction]
-        while stack:
-            top = stack[-1]
-            if id(top) in self.constants:
-                stack.pop()
-                continue
-            if top.opcode == "constant":
-                self.constants[id(top)] = (top, top["value"])
-                continue
-            shape = top.shape
-            size = shape.size if isinstance(shape, Shape) else 0
-            if top.opcode in ("parameter", "custom-call") or OPS[top.opcode].effects or size > _LARGEST_KNOWN:
-                self.constants[id(top)] = (top, None)
-                continue
-            waiting = [o for o in top.operands if id(o) not in self.constants]
-            if waiting:
-                stack.extend(waiting)
-                continue
-            operands = [self.constants[id(o)][1] for o in top.operands]
-            value = None if any(o is None for o in operands) else evaluate_instruction(top, operands)
-            self.constants[id(top)] = (top, value)
-        return self.constants[id(instruction)][1]
+        return self.numbers.constant(instruction)
 
-    def integers(self, item: Item, what: str) -> tuple[int, ...]:
-        """The numbers in an operand that has to be known, as dynamic ops take them."""
+    def sizes(self, item: Item) -> tuple[Size, ...] | None:
+        """The sizes in an operand; None where they depend on the values of arguments."""
         value = self.known(item.instruction)
-        if value is None:
+        if value is not None:
+            return tuple(int(v) for v in np.asarray(value).reshape(-1))
+        found = self.numbers.sizes(item.instruction)
+        return None if found is None else tuple(found.reshape(-1).tolist())
+
+    def integers(self, item: Item, what: str) -> tuple[Size, ...]:
+        """The numbers in an operand that has to be known, as dynamic ops take them."""
+        found = self.sizes(item)
+        if found is None:
             raise UnsupportedError(
                 f"{self.op.name} with {what} that depends on the values of arguments",
-                "hloom's shapes are known when it compiles",
+                "hloom's shapes are known when it compiles, or sizes of its arguments",
                 f"make {what} a constant, or a function of the arguments' sizes", self.builder.source,
             )  # fmt: skip
-        return tuple(int(v) for v in np.asarray(value).reshape(-1))
+        return found
 
     def dense(self, dense: Dense, type_: Tensor | None = None) -> np.ndarray:
         type_ = type_ or dense.type

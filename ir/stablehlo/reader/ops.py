@@ -7,6 +7,7 @@ import numpy as np
 from hloom.ir.errors import ShapeError, UnsupportedError
 from hloom.ir.op_table import OPS
 from hloom.ir.ops.linalg.dot import free_dims
+from hloom.ir.sizes.expressions import Size
 from hloom.ir.stablehlo.assembly.attributes import Dense
 from hloom.ir.stablehlo.reader.registry import Item, converts
 from hloom.ir.stablehlo.values import fields, flag, ints, number, word
@@ -72,7 +73,7 @@ def _dynamic_iota(scope, op, items):
     return scope.emit("iota", shape=shape, iota_dimension=number(op.attributes["iota_dimension"]))
 
 
-def _sizes(dims) -> tuple[int, ...]:
+def _sizes(dims) -> tuple[Size, ...]:
     if any(d < 0 for d in dims):
         raise ShapeError("sizes are not negative", f"{dims}", "check what they are computed from")
     return tuple(dims)
@@ -139,7 +140,7 @@ def _reduce_precision(scope, op, items):
 # --- moving elements ----------------------------------------------------------------------------------------------
 
 
-def broadcast_in_dim(scope, x: Item, dims: tuple[int, ...], dimensions: tuple[int, ...]) -> Item:
+def broadcast_in_dim(scope, x: Item, dims: tuple[Size, ...], dimensions: tuple[int, ...]) -> Item:
     """Dimension k of x becomes dimension `dimensions[k]`, in any order; sizes of 1 are spread."""
     value = scope.value(x)
     if len(dimensions) != len(value.dims) or len(set(dimensions)) != len(dimensions):
@@ -148,18 +149,20 @@ def broadcast_in_dim(scope, x: Item, dims: tuple[int, ...], dimensions: tuple[in
             f"dims = {dimensions} of {value.shape!r}",
             "name as many dimensions as the operand has, each once",
         )
-    for size, d in zip(value.dims, dimensions, strict=True):
-        if not 0 <= d < len(dims) or size not in (1, dims[d]):
+    kept = []  # the dimensions whose size is that of the result
+    for k, (size, d) in enumerate(zip(value.dims, dimensions, strict=True)):
+        fits = 0 <= d < len(dims)
+        if fits and size == dims[d]:
+            kept.append(k)
+        elif not fits or size != 1:
             raise ShapeError(
                 "broadcast_in_dim keeps the sizes of the operand, or spreads sizes of 1",
                 f"{value.shape!r} to {dims} with dims = {dimensions}",
                 "make the sizes of the result those of the operand",
             )
     order = tuple(sorted(range(len(dimensions)), key=lambda k: dimensions[k]))
-    value, dimensions = value.transpose(order), tuple(dimensions[k] for k in order)
-    kept = [k for k, d in enumerate(dimensions) if value.dims[k] == dims[d]]
-    value = value.reshape(value.dims[k] for k in kept)
-    dimensions = tuple(dimensions[k] for k in kept)
+    value = value.transpose(order).reshape(value.dims[k] for k in order if k in kept)
+    dimensions = tuple(dimensions[k] for k in order if k in kept)
     if value.dims != dims or dimensions != tuple(range(len(dims))):
         value = value.broadcast(dims, dimensions)
     return Item(value.instruction, x.quantized)
@@ -217,8 +220,7 @@ def _slice(scope, op, items):
 def _real_dynamic_slice(scope, op, items):
     x, *bounds = items
     names = ("starts", "limits", "strides")
-    values = [scope.known(b.instruction) for b in bounds]
-    starts, limits, strides = (None if v is None else tuple(int(i) for i in v) for v in values)
+    starts, limits, strides = values = [scope.sizes(b) for b in bounds]
     if starts is not None and limits is not None and strides is not None:
         return scope.emit("slice", x, slice=tuple(zip(starts, limits, strides, strict=True)))
     # Starts that depend on values: a slice whose size is known, in the type or as the limits' distance from the starts.
@@ -240,7 +242,7 @@ def _real_dynamic_slice(scope, op, items):
     )
 
 
-def _static_sizes(scope, op, bounds) -> tuple[int, ...] | None:
+def _static_sizes(scope, op, bounds) -> tuple[Size, ...] | None:
     """limits - starts, where the type says it or the limits are the starts plus something known."""
     type_ = scope.result(op)
     if type_.static:
@@ -249,8 +251,9 @@ def _static_sizes(scope, op, bounds) -> tuple[int, ...] | None:
     if limits.opcode != "add":
         return None
     for left, right in (limits.operands, limits.operands[::-1]):
-        if _is_same(left, starts) and scope.known(right) is not None:
-            return tuple(int(v) for v in scope.known(right))
+        distance = scope.sizes(Item(right)) if _is_same(left, starts) else None
+        if distance is not None:
+            return distance
     return None
 
 
@@ -299,7 +302,8 @@ def _concatenate(scope, op, items):
 
 @converts("stablehlo.get_dimension_size")
 def _get_dimension_size(scope, op, items):
-    return scope.constant(np.asarray(items[0].dims[number(op.attributes["dimension"])], np.int32), S32)
+    size = items[0].dims[number(op.attributes["dimension"])]
+    return scope.constant_of_sizes(np.array(size, object), Shape(S32))
 
 
 @converts("stablehlo.set_dimension_size")

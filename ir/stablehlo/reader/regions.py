@@ -244,8 +244,9 @@ def _program(scope, op, region, shapes, names, quantized, captured, result_tuple
     state = builder.parameter(TupleShape(shapes), "state")
     parts = [Item(builder.emit("get-tuple-element", state, index=k), q) for k, q in enumerate(quantized)]
     own = len(names)
-    for name, part in zip(captured, parts[own:], strict=True):
+    for (name, outside), part in zip(captured.items(), parts[own:], strict=True):
         inner.set(name, part)
+        inner.numbers.same(part.instruction, scope.numbers, outside.instruction)
     results = inner.body(region, parts[:own])
     if not result_tuple:
         return builder.finish(results[0].instruction)

@@ -1,0 +1,213 @@
+"""A StableHLO program for arguments of many sizes, read once.
+
+The sizes that the text leaves open (`tensor<?x4xf32>`) are dimensions of a `GuardedScope`: what the text leaves to the
+sizes (whether two of them are equal, whether one has room in an i32, an assertion) has the answer of a sample, and is a
+condition of the module. Sizes that have to be equal become one dimension.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Mapping, Sequence
+
+from hloom.ir.errors import ShapeError
+from hloom.ir.module import Module
+from hloom.ir.ops.specialize import Specialization
+from hloom.ir.records import record
+from hloom.ir.sizes.expressions import LARGEST, Comparison, Dim, Scope, Size, SizeExpression, dims_of, size_with
+from hloom.ir.sizes.guards import GuardedScope, inner
+from hloom.ir.stablehlo.reader.module import Converter
+from hloom.ir.stablehlo.syntax import Operation, Program
+from hloom.ir.stablehlo.types import Tensor
+
+__all__ = ["OpenModule", "bounds_of", "open_module"]
+
+SMALL = 2  # smaller sizes are numbers: axes that are spread, and empty arrays
+_MOST = (1 << 31) - 1  # of a size that the text does not bound: `get_dimension_size` gives an i32
+_BOUNDS = re.compile(r"#stablehlo\.(?:bounds<([^<>]*)>|type_extensions<\s*bounds\s*=\s*\[([^<>\[\]]*)\]\s*>)")
+
+
+@record(frozen=True)
+class OpenModule:
+    """A module for the arguments for whose sizes conditions hold.
+
+    places: where each size stands that is no number of the text, by its name: the number of the argument and its axis,
+    or None for the value of the argument. fixed: those of them that are numbers in the module. shapes: the dimensions
+    of each argument, with those of `dims` in them. alone: those of `dims` that stand in no shape.
+    """
+
+    module: Module
+    places: Mapping[str, tuple[int, int | None]]
+    fixed: Mapping[str, int]
+    conditions: Sequence[Comparison]
+    shapes: Sequence[tuple[Size, ...]]
+    dims: Mapping[str, Dim]
+    alone: Sequence[Dim]
+
+    def serves(self, shapes: Sequence[Sequence[int]], values: Sequence[int | None]) -> bool:
+        """Whether the module is right for arguments of these shapes, and of these values of scalars."""
+        sizes = {}
+        for name, (k, axis) in self.places.items():
+            size = values[k] if axis is None else shapes[k][axis]
+            if size is None or self.fixed.get(name, size) != size:
+                return False
+            sizes[name] = size
+        return all([condition.holds(sizes) for condition in self.conditions])
+
+    def sizes(self, values: Sequence[int | None]) -> list[int]:
+        """Those of `alone`, for values of the arguments."""
+        found = []
+        for dim in self.alone:
+            value = values[self.places[dim.name][0]]
+            assert value is not None, dim.name
+            found.append(value)
+        return found
+
+
+def bounds_of(type_: Tensor) -> tuple[int | None, ...]:
+    """The bound of each dimension, as the type's encoding says it: `#stablehlo.bounds<8, ?>`. Raises ValueError."""
+    found = _BOUNDS.fullmatch(type_.encoding)
+    if found is None:
+        return (None,) * len(type_.dims)
+    parts = [part.strip() for part in (found[1] or found[2] or "").split(",")]
+    if len(parts) != len(type_.dims) or not all(part == "?" or part.isdecimal() for part in parts):
+        raise ValueError(f"{type_.encoding} bounds {len(parts)} dimensions of {len(type_.dims)}")
+    return tuple([None if part == "?" else int(part) for part in parts])
+
+
+def open_module(
+    program: Program, function: Operation, shapes: Sequence[Sequence[int]], values: Sequence[int | None]
+) -> OpenModule:
+    """The module of a function that serves arguments of these shapes, and of all for whose sizes it is the same.
+
+    values: of scalars among the arguments that may be sizes. Raises what `to_module` does for these shapes and values;
+    UndecidedSizeError, too, where hloom cannot compute with the sizes.
+    """
+    found = _Open(function, shapes, values)
+    converter = Converter(program, False)
+    module = converter.module(function.attributes["sym_name"], found.shapes, found.values)[0]
+    asked = {p for p in module.entry.parameters if p in converter.given.asked}
+    return found.finished(module, {found.value_names[p["index"]] for p in asked})
+
+
+class _Open:
+    """The sizes of a function's arguments: those that the text leaves open, and the values of scalars."""
+
+    def __init__(self, function: Operation, shapes: Sequence[Sequence[int]], values: Sequence[int | None]):
+        self.places: dict[str, tuple[int, int | None]] = {}
+        self.value_names: dict[int, str] = {}
+        self.outer: dict[str, Dim] = {}  # the free ones
+        self.fixed: dict[str, int] = {}
+        types = function.attributes["function_type"].inputs
+        names = [re.sub(r"\W", "_", name.lstrip("%")) for name, _ in function.regions[0].arguments]
+        named: list[list[str | None]] = []
+        sample: dict[str, int] = {}
+        for k, (type_, name, shape) in enumerate(zip(types, names, shapes, strict=True)):
+            row: list[str | None] = []
+            for axis, (stated, bound) in enumerate(zip(type_.dims, bounds_of(type_), strict=True)):
+                row.append(None if stated is not None else self._add(f"{name}_{axis}", (k, axis), shape[axis], bound))
+            named.append(row)
+            value = values[k]
+            if value is not None:
+                self.value_names[k] = self._add(name, (k, None), value, None)
+        sizes = {n: (shapes[k][a] if a is not None else values[k]) for n, (k, a) in self.places.items()}
+        sample = {name: size for name, size in sizes.items() if name in self.outer and size is not None}
+        self.scope = GuardedScope(sample)
+        self.inner: dict[str, Size] = {n: self.scope.dim(dim, SMALL) for n, dim in self.outer.items()}
+        self.inner |= self.fixed
+        self.shapes = [
+            tuple([size if name is None else self.inner[name] for name, size in zip(row, shape, strict=True)])
+            for row, shape in zip(named, shapes, strict=True)
+        ]
+        self.values = [self.inner[self.value_names[k]] if k in self.value_names else None for k in range(len(types))]
+
+    def _add(self, wanted: str, place: tuple[int, int | None], size: int, bound: int | None) -> str:
+        name = wanted if wanted.isidentifier() and wanted not in self.places else f"size_{len(self.places)}"
+        self.places[name] = place
+        most = LARGEST if bound is None and place[1] is None else _MOST if bound is None else bound
+        if SMALL <= size <= most:
+            self.outer[name] = Dim(name, 0, most)
+        else:
+            self.fixed[name] = size
+        return name
+
+    def finished(self, module: Module, asked: set[str]) -> OpenModule:
+        """The module over dimensions of which none has to be equal to others. asked: the values of arguments that the
+        module depends on."""
+        used = {name for name, (_, axis) in self.places.items() if axis is not None or name in asked}
+        free = {name: size for name, size in self.inner.items() if name in used and name in self.outer}
+        merged = _merged({inner(n): size for n, size in free.items() if isinstance(size, Dim)}, self.scope.guards,
+                         {inner(n) for n in asked})  # fmt: skip
+        scope = Scope()
+        dims = {n: Dim(n, SMALL, d.most, scope=scope) for n, d in self.outer.items() if n in used}
+        left = {inner(n): dim for n, dim in dims.items() if inner(n) not in merged}
+        sizes: dict[str, Size] = {**left, **{n: size_with(size, left) for n, size in merged.items()}}
+        for n, dim in dims.items():
+            size = sizes[inner(n)]
+            if isinstance(size, SizeExpression) and size is not dim:
+                _add(scope, size >= SMALL)
+                _add(scope, size <= dim.most)
+        for guard in self.scope.guards:
+            if all(name in sizes for name in (*dims_of(guard.left), *dims_of(guard.right))):
+                _add(scope, guard.over(sizes))
+        entry = Specialization(sizes).computation(module.entry)
+        outer = {inner(n): self.outer[n] for n in dims}
+        asked_of = [dim >= SMALL for dim in outer.values()] + [dim <= dim.most for dim in outer.values()]
+        conditions = {repr(c): c for c in [*asked_of, *self._guards(outer)] if isinstance(c, Comparison)}
+        shapes = [tuple([size_with(size, sizes) for size in shape]) for shape in self.shapes]
+        shown = {name for shape in shapes for size in shape for name in dims_of(size)}
+        kept = {dim.name: dim for dim in left.values()}
+        return OpenModule(
+            module.with_entry(entry),
+            {name: place for name, place in self.places.items() if name in used},
+            {name: size for name, size in self.fixed.items() if name in used},
+            [*conditions.values()],
+            shapes,
+            kept,
+            [dim for name, dim in kept.items() if name not in shown],
+        )
+
+    def _guards(self, outer: Mapping[str, Dim]) -> list[Comparison | bool]:
+        return [guard.over(outer) for guard in self.scope.guards]
+
+
+def _add(scope: Scope, known: Comparison | bool) -> None:
+    if isinstance(known, Comparison):
+        scope.add(repr(known), known)
+    elif not known:
+        raise ShapeError("a program for arguments of these sizes", "no sizes are possible", "pass other arrays")
+
+
+def _merged(dims: Mapping[str, Dim], guards: Sequence[Comparison], first: set[str]) -> dict[str, Size]:
+    """For dimensions that equations say are others, or numbers: which. first: those to be replaced where there is a
+    choice."""
+    found: dict[str, Size] = {}
+    order = sorted(dims.values(), key=lambda dim: dim.name not in first)
+    for guard in guards:
+        if guard.how != "==":
+            continue
+        difference = size_with(guard.left, found) - size_with(guard.right, found)
+        if not isinstance(difference, SizeExpression):
+            continue
+        for dim in order:
+            if dim.name in found or dim.name not in dims_of(difference):
+                continue
+            rest = _without(difference, dim)
+            if rest is not None:
+                found = {name: size_with(size, {dim.name: rest}) for name, size in found.items()} | {dim.name: rest}
+                break
+    return found
+
+
+def _without(difference: SizeExpression, dim: Dim) -> Size | None:
+    """The size for which a difference that a dimension is a term of is 0; None where it is no term by itself."""
+    difference = difference // math.gcd(*[factor for _, factor in difference.terms])
+    try:
+        rest = size_with(difference, {dim.name: 0})
+    except ShapeError:  # it divides
+        return None
+    part = difference - rest
+    if isinstance(part, SizeExpression) and part.terms == dim.terms:
+        return -rest
+    return rest if isinstance(part, SizeExpression) and (-part).terms == dim.terms else None
