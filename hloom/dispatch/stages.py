@@ -19,6 +19,8 @@ from hloom.tracing.signatures import function_name
 from hloom.tracing.trace import Traced, as_array
 from hloom.tree import pytrees as tree
 
+KEPT = 1024  # keys of arguments of open sizes that were compared
+
 
 class ProgramText(str):
     """A program as text, which `as_hlo_text` returns too, as that of XLA's computations does."""
@@ -186,6 +188,7 @@ class Compiled:
         self.in_avals, self.args_info, self.out_info = lowered.in_avals, lowered.args_info, lowered.out_info
         self._signature, self._call, self._specialization = lowered._signature, lowered._call, specialization
         self.executable = specialization.executable
+        self._fitting: set[Key] = set()  # of open sizes, that were compared
 
     def __reduce__(self):
         """The function and the shapes: it is compiled anew where it is unpickled, of kernels in the disk cache."""
@@ -213,10 +216,15 @@ class Compiled:
 
     def _is_open_for(self, key: Key) -> bool:
         """Whether a key differs in open sizes only, which the executable compares with its arguments."""
+        if key in self._fitting:
+            return True
         known = self._call.key
         if len(known.leaves) != len(key.leaves) or known._replace(leaves=()) != key._replace(leaves=()):
             return False
-        return all(map(_fits, known.leaves, key.leaves))
+        fits = all(map(_fits, known.leaves, key.leaves))
+        if fits and len(self._fitting) < KEPT:
+            self._fitting.add(key)
+        return fits
 
     @property
     def module(self) -> Module:

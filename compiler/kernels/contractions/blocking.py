@@ -148,7 +148,7 @@ class _Plan:
         if staged:
             rows = _whole_lines(rows, panels, m, staged, blocking)
         one_block = self.streams
-        if not staged and rows >= typical(m) and m <= self._most_rows(rows, panels, in_scratch):
+        if not (staged or one_block) and rows >= typical(m) and m <= self._most_rows(rows, panels, in_scratch):
             rows, one_block = _ceil(m, blocking.tile.rows) * blocking.tile.rows, True
         self.block_rows, self.block_panels = rows, panels
         self.row_blocks, self.column_blocks = 1 if one_block else _ceil(m, rows), _ceil(self.panels, panels)

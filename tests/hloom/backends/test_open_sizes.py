@@ -11,7 +11,7 @@ import hloom.numpy as hnp
 from hloom import lax
 from hloom.errors import ArgumentError, FallbackWarning, ShapeError, UnsupportedError
 
-N, M = hl.Dim("n"), hl.Dim("m")
+N, M, K = hl.Dim("n"), hl.Dim("m"), hl.Dim("k")
 
 
 def struct(*dims, dtype="float32"):
@@ -61,6 +61,16 @@ def test_one_block_of_rows_is_no_guard():
         given = drawn(64, 128), drawn(size, 64)
         np.testing.assert_allclose(compiled(*given), step(*given), rtol=2e-4, atol=2e-4)
     assert len(compiled.executable.variants) == 1, "\n".join(map(str, compiled.executable.variants))
+
+
+def test_few_rows_of_open_sizes():
+    """Blocks of few rows of a wide matrix are as high as the matrix."""
+    compiled = hl.jit(lambda x, w: x @ w).lower(struct(N, M), struct(M, K)).compile()
+    w = drawn(4096, 1024)
+    for size in (16, 3, 9, 1):
+        x = drawn(size, 4096)
+        np.testing.assert_allclose(compiled(x, w), x @ w, rtol=2e-4, atol=2e-3)
+    assert not compiled.executable.variants[0].fixed
 
 
 @pytest.mark.parametrize("rank", [1, 2])
