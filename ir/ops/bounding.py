@@ -11,12 +11,12 @@ from typing import TYPE_CHECKING, TypeGuard
 
 import numpy as np
 
-from hloom.ir.build import combiner_opcode
+from hloom.ir.build import Builder, Value, combiner_opcode
 from hloom.ir.errors import UnsupportedError
 from hloom.ir.op_table import OPS
 from hloom.ir.sizes.counted import REPAIR
 from hloom.ir.sizes.expressions import Size, SizeExpression, highest
-from hloom.ir.sizes.terms import Extremum, value_of
+from hloom.ir.types import DTYPES, PRED, Shape
 
 if TYPE_CHECKING:
     from hloom.ir.ops.indexing.gather import Windows
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 __all__ = [
     "broadcast_bounded", "computed_places", "concatenate_bounded", "dot_bounded", "iota_bounded", "is_open",
     "nested_bounded", "pad_bounded", "reduce_bounded", "refused", "reshape_bounded", "reverse_bounded",
-    "slice_bounded", "transpose_bounded", "window_sizes",
+    "slice_bounded", "sort_bounded", "transpose_bounded", "window_sizes",
 ]  # fmt: skip
 
 
@@ -73,41 +73,32 @@ def transpose_bounded(build, instruction, operands):
     return operands[0].transpose(instruction["dimensions"])
 
 
+def _window(build, value, starts: Sequence[Size], lengths: Sequence[int]):
+    """Stored elements from starts that may be computed sizes; what lies beyond the end is arbitrary."""
+    if not any(map(is_open, starts)):
+        starts, ends = list(starts), [start + n for start, n in zip(starts, lengths, strict=True)]
+        missing = [(0, max(end - size, 0), 0) for end, size in zip(ends, value.dims, strict=True)]
+        value = value.op("pad", value.scalar(0), padding=tuple(missing)) if any(m for _, m, _ in missing) else value
+        return value.op("slice", slice=tuple([(s, e, 1) for s, e in zip(starts, ends, strict=True)]))
+    longer = value.op("pad", value.scalar(0), padding=tuple([(0, n, 0) for n in lengths]))  # no start is moved inside
+    return longer.op("dynamic-slice", *map(build.size, starts), dynamic_slice_sizes=tuple(lengths))
+
+
 def reverse_bounded(build, instruction, operands):
-    if any(is_open(instruction.dims[d]) for d in instruction["dimensions"]):
-        raise refused(instruction, "the last element is at a place that is computed")
-    return operands[0].op("reverse", dimensions=instruction["dimensions"])
+    """The elements are the last ones of what is stored then."""
+    reversed_ = operands[0].op("reverse", dimensions=instruction["dimensions"])
+    sizes = zip(instruction.dims, reversed_.dims, strict=True)
+    turned = instruction["dimensions"]
+    starts = [stored - size if d in turned and is_open(size) else 0 for d, (size, stored) in enumerate(sizes)]
+    return _window(build, reversed_, starts, reversed_.dims)
 
 
 def slice_bounded(build, instruction, operands):
-    """A start is a number; one that is cut at the size of the axis is that number where the result has elements."""
-    bounds = []
     dims = build.stored(instruction.shape).dims
-    extents = instruction.operands[0].dims
-    for (start, _, stride), extent, size, count in zip(
-        instruction["slice"], extents, operands[0].dims, dims, strict=True
-    ):
-        first = start
-        if is_open(start):
-            first = _cut(start, extent)
-            if first is None:
-                raise refused(instruction, f"the start {start} is a size that is computed")
-        first = min(first, size)
-        last = min(first + (count - 1) * stride + 1 if count else first, size)
-        bounds.append((first, last, stride))
-    found = operands[0].op("slice", slice=tuple(bounds))
-    missing = [(0, count - there, 0) for count, there in zip(dims, found.dims, strict=True)]  # bounds may be too large
-    return found.op("pad", found.scalar(0), padding=tuple(missing)) if found.dims != dims else found
-
-
-def _cut(start: SizeExpression, extent: Size) -> int | None:
-    """k of a start min(k, extent): it is k unless nothing follows. None for other sizes."""
-    ((monomial, factor), *rest) = start.terms
-    if rest or factor != 1 or len(monomial) != 1 or not isinstance(monomial[0], Extremum) or not is_open(extent):
-        return None
-    others = [terms for terms in monomial[0].operands if terms != extent.terms]
-    number = value_of(others[0]) if len(others) == 1 and monomial[0].kind == "min" else None
-    return None if len(monomial[0].operands) != 2 else number
+    starts, _, strides = zip(*instruction["slice"], strict=True)
+    lengths = [max((count - 1) * stride + 1, 0) for count, stride in zip(dims, strides, strict=True)]
+    found = _window(build, operands[0], starts, lengths)
+    return found.op("slice", slice=tuple([(0, n, stride) for n, stride in zip(lengths, strides, strict=True)]))
 
 
 def pad_bounded(build, instruction, operands):
@@ -130,10 +121,38 @@ def pad_bounded(build, instruction, operands):
 
 
 def concatenate_bounded(build, instruction, operands):
+    """Each operand is written over what lies beyond the sizes of those before it."""
     (d,) = instruction["dimensions"]
-    if any(is_open(o.dims[d]) for o in instruction.operands[:-1]):
-        raise refused(instruction, "what follows an array of a computed size is at a place that is computed")
-    return operands[0].op("concatenate", *operands[1:], dimensions=(d,))
+    sizes = [o.dims[d] for o in instruction.operands]
+    if not any(map(is_open, sizes[:-1])):
+        return operands[0].op("concatenate", *operands[1:], dimensions=(d,))
+    dims = list(operands[0].dims)
+    dims[d] = sum([o.dims[d] for o in operands])
+    joined, start = operands[0].filled(0, operands[0].shape.with_dims(dims)), 0
+    for value, size in zip(operands, sizes, strict=True):
+        joined = joined.op(
+            "dynamic-update-slice", value, *[build.size(start if k == d else 0) for k in range(len(dims))]
+        )
+        start = start + size
+    return _window(build, joined, [0] * len(dims), build.stored(instruction.shape).dims)
+
+
+def sort_bounded(build, instruction, operands):
+    """A first key puts what lies beyond a size last."""
+    (d,), shape, comparator = instruction["dimensions"], instruction.operands[0].shape, instruction["to_apply"]
+    first, *rest = operands
+    if not is_open(shape.dims[d]):
+        return first.op("sort", *rest, **instruction.attributes).results()
+    inner = Builder(comparator.name)
+    own = [Value(inner, inner.parameter(Shape(PRED), side)) for side in ("inside_a", "inside_b")]
+    given = [inner.parameter(p.shape, p.hint) for p in comparator.parameters]
+    less = Value(inner, inner.inline(comparator, given))
+    a, b = [side.convert(DTYPES["s32"]) for side in own]
+    root = a.compare("GT", b).op("or", a.compare("EQ", b).op("and", less))
+    inside = build.before(first.shape, d, shape.dims[d])
+    attributes = {**instruction.attributes, "to_apply": inner.finish(root.instruction)}
+    results = inside.op("sort", first, *rest, **attributes).results()[1:]
+    return results if rest else results[0]
 
 
 def iota_bounded(build, instruction, operands):

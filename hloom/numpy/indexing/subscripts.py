@@ -187,10 +187,13 @@ def _read_slice_of_size(x, entry, axis: int, result: Index) -> None:
         result.bounds.append((start, greatest(start, stop), step))
     else:  # the same elements in increasing order, then reversed
         start, stop = bound(entry.start, extent - 1, -1, extent - 1), bound(entry.stop, -1, -1, extent - 1)
-        count = (start - stop - step - 1) // -step
-        if not count > 0:
-            start, count = 0, 0
-        result.bounds.append((start + (count - 1) * step, start + 1, -step))
+        if step == -1:
+            result.bounds.append((least(start, stop) + 1, start + 1, 1))
+        else:
+            count = (start - stop - step - 1) // -step
+            if not count > 0:
+                start, count = 0, 0
+            result.bounds.append((start + (count - 1) * step, start + 1, -step))
         result.reverse.append(axis)
     result.items.append(("slice", axis))
 

@@ -8,8 +8,9 @@ import numpy as np
 
 from hloom import lax
 from hloom.arrays.array import Array
+from hloom.dispatch.counted_sizes import counts, size_of_mask, with_size
 from hloom.errors import ArgumentError
-from hloom.ir.types import FLOATS, INEXACT, PRED
+from hloom.ir.types import DTYPES, FLOATS, INEXACT, PRED
 from hloom.lax.operands import (
     as_operand,
     broadcast_dims_to,
@@ -69,8 +70,8 @@ def unique(
     """The distinct elements of ar in order (axis: the distinct slices along it); a tuple with what else is asked for.
 
     return_index: positions of their first appearances. return_inverse: for each element its place in the result.
-    return_counts: how often each appears. size: so many elements, needed inside of jit; missing ones are fill_value
-    (by default the smallest) with count 0. equal_nan: all NaN count as one.
+    return_counts: how often each appears. size: so many elements; missing ones are fill_value (by default
+    the smallest) with count 0. Without it the program counts them under jit. equal_nan: all NaN count as one.
     Raises ShapeError, TracerConversionError.
     """
     x = as_operand(ar, "unique")
@@ -108,6 +109,11 @@ def _unique_rows(rows, size, fill_value, equal_nan):
         new = differs if new is None else lax.bitwise_or(new, differs)
     new = lax.full((count - 1,), False, PRED) if new is None else new
     new = concatenate([lax.full((1,), True, PRED), new])
+    cut = None
+    if size is None and counts(new):
+        counted = size_of_mask(new, "hnp.unique")
+        number = lax.reduce_sum(convert(new, DTYPES["s32"]), None)
+        cut, size = with_size(lax.iota(dtype, count), number, counted), count
     if size is None:
         flags = require_known(new, "unique", "the number of distinct elements is a shape", _SIZE)
         size = int(flags.sum())
@@ -125,14 +131,16 @@ def _unique_rows(rows, size, fill_value, equal_nan):
         # Where size cuts elements off, the last one kept still ends where the next one begins.
         starts = true_places(new, size + 1, count)
         following = starts[1:]
-    counts = where(missing, 0, lax.sub(following, first))
+    numbers = where(missing, 0, lax.sub(following, first))
     index = order.at[first].get(mode="clip")
     index = where(missing, broadcast_dims_to(order[0], (size,)), index)
     values = rows.at[index].get(mode="clip")
     if fill_value is not None and size:
         fill = _filled(rows, fill_value, size)
         values = where(broadcast_dims_to(reshape_to(missing, (size, 1)), (size, width)), fill, values)
-    return values, index, inverse, counts
+    if cut is not None:
+        values, index, numbers = [x.at[cut].get(mode="promise_in_bounds") for x in (values, index, numbers)]
+    return values, index, inverse, numbers
 
 
 def _filled(rows, fill_value, size: int):

@@ -13,6 +13,7 @@ from hloom.ir.errors import AttributeValueError, DTypeError, ShapeError
 from hloom.ir.interpret import evaluate
 from hloom.ir.module import Computation, Instruction
 from hloom.ir.op_table import No, op
+from hloom.ir.ops.bounding import sort_bounded
 from hloom.ir.ops.elementwise.selection import OTHER_SIGNS
 from hloom.ir.ops.factoring import along_dimensions
 from hloom.ir.ops.indexing.gather import Windows, gather_attributes
@@ -389,6 +390,7 @@ op(
     transpose=NOT_LINEAR,
     batch=_sort_batch,
     factors=along_dimensions,
+    bounded=sort_bounded,
     attributes={"dimensions": "ints", "is_stable": "flag", "to_apply": "computation"},
     flops=16,
     dialects="hlo",

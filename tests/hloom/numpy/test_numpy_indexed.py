@@ -256,7 +256,7 @@ ERRORS = {
     "take along ranks": (lambda: hnp.take_along_axis(hnp.asarray(X), I[0], 1), "s32[3]"),
     "put in place": (lambda: hnp.put(X, I, 1.0), "inplace"),
     "nonzero in jit and vmap": (lambda: hl.vmap(hl.jit(hnp.nonzero))(X), "traced"),
-    "unique in jit": (lambda: hl.jit(hnp.unique)(X), "traced"),
+    "unique in jit and vmap": (lambda: hl.vmap(hl.jit(hnp.unique))(X), "traced"),
     "bincount in jit": (lambda: hl.jit(hnp.bincount)(V), "traced"),
     "bincount of floats": (lambda: hnp.bincount(X[0]), "f32[5]"),
     "choose outside": (lambda: hnp.choose(I, [1, 2]), "numbers from"),
