@@ -9,6 +9,7 @@ import re
 from dataclasses import dataclass
 from functools import lru_cache
 
+from hloom.ir.sizes.expressions import SizeExpression, dims_of, highest
 from hloom.ir.stablehlo.assembly.lexer import MlirCursor
 from hloom.ir.types import DTYPES, HLO_NAME, Shape
 
@@ -308,7 +309,20 @@ def element_dtype(element: str):
     return DTYPES.get(ELEMENTS.get(element, ""))
 
 
+def _bound(size: SizeExpression) -> int | None:
+    """What a size is at most; None where one of its dimensions has no bound."""
+    most = highest(size)
+    return most if isinstance(most, int) and all(d.max is not None for d in dims_of(size).values()) else None
+
+
 @lru_cache(maxsize=8192)
 def shape_type(shape: Shape) -> Tensor:
-    """The tensor type of an array's shape."""
-    return Tensor(shape.dims, ELEMENT_NAME[HLO_NAME[shape.dtype]])
+    """The tensor type of an array's shape. Of sizes that are known later it has the bounds."""
+    element = ELEMENT_NAME[HLO_NAME[shape.dtype]]
+    if not shape.is_open:
+        return Tensor(shape.dims, element)
+    dims = tuple([None if isinstance(size, SizeExpression) else size for size in shape.dims])
+    most = [None if size is not None else _bound(given) for size, given in zip(dims, shape.dims, strict=True)]
+    if not any(size is not None for size in most):
+        return Tensor(dims, element)
+    return Tensor(dims, element, f"#stablehlo.bounds<{', '.join('?' if m is None else str(m) for m in most)}>")

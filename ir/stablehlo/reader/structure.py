@@ -127,8 +127,7 @@ def _op_of_table(scope, op, items, opcode: str):
             attributes[key] = value
         else:
             attributes[key] = number(value) if isinstance(value, Number) else ints(value)
-    shapes = [scope.result_shape(op, k) for k in range(len(op.result_types))]
-    shape = shapes[0] if len(shapes) == 1 and OPS[opcode].shaped else None
+    shape = scope.result_shape(op) if len(op.result_types) == 1 and OPS[opcode].shaped else None
     result = scope.emit(opcode, *items, shape=shape, **attributes)
     return scope.elements(result) if isinstance(result.shape, TupleShape) else result
 

@@ -15,11 +15,14 @@ from hloom.ir.errors import UnsupportedError
 from hloom.ir.loops import lower_scans
 from hloom.ir.module import Computation, Instruction, Module
 from hloom.ir.op_table import OPS
+from hloom.ir.sizes.expressions import SizeExpression
+from hloom.ir.sizes.terms import Terms
 from hloom.ir.spmd.sharding import DeviceMesh
 from hloom.ir.spmd.shardy import mesh_text, meshes_of, sharding_text, shardings_text
 from hloom.ir.stablehlo.assembly.attributes import Array, Dense, Dialect, Number
 from hloom.ir.stablehlo.syntax import Block, Operation, Program, Region
 from hloom.ir.stablehlo.types import Function, Tensor, shape_type
+from hloom.ir.stablehlo.writer.open_sizes import Sizes, in_open_form, is_open
 from hloom.ir.text.attributes import text_of_attribute
 from hloom.ir.types import COMPLEX, FLOATS, PRED, Shape, TupleShape
 
@@ -68,12 +71,14 @@ class _Emitter:
         self.names: set[str] = {"main"}
         self.operations: list[Operation] = []
         self.meshes: dict[DeviceMesh, str] = {}
+        self.sizes: Sizes | None = None  # where some are known later
         for mesh in meshes_of(module):
             self.meshes[mesh] = f"mesh_{len(self.meshes)}" if self.meshes else "mesh"
 
     def program(self) -> Program:
         called: list[Operation] = []
-        for computation in self.module.computations():
+        is_closed = not is_open(self.module.entry)
+        for computation in self.module.computations() if is_closed else ():
             if id(computation) in self._called() and computation is not self.module.entry:
                 called.append(self.function(computation, self.name(computation), "private"))
         entry = self.function(self.module.entry, "main", "public")
@@ -117,6 +122,8 @@ class _Emitter:
                 names.append(f"%arg{len(arguments)}")
                 arguments.append((names[-1], type_))
             body.values[parameter] = nested(parameter.shape, iter(names))
+        if is_open(computation):
+            self.sizes = Sizes(body, computation, body.values.__getitem__)
         results = body.run(computation)
         types = types_of(computation.shape)
         body.operations.append(Operation("func.return", [], flat(results), operand_types=types))
@@ -155,6 +162,7 @@ class Body:
         self.operations: list[Operation] = []
         self.values: dict[Instruction, Names] = {}
         self.counters: dict[str, int] = outer.counters if outer else {"": 0}
+        self.size_names: dict[Terms, str] = dict(outer.size_names) if outer else {}  # of sizes that have names here
 
     def run(self, computation: Computation) -> Names:
         """Emits a computation's instructions; the names of its root's value. Its parameters have names already."""
@@ -175,7 +183,29 @@ class Body:
             last.attributes["sdy.sharding"] = Dialect("sdy.sharding_per_value", None, text)
 
     def instruction(self, instruction: Instruction, operands: list[Names]) -> Names:
+        if self.emitter.sizes is not None:
+            try:
+                found = in_open_form(self, instruction, operands)
+                if found is not None:
+                    return found
+                return EMITTERS.get(instruction.opcode, _by_table)(self, instruction, operands)
+            except UnsupportedError as error:
+                error.source = instruction.source or error.source
+                raise
         return EMITTERS.get(instruction.opcode, _by_table)(self, instruction, operands)
+
+    def inlined(self, computation: Computation, operands: list[Names]) -> Names:
+        """Emits a computation's instructions here, for operands."""
+        inner = Body(self.emitter, self)
+        inner.operations, inner.size_names = self.operations, self.size_names
+        inner.values = dict(zip(computation.parameters, operands, strict=True))
+        return inner.run(computation)
+
+    def gather_numbers(self, instruction: Instruction) -> Dialect:
+        return place_numbers("stablehlo.gather", instruction.attributes, GATHERED)
+
+    def type_of(self, shape: Shape) -> Tensor:
+        return shape_type(shape)
 
     def fresh(self, lead: str = "") -> str:
         """A name that is free: %0, %1, ... or %cst, %cst_0, ..."""
@@ -263,15 +293,34 @@ def _by_table(body, instruction, operands):
 
 
 def integers(values) -> Array:
-    return Array("i64", tuple(int(v) for v in values))
+    return Array("i64", tuple(fixed(v) for v in values))
+
+
+def fixed(value) -> int:
+    """An attribute that is a number in the text. Raises UnsupportedError for a size that is known later."""
+    if isinstance(value, SizeExpression):
+        raise UnsupportedError(
+            f"the size {value} in StableHLO text", "it stands in an attribute, which has numbers alone",
+            "print it as HLO text, or for arrays of given sizes",
+        )  # fmt: skip
+    return int(value)
 
 
 def integer(value) -> Number:
-    return Number(str(int(value)), "i64")
+    return Number(str(fixed(value)), "i64")
 
 
 def numbers(values) -> tuple[Number, ...]:
-    return tuple(Number(str(int(v))) for v in values)
+    return tuple(Number(str(fixed(v))) for v in values)
+
+
+GATHERED = "offset_dims collapsed_slice_dims operand_batching_dims start_indices_batching_dims start_index_map"
+
+
+def place_numbers(kind: str, attributes, names: str) -> Dialect:
+    """The dimension numbers of a gather or scatter, those that are not empty, and the dimension of the indexes."""
+    fields = {name: numbers(attributes[name]) for name in names.split() if attributes.get(name)}
+    return Dialect(kind, {**fields, "index_vector_dim": Number(str(attributes["index_vector_dim"]))})
 
 
 def enumeration(name: str, value: str) -> Dialect:
@@ -326,4 +375,7 @@ def _float_text(value) -> str:
     return text
 
 
-__all__ = ["Body", "dense", "emits", "enumeration", "flat", "integer", "integers", "nested", "numbers", "to_program"]
+__all__ = [
+    "GATHERED", "Body", "dense", "emits", "enumeration", "fixed", "flat", "integer", "integers",
+    "nested", "place_numbers", "to_program",
+]  # fmt: skip

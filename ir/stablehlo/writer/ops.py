@@ -9,14 +9,17 @@ from hloom.ir.stablehlo.assembly.attributes import Array, Dense, Dialect, Number
 from hloom.ir.stablehlo.assembly.region_forms import renamed
 from hloom.ir.stablehlo.types import Tensor, shape_type
 from hloom.ir.stablehlo.writer.module import (
+    GATHERED,
     dense,
     emits,
     enumeration,
+    fixed,
     flat,
     integer,
     integers,
     nested,
     numbers,
+    place_numbers,
     types_of,
 )
 from hloom.ir.types import DTYPES, FLOATS, INEXACT, PRED, UNSIGNED, Shape
@@ -115,19 +118,12 @@ def _concatenate(body, instruction, operands):
     return body.simple("stablehlo.concatenate", instruction, operands, dimension=integer(dimension))
 
 
-def _place_numbers(kind: str, attributes, names: str) -> Dialect:
-    """The dimension numbers of a gather or scatter, those that are not empty, and the dimension of the indexes."""
-    fields = {name: numbers(attributes[name]) for name in names.split() if attributes.get(name)}
-    return Dialect(kind, {**fields, "index_vector_dim": Number(str(attributes["index_vector_dim"]))})
-
-
 @emits("gather")
 def _gather(body, instruction, operands):
     a = instruction.attributes
-    names = "offset_dims collapsed_slice_dims operand_batching_dims start_indices_batching_dims start_index_map"
     return body.simple(
         "stablehlo.gather", instruction, operands,
-        dimension_numbers=_place_numbers("stablehlo.gather", a, names), slice_sizes=integers(a["slice_sizes"]),
+        dimension_numbers=place_numbers("stablehlo.gather", a, GATHERED), slice_sizes=integers(a["slice_sizes"]),
         indices_are_sorted=bool(a.get("indices_are_sorted", False)),
     )  # fmt: skip
 
@@ -153,7 +149,7 @@ def _dot(body, instruction, operands):
 
 def _pairs(rows) -> Dense:
     rows = list(rows)
-    body = ", ".join(f"[{a}, {b}]" for a, b in rows)
+    body = ", ".join(f"[{fixed(a)}, {fixed(b)}]" for a, b in rows)
     return Dense(f"[{body}]" if rows else "", Tensor((len(rows), 2), "i64"))
 
 
@@ -295,7 +291,7 @@ def _scatter(body, instruction, operands):
     )
     return body.simple(
         "stablehlo.scatter", instruction, operands, [body.region(a["to_apply"])],
-        scatter_dimension_numbers=_place_numbers("stablehlo.scatter", a, names),
+        scatter_dimension_numbers=place_numbers("stablehlo.scatter", a, names),
         indices_are_sorted=bool(a.get("indices_are_sorted", False)),
         unique_indices=bool(a.get("unique_indices", False)),
     )  # fmt: skip

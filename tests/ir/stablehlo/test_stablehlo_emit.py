@@ -17,7 +17,8 @@ from hloom.ir.stablehlo import parse_program, stablehlo_text, to_module
 from hloom.ir.stablehlo.writer.module import EMITTERS
 
 CASES = [case for case in cases() if case.name != "custom_calls"]
-INSIDE = {"parameter", "scan", "send", "recv"}  # arguments; loops; what is between the programs of devices
+# Arguments; loops; what is between the programs of devices; sizes that a program counts.
+INSIDE = {"parameter", "scan", "send", "recv", "set-dimension-size"}
 
 
 def leaves(value) -> list[np.ndarray]:
