@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import operator
+
 import numpy as np
 
 from hloom import lax
@@ -154,7 +156,7 @@ def _by_halves(table, queries, behind: bool, dtype):
     """Binary search, its steps written out: one fused loop over the queries."""
     count = table.shape[0]
     position = lax.full(queries.shape, 0, dtype)
-    step = 1 << max(count.bit_length() - 1, 0)
+    step = 1 << max(operator.index(count).bit_length() - 1, 0)
     while step and count:
         candidate = lax.add(position, lax.full_like(position, step))
         element = table.at[lax.sub(candidate, lax.full_like(candidate, 1))].get(mode="clip")

@@ -113,6 +113,7 @@ op(
     batch=No("the elements of a batch would have sizes of their own; pass size= to what selects elements"),
     factors=No("its elements are counted in the whole array"),
     bounded=_set_bounded,
+    effects=True,  # shapes have the size also where nobody reads the array
     attributes={"dimensions": "ints"},
     shaped=True,
     flops=0,

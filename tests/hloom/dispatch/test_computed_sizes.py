@@ -157,6 +157,28 @@ def test_gradients_pass_through_masks():
         assert np.asarray(tangent[1]).tolist() == (2 * x[x > 0]).tolist()
 
 
+def test_other_transforms_pass_through_masks():
+    def loss(x):
+        return (hnp.sin(x[x > 0]) ** 2).sum() * x[x < 0].mean()
+
+    def fixed(x):
+        return hnp.where(x > 0, hnp.sin(x) ** 2, 0).sum() * hnp.where(x < 0, x, 0).sum() / 4
+
+    for transform in (hl.jacfwd, hl.jacrev, hl.hessian, lambda f: hl.grad(hl.checkpoint(f))):
+        wanted = transform(fixed)(hnp.asarray(X))
+        np.testing.assert_allclose(hl.jit(transform(loss))(X), wanted, rtol=1e-5, atol=1e-6)
+    sums = hl.jit(lambda x: hl.vmap(lambda k: (x[x > 0] * k).sum())(hnp.arange(4.0)))
+    assert np.asarray(sums(X)).tolist() == [0, 20, 40, 60]
+
+
+def test_a_size_is_known_where_nobody_reads_the_array():
+    key = hl.random.key(0)
+    sample = hl.jit(lambda x: hl.random.normal(key, x[x > 0].shape))
+    for x in ARGUMENTS.values():
+        assert_equal([np.asarray(sample(x))], [np.asarray(hl.random.normal(key, x[x > 0].shape))])
+    assert hl.jit(lambda x: hl.jit(lambda y: hnp.ones(y[y > 0].shape))(x).sum())(X) == 6
+
+
 def test_loops_and_branches_compute_sizes_of_their_own():
     def looped(x):
         return lax.scan(lambda total, k: (total + (x + k)[x + k > 0].sum(), (x > k).sum()), 0.0, hnp.arange(-3.0, 3.0))
