@@ -5,8 +5,9 @@ JAX.
     data = exported.serialize()
     jax.export.deserialize(data).call(x)
 
-With symbolic shapes (`symbolic_shape`) a program is compiled for each size that it is called with. Its serialized form
-has a module for each size, because hloom's programs have fixed sizes: constraints such as "b <= 64" have to bound them.
+With symbolic shapes (`symbolic_shape`) one program serves all sizes from 2 on; sizes of 0 and 1 are traced by
+themselves. Its serialized form is StableHLO text with dynamic sizes where constraints leave no smaller ones
+("b >= 2"); otherwise it has a module for each size, and constraints such as "b <= 64" have to bound them.
 """
 
 from __future__ import annotations
@@ -22,10 +23,12 @@ import numpy as np
 from hloom.arrays.shape_dtype import ShapeDtypeStruct, is_open
 from hloom.dispatch.from_text import from_stablehlo
 from hloom.dispatch.jit import jit
-from hloom.errors import ArgumentError, ExportError, ParseError, ShapeError
+from hloom.errors import ArgumentError, ExportError, ParseError, ShapeError, UnsupportedError
 from hloom.export.artifacts import artifact_of_text
 from hloom.export.names import described_tree
 from hloom.export.shape_text import Names, constraints_of, parsed_shape, scope_of
+from hloom.ir.module import below
+from hloom.ir.op_table import OPS
 from hloom.ir.records import record
 from hloom.ir.sizes.expressions import Comparison, Dim, Size, SizeExpression, dims_of, single, size_at
 from hloom.ir.sizes.solving import solved
@@ -45,6 +48,7 @@ __all__ = [
 MAGIC = b"hloom exported 1\n"
 minimum_supported_calling_convention_version = maximum_supported_calling_convention_version = 1
 MOST_MODULES = 256  # of a serialized program with symbolic shapes
+SMALL = 2  # smaller sizes are traced by themselves
 
 
 @record(frozen=True)
@@ -63,16 +67,20 @@ class Exported:
     calling_convention_version: int = 1
     constraints: tuple[tuple[str, Comparison], ...] = ()  # with their texts
     texts: tuple[tuple[dict[str, int], str], ...] = ()  # of a program that was read: for sizes of its dimensions
+    open_text: str | None = None  # of symbolic shapes: for all sizes that are not small
+    program: Any = None  # what that text computes
 
     def mlir_module(self) -> str:
-        """The program as StableHLO text. Raises ExportError for symbolic shapes."""
-        if self.text is None:
+        """The program as StableHLO text, with dynamic ops for symbolic shapes. Raises ExportError for those that have
+        no such text."""
+        text = self.open_text if self.text is None else self.text
+        if text is None:
             raise ExportError(
                 f"the module of '{self.fun_name}', which was exported with symbolic shapes",
-                "hloom's programs have fixed sizes",
+                "StableHLO has an op of it with fixed sizes alone",
                 "export it with sizes, or as a library: hl.export(f, ...) with hl.Dim",
             )
-        return self.text
+        return text
 
     @property
     def mlir_module_serialized(self) -> bytes:
@@ -87,7 +95,9 @@ class Exported:
         leaves, structure = tree.flatten((args, kwargs))
         if structure != self.in_tree:
             raise ArgumentError(f"call of the exported '{self.fun_name}'", f"{structure}", f"pass {self.in_tree}")
-        _check(self.fun_name, leaves, self.in_avals, self.constraints)
+        sizes = _check(self.fun_name, leaves, self.in_avals, self.constraints)
+        if self.program is not None and all(size >= SMALL for size in sizes.values()):
+            return tree.unflatten(self.out_tree, tree.leaves(self.program(*leaves)))
         return self.function(*args, **kwargs)
 
     def serialize(self, vjp_order: int = 0) -> bytearray:
@@ -97,7 +107,9 @@ class Exported:
             raise ExportError(
                 f"serialize(vjp_order={vjp_order})", "derivatives are not exported with a program", "export jax.grad(f)"
             )
-        texts = self._modules() if self.text is None else []
+        dims = _dims(self.in_avals)
+        is_open = self.open_text is not None and all(d.min >= SMALL for d in dims)
+        texts = self._modules() if self.text is None and not is_open else []
         args, kwargs = tree.unflatten(self.in_tree, list(range(len(self.in_avals))))
         result = tree.unflatten(self.out_tree, list(range(len(self.out_avals))))
         header = {
@@ -108,10 +120,10 @@ class Exported:
             "in": [_plain(a) for a in self.in_avals],
             "out": [_plain(a) for a in self.out_avals],
         }
-        if texts:
-            dims = _dims(self.in_avals)
+        if dims:
             header["dims"] = {d.name: [d.min, d.most] for d in dims}
             header["constraints"] = [text for text, _ in self.constraints]
+        if texts:
             header["modules"] = [[sizes[d.name] for d in dims] + [len(text.encode())] for sizes, text in texts]
         data = json.dumps(header).encode()
         body = "".join([text for _, text in texts]) if texts else self.mlir_module()
@@ -130,7 +142,8 @@ class Exported:
                 f"serialize() of '{self.fun_name}', which has symbolic shapes",
                 f"it is written as a module for each size, of which {MOST_MODULES} are possible; "
                 f"{', '.join(d.name for d in dims)} may have {'any' if count > 1 << 30 else f'{count:,}'}",
-                f"bound them: symbolic_shape(..., constraints=['{dims[0].name} <= 64']), or hl.export(f) with hl.Dim",
+                f"bound them: symbolic_shape(..., constraints=['{dims[0].name} <= 64']) or, for one module, "
+                f"'{dims[0].name} >= {SMALL}'; or hl.export(f) with hl.Dim",
             )
         found = []
         for numbers in itertools.product(*[range(d.min, d.most + 1) for d in dims]):
@@ -219,9 +232,25 @@ def export(fun_jit: Callable, *, platforms: Sequence[str] | None = None, **optio
         name = getattr(fun_jit, "__name__", "f")
         text = None if dims else lowered.as_text("stablehlo")
         avals = tuple(tree.leaves(lowered.in_avals))
-        return Exported(name, structure, avals, structure_out, tuple(out), text, fun_jit, constraints=tuple(rules))
+        opened = _open_text(lowered, (*avals, *out)) if dims else None
+        return Exported(
+            name, structure, avals, structure_out, tuple(out), text, fun_jit, constraints=tuple(rules),
+            open_text=opened, program=None if opened is None else from_stablehlo(opened),
+        )  # fmt: skip
 
     return exported
+
+
+def _open_text(lowered: Any, avals: Sequence) -> str | None:
+    """The program of symbolic shapes as text for all sizes; None where it has none that takes and returns the same."""
+    if any(aval.dtype not in HLO_NAME for aval in avals):
+        return None
+    if any(OPS[one.opcode].effects or one.opcode == "custom-call" for one in below(lowered.module.entry.instructions)):
+        return None
+    try:
+        return str(lowered.as_text("stablehlo"))
+    except UnsupportedError:
+        return None
 
 
 def _require_told(leaves: Sequence, dims: Sequence[Dim]) -> None:
@@ -257,13 +286,19 @@ def deserialize(blob: bytes | bytearray) -> Exported:
         arguments = _tree(header["args"], avals), _tree(header["kwargs"], avals)
         result = _tree(header["result"], results)
         texts = _split(text, header.get("modules", []), list(limits))
-        if bool(limits) != bool(texts):
-            raise ValueError("dimensions without modules, or modules without dimensions")
+        if texts and not limits:
+            raise ValueError("modules without dimensions")
     except (ValueError, KeyError, TypeError, IndexError, AttributeError, struct.error) as error:
         raise ParseError(
             "jax.export.deserialize", str(error)[:300], "pass what hloom's Exported.serialize returned"
         ) from None
     structure = tree.structure(result)
+    if limits and not texts:
+        read = from_stablehlo(text)
+        return Exported(
+            str(header["name"]), tree.structure(arguments), tuple(avals), structure, tuple(results), None, read,
+            constraints=tuple(rules), open_text=text, program=read,
+        )  # fmt: skip
     programs = {tuple(sizes.values()): from_stablehlo(one) for sizes, one in texts or [({}, text)]}
 
     def call(*args: Any, **kwargs: Any) -> Any:

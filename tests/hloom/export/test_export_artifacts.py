@@ -67,6 +67,33 @@ def test_symbolic_shapes():
     assert spec.shape[1] == 5
 
 
+def test_one_program_for_all_symbolic_sizes():
+    """Also as bytes, which have no bound."""
+    traces = []
+
+    def layer(x, *, w):
+        traces.append(x.shape)
+        return {"y": hnp.tanh(x @ w), "rows": x.shape[0] * x.sum(0)}
+
+    (b,) = hl.export.symbolic_shape("b", constraints=["b >= 2"])
+    w = np.random.default_rng(0).standard_normal((5, 3)).astype(np.float32)
+    shapes = hl.ShapeDtypeStruct((b, 5), "float32"), hl.ShapeDtypeStruct((5, 3), "float32")
+    exported = hl.export.export(hl.jit(layer))(shapes[0], w=shapes[1])
+    assert "tensor<?x5xf32>" in exported.mlir_module()
+    read = hl.export.deserialize(exported.serialize())
+    for size in (2, 7, 3, 500):
+        x = np.random.default_rng(size).standard_normal((size, 5)).astype(np.float32)
+        for one in (exported, read):
+            found = one.call(x, w=w)
+            np.testing.assert_allclose(found["y"], np.tanh(x @ w), rtol=1e-4, atol=1e-5)
+            np.testing.assert_allclose(found["rows"], size * x.sum(0), rtol=1e-3, atol=1e-3)
+    assert len(traces) == 1
+    again = hl.export.deserialize(read.serialize())
+    np.testing.assert_allclose(again.call(x, w=w)["y"], np.tanh(x @ w), rtol=1e-4, atol=1e-5)
+    with pytest.raises(ShapeError):
+        read.call(x[:1], w=w)
+
+
 def test_symbolic_shapes_with_expressions_and_constraints():
     b, twice = hl.export.symbolic_shape("b, 2*b + 1", constraints=["b % 2 == 0", "b <= 8"])
     assert str(twice) == "2*b + 1" and twice == b + b + 1 and b - b == 0 and hl.export.is_symbolic_dim(twice)
