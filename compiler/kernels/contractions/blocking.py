@@ -164,7 +164,7 @@ class _Plan:
     def _most_rows(self, rows: int, panels: int, in_scratch: bool) -> int:
         """The most rows that are one block, of as many panels, where `rows` are: the next power of 4, or what there is
         room for, so that sizes that are known later need few variants."""
-        blocking = self.blocking
+        blocking, rows = self.blocking, typical(rows)
         most = blocking.rows_for(self.step)
         if in_scratch:
             most = min(most, blocking.sums // (panels * blocking.tile.columns))
