@@ -69,8 +69,15 @@ class Values:
         depends on the values of arguments."""
         return _evaluated(instruction, self._sizes, self._sizes_of)
 
-    def _sizes_of(self, instruction: Instruction, operands: list) -> np.ndarray | None:
-        shape = instruction.shape
+    def _sizes_of(self, instruction: Instruction, operands: list) -> Any:
+        """The value of an instruction, or those of the elements of a tuple in a list."""
+        shape, is_complete = instruction.shape, all(o is not None for o in operands)
+        if instruction.opcode == "tuple":
+            return operands
+        if instruction.opcode == "call" and is_complete:
+            return self._called(instruction["to_apply"], operands)
+        if instruction.opcode == "get-tuple-element" and instruction not in self._outer:
+            return operands[0][instruction["index"]] if is_complete else None
         if not isinstance(shape, Shape) or shape.is_open or shape.size > _MOST_SIZES or shape.dtype.kind not in "iub":
             return None
         constant = self.constant(instruction)
@@ -82,14 +89,10 @@ class Values:
         if instruction in self._outer:
             values, outside = self._outer[instruction]
             return values.sizes(outside)
-        if any(o is None for o in operands):
-            return None
-        if instruction.opcode == "call":
-            return self._called(instruction["to_apply"], operands)
         rule = _RULES.get(instruction.opcode)
-        return None if rule is None else rule(instruction, operands)
+        return None if rule is None or not is_complete else rule(instruction, operands)
 
-    def _called(self, computation: Computation, operands: list) -> np.ndarray | None:
+    def _called(self, computation: Computation, operands: list) -> Any:
         inner = Values()
         inner._sizes = {id(p): (p, o) for p, o in zip(computation.parameters, operands, strict=True)}
         return inner.sizes(computation.root)

@@ -276,15 +276,16 @@ func.func private @halved(%n: tensor<i32>, %x: tensor<?xf32>) -> tensor<?xf32> {
       : (tensor<?xf32>, tensor<1xi32>, tensor<1xi32>, tensor<1xi32>) -> tensor<?xf32>
     return %0 : tensor<?xf32>
 }
-func.func private @plus(%a: tensor<i32>, %b: tensor<i32>) -> tensor<i32> {
+func.func private @plus(%a: tensor<i32>, %b: tensor<i32>) -> (tensor<i32>, tensor<i32>) {
     %0 = stablehlo.add %a, %b : tensor<i32>
-    return %0 : tensor<i32>
+    return %b, %0 : tensor<i32>, tensor<i32>
 }
 func.func @main(%x: tensor<?xf32>) -> tensor<?xf32> {
     %n = stablehlo.get_dimension_size %x, dim = 0 : (tensor<?xf32>) -> tensor<i32>
     %zero = stablehlo.constant dense<0> : tensor<i32>
     %one = stablehlo.constant dense<1> : tensor<i32>
-    %m = call @plus(%n, %one) : (tensor<i32>, tensor<i32>) -> tensor<i32>
+    %p:2 = call @plus(%n, %one) : (tensor<i32>, tensor<i32>) -> (tensor<i32>, tensor<i32>)
+    %m = stablehlo.add %p#1, %zero : tensor<i32>
     %x0 = call @halved(%m, %x) : (tensor<i32>, tensor<?xf32>) -> tensor<?xf32>
     %r:2 = stablehlo.while(%i = %zero, %a = %x0) : tensor<i32>, tensor<?xf32>
     cond {
