@@ -1,7 +1,8 @@
 """Kernels of open sizes, one executable for all, against the reference interpreter at each: `check(seed)`.
 
-A seed is a product or a convolution of random layout, dtype and surroundings, some of whose sizes are open, and a
-processor as in `scratch_cases`. It is called with several sizes, small ones among them and those around powers of two.
+A seed is a product, a convolution or an attention of random layout, dtype and surroundings, some of whose sizes are
+open, and a processor as in `scratch_cases`. It is called with several sizes, small ones among them and those around
+powers of two.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from scratch_cases import _pick, _size, behind_guards, processor, target_of
 
 import hloom as hl
 import hloom.numpy as hnp
-from hloom import lax
+from hloom import lax, nn
 from hloom.backends.cpu.open_sizes import OpenExecutable
 from hloom.errors import HloomError, UndecidedSizeError
 from hloom.ir.interpret import evaluate
@@ -33,7 +34,9 @@ _Program = tuple[Callable, _Shapes, Callable[[dict[str, int]], int]]  # function
 def check(seed: int) -> tuple[int, int]:
     """Returns the calls and the variants that they needed. Raises AssertionError."""
     rng = np.random.default_rng([5, seed])
-    made, dtype = _pick(rng, _product, _product, _convolution), _pick(rng, *DTYPES)
+    made, dtype = _pick(rng, _product, _product, _convolution, _attention), _pick(rng, *DTYPES)
+    if made is _attention and dtype not in ("float32", "float64"):
+        dtype = "float32"
     function, shapes, work = made(rng)
     structs = [hl.ShapeDtypeStruct(shape, dtype) for shape in shapes]
     with target_of(processor(seed)):
@@ -56,8 +59,9 @@ def check(seed: int) -> tuple[int, int]:
             found = executable([behind_guards(a) for a in arrays])
             for got, expected in zip(found, wanted if isinstance(wanted, tuple) else (wanted,), strict=True):
                 assert got.shape == expected.shape and got.dtype == expected.dtype, (seed, sizes)
-                same = np.array_equal(np.asarray(got).astype(float), np.asarray(expected).astype(float))
-                assert same, f"seed {seed}, {dtype}, {shapes} at {sizes}"
+                got, expected = np.asarray(got).astype(float), np.asarray(expected).astype(float)
+                bound = 2e-5 * max(np.abs(expected).max(initial=0), 1.0) if made is _attention else 0
+                assert np.abs(got - expected).max(initial=0) <= bound, f"seed {seed}, {dtype}, {shapes} at {sizes}"
     return calls, len(executable.variants)
 
 
@@ -121,10 +125,33 @@ def _convolution(rng: np.random.Generator) -> _Program:
     return convolution, shapes, work
 
 
+def _attention(rng: np.random.Generator) -> _Program:
+    """Softmax of scores, perhaps behind a mask, times values; or its gradient with respect to the queries."""
+    batch, rows, keys = _sizes(rng, 3, 150)
+    batch = batch if isinstance(batch, int) and batch < 9 else _size(rng, 8)
+    depth, features = _size(rng, 70), _size(rng, 70)
+    shapes = [(batch, rows, depth), (batch, keys, depth), (batch, keys, features)]
+    masked, gradient = rng.random() < 0.4, rng.random() < 0.3
+
+    def attend(q, k, v):
+        scores = hnp.einsum("bid,bjd->bij", q, k) * 0.25
+        if masked:
+            inside = hnp.arange(rows)[:, None] + 1 >= hnp.arange(keys)[None]
+            scores = hnp.where(inside, scores, -1e9)
+        return hnp.einsum("bij,bjd->bid", nn.softmax(scores), v)
+
+    def work(at: dict[str, int]) -> int:
+        return int(np.prod([size_at(s, at) for s in (batch, rows, keys, depth + features)]))
+
+    if gradient:
+        return hl.grad(lambda q, k, v: attend(q, k, v).sum()), shapes, work
+    return attend, shapes, work
+
+
 def _surrounded(rng: np.random.Generator, function: Callable) -> Callable:
     """The function with what is fused into it, before it or behind."""
     before = _pick(rng, lambda x: x, lambda x: x, lambda x: hnp.maximum(x, 0), lambda x: hnp.flip(x, 0))
     after = _pick(
         rng, lambda r: r, lambda r: r, lambda r: hnp.maximum(r, 0), lambda r: r + r[:1], lambda r: (r, hnp.max(r)),
     )  # fmt: skip
-    return lambda x, y: after(function(before(x), y))
+    return lambda x, *others: after(function(before(x), *others))

@@ -17,6 +17,7 @@ from hloom.ir.module import Computation, Instruction, walk
 from hloom.ir.ops import OPS
 from hloom.ir.ops.linalg.dot import dot_dims
 from hloom.ir.records import record
+from hloom.ir.sizes.guards import typical
 from hloom.ir.types import HLO_NAME, compute_dtype
 
 FLOATS = ("f32", "f64")
@@ -111,16 +112,18 @@ def attention_of(computation: Computation) -> Attention | None:
 def _pays(extents, features: int, itemsize: int, first: Instruction) -> bool:
     """Whether blocks of rows are large enough, and enough, to be faster than products of their own."""
     batch, rows, extent, depth = extents
+    scores, sums = SCORES // itemsize, SUMS // itemsize
     # Rows of scratch memory are up to two panels longer, and queries may have to be copied.
-    if not min(SCORES // (extent + 2 * PANEL), SUMS // (max(features, depth) + 2 * PANEL)) // itemsize:
+    if extent + 2 * PANEL > scores or features + 2 * PANEL > sums or depth + 2 * PANEL > sums:
         return False
-    if features * depth == 0 or rows < BLOCK or batch * -(-rows // BLOCK) < BLOCKS:
+    # At least a block of rows, and blocks for the cores: one comparison, so that sizes known later need few variants.
+    if features * depth == 0 or rows < max(BLOCK, (-(-BLOCKS // typical(batch)) - 1) * BLOCK + 1):
         return False
+    wanted = BLOCK // 2 if typical(extent * (depth + features)) * itemsize <= KEPT else BLOCK
     computed = depth if first.operands[0].opcode != "parameter" else 0
-    most = min(SCORES // extent, SUMS // max(features, computed)) // itemsize
-    if batch * rows * extent * itemsize >= MEMORY:
-        return most > 0
-    return most >= (BLOCK // 2 if extent * (depth + features) * itemsize <= KEPT else BLOCK)
+    if wanted * extent <= scores and wanted * features <= sums and wanted * computed <= sums:
+        return True
+    return batch * rows * extent * itemsize >= MEMORY and extent <= scores and features <= sums and computed <= sums
 
 
 def _fits(dims, parts) -> bool:

@@ -22,7 +22,7 @@ from hloom.compiler.kernels.contractions.spec import (
 )
 from hloom.compiler.kernels.contractions.tile_shapes import FAR_ROWS, FEW_ROWS
 from hloom.ir.records import record, replace
-from hloom.ir.sizes.expressions import greatest, least
+from hloom.ir.sizes.expressions import greatest, is_known, least
 from hloom.ir.sizes.guards import typical
 
 # Products (about 5 microseconds of one core) below which a chunk of work is not worth a thread.
@@ -57,7 +57,9 @@ def step_plan(
     if min(batch, m, n) <= 0:
         return []
     plan = _Plan(kernels, (batch, m, n, k), lhs_strides, rhs_strides, rhs_stays)
-    steps = [plan.packing()] if plan.packed and plan.k else []
+    # Of open sizes it may have no panels, which costs a launch of nothing; whether it has would be a guard.
+    packs = plan.k and not is_known(plan.packed == 0)
+    steps = [plan.packing()] if packs else []
     steps.append(plan.product())
     if kernels.splits > 1:
         steps.append(plan.joining(batch, m))
@@ -190,7 +192,7 @@ class _Plan:
         if self.copy_rhs:
             copied = room.copied_right(blocking.copied_panels, self.step, tile.columns)
             used["copied_right"] = copied, sizes.copied_right
-        if self.kernels.packing != PACK and self.packed:
+        if self.kernels.packing != PACK and not is_known(self.packed == 0):
             used["turned"] = room.turned(self.step, tile.columns), sizes.turned
         room.check(spec.name, used)
 

@@ -147,7 +147,7 @@ class _Kernel:
         )
         kernels = render(spec, self.machine, columns=FEATURES)
         batch, m, n, k = roles.extents
-        if m > self.block_rows:
+        if typical(m) > self.block_rows or m > self.block_rows:
             m = MANY  # each panel is used by several blocks
         steps = step_plan(kernels, batch, m, n, k, (k, k, 1), right.strides)
         packing = [self._packing(number, kernels, step) for step in steps[:-1]]
@@ -271,16 +271,17 @@ class _Kernel:
 
     def _block_rows(self) -> int:
         """Rows of a block: as many as scratch memory takes, fewer where every core should have some."""
-        tile, size = self.tile.rows, self.size
-        most = min(SCORES // size // self.line, SUMS // size // self.width, ROWS)
+        tile, size, m, batch = self.tile.rows, self.size, typical(self.m), typical(self.batch)
+        line, width, left = map(_row_of, (self.line, self.width, self._left_row()))
+        most = min(SCORES // size // line, SUMS // size // width, ROWS)
         if not self._reads_queries():
-            most = min(most, SUMS // size // self._left_row())
-        wanted = max(self.machine.l2_bytes // WANTED // size // self.line, 4 * tile)
+            most = min(most, SUMS // size // left)
+        wanted = max(self.machine.l2_bytes // WANTED // size // line, 4 * tile)
         rows = max(min(most, wanted) // tile * tile, min(most, tile))
-        while self.batch * ceil(self.m, rows) < 4 * self.machine.cores and rows >= 4 * tile:
+        while batch * ceil(m, rows) < 4 * self.machine.cores and rows >= 4 * tile:
             rows = ceil(rows, 2 * tile) * tile
-        blocks = ceil(self.m, rows)
-        return min(rows, ceil(ceil(self.m, blocks), tile) * tile)
+        blocks = ceil(m, rows)
+        return min(rows, ceil(ceil(m, blocks), tile) * tile)
 
     def _check_room(self) -> None:
         """Compares what the kernel writes to scratch memory with the sizes of `_text`."""
@@ -375,6 +376,15 @@ class _Kernel:
             *self.two.product(self._sums("t_whole")),
             *_loop("if t_rest > 0:", _loop("for t_q in range(t_panels2):", self.two.product(rest))),
         ]
+
+
+def _row_of(length: int) -> int:
+    """The elements of a row that a block has room for: of an open length the next power of 2, which is a guard, so that
+    a block serves lengths for which about as many rows are right."""
+    if isinstance(length, int):
+        return length
+    most = 1 << (typical(length) - 1).bit_length()
+    return most if length <= most else typical(length)
 
 
 def ceil(a: int, b: int) -> int:

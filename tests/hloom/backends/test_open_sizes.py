@@ -73,6 +73,17 @@ def test_few_rows_of_open_sizes():
     assert not compiled.executable.variants[0].fixed
 
 
+def test_lengths_of_attention():
+    """How many rows are in a block, and whether there are enough blocks, was a guard for nearly every length."""
+    compiled = hl.jit(lambda q, k, v: hl.nn.softmax(q @ k.mT / 8) @ v).lower(*[struct(8, N, 64)] * 3).compile()
+    for size in (100, 80, 90, 127, 70, 60, 50, 40, 30):
+        q, k, v = (drawn(8, size, 64) for _ in range(3))
+        weights = np.exp(q @ k.swapaxes(1, 2) / 8)
+        wanted = weights / weights.sum(-1, keepdims=True) @ v
+        np.testing.assert_allclose(compiled(q, k, v), wanted, rtol=2e-4, atol=2e-4)
+    assert len(compiled.executable.variants) <= 2, "\n".join(map(str, compiled.executable.variants))
+
+
 @pytest.mark.parametrize("rank", [1, 2])
 def test_images_of_open_sizes(rank):
     """Compilation compared hundreds of sums of quotients, for minutes, and then for one size."""
