@@ -77,7 +77,7 @@ class Launch:
     def at(self, number: Callable[[int], Any]) -> Launch:
         """The launch for sizes. number: of a size."""
         items, moved = number(self.items), number(self.moved)
-        grain = lower_of(self.grain, items) if self.by_work is None else self.by_work.grain(items, moved)
+        grain = lower_of(number(self.grain), items) if self.by_work is None else self.by_work.grain(items, moved)
         work = items * max(1, int(FRACTION * self.work / max(typical(self.items), 1))) // FRACTION
         arguments = [a if isinstance(a, (str, KernelSource)) else number(a) for a in self.arguments]
         return replace(self, arguments=arguments, items=items, grain=grain, work=work, moved=moved)
@@ -100,7 +100,7 @@ def launch_by_work(
 
 def launch_by_grain(source, arguments, items: int, grain: int, temporaries=None, work: float = 0.0) -> Launch:
     """A launch with chunks of `grain` items. work: element operations of all; 0: `WORK` for each chunk."""
-    return Launch(source, arguments, items, grain, work or typical(items) * WORK / grain, temporaries or {})
+    return Launch(source, arguments, items, grain, work or typical(items) * WORK / typical(grain), temporaries or {})
 
 
 def nanoseconds_of(work: Number, moved: Number) -> Any:

@@ -23,6 +23,7 @@ from hloom.ir.module import Instruction
 from hloom.ir.ops import OPS
 from hloom.ir.ops.indexing.gather import Windows
 from hloom.ir.ops.indexing.scatter import combiner_kind, windows_of
+from hloom.ir.sizes.guards import typical
 from hloom.ir.types import HLO_NAME, HOST_DTYPES
 
 BLOCK = 256  # elements of a window dimension in one item, where windows are cut for several threads
@@ -134,9 +135,8 @@ class _Scatter:
             around.body.append(node)
         writer.root.body.append(Items([(name, count) for name, count, _ in named], outer))
         size = math.prod(dims)
-        nest = finish(
-            request, writer, "scatter", writer.root, items if size else 0, request.flops() * size / max(items, 1)
-        )
+        flops = request.flops() * typical(size) / max(typical(items), 1)
+        nest = finish(request, writer, "scatter", writer.root, items if size else 0, flops)
         return _with_table(nest, self.root, self.parts) if self.parts > 1 else nest
 
     def _items(self) -> list[tuple[str, str, int]]:

@@ -17,6 +17,7 @@ from hloom.ir.records import asdict, replace
 from hloom.ir.sizes.evaluation import number_of
 from hloom.ir.sizes.expressions import SizeExpression
 from hloom.ir.sizes.numbers import Nodes, Number
+from hloom.ir.sizes.terms import Terms
 from hloom.ir.types import Shape
 
 __all__ = ["plan_at", "plan_over"]
@@ -56,7 +57,7 @@ class _WithNumbers:
         specialization: Specialization | None = None,
     ):
         self.open, self.evaluate, self.specialization = open_plan, evaluate, specialization
-        self._numbers: dict[SizeExpression, Number] = {}
+        self._numbers: dict[Terms, Number] = {}
         self._launches: dict[int, Launch] = {}
         self._places: dict[Place, Place] = {}
         self._offsets: list[Number] = []  # of the buffers of an open arena
@@ -65,9 +66,9 @@ class _WithNumbers:
         """The number of a size; anything else is itself."""
         if not isinstance(size, SizeExpression):
             return size
-        found = self._numbers.get(size)
+        found = self._numbers.get(size.terms)
         if found is None:
-            found = self._numbers[size] = self.evaluate(size)
+            found = self._numbers[size.terms] = self.evaluate(size)
         return found
 
     def plan(self, allocate: Callable[[list[Buffer], bool], tuple[Any, Any]]) -> Plan:

@@ -42,7 +42,7 @@ class SizeExpression:
 
     def __init__(self, terms: Terms):
         self.terms = terms
-        self._hash = hash(terms)
+        self._hash = t.hash_of(terms)
 
     def at(self, sizes: Mapping[str, int]) -> int:
         """The number for sizes of the dimensions, by name. Raises ShapeError for a quotient by 0."""

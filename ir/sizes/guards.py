@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from hloom.ir.sizes.expressions import Comparison, Dim, Scope, Size, SizeExpression, dims_of, scopes_of
+from hloom.ir.sizes.terms import Terms
 
 __all__ = ["GuardedScope", "SampledScope", "inner", "typical"]
 
@@ -26,29 +27,37 @@ def inner(name: str) -> str:
     return f"size__{name}"
 
 
+def _key(size: Size) -> Terms | int:
+    """What stands for a size in a dict, which compares keys by `==`: a decision, of sizes."""
+    return size.terms if isinstance(size, SizeExpression) else size
+
+
 class GuardedScope(Scope):
-    """Dimensions with sample sizes, by name. guards: what was decided by them, in its order.
+    """Dimensions with sample sizes, by name. guards: what was decided by them, in its order. settled: whether the
+    guards are in use, so that no decision may be added: one is an UndecidedSizeError from then on.
 
     What follows from guards is one more guard at worst, which excludes no sizes. So after some guards nothing is proved
     any more: proofs from many facts take longer than all else.
     """
 
-    __slots__ = ("_answers", "answers_all", "guards", "sample")
+    __slots__ = ("_answers", "answers_all", "guards", "sample", "settled")
 
     def __init__(self, sample: Mapping[str, int]):
         super().__init__()
         self.sample = {inner(name): size for name, size in sample.items()}
         self.guards: list[Comparison] = []
-        self._answers: dict[tuple[Size, str, Size], bool] = {}
-        self.answers_all = False
+        self._answers: dict[tuple[Terms | int, str, Terms | int], bool] = {}
+        self.answers_all = self.settled = False
 
     def dim(self, dim: Dim, low: int) -> Dim:
         """A dimension of the scope like another one, of at least `low`, with the name `inner(dim.name)`."""
         return Dim(inner(dim.name), max(dim.min, low), dim.max, multiple_of=dim.multiple_of, scope=self)
 
-    def decide(self, comparison: Comparison) -> bool:
+    def decide(self, comparison: Comparison) -> bool | None:
         """The answer for the sample, which is a guard from here on."""
-        asked = comparison.left, comparison.how, comparison.right
+        if self.settled:
+            return None
+        asked = _key(comparison.left), comparison.how, _key(comparison.right)
         answer = self._answers.get(asked)
         if answer is None:
             answer = self._answers[asked] = comparison.holds(self.sample)
@@ -60,13 +69,11 @@ class GuardedScope(Scope):
                 self.answers_all = len(self.guards) >= PROVED
         return answer
 
-    def number(self, size: SizeExpression) -> int:
+    def number(self, size: SizeExpression) -> int | None:
         """The size of the sample, which is a guard from here on."""
         found = size.at(self.sample)
         answer = size == found
-        if isinstance(answer, Comparison):
-            self.decide(answer)
-        return found
+        return None if isinstance(answer, Comparison) and self.decide(answer) is None else found
 
 
 class SampledScope(GuardedScope):
@@ -80,7 +87,7 @@ class SampledScope(GuardedScope):
         self.sample = dict(sample)
         self.pinned: set[str] = set()
 
-    def number(self, size: SizeExpression) -> int:
+    def number(self, size: SizeExpression) -> int | None:
         self.pinned.update(dims_of(size))
         return super().number(size)
 

@@ -51,7 +51,7 @@ class Quotient:
     def __init__(self, numerator: Terms, divisor: Terms):
         self.numerator, self.divisor = numerator, divisor
         self.key = (1, key(numerator), key(divisor))
-        self._hash = hash(self.key)
+        self._hash = hash((1, hash_of(numerator), hash_of(divisor)))
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Quotient) and self.key == other.key
@@ -77,7 +77,7 @@ class Extremum:
     def __init__(self, kind: str, operands: Iterable[Terms]):
         self.kind, self.operands = kind, tuple(sorted(operands, key=key))
         self.key = (2, kind, tuple(map(key, self.operands)))
-        self._hash = hash(self.key)
+        self._hash = hash((2, kind, tuple(map(hash_of, self.operands))))
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Extremum) and self.key == other.key
@@ -101,6 +101,12 @@ ZERO: Terms = ()
 def key(terms: Terms) -> tuple:
     """A key that orders polynomials; its elements are numbers, texts and tuples at the same places."""
     return tuple([(-len(monomial), tuple([atom.key for atom in monomial]), factor) for monomial, factor in terms])
+
+
+def hash_of(terms: Terms) -> int:
+    """The hash of a polynomial. A dict asks whether two sizes of one hash are equal, which may be undecided, and
+    hash(-1) is hash(-2): so it is of twice the factors."""
+    return hash(tuple([(monomial, 2 * factor) for monomial, factor in terms]))
 
 
 def number(value: int) -> Terms:

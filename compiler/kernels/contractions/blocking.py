@@ -131,7 +131,7 @@ class _Plan:
         if self.streams:
             rows, panels = _wide_block(blocking, in_scratch, batch, m, self.panels)
         else:
-            strides = (lhs_si, lhs_sp) if self.in_place else None
+            strides = (typical(lhs_si), typical(lhs_sp)) if self.in_place else None
             image = (staged.most_rows, staged.share, staged.by_rows) if staged else None
             rows, panels = _best_block(
                 _Block(
@@ -141,14 +141,14 @@ class _Plan:
                     typical(m),
                     typical(self.n),
                     typical(self.part),
-                    self.step,
+                    typical(self.step),
                     strides,
                     self.may_copy,
                     image,
                 )  # fmt: skip
             )
         if staged:
-            rows = _whole_lines(rows, panels, m, staged, blocking)
+            rows = _whole_lines(rows, panels, typical(m), staged, blocking)
         one_block = self.streams
         if not (staged or one_block) and rows >= typical(m) and m <= self._most_rows(rows, panels, in_scratch):
             rows, one_block = _ceil(m, blocking.tile.rows) * blocking.tile.rows, True

@@ -133,7 +133,7 @@ class CpuTarget(Target):
             source, arguments, nest.items, nest.inner_work, nest.temporaries, moved=nest.moved, multiple=rows
         )
         # What the last-level cache does not hold comes from memory, which is faster where threads read adjacent chunks.
-        launch.side_by_side = nest.moved > self.machine.l3_bytes
+        launch.side_by_side = typical(nest.moved) > self.machine.l3_bytes
         launch.fallbacks = fallbacks(text, nest.leaving)
         return launch
 

@@ -93,6 +93,7 @@ def variant_for(
             asked += [by != 0 for side in (guard.left, guard.right) for by in divisors_of(side)]
         asked.append(guard)
     guards = {repr(one): one for one in asked if isinstance(one, Comparison)}
+    scope.settled = True
     return Variant(optimized, plan, [*dims], fixed, [*guards.values()])
 
 

@@ -73,6 +73,22 @@ def test_few_rows_of_open_sizes():
     assert not compiled.executable.variants[0].fixed
 
 
+def test_sizes_of_one_hash_are_two():
+    """hash(-1) is hash(-2), so a dict asked whether m - n is m - 2*n: an error, or the answer of the first call."""
+
+    def parts(x, y):
+        n = y.shape[0]
+        hl.assume(x.shape[0] >= 2 * n + 2)
+        return hnp.cumsum(x[2 * n :]), hnp.flip(x[n:]), hnp.arange(x.shape[0] - n), hnp.arange(x.shape[0] - 2 * n)
+
+    compiled = hl.jit(parts).lower(struct(M), struct(N)).compile()
+    for m, n in ((40, 3), (100, 7), (42, 20), (77, 1), (7, 2)):
+        x = drawn(m)
+        wanted = np.cumsum(x[2 * n :]), x[n:][::-1], np.arange(m - n), np.arange(m - 2 * n)
+        for found, right in zip(compiled(x, drawn(n)), wanted, strict=True):
+            np.testing.assert_allclose(found, right, rtol=1e-4, atol=1e-5)
+
+
 def test_lengths_of_attention():
     """How many rows are in a block, and whether there are enough blocks, was a guard for nearly every length."""
     compiled = hl.jit(lambda q, k, v: hl.nn.softmax(q @ k.mT / 8) @ v).lower(*[struct(8, N, 64)] * 3).compile()

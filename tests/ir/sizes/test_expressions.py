@@ -162,3 +162,13 @@ def test_refused(made):
 
 def test_equal_sizes_are_one_key():
     assert {N + M: 1}[M + N] == 1 and hash(N) == hash(Dim("n")) and isinstance(N + 0, SizeExpression)
+
+
+def test_what_differs_in_factors_differs_in_hash():
+    """hash(-1) == hash(-2): a dict compares keys of one hash, and these are not known to differ."""
+    pairs = [(M - N, M - 2 * N), (-N, -2 * N), (3 - N // M, 3 - 2 * (N // M))]
+    extrema = [(greatest(a, 0), greatest(b, 0)) for a, b in pairs[::2]]
+    for one, other in [*pairs, *extrema, ((5 - M) // N, (5 - 2 * M) // N)]:
+        assert hash(one) != hash(other)
+        assert {one: 1}.get(other) is None
+    assert hash(M - N) == hash(-N + M)
