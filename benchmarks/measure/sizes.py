@@ -4,7 +4,8 @@
 
 Each size of at least 16 of a workload's arguments is a `Dim`, equal sizes the same one. What then asks for a fact that
 is not known has fewer of them open (those of no last axis, the leading ones, the batch), or is refused; the table says
-so. Both programs are called in turn, and the ratio is that of their shortest times. --write makes SIZES.md.
+so. Both programs are called in turn, and the ratio is that of their shortest times. --write makes SIZES.md, and keeps
+what is written there by hand.
 """
 
 from __future__ import annotations
@@ -25,6 +26,7 @@ from hloom.benchmarks.workloads import WORKLOADS, Workload
 from hloom.errors import HloomError, UndecidedSizeError
 
 SMALLEST = 16  # that is open
+BY_HAND = "<!-- written by hand from here on -->"
 SECONDS, MOST = 0.6, 400  # of calls of both, and calls of each
 Row = tuple[str, str, float, float, int]  # name, what is open, ratio, milliseconds of fixed sizes, variants
 
@@ -189,7 +191,9 @@ def main() -> None:
     print(seconds)
     if options.write:
         rows.sort(key=lambda row: -row[2])
-        Path(__file__).parent.with_name("SIZES.md").write_text(page(rows, others, seconds))
+        path = Path(__file__).parent.with_name("SIZES.md")
+        _, mark, kept = path.read_text().partition(BY_HAND)
+        path.write_text(page(rows, others, seconds) + "\n" + mark + kept)
 
 
 if __name__ == "__main__":
