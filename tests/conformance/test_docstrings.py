@@ -12,11 +12,12 @@ pytest.importorskip("jax")
 BROKEN = "uses names that the docstring does not define: fails on JAX too"
 OURS = "an error of hloom's own class (a subclass of the builtin one that is expected)"
 BITS = "the last bits or the sign of a zero: ours are as near to the exact result, or nearer"
+COUNTED = "an error of JAX: under jit hloom counts what is selected"
 EXP = "NumPy's exp of single precision, which runs outside of jit, is up to 2 units in the last place off"
 # Module: (how many pass with JAX itself as the judge's reference, how many there are, failing examples and why).
 EXPECTED = {
     "jax.numpy": (
-        2047,
+        2044,
         2078,
         {
             "astype": ({2}, "prints zeros that no array prints: fails on JAX too"),
@@ -31,6 +32,7 @@ EXPECTED = {
             "mean": ({1}, BITS),
             "nanpercentile": ({6}, "prints 4.0 where arrays print 4.: fails on JAX too"),
             "nanquantile": ({6}, "prints 4.0 where arrays print 4.: fails on JAX too"),
+            "nonzero": ({7}, COUNTED),
             "poly": ({6}, "signs of zeros: fails on JAX too"),
             "polyadd": ({8}, OURS),
             "polysub": ({8}, OURS),
@@ -38,6 +40,8 @@ EXPECTED = {
             "save": ({9}, "expects a comment: fails on JAX too"),
             "squeeze": ({5}, OURS),
             "true_divide": ({8}, BITS),
+            "union1d": ({3}, COUNTED),
+            "unique": ({2}, COUNTED),
             "vectorize": ({6, 9}, OURS),
         },
     ),
