@@ -81,10 +81,9 @@ def measured(name: str) -> Row | str:
         assert got.shape == wanted.shape and np.abs(got - wanted).max(initial=0) <= bound, name
     best, calls, end = [np.inf, np.inf], 0, time.perf_counter() + SECONDS
     while calls < 5 or (time.perf_counter() < end and calls < MOST):
-        for k, one in enumerate((fixed, program) if calls % 2 else (program, fixed)):
+        for k in (0, 1) if calls % 2 else (1, 0):
             began = time.perf_counter()
-            hl.block_until_ready(one(*given))
-            k = k if calls % 2 else 1 - k
+            hl.block_until_ready((fixed, program)[k](*given))
             best[k] = min(best[k], time.perf_counter() - began)
         calls += 1
     return name, what, best[1] / best[0], best[0] * 1e3, len(program.executable.variants)
@@ -105,7 +104,7 @@ def new_size() -> dict[str, float]:
         program(arrays[n], weights)
     executable, seconds = program.executable, {}
 
-    def shortest(call: Callable[[int], object], over: Sequence[int]) -> float:
+    def median(call: Callable[[int], object], over: Sequence[int]) -> float:
         times = []
         for n in over:
             began = time.perf_counter()
@@ -114,9 +113,9 @@ def new_size() -> dict[str, float]:
         return float(np.median(times)) * 1e6
 
     unseen = [n for k, n in enumerate(sizes) if 595 <= n < 640 and k % 7 and k % 11]
-    seconds["a new size"] = shortest(lambda n: executable([arrays[n], weights]), unseen)
-    seconds["the same sizes again"] = shortest(lambda n: executable([arrays[n], weights]), unseen)
-    seconds["fixed sizes"] = shortest(lambda n: fixed.executable([arrays[600], weights]), unseen)
+    seconds["a new size"] = median(lambda n: executable([arrays[n], weights]), unseen)
+    seconds["the same sizes again"] = median(lambda n: executable([arrays[n], weights]), unseen)
+    seconds["fixed sizes"] = median(lambda n: fixed.executable([arrays[600], weights]), unseen)
     return seconds
 
 

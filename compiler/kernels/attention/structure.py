@@ -121,9 +121,12 @@ def _pays(extents, features: int, itemsize: int, first: Instruction) -> bool:
         return False
     wanted = BLOCK // 2 if typical(extent * (depth + features)) * itemsize <= KEPT else BLOCK
     computed = depth if first.operands[0].opcode != "parameter" else 0
-    if wanted * extent <= scores and wanted * features <= sums and wanted * computed <= sums:
-        return True
-    return batch * rows * extent * itemsize >= MEMORY and extent <= scores and features <= sums and computed <= sums
+
+    def fit(count: int) -> bool:
+        """Whether there is room for so many rows."""
+        return count * extent <= scores and count * features <= sums and count * computed <= sums
+
+    return fit(wanted) or (batch * rows * extent * itemsize >= MEMORY and fit(1))
 
 
 def _fits(dims, parts) -> bool:
