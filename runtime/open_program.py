@@ -13,10 +13,11 @@ import numpy as np
 
 from hloom.ir.process import forking
 from hloom.ir.sizes.numbers import Nodes, Number
+from hloom.ir.types import Shape
 from hloom.runtime.buffer import Arena, address, default_pool
 from hloom.runtime.driver import Driver
 from hloom.runtime.numbers_source import BY_ZERO, OVERFLOW, WELL
-from hloom.runtime.program import ARENA, Frame
+from hloom.runtime.program import ARENA, Frame, as_shape
 from hloom.runtime.steps import Program
 
 __all__ = ["Evaluator", "NativeNumbers", "NumberError", "OpenProgram"]
@@ -63,16 +64,18 @@ class Evaluator:
 
 
 class _OpenFrame:
-    """A frame, and the numbers that it has. given: those of its last call; None: none yet."""
+    """A frame, and the numbers that it has. given: those of its last call; None: none yet. shapes, take: of each result
+    its shape, and what gives it memory; None for one that has the memory of an argument."""
 
-    __slots__ = ("frame", "given", "take", "values", "where", "write", "writes")
+    __slots__ = ("frame", "given", "shapes", "take", "values", "where", "write", "writes")
 
     def __init__(self, frame: Frame, values: np.ndarray):
         self.frame, self.values, self.where = frame, values, address(values)
         self.writes = np.array([(place, node.index) for place, node in frame.open], np.int64).reshape(-1)
         self.write = address(self.writes), len(frame.open), self.where  # the arguments of `hloom_write`
         self.given: tuple[int, ...] | None = None
-        self.take: list[Callable[[], np.ndarray]] = []
+        self.shapes: list[Shape] = []
+        self.take: list[Callable[[], np.ndarray] | None] = []
 
 
 class OpenProgram:
@@ -93,6 +96,7 @@ class OpenProgram:
         wanted = [program.arena_bytes, *program.guards, *[d for dims, _ in results for d in dims]]
         self._read = np.array([nodes.node(number).index for number in wanted])
         self._results = [(len(dims), dtype) for dims, dtype in results]
+        self._donated = program.donated
         self._sized = len(nodes.rows)  # rows that do not depend on the address of the arena
         self._idle: list[_OpenFrame] = []
         self._lock = forking.lock()
@@ -100,10 +104,12 @@ class OpenProgram:
         self._rows, self._rows_at = np.zeros(0, np.int64), 0
 
     def __call__(self, given: tuple[int, ...], inputs: Sequence[np.ndarray]) -> list[np.ndarray]:
-        """Runs the program for C-contiguous arrays. given: the numbers that they tell. Raises
-        NumberError."""
+        """Runs the program for C-contiguous arrays, of which it overwrites those that results take the memory of
+        (`Program.donated`). given: the numbers that they tell. Raises NumberError."""
         frame = self._frame(given)
-        outputs = [take() for take in frame.take]
+        outputs = [
+            take() if take else as_shape(inputs[self._donated[k]], frame.shapes[k]) for k, take in enumerate(frame.take)
+        ]
         self._driver.call(frame.frame.address, *inputs, *outputs)
         self._idle.append(frame)
         return outputs
@@ -113,6 +119,10 @@ class OpenProgram:
         frame = self._frame(given)
         self._driver.call(frame.frame.address, *addresses)
         self._idle.append(frame)
+
+    def prepare(self, given: tuple[int, ...]) -> None:
+        """Makes a frame ready for these numbers. Raises NumberError."""
+        self._idle.append(self._frame(given))
 
     def _frame(self, given: tuple[int, ...]) -> _OpenFrame:
         """An idle frame with the numbers of a call."""
@@ -148,8 +158,10 @@ class OpenProgram:
         frame.values[self._arena_at] = memory.address
         self._evaluate(self._sized, self._rows.size // 4 - self._sized, frame)
         self._native.write(*frame.write)
-        pool, place, frame.take = default_pool(), 0, []
-        for rank, dtype in self._results:
-            frame.take.append(pool.shelf(tuple(dims[place : place + rank]), dtype).take)
+        pool, place, frame.take, frame.shapes = default_pool(), 0, [], []
+        for number, (rank, dtype) in enumerate(self._results):
+            shape = Shape(dtype, tuple(dims[place : place + rank]))
+            frame.shapes.append(shape)
+            frame.take.append(None if number in self._donated else pool.shelf(shape.dims, dtype).take)
             place += rank
         frame.given = given

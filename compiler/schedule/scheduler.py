@@ -48,7 +48,7 @@ from hloom.ir.ops.programs.collective import NUMBERS
 from hloom.ir.ops.programs.transfer import TRANSFERS
 from hloom.ir.records import field, record
 from hloom.ir.rewrite import has_effects
-from hloom.ir.sizes.expressions import SizeExpression, greatest
+from hloom.ir.sizes.expressions import Size, SizeExpression, greatest
 from hloom.ir.sizes.numbers import Nodes
 from hloom.ir.types import Shape, TupleShape
 
@@ -272,7 +272,7 @@ class Planner:
             wanted = {self.updates[number]} if number in self.updates else free
             for k in sorted(wanted - taken_inputs):
                 other = self.buffers[parameters[k]][0]
-                if parameters[k].shape.bytes != shape.bytes or shape.bytes == 0:
+                if not _fills(shape.bytes, parameters[k].shape.bytes):
                     continue
                 shared = other.last == buffer.first and self.shared_operand(buffer.maker, buffer, other) is not None
                 if other.last < buffer.first or shared:
@@ -530,6 +530,14 @@ def _may_overwrite(computation: Computation) -> bool:
     if not any(OPS[i.opcode].family == "elementwise" for i in computation.instructions):
         return False
     return any(_read_in_place(computation, parameter) for parameter in computation.parameters)
+
+
+def _fills(bytes: Size, given: Size) -> bool:
+    """Whether a result takes as many bytes as an argument, and some. Of open sizes those that are one expression do: a
+    guard would say so for the size of one call."""
+    if isinstance(bytes, SizeExpression) or isinstance(given, SizeExpression):
+        return isinstance(bytes, SizeExpression) and isinstance(given, SizeExpression) and bytes.terms == given.terms
+    return bytes == given > 0
 
 
 def _read_in_place(computation: Computation, parameter: Instruction) -> bool:

@@ -1,4 +1,5 @@
-"""Memory of donated arguments: what others refer to too is copied before a program writes over it."""
+"""Memory of donated arguments: what others refer to too is copied before a program writes over it, and what no result
+takes is named in a warning."""
 
 from __future__ import annotations
 
@@ -7,6 +8,9 @@ from collections.abc import Iterable, Sequence
 
 import numpy as np
 
+from hloom.errors import DonationWarning
+from hloom.ir.module import Instruction
+from hloom.ir.source import current_source, warn_while_compiling
 from hloom.runtime.buffer import allocate, is_exclusive, references
 
 _SHARED_OUT = 4 << 20  # bytes from which threads share a copy
@@ -26,6 +30,19 @@ def copy_shared(arrays: list, donated: Iterable[int]) -> None:
     for k in donated:
         if is_shared(arrays, k, 1):
             arrays[k] = _copied(arrays[k]) if isinstance(arrays[k], np.ndarray) else arrays[k].copy()
+
+
+def warn_of_unused(name: str, parameters: Sequence[Instruction], unused: Iterable[int]) -> None:
+    """Warns of donated arguments, by number, whose memory no result of a program takes. Scalars, such as counts of
+    steps, are no loss."""
+    named = [f"{parameters[k].hint} {parameters[k].shape!r}" for k in sorted(unused) if parameters[k].shape.dims]
+    if named:
+        warn_while_compiling(
+            f"Some donated buffers were not usable: arguments of '{name}' that no result could reuse: "
+            f"{', '.join(named)}",
+            DonationWarning,
+            current_source(),
+        )
 
 
 def _copied(array: np.ndarray) -> np.ndarray:

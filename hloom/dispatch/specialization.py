@@ -7,9 +7,9 @@ from collections.abc import Callable
 import numpy as np
 
 from hloom.arrays.array import Array
+from hloom.backends.donation import warn_of_unused
 from hloom.dispatch.kept_programs import KeptProgram
-from hloom.errors import DonatedArrayError, DonationWarning
-from hloom.ir.source import current_source, warn_while_compiling
+from hloom.errors import DonatedArrayError
 from hloom.platforms.backend import Executable
 from hloom.platforms.device import Device, default_device, find_device
 from hloom.sharding.shardings import SingleDeviceSharding
@@ -58,18 +58,11 @@ class Specialization:
         return [SingleDeviceSharding(d or default_device()) for d in self.devices]
 
     def warn_of_unused_donations(self) -> None:
-        """Warns of donated arguments whose memory no result takes. Scalars, such as counts of steps, are no loss, and
-        where other processes run parts of the program, they may take it."""
-        if self.executable.has_remote_parts:
-            return
-        parameters = self.traced.computation.parameters
-        if unused := {k for k in self.donated - set(self.executable.donated.values()) if parameters[k].shape.dims}:
-            named = ", ".join(f"{parameters[k].hint} {parameters[k].shape!r}" for k in sorted(unused))
-            warn_while_compiling(
-                f"Some donated buffers were not usable: arguments of '{self.name}' that no result could reuse: {named}",
-                DonationWarning,
-                current_source(),
-            )
+        """Warns of donated arguments whose memory no result takes. Where other processes run parts of the program, they
+        may take it."""
+        if not (self.executable.has_remote_parts or self.executable.warns_of_donations):
+            unused = self.donated - set(self.executable.donated.values())
+            warn_of_unused(self.name, self.traced.computation.parameters, unused)
 
     def __call__(self, arrays: list[Array]):
         """The results as a tree."""

@@ -107,7 +107,8 @@ class Executable(ABC):
     module: after all passes. donated: output number -> number of the argument in whose memory it is computed.
     output_devices: by output; None where all are on the device that the program was compiled for.
     accepts_device_data: whether arguments are passed as they lie on their devices; otherwise they are NumPy arrays.
-    has_remote_parts: whether other processes run parts of it.
+    has_remote_parts: whether other processes run parts of it. warns_of_donations: whether it says by itself which
+    donated arguments no result takes: they depend on the sizes of a call.
     runner: the runtime's callable. rejects_none: whether it raises TypeError for None in place of an array before it
     runs anything. timings: seconds by stage. kernels_compiled: how many were neither in the process nor in the disk
     cache. kernels_pending: how many are being compiled in the background while fallback kernels run.
@@ -119,6 +120,7 @@ class Executable(ABC):
     output_devices: Sequence[str] | None = None
     accepts_device_data = False
     has_remote_parts = False
+    warns_of_donations = False
     runner: Callable[[Sequence], list]
     rejects_none = False
     timings: dict[str, float]

@@ -14,6 +14,7 @@ from hloom.backends.compile import optimized_plan, stage_timings
 from hloom.backends.cpu.driver import driver, number_functions
 from hloom.backends.cpu.memory_limit import check_memory
 from hloom.backends.cpu.program import Layout, program_of
+from hloom.backends.donation import copy_shared, warn_of_unused
 from hloom.backends.dump import kernel_listing
 from hloom.backends.text import program_text
 from hloom.compiler.compile_timings import collecting
@@ -110,13 +111,15 @@ class OpenExecutable(Executable):
     -> the parameter in whose memory it is computed where it can be, which `program` says.
     """
 
+    warns_of_donations = True
+
     def __init__(
         self, module: Module, options: CompileOptions, device: int = 0, *, dims: Mapping[str, Dim] | None = None,
         updates: Mapping[int, int] | None = None,
     ):  # fmt: skip
         self.module, self._options, self._device = module, options, device
         self._updates = dict(updates or {})
-        self.donated, self.output_shapes = {}, [o.shape for o in module.entry.outputs()]
+        self.donated, self.output_shapes = {}, [o.shape for o in module.entry.outputs()]  # donated: a variant says it
         self.runner, self.timings = self._run, {}
         self.variants: list[Variant] = []
         self._takes_numbers = False
@@ -127,7 +130,8 @@ class OpenExecutable(Executable):
                 self.dims |= dims_of(size)
         self._facts = facts_of(module, self.dims)
         self._choice = self._chooser()
-        self._served: dict[tuple[tuple[int, ...], ...], Callable[[Sequence], list]] = {}
+        self._named: set[int] = set()  # the donated parameters that a warning has named
+        self._served: dict[tuple[tuple[int, ...], ...], _Serving] = {}
         self._programs: dict[int, _Programs] = {}  # by the number of a variant
         self._lock = forking.rlock()
 
@@ -168,6 +172,9 @@ class OpenExecutable(Executable):
             if found is None:
                 found = self._compiled(sizes)
                 self.variants.append(found)
+                unused = self._options.donated.difference(found.plan.donated.values(), self._named)
+                self._named |= unused
+                warn_of_unused(self.module.name, self.module.entry.parameters, unused)
         return found
 
     def _compiled(self, sizes: Mapping[str, int]) -> Variant:
@@ -192,7 +199,10 @@ class OpenExecutable(Executable):
 
             def planned(module: Module) -> tuple[Module, Plan]:
                 module, plan, seconds = optimized_plan(
-                    module, fusion=fusion, donated=frozenset(self._updates.values()), updates=self._updates
+                    module,
+                    fusion=fusion,
+                    donated=self._options.donated.union(self._updates.values()),
+                    updates=self._updates,
                 )
                 times.update(seconds)
                 return module, plan
@@ -204,7 +214,7 @@ class OpenExecutable(Executable):
     def _chooser(self) -> _Choice | None:
         return _Choice.of(self._inputs, self.dims, [*self._facts.values()], self.variants)
 
-    def _serving(self, shapes: tuple[tuple[int, ...], ...]) -> Callable[[Sequence], list]:
+    def _serving(self, shapes: tuple[tuple[int, ...], ...]) -> _Serving:
         """What runs the program for arguments of these dimensions. Raises ShapeError for sizes it does not take."""
         found = None if self._choice is None else self._choice(shapes)
         if found is None:
@@ -258,16 +268,29 @@ class OpenExecutable(Executable):
         if serves is None:
             serves = self._serving(shapes)
         try:
-            return serves(arrays)
+            return serves.run(arrays)
         except NumberError as error:
-            raise ShapeError(
-                f"'{self.module.name}' called with arrays of the sizes {', '.join(map(str, shapes))}", str(error),
-                "pass arrays of other sizes",
-            ) from None  # fmt: skip
+            raise self._without_room(shapes, error) from None
 
     def call_donating(self, arrays: list, release: Callable[[], None]) -> list:
+        """Sizes that it does not take are refused before the arguments are given away."""
+        shapes = tuple([a.shape for a in arrays])
+        serves = self._served.get(shapes)
+        if serves is None:
+            serves = self._serving(shapes)
+        try:
+            serves.prepare()
+        except NumberError as error:
+            raise self._without_room(shapes, error) from None
         release()
-        return self._run(arrays)
+        copy_shared(arrays, serves.donated.values())
+        return serves.run(arrays)
+
+    def _without_room(self, shapes: Sequence[tuple[int, ...]], error: NumberError) -> ShapeError:
+        return ShapeError(
+            f"'{self.module.name}' called with arrays of the sizes {', '.join(map(str, shapes))}", str(error),
+            "pass arrays of other sizes",
+        )  # fmt: skip
 
     def as_text(self, dialect: str = "hlo", *, export: bool = False) -> str:
         """The module as traced, with its sizes."""
@@ -291,6 +314,18 @@ class OpenExecutable(Executable):
         return ArgumentError(
             f"the {what} of '{self.module.name}'", "it depends on sizes", "lower it for arrays of the sizes"
         )
+
+
+class _Serving:
+    """What runs a program for sizes. donated: result -> the argument in whose memory it is computed. prepare: does what
+    may be refused ahead of the run. Raises NumberError."""
+
+    __slots__ = ("donated", "prepare", "run")
+
+    def __init__(
+        self, run: Callable[[Sequence], list], donated: Mapping[int, int], prepare: Callable[[], None] = lambda: None
+    ):
+        self.run, self.donated, self.prepare = run, donated, prepare
 
 
 class _Choice:
@@ -375,12 +410,12 @@ class _Programs:
             program = program_of(plan, Layout())
             self._open = OpenProgram(program, driver(device), NativeNumbers(number_functions()), results)
 
-    def at(self, sizes: Mapping[str, int]) -> Callable[[Sequence], list]:
+    def at(self, sizes: Mapping[str, int]) -> _Serving:
         """What runs for sizes, by name."""
-        given, program = self._given(sizes), self._open
+        given, program, donated = self._given(sizes), self._open, self._plan.donated
         if program is not None:
-            return lambda arrays: program(given, arrays)
-        return self._fixed_for(given, sizes)
+            return _Serving(lambda arrays: program(given, arrays), donated, lambda: program.prepare(given))
+        return _Serving(self._fixed_for(given, sizes), donated)
 
     def at_addresses(self, sizes: Mapping[str, int]) -> Callable[[Sequence[int]], None]:
         """What runs for sizes, by name, in memory of the caller's."""
