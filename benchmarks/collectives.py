@@ -87,7 +87,7 @@ def calls(kind: str, count: int, elements: int, device_kind: str = "cpu"):
     """A call without arguments."""
     import numpy as np
 
-    from hloom.backends.spmd import SpmdBackend
+    from hloom.backends.spmd.backend import SpmdBackend
     from hloom.platforms.backend import CompileOptions
     from hloom.platforms.device import find_device
 

@@ -10,6 +10,7 @@ import numpy as np
 from hloom.ir.errors import AttributeValueError, HloomError
 from hloom.ir.module import AnyShape, Computation, Instruction
 from hloom.ir.op_table import OPS, RULE_ERRORS, refused_by_rule
+from hloom.ir.sizes.expressions import SizeExpression
 from hloom.ir.source import Source
 from hloom.ir.types import Shape, TupleShape, as_dtype
 
@@ -72,8 +73,11 @@ class Builder:
         )
 
     def splat(self, value, shape: Shape) -> Instruction:
-        """A scalar constant broadcast to a shape."""
-        scalar = self.constant(np.asarray(value).astype(shape.dtype), shape.dtype)
+        """A number broadcast to a shape. A size that is known when the program is called is its value."""
+        if isinstance(value, SizeExpression):
+            scalar = self.emit("size", shape=shape.with_dims(()), value=value)
+        else:
+            scalar = self.constant(np.asarray(value).astype(shape.dtype), shape.dtype)
         if not shape.dims:
             return scalar
         return self.emit("broadcast", scalar, shape=shape, dimensions=())

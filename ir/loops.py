@@ -10,7 +10,7 @@ from hloom.ir.build import Builder, tuple_elements
 from hloom.ir.module import Computation, Instruction, Module
 from hloom.ir.ops.programs.control import split_scan
 from hloom.ir.rewrite import sweep
-from hloom.ir.sizes.expressions import Size, SizeExpression, is_known
+from hloom.ir.sizes.expressions import Size, is_known
 from hloom.ir.types import DTYPES, Shape
 
 INDEX = DTYPES["s32"]
@@ -65,7 +65,7 @@ def lower_scan(builder: Builder, scan: Instruction) -> Instruction:
         return builder.tuple([*results[: len(carry)], *ys])
     reverse = scan.attributes.get("reverse", False)
     index = INDEX if is_known(length < 2**31 - 1) else WIDE_INDEX
-    start = _number(builder, length - 1 if reverse else 0, index)
+    start = builder.splat(length - 1 if reverse else 0, Shape(index))
     ys = [builder.splat(0, s) for s in ys_shapes]
     state = builder.tuple([start, *consts, *carry, *ys, *xs])
     name = scan.hint or "scan"
@@ -88,17 +88,10 @@ def _inner(name: str, outer: Builder) -> Builder:
     return builder
 
 
-def _number(builder: Builder, size: Size, dtype: np.dtype):
-    """The value of a size."""
-    if isinstance(size, SizeExpression):
-        return builder.emit("size", shape=Shape(dtype, ()), value=size)
-    return builder.constant(np.array(size, dtype))
-
-
 def _condition(name: str, shape, length: Size, reverse: bool, outer: Builder) -> Computation:
     builder = _inner(name, outer)
     count = builder.emit("get-tuple-element", builder.parameter(shape, "state"), index=0)
-    limit = _number(builder, 0 if reverse else length, count.dtype)
+    limit = builder.splat(0 if reverse else length, Shape(count.dtype))
     return builder.finish(builder.emit("compare", count, limit, direction="GE" if reverse else "LT"))
 
 

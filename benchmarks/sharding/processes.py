@@ -24,7 +24,7 @@ import numpy as np
 
 import hloom as hl
 from hloom import numpy as hnp
-from hloom.backends.spmd import SpmdBackend
+from hloom.backends.spmd.backend import SpmdBackend
 from hloom.benchmarks.collectives import KINDS, duration, elements_of, module, parsed
 from hloom.distributed.mpi import library
 from hloom.platforms.backend import CompileOptions

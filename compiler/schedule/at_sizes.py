@@ -82,6 +82,7 @@ class _WithNumbers:
         return replace(
             plan, steps=[self.step(s) for s in plan.steps], prepared=[self.step(s) for s in plan.prepared],
             arena_bytes=arena_bytes, guards=guards, arena=(), kept_bytes=self.number(plan.kept_bytes),
+            shared_bytes=self.number(plan.shared_bytes),
         )  # fmt: skip
 
     def place(self, place: Place) -> Place:
@@ -89,7 +90,8 @@ class _WithNumbers:
         if found is None:
             waits = place.kind == "arena" and self._offsets
             number = self._offsets[place.number] if waits else self.number(place.number)
-            found = self._places[place] = replace(place, number=number)
+            offsets = None if place.offsets is None else tuple(map(self.number, place.offsets))
+            found = self._places[place] = replace(place, number=number, offsets=offsets)
         return found
 
     def launch(self, launch: Launch) -> Launch:

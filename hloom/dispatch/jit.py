@@ -23,6 +23,7 @@ from hloom.dispatch.sharded import constrained, over_meshes, spread_shardings
 from hloom.dispatch.signature import Call, JitOptions, Key, Settings, Signature
 from hloom.dispatch.specialization import Specialization
 from hloom.dispatch.spmd import (
+    OpenSpmdSpecialization,
     SpmdProgram,
     SpmdSpecialization,
     check_one_place,
@@ -37,7 +38,7 @@ from hloom.ir.ops.programs.sizes import computes_sizes
 from hloom.ir.process import forking, memory
 from hloom.ir.process.living import Living
 from hloom.ir.source import current_source, device_scope, device_scopes
-from hloom.platforms.backend import CompileOptions, Executable
+from hloom.platforms.backend import CompileOptions, Executable, OpenSpmd
 from hloom.platforms.device import Device, program_devices
 from hloom.sharding.meshes import note_use_of_mesh, uses_of_mesh
 from hloom.sharding.shardings import device_of
@@ -443,7 +444,10 @@ class JitFunction:
         executable = program.compiled(program.options(donated=call.donated, fusion=call.key.settings.fusion))
         if config.log_device_placement:
             log_placement(program.module, *map(str, program.assignment.devices))
-        return SpmdSpecialization(program, traced, executable, call.donated, self._keep(call.key, traced))
+        kept = self._keep(call.key, traced)
+        if isinstance(executable, OpenSpmd):
+            return OpenSpmdSpecialization(program, traced, executable, call.donated, kept)
+        return SpmdSpecialization(program, traced, executable, call.donated, kept)
 
     def _compiled_for_other_devices(
         self, traced: Traced, donated: frozenset[int], options: CompileOptions

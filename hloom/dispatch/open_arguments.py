@@ -8,6 +8,7 @@ from typing import Any
 
 from hloom.arrays.shape_dtype import ShapeDtypeStruct
 from hloom.dispatch.signature import Signature
+from hloom.dispatch.spmd import sharding_of
 from hloom.errors import ArgumentError, ShapeError, TreeError
 from hloom.ir.records import record
 from hloom.ir.sizes.expressions import Dim, Size, SizeExpression, dims_of
@@ -101,7 +102,8 @@ class OpenArguments:
                 f"the argument {name!r} of '{self._signature.name}' with dimensions {tuple(given)}",
                 f"it is declared as ({', '.join(map(str, dims))})", "pass such an array, or change `dims`",
             )  # fmt: skip
-        return ShapeDtypeStruct([g if d is None else d for d, g in zip(dims, given, strict=True)], array.dtype)
+        opened = [g if d is None else d for d, g in zip(dims, given, strict=True)]
+        return ShapeDtypeStruct(opened, array.dtype, sharding=sharding_of(array))
 
 
 class AbstractedAxes:
@@ -148,7 +150,8 @@ class AbstractedAxes:
             )  # fmt: skip
         if not any([axis < len(given) for axis in axes.named]):
             return leaf
-        return ShapeDtypeStruct([axes.named.get(k, size) for k, size in enumerate(given)], array.dtype)
+        opened = [axes.named.get(k, size) for k, size in enumerate(given)]
+        return ShapeDtypeStruct(opened, array.dtype, sharding=sharding_of(array))
 
 
 @record(frozen=True)

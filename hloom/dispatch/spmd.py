@@ -14,17 +14,18 @@ from hloom.errors import ArgumentError, DeviceError
 from hloom.ir.build import Builder
 from hloom.ir.module import Computation, Instruction, Module, below, map_module
 from hloom.ir.ops.programs.spmd import names_mesh
+from hloom.ir.ops.specialize import Specialization as AtSizes
 from hloom.ir.spmd.sharding import Sharding as Layout
 from hloom.ir.spmd.sharding import replicated
 from hloom.ir.types import Shape
-from hloom.platforms.backend import Backend, CompileOptions, Executable
+from hloom.platforms.backend import Backend, CompileOptions, Executable, OpenSpmd
 from hloom.platforms.kinds import load_backend
 from hloom.sharding.layouts import Assignment
 from hloom.sharding.shardings import NamedSharding, PartitionSpec
 from hloom.tracing.exact import exact_arguments
 from hloom.tracing.trace import Traced
 
-SPMD = "hloom.backends.spmd:SpmdBackend"
+SPMD = "hloom.backends.spmd.backend:SpmdBackend"
 _KEPT = 512  # programs of eager operations
 
 
@@ -185,7 +186,8 @@ class SpmdProgram:
         return found
 
     def compiled(self, options: CompileOptions) -> Executable:
-        return spmd_backend().compile(self.module, options)
+        backend, is_open = spmd_backend(), any([shape.is_open for shape in self.inputs])
+        return (backend.compile_open if is_open else backend.compile)(self.module, options)
 
     def options(self, **given) -> CompileOptions:
         return CompileOptions(devices=tuple(map(str, self.assignment.devices)), **given)
@@ -224,11 +226,13 @@ class SpmdSpecialization(Specialization):
     """A function compiled for arguments over several devices."""
 
     def __init__(
-        self, program: SpmdProgram, traced: Traced, executable: Executable, donated: frozenset[int], kept: KeptProgram
-    ):
+        self, program: SpmdProgram, traced: Traced, executable: Executable, donated: frozenset[int], kept: KeptProgram,
+        shapes: Sequence[Shape] | None = None,
+    ):  # fmt: skip
+        """shapes: of the results; None: those that were traced."""
         super().__init__(program.name, traced, executable, donated, None, kept)
         self.program = program
-        self.shapes = [o.shape for o in traced.computation.outputs()]
+        self.shapes = [o.shape for o in traced.computation.outputs()] if shapes is None else shapes
         self.shardings = program.result_shardings(executable, self.shapes)
 
     @property
@@ -256,6 +260,38 @@ class SpmdSpecialization(Specialization):
         found = self.program.results(outputs, self.shapes, self.shardings)
         arrays = [Array(data, w, data.sharding, data.shape) for data, w in zip(found, self._weak, strict=True)]
         return self._unflatten(arrays)
+
+    def fast(self):
+        return lambda args: self([*args])
+
+
+class OpenSpmdSpecialization(Specialization):
+    """A function compiled for arguments over several devices whose sizes are known when it is called."""
+
+    def __init__(
+        self, program: SpmdProgram, traced: Traced, executable: OpenSpmd, donated: frozenset[int], kept: KeptProgram
+    ):
+        super().__init__(program.name, traced, executable, donated, None, kept)
+        self.program = program
+        self._at: dict[tuple, SpmdSpecialization] = {}
+
+    def __call__(self, arrays: list[Array]):
+        shapes = tuple([array.shape for array in arrays])
+        serves = self._at.get(shapes)
+        if serves is None:
+            if len(self._at) >= _KEPT:
+                self._at.clear()
+            serves = self._at[shapes] = self._serving(arrays)
+        return serves(arrays)
+
+    def _serving(self, arrays: list[Array]) -> SpmdSpecialization:
+        """Raises ShapeError for sizes that the program does not take."""
+        exact = exact_arguments(arrays, self._wide) if self._wide else []
+        executable = self.executable
+        assert isinstance(executable, OpenSpmd)
+        sizes = executable.sizes([array.shape for array in (*arrays, *exact)])
+        shapes = [AtSizes(sizes).shape(shape) for shape in self.shapes]
+        return SpmdSpecialization(self.program, self.traced, executable.at(sizes), self.donated, self.kept, shapes)
 
     def fast(self):
         return lambda args: self([*args])
@@ -306,4 +342,12 @@ def check_one_place(options_device, leaves: Sequence, what: str) -> None:
         )
 
 
-__all__ = ["SpmdProgram", "SpmdSpecialization", "check_one_place", "eager_programs", "is_over_several", "sharding_of"]
+__all__ = [
+    "OpenSpmdSpecialization",
+    "SpmdProgram",
+    "SpmdSpecialization",
+    "check_one_place",
+    "eager_programs",
+    "is_over_several",
+    "sharding_of",
+]

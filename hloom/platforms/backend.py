@@ -173,6 +173,18 @@ class Executable(ABC):
 # --- programs on several devices ----------------------------------------------------------------------------------
 
 
+class OpenSpmd(Executable):
+    """A program of open sizes that several devices run together: `at` returns what runs for sizes."""
+
+    @abstractmethod
+    def sizes(self, shapes: Sequence[tuple[int, ...]]) -> dict[str, int]:
+        """The sizes of its dimensions, by name, for those of global arguments. Raises ShapeError for others."""
+
+    @abstractmethod
+    def at(self, sizes: Mapping[str, int]) -> Executable:
+        """The program for sizes, by name."""
+
+
 @record(frozen=True)
 class RemoteEnd:
     """The other end of a channel, in another process: its number, and what messages of the channel are known by.

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import math
-
 from hloom.ir.build import combiner_opcode
+from hloom.ir.sizes.expressions import common_divisor
 from hloom.ir.spmd.factors import OWN, FactorRule, RuleBuilder, along, pointwise, result_shapes
 
 
@@ -41,7 +40,7 @@ def reshape_factors(instruction) -> FactorRule:
             b = new[j]
         if a == 1 or b == 1:
             return rule.finish()
-        common = math.gcd(a, b)
+        common = common_divisor(a, b)
         if common > 1:
             rule.add({0: i}, {0: j}, size=common)
             a, b = a // common, b // common

@@ -8,6 +8,7 @@ they are a `Comparison`, whose truth value is an error that names what is not kn
 from __future__ import annotations
 
 import contextlib
+import math
 import operator
 from collections.abc import Callable, Iterator, Mapping
 from contextvars import ContextVar
@@ -315,11 +316,24 @@ class Comparison:
         apart = [name for name, dim in dims_of(self.left).items() if dim.terms != dims[name].terms]
         if apart:
             found = f"there are two dimensions {apart[0]!r}, with bounds or constraints of their own"
+        said = self._decided_by(dims) or "hl.Dim('n', min=2)"
         raise UndecidedSizeError(
             f"a decision by {self!r}",
             found,
-            "say what holds by the bounds of the dimension (hl.Dim('n', min=2)), or compute both ways with hnp.where",
+            f"say what holds by the bounds of the dimension ({said}), or compute both ways with hnp.where",
         )
+
+    def _decided_by(self, dims: Mapping[str, Dim]) -> str | None:
+        """A declaration of one of the dimensions that decides it: that what it is divided by divides it."""
+        for divisor in [d for side in (self.left, self.right) for d in divisors_of(side) if isinstance(d, int)]:
+            for name, dim in dims.items():
+                multiple = dim.multiple_of * divisor
+                if multiple < 1 or -(-dim.min // multiple) > dim.most // multiple:
+                    continue
+                said = Dim(name, dim.min, dim.max, multiple_of=multiple, scope=dim.scope)
+                if not isinstance(self.over({**dims, name: said}), Comparison):
+                    return f"hl.{said.declaration()}"
+        return None
 
     def __int__(self) -> int:
         return int(bool(self))
@@ -339,6 +353,8 @@ _PYTHON = {
 
 
 def _compared(left: SizeExpression, right: Any, how: str) -> Any:
+    if isinstance(right, float) and math.isinf(right):
+        return _PYTHON[how](0.0, right)  # sizes are finite
     other = _terms(right)
     if other is None:
         return NotImplemented
@@ -522,6 +538,14 @@ def greatest(*sizes: Size) -> Any:
     if not any([isinstance(size, SizeExpression) for size in sizes]):
         return max(sizes)
     return _size(forms.extremum("max", [_terms(size) or t.ZERO for size in sizes]))
+
+
+def common_divisor(a: Size, b: Size) -> Size:
+    """The greatest size that is known to divide both."""
+    for whole, part in ((a, b), (b, a)):
+        if is_known(whole % part == 0):
+            return part
+    return math.gcd(*[factor for size in (a, b) for _, factor in _terms(size) or ()])
 
 
 def lowest(size: Size) -> int | float:

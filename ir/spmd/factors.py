@@ -13,6 +13,7 @@ from functools import lru_cache
 from typing import Any
 
 from hloom.ir.records import record
+from hloom.ir.sizes.expressions import Size
 from hloom.ir.types import TupleShape
 
 OWN = "to_apply"  # the combiner of a reduction by a computation that is not one op: the instruction's own
@@ -48,7 +49,7 @@ class FactorRule:
 
     operands: tuple[tuple[tuple[int, ...], ...], ...]
     results: tuple[tuple[tuple[int, ...], ...], ...]
-    sizes: tuple[int, ...]
+    sizes: tuple[Size, ...]
     reduction: frozenset[int] = frozenset()
     combiner: str = "add"
     whole: frozenset[int] = frozenset()
@@ -79,7 +80,7 @@ class RuleBuilder:
         self.result_dims = [s.dims for s in result_shapes(instruction.shape)]
         self.operands: list[list[tuple[int, ...]]] = [[()] * len(dims) for dims in self.operand_dims]
         self.results: list[list[tuple[int, ...]]] = [[()] * len(dims) for dims in self.result_dims]
-        self.sizes: list[int] = []
+        self.sizes: list[Size] = []
         self.sets: dict[str, set[int]] = {name: set() for name in ("reduction", "whole", "windows", "masked")}
         self.local: list[tuple[int, str]] = []
         self.combiner = combiner
@@ -89,7 +90,7 @@ class RuleBuilder:
         operands: Mapping[int, int] | None = None,
         results: Mapping[int, int] | None = None,
         *kinds: str,
-        size: int | None = None,
+        size: Size | None = None,
         local: str = "",
     ) -> int:
         """A new factor of these dimensions (array -> dimension), in the sets `kinds`, minor to what they have already.

@@ -26,7 +26,7 @@ _CHECK = re.compile(r"check\.(expect_\w+)_const %\w+(?:#(\d+))?, (dense<.*?>) : 
 
 def check(text: str, file: str = "") -> int:
     """Runs a module's `main`; the number of its checks. Raises AssertionError for one that does not hold."""
-    from hloom.backends.spmd import SpmdBackend
+    from hloom.backends.spmd.backend import SpmdBackend
     from hloom.ir.stablehlo import parse_program, to_module
     from hloom.platforms.backend import CompileOptions
 

@@ -6,7 +6,7 @@ import warnings
 
 import numpy as np
 
-from hloom.backends.spmd import SpmdBackend
+from hloom.backends.spmd.backend import SpmdBackend
 from hloom.compiler.passes.spmd.meshes import programs
 from hloom.compiler.passes.spmd.partition import partition
 from hloom.ir.interpret import run

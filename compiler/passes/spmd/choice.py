@@ -13,6 +13,8 @@ from collections.abc import Callable, Iterable, Sequence
 from hloom.compiler.passes.spmd.resharding.costs import COPY
 from hloom.compiler.passes.spmd.resharding.layouts import Axes, Layout, Layouts
 from hloom.ir.records import record
+from hloom.ir.sizes.expressions import Size
+from hloom.ir.sizes.guards import typical
 from hloom.ir.spmd.factors import FactorRule
 
 Dims = tuple[tuple[int, ...], ...]  # for each dimension the numbers of its factors
@@ -32,7 +34,7 @@ class Choice:
         return tuple(a for f in sorted(factors) for a in self.axes[f])
 
 
-def factor_axes(layouts: Layouts, sizes: Sequence[int], dims: Dims, layout: Layout) -> list[tuple[int, Axes]]:
+def factor_axes(layouts: Layouts, sizes: Sequence[Size], dims: Dims, layout: Layout) -> list[tuple[int, Axes]]:
     """(factor, axes) for each factor that a layout of an array splits; axes that fit no factor are left out."""
     found = []
     for factors, axes in zip(dims, layout.dims, strict=True):
@@ -116,11 +118,9 @@ class Chooser:
                 f[0] for f in dims if len(f) == 1 and f[0] in allowed - rule.reduction - rule.windows - rule.masked
             ]
             count = self.layouts.count
-            sizes = {
-                f: rule.sizes[f] / count(first[f]) for f in alone if rule.sizes[f] % count((*first[f], *axes)) == 0
-            }
-            if sizes:
-                best = max(sizes, key=lambda f: sizes[f])
+            even = [f for f in alone if rule.sizes[f] % count((*first[f], *axes)) == 0]
+            if even:
+                best = max(even, key=lambda f: typical(rule.sizes[f]) / count(first[f]))
                 yield tuple((*own, *axes) if f == best else own for f, own in enumerate(first))
 
     def _assigned(self, rule: FactorRule, allowed: frozenset[int], reserved: Axes, said) -> tuple[Axes, ...]:
@@ -178,11 +178,8 @@ class Chooser:
 
     def work(self, rule: FactorRule, choice: Choice) -> float:
         """How many elements a device walks through."""
-        return float(
-            math.prod(
-                [-(-size // self.layouts.count(axes)) for size, axes in zip(rule.sizes, choice.axes, strict=True)]
-            )
-        )
+        pairs = zip(rule.sizes, choice.axes, strict=True)
+        return float(math.prod([-(-typical(size) // self.layouts.count(axes)) for size, axes in pairs]))
 
     def total(self, choice: Choice, given, wanted: list[Layout], shapes, results) -> float:
         """What a choice costs besides its work. given: for each operand the layouts that it has. shapes, results: of
@@ -194,5 +191,5 @@ class Chooser:
         for made, target, shape in zip(choice.results, wanted, results, strict=True):
             if made is not target:
                 total += self.price(made, target, shape.dims, shape.dtype.itemsize)
-            total += COPY * math.prod(made.local(shape.dims)) * shape.dtype.itemsize
+            total += COPY * typical(math.prod(made.local(shape.dims))) * shape.dtype.itemsize
         return total

@@ -15,6 +15,7 @@ from hloom.ir.build import combiner_opcode
 from hloom.ir.module import Computation, Instruction
 from hloom.ir.ops.programs.collective import COLLECTIVES
 from hloom.ir.rewrite import has_effects
+from hloom.ir.sizes.guards import typical
 from hloom.ir.types import Shape, TupleShape
 
 SMALL = 1 << 20  # bytes from which a sum is worth a message of its own
@@ -50,7 +51,7 @@ def _key(instruction: Instruction) -> tuple | None:
     if instruction.opcode != "all-reduce" or not isinstance(instruction.shape, Shape):
         return None
     opcode = combiner_opcode(instruction["to_apply"])
-    if opcode is None or instruction.shape.bytes > SMALL or "why" not in instruction.attributes:
+    if opcode is None or typical(instruction.shape.bytes) > SMALL or "why" not in instruction.attributes:
         return None
     return opcode, instruction.dtype, instruction["replica_groups"]
 
@@ -68,7 +69,7 @@ def _groups(computation: Computation, small: dict[Instruction, tuple]) -> list[l
         if instruction in small:
             key = (before, small[instruction])
             group = open_groups.get(key)
-            if group is None or sum(i.shape.bytes for i in group) + instruction.shape.bytes > TOGETHER:
+            if group is None or typical(sum([i.shape.bytes for i in (*group, instruction)])) > TOGETHER:
                 group = open_groups[key] = []
                 found.append(group)
             group.append(instruction)

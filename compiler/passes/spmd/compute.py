@@ -21,6 +21,7 @@ from hloom.ir.module import Instruction
 from hloom.ir.op_table import No, factor_rule
 from hloom.ir.ops import OPS
 from hloom.ir.records import record
+from hloom.ir.sizes.guards import typical
 from hloom.ir.spmd.factors import OWN, FactorRule, result_shapes
 from hloom.ir.types import Shape, TupleShape
 
@@ -141,7 +142,7 @@ def _chosen(
     if wanted_sums and not set(wanted_sums) & set(target[0].axes):
         target = [scope.layouts.of(target[0].dims, wanted_sums)]
     layouts = [min(h.versions, key=lambda layout: len(layout.unreduced)) for h in given]
-    weights = [h.shape.bytes for h in given]
+    weights = [typical(h.shape.bytes) for h in given]
     rules = []
     sums = [h.sums for h in given]
     if any(sums):

@@ -12,6 +12,7 @@ from hloom.compiler.passes.spmd.resharding.paths import Paths
 from hloom.ir.build import Builder
 from hloom.ir.errors import ReplicationWarning
 from hloom.ir.module import Instruction
+from hloom.ir.sizes.guards import typical
 from hloom.ir.spmd.factors import result_shapes
 from hloom.ir.spmd.sharding import DeviceMesh, Sharding
 from hloom.ir.types import Shape, TupleShape
@@ -160,7 +161,7 @@ class Scope:
 
     def warn(self, instruction: Instruction, given: Sequence[Held]) -> None:
         """Says once that split arrays are made whole for an op that needs all of each of its dimensions."""
-        size = sum(h.shape.bytes for h in given if not h.layout.is_whole)
+        size = typical(sum([h.shape.bytes for h in given if not h.layout.is_whole]))
         key = (instruction.opcode, str(instruction.source), size)
         if size == 0 or key in self.partitioner.warned:
             return

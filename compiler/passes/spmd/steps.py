@@ -10,6 +10,7 @@ from __future__ import annotations
 import heapq
 from collections.abc import Sequence
 
+from hloom.ir.sizes.guards import typical
 from hloom.ir.spmd.factors import FactorRule
 from hloom.ir.spmd.sharding import DeviceMesh, Sharding
 
@@ -33,7 +34,7 @@ class Draft:
 
     def __init__(self, shape, banned: Axes = (), passive: bool = False):
         self.sizes: tuple[int, ...] = shape.dims
-        self.bytes: int = shape.bytes
+        self.bytes: int = typical(shape.bytes)
         self.dims: list[Axes] = [()] * len(shape.dims)
         self.fixed: frozenset[int] = frozenset()
         self.hidden: dict[int, int] = {}

@@ -195,21 +195,21 @@ class OpenExecutable(Executable):
     def _variant(self, sizes: Mapping[str, int], fixed: Mapping[str, int]) -> Variant:
         """The variant for sizes of which those of `fixed` are numbers."""
         with collecting() as stages:
-            fusion, times = self._options.fusion, dict[str, float]()
+            times: dict[str, float] = {}
 
             def planned(module: Module) -> tuple[Module, Plan]:
-                module, plan, seconds = optimized_plan(
-                    module,
-                    fusion=fusion,
-                    donated=self._options.donated.union(self._updates.values()),
-                    updates=self._updates,
-                )
+                module, plan, seconds = self._planned(module)
                 times.update(seconds)
                 return module, plan
 
             made = variant_for(self.module, self.dims, sizes, fixed, planned)
         self.timings = {name: self.timings.get(name, 0.0) + s for name, s in stage_timings(stages, times, 0.0).items()}
         return made
+
+    def _planned(self, module: Module) -> tuple[Module, Plan, dict[str, float]]:
+        """A variant's module after all passes, its plan, and the seconds of both."""
+        donated = self._options.donated.union(self._updates.values())
+        return optimized_plan(module, fusion=self._options.fusion, donated=donated, updates=self._updates)
 
     def _chooser(self) -> _Choice | None:
         return _Choice.of(self._inputs, self.dims, [*self._facts.values()], self.variants)

@@ -18,7 +18,8 @@ from jax._src.lib import xla_client
 from hloom._version import __version__
 from hloom.backends.cpu.compilation import CpuExecutable, compile_module
 from hloom.backends.cpu.driver import driver
-from hloom.backends.spmd import SpmdBackend, SpmdExecutable
+from hloom.backends.spmd.backend import SpmdBackend
+from hloom.backends.spmd.program import SpmdExecutable
 from hloom.backends.text import program_text
 from hloom.bridges.pjrt.callbacks import held
 from hloom.bridges.pjrt.decoding import decoded, module_of, text_of

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from hloom.backends.spmd import SpmdBackend
+from hloom.backends.spmd.backend import SpmdBackend
 from hloom.errors import ParticipantsError
 from hloom.ir.build import Builder, scalar_computation
 from hloom.ir.module import Module

@@ -13,7 +13,7 @@ from op_modules import cases
 from random_programs import Programs, arguments, check_outputs
 from spmd_modules import MESHES, annotated, copied, flat, near, run_on_devices, split
 
-from hloom.backends.spmd import SpmdBackend
+from hloom.backends.spmd.backend import SpmdBackend
 from hloom.compiler.communication import table
 from hloom.ir.build import Builder
 from hloom.ir.interpret import run

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 import hloom as hl
-from hloom.backends.spmd import SpmdBackend
+from hloom.backends.spmd.backend import SpmdBackend
 from hloom.errors import DeviceError
 from hloom.ir.build import Builder, scalar_computation
 from hloom.ir.module import Module

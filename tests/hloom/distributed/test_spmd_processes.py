@@ -6,7 +6,7 @@ from test_launch import launched, lines
 pytest.importorskip("mpi4py", reason="programs in several processes: pip install 'hloom[cluster]'")
 
 SETUP = """
-from hloom.backends.spmd import SpmdBackend
+from hloom.backends.spmd.backend import SpmdBackend
 from hloom.ir.build import Builder, scalar_computation
 from hloom.ir.module import Module
 from hloom.ir.spmd.interpret import run_spmd

@@ -157,6 +157,6 @@ class Numbers:
             elif step == 1:
                 found = self.along(axes)
             else:
-                found = self.builder.emit("multiply", self.along(axes), self.builder.constant(np.int32(step)))
+                found = self.builder.emit("multiply", self.along(axes), self.builder.splat(step, Shape(S32)))
             self._starts[key] = found
         return found

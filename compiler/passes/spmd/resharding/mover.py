@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from hloom.compiler.passes.spmd.resharding.layouts import Axes, Layout, Layouts, Numbers
+from hloom.compiler.passes.spmd.resharding.layouts import S32, Axes, Layout, Layouts, Numbers
 from hloom.compiler.passes.spmd.resharding.paths import Step
 from hloom.ir.build import Builder, scalar_computation
 from hloom.ir.module import Instruction
@@ -63,7 +63,7 @@ class Mover:
         """With a number in the places of dimension d that are padding of a dimension of this size."""
         emit, local = self.builder.emit, value.dims[d]
         place = emit("iota", shape=Shape(np.int32, value.dims), iota_dimension=d)
-        behind = emit("subtract", self.builder.constant(np.int32(size)), self.numbers.start(axes, local))
+        behind = emit("subtract", self.builder.splat(size, Shape(S32)), self.numbers.start(axes, local))
         inside = emit("compare", place, self.spread(behind, value.dims), direction="LT")
         return emit("select", inside, value, self.builder.splat(number, value.shape))
 

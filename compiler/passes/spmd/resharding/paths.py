@@ -26,6 +26,7 @@ from collections.abc import Iterator
 from hloom.compiler.passes.spmd.resharding.costs import COPY, cost
 from hloom.compiler.passes.spmd.resharding.layouts import Axes, Layout, Layouts
 from hloom.ir.records import record
+from hloom.ir.sizes.guards import typical
 
 
 @record(frozen=True)
@@ -87,7 +88,7 @@ class _Search:
     # --- steps ---
 
     def bytes(self, layout: Layout) -> float:
-        return float(math.prod(layout.local(self.dims)) * self.itemsize)
+        return float(typical(math.prod(layout.local(self.dims)) * self.itemsize))
 
     def steps(self, layout: Layout) -> Iterator[tuple[float, Step]]:
         part = self.bytes(layout)

@@ -10,7 +10,7 @@ from __future__ import annotations
 import numpy as np
 
 from hloom.compiler.passes.spmd.resharding.costs import cost
-from hloom.compiler.passes.spmd.resharding.layouts import Axes
+from hloom.compiler.passes.spmd.resharding.layouts import S32, Axes
 from hloom.compiler.passes.spmd.scope import Scope
 from hloom.ir.module import Instruction
 from hloom.ir.records import record
@@ -123,7 +123,7 @@ def fetched(
         found = mover.cut(joined, d, offsets[0] + low, offsets[0] + low + fetch.width)
     else:
         moved = scope.numbers.start(axes, fetch.step - fetch.part)
-        moved = emit("add", moved, scope.builder.constant(np.int32(offsets[0] + low)))
+        moved = emit("add", moved, scope.builder.splat(offsets[0] + low, Shape(S32)))
         found = mover.at(joined, d, moved, fetch.width)
     if fill is not None and fetch.leaves() and not _is_clean(fetch, fill):
         found = _filled(scope, found, d, axes, fetch, fill)
@@ -141,9 +141,9 @@ def _number(scope: Scope, fill: Instruction | None, value: Instruction) -> Instr
 
 
 def _filled(scope: Scope, value: Instruction, d: int, axes: Axes, fetch: Fetch, fill: Instruction) -> Instruction:
-    emit, constant = scope.builder.emit, scope.builder.constant
+    emit = scope.builder.emit
     place = emit("iota", shape=Shape(np.int32, value.dims), iota_dimension=d)
-    start = emit("add", scope.numbers.start(axes, fetch.step), constant(np.int32(fetch.first)))
+    start = emit("add", scope.numbers.start(axes, fetch.step), scope.builder.splat(fetch.first, Shape(S32)))
     place = emit("add", place, scope.mover.spread(start, value.dims))
     above = emit("compare", place, scope.builder.splat(0, place.shape), direction="GE")
     below = emit("compare", place, scope.builder.splat(fetch.size, place.shape), direction="LT")

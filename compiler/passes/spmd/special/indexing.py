@@ -91,11 +91,11 @@ def _window(scope: Scope, value: Instruction, d: int, own: Instruction, size: in
     emit, constant, local = scope.builder.emit, scope.builder.constant, value.dims[d]
     if size == 1:
         low = emit("compare", own, constant(np.int32(0)), direction="GE")
-        high = emit("compare", own, constant(np.int32(local)), direction="LT")
+        high = emit("compare", own, scope.builder.splat(local, Shape(S32)), direction="LT")
         return value, own, emit("and", low, high)
     value = bordered(scope, value, d, size, size)
-    start = emit("add", own, constant(np.int32(size)))
-    return value, emit("clamp", constant(np.int32(0)), start, constant(np.int32(local + size))), None
+    start = emit("add", own, scope.builder.splat(size, Shape(S32)))
+    return value, emit("clamp", constant(np.int32(0)), start, scope.builder.splat(local + size, Shape(S32))), None
 
 
 def bordered(scope: Scope, value: Instruction, d: int, low: int, high: int) -> Instruction:

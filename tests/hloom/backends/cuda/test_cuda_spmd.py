@@ -14,7 +14,7 @@ import hloom as hl
 import hloom.numpy as hnp
 from hloom.backends.cuda.spmd import communicators, watch
 from hloom.backends.cuda.spmd.exchange import exchanges_of
-from hloom.backends.spmd import SpmdBackend
+from hloom.backends.spmd.backend import SpmdBackend
 from hloom.errors import CudaError, DeviceError, DistributedError, ParticipantsError
 from hloom.ir.build import Builder, scalar_computation
 from hloom.ir.module import Module

@@ -1,40 +1,34 @@
-"""Programs that several devices run together: one plan, compiled once, that each device runs on its shards."""
+"""A partitioned program that several CPU devices run together: its executable, and what runs its plan."""
 
 from __future__ import annotations
 
-import sys
-import time
-from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
 
 import numpy as np
 
-from hloom.backends.compile import Planned, optimized_plan, stage_timings
+from hloom.backends.compile import Planned
 from hloom.backends.cpu.driver import team_drivers, team_entries
 from hloom.backends.cpu.memory_limit import check_memory
 from hloom.backends.cpu.program import Layout, program_of
 from hloom.backends.donation import copy_shared
-from hloom.backends.processes import failed_message, others_of, placement_of
-from hloom.compiler.communication import CollectiveUse, bytes_sent, collective_uses, table
-from hloom.compiler.compile_timings import collecting
+from hloom.backends.processes import Placement, failed_message
+from hloom.compiler.communication import CollectiveUse, bytes_sent, collective_uses
 from hloom.compiler.passes.spmd.custom import apply_partition_rules
 from hloom.compiler.passes.spmd.meshes import annotated, programs
 from hloom.compiler.passes.spmd.partition import partition
-from hloom.compiler.passes.spmd.processes import split_by_process
 from hloom.compiler.passes.spmd.propagate import propagate
 from hloom.compiler.pipeline import BEFORE_PARTITION, run_passes
 from hloom.compiler.schedule.scheduler import Plan
 from hloom.compiler.schedule.steps import AwaitStep, HostStep
-from hloom.config import config
-from hloom.errors import DeviceError, ParticipantsError
+from hloom.errors import ParticipantsError
 from hloom.ir.module import Module
 from hloom.ir.records import field, record, replace
 from hloom.ir.spmd.sharding import DeviceMesh, Sharding
-from hloom.platforms.backend import Backend, CompileOptions, DeviceBackend, Executable
-from hloom.platforms.kinds import DeviceKind, device_kind
-from hloom.platforms.names import parse_device_name
+from hloom.platforms.backend import Executable
+from hloom.runtime.distributed.messages import Others
 from hloom.runtime.spmd import SpmdProgram
+
+__all__ = ["SpmdExecutable", "mesh_of", "partitioned", "runner_of", "shardings_of"]
 
 
 @record
@@ -83,86 +77,16 @@ class SpmdExecutable(Planned, Executable):
         return super().memory_analysis() | {"shared bytes": self.plan.shared_bytes}
 
 
-class SpmdBackend(Backend):
-    """Compiles modules of several replicas or partitions for as many devices of one kind: the CPU's here, others by
-    the backend of their kind."""
-
-    def compile(self, module: Module, options: CompileOptions) -> Any:
-        """Raises DeviceError."""
-        count = module.replicas * module.partitions
-        devices = options.devices or tuple(f"cpu:{k}" for k in range(count))
-        kind = _kind_of(module, devices)
-        started = time.perf_counter()
-        given = _mesh(module)
-        if not options.partitioned and given is not None:
-            module = apply_partition_rules(module, lambda s: _by_axes(s, given), devices)
-            module = partition(propagate(run_passes(module, BEFORE_PARTITION)))
-        divided = time.perf_counter() - started
-        inputs, outputs = ([_by_axes(s, given) for s in found] for found in _shardings(module))
-        if kind.name != "cpu":
-            assert isinstance(kind.backend, DeviceBackend)  # `_kind_of` has looked
-            return kind.backend.compile_spmd(
-                module, options, mesh=given, inputs=inputs, outputs=outputs, seconds=divided
-            )
-        with collecting() as stages:
-            where = placement_of(devices)
-            others = others_of(where, module)
-            if others is not None:
-                module = split_by_process(module, where.processes)
-            optimized, plan, times = optimized_plan(
-                module,
-                fusion=options.fusion,
-                donated=options.donated,
-                processes=where.processes if others is not None else (),
-            )
-            check_memory(plan, f"cpu:{where.indices[0]}" if where.indices else devices[0])
-            made = time.perf_counter()
-            program = program_of(plan, Layout())
-            waits = any(isinstance(s, HostStep) and s.instruction.opcode == "custom-call" for s in plan.steps)
-            # Functions of the user's may wait for each other, so each device has a thread.
-            team, drivers = team_drivers(where.indices, len(where.indices) if waits else None)
-            runner = SpmdProgram(
-                program, module.partitions, drivers, team, team_entries(), lambda at: _stuck(plan, at), where.own,
-                others, lambda *failure: failed_message(plan, *failure),
-            )  # fmt: skip
-        timings = {"partition": divided} | stage_timings(stages, times, time.perf_counter() - made)
-        compiled = stages.counts.get("kernels compiled", 0)
-        executable = SpmdExecutable(optimized, plan, runner, devices, given, inputs, outputs, timings, compiled)
-        if config.debug >= 1:
-            _report(executable)
-        return executable
+def partitioned(module: Module, mesh: DeviceMesh | None, devices: tuple[str, ...]) -> Module:
+    """What each device runs of a module that is laid out over a mesh; itself where there is none."""
+    if mesh is None:
+        return module
+    module = apply_partition_rules(module, lambda s: _by_axes(s, mesh), devices)
+    return partition(propagate(run_passes(module, BEFORE_PARTITION)))
 
 
-def _report(executable: SpmdExecutable) -> None:
-    uses = executable.collectives()
-    kinds = ", ".join(f"{count} {kind}" for kind, count in sorted(Counter(use.kind for use in uses).items()))
-    print(
-        f"hloom: compiled {executable.module.name} for {len(executable.devices)} devices: "
-        f"{len(executable.plan.kernels())} kernels, {executable.kernels_compiled} of them new; each device sends "
-        f"{bytes_sent(uses):,.0f} bytes{f' ({kinds})' if kinds else ''}",
-        file=sys.stderr,
-    )
-    if config.debug >= 2 and uses:
-        print(table(uses), file=sys.stderr)
-
-
-def _kind_of(module: Module, devices: Sequence[str]) -> DeviceKind:
-    """The kind of the devices. Raises DeviceError where they are not as many as the module wants, of one kind."""
-    count = module.replicas * module.partitions
-    kinds = {parse_device_name(device).kind for device in devices}
-    kind = device_kind(next(iter(kinds))) if len(kinds) == 1 else None
-    usable = kind is not None and (kind.name == "cpu" or isinstance(kind.backend, DeviceBackend))
-    if kind is None or not usable or len(devices) != count or len(set(devices)) != count:
-        raise DeviceError(
-            f"'{module.name}' on {count} devices ({module.replicas} replicas of {module.partitions} partitions)",
-            f"the devices {', '.join(devices)}",
-            f"name {count} different devices of one kind, CPU devices or GPUs",
-        )
-    return kind
-
-
-def _shardings(module: Module) -> tuple[list, list]:
-    """Of the parameters, and of the results."""
+def shardings_of(module: Module, mesh: DeviceMesh | None) -> list[list]:
+    """The shardings of the parameters and of the results over a mesh; None where nobody said so."""
     entry = module.entry
     root = entry.root
     if root.opcode == "tuple":
@@ -170,10 +94,11 @@ def _shardings(module: Module) -> tuple[list, list]:
         outputs = [o.sharding if s is None else s for s, o in zip(outer, root.operands, strict=True)]
     else:
         outputs = list(root.sharding) if isinstance(root.sharding, tuple) else [root.sharding]
-    return [p.sharding for p in entry.parameters], outputs
+    found = [p.sharding for p in entry.parameters], outputs
+    return [[_by_axes(s, mesh) for s in one] for one in found]
 
 
-def _mesh(module: Module) -> DeviceMesh | None:
+def mesh_of(module: Module) -> DeviceMesh | None:
     """The mesh that gives the axes of a module their names (`CommonMesh`); None where nothing is laid out."""
     if module.partitions == 1:
         return None
@@ -203,6 +128,19 @@ def _by_axes(sharding, mesh: DeviceMesh | None):
     if None in dims or None in others:
         return sharding
     return replace(sharding, mesh=mesh, dims=tuple(dims), unreduced=others[0], replicated_axes=others[1])
+
+
+def runner_of(plan: Plan, partitions: int, where: Placement, others: Others | None = None) -> SpmdProgram:
+    """The program of a plan, to be called. Raises MemoryLimitError."""
+    check_memory(plan, f"cpu:{where.indices[0] if where.indices else 0}")
+    program = program_of(plan, Layout())
+    waits = any(isinstance(s, HostStep) and s.instruction.opcode == "custom-call" for s in plan.steps)
+    # Functions of the user's may wait for each other, so each device has a thread.
+    team, drivers = team_drivers(where.indices, len(where.indices) if waits else None)
+    return SpmdProgram(
+        program, partitions, drivers, team, team_entries(), lambda at: _stuck(plan, at), where.own, others,
+        lambda *failure: failed_message(plan, *failure),
+    )  # fmt: skip
 
 
 def _stuck(plan: Plan, at: list[tuple[int, int]]) -> ParticipantsError:
