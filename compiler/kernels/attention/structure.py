@@ -76,9 +76,6 @@ def attention_of(computation: Computation) -> Attention | None:
     dtype = accumulation_dtype(first)
     if dtype not in FLOATS or accumulation_dtype(second) != dtype:
         return None
-    itemsize = 4 if dtype == "f32" else 8
-    if not LEAST <= extent <= ROW_BYTES // itemsize or not _pays(one.extents, two.extents[2], itemsize, first):
-        return None
     weights = second.operands[0]
     if dot_dims(second.attributes)[2] != (len(weights.dims) - 1,):
         return None  # not over the rows
@@ -89,6 +86,9 @@ def attention_of(computation: Computation) -> Attention | None:
     if len(domains) != 1 or not all(kinds.get(r) == "row" for r in reduces):
         return None
     if any(HLO_NAME[compute_dtype(r.dtype)] != dtype for r in reduces):
+        return None
+    itemsize = 4 if dtype == "f32" else 8
+    if not LEAST <= extent <= ROW_BYTES // itemsize or not _pays(one.extents, two.extents[2], itemsize, first):
         return None
     (domain,) = domains
     outputs = computation.outputs()

@@ -111,7 +111,7 @@ class _Plan:
         reads = same and rhs_sj == 1
         staged = spec.lhs if isinstance(spec.lhs, StagedOperand) else None
         far = rhs_sp * blocking.size >= FAR_ROWS
-        self.streams = reads and not (staged or self.rhs_stays) and m <= FEW_ROWS and far
+        self.streams = reads and not (staged or self.rhs_stays) and far and m <= FEW_ROWS
         given = staged.step if staged else _rows_near(rhs_sp * blocking.size) if self.streams else 0
         self.part, self.step = split_steps(m, self.k, self.kernels.splits, given)
         self.splits = 1 if self.kernels.splits == 1 else max(1, _ceil(self.k, self.part))
@@ -285,7 +285,7 @@ def _read_in_place(blocking: Blocking, m: int, depth: int, rhs_sp: int) -> bool:
     # Rows of a panel fall into the same few sets of a cache when they lie a multiple of a large power of two apart.
     sets = PERIOD // math.gcd(typical(rhs_sp) * blocking.size, PERIOD)
     fits = depth * blocking.tile.columns * blocking.size <= blocking.l1_bytes // 2 and depth <= 8 * sets
-    return m <= blocking.tile.rows or (m <= 128 and fits)
+    return m <= (max(128, blocking.tile.rows) if fits else blocking.tile.rows)
 
 
 def _pack_lhs(blocking: Blocking, rows: int, panels: int, depth: int, lhs_si: int, lhs_sp: int, far: bool) -> bool:

@@ -106,11 +106,14 @@ def _word(spec: ContractionSpec, machine, extents: tuple[int, int, int, int] | N
     dtypes = [operand.dtype for operand in (spec.lhs, spec.rhs) if isinstance(operand, PlainOperand)]
     if len(dtypes) < 2:
         return ""
-    large = extents is not None and math.prod(extents) >= FEWEST_IN_MATRIX
+
+    def is_large() -> bool:
+        return extents is not None and math.prod(extents) >= FEWEST_IN_MATRIX
+
     if spec.accumulate == "f32":
-        return "pairbf32" if large and dtypes == ["bf16", "bf16"] and machine.has("amx-bf16") else ""
+        return "pairbf32" if dtypes == ["bf16", "bf16"] and machine.has("amx-bf16") and is_large() else ""
     if spec.accumulate not in PAIRED or any(dtype not in NARROW for dtype in dtypes):
         return ""
-    if large and machine.has("amx-int8") and all(dtype in SIGNS for dtype in dtypes):
+    if machine.has("amx-int8") and all(dtype in SIGNS for dtype in dtypes) and is_large():
         return f"quad{''.join(SIGNS[dtype] for dtype in dtypes)}32"
     return "pair32"

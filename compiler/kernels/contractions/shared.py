@@ -84,7 +84,7 @@ def depth_step(k: int, most: int | None = None) -> int:
 def splits_of(batch: int, m: int, n: int, k: int) -> int:
     """Into how many parts sums of k products are cut, so that every core has some and each operand is read once: where
     the result is small and the sums are long. Each part has its own copy of the result; they are added in order."""
-    return min(16, k // 2048) if batch * m * n <= 8192 and k >= 4096 else 1
+    return min(16, k // 2048) if k >= 4096 and batch * m * n <= 8192 else 1
 
 
 def split_steps(m: int, k: int, splits: int, given: int = 0) -> tuple[int, int]:

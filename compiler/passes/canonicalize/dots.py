@@ -184,7 +184,7 @@ def is_canonical(root: Instruction) -> bool:
         and lb == rb == tuple(range(len(lb)))
         and rank <= 3
         and not {left.opcode, right.opcode} & {"transpose", "broadcast"}
-        and min(left.dims + right.dims) > 1
+        and all([size > 1 for size in left.dims + right.dims])  # without comparing sizes with each other
         and root.shape.dtype not in COMPLEX
         and root.shape.dtype != PRED
     )

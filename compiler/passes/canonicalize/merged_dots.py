@@ -36,7 +36,9 @@ def _merged(computation: Computation) -> Computation:
     for instruction in computation.instructions:
         if instruction.opcode == "dot" and (key := _key(instruction)) is not None:
             found.setdefault(key, []).append(instruction)
-    several = sorted((dots for dots in found.values() if len(dots) >= FEWEST), key=len, reverse=True)[:MATRICES]
+    # Sizes decide last, about what else may be merged: of open ones each decision excludes some.
+    short = [[dot for dot in dots if _is_short(dot)] for dots in found.values() if len(dots) >= FEWEST]
+    several = sorted((dots for dots in short if len(dots) >= FEWEST), key=len, reverse=True)[:MATRICES]
     place = {dot: dot for dots in several for dot in dots}  # where each stands after the changes so far
     for dots in several:
         first = {place[dot]: dot for dot in dots}
@@ -62,12 +64,17 @@ def _key(dot: Instruction) -> tuple | None:
     if lb or rb or len(contracting[0]) != 1 or len(w.dims) != 2 or not x.dims or 0 in (*x.dims, *w.dims) or x is w:
         return None
     (across,), (along,) = contracting[rows], contracting[matrix]
-    if w.shape.bytes <= NEAR or x.shape.size > (ROWS if rows == 0 else 1) * x.dims[across]:
-        return None
     if across != len(x.dims) - 1 and x.shape.size != x.dims[across]:
         return None
     others = sorted((name, str(v)) for name, v in dot.attributes.items() if not name.endswith("_dims"))
     return (w, along, x.dtype, dot.dtype, dot.device, *others)
+
+
+def _is_short(dot: Instruction) -> bool:
+    """Whether reading the matrix takes longer than the products."""
+    rows, matrix = _sides(dot)
+    x, w, across = dot.operands[rows], dot.operands[matrix], dot_dims(dot.attributes)[2 + rows][0]
+    return w.shape.bytes > NEAR and x.shape.size <= (ROWS if rows == 0 else 1) * x.dims[across]
 
 
 def _independent(computation: Computation, dots: list[Instruction]) -> list[list[Instruction]]:
