@@ -49,6 +49,28 @@ class _Named:
         return axis
 
 
+class _Placed(ShapeDtypeStruct):
+    """The shape and dtype of an array that was put on a device: the program runs there."""
+
+    __slots__ = ("_place",)
+
+    def __init__(self, shape: Sequence[Size], dtype: Any, device: Any):
+        super().__init__(shape, dtype)
+        self._place = device
+
+    @property
+    def _device(self) -> Any:
+        return self._place
+
+
+def _struct(shape: Sequence[Size], array: Any) -> ShapeDtypeStruct:
+    """The structure of an array with another shape."""
+    sharding, device = sharding_of(array), array._device
+    if sharding is not None or device is None:
+        return ShapeDtypeStruct(shape, array.dtype, sharding=sharding)
+    return _Placed(shape, array.dtype, device)
+
+
 class OpenArguments:
     """The dimensions of arguments, by name. A text is a `Dim` of at least 1, and None the size that a call has."""
 
@@ -102,8 +124,7 @@ class OpenArguments:
                 f"the argument {name!r} of '{self._signature.name}' with dimensions {tuple(given)}",
                 f"it is declared as ({', '.join(map(str, dims))})", "pass such an array, or change `dims`",
             )  # fmt: skip
-        opened = [g if d is None else d for d, g in zip(dims, given, strict=True)]
-        return ShapeDtypeStruct(opened, array.dtype, sharding=sharding_of(array))
+        return _struct([g if d is None else d for d, g in zip(dims, given, strict=True)], array)
 
 
 class AbstractedAxes:
@@ -150,8 +171,7 @@ class AbstractedAxes:
             )  # fmt: skip
         if not any([axis < len(given) for axis in axes.named]):
             return leaf
-        opened = [axes.named.get(k, size) for k, size in enumerate(given)]
-        return ShapeDtypeStruct(opened, array.dtype, sharding=sharding_of(array))
+        return _struct([axes.named.get(k, size) for k, size in enumerate(given)], array)
 
 
 @record(frozen=True)

@@ -55,6 +55,17 @@ def test_inside_of_transforms_it_is_the_function():
         np.testing.assert_allclose(f(drawn(size)), (drawn(size) ** 2).sum(), rtol=1e-6)
 
 
+def test_programs_run_where_their_arguments_are():
+    with hl.config(num_cpu_devices=2):
+        second = hl.devices()[1]
+        f = hl.jit(lambda x: x * 2, dims={"x": ("n", 3)})
+        g = hl.jit(lambda x: x * 2, abstracted_axes=({0: "n"},))
+        for size in (3, 4):
+            placed = hl.device_put(drawn(size, 3), second)
+            assert f(placed).device == g(placed).device == second
+            assert f(drawn(size, 3)).device == g(drawn(size, 3)).device == hl.devices()[0]
+
+
 def test_static_arguments_beside_open_ones():
     f = hl.jit(lambda x, power: x**power, static_argnames="power", dims={"x": ("n",)})
     for size in (3, 8):
