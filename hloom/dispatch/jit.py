@@ -276,7 +276,13 @@ class JitFunction:
         call = self._signature.bind(args, kwargs, self._current_settings())
         if current_trace() is not None:
             return self._call_in_trace(call)
-        leaves, key = call.leaves, call.key
+        specialization = self._version(call, args, kwargs)
+        if not call.statics and not device_scopes.device:
+            self._remember(args, kwargs, specialization, call.key)
+        return specialization([leaf if isinstance(leaf, Array) else as_array(leaf) for leaf in call.leaves])
+
+    def _version(self, call: Call, args, kwargs) -> Specialization:
+        """The compiled version for a call with these arguments; compiled now where there is none."""
         if self._open is not None:
             shapes, named = self._open.shapes(args, kwargs)
             call = self._signature.bind(shapes, named, self._current_settings()).without_twins()
@@ -287,9 +293,7 @@ class JitFunction:
                 if specialization is None:
                     specialization = self._specialize(call, self._trace(call))
         specialization.kept.used = True
-        if not call.statics and not device_scopes.device:
-            self._remember(args, kwargs, specialization, key)
-        return specialization([leaf if isinstance(leaf, Array) else as_array(leaf) for leaf in leaves])
+        return specialization
 
     def _remember(self, args, kwargs, specialization: Specialization, key: Key) -> None:
         """Such calls go the shortest way from now on."""
@@ -472,6 +476,12 @@ class JitFunction:
             )
 
     # --- looking in ---
+
+    def ready_for(self, *args) -> bool:
+        """Compiles what a call with these arrays runs, outside of traces. Returns whether it serves other sizes, too.
+        Raises what the call would raise before it takes a donated argument."""
+        call = self._signature.bind(args, {}, self._current_settings())
+        return self._version(call, args, {}).ready_for([as_array(leaf) for leaf in call.leaves])
 
     def lower(self, *args, **kwargs) -> Lowered:
         """Traces for these arguments (arrays, numbers or ShapeDtypeStructs) without running. See Lowered."""

@@ -64,6 +64,11 @@ class Specialization:
             unused = self.donated - set(self.executable.donated.values())
             warn_of_unused(self.name, self.traced.computation.parameters, unused)
 
+    def ready_for(self, arrays: list[Array]) -> bool:
+        """Does what is left to do before it runs for such arrays (`Executable.ready_for`)."""
+        arrays = [*arrays, *exact_arguments(arrays, self._wide)]
+        return self.executable.ready_for([a.shape for a in arrays])
+
     def __call__(self, arrays: list[Array]):
         """The results as a tree."""
         if self._wide:

@@ -140,6 +140,11 @@ class Executable(ABC):
         """As a call that may write over donated arguments. release: takes their data from the caller's arrays; once it
         was called the list alone holds them."""
 
+    def ready_for(self, shapes: Sequence[tuple[int, ...]]) -> bool:
+        """Does what is left to do before it runs for arguments of these dimensions, and raises what a call would before
+        it takes any argument. Returns whether what it compiled serves other dimensions, too."""
+        return False
+
     def for_one_output(self) -> Callable[[Sequence], np.ndarray] | None:
         """A shorter way to call a program of one new output; None where there is none."""
         return None

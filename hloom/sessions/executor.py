@@ -18,7 +18,15 @@ import numpy as np
 from hloom.arrays.array import Array
 from hloom.config import config
 from hloom.dispatch.jit import JitFunction, jit
-from hloom.errors import ArgumentError, DonationWarning, FeedError, HloomError, SessionError, UninitializedError
+from hloom.errors import (
+    ArgumentError,
+    DonationWarning,
+    FeedError,
+    HloomError,
+    SessionError,
+    UninitializedError,
+    UnsupportedError,
+)
 from hloom.ir.module import Computation, below
 from hloom.ir.op_table import OPS
 from hloom.ir.ops.specialize import Specialization
@@ -31,8 +39,11 @@ from hloom.platforms.device import find_device, log_operation
 from hloom.sessions.graph import Node, Text
 from hloom.sessions.lowering import Plan, make_plan
 from hloom.sessions.program import Program, outside_of_programs
+from hloom.sessions.sizes.open_runs import OpenRun
 from hloom.tracing.active import TRACES
 from hloom.tracing.trace import Tracer, apply_computation, as_array
+
+KEPT = 1024  # sizes of what is fed for which it is known what runs
 
 
 class Executor(Protocol):
@@ -102,15 +113,26 @@ def _owned(value) -> Array:
     return Array(np.array(array), False, array._device) if isinstance(array, Array) else array
 
 
+class _Sized:
+    """A run for some sizes of what is fed. call: the function that runs for them; None until it is compiled."""
+
+    __slots__ = ("call", "sizes")
+
+    def __init__(self, sizes: dict[str, int]):
+        self.sizes = sizes
+        self.call: Any = None
+
+
 class Step:
-    """A loaded run: compiled once for each set of shapes of its feeds."""
+    """A loaded run: compiled once for the sizes that are fed first, and once for all others."""
 
     def __init__(self, executor: LocalExecutor, program: Program, plan: Plan):
         self.executor, self.plan = executor, plan
         self.program_name, self.sizes = program.name, program.sizes
-        self._compiled: dict[tuple, JitFunction] = {}
-        self._functions: dict[tuple, JitFunction] = {}
-        self._started: set[JitFunction] = set()
+        self._found: dict[tuple, _Sized] = {}  # by dtypes and shapes of what is fed
+        self._sized: dict[tuple, _Sized] = {}  # by sizes
+        self._open: OpenRun | None = None
+        self._lock = forking.rlock()
         _find_devices(plan.computation)
         parameters = plan.computation.parameters
         first = len(plan.variables)
@@ -123,13 +145,13 @@ class Step:
     def __call__(self, feeds: Sequence[Any]) -> list:
         plan = self.plan
         values = [*feeds, *self._host_values()] if plan.host_values else feeds
-        function = None
+        found = None
         with contextlib.suppress(AttributeError, TypeError):  # numbers and lists have no dtype
-            function = self._compiled.get(tuple([(v.dtype, v.shape) for v in values]))
-        if function is None:
-            values, function = self._prepared(values)
+            found = self._found.get(tuple([(v.dtype, v.shape) for v in values]))
+        if found is None:
+            values, found = self._prepared(values)
         with contextlib.nullcontext() if self._stateless else self.executor.lock:
-            outputs = self._run(function, values)
+            outputs = self._run(found, values)
         count = plan.count
         for k in plan.shared:
             outputs[k] = _owned(outputs[k])
@@ -139,23 +161,56 @@ class Step:
             return outputs
         return [outputs[f] if type(f) is int else getattr(f, "value", None) for f in plan.fetches]
 
-    def _run(self, function: JitFunction, values) -> list:
+    def _run(self, sized: _Sized, values) -> list:
         plan, store = self.plan, self.executor.values
         state = [store.get(name) for name in plan.variables]
         if None in state:
             self._uninitialized()
-        if TRACES.active or function not in self._started:
+        if TRACES.active or sized.call is None:
             with outside_of_programs(), warnings.catch_warnings():
                 # The session donates, not the user: a variable that no result fits into is no mistake.
                 warnings.simplefilter("ignore", DonationWarning)
-                outputs = function(*state, *values)
-            self._started.add(function)
+                outputs = self._first(sized, [*state, *values])
             self._log_texts()
         else:
-            outputs = function(*state, *values)
+            try:
+                outputs = sized.call(*state, *values)
+            except UnsupportedError:  # where an array is on a device now that has no programs of open sizes
+                if not self._is_open(sized):
+                    raise
+                sized.call = None
+                return self._run(sized, values)
         for name, value in zip(plan.updated, outputs[plan.count :], strict=True):
             store[name] = value
         return list(outputs[: plan.count])
+
+    def _first(self, sized: _Sized, operands: list) -> Any:
+        """The first run for some sizes."""
+        if sized.call is not None:
+            return sized.call(*operands)
+        refusal = self._refusal(sized, operands)
+        function = self._open.function if self._open is not None and refusal == "" else self._for_sizes(sized.sizes)
+        sized.call = function
+        outputs = function(*operands)
+        if self._open is not None and refusal:
+            self._open.close(refusal)  # the program for these sizes alone has none of its reasons
+        return outputs
+
+    def _refusal(self, sized: _Sized, operands: list) -> str | None:
+        """Why the program of open sizes does not serve these sizes; "" where it does, None where it is not asked.
+
+        The first sizes have a program of their own: it is compiled sooner, and most runs are fed with no others.
+        """
+        if not sized.sizes or len(self._sized) < 2:
+            return None
+        with self._lock:
+            if self._open is None:
+                self._open = OpenRun(self.plan.computation, self.program_name, self._jitted)
+            return None if self._open.closed else self._open.refusal(operands)
+
+    def _is_open(self, sized: _Sized) -> bool:
+        """Whether the program of open sizes runs for these."""
+        return self._open is not None and sized.call is self._open.function
 
     def _log_texts(self) -> None:
         """Prints where constants of text are, which no compiled program has."""
@@ -187,8 +242,8 @@ class Step:
 
     # --- the first run with some shapes ---
 
-    def _prepared(self, values: Sequence[Any]) -> tuple[list, JitFunction]:
-        """The values as arrays of the placeholders' dtypes, and the function for them. Raises FeedError."""
+    def _prepared(self, values: Sequence[Any]) -> tuple[list, _Sized]:
+        """The values as arrays of the placeholders' dtypes, and the run for them. Raises FeedError."""
         names = [*self.plan.feeds, *(v.name for v in self.plan.host_values)]
         arrays = [self._fed(k, name, value) for k, (name, value) in enumerate(zip(names, values, strict=True))]
         given: dict[str, tuple[int, str]] = {}
@@ -198,17 +253,22 @@ class Step:
         if self._has_expressions():
             sizes = self._solved(names, arrays)
         key = tuple(sorted(sizes.items()))
-        function = self._functions.get(key)
-        if function is None:
-            function = self._functions[key] = self._for_sizes(sizes)
+        found = self._sized.get(key)
+        if found is None:
+            if len(self._sized) >= KEPT:  # all but those that have a program of their own
+                self._sized = {key: sized for key, sized in self._sized.items() if not self._is_open(sized)}
+                self._found.clear()
+            found = self._sized[key] = _Sized(sizes)
         if all(a is v for a, v in zip(arrays, values, strict=True)):
-            self._compiled[tuple([(a.dtype, a.shape) for a in arrays])] = function
-        return arrays, function
+            self._found[tuple([(a.dtype, a.shape) for a in arrays])] = found
+        return arrays, found
 
-    def _for_sizes(self, sizes: dict[str, int]) -> JitFunction:
-        """The function of the run where the unknown sizes are these."""
+    def _for_sizes(self, sizes: dict[str, int]) -> Any:
+        """What runs where the unknown sizes are these, and no others."""
         computation = self.plan.computation
-        return self._jitted(Specialization(self.sizes.given(sizes)).computation(computation) if sizes else computation)
+        if sizes:
+            computation = Specialization(self.sizes.given(sizes)).computation(computation)
+        return self._jitted(lambda *operands: tuple(apply_computation(computation, list(operands))))
 
     def _fed(self, k: int, name: str, value: Any) -> Any:
         """A fed value in the placeholder's dtype."""
@@ -280,15 +340,13 @@ class Step:
         made = f"; it was made at {self._sources[k]}" if self._sources[k] else ""
         raise FeedError(asked, f"{found}{made}", repair)
 
-    def _jitted(self, computation: Computation) -> JitFunction:
-        def run(*operands):
-            return tuple(apply_computation(computation, list(operands)))
-
+    def _jitted(self, run: Callable, dims: Mapping[str, tuple] | None = None) -> JitFunction:
+        """The function of operands, compiled. dims: as of `hl.jit`."""
         run.__name__ = run.__qualname__ = self.program_name
-        changed = set(self.plan.updated)
         # A callback of the user may fail half way: then the variables keep their values.
-        donated = [] if _calls_python(computation) else [k for k, n in enumerate(self.plan.variables) if n in changed]
-        return jit(run, donate_argnums=donated, device=self.executor.device or None)
+        changed = set() if _calls_python(self.plan.computation) else set(self.plan.updated)
+        donated = [k for k, n in enumerate(self.plan.variables) if n in changed]
+        return jit(run, donate_argnums=donated, device=self.executor.device or None, dims=dims)
 
 
 def _calls_python(computation: Computation) -> bool:

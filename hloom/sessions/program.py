@@ -48,7 +48,7 @@ from hloom.sessions.graph import (
     Variable,
     VariableRecord,
 )
-from hloom.sessions.sizes import Sizes
+from hloom.sessions.sizes.unknown import Sizes
 from hloom.sessions.text import from_text, pruned, to_text
 from hloom.tracing.active import TRACES
 from hloom.tracing.trace import as_array, bind, resumed

@@ -38,7 +38,7 @@ from hloom.sessions.graph import (
     VariableRecord,
 )
 from hloom.sessions.lowering import needed
-from hloom.sessions.sizes import Sizes
+from hloom.sessions.sizes.unknown import Sizes
 
 if TYPE_CHECKING:
     from hloom.sessions.program import Program

@@ -12,10 +12,10 @@ from hloom.ir.errors import ShapeError
 from hloom.ir.module import Computation, Instruction
 from hloom.ir.op_table import OPS, RULE_ERRORS
 from hloom.ir.ops.programs.sizes import check_room, size_value
-from hloom.ir.sizes.expressions import Size, SizeExpression, size_at, size_with
+from hloom.ir.sizes.expressions import Dim, Size, SizeExpression, size_at, size_with
 from hloom.ir.types import Shape, TupleShape
 
-__all__ = ["Specialization"]
+__all__ = ["Renaming", "Specialization"]
 
 
 class Specialization:
@@ -111,14 +111,38 @@ class Specialization:
             raise self._refused(instruction, f"{error.asked}; {error.found}") from error
         except RULE_ERRORS as error:
             raise self._refused(instruction, str(error)) from error
-        made = Instruction(
-            opcode, operands, shape, attributes, instruction.hint, instruction.source, instruction.made_by
-        )
-        made.sharding = instruction.sharding
-        return made
+        return _copy(instruction, operands, shape, attributes, opcode)
 
     def _refused(self, instruction: Instruction, found: str) -> ShapeError:
         return ShapeError(f"{instruction.opcode} for {self}", found, "pass arrays of other sizes", instruction.source)
 
     def __str__(self) -> str:
         return ", ".join(f"{name} = {size}" for name, size in self.sizes.items())
+
+
+class Renaming(Specialization):
+    """Computations with dimensions in place of others of the same bounds: nothing is inferred again, or decided."""
+
+    def __init__(self, dims: Mapping[str, Dim]):
+        super().__init__(dims)
+
+    def _size(self, size: Any) -> Size:
+        return self._number(size)
+
+    def _instruction(self, instruction: Instruction, mapped: Mapping[Instruction, Instruction]) -> Instruction:
+        operands = tuple([mapped[o] for o in instruction.operands])
+        shape = self.shape(instruction.shape)
+        attributes = {name: self._attribute(value) for name, value in instruction.attributes.items()}
+        same = all(attributes[name] is value for name, value in instruction.attributes.items())
+        if same and shape is instruction.shape and operands == instruction.operands:
+            return instruction
+        return _copy(instruction, operands, shape, attributes)
+
+
+def _copy(instruction: Instruction, operands: tuple, shape: Any, attributes: dict, opcode: str = "") -> Instruction:
+    made = Instruction(
+        opcode or instruction.opcode, operands, shape, attributes, instruction.hint, instruction.source,
+        instruction.made_by,
+    )  # fmt: skip
+    made.sharding = instruction.sharding
+    return made

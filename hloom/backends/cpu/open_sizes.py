@@ -274,7 +274,17 @@ class OpenExecutable(Executable):
 
     def call_donating(self, arrays: list, release: Callable[[], None]) -> list:
         """Sizes that it does not take are refused before the arguments are given away."""
-        shapes = tuple([a.shape for a in arrays])
+        serves = self._prepared(tuple([a.shape for a in arrays]))
+        release()
+        copy_shared(arrays, serves.donated.values())
+        return serves.run(arrays)
+
+    def ready_for(self, shapes: Sequence[tuple[int, ...]]) -> bool:
+        self._prepared(tuple(shapes))
+        return not self._takes_numbers
+
+    def _prepared(self, shapes: tuple[tuple[int, ...], ...]) -> _Serving:
+        """What runs the program for arguments of these dimensions. Raises ShapeError for all that it may refuse."""
         serves = self._served.get(shapes)
         if serves is None:
             serves = self._serving(shapes)
@@ -282,9 +292,7 @@ class OpenExecutable(Executable):
             serves.prepare()
         except NumberError as error:
             raise self._without_room(shapes, error) from None
-        release()
-        copy_shared(arrays, serves.donated.values())
-        return serves.run(arrays)
+        return serves
 
     def _without_room(self, shapes: Sequence[tuple[int, ...]], error: NumberError) -> ShapeError:
         return ShapeError(

@@ -148,7 +148,7 @@ class DistributedStep(Step):
     def _compiled_stage(self, stage: Stage, computation: Computation) -> Callable[[_Run], None]:
         return (_Main if stage.home is None else _Updates)(self, stage, computation)
 
-    def _run(self, function: Any, values: Sequence[Any]) -> list:
+    def _run(self, sized: Any, values: Sequence[Any]) -> list:
         parameters = self.plan.computation.parameters
         link = self._link()
         link.peers.all_attached(self._others)
@@ -156,7 +156,9 @@ class DistributedStep(Step):
             self._logged = True
             self._log()
         run = _Run(self, link, dict(zip(parameters[len(self.plan.variables) :], values, strict=True)))
-        for stage, replaced in zip(function, self._replaced, strict=True):
+        if sized.call is None:
+            sized.call = self._for_sizes(sized.sizes)
+        for stage, replaced in zip(sized.call, self._replaced, strict=True):
             for instruction in replaced:
                 run.fix(instruction)
             stage(run)

@@ -1,0 +1,88 @@
+"""Runs of graphs with unknown sizes: one compiled program serves all sizes that are fed.
+
+The dimensions of the graph (`hloom.sessions.sizes`) are those of a jitted function of open sizes (`hl.jit(dims=...)`).
+A run that has no such program, or none for some sizes, is compiled for the sizes of each feed.
+"""
+
+from __future__ import annotations
+
+import sys
+import warnings
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from hloom.arrays.array import Array
+from hloom.config import config
+from hloom.dispatch.backend import takes_open_sizes
+from hloom.dispatch.jit import JitFunction
+from hloom.errors import FallbackWarning, HloomError
+from hloom.ir.module import Computation
+from hloom.ir.ops.specialize import Renaming, Specialization
+from hloom.ir.sizes.expressions import Dim, SizeExpression, dims_of
+from hloom.ir.sizes.solving import solved
+from hloom.ir.source import current_source
+from hloom.tracing.signatures import with_names
+from hloom.tracing.trace import apply_computation
+
+__all__ = ["OpenRun"]
+
+Jit = Callable[[Callable, Mapping[str, tuple]], JitFunction]
+
+
+class OpenRun:
+    """A computation whose parameters have open sizes, as one function for all of them.
+
+    function: takes its operands. closed: whether it serves no further sizes.
+    """
+
+    def __init__(self, computation: Computation, name: str, jitted: Jit):
+        """jitted: compiles a function whose arguments have dimensions, by name."""
+        shapes = [p.shape.dims for p in computation.parameters]
+        # Those of a graph that is built count as at least 2 for good; a function's do so while it is traced.
+        dims = {n: _own(d) for shape in shapes for size in shape for n, d in dims_of(size).items()}
+        self._name, self.closed = name, False
+        renamed = Renaming(dims).computation(computation)
+        wanted = [p.shape.dims for p in renamed.parameters]
+
+        def run(*operands: Any) -> tuple:
+            given, chosen = [operand.shape for operand in operands], renamed
+            if not any(isinstance(size, SizeExpression) for shape in given for size in shape):
+                sizes = solved(list(zip(wanted, given, strict=True)))  # it is computed eagerly, or checked
+                assert sizes is not None, (wanted, given)  # the feeds were compared
+                chosen = Specialization(sizes).computation(computation)
+            return tuple(apply_computation(chosen, list(operands)))
+
+        names = [f"arg{k}" for k in range(len(wanted))]
+        with_names(run, names)
+        open_ones = {n: w for n, w in zip(names, wanted, strict=True) if any(isinstance(d, SizeExpression) for d in w)}
+        self.function = jitted(run, open_ones)
+
+    def refusal(self, operands: Sequence[Array]) -> str:
+        """Compiles what a call with these operands runs. Returns why the function does not serve them, "" where it
+        does. Where it does not, the computation for their sizes does, or says what is wrong with them."""
+        if config.disable_jit:
+            return ""
+        try:
+            if not takes_open_sizes(operands):
+                return "programs of open sizes run on one CPU device"
+            with warnings.catch_warnings():
+                # Nobody asked for open sizes: to compile for each size is what sessions do where there are none.
+                warnings.simplefilter("ignore", FallbackWarning)
+                if not self.function.ready_for(*operands):
+                    self.close("a kernel of it is made for one size")  # these have been compiled by themselves
+            return ""
+        except HloomError as error:
+            return f"{error.asked}: {error.found}"
+
+    def close(self, refusal: str) -> None:
+        """It is asked for no further sizes. `HLOOM_DEBUG=1` prints why."""
+        self.closed = True
+        if config.debug >= 1:
+            print(
+                f"hloom: '{self._name}' is compiled for the sizes of each run: {refusal}, at {current_source()}",
+                file=sys.stderr,
+            )
+
+
+def _own(dim: Dim) -> Dim:
+    return Dim(dim.name, dim.min, dim.max, multiple_of=dim.multiple_of)
