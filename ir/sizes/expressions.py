@@ -260,16 +260,18 @@ def _dim(name: str, low: int, high: int | None, multiple: int) -> Dim:
 
 
 class Scope:
-    """What is known of dimensions wherever they are used. comparisons: with the text that the user gave each.
-    answers_all: whether `decide` answers each question, so that proofs are not worth their time."""
+    """What is known of dimensions wherever they are used. comparisons: with the text that the user gave each. answered:
+    what has been proved, and stays so with more facts. answers_all: whether `decide` answers each question, so that
+    proofs are not worth their time."""
 
-    __slots__ = ("comparisons", "facts", "trace")
+    __slots__ = ("answered", "comparisons", "facts", "trace")
     in_general = True  # whether a size counts as at least 2 while a function of such arrays is traced
     answers_all = False
 
     def __init__(self, trace: Any = None) -> None:
         self.comparisons: tuple[tuple[str, Comparison], ...] = ()
         self.facts = facts.NONE
+        self.answered: dict[tuple[Terms, str, Terms], bool] = {}
         self.trace = trace  # in which values of sizes are computed where no other is current
 
     def add(self, text: str, comparison: Comparison) -> None:
@@ -359,13 +361,20 @@ def _compared(left: SizeExpression, right: Any, how: str) -> Any:
     if other is None:
         return NotImplemented
     known, scopes = _FACTS.get(), scopes_of(left, right)
+    answered = scopes[0].answered if len(scopes) == 1 and not known else None
+    if answered is not None and (found := answered.get((left.terms, how, other))) is not None:
+        return found
     if any([scope.answers_all for scope in scopes]):
         decided = _decided(left.terms, other, facts.INTERVALS, how)
     else:
         for scope in scopes:
             known = known.joined(scope.facts)
         decided = _decided(*_tightened(left.terms, other, known), how)
-    return Comparison(left, how, right) if decided is None else decided
+    if decided is None:
+        return Comparison(left, how, right)
+    if answered is not None:
+        answered[left.terms, how, other] = decided
+    return decided
 
 
 def _with_number(function: Callable, left: Any, right: Any) -> Any:

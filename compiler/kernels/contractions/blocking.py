@@ -54,7 +54,7 @@ def step_plan(
     lhs_strides: (sb, si, sp) in elements, of a plain lhs. rhs_strides: (sb, sp, sj) of a plain rhs.
     rhs_stays: whether rhs is loop-invariant in the surrounding loop, so that it is packed once.
     """
-    if min(batch, m, n) <= 0:
+    if any([size <= 0 for size in (batch, m, n)]):
         return []
     plan = _Plan(kernels, (batch, m, n, k), lhs_strides, rhs_strides, rhs_stays)
     # Of open sizes it may have no panels, which costs a launch of nothing; whether it has would be a guard.
@@ -285,7 +285,7 @@ def _read_in_place(blocking: Blocking, m: int, depth: int, rhs_sp: int) -> bool:
     # Rows of a panel fall into the same few sets of a cache when they lie a multiple of a large power of two apart.
     sets = PERIOD // math.gcd(typical(rhs_sp) * blocking.size, PERIOD)
     fits = depth * blocking.tile.columns * blocking.size <= blocking.l1_bytes // 2 and depth <= 8 * sets
-    return m <= (max(128, blocking.tile.rows) if fits else blocking.tile.rows)
+    return (fits and typical(m) <= 128) or m <= blocking.tile.rows
 
 
 def _pack_lhs(blocking: Blocking, rows: int, panels: int, depth: int, lhs_si: int, lhs_sp: int, far: bool) -> bool:

@@ -161,7 +161,8 @@ class Facts:
         if opcode in ("iota", "size") or (opcode == "constant" and has_expression(instruction)):
             return True
         if opcode == "broadcast":
-            return operands[0].shape.size * 4 <= instruction.shape.size or operands[0] in self.duplicable
+            fewer = typical(operands[0].shape.size) * 4 <= typical(instruction.shape.size)
+            return fewer or operands[0] in self.duplicable
         if opcode == "convert":
             return operands[0].dtype.itemsize <= instruction.dtype.itemsize
         if OPS[opcode].family != "elementwise":

@@ -30,7 +30,7 @@ def constant_value(instruction: Instruction, most: int) -> np.ndarray | None:
     """The value of a constant, or of a broadcast constant or iota of at most `most` elements; None for others."""
     if instruction.opcode == "constant":
         return instruction["value"]
-    if instruction.shape.size > most:
+    if instruction.opcode not in ("iota", "broadcast") or instruction.shape.is_open or instruction.shape.size > most:
         return None
     if instruction.opcode == "iota":
         return np.asarray(evaluate_instruction(instruction, []))
@@ -41,7 +41,7 @@ def constant_value(instruction: Instruction, most: int) -> np.ndarray | None:
 
 def fold(b, root, smallest: int = SMALL):
     """The root as a constant when its operands are, and the result is no larger than the largest of them."""
-    if root.opcode in UNFOLDED or not isinstance(root.shape, Shape):
+    if root.opcode in UNFOLDED or not isinstance(root.shape, Shape) or root.shape.is_open:
         return None
     operands = root.operands
     if any([o.opcode == "broadcast" and o.operands[0].opcode != "constant" for o in operands]):

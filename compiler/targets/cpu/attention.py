@@ -147,8 +147,8 @@ class _Kernel:
         )
         kernels = render(spec, self.machine, columns=FEATURES)
         batch, m, n, k = roles.extents
-        if typical(m) > self.block_rows or m > self.block_rows:
-            m = MANY  # each panel is used by several blocks
+        if not isinstance(m, int) or m > self.block_rows:
+            m = MANY  # each panel is used by several blocks; of open sizes it may be
         steps = step_plan(kernels, batch, m, n, k, (k, k, 1), right.strides)
         packing = [self._packing(number, kernels, step) for step in steps[:-1]]
         return _Contraction(number, kernels, right, steps[-1].arguments, packing)

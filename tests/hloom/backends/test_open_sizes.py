@@ -118,6 +118,25 @@ def test_lengths_of_attention():
     assert len(compiled.executable.variants) <= 2, "\n".join(map(str, compiled.executable.variants))
 
 
+def test_a_part_of_a_constant_is_not_folded():
+    """It was, at the size of the call, and each size was a variant."""
+    table = np.arange(256, dtype=np.float32)
+    compiled = hl.jit(lambda x: x + hnp.asarray(table)[: x.shape[0]]).lower(struct(hl.Dim("n", max=256))).compile()
+    for size in (20, 21, 99, 256):
+        np.testing.assert_array_equal(compiled(table[:size]), 2 * table[:size])
+    assert len(compiled.executable.variants) == 1, "\n".join(map(str, compiled.executable.variants))
+
+
+def test_rows_of_two_dimensions_are_not_ordered_by_guards():
+    """The least size of a product's operands asked which of them is less."""
+    compiled = hl.jit(lambda x, w: hnp.tanh(x @ w)).lower(struct(M, N, 24), struct(24, 16)).compile()
+    for m, n in ((20, 10), (10, 20), (11, 30), (30, 30)):
+        x, w = drawn(m, n, 24), drawn(24, 16)
+        np.testing.assert_allclose(compiled(x, w), np.tanh(x @ w), rtol=2e-4, atol=2e-4)
+    texts = [str(variant) for variant in compiled.executable.variants]
+    assert not [text for text in texts if "m < n" in text or "n < m" in text], texts
+
+
 @pytest.mark.parametrize("rank", [1, 2])
 def test_images_of_open_sizes(rank):
     """Compilation compared hundreds of sums of quotients, for minutes, and then for one size."""

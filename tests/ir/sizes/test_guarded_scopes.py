@@ -41,3 +41,11 @@ def test_a_typical_number_is_no_guard():
 def test_scopes_do_not_share_what_they_know():
     first, second = GuardedScope({"n": 37}), GuardedScope({"n": 5})
     assert first.dim(N, 2) > 8 and not second.dim(N, 2) > 8
+
+
+def test_what_is_proved_is_proved_once():
+    scope = GuardedScope({"n": 37, "m": 5})
+    n, m = scope.dim(Dim("n"), 2), scope.dim(Dim("m"), 2)
+    assert n * m >= 4 and (n * m >= 4) is True and len(scope.answered) == 1
+    assert n >= 8  # a guard, from which more is proved
+    assert n * m >= 16 and not scope.guards[1:]
