@@ -14,6 +14,7 @@ from hloom.onnx.choices import misspelt
 from hloom.onnx.graph import Graph, Node, Scope
 from hloom.onnx.reader import Reader, package, schema_of, scope_of
 from hloom.onnx.reference import computed
+from hloom.onnx.sizes import Sizes, as_tensor, evaluated, lowered
 from hloom.onnx.table import Entry, NeedsValue, find, is_known, static
 from hloom.onnx.values import described, type_of
 from hloom.tracing.concrete import ensure_compile_time_eval
@@ -42,15 +43,16 @@ class Call:
         """Whether anything reads an output."""
         return output < len(self.outputs) and self.outputs[output] != ""
 
-    def body(self, graph: Graph):
-        """A body as a function from its inputs to a list of its outputs."""
+    def body(self, graph: Graph, *, keeps_sizes: bool = False):
+        """A body as a function from its inputs to a list of its outputs, which may be `Sizes` where it keeps_sizes."""
 
         def call(*inputs):
             env = dict(self.env)
             env.update(graph.initializers)
             env.update(zip((p.name for p in graph.inputs), inputs, strict=False))
             run_nodes(graph.nodes, env, self.scope, self.depth + 1)
-            return [env[p.name] for p in graph.outputs]
+            results = [env[p.name] for p in graph.outputs]
+            return results if keeps_sizes else lowered(results)
 
         return call
 
@@ -100,7 +102,7 @@ def _evaluate(node: Node, inputs: list, env: dict[str, Any], scope: Scope, depth
     if entry is None or not node.attributes.keys() <= entry.attributes:
         function = function or schema_function(node, inputs, scope)
         if function is None:
-            return computed(node, inputs, scope)
+            return computed(node, lowered(inputs), scope)
         return _expanded(function, node, inputs, scope, depth)
     return apply(entry, node, inputs, env, scope, depth)
 
@@ -116,7 +118,15 @@ def check_choices(node: Node) -> None:
 
 def apply(entry: Entry, node: Node, inputs: list, env: dict[str, Any], scope: Scope, depth: int) -> Sequence:
     """The outputs of a node by the rule of its entry."""
-    for position in entry.static:
+    attributes = defaults(node.domain, node.op, scope.opsets.get(node.domain, 1)) | node.attributes
+    keywords = {name: value for name, value in attributes.items() if name in entry.attributes}
+    call = [Call(node, env, scope, depth)] if entry.takes_node else []
+    sizes = frozenset([k for k, value in enumerate(inputs) if isinstance(value, Sizes)])
+    if sizes and not node.domain:
+        results = evaluated(entry.name, inputs, keywords, lambda *given: entry.rule(*call, *given, **keywords))
+        if results is not NotImplemented:
+            return results if isinstance(results, tuple) else (results,)
+    for position in entry.static - sizes:
         if position < len(inputs) and inputs[position] is not None:
             inputs[position] = static(inputs[position], f"input {position} decides shapes")
     captured = [env[name] for name in node.uses - set(node.inputs) if name in env]
@@ -125,9 +135,9 @@ def apply(entry: Entry, node: Node, inputs: list, env: dict[str, Any], scope: Sc
         # Tracers that carry values (grad outside of jit) have numbers too.
         inputs = [None if value is None else static_tree(value) for value in inputs]
         all_known = True
-    attributes = defaults(node.domain, node.op, scope.opsets.get(node.domain, 1)) | node.attributes
-    keywords = {name: value for name, value in attributes.items() if name in entry.attributes}
-    arguments = [Call(node, env, scope, depth), *inputs] if entry.takes_node else inputs
+    if not all_known:
+        inputs = [_given(entry, k, value) for k, value in enumerate(inputs)]
+    arguments = [*call, *inputs]
     if not all_known:
         results = entry.rule(*arguments, **keywords)
         return results if isinstance(results, tuple) else (results,)
@@ -140,12 +150,24 @@ def apply(entry: Entry, node: Node, inputs: list, env: dict[str, Any], scope: Sc
     return numbers(results if isinstance(results, tuple) else (results,))
 
 
+def _given(entry: Entry, position: int, value):
+    """What a rule gets for an input: of sizes their elements where they decide shapes, their numbers where these
+    decide what is traced, and otherwise the array that the program computes."""
+    if isinstance(value, Sizes) and position in entry.static:
+        return value.elements
+    if isinstance(value, Sizes) and position in entry.decides:
+        return value.numbers()
+    return as_tensor(value)
+
+
 def static_tree(value):
     """`static` of a value or of each element of a sequence."""
     if isinstance(value, list):
         return [static_tree(v) for v in value]
     if value is None:
         return None
+    if isinstance(value, Sizes):
+        return value.numbers()
     try:
         return static(value, "it runs on numbers")
     except NeedsValue as found:

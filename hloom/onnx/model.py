@@ -14,8 +14,11 @@ from hloom.dispatch.stages import Lowered
 from hloom.errors import ArgumentError, DTypeError, ShapeError
 from hloom.onnx.evaluate import run_nodes
 from hloom.onnx.graph import Graph, Port, Scope
-from hloom.onnx.program import PLANS, Program, Repeated
+from hloom.onnx.open_sizes import Stale
+from hloom.onnx.plans import Repeated
+from hloom.onnx.program import PLANS, Program
 from hloom.onnx.reader import package
+from hloom.onnx.sizes import as_tensor
 from hloom.onnx.table import NeedsValue
 from hloom.tracing.active import TRACES
 from hloom.tracing.trace import Tracer
@@ -85,7 +88,11 @@ class Model:
         if form in self._repeated and not TRACES.active:
             repeated = self._repeated[form]
             if repeated is not None:
-                return self._packed(repeated.run(self.params, arrays))
+                try:
+                    return self._packed(repeated.run(self.params, arrays))
+                except Stale:  # settings have changed
+                    self._repeated.clear()
+                    self._program.forget_open()
             values = dict(zip(self._names, arrays, strict=True))
         else:
             values = self._arguments(args, kwargs)
@@ -123,7 +130,7 @@ class Model:
             run_nodes(self._graph.nodes, env, self._scope)
         except NeedsValue as found:
             raise self._program.unknown(found) from None
-        return self._packed([env[p.name] for p in self.outputs])
+        return self._packed([as_tensor(env[p.name]) for p in self.outputs])
 
     def lower(self, *args, **kwargs) -> Lowered:
         """The program for inputs like these, as `hl.jit(f).lower`. Raises as `function` does."""

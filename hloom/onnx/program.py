@@ -1,5 +1,10 @@
 """Programs of a model: the nodes in stretches that are compiled for the shapes of their inputs.
 
+The first shapes of a model are compiled as they are: most models are called with no others, fixed sizes run a little
+faster, and what weights alone determine is computed once for all calls. From the second shapes on a program with
+dimensions in place of the sizes that the model leaves open serves all sizes (`open_sizes`), where there is one. Where
+there is none, each set of shapes is compiled by itself:
+
 One stretch is mostly all. A node whose result's shape depends on numbers that exist only at run time (NonZero, a Loop
 whose number of steps is computed, ops on strings) ends it: that node is run by itself, on numbers, and what follows
 is compiled for the shapes that came out. Where only a few numbers are wanted (the target of Reshape, the number of
@@ -25,47 +30,14 @@ from hloom.ir.types import HLO_NAME, NARROWED
 from hloom.onnx.constants import FEW
 from hloom.onnx.evaluate import Host, run_node
 from hloom.onnx.graph import Graph, Node, Scope
+from hloom.onnx.open_sizes import OpenPrograms, Stale, Watch
+from hloom.onnx.plans import Plan, Repeated, Trace
+from hloom.onnx.sizes import as_tensor
 from hloom.onnx.table import NeedsValue, is_known
 from hloom.tracing.signatures import identifiers
 
 PLANS = 256  # programs of one stretch
 MANY = 32  # shapes from which on a warning says that each is compiled
-
-
-class Plan:
-    """A stretch: nodes start..stop, compiled; then the node at stop by itself, if `eager`."""
-
-    def __init__(self, start: int, stop: int):
-        self.start, self.stop = start, stop
-        self.eager = False
-        self.function: Any = None
-        self.live: tuple[str, ...] = ()  # arguments of the function
-        self.params: tuple[str, ...] = ()
-        self.known: dict[str, Any] = {}  # what was computed while tracing
-        self.next: dict[Any, Plan] = {}
-
-    def run(self, params: Mapping[str, Any], live: dict[str, Any]) -> dict[str, Any]:
-        """What the stretch computes."""
-        if self.function is None:
-            return {}
-        return self.function(*[params[n] for n in self.params], *[live[n] for n in self.live])
-
-
-class Repeated:
-    """Calls like one that was made before: they go to its program without another look at what was found out then.
-
-    plan: of all nodes. positions: of its arguments among the model's inputs.
-    """
-
-    def __init__(self, plan: Plan, inputs: Sequence[str], outputs: Sequence[str]):
-        self.plan, self.outputs = plan, outputs
-        self.positions = [inputs.index(name) for name in plan.live]
-
-    def run(self, params: Mapping[str, Any], arrays: Sequence) -> list:
-        """The outputs. arrays: one for each of the model's inputs."""
-        plan = self.plan
-        results = plan.function(*[params[n] for n in plan.params], *[arrays[k] for k in self.positions])
-        return [results[name] for name in self.outputs]
 
 
 class Program:
@@ -74,8 +46,10 @@ class Program:
     def __init__(self, graph: Graph, scope: Scope, params: frozenset[str]):
         self.graph, self.scope, self.params = graph, scope, params
         self.plans: dict[Any, Plan] = {}
+        self.open = OpenPrograms(graph)
         self.values: set[str] = set()  # names whose numbers programs are compiled for
         self.warned: set[int] = set()
+        self.warned_of_many = False
         self.outputs = [p.name for p in graph.outputs]
         count = len(graph.nodes)
         self.needed: list[frozenset[str]] = [frozenset()] * (count + 1)
@@ -86,6 +60,18 @@ class Program:
 
     def run(self, params: Mapping[str, Any], live: dict[str, Any]) -> list:
         """The outputs for values of the weights and of the inputs."""
+        try:
+            return self._run(params, live)
+        except Stale:  # settings have changed
+            self.forget_open()
+            return self._run(params, live)
+
+    def forget_open(self) -> None:
+        """Forgets the programs for many sizes."""
+        self.open.clear()
+        self.plans.clear()
+
+    def _run(self, params: Mapping[str, Any], live: dict[str, Any]) -> list:
         known = self.graph.initializers
         if not known.keys().isdisjoint(live):  # inputs with a default
             known = {name: v for name, v in known.items() if name not in live}
@@ -128,49 +114,88 @@ class Program:
                 key += tuple((name, v.dtype.str, v.shape, v.tobytes()) for name, v in sorted(fixed.items()))
             if (plan := plans.get(key)) is not None:
                 return plan, plan.run(params, live)
-            if made := self._traced(start, params, live, {**known, **fixed}, fixed):
+            made = None
+            if plans is self.plans and plans and not self.values:
+                made = self.open.run(params, live, lambda watch: self._opened(params, live, known, watch))
+            if made is None:
+                made = self._traced(start, params, live, {**known, **fixed}, fixed)
+                self.open.settle()
+            if made is not None:
                 if len(plans) >= PLANS:
                     plans.pop(next(iter(plans)))
                 plans[key] = made[0]
-                if len(plans) == MANY:
-                    warn_while_compiling(
-                        f"the ONNX model {self.graph.name!r} was compiled for {MANY} shapes of its inputs, "
-                        "each by itself; pad inputs to fewer shapes",
-                        DataDependentWarning,
-                        current_source(),
-                    )
+                self._warn_of_many(plans)
                 return made
+
+    def _warn_of_many(self, plans: dict[Any, Plan]) -> None:
+        """Warns where many shapes were compiled for a stretch, of which one is new."""
+        if self.warned_of_many or len({id(plan) for plan in plans.values()}) != MANY:
+            return
+        self.warned_of_many = True
+        warn_while_compiling(
+            f"the ONNX model {self.graph.name!r} was compiled for {MANY} shapes of its inputs, each by itself"
+            + (f", as {self.open.why}" if self.open.why else "")
+            + "; pad inputs to fewer shapes",
+            DataDependentWarning,
+            current_source(),
+        )
+
+    def _opened(self, params, live: dict[str, Any], known: dict[str, Any], watch: Watch):
+        """A plan of all nodes under the dimensions of `watch`, and its results. Raises NeedsValue, Stale, and errors of
+        rules that compute with numbers alone."""
+        plan = Plan(0, len(self.graph.nodes))
+        self._take(plan, params, live, known, ())
+        plan.function = self._function(plan, known, frozenset(live) | frozenset(params), watch, watch.dims)
+        return plan, plan.run(params, live)
+
+    def _take(self, plan: Plan, params, live, known, others) -> None:
+        """Sets which values are arguments of a plan: not those of `others`."""
+        used = self.needed[plan.start]
+        plan.live = tuple([name for name in live if name in used and name not in others])
+        plan.params = tuple([name for name in params if name in used and name not in known])
+
+    def _function(
+        self, plan: Plan, before: Mapping[str, Any], given: frozenset[str], trace: Trace, dims: Mapping | None = None
+    ) -> JitFunction:
+        """The function of a plan. before: what is known at its start; given: its inputs and the weights; dims: of
+        inputs with open sizes."""
+        nodes, needed, names = self.graph.nodes[plan.start : plan.stop], self.needed[plan.stop], plan.params + plan.live
+
+        def compute(*values):
+            trace.starts(values)
+            env = {**before, **dict(zip(names, values, strict=True))}
+            for node in nodes:
+                trace.enters(node, env)
+                run_node(node, env, self.scope)
+                trace.left()
+            fresh = {name: as_tensor(v) for name, v in env.items() if name in needed and name not in given}
+            plan.known = {name: v for name, v in fresh.items() if is_known(v)}
+            trace.ends()
+            return {name: v for name, v in fresh.items() if name not in plan.known}
+
+        parameters = identifiers(names)
+        compute.__name__ = self.graph.name if self.graph.name.isidentifier() else "model"
+        compute.__signature__ = _signature(parameters)  # type: ignore[attr-defined]
+        if dims is not None:
+            called = dict(zip(names, parameters, strict=True))
+            dims = {called[name]: shape for name, shape in dims.items() if name in called}
+        return JitFunction(compute, JitOptions(steady=len(plan.params), dims=dims))
 
     def _traced(self, start: int, params, live: dict[str, Any], known: dict[str, Any], fixed: dict[str, Any]):
         """A new stretch and its results; None where `values` has grown and the key must be made anew."""
         plan = Plan(start, len(self.graph.nodes))
-        used = self.needed[start]
         host = {name: Host(shape=getattr(v, "shape", None)) for name, v in live.items() if _on_host(v)}
-        env: dict[str, Any] = {}
-        plan.live = tuple(name for name in live if name in used and name not in host and name not in fixed)
-        plan.params = tuple(name for name in params if name in used and name not in known)
+        self._take(plan, params, live, known, host.keys() | fixed.keys())
         given = (frozenset(live) | frozenset(params)) - frozenset(fixed)
         while plan.stop > start or plan.stop == 0 == len(self.graph.nodes):
-            stop, at = plan.stop, start
-            needed = self.needed[stop]
-
-            def compute(*values, stop=stop, needed=needed):
-                nonlocal at, env
-                env = {**host, **known, **dict(zip(plan.params + plan.live, values, strict=True))}
-                for at in range(start, stop):  # where it ends is read below
-                    run_node(self.graph.nodes[at], env, self.scope)
-                fresh = {name: v for name, v in env.items() if name in needed and name not in given}
-                plan.known = {name: v for name, v in fresh.items() if is_known(v)}
-                return {name: v for name, v in fresh.items() if name not in plan.known}
-
-            compute.__name__ = self.graph.name if self.graph.name.isidentifier() else "model"
-            compute.__signature__ = _signature(plan.params + plan.live)  # type: ignore[attr-defined]
-            plan.function = JitFunction(compute, JitOptions(steady=len(plan.params)))
+            trace = Trace()
+            plan.function = self._function(plan, {**host, **known}, given, trace)
             try:
                 return plan, plan.run(params, live)
             except NeedsValue as found:
-                node = self.graph.nodes[at]
-                name = _wanted(found, env)
+                node, at = trace.node, start + trace.count - 1
+                assert node is not None
+                name = _wanted(found, trace.env)
                 given_now = name in live or name in params
                 if name is not None and (name in known or (at == start and not given_now)):
                     raise self._stuck(node, found, repr(name)) from found
@@ -219,7 +244,7 @@ class Program:
 
 def _signature(names: Sequence[str]) -> inspect.Signature:
     """Parameters called as the values of a model are: what instructions and messages call them."""
-    return inspect.Signature([inspect.Parameter(n, inspect.Parameter.POSITIONAL_ONLY) for n in identifiers(names)])
+    return inspect.Signature([inspect.Parameter(name, inspect.Parameter.POSITIONAL_ONLY) for name in names])
 
 
 def _wanted(found: NeedsValue, env: Mapping[str, Any]) -> str | None:

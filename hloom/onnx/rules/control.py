@@ -29,7 +29,7 @@ def branch(node, condition, *, then_branch, else_branch):
     cannot be, the condition's number is asked for, and only the branch that it takes has to fit."""
     chosen = known(condition)
     if chosen is not None:
-        return tuple(node.body(then_branch if chosen.reshape(-1)[0] else else_branch)())
+        return tuple(node.body(then_branch if chosen.reshape(-1)[0] else else_branch, keeps_sizes=True)())
     shapes = []
 
     def traced(graph):

@@ -11,7 +11,8 @@ import numpy as np
 
 import hloom.numpy as hnp
 from hloom.errors import UnsupportedError
-from hloom.onnx.rules.shapes import integers
+from hloom.ir.sizes.expressions import SizeExpression
+from hloom.onnx.sizes import integers
 from hloom.onnx.table import op
 
 
@@ -83,6 +84,7 @@ def resized(x, scales, sizes, roi, *, mode, transformation, nearest_mode="round_
         region = (0.0, 1.0) if roi is None or len(roi) == 0 else (float(roi[axis]), float(roi[axis + rank]))
         if size == length and math.isclose(scale, 1) and region == (0, 1):
             continue
+        length, size = int(length), int(size)  # matrices and places are computed here
         source = _sources(transformation, scale, size, length, region)
         if mode == "nearest":
             places = np.clip(_nearest(source, nearest_mode), 0, length - 1).astype(np.int64)
@@ -103,6 +105,11 @@ def resized(x, scales, sizes, roi, *, mode, transformation, nearest_mode="round_
     return y.astype(kind)
 
 
+def _ratio(size, length) -> float:
+    """Of a new size to the old one, of which both may be open where they are equal."""
+    return 1.0 if isinstance(size, SizeExpression) and size == length else int(size) / int(length)
+
+
 def _settings(x, roi, scales, sizes, axes, policy: str):
     """(scales, sizes, roi) of all axes."""
     rank = x.ndim
@@ -114,16 +121,19 @@ def _settings(x, roi, scales, sizes, axes, policy: str):
             full_roi[axis], full_roi[axis + rank] = float(roi[k]), float(roi[k + len(axes)])
     all_scales, all_sizes = [1.0] * rank, list(x.shape)
     if sizes is not None and sizes.size:
-        ratios = [int(s) / x.shape[axis] for s, axis in zip(sizes, axes, strict=True)]
+        ratios = [_ratio(s, x.shape[axis]) for s, axis in zip(sizes, axes, strict=True)]
         if policy != "stretch":
             ratio = (min if policy == "not_larger" else max)(ratios)
             ratios = [ratio] * len(axes)
         for ratio, size, axis in zip(ratios, sizes, axes, strict=True):
             all_scales[axis] = ratio
-            all_sizes[axis] = int(size) if policy == "stretch" else int(ratio * x.shape[axis] + 0.5)
+            if ratio != 1:
+                all_sizes[axis] = int(size) if policy == "stretch" else int(ratio * x.shape[axis] + 0.5)
     else:
         for scale, axis in zip(scales, axes, strict=True):
-            all_scales[axis], all_sizes[axis] = float(scale), math.floor(float(scale) * x.shape[axis])
+            all_scales[axis] = float(scale)
+            if scale != 1:
+                all_sizes[axis] = math.floor(float(scale) * int(x.shape[axis]))
     return all_scales, all_sizes, full_roi
 
 

@@ -7,13 +7,16 @@ from typing import Any
 import numpy as np
 
 import hloom.numpy as hnp
-from hloom.onnx.rules.shapes import integers, library
+from hloom.ir.sizes.expressions import Size, SizeExpression
+from hloom.onnx.rules.shapes import library
+from hloom.onnx.sizes import integers
 from hloom.onnx.table import NeedsValue, op
 
 
-def _wrapped(indices, size: int):
+def _wrapped(indices, size: Size):
     """Negative indices count from the end."""
-    return hnp.where(indices < 0, indices + np.asarray(size, indices.dtype), indices)
+    count = hnp.full((), size, indices.dtype) if isinstance(size, SizeExpression) else np.asarray(size, indices.dtype)
+    return hnp.where(indices < 0, indices + count, indices)
 
 
 @op("Gather")

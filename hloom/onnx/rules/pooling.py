@@ -9,7 +9,7 @@ import numpy as np
 import hloom.numpy as hnp
 from hloom import lax
 from hloom.onnx.rules.neural import window_pads
-from hloom.onnx.rules.shapes import integers
+from hloom.onnx.sizes import integers
 from hloom.onnx.table import op
 
 

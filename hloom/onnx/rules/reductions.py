@@ -8,6 +8,7 @@ import numpy as np
 
 import hloom.numpy as hnp
 from hloom import lax, nn
+from hloom.onnx.sizes import count_of, integers
 from hloom.onnx.table import op
 from hloom.scipy import special
 
@@ -81,7 +82,7 @@ def _declare(name: str, function) -> None:
             if noop_with_empty_axes:
                 return function(hnp.reshape(x, (1, *x.shape)), (0,), False)
             axes = range(x.ndim)
-        return function(x, tuple(int(a) for a in axes), bool(keepdims))
+        return function(x, integers(axes), bool(keepdims))
 
 
 for _name, _function in REDUCTIONS.items():
@@ -132,7 +133,7 @@ def cumulative_product(x, axis, *, exclusive=0, reverse=0):
 def _softmax(function, x, axis: int):
     """Before opset 13: over all axes from one on."""
     axis = axis % max(x.ndim, 1)
-    flat = hnp.reshape(x, (int(np.prod(x.shape[:axis])), int(np.prod(x.shape[axis:]))))
+    flat = hnp.reshape(x, (count_of(x.shape[:axis]), count_of(x.shape[axis:])))
     return hnp.reshape(function(flat, axis=-1), x.shape)
 
 
@@ -179,4 +180,4 @@ def top_k1(x, *, axis=-1, k):
 
 @op("TopK", since=10, static=(1,))
 def top_k(x, k, *, axis=-1, largest=1, sorted=1):
-    return _top_k(x, int(k.reshape(-1)[0]), axis, largest)
+    return _top_k(x, integers(k)[0], axis, largest)

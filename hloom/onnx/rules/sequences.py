@@ -5,7 +5,8 @@ from __future__ import annotations
 import numpy as np
 
 from hloom.errors import AttributeValueError, IndexOutOfBoundsError
-from hloom.onnx.rules.shapes import integers, library
+from hloom.onnx.rules.shapes import library
+from hloom.onnx.sizes import integers
 from hloom.onnx.table import op
 
 

@@ -6,14 +6,11 @@ import numpy as np
 
 import hloom.numpy as hnp
 from hloom import lax
-from hloom.errors import ShapeError
+from hloom.errors import ShapeError, UndecidedSizeError
+from hloom.ir.sizes.expressions import LARGEST, Size, SizeExpression
 from hloom.onnx.reader import dtype_of
+from hloom.onnx.sizes import count_of, integers, sizes_or_numbers
 from hloom.onnx.table import op
-
-
-def integers(values) -> tuple[int, ...]:
-    """The elements of an array as Python's integers."""
-    return tuple(int(v) for v in np.asarray(values).reshape(-1))
 
 
 def _is_text(x) -> bool:
@@ -47,7 +44,7 @@ def reshape(x, shape, *, allowzero=0):
 @op("Flatten")
 def flatten(x, *, axis=1):
     axis = axis + x.ndim if axis < 0 else axis
-    return hnp.reshape(x, (int(np.prod(x.shape[:axis])), int(np.prod(x.shape[axis:]))))
+    return hnp.reshape(x, (count_of(x.shape[:axis]), count_of(x.shape[axis:])))
 
 
 @op("Transpose")
@@ -77,12 +74,12 @@ def unsqueeze(x, axes):
 
 @op("Shape")
 def shape(x, *, start=0, end=None):
-    return np.array(x.shape[start:end], np.int64)
+    return sizes_or_numbers(x.shape[start:end], np.int64)
 
 
 @op("Size")
 def size(x):
-    return np.array(np.prod(x.shape), np.int64)
+    return sizes_or_numbers(count_of(x.shape), np.int64)
 
 
 @op("Concat")
@@ -124,14 +121,30 @@ def slice10(x, starts, ends, axes=None, steps=None):
 def sliced(x, starts, ends, axes=None, steps=None):
     """x[start:end:step] along some axes, with NumPy's meaning of negative positions."""
     cuts = [slice(None)] * x.ndim
+    open_ends = any([isinstance(size, SizeExpression) for size in (*starts, *ends)])
+    if open_ends:
+        x = hnp.asarray(x)  # NumPy cuts at numbers
     for k, (start, end) in enumerate(zip(starts, ends, strict=True)):
         axis = axes[k] if axes else k
         step = steps[k] if steps else 1
         length = x.shape[axis]
+        if step > 0 and isinstance(end, int) and end >= LARGEST:
+            end = None
         if step < 0 and end < -length:
             end = None
-        cuts[axis] = slice(start, end, step)
+        if open_ends and step == 1 and _is_inside(start, end, length):
+            x = lax.slice_in_dim(x, start, end, axis=axis)  # of that size, and not of the lesser of it and another
+        else:
+            cuts[axis] = slice(start, end, step)
     return x[tuple(cuts)]
+
+
+def _is_inside(start: Size, end: Size | None, length: Size) -> bool:
+    """Whether positions need no cut to the length of the axis."""
+    try:
+        return end is not None and bool(0 <= start) and bool(start <= end) and bool(end <= length)
+    except UndecidedSizeError:
+        return False
 
 
 def padded(x, pads: tuple[int, ...], mode: str, value, axes=None):
@@ -174,7 +187,7 @@ def tile(x, repeats):
 
 @op("Expand", static=(1,))
 def expand(x, shape):
-    shape = np.broadcast_shapes(x.shape, integers(shape))
+    shape = hnp.broadcast_shapes(x.shape, integers(shape))
     return library(x).broadcast_to(x, shape)
 
 

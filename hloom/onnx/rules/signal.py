@@ -6,7 +6,7 @@ import numpy as np
 
 import hloom.numpy as hnp
 from hloom.onnx.reader import dtype_of
-from hloom.onnx.rules.shapes import integers
+from hloom.onnx.sizes import integers
 from hloom.onnx.table import op
 
 

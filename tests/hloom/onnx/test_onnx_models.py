@@ -216,13 +216,6 @@ def test_indices_out_of_range_give_nan(x):
         np.testing.assert_array_equal(loaded(np.arange(3, dtype=np.float32), np.array(indices)), [2, np.nan])
 
 
-def test_many_shapes_warn():
-    loaded = hl.onnx.load(layer())
-    with pytest.warns(hl.errors.DataDependentWarning, match="compiled for 32 shapes"):
-        for size in range(1, 33):
-            loaded(np.zeros((size, 3), np.float32))
-
-
 def test_training_of_old_opsets_is_refused(x):
     for node in (
         helper.make_node("Dropout", ["x"], ["y"], is_test=0),
