@@ -20,7 +20,8 @@ from hloom.ir.types import Shape
 from hloom.runtime.buffer import Arena, default_pool
 from hloom.runtime.distributed.messages import Message
 from hloom.runtime.driver import Driver
-from hloom.runtime.program import LINE, Frame, as_shape, callbacks_of, take_error
+from hloom.runtime.host_steps import callbacks_of, take_error
+from hloom.runtime.program import LINE, Frame, as_shape
 from hloom.runtime.steps import Program
 
 ALIGNMENT = 64

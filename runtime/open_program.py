@@ -17,7 +17,7 @@ from hloom.ir.types import Shape
 from hloom.runtime.buffer import Arena, address, default_pool
 from hloom.runtime.driver import Driver
 from hloom.runtime.numbers_source import BY_ZERO, OVERFLOW, WELL
-from hloom.runtime.program import ARENA, Frame, as_shape
+from hloom.runtime.program import ARENA, Frame, Preparation, as_shape
 from hloom.runtime.steps import Program
 
 __all__ = ["Evaluator", "NativeNumbers", "NumberError", "OpenProgram"]
@@ -81,12 +81,13 @@ class _OpenFrame:
 class OpenProgram:
     """A program with nodes, ready to be called, from several threads at once: each running call has a frame of its own.
 
-    results: the dimensions and dtype of each. The nodes are given the numbers of a call, then the address of the arena.
+    results: the dimensions and dtype of each. note: as `Preparation` has it. The nodes are given the numbers of a call,
+    then the address of the arena.
     """
 
     def __init__(
         self, program: Program, driver: Driver, native: NativeNumbers,
-        results: Sequence[tuple[Sequence[Number], np.dtype]],
+        results: Sequence[tuple[Sequence[Number], np.dtype]], note: Callable[[Preparation], None] | None = None,
     ):  # fmt: skip
         nodes = program.nodes
         assert nodes is not None and nodes.names[-1] == ARENA
@@ -97,6 +98,7 @@ class OpenProgram:
         self._read = np.array([nodes.node(number).index for number in wanted])
         self._results = [(len(dims), dtype) for dims, dtype in results]
         self._donated = program.donated
+        self._preparation = Preparation(program, driver, note) if program.kept_bytes else None
         self._sized = len(nodes.rows)  # rows that do not depend on the address of the arena
         self._idle: list[_OpenFrame] = []
         self._lock = forking.lock()
@@ -110,14 +112,18 @@ class OpenProgram:
         outputs = [
             take() if take else as_shape(inputs[self._donated[k]], frame.shapes[k]) for k, take in enumerate(frame.take)
         ]
-        self._driver.call(frame.frame.address, *inputs, *outputs)
+        if self._preparation is None:
+            self._driver.call(frame.frame.address, *inputs, *outputs)
+        else:
+            self._driver.call(frame.frame.address, *inputs, *outputs, self._preparation.kept(inputs))
         self._idle.append(frame)
         return outputs
 
     def run_at(self, given: tuple[int, ...], addresses: Sequence[int]) -> None:
         """Runs the program in memory of the caller's, as `Executable.run_at` does. Raises NumberError."""
         frame = self._frame(given)
-        self._driver.call(frame.frame.address, *addresses)
+        kept = [] if self._preparation is None else [self._preparation.made(addresses[: len(self.program.inputs)])]
+        self._driver.call(frame.frame.address, *addresses, *kept)
         self._idle.append(frame)
 
     def prepare(self, given: tuple[int, ...]) -> None:

@@ -1,14 +1,9 @@
-"""Executable: a program (`hloom.runtime.steps`) with a driver, its arenas and output buffers.
-
-A Python function among the steps is a kernel to the driver: its address is that of a callback, which takes the GIL.
-What it raises is kept; a byte that the next step tests then ends the program, and the caller gets the exception.
-"""
+"""Executable: a program (`hloom.runtime.steps`) with a driver, its arenas and output buffers."""
 
 from __future__ import annotations
 
-import ctypes
 import weakref
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from operator import is_
 
 import numpy as np
@@ -35,6 +30,7 @@ from hloom.runtime.driver_source import (
     SWAP,
     SWITCH,
 )
+from hloom.runtime.host_steps import callbacks_of, take_error
 from hloom.runtime.steps import (
     Arrive,
     Await,
@@ -392,62 +388,30 @@ def _work_ahead(steps: Sequence[Step]) -> list[Number]:
     return found[::-1]
 
 
-_errors: dict[int, BaseException] = {}  # by the address of a frame's state: what its Python step raised
-_SIGNATURE = ctypes.CFUNCTYPE(None, ctypes.c_int64, ctypes.c_int64, ctypes.c_int64)
-
-
-def _callback(host: Host):
-    """The C function of a Python step. Its arguments are the addresses of the frame's state, of the frame's `done`, of
-    the inputs and of the outputs."""
-    count, given = 2 + len(host.inputs) + len(host.outputs), len(host.inputs)
-    shapes = [shape for _, shape in (*host.inputs, *host.outputs)]
-
-    def call(arguments: int, lo: int, hi: int) -> None:
-        words = (ctypes.c_int64 * count).from_address(arguments)
-        try:
-            views = [_view(words[k + 2], shape) for k, shape in enumerate(shapes)]
-            host.function([view.copy() if host.keeps else view for view in views[:given]], views[given:])
-        except BaseException as error:
-            _errors.setdefault(words[0], error)
-            ctypes.c_uint8.from_address(words[0]).value = 0
-        ctypes.c_uint8.from_address(words[1]).value = 1
-
-    return _SIGNATURE(call)
-
-
-def callbacks_of(program: Program) -> tuple[list, dict[int, int]]:
-    """The C functions of a program's Python steps, to be kept, and their addresses by the number of the step."""
-    made = {k: _callback(s) for k, s in enumerate(program.steps) if isinstance(s, Host)}
-    return list(made.values()), {k: ctypes.cast(c, ctypes.c_void_p).value or 0 for k, c in made.items()}
-
-
-def take_error(state: np.ndarray) -> BaseException | None:
-    """What a Python step raised in a call with this state, which is well again; None where none raised."""
-    if state[0]:
-        return None
-    state[0] = 1
-    return _errors.pop(address(state), None)
-
-
-def _view(where: int, shape: Shape) -> np.ndarray:
-    if not shape.bytes:
-        return np.zeros(shape.dims, shape.dtype)
-    memory = memoryview((ctypes.c_uint8 * shape.bytes).from_address(where))
-    return np.frombuffer(memory, np.uint8).view(shape.dtype).reshape(shape.dims)
-
-
 def as_shape(array: np.ndarray, shape: Shape) -> np.ndarray:
     """The bytes of an array as one of another shape: a donated buffer has the size of the result, not its dtype."""
     return array.reshape(-1).view(shape.dtype).reshape(shape.dims)
 
 
 class Preparation:
-    """The steps of a program that run when a steady input has changed, and what they made for the last ones."""
+    """The steps of a program that run when a steady input has changed, and what they made for the last ones.
 
-    def __init__(self, program: Program, driver: Driver):
-        self._steady, self._bytes = program.steady, program.kept_bytes
-        self._program = replace(program, steps=[*program.prepared], prepared=(), outputs=(), donated={}, arena_bytes=0)
-        self._driver = driver
+    bytes: of what they make. note: called with the preparation when it keeps new memory.
+    """
+
+    def __init__(self, program: Program, driver: Driver, note: Callable[[Preparation], None] | None = None):
+        self._steady, self.bytes = program.steady, program.kept_bytes
+        self._program = replace(
+            program,
+            steps=[*program.prepared],
+            prepared=(),
+            outputs=(),
+            donated={},
+            arena_bytes=0,
+            guards=(),
+            nodes=None,
+        )
+        self._driver, self._note = driver, note
         self._frames: list[Frame] = []
         self._last: tuple[list[np.ndarray], np.ndarray] | None = None
 
@@ -459,11 +423,17 @@ class Preparation:
         memory = self.made(inputs)
         # Memory of others may have other numbers in it the next time.
         self._last = (steady, memory) if all(map(is_own, steady)) else None
+        if self._note is not None and self._last is not None:
+            self._note(self)
         return memory
+
+    def forget(self) -> None:
+        """Gives the memory that is kept back to the pool, once no call has it."""
+        self._last = None
 
     def made(self, inputs: Sequence) -> np.ndarray:
         """New memory for these inputs: arrays, or addresses."""
-        memory = default_pool().allocate((self._bytes,), np.dtype(np.uint8))
+        memory = default_pool().allocate((self.bytes,), np.dtype(np.uint8))
         try:
             frame = self._frames.pop()
         except IndexError:

@@ -17,7 +17,8 @@ from hloom.runtime.buffer import Arena, address, default_pool
 from hloom.runtime.distributed.messages import Message, Others
 from hloom.runtime.driver import Activation, Driver, step
 from hloom.runtime.driver_source import KERNEL, MOST_WAKING
-from hloom.runtime.program import LINE, Frame, Seat, as_shape, callbacks_of, take_error
+from hloom.runtime.host_steps import callbacks_of, take_error
+from hloom.runtime.program import LINE, Frame, Seat, as_shape
 from hloom.runtime.steps import Arrive, Await, Call, Exchange, Host, Jump, Program
 
 LEAST = 50  # nanoseconds of a kernel, at least

@@ -37,7 +37,7 @@ def plan_at(plan: Plan, sizes: Mapping[str, int]) -> Plan:
 def plan_over(plan: Plan, nodes: Nodes) -> Plan | None:
     """The plan with nodes in the place of its sizes; None for one with steps in Python, which take numbers. The shapes
     of its inputs and outputs stay as they are. Buffers that do not live at one time share slots of the arena."""
-    if plan.prepared or any(isinstance(step, HostStep) for step in plan.steps):
+    if any(isinstance(step, HostStep) for step in [*plan.steps, *plan.prepared]):
         return None
 
     def allocate(buffers: list[Buffer], guarded: bool) -> tuple[Number, list[Number]]:

@@ -13,6 +13,7 @@ from hloom.compiler.kernels.launch import Launch
 from hloom.compiler.schedule.buffer_assignment import ALIGNMENT, Buffer
 from hloom.compiler.schedule.steps import Place
 from hloom.ir.module import Instruction
+from hloom.ir.sizes.expressions import SizeExpression
 
 GROWTH = 4  # times what it reads that a prepared value may take: an 8-bit integer becomes a float32
 
@@ -43,6 +44,8 @@ class Preparation:
         steady = [b for b in read if b in self.fixed]
         if not steady or any(b not in self.fixed and not _is_constant(b) for b in read):
             return
+        if any([isinstance(b.bytes, SizeExpression) for b in buffers[instruction]]):
+            return  # it is another one for other sizes
         if sum(b.bytes for b in buffers[instruction]) > GROWTH * sum(b.bytes for b in steady):
             return
         self.instructions[instruction] = None
@@ -76,8 +79,15 @@ class Preparation:
             read = [pointers[a] for a in launch.arguments if isinstance(a, str) and a in pointers]
             if not launch.prepares or not read or any(b not in self.fixed and not _is_constant(b) for b in read):
                 return False
+            if any([isinstance(number, SizeExpression) for number in _numbers_of(launch)]):
+                return False
         self.temporaries.update(dict.fromkeys((id(instruction), name) for name in launch.temporaries))
         return True
+
+
+def _numbers_of(launch: Launch) -> list:
+    """The numbers of a launch, some of which may be open sizes."""
+    return [*launch.arguments, *launch.temporaries.values(), launch.items, launch.grain, launch.moved]
 
 
 def _is_constant(buffer: Buffer) -> bool:

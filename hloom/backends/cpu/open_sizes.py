@@ -41,6 +41,7 @@ from hloom.runtime.open_program import Evaluator, NativeNumbers, NumberError, Op
 __all__ = ["SMALL", "OpenExecutable", "Variant", "variant_for"]
 
 KEPT = 64  # sizes of a variant with steps in Python whose programs are kept
+PREPARED = 1 << 28  # bytes of what variants keep of steady arguments, beyond which only the last one does
 KNOWN = 1024  # shapes of arguments whose variant is kept
 SMALL = 2  # smaller sizes are numbers in a variant of their own: axes that broadcast, and empty arrays
 
@@ -133,6 +134,7 @@ class OpenExecutable(Executable):
         self._named: set[int] = set()  # the donated parameters that a warning has named
         self._served: dict[tuple[tuple[int, ...], ...], _Serving] = {}
         self._programs: dict[int, _Programs] = {}  # by the number of a variant
+        self._prepared_by: list[runtime.Preparation] = []  # those that keep memory, the last one first
         self._lock = forking.rlock()
 
     def sizes(self, shapes: Sequence[tuple[int, ...]]) -> dict[str, int]:
@@ -209,7 +211,20 @@ class OpenExecutable(Executable):
     def _planned(self, module: Module) -> tuple[Module, Plan, dict[str, float]]:
         """A variant's module after all passes, its plan, and the seconds of both."""
         donated = self._options.donated.union(self._updates.values())
-        return optimized_plan(module, fusion=self._options.fusion, donated=donated, updates=self._updates)
+        return optimized_plan(
+            module, fusion=self._options.fusion, donated=donated, updates=self._updates, steady=self._options.steady
+        )
+
+    def _note(self, made: runtime.Preparation) -> None:
+        """Keeps what variants prepared of steady arguments, for the last ones that fit into PREPARED bytes."""
+        with self._lock:
+            self._prepared_by = [made, *[one for one in self._prepared_by if one is not made]]
+            room = PREPARED - made.bytes
+            for one in self._prepared_by[1:]:
+                room -= one.bytes
+                if room < 0:
+                    one.forget()
+                    self._prepared_by.remove(one)
 
     def _chooser(self) -> _Choice | None:
         return _Choice.of(self._inputs, self.dims, [*self._facts.values()], self.variants)
@@ -235,7 +250,7 @@ class OpenExecutable(Executable):
         with self._lock:
             number = next(k for k, one in enumerate(self.variants) if one is variant)
             if number not in self._programs:
-                self._programs[number] = _Programs(variant, self._device)
+                self._programs[number] = _Programs(variant, self._device, self._note)
                 self._choice = self._chooser()
         return number
 
@@ -406,7 +421,7 @@ class _Programs:
     """The programs of a variant: one for all sizes, or where steps of it are in Python one for each."""
 
     @default_floats()
-    def __init__(self, variant: Variant, device: int):
+    def __init__(self, variant: Variant, device: int, note: Callable[[runtime.Preparation], None]):
         self._plan, self._device = variant.plan, device
         self._names = [name for name in variant.dims if name not in variant.fixed]
         nodes = Nodes([*map(inner, self._names), runtime.ARENA])
@@ -416,7 +431,7 @@ class _Programs:
         if plan is not None:
             results = [([number_of(nodes, d) for d in s.dims], s.dtype) for s in plan.output_shapes]
             program = program_of(plan, Layout())
-            self._open = OpenProgram(program, driver(device), NativeNumbers(number_functions()), results)
+            self._open = OpenProgram(program, driver(device), NativeNumbers(number_functions()), results, note)
 
     def at(self, sizes: Mapping[str, int]) -> _Serving:
         """What runs for sizes, by name."""

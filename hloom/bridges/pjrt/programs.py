@@ -38,6 +38,7 @@ from hloom.ir.types import HLO_NAME
 from hloom.platforms.backend import CompileOptions
 from hloom.runtime import program as runtime
 from hloom.runtime.driver_source import BLOCK_BUSY, BLOCK_FLAGS, FLAG_PARALLEL
+from hloom.runtime.host_steps import take_error
 from hloom.runtime.pjrt.blocks import OUT
 from hloom.runtime.pjrt.interface import FLOAT, NAMED_VALUE_WORDS, TYPES
 from hloom.runtime.spmd import SpmdProgram, Team
@@ -339,7 +340,7 @@ class Executable:
             if block.address == frame:
                 if isinstance(made, Team):
                     return self._ended(made)
-                error = runtime.take_error(made.state)
+                error = take_error(made.state)
                 made.done[0] = 1
                 return error or KeyboardInterrupt()
         raise KeyError(frame)

@@ -11,10 +11,12 @@ from steady_programs import check
 import hloom as hl
 import hloom.numpy as hnp
 from hloom import lax
+from hloom.backends.cpu import open_sizes
 from hloom.backends.cpu.compilation import compile_module
 from hloom.compiler.schedule.steps import KernelStep
 from hloom.dispatch.jit import JitFunction
 from hloom.dispatch.signature import JitOptions
+from hloom.platforms.backend import CompileOptions
 
 pytestmark = pytest.mark.quick
 
@@ -113,3 +115,70 @@ def test_the_profiler_times_what_each_call_does():
     arguments = hnp.ones((40, 48), np.float32), hnp.ones((16, 48), np.float32)
     parts = hl.profiler.profile(function.lower(*arguments).compile(), arguments, seconds=0.01)
     assert [part.launches for part in parts] == [1]
+
+
+# --- programs of open sizes -------------------------------------------------------------------------------------------
+
+ROWS = {"x": ("n", 24)}
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_random_layers_of_open_sizes_with_steady_weights(seed):
+    draws = np.random.default_rng(seed)
+    depth, columns = 24, int(draws.choice([1, 5, 16, 70]))
+    scaled, turned, kept = draws.integers(0, 2, 3)
+
+    def network(w, v, b, x):
+        part = (w[:columns] if scaled else w[columns:] * 2).T
+        other = hnp.tanh(x @ (v + b if turned else v)) * x.shape[0]
+        result = x @ part + b + other
+        return (
+            (result, part + 1, w, lax.fori_loop(0, 3, lambda _, h: hnp.tanh(h @ part) @ part.T, x)) if kept else result
+        )
+
+    weights = [
+        hnp.asarray(draws.standard_normal(s).astype(np.float32))
+        for s in ((2 * columns, depth), (depth, columns), (columns,))
+    ]
+    opened = JitFunction(network, JitOptions(steady=3, dims=ROWS))
+    for scale in (1, 2):
+        weights = [w * scale for w in weights]
+        for rows in (16, 5, 40, 41, 1, 300, 16):
+            x = draws.standard_normal((rows, depth)).astype(np.float32)
+            for _ in range(2):
+                found, wanted = (hl.tree.leaves(f(*weights, x)) for f in (opened, hl.jit(network)))
+                for one, other in zip(found, wanted, strict=True):
+                    np.testing.assert_allclose(one, other, rtol=1e-4, atol=1e-3)
+
+
+def test_variants_keep_what_has_room(monkeypatch):
+    """Each variant prepares its weights; beyond a number of bytes only the last one keeps them."""
+    function = JitFunction(lambda w, x: hnp.tanh(x @ (w * 2).T), JitOptions(steady=1, dims={"x": ("n", 48)}))
+    w, rows = hnp.asarray(np.arange(48 * 64, dtype=np.float32).reshape(64, 48) / 1000), (5, 40, 300)
+    for bytes_, kept in ((1 << 28, 3), (1 << 14, 1)):
+        monkeypatch.setattr(open_sizes, "PREPARED", bytes_)
+        w = w + 1
+        for n in rows:
+            x = np.ones((n, 48), np.float32)
+            np.testing.assert_allclose(function(w, x), np.tanh(x @ (np.asarray(w) * 2).T), rtol=1e-5)
+        (specialization,) = function._specializations.values()
+        executable = specialization.executable
+        assert len(executable.variants) == 3 and all(variant.plan.prepared for variant in executable.variants)
+        assert len([one for one in executable._prepared_by if one._last is not None]) == kept
+
+
+def test_a_call_of_open_sizes_by_addresses_prepares_anew():
+    """What is at an address nobody knows."""
+    n = hl.Dim("n")
+    module = (
+        hl.jit(lambda w, x: x @ (w * 2).T)
+        .lower(hl.ShapeDtypeStruct((40, 48), "float32"), hl.ShapeDtypeStruct((n, 48), "float32"))
+        .module
+    )
+    executable = open_sizes.OpenExecutable(module, CompileOptions(steady=frozenset([0])))
+    w, x, out = np.ones((40, 48), np.float32), np.ones((16, 48), np.float32), np.empty((16, 40), np.float32)
+    run, _ = executable.program({"n": 16})
+    for value in (1, 3):
+        w[...] = value
+        run([w.ctypes.data, x.ctypes.data, out.ctypes.data])
+        np.testing.assert_array_equal(out, np.full((16, 40), 96 * value))
