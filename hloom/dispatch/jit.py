@@ -478,8 +478,8 @@ class JitFunction:
     # --- looking in ---
 
     def ready_for(self, *args) -> bool:
-        """Compiles what a call with these arrays runs, outside of traces. Returns whether it serves other sizes, too.
-        Raises what the call would raise before it takes a donated argument."""
+        """Compiles what a call with these arrays runs, outside of traces. Returns whether it serves other sizes, too,
+        as a rule. Raises what the call would raise before it takes a donated argument."""
         call = self._signature.bind(args, {}, self._current_settings())
         return self._version(call, args, {}).ready_for([as_array(leaf) for leaf in call.leaves])
 

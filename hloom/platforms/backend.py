@@ -142,7 +142,7 @@ class Executable(ABC):
 
     def ready_for(self, shapes: Sequence[tuple[int, ...]]) -> bool:
         """Does what is left to do before it runs for arguments of these dimensions, and raises what a call would before
-        it takes any argument. Returns whether what it compiled serves other dimensions, too."""
+        it takes any argument. Returns whether what it compiles serves other dimensions, too, as a rule."""
         return False
 
     def for_one_output(self) -> Callable[[Sequence], np.ndarray] | None:

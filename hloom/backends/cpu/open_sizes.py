@@ -43,6 +43,7 @@ __all__ = ["SMALL", "OpenExecutable", "Variant", "variant_for"]
 KEPT = 64  # sizes of a variant with steps in Python whose programs are kept
 PREPARED = 1 << 28  # bytes of what variants keep of steady arguments, beyond which only the last one does
 KNOWN = 1024  # shapes of arguments whose variant is kept
+USUAL = 6  # variants of a program: one that has more of them has to serve two sizes with each to be worth its time
 SMALL = 2  # smaller sizes are numbers in a variant of their own: axes that broadcast, and empty arrays
 
 
@@ -123,7 +124,7 @@ class OpenExecutable(Executable):
         self.donated, self.output_shapes = {}, [o.shape for o in module.entry.outputs()]  # donated: a variant says it
         self.runner, self.timings = self._run, {}
         self.variants: list[Variant] = []
-        self._takes_numbers = False
+        self._takes_numbers, self._asked = False, 0  # asked: how many times `ready_for` was asked for sizes
         self._inputs = [p.shape for p in module.entry.parameters]
         self.dims: dict[str, Dim] = dict(dims or {})
         for shape in self._inputs if dims is None else ():
@@ -295,8 +296,10 @@ class OpenExecutable(Executable):
         return serves.run(arrays)
 
     def ready_for(self, shapes: Sequence[tuple[int, ...]]) -> bool:
-        self._prepared(tuple(shapes))
-        return not self._takes_numbers
+        shapes = tuple(shapes)
+        self._asked += shapes not in self._served
+        self._prepared(shapes)
+        return not self._takes_numbers and len(self.variants) <= max(USUAL, self._asked // 2)
 
     def _prepared(self, shapes: tuple[tuple[int, ...], ...]) -> _Serving:
         """What runs the program for arguments of these dimensions. Raises ShapeError for all that it may refuse."""

@@ -69,7 +69,7 @@ class OpenRun:
                 # Nobody asked for open sizes: to compile for each size is what sessions do where there are none.
                 warnings.simplefilter("ignore", FallbackWarning)
                 if not self.function.ready_for(*operands):
-                    self.close("a kernel of it is made for one size")  # these have been compiled by themselves
+                    self.close("most sizes need a program of their own")  # these have one now
             return ""
         except HloomError as error:
             return f"{error.asked}: {error.found}"
