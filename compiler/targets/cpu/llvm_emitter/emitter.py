@@ -1,10 +1,8 @@
 """Kernel sources to LLVM IR in one walk over Python's syntax tree, without Numba.
 
-Kernel sources are written in a small language: loops over int64 ranges, pointers, numbers, calls of kernel intrinsics.
-It means what Numba says it means. Numba's front end compiles the math library, and every source with something that
-this walk does not know (`Unsupported`: unusual mixtures of types). Tests hold the two equal on the kernels of the
-benchmark's programs.
-
+Kernel sources are written in a small language: loops over int64 ranges, pointers, numbers, calls of kernel intrinsics,
+with Numba's meaning. Numba's front end compiles the math library, and every source with what this walk does not know
+(`Unsupported`: unusual mixtures of types). Tests hold the two equal on the kernels of the benchmark's programs.
 Every variable that is assigned once on the way to its uses is an LLVM value; the others live in stack slots, which
 LLVM's first pass turns into values.
 """
@@ -457,10 +455,12 @@ class _Function(Values):
     def _unaryop(self, node: ast.UnaryOp) -> Value:
         value = self.value(node.operand)
         if isinstance(node.op, ast.USub):
+            if isinstance(node.operand, ast.Constant) and value == Value("u64", str(1 << 63)):
+                return Value("s64", f"-{value.text}")  # Python has no negative literals: it is not minus a u64
             return self.negative(value)
         if isinstance(node.op, ast.Not):
             return Value("pred", self.result(f"xor i1 {self.truth(value)}, true"))
-        if isinstance(node.op, ast.Invert) and value.kind in ("pred", "s64", "u64"):
+        if isinstance(node.op, ast.Invert) and (value.kind == "pred" or is_integer(value.kind)):
             ones = "true" if value.kind == "pred" else "-1"
             return Value(value.kind, self.result(f"xor {self.typed(value)}, {ones}"))
         raise Unsupported(type(node.op).__name__)

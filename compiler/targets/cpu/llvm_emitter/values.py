@@ -1,7 +1,7 @@
 """Typed values of the LLVM emitter: casts and arithmetic as Numba defines them, as LLVM IR.
 
-Integers of arithmetic are widened to 64 bits, a float and an integer make float64, f32 and f64 make f64, and quotients
-of integers are float64.
+Integers of arithmetic with two operands are widened to 64 bits, and `-x` and `~x` have the type of x. A float and an
+integer make float64, f32 and f64 make f64, and quotients of integers are float64.
 """
 
 from __future__ import annotations
@@ -140,6 +140,8 @@ class Values:
             raise Unsupported(f"{old} as {kind}")
         if old in PART and kind in PART:
             return self.complex(*(self.cast(part, PART[kind]) for part in self.parts(value)))
+        if kind in PART and (is_integer(old) or old in PART.values()):
+            return self.complex(self.cast(value, PART[kind]), self.float_constant(PART[kind], 0.0))
         if kind not in LLVM or old not in LLVM or kind == "pred" or old in PART or kind in PART:
             raise Unsupported(f"{old} as {kind}")
         to = LLVM[kind]
@@ -205,12 +207,11 @@ class Values:
             if value.text.startswith("0x"):
                 return Value(value.kind, f"0x{int(value.text, 16) ^ 1 << 63:016X}")
             return Value(value.kind, self.result(f"fneg {self.typed(value)}"))
-        if value.kind[0] != "s":
+        if not is_integer(value.kind):
             raise Unsupported(f"- of {value.kind}")
-        value = self.cast(value, "s64")
         if value.text.lstrip("-").isdigit():
-            return Value("s64", str(-int(value.text)))
-        return Value("s64", self.result(f"sub i64 0, {value.text}"))
+            return self.integer_constant(-int(value.text), value.kind)
+        return Value(value.kind, self.result(f"sub {LLVM[value.kind]} 0, {value.text}"))
 
     def arithmetic(self, operator: type[ast.operator], left: Value, right: Value) -> Value:
         left, right = self.together(left, right)

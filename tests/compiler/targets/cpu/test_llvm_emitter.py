@@ -58,6 +58,24 @@ def same(text: str, params: tuple[str, ...], *arrays) -> list[np.ndarray]:
     return one
 
 
+@pytest.mark.parametrize("dtype", ["s8", "s16", "s32", "s64", "u8", "u16", "u32", "u64"])
+def test_operators_of_one_integer(dtype):
+    info = np.iinfo(DTYPES[dtype])
+    x = np.array([info.min, info.max, 0, 1, 2, info.max // 2, 5, 7], info.dtype)
+    integers = ["-v", "~v", "-v + v", "~v + v", "(~v) & v", f"{dtype}(-v)", f"{dtype}(~v)", "-v < v", "v > ~v"]
+    lines = [f"m[{8 * k} + i] = {text}" for k, text in enumerate(integers)]
+    lines += [f"f[{8 * k} + i] = {text}" for k, text in enumerate(["f64(-v)", "f64(~v)"])]
+    text = "def k(x, m, f, lo, hi):\n    for i in range(8):\n        v = x[i]\n" + "".join(
+        f"        {line}\n" for line in lines
+    )
+    same(text, (f"{dtype}*", "s64*", "f64*"), x, np.zeros(8 * len(integers), np.int64), np.zeros(16))
+
+
+def test_the_least_integer():
+    kernel = KernelSource("k", "def k(x, lo, hi):\n    x[0] = -9223372036854775808\n", ("s64*", "s64", "s64"))
+    assert run(kernel, [np.zeros(1, np.int64)], through_emitter)[0][0] == -(1 << 63)
+
+
 def test_every_operator():
     lines = ["v = x[i]", "w = y[i]", "s = a[i]", "t = b[i]", "u = c[i]"]
     floats = ["v + w", "v - w", "v * w", "v / w", "-v", "f32(f64(v) * w)", "max_f32(v, w)", "select(v < w, v, w)"]
