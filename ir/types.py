@@ -18,9 +18,10 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 
-from hloom.ir.errors import DTypeError, ShapeError
+from hloom.ir.errors import DTypeError, ShapeError, UndecidedSizeError
 from hloom.ir.process import forking, memory
 from hloom.ir.sizes.expressions import SizeExpression, assuming, dims_of
+from hloom.ir.sizes.guards import size_key
 
 DTYPES: dict[str, np.dtype] = {
     "pred": np.dtype(np.bool_),
@@ -185,7 +186,8 @@ MOST_DIMENSIONS = 64
 
 
 class OpenDims(tuple):
-    """Dimensions, some of which are sizes that are known later. Equal to others where each is known to be equal."""
+    """Dimensions, some of which are sizes that are known later. Equal to others where each is known to be equal. Their
+    hash is that of a tuple of them, which a size may refuse."""
 
     __slots__ = ()
 
@@ -227,11 +229,14 @@ class Shape:
     size: int  # or an expression, as sizes are
 
     def __new__(cls, dtype, dims: tuple[Any, ...] = ()) -> Shape:
-        key = (dtype, dims)
-        found = cls._interned.get(key)
+        try:
+            found = cls._interned.get((dtype, dims))
+        except UndecidedSizeError:  # sizes that refuse to be keys
+            found = None
         if found is None:
             canonical = (as_dtype(dtype), canonical_dims(dims))
-            found = cls._interned.get(canonical)
+            key = canonical if canonical[1].__class__ is tuple else (canonical[0], tuple(map(size_key, canonical[1])))
+            found = cls._interned.get(key)
             if found is None:
                 if len(dims) > MOST_DIMENSIONS:
                     raise ShapeError(
@@ -243,7 +248,7 @@ class Shape:
                 object.__setattr__(made, "dtype", canonical[0])
                 object.__setattr__(made, "dims", canonical[1])
                 object.__setattr__(made, "size", math.prod(canonical[1]))
-                found = _intern(cls, canonical, made)
+                found = _intern(cls, key, made)
         return found
 
     def __setattr__(self, name, value):

@@ -16,6 +16,7 @@ from hloom.arrays.base import ArrayMethods
 from hloom.config import config
 from hloom.errors import ShapeError
 from hloom.ir.sizes.expressions import is_known
+from hloom.ir.sizes.guards import size_key
 from hloom.ir.types import (
     DTYPES,
     INEXACT,
@@ -131,9 +132,10 @@ def broadcast_shapes(name: str, shapes) -> tuple[int, ...]:
     rank = max(len(s) for s in shapes)
     result = []
     for k in range(-rank, 0):
-        sizes = {s[k] for s in shapes if len(s) >= -k} - {1}
+        sizes = {size_key(s[k]): s[k] for s in shapes if len(s) >= -k}
+        sizes.pop(1, None)
         if len(sizes) > 1:
-            different = _different(sizes)
+            different = _different(sizes.values())
             if len(different) == 1:
                 result.append(different[0])
                 continue
@@ -142,5 +144,5 @@ def broadcast_shapes(name: str, shapes) -> tuple[int, ...]:
                 " and ".join(str(s) for s in shapes) + f", which differ in axis {k}",
                 "reshape or transpose one of them so that each pair of sizes is equal or contains a 1",
             )
-        result.append(sizes.pop() if sizes else 1)
+        result.append(next(iter(sizes.values()), 1))
     return canonical_dims(result)

@@ -16,7 +16,7 @@ from hloom.arrays.keys import KeyArray
 from hloom.config import config
 from hloom.dispatch.jit import jit
 from hloom.dispatch.sharded import takes_out_sharding
-from hloom.errors import ArgumentError, DTypeError, ShapeError
+from hloom.errors import ArgumentError, DTypeError, ShapeError, UndecidedSizeError
 from hloom.ir.sizes.expressions import SizeExpression
 from hloom.ir.types import (
     DTYPES,
@@ -50,7 +50,11 @@ def _program(body, statics: tuple):
 
 def run(body, statics: tuple, *arrays):
     """body(*arrays, *statics), compiled once for each shape and set of statics, which must be hashable."""
-    return _program(body, statics)(*arrays)
+    try:
+        program = _program(body, statics)
+    except UndecidedSizeError:  # sizes that refuse to be keys
+        program = _program.__wrapped__(body, statics)
+    return program(*arrays)
 
 
 # --- threefry on arrays -------------------------------------------------------------------------------------------

@@ -19,6 +19,7 @@ from hloom.compiler.transforms.inline import inline_calls
 from hloom.errors import ArgumentError, BatchingError, ShapeError, TreeError
 from hloom.ir.module import Computation
 from hloom.ir.records import record
+from hloom.ir.sizes.guards import size_key
 from hloom.tracing.active import brings_twins, named_axis, restarts
 from hloom.tracing.conversion import argument_array
 from hloom.tracing.exact import wide_value
@@ -205,9 +206,8 @@ def _normal(axis: int, array, hint: str, what: str) -> int:
 
 
 def _common_size(entries, axis_size: int | None, what: str) -> int:
-    sizes = {array.shape[axis] for _, array, axis in entries}
-    if axis_size is not None:
-        sizes.add(axis_size)
+    along = [array.shape[axis] for _, array, axis in entries] + ([] if axis_size is None else [axis_size])
+    sizes = {size_key(size): size for size in along}
     if not sizes:
         raise ArgumentError(
             f"{what} maps at least one argument",
@@ -225,7 +225,7 @@ def _common_size(entries, axis_size: int | None, what: str) -> int:
             "; ".join(found),
             "slice the longer ones, or set the axis of an unbatched argument to None",
         )
-    return sizes.pop()
+    return next(iter(sizes.values()))
 
 
 def _without(array, axis: int) -> ShapeDtypeStruct:

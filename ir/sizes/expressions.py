@@ -152,6 +152,9 @@ class SizeExpression:
         return _compared(self, other, "<")
 
     def __hash__(self) -> int:
+        """Raises UndecidedSizeError where sizes may not be looked up: a dict of numbers has none, and says nothing."""
+        if any([scope.refuses_lookups for scope in scopes_of(self)]):
+            raise self._refused("a dict or set looked up by", "compare sizes, or compute with arrays")
         return self._hash
 
     def __bool__(self) -> bool:
@@ -262,11 +265,12 @@ def _dim(name: str, low: int, high: int | None, multiple: int) -> Dim:
 class Scope:
     """What is known of dimensions wherever they are used. comparisons: with the text that the user gave each. answered:
     what has been proved, and stays so with more facts. answers_all: whether `decide` answers each question, so that
-    proofs are not worth their time."""
+    proofs are not worth their time. refuses_lookups: whether a size is no key, as in functions that were written for
+    numbers: `{8: a}.get(n, b)` asks for no decision."""
 
     __slots__ = ("answered", "comparisons", "facts", "trace")
     in_general = True  # whether a size counts as at least 2 while a function of such arrays is traced
-    answers_all = False
+    answers_all = refuses_lookups = False
 
     def __init__(self, trace: Any = None) -> None:
         self.comparisons: tuple[tuple[str, Comparison], ...] = ()

@@ -11,10 +11,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from hloom.ir.sizes.expressions import Comparison, Dim, Scope, Size, SizeExpression, dims_of, scopes_of
+from hloom.ir.sizes.expressions import Comparison, Dim, Scope, SizeExpression, dims_of, scopes_of
 from hloom.ir.sizes.terms import Terms
 
-__all__ = ["GuardedScope", "SampledScope", "inner", "typical"]
+__all__ = ["GuardedScope", "SampledScope", "inner", "size_key", "typical"]
 
 PROVED = 16  # guards from which others are proved
 
@@ -27,7 +27,7 @@ def inner(name: str) -> str:
     return f"size__{name}"
 
 
-def _key(size: Size) -> Terms | int:
+def size_key(size: Any) -> Any:
     """What stands for a size in a dict, which compares keys by `==`: a decision, of sizes."""
     return size.terms if isinstance(size, SizeExpression) else size
 
@@ -57,7 +57,7 @@ class GuardedScope(Scope):
         """The answer for the sample, which is a guard from here on."""
         if self.settled:
             return None
-        asked = _key(comparison.left), comparison.how, _key(comparison.right)
+        asked = size_key(comparison.left), comparison.how, size_key(comparison.right)
         answer = self._answers.get(asked)
         if answer is None:
             answer = self._answers[asked] = comparison.holds(self.sample)

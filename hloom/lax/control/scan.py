@@ -9,6 +9,7 @@ import operator
 
 from hloom.errors import ArgumentError, ShapeError, TreeError
 from hloom.ir.module import Instruction
+from hloom.ir.sizes.guards import size_key
 from hloom.lax.control.arguments import (
     array_leaves,
     carried_twins,
@@ -130,10 +131,11 @@ def scan_length(items, names, length) -> int:
         found["length"] = whole_number(length, "scan", "length")
     if not found:
         raise ArgumentError("scan needs to know how many steps to make", "neither xs nor length", "pass length=")
-    if len(set(found.values())) != 1:
+    sizes = {size_key(size): size for size in found.values()}
+    if len(sizes) != 1:
         extents = ", ".join(f"{name} {extent}" for name, extent in found.items())
         raise ShapeError("scan takes xs of one first size, and a length that is it", extents, "make them equal")
-    (result,) = set(found.values())
+    (result,) = sizes.values()
     if result < 0:
         raise ArgumentError("scan takes a length of at least 0", f"{result}", "give the number of steps")
     return result

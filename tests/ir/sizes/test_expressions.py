@@ -12,6 +12,7 @@ from hloom.errors import HloomError, UndecidedSizeError
 from hloom.ir.sizes.expressions import (
     Comparison,
     Dim,
+    Scope,
     SizeExpression,
     assume,
     assuming,
@@ -22,6 +23,7 @@ from hloom.ir.sizes.expressions import (
     size_at,
     size_with,
 )
+from hloom.ir.types import Shape
 
 N, M = Dim("n"), Dim("m", 2, 100)
 EIGHTS = Dim("k", 8, multiple_of=8)
@@ -162,6 +164,24 @@ def test_refused(made):
 
 def test_equal_sizes_are_one_key():
     assert {N + M: 1}[M + N] == 1 and hash(N) == hash(Dim("n")) and isinstance(N + 0, SizeExpression)
+
+
+def test_sizes_that_are_no_keys():
+    """Where a function was written for numbers, what it looks up by a size has no answer."""
+
+    class Numbers(Scope):
+        refuses_lookups = True
+
+    n = Dim("n", scope=Numbers())
+    for look_up in (
+        lambda: {8: 1}.get(n, 2),
+        lambda: 2 * n in {8, 16},
+        lambda: {(8, 3): 1}.get(Shape("f32", (n, 3)).dims),
+    ):
+        with pytest.raises(UndecidedSizeError, match=r"(?s)a dict or set looked up by the size.*test_expressions.py"):
+            look_up()
+    assert Shape("f32", (n, 3)) is Shape("f32", (n, 3)) is not Shape("f32", (Dim("n"), 3))
+    assert Shape("f32", (2 * n, 3)).dims == (n + n, 3)
 
 
 def test_what_differs_in_factors_differs_in_hash():
