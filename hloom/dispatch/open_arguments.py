@@ -54,8 +54,8 @@ class _Placed(ShapeDtypeStruct):
 
     __slots__ = ("_place",)
 
-    def __init__(self, shape: Sequence[Size], dtype: Any, device: Any):
-        super().__init__(shape, dtype)
+    def __init__(self, shape: Sequence[Size], dtype: Any, weak: bool, device: Any):
+        super().__init__(shape, dtype, weak)
         self._place = device
 
     @property
@@ -67,8 +67,8 @@ def _struct(shape: Sequence[Size], array: Any) -> ShapeDtypeStruct:
     """The structure of an array with another shape."""
     sharding, device = sharding_of(array), array._device
     if sharding is not None or device is None:
-        return ShapeDtypeStruct(shape, array.dtype, sharding=sharding)
-    return _Placed(shape, array.dtype, device)
+        return ShapeDtypeStruct(shape, array.dtype, array.weak, sharding=sharding)
+    return _Placed(shape, array.dtype, array.weak, device)
 
 
 class OpenArguments:

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 import hloom as hl
+import hloom.numpy as hnp
 from hloom.errors import ArgumentError, ShapeError
 
 
@@ -84,3 +85,14 @@ def test_bad_axes():
 def test_make_jaxpr_shows_the_names():
     shown = str(hl.make_jaxpr(lambda x, k: x * k, static_argnums=1, abstracted_axes=({0: "n"}, None))(drawn(3, 2), 2))
     assert "f32[n,2]" in shown
+
+
+def test_weak_types_stay_weak():
+    weak = hl.jit(lambda s: hnp.broadcast_to(s, (4,)))(2.0)
+
+    def f(x):
+        return x * hnp.ones((), "bfloat16")
+
+    for options in ({"abstracted_axes": ({0: "n"},)}, {"dims": {"x": ("n",)}}):
+        assert hl.jit(f, **options)(weak).dtype == f(weak).dtype == "bfloat16"
+        assert hl.jit(lambda x: x + 1, **options)(weak).weak_type
