@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 from hloom.errors import ArgumentError
+from hloom.training.batch_sizes import sized
 from hloom.training.inputs import examples_in
 
 
@@ -13,13 +14,14 @@ def evaluate(function: Callable[[Any, Any], Any], state: Any, data: Iterable[Any
     """The means of metrics over batches, each weighted by its examples.
 
     function: function(state, batch) -> a scalar or a dict of scalars; streaming metrics (objects of `hl.metrics`, such
-    as AUC) in it are merged over the batches, and computed at the end. Raises ArgumentError for data without batches.
+    as AUC) in it are merged over the batches, and computed at the end. One of `hl.jit` is compiled for few sizes of
+    batches, as the step of `fit`. Raises ArgumentError for data without batches.
     """
-    totals: dict[str, Any] = {}
+    measure, totals = sized(function), dict[str, Any]()
     examples = 0
     for batch in data:
         count = examples_in(batch)
-        found = function(state, batch)
+        found = measure(state, batch)
         for name, value in (found if isinstance(found, dict) else {"loss": found}).items():
             if hasattr(value, "merge"):
                 totals[name] = totals[name].merge(value) if name in totals else value

@@ -16,6 +16,7 @@ import hloom.numpy as hnp
 from hloom.config import config
 from hloom.dispatch.jit import JitFunction, jit
 from hloom.errors import ArgumentError, DonationWarning, NonFiniteError, TreeError
+from hloom.training.batch_sizes import sized
 from hloom.tree import pytrees as tree
 
 Policy = Literal["stop", "skip", "ignore"]
@@ -48,10 +49,12 @@ class Step:
             self.keeps = True
             if step not in _wrapped:  # so that a second run with this step compiles nothing
                 _wrapped[step] = jit(_guarded(step.function), donate_argnums=0 if self.donates else ())
-            self._call = _wrapped[step]
+            self._call = sized(_wrapped[step], begins=True)
         elif policy != "ignore" and not isinstance(step, JitFunction):
             self.keeps = True
             self._call = _kept(step)
+        else:
+            self._call = sized(step, begins=True)
 
     def __call__(self, state: Any, batch: Any) -> tuple[Any, dict[str, Any]]:
         if self._called:

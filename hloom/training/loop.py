@@ -375,7 +375,8 @@ def fit(
     state: any tree; its arrays stay as they are, since a step that donates its argument gets a copy. step: step(state,
     batch) -> (state, metrics), a scalar loss or a dict of scalars; mostly one of `train_step`, or of `hl.jit`. data: an
     iterable of batches, which is read once for each epoch; or a function of the epoch's number (from 0 on) that returns
-    one, for another order in each.
+    one, for another order in each. The first two sizes of batches have programs of their own, and one program serves
+    all others, where the step has one (docs/guides/training.md, "Batches of several sizes").
 
     epochs, steps: where to end, counted from the very first step; one epoch by default. evaluate: a function of the
     state that returns a metric or a dict of them, which become `eval_...`; it is called after each epoch, or each

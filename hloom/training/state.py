@@ -9,11 +9,13 @@ import hloom.numpy as hnp
 from hloom import lax, random, tree
 from hloom.dispatch.jit import jit
 from hloom.errors import ArgumentError, DifferentiationError, ShapeError
+from hloom.ir.sizes.expressions import SizeExpression
 from hloom.ir.types import FLOATS, as_dtype
 from hloom.nn.module import apply_function
 from hloom.optim.averages import ExponentialMovingAverage
 from hloom.optim.base import GradientTransformation, apply_updates, global_norm
 from hloom.optim.loss_scale import DynamicLossScale
+from hloom.tracing.active import assume
 from hloom.tracing.signatures import function_name
 from hloom.tracing.trace import as_array
 from hloom.transforms.gradient import value_and_grad
@@ -172,7 +174,9 @@ def _is_float(x) -> bool:
 def _divided(x, parts: int):
     """(batch, ...) as (parts, batch / parts, ...)."""
     x = hnp.asarray(x)
-    if x.ndim == 0 or x.shape[0] % parts:
+    if x.ndim and isinstance(x.shape[0], SizeExpression):
+        assume(x.shape[0] % parts == 0)
+    elif x.ndim == 0 or x.shape[0] % parts:
         raise ShapeError(
             f"train_step(accumulate={parts}) divides each array of the batch by its first dimension",
             repr(x._shape),
