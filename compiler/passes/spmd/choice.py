@@ -63,6 +63,11 @@ def array_layout(layouts: Layouts, dims: Dims, axes: Sequence[Axes], unreduced: 
     )
 
 
+def _compound(rule: FactorRule) -> list[Dims]:
+    """The arrays that have dimensions of several factors."""
+    return [dims for dims in (*rule.operands, *rule.results) if any(len(f) > 1 for f in dims)]
+
+
 class Chooser:
     """Chooses for the instructions of one mesh. price(layout, layout, dims, itemsize): of a resharding."""
 
@@ -95,7 +100,7 @@ class Chooser:
         found = []
         for arrays in orders:
             found.append(self._assigned(rule, allowed, reserved, [said[id(a)] for a in arrays if id(a) in said]))
-        found += self._moved(rule, allowed, given, found[0])
+        found += self._moved(rule, allowed, given, found[0], reserved)
         if rule.reduction:
             found.append(
                 self._assigned(
@@ -104,9 +109,12 @@ class Chooser:
             )
         return list(dict.fromkeys(found))
 
-    def _moved(self, rule: FactorRule, allowed: frozenset[int], given: list[Layout], first: tuple[Axes, ...]):
+    def _moved(
+        self, rule: FactorRule, allowed: frozenset[int], given: list[Layout], first: tuple[Axes, ...], reserved: Axes
+    ):
         """Where a dimension that has to be whole is split, the same with its axes on another dimension."""
-        used = {a for axes in first for a in axes}
+        used = {*reserved, *(a for axes in first for a in axes)}
+        count, compound = self.layouts.count, _compound(rule)
         for dims, layout in zip(rule.operands, given, strict=True):
             axes = tuple(
                 a for factors, axes in zip(dims, layout.dims, strict=True) if not allowed.intersection(factors)
@@ -117,11 +125,13 @@ class Chooser:
             alone = [
                 f[0] for f in dims if len(f) == 1 and f[0] in allowed - rule.reduction - rule.windows - rule.masked
             ]
-            count = self.layouts.count
             even = [f for f in alone if rule.sizes[f] % count((*first[f], *axes)) == 0]
-            if even:
-                best = max(even, key=lambda f: typical(rule.sizes[f]) / count(first[f]))
-                yield tuple((*own, *axes) if f == best else own for f, own in enumerate(first))
+            for best in sorted(even, key=lambda f: typical(rule.sizes[f]) / count(first[f]), reverse=True):
+                moved = tuple((*own, *axes) if f == best else own for f, own in enumerate(first))
+                # In another array the factor may be a minor one of a dimension, whose parts are not its own.
+                if not compound or tuple(self._consistent(rule, list(moved), compound)) == moved:
+                    yield moved
+                    break
 
     def _assigned(self, rule: FactorRule, allowed: frozenset[int], reserved: Axes, said) -> tuple[Axes, ...]:
         assigned: list[Axes] = [()] * len(rule.sizes)
@@ -141,7 +151,7 @@ class Chooser:
                 if more:
                     assigned[f] = (*have, *more)
                     used.update(more)
-        compound = [dims for dims in (*rule.operands, *rule.results) if any(len(f) > 1 for f in dims)]
+        compound = _compound(rule)
         return tuple(self._consistent(rule, assigned, compound) if compound else assigned)
 
     def _consistent(self, rule: FactorRule, assigned: list[Axes], compound: list[Dims]) -> list[Axes]:

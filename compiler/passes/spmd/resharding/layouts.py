@@ -66,6 +66,8 @@ class Layouts:
                 slim = tuple(tuple(a for a in axes if self.sizes[a] > 1) for axes in dims)
                 found = self.of(slim, tuple(a for a in unreduced if self.sizes[a] > 1))
             else:
+                names = [a for axes in (*dims, unreduced) for a in axes]
+                assert len(set(names)) == len(names), f"an axis twice: {dims}, partial sums along {unreduced}"
                 found = Layout(dims, unreduced, tuple(self.count(axes) for axes in dims))
             self._known[key] = found
         return found
