@@ -9,6 +9,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from hypothesis import HealthCheck, settings
 
 GOLDEN = Path(__file__).parent / "golden"
 # What JAX computes here are small arrays, to compare with: most of its time is XLA's compilation, which takes a fifth
@@ -17,6 +18,10 @@ GOLDEN = Path(__file__).parent / "golden"
 XLA_FLAGS = "--xla_backend_optimization_level=0 --xla_llvm_disable_expensive_passes=true"
 if XLA_FLAGS not in (_given := os.environ.get("XLA_FLAGS", "")):
     os.environ["XLA_FLAGS"] = f"{XLA_FLAGS} {_given}".rstrip()
+# The time of an example is no property of what it tests: a process that waits 0.2 s for a processor would fail. Test
+# modules take the profile when they are imported.
+settings.register_profile("hloom", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("hloom")
 
 
 def pytest_addoption(parser):

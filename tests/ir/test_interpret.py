@@ -144,7 +144,7 @@ def test_iota(dims, data):
 
 
 @given(_dims, st.data())
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 def test_reduce_with_known_and_unknown_combiners_agree(dims, data):
     dimensions = tuple(sorted(data.draw(st.sets(st.sampled_from(range(len(dims)))) if dims else st.just(()))))
     x = data.draw(st.permutations(range(int(np.prod(dims, dtype=int)))).map(lambda v: np.array(v, np.int32)))

@@ -374,7 +374,7 @@ def test_narrow_operands_of_the_library(dtype, tolerance):
     batch=st.sampled_from([1, 3, 9]), queries=st.integers(1, 150), keys=st.integers(1, 600), depth=st.integers(1, 70),
     features=st.integers(1, 70), spelling=st.sampled_from([by_softmax, divided_afterwards, causal(-np.inf)]),
 )  # fmt: skip
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 def test_eval_shape(batch, queries, keys, depth, features, spelling):
     q, k, v = normal(batch, queries, depth), normal(batch, keys, depth, seed=1), normal(batch, keys, features, seed=2)
     for got, want in zip(*results(spelling, (q, k, v)), strict=True):

@@ -113,7 +113,7 @@ ACCUMULATE = ("f32", "f64", "s32", "s64", "u32", "u64")
 
 
 @pytest.mark.parametrize("accumulate", ACCUMULATE)
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(
     batch=st.integers(1, 3), m=EXTENT, n=EXTENT, k=DEPTHS, turn_lhs=st.booleans(), turn_rhs=st.booleans(),
     seed=st.integers(0, 99),
@@ -131,7 +131,7 @@ def test_plain(accumulate, batch, m, n, k, turn_lhs, turn_rhs, seed):
     ("bf16", "f32"), ("f16", "f32"), ("s8", "s32"), ("u8", "u32"), ("s16", "s32"), ("u16", "u32"), ("f32", "f64"),
     ("pred", "s32"),
 ])  # fmt: skip
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 @given(m=EXTENT, n=EXTENT, k=DEPTHS, turn_lhs=st.booleans(), turn_rhs=st.booleans())
 def test_narrow_operands(dtype, accumulate, m, n, k, turn_lhs, turn_rhs):
     rng = np.random.default_rng(m * 1000 + n)
@@ -236,7 +236,7 @@ def check_gelu(raw, activation, bias, x, w):
     np.testing.assert_allclose(activation.astype(np.float64), expected, rtol=2.0**-8, atol=1e-6)
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 @given(batch=st.integers(1, 2), m=EXTENT, n=EXTENT, k=DEPTHS, turn_lhs=st.booleans(), turn_rhs=st.booleans())
 def test_epilogue_of_plain_operands(batch, m, n, k, turn_lhs, turn_rhs):
     rng = np.random.default_rng(n)
@@ -266,7 +266,7 @@ def elements(turn_lhs, turn_rhs):
 @pytest.mark.parametrize("turn_lhs", [False, True])
 @pytest.mark.parametrize("turn_rhs", [False, True])
 @pytest.mark.parametrize("fused", ["both", "lhs", "rhs"])
-@settings(max_examples=12, deadline=None)
+@settings(max_examples=12)
 @given(batch=st.integers(1, 2), m=EXTENT, n=EXTENT, k=DEPTHS)
 def test_prologues(fused, turn_lhs, turn_rhs, batch, m, n, k):
     rng = np.random.default_rng(k)

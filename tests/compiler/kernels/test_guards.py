@@ -70,7 +70,7 @@ def test_values_of_one_piece_do_not_leak_into_another():
     np.testing.assert_allclose(got, np.sin(np.hstack(wide)) + np.hstack(wide[::-1]), rtol=1e-6)
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 @given(st.data())
 def test_pads_and_updates_of_any_place(data):
     rows, columns = data.draw(st.integers(1, 5)), data.draw(st.integers(1, 70))

@@ -13,7 +13,6 @@ from hloom.compiler.pipeline import UNFUSED, run_passes
 
 CHECKS = settings(
     max_examples=150,
-    deadline=None,
     derandomize=True,
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much, HealthCheck.data_too_large],
 )

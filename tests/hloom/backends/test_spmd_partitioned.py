@@ -39,7 +39,7 @@ def test_every_op_in_a_random_layout(name):
         near(found, wanted, 1e-3)
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 @given(st.randoms(use_true_random=False), st.sampled_from(MESHES), st.integers(1, 8))
 def test_random_programs_in_random_layouts(drawn, mesh, size):
     programs = Programs(drawn)

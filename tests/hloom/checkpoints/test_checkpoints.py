@@ -67,7 +67,7 @@ def test_containers_come_back_without_a_tree_to_be_like(tmp_path):
         hl.checkpoints.restore(tmp_path / "d")
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(st.sampled_from(sorted(DTYPES)), st.lists(st.integers(0, 4), max_size=3), st.integers(0, 2**32 - 1))
 def test_arrays_of_all_dtypes_come_back(tmp_path_factory, name, dims, seed):
     folder = tmp_path_factory.mktemp("c")

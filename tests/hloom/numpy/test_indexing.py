@@ -47,7 +47,7 @@ def indexed(draw):
     return shape, tuple(entries)
 
 
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=400)
 @given(indexed())
 def test_basic_indexing_is_that_of_numpy(case):
     shape, index = case
@@ -55,7 +55,7 @@ def test_basic_indexing_is_that_of_numpy(case):
     np.testing.assert_array_equal(one(lambda x: x[index], x), x[index])
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(st.integers(-4, 3), st.integers(-3, 2), st.sampled_from(["int32", "int64", "int8"]))
 def test_traced_scalars_index_like_numbers(i, j, dtype):
     x = sample((4, 3, 2), "float32")
@@ -137,7 +137,7 @@ def arrays_of(index):
     return [index[k] for k in places], with_arrays
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 @given(advanced())
 def test_advanced_indexing_is_that_of_numpy(case):
     shape, index = case
@@ -152,7 +152,7 @@ def test_advanced_indexing_is_that_of_numpy(case):
     np.testing.assert_array_equal(np.asarray(filled), expected)
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(advanced(), st.sampled_from(["set", "add", "multiply", "min", "max"]), st.booleans())
 def test_updates_are_those_of_numpy(case, kind, scalar):
     shape, index = case
@@ -172,7 +172,7 @@ def test_updates_are_those_of_numpy(case, kind, scalar):
     np.testing.assert_array_equal(evaluate(traced.entry, [x, np.asarray(v), *arrays]), expected)
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(indexed())
 def test_updates_at_basic_indexes(case):
     shape, index = case

@@ -134,7 +134,7 @@ def test_einsum_of_label_lists_and_stretched_axes():
     np.testing.assert_array_equal(one(lambda m: hnp.einsum("ij->i", m), mask), mask.any(1))
 
 
-@settings(max_examples=120, deadline=None)
+@settings(max_examples=120)
 @given(st.data())
 def test_einsum_at_random(data):
     extents = {label: data.draw(st.integers(0, 3)) for label in "abcde"}

@@ -277,7 +277,7 @@ def test_names_of_the_module():
     assert {"add", "argsort", "float_"} <= set(dir(hnp)) and not any(n.startswith("_") for n in dir(hnp))
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(st.sampled_from(SHAPES), st.data())
 def test_random_reshapes_and_transposes(shape, data):
     x = sample(shape, "float32")
@@ -287,7 +287,7 @@ def test_random_reshapes_and_transposes(shape, data):
     np.testing.assert_array_equal(result, np.transpose(x, order).reshape(target))
 
 
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=80)
 @given(
     st.sampled_from(["constant", "edge", "reflect", "symmetric", "wrap"]),
     st.lists(st.tuples(st.integers(1, 4), st.integers(0, 9), st.integers(0, 9)), min_size=1, max_size=2),

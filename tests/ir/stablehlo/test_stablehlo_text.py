@@ -356,7 +356,7 @@ PIECES = """( ) { } < > [ ] : , = -> % %0 %x #a @f ^bb0 ! " tensor< dense<> dens
 !quant.uniform<i8:f32, 0.1:3> #stablehlo.gather<a = 1>""".split(" ")
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 @given(st.integers(0, 2**32), st.integers(1, 6))
 def test_mutated_text_raises_errors_of_ours_only(seed, count):
     rng = random.Random(seed)

@@ -379,7 +379,7 @@ def _mutated(draw):
 
 
 @given(_mutated())
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=400)
 @example("main { x = c64[1] constant({(1, )}) }")
 @example("main { x = f32[2]{0:T(8)} parameter(0) }")
 @example("main { t = (f32[]) parameter(0)\n y = f32[] negate(t) }")

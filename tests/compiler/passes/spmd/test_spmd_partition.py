@@ -7,7 +7,7 @@ import zlib
 
 import numpy as np
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from op_modules import cases
 from random_programs import Programs, arguments, check_outputs
@@ -36,7 +36,6 @@ def test_every_op_in_random_layouts(name, latency):
 
 
 @pytest.mark.parametrize("price", [0.0, costs.LATENCY])
-@settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])  # of slow machines
 @given(st.randoms(use_true_random=False), st.sampled_from(MESHES), st.integers(1, 12), st.floats(0.3, 1.0))
 def test_random_programs_in_random_layouts(price, drawn, mesh, size, chance):
     programs = Programs(drawn)
@@ -49,7 +48,6 @@ def test_random_programs_in_random_layouts(price, drawn, mesh, size, chance):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("price", [0.0, costs.LATENCY])
-@settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])  # of slow machines
 @given(st.randoms(use_true_random=False), st.sampled_from(MESHES), st.integers(1, 8))
 def test_gradients_of_random_programs_in_random_layouts(price, drawn, mesh, size):
     programs = Programs(drawn, ("f64",), smooth=True)
