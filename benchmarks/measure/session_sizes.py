@@ -3,8 +3,8 @@
     python -m benchmarks.measure.session_sizes [--batches 20] [--least 16] [--most 250] [--hidden 256]
 
 One session, whose program of open sizes serves all batches but those of the first size, against a session for each
-size, whose program is compiled for it alone: the programs that are compiled, the seconds of the first runs, and the
-time of a step when all is compiled, in turns. Run it twice: the second time kernels are in the disk cache.
+size, whose program is compiled for it alone: the programs that are compiled, the processor's seconds of the first runs,
+and the time of a step when all is compiled, in turns. Run it twice: then kernels are in the disk cache.
 """
 
 from __future__ import annotations
@@ -62,12 +62,12 @@ def counted() -> Iterator[list[None]]:
 
 
 def seconds_of_first_runs(sessions: list[Session], feeds: list[dict]) -> list[float]:
-    """Of each session with its feed."""
+    """Of the processors, for each session with its feed: other work of the machine is not in them."""
     found = []
     for session, feed in zip(sessions, feeds, strict=True):
-        started = time.perf_counter()
+        started = time.process_time()
         session.run(FETCHES, feed)
-        found.append(time.perf_counter() - started)
+        found.append(time.process_time() - started)
     return found
 
 
