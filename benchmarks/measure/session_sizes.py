@@ -2,8 +2,8 @@
 
     python -m benchmarks.measure.session_sizes [--batches 20] [--least 16] [--most 250] [--hidden 256]
 
-One session, whose program of open sizes serves all batches but those of the first size, against a session for each
-size, whose program is compiled for it alone: the programs that are compiled, the processor's seconds of the first runs,
+One session, whose program of open sizes serves all batches but those of the first two sizes, against a session for
+each, whose program is compiled for it alone: the programs that are compiled, the processor's seconds of the first runs,
 and the time of a step when all is compiled, in turns. Run it twice: then kernels are in the disk cache.
 """
 

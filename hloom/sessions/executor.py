@@ -43,6 +43,7 @@ from hloom.sessions.sizes.open_runs import OpenRun
 from hloom.tracing.active import TRACES
 from hloom.tracing.trace import Tracer, apply_computation, as_array
 
+ALONE = 2  # sizes of what is fed that have programs of their own: for a smaller last batch an open one would be a loss
 KEPT = 1024  # sizes of what is fed for which it is known what runs
 
 
@@ -124,7 +125,7 @@ class _Sized:
 
 
 class Step:
-    """A loaded run: compiled once for the sizes that are fed first, and once for all others."""
+    """A loaded run: compiled for each of the two sizes that are fed first, and once for all others."""
 
     def __init__(self, executor: LocalExecutor, program: Program, plan: Plan):
         self.executor, self.plan = executor, plan
@@ -199,9 +200,9 @@ class Step:
     def _refusal(self, sized: _Sized, operands: list) -> str | None:
         """Why the program of open sizes does not serve these sizes; "" where it does, None where it is not asked.
 
-        The first sizes have a program of their own: it is compiled sooner, and most runs are fed with no others.
+        The first sizes have programs of their own, which are compiled sooner: most runs are fed with no others.
         """
-        if not sized.sizes or len(self._sized) < 2:
+        if not sized.sizes or len(self._sized) <= ALONE:
             return None
         with self._lock:
             if self._open is None:

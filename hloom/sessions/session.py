@@ -47,8 +47,8 @@ class Session:
         back as arrays, operations as None, texts as they are. feed: arrays for placeholders, or for any other tensor,
         by handle or name; what only leads to a tensor that is fed is not computed. feed_dict: TensorFlow's name of it.
 
-        It is compiled once for each combination of fetches and feeds; for the sizes that are fed first, and once for
-        all others, where sizes are unknown. Raises FetchError for an unknown fetch;
+        It is compiled once for each combination of fetches and feeds; where sizes are unknown for each of the two that
+        are fed first, and once for all others. Raises FetchError for an unknown fetch;
         FeedError for an unknown feed, a wrong shape or dtype, or a placeholder that is not fed; UninitializedError;
         SessionError in a closed session.
         """

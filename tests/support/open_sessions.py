@@ -1,4 +1,4 @@
-"""Random graphs of 1 to 4 unknown sizes in sessions: one session whose program of open sizes runs for most feeds, and a
+"""Random graphs of 1 to 4 unknown sizes in sessions: one session whose program of open sizes runs for most sizes, and a
 session for each set of sizes, whose program is compiled for these alone."""
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Runs of graphs with unknown sizes: one program for all sizes that are fed, but the first."""
+"""Runs of graphs with unknown sizes: one program for all sizes that are fed, but the first two."""
 
 from __future__ import annotations
 
@@ -78,14 +78,14 @@ def test_training_over_twenty_batch_sizes_is_compiled_three_times():
     assert len(same(training(), ["cost", "train", "slope"], feeds)) <= 3
 
 
-def test_the_first_sizes_have_a_program_of_their_own():
+def test_the_first_sizes_have_programs_of_their_own():
     program = Program("first")
     with program:
         program.target("y", placeholder("x", [None, 4]).sum(0))
     with Session(program) as session, compilations() as made:
-        for n in (5, 5, 6, 5, 7, 8):
+        for n, programs in ((5, 1), (5, 1), (6, 2), (5, 2), (7, 3), (8, 3), (6, 3)):
             session.run("y", {"x": rows(n)})
-            assert len(made) == (1 if n == 5 and len(made) == 1 else 2)
+            assert len(made) == programs
 
 
 def test_sizes_of_zero_and_one():
@@ -128,7 +128,7 @@ def test_summaries(tmp_path):
         summaries.scalar("mean", x.mean())
         summaries.histogram("values", x * 2)
     merged = summaries.merge_all(program)
-    assert len(same(program, merged, [{"x": rows(n)} for n in (5, 6, 70, 8)])) == 2
+    assert len(same(program, merged, [{"x": rows(n)} for n in (5, 6, 70, 8)])) == 3
 
 
 def test_a_fed_tensor_tells_the_sizes():
@@ -137,7 +137,7 @@ def test_a_fed_tensor_tells_the_sizes():
         x = placeholder("x", [None, 4])
         pairs = hnp.concatenate([x, x[1:]])
         program.target("y", pairs * pairs.shape[0] + x.shape[0])
-    assert len(same(program, "y", [{"pairs": rows(2 * n - 1)} for n in (4, 5, 9, 30)])) <= 2
+    assert len(same(program, "y", [{"pairs": rows(2 * n - 1)} for n in (4, 5, 9, 30)])) <= 3
 
 
 def test_a_feed_that_does_not_fit_changes_nothing():
@@ -229,7 +229,7 @@ def test_arrays_on_other_devices(monkeypatch):
         for n in (3, 5, 6):
             assert session.run("y", {"x": rows(n)}).shape == (n, 4)
         second = hl.devices()[1]
-        assert session.run("y", {"x": hl.device_put(rows(5), second)}).device == second
+        assert session.run("y", {"x": hl.device_put(rows(6), second)}).device == second
         known = CpuBackend.compile_open
 
         def compile_open(self, module, options):
@@ -241,7 +241,7 @@ def test_arrays_on_other_devices(monkeypatch):
         with Session(program) as other:
             for n in (3, 5, 6):
                 other.run("y", {"x": rows(n)})
-            value = rows(5)
+            value = rows(6)
             found = other.run("y", {"x": hl.device_put(value, second)})
             assert found.device == second
             np.testing.assert_array_equal(found, value * 2)
@@ -266,7 +266,7 @@ def test_parts_on_several_devices_are_compiled_for_each_size():
 def test_a_program_that_was_saved_runs_so_too():
     again = Program.from_text(training().to_text())
     feeds = [{"x": rows(n, 32), "y": rows(n, 8)} for n in (140, 150, 160, 170)]
-    assert len(same(again, ["cost", "train"], feeds)) <= 2
+    assert len(same(again, ["cost", "train"], feeds)) <= 3
 
 
 def test_threads_feed_different_sizes():
@@ -300,7 +300,7 @@ def test_lists_and_other_dtypes():
     with Session(program) as session, compilations() as made:
         for value in ([1.0], [1.0, 2.0], [1.0, 2.0, 3.0], np.arange(4.0), np.arange(5)):
             np.testing.assert_allclose(session.run("y", {"x": value}), np.sum(value))
-    assert len(made) <= 2
+    assert len(made) <= 3
 
 
 def test_settings_that_check(monkeypatch):

@@ -140,7 +140,7 @@ def test_each_function_at_each_size():
     assert not refused, {name: str(error) for name, error in refused.items()}
     wrong = {}
     with Session(program) as session:
-        for rows in (5, 8, 33):  # 5 has a program of its own
+        for rows in (5, 8, 33):  # 5 and 8 have programs of their own
             value = np.random.default_rng(rows).random((rows, 4), np.float32)
             results = session.run({name: f"f/{name}" for name in FUNCTIONS}, {"x": value})
             for name, function in FUNCTIONS.items():
