@@ -114,7 +114,7 @@ class OpenPrograms:
         self._ports = {port.name: port.shape for port in graph.inputs}
         self._programs: dict[tuple, list[_Program]] = {}
         self._names: dict[tuple, dict[str, tuple[str | int, ...]]] = {}
-        self._needed: dict[str, str] = {}  # dimension that is a number -> why
+        self._needed: dict[str, str] = {}  # dimension that was a number in a program -> why
         self._pending: str | None = None
         self._lock = forking.rlock()
         self.reason: str | None = None
@@ -192,7 +192,7 @@ class OpenPrograms:
 
     def _made(self, names: Mapping[str, tuple], sizes: Mapping[str, int], traced) -> tuple[_Program, dict] | None:
         """A program for these sizes and its results; None where no size of it can be open."""
-        needed = dict(self._needed)
+        needed: dict[str, str] = {}
         while True:
             scope = SampledScope(sizes)
             known: dict[str, Size] = {
@@ -225,7 +225,7 @@ class OpenPrograms:
                     return None
                 needed |= dict.fromkeys(new, reason)
                 continue
-            self._needed = needed
+            self._needed |= needed
             fixed = {name: size for name, size in sizes.items() if name not in dims}
             return _Program(plan, dims, fixed, scope), results
 

@@ -11,6 +11,7 @@ from hloom.compiler.normal_forms import is_batch_first
 from hloom.ir.module import Instruction
 from hloom.ir.ops.linalg.convolution import groups_of, parse_labels
 from hloom.ir.records import record
+from hloom.ir.sizes.guards import typical
 from hloom.ir.window import window_of
 
 
@@ -120,7 +121,7 @@ class ConvolutionRoles:
 
         def rank(components: Sequence[Component]) -> tuple[bool, int]:
             inner = next((c for c in reversed(components) if c.extent != 1), Component(1, 1))
-            return self.memory_step(inner) == 1 and inner.extent > 1, inner.extent
+            return bool(self.memory_step(inner) == 1 and inner.extent > 1), typical(inner.extent)
 
         return "i" if rank(self.rows) > rank(self.depths) else "p"
 

@@ -2,26 +2,29 @@
 
 from __future__ import annotations
 
+import functools
 import io
 import itertools
 import math
+import operator
 from typing import Any
 
 import numpy as np
 
 import hloom.numpy as hnp
 from hloom.errors import UnsupportedError
-from hloom.ir.sizes.expressions import SizeExpression
+from hloom.ir.sizes.expressions import Size, SizeExpression
 from hloom.onnx.sizes import integers
 from hloom.onnx.table import op
 
 
-def _cubic(distance: np.ndarray, a: float) -> np.ndarray:
+def _cubic(distance, a: float):
     """Keys' cubic kernel."""
-    x = np.abs(distance)
+    xp = np if isinstance(distance, np.ndarray) else hnp
+    x = xp.abs(distance)
     near = ((a + 2) * x - (a + 3)) * x * x + 1
     far = ((a * x - 5 * a) * x + 8 * a) * x - 4 * a
-    return np.where(x <= 1, near, np.where(x < 2, far, 0))
+    return xp.where(x <= 1, near, xp.where(x < 2, far, 0))
 
 
 def _sources(mode: str, scale: float, size: int, length: int, roi) -> np.ndarray:
@@ -44,14 +47,15 @@ def _sources(mode: str, scale: float, size: int, length: int, roi) -> np.ndarray
     return shift + (x + 0.5) / scale - 0.5
 
 
-def _nearest(source: np.ndarray, mode: str) -> np.ndarray:
-    low = np.floor(source)
+def _nearest(source, mode: str):
+    xp = np if isinstance(source, np.ndarray) else hnp
+    low = xp.floor(source)
     if mode == "floor":
         return low
     if mode == "ceil":
-        return np.ceil(source)
+        return xp.ceil(source)
     half = source - low == 0.5
-    return np.where(half, low if mode == "round_prefer_floor" else low + 1, np.floor(source + 0.5))
+    return xp.where(half, low if mode == "round_prefer_floor" else low + 1, xp.floor(source + 0.5))
 
 
 def _weights(source, length: int, scale: float, kind: str, a: float, antialias: int, exclude: int) -> np.ndarray:
@@ -82,9 +86,13 @@ def resized(x, scales, sizes, roi, *, mode, transformation, nearest_mode="round_
     for axis in range(rank):
         length, size, scale = x.shape[axis], sizes[axis], scales[axis]
         region = (0.0, 1.0) if roi is None or len(roi) == 0 else (float(roi[axis]), float(roi[axis + rank]))
-        if size == length and math.isclose(scale, 1) and region == (0, 1):
+        if size == length and math.isclose(float(scale), 1) and region == (0, 1):
             continue
-        length, size = int(length), int(size)  # matrices and places are computed here
+        is_open = isinstance(length, SizeExpression) or isinstance(size, SizeExpression)
+        if is_open and transformation in _OPEN and not antialias and size > 1:
+            y = _resized_open(y, axis, size, scale, mode, transformation, nearest_mode, a, exclude)
+            continue
+        length, size, scale = int(length), int(size), float(scale)  # matrices and places are computed here
         source = _sources(transformation, scale, size, length, region)
         if mode == "nearest":
             places = np.clip(_nearest(source, nearest_mode), 0, length - 1).astype(np.int64)
@@ -105,9 +113,62 @@ def resized(x, scales, sizes, roi, *, mode, transformation, nearest_mode="round_
     return y.astype(kind)
 
 
-def _ratio(size, length) -> float:
-    """Of a new size to the old one, of which both may be open where they are equal."""
-    return 1.0 if isinstance(size, SizeExpression) and size == length else int(size) / int(length)
+_OPEN = {
+    "half_pixel": lambda x, scale, whole, length: (x + 0.5) / scale - 0.5,
+    "pytorch_half_pixel": lambda x, scale, whole, length: (x + 0.5) / scale - 0.5,
+    "asymmetric": lambda x, scale, whole, length: x / scale,
+    "align_corners": lambda x, scale, whole, length: x * (length - 1) / (whole - 1),
+    "tf_half_pixel_for_nn": lambda x, scale, whole, length: (x + 0.5) / scale,
+}  # as `_sources` has it, for more than one output
+
+
+def _resized_open(x, axis: int, size, scale, mode: str, transformation: str, nearest_mode: str, a: float, exclude: int):
+    """x with an axis of another size, of which the old one is open: the program computes where outputs lie."""
+    length = x.shape[axis]
+    factor = hnp.full((), size, np.float64) / length if isinstance(scale, _Ratio) else scale
+    whole = hnp.full((), length, np.float64) * factor
+    source = _OPEN[transformation](hnp.arange(size, dtype=np.float64), factor, whole, length)
+    if mode == "nearest":
+        places = hnp.clip(_nearest(source, nearest_mode), 0, length - 1)
+        return hnp.take(x, places.astype(np.int64), axis=axis)
+    first = hnp.floor(source)
+    along = [-1 if k == axis else 1 for k in range(x.ndim)]
+    wide = x if np.dtype(x.dtype).name in ("float32", "float64") else x.astype(np.float32)
+    taps = []
+    for tap in (-1, 0, 1, 2) if mode == "cubic" else (0, 1):
+        places = first + tap
+        distance = places - source
+        weights = _cubic(distance, a) if mode == "cubic" else 1 - hnp.abs(distance)
+        if exclude:
+            weights = hnp.where((places < 0) | (places >= length), 0, weights)
+        taps.append((hnp.clip(places, 0, length - 1).astype(np.int64), weights))
+    total = functools.reduce(operator.add, [weights for _, weights in taps]) if exclude else 1
+    parts = [hnp.take(wide, at, axis=axis) * (w / total).astype(wide.dtype).reshape(along) for at, w in taps]
+    return functools.reduce(operator.add, parts)
+
+
+class _Ratio:
+    """Of a new size to the old one, of which one is open."""
+
+    def __init__(self, size, length):
+        self.size, self.length = size, length
+
+    def __float__(self) -> float:
+        return int(self.size) / int(self.length)
+
+
+def _ratio(size, length) -> float | _Ratio:
+    if not isinstance(size, SizeExpression) and not isinstance(length, SizeExpression):
+        return int(size) / int(length)
+    return 1.0 if size == length else _Ratio(size, length)
+
+
+def _scaled(length: Size, scale: float) -> Size:
+    """The size that so many times a length is, rounded down."""
+    if not isinstance(length, SizeExpression):
+        return math.floor(scale * length)
+    times, parts = scale.as_integer_ratio()  # exact, as a product of a number of 24 bits with a length is
+    return times * length // parts
 
 
 def _settings(x, roi, scales, sizes, axes, policy: str):
@@ -119,21 +180,22 @@ def _settings(x, roi, scales, sizes, axes, policy: str):
         full_roi = [0.0] * rank + [1.0] * rank
         for k, axis in enumerate(axes):
             full_roi[axis], full_roi[axis + rank] = float(roi[k]), float(roi[k + len(axes)])
-    all_scales, all_sizes = [1.0] * rank, list(x.shape)
+    all_scales: list[float | _Ratio] = [1.0] * rank
+    all_sizes = list(x.shape)
     if sizes is not None and sizes.size:
         ratios = [_ratio(s, x.shape[axis]) for s, axis in zip(sizes, axes, strict=True)]
         if policy != "stretch":
-            ratio = (min if policy == "not_larger" else max)(ratios)
-            ratios = [ratio] * len(axes)
+            ratios = [(min if policy == "not_larger" else max)(map(float, ratios))] * len(axes)
         for ratio, size, axis in zip(ratios, sizes, axes, strict=True):
             all_scales[axis] = ratio
-            if ratio != 1:
-                all_sizes[axis] = int(size) if policy == "stretch" else int(ratio * x.shape[axis] + 0.5)
+            if policy != "stretch":
+                all_sizes[axis] = int(float(ratio) * int(x.shape[axis]) + 0.5)
+            elif ratio != 1:
+                all_sizes[axis] = integers(size)[0]
     else:
         for scale, axis in zip(scales, axes, strict=True):
             all_scales[axis] = float(scale)
-            if scale != 1:
-                all_sizes[axis] = math.floor(float(scale) * int(x.shape[axis]))
+            all_sizes[axis] = _scaled(x.shape[axis], float(scale))
     return all_scales, all_sizes, full_roi
 
 

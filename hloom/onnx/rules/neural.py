@@ -10,6 +10,7 @@ import numpy as np
 import hloom.numpy as hnp
 from hloom import lax, random
 from hloom.errors import UnsupportedError
+from hloom.ir.sizes.expressions import greatest
 from hloom.onnx.reader import dtype_of
 from hloom.onnx.table import op
 
@@ -24,7 +25,7 @@ def window_pads(auto_pad: str, pads, sizes, kernel, strides, dilations) -> list[
         return [(0, 0)] * rank
     found = []
     for size, extent, stride, dilation in zip(sizes, kernel, strides, dilations, strict=True):
-        total = max(0, (-(-size // stride) - 1) * stride + (extent - 1) * dilation + 1 - size)
+        total = greatest(0, (-(-size // stride) - 1) * stride + (extent - 1) * dilation + 1 - size)
         less, more = total // 2, total - total // 2
         found.append((less, more) if auto_pad == "SAME_UPPER" else (more, less))
     return found

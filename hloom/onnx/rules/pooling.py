@@ -8,6 +8,7 @@ import numpy as np
 
 import hloom.numpy as hnp
 from hloom import lax
+from hloom.ir.sizes.expressions import greatest
 from hloom.onnx.rules.neural import window_pads
 from hloom.onnx.sizes import integers
 from hloom.onnx.table import op
@@ -29,7 +30,7 @@ class _Windows:
                 if (count - 1) * self.strides[k] >= x.shape[2 + k] + before:
                     count -= 1  # a window that starts in the padding behind is left out
                 needed = (count - 1) * self.strides[k] - span
-                self.pads[k] = before, after + max(0, needed)
+                self.pads[k] = before, after + greatest(0, needed)
 
     def reduce(self, x, start, combine):
         one = (1, 1)
@@ -78,9 +79,9 @@ def average_pool(x, *, kernel_shape, auto_pad="NOTSET", ceil_mode=0, count_inclu
                  strides=None):  # fmt: skip
     windows = _Windows(x, kernel_shape, strides, dilations, pads, auto_pad, ceil_mode)
     total = windows.reduce(x, 0, lax.add)
-    counted = np.ones((1, 1, *x.shape[2:]), np.float32)
+    counted = hnp.ones((1, 1, *x.shape[2:]), np.float32)
     if count_include_pad:
-        counted = np.pad(counted, [(0, 0), (0, 0), *windows.given], constant_values=1)
+        counted = hnp.pad(counted, [(0, 0), (0, 0), *windows.given], constant_values=1)
         extra = [(0, b - g) for (_, b), (_, g) in zip(windows.pads, windows.given, strict=True)]
         windows.pads = extra
     counts = windows.reduce(hnp.asarray(counted), 0, lax.add)

@@ -262,7 +262,7 @@ def test_the_steps_of_a_loop_may_be_a_size(draws):
 
 
 def test_a_node_that_needs_a_number_leaves_the_other_sizes_open(draws):
-    pair = Pair(made(lambda n: n("Resize", "x", "", n.constant([1, 1, 2], np.float32), mode="linear"),
+    pair = Pair(made(lambda n: n("Resize", "x", "", n.constant([1, 1, 2], np.float32), mode="linear", antialias=1),
                      ("x", FLOAT, ["n", 2, "width"])))  # fmt: skip
     for batch, width in ((2, 3), (3, 4), (5, 4), (7, 4), (4, 6)):
         pair.check(floats(draws, batch, 2, width))
@@ -270,12 +270,46 @@ def test_a_node_that_needs_a_number_leaves_the_other_sizes_open(draws):
 
 
 def test_shapes_that_are_compiled_each_by_itself_warn_with_the_node(draws):
-    loaded = hl.onnx.load(
-        made(lambda n: n("Resize", "x", "", n.constant([1, 1, 2], np.float32)), ("x", FLOAT, [1, 1, "w"]))
-    )
+    function = lambda n: n("Resize", "x", "", n.constant([1, 1, 2], np.float32), mode="linear", antialias=1)  # noqa: E731
+    loaded = hl.onnx.load(made(function, ("x", FLOAT, [1, 1, "w"])))
     with pytest.warns(hl.errors.DataDependentWarning, match=r"32 shapes .* as Resize 'node_0' needs the number of 'w'"):
         for width in range(1, 40):
             loaded(floats(draws, 1, 1, width))
+
+
+TRANSFORMATIONS = ("half_pixel", "pytorch_half_pixel", "align_corners", "asymmetric", "tf_half_pixel_for_nn")
+
+
+@pytest.mark.parametrize("mode", ["nearest", "linear", "cubic"])
+@pytest.mark.parametrize("how", [[1, 1, 2, 3], [1, 1, 1.5, 0.6], "sizes"], ids=str)
+def test_images_are_resized_at_any_size(mode, how, draws):
+    attributes = {"mode": mode, "coordinate_transformation_mode": str(draws.choice(TRANSFORMATIONS))}
+    if mode == "nearest":
+        attributes["nearest_mode"] = str(draws.choice(["round_prefer_floor", "round_prefer_ceil", "floor", "ceil"]))
+
+    def function(n):
+        if how != "sizes":
+            return n("Resize", "x", "", n.constant(how, np.float32), **attributes)
+        larger = n("Add", n("Shape", "x", start=2), n.constant([5, -1]))
+        return n("Resize", "x", "", "", n("Concat", n("Shape", "x", end=2), larger, axis=0), **attributes)
+
+    pair = Pair(made(function, ("x", FLOAT, ["n", 2, "h", "w"])))
+    for n, h, w in ((2, 8, 9), (3, 7, 12), (2, 12, 7), (4, 30, 11), (2, 9, 9), (3, 5, 20)):
+        pair.check(floats(draws, n, 2, h, w))
+    assert pair.programs == 1
+    for n, h, w in ((1, 6, 5), (3, 2, 3)):
+        pair.check(floats(draws, n, 2, h, w))
+
+
+@pytest.mark.parametrize("op", ["MaxPool", "AveragePool", "Conv", "ConvTranspose"])
+def test_windows_at_any_size(op, draws):
+    weights = {"Conv": (3, 2, 3, 3), "ConvTranspose": (2, 3, 3, 3)}.get(op)
+    options = {"count_include_pad": 1, "kernel_shape": [3, 3]} if op == "AveragePool" else {"kernel_shape": [3, 3]}
+    pair = Pair(made(lambda n: n(op, "x", *([n.weight(*weights)] if weights else []), strides=[2, 1], pads=[1, 0, 1, 1],
+                                 **options), ("x", FLOAT, ["n", 2, "h", "w"])))  # fmt: skip
+    for n, h, w in ((2, 8, 9), (3, 7, 12), (2, 12, 7), (4, 30, 11)):
+        pair.check(floats(draws, n, 2, h, w))
+    assert pair.programs == 1
 
 
 def test_many_shapes_are_silent(draws):
