@@ -110,6 +110,23 @@ def updates(start: int, count: int) -> Row:
 def layouts(start: int, count: int) -> Row:
     """Random programs whose every value has a random layout: partitioned, every third one's gradient instead, and run
     by the interpreter of all devices or, every fifth one, compiled for them."""
+    return _laid_out(start, count, devices_each=5)
+
+
+@attack("the same where messages cost nothing, so that small arrays go the ways of large ones", 20_000, 200)
+def layouts_by_bytes(start: int, count: int) -> Row:
+    """Layouts and paths by the bytes that are sent alone, run by the interpreter of all devices."""
+    from hloom.compiler.passes.spmd.resharding import costs
+
+    price, costs.LATENCY = costs.LATENCY, 0.0
+    try:
+        return _laid_out(start, count)
+    finally:
+        costs.LATENCY = price
+
+
+def _laid_out(start: int, count: int, devices_each: int = 0) -> Row:
+    """devices_each: which programs are compiled for devices, one in so many."""
     from random_programs import Programs, arguments, check_outputs
     from spmd_modules import MESHES, annotated, check, copied, run_on_devices, run_partitioned
 
@@ -120,6 +137,7 @@ def layouts(start: int, count: int) -> Row:
     for seed in range(start, start + count):
         rng = random.Random(seed)
         mesh, size, differentiated = rng.choice(MESHES), rng.randrange(1, 12), seed % 3 == 0
+        compiled = devices_each > 0 and seed % devices_each == 0
         made = Programs(rng, ("f64",), smooth=True) if differentiated else Programs(rng)
         module = made.module(size)
         arrays = arguments(module, seed)
@@ -131,12 +149,37 @@ def layouts(start: int, count: int) -> Row:
                     module = annotated(copied(Module("gradient", gradient(scalar, inputs))), mesh, rng, 0.7)
                     check(module, [*arrays, np.float64(1.0)], 1e-8)
                 else:
-                    run = run_on_devices if seed % 5 == 0 else run_partitioned
+                    run = run_on_devices if compiled else run_partitioned
                     check_outputs(made, module, run(annotated(module, mesh, rng, 0.7), arrays), arrays)
             row.expect(True)
-            row.counts["gradients" if differentiated else "on devices" if seed % 5 == 0 else "programs"] += 1
+            row.counts["gradients" if differentiated else "on devices" if compiled else "programs"] += 1
         except Exception as error:
             row.expect(False, f"seed {seed}: {_first_line(error)}")
+    return row
+
+
+@attack("short programs that move and find elements, in layouts that divide little, against one device", 50_000, 2000)
+def divided_little(start: int, count: int) -> Row:
+    """Programs of `laid_out_programs`, every other one where messages cost nothing, each 50th compiled for devices."""
+    from laid_out_programs import LaidOut
+    from spmd_modules import MESHES, check, run_on_devices, run_partitioned
+
+    from hloom.compiler.passes.spmd.resharding import costs
+
+    row, price = Row(), costs.LATENCY
+    for seed in range(start, start + count):
+        rng = random.Random(seed)
+        made = LaidOut(rng, rng.choice(MESHES))
+        module = made.module(rng.randint(1, 4))
+        costs.LATENCY = 0.0 if seed % 2 else price
+        compiled = seed % 50 == 0
+        try:
+            check(module, made.arrays, 1e-12, run_on_devices if compiled else run_partitioned)
+            row.expect(True)
+            row.counts["on devices" if compiled else "by the interpreter"] += 1
+        except Exception as error:
+            row.expect(False, f"seed {seed}: {_first_line(error)}")
+    costs.LATENCY = price
     return row
 
 
@@ -194,14 +237,6 @@ def open_executables(start: int, count: int) -> Row:
     from open_programs import check_compiled
 
     return _each(start, count, lambda seed: dict(zip(("calls", "variants"), check_compiled(seed), strict=True)))
-
-
-@attack("sessions of 1 to 4 unknown sizes, fed with six sets of sizes, against sessions of one", 1_000, 50)
-def session_sizes(start: int, count: int) -> Row:
-    """What a session computes, refuses and keeps for all sizes is what one does that is fed with these alone."""
-    from open_sessions import check
-
-    return _each(start, count, lambda seed: dict(zip(("runs", "programs", "refused"), check(seed), strict=True)))
 
 
 @attack("products and convolutions of open sizes with guard pages, six sizes each, against the reference", 2_000, 50)

@@ -76,18 +76,21 @@ def split(array, sharding: Sharding) -> list[np.ndarray]:
 
 
 def joined(parts, sharding: Sharding, shape: Shape) -> np.ndarray:
-    """The array of all devices' parts; those that hold the same must agree to the bit."""
+    """The array of all devices' parts, partial sums added up; those that hold the same must agree to the bit."""
     result = np.zeros(shape.dims, shape.dtype)
     seen = np.zeros(shape.dims, bool)
+    same: dict[tuple, np.ndarray] = {}  # by where a partial sum is, and which one it is
     for partition_id, part in enumerate(parts):
         assert part.shape == sharding.local_dims(shape.dims), (part.shape, sharding, shape)
         region = sharding.region(partition_id, shape.dims)
         own = np.asarray(part)[tuple(slice(0, s.stop - s.start) for s in region)]
-        if not sharding.unreduced and seen[region].any():
-            known = result[region]
-            same = np.array_equal(known.astype(np.complex128), own.astype(np.complex128), equal_nan=True)
-            assert same, f"devices that hold the same part differ: {known}, {own}"
-        result[region] = result[region] + own if sharding.unreduced else own
+        at = sharding.mesh.coordinates(partition_id)
+        which = (*(s.start for s in region), *(at[a] for a in sharding.unreduced))
+        known = same.setdefault(which, own)
+        equal = np.array_equal(known.astype(np.complex128), own.astype(np.complex128), equal_nan=True)
+        assert equal, f"devices that hold the same part differ: {known}, {own}"
+        if known is own:
+            result[region] = result[region] + own if sharding.unreduced else own
         seen[region] = True
     assert seen.all()
     return result
@@ -131,10 +134,10 @@ def flat(value) -> list[np.ndarray]:
     return [a for v in value for a in flat(v)] if isinstance(value, tuple) else [np.asarray(value)]
 
 
-def check(module: Module, arguments, rtol: float = 1e-4) -> None:
+def check(module: Module, arguments, rtol: float = 1e-4, run_split=run_partitioned) -> None:
     """The partitioned program's results are the whole one's: equal for integers, near for floats."""
     expected = run(Module(module.name, module.entry), arguments)
-    for found, wanted in zip(run_partitioned(module, arguments), flat(expected), strict=True):
+    for found, wanted in zip(run_split(module, arguments), flat(expected), strict=True):
         near(found, wanted, rtol)
 
 

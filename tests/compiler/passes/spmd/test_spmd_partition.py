@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from laid_out_programs import LaidOut
 from op_modules import cases
 from random_programs import Programs, arguments, check_outputs
 from spmd_modules import MESHES, annotated, check, copied, run_partitioned
@@ -44,6 +45,16 @@ def test_random_programs_in_random_layouts(price, drawn, mesh, size, chance):
     with np.errstate(all="ignore"), pytest.MonkeyPatch.context() as patch:
         patch.setattr(costs, "LATENCY", price)
         check_outputs(programs, module, run_partitioned(annotated(module, mesh, drawn, chance), arrays), arrays)
+
+
+@pytest.mark.parametrize("price", [0.0, costs.LATENCY])
+@given(st.randoms(use_true_random=False), st.sampled_from(MESHES), st.integers(1, 4))
+def test_short_programs_in_layouts_that_divide_little(price, drawn, mesh, steps):
+    made = LaidOut(drawn, mesh)
+    module = made.module(steps)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(costs, "LATENCY", price)
+        check(module, made.arrays, 1e-12)
 
 
 @pytest.mark.slow
