@@ -1,0 +1,288 @@
+"""Nodes of the kernel language (docs/reference/kernels.md).
+
+Expressions are immutable trees that know their type; statements are lists. A type is an HLO dtype ("f32", "s64",
+"pred") or a pointer to one ("*f32"). A variable is an object, not a name: two of one name are different variables.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any, ClassVar
+
+from hloom.ir.records import field, record, replace
+
+
+class Expr:
+    """An expression. type: an HLO dtype, or "*" and the dtype that a pointer points to. PARTS: the fields that hold
+    expressions, one or a tuple of them."""
+
+    type: str
+    PARTS: ClassVar[tuple[str, ...]] = ()
+
+    def children(self) -> Iterator[Expr]:
+        for name in self.PARTS:
+            part = getattr(self, name)
+            if isinstance(part, tuple):
+                yield from part
+            else:
+                yield part
+
+    def walk(self) -> Iterator[Expr]:
+        """The expression and all within it, in the order in which they are written."""
+        yield self
+        for child in self.children():
+            yield from child.walk()
+
+    def mapped(self, function: Callable[[Expr], Expr]) -> Expr:
+        """The same node of mapped children; itself where none of them changes."""
+        changed: dict[str, Any] = {}
+        for name in self.PARTS:
+            part = getattr(self, name)
+            new = tuple([function(one) for one in part]) if isinstance(part, tuple) else function(part)
+            if new is not part and new != part:
+                changed[name] = new
+        return replace(self, **changed) if changed else self
+
+
+@record(frozen=True)
+class Const(Expr):
+    """A number: of s64, u64 and f64 as Python writes it, of pred True or False."""
+
+    type: str
+    value: Any
+
+    def __eq__(self, other: object) -> bool:  # 0.0 and -0.0 differ, and nan is nan
+        return isinstance(other, Const) and (self.type, repr(self.value)) == (other.type, repr(other.value))
+
+    def __hash__(self) -> int:
+        return hash((self.type, repr(self.value)))
+
+
+@record(frozen=True, eq=False)
+class Var(Expr):
+    """A parameter, a loop's variable, or what statements assign.
+
+    varies: whether it is more than one value on the way from its assignment to its uses.
+    """
+
+    type: str
+    name: str
+    varies: bool = False
+
+
+@record(frozen=True)
+class Load(Expr):
+    """An element. Of f16, bf16 and pred the register that it is converted to, or its bits where `type` is what is
+    stored (`STORED`)."""
+
+    type: str
+    pointer: Expr
+    index: Expr
+
+    PARTS = ("pointer", "index")
+
+
+@record(frozen=True)
+class Binary(Expr):
+    """Arithmetic, and comparisons, whose type is pred."""
+
+    type: str
+    op: str
+    left: Expr
+    right: Expr
+
+    PARTS = ("left", "right")
+
+
+@record(frozen=True)
+class Unary(Expr):
+    """`-x`, `~x`, `not x`, and the parts of complex numbers: `x.real`, `x.imag`."""
+
+    type: str
+    op: str
+    operand: Expr
+
+    PARTS = ("operand",)
+
+
+@record(frozen=True)
+class Logic(Expr):
+    """`and`, `or`: later operands are evaluated only where they are needed."""
+
+    op: str
+    operands: tuple[Expr, ...]
+
+    type = "pred"
+    PARTS = ("operands",)
+
+
+@record(frozen=True)
+class Cast(Expr):
+    """A number as another type, as C converts."""
+
+    type: str
+    operand: Expr
+
+    PARTS = ("operand",)
+
+
+@record(frozen=True)
+class Choice(Expr):
+    """`yes if test else no`: the other one is not evaluated."""
+
+    type: str
+    test: Expr
+    yes: Expr
+    no: Expr
+
+    PARTS = ("yes", "test", "no")
+
+
+@record(frozen=True)
+class Call(Expr):
+    """A function of the math library or an intrinsic, without an effect."""
+
+    type: str
+    function: str
+    arguments: tuple[Expr, ...]
+
+    PARTS = ("arguments",)
+
+
+class Stmt:
+    """A statement. PARTS: the fields that hold expressions; BLOCKS: those that hold lists of statements."""
+
+    PARTS: ClassVar[tuple[str, ...]] = ()
+    BLOCKS: ClassVar[tuple[str, ...]] = ()
+
+    def expressions(self) -> Iterator[Expr]:
+        """What it evaluates, without the statements within it."""
+        for name in self.PARTS:
+            part = getattr(self, name)
+            if isinstance(part, tuple):
+                yield from part
+            else:
+                yield part
+
+    def blocks(self) -> Iterator[list[Stmt]]:
+        for name in self.BLOCKS:
+            yield getattr(self, name)
+
+    def walk(self) -> Iterator[Stmt]:
+        """The statement and all within it, in their order."""
+        yield self
+        for block in self.blocks():
+            for inner in block:
+                yield from inner.walk()
+
+
+@record
+class Assign(Stmt):
+    """`var = value`. augmented: written as `var += x`, where `value` is var + x."""
+
+    var: Var
+    value: Expr
+    augmented: bool = False
+
+    PARTS = ("value",)
+
+
+@record
+class Store(Stmt):
+    """An element of memory. stored: what it is converted to; of a pointer to it, `p[i] = value`, if it is no narrow
+    dtype. streamed: non-temporal, where the target has such stores. augmented: `p[i] += x`."""
+
+    pointer: Expr
+    index: Expr
+    value: Expr
+    stored: str
+    streamed: bool = False
+    augmented: bool = False
+
+    PARTS = ("pointer", "index", "value")
+
+
+@record
+class Together(Stmt):
+    """`a, b = x, y`: all values are computed before any is assigned."""
+
+    parts: list[Assign | Store]
+
+    def expressions(self) -> Iterator[Expr]:
+        for part in self.parts:
+            yield from part.expressions()
+
+
+@record
+class Scratch(Stmt):
+    """Memory of so many elements that a call of the kernel has for itself."""
+
+    var: Var
+    size: int
+
+
+@record
+class Do(Stmt):
+    """A call for its effect: a register tile, a copy, a prefetch, a part of the kernel."""
+
+    function: str
+    arguments: tuple[Expr, ...]
+
+    PARTS = ("arguments",)
+
+
+@record
+class For(Stmt):
+    """`for var in range(start, stop, step)`."""
+
+    var: Var
+    start: Expr
+    stop: Expr
+    step: Expr
+    body: list[Stmt]
+
+    PARTS = ("start", "stop", "step")
+    BLOCKS = ("body",)
+
+
+@record
+class While(Stmt):
+    """A loop `while test:`."""
+
+    test: Expr
+    body: list[Stmt]
+
+    PARTS = ("test",)
+    BLOCKS = ("body",)
+
+
+@record
+class If(Stmt):
+    """A branch `if test:`, and the statements of its `else:`."""
+
+    test: Expr
+    then: list[Stmt]
+    other: list[Stmt] = field(default_factory=list)
+
+    PARTS = ("test",)
+    BLOCKS = ("then", "other")
+
+
+@record
+class Jump(Stmt):
+    """how: 'break', 'continue' or 'return'."""
+
+    how: str
+
+
+@record
+class Kernel:
+    """A function without a result. params: of a kernel the last two are its work items, `lo` and `hi`."""
+
+    name: str
+    params: tuple[Var, ...]
+    body: list[Stmt]
+
+    def walk(self) -> Iterator[Stmt]:
+        for statement in self.body:
+            yield from statement.walk()
