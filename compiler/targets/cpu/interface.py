@@ -85,6 +85,7 @@ CODE_SOURCES = (
     "targets/cpu/nontemporal_stores.py",
     "targets/cpu/fft/butterflies.py",
     "targets/cpu/fft/names.py",
+    "kernel_ir/*.py",
     "targets/cpu/llvm_emitter/*.py",
     "targets/cpu/microkernels/*.py",
     "targets/cpu/numba_frontend/*.py",

@@ -18,10 +18,11 @@ import re
 import sys
 
 from hloom.compiler.cache import default_cache
+from hloom.compiler.kernel_ir.types import REGISTER
 from hloom.compiler.targets.cpu.interface import LibraryFunction, code_version
 from hloom.compiler.targets.cpu.llvm_emitter.calls import CALLS
 from hloom.compiler.targets.cpu.llvm_emitter.shared import SHARED, scalars, shared_text
-from hloom.compiler.targets.cpu.llvm_emitter.values import LLVM, REGISTER
+from hloom.compiler.targets.cpu.llvm_emitter.values import LLVM
 from hloom.compiler.targets.cpu.machine import architecture
 from hloom.compiler.targets.cpu.microkernels.names import BLOCK, argument_count, prebuilt_blocks
 from hloom.compiler.targets.cpu.prebuilt import archive

@@ -3,22 +3,14 @@ library, which LLVM inlines, or a block function (`microkernels.names`)."""
 
 from __future__ import annotations
 
-import ast
 import re
 from collections.abc import Callable
 
+from hloom.compiler.kernel_ir.types import PART, REGISTER, is_integer, is_pointer
 from hloom.compiler.kernels.codegen.source import STREAMED
 from hloom.compiler.targets.cpu.interface import library_symbol
 from hloom.compiler.targets.cpu.llvm_emitter.shared import shared_symbol
-from hloom.compiler.targets.cpu.llvm_emitter.values import (
-    LLVM,
-    PART,
-    REGISTER,
-    Unsupported,
-    Value,
-    is_integer,
-    is_pointer,
-)
+from hloom.compiler.targets.cpu.llvm_emitter.values import LLVM, Unsupported, Value
 from hloom.compiler.targets.cpu.microkernels.names import argument_count
 
 _FLOATS = {"f32": "float", "f64": "double"}
@@ -148,8 +140,8 @@ def _product(kind: str) -> Callable:
 
     def call(function, arguments):
         (a, b), (c, d) = map(function.parts, _of_kind(function, arguments, kind, 2))
-        less = function.negative(function.arithmetic(ast.Mult, b, d))
-        return function.complex(fma(function, [a, c, less]), fma(function, [b, c, function.arithmetic(ast.Mult, a, d)]))
+        less = function.negative(function.arithmetic("*", b, d))
+        return function.complex(fma(function, [a, c, less]), fma(function, [b, c, function.arithmetic("*", a, d)]))
 
     return call
 

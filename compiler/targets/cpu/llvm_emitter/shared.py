@@ -11,12 +11,13 @@ Source: LLVM, Vector Function ABI, https://llvm.org/docs/LangRef.html (attribute
 
 from __future__ import annotations
 
-import ast
 from collections import Counter
 from collections.abc import Callable, Iterable
 
+from hloom.compiler.kernel_ir.nodes import Call, Do, Kernel
+from hloom.compiler.kernel_ir.types import PART, REGISTER
 from hloom.compiler.targets.cpu.interface import library_symbol
-from hloom.compiler.targets.cpu.llvm_emitter.values import LLVM, PART, REGISTER
+from hloom.compiler.targets.cpu.llvm_emitter.values import LLVM
 
 SHARED = "shared "  # before the name of a function: the module with its shared form
 CALLS = 6  # of one function, from which on it may be shared
@@ -35,13 +36,15 @@ def is_shared_symbol(symbol: str) -> bool:
     return symbol.startswith(library_symbol("")) and ".shared" in symbol
 
 
-def counted_calls(trees: Iterable[ast.AST]) -> Counter[str]:
+def counted_calls(kernels: Iterable[Kernel]) -> Counter[str]:
     """How often each name is called in these functions."""
     calls: Counter[str] = Counter()
-    for tree in trees:
-        for node in ast.walk(tree):
-            if isinstance(node, ast.Call) and isinstance(node.func, ast.Name):
-                calls[node.func.id] += 1
+    for kernel in kernels:
+        for statement in kernel.walk():
+            if isinstance(statement, Do):
+                calls[statement.function] += 1
+            for expression in statement.expressions():
+                calls.update([one.function for one in expression.walk() if isinstance(one, Call)])
     return calls
 
 

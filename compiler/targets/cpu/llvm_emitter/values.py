@@ -6,23 +6,16 @@ integer make float64, f32 and f64 make f64, and quotients of integers are float6
 
 from __future__ import annotations
 
-import ast
 import math
 import struct
 
+from hloom.compiler.kernel_ir.types import BITS, PART, STORED, TypeMismatch, is_integer, is_pointer, joined
 from hloom.ir.records import record
 
 LLVM = {
     "pred": "i1", "s8": "i8", "s16": "i16", "s32": "i32", "s64": "i64", "u8": "i8", "u16": "i16", "u32": "i32",
     "u64": "i64", "f32": "float", "f64": "double", "c64": "{ float, float }", "c128": "{ double, double }", "*": "ptr",
 }  # fmt: skip
-# The type of the real and of the imaginary part.
-PART = {"c64": "f32", "c128": "f64"}
-# The register type of a parameter or result of a math function.
-REGISTER = {"f16": "f32", "bf16": "f32"}
-# What a pointer points at in memory, where that is not the type of the value.
-STORED = {"pred": "u8", "f16": "u16", "bf16": "u16"}
-_BITS = {"pred": 1, "f32": 32, "f64": 64} | {f"{sign}{bits}": bits for sign in "su" for bits in (8, 16, 32, 64)}
 
 
 class Unsupported(Exception):
@@ -35,14 +28,6 @@ class Value:
 
     kind: str
     text: str
-
-
-def is_pointer(kind: str) -> bool:
-    return kind[0] == "*"
-
-
-def is_integer(kind: str) -> bool:
-    return kind[0] in "su"
 
 
 def element(kind: str) -> str:
@@ -152,9 +137,9 @@ class Values:
         if is_integer(old) or old == "pred":
             if kind in ("f32", "f64"):
                 how = "sitofp" if old[0] == "s" else "uitofp"
-            elif _BITS[old] == _BITS[kind]:
+            elif BITS[old] == BITS[kind]:
                 return Value(kind, value.text)
-            elif _BITS[old] > _BITS[kind]:
+            elif BITS[old] > BITS[kind]:
                 how = "trunc"
             else:
                 how = "sext" if old[0] == "s" else "zext"
@@ -169,7 +154,7 @@ class Values:
             if abs(number) >= 1 << 53:
                 raise Unsupported("a large integer as a float")
             return self.float_constant(kind, float(number))
-        bits = _BITS[kind]
+        bits = BITS[kind]
         number &= (1 << bits) - 1
         if kind[0] == "s" and number >> (bits - 1):
             number -= 1 << bits
@@ -177,27 +162,10 @@ class Values:
 
     def together(self, left: Value, right: Value) -> tuple[Value, Value]:
         """Both operands of an arithmetic operation or comparison in the type of that operation."""
-        kinds = {left.kind, right.kind}
-        if any(is_pointer(kind) for kind in kinds):
-            raise Unsupported("arithmetic with pointers")
-        if len(kinds) == 1 and kinds <= {"s64", "u64", "f32", "f64", "pred", *PART}:
-            return left, right
-        if kinds & {*PART}:
-            raise Unsupported("complex with other numbers")
-        if "pred" in kinds:
-            if kinds & {"u64", "f32", "f64"}:
-                raise Unsupported("truth values with floats")
-            kinds = {"s64"}
-        if "f64" in kinds or kinds & {"f32"}:
-            if any(_BITS[kind] < 32 for kind in kinds):
-                raise Unsupported("floats with narrow integers")
-            kind = "f64"
-        elif all(kind[0] == "u" for kind in kinds):
-            kind = "u64"
-        elif "u64" in kinds:
-            raise Unsupported("u64 with signed integers")
-        else:
-            kind = "s64"
+        try:
+            kind = joined(left.kind, right.kind)
+        except TypeMismatch as error:
+            raise Unsupported(str(error)) from None
         return self.cast(left, kind), self.cast(right, kind)
 
     def negative(self, value: Value) -> Value:
@@ -213,35 +181,35 @@ class Values:
             return self.integer_constant(-int(value.text), value.kind)
         return Value(value.kind, self.result(f"sub {LLVM[value.kind]} 0, {value.text}"))
 
-    def arithmetic(self, operator: type[ast.operator], left: Value, right: Value) -> Value:
+    def arithmetic(self, operator: str, left: Value, right: Value) -> Value:
         left, right = self.together(left, right)
         kind = left.kind
         if kind in PART:
-            if operator not in (ast.Add, ast.Sub):
-                raise Unsupported(f"{operator.__name__} of complex numbers")
+            if operator not in ("+", "-"):
+                raise Unsupported(f"{operator} of complex numbers")
             both = zip(self.parts(left), self.parts(right), strict=True)
             return self.complex(*(self.arithmetic(operator, *parts) for parts in both))
         if kind in ("f32", "f64"):
-            name = {ast.Add: "fadd", ast.Sub: "fsub", ast.Mult: "fmul", ast.Div: "fdiv"}.get(operator)
+            name = {"+": "fadd", "-": "fsub", "*": "fmul", "/": "fdiv"}.get(operator)
             if name is None:
-                raise Unsupported(f"{operator.__name__} of floats")
+                raise Unsupported(f"{operator} of floats")
             return Value(kind, self.result(f"{name} {self.typed(left)}, {right.text}"))
-        if operator in (ast.BitAnd, ast.BitOr, ast.BitXor):
-            name = {ast.BitAnd: "and", ast.BitOr: "or", ast.BitXor: "xor"}[operator]
+        if operator in ("&", "|", "^"):
+            name = {"&": "and", "|": "or", "^": "xor"}[operator]
             return Value(kind, self.result(f"{name} {self.typed(left)}, {right.text}"))
         if kind == "pred":
-            raise Unsupported(f"{operator.__name__} of truth values")
-        if operator in (ast.Add, ast.Sub, ast.Mult):
-            name = {ast.Add: "add", ast.Sub: "sub", ast.Mult: "mul"}[operator]
+            raise Unsupported(f"{operator} of truth values")
+        if operator in ("+", "-", "*"):
+            name = {"+": "add", "-": "sub", "*": "mul"}[operator]
             return Value(kind, self.result(f"{name} i64 {left.text}, {right.text}"))
-        if operator in (ast.LShift, ast.RShift):
-            name = "shl" if operator is ast.LShift else "ashr" if kind == "s64" else "lshr"
+        if operator in ("<<", ">>"):
+            name = "shl" if operator == "<<" else "ashr" if kind == "s64" else "lshr"
             return Value(kind, self.result(f"{name} i64 {left.text}, {right.text}"))
-        if operator is ast.Div:
+        if operator == "/":
             return self.arithmetic(operator, self.cast(left, "f64"), self.cast(right, "f64"))
-        if operator in (ast.FloorDiv, ast.Mod) and kind == "s64":
-            return self._floor(operator is ast.FloorDiv, left.text, right.text)
-        raise Unsupported(f"{operator.__name__} of {kind}")
+        if operator in ("//", "%") and kind == "s64":
+            return self._floor(operator == "//", left.text, right.text)
+        raise Unsupported(f"{operator} of {kind}")
 
     def _floor(self, quotient: bool, left: str, right: str) -> Value:
         """Python's `//` and `%`; 0 where the divisor is, as Numba has it with NumPy's error model."""

@@ -24,7 +24,7 @@ def kernel(name: str, dtype: str, calls: int, arguments: int = 1) -> KernelSourc
         scaled = f"v + complex_{part}({k + 1.0}, 0.5)" if part else f"v * {dtype}({k + 1.0})"
         values = ", ".join([scaled, "v"][:arguments])
         lines.append(f"        s{k + 1} = s{k} + {name}({values})\n")
-    text = f"def f(a, o, n, lo, hi):\n    for i in range(n):\n        v = s0 = a[i]\n{''.join(lines)}"
+    text = f"def f(a, o, n, lo, hi):\n    for i in range(n):\n        v = a[i]\n        s0 = v\n{''.join(lines)}"
     params = (f"{dtype}*", f"{dtype}*", "s64", "s64", "s64")
     return KernelSource("f", f"{text}        o[i] = s{calls}\n", params)
 
