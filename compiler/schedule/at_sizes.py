@@ -16,7 +16,7 @@ from hloom.ir.ops.specialize import Specialization
 from hloom.ir.records import asdict, replace
 from hloom.ir.sizes.evaluation import number_of
 from hloom.ir.sizes.expressions import SizeExpression
-from hloom.ir.sizes.numbers import Nodes, Number
+from hloom.ir.sizes.numbers import Node, Nodes, Number
 from hloom.ir.sizes.terms import Terms
 from hloom.ir.types import Shape
 
@@ -35,15 +35,26 @@ def plan_at(plan: Plan, sizes: Mapping[str, int]) -> Plan:
 
 
 def plan_over(plan: Plan, nodes: Nodes) -> Plan | None:
-    """The plan with nodes in the place of its sizes; None for one with steps in Python, which take numbers. The shapes
-    of its inputs and outputs stay as they are. Buffers that do not live at one time share slots of the arena."""
+    """The plan with nodes in the place of its sizes; None for one with steps in Python, or with an open size in what is
+    prepared, which take numbers. The shapes of its inputs and outputs stay as they are. Buffers that do not live at one
+    time share slots of the arena."""
     if any(isinstance(step, HostStep) for step in [*plan.steps, *plan.prepared]):
         return None
 
     def allocate(buffers: list[Buffer], guarded: bool) -> tuple[Number, list[Number]]:
         return allocate_apart(buffers) if guarded else (allocated_slots(buffers, shared_slots(plan.arena)), [])
 
-    return replace(_WithNumbers(plan, lambda size: number_of(nodes, size)).plan(allocate), nodes=nodes)
+    made = _WithNumbers(plan, lambda size: number_of(nodes, size)).plan(allocate)
+    return None if any(map(_has_node, made.prepared)) else replace(made, nodes=nodes)
+
+
+def _has_node(step: Step) -> bool:
+    """Whether a call or a copy has a number that is known when the program is called."""
+    fields = asdict(step)
+    launch = fields.pop("launch", None)
+    numbers = [*fields.values(), *(fields.get("pointers") or {}).values()]
+    numbers += [] if launch is None else [*launch.arguments, launch.items, launch.grain, launch.moved]
+    return any([isinstance(one.number if isinstance(one, Place) else one, Node) for one in numbers])
 
 
 class _WithNumbers:

@@ -8,12 +8,14 @@ is in memory of its own that stays between calls; nothing is computed in its pla
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Any
 
 from hloom.compiler.kernels.launch import Launch
 from hloom.compiler.schedule.buffer_assignment import ALIGNMENT, Buffer
 from hloom.compiler.schedule.steps import Place
-from hloom.ir.module import Instruction
+from hloom.ir.module import Computation, Instruction
 from hloom.ir.sizes.expressions import SizeExpression
+from hloom.ir.types import Shape, TupleShape
 
 GROWTH = 4  # times what it reads that a prepared value may take: an 8-bit integer becomes a float32
 
@@ -44,8 +46,8 @@ class Preparation:
         steady = [b for b in read if b in self.fixed]
         if not steady or any(b not in self.fixed and not _is_constant(b) for b in read):
             return
-        if any([isinstance(b.bytes, SizeExpression) for b in buffers[instruction]]):
-            return  # it is another one for other sizes
+        if _is_open(instruction):
+            return  # what it makes is another one for other sizes
         if sum(b.bytes for b in buffers[instruction]) > GROWTH * sum(b.bytes for b in steady):
             return
         self.instructions[instruction] = None
@@ -83,6 +85,23 @@ class Preparation:
                 return False
         self.temporaries.update(dict.fromkeys((id(instruction), name) for name in launch.temporaries))
         return True
+
+
+def _is_open(value: Any) -> bool:
+    """Whether an open size is in an instruction, or in what it calls: in a shape, in an attribute, or as a value."""
+    if isinstance(value, SizeExpression):
+        return True
+    if isinstance(value, Instruction):
+        return any(map(_is_open, [value.shape, *[o.shape for o in value.operands], *value.attributes.values()]))
+    if isinstance(value, Computation):
+        return any(map(_is_open, value.instructions))
+    if isinstance(value, TupleShape):
+        return any(map(_is_open, value.elements))
+    if isinstance(value, (tuple, list)):
+        return any(map(_is_open, value))
+    if hasattr(type(value), "__record_fields__"):
+        return any([_is_open(getattr(value, name)) for name in type(value).__record_fields__])
+    return isinstance(value, Shape) and value.is_open
 
 
 def _numbers_of(launch: Launch) -> list:

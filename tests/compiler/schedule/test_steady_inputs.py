@@ -151,6 +151,22 @@ def test_random_layers_of_open_sizes_with_steady_weights(seed):
                     np.testing.assert_allclose(one, other, rtol=1e-4, atol=1e-3)
 
 
+def test_what_reads_the_value_of_a_size_is_not_prepared():
+    """It has one shape for all sizes, and another value for each."""
+
+    def chosen(c, x):
+        nothing = hnp.zeros((x.shape[0], 1), np.float32)
+        first = hnp.where(nothing > c, nothing, x.shape[0])
+        return first, hnp.where(first > c, first, 1.0), x * hnp.sin(c * x.shape[0])
+
+    function = JitFunction(chosen, JitOptions(steady=1, dims=ROWS))
+    for c in map(hnp.asarray, np.float32([0.3, 0.3, 9])):
+        for rows in (5, 7, 40, 6, 5, 1):
+            x = hnp.ones((rows, 24), np.float32)
+            for found, wanted in zip(function(c, x), chosen(c, x), strict=True):
+                np.testing.assert_allclose(found, wanted, rtol=1e-4)
+
+
 def test_variants_keep_what_has_room(monkeypatch):
     """Each variant prepares its weights; beyond a number of bytes only the last one keeps them."""
     function = JitFunction(lambda w, x: hnp.tanh(x @ (w * 2).T), JitOptions(steady=1, dims={"x": ("n", 48)}))
