@@ -147,6 +147,7 @@ class OpenPrograms:
 
         traced: makes a plan under dimensions and runs it.
         """
+        self._pending = None  # that of a call whose sizes were wrong
         if self.reason is not None or not _are_plain([*params.values(), *live.values()]):
             return None
         ranks = tuple([(name, v is not None and (v.ndim, v.dtype)) for name, v in live.items()])

@@ -187,6 +187,7 @@ def test_axes_broadcast_by_their_sizes(names, draws):
     assert pair.programs == 3
     with pytest.raises(hl.errors.ShapeError, match="broadcast"):
         pair.open(floats(draws, 4), floats(draws, 5))
+    pair.check(floats(draws, 1), floats(draws, 0))  # of numbers alone
     pair.check(floats(draws, 6), floats(draws, 6))
     assert pair.programs == 3 and pair.open._program.open.reason is None  # the mistake of a call decides nothing
 
