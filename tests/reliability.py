@@ -239,6 +239,14 @@ def open_executables(start: int, count: int) -> Row:
     return _each(start, count, lambda seed: dict(zip(("calls", "variants"), check_compiled(seed), strict=True)))
 
 
+@attack("sessions of 1 to 4 unknown sizes, fed with six sets of sizes, against sessions of one", 1_000, 50)
+def session_sizes(start: int, count: int) -> Row:
+    """What a session computes, refuses and keeps for all sizes is what one does that is fed with these alone."""
+    from open_sessions import check
+
+    return _each(start, count, lambda seed: dict(zip(("runs", "programs", "refused"), check(seed), strict=True)))
+
+
 @attack("products and convolutions of open sizes with guard pages, six sizes each, against the reference", 2_000, 50)
 def open_kernels(start: int, count: int) -> Row:
     """One executable for random layouts, dtypes, sizes that are open, and levels of the processor."""
