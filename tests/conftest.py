@@ -9,7 +9,11 @@ import sys
 from pathlib import Path
 
 import pytest
-from hypothesis import HealthCheck, settings
+
+try:
+    from hypothesis import HealthCheck, settings
+except ModuleNotFoundError:  # of some tests alone, in an environment of what a user installs
+    settings = None
 
 GOLDEN = Path(__file__).parent / "golden"
 # What JAX computes here are small arrays, to compare with: most of its time is XLA's compilation, which takes a fifth
@@ -20,8 +24,9 @@ if XLA_FLAGS not in (_given := os.environ.get("XLA_FLAGS", "")):
     os.environ["XLA_FLAGS"] = f"{XLA_FLAGS} {_given}".rstrip()
 # The time of an example is no property of what it tests: a process that waits 0.2 s for a processor would fail. Test
 # modules take the profile when they are imported.
-settings.register_profile("hloom", deadline=None, suppress_health_check=[HealthCheck.too_slow])
-settings.load_profile("hloom")
+if settings is not None:
+    settings.register_profile("hloom", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+    settings.load_profile("hloom")
 
 
 def pytest_addoption(parser):
