@@ -2,17 +2,12 @@
 
 from __future__ import annotations
 
-import ast
 import math
 
-import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hloom.backends.compile import optimized_plan
-from hloom.benchmarks.libraries import Hloom
-from hloom.benchmarks.workloads import WORKLOADS
 from hloom.compiler.kernel_ir.nodes import (
     Assign,
     Binary,
@@ -32,7 +27,6 @@ from hloom.compiler.kernel_ir.nodes import (
 from hloom.compiler.kernel_ir.printer import printed, written
 from hloom.compiler.kernel_ir.reader import KernelSyntaxError, read
 from hloom.compiler.kernel_ir.types import FLOATS, INTEGERS, TypeMismatch, arithmetic, joined
-from hloom.compiler.kernels.codegen.source import KernelSource
 from hloom.compiler.targets.cpu import library
 
 PARAMS = ("f32*", "s32*", "pred*", "f16*", "c64*", "s64", "s64")
@@ -46,38 +40,6 @@ def kernel(*lines: str, params: tuple[str, ...] = PARAMS, parts=()):
 def statement(*lines: str):
     """The last statement of a kernel."""
     return kernel(*lines).body[-1]
-
-
-class Normal(ast.NodeTransformer):
-    """Of the texts that mean the same one: `range(n)` for `range(0, n)`."""
-
-    def visit_Call(self, node: ast.Call) -> ast.AST:
-        self.generic_visit(node)
-        match node:
-            case ast.Call(func=ast.Name(id="range"), args=[ast.Constant(value=0), stop]):
-                node.args = [stop]
-        return node
-
-
-def tree(text: str) -> str:
-    return ast.dump(Normal().visit(ast.parse(text)))
-
-
-def assert_read_and_written(source: KernelSource) -> None:
-    nodes = read(source.text, source.params, library.signature, [name for name, _ in source.parts])
-    assert tree(printed(nodes)) == tree(source.text)
-    for _, part in source.parts:
-        assert_read_and_written(part)
-
-
-@pytest.mark.parametrize("name", WORKLOADS)
-def test_kernels_of_the_benchmark_are_written_as_they_were_read(name):
-    workload = WORKLOADS[name]
-    module = Hloom(True).jitted(workload).lower(*workload.inputs(np.random.default_rng(0))).module
-    launches = [step.launch for step in optimized_plan(module)[1].kernels()]
-    passed = [a for launch in launches for a in launch.arguments if isinstance(a, KernelSource)]
-    for source in dict.fromkeys([*(launch.source for launch in launches), *passed]):
-        assert_read_and_written(source)
 
 
 def test_every_statement():

@@ -1,0 +1,82 @@
+"""The kernels of the benchmark's programs: each is written with the syntax tree that it was read from, and the text and
+the LLVM IR of all of them are those of the last time, unless a change says otherwise (`pytest --bless`)."""
+
+from __future__ import annotations
+
+import ast
+import hashlib
+
+import numpy as np
+import pytest
+
+from hloom.backends.compile import optimized_plan
+from hloom.benchmarks.libraries import Hloom
+from hloom.benchmarks.workloads import WORKLOADS
+from hloom.compiler.kernel_ir.printer import printed
+from hloom.compiler.kernel_ir.reader import read
+from hloom.compiler.kernels.codegen.source import KernelSource
+from hloom.compiler.targets.cpu import library
+from hloom.compiler.targets.cpu.llvm_emitter import emitter
+from hloom.compiler.targets.cpu.machine import Machine
+from hloom.compiler.targets.cpu.target import CpuTarget
+
+TRIPLE = "x86_64-unknown-linux-gnu"
+CACHES = (32 << 10, 512 << 10, 32 << 20)
+# Not those of the host, whose caches and vectors choose other kernels.
+MACHINES = {
+    "avx2": Machine("x86_64", "znver3", "+avx,+avx2,+bmi,+bmi2,+f16c,+fma", 32, 16, *CACHES, 2),
+    "avx512": Machine(
+        "x86_64",
+        "znver4",
+        "+avx,+avx2,+avx512bw,+avx512dq,+avx512f,+avx512vl,+bmi,+bmi2,+f16c,+fma",
+        64,
+        32,
+        *CACHES,
+        2,
+    ),
+}  # fmt: skip
+
+
+class Normal(ast.NodeTransformer):
+    """Of the texts that mean the same one: `range(n)` for `range(0, n)`."""
+
+    def visit_Call(self, node: ast.Call) -> ast.AST:
+        self.generic_visit(node)
+        match node:
+            case ast.Call(func=ast.Name(id="range"), args=[ast.Constant(value=0), stop]):
+                node.args = [stop]
+        return node
+
+
+def tree(text: str) -> str:
+    return ast.dump(Normal().visit(ast.parse(text)))
+
+
+def assert_written_as_read(source: KernelSource) -> None:
+    nodes = read(source.text, source.params, library.signature, [name for name, _ in source.parts])
+    assert tree(printed(nodes)) == tree(source.text)
+    for _, part in source.parts:
+        assert_written_as_read(part)
+
+
+def kernels(name: str, target: CpuTarget) -> list[KernelSource]:
+    """The distinct kernels of a workload, in the order of their launches."""
+    workload = WORKLOADS[name]
+    module = Hloom(True).jitted(workload).lower(*workload.inputs(np.random.default_rng(0))).module
+    launches = [step.launch for step in optimized_plan(module, target=target)[1].kernels()]
+    passed = [a for launch in launches for a in launch.arguments if isinstance(a, KernelSource)]
+    return list(dict.fromkeys([*(launch.source for launch in launches), *passed]))
+
+
+@pytest.mark.parametrize("machine", MACHINES)
+def test_kernels_of_the_benchmark(machine, golden):
+    target, lines = CpuTarget(MACHINES[machine], False), []
+    for name in WORKLOADS:
+        digest = hashlib.sha256()
+        found = kernels(name, target)
+        for source in found:
+            assert_written_as_read(source)
+            text, libraries = emitter.kernel_text(source, TRIPLE, library.signature, library.shared_size)
+            digest.update(repr((source, text, libraries)).encode())
+        lines.append(f"{name} {len(found)} {digest.hexdigest()[:16]}")
+    golden(f"kernels/{machine}.txt", "\n".join(lines) + "\n")
