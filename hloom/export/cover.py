@@ -12,10 +12,11 @@ from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 
-from hloom.backends.cpu.open_sizes import SMALL, Variant
+from hloom.backends.cpu.open_sizes import Variant
 from hloom.errors import ExportError
 from hloom.export.nodes import Nodes, Row, intervals
 from hloom.ir.sizes.expressions import Comparison, Dim
+from hloom.ir.sizes.policy import SMALLEST
 
 __all__ = ["MOST_VARIANTS", "covering"]
 
@@ -96,8 +97,8 @@ class _Cover:
 
 def _parts(dim: Dim) -> list[tuple[int, int]]:
     """The ranges of a dimension's sizes, in multiples: each of the small ones, which are numbers in their variants."""
-    small = [(size, size) for size in range(dim.min, min(dim.most + 1, SMALL)) if dim.takes(size)]
-    low, high = -(-max(dim.min, SMALL) // dim.multiple_of), dim.most // dim.multiple_of
+    small = [(size, size) for size in range(dim.min, min(dim.most + 1, SMALLEST)) if dim.takes(size)]
+    low, high = -(-max(dim.min, SMALLEST) // dim.multiple_of), dim.most // dim.multiple_of
     return [*small, (low, high)] if low <= high else small
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 
-from hloom.backends.cpu.open_sizes import SMALL, Variant, variant_for
+from hloom.backends.cpu.open_sizes import Variant, variant_for
 from hloom.compiler.schedule.scheduler import Plan
 from hloom.compiler.targets.cpu.cross import CrossMachine
 from hloom.errors import ExportError, HloomError
@@ -16,6 +16,7 @@ from hloom.export.tables import Shared, tables_of
 from hloom.ir.module import Module
 from hloom.ir.sizes.expressions import Dim
 from hloom.ir.sizes.guards import inner
+from hloom.ir.sizes.policy import SMALLEST
 
 __all__ = ["ranged_body"]
 
@@ -32,7 +33,7 @@ class _Variants:
         """The variant for sizes. Raises ExportError for kernels that take numbers only, where there are many sizes."""
         if not self.takes_numbers:
             try:
-                return self.variant(sizes, {name: size for name, size in sizes.items() if size < SMALL})
+                return self.variant(sizes, {name: size for name, size in sizes.items() if size < SMALLEST})
             except HloomError:  # the user's, of which some are TypeErrors
                 raise
             except (TypeError, AttributeError) as error:  # by a part of the compiler that computes with integers alone

@@ -20,6 +20,7 @@ from hloom.ir.process import forking
 from hloom.ir.records import record
 from hloom.ir.sizes.expressions import LARGEST, Dim, Size, dims_of
 from hloom.ir.sizes.guards import SampledScope
+from hloom.ir.sizes.policy import MOST_PROGRAMS, SMALLEST
 from hloom.onnx.graph import Graph
 from hloom.onnx.plans import Plan, Trace
 from hloom.onnx.sizes import Sizes
@@ -27,9 +28,6 @@ from hloom.onnx.table import NeedsValue
 from hloom.tracing.signatures import identifiers
 
 __all__ = ["OpenPrograms", "Stale", "Watch"]
-
-SMALLEST = 2  # of a dimension
-MOST = 32  # programs of one model; more mean that its decisions differ from size to size
 
 
 class Stale(Exception):
@@ -159,9 +157,9 @@ class OpenPrograms:
             programs = self._programs.setdefault(ranks, [])
             found = next((p for p in programs if p.serves(sizes)), None)
             if found is None:
-                if self.count >= MOST:
+                if self.count >= MOST_PROGRAMS:
                     last = programs[-1].scope.guards if programs else ()
-                    self.reason = self.why or f"{MOST} programs differ by {', '.join(map(repr, last[:4]))}"
+                    self.reason = self.why or f"{MOST_PROGRAMS} programs differ by {', '.join(map(repr, last[:4]))}"
                     return None
                 made = self._made(names, sizes, traced)
                 if made is None:

@@ -25,6 +25,7 @@ from hloom.arrays.array import Array
 from hloom.dispatch.jit import JitFunction
 from hloom.dispatch.signature import JitOptions, argument_array
 from hloom.errors import ConcretizationTypeError, DataDependentWarning, UnsupportedError
+from hloom.ir.sizes.policy import ALONE_OF_MODELS
 from hloom.ir.source import current_source, warn_while_compiling
 from hloom.ir.types import HLO_NAME, NARROWED
 from hloom.onnx.constants import FEW
@@ -115,7 +116,7 @@ class Program:
             if (plan := plans.get(key)) is not None:
                 return plan, plan.run(params, live)
             made = None
-            if plans is self.plans and plans and not self.values:
+            if plans is self.plans and len(plans) >= ALONE_OF_MODELS and not self.values:
                 made = self.open.run(params, live, lambda watch: self._opened(params, live, known, watch))
             if made is None:
                 made = self._traced(start, params, live, {**known, **fixed}, fixed)

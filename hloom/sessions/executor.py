@@ -33,6 +33,7 @@ from hloom.ir.ops.specialize import Specialization
 from hloom.ir.process import forking
 from hloom.ir.rewrite import has_effects
 from hloom.ir.sizes.expressions import SizeExpression
+from hloom.ir.sizes.policy import ALONE
 from hloom.ir.source import on_device
 from hloom.ir.types import HLO_NAME, Shape
 from hloom.platforms.device import find_device, log_operation
@@ -43,7 +44,6 @@ from hloom.sessions.sizes.open_runs import OpenRun
 from hloom.tracing.active import TRACES
 from hloom.tracing.trace import Tracer, apply_computation, as_array
 
-ALONE = 2  # sizes of what is fed that have programs of their own: for a smaller last batch an open one would be a loss
 KEPT = 1024  # sizes of what is fed for which it is known what runs
 
 

@@ -22,14 +22,13 @@ from hloom.dispatch.spmd import OpenSpmdSpecialization
 from hloom.errors import DonationWarning, FallbackWarning, HloomError
 from hloom.ir.records import field, record, replace
 from hloom.ir.sizes.expressions import Dim, Scope
+from hloom.ir.sizes.policy import ALONE, SMALLEST
 from hloom.ir.source import current_source, warn_while_compiling
 from hloom.sharding.shardings import over_several
 from hloom.tracing.signatures import function_name
 from hloom.tracing.trace import as_array
 from hloom.tree import pytrees as tree
 
-ALONE = 2  # sizes of a function that have programs of their own
-LEAST = 2  # a trace with open sizes takes them to be at least this
 KEPT = 1024  # sizes whose program is known
 
 # The types of the arrays of a batch: (dimensions, dtype, whether weak, device); (None, type) of what is no array. An
@@ -127,7 +126,7 @@ class _OpenFunction(JitFunction):
     def __init__(self, function: JitFunction, pattern: Signature):
         structure, kinds = pattern
         self._refusal = _refusal(function)
-        size = Dim("batch", min=LEAST, scope=_OfNumbers())
+        size = Dim("batch", min=SMALLEST, scope=_OfNumbers())
         axes = [{0: size} if kind[0] and kind[0][0] is None else None for kind in kinds]
         abstracted = None if self._refusal else (None, tree.unflatten(structure, axes))
         super().__init__(function.function, replace(function.options, abstracted_axes=abstracted))
@@ -205,7 +204,7 @@ def _pattern(known: Signature, new: Signature) -> Signature | None:
             sizes.add((one[0][0], other[0][0]))
             other = ((None, *other[0][1:]), *other[1:])
         kinds.append(other)
-    is_open = len(sizes) == 1 and all(size >= LEAST for _, size in sizes)
+    is_open = len(sizes) == 1 and all(size >= SMALLEST for _, size in sizes)
     return (new[0], tuple(kinds)) if is_open else None
 
 

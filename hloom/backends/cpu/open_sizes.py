@@ -31,6 +31,7 @@ from hloom.ir.sizes.evaluation import holds, number_of
 from hloom.ir.sizes.expressions import Comparison, Dim, Size, SizeExpression, dims_of, divisors_of
 from hloom.ir.sizes.guards import GuardedScope, inner
 from hloom.ir.sizes.numbers import Nodes, Number
+from hloom.ir.sizes.policy import SMALLEST, USUAL
 from hloom.ir.sizes.solving import solved
 from hloom.ir.source import current_source, warn_while_compiling
 from hloom.ir.types import Shape
@@ -38,13 +39,11 @@ from hloom.platforms.backend import CompileOptions, Executable
 from hloom.runtime import program as runtime
 from hloom.runtime.open_program import Evaluator, NativeNumbers, NumberError, OpenProgram
 
-__all__ = ["SMALL", "OpenExecutable", "Variant", "variant_for"]
+__all__ = ["OpenExecutable", "Variant", "variant_for"]
 
 KEPT = 64  # sizes of a variant with steps in Python whose programs are kept
 PREPARED = 1 << 28  # bytes of what variants keep of steady arguments, beyond which only the last one does
 KNOWN = 1024  # shapes of arguments whose variant is kept
-USUAL = 6  # variants of a program: one that has more of them has to serve two sizes with each to be worth its time
-SMALL = 2  # smaller sizes are numbers in a variant of their own: axes that broadcast, and empty arrays
 
 
 @record
@@ -82,7 +81,7 @@ def variant_for(
     """The variant of a module for sizes of its dimensions, of which those of `fixed` are numbers. planned: returns the
     module after all passes, and its plan."""
     scope = GuardedScope(sizes)
-    free: dict[str, Size] = {name: scope.dim(d, SMALL) for name, d in dims.items() if name not in fixed}
+    free: dict[str, Size] = {name: scope.dim(d, SMALLEST) for name, d in dims.items() if name not in fixed}
     for text, fact in facts_of(module, dims).items():  # which calls have checked
         known = fact.over(free | {**fixed})
         if isinstance(known, Comparison):
@@ -90,7 +89,7 @@ def variant_for(
     entry = Specialization(free | {**fixed}).computation(module.entry)
     optimized, plan = planned(module.with_entry(entry))
     outer = {inner(name): dims[name] for name in free}
-    asked = [dim >= SMALL for dim in outer.values()]
+    asked = [dim >= SMALLEST for dim in outer.values()]
     for guard in [guard.over(outer) for guard in scope.guards]:
         if isinstance(guard, Comparison):
             asked += [by != 0 for side in (guard.left, guard.right) for by in divisors_of(side)]
@@ -183,7 +182,7 @@ class OpenExecutable(Executable):
     def _compiled(self, sizes: Mapping[str, int]) -> Variant:
         if not self._takes_numbers:
             try:
-                return self._variant(sizes, {name: size for name, size in sizes.items() if size < SMALL})
+                return self._variant(sizes, {name: size for name, size in sizes.items() if size < SMALLEST})
             except HloomError:  # the user's, of which some are TypeErrors
                 raise
             except (TypeError, AttributeError) as error:  # by a part of the compiler that computes with integers alone

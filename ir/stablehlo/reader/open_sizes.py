@@ -17,13 +17,13 @@ from hloom.ir.ops.specialize import Specialization
 from hloom.ir.records import record
 from hloom.ir.sizes.expressions import LARGEST, Comparison, Dim, Scope, Size, SizeExpression, dims_of, size_with
 from hloom.ir.sizes.guards import GuardedScope, inner
+from hloom.ir.sizes.policy import SMALLEST
 from hloom.ir.stablehlo.reader.module import Converter
 from hloom.ir.stablehlo.syntax import Operation, Program
 from hloom.ir.stablehlo.types import Tensor
 
 __all__ = ["OpenModule", "bounds_of", "open_module"]
 
-SMALL = 2  # smaller sizes are numbers: axes that are spread, and empty arrays
 _MOST = (1 << 31) - 1  # of a size that the text does not bound: `get_dimension_size` gives an i32
 _BOUNDS = re.compile(r"#stablehlo\.(?:bounds<([^<>]*)>|type_extensions<\s*bounds\s*=\s*\[([^<>\[\]]*)\]\s*>)")
 
@@ -114,7 +114,7 @@ class _Open:
         sizes = {n: (shapes[k][a] if a is not None else values[k]) for n, (k, a) in self.places.items()}
         sample = {name: size for name, size in sizes.items() if name in self.outer and size is not None}
         self.scope = GuardedScope(sample)
-        self.inner: dict[str, Size] = {n: self.scope.dim(dim, SMALL) for n, dim in self.outer.items()}
+        self.inner: dict[str, Size] = {n: self.scope.dim(dim, SMALLEST) for n, dim in self.outer.items()}
         self.inner |= self.fixed
         self.shapes = [
             tuple([size if name is None else self.inner[name] for name, size in zip(row, shape, strict=True)])
@@ -126,7 +126,7 @@ class _Open:
         name = wanted if wanted.isidentifier() and wanted not in self.places else f"size_{len(self.places)}"
         self.places[name] = place
         most = LARGEST if bound is None and place[1] is None else _MOST if bound is None else bound
-        if SMALL <= size <= most:
+        if SMALLEST <= size <= most:
             self.outer[name] = Dim(name, 0, most)
         else:
             self.fixed[name] = size
@@ -140,20 +140,20 @@ class _Open:
         merged = _merged({inner(n): size for n, size in free.items() if isinstance(size, Dim)}, self.scope.guards,
                          {inner(n) for n in asked})  # fmt: skip
         scope = Scope()
-        dims = {n: Dim(n, SMALL, d.most, scope=scope) for n, d in self.outer.items() if n in used}
+        dims = {n: Dim(n, SMALLEST, d.most, scope=scope) for n, d in self.outer.items() if n in used}
         left = {inner(n): dim for n, dim in dims.items() if inner(n) not in merged}
         sizes: dict[str, Size] = {**left, **{n: size_with(size, left) for n, size in merged.items()}}
         for n, dim in dims.items():
             size = sizes[inner(n)]
             if isinstance(size, SizeExpression) and size is not dim:
-                _add(scope, size >= SMALL)
+                _add(scope, size >= SMALLEST)
                 _add(scope, size <= dim.most)
         for guard in self.scope.guards:
             if all(name in sizes for name in (*dims_of(guard.left), *dims_of(guard.right))):
                 _add(scope, guard.over(sizes))
         entry = Specialization(sizes).computation(module.entry)
         outer = {inner(n): self.outer[n] for n in dims}
-        asked_of = [dim >= SMALL for dim in outer.values()] + [dim <= dim.most for dim in outer.values()]
+        asked_of = [dim >= SMALLEST for dim in outer.values()] + [dim <= dim.most for dim in outer.values()]
         conditions = {repr(c): c for c in [*asked_of, *self._guards(outer)] if isinstance(c, Comparison)}
         shapes = [tuple([size_with(size, sizes) for size in shape]) for shape in self.shapes]
         shown = {name for shape in shapes for size in shape for name in dims_of(size)}

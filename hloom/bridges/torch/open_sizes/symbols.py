@@ -20,11 +20,10 @@ from hloom.bridges.torch.graphs import placeholders
 from hloom.errors import UnsupportedError
 from hloom.ir.sizes.expressions import LARGEST, Dim, Size, greatest, least
 from hloom.ir.sizes.guards import SampledScope
+from hloom.ir.sizes.policy import SMALLEST
 from hloom.ir.types import Shape
 
-__all__ = ["SMALLEST", "Sizes", "numbers_of", "open_symbols", "ranges_of"]
-
-SMALLEST = 2  # of a dimension: torch makes numbers of smaller sizes, too
+__all__ = ["Sizes", "numbers_of", "open_symbols", "ranges_of"]
 
 
 def numbers_of(graph_module, arguments, known: Mapping[Any, int] | None = None) -> dict[Any, int]:
