@@ -7,6 +7,7 @@ Sizes reach its kernels, launches and arena as numbers that native code evaluate
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from typing import NoReturn
 
 import numpy as np
 
@@ -28,7 +29,7 @@ from hloom.ir.process import forking
 from hloom.ir.process.floats import default_floats
 from hloom.ir.records import record
 from hloom.ir.sizes.evaluation import holds, number_of
-from hloom.ir.sizes.expressions import Comparison, Dim, Size, SizeExpression, dims_of, divisors_of
+from hloom.ir.sizes.expressions import Comparison, Dim, Size, SizeExpression, dims_of, divisors_of, single
 from hloom.ir.sizes.guards import GuardedScope, inner
 from hloom.ir.sizes.numbers import Nodes, Number
 from hloom.ir.sizes.policy import SMALLEST, USUAL
@@ -140,8 +141,15 @@ class OpenExecutable(Executable):
     def sizes(self, shapes: Sequence[tuple[int, ...]]) -> dict[str, int]:
         """The sizes of the dimensions, by name, for the dimensions of arguments. Raises ShapeError where none fit, or
         they are out of bounds or against what is known of them."""
-        ranks = [len(s) for s in shapes] == [len(s.dims) for s in self._inputs]
-        found = solved([(w.dims, g) for w, g in zip(self._inputs, shapes, strict=True)]) if ranks else None
+        if [len(s) for s in shapes] == [len(s.dims) for s in self._inputs]:
+            for parameter, given in zip(self.module.entry.parameters, shapes, strict=True):
+                for axis, (size, number) in enumerate(zip(parameter.shape.dims, given, strict=True)):
+                    if (dim := single(size)) is not None and not dim.takes(number):
+                        where = f"the size of axis {axis} of {parameter.hint or parameter['index']!r}"
+                        self._refuse(dim, number, f", {where}")
+            found = solved([(w.dims, g) for w, g in zip(self._inputs, shapes, strict=True)])
+        else:
+            found = None
         if found is None:
             wanted = "; ".join([", ".join(map(repr, self._inputs)), *[d.declaration() for d in self.dims.values()]])
             raise ShapeError(
@@ -150,12 +158,8 @@ class OpenExecutable(Executable):
                 "pass arrays whose sizes agree, within the bounds",
             )
         for name, dim in self.dims.items():
-            size = found[name]
-            if not dim.takes(size):
-                raise ShapeError(
-                    f"'{self.module.name}' called with {name} = {size}", f"it is {dim.declaration()}",
-                    "pass arrays of such sizes, or change the Dim",
-                )  # fmt: skip
+            if not dim.takes(found[name]):
+                self._refuse(dim, found[name])
         for text, fact in self._facts.items():
             if not fact.holds(found):
                 about = ", ".join([f"{name} = {found[name]}" for name in {**dims_of(fact.left), **dims_of(fact.right)}])
@@ -166,6 +170,13 @@ class OpenExecutable(Executable):
                     "pass arrays of such sizes",
                 )
         return found
+
+    def _refuse(self, dim: Dim, size: int, where: str = "") -> NoReturn:
+        raise ShapeError(
+            f"'{self.module.name}' called with {dim.name} = {size}{where}",
+            f"it is {dim.declaration()}",
+            "pass arrays of such sizes, or change the Dim",
+        )
 
     def variant(self, sizes: Mapping[str, int]) -> Variant:
         """The variant for sizes, compiled now where there is none."""

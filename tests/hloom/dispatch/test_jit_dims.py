@@ -87,3 +87,13 @@ def test_bad_dims():
         hl.jit(f, dims=[("n",)])
     with pytest.raises(ShapeError, match=r"(?s)argument 'x'.*declared as \(n, 3\).*test_jit_dims.py"):
         hl.jit(f, dims={"x": ("n", 3)})(drawn(2, 4))
+
+
+def test_a_size_that_a_dim_does_not_take_names_the_argument_and_the_axis():
+    f = hl.jit(lambda x, y: x.sum() + y.sum(), dims={"x": (None, hl.Dim("n", min=8, multiple_of=8)), "y": ("m",)})
+    f(np.ones((2, 16)), np.ones(3))
+    with pytest.raises(ShapeError) as error:
+        f(np.ones((2, 7)), np.ones(3))
+    text = str(error.value)
+    assert "called with n = 7, the size of axis 1 of 'x'" in text and "Dim('n', min=8, multiple_of=8)" in text
+    assert "test_jit_dims.py" in text
