@@ -3,18 +3,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from hloom.arrays.shape_dtype import ShapeDtypeStruct
 from hloom.dispatch.signature import Signature
 from hloom.dispatch.spmd import sharding_of
 from hloom.errors import ArgumentError, ShapeError, TreeError
+from hloom.ir.module import Computation
+from hloom.ir.ops.specialize import Specialization
 from hloom.ir.records import record
 from hloom.ir.sizes.expressions import Dim, Size, SizeExpression, dims_of
+from hloom.ir.sizes.solving import solved
+from hloom.tracing.signatures import with_names
+from hloom.tracing.trace import apply_computation
 from hloom.tree import pytrees as tree
 
-__all__ = ["AbstractedAxes", "OpenArguments", "open_arguments"]
+__all__ = ["AbstractedAxes", "OpenArguments", "open_arguments", "open_function"]
 
 
 def open_arguments(signature: Signature) -> OpenArguments | AbstractedAxes | None:
@@ -27,6 +32,32 @@ def open_arguments(signature: Signature) -> OpenArguments | AbstractedAxes | Non
     if axes is not None:
         return AbstractedAxes(signature, axes)
     return None if dims is None else OpenArguments(signature, dims)
+
+
+def open_function(
+    computation: Computation, names: Sequence[str], results: Callable[[Any], Any], alone: Sequence[Dim] = ()
+) -> tuple[Callable, dict[str, tuple[Size, ...]]]:
+    """A computation whose parameters have open sizes as a function for `jit(dims=...)`, where a graph or a text is what
+    there is: (a function of the operands, the dimensions of those of open sizes by their names).
+
+    names: of the operands. results: of what the computation returns. alone: dimensions that stand in no operand's
+    shape: the function takes an array of shape (size, 0) for each of them, behind the operands.
+    """
+    count = len(computation.parameters)
+    wanted = [*[p.shape.dims for p in computation.parameters], *[(dim, 0) for dim in alone]]
+    named = [*names, *[f"size_of_{dim.name}" for dim in alone]]
+
+    def run(*operands: Any) -> Any:
+        given, chosen = [operand.shape for operand in operands], computation
+        if not any(isinstance(size, SizeExpression) for shape in given for size in shape):
+            sizes = solved(list(zip(wanted, given, strict=True)))  # it is computed eagerly, or checked
+            assert sizes is not None, (wanted, given)  # whoever calls it has compared them
+            chosen = Specialization(sizes).computation(computation)
+        return results(apply_computation(chosen, list(operands[:count])))
+
+    with_names(run, named)
+    dims = {n: w for n, w in zip(named, wanted, strict=True) if any(isinstance(size, SizeExpression) for size in w)}
+    return run, dims
 
 
 class _Named:

@@ -15,19 +15,17 @@ import numpy as np
 from hloom.arrays.shape_dtype import ShapeDtypeStruct
 from hloom.dispatch.backend import takes_open_sizes
 from hloom.dispatch.jit import JitFunction, jit
+from hloom.dispatch.open_arguments import open_function
 from hloom.errors import ArgumentError, HloomError, UnsupportedError
 from hloom.ir.module import Module, below
-from hloom.ir.ops.specialize import Specialization
-from hloom.ir.sizes.expressions import SizeExpression
-from hloom.ir.sizes.solving import solved
 from hloom.ir.stablehlo import parse_program, to_module
 from hloom.ir.stablehlo.reader.module import Converter
 from hloom.ir.stablehlo.reader.open_sizes import OpenModule, bounds_of, open_module
 from hloom.ir.stablehlo.syntax import Operation, Program
 from hloom.ir.stablehlo.types import Tensor, Tuple
 from hloom.ir.types import Shape, TupleShape
-from hloom.tracing.signatures import names_of, results_of, with_names
-from hloom.tracing.trace import Tracer, apply_computation
+from hloom.tracing.signatures import names_of, results_of
+from hloom.tracing.trace import Tracer
 
 __all__ = ["OpenPrograms", "StableHloModules"]
 
@@ -165,23 +163,7 @@ def _value(leaf: Any) -> int | None:
 def _function_of(module: OpenModule, name: str) -> JitFunction:
     """A module as a function of its arguments, then an empty array for each size that stands in no shape of these."""
     computation = module.module.entry
-    results = results_of(computation.shape)
-    count = len(computation.parameters)
-    sizes: list[tuple] = [(dim, 0) for dim in module.alone]
-    wanted = [*module.shapes, *sizes]
-
-    def run(*operands: Any) -> Any:
-        given = [operand.shape for operand in operands]
-        chosen = computation
-        if not any(isinstance(size, SizeExpression) for shape in given for size in shape):
-            found = solved(list(zip(wanted, given, strict=True)))
-            assert found is not None, (wanted, given)  # `serves` has seen them
-            chosen = Specialization(found).computation(computation)
-        return results(apply_computation(chosen, list(operands[:count])))
-
+    names = names_of(computation) or [f"arg{k}" for k in range(len(computation.parameters))]
+    run, dims = open_function(computation, names, results_of(computation.shape), module.alone)
     run.__name__ = run.__qualname__ = name
-    names = names_of(computation) or [f"arg{k}" for k in range(count)]
-    names += [f"size_of_{dim.name}" for dim in module.alone]
-    with_names(run, names)
-    dims = {n: s for n, s in zip(names, wanted, strict=True) if any(isinstance(size, SizeExpression) for size in s)}
     return jit(run, dims=dims) if dims else jit(run)

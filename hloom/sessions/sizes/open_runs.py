@@ -9,20 +9,17 @@ from __future__ import annotations
 import sys
 import warnings
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
 
 from hloom.arrays.array import Array
 from hloom.config import config
 from hloom.dispatch.backend import takes_open_sizes
 from hloom.dispatch.jit import JitFunction
+from hloom.dispatch.open_arguments import open_function
 from hloom.errors import FallbackWarning, HloomError
 from hloom.ir.module import Computation
-from hloom.ir.ops.specialize import Renaming, Specialization
-from hloom.ir.sizes.expressions import Dim, SizeExpression, dims_of
-from hloom.ir.sizes.solving import solved
+from hloom.ir.ops.specialize import Renaming
+from hloom.ir.sizes.expressions import Dim, dims_of
 from hloom.ir.source import current_source
-from hloom.tracing.signatures import with_names
-from hloom.tracing.trace import apply_computation
 
 __all__ = ["OpenRun"]
 
@@ -42,20 +39,8 @@ class OpenRun:
         dims = {n: _own(d) for shape in shapes for size in shape for n, d in dims_of(size).items()}
         self._name, self.closed = name, False
         renamed = Renaming(dims).computation(computation)
-        wanted = [p.shape.dims for p in renamed.parameters]
-
-        def run(*operands: Any) -> tuple:
-            given, chosen = [operand.shape for operand in operands], renamed
-            if not any(isinstance(size, SizeExpression) for shape in given for size in shape):
-                sizes = solved(list(zip(wanted, given, strict=True)))  # it is computed eagerly, or checked
-                assert sizes is not None, (wanted, given)  # the feeds were compared
-                chosen = Specialization(sizes).computation(computation)
-            return tuple(apply_computation(chosen, list(operands)))
-
-        names = [f"arg{k}" for k in range(len(wanted))]
-        with_names(run, names)
-        open_ones = {n: w for n, w in zip(names, wanted, strict=True) if any(isinstance(d, SizeExpression) for d in w)}
-        self.function = jitted(run, open_ones)
+        names = [f"arg{k}" for k in range(len(shapes))]
+        self.function = jitted(*open_function(renamed, names, tuple))
 
     def refusal(self, operands: Sequence[Array]) -> str:
         """Compiles what a call with these operands runs. Returns why the function does not serve them, "" where it
