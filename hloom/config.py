@@ -217,6 +217,13 @@ SETTINGS = {
         ),
         Setting("cpu", "HLOOM_CPU", _cpu, "native", "target of CPU kernels: x86-64-v2, -v3, -v4 or native"),
         Setting(
+            "codegen",
+            "HLOOM_CODEGEN",
+            _one_of("llvm", "numba"),
+            "llvm",
+            "what compiles CPU kernels: hloom's LLVM emitter, or Numba's front end, as a second opinion",
+        ),
+        Setting(
             "guard_scratch",
             "HLOOM_GUARD_SCRATCH",
             _flag,

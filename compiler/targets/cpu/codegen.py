@@ -8,7 +8,8 @@
 Every kernel becomes one exported C function `void NAME(int64_t *args, int64_t lo, int64_t hi)`. `args` holds one 64-bit
 word for each parameter but the last two: the address for a pointer, the value for an integer, the bits for a float.
 
-The LLVM emitter compiles kernel sources; what it does not know goes to Numba's front end. Neither LLVM nor Numba is
+The LLVM emitter compiles kernel sources; what it does not know goes to Numba's front end, or all of them
+(`hl.config.codegen`). Neither LLVM nor Numba is
 imported before something has to be compiled, so a process with a warm cache starts without them.
 """
 
@@ -22,7 +23,13 @@ from hloom.compiler.cache import Cache
 from hloom.compiler.compile_timings import collecting, count, current, stage
 from hloom.compiler.gil import fast_switching
 from hloom.compiler.kernels.codegen.source import KernelSource
-from hloom.compiler.targets.cpu.interface import NativeFunction, ObjectCode, code_version, kernel_key
+from hloom.compiler.targets.cpu.interface import (
+    NativeFunction,
+    ObjectCode,
+    code_version,
+    compiled_by_numba,
+    kernel_key,
+)
 from hloom.compiler.targets.cpu.machine import Machine, available_cores, host_name, machine_of, portable_machine
 from hloom.compiler.targets.cpu.prebuilt import keys as prebuilt
 from hloom.ir.process import forking
@@ -105,6 +112,8 @@ def kernel_module(kernel: KernelSource) -> tuple[str, list[bytes | str]]:
     from hloom.compiler.targets.cpu.llvm_emitter import emitter, scratch
 
     try:
+        if compiled_by_numba() and not scratch.guarded():  # Numba knows no guards
+            raise emitter.Unsupported("hl.config.codegen is 'numba'")
         text, names = emitter.kernel_text(kernel, _backend().triple(), library.signature, library.shared_size)
         guards = [scratch.GUARDS] * scratch.guarded()
         return text, [*(library.module_text(name) for name in names), *guards]

@@ -106,10 +106,24 @@ def code_version() -> str:
     return digest.hexdigest()
 
 
+_numba = False
+
+
+def use_numba(on: bool) -> None:
+    """From now on Numba's front end compiles every kernel, or only those that the LLVM emitter does not know."""
+    global _numba
+    _numba = on
+
+
+def compiled_by_numba() -> bool:
+    """Whether Numba's front end compiles every kernel: part of the keys of code."""
+    return _numba
+
+
 def fingerprint(machine: Machine | None = None) -> str:
     """What decides the code of a kernel besides its source: the machine (None: the host) and the code generator."""
-    guards = " guarded" if guarded() else ""
-    return f"{(machine or host()).identity} {sys.platform} {code_version()}{guards}"
+    others = " guarded" * guarded() + " numba" * compiled_by_numba()
+    return f"{(machine or host()).identity} {sys.platform} {code_version()}{others}"
 
 
 def kernel_key(kernel: KernelSource, machine: Machine | None = None) -> str:

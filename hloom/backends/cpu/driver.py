@@ -20,7 +20,7 @@ from hloom.compiler.cache import default_cache, use_folder
 from hloom.compiler.compile_timings import stage
 from hloom.compiler.kernels.codegen.source import KernelSource
 from hloom.compiler.targets.cpu import codegen
-from hloom.compiler.targets.cpu.interface import kernel_key
+from hloom.compiler.targets.cpu.interface import kernel_key, use_numba
 from hloom.compiler.targets.cpu.llvm_emitter.scratch import use_guards
 from hloom.compiler.targets.cpu.machine import available_cores, host_name, use_cpu
 from hloom.config import config
@@ -34,6 +34,7 @@ if config.cache_dir is not None:  # set before this module was needed
 use_cpu(config.cpu)  # set before this module was needed, by the program or by HLOOM_CPU
 if config.guard_scratch:
     use_guards(True)
+use_numba(config.codegen == "numba")
 
 _lock = forking.rlock()
 _RECENT = 256  # kernels kept though no program uses them
@@ -72,6 +73,16 @@ def _change_guards(on: bool) -> None:
 
 
 config.on_change("guard_scratch", _change_guards)
+
+
+def _change_codegen(name: str) -> None:
+    with _lock:
+        use_numba(name == "numba")
+        _kernels.clear()
+        _recent.clear()
+
+
+config.on_change("codegen", _change_codegen)
 
 
 def load_functions(functions: Sequence[driver_source.NativeFunction]) -> dict[str, int]:

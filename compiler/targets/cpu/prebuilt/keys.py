@@ -10,7 +10,7 @@ import hashlib
 from collections.abc import Sequence
 
 from hloom.compiler.kernels.codegen.source import KernelSource
-from hloom.compiler.targets.cpu.interface import NativeFunction
+from hloom.compiler.targets.cpu.interface import NativeFunction, compiled_by_numba
 from hloom.compiler.targets.cpu.llvm_emitter.scratch import guarded
 from hloom.compiler.targets.cpu.machine import NATIVE, host_name, runs_level
 from hloom.compiler.targets.cpu.prebuilt import archive
@@ -35,7 +35,7 @@ def functions_key(functions: Sequence[NativeFunction]) -> str:
 def kernel_code(kernel: KernelSource, name: str | None = None) -> bytes | None:
     """The prebuilt object code of a kernel for a processor of `machine.CHOICES` (None: `host_name()`); None where there
     is none."""
-    if kernel.parts or guarded():
+    if kernel.parts or guarded() or compiled_by_numba():
         return None
     name = name or host_name()
     levels = reversed(LEVELS) if name == NATIVE else (name,)
