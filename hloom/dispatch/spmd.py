@@ -15,6 +15,7 @@ from hloom.ir.build import Builder
 from hloom.ir.module import Computation, Instruction, Module, below, map_module
 from hloom.ir.ops.programs.spmd import names_mesh
 from hloom.ir.ops.specialize import Specialization as AtSizes
+from hloom.ir.process import forking
 from hloom.ir.spmd.sharding import Sharding as Layout
 from hloom.ir.spmd.sharding import replicated
 from hloom.ir.types import Shape
@@ -27,6 +28,7 @@ from hloom.tracing.trace import Traced
 
 SPMD = "hloom.backends.spmd.backend:SpmdBackend"
 _KEPT = 512  # programs of eager operations
+_SIZES = 64  # sets of sizes of a function whose programs are kept, with the memory of each device
 
 
 def sharding_of(leaf) -> NamedSharding | None:
@@ -273,15 +275,18 @@ class OpenSpmdSpecialization(Specialization):
     ):
         super().__init__(program.name, traced, executable, donated, None, kept)
         self.program = program
-        self._at: dict[tuple, SpmdSpecialization] = {}
+        self._at: dict[tuple, SpmdSpecialization] = {}  # by the shapes of arguments
+        self._lock = forking.lock()
 
     def __call__(self, arrays: list[Array]):
         shapes = tuple([array.shape for array in arrays])
         serves = self._at.get(shapes)
         if serves is None:
-            if len(self._at) >= _KEPT:
-                self._at.clear()
-            serves = self._at[shapes] = self._serving(arrays)
+            serves = self._serving(arrays)
+            with self._lock:
+                self._at[shapes] = serves
+                if len(self._at) > _SIZES:
+                    del self._at[next(iter(self._at))]
         return serves(arrays)
 
     def _serving(self, arrays: list[Array]) -> SpmdSpecialization:

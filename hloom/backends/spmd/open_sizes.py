@@ -10,7 +10,7 @@ import time
 from collections.abc import Mapping
 
 from hloom.backends.compile import optimized_plan
-from hloom.backends.cpu.open_sizes import KEPT, OpenExecutable
+from hloom.backends.cpu.open_sizes import OpenExecutable
 from hloom.backends.processes import placement_of
 from hloom.backends.spmd.program import SpmdExecutable, mesh_of, partitioned, runner_of, shardings_of
 from hloom.compiler.schedule.at_sizes import plan_at
@@ -30,20 +30,9 @@ class OpenSpmdExecutable(OpenExecutable, OpenSpmd):
         self.devices, self.mesh = devices, mesh_of(module)
         self._where = placement_of(self.devices)
         self._shardings: dict[int, list[list]] = {}  # of arguments and results, by the identity of a variant's plan
-        self._programs_at: dict[tuple[int, ...], SpmdExecutable] = {}
 
     def at(self, sizes: Mapping[str, int]) -> SpmdExecutable:
         """The program for the sizes of the dimensions, by name."""
-        given = tuple([sizes[name] for name in self.dims])
-        with self._lock:
-            found = self._programs_at.get(given)
-            if found is None:
-                found = self._programs_at[given] = self._program_at(sizes)
-                if len(self._programs_at) > KEPT:
-                    del self._programs_at[next(iter(self._programs_at))]
-        return found
-
-    def _program_at(self, sizes: Mapping[str, int]) -> SpmdExecutable:
         variant = self.variant(sizes)
         plan = plan_at(variant.plan, {inner(name): size for name, size in sizes.items()})
         runner = runner_of(plan, self.module.partitions, self._where)
