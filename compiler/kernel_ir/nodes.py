@@ -175,6 +175,14 @@ class Stmt:
             for inner in block:
                 yield from inner.walk()
 
+    def called(self) -> Iterator[str]:
+        """The names of the functions that it calls, and what is within it, as often as they are called."""
+        for statement in self.walk():
+            if isinstance(statement, Do):
+                yield statement.function
+            for expression in statement.expressions():
+                yield from (one.function for one in expression.walk() if isinstance(one, Call))
+
 
 @record
 class Assign(Stmt):
@@ -286,3 +294,8 @@ class Kernel:
     def walk(self) -> Iterator[Stmt]:
         for statement in self.body:
             yield from statement.walk()
+
+    def called(self) -> Iterator[str]:
+        """The names of the functions that it calls, as often as they are called."""
+        for statement in self.body:
+            yield from statement.called()

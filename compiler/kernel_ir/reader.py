@@ -227,7 +227,7 @@ class _Reader:
 
     def value(self, node: ast.expr) -> Expr:
         method = getattr(self, f"_{type(node).__name__.lower()}", None)
-        if method is None or isinstance(node, ast.expr) is False:
+        if method is None:
             self.refuse(f"an expression {type(node).__name__}")
         try:
             made: Expr = method(node)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import NamedTuple
 
 from hloom.compiler.kernel_ir.nodes import (
@@ -10,7 +10,6 @@ from hloom.compiler.kernel_ir.nodes import (
     Call,
     Cast,
     Const,
-    Do,
     Expr,
     For,
     Kernel,
@@ -75,15 +74,7 @@ def is_function(store: Store) -> bool:
 
 
 def _calls(node: Stmt, names: tuple[str, ...]) -> bool:
-    return any(name.startswith(names) for name in _called(node))
-
-
-def _called(node: Stmt) -> Iterator[str]:
-    for statement in node.walk():
-        if isinstance(statement, Do):
-            yield statement.function
-        for expression in statement.expressions():
-            yield from (one.function for one in expression.walk() if isinstance(one, Call))
+    return any(name.startswith(names) for name in node.called())
 
 
 def scratch_variables(kernel: Kernel) -> frozenset[Var]:

@@ -10,6 +10,7 @@ values.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterator
 
 from hloom.compiler.kernel_ir.functions import Signature
@@ -52,7 +53,7 @@ from hloom.compiler.targets.cpu.llvm_emitter.analysis import (
     scratch_variables,
 )
 from hloom.compiler.targets.cpu.llvm_emitter.calls import CALLS, call_function
-from hloom.compiler.targets.cpu.llvm_emitter.shared import INLINED, SHARED, counted_calls, often_called
+from hloom.compiler.targets.cpu.llvm_emitter.shared import INLINED, SHARED, often_called
 from hloom.compiler.targets.cpu.llvm_emitter.values import LLVM, Unsupported, Value, Values, element
 from hloom.compiler.targets.cpu.loop_hints import interleaved, is_interleaved
 from hloom.ir.types import DTYPES
@@ -81,17 +82,16 @@ def kernel_text(
         raise Unsupported(f"{kernel.params} without lo and hi")
     module = Module(signature, scratch.size_type(triple))
     if size is not None:
-        calls = counted_calls(module.nodes_of(kernel))
+        calls = Counter([name for nodes in module.nodes_of(kernel) for name in nodes.called()])
         module.share(often_called(calls, size))
         module.often = frozenset(name for name, count in calls.items() if count > INLINED)
     for name, part in kernel.parts:
         module.part(name, part)
-    module.called = set()
     module.function(f"{kernel.name}.body", kernel, "noinline nounwind")
     module.entry(kernel)
     text = module.text(triple)
     # Loops of many calls have enough to do at a time.
-    wanted = is_interleaved(module.called) and not module.shared
+    wanted = is_interleaved(module.nodes(kernel).called()) and not module.shared
     return (interleaved(text) if wanted else text), list(module.libraries)
 
 
@@ -108,7 +108,6 @@ class Module:
         self.metadata: list[str] = []
         self.loops: list[str] = []
         self.explicit = True  # until a loop is found that LLVM's vectorizer may want
-        self.called: set[str] = set()
         self.shared: frozenset[str] = frozenset()
         self.often: frozenset[str] = frozenset()  # parts that are called too often to be inlined
         self._read: dict[KernelSource, Kernel] = {}
@@ -275,7 +274,6 @@ class _Function(Values):
                         self.store(part, value)
             case Scratch():
                 dtype = node.var.type[1:]
-                self.module.called.add(f"scratch_{dtype}")
                 self.assign(node.var, self.scratch_array(dtype, node.size))
             case Jump():
                 self.go_to("leave" if node.how == "return" else self.loops[-1][_LEAVES[node.how]])
@@ -541,7 +539,6 @@ class _Function(Values):
         return self.result(f"getelementptr {LLVM[kind]}, ptr {pointer.text}, i64 {offset}"), kind
 
     def call(self, name: str, arguments: tuple[Expr, ...]) -> Value | None:
-        self.module.called.add(name)
         values = [self.value(argument) for argument in arguments]
         if name in self.module.parts:
             symbol, params = self.module.parts[name]

@@ -14,7 +14,6 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterable
 
-from hloom.compiler.kernel_ir.nodes import Call, Do, Kernel
 from hloom.compiler.kernel_ir.types import PART, REGISTER
 from hloom.compiler.targets.cpu.interface import library_symbol
 from hloom.compiler.targets.cpu.llvm_emitter.values import LLVM
@@ -34,18 +33,6 @@ def shared_symbol(name: str) -> str:
 def is_shared_symbol(symbol: str) -> bool:
     """Whether a symbol is one of a shared function or its variants."""
     return symbol.startswith(library_symbol("")) and ".shared" in symbol
-
-
-def counted_calls(kernels: Iterable[Kernel]) -> Counter[str]:
-    """How often each name is called in these functions."""
-    calls: Counter[str] = Counter()
-    for kernel in kernels:
-        for statement in kernel.walk():
-            if isinstance(statement, Do):
-                calls[statement.function] += 1
-            for expression in statement.expressions():
-                calls.update([one.function for one in expression.walk() if isinstance(one, Call)])
-    return calls
 
 
 def often_called(calls: Counter[str], size: Callable[[str], int]) -> frozenset[str]:
