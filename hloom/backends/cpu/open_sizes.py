@@ -29,7 +29,7 @@ from hloom.ir.process import forking
 from hloom.ir.process.floats import default_floats
 from hloom.ir.records import record
 from hloom.ir.sizes.evaluation import holds, number_of
-from hloom.ir.sizes.expressions import Comparison, Dim, Size, SizeExpression, dims_of, divisors_of, single
+from hloom.ir.sizes.expressions import Comparison, Dim, Size, SizeExpression, dims_of, divisors_of, single, size_at
 from hloom.ir.sizes.guards import GuardedScope, inner
 from hloom.ir.sizes.numbers import Nodes, Number
 from hloom.ir.sizes.policy import SMALLEST, USUAL
@@ -38,6 +38,7 @@ from hloom.ir.source import current_source, warn_while_compiling
 from hloom.ir.types import Shape
 from hloom.platforms.backend import CompileOptions, Executable
 from hloom.runtime import program as runtime
+from hloom.runtime.numbers_source import OVERFLOW
 from hloom.runtime.open_program import Evaluator, NativeNumbers, NumberError, OpenProgram
 
 __all__ = ["OpenExecutable", "Variant", "variant_for"]
@@ -184,6 +185,11 @@ class OpenExecutable(Executable):
             found = next((v for v in self.variants if v.serves(sizes)), None)
             if found is None:
                 found = self._compiled(sizes)
+                sides = [size_at(side, sizes) for guard in found.guards for side in (guard.left, guard.right)]
+                if any([not -(1 << 63) <= side < 1 << 63 for side in sides]):  # native code compares them
+                    called = ", ".join(f"{name} = {size}" for name, size in sizes.items())
+                    error = NumberError(OVERFLOW)
+                    raise ShapeError(f"'{self.module.name}' called with {called}", str(error), "pass smaller arrays")
                 self.variants.append(found)
                 unused = self._options.donated.difference(found.plan.donated.values(), self._named)
                 self._named |= unused

@@ -97,3 +97,10 @@ def test_a_size_that_a_dim_does_not_take_names_the_argument_and_the_axis():
     text = str(error.value)
     assert "called with n = 7, the size of axis 1 of 'x'" in text and "Dim('n', min=8, multiple_of=8)" in text
     assert "test_jit_dims.py" in text
+
+
+def test_a_number_without_room_is_an_error_of_its_call_alone():
+    f = hl.jit(lambda x: hnp.zeros((x.shape[0] ** 8,)).sum() + x.sum(), dims={"x": ("n",)})
+    with pytest.raises(ShapeError, match=r"(?s)called with n = 4096\n.*no room in 64 bits.*test_jit_dims.py"):
+        f(np.ones(4096, np.float32))
+    assert float(f(np.ones(3, np.float32))) == 3
