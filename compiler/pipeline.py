@@ -10,10 +10,10 @@ import hloom.compiler.passes  # noqa: F401  (registers the passes)
 from hloom.compiler.passes.registry import PASSES
 from hloom.compiler.targets.base import Target
 from hloom.compiler.targets.cpu.target import host_target
-from hloom.ir.errors import AttributeValueError, VerifyError
+from hloom.ir.errors import AttributeValueError
 from hloom.ir.module import Module
 from hloom.ir.records import record
-from hloom.ir.verify import verify
+from hloom.ir.verify import VerifyError, verify
 
 PIPELINE: tuple[str, ...] = (
     "inline-calls",

@@ -41,8 +41,8 @@ from hloom.ir.errors import (
     ShardingTypeError,
     UndecidedSizeError,
     UnsupportedError,
-    VerifyError,
 )
+from hloom.ir.verify import VerifyError
 
 
 class TracerError(HloomError, TypeError):

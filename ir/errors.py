@@ -16,7 +16,6 @@ from hloom.ir.base_error import HloomError
 from hloom.ir.source import warn_while_compiling
 
 if TYPE_CHECKING:
-    from hloom.ir.module import Instruction
     from hloom.ir.source import Source
 
 
@@ -41,13 +40,6 @@ class ArgumentError(HloomError, TypeError, ValueError):
 
 class AttributeValueError(HloomError, ValueError, TypeError):
     """An attribute of an operation has a value outside of its domain."""
-
-
-class VerifyError(HloomError):
-    """A module breaks a rule of the IR. Raised by the verifier, after a pass or a parse."""
-
-    rule: str
-    instruction: Instruction | None
 
 
 class ParseError(HloomError, ValueError):

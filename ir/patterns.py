@@ -8,14 +8,22 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 import numpy as np
 
 from hloom.ir.module import Instruction
+from hloom.ir.types import Shape
 
-if TYPE_CHECKING:
-    from hloom.ir.rewrite import Rewriter
+
+class Emitter(Protocol):
+    """What results of rules are made with."""
+
+    def emit(self, opcode: str, *operands: Instruction, **attributes: object) -> Instruction:
+        """`opcode(operands)` with its inferred shape."""
+
+    def splat(self, number: object, shape: Shape) -> Instruction:
+        """A number in every element of a shape."""
 
 
 _SPLATS = frozenset(("constant", "broadcast"))
@@ -34,7 +42,7 @@ class Pattern(ABC):
         """Whether the instruction matches; what the names in the pattern stand for goes into `captures`."""
 
     @abstractmethod
-    def build(self, rewriter: Rewriter, root: Instruction, captures: dict[str, Instruction]) -> Instruction:
+    def build(self, rewriter: Emitter, root: Instruction, captures: dict[str, Instruction]) -> Instruction:
         """The instruction that the pattern describes, as the result of a rule that matched `root`."""
 
     def names(self) -> Iterator[str]:

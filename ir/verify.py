@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import NoReturn
 
-from hloom.ir.errors import HloomError, VerifyError
+from hloom.ir.errors import HloomError
 from hloom.ir.module import Computation, Instruction, Module
 from hloom.ir.op_table import OPS
 from hloom.ir.spmd.checks import check_sharding
@@ -15,6 +15,14 @@ from hloom.ir.spmd.shardy import all_shardings
 from hloom.ir.text.attributes import is_required, kind_of
 from hloom.ir.text.printer import callees, print_instruction, printing_order
 from hloom.ir.types import Shape, TupleShape, are_equal
+
+
+class VerifyError(HloomError):
+    """A module breaks a rule of the IR. Raised by the verifier, after a pass or a parse."""
+
+    rule: str
+    instruction: Instruction | None
+
 
 RULES = {
     "opcode": "every opcode is in the op table",

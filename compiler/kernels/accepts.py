@@ -6,17 +6,14 @@ Each function is a `KernelKind.accepts`: (group, instruction, users, output) -> 
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING
 
 from hloom.compiler.fusibility import CONTRACTIONS, EXPENSIVE, has_expression
 from hloom.compiler.normal_forms import is_in_words, is_normal_convolution, is_normal_dot
 from hloom.compiler.reshapes import without_ones_groups
+from hloom.compiler.targets.base import KernelGroup
 from hloom.ir.module import Instruction
 from hloom.ir.ops import OPS
 from hloom.ir.sizes.guards import typical
-
-if TYPE_CHECKING:
-    from hloom.compiler.passes.fusion.group import Group
 
 ROW_BYTES = 256 * 1024  # a row that is swept several times has to stay in the second-level cache
 CHEAP = ("broadcast", "constant", "iota")
@@ -24,7 +21,7 @@ CHEAP = ("broadcast", "constant", "iota")
 Verdict = tuple[bool, str]
 
 
-def accepts_element(group: Group, instruction: Instruction, users: list[Instruction], output: bool) -> Verdict:
+def accepts_element(group: KernelGroup, instruction: Instruction, users: list[Instruction], output: bool) -> Verdict:
     """Element-wise work and index maps in a loop or a reduction."""
     if reason := _refused(instruction):
         return False, reason
@@ -33,14 +30,14 @@ def accepts_element(group: Group, instruction: Instruction, users: list[Instruct
     return _pays(group, instruction, users)
 
 
-def accepts_scatter(group: Group, instruction: Instruction, users: list[Instruction], output: bool) -> Verdict:
+def accepts_scatter(group: KernelGroup, instruction: Instruction, users: list[Instruction], output: bool) -> Verdict:
     """Element-wise work on the updates and indices of a scatter."""
     if output or not has_expression(instruction):
         return False, "a scatter kernel has one result, and accepts what has an expression for one element"
     return accepts_element(group, instruction, users, output)
 
 
-def accepts_reduction(group: Group, reduce: Instruction, users: list[Instruction], output: bool) -> Verdict:
+def accepts_reduction(group: KernelGroup, reduce: Instruction, users: list[Instruction], output: bool) -> Verdict:
     """A reduction in a loop over its result or its rows, or beside another reduction of the same dimensions."""
     if reduce.opcode != "reduce":
         return accepts_element(group, reduce, users, output)
@@ -72,7 +69,9 @@ def accepts_reduction(group: Group, reduce: Instruction, users: list[Instruction
     return True, "rows stay in cache"
 
 
-def accepts_contraction(group: Group, instruction: Instruction, users: list[Instruction], output: bool) -> Verdict:
+def accepts_contraction(
+    group: KernelGroup, instruction: Instruction, users: list[Instruction], output: bool
+) -> Verdict:
     """A contraction before element-wise work, and element-wise work around a contraction."""
     if instruction.opcode in CONTRACTIONS:
         return _accepts_epilogue(group, instruction, users)
@@ -92,7 +91,7 @@ def accepts_contraction(group: Group, instruction: Instruction, users: list[Inst
     return _pays(group, instruction, users)
 
 
-def _accepts_epilogue(group: Group, dot: Instruction, users: list[Instruction]) -> Verdict:
+def _accepts_epilogue(group: KernelGroup, dot: Instruction, users: list[Instruction]) -> Verdict:
     """Whether a contraction can precede a group of element-wise work."""
     if not group.is_loop:
         return False, f"a {group.kind.name} kernel accepts no contraction"
@@ -111,15 +110,15 @@ def _accepts_epilogue(group: Group, dot: Instruction, users: list[Instruction]) 
     return True, "epilogue of the contraction"
 
 
-def _refused_prologue(group: Group, instruction: Instruction, output: bool) -> str:
+def _refused_prologue(group: KernelGroup, instruction: Instruction, output: bool) -> str:
     """Why the operand of a contraction is better computed by a kernel of its own; '' where it is not."""
     if output:
         return "an operand of the contraction is not stored"
     if group.head is not None and group.head.opcode == "convolution":
         return "a convolution reads its operands in place"
-    if group.head is not None and group.facts.target.supports_integer_words and is_in_words(group.head):
+    if group.head is not None and group.target.supports_integer_words and is_in_words(group.head):
         return "words of several narrow integers are read from arrays"
-    if instruction in group.facts.behind_contraction:
+    if group.is_behind_contraction(instruction):
         return "it belongs into the epilogue of the contraction before it"
     if instruction.opcode in ("transpose", "reshape", "slice", "gather") or OPS[instruction.opcode].flops >= 8:
         return "computed once and read in place is faster"
@@ -139,13 +138,13 @@ def _refused(instruction: Instruction) -> str:
     return ""
 
 
-def _pays(group: Group, instruction: Instruction, users: list[Instruction]) -> Verdict:
+def _pays(group: KernelGroup, instruction: Instruction, users: list[Instruction]) -> Verdict:
     """Whether computing an instruction's elements as often as the group needs them costs less than storing them."""
     size, times = typical(instruction.shape.size), typical(group.evaluations_of(instruction, users))
     several = f"each element would be computed {times / max(size, 1):.0f} times"
     if times > 2 * size and OPS[instruction.opcode].flops >= EXPENSIVE:
         return False, several
     if times > 8 * size and instruction.opcode not in CHEAP and size > 1:
-        if any(not group.facts.is_materialized(o) for o in instruction.operands):
+        if any(not group.is_materialized(o) for o in instruction.operands):
             return False, several
     return True, "element-wise"

@@ -8,7 +8,7 @@ from functools import cached_property
 from hloom.compiler.kernels.codegen.constants import sized
 from hloom.compiler.kernels.codegen.description import Block, Nest
 from hloom.compiler.kernels.codegen.writer import Writer
-from hloom.compiler.targets.base import Target
+from hloom.compiler.targets.capabilities import Capabilities
 from hloom.ir.module import Computation, Instruction, reachable
 from hloom.ir.ops import OPS
 from hloom.ir.records import field, record
@@ -28,7 +28,7 @@ class KernelRequest:
 
     computation: Computation
     shared: dict[int, int] = field(default_factory=dict)
-    target: Target = Target()
+    target: Capabilities = Capabilities()
     kept: frozenset[int] = frozenset()
     leaving: frozenset[int] = frozenset()
 

@@ -21,8 +21,8 @@ from hloom.compiler.kernels.request import KernelRequest, finish
 from hloom.ir.build import combiner_opcode
 from hloom.ir.module import Instruction
 from hloom.ir.ops import OPS
-from hloom.ir.ops.indexing.gather import Windows
 from hloom.ir.ops.indexing.scatter import combiner_kind, windows_of
+from hloom.ir.ops.indexing.windows import Windows
 from hloom.ir.sizes.guards import typical
 from hloom.ir.types import HLO_NAME, HOST_DTYPES
 

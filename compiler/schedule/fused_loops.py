@@ -16,20 +16,17 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 from hloom.compiler.kernels.codegen.source import KernelSource
 from hloom.compiler.kernels.launch import Launch
 from hloom.compiler.schedule.buffer_assignment import Buffer
-from hloom.compiler.schedule.control_flow import ChoiceItem, LoopItem, Swap
+from hloom.compiler.schedule.control_flow import ChoiceItem, Control, LoopItem, Swap
 from hloom.ir.loops import counted_trips
 from hloom.ir.records import field, record
 from hloom.ir.sizes.expressions import SizeExpression
 from hloom.ir.sizes.guards import typical
 from hloom.ir.types import DTYPES
-
-if TYPE_CHECKING:
-    from hloom.compiler.schedule.scheduler import Planner
 
 KERNELS = 24  # more of them cost more compilation than the driver's steps cost time
 WORK = 8192  # element operations of a kernel, on average, up to which a step of the driver is felt
@@ -42,11 +39,22 @@ COPIED = 64  # elements up to which a copy is a loop of the kernel
 COPIES = 64  # of more than one element: LLVM compares the addresses of each with those of all others
 
 
+class Planner(Protocol):
+    """What a loop's kernel is told of the plan, and tells it.
+
+    all: the buffers that get memory. reused: numbers of outputs -> those of the inputs whose memory they are.
+    """
+
+    all: dict[Buffer, None]
+    reused: dict[int, int]
+    control: Control
+
+
 class _NotWholeError(Exception):
     """The loop is left to the driver."""
 
 
-def whole_loops(planner, planned: list) -> list:
+def whole_loops(planner: Planner, planned: list) -> list:
     """The list with each loop that can be one kernel replaced by its launch, the outermost first."""
     result = []
     for item in planned:

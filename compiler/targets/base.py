@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from hloom.compiler.compile_timings import stage
+from hloom.compiler.targets.capabilities import Capabilities
 from hloom.ir.module import Computation, Instruction, Module
 from hloom.ir.ops import OPS
 from hloom.ir.records import record
@@ -14,7 +15,6 @@ from hloom.ir.types import HOST_DTYPES, Shape
 if TYPE_CHECKING:
     from hloom.compiler.kernels.launch import Launch
     from hloom.compiler.kernels.request import KernelRequest
-    from hloom.compiler.passes.fusion.group import Group
 
 # Families whose ops compute with elements.
 _COMPUTING = ("elementwise", "index", "reduce", "contraction", "window")
@@ -31,9 +31,52 @@ def loads_dtypes(instruction: Instruction) -> bool:
     return not has_host_dtype(instruction)
 
 
-def accepts_nothing(group: Group, instruction: Instruction, users: list[Instruction], output: bool) -> tuple[bool, str]:
+def accepts_nothing(
+    group: KernelGroup, instruction: Instruction, users: list[Instruction], output: bool
+) -> tuple[bool, str]:
     """The `accepts` of a kind whose kernels compute a single instruction."""
     return False, f"a {group.kind.name} kernel computes nothing else"
+
+
+class KernelGroup(Protocol):
+    """Instructions that fusion joins to one kernel, as the `accepts` of kinds sees them (`passes/fusion/group`).
+
+    kind: of the kernel. members, outputs: its instructions. domain: the dimensions that it loops over. head: the
+    instruction that decides the kind, if any; no reduction is one. reduction: one of its reductions. by_rows: whether
+    they are done row by row. in_place: members that outputs reach at their own index.
+    """
+
+    kind: KernelKind
+    members: set[Instruction]
+    outputs: list[Instruction]
+    domain: tuple[int, ...]
+    head: Instruction | None
+    reduction: Instruction | None
+    by_rows: bool
+    in_place: set[Instruction]
+
+    @property
+    def is_loop(self) -> bool:
+        """Whether the kernel is a loop over element-wise work."""
+
+    @property
+    def target(self) -> Target: ...
+
+    def is_at_own_index(self, users: list[Instruction]) -> bool:
+        """Whether these users read what they share at the index of the output."""
+
+    def is_aligned(self, instruction: Instruction, users: list[Instruction]) -> bool:
+        """Whether all users read the instruction at the index of the row (and position in it) that they compute."""
+
+    def evaluations_of(self, instruction: Instruction, users: list[Instruction]) -> float:
+        """How often an element of the instruction would be computed, in all."""
+
+    def role_of(self, instruction: Instruction, users: list[Instruction]) -> str:
+        """What the instruction is to a contraction: 'lhs', 'rhs', 'epilogue' or 'mixed'."""
+
+    def is_behind_contraction(self, instruction: Instruction) -> bool: ...
+
+    def is_materialized(self, instruction: Instruction) -> bool: ...
 
 
 @record(frozen=True)
@@ -58,16 +101,15 @@ class KernelKind:
     launches: Callable[[KernelRequest, Any], list[Any]]
     opcodes: frozenset[str] = frozenset()
     supports: Callable[[Instruction], bool] = loads_dtypes
-    accepts: Callable[[Group, Instruction, list[Instruction], bool], tuple[bool, str]] = accepts_nothing
+    accepts: Callable[[KernelGroup, Instruction, list[Instruction], bool], tuple[bool, str]] = accepts_nothing
     fusion_kind: str = "kCustom"
     takes: Callable[[Instruction], bool] = lambda instruction: True
 
 
-class Target:
+class Target(Capabilities):
     """A kind of device that programs are compiled for.
 
     kinds: its kernel kinds, in the order in which they are matched; the last one computes element-wise work.
-    supports_loop_splitting: a work item runs its innermost loop alone, so that the loop may have several bodies.
     supports_loop_fusion: a loop of small kernels may become one kernel.
     supports_pointer_swap: two buffers of a loop may be exchanged by address, without a copy.
     supports_integer_words: narrow integers are multiplied in words of several, as dots of arrays.
@@ -75,32 +117,11 @@ class Target:
     """
 
     kinds: tuple[KernelKind, ...] = ()
-    supports_loop_splitting: bool = False
     supports_loop_fusion: bool = False
     supports_pointer_swap: bool = False
     supports_integer_words: bool = False
     guards_memory: bool = False
     _by_opcode: dict[str, KernelKind] = {}
-
-    @property
-    def nontemporal_threshold(self) -> int:
-        """Bytes read and written from which on a kernel's stores are non-temporal; 0: never."""
-        return 0
-
-    @property
-    def nontemporal_result_threshold(self) -> int:
-        """The same for results that nothing in the program reads again."""
-        return 0
-
-    @property
-    def nontemporal_bytes(self) -> int:
-        """Size of a non-temporal store, whose address is a multiple of it."""
-        return 0
-
-    @property
-    def cores(self) -> int:
-        """Cores among which a kernel's work items may be divided."""
-        return 1
 
     def __init_subclass__(cls):
         cls._by_opcode = {opcode: kind for kind in reversed(cls.kinds) for opcode in kind.opcodes}

@@ -9,14 +9,25 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 import numpy as np
 
 from hloom.ir.process.living import Living
 
-if TYPE_CHECKING:
-    from hloom.arrays.array import Array
+
+class Viewed(Protocol):
+    """An array that views are of, or that is one: `hloom.arrays.array.Array`. Most arrays never have the two links."""
+
+    _data: Any
+    _link: Link
+    _views: Any  # a `Living` of links
+
+    @property
+    def shape(self) -> tuple[int, ...]: ...
+
+    def _value(self) -> np.ndarray:
+        """Its data in the host's memory."""
 
 
 class Link:
@@ -24,7 +35,7 @@ class Link:
 
     __slots__ = ("__weakref__", "chain", "root", "view")
 
-    def __init__(self, root: Array, chain: tuple[Callable, ...], view: Array):
+    def __init__(self, root: Viewed, chain: tuple[Callable, ...], view: Viewed):
         self.root, self.chain, self.view = root, chain, weakref.ref(view)
 
     def part(self, data: np.ndarray) -> np.ndarray:
@@ -37,13 +48,13 @@ def taken(data: np.ndarray, chain: tuple[Callable, ...]) -> np.ndarray:
     return data
 
 
-def origin(x: Array) -> tuple[Array, tuple[Callable, ...]]:
+def origin(x: Viewed) -> tuple[Viewed, tuple[Callable, ...]]:
     """(the array that x is a part of, how); x itself where it is no view."""
     link: Any = getattr(x, "_link", None)
     return (x, ()) if link is None else (link.root, link.chain)
 
 
-def join(view: Array, root: Array, chain: tuple[Callable, ...]) -> None:
+def join(view: Viewed, root: Viewed, chain: tuple[Callable, ...]) -> None:
     """Makes an array a view of another one."""
     view._link = Link(root, chain, view)
     links = getattr(root, "_views", None)
@@ -52,7 +63,7 @@ def join(view: Array, root: Array, chain: tuple[Callable, ...]) -> None:
     links.add(view._link)
 
 
-def write(x: Array, value: np.ndarray) -> None:
+def write(x: Viewed, value: np.ndarray) -> None:
     """Gives an array these elements, and with it what it is a view of and the other views of that."""
     root, chain = origin(x)
     if chain:

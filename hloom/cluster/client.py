@@ -22,6 +22,7 @@ from hloom.platforms import processes
 from hloom.platforms.backend import Backend
 from hloom.platforms.device import Device
 from hloom.platforms.kinds import CLUSTER, DeviceKind, load_backend
+from hloom.platforms.names import DeviceName
 
 _THREADS = 64
 
@@ -137,13 +138,13 @@ class Connection:
     def names(self) -> list[str]:
         return [str(task) for task in self.spec.tasks]
 
-    def kind(self, device: Device) -> DeviceKind:
-        return TaskKind(self, Task(device.job, device.process_index), device.kind)
+    def kind(self, device: DeviceName) -> DeviceKind:
+        return TaskKind(self, Task(device.job or "", device.task or 0), device.kind)
 
-    def devices(self) -> list[Device]:
+    def devices(self) -> list[DeviceName]:
         """Those of all tasks, task by task. Tasks that are not there are waited for. Raises DistributedError."""
         return [
-            Device(kind, number, peer.task.index, peer.task.job)
+            DeviceName(kind, number, peer.task.job, peer.task.index)
             for peer in self.peers.all_attached(self.spec.tasks)
             for kind, count in peer.devices.items()
             for number in range(count)

@@ -31,8 +31,8 @@ from hloom.cluster.wire import HANDSHAKE_SECONDS, VERSION, PeerLost, Stream, err
 from hloom.config import config
 from hloom.errors import DistributedError, HloomError
 from hloom.platforms import processes
-from hloom.platforms.device import Device
 from hloom.platforms.kinds import DeviceKind, device_kinds
+from hloom.platforms.names import DeviceName
 
 MAX_CONNECTIONS = 4096
 INLINE_BYTES = 1 << 16  # results up to this size travel with the answer, although the server keeps them
@@ -60,10 +60,10 @@ class ServerTasks:
     def names(self) -> list[str]:
         return [str(task) for task in self.spec.tasks]
 
-    def kind(self, device: Device) -> DeviceKind:
+    def kind(self, device: DeviceName) -> DeviceKind:
         return self.connection().kind(device)
 
-    def devices(self) -> list[Device]:
+    def devices(self) -> list[DeviceName]:
         """None: a server waits for the other tasks when it uses them, or is connected to them."""
         return []
 

@@ -35,7 +35,7 @@ class Dataset:
         return self._make()
 
     def __iter__(self) -> DataIterator:
-        return DataIterator(self)
+        return DataIterator(self._open(), self._epochs)
 
     def __len__(self) -> int:
         """The number of elements. Raises ArgumentError where it is unknown: of files and generators, after

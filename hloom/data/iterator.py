@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 import weakref
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from hloom.data.nodes import Node, State, state_error
 from hloom.errors import DataError
 from hloom.tree import pytrees as tree
-
-if TYPE_CHECKING:
-    from hloom.data.dataset import Dataset
 
 _ELEMENTS = 64  # single elements that are made at a time
 
@@ -29,11 +26,10 @@ class DataIterator:
     iterator: when nothing refers to it, at `close()`, or at the end of a `with` block. One thread uses it at a time.
     """
 
-    def __init__(self, dataset: Dataset):
-        self.dataset = dataset
-        self._node: Node = dataset._open()
+    def __init__(self, node: Node, epochs: tuple[int, ...]):
+        self._node, self._epochs = node, epochs
         self._finalizer = weakref.finalize(self, _close, self._node)
-        self._node.begin(dataset._epochs)
+        self._node.begin(epochs)
         self._limit = 1 if self._node.single else _ELEMENTS
         self._block: list = []
         self._at = 0
@@ -71,7 +67,7 @@ class DataIterator:
     def restore(self, state: dict[str, Any]) -> DataIterator:
         """Goes to where a state was taken; returns the iterator. Raises DataError for a state of another dataset."""
         self._block, self._at, self._before = [], 0, None
-        self._node.begin(self.dataset._epochs)
+        self._node.begin(self._epochs)
         fresh = {"node": self._node.state(), "used": 0}
         if tree.structure(state) != tree.structure(fresh):
             raise state_error("it has other steps or sources than the dataset")

@@ -12,7 +12,7 @@ from __future__ import annotations
 import sys
 import weakref
 from collections import OrderedDict, deque
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 import numpy as np
 
@@ -20,13 +20,20 @@ from hloom.config import config
 from hloom.ir.module import Computation
 from hloom.ir.process import forking, memory
 
-if TYPE_CHECKING:
-    from hloom.dispatch.jit import JitFunction
-
 FEWEST = 64  # programs that are kept whatever their size: a program and its neighbours should not replace each other
 LEFT = 0.875  # of the bound, once programs have gone: they go in groups
 # Bytes of a program, measured: of each, and of each instruction traced (with what is made of it).
 _PROGRAM_BYTES, _INSTRUCTION_BYTES = 10_000, 2_000
+
+
+class Owner(Protocol):
+    """A function that has programs."""
+
+    def slow_down(self, kept: KeptProgram) -> None:
+        """Takes the quickest way from a program, so that its next call is noted."""
+
+    def forget(self, kept: KeptProgram) -> None:
+        """Lets a program go."""
 
 
 class KeptProgram:
@@ -35,7 +42,7 @@ class KeptProgram:
 
     __slots__ = ("fast_key", "function", "key", "nbytes", "used")
 
-    def __init__(self, function: weakref.ref[JitFunction], key: Any):
+    def __init__(self, function: weakref.ref[Owner], key: Any):
         self.function, self.key = function, key
         self.nbytes, self.used = 0, True
         self.fast_key: tuple | None = None

@@ -11,8 +11,9 @@ import numpy as np
 from hloom.config import config
 from hloom.errors import ArgumentError, DTypeError, ShapeError
 from hloom.ir.build import Builder, assignment_computation, scalar_computation
-from hloom.ir.ops.indexing.gather import Windows, gather_attributes
+from hloom.ir.ops.indexing.gather import gather_attributes
 from hloom.ir.ops.indexing.scatter import scatter_windows
+from hloom.ir.ops.indexing.windows import Windows
 from hloom.ir.sizes.expressions import Size, SizeExpression, greatest, least
 from hloom.ir.types import INEXACT, INTEGERS, PRED, Shape, as_dtype, scalar_dtype
 from hloom.lax.operands import (

@@ -20,7 +20,7 @@ from hloom.ir.records import record
 from hloom.ir.source import Source, device_scope, device_scopes, placement_line, warn_user
 from hloom.platforms.kinds import DeviceKind, device_kind, device_kinds
 from hloom.platforms.names import DeviceName, parse_device_name
-from hloom.platforms.processes import LOCAL_JOB, own_task_name, processes, tasks
+from hloom.platforms.processes import LOCAL_JOB, Tasks, own_task_name, processes, tasks
 
 
 @record(frozen=True)
@@ -76,7 +76,7 @@ class Device:
     @property
     def kind_object(self) -> DeviceKind:
         if self.job and (found := tasks()) is not None:
-            return found.kind(self)
+            return found.kind(DeviceName(self.kind, self.index, self.job, self.process_index))
         kind = device_kind(self.kind)
         assert kind is not None  # `find_device` has looked it up
         return kind
@@ -119,7 +119,7 @@ def devices(kind: str | None = None) -> list[Device]:
     if cluster is None and kind is None:
         return program_devices()
     asked = None if kind is None else parse_device_name(kind)
-    found = [*_of_program(), *(cluster.devices() if cluster is not None else ())]
+    found = [*_of_program(), *_of_cluster(cluster)]
     chosen = found if asked is None else [device for device in found if _is_asked(device, asked)]
     if not chosen and asked is not None and processes().process_of(asked.job, asked.task) is None:
         there, repair = _of_another_task(asked)
@@ -127,6 +127,11 @@ def devices(kind: str | None = None) -> list[Device]:
     if not chosen:
         _refuse_kind(kind, found)
     return chosen
+
+
+def _of_cluster(cluster: Tasks | None) -> list[Device]:
+    named = () if cluster is None else cluster.devices()
+    return [Device(name.kind, name.index, name.task or 0, name.job or "") for name in named]
 
 
 def _is_asked(device: Device, name: DeviceName) -> bool:

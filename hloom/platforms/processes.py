@@ -8,16 +8,13 @@ The tasks of a cluster (`hloom.cluster`) are known once this process is connecte
 from __future__ import annotations
 
 import contextlib
-import importlib
 from collections.abc import Iterator, Mapping, Sequence
 from contextvars import ContextVar
-from typing import TYPE_CHECKING, Protocol
+from typing import Protocol
 
 from hloom.ir.records import field, record
-
-if TYPE_CHECKING:
-    from hloom.platforms.device import Device
-    from hloom.platforms.kinds import DeviceKind
+from hloom.platforms.kinds import DeviceKind
+from hloom.platforms.names import DeviceName
 
 LOCAL_JOB = "localhost"
 
@@ -83,10 +80,10 @@ class Tasks(Protocol):
     def names(self) -> list[str]:
         """`/job:worker/task:0` and so on."""
 
-    def kind(self, device: Device) -> DeviceKind:
+    def kind(self, device: DeviceName) -> DeviceKind:
         """What the devices of the task of a device are to this process."""
 
-    def devices(self) -> list[Device]:
+    def devices(self) -> list[DeviceName]:
         """The devices of all tasks, where this process is connected to them."""
 
 
@@ -127,12 +124,3 @@ def tasks() -> Tasks | None:
 def set_tasks(found: Tasks | None) -> None:
     global _tasks
     _tasks = found
-
-
-def connect_target(target: str) -> Device:
-    """Connects this process to the cluster of the server at `hloom://host:port`; the first device of its task.
-
-    Raises DistributedError.
-    """
-    # By its name: the room of clusters stands above this one, as the backends of kinds do.
-    return importlib.import_module("hloom.cluster").connect(target).device

@@ -6,7 +6,8 @@ only and can be keys of a dict: `session.run(cost, {x: images})`.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, Protocol
 
 import numpy as np
 
@@ -15,16 +16,62 @@ from hloom.ir.module import Instruction
 from hloom.ir.records import field, record
 from hloom.ir.source import Source, current_source
 from hloom.ir.types import HLO_NAME
+from hloom.sessions.sizes.unknown import Sizes
 from hloom.tracing.trace import Trace, Tracer, as_array
 
-if TYPE_CHECKING:
-    from hloom.sessions.program import Program
+
+class Graph(Protocol):
+    """A program as its nodes, the runs of it and its text see it: `hloom.sessions.program.Program`, which builds it.
+
+    sources: what a parameter is. sizes: the unknown ones. ranges: instructions from, to: what they depend on.
+    controls: open `control_dependencies`: begin, needs, reads.
+    """
+
+    name: str
+    trace: GraphTrace
+    sizes: Sizes
+    sources: dict[Instruction, Any]
+    variables: dict[str, Variable]
+    updates: dict[str, UpdateRecord]
+    targets: dict[str, Target]
+    collections: dict[str, list]
+    ranges: list[tuple[int, int, tuple]]
+    controls: list[tuple[int, tuple, dict]]
+
+    def __init__(self, name: str = ...) -> None: ...
+
+    @property
+    def instructions(self) -> list[Instruction]: ...
+
+    def index(self, instruction: Instruction) -> int:
+        """Which of the instructions it is."""
+
+    def name_of(self, instruction: Instruction) -> str: ...
+
+    def names(self) -> list[str]: ...
+
+    def adopt_names(self, names: Mapping[Instruction, str]) -> None:
+        """Names instructions of a text, or of another program."""
+
+    def find(self, target: Any, what: str = ...) -> Target:
+        """What is meant by a name or a node. Raises FetchError."""
+
+    def read(self, record: VariableRecord, update: str = ...) -> Instruction:
+        """The value of a variable at this place of the program."""
+
+    def current_read(self, record: VariableRecord) -> Instruction:
+        """The value inside of the innermost `control_dependencies`."""
+
+    def update(self, variable: Variable, new: Callable[[Node], Any], name: str) -> Update:
+        """The update of a variable to `new(its value at this place of the program)`."""
+
+    def initializer(self, variables: Iterable[Variable] | None = ..., name: str = ...) -> Operation: ...
 
 
 class GraphTrace(Trace):
     """The trace of a program, which never ends. Its tracers are nodes."""
 
-    def __init__(self, program: Program):
+    def __init__(self, program: Graph):
         super().__init__(program.name)
         self.program = program
         self.kind = "the program"
@@ -57,7 +104,7 @@ class Node(Tracer):
     __hash__ = object.__hash__  # type: ignore[assignment]  # arrays have none
 
     @property
-    def program(self) -> Program:
+    def program(self) -> Graph:
         return self.trace.program  # type: ignore[attr-defined]  # a GraphTrace
 
     @property
@@ -197,7 +244,7 @@ class Operation:
     needs: nodes and operations that run first. host: what is called then with their values (a queue's operation).
     """
 
-    def __init__(self, program: Program, name: str, needs: tuple, host: Any = None):
+    def __init__(self, program: Graph, name: str, needs: tuple, host: Any = None):
         self.program, self.name, self.needs, self.host = program, name, needs, host
 
     def __repr__(self) -> str:
@@ -210,7 +257,7 @@ class Text:
     source: where it was made, with the device that was chosen there.
     """
 
-    def __init__(self, program: Program, name: str, value: Any, source: Source | None = None):
+    def __init__(self, program: Graph, name: str, value: Any, source: Source | None = None):
         self.program, self.name, self.value, self.source = program, name, value, source
         self.shape, self.dtype = np.shape(value), "string"
 

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from hloom.errors import FeedError
 from hloom.ir.build import Builder
 from hloom.ir.module import Computation, Instruction
 from hloom.ir.records import field, record
 from hloom.sessions.graph import (
+    Graph,
     HostRecord,
     Node,
     Operation,
@@ -21,9 +22,6 @@ from hloom.sessions.graph import (
     UpdateRecord,
     VariableRecord,
 )
-
-if TYPE_CHECKING:
-    from hloom.sessions.program import Program
 
 
 @record(eq=False)
@@ -40,7 +38,7 @@ class Needed:
     placeholders: list[PlaceholderRecord] = field(default_factory=list)
 
 
-def needed(program: Program, fetches: Iterable[Target], fed: Iterable[Instruction], complete: bool = True) -> Needed:
+def needed(program: Graph, fetches: Iterable[Target], fed: Iterable[Instruction], complete: bool = True) -> Needed:
     """What the fetches need, given values for the fed instructions.
 
     complete: raises FeedError for a placeholder that is needed and not fed.
@@ -80,7 +78,7 @@ def needed(program: Program, fetches: Iterable[Target], fed: Iterable[Instructio
     return found
 
 
-def _source(program: Program, instruction: Instruction, found: Needed, complete: bool) -> list:
+def _source(program: Graph, instruction: Instruction, found: Needed, complete: bool) -> list:
     """What a parameter of the program needs."""
     source = program.sources.get(instruction)
     if isinstance(source, VariableRecord):
@@ -125,7 +123,7 @@ class Plan:
     devices: dict[str, str]
 
 
-def make_plan(program: Program, fetches: Sequence[Target], feeds: Sequence[Node]) -> Plan:
+def make_plan(program: Graph, fetches: Sequence[Target], feeds: Sequence[Node]) -> Plan:
     """The plan of a run. Raises FeedError for placeholders that are needed and not fed."""
     fed = [feed.instruction for feed in feeds]
     need = needed(program, fetches, fed)
@@ -171,7 +169,7 @@ def make_plan(program: Program, fetches: Sequence[Target], feeds: Sequence[Node]
     )  # fmt: skip
 
 
-def _owned(program: Program, need: Needed, env: dict[Instruction, Instruction]) -> dict[Instruction, str]:
+def _owned(program: Graph, need: Needed, env: dict[Instruction, Instruction]) -> dict[Instruction, str]:
     return {
         env[instruction]: need.variables[update.variable].instruction.device
         for update in need.updates.values()
@@ -188,7 +186,7 @@ def _number_parameters(builder: Builder, kept: list[Instruction]) -> None:
         parameter.attributes["index"] = k
 
 
-def _run_in_order(program: Program, need: Needed, env: dict, current: dict, builder: Builder) -> None:
+def _run_in_order(program: Graph, need: Needed, env: dict, current: dict, builder: Builder) -> None:
     """Copies the instructions in, in their order, and updates the variables in between."""
     updates = sorted(need.updates.values(), key=lambda update: update.at)
     pending = iter([*updates, None])

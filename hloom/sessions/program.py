@@ -550,7 +550,8 @@ def reset_default_program() -> None:
 
 def program_of(*values: Any) -> Program:
     """The program of the first node among the values, else the current one."""
-    return next((v.program for v in values if isinstance(v, (Node, Operation, Text))), None) or current_program()
+    found = [v.program for v in values if isinstance(v, (Node, Operation, Text))]
+    return next((graph for graph in found if isinstance(graph, Program)), None) or current_program()
 
 
 __all__ = ["Program", "current_program", "outside_of_programs", "program_of", "reset_default_program"]

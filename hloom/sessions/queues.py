@@ -26,7 +26,7 @@ from hloom.data import Dataset
 from hloom.errors import ArgumentError, OutOfRangeError, SessionError, ShapeError
 from hloom.ir.types import Shape, as_dtype
 from hloom.sessions.graph import Node, Operation
-from hloom.sessions.program import QUEUE_RUNNERS, Program, current_program
+from hloom.sessions.program import QUEUE_RUNNERS, Program, current_program, program_of
 from hloom.tree import pytrees as tree
 
 _WAIT = 0.05  # seconds between looks at whether a waiting thread has to stop
@@ -413,7 +413,7 @@ def shuffle_batch(
     name: str = "shuffle_batch",
 ) -> Any:
     """Batches of single examples in random order, by a queue and a queue runner. Returns nodes of batches."""
-    program = tensors[0].program
+    program = program_of(tensors[0])
     shapes, dtypes = [t.dims for t in tensors], [t.dtype for t in tensors]
     queue = ShuffleQueue(capacity, min_after_dequeue, dtypes, shapes, seed, name, program)
     QueueRunner(queue, [queue.enqueue(list(tensors)) for _ in range(threads)])
@@ -431,7 +431,7 @@ def batch(
     name: str = "batch",
 ) -> Any:
     """As `shuffle_batch`, in order. dynamic_pad: examples of different sizes are padded with zeros."""
-    program = tensors[0].program
+    program = program_of(tensors[0])
     shapes, dtypes = [t.dims for t in tensors], [t.dtype for t in tensors]
     kind = PaddingFIFOQueue if dynamic_pad else FIFOQueue
     queue = kind(max(capacity, batch_size), dtypes, [[None if isinstance(n, str) else n for n in s] for s in shapes],

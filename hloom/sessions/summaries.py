@@ -16,7 +16,7 @@ from typing import Any
 from hloom.errors import ArgumentError
 from hloom.ir.records import record
 from hloom.sessions.graph import Node
-from hloom.sessions.program import SUMMARIES, Program, current_program
+from hloom.sessions.program import SUMMARIES, Program, current_program, program_of
 from hloom.summary import Writer
 
 
@@ -33,10 +33,11 @@ class Summary:
 def _collect(kind: str, name: str, node: Any, **options: Any) -> None:
     if not isinstance(node, Node):
         raise ArgumentError(f"the summary {name!r}", f"{type(node).__name__}", "pass a tensor of the program")
-    found = node.program.get_collection(SUMMARIES)
+    program = program_of(node)
+    found = program.get_collection(SUMMARIES)
     if any((s.kind, s.name) == (kind, name) for s in found):
         raise ArgumentError(f"a second {kind} summary {name!r}", "names are unique", "choose another name")
-    node.program.add_to_collection(SUMMARIES, Summary(kind, name, node, options))
+    program.add_to_collection(SUMMARIES, Summary(kind, name, node, options))
 
 
 def scalar(name: str, node: Any) -> None:

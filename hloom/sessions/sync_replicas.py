@@ -16,7 +16,7 @@ from hloom.errors import ArgumentError, DistributedError, SessionError
 from hloom.optim import apply_updates
 from hloom.optim.base import GradientTransformation
 from hloom.sessions.graph import Node, Operation, Variable
-from hloom.sessions.program import Program
+from hloom.sessions.program import Program, program_of
 from hloom.sessions.session import Session
 from hloom.sessions.training import assigned, chosen_variables, colocate, gradients, new_slot
 from hloom.tracing.trace import bind, resumed
@@ -47,7 +47,7 @@ class SyncReplicas:
 
     def minimize(self, loss: Node, variables: Sequence[Variable] | None = None, **options: Any) -> Operation:
         """The operation of `apply_gradients` for the gradients of a loss. options: global_step and name."""
-        chosen = chosen_variables(loss.program, variables)
+        chosen = chosen_variables(program_of(loss), variables)
         return self.apply_gradients(list(zip(gradients(loss, chosen), chosen, strict=True)), **options)
 
     def apply_gradients(
@@ -61,7 +61,7 @@ class SyncReplicas:
         is updated. Raises ArgumentError without variables."""
         if not gradients_and_variables:
             raise ArgumentError("gradients to apply", "none", "pass pairs of a gradient and its variable")
-        program = gradients_and_variables[0][1].program
+        program = program_of(gradients_and_variables[0][1])
         groups = [self._group(program, v, g, f"{name}/{v.name}") for g, v in gradients_and_variables]
         updates = [update for made, _, _ in groups for update in made]
         if global_step is not None:

@@ -13,7 +13,7 @@ from __future__ import annotations
 import base64
 import json
 from collections.abc import Callable, Iterable, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -27,6 +27,7 @@ from hloom.ir.text import parse_module, print_module
 from hloom.ir.text.printer import Names, printing_order
 from hloom.ir.verify import verify
 from hloom.sessions.graph import (
+    Graph,
     HostRecord,
     Node,
     Operation,
@@ -40,14 +41,12 @@ from hloom.sessions.graph import (
 from hloom.sessions.lowering import needed
 from hloom.sessions.sizes.unknown import Sizes
 
-if TYPE_CHECKING:
-    from hloom.sessions.program import Program
-
+G = TypeVar("G", bound=Graph)
 MAGIC = "hloom-program 2"
 LARGE = 1024  # bytes of constants that a binary form keeps outside of the text
 
 
-def to_text(program: Program, constants: dict[str, np.ndarray] | None = None) -> str:
+def to_text(program: Graph, constants: dict[str, np.ndarray] | None = None) -> str:
     """The program as text. constants: where large constants go, which are parameters in the text then.
 
     Raises UnsupportedError for Python callbacks. Operations of queues stay behind, and what they gave is fed.
@@ -111,7 +110,7 @@ def _unused(name: str, taken: set[str]) -> str:
     return found
 
 
-def _check_callbacks(program: Program) -> None:
+def _check_callbacks(program: Graph) -> None:
     for instruction in below(program.instructions):
         if any(isinstance(value, HostFunction) for value in instruction.attributes.values()):
             raise UnsupportedError(
@@ -141,7 +140,7 @@ def _update(update: UpdateRecord, called: Mapping[Instruction, str]) -> dict[str
     }
 
 
-def _ends(program: Program, begin: int, end: int, called: Mapping[Instruction, str]) -> tuple[str, str]:
+def _ends(program: Graph, begin: int, end: int, called: Mapping[Instruction, str]) -> tuple[str, str]:
     inside = program.instructions[begin:end]
     return called[inside[0]], called[inside[-1]]
 
@@ -186,8 +185,8 @@ def _decoded(value: Any) -> Any:
 
 
 def from_text(
-    text: str, made: Callable[[str], Program], constants: Mapping[str, np.ndarray] | None = None, file: str = "<text>"
-) -> Program:
+    text: str, made: Callable[[str], G], constants: Mapping[str, np.ndarray] | None = None, file: str = "<text>"
+) -> G:
     """The program of a text that `to_text` wrote. made: a new program of a name. Raises ParseError."""
     head, _, rest = text.partition("\n")
     cut = rest.find("\nHloModule ")
@@ -202,7 +201,8 @@ def from_text(
         program.sizes = Sizes(program.trace, sizes)
         module = parse_module(rest[cut + 1 :], file, {dim.name: dim for dim in program.sizes.dims.values()})
         verify(module)
-        return _program(program, header, module.entry, constants or {})
+        _fill(program, header, module.entry, constants or {})
+        return program
     except HloomError:
         raise
     except (ValueError, KeyError, TypeError, AttributeError, IndexError, RecursionError) as error:
@@ -213,9 +213,8 @@ def _damaged(file: str, found: str, repair: str) -> ParseError:
     return ParseError(f"a program in {file}", found, repair, "")
 
 
-def _program(
-    program: Program, header: dict[str, Any], entry: Computation, constants: Mapping[str, np.ndarray]
-) -> Program:
+def _fill(program: Graph, header: dict[str, Any], entry: Computation, constants: Mapping[str, np.ndarray]) -> None:
+    """Fills a new program with what its text says."""
     instructions = _with_constants(header, entry, constants)
     program.trace.builder.instructions[:] = instructions
     program.trace.builder.parameters[:] = [i for i in instructions if i.opcode == "parameter"]
@@ -255,7 +254,6 @@ def _program(
         program.ranges.append((place[by_text[first]], place[by_text[last]] + 1, found))
     for name, members in header["collections"].items():
         program.collections[str(name)] = [program.find(str(m)) for m in members]
-    return program
 
 
 def _with_constants(
@@ -285,7 +283,7 @@ def _with_constants(
     return found
 
 
-def _read_parameter(program: Program, row: Mapping[str, Any], by_text: Mapping[str, Instruction]) -> None:
+def _read_parameter(program: Graph, row: Mapping[str, Any], by_text: Mapping[str, Instruction]) -> None:
     instruction = by_text[row["in"]]
     if instruction.opcode != "parameter":
         raise ValueError(f"{row['in']} is no parameter")
@@ -305,7 +303,7 @@ def _read_parameter(program: Program, row: Mapping[str, Any], by_text: Mapping[s
         program.sources[instruction] = PlaceholderRecord(str(row["placeholder"]), instruction)
 
 
-def pruned(program: Program, fetches: Iterable[Any], feeds: Iterable[Any]) -> Program:
+def pruned(program: G, fetches: Iterable[Any], feeds: Iterable[Any]) -> G:
     """The part of a program that some fetches need; what is fed becomes placeholders. Names stay."""
     targets = [program.find(fetch) for fetch in fetches]
     fed = [program.find(feed, "feed").instruction for feed in feeds]  # type: ignore[union-attr]  # a Node

@@ -19,7 +19,7 @@ from hloom.ir.types import INEXACT
 from hloom.optim import apply_updates
 from hloom.optim.base import GradientTransformation
 from hloom.sessions.graph import Node, Operation, Variable
-from hloom.sessions.program import TRAINABLE_VARIABLES, Program, current_program
+from hloom.sessions.program import TRAINABLE_VARIABLES, Program, current_program, program_of
 from hloom.tracing.trace import resumed
 from hloom.tree import pytrees as tree
 
@@ -30,7 +30,7 @@ def gradients(of: Node, wrt: Sequence[Node], cotangent: Any = None) -> list[Node
     cotangent: an array of the tensor's shape that its elements are weighted with. The gradient of what it does not
     depend on is zero. Raises DifferentiationError for integers and operations without a derivative.
     """
-    program = of.program
+    program = program_of(of)
     if of.dtype not in INEXACT:
         raise DifferentiationError(
             f"the gradient of {of.name!r}", f"it is {of._shape!r}", "differentiate tensors of floats"
@@ -136,7 +136,7 @@ def minimize(
     variables: by default the trainable ones. global_step: a variable that each step adds 1 to. The optimizer's state
     are variables below `name`, with an initializer.
     """
-    chosen = chosen_variables(loss.program, variables)
+    chosen = chosen_variables(program_of(loss), variables)
     found = gradients(loss, chosen)
     return apply_gradients(optimizer, list(zip(found, chosen, strict=True)), global_step=global_step, name=name)
 
@@ -159,7 +159,7 @@ def apply_gradients(
     name: str = "train",
 ) -> Operation:
     """The second part of `minimize`: for gradients that are clipped, averaged over towers, or come from elsewhere."""
-    program = gradients_and_variables[0][1].program
+    program = program_of(gradients_and_variables[0][1])
     variables = {v.name: v for _, v in gradients_and_variables}
     given = {v.name: g for g, v in gradients_and_variables}
     with resumed(program.trace), program.outside_of_controls():
@@ -253,7 +253,7 @@ class MovingAverage:
         chosen = current_program().get_collection(TRAINABLE_VARIABLES) if variables is None else list(variables)
         if not chosen:
             raise ArgumentError("averages of variables", "no variables", "pass some")
-        program = chosen[0].program
+        program = program_of(chosen[0])
         updates = []
         with resumed(program.trace):
             decay: Any = self.decay

@@ -8,25 +8,37 @@ import sys
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
+from typing import Any, Protocol
 
 import numpy as np
 
 from hloom.errors import ArgumentError, ShapeError, TracerError
-from hloom.ir.module import Assumption, Computation
+from hloom.ir.module import Assumption, Computation, Instruction
 from hloom.ir.sizes import expressions as sizes
 from hloom.ir.sizes.expressions import Comparison, Dim, dims_of
 from hloom.ir.source import current_source
 
-if TYPE_CHECKING:
-    from hloom.tracing.trace import Trace
+
+class RunningTrace(Protocol):
+    """What is asked of a trace that runs (`hloom.tracing.trace`).
+
+    kind: the transformation that messages name. assumptions: of sizes, by text; None where it keeps none. captures:
+    (the tracer of a surrounding trace, the parameter that stands for it here). used_keys: random keys that are used up,
+    and by what.
+    """
+
+    name: str
+    kind: str
+    assumptions: dict[str, Assumption] | None
+    captures: dict[int, tuple[Any, Instruction]]
+    used_keys: dict
 
 
 class _Traces(threading.local):
     """The traces that run in this thread, the innermost last."""
 
     def __init__(self):
-        self.active: list[Trace | None] = []  # None: operations in between run eagerly
+        self.active: list[RunningTrace | None] = []  # None: operations in between run eagerly
         self.axes: tuple[tuple[object, int], ...] = ()  # (name, size) of the named axes, the innermost last
         # Of `hloom.tracing.exact`: whether results of nested functions bring their twins, and whether an enclosing
         # trace starts again with them when one is missing.
@@ -139,7 +151,7 @@ def bringing_twins(function):
     return call
 
 
-def used_arguments(trace: Trace, parameters) -> tuple[int, ...]:
+def used_arguments(trace: RunningTrace, parameters) -> tuple[int, ...]:
     """The numbers of the arguments whose random keys are used up. Keys that a trace around it has are used up there."""
     for tracer, parameter in trace.captures.values():
         if parameter in trace.used_keys:
@@ -195,7 +207,7 @@ def adopt(*assumptions: Assumption) -> None:
         sizes.assume(one.comparison)
 
 
-def assumptions_of(trace: Trace, computation: Computation) -> tuple[Assumption, ...]:
+def assumptions_of(trace: RunningTrace, computation: Computation) -> tuple[Assumption, ...]:
     """Those of a trace that has ended. Raises ArgumentError where no call tells the size of a dimension in one."""
     found = tuple((trace.assumptions or {}).values())
     if found and not any(TRACES.active):

@@ -19,7 +19,8 @@ if _TYPE_CHECKING:  # the names of _HOMES, for type checkers
     from hloom.training.callbacks import Callback, EarlyStopping, Summaries
     from hloom.training.evaluation import evaluate
     from hloom.training.history import plot_curves
-    from hloom.training.loop import Loop, Result, fit
+    from hloom.training.loop import Result, fit
+    from hloom.training.running import Loop
     from hloom.training.state import TrainState, train_step
     # isort: on
     # fmt: on
@@ -29,7 +30,8 @@ _HOMES = {
     "hloom.training.callbacks": "Callback EarlyStopping Summaries",
     "hloom.training.evaluation": "evaluate",
     "hloom.training.history": "plot_curves",
-    "hloom.training.loop": "Loop Result fit",
+    "hloom.training.loop": "Result fit",
+    "hloom.training.running": "Loop",
     "hloom.training.state": "TrainState train_step",
 }
 _MODULES = {name: f"hloom.training.{name}" for name in ("distortions", "estimators", "feature_columns")}

@@ -6,13 +6,11 @@ import contextlib
 import difflib
 import math
 import os
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 from hloom import summary
 from hloom.errors import ArgumentError
-
-if TYPE_CHECKING:
-    from hloom.training.loop import Loop
+from hloom.training.running import Loop
 
 
 class Callback:

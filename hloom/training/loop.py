@@ -22,6 +22,7 @@ from hloom.training.history import History, Row, plot_curves, require_matplotlib
 from hloom.training.inputs import Input, examples_in
 from hloom.training.processes import Members
 from hloom.training.progress import Progress
+from hloom.training.running import Loop
 from hloom.training.signals import Signals
 from hloom.tree import pytrees as tree
 
@@ -64,12 +65,8 @@ class Options:
     callbacks: list[Callback] = field(default_factory=list)
 
 
-class Loop:
-    """A run of `fit`, as callbacks see it.
-
-    state: after the last step. step, epoch: done so far. metrics: numbers of the last step and the last evaluation.
-    examples: seen by this process. waited: seconds of them for input.
-    """
+class Run(Loop):
+    """A run of `fit`."""
 
     def __init__(
         self,
@@ -81,16 +78,8 @@ class Loop:
         history: History,
         members: Members,
     ):
-        self.state = state
-        self.step = 0
-        self.metrics: dict[str, float] = {}
-        self.examples = 0
-        self.waited = 0.0
-        self.skipped = 0
-        self.manager = manager
+        super().__init__(state, options.evaluate is not None, manager)
         self._step, self._input, self._options, self._log = step, Input(data), options, history
-        self.evaluates = options.evaluate is not None
-        self._stopped: str | None = None
         self._before = 0.0  # seconds and waited seconds of the processes before this one
         self._waited_before = 0.0
         self._began = time.perf_counter()
@@ -107,20 +96,13 @@ class Loop:
 
     @property
     def seconds(self) -> float:
-        """Of training, those before a resume included."""
         return self._before + time.perf_counter() - self._began
 
     @property
     def history(self) -> list[Row]:
-        """The rows of metrics so far."""
         return self._log.rows
 
-    def stop(self, reason: str) -> None:
-        """Ends the run after this step."""
-        self._stopped = self._stopped or reason
-
     def say(self, text: str) -> None:
-        """Shows a line, if progress is shown."""
         if self.progress is not None:
             self.progress.message(text)
 
@@ -425,7 +407,7 @@ def fit(
     members = Members(state, step)
     if guarded.donates:
         state = _copied(state)  # the caller's arrays stay as they are
-    loop = Loop(state, guarded, data, options, manager, History(log, writes=members.first), members)
+    loop = Run(state, guarded, data, options, manager, History(log, writes=members.first), members)
     if progress and members.first:
         loop.progress = Progress(steps)
     if resume:
@@ -441,4 +423,4 @@ def fit(
     return loop.run()
 
 
-__all__ = ["Loop", "Result", "fit"]
+__all__ = ["Result", "fit"]

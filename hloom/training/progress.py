@@ -6,12 +6,10 @@ import os
 import resource
 import sys
 import time
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from hloom.ir.process.lazy import LazyModule
-
-if TYPE_CHECKING:
-    from hloom.training.loop import Loop
+from hloom.training.running import Loop
 
 _console = LazyModule("rich.console")  # 60 ms to import
 _progress = LazyModule("rich.progress")

@@ -7,7 +7,7 @@ the bounds, and what lies beyond a size is arbitrary: it is masked where element
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, TypeGuard
+from typing import TypeGuard
 
 import numpy as np
 
@@ -18,13 +18,10 @@ from hloom.ir.sizes.counted import REPAIR
 from hloom.ir.sizes.expressions import Size, SizeExpression, highest
 from hloom.ir.types import DTYPES, PRED, Shape
 
-if TYPE_CHECKING:
-    from hloom.ir.ops.indexing.gather import Windows
-
 __all__ = [
-    "broadcast_bounded", "computed_places", "concatenate_bounded", "dot_bounded", "iota_bounded", "is_open",
+    "broadcast_bounded", "concatenate_bounded", "dot_bounded", "iota_bounded", "is_open", "is_same_size",
     "nested_bounded", "pad_bounded", "reduce_bounded", "refused", "reshape_bounded", "reverse_bounded",
-    "slice_bounded", "sort_bounded", "transpose_bounded", "window_sizes",
+    "slice_bounded", "sort_bounded", "transpose_bounded",
 ]  # fmt: skip
 
 
@@ -48,9 +45,9 @@ def reshape_bounded(build, instruction, operands):
     """Row-major order keeps the elements in front where a computed size is the first of those that are joined or
     split: f32[n,3] to f32[3*n]."""
     before, after = ([d for d in shape.dims if is_open(d) or d != 1] for shape in _both(instruction))
-    while before and after and _same(before[0], after[0]):
+    while before and after and is_same_size(before[0], after[0]):
         del before[0], after[0]
-    while before and after and _same(before[-1], after[-1]):
+    while before and after and is_same_size(before[-1], after[-1]):
         del before[-1], after[-1]
     stored = build.stored(instruction.shape)
     if any(map(is_open, [*before[1:], *after[1:]])) or stored.size != operands[0].shape.size:
@@ -62,7 +59,7 @@ def _both(instruction):
     return instruction.operands[0].shape, instruction.shape
 
 
-def _same(left: Size, right: Size) -> bool:
+def is_same_size(left: Size, right: Size) -> bool:
     """Whether two sizes are written in one way, so that they have one bound."""
     if is_open(left) and is_open(right):
         return left.terms == right.terms
@@ -179,26 +176,6 @@ def dot_bounded(build, instruction, operands):
         summed = [d for d in instruction.attributes.get(f"{side}_contracting_dims", ()) if is_open(operand.dims[d])]
         masked.append(build.masked(value, operand.dims, summed, np.zeros((), operand.dtype)))
     return masked[0].op("dot", masked[1], shape=build.stored(instruction.shape), **instruction.attributes)
-
-
-# --- windows of gather and scatter --------------------------------------------------------------------------------
-
-
-def computed_places(w: Windows) -> list[int]:
-    """The dimensions of the indexes that are of a computed size. That of the components is not."""
-    return [d for d in w.index_dimensions if is_open(w.indices[d])]
-
-
-def window_sizes(instruction, w: Windows, stored: Sequence[int]) -> tuple[int, ...]:
-    """The sizes of windows as they are stored: of a whole axis, or a number that is known."""
-    sizes = []
-    for d, size in enumerate(w.sizes):
-        if is_open(size) and not _same(size, w.operand[d]):
-            raise refused(instruction, f"windows of {size} elements in an axis of {w.operand[d]}")
-        if is_open(w.operand[d]) and d in w.mapped:
-            raise refused(instruction, f"places in an axis of {w.operand[d]} elements, which may be none")
-        sizes.append(stored[d] if is_open(size) else size)
-    return tuple(sizes)
 
 
 def nested_bounded(build, instruction, operands):

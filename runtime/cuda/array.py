@@ -9,6 +9,7 @@ from hloom.runtime.cuda.device import Device
 from hloom.runtime.cuda.dlpack import CUDA
 from hloom.runtime.cuda.exports import cuda_array_interface, export_dlpack
 from hloom.runtime.cuda.memory import Buffer
+from hloom.runtime.cuda.peers import receive
 from hloom.runtime.cuda.staging import Download
 
 
@@ -89,7 +90,7 @@ class DeviceArray:
         """A copy on another device, or itself."""
         if device is self.device:
             return self
-        return DeviceArray(device, device.receive(self.buffer, self.device), self.shape_and_dtype)
+        return DeviceArray(device, receive(device, self.buffer, self.device), self.shape_and_dtype)
 
     # --- other libraries ---
 

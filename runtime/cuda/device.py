@@ -21,9 +21,9 @@ from hloom.ir.records import record
 from hloom.runtime.cuda.api import Api, FunctionFacts
 from hloom.runtime.cuda.discovery import GpuFacts
 from hloom.runtime.cuda.errors import CudaDeviceLostError, CudaError
+from hloom.runtime.cuda.events import Event, Handles
 from hloom.runtime.cuda.exports import collect
 from hloom.runtime.cuda.memory import Buffer, Pool, PoolStatistics
-from hloom.runtime.cuda.peers import receive
 from hloom.runtime.cuda.programs.condition import condition_cubin
 from hloom.runtime.cuda.programs.program import Kernel
 from hloom.runtime.cuda.staging import Download, Pieces, upload, upload_all
@@ -39,32 +39,6 @@ class Running:
 
     name: str
     lines: tuple[str, ...]
-
-
-class _Handles(list):
-    """Handles of idle events. closed: the device was closed, which waits for all of its events and destroys them."""
-
-    closed = False
-
-
-class Event:
-    """A point on a stream. Its handle is reused when nothing refers to it any more.
-
-    calls: how many calls of programs have ended when the event has completed.
-    """
-
-    __slots__ = ("_idle", "calls", "handle")
-
-    def __init__(self, handle, idle: _Handles):
-        self.handle, self._idle, self.calls = handle, idle, 0
-
-    @property
-    def is_over(self) -> bool:
-        """Whether it completed because its device was closed; the handle is destroyed then."""
-        return self._idle.closed
-
-    def __del__(self):
-        self._idle.append(self.handle)
 
 
 _current = threading.local()  # the context that is current in a thread, as far as we know
@@ -137,7 +111,7 @@ class Device:
         self.main = self.uploads = self.downloads = self.recording = None
         self.pool: Pool  # from the first use on
         self._condition = condition
-        self._events = _Handles()
+        self._events = Handles()
         self._made_events: list = []
         self._modules: dict[bytes, object] = {}
         self._functions: dict[Kernel, tuple[object, FunctionFacts]] = {}
@@ -239,7 +213,7 @@ class Device:
             self.context = None
             self._modules, self._functions, self._shared = {}, {}, {}
             self._events.closed = True
-            self._events, self._made_events = _Handles(), []
+            self._events, self._made_events = Handles(), []
             self._flight.clear()
             self._refused, self.given, self.waited = [], [], None
             self.reached.clear()
@@ -422,10 +396,6 @@ class Device:
                 api.copy(target.address, buffer.address, buffer.nbytes, self.main, asked)
             target.ready = self.record(self.main)
         return target
-
-    def receive(self, buffer: Buffer, sender: Device) -> Buffer:
-        """A copy of a buffer of another device; the host does not wait. Raises CudaError."""
-        return receive(self, buffer, sender)
 
     def use(self, buffer: Buffer) -> None:
         """Makes the main stream wait for a buffer that is still being filled."""

@@ -15,13 +15,10 @@ import gc
 import weakref
 from collections import deque
 from collections.abc import Callable
-from typing import TYPE_CHECKING
 
 from hloom.ir.records import record
 from hloom.runtime.cuda.errors import CudaDeviceLostError, CudaError, CudaOutOfMemoryError
-
-if TYPE_CHECKING:
-    from hloom.runtime.cuda.device import Event
+from hloom.runtime.cuda.events import Event
 
 GRANULE = 512  # bytes: what the driver aligns to, and enough for every vector load
 _LARGE, _LARGE_GRANULE = 1 << 20, 1 << 16

@@ -9,12 +9,8 @@ other libraries' memory that of contexts, so both are enabled. Everywhere else t
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
+from hloom.runtime.cuda.device import Device
 from hloom.runtime.cuda.memory import Buffer
-
-if TYPE_CHECKING:
-    from hloom.runtime.cuda.device import Device
 
 
 def receive(device: Device, buffer: Buffer, sender: Device) -> Buffer:

@@ -15,11 +15,12 @@ from hloom.compiler.passes.dce import eliminate_dead_code
 from hloom.compiler.passes.registry import PASSES, Pass, module_pass
 from hloom.compiler.pipeline import PIPELINE, UNFUSED, check_names, pass_names, run_passes
 from hloom.ir.build import Builder, Value
-from hloom.ir.errors import AttributeValueError, VerifyError
+from hloom.ir.errors import AttributeValueError
 from hloom.ir.interpret import run
 from hloom.ir.module import Computation, Module
 from hloom.ir.text import parse_module
 from hloom.ir.types import Shape
+from hloom.ir.verify import VerifyError
 
 pytestmark = pytest.mark.quick
 

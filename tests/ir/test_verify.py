@@ -7,12 +7,11 @@ import pytest
 from op_modules import argmax_combiner, cases
 
 from hloom.ir.build import Builder
-from hloom.ir.errors import VerifyError
 from hloom.ir.module import Computation, Instruction, Module
 from hloom.ir.source import Source
 from hloom.ir.text import parse_module
 from hloom.ir.types import Shape, TupleShape
-from hloom.ir.verify import RULES, verify, verify_computation
+from hloom.ir.verify import RULES, VerifyError, verify, verify_computation
 
 pytestmark = pytest.mark.quick
 

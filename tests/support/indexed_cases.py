@@ -7,7 +7,8 @@ import itertools
 import numpy as np
 
 from hloom.ir.build import Builder, Value, assignment_computation, scalar_computation
-from hloom.ir.ops.indexing.gather import Windows, gather_attributes, scatter_attributes
+from hloom.ir.ops.indexing.gather import gather_attributes, scatter_attributes
+from hloom.ir.ops.indexing.windows import Windows
 from hloom.ir.types import Shape
 
 

@@ -6,8 +6,9 @@ import numpy as np
 from indexed_cases import COMBINERS, random_indices, random_windows
 
 from hloom.ir.build import Builder, Value
-from hloom.ir.ops.indexing.gather import Windows, gather_attributes, scatter_attributes
+from hloom.ir.ops.indexing.gather import gather_attributes, scatter_attributes
 from hloom.ir.ops.indexing.sort import comparator
+from hloom.ir.ops.indexing.windows import Windows
 from hloom.ir.types import Shape
 
 F64, S32 = np.dtype("float64"), np.dtype("int32")

@@ -10,16 +10,13 @@ length only, so the bits do not depend on the number of threads.
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING
 
 from hloom.compiler.kernels.codegen.elements import load, store
+from hloom.compiler.kernels.launch import Launch
+from hloom.compiler.kernels.windows.reduce_window import ReduceWindow
 from hloom.ir.build import combiner_opcode
 from hloom.ir.sizes.guards import typical
 from hloom.ir.types import HLO_NAME, PRED, compute_dtype
-
-if TYPE_CHECKING:
-    from hloom.compiler.kernels.launch import Launch
-    from hloom.compiler.kernels.windows.launches import ReduceWindow
 
 ROWS = 16  # so many rows keep every core busy; fewer long rows are cut
 GROUP = 16384  # elements at least that are worth a work item of their own

@@ -249,6 +249,18 @@ class Group:
         """Whether the group is element-wise work alone."""
         return self.head is None and self.reduction is None
 
+    # --- what is known of the whole computation, for the `accepts` of kinds (`KernelGroup`) ---
+
+    @property
+    def target(self) -> Target:
+        return self.facts.target
+
+    def is_behind_contraction(self, instruction: Instruction) -> bool:
+        return instruction in self.facts.behind_contraction
+
+    def is_materialized(self, instruction: Instruction) -> bool:
+        return self.facts.is_materialized(instruction)
+
     def can_fuse(self, instruction: Instruction, output: bool) -> tuple[bool, str]:
         """(whether the group's kernel can compute the instruction too, why). output: as a further output."""
         if len(self.members) >= MEMBERS:

@@ -15,19 +15,16 @@ import cmath
 import functools
 import math
 from collections.abc import Callable
-from typing import TYPE_CHECKING
 
 import numpy as np
 
 from hloom.compiler.kernels.request import KernelRequest
+from hloom.compiler.targets.base import KernelGroup
 from hloom.compiler.targets.cuda.launches import CudaLaunch, cuda_source, launch_of_source
 from hloom.compiler.targets.cuda.libraries.fft import library_transform
 from hloom.ir.module import Instruction
 from hloom.ir.records import replace
 from hloom.ir.types import COMPLEX, DTYPES, HLO_NAME, real_dtype
-
-if TYPE_CHECKING:
-    from hloom.compiler.passes.fusion.group import Group
 
 SHARED = 48 * 1024  # bytes of static shared memory, for two copies of a row
 WRITTEN_OUT = 7  # factors up to this are a thread's
@@ -38,7 +35,7 @@ def has_fft_kernel(fft: Instruction) -> bool:
     return all(1 <= n <= LONGEST for n in fft["fft_length"])
 
 
-def accepts_transform(group: Group, instruction: Instruction, users: list[Instruction], output: bool):
+def accepts_transform(group: KernelGroup, instruction: Instruction, users: list[Instruction], output: bool):
     """`KernelKind.accepts`: only a conversion of real numbers, which are converted as they are read."""
     if not output and group.head is not None and users == [group.head] and instruction.opcode == "convert":
         complex_to_complex = group.head["fft_type"] in ("FFT", "IFFT")

@@ -15,7 +15,7 @@ import math
 
 from hloom.compiler.kernels.codegen.constants import literal
 from hloom.compiler.kernels.codegen.elements import load, store
-from hloom.compiler.kernels.windows.launches import ReduceWindow
+from hloom.compiler.kernels.windows.reduce_window import ReduceWindow
 from hloom.compiler.targets.cuda.codegen.render import shared_type, through_shared
 from hloom.compiler.targets.cuda.launches import CudaLaunch, launch_of_windows
 from hloom.ir.build import combiner_opcode

@@ -11,7 +11,7 @@ from hloom.compiler.kernels.codegen.description import Nest
 from hloom.compiler.kernels.kinds import LOOP, REDUCE, ROW, SCATTER, contains, is_contraction, launches_of
 from hloom.compiler.kernels.request import KernelRequest
 from hloom.compiler.kernels.topk import has_topk_kernel
-from hloom.compiler.kernels.windows.launches import has_window_kernel, is_inlined
+from hloom.compiler.kernels.windows.window_kernels import has_window_kernel, is_inlined
 from hloom.compiler.targets.base import KernelKind, Target, has_host_dtype
 from hloom.compiler.targets.cuda.attention import attention_sources, has_attention_kernel
 from hloom.compiler.targets.cuda.contractions.launches import contraction_sources, has_product_kernel

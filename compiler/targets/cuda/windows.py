@@ -12,8 +12,8 @@ import math
 from hloom.compiler.kernels.codegen.constants import literal
 from hloom.compiler.kernels.codegen.elements import load, store
 from hloom.compiler.kernels.request import KernelRequest
-from hloom.compiler.kernels.windows.launches import ReduceWindow
 from hloom.compiler.kernels.windows.loops import Windows
+from hloom.compiler.kernels.windows.reduce_window import ReduceWindow
 from hloom.compiler.targets.cuda.launches import CudaLaunch, launch_of_windows
 from hloom.compiler.targets.cuda.scans import running_launches
 from hloom.ir.ops import OPS
@@ -28,7 +28,7 @@ def window_launches(request: KernelRequest, processors: int) -> list[CudaLaunch]
         made = _ReduceWindow(request, instruction)
         if not made.lead * made.places * made.inner:
             return []
-        scanned = made._scanned()
+        scanned = made.scanned()
         if scanned is not None:
             return running_launches(made, *scanned, processors)
         return [made.launch(processors)]

@@ -23,6 +23,7 @@ from hloom.ir.records import field, record
 from hloom.platforms.backend import ExecutorRequest, SendRecvChannel, added
 from hloom.platforms.names import parse_device_name
 from hloom.runtime.cuda.array import DeviceArray
+from hloom.runtime.cuda.peers import receive
 
 
 @record(frozen=True)
@@ -170,7 +171,7 @@ class _Run(Walk):
         self.channels.wait_to_send(channel, where)
         receivers = self.executor.receivers[channel]
         for name, index in receivers.gpus.items():
-            self.handed[place, name] = cuda_device(index).open().receive(buffer, self.device)
+            self.handed[place, name] = receive(cuda_device(index).open(), buffer, self.device)
         if receivers.others:
             self.on_host(buffer, self.channels.memory(channel, place))
         self.channels.sent(channel, where)

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 import numpy as np
 
 from hloom.arrays.array import Array
 from hloom.cluster.graphs.stages import Stage, cut
+from hloom.cluster.peers import Peers
 from hloom.cluster.programs import NoTransfers, Part, read_part
 from hloom.cluster.spec import Task, parse_task
 from hloom.compiler.placement.user_devices import chosen_devices
@@ -21,6 +22,7 @@ from hloom.ir.module import Computation, Instruction, Module, below
 from hloom.ir.ops.specialize import Specialization
 from hloom.ir.source import on_device
 from hloom.ir.text import print_module
+from hloom.ir.types import Shape
 from hloom.platforms.device import find_device
 from hloom.platforms.names import DeviceName, parse_device_name
 from hloom.sessions.executor import LocalExecutor, Step
@@ -28,8 +30,17 @@ from hloom.sessions.lowering import Plan, make_plan
 from hloom.sessions.program import Program, outside_of_programs
 from hloom.tracing.trace import apply_computation
 
-if TYPE_CHECKING:
-    from hloom.cluster.client import Connection, RemoteData
+
+class Link(Protocol):
+    """The connection of a server to the other tasks, as a client of theirs (`hloom.cluster.client`)."""
+
+    peers: Peers
+
+    def variable(self, task: Task, name: str, shape: Shape) -> Any:
+        """The data of a variable that the server of a task has."""
+
+    def entries(self, task: Task, values: Sequence) -> tuple[list[dict | None], list[np.ndarray]]:
+        """How a request to a task names these arguments, and the arrays that travel with it."""
 
 
 class Variables:
@@ -81,7 +92,7 @@ def _unshared(value: np.ndarray, arguments: Sequence) -> np.ndarray:
 
 
 def load(
-    executor: LocalExecutor, variables: Variables, program: Program, fetches, feeds, own: Task, link: Callable
+    executor: LocalExecutor, variables: Variables, program: Program, fetches, feeds, own: Task, link: Callable[[], Link]
 ) -> Step:
     """A run at the server of a task. own: that task. link: returns the connection to the others."""
     targets = [program.find(fetch) for fetch in fetches]
@@ -168,7 +179,7 @@ class DistributedStep(Step):
 class _Run:
     """One run: the values that are known so far."""
 
-    def __init__(self, step: DistributedStep, link: Connection, values: dict[Instruction, Any]):
+    def __init__(self, step: DistributedStep, link: Link, values: dict[Instruction, Any]):
         self.step, self.link, self.values = step, link, values
 
     def value(self, instruction: Instruction) -> Any:
@@ -186,8 +197,7 @@ class _Run:
         home = self.step.homes[name]
         if home == self.step._own:
             return Array(self.step._variables.value(name))
-        data: RemoteData = self.link.variable(home, name, instruction.shape)
-        return Array(data, False, find_device(f"{home}/cpu:0"))
+        return Array(self.link.variable(home, name, instruction.shape), False, find_device(f"{home}/cpu:0"))
 
 
 class _Main:

@@ -19,7 +19,8 @@ from hloom import optim, random, tree
 from hloom.dispatch.jit import jit
 from hloom.errors import ArgumentError
 from hloom.nn import losses, regularizers
-from hloom.training.loop import Loop, fit
+from hloom.training.loop import fit
+from hloom.training.running import Loop
 from hloom.training.state import TrainState, train_step
 
 OPTIMIZERS = ("adam", "adagrad", "ftrl", "sgd")

@@ -1,7 +1,4 @@
-"""gather: windows of an array at places that are computed.
-
-`Windows` holds the dimension numbers that gather and scatter share, and says where each window lies.
-"""
+"""gather: windows of an array at places that are computed."""
 
 from __future__ import annotations
 
@@ -14,130 +11,11 @@ from hloom.ir.build import Placed, Value, scalar_computation
 from hloom.ir.errors import AttributeValueError, DTypeError, ShapeError
 from hloom.ir.module import Computation
 from hloom.ir.op_table import No, op
-from hloom.ir.ops.bounding import computed_places, window_sizes
+from hloom.ir.ops.indexing.windows import Windows, computed_places, window_sizes
 from hloom.ir.ops.rules import require_count, require_kind
-from hloom.ir.records import record
 from hloom.ir.sizes.expressions import greatest, least
 from hloom.ir.spmd.factors import FactorRule, RuleBuilder
 from hloom.ir.types import INTEGERS, PRED, Shape
-
-
-@record(frozen=True)
-class Windows:
-    """Where windows of an operand lie, in the words of HLO's gather.
-
-    operand: the operand's shape. indices: those of the array of start indexes.
-    offset: the dimensions of the windows' array (gather's result, scatter's updates) that walk inside of a window, in
-    the order of the operand's dimensions that are neither collapsed nor batching.
-    mapped: component k of a start index is along operand dimension mapped[k].
-    vector: the dimension of `indices` that holds the components; its rank where each start has one component.
-    """
-
-    operand: tuple[int, ...]
-    indices: tuple[int, ...]
-    offset: tuple[int, ...]
-    collapsed: tuple[int, ...]
-    mapped: tuple[int, ...]
-    operand_batching: tuple[int, ...]
-    indices_batching: tuple[int, ...]
-    vector: int
-    sizes: tuple[int, ...]
-
-    @property
-    def window_dimensions(self) -> tuple[int, ...]:
-        """The operand's dimensions that are dimensions of the windows' array too."""
-        left_out = {*self.collapsed, *self.operand_batching}
-        return tuple(d for d in range(len(self.operand)) if d not in left_out)
-
-    @property
-    def index_dimensions(self) -> tuple[int, ...]:
-        """The dimensions of `indices` without the one of the components."""
-        return tuple(d for d in range(len(self.indices)) if d != self.vector)
-
-    @property
-    def rank(self) -> int:
-        """The rank of the windows' array."""
-        return len(self.offset) + len(self.index_dimensions)
-
-    @property
-    def places(self) -> tuple[int, ...]:
-        """The dimensions of the windows' array that say which window, in the order of `index_dimensions`."""
-        return tuple(k for k in range(self.rank) if k not in self.offset)
-
-    def dims(self) -> tuple[int, ...]:
-        """The shape of the windows' array."""
-        sizes = [0] * self.rank
-        for place, d in zip(self.places, self.index_dimensions, strict=True):
-            sizes[place] = self.indices[d]
-        for place, d in zip(self.offset, self.window_dimensions, strict=True):
-            sizes[place] = self.sizes[d]
-        return tuple(sizes)
-
-    def limits(self) -> list[int]:
-        """The largest start of each component for which the window is inside."""
-        return [self.operand[d] - self.sizes[d] for d in self.mapped]
-
-    # --- positions, with NumPy ---
-
-    def starts(self, indices: np.ndarray) -> list[np.ndarray]:
-        """For each component of the starts an int64 array of the shape of `index_dimensions`."""
-        if indices.dtype.itemsize == 8 and indices.dtype.kind == "u":
-            indices = np.minimum(indices, np.uint64(2**62))
-        indices = indices.astype(np.int64)
-        if self.vector == indices.ndim:
-            return [indices]
-        indices = np.moveaxis(indices, self.vector, 0)
-        return list(indices)
-
-    def inside(self, starts: list[np.ndarray]) -> np.ndarray:
-        """Whether the whole window is inside of the operand; an array of the shape of `index_dimensions`."""
-        result = np.ones(tuple(self.indices[d] for d in self.index_dimensions), bool)
-        for start, limit in zip(starts, self.limits(), strict=True):
-            result &= (start >= 0) & (start <= limit)
-        return result
-
-    def trailing(self) -> int:
-        """How many of the operand's last dimensions the windows hold whole: these need no position of their own."""
-        count, rank = 0, len(self.operand)
-        window = set(self.window_dimensions)
-        while count < rank:
-            d = rank - 1 - count
-            if d not in window or self.sizes[d] != self.operand[d]:
-                break
-            count += 1
-        return count
-
-    def positions(self, starts: list[np.ndarray]) -> np.ndarray:
-        """Row-major positions in the operand without its `trailing` dimensions, of starts that are inside.
-
-        Extents: those of `index_dimensions`, then the windows' in the dimensions that are not trailing.
-        """
-        lead = len(self.operand) - self.trailing()
-        inner = [d for d in self.window_dimensions if d < lead]
-        batch = [self.indices[d] for d in self.index_dimensions]
-        rank = len(batch) + len(inner)
-        total = np.zeros((1,) * rank, np.int64)
-        component = {d: k for k, d in enumerate(self.mapped)}
-        for d in range(lead):
-            stride = math.prod(self.operand[d + 1 : lead])
-            if d in component:
-                start = starts[component[d]]
-                total = total + start.reshape(start.shape + (1,) * len(inner)) * stride
-            elif d in self.operand_batching:
-                k = self.index_dimensions.index(self.indices_batching[self.operand_batching.index(d)])
-                total = total + _line(self.operand[d], k, rank) * stride
-            if d in inner and self.sizes[d] > 1:
-                total = total + _line(self.sizes[d], len(batch) + inner.index(d), rank) * stride
-        return np.broadcast_to(total, (*batch, *(self.sizes[d] for d in inner)))
-
-    def order(self) -> tuple[int, ...]:
-        """For each dimension of (index dimensions, window dimensions) its place in the windows' array."""
-        return (*self.places, *self.offset)
-
-
-def _line(size: int, dimension: int, rank: int) -> np.ndarray:
-    return np.arange(size).reshape([size if k == dimension else 1 for k in range(rank)])
-
 
 # --- checks -------------------------------------------------------------------------------------------------------
 

@@ -15,16 +15,16 @@ from hloom.ir.errors import DifferentiationError, DTypeError, ShapeError
 from hloom.ir.interpret import evaluate
 from hloom.ir.module import Computation
 from hloom.ir.op_table import No, op
-from hloom.ir.ops.bounding import computed_places, refused, window_sizes
+from hloom.ir.ops.bounding import refused
 from hloom.ir.ops.indexing.gather import (
     SCATTER_NAMES,
-    Windows,
     batch_windows,
     check_windows,
     gather_attributes,
     inside_mask,
     scatter_attributes,
 )
+from hloom.ir.ops.indexing.windows import Windows, computed_places, window_sizes
 from hloom.ir.ops.rules import UFUNCS, require_combiner, require_kind
 from hloom.ir.sizes.expressions import least
 from hloom.ir.spmd.factors import FactorRule, RuleBuilder

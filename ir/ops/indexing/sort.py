@@ -16,7 +16,8 @@ from hloom.ir.op_table import No, op
 from hloom.ir.ops.bounding import sort_bounded
 from hloom.ir.ops.elementwise.selection import OTHER_SIGNS
 from hloom.ir.ops.factoring import along_dimensions
-from hloom.ir.ops.indexing.gather import Windows, gather_attributes
+from hloom.ir.ops.indexing.gather import gather_attributes
+from hloom.ir.ops.indexing.windows import Windows
 from hloom.ir.ops.rules import require_count, require_kind
 from hloom.ir.records import record
 from hloom.ir.sizes.expressions import least

@@ -15,7 +15,7 @@ from typing import NamedTuple
 import numpy as np
 
 from hloom.ir.build import Builder, Value
-from hloom.ir.errors import HloomError, ParseError, ShapeError, UnsupportedError, VerifyError
+from hloom.ir.errors import HloomError, ParseError, ShapeError, UnsupportedError
 from hloom.ir.module import Computation, Instruction, Module
 from hloom.ir.op_table import OPS
 from hloom.ir.sizes.expressions import Size, SizeExpression
@@ -30,6 +30,7 @@ from hloom.ir.stablehlo.reader.size_values import Given, Values
 from hloom.ir.stablehlo.syntax import Operation, Program, Region
 from hloom.ir.stablehlo.types import Quantized, Tensor, Tuple, element_dtype
 from hloom.ir.types import Shape, TupleShape
+from hloom.ir.verify import VerifyError
 
 _DEEPEST = 100  # calls within calls
 

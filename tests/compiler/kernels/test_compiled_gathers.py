@@ -26,7 +26,7 @@ from hloom.compiler.transforms.vjp import gradient
 from hloom.ir.errors import DifferentiationError
 from hloom.ir.interpret import evaluate
 from hloom.ir.module import Module
-from hloom.ir.ops.indexing.gather import Windows
+from hloom.ir.ops.indexing.windows import Windows
 from hloom.ir.records import replace
 
 

@@ -10,6 +10,7 @@ from cuda_cases import VECTOR, N, device, driver, fetch, finish, gpu, vectors
 from hloom.runtime.cuda.array import DeviceArray
 from hloom.runtime.cuda.errors import CudaDeviceLostError, CudaError, CudaOutOfMemoryError
 from hloom.runtime.cuda.interop import import_array
+from hloom.runtime.cuda.peers import receive
 from hloom.runtime.cuda.programs.executable import Executable
 
 
@@ -53,7 +54,7 @@ def test_the_host_does_not_wait_and_neither_do_later_programs_of_the_sender():
     start = len(fake.calls)
     for _ in range(3):
         (later,) = run(inputs)
-    there = second.receive(out, first)
+    there = receive(second, out, first)
     counts = fake.counts(start)
     assert not any("Synchronize" in name for name in counts)
     assert there.ready is out.readers[-1]
@@ -67,7 +68,7 @@ def test_the_host_does_not_wait_and_neither_do_later_programs_of_the_sender():
 def test_an_upload_goes_on_without_the_programs_of_its_gpu():
     fake, first, second = two()
     (x,) = vectors(1)
-    there = second.receive(first.put(x, "x"), first)
+    there = receive(second, first.put(x, "x"), first)
     assert (fetch(second, there) == x).all()
     del there
     finish_both(first, second)

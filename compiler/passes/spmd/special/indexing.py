@@ -15,8 +15,9 @@ from hloom.compiler.passes.spmd.resharding.layouts import S32, Layouts
 from hloom.compiler.passes.spmd.scope import Scope
 from hloom.ir.build import Value
 from hloom.ir.module import Instruction
-from hloom.ir.ops.indexing.gather import Windows, clamped_indices, gather_windows
+from hloom.ir.ops.indexing.gather import clamped_indices, gather_windows
 from hloom.ir.ops.indexing.scatter import windows_of
+from hloom.ir.ops.indexing.windows import Windows
 from hloom.ir.spmd.factors import FactorRule
 from hloom.ir.types import DTYPES, Shape
 

@@ -16,21 +16,18 @@ from __future__ import annotations
 
 import itertools
 import math
-from typing import TYPE_CHECKING
 
 from hloom.compiler.kernels.codegen.affine import variables
 from hloom.compiler.kernels.codegen.source import KernelSource
 from hloom.compiler.kernels.launch import Argument, Launch, launch_by_work
 from hloom.compiler.kernels.request import KernelRequest
+from hloom.compiler.targets.base import KernelGroup
 from hloom.compiler.targets.cpu.fft.parts import PARTS, SIZES, part_kernel, pass_kernel
 from hloom.compiler.targets.cpu.fft.text import PIECE, Epilogue, Form, kernel_of, pass_names, spectrum_kernel
 from hloom.compiler.targets.cpu.fft.twiddles import factors_of, radices_of, scale_of, spectrum_twiddles, twiddles_of
 from hloom.ir.module import Instruction
 from hloom.ir.ops import OPS
 from hloom.ir.types import COMPLEX, HLO_NAME, real_dtype
-
-if TYPE_CHECKING:
-    from hloom.compiler.passes.fusion.group import Group
 
 CAPACITIES = (64, 512, 4096)  # elements of the blocks in the texts, which so serve all lengths
 LONGEST = CAPACITIES[-1]  # elements of a block: two of them take a megabyte of the stack where vectors have 64 bytes
@@ -79,7 +76,7 @@ def _first_by_rows(fft: Instruction) -> bool:
     return goes_by_rows(n // 2 if real else n, rows, WIDEST)
 
 
-def accepts_transform(group: Group, instruction: Instruction, users: list[Instruction], output: bool):
+def accepts_transform(group: KernelGroup, instruction: Instruction, users: list[Instruction], output: bool):
     """`KernelKind.accepts`: element-wise work after a transform, a conversion of real numbers before it."""
     if instruction.opcode == "fft":
         if not group.is_loop or output or len(group.outputs) > 1:

@@ -10,7 +10,8 @@ from hloom.backends.cuda.spmd.communicators import World, group_members, nccl, u
 from hloom.backends.cuda.spmd.watch import watch
 from hloom.platforms.backend import RemoteEnd
 from hloom.platforms.processes import processes
-from hloom.runtime.cuda.device import Device, Event
+from hloom.runtime.cuda.device import Device
+from hloom.runtime.cuda.events import Event
 from hloom.runtime.cuda.memory import Buffer
 
 

@@ -19,8 +19,9 @@ from hloom.errors import DistributedError
 from hloom.ir.process import forking
 from hloom.ir.records import record
 from hloom.ir.source import Source
-from hloom.runtime.cuda.device import Device, Event
+from hloom.runtime.cuda.device import Device
 from hloom.runtime.cuda.errors import CudaError
+from hloom.runtime.cuda.events import Event
 from hloom.runtime.cuda.libraries.nccl import IN_PROGRESS
 
 LOOK = 0.002  # seconds between looks

@@ -1,4 +1,4 @@
-"""reduce-window and select-and-scatter: loops over windows, and in them over the elements that are inside.
+"""reduce-window: loops over windows, and in them over the elements that are inside.
 
 Dimensions that the window leaves alone are joined: those before the others are work items, those after them (features
 of images) an innermost loop. Elements are combined in the order of the window, as a loop over the definition does. A
@@ -7,45 +7,13 @@ cumulative window, which is as long as the array, is a scan, with as many steps 
 
 from __future__ import annotations
 
-import math
-
 from hloom.compiler.kernels.codegen.elements import load, store
 from hloom.compiler.kernels.launch import Launch
-from hloom.compiler.kernels.request import KernelRequest
 from hloom.compiler.kernels.windows.loops import LITERAL, Windows
-from hloom.compiler.kernels.windows.scans import running_launches
-from hloom.compiler.kernels.windows.select_scatter import SelectAndScatter
-from hloom.ir.module import Computation, Instruction
-from hloom.ir.ops import OPS
-from hloom.ir.types import HLO_NAME, HOST_DTYPES, NARROW_FLOATS, Shape
+from hloom.ir.types import HLO_NAME, NARROW_FLOATS
 from hloom.ir.window import dilated
 
 SHORT = 16  # windows up to this size are looped over where a scan would round otherwise
-
-
-def is_inlined(computation: Computation) -> bool:
-    """Whether a computation on scalars can be written into a kernel."""
-    for instruction in computation.instructions:
-        opcode = instruction.opcode
-        if opcode in ("parameter", "tuple") or (opcode == "constant" and instruction.shape.dims == ()):
-            continue
-        if not isinstance(instruction.shape, Shape) or OPS[opcode].family != "elementwise":
-            return False
-    return True
-
-
-def has_window_kernel(instruction: Instruction) -> bool:
-    """Whether a reduce-window or select-and-scatter has a kernel: where its computations are element-wise ops."""
-    names = ("to_apply",) if instruction.opcode == "reduce-window" else ("select", "scatter")
-    host = any(o.dtype in HOST_DTYPES for o in instruction.operands)
-    return not host and all(is_inlined(instruction[name]) for name in names)
-
-
-def window_launches(request: KernelRequest) -> list[Launch]:
-    """The kernels of a computation of one reduce-window or select-and-scatter; none where the result is empty."""
-    (instruction,) = [i for i in request.computation.instructions if OPS[i.opcode].family == "window"]
-    maker = ReduceWindow if instruction.opcode == "reduce-window" else SelectAndScatter
-    return maker(request, instruction).kernels()
 
 
 class ReduceWindow(Windows):
@@ -61,19 +29,6 @@ class ReduceWindow(Windows):
     def another(self) -> ReduceWindow:
         """The same with a text of its own: for a further kernel."""
         return ReduceWindow(self.request, self.instruction)
-
-    def kernels(self) -> list[Launch]:
-        if not self.lead * self.places * self.inner:
-            return []
-        scanned = self._scanned()
-        if scanned is not None:
-            return running_launches(self, *scanned)
-        taps = math.prod(d.window.size for d in self.middle)
-        if self.inner > 1:
-            return [self._rows(taps)]
-        if self.middle and (self.middle[-1].window.base_dilation == 1 or self.middle[-1].window.stride == 1):
-            return [self._lines(taps)]
-        return [self._elements(taps)]
 
     def _source(self, position: str) -> str:
         terms = f"lead * {self.text.number('plane', self.plane)} + {position}" if self.middle else "lead"
@@ -94,7 +49,7 @@ class ReduceWindow(Windows):
                 results[k] = f"round_{HLO_NAME[array.dtype]}({results[k]})"
         self.text.add(f"{', '.join(names)} = {', '.join(results)}")
 
-    def _elements(self, taps: int) -> Launch:
+    def elements(self, taps: int) -> Launch:
         """One accumulator: an item is a row of windows, along the last dimension."""
         text, last, row = self.text, len(self.middle) - 1, 1
         text.open("for item in range(lo, hi):")
@@ -134,7 +89,7 @@ class ReduceWindow(Windows):
         for name, (output, dtype) in zip(self.names, outputs, strict=True):
             self.text.add(store(output, out, dtype, name))
 
-    def _rows(self, taps: int) -> Launch:
+    def rows(self, taps: int) -> Launch:
         """A row of accumulators, in the result itself: an item is a window."""
         text = self.text
         inner = text.number("inner", self.inner)
@@ -147,7 +102,7 @@ class ReduceWindow(Windows):
         self._accumulate("out + c", "at + c")
         return self.finished("window", self.lead * self.places, self.inner * taps * 2.0)
 
-    def _lines(self, taps: int) -> Launch:
+    def lines(self, taps: int) -> Launch:
         """A row of accumulators, in the result itself, for all windows along the last dimension: an item is such a row.
 
         The loop over these windows is the innermost, so that it becomes vectors; each position in the window has a
@@ -192,7 +147,7 @@ class ReduceWindow(Windows):
         self._accumulate(f"out_at + p{step}", source)
         return self.finished("window", self.lead * self.places // d.count, d.count * taps * 2.0)
 
-    def _scanned(self) -> tuple[int, bool] | None:
+    def scanned(self) -> tuple[int, bool] | None:
         """(the dimension, whether from its end) of a scan; None where the windows are none."""
         wide = [k for k, d in enumerate(self.middle) if not d.window.is_plain()]
         if len(wide) != 1:
