@@ -87,6 +87,7 @@ class Op:
     arity, kinds: of an element-wise op on operands of one shape and dtype: their number, and the kinds of the dtype.
     lax, numpy: the functions of `hloom.lax` (names separated by blanks) and `hloom.numpy` that are this op.
     doc: what these compute, in terms of the operands {0}, {1}, ...: the first line of their docstrings.
+    example: a call of one of them, {f}, and what an interpreter prints: the end of their docstrings, which tests run.
     takes_accuracy: the functions of `hloom.lax` accept `accuracy=`. There is one implementation, the exact one.
     ulp: the largest error seen of its kernel in f32 and f64, in units in the last place
         (`hloom.compiler.kernels.math.registry`); None where it is exact or not measured.
@@ -114,6 +115,7 @@ class Op:
     lax: str = ""
     numpy: NumPy | None = None
     doc: str = ""
+    example: tuple[str, str] | None = None
     takes_accuracy: bool = False
     ulp: tuple[float, float] | None = None
     shaped: bool = False

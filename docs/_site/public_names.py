@@ -56,9 +56,15 @@ def _function(name: str, value: types.FunctionType) -> griffe.Function:
 
 
 def as_markdown(text: str) -> str:
-    """Lines `name: meaning` become a list, a line that begins with 'Raises' a paragraph of its own, brackets text."""
-    lines, in_list = [], False
-    for line in inspect.cleandoc(text).split("\n"):
+    """Lines `name: meaning` become a list, a line that begins with 'Raises' a paragraph of its own, brackets text, and
+    a paragraph that begins with `>>>` a block of code."""
+    lines, in_list, in_code = [], False, False
+    for line in [*inspect.cleandoc(text).split("\n"), ""]:
+        if in_code or line.startswith(">>> "):
+            lines += [] if in_code else ["```pycon"]
+            lines += [line] if line else ["```", ""]
+            in_code = bool(line)
+            continue
         field = FIELD.match(line)
         if field:
             lines += [] if in_list else [""]

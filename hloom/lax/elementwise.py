@@ -15,6 +15,7 @@ from hloom.lax.operands import NUMBERS, as_operand, broadcast_dims_to, constant,
 from hloom.lax.table import (
     binary,
     complex,
+    docstring,
     documented,
     exp,
     igamma_grad_a,
@@ -30,17 +31,19 @@ from hloom.lax.table import (
 from hloom.tracing.trace import bind
 
 
-def _comparison(name: str, direction: str, sign: str):
-    text = f"x {sign} y, pred.\n\n    Element-wise (HLO compare). Raises ShapeError, DTypeError.\n    "
-    return documented(binary(name, "compare", keeps_weak=False, direction=direction), name, text)
+def _comparison(name: str, direction: str, sign: str, printed: str):
+    text = f"x {sign} y, pred.\n\nElement-wise (HLO compare). Raises ShapeError, DTypeError."
+    example = "{f}(hnp.array([1, 2, 3]), 2)", f"Array({printed}, dtype=bool)"
+    function = binary(name, "compare", keeps_weak=False, direction=direction)
+    return documented(function, name, docstring(text, example, f"hl.lax.{name}"))
 
 
-eq = _comparison("eq", "EQ", "==")
-ne = _comparison("ne", "NE", "!=")
-lt = _comparison("lt", "LT", "<")
-le = _comparison("le", "LE", "<=")
-gt = _comparison("gt", "GT", ">")
-ge = _comparison("ge", "GE", ">=")
+eq = _comparison("eq", "EQ", "==", "[False,  True, False]")
+ne = _comparison("ne", "NE", "!=", "[ True, False,  True]")
+lt = _comparison("lt", "LT", "<", "[ True, False, False]")
+le = _comparison("le", "LE", "<=", "[ True,  True, False]")
+gt = _comparison("gt", "GT", ">", "[False, False,  True]")
+ge = _comparison("ge", "GE", ">=", "[False,  True,  True]")
 
 # --- short compositions -------------------------------------------------------------------------------------------
 

@@ -46,6 +46,17 @@ def first_line(entry: Op, *operands: str) -> str:
     return entry.doc.format(*operands) if "{" in entry.doc else entry.doc
 
 
+def docstring(text: str, example: tuple[str, str] | None = None, function: str = "") -> str:
+    """A docstring of paragraphs; the last one calls a function in an interpreter.
+
+    example: a call of {f}, and what is printed (`Op.example`). function: how the example spells {f}.
+    """
+    if example is not None:
+        call, printed = example
+        text += f"\n\n>>> {call.format(f=function)}\n{printed}"
+    return text.replace("\n", "\n    ").replace("\n    \n", "\n\n") + "\n    "
+
+
 def kinds_of_elements(kinds) -> str:
     """('signed', 'unsigned', 'float') as "integers and floats"."""
     words = [word for group, word in _KINDS.items() if set(group) <= set(kinds)]
@@ -143,7 +154,8 @@ def _function(name: str, opcode: str, entry: Op) -> Callable:
     spelling = f" (HLO {opcode})" if "hlo" in entry.dialects.split() else ""
     errors = "DTypeError" if entry.arity == 1 else "ShapeError, DTypeError"
     text = f"Element-wise on {kinds_of_elements(entry.kinds)}{spelling}. Raises {errors}."
-    return documented(function, name, f"{first_line(entry, *operands)}\n\n    {text}\n    ")
+    text = docstring(f"{first_line(entry, *operands)}\n\n{text}", entry.example, f"hl.lax.{name}")
+    return documented(function, name, text)
 
 
 __all__: list[str] = []

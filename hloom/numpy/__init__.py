@@ -21,9 +21,8 @@ if _TYPE_CHECKING:  # the names of _HOMES, for type checkers
     from hloom.numpy import fft, linalg
 
     from hloom.numpy.creation import (
-        arange, array, asarray, astype, bartlett, blackman, copy, empty, empty_like, eye, from_dlpack, frombuffer, full,
-        full_like, geomspace, hamming, hanning, identity, indices, kaiser, linspace, logspace, meshgrid, ones,
-        ones_like, tri, tril, triu, vander, zeros, zeros_like,
+        arange, array, asarray, astype, copy, empty, empty_like, from_dlpack, frombuffer, full, full_like, geomspace,
+        indices, linspace, logspace, meshgrid, ones, ones_like, zeros, zeros_like,
     )
     from hloom.numpy.dtypes import (
         bfloat16, bool, bool_, can_cast, cdouble, character, complex64, complex128, complexfloating, csingle, double,
@@ -66,6 +65,7 @@ if _TYPE_CHECKING:  # the names of _HOMES, for type checkers
         cross, dot, inner, kron, matmul, matrix_transpose, matvec, outer, tensordot, vdot, vecdot, vecmat,
     )
     from hloom.numpy.mapping import apply_along_axis, apply_over_axes, piecewise, vectorize
+    from hloom.numpy.matrices import eye, identity, tri, tril, triu, vander
     from hloom.numpy.printing import (
         array_repr, array_str, fromfile, fromfunction, fromiter, fromstring, get_printoptions, load, printoptions, save,
         savez, set_printoptions,
@@ -98,6 +98,7 @@ if _TYPE_CHECKING:  # the names of _HOMES, for type checkers
     from hloom.numpy.shaping.sorting import (
         argpartition, argsort, digitize, lexsort, partition, searchsorted, sort, sort_complex,
     )
+    from hloom.numpy.windows import bartlett, blackman, hamming, hanning, kaiser
     # isort: on
     # fmt: on
 
@@ -110,9 +111,8 @@ __array_api_version__ = "2024.12"
 # Where the public names are defined.
 _HOMES = {
     "hloom.numpy.creation": (
-        "arange array asarray astype bartlett blackman copy empty empty_like eye from_dlpack frombuffer full "
-        "full_like geomspace hamming hanning identity indices kaiser linspace logspace meshgrid ones ones_like tri "
-        "tril triu vander zeros zeros_like"
+        "arange array asarray astype copy empty empty_like from_dlpack frombuffer full full_like geomspace indices "
+        "linspace logspace meshgrid ones ones_like zeros zeros_like"
     ),
     "hloom.numpy.dtypes": (
         "bfloat16 bool bool_ can_cast cdouble character complex64 complex128 complexfloating csingle double dtype "
@@ -155,6 +155,7 @@ _HOMES = {
         "cross dot inner kron matmul matrix_transpose matvec outer tensordot vdot vecdot vecmat"
     ),
     "hloom.numpy.mapping": "apply_along_axis apply_over_axes piecewise vectorize",
+    "hloom.numpy.matrices": "eye identity tri tril triu vander",
     "hloom.numpy.printing": (
         "array_repr array_str fromfile fromfunction fromiter fromstring get_printoptions load printoptions save savez "
         "set_printoptions"
@@ -182,6 +183,7 @@ _HOMES = {
         "in1d intersect1d isin setdiff1d setxor1d union1d unique unique_all unique_counts unique_inverse unique_values"
     ),
     "hloom.numpy.shaping.sorting": "argpartition argsort digitize lexsort partition searchsorted sort sort_complex",
+    "hloom.numpy.windows": "bartlett blackman hamming hanning kaiser",
 }
 _DEFAULT_TYPES = ("int_", "uint", "float_", "complex_")  # dtypes that follow a setting
 

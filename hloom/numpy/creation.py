@@ -41,12 +41,11 @@ from hloom.lax.operands import (
     reshape_to,
     stack_nested,
     static_size,
-    whole_number,
     with_weakness,
 )
 from hloom.lax.operands import full as full_constant
 from hloom.lax.transfer import put_all
-from hloom.numpy.elementwise.ufuncs import i0, power
+from hloom.numpy.elementwise.ufuncs import power
 from hloom.platforms.device import scoped_device
 from hloom.sharding.shardings import NamedSharding, PartitionSpec, device_of
 from hloom.tracing.concrete import PIECE, at_once
@@ -57,7 +56,7 @@ from hloom.tree import pytrees as tree
 # --- from values --------------------------------------------------------------------------------------------------
 
 
-def _on_device(make):
+def on_device(make):
     """A function that makes an array, with the arguments `device` and `out_sharding`, or the `hl.device` scope around,
     heeded."""
 
@@ -77,7 +76,7 @@ def _on_device(make):
     return placed
 
 
-@_on_device
+@on_device
 def array(
     object, dtype=None, copy: bool = True, order: str | None = None, ndmin: int = 0, *, device=None, out_sharding=None
 ):
@@ -86,6 +85,12 @@ def array(
     Without a dtype NumPy and hloom arrays keep theirs; Python numbers become pred, s32, f32 or c64, and one alone is
     weak. `copy` and `order` are taken for NumPy's sake: arrays cannot be changed and are row-major.
     Raises ArgumentError, DTypeError, ShapeError.
+
+    >>> hnp.array([[1, 2], [3, 4]])
+    Array([[1, 2],
+           [3, 4]], dtype=int32)
+    >>> hnp.array([1, 2], dtype="bf16")
+    Array([1, 2], dtype=bfloat16)
     """
     if isinstance(object, KeyArray) and dtype in (None, object.dtype):
         return object[(None,) * (ndmin - object.ndim)] if object.ndim < ndmin else object
@@ -105,15 +110,24 @@ def array(
     return result
 
 
-@_on_device
+@on_device
 def asarray(a, dtype=None, order: str | None = None, *, copy: bool | None = None, device=None, out_sharding=None):
-    """As `array`; an Array of that dtype is returned as it is. Raises ArgumentError, DTypeError, ShapeError."""
+    """As `array`; an Array of that dtype is returned as it is. Raises ArgumentError, DTypeError, ShapeError.
+
+    >>> x = np.arange(3, dtype=np.float32)
+    >>> hnp.asarray(x)
+    Array([0., 1., 2.], dtype=float32)
+    """
     return array(a, dtype, copy is True)
 
 
-@_on_device
+@on_device
 def astype(x, dtype, /, *, copy: bool | None = None, device=None):
-    """x with another dtype. Floats to integers truncate and saturate; complex to real drops the imaginary part."""
+    """x with another dtype. Floats to integers truncate and saturate; complex to real drops the imaginary part.
+
+    >>> hnp.astype(hnp.array([1.7, -1.7]), hnp.int32)
+    Array([ 1, -1], dtype=int32)
+    """
     if isinstance(x, KeyArray):
         return x.astype(dtype)
     x = as_operand(x, "astype")
@@ -136,14 +150,20 @@ def _with_digits_of(result: Array, x: Array) -> Array:
 
 
 def copy(a, order: str | None = None):
-    """Another array of the same elements, which stays as it is when a is donated. Of what lies on a GPU a itself."""
+    """Another array of the same elements, which stays as it is when a is donated. Of what lies on a GPU a itself.
+
+    >>> x = hnp.array([1, 2])
+    >>> y = hnp.copy(x)
+    >>> y is x
+    False
+    """
     x = as_operand(a, "copy")
     if isinstance(x, Array) and isinstance(data := x._held(), (np.ndarray, ShardedData)):
         return _with_digits_of(Array(data.copy(), x.weak, x._device, x._shape), x)
     return _own(x, x)
 
 
-@_on_device
+@on_device
 def from_dlpack(x, /, *, device=None, copy=None):
     """An array of another library's array, through DLPack. On a GPU it shares the memory; on the host it is copied
     where the other library may write to it. Raises ArgumentError, CudaError, DeviceError."""
@@ -158,26 +178,40 @@ def frombuffer(buffer, dtype=float, count: int = -1, offset: int = 0):
 # --- of one value -------------------------------------------------------------------------------------------------
 
 
-@_on_device
+@on_device
 def zeros(shape, dtype=None, *, device=None, out_sharding=None):
-    """Zeros, by default f32. Raises ShapeError, DTypeError."""
+    """Zeros, by default f32. Raises ShapeError, DTypeError.
+
+    >>> hnp.zeros((2, 2), dtype="s32")
+    Array([[0, 0],
+           [0, 0]], dtype=int32)
+    """
     return _constant(0, default_float() if dtype is None else as_dtype(dtype), canonical_shape(shape, "zeros"))
 
 
-@_on_device
+@on_device
 def ones(shape, dtype=None, *, device=None, out_sharding=None):
-    """Ones, by default f32. Raises ShapeError, DTypeError."""
+    """Ones, by default f32. Raises ShapeError, DTypeError.
+
+    >>> hnp.ones((2, 3))
+    Array([[1., 1., 1.],
+           [1., 1., 1.]], dtype=float32)
+    """
     return _constant(1, default_float() if dtype is None else as_dtype(dtype), canonical_shape(shape, "ones"))
 
 
 empty = zeros
 
 
-@_on_device
+@on_device
 def full(shape, fill_value, dtype=None, *, device=None, out_sharding=None):
     """fill_value, which broadcasts, in this shape; weak as it is where no dtype is given.
 
     Raises ShapeError, DTypeError.
+
+    >>> hnp.full((2, 2), 7, dtype="f32")
+    Array([[7., 7.],
+           [7., 7.]], dtype=float32)
     """
     dims = canonical_shape(shape, "full")
     (value,) = read((fill_value,), "full")
@@ -238,24 +272,36 @@ def _as_model(result, a):
     return laid_out_as(result, a) if isinstance(a, ArrayMethods) and not device_scopes.device else result
 
 
-@_on_device
+@on_device
 def zeros_like(a, dtype=None, shape=None, *, device=None, out_sharding=None):
-    """Zeros with the shape and dtype (and weakness) of a where they are not given."""
+    """Zeros with the shape and dtype (and weakness) of a where they are not given.
+
+    >>> hnp.zeros_like(hnp.array([[1.5, 2.5]]))
+    Array([[0., 0.]], dtype=float32)
+    """
     return _filled("zeros_like", a, 0, dtype, shape)
 
 
-@_on_device
+@on_device
 def ones_like(a, dtype=None, shape=None, *, device=None, out_sharding=None):
-    """Ones with the shape and dtype (and weakness) of a where they are not given."""
+    """Ones with the shape and dtype (and weakness) of a where they are not given.
+
+    >>> hnp.ones_like(hnp.array([3, 4]))
+    Array([1, 1], dtype=int32)
+    """
     return _filled("ones_like", a, 1, dtype, shape)
 
 
 empty_like = zeros_like
 
 
-@_on_device
+@on_device
 def full_like(a, fill_value, dtype=None, shape=None, *, device=None, out_sharding=None):
-    """fill_value with the shape and dtype (and weakness) of a where they are not given. Raises ShapeError."""
+    """fill_value with the shape and dtype (and weakness) of a where they are not given. Raises ShapeError.
+
+    >>> hnp.full_like(hnp.array([1.5, 2.5]), 3)
+    Array([3., 3.], dtype=float32)
+    """
     weak = dtype is None and (a.weak if isinstance(a, ArrayMethods) else type(a) in (int, float, complex))
     dims, dtype = _like(a, dtype, shape, "full_like")
     with beside(a):
@@ -282,11 +328,16 @@ def _static(value, name: str):
     raise ArgumentError(f"{name} takes numbers", f"{type(value).__name__}: {value!r:.80}", "pass Python numbers")
 
 
-@_on_device
+@on_device
 def arange(start, stop=None, step=None, dtype=None, *, device=None, out_sharding=None):
     """start, start + step, ..., up to and without stop: ceil((stop - start) / step) numbers.
 
     All static. The dtype is s32 for integers and f32 otherwise, or that of the arrays given. Raises ArgumentError.
+
+    >>> hnp.arange(3)
+    Array([0, 1, 2], dtype=int32)
+    >>> hnp.arange(1, 2, 0.25)
+    Array([1.  , 1.25, 1.5 , 1.75], dtype=float32)
     """
     if stop is None:
         start, stop = 0, start
@@ -359,7 +410,7 @@ def _line(first: np.ndarray, last: np.ndarray, num: int, parts: int) -> np.ndarr
     return result
 
 
-@_on_device
+@on_device
 def linspace(
     start,
     stop,
@@ -375,6 +426,9 @@ def linspace(
 
     start and stop broadcast and may be traced. f32 or the dtype of the arrays given. With retstep also the step.
     Raises ShapeError, DTypeError, ArgumentError.
+
+    >>> hnp.linspace(0, 1, 5)
+    Array([0.  , 0.25, 0.5 , 0.75, 1.  ], dtype=float32)
     """
     num = static_size(num, "linspace", "num")
     if num < 0:
@@ -413,7 +467,11 @@ def linspace(
 
 
 def logspace(start, stop, num: int = 50, endpoint: bool = True, base=10.0, dtype=None, axis: int = 0):
-    """base to the power of `linspace(start, stop, ...)`. Raises ShapeError, DTypeError."""
+    """base to the power of `linspace(start, stop, ...)`. Raises ShapeError, DTypeError.
+
+    >>> hnp.logspace(0, 2, 3, base=2)
+    Array([1., 2., 4.], dtype=float32)
+    """
     exponents = linspace(start, stop, num, endpoint, axis=axis)
     result = power(base, exponents)
     if dtype is None and type(start) in NUMBERS and type(stop) in NUMBERS:
@@ -422,7 +480,11 @@ def logspace(start, stop, num: int = 50, endpoint: bool = True, base=10.0, dtype
 
 
 def geomspace(start, stop, num: int = 50, endpoint: bool = True, dtype=None, axis: int = 0):
-    """num numbers from start to stop with one ratio between neighbours; of one sign and not 0. Raises ShapeError."""
+    """num numbers from start to stop with one ratio between neighbours; of one sign and not 0. Raises ShapeError.
+
+    >>> hnp.geomspace(1, 1000, 4).round(2)
+    Array([   1.,   10.,  100., 1000.], dtype=float32)
+    """
     by_default = dtype is None and type(start) in NUMBERS and type(stop) in NUMBERS
     (start, stop), _ = promote_operands("geomspace", (start, stop), inexact_dtype)
     signs = lax.sign(start)
@@ -445,7 +507,13 @@ def geomspace(start, stop, num: int = 50, endpoint: bool = True, dtype=None, axi
 
 
 def indices(dimensions, dtype=None, sparse: bool = False):
-    """The index of every element along each axis: sizes (rank, *dimensions), or a tuple of broadcastable arrays."""
+    """The index of every element along each axis: sizes (rank, *dimensions), or a tuple of broadcastable arrays.
+
+    >>> rows, columns = hnp.indices((2, 3))
+    >>> rows
+    Array([[0, 0, 0],
+           [1, 1, 1]], dtype=int32)
+    """
     dims = canonical_shape(dimensions, "indices")
     dtype = default_int() if dtype is None else as_dtype(dtype)
     if sparse:
@@ -461,6 +529,14 @@ def meshgrid(*xi, copy: bool = True, sparse: bool = False, indexing: str = "xy")
     """Coordinate arrays of coordinate vectors, a list. 'xy' puts the first vector along axis 1, 'ij' along axis 0.
 
     Raises ShapeError, ArgumentError.
+
+    >>> x, y = hnp.meshgrid(hnp.arange(3), hnp.arange(2))
+    >>> x
+    Array([[0, 1, 2],
+           [0, 1, 2]], dtype=int32)
+    >>> y
+    Array([[0, 0, 0],
+           [1, 1, 1]], dtype=int32)
     """
     if indexing not in ("xy", "ij"):
         raise ArgumentError("meshgrid takes indexing 'xy' or 'ij'", f"{indexing!r}", "pass one of the two")
@@ -482,111 +558,3 @@ def meshgrid(*xi, copy: bool = True, sparse: bool = False, indexing: str = "xy")
         grid = reshape_to(vector, own)
         grids.append(grid if sparse else broadcast_dims_to(grid, tuple(dims)))
     return grids
-
-
-def _window(name: str, text: str, cosines):
-    """A sum of cosines over M points, 1 for M = 1."""
-
-    def function(M: int):
-        size = whole_number(M, name, "number of points")
-        if size < 1:
-            return full_constant(0, default_float(), (0,))
-        if size == 1:
-            return full_constant(1, default_float(), (1,))
-        angle = lax.mul(lax.iota(default_float(), size), 2 * math.pi / (size - 1))
-        result = full_constant(cosines[0], default_float(), (size,))
-        for k, weight in enumerate(cosines[1:], 1):
-            result = lax.add(result, lax.mul(lax.cos(lax.mul(angle, float(k))), weight))
-        return result
-
-    function.__name__ = function.__qualname__ = name
-    function.__doc__ = f"{text} over M points, f32. Raises ArgumentError."
-    return function
-
-
-hanning = _window("hanning", "The Hann window: a cosine raised to zero at the edges,", (0.5, -0.5))
-hamming = _window("hamming", "The Hamming window: 0.54 - 0.46 cos", (0.54, -0.46))
-blackman = _window("blackman", "The Blackman window: 0.42 - 0.5 cos + 0.08 cos", (0.42, -0.5, 0.08))
-
-
-def bartlett(M: int):
-    """The triangle over M points that is 0 at the edges, f32. Raises ArgumentError."""
-    size = whole_number(M, "bartlett", "number of points")
-    if size < 2:
-        return full_constant(1, default_float(), (max(size, 0),))
-    place = lax.mul(lax.iota(default_float(), size), 2 / (size - 1))
-    return lax.sub(1.0, lax.abs(lax.sub(place, 1.0)))
-
-
-# --- matrices -----------------------------------------------------------------------------------------------------
-
-
-def _offset_mask(rows: int, columns: int, k: int, direction: str):
-    """pred (rows, columns): column - row <direction> k."""
-    row = lax.broadcasted_iota("s32", (rows, columns), 0)
-    column = lax.broadcasted_iota("s32", (rows, columns), 1)
-    return bind("compare", column, lax.add(row, k) if k else row, direction=direction)
-
-
-@_on_device
-def eye(N, M=None, k: int = 0, dtype=None, *, device=None, out_sharding=None):
-    """An N x M matrix (M defaults to N) with ones on diagonal k. Raises ShapeError, DTypeError."""
-    rows, columns = canonical_shape((N, N if M is None else M), "eye")
-    # A diagonal outside is as far away as it may be: its number need not fit into s32.
-    offset = max(min(whole_number(k, "eye", "diagonal"), columns + 1), -rows - 1)
-    mask = _offset_mask(rows, columns, offset, "EQ")
-    return convert(mask, default_float() if dtype is None else as_dtype(dtype))
-
-
-def identity(n: int, dtype=None):
-    """The n x n identity matrix. Raises ShapeError, DTypeError."""
-    return eye(n, dtype=dtype)
-
-
-def tri(N: int, M: int | None = None, k: int = 0, dtype=None):
-    """An N x M matrix with ones on and below diagonal k. Raises ShapeError, DTypeError."""
-    rows, columns = canonical_shape((N, N if M is None else M), "tri")
-    return convert(_offset_mask(rows, columns, k, "LE"), default_float() if dtype is None else as_dtype(dtype))
-
-
-def _triangle(name: str, m, k: int, direction: str):
-    x = as_operand(m, name)
-    if x.ndim < 2:
-        raise ShapeError(f"{name} takes matrices (rank 2 and more)", f"{x._shape!r}", "reshape the operand")
-    mask = broadcast_dims_to(_offset_mask(x.shape[-2], x.shape[-1], k, direction), x.shape)
-    return with_weakness(lax.select(mask, x, full_constant(0, x.dtype, x.shape)), x.weak)
-
-
-def tril(m, k: int = 0):
-    """m with zeros above diagonal k of its last two axes. Raises ShapeError."""
-    return _triangle("tril", m, k, "LE")
-
-
-def triu(m, k: int = 0):
-    """m with zeros below diagonal k of its last two axes. Raises ShapeError."""
-    return _triangle("triu", m, k, "GE")
-
-
-def vander(x, N: int | None = None, increasing: bool = False):
-    """Columns of powers of the vector x, N - 1 to 0 (0 to N - 1 if increasing). Raises ShapeError."""
-    x = as_operand(x, "vander")
-    if x.ndim != 1:
-        raise ShapeError("vander takes a vector", f"{x._shape!r}", "flatten it with hnp.ravel")
-    count = x.shape[0] if N is None else whole_number(N, "vander", "number of columns")
-    if x.dtype == PRED:
-        x = convert(x, DTYPES["s32"])
-    if count == 0:
-        return full_constant(0, x.dtype, (x.shape[0], 0))
-    exponents = range(count) if increasing else range(count - 1, -1, -1)
-    return lax.concatenate([reshape_to(lax.integer_pow(x, e), (x.shape[0], 1)) for e in exponents], 1)
-
-
-def kaiser(M: int, beta):
-    """The Kaiser window over M points: I0(beta sqrt(1 - r^2)) / I0(beta), r from -1 to 1. Raises ArgumentError."""
-    size = whole_number(M, "kaiser", "number of points")
-    if size < 2:
-        return full_constant(1, default_float(), (max(size, 0),))
-    place = lax.sub(lax.mul(lax.iota(default_float(), size), 2 / (size - 1)), 1.0)
-    beta = convert(as_operand(beta, "kaiser"), default_float())
-    root = lax.sqrt(lax.max(lax.sub(1.0, lax.mul(place, place)), full_constant(0, place.dtype, place.shape)))
-    return lax.div(i0(lax.mul(broadcast_dims_to(beta, place.shape), root)), broadcast_dims_to(i0(beta), place.shape))

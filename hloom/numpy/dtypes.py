@@ -122,6 +122,9 @@ class finfo:
     dtype: anything that names it, or an array. Attributes: bits, eps, epsneg, max, min, smallest_normal (tiny),
     smallest_subnormal, resolution, precision, nmant, nexp, iexp, maxexp, minexp, machep, negep, dtype.
     Raises DTypeError for another dtype.
+
+    >>> hnp.finfo(hnp.float32).bits, float(hnp.finfo(hnp.float16).max)
+    (32, 65504.0)
     """
 
     eps: Any
@@ -151,7 +154,11 @@ class finfo:
 
 
 class iinfo:
-    """The limits of an integer dtype: bits, min and max, Python integers. Raises DTypeError for another dtype."""
+    """The limits of an integer dtype: bits, min and max, Python integers. Raises DTypeError for another dtype.
+
+    >>> hnp.iinfo(hnp.int8).min, hnp.iinfo(hnp.int8).max
+    (-128, 127)
+    """
 
     def __init__(self, int_type):
         found = _limits_of(int_type)
@@ -199,7 +206,11 @@ def is_category(value) -> builtins.bool:
 
 
 def issubdtype(arg1, arg2) -> builtins.bool:
-    """Whether a dtype (or category) lies in a category such as `hnp.floating`, or is that dtype. Raises DTypeError."""
+    """Whether a dtype (or category) lies in a category such as `hnp.floating`, or is that dtype. Raises DTypeError.
+
+    >>> hnp.issubdtype(hnp.bfloat16, hnp.floating)
+    True
+    """
     if isinstance(arg1, ExtendedDType):
         if arg1 == arg2:
             return True
@@ -233,7 +244,11 @@ def _is_dtype(value) -> builtins.bool:
 
 
 def result_type(*arrays_and_dtypes):
-    """The dtype to which arrays, Python numbers and dtypes promote together (JAX's lattice). Raises DTypeError."""
+    """The dtype to which arrays, Python numbers and dtypes promote together (JAX's lattice). Raises DTypeError.
+
+    >>> hnp.result_type(hnp.array([1, 2]), 0.5)
+    dtype('float32')
+    """
     if not arrays_and_dtypes:
         raise ArgumentError("result_type takes at least one array or dtype", "none", "pass the operands")
     special = [d for v in arrays_and_dtypes if isinstance(d := getattr(v, "dtype", v), ExtendedDType)]
@@ -252,7 +267,11 @@ def result_type(*arrays_and_dtypes):
 
 
 def promote_types(a, b):
-    """The least dtype to which both promote (JAX's lattice). Raises DTypeError."""
+    """The least dtype to which both promote (JAX's lattice). Raises DTypeError.
+
+    >>> hnp.promote_types(hnp.int32, hnp.float16)
+    dtype('float16')
+    """
     return result_type(*(t if t in (int, float, complex) else as_dtype(t) for t in (a, b)))
 
 

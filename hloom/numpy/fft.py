@@ -213,12 +213,20 @@ def _frequencies(name: str, n, d, dtype, device, counts):
 
 
 def fftfreq(n: int, d=1.0, *, dtype=None, device=None):
-    """The n frequencies of `fft`, in cycles per unit of the spacing d: 0, 1, ..., -1 over n d. Raises ArgumentError."""
+    """The n frequencies of `fft`, in cycles per unit of the spacing d: 0, 1, ..., -1 over n d. Raises ArgumentError.
+
+    >>> hnp.fft.fftfreq(4, d=0.5)
+    Array([ 0. ,  0.5, -1. , -0.5], dtype=float32)
+    """
     return _frequencies("fftfreq", n, d, dtype, device, lambda n: [*range((n - 1) // 2 + 1), *range(-(n // 2), 0)])
 
 
 def rfftfreq(n: int, d=1.0, *, dtype=None, device=None):
-    """The n // 2 + 1 frequencies of `rfft`, in cycles per unit of the spacing d. Raises ArgumentError."""
+    """The n // 2 + 1 frequencies of `rfft`, in cycles per unit of the spacing d. Raises ArgumentError.
+
+    >>> hnp.fft.rfftfreq(4)
+    Array([0.  , 0.25, 0.5 ], dtype=float32)
+    """
     return _frequencies("rfftfreq", n, d, dtype, device, lambda n: list(range(n // 2 + 1)))
 
 
@@ -231,7 +239,11 @@ def _shifted(name: str, x, axes, amount):
 
 
 def fftshift(x, axes=None):
-    """Frequency 0 moved to the middle of the axes (by default all). Raises ShapeError."""
+    """Frequency 0 moved to the middle of the axes (by default all). Raises ShapeError.
+
+    >>> hnp.fft.fftshift(hnp.array([0, 1, 2, -2, -1]))
+    Array([-2, -1,  0,  1,  2], dtype=int32)
+    """
     return _shifted("fftshift", x, axes, lambda n: n // 2)
 
 

@@ -15,7 +15,7 @@ from hloom import lax
 from hloom.errors import ArgumentError, ShapeError
 from hloom.ir.sizes.expressions import Size, greatest
 from hloom.ir.types import COMPLEX, DTYPES, real_dtype
-from hloom.lax.linalg import adjoint, matrices, square, swapped
+from hloom.lax.linalg import matrices, square
 from hloom.lax.operands import (
     as_operand,
     broadcast_dims_to,
@@ -28,13 +28,26 @@ from hloom.lax.operands import (
     to_inexact,
     whole_number,
 )
-from hloom.numpy.creation import arange, asarray, eye, zeros
+from hloom.numpy.creation import arange, asarray, zeros
 from hloom.numpy.dtypes import finfo
 from hloom.numpy.elementwise.logic import isnan, where
 from hloom.numpy.linear import products
 from hloom.numpy.linear.einsum import multi_dot
+from hloom.numpy.linear.factorizations import (
+    cholesky,
+    eig,
+    eigh,
+    eigvals,
+    eigvalsh,
+    float_matrices,
+    float_square,
+    qr,
+    svd,
+    svdvals,
+)
 from hloom.numpy.linear.products import cross as general
 from hloom.numpy.linear.products import matmul, matrix_transpose, tensordot, vecdot
+from hloom.numpy.matrices import eye
 from hloom.numpy.reducing import reductions
 from hloom.numpy.reducing.reductions import count_nonzero, prod
 from hloom.numpy.shaping import diagonals
@@ -77,35 +90,6 @@ __all__ = [
 __dir__ = __all__.copy
 
 
-class EigResult(NamedTuple):
-    """Eigenvalues and, in columns, eigenvectors."""
-
-    eigenvalues: object
-    eigenvectors: object
-
-
-class EighResult(NamedTuple):
-    """Ascending real eigenvalues and, in columns, orthonormal eigenvectors."""
-
-    eigenvalues: object
-    eigenvectors: object
-
-
-class QRResult(NamedTuple):
-    """An orthogonal and an upper triangular factor."""
-
-    Q: object
-    R: object
-
-
-class SVDResult(NamedTuple):
-    """Left singular vectors in columns, descending singular values, right singular vectors in rows (adjoint)."""
-
-    U: object
-    S: object
-    Vh: object
-
-
 class SlogdetResult(NamedTuple):
     """The sign (a complex number of length 1) of a determinant and the logarithm of its absolute value."""
 
@@ -113,62 +97,16 @@ class SlogdetResult(NamedTuple):
     logabsdet: object
 
 
-def _float_matrices(a, name: str):
-    return to_inexact(matrices(a, name), name)
-
-
-def _float_square(a, name: str):
-    return to_inexact(square(a, name), name)
-
-
-# --- factorizations -----------------------------------------------------------------------------------------------
-
-
-def cholesky(a, *, upper: bool = False, symmetrize_input: bool = True):
-    """The lower triangular L with a = L L^H, or the upper U with a = U^H U; NaN where a is not positive definite.
-
-    symmetrize_input: a is replaced by its hermitian part first. Raises ShapeError, DTypeError.
-    """
-    factor = lax.linalg.cholesky(_float_square(a, "cholesky"), symmetrize_input=symmetrize_input)
-    return adjoint(factor) if upper else factor
-
-
-def qr(a, mode: str = "reduced"):
-    """QRResult(Q, R) of a = Q R. mode: 'reduced', 'complete' (a square Q), 'r' (R alone) or 'raw' (as LAPACK has it).
-
-    Raises ShapeError, DTypeError, ArgumentError.
-    """
-    a = _float_matrices(a, "qr")
-    if mode == "raw":
-        form, taus = lax.linalg.geqrf(a)
-        return QRResult(swapped(form), taus)
-    if mode not in ("reduced", "r", "full", "complete"):
-        raise ArgumentError("qr takes mode 'reduced', 'complete', 'r' or 'raw'", f"{mode!r}", "choose one of them")
-    q, r = lax.linalg.qr(a, full_matrices=mode in ("full", "complete"))
-    return r if mode == "r" else QRResult(q, r)
-
-
-def svd(a, full_matrices: bool = True, compute_uv: bool = True, hermitian: bool = False, subset_by_index=None):
-    """SVDResult(U, S, Vh) of a = U diag(S) Vh, S descending; S alone without compute_uv.
-
-    full_matrices: U and Vh are square. hermitian: a is known to be hermitian. subset_by_index: (start, stop), the
-    values to return. Raises ShapeError, DTypeError, ArgumentError.
-    """
-    a = _float_matrices(a, "svd")
-    if hermitian and not compute_uv and subset_by_index is None:
-        return lax.rev(_sorted(lax.abs(eigvalsh(a))), (a.ndim - 2,))
-    found = lax.linalg.svd(a, full_matrices=full_matrices, compute_uv=compute_uv, subset_by_index=subset_by_index)
-    return SVDResult(*found) if compute_uv else found
-
-
-def _sorted(x):
-    return lax.sort(x, dimension=x.ndim - 1)
+# --- determinants, inverses, systems ------------------------------------------------------------------------------
 
 
 def cond(x, p=None):
     """The condition number |x| |x^-1| in the norm p (as `norm` takes for matrices; None and 2: singular values).
 
     inf of a singular matrix; NaN where x has one. Raises ShapeError, DTypeError, ArgumentError.
+
+    >>> hnp.linalg.cond(hnp.array([[2.0, 0.0], [0.0, 0.5]])).round(3)
+    Array(4., dtype=float32)
     """
     x = matrices(to_inexact(x, "cond"), "cond")
     if p in (None, 2, -2):
@@ -183,57 +121,24 @@ def cond(x, p=None):
     return where(isnan(result) & ~own, lax.full_like(result, np.inf), result)
 
 
-def svdvals(x, /):
-    """The singular values, descending. Raises ShapeError, DTypeError."""
-    return svd(x, full_matrices=False, compute_uv=False)
-
-
-# --- eigenvalues --------------------------------------------------------------------------------------------------
-
-
-def eig(a):
-    """EigResult(eigenvalues, eigenvectors), complex, of a general matrix, unordered. Raises ShapeError, DTypeError."""
-    values, vectors = lax.linalg.eig(_float_square(a, "eig"), compute_left_eigenvectors=False)
-    return EigResult(values, vectors)
-
-
-def eigvals(a):
-    """The complex eigenvalues of a general matrix, in no order. Raises ShapeError, DTypeError."""
-    a = _float_square(a, "eigvals")
-    return lax.linalg.eig(a, compute_left_eigenvectors=False, compute_right_eigenvectors=False)[0]
-
-
-def eigh(a, UPLO: str | None = None, symmetrize_input: bool = True):
-    """EighResult(eigenvalues, eigenvectors) of a hermitian matrix: real and ascending, columns orthonormal.
-
-    UPLO: the triangle that is read, 'L' or 'U', where symmetrize_input is False. Raises ShapeError, ArgumentError.
-    """
-    which = UPLO if UPLO is not None else "L"
-    if which not in ("L", "U"):
-        raise ArgumentError("eigh takes UPLO 'L' or 'U'", f"{UPLO!r}", "choose one of them")
-    vectors, values = lax.linalg.eigh(_float_square(a, "eigh"), lower=which == "L", symmetrize_input=symmetrize_input)
-    return EighResult(values, vectors)
-
-
-def eigvalsh(a, UPLO: str | None = "L", *, symmetrize_input: bool = True):
-    """The ascending real eigenvalues of a hermitian matrix. Raises ShapeError, DTypeError, ArgumentError."""
-    return eigh(a, UPLO, symmetrize_input).eigenvalues
-
-
-# --- determinants, inverses, systems ------------------------------------------------------------------------------
-
-
 def det(a):
-    """The determinant; its derivative exists also where it is 0. Raises ShapeError, DTypeError."""
-    return bind("det", _float_square(a, "det"))
+    """The determinant; its derivative exists also where it is 0. Raises ShapeError, DTypeError.
+
+    >>> hnp.linalg.det(hnp.array([[2.0, 1.0], [4.0, 3.0]])).round(3)
+    Array(2., dtype=float32)
+    """
+    return bind("det", float_square(a, "det"))
 
 
 def slogdet(a, *, method: str | None = None):
     """SlogdetResult(sign, logabsdet): the determinant is sign * exp(logabsdet), with no overflow.
 
     method: 'lu' or 'qr'. Raises ShapeError, DTypeError, ArgumentError.
+
+    >>> hnp.linalg.slogdet(hnp.array([[2.0, 0.0], [0.0, -0.5]])).sign
+    Array(-1., dtype=float32)
     """
-    a = _float_square(a, "slogdet")
+    a = float_square(a, "slogdet")
     if method not in (None, "lu", "qr"):
         raise ArgumentError("slogdet takes method 'lu' or 'qr'", f"{method!r}", "leave it out")
     n = a.shape[-1]
@@ -261,8 +166,13 @@ def _log(x):
 
 
 def inv(a):
-    """The inverse; of a singular matrix it holds inf or NaN. Raises ShapeError, DTypeError."""
-    a = _float_square(a, "inv")
+    """The inverse; of a singular matrix it holds inf or NaN. Raises ShapeError, DTypeError.
+
+    >>> hnp.linalg.inv(hnp.array([[2.0, 0.0], [0.0, 4.0]]))
+    Array([[0.5 , 0.  ],
+           [0.  , 0.25]], dtype=float32)
+    """
+    a = float_square(a, "inv")
     return bind("solve", a, broadcast_to(eye(a.shape[-1], dtype=a.dtype), a.shape))
 
 
@@ -270,6 +180,9 @@ def solve(a, b):
     """x with a x = b: b a vector (n,) or matrices (..., n, k). A singular a gives inf or NaN.
 
     Raises ShapeError, DTypeError.
+
+    >>> hnp.linalg.solve(hnp.array([[2.0, 0.0], [0.0, 4.0]]), hnp.array([2.0, 8.0]))
+    Array([1., 2.], dtype=float32)
     """
     a, b = square(a, "solve"), as_operand(b, "solve")
     if b.ndim < 1 or b.shape[-1 if b.ndim == 1 else -2] != a.shape[-1]:
@@ -301,8 +214,12 @@ def pinv(a, rtol=None, hermitian: bool = False, *, rcond=None):
 
     Singular values up to rtol times the largest count as 0; rtol (rcond is its old name) is 10 max(m, n) eps by
     default, a number or an array that broadcasts to the batch. Raises ShapeError, DTypeError.
+
+    >>> hnp.linalg.pinv(hnp.array([[2.0, 0.0], [0.0, 0.0]])).round(3)
+    Array([[0.5, 0. ],
+           [0. , 0. ]], dtype=float32)
     """
-    a = _float_matrices(a, "pinv")
+    a = float_matrices(a, "pinv")
     rtol = rcond if rtol is None else rtol
     dtype = real_dtype(a.dtype)
     if rtol is None:
@@ -315,6 +232,9 @@ def matrix_rank(M, rtol=None, *, hermitian: bool = False, tol=None):
     """The number of singular values above rtol times the largest (default max(m, n) eps), or above tol; s32.
 
     An array of rank 0 or 1 has rank 1, or 0 where all of it is 0. Raises ArgumentError, DTypeError.
+
+    >>> hnp.linalg.matrix_rank(hnp.array([[1.0, 2.0], [2.0, 4.0]]))
+    Array(1, dtype=int32)
     """
     x = to_inexact(M, "matrix_rank")
     if x.ndim < 2:
@@ -337,6 +257,11 @@ def lstsq(a, b, rcond=None, *, numpy_resid: bool = False):
     residuals: the squared norms of b - a x, one for each column (empty as NumPy has it where numpy_resid and a has not
     full rank or no more rows than columns). Singular values up to rcond times the largest count as 0: by default
     max(m, n) eps. Raises ShapeError, DTypeError.
+
+    >>> a, b = hnp.array([[0.0, 1.0], [1.0, 1.0], [2.0, 1.0]]), hnp.array([1.0, 3.0, 5.0])
+    >>> x, residuals, rank, singular_values = hnp.linalg.lstsq(a, b)
+    >>> x.round(3)
+    Array([2., 1.], dtype=float32)
     """
     a, b = matrices(a, "lstsq"), as_operand(b, "lstsq")
     if a.ndim != 2 or b.ndim not in (1, 2) or a.shape[0] != b.shape[0]:
@@ -370,7 +295,12 @@ def _to_usual_range(a):
 
 
 def matrix_power(a, n: int):
-    """a @ a @ ... (n factors), by repeated squaring; of the inverse for a negative n. Raises ShapeError, DTypeError."""
+    """a @ a @ ... (n factors), by repeated squaring; of the inverse for a negative n. Raises ShapeError, DTypeError.
+
+    >>> hnp.linalg.matrix_power(hnp.array([[1, 1], [1, 0]]), 5)
+    Array([[8, 5],
+           [5, 3]], dtype=int32)
+    """
     a, n = square(a, "matrix_power"), whole_number(n, "matrix_power", "exponent")
     if n == 0:
         return broadcast_to(eye(a.shape[-1], dtype=a.dtype), a.shape)
@@ -427,6 +357,11 @@ def norm(x, ord=None, axis=None, keepdims: bool = False):
     ord of vectors: None or 2 (Euclidean), inf, -inf, 0 (elements that are not 0), or any p; of matrices: None or 'fro',
     'nuc' (sum of the singular values), 1, -1 (columns), inf, -inf (rows), 2, -2 (singular values). Without axis and ord
     all elements are one vector. Raises ShapeError, ArgumentError, DTypeError.
+
+    >>> hnp.linalg.norm(hnp.array([3.0, 4.0]))
+    Array(5., dtype=float32)
+    >>> hnp.linalg.norm(hnp.array([[3.0, 4.0], [5.0, 12.0]]), axis=1)
+    Array([ 5., 13.], dtype=float32)
     """
     x = to_inexact(x, "norm")
     if axis is None and ord is None:
@@ -445,6 +380,9 @@ def vector_norm(x, /, *, axis=None, keepdims: bool = False, ord=2):
     """The norm of vectors along an axis, several axes (as one vector) or all of them.
 
     ord: 2 by default, inf, -inf, 0 (elements that are not 0) or any p. Raises ShapeError, ArgumentError, DTypeError.
+
+    >>> hnp.linalg.vector_norm(hnp.array([3.0, -4.0]), ord=1)
+    Array(7., dtype=float32)
     """
     x = to_inexact(x, "vector_norm")
     return _vector(x, ord, canonical_axes(axis, x.ndim, "vector_norm"), keepdims)

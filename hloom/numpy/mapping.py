@@ -41,6 +41,10 @@ def vectorize(pyfunc, *, excluded=frozenset(), signature: str | None = None):
     signature: the core axes, such as '(n,m),(m)->(n)'; scalars by default. Leading axes broadcast.
     excluded: positions and names of arguments that are passed on as they are.
     Raises ArgumentError, and ShapeError where core axes of one name differ.
+
+    >>> distance = hnp.vectorize(lambda a, b: hnp.sqrt(hnp.sum((a - b) ** 2)), signature="(n),(n)->()")
+    >>> distance(hnp.zeros((4, 3)), hnp.ones(3)).shape
+    (4,)
     """
     excluded = frozenset(excluded)
     if any(not isinstance(e, (int, str)) or (isinstance(e, int) and e < 0) for e in excluded):
@@ -133,6 +137,9 @@ def apply_along_axis(func1d, axis: int, arr, *args, **kwargs):
     """func1d(vector, *args, **kwargs) of every vector along an axis; its results' axes take the place of that axis.
 
     Raises ShapeError.
+
+    >>> hnp.apply_along_axis(lambda row: row.max() - row.min(), 1, hnp.array([[1, 5, 2], [7, 7, 4]]))
+    Array([4, 3], dtype=int32)
     """
     x = as_operand(arr, "apply_along_axis")
     axis = canonical_axis(axis, x.ndim, "apply_along_axis")
@@ -168,6 +175,10 @@ def piecewise(x, condlist, funclist, *args, **kw):
     """At each place the function (or number) of the last condition that holds there; elsewhere 0, or one function more.
 
     All functions are computed for all elements. Raises ArgumentError, ShapeError.
+
+    >>> x = hnp.array([-2.0, 0.0, 2.0])
+    >>> hnp.piecewise(x, [x < 0, x >= 0], [lambda v: -v, lambda v: 10 * v])
+    Array([ 2.,  0., 20.], dtype=float32)
     """
     x = as_operand(x, "piecewise")
     if isinstance(condlist, (list, tuple)):

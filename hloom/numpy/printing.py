@@ -73,7 +73,14 @@ class _Archive(np.lib.npyio.NpzFile):
 
 
 def save(file, arr, allow_pickle: bool = True) -> None:
-    """Writes an array into a file of NumPy's format (.npy). file: a path or an open file."""
+    """Writes an array into a file of NumPy's format (.npy). file: a path or an open file.
+
+    >>> import io
+    >>> file = io.BytesIO()
+    >>> hnp.save(file, hnp.array([1, 2]))
+    >>> len(file.getvalue())
+    136
+    """
     np.save(file, _for_file(arr), allow_pickle=allow_pickle)
 
 
@@ -86,6 +93,13 @@ def load(file, *args, **kwargs):
     """The array of an .npy file; of an .npz file NumPy's dictionary of NumPy arrays. Arguments as numpy.load's.
 
     bfloat16, whose name the format does not keep, is read back from elements of two unnamed bytes.
+
+    >>> import io
+    >>> file = io.BytesIO()
+    >>> hnp.save(file, hnp.array([1, 2]))
+    >>> _ = file.seek(0)
+    >>> hnp.load(file)
+    Array([1, 2], dtype=int32)
     """
     found = np.load(file, *args, **kwargs)
     if isinstance(found, np.lib.npyio.NpzFile):
@@ -115,6 +129,10 @@ def fromfunction(function, shape, *, dtype=None, **kwargs):
     """function(i, j, ...) for each index of this shape: called once on indexes of one element, then mapped.
 
     dtype: of the indexes, floats by default. Further keywords go to the function. Raises ShapeError.
+
+    >>> hnp.fromfunction(lambda i, j: 10 * i + j, (2, 3), dtype=int)
+    Array([[ 0,  1,  2],
+           [10, 11, 12]], dtype=int32)
     """
     dims = canonical_shape(shape, "fromfunction")
     mapped = function if not kwargs else lambda *index: function(*index, **kwargs)

@@ -13,9 +13,9 @@ from hloom.ir.types import COMPLEX, DTYPES
 from hloom.lax.linalg import adjoint, square, triangle
 from hloom.lax.linalg import conjugate as _conjugate
 from hloom.lax.operands import broadcast_dims_to, broadcast_shapes, convert, promote_operands
-from hloom.numpy.linalg import _float_matrices as _matrices
-from hloom.numpy.linalg import _float_square as _square
 from hloom.numpy.linalg import _inexact
+from hloom.numpy.linear.factorizations import float_matrices as _matrices
+from hloom.numpy.linear.factorizations import float_square as _square
 from hloom.scipy.matrix_functions import expm, expm_frechet, funm, polar, solve_sylvester, sqrtm
 from hloom.scipy.special_matrices import (
     block_diag,

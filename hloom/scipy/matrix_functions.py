@@ -15,7 +15,8 @@ from hloom.errors import ArgumentError, ShapeError
 from hloom.ir.types import COMPLEX, DTYPES, real_dtype
 from hloom.lax.linalg import adjoint
 from hloom.lax.operands import convert, promote_operands, whole_number
-from hloom.numpy.linalg import _float_matrices, _float_square, _inexact
+from hloom.numpy.linalg import _inexact
+from hloom.numpy.linear.factorizations import float_matrices, float_square
 from hloom.tracing.trace import bind
 
 # The numerators' coefficients of the [m/m] approximants of exp: (2m - k)! m! / ((2m)! k! (m - k)!), times (2m)! / m!.
@@ -36,7 +37,7 @@ def expm(A, *, upper_triangular: bool = False, max_squarings: int = 16):
     squared back: at most max_squarings times; NaN where a matrix would need more. upper_triangular: A is (a hint).
     Raises ShapeError, DTypeError.
     """
-    a = _float_square(A, "expm")
+    a = float_square(A, "expm")
     limit = whole_number(max_squarings, "expm", "max_squarings")
     n = a.shape[-1]
     if not n or not a.size:
@@ -81,7 +82,7 @@ def expm_frechet(A, E, *, method: str | None = None, compute_expm: bool = True):
     Raises ShapeError, DTypeError.
     """
     (a, e), _ = promote_operands(
-        "expm_frechet", (_float_square(A, "expm_frechet"), _float_square(E, "expm_frechet")), broadcast=False
+        "expm_frechet", (float_square(A, "expm_frechet"), float_square(E, "expm_frechet")), broadcast=False
     )
     if a.shape != e.shape:
         raise ShapeError("expm_frechet takes matrices of one size", f"{a._shape!r}, {e._shape!r}", "check them")
@@ -93,7 +94,7 @@ def expm_frechet(A, E, *, method: str | None = None, compute_expm: bool = True):
 
 def sqrtm(A, blocksize: int = 1):
     """The principal square root of matrices, complex, by the Schur form. Raises ShapeError, DTypeError."""
-    a = _float_square(A, "sqrtm")
+    a = float_square(A, "sqrtm")
     if a.dtype not in COMPLEX:
         a = convert(a, DTYPES["c64" if a.dtype == DTYPES["f32"] else "c128"])
     return bind("sqrtm", a)
@@ -106,7 +107,7 @@ def solve_sylvester(A, B, C, *, method: str = "schur", tol: float = 1e-8):
     """
     if method not in ("schur", "eigen"):
         raise ArgumentError("solve_sylvester takes method 'schur' or 'eigen'", f"{method!r}", "leave it out")
-    operands = [_float_square(A, "solve_sylvester"), _float_square(B, "solve_sylvester")]
+    operands = [float_square(A, "solve_sylvester"), float_square(B, "solve_sylvester")]
     operands, _ = promote_operands("solve_sylvester", (*operands, C), _inexact, broadcast=False)
     return bind("sylvester", *operands)
 
@@ -120,7 +121,7 @@ def polar(a, side: str = "right", *, method: str = "qdwh", eps=None, max_iterati
         raise ArgumentError(
             "polar takes side 'right' or 'left' and method 'qdwh' or 'svd'", f"{side!r}, {method!r}", "choose of them"
         )
-    a = _float_matrices(a, "polar")
+    a = float_matrices(a, "polar")
     u, s, vh = lax.linalg.svd(a, full_matrices=False)
     scale = lax.expand_dims(s, (s.ndim - 1,)).astype(a.dtype)
     factor = (adjoint(vh) * scale) @ vh if side == "right" else (u * scale) @ adjoint(u)
@@ -133,7 +134,7 @@ def funm(A, func, disp: bool = True):
     The rest follows from Parlett's recurrence, which is inaccurate for close eigenvalues. disp=False: (result, error
     estimate). Raises ShapeError, DTypeError.
     """
-    a = _float_square(A, "funm")
+    a = float_square(A, "funm")
     if a.ndim != 2:
         raise ShapeError("funm takes one matrix", f"{a._shape!r}", "use hl.vmap for a batch")
     is_real = a.dtype not in COMPLEX

@@ -21,6 +21,9 @@ def interp(x, xp, fp, left=None, right=None, period=None):
 
     left, right: the values below and above all points, fp's first and last by default ('extrapolate' continues the
     line). period: xp is periodic and need not be sorted. Raises ShapeError, DTypeError.
+
+    >>> hnp.interp(hnp.array([0.5, 1.5]), hnp.array([0.0, 1.0, 2.0]), hnp.array([0.0, 10.0, 40.0]))
+    Array([ 5., 25.], dtype=float32)
     """
     xp, fp = (as_operand(v, "interp") for v in (xp, fp))
     if xp.ndim != 1 or xp.shape != fp.shape or not xp.size:

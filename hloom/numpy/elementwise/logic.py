@@ -24,7 +24,7 @@ from hloom.lax.operands import (
     promote_operands,
     with_weakness,
 )
-from hloom.lax.table import documented
+from hloom.lax.table import docstring, documented
 from hloom.numpy.elementwise.table import binary, refuse
 from hloom.numpy.elementwise.ufuncs import in_order
 from hloom.tracing.concrete import at_once, in_pieces
@@ -48,7 +48,7 @@ def _beyond(x1, x2, direction: str):
     return full(direction in (("NE", "GT", "GE") if x2 < lowest else ("NE", "LT", "LE")), PRED, tuple(x1.shape))
 
 
-def _comparison(name: str, direction: str, sign: str):
+def _comparison(name: str, direction: str, sign: str, printed: str):
     ordered = direction not in ("EQ", "NE")
 
     def function(x1, x2, /):
@@ -66,18 +66,19 @@ def _comparison(name: str, direction: str, sign: str):
             return in_order(x1, x2, direction)
         return bind("compare", x1, x2, weak=weak, direction=direction)
 
-    text = f"x1 {sign} x2, pred.\n\n    Promotes and broadcasts"
+    text = f"x1 {sign} x2, pred.\n\nPromotes and broadcasts"
     text += "; complex numbers by their real parts, then by their imaginary ones" * ordered
-    text += ". Raises ShapeError, DTypeError, ArgumentError.\n    "
-    return documented(function, name, text)
+    text += ". Raises ShapeError, DTypeError, ArgumentError."
+    example = "{f}(hnp.array([1, 2, 3]), 2)", f"Array({printed}, dtype=bool)"
+    return documented(function, name, docstring(text, example, f"hnp.{name}"))
 
 
-equal = _comparison("equal", "EQ", "==")
-not_equal = _comparison("not_equal", "NE", "!=")
-less = _comparison("less", "LT", "<")
-less_equal = _comparison("less_equal", "LE", "<=")
-greater = _comparison("greater", "GT", ">")
-greater_equal = _comparison("greater_equal", "GE", ">=")
+equal = _comparison("equal", "EQ", "==", "[False,  True, False]")
+not_equal = _comparison("not_equal", "NE", "!=", "[ True, False,  True]")
+less = _comparison("less", "LT", "<", "[ True, False, False]")
+less_equal = _comparison("less_equal", "LE", "<=", "[ True,  True, False]")
+greater = _comparison("greater", "GT", ">", "[False, False,  True]")
+greater_equal = _comparison("greater_equal", "GE", ">=", "[False,  True,  True]")
 
 
 _REAL = (float, int, bool)
@@ -100,7 +101,11 @@ def _closeness(rtol, atol, equal_nan: bool):
 
 
 def isclose(a, b, rtol=1e-5, atol=1e-8, equal_nan: bool = False):
-    """|a - b| <= atol + rtol |b|, pred; what is equal is close, infinities too. Raises ShapeError, DTypeError."""
+    """|a - b| <= atol + rtol |b|, pred; what is equal is close, infinities too. Raises ShapeError, DTypeError.
+
+    >>> hnp.isclose(hnp.array([1.0, 2.0]), hnp.array([1.0, 2.1]))
+    Array([ True, False], dtype=bool)
+    """
     (a, b), _ = promote_operands("isclose", (a, b), inexact_dtype)
     if type(rtol) in _REAL and type(atol) in _REAL:
         found = at_once("isclose", lambda a, b: in_pieces(_closeness(rtol, atol, equal_nan), a, b), a, b)
@@ -120,12 +125,20 @@ def isclose(a, b, rtol=1e-5, atol=1e-8, equal_nan: bool = False):
 
 
 def allclose(a, b, rtol=1e-5, atol=1e-8, equal_nan: bool = False):
-    """Whether all elements are close (`isclose`), a pred scalar. Raises ShapeError, DTypeError."""
+    """Whether all elements are close (`isclose`), a pred scalar. Raises ShapeError, DTypeError.
+
+    >>> hnp.allclose(hnp.array([1.0, 2.0]), hnp.array([1.0, 2.0 + 1e-7]))
+    Array(True, dtype=bool)
+    """
     return lax.reduce_and(isclose(a, b, rtol, atol, equal_nan), None)
 
 
 def array_equal(a1, a2, equal_nan: bool = False):
-    """Whether both have one shape and equal elements, a pred scalar."""
+    """Whether both have one shape and equal elements, a pred scalar.
+
+    >>> hnp.array_equal(hnp.array([1, 2]), hnp.array([1, 3]))
+    Array(False, dtype=bool)
+    """
     a1, a2 = as_operand(a1, "array_equal"), as_operand(a2, "array_equal")
     if a1.shape != a2.shape:
         return full(False, PRED, ())
@@ -150,7 +163,7 @@ def array_equiv(a1, a2):
 # --- kinds of numbers ---------------------------------------------------------------------------------------------
 
 
-def _on_parts(name: str, text: str, function, others: bool, join, eager):
+def _on_parts(name: str, text: str, function, others: bool, join, eager, printed: str):
     """A test of floats; complex numbers join the tests of their parts, other dtypes give `others`."""
 
     def test(x, /):
@@ -163,12 +176,23 @@ def _on_parts(name: str, text: str, function, others: bool, join, eager):
             result = function(x) if x.dtype in FLOATS else full(others, PRED, x.shape)
         return with_weakness(result, True) if x.weak and name == "isnan" else result
 
-    return documented(test, name, f"{text} pred, element-wise.")
+    example = "{f}(hnp.array([1.0, hnp.nan, hnp.inf]))", f"Array({printed}, dtype=bool)"
+    return documented(test, name, docstring(f"{text} pred, element-wise.", example, f"hnp.{name}"))
 
 
-isfinite = _on_parts("isfinite", "Neither infinite nor NaN,", lax.is_finite, True, lax.bitwise_and, np.isfinite)
-isnan = _on_parts("isnan", "NaN,", is_nan, False, lax.bitwise_or, np.isnan)
-isinf = _on_parts("isinf", "Infinite,", lambda x: lax.eq(lax.abs(x), math.inf), False, lax.bitwise_or, np.isinf)
+isfinite = _on_parts(
+    "isfinite", "Neither infinite nor NaN,", lax.is_finite, True, lax.bitwise_and, np.isfinite, "[ True, False, False]"
+)
+isnan = _on_parts("isnan", "NaN,", is_nan, False, lax.bitwise_or, np.isnan, "[False,  True, False]")
+isinf = _on_parts(
+    "isinf",
+    "Infinite,",
+    lambda x: lax.eq(lax.abs(x), math.inf),
+    False,
+    lax.bitwise_or,
+    np.isinf,
+    "[False, False,  True]",
+)
 
 
 def isposinf(x, /):
@@ -223,18 +247,20 @@ def truth(x):
     return x if x.dtype == PRED else lax.ne(x, 0)
 
 
-def _logical(name: str, opcode: str, text: str):
+def _logical(name: str, opcode: str, text: str, printed: str):
     def function(x1, x2, /):
         x1, x2 = (truth(as_operand(x, name)) for x in (x1, x2))
         (x1, x2), _ = promote_operands(name, (x1, x2))
         return bind(opcode, x1, x2)
 
-    return documented(function, name, f"{text} of truth values, pred. Broadcasts. Raises ShapeError.")
+    text = f"{text} of truth values, pred. Broadcasts. Raises ShapeError."
+    example = "{f}(hnp.array([0, 1, 2]), hnp.array([1, 0, 3]))", f"Array({printed}, dtype=bool)"
+    return documented(function, name, docstring(text, example, f"hnp.{name}"))
 
 
-logical_and = _logical("logical_and", "and", "`and`")
-logical_or = _logical("logical_or", "or", "`or`")
-logical_xor = _logical("logical_xor", "xor", "Exclusive `or`")
+logical_and = _logical("logical_and", "and", "`and`", "[False, False,  True]")
+logical_or = _logical("logical_or", "or", "`or`", "[ True,  True,  True]")
+logical_xor = _logical("logical_xor", "xor", "Exclusive `or`", "[ True,  True, False]")
 
 
 def logical_not(x, /):
@@ -295,7 +321,12 @@ def where(condition, x, y):
 
 
 def select(condlist, choicelist, default=0):
-    """For each element the choice of the first true condition, or default. Raises ShapeError, DTypeError."""
+    """For each element the choice of the first true condition, or default. Raises ShapeError, DTypeError.
+
+    >>> x = hnp.arange(6)
+    >>> hnp.select([x < 2, x > 3], [x, 10 * x], default=-1)
+    Array([ 0,  1, -1, -1, 40, 50], dtype=int32)
+    """
     if not condlist or len(condlist) != len(choicelist):
         raise ArgumentError(
             "select takes as many choices as conditions, at least one",

@@ -38,6 +38,9 @@ def frexp(x, /):
     """(mantissa, exponent), x = mantissa * 2**exponent with 0.5 <= |mantissa| < 1; floats and s32.
 
     0, infinities and NaN are their own mantissa, with exponent 0. Raises DTypeError for complex x.
+
+    >>> hnp.frexp(hnp.array([8.0, 0.75]))
+    (Array([0.5 , 0.75], dtype=float32), Array([4, 0], dtype=int32))
     """
     x = to_inexact(x, "frexp")
     if HLO_NAME[x.dtype] not in _LAYOUT:
@@ -98,6 +101,9 @@ def gcd(x1, x2):
     """The greatest common divisor of integers, not negative, element-wise. Raises ShapeError, DTypeError.
 
     Euclid's algorithm on all elements at once, until every remainder is 0.
+
+    >>> hnp.gcd(hnp.array([12, 18]), 8)
+    Array([4, 2], dtype=int32)
     """
     (a, b), weak = _integers("gcd", x1, x2)
     return weakly(lax.bitcast_convert_type(_divisor(_magnitude(a), _magnitude(b)), a.dtype), weak)
@@ -123,7 +129,11 @@ def _divisor(a, b):
 
 
 def lcm(x1, x2):
-    """The least common multiple of integers, not negative, 0 where one is 0. Raises ShapeError, DTypeError."""
+    """The least common multiple of integers, not negative, 0 where one is 0. Raises ShapeError, DTypeError.
+
+    >>> hnp.lcm(hnp.array([4, 6]), 10)
+    Array([20, 30], dtype=int32)
+    """
     (x1, x2), weak = _integers("lcm", x1, x2)
     a, b = _magnitude(x1), _magnitude(x2)
     divisor = _divisor(a, b)
@@ -210,7 +220,11 @@ def _bit_order(name: str, order: str) -> list[int]:
 
 
 def packbits(a, axis: int | None = None, bitorder: str = "big"):
-    """Truth values, eight to a u8, along an axis (of the flat array); zeros fill the last. Raises ShapeError."""
+    """Truth values, eight to a u8, along an axis (of the flat array); zeros fill the last. Raises ShapeError.
+
+    >>> hnp.packbits(hnp.array([1, 0, 0, 0, 0, 0, 1, 1], dtype=hnp.uint8))
+    Array([131], dtype=uint8)
+    """
     x = as_operand(a, "packbits")
     if x.dtype != PRED and x.dtype not in INTEGERS:
         raise DTypeError("packbits takes booleans or integers", f"{x._shape!r}", "compare the operand with 0 first")
@@ -233,6 +247,9 @@ def unpackbits(a, axis: int | None = None, count: int | None = None, bitorder: s
 
     count: so many bits of each row; negative: all but so many; more than there are: zeros behind them.
     Raises ShapeError, DTypeError.
+
+    >>> hnp.unpackbits(hnp.array([131], dtype=hnp.uint8))
+    Array([1, 0, 0, 0, 0, 0, 1, 1], dtype=uint8)
     """
     x = as_operand(a, "unpackbits")
     if x.dtype != DTYPES["u8"]:
@@ -262,6 +279,9 @@ def unravel_index(indices, shape):
     """The index along each axis, a tuple of arrays, of positions in the row-major order of this shape.
 
     Negative positions count from the end; positions outside are moved to the nearest. Raises ShapeError, DTypeError.
+
+    >>> hnp.unravel_index(hnp.array([4, 11]), (3, 4))
+    (Array([1, 2], dtype=int32), Array([0, 3], dtype=int32))
     """
     dims = canonical_shape(shape, "unravel_index")
     position = as_operand(indices, "unravel_index")
@@ -284,6 +304,9 @@ def ravel_multi_index(multi_index, dims, mode: str = "raise", order: str = "C"):
 
     mode 'wrap' and 'clip' say what becomes of an index outside; 'raise' raises for values that are known, which inside
     of jit they are not. Raises ShapeError, ArgumentError, DTypeError.
+
+    >>> hnp.ravel_multi_index((hnp.array([1, 2]), hnp.array([0, 3])), (3, 4))
+    Array([ 4, 11], dtype=int32)
     """
     extents = canonical_shape(dims, "ravel_multi_index")
     given = [as_operand(i, "ravel_multi_index") for i in multi_index]

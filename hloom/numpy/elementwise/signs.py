@@ -25,7 +25,7 @@ from hloom.lax.operands import (
     whole_number,
     with_weakness,
 )
-from hloom.lax.table import documented
+from hloom.lax.table import docstring, documented
 from hloom.numpy.dtypes import finfo
 from hloom.numpy.elementwise.table import refuse, weakly
 from hloom.numpy.elementwise.ufuncs import maximum, minimum, rad2deg, real_function, with_sign
@@ -35,7 +35,7 @@ from hloom.tracing.trace import bind
 # --- rounding -----------------------------------------------------------------------------------------------------
 
 
-def _rounding(name: str, function, text: str):
+def _rounding(name: str, function, text: str, printed: str):
     def rounded(x, /):
         x = as_operand(x, name)
         if x.dtype in INTEGERS or x.dtype == PRED:
@@ -44,7 +44,9 @@ def _rounding(name: str, function, text: str):
             raise refuse(name, x, "round the real and imaginary parts")
         return function(x)
 
-    return documented(rounded, name, f"{text} Element-wise; integers stay as they are. Raises DTypeError.")
+    text += " Element-wise; integers stay as they are. Raises DTypeError."
+    example = "{f}(hnp.array([-1.5, 2.7]))", f"Array({printed}, dtype=float32)"
+    return documented(rounded, name, docstring(text, example, f"hnp.{name}"))
 
 
 def _truncate(x):
@@ -53,9 +55,9 @@ def _truncate(x):
     return lax.select(lax.lt(x, 0.0), lax.ceil(x), lax.floor(x))
 
 
-floor = _rounding("floor", lax.floor, "The largest whole number that is not above x.")
-ceil = _rounding("ceil", lax.ceil, "The smallest whole number that is not below x.")
-trunc = fix = _rounding("trunc", _truncate, "x without its fraction.")
+floor = _rounding("floor", lax.floor, "The largest whole number that is not above x.", "[-2.,  2.]")
+ceil = _rounding("ceil", lax.ceil, "The smallest whole number that is not below x.", "[-1.,  3.]")
+trunc = fix = _rounding("trunc", _truncate, "x without its fraction.", "[-1.,  2.]")
 
 
 def rint(x, /):
@@ -64,7 +66,11 @@ def rint(x, /):
 
 
 def round(a, decimals: int = 0, out=None):
-    """a rounded to so many decimals, halves to the even neighbour, element-wise. Integers stay integers."""
+    """a rounded to so many decimals, halves to the even neighbour, element-wise. Integers stay integers.
+
+    >>> hnp.round(hnp.array([0.5, 1.5, 2.675]), 2)
+    Array([0.5 , 1.5 , 2.68], dtype=float32)
+    """
     x, decimals = as_operand(a, "round"), whole_number(decimals, "round", "decimals")
     if x.dtype in COMPLEX:
         return lax.complex(round(lax.real(x), decimals), round(lax.imag(x), decimals))
@@ -89,7 +95,11 @@ around = round
 
 
 def modf(x, /):
-    """(the fraction, the whole part), both with the sign of x; floats. Raises DTypeError for complex x."""
+    """(the fraction, the whole part), both with the sign of x; floats. Raises DTypeError for complex x.
+
+    >>> hnp.modf(hnp.array([3.5, -1.25]))
+    (Array([ 0.5 , -0.25], dtype=float32), Array([ 3., -1.], dtype=float32))
+    """
 
     def parts(x):
         if (found := at_once("modf", np.modf, x, weak=x.weak)) is not None:
@@ -106,7 +116,11 @@ def modf(x, /):
 
 
 def copysign(x1, x2, /):
-    """|x1| with the sign of x2, element-wise; floats. Raises ShapeError, DTypeError."""
+    """|x1| with the sign of x2, element-wise; floats. Raises ShapeError, DTypeError.
+
+    >>> hnp.copysign(hnp.array([1.0, 2.0]), hnp.array([-0.0, 3.0]))
+    Array([-1.,  2.], dtype=float32)
+    """
     (x1, x2), weak = promote_operands("copysign", (x1, x2), inexact_dtype)
     return weakly(with_sign(x1, x2), weak)
 
@@ -133,14 +147,22 @@ conj = conjugate
 
 
 def angle(z, deg: bool = False):
-    """The angle of complex numbers, radians (degrees if deg), element-wise; 0 or pi of real ones."""
+    """The angle of complex numbers, radians (degrees if deg), element-wise; 0 or pi of real ones.
+
+    >>> hnp.angle(hnp.array([1.0, -1.0]), deg=True)
+    Array([  0., 180.], dtype=float32)
+    """
     z = to_inexact(z, "angle")
     result = lax.atan2(imag(z), real(z))
     return rad2deg(result) if deg else result
 
 
 def ldexp(x1, x2, /):
-    """x1 * 2**x2 for whole x2, element-wise; floats. Raises ShapeError, DTypeError."""
+    """x1 * 2**x2 for whole x2, element-wise; floats. Raises ShapeError, DTypeError.
+
+    >>> hnp.ldexp(hnp.array([0.5, 3.0]), hnp.array([2, 1]))
+    Array([2., 6.], dtype=float32)
+    """
     x1, x2 = read((x1, x2), "ldexp")
     x1 = to_inexact(x1, "ldexp")
     if type(x2) is int and abs(x2) < 2**31:
@@ -166,7 +188,11 @@ _LIMITS = (*NUMBERS, type(None))
 
 
 def nan_to_num(x, copy: bool = True, nan=0.0, posinf=None, neginf=None):
-    """x with NaN, inf and -inf replaced, the infinities by the largest and smallest finite numbers if not given."""
+    """x with NaN, inf and -inf replaced, the infinities by the largest and smallest finite numbers if not given.
+
+    >>> hnp.nan_to_num(hnp.array([1.0, hnp.nan, hnp.inf]), posinf=9.0)
+    Array([1., 0., 9.], dtype=float32)
+    """
     x = as_operand(x, "nan_to_num")
     if x.dtype in COMPLEX:
         parts = (nan_to_num(p, copy, nan, posinf, neginf) for p in (lax.real(x), lax.imag(x)))
@@ -217,7 +243,11 @@ def held(value: int, dtype) -> int:
 
 
 def clip(x=None, /, min=None, max=None, *, a=None, a_min=None, a_max=None):
-    """x limited to min and max, which broadcast; None is no limit. NaN stays. Raises ShapeError, DTypeError."""
+    """x limited to min and max, which broadcast; None is no limit. NaN stays. Raises ShapeError, DTypeError.
+
+    >>> hnp.clip(hnp.array([-2, 0, 7]), 0, 5)
+    Array([0, 0, 5], dtype=int32)
+    """
     x = as_operand(a if x is None else x, "clip")
     low, high = (a_min if min is None else min), (a_max if max is None else max)
     if x.dtype in COMPLEX:

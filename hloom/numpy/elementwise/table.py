@@ -10,7 +10,7 @@ from hloom.errors import DTypeError
 from hloom.ir.op_table import OPS, Op
 from hloom.ir.types import DTYPES, HLO_NAME, INEXACT, kind
 from hloom.lax.operands import as_operand, inexact_dtype, promote_operands, to_inexact, with_weakness
-from hloom.lax.table import documented, first_line
+from hloom.lax.table import docstring, documented, first_line
 from hloom.tracing.trace import bind
 
 
@@ -24,11 +24,11 @@ def weakly(x, weak: bool):
     return with_weakness(x, True) if weak else x
 
 
-def binary(name: str, opcode: str, text: str, change=None, refused=frozenset(), instead=None) -> Callable:
+def binary(name: str, opcode: str, text: str, change=None, refused=frozenset(), instead=None, example=None) -> Callable:
     """A function of two operands that is one op on promoted operands.
 
     change: the promoted dtype -> the one to compute in. refused: dtypes that the function has no meaning for;
-    `instead`, if given, is what to do with their promoted operands.
+    `instead`, if given, is what to do with their promoted operands. example: as `Op.example`.
     """
 
     def function(x1, x2, /):
@@ -46,12 +46,15 @@ def binary(name: str, opcode: str, text: str, change=None, refused=frozenset(), 
             raise refuse(name, x1, "convert the operands with astype")
         return bind(opcode, x1, x2, weak=weak)
 
-    text = f"{text}\n\n    Promotes and broadcasts. Raises ShapeError, DTypeError, ArgumentError.\n    "
-    return documented(function, name, text)
+    text = f"{text}\n\nPromotes and broadcasts. Raises ShapeError, DTypeError, ArgumentError."
+    return documented(function, name, docstring(text, example, f"hnp.{name}"))
 
 
-def unary(name: str, opcode: str, text: str, inexact: bool = True, refused=frozenset()) -> Callable:
-    """A function of one operand that is one op; integers are converted first where `inexact`."""
+def unary(name: str, opcode: str, text: str, inexact: bool = True, refused=frozenset(), example=None) -> Callable:
+    """A function of one operand that is one op; integers are converted first where `inexact`.
+
+    example: as `Op.example`.
+    """
 
     def function(x, /):
         if inexact:
@@ -64,7 +67,8 @@ def unary(name: str, opcode: str, text: str, inexact: bool = True, refused=froze
         return bind(opcode, x, weak=x.weak)
 
     kinds = "Integers become floats. " if inexact else ""
-    return documented(function, name, f"{text}\n\n    Element-wise. {kinds}Raises DTypeError, ArgumentError.\n    ")
+    text = f"{text}\n\nElement-wise. {kinds}Raises DTypeError, ArgumentError."
+    return documented(function, name, docstring(text, example, f"hnp.{name}"))
 
 
 def _function(name: str, opcode: str, entry: Op, refused_kinds: tuple[str, ...]) -> Callable:
@@ -72,8 +76,9 @@ def _function(name: str, opcode: str, entry: Op, refused_kinds: tuple[str, ...])
     inexact = kinds <= {"float", "complex"}
     refused = frozenset(dtype for dtype in DTYPES.values() if kind(dtype) not in kinds)
     if entry.arity == 1:
-        return unary(name, opcode, first_line(entry, "x"), inexact, refused)
-    return binary(name, opcode, first_line(entry, "x1", "x2"), inexact_dtype if inexact else None, refused)
+        return unary(name, opcode, first_line(entry, "x"), inexact, refused, entry.example)
+    change = inexact_dtype if inexact else None
+    return binary(name, opcode, first_line(entry, "x1", "x2"), change, refused, example=entry.example)
 
 
 __all__: list[str] = []

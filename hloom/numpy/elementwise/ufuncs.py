@@ -19,7 +19,13 @@ from hloom.transforms.custom_derivatives import custom_jvp
 
 # --- arithmetic ---------------------------------------------------------------------------------------------------
 
-true_divide = binary("true_divide", "divide", "x1 / x2; integers become floats.", inexact_dtype)
+true_divide = binary(
+    "true_divide",
+    "divide",
+    "x1 / x2; integers become floats.",
+    inexact_dtype,
+    example=("{f}(hnp.array([7, 9]), 2)", "Array([3.5, 4.5], dtype=float32)"),
+)
 divide = true_divide
 
 
@@ -39,9 +45,15 @@ def _complex_extreme(direction: str):
     return extreme
 
 
-_text = "The {} of x1 and x2; NaN where one is NaN. Complex numbers are in the order of `less`."
-maximum = binary("maximum", "maximum", _text.format("larger"), refused=COMPLEX, instead=_complex_extreme("GE"))
-minimum = binary("minimum", "minimum", _text.format("smaller"), refused=COMPLEX, instead=_complex_extreme("LE"))
+def _extreme(name: str, which: str, direction: str, printed: str):
+    text = f"The {which} of x1 and x2; NaN where one is NaN. Complex numbers are in the order of `less`."
+    example = "{f}(hnp.array([1, 5, 3]), 2)", printed
+    instead = _complex_extreme(direction)
+    return binary(name, name, text, refused=COMPLEX, instead=instead, example=example)
+
+
+maximum = _extreme("maximum", "larger", "GE", "Array([2, 5, 3], dtype=int32)")
+minimum = _extreme("minimum", "smaller", "LE", "Array([1, 2, 2], dtype=int32)")
 
 _abs = unary("absolute", "abs", "The absolute value; real for complex x.", inexact=False)
 
@@ -52,7 +64,13 @@ def positive(x, /):
 
 
 def absolute(x, /):
-    """The absolute value, element-wise; real for complex x, booleans as they are. Raises ArgumentError."""
+    """The absolute value, element-wise; real for complex x, booleans as they are. Raises ArgumentError.
+
+    >>> hnp.abs(hnp.array([-1.5, 2.0]))
+    Array([1.5, 2. ], dtype=float32)
+    >>> hnp.abs(hnp.array([3 + 4j]))
+    Array([5.], dtype=float32)
+    """
     x = as_operand(x, "absolute")
     return x if x.dtype == PRED or x.dtype.kind == "u" else _abs(x)
 
@@ -66,7 +84,11 @@ def fabs(x, /):
 
 
 def sign(x, /):
-    """-1, 0 or 1 by the sign, element-wise; x / |x| for complex x; NaN for NaN. Raises DTypeError for booleans."""
+    """-1, 0 or 1 by the sign, element-wise; x / |x| for complex x; NaN for NaN. Raises DTypeError for booleans.
+
+    >>> hnp.sign(hnp.array([-2.0, 0.0, 3.0]))
+    Array([-1.,  0.,  1.], dtype=float32)
+    """
     x = as_operand(x, "sign")
     if x.dtype == PRED:
         raise refuse("sign", x, "convert the operand with astype")
@@ -91,7 +113,11 @@ def _complex_sign(x):
 
 
 def square(x, /):
-    """x * x, element-wise; booleans count as integers."""
+    """x * x, element-wise; booleans count as integers.
+
+    >>> hnp.square(hnp.array([-3, 2]))
+    Array([9, 4], dtype=int32)
+    """
     x = as_operand(x, "square")
     if x.dtype == PRED:
         x = convert(x, default_int())
@@ -99,7 +125,11 @@ def square(x, /):
 
 
 def reciprocal(x, /):
-    """1 / x as a float, element-wise."""
+    """1 / x as a float, element-wise.
+
+    >>> hnp.reciprocal(hnp.array([4.0, 0.5]))
+    Array([0.25, 2.  ], dtype=float32)
+    """
     return true_divide(1, x)
 
 
@@ -124,6 +154,9 @@ def power(x1, x2, /):
 
     A small Python integer x2 is done by multiplications, so that its derivative is simple, 0.5 by a root. Integers
     to the power of integers are integers; negative static powers of them are refused. Raises ShapeError, DTypeError.
+
+    >>> hnp.power(hnp.array([2, 3]), 3)
+    Array([ 8, 27], dtype=int32)
     """
     if type(x2) is int and not isinstance(x1, (bool, int, float, complex)) and -64 <= x2 <= 64:
         x1 = as_operand(x1, "power")
@@ -143,13 +176,21 @@ pow = power
 
 
 def float_power(x1, x2, /):
-    """x1 to the power x2 as floats, element-wise. Raises ShapeError, DTypeError."""
+    """x1 to the power x2 as floats, element-wise. Raises ShapeError, DTypeError.
+
+    >>> hnp.float_power(hnp.array([2, 4]), 2)
+    Array([ 4., 16.], dtype=float32)
+    """
     (x1, x2), weak = promote_operands("float_power", (x1, x2), inexact_dtype)
     return bind("power", x1, x2, weak=weak)
 
 
 def signbit(x, /):
-    """Whether the sign bit is set (true for -0.0), pred, element-wise. Raises DTypeError for complex x."""
+    """Whether the sign bit is set (true for -0.0), pred, element-wise. Raises DTypeError for complex x.
+
+    >>> hnp.signbit(hnp.array([-0.0, 1.0]))
+    Array([ True, False], dtype=bool)
+    """
     x = as_operand(x, "signbit")
     if x.dtype in COMPLEX:
         raise refuse("signbit", x, "take the real part")
@@ -227,6 +268,9 @@ def floor_divide(x1, x2, /):
     """The quotient rounded down, element-wise. Integers divided by zero give 0, as in NumPy.
 
     Raises ShapeError, DTypeError for complex operands.
+
+    >>> hnp.floor_divide(hnp.array([7, -7]), 2)
+    Array([ 3, -4], dtype=int32)
     """
     return _divided("floor_divide", x1, x2, np.floor_divide, lambda x, y: _integer_divmod(x, y)[0], _float_floor_divide)
 
@@ -235,6 +279,9 @@ def remainder(x1, x2, /):
     """The remainder with the sign of x2 (Python's %), element-wise. Integers modulo zero give 0, as in NumPy.
 
     Raises ShapeError, DTypeError for complex operands.
+
+    >>> hnp.mod(hnp.array([7, -7]), 3)
+    Array([1, 2], dtype=int32)
     """
     return _divided("remainder", x1, x2, np.remainder, lambda x, y: _integer_divmod(x, y)[1], _float_remainder)
 
@@ -243,7 +290,11 @@ mod = remainder
 
 
 def divmod(x1, x2, /):
-    """(floor_divide(x1, x2), remainder(x1, x2))."""
+    """(floor_divide(x1, x2), remainder(x1, x2)).
+
+    >>> hnp.divmod(hnp.array([7, -7]), 3)
+    (Array([ 2, -3], dtype=int32), Array([1, 2], dtype=int32))
+    """
     return _divided(
         "divmod", x1, x2, np.divmod, _integer_divmod, lambda x, y: (_float_floor_divide(x, y), _float_remainder(x, y))
     )
@@ -253,6 +304,9 @@ def fmod(x1, x2, /):
     """The remainder with the sign of x1 (C's), element-wise. Integers modulo zero give 0, as in NumPy.
 
     Raises ShapeError, DTypeError for complex operands.
+
+    >>> hnp.fmod(hnp.array([7.5, -7.5]), 2.0)
+    Array([ 1.5, -1.5], dtype=float32)
     """
     return _divided("fmod", x1, x2, np.fmod, _integer_fmod, lax.rem)
 
@@ -268,7 +322,11 @@ _expm1 = unary("expm1", "exponential-minus-one", "exp(x) - 1, exact near 0.")
 
 
 def expm1(x, /):
-    """exp(x) - 1, exact near 0, element-wise. Integers become floats."""
+    """exp(x) - 1, exact near 0, element-wise. Integers become floats.
+
+    >>> hnp.expm1(hnp.array([0.0, 1.0])).round(3)
+    Array([0.   , 1.718], dtype=float32)
+    """
     if isinstance(x, ArrayMethods) and x._shape.dtype in COMPLEX:
         return weakly(_complex_expm1(x), x.weak)
     return _expm1(x)
@@ -293,7 +351,11 @@ def _complex_expm1(x):
 
 
 def exp2(x, /):
-    """2 to the power x, element-wise: power(2, x), exact for whole x. Integers become floats."""
+    """2 to the power x, element-wise: power(2, x), exact for whole x. Integers become floats.
+
+    >>> hnp.exp2(hnp.array([0.0, 3.0, -1.0]))
+    Array([1. , 8. , 0.5], dtype=float32)
+    """
     x = to_inexact(x, "exp2")
     if x.dtype in COMPLEX:
         return weakly(_complex_exp2(x), x.weak)
@@ -318,19 +380,31 @@ def _scaled_log(x, scale: float):
 
 
 def log2(x, /):
-    """The logarithm of base 2, element-wise. Integers become floats."""
+    """The logarithm of base 2, element-wise. Integers become floats.
+
+    >>> hnp.log2(hnp.array([1.0, 8.0]))
+    Array([0., 3.], dtype=float32)
+    """
     x = to_inexact(x, "log2")
     return _scaled_log(x, math.log(2.0))
 
 
 def log10(x, /):
-    """The logarithm of base 10, element-wise. Integers become floats."""
+    """The logarithm of base 10, element-wise. Integers become floats.
+
+    >>> hnp.log10(hnp.array([1.0, 100.0])).round(3)
+    Array([0., 2.], dtype=float32)
+    """
     x = to_inexact(x, "log10")
     return _scaled_log(x, math.log(10.0))
 
 
 def logaddexp(x1, x2, /):
-    """log(exp(x1) + exp(x2)) without overflow, element-wise; floats. Raises ShapeError, DTypeError."""
+    """log(exp(x1) + exp(x2)) without overflow, element-wise; floats. Raises ShapeError, DTypeError.
+
+    >>> hnp.logaddexp(hnp.array([-1000.0, -500.0]), hnp.array([-1000.0, 0.0])).round(2)
+    Array([-999.31,    0.  ], dtype=float32)
+    """
     (a, b), weak = promote_operands("logaddexp", (x1, x2), inexact_dtype)
     if a.dtype in COMPLEX:
         raise refuse("logaddexp", a, "take the real parts, or write log(exp(x1) + exp(x2))")
@@ -386,12 +460,20 @@ def real_function(name: str, x, function):
 
 
 def deg2rad(x, /):
-    """Degrees to radians, element-wise; floats."""
+    """Degrees to radians, element-wise; floats.
+
+    >>> hnp.deg2rad(hnp.array([0.0, 180.0])).round(3)
+    Array([0.   , 3.142], dtype=float32)
+    """
     return lax.mul(to_inexact(x, "deg2rad"), math.pi / 180)
 
 
 def rad2deg(x, /):
-    """Radians to degrees, element-wise; floats."""
+    """Radians to degrees, element-wise; floats.
+
+    >>> hnp.rad2deg(hnp.array([0.0, hnp.pi])).round(3)
+    Array([  0., 180.], dtype=float32)
+    """
     return lax.mul(to_inexact(x, "rad2deg"), 180 / math.pi)
 
 
@@ -402,6 +484,9 @@ def hypot(x1, x2, /):
     """sqrt(x1^2 + x2^2) without overflow, element-wise; floats. Infinite where one is infinite.
 
     Raises ShapeError, DTypeError.
+
+    >>> hnp.hypot(hnp.array([3.0, 5.0]), hnp.array([4.0, 12.0]))
+    Array([ 5., 13.], dtype=float32)
     """
     (a, b), weak = promote_operands("hypot", (x1, x2), inexact_dtype)
     if a.dtype in COMPLEX:
@@ -432,7 +517,11 @@ def _hypot(a: np.ndarray, b: np.ndarray) -> np.ndarray:
 
 
 def sinc(x, /):
-    """sin(pi x) / (pi x), 1 at 0, element-wise; floats and complex numbers."""
+    """sin(pi x) / (pi x), 1 at 0, element-wise; floats and complex numbers.
+
+    >>> hnp.sinc(hnp.array([0.0, 0.5])).round(3)
+    Array([1.   , 0.637], dtype=float32)
+    """
 
     def quotient(x):
         zero = lax.eq(x, 0)
@@ -448,7 +537,11 @@ def sinc(x, /):
 
 
 def heaviside(x1, x2, /):
-    """0 where x1 < 0, x2 where x1 == 0, 1 where x1 > 0, NaN where it is NaN; floats. Raises ShapeError, DTypeError."""
+    """0 where x1 < 0, x2 where x1 == 0, 1 where x1 > 0, NaN where it is NaN; floats. Raises ShapeError, DTypeError.
+
+    >>> hnp.heaviside(hnp.array([-1.0, 0.0, 2.0]), 0.5)
+    Array([0. , 0.5, 1. ], dtype=float32)
+    """
     (x, at_zero), _ = promote_operands("heaviside", (x1, x2), inexact_dtype)
     if x.dtype in COMPLEX:
         raise refuse("heaviside", x, "take the real part")

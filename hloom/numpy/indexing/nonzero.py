@@ -36,6 +36,9 @@ def nonzero(a, *, size: int | None = None, fill_value=None):
 
     size: the number of positions; others are cut off, missing ones are fill_value (0; one, or one for each axis).
     Without it the program counts them under jit (docs/guides/sizes.md). Raises ConcretizationTypeError, ArgumentError.
+
+    >>> hnp.nonzero(hnp.array([[0, 3], [4, 0]]))
+    (Array([0, 1], dtype=int32), Array([1, 0], dtype=int32))
     """
     x = as_operand(a, "nonzero")
     if not x.ndim:
@@ -71,12 +74,21 @@ def _counted(x, mask):
 
 
 def flatnonzero(a, *, size: int | None = None, fill_value=None):
-    """The positions of the elements of the flat array that are not 0. Arguments as in `nonzero`."""
+    """The positions of the elements of the flat array that are not 0. Arguments as in `nonzero`.
+
+    >>> hnp.flatnonzero(hnp.array([0, 7, 0, 9]))
+    Array([1, 3], dtype=int32)
+    """
     return nonzero(ravel(as_operand(a, "flatnonzero")), size=size, fill_value=fill_value)[0]
 
 
 def argwhere(a, *, size: int | None = None, fill_value=None):
-    """The positions of the elements that are not 0, one row for each. Arguments as in `nonzero`."""
+    """The positions of the elements that are not 0, one row for each. Arguments as in `nonzero`.
+
+    >>> hnp.argwhere(hnp.array([[0, 3], [4, 0]]))
+    Array([[0, 1],
+           [1, 0]], dtype=int32)
+    """
     x = as_operand(a, "argwhere")
     found = stack(nonzero(atleast_1d(x), size=size, fill_value=fill_value), axis=-1)
     return found if x.ndim else found[:, :0]
@@ -87,6 +99,12 @@ def where(condition, x=None, y=None, /, *, size: int | None = None, fill_value=N
 
     Without x and y the indices where condition is true: `nonzero`, to which size and fill_value belong.
     Raises ShapeError, DTypeError, ArgumentError.
+
+    >>> x = hnp.array([-1.0, 2.0, -3.0])
+    >>> hnp.where(x > 0, x, 0)
+    Array([0., 2., 0.], dtype=float32)
+    >>> hnp.where(x < 0)
+    (Array([0, 2], dtype=int32),)
     """
     if x is None and y is None:
         return nonzero(atleast_1d(as_operand(condition, "where")), size=size, fill_value=fill_value)

@@ -102,6 +102,9 @@ def take(
 
     mode: outside of the axis 'fill' (the default: fill_value, or NaN, the least integer, True), 'clip' or 'wrap'.
     Negative indexes count from the end. Raises ShapeError, DTypeError, ArgumentError.
+
+    >>> hnp.take(hnp.array([10, 20, 30]), hnp.array([2, 0, 2]))
+    Array([30, 10, 30], dtype=int32)
     """
     _no_out("take", out)
     x, indices = as_operand(a, "take"), index_operand(indices, "take")
@@ -145,6 +148,11 @@ def take_along_axis(
 
     indices: integers of arr's rank, other axes broadcast. mode: outside 'fill' (the default), 'clip', 'wrap'.
     Raises ShapeError, DTypeError, ArgumentError.
+
+    >>> x = hnp.array([[3, 1, 2], [6, 5, 4]])
+    >>> hnp.take_along_axis(x, hnp.argsort(x, axis=1), axis=1)
+    Array([[1, 2, 3],
+           [4, 5, 6]], dtype=int32)
     """
     x, indices, axis = _along(arr, indices, axis, "take_along_axis")
     extent = x.shape[axis]
@@ -195,6 +203,11 @@ def put_along_axis(arr, indices, values, axis: int | None, inplace: bool = True,
     """arr with values at the positions that `take_along_axis` reads. inplace=True needs `hl.config.item_assignment`.
 
     mode: outside 'clip' or 'wrap'; by default left out. Raises ShapeError, DTypeError, ArgumentError.
+
+    >>> x = hnp.array([[3, 1, 2], [6, 5, 4]])
+    >>> hnp.put_along_axis(x, hnp.argmax(x, axis=1, keepdims=True), 0, axis=1, inplace=False)
+    Array([[0, 1, 2],
+           [0, 5, 4]], dtype=int32)
     """
     original = as_operand(arr, "put_along_axis")
     indices = index_operand(indices, "put_along_axis")
@@ -252,6 +265,9 @@ def compress(condition, a, axis: int | None = None, *, size: int | None = None, 
     size: so many slices; missing ones hold fill_value. Without it the program counts them under jit. A condition may be
     shorter than the axis.
     Raises ShapeError, TracerConversionError, ArgumentError.
+
+    >>> hnp.compress(hnp.array([True, False, True]), hnp.array([1, 2, 3]))
+    Array([1, 3], dtype=int32)
     """
     _no_out("compress", out)
     x, condition = as_operand(a, "compress"), truth(as_operand(condition, "compress"))
@@ -275,7 +291,12 @@ def compress(condition, a, axis: int | None = None, *, size: int | None = None, 
 
 
 def extract(condition, arr, *, size: int | None = None, fill_value=0):
-    """The elements of arr where condition, of the same size, is true. size and fill_value as in `compress`."""
+    """The elements of arr where condition, of the same size, is true. size and fill_value as in `compress`.
+
+    >>> x = hnp.arange(6)
+    >>> hnp.extract(x % 2 == 0, x)
+    Array([0, 2, 4], dtype=int32)
+    """
     return compress(ravel(as_operand(condition, "extract")), ravel(arr), size=size, fill_value=fill_value)
 
 
@@ -284,6 +305,9 @@ def choose(a, choices, out=None, mode: str = "raise"):
 
     mode: outside of the choices 'wrap', 'clip', or 'raise' (an error, so a has to be known).
     Raises ArgumentError, DTypeError, IndexOutOfBoundsError, ShapeError, TracerConversionError.
+
+    >>> hnp.choose(hnp.array([0, 1, 0]), [hnp.array([1, 2, 3]), hnp.array([10, 20, 30])])
+    Array([ 1, 20,  3], dtype=int32)
     """
     _no_out("choose", out)
     which = index_operand(a, "choose")
@@ -321,6 +345,11 @@ def ix_(*args):
     """Arrays of rank 1 shaped so that together they index a grid: x[ix_(rows, columns)]. Masks become positions.
 
     Raises ShapeError.
+
+    >>> x = hnp.arange(9).reshape(3, 3)
+    >>> x[hnp.ix_(hnp.array([0, 2]), hnp.array([1, 2]))]
+    Array([[1, 2],
+           [7, 8]], dtype=int32)
     """
     results = []
     for k, one in enumerate(args):
@@ -342,12 +371,20 @@ def _static_places(mask: np.ndarray):
 
 
 def tril_indices(n: int, k: int = 0, m: int | None = None):
-    """(rows, columns) of the elements of an (n, m) matrix on and below the k-th diagonal."""
+    """(rows, columns) of the elements of an (n, m) matrix on and below the k-th diagonal.
+
+    >>> hnp.tril_indices(2)
+    (Array([0, 1, 1], dtype=int32), Array([0, 0, 1], dtype=int32))
+    """
     return _static_places(np.tri(n, n if m is None else m, k, dtype=bool))
 
 
 def triu_indices(n: int, k: int = 0, m: int | None = None):
-    """(rows, columns) of the elements of an (n, m) matrix on and above the k-th diagonal."""
+    """(rows, columns) of the elements of an (n, m) matrix on and above the k-th diagonal.
+
+    >>> hnp.triu_indices(2)
+    (Array([0, 0, 1], dtype=int32), Array([0, 1, 1], dtype=int32))
+    """
     return _static_places(~np.tri(n, n if m is None else m, k - 1, dtype=bool))
 
 
@@ -371,7 +408,11 @@ def triu_indices_from(arr, k: int = 0):
 
 
 def diag_indices(n: int, ndim: int = 2):
-    """The positions of the main diagonal of an array with ndim axes of size n. Raises ArgumentError."""
+    """The positions of the main diagonal of an array with ndim axes of size n. Raises ArgumentError.
+
+    >>> hnp.diag_indices(2)
+    (Array([0, 1], dtype=int32), Array([0, 1], dtype=int32))
+    """
     if n < 0 or ndim < 0:
         raise ArgumentError("diag_indices takes n and ndim that are not negative", f"{n}, {ndim}", "check them")
     return (arange(n, dtype=default_int()),) * ndim

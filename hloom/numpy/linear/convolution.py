@@ -54,6 +54,9 @@ def convolve(a, v, mode: str = "full", *, precision=None, preferred_element_type
 
     mode: 'full' (everywhere they overlap: M + N - 1 positions), 'same' (the max(M, N) middle ones), 'valid' (where they
     overlap completely). Raises ShapeError, AttributeValueError.
+
+    >>> hnp.convolve(hnp.array([1.0, 2.0, 3.0]), hnp.array([0.0, 1.0, 0.5]))
+    Array([0. , 1. , 2.5, 4. , 1.5], dtype=float32)
     """
     x, y = _sequences("convolve", a, v)
     if x.shape[0] < y.shape[0]:
@@ -66,6 +69,9 @@ def correlate(a, v, mode: str = "valid", *, precision=None, preferred_element_ty
     """The correlation of two sequences: the sum over k of a[n + k] times the conjugate of v[k].
 
     mode: as in `convolve`. Raises ShapeError, AttributeValueError.
+
+    >>> hnp.correlate(hnp.array([1.0, 2.0, 3.0]), hnp.array([0.0, 1.0, 0.5]), mode="same")
+    Array([2. , 3.5, 3. ], dtype=float32)
     """
     x, y = _sequences("correlate", a, v)
     y = lax.conj(y) if y.dtype.kind == "c" else y

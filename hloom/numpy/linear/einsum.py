@@ -36,6 +36,13 @@ def einsum(
     finds: optimize is True or "auto", "optimal", "greedy" or another of its algorithms, a path as `einsum_path`
     returns it, or False (from left to right). _dot_general: what contracts two operands instead of `lax.dot_general`,
     with its arguments. Raises ArgumentError, ShapeError, DTypeError.
+
+    >>> a, b = hnp.arange(6).reshape(2, 3), hnp.arange(12).reshape(3, 4)
+    >>> hnp.einsum("ij,jk->ik", a, b)
+    Array([[20, 23, 26, 29],
+           [56, 68, 80, 92]], dtype=int32)
+    >>> hnp.einsum("ii", hnp.eye(3))
+    Array(3., dtype=float32)
     """
     if out is not None:
         raise ArgumentError("einsum returns a new array", "out=", "leave out= out: arrays do not change")
@@ -247,7 +254,12 @@ def _sum_out(x, labels, needed):
 
 @explains_arguments
 def multi_dot(arrays, *, precision=None):
-    """The product of two or more matrices in the cheapest order; the first and last may be vectors."""
+    """The product of two or more matrices in the cheapest order; the first and last may be vectors.
+
+    >>> a, b, c = hnp.ones((10, 2)), hnp.ones((2, 10)), hnp.ones((10, 3))
+    >>> hnp.linalg.multi_dot([a, b, c]).shape
+    (10, 3)
+    """
     arrays = [as_operand(a, "multi_dot") for a in arrays]
     if len(arrays) < 2:
         raise ArgumentError("multi_dot takes at least two arrays", f"{len(arrays)}", "use the array itself")

@@ -21,10 +21,11 @@ from hloom.lax.operands import (
     whole_number,
 )
 from hloom.numpy import linalg
-from hloom.numpy.creation import arange, asarray, eye, vander
+from hloom.numpy.creation import arange, asarray
 from hloom.numpy.dtypes import finfo
 from hloom.numpy.elementwise.logic import less, not_equal, where
 from hloom.numpy.elementwise.table import sqrt
+from hloom.numpy.matrices import eye, vander
 from hloom.numpy.reducing import reductions
 from hloom.numpy.reducing.reductions import argmax
 from hloom.numpy.shaping.manipulation import expand_dims
@@ -36,6 +37,9 @@ def poly(seq_of_zeros):
     """The coefficients of the polynomial with these zeros, or the characteristic polynomial of a square matrix.
 
     Raises ShapeError.
+
+    >>> hnp.poly(hnp.array([1.0, 2.0]))
+    Array([ 1., -3.,  2.], dtype=float32)
     """
     x = as_operand(seq_of_zeros, "poly")
     if x.ndim == 2 and x.shape[0] == x.shape[1] and x.shape[0]:
@@ -82,6 +86,9 @@ def roots(p, *, strip_zeros: bool = True):
 
     strip_zeros: leading zeros are left out, which looks at values; pass False inside of jit, where each leading zero
     gives a NaN at the end. Raises ShapeError.
+
+    >>> hnp.sort(hnp.roots(hnp.array([1.0, 0.0, -4.0])).real).round(3)
+    Array([-2.,  2.], dtype=float32)
     """
     x = to_inexact(p, "roots")
     if x.ndim > 1:
@@ -128,6 +135,10 @@ def polyfit(x, y, deg: int, rcond=None, full: bool = False, w=None, cov=False):
     rcond: singular values below this share of the largest count as 0. w: a weight for each point. full: also returns
     residuals, rank, singular values and rcond. cov: also returns the covariance of the coefficients ('unscaled': not
     scaled by the residuals). y may have columns, one fit each. Raises ShapeError, ArgumentError.
+
+    >>> x = hnp.array([0.0, 1.0, 2.0, 3.0])
+    >>> hnp.polyfit(x, 2 * x + 1, 1).round(3)
+    Array([2., 1.], dtype=float32)
     """
     deg = whole_number(deg, "polyfit", "degree")
     (x, y), _ = promote_operands("polyfit", (x, y), inexact_dtype, broadcast=False)
@@ -189,6 +200,9 @@ def polyval(p, x):
     """The polynomial with coefficients p at x, by Horner's rule.
 
     p: (n, ...), the highest power first; its further axes broadcast with x. Raises ShapeError, DTypeError.
+
+    >>> hnp.polyval(hnp.array([1, 0, -2]), hnp.array([2, 3]))
+    Array([2, 7], dtype=int32)
     """
     (p, x), _ = promote_operands("polyval", (p, x), broadcast=False)
     if not p.ndim:
@@ -212,7 +226,11 @@ def _coefficients(p, name):
 
 
 def polyadd(a1, a2):
-    """The coefficients of the sum of two polynomials; columns of a matrix are polynomials. Raises ShapeError."""
+    """The coefficients of the sum of two polynomials; columns of a matrix are polynomials. Raises ShapeError.
+
+    >>> hnp.polyadd(hnp.array([1, 2]), hnp.array([3, 0, 1]))
+    Array([3, 1, 3], dtype=int32)
+    """
     return _aligned("polyadd", a1, a2, lax.add)
 
 
@@ -246,7 +264,11 @@ def polysub(a1, a2):
 
 
 def polyder(p, m: int = 1):
-    """The coefficients of the m-th derivative. Raises ShapeError."""
+    """The coefficients of the m-th derivative. Raises ShapeError.
+
+    >>> hnp.polyder(hnp.array([1.0, 2.0, 3.0]))
+    Array([2., 2.], dtype=float32)
+    """
     p = to_inexact(_coefficients(p, "polyder"), "polyder")
     for _ in range(whole_number(m, "polyder", "order")):
         size = p.shape[0]
@@ -261,6 +283,9 @@ def polyint(p, m: int = 1, k=None):
     """The coefficients of the m-th integral, with the m constants of integration k (one number for all; 0 by default).
 
     Raises ShapeError.
+
+    >>> hnp.polyint(hnp.array([2.0, 2.0]))
+    Array([1., 2., 0.], dtype=float32)
     """
     p = to_inexact(_coefficients(p, "polyint"), "polyint")
     order = whole_number(m, "polyint", "order")
@@ -281,6 +306,9 @@ def polymul(a1, a2, *, trim_leading_zeros: bool = False):
     """The coefficients of the product of two polynomials, floats. Raises ShapeError.
 
     trim_leading_zeros: leading zeros of the operands do not count; this looks at values, so not inside of jit.
+
+    >>> hnp.polymul(hnp.array([1, 1]), hnp.array([1, -1]))
+    Array([ 1.,  0., -1.], dtype=float32)
     """
     given = [_coefficients(p, "polymul") for p in (a1, a2)]
     (a, b), _ = promote_operands("polymul", given, inexact_dtype, broadcast=False)

@@ -51,6 +51,12 @@ def matmul(a, b, *, precision=None, preferred_element_type=None, out_sharding=No
     """Matrix product over the last two axes; a left vector is a row, a right one a column; other axes broadcast.
 
     Promotes; the result is of the promoted dtype or preferred_element_type. Raises ShapeError, DTypeError.
+
+    >>> a, b = hnp.ones((8, 2, 3)), hnp.ones((3, 4))
+    >>> hnp.matmul(a, b).shape
+    (8, 2, 4)
+    >>> hnp.array([[1, 2], [3, 4]]) @ hnp.array([1, 1])
+    Array([3, 7], dtype=int32)
     """
     (a, b), _ = promote_operands("matmul", (a, b), broadcast=False)
     ra, rb = len(a._shape.dims), len(b._shape.dims)
@@ -96,6 +102,9 @@ def dot(a, b, *, precision=None, preferred_element_type=None, out_sharding=None)
     """NumPy's dot: the last axis of a with the last but one of b (its only one for a vector); scalars multiply.
 
     Raises ShapeError, DTypeError.
+
+    >>> hnp.dot(hnp.array([1, 2, 3]), hnp.array([4, 5, 6]))
+    Array(32, dtype=int32)
     """
     (a, b), weak = promote_operands("dot", (a, b), broadcast=False)
     if not a.ndim or not b.ndim:
@@ -121,14 +130,22 @@ def _same_extent(name, a, b, axis_a, axis_b):
 
 
 def vdot(a, b, *, precision=None, preferred_element_type=None):
-    """The sum of conj(a) * b over all elements, row-major. Raises ShapeError, DTypeError."""
+    """The sum of conj(a) * b over all elements, row-major. Raises ShapeError, DTypeError.
+
+    >>> hnp.vdot(hnp.array([1 + 2j]), hnp.array([3 + 4j]))
+    Array(11.-2.j, dtype=complex64)
+    """
     (a, b), _ = promote_operands("vdot", (a, b), broadcast=False)
     a, b = (reshape_to(x, (x.size,)) for x in (a, b))
     return dot(conj(a), b, preferred_element_type=preferred_element_type)
 
 
 def vecdot(x1, x2, /, *, axis: int = -1, precision=None, preferred_element_type=None):
-    """The sum of conj(x1) * x2 along an axis; the others broadcast. Raises ShapeError, DTypeError."""
+    """The sum of conj(x1) * x2 along an axis; the others broadcast. Raises ShapeError, DTypeError.
+
+    >>> hnp.vecdot(hnp.array([[1, 2], [3, 4]]), hnp.array([10, 1]))
+    Array([12, 34], dtype=int32)
+    """
     (a, b), _ = promote_operands("vecdot", (x1, x2), broadcast=False)
     axes = [canonical_axis(axis, x.ndim, "vecdot") for x in (a, b)]
     _same_extent("vecdot", a, b, *axes)
@@ -152,7 +169,11 @@ def vecmat(x1, x2, /):
 
 
 def inner(a, b, *, precision=None, preferred_element_type=None):
-    """The sum of products over the last axes of both; scalars multiply. Raises ShapeError, DTypeError."""
+    """The sum of products over the last axes of both; scalars multiply. Raises ShapeError, DTypeError.
+
+    >>> hnp.inner(hnp.array([[1, 2], [3, 4]]), hnp.array([1, 1]))
+    Array([3, 7], dtype=int32)
+    """
     (a, b), _ = promote_operands("inner", (a, b), broadcast=False)
     if not a.ndim or not b.ndim:
         return scaled(a, b)
@@ -161,7 +182,12 @@ def inner(a, b, *, precision=None, preferred_element_type=None):
 
 
 def outer(a, b, out=None):
-    """The products of all elements of a with all of b, sizes (a.size, b.size). Raises DTypeError."""
+    """The products of all elements of a with all of b, sizes (a.size, b.size). Raises DTypeError.
+
+    >>> hnp.outer(hnp.array([1, 2]), hnp.array([3, 4, 5]))
+    Array([[ 3,  4,  5],
+           [ 6,  8, 10]], dtype=int32)
+    """
     (a, b), _ = promote_operands("outer", (a, b), broadcast=False)
     return scaled(reshape_to(a, (a.size, 1)), reshape_to(b, (1, b.size)))
 
@@ -171,6 +197,9 @@ def tensordot(a, b, axes=2, *, precision=None, preferred_element_type=None, out_
     """The sum of products over the last `axes` axes of a and the first of b, or over axes=(of a, of b).
 
     Raises ShapeError, DTypeError, ArgumentError.
+
+    >>> hnp.tensordot(hnp.ones((2, 3, 4)), hnp.ones((3, 4, 5)), axes=2).shape
+    (2, 5)
     """
     (a, b), _ = promote_operands("tensordot", (a, b), broadcast=False)
     if isinstance(axes, int):
@@ -196,7 +225,11 @@ def tensordot(a, b, axes=2, *, precision=None, preferred_element_type=None, out_
 
 
 def kron(a, b):
-    """The Kronecker product: each element of a times b; sizes are products. Raises DTypeError."""
+    """The Kronecker product: each element of a times b; sizes are products. Raises DTypeError.
+
+    >>> hnp.kron(hnp.array([1, 10]), hnp.array([[1, 2]]))
+    Array([[ 1,  2, 10, 20]], dtype=int32)
+    """
     (a, b), _ = promote_operands("kron", (a, b), broadcast=False)
     rank = max(a.ndim, b.ndim)
     da, db = ((1,) * (rank - x.ndim) + x.shape for x in (a, b))
@@ -209,6 +242,9 @@ def cross(a, b, axisa: int = -1, axisb: int = -1, axisc: int = -1, axis: int | N
     """The cross product of vectors of size 3 (or 2, whose third component is 0). Other axes broadcast.
 
     Two vectors of size 2 give the third component alone. Raises ShapeError, DTypeError.
+
+    >>> hnp.cross(hnp.array([1, 0, 0]), hnp.array([0, 1, 0]))
+    Array([0, 0, 1], dtype=int32)
     """
     if axis is not None:
         axisa = axisb = axisc = axis
@@ -237,7 +273,11 @@ def _has(components, p, q):
 
 
 def matrix_transpose(x, /):
-    """x with its last two axes exchanged. Raises ShapeError."""
+    """x with its last two axes exchanged. Raises ShapeError.
+
+    >>> hnp.matrix_transpose(hnp.zeros((5, 2, 3))).shape
+    (5, 3, 2)
+    """
     x = as_operand(x, "matrix_transpose")
     if x.ndim < 2:
         raise ShapeError("matrix_transpose takes matrices (rank 2 and more)", f"{x._shape!r}", "reshape the operand")

@@ -35,6 +35,9 @@ def bincount(x, weights=None, minlength: int = 0, *, length: int | None = None, 
     length: the size of the result, needed inside of jit; larger numbers are left out, negative ones count as 0.
     minlength: the least size without `length`. Counts are integers, sums have the dtype of the weights.
     Raises ShapeError, DTypeError, TracerConversionError.
+
+    >>> hnp.bincount(hnp.array([0, 1, 1, 3]))
+    Array([1, 2, 0, 1], dtype=int32)
     """
     x = as_operand(x, "bincount")
     if x.dtype not in INTEGERS and x.dtype != PRED:
@@ -117,6 +120,12 @@ def histogram(a, bins=10, range=None, weights=None, density: bool | None = None)
     a: any sizes, flat. bins, range: as in `histogram_bin_edges`; the last bin holds its upper edge too.
     density: divided so that the integral is 1. The result is of floating point numbers.
     Raises ShapeError, ArgumentError, DTypeError.
+
+    >>> counts, edges = hnp.histogram(hnp.array([0.1, 0.2, 0.9]), bins=2, range=(0, 1))
+    >>> counts
+    Array([2., 1.], dtype=float32)
+    >>> edges
+    Array([0. , 0.5, 1. ], dtype=float32)
     """
     if weights is None:
         x = to_inexact(as_operand(a, "histogram"), "histogram")
@@ -195,7 +204,13 @@ def histogramdd(sample, bins=10, range=None, weights=None, density: bool | None 
 
 
 def histogram2d(x, y, bins=10, range=None, weights=None, density: bool | None = None):
-    """(counts, edges along x, edges along y) of points in a plane; arguments as in `histogramdd`."""
+    """(counts, edges along x, edges along y) of points in a plane; arguments as in `histogramdd`.
+
+    >>> counts, x_edges, y_edges = hnp.histogram2d(hnp.array([0.1, 0.9]), hnp.array([0.1, 0.8]), bins=2)
+    >>> counts
+    Array([[1, 0],
+           [0, 1]], dtype=int32)
+    """
     if not isinstance(bins, (int, np.integer)) and not (isinstance(bins, (list, tuple)) and len(bins) == 2):
         bins = [bins, bins]  # the same edges along both
     counts, edges = histogramdd([x, y], bins, range, weights, density)

@@ -221,6 +221,9 @@ def quantile(
 
     q: a number or an array, whose sizes come first in the result; its dtype is that of a (f32 for integers). method:
     one of `METHODS`; weights only with 'inverted_cdf'. Raises ArgumentError, DTypeError, ShapeError.
+
+    >>> hnp.quantile(hnp.array([1.0, 2.0, 3.0, 4.0, 5.0]), 0.25)
+    Array(2., dtype=float32)
     """
     return _quantile("quantile", a, q, axis, method, keepdims, out, overwrite_input, False, False, weights)
 
@@ -237,7 +240,11 @@ def percentile(
     weights=None,
     out_sharding=None,
 ):
-    """`quantile` with q from 0 to 100."""
+    """`quantile` with q from 0 to 100.
+
+    >>> hnp.percentile(hnp.array([1.0, 2.0, 3.0, 4.0, 5.0]), hnp.array([25, 50]))
+    Array([2., 3.], dtype=float32)
+    """
     return _quantile("percentile", a, q, axis, method, keepdims, out, overwrite_input, False, True, weights)
 
 
@@ -273,10 +280,18 @@ def nanpercentile(
 
 
 def median(a, axis=None, out=None, overwrite_input: bool = False, keepdims: bool = False):
-    """The middle element along the axes (None: all), or the mean of the two middle ones; NaN if one is NaN."""
+    """The middle element along the axes (None: all), or the mean of the two middle ones; NaN if one is NaN.
+
+    >>> hnp.median(hnp.array([[3, 1, 2], [9, 7, 8]]), axis=1)
+    Array([2., 8.], dtype=float32)
+    """
     return _quantile("median", a, 0.5, axis, "midpoint", keepdims, out, overwrite_input, False, False)
 
 
 def nanmedian(a, axis=None, out=None, overwrite_input: bool = False, keepdims: bool = False):
-    """`median` of the elements that are not NaN; NaN where there is none."""
+    """`median` of the elements that are not NaN; NaN where there is none.
+
+    >>> hnp.nanmedian(hnp.array([1.0, hnp.nan, 3.0]))
+    Array(2., dtype=float32)
+    """
     return _quantile("nanmedian", a, 0.5, axis, "midpoint", keepdims, out, overwrite_input, True, False)

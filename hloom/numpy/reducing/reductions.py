@@ -80,6 +80,11 @@ def sum(
     """The sum over axes (all by default) of the elements where `where`. Narrow integers and pred give s32 or u32.
 
     f16 and bf16 are summed in f32. Raises ShapeError, DTypeError.
+
+    >>> hnp.sum(hnp.array([[1, 2], [3, 4]]), axis=0)
+    Array([4, 6], dtype=int32)
+    >>> hnp.sum(hnp.array([1.0, 2.0, 4.0]), where=hnp.array([True, False, True]))
+    Array(5., dtype=float32)
     """
     return _accumulation("sum", a, axis, dtype, keepdims, initial, where, "add", 0, promote_integers)
 
@@ -87,7 +92,11 @@ def sum(
 def prod(
     a, axis=None, dtype=None, out=None, keepdims: bool = False, initial=None, where=None, promote_integers: bool = True
 ):
-    """The product over axes (all by default) of the elements where `where`; dtypes as `sum`. Raises ShapeError."""
+    """The product over axes (all by default) of the elements where `where`; dtypes as `sum`. Raises ShapeError.
+
+    >>> hnp.prod(hnp.array([[1, 2], [3, 4]]), axis=1)
+    Array([ 2, 12], dtype=int32)
+    """
     return _accumulation("prod", a, axis, dtype, keepdims, initial, where, "multiply", 1, promote_integers)
 
 
@@ -122,12 +131,23 @@ def _complex_extreme(name, x, axes, keepdims, initial, where_mask, opcode, neutr
 
 
 def max(a, axis=None, out=None, keepdims: bool = False, initial=None, where=None):
-    """The largest element over axes (all by default); NaN where there is one. Raises ShapeError."""
+    """The largest element over axes (all by default); NaN where there is one. Raises ShapeError.
+
+    >>> hnp.max(hnp.array([[1, 5], [7, 3]]), axis=0)
+    Array([7, 5], dtype=int32)
+    >>> hnp.max(hnp.array([1, 2]), initial=9)
+    Array(9, dtype=int32)
+    """
     return _extreme("max", a, axis, keepdims, initial, where, "maximum", lowest)
 
 
 def min(a, axis=None, out=None, keepdims: bool = False, initial=None, where=None):
-    """The smallest element over axes (all by default); NaN where there is one. Raises ShapeError."""
+    """The smallest element over axes (all by default); NaN where there is one. Raises ShapeError.
+
+    >>> hnp.min(hnp.array([[1, 5], [7, 3]]), axis=1, keepdims=True)
+    Array([[1],
+           [3]], dtype=int32)
+    """
     return _extreme("min", a, axis, keepdims, initial, where, "minimum", highest)
 
 
@@ -135,24 +155,40 @@ amax, amin = max, min
 
 
 def ptp(a, axis=None, out=None, keepdims: bool = False):
-    """The largest minus the smallest element over axes. Raises ShapeError."""
+    """The largest minus the smallest element over axes. Raises ShapeError.
+
+    >>> hnp.ptp(hnp.array([[1, 5], [7, 3]]), axis=1)
+    Array([4, 4], dtype=int32)
+    """
     return lax.sub(max(a, axis, keepdims=keepdims), min(a, axis, keepdims=keepdims))
 
 
 def all(a, axis=None, out=None, keepdims: bool = False, *, where=None):
-    """Whether every element (where `where`) is true, i.e. not 0, over axes. Raises ShapeError."""
+    """Whether every element (where `where`) is true, i.e. not 0, over axes. Raises ShapeError.
+
+    >>> hnp.all(hnp.array([[True, False], [True, True]]), axis=1)
+    Array([False,  True], dtype=bool)
+    """
     x = _masked(truth(as_operand(a, "all")), where, True, "all")
     return _finish(x, "and", canonical_axes(axis, x.ndim, "all"), True, keepdims, None, "all")
 
 
 def any(a, axis=None, out=None, keepdims: bool = False, *, where=None):
-    """Whether one element (where `where`) is true, i.e. not 0, over axes. Raises ShapeError."""
+    """Whether one element (where `where`) is true, i.e. not 0, over axes. Raises ShapeError.
+
+    >>> hnp.any(hnp.array([[True, False], [False, False]]), axis=1)
+    Array([ True, False], dtype=bool)
+    """
     x = _masked(truth(as_operand(a, "any")), where, False, "any")
     return _finish(x, "or", canonical_axes(axis, x.ndim, "any"), False, keepdims, None, "any")
 
 
 def count_nonzero(a, axis=None, keepdims: bool = False):
-    """The number of elements other than 0 over axes, s32. Raises ShapeError."""
+    """The number of elements other than 0 over axes, s32. Raises ShapeError.
+
+    >>> hnp.count_nonzero(hnp.array([[0, 1], [2, 3]]), axis=0)
+    Array([1, 2], dtype=int32)
+    """
     x, dtype = as_operand(a, "count_nonzero"), default_int()
     axes = canonical_axes(axis, x.ndim, "count_nonzero")
     over = None if len(axes) == x.ndim else axes
@@ -176,6 +212,9 @@ def argmax(a, axis: int | None = None, out=None, keepdims: bool = False):
     """The index (s32) of the first largest element along an axis (of the flat array); NaN is the largest.
 
     Raises ShapeError for an empty axis.
+
+    >>> hnp.argmax(hnp.array([[1, 5, 2], [7, 3, 4]]), axis=1)
+    Array([1, 0], dtype=int32)
     """
     return _arg("argmax", lax.argmax, a, axis, keepdims)
 
@@ -184,6 +223,9 @@ def argmin(a, axis: int | None = None, out=None, keepdims: bool = False):
     """The index (s32) of the first smallest element along an axis (of the flat array); NaN is the smallest.
 
     Raises ShapeError for an empty axis.
+
+    >>> hnp.argmin(hnp.array([[1, 5, 2], [7, 3, 4]]), axis=1)
+    Array([0, 1], dtype=int32)
     """
     return _arg("argmin", lax.argmin, a, axis, keepdims)
 
@@ -263,6 +305,9 @@ def mean(a, axis=None, dtype=None, out=None, keepdims: bool = False, *, where=No
     """The mean over axes (all by default) of the elements where `where`; integers as floats. NaN where there is none.
 
     Integers that f32 does not hold are summed exactly, as s64. Raises ShapeError, DTypeError.
+
+    >>> hnp.mean(hnp.array([[1, 2], [3, 6]]), axis=0)
+    Array([2., 4.], dtype=float32)
     """
     x = as_operand(a, "mean")
     target, work = _work_dtype(x, dtype, "mean")
@@ -277,6 +322,9 @@ def average(a, axis=None, weights=None, returned: bool = False, keepdims: bool =
     """The mean weighted by weights, of the shape of a or along the one axis. With returned also the sum of weights.
 
     Raises ShapeError, DTypeError.
+
+    >>> hnp.average(hnp.array([1.0, 2.0, 4.0]), weights=hnp.array([1.0, 1.0, 2.0]))
+    Array(2.75, dtype=float32)
     """
     x = as_operand(a, "average")
     axes = canonical_axes(axis, x.ndim, "average")
@@ -337,6 +385,9 @@ def var(a, axis=None, dtype=None, out=None, ddof=0, keepdims: bool = False, *, w
     """The variance over axes: the sum of |a - mean|^2 divided by the count less `ddof` (or `correction`).
 
     Real for complex a, f32 inside for narrow floats. Raises ShapeError, DTypeError.
+
+    >>> hnp.var(hnp.array([[1.0, 3.0], [2.0, 8.0]]), axis=1)
+    Array([1., 9.], dtype=float32)
     """
     x = as_operand(a, "var")
     target, work = _work_dtype(x, dtype, "var")
@@ -369,7 +420,11 @@ def var(a, axis=None, dtype=None, out=None, ddof=0, keepdims: bool = False, *, w
 
 
 def std(a, axis=None, dtype=None, out=None, ddof=0, keepdims: bool = False, *, where=None, mean=None, correction=None):
-    """The standard deviation over axes: the root of `var`. Raises ShapeError, DTypeError."""
+    """The standard deviation over axes: the root of `var`. Raises ShapeError, DTypeError.
+
+    >>> hnp.std(hnp.array([1.0, 3.0, 5.0, 7.0]), ddof=1).round(3)
+    Array(2.582, dtype=float32)
+    """
     x = as_operand(a, "std")
     target, work = _work_dtype(x, dtype, "std")
     result = lax.sqrt(var(x, axis, work, None, ddof, keepdims, where=where, mean=mean, correction=correction))
@@ -388,7 +443,11 @@ def _valid(x, where_mask, name):
 
 
 def nansum(a, axis=None, dtype=None, out=None, keepdims: bool = False, initial=None, where=None):
-    """`sum` with NaN as 0."""
+    """`sum` with NaN as 0.
+
+    >>> hnp.nansum(hnp.array([1.0, hnp.nan, 3.0]))
+    Array(4., dtype=float32)
+    """
     x = as_operand(a, "nansum")
     if lacks_nan(x):
         return sum(x, axis, dtype, None, keepdims, initial, where)
@@ -404,7 +463,11 @@ def nanprod(a, axis=None, dtype=None, out=None, keepdims: bool = False, initial=
 
 
 def nanmean(a, axis=None, dtype=None, out=None, keepdims: bool = False, *, where=None):
-    """`mean` of what is not NaN; NaN where nothing is left."""
+    """`mean` of what is not NaN; NaN where nothing is left.
+
+    >>> hnp.nanmean(hnp.array([1.0, hnp.nan, 3.0]))
+    Array(2., dtype=float32)
+    """
     x = as_operand(a, "nanmean")
     if lacks_nan(x):
         return mean(x, axis, dtype, None, keepdims, where=where)
@@ -449,12 +512,20 @@ def _nan_extreme(name, function, neutral, a, axis, keepdims, initial, where_mask
 
 
 def nanmax(a, axis=None, out=None, keepdims: bool = False, initial=None, where=None):
-    """`max` of what is not NaN; NaN where nothing is left."""
+    """`max` of what is not NaN; NaN where nothing is left.
+
+    >>> hnp.nanmax(hnp.array([1.0, hnp.nan, 3.0]))
+    Array(3., dtype=float32)
+    """
     return _nan_extreme("nanmax", max, lowest, a, axis, keepdims, initial, where)
 
 
 def nanmin(a, axis=None, out=None, keepdims: bool = False, initial=None, where=None):
-    """`min` of what is not NaN; NaN where nothing is left."""
+    """`min` of what is not NaN; NaN where nothing is left.
+
+    >>> hnp.nanmin(hnp.array([1.0, hnp.nan, 3.0]))
+    Array(1., dtype=float32)
+    """
     return _nan_extreme("nanmin", min, highest, a, axis, keepdims, initial, where)
 
 

@@ -52,12 +52,20 @@ def cumsum(a, axis: int | None = None, dtype=None, out=None):
     """The running sum along an axis (of the flat array), in the dtype of a; of booleans in the default integer's.
 
     `cumulative_sum` adds narrow integers in wider ones. Raises ShapeError.
+
+    >>> hnp.cumsum(hnp.array([[1, 2], [3, 4]]), axis=0)
+    Array([[1, 2],
+           [4, 6]], dtype=int32)
     """
     return _cumulative("cumsum", a, axis, dtype, "add")
 
 
 def cumprod(a, axis: int | None = None, dtype=None, out=None):
-    """The running product along an axis (of the flat array); dtypes as `cumsum`. Raises ShapeError."""
+    """The running product along an axis (of the flat array); dtypes as `cumsum`. Raises ShapeError.
+
+    >>> hnp.cumprod(hnp.array([1, 2, 3, 4]))
+    Array([ 1,  2,  6, 24], dtype=int32)
+    """
     return _cumulative("cumprod", a, axis, dtype, "multiply")
 
 
@@ -107,7 +115,13 @@ def cumulative_prod(x, /, *, axis: int | None = None, dtype=None, include_initia
 
 
 def diff(a, n: int = 1, axis: int = -1, prepend=None, append=None):
-    """The n-th difference of neighbours along an axis (`!=` of booleans). Raises ShapeError, ArgumentError."""
+    """The n-th difference of neighbours along an axis (`!=` of booleans). Raises ShapeError, ArgumentError.
+
+    >>> hnp.diff(hnp.array([1, 4, 9, 16]))
+    Array([3, 5, 7], dtype=int32)
+    >>> hnp.diff(hnp.array([1, 4, 9, 16]), n=2)
+    Array([2, 2], dtype=int32)
+    """
     x = as_operand(a, "diff")
     axis = canonical_axis(axis, x.ndim, "diff")
     n = whole_number(n, "diff", "order")
@@ -131,7 +145,11 @@ def diff(a, n: int = 1, axis: int = -1, prepend=None, append=None):
 
 
 def ediff1d(ary, to_end=None, to_begin=None):
-    """The differences of neighbours of the flat array, with elements before and after. Raises ShapeError."""
+    """The differences of neighbours of the flat array, with elements before and after. Raises ShapeError.
+
+    >>> hnp.ediff1d(hnp.array([1, 4, 9]), to_end=0)
+    Array([3, 5, 0], dtype=int32)
+    """
     x = as_operand(ary, "ediff1d")
     result = diff(reshape_to(x, (x.size,)))
     ends = [None if e is None else convert(as_operand(e, "ediff1d"), result.dtype) for e in (to_begin, to_end)]
@@ -140,7 +158,11 @@ def ediff1d(ary, to_end=None, to_begin=None):
 
 
 def trapezoid(y, x=None, dx=1.0, axis: int = -1):
-    """The integral along an axis by the trapezoidal rule, at points x or dx apart. Raises ShapeError."""
+    """The integral along an axis by the trapezoidal rule, at points x or dx apart. Raises ShapeError.
+
+    >>> hnp.trapezoid(hnp.array([0.0, 1.0, 2.0]), dx=0.5)
+    Array(1., dtype=float32)
+    """
     if x is None:
         y = to_inexact(y, "trapezoid")
     else:
@@ -158,6 +180,9 @@ def gradient(f, *varargs, axis=None, edge_order: int = 1):
 
     varargs: the distance of neighbours, one number for all axes or one (or a vector of coordinates) for each.
     Raises ShapeError, ArgumentError.
+
+    >>> hnp.gradient(hnp.array([0.0, 1.0, 4.0, 9.0]))
+    Array([1., 2., 4., 5.], dtype=float32)
     """
     if varargs:
         (x, *varargs), _ = promote_operands("gradient", (f, *varargs), inexact_dtype, broadcast=False)
@@ -208,7 +233,11 @@ def _gradient(x, axis, distance):
 
 
 def unwrap(p, discont=None, axis: int = -1, period=2 * math.pi):
-    """p with whole periods added so that neighbours differ by at most half a period. Raises ShapeError."""
+    """p with whole periods added so that neighbours differ by at most half a period. Raises ShapeError.
+
+    >>> hnp.unwrap(hnp.array([0.0, 3.0, -3.0])).round(3)
+    Array([0.   , 3.   , 3.283], dtype=float32)
+    """
     x = to_inexact(p, "unwrap")
     axis = canonical_axis(axis, x.ndim, "unwrap")
     steps = diff(x, 1, axis)

@@ -26,6 +26,10 @@ def cov(m, y=None, rowvar: bool = True, bias: bool = False, ddof: int | None = N
     """The covariance matrix of variables, one a row (one a column unless rowvar), observations along the other axis.
 
     Divided by the count less ddof (1, or 0 with bias); weights as in NumPy. Raises ShapeError, DTypeError.
+
+    >>> hnp.cov(hnp.array([[1.0, 2.0, 3.0], [2.0, 4.0, 6.0]]))
+    Array([[1., 2.],
+           [2., 4.]], dtype=float32)
     """
     if y is not None:
         (m, y), _ = promote_operands("cov", (m, y), inexact_dtype, broadcast=False)
@@ -68,7 +72,12 @@ def _observations(m, rowvar, name):
 
 
 def corrcoef(x, y=None, rowvar: bool = True):
-    """The correlation matrix of variables, laid out as for `cov`. Raises ShapeError, DTypeError."""
+    """The correlation matrix of variables, laid out as for `cov`. Raises ShapeError, DTypeError.
+
+    >>> hnp.corrcoef(hnp.array([[1.0, 2.0, 3.0], [3.0, 2.0, 1.0]])).round(3)
+    Array([[ 1., -1.],
+           [-1.,  1.]], dtype=float32)
+    """
     c = cov(x, y, rowvar)
     if not c.ndim:
         return lax.div(c, c)

@@ -13,7 +13,11 @@ from hloom.tracing.trace import bind
 
 
 def diagonal(a, offset: int = 0, axis1: int = 0, axis2: int = 1):
-    """The elements a[i, i + offset] of two axes, along a new last axis. Raises ShapeError."""
+    """The elements a[i, i + offset] of two axes, along a new last axis. Raises ShapeError.
+
+    >>> hnp.diagonal(hnp.arange(9).reshape(3, 3), offset=1)
+    Array([1, 5], dtype=int32)
+    """
     x = as_operand(a, "diagonal")
     first, second = canonical_axes((axis1, axis2), x.ndim, "diagonal")
     x = moveaxis(x, (first, second), (-2, -1))
@@ -36,7 +40,14 @@ def diagonal(a, offset: int = 0, axis1: int = 0, axis2: int = 1):
 
 
 def diag(v, k: int = 0):
-    """The k-th diagonal of a matrix, or a matrix with this k-th diagonal and zeros elsewhere. Raises ShapeError."""
+    """The k-th diagonal of a matrix, or a matrix with this k-th diagonal and zeros elsewhere. Raises ShapeError.
+
+    >>> hnp.diag(hnp.array([1, 2]))
+    Array([[1, 0],
+           [0, 2]], dtype=int32)
+    >>> hnp.diag(hnp.array([[1, 2], [3, 4]]))
+    Array([1, 4], dtype=int32)
+    """
     x = as_operand(v, "diag")
     if x.ndim == 2:
         return diagonal(x, k)
@@ -58,12 +69,21 @@ def diagflat(v, k: int = 0):
 
 
 def trace(a, offset: int = 0, axis1: int = 0, axis2: int = 1, dtype=None, out=None):
-    """The sum along a diagonal; dtypes as `hnp.sum`. Raises ShapeError."""
+    """The sum along a diagonal; dtypes as `hnp.sum`. Raises ShapeError.
+
+    >>> hnp.trace(hnp.array([[1, 2], [3, 4]]))
+    Array(5, dtype=int32)
+    """
     return sum(diagonal(a, offset, axis1, axis2), -1, dtype)
 
 
 def fill_diagonal(a, val, wrap: bool = False, *, inplace: bool = False):
-    """a with val, which broadcasts, on its main diagonal. inplace=True is refused. Raises ShapeError, ArgumentError."""
+    """a with val, which broadcasts, on its main diagonal. inplace=True is refused. Raises ShapeError, ArgumentError.
+
+    >>> hnp.fill_diagonal(hnp.ones((2, 2)), 5, inplace=False)
+    Array([[5., 1.],
+           [1., 5.]], dtype=float32)
+    """
     if inplace or wrap:
         raise ArgumentError(
             "fill_diagonal makes a new array and knows no wrap", f"{inplace=}, {wrap=}", "pass inplace=False"

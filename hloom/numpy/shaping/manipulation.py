@@ -59,6 +59,10 @@ def reshape(a, shape, *rest, order: str = "C", copy: bool | None = None, out_sha
     """a with another shape; one of them may be -1 and follows from the size. Also reshape(a, 2, 3).
 
     order 'F' reads and writes with the first axis fastest. Raises ShapeError, ArgumentError.
+
+    >>> hnp.reshape(hnp.arange(6), (2, -1))
+    Array([[0, 1, 2],
+           [3, 4, 5]], dtype=int32)
     """
     x = as_operand(a, "reshape")
     rest, order = _order(rest, order, "reshape")
@@ -96,7 +100,11 @@ def _reversed_axes(x):
 
 @takes_out_sharding
 def ravel(a, order: str = "C", *, out_sharding=None):
-    """a as a vector, row-major (order 'F': column-major)."""
+    """a as a vector, row-major (order 'F': column-major).
+
+    >>> hnp.ravel(hnp.array([[1, 2], [3, 4]]))
+    Array([1, 2, 3, 4], dtype=int32)
+    """
     x = as_operand(a, "ravel")
     return reshape(x, (x.size,), order=order)
 
@@ -124,7 +132,11 @@ def size(a, axis=None) -> int:
 
 
 def squeeze(a, axis=None):
-    """a without its axes of size 1, or without these. Raises ShapeError."""
+    """a without its axes of size 1, or without these. Raises ShapeError.
+
+    >>> hnp.squeeze(hnp.zeros((1, 3, 1)), axis=0).shape
+    (3, 1)
+    """
     x = as_operand(a, "squeeze")
     if axis is None:
         axis = tuple(k for k, d in enumerate(x.shape) if d == 1)
@@ -132,13 +144,22 @@ def squeeze(a, axis=None):
 
 
 def expand_dims(a, axis):
-    """a with new axes of size 1 at these positions of the result. Raises ShapeError."""
+    """a with new axes of size 1 at these positions of the result. Raises ShapeError.
+
+    >>> hnp.expand_dims(hnp.zeros((2, 3)), axis=1).shape
+    (2, 1, 3)
+    """
     return lax.expand_dims(a, axis)
 
 
 @takes_out_sharding
 def broadcast_to(array, shape, *, out_sharding=None):
-    """array with this shape, by NumPy's broadcasting. Raises ShapeError."""
+    """array with this shape, by NumPy's broadcasting. Raises ShapeError.
+
+    >>> hnp.broadcast_to(hnp.array([1, 2]), (2, 2))
+    Array([[1, 2],
+           [1, 2]], dtype=int32)
+    """
     x, dims = as_operand(array, "broadcast_to"), canonical_shape(shape, "broadcast_to")
     if common_shape("broadcast_to", [x.shape, dims]) != dims:
         raise ShapeError(
@@ -148,7 +169,12 @@ def broadcast_to(array, shape, *, out_sharding=None):
 
 
 def broadcast_arrays(*args):
-    """All arrays with the sizes to which they broadcast, a list. Raises ShapeError."""
+    """All arrays with the sizes to which they broadcast, a list. Raises ShapeError.
+
+    >>> a, b = hnp.broadcast_arrays(hnp.zeros((3, 1)), hnp.zeros(4))
+    >>> a.shape, b.shape
+    ((3, 4), (3, 4))
+    """
     arrays = [as_operand(a, "broadcast_arrays") for a in args]
     if not arrays:
         return []
@@ -157,7 +183,11 @@ def broadcast_arrays(*args):
 
 
 def broadcast_shapes(*shapes) -> tuple[int, ...]:
-    """The shape to which all of these shapes broadcast. Raises ShapeError."""
+    """The shape to which all of these shapes broadcast. Raises ShapeError.
+
+    >>> hnp.broadcast_shapes((3, 1), (4,))
+    (3, 4)
+    """
     return common_shape("broadcast_shapes", [canonical_shape(s, "broadcast_shapes") for s in shapes] or [()])
 
 
@@ -181,7 +211,11 @@ atleast_3d = _at_least(
 
 
 def transpose(a, axes=None, *rest):
-    """a with its axes in this order (reversed by default). Also transpose(a, 1, 0). Raises ShapeError."""
+    """a with its axes in this order (reversed by default). Also transpose(a, 1, 0). Raises ShapeError.
+
+    >>> hnp.permute_dims(hnp.zeros((2, 3, 4)), (2, 0, 1)).shape
+    (4, 2, 3)
+    """
     x = as_operand(a, "transpose")
     if axes is None:
         return _reversed_axes(x)
@@ -192,7 +226,11 @@ permute_dims = transpose
 
 
 def moveaxis(a, source, destination):
-    """a with axes moved to other positions; the others keep their order. Raises ShapeError."""
+    """a with axes moved to other positions; the others keep their order. Raises ShapeError.
+
+    >>> hnp.moveaxis(hnp.zeros((2, 3, 4)), 0, -1).shape
+    (3, 4, 2)
+    """
     x = as_operand(a, "moveaxis")
     source = canonical_axes(source, x.ndim, "moveaxis")
     destination = canonical_axes(destination, x.ndim, "moveaxis")
@@ -213,7 +251,11 @@ def rollaxis(a, axis: int, start: int = 0):
 
 
 def swapaxes(a, axis1: int, axis2: int):
-    """a with two axes exchanged. Raises ShapeError."""
+    """a with two axes exchanged. Raises ShapeError.
+
+    >>> hnp.swapaxes(hnp.zeros((2, 3, 4)), 0, 2).shape
+    (4, 3, 2)
+    """
     x = as_operand(a, "swapaxes")
     first, second = (canonical_axis(k, x.ndim, "swapaxes") for k in (axis1, axis2))
     order = list(range(x.ndim))
@@ -225,7 +267,13 @@ def swapaxes(a, axis1: int, axis2: int):
 
 
 def concatenate(arrays, axis: int | None = 0, dtype=None):
-    """The arrays one after the other along an axis (None: all flattened). Promotes. Raises ShapeError."""
+    """The arrays one after the other along an axis (None: all flattened). Promotes. Raises ShapeError.
+
+    >>> hnp.concatenate([hnp.array([[1, 2]]), hnp.array([[3, 4], [5, 6]])])
+    Array([[1, 2],
+           [3, 4],
+           [5, 6]], dtype=int32)
+    """
     arrays, weak = promote_operands("concatenate", _sequence(arrays, "concatenate"), broadcast=False)
     if axis is None:
         arrays, axis = [reshape_to(x, (x.size,)) for x in arrays], 0
@@ -246,7 +294,12 @@ concat = concatenate
 
 
 def stack(arrays, axis: int = 0, out=None, dtype=None):
-    """Arrays of one shape along a new axis. Promotes. Raises ShapeError, ArgumentError."""
+    """Arrays of one shape along a new axis. Promotes. Raises ShapeError, ArgumentError.
+
+    >>> hnp.stack([hnp.array([1, 2]), hnp.array([3, 4])], axis=1)
+    Array([[1, 3],
+           [2, 4]], dtype=int32)
+    """
     arrays, weak = promote_operands("stack", _sequence(arrays, "stack"), broadcast=False)
     first = arrays[0]
     for x in arrays:
@@ -261,36 +314,65 @@ def stack(arrays, axis: int = 0, out=None, dtype=None):
 
 
 def unstack(x, /, *, axis: int = 0) -> tuple:
-    """The slices of x along an axis, which disappears. Raises ShapeError."""
+    """The slices of x along an axis, which disappears. Raises ShapeError.
+
+    >>> first, second = hnp.unstack(hnp.array([[1, 2], [3, 4]]))
+    >>> second
+    Array([3, 4], dtype=int32)
+    """
     x = as_operand(x, "unstack")
     axis = canonical_axis(axis, x.ndim, "unstack")
     return tuple(lax.index_in_dim(x, k, axis, keepdims=False) for k in range(x.shape[axis]))
 
 
 def hstack(tup, dtype=None):
-    """Concatenation along axis 1 (axis 0 for vectors). Raises ShapeError."""
+    """Concatenation along axis 1 (axis 0 for vectors). Raises ShapeError.
+
+    >>> hnp.hstack((hnp.array([1, 2]), hnp.array([3])))
+    Array([1, 2, 3], dtype=int32)
+    """
     arrays = [atleast_1d(x) for x in _sequence(tup, "hstack")]
     return concatenate(arrays, 0 if arrays[0].ndim == 1 else 1, dtype)
 
 
 def vstack(tup, dtype=None):
-    """Concatenation along axis 0; vectors are rows. Raises ShapeError."""
+    """Concatenation along axis 0; vectors are rows. Raises ShapeError.
+
+    >>> hnp.vstack((hnp.array([1, 2]), hnp.array([3, 4])))
+    Array([[1, 2],
+           [3, 4]], dtype=int32)
+    """
     return concatenate([atleast_2d(x) for x in _sequence(tup, "vstack")], 0, dtype)
 
 
 def dstack(tup, dtype=None):
-    """Concatenation along axis 2. Raises ShapeError."""
+    """Concatenation along axis 2. Raises ShapeError.
+
+    >>> hnp.dstack((hnp.array([1, 2]), hnp.array([3, 4]))).shape
+    (1, 2, 2)
+    """
     return concatenate([atleast_3d(x) for x in _sequence(tup, "dstack")], 2, dtype)
 
 
 def column_stack(tup):
-    """Vectors as the columns of a matrix; matrices as they are. Raises ShapeError."""
+    """Vectors as the columns of a matrix; matrices as they are. Raises ShapeError.
+
+    >>> hnp.column_stack((hnp.array([1, 2]), hnp.array([3, 4])))
+    Array([[1, 3],
+           [2, 4]], dtype=int32)
+    """
     arrays = [as_operand(x, "column_stack") for x in _sequence(tup, "column_stack")]
     return concatenate([x if x.ndim > 1 else reshape_to(x, (x.size, 1)) for x in arrays], 1)
 
 
 def block(arrays):
-    """An array put together from nested lists of blocks: the innermost along the last axis. Raises ShapeError."""
+    """An array put together from nested lists of blocks: the innermost along the last axis. Raises ShapeError.
+
+    >>> a = hnp.ones((1, 2), dtype=int)
+    >>> hnp.block([[a, 2 * a], [3 * a, 4 * a]])
+    Array([[1, 1, 2, 2],
+           [3, 3, 4, 4]], dtype=int32)
+    """
 
     def depth(value):
         return 1 + builtins.max(depth(v) for v in value) if isinstance(value, list) and value else 0
@@ -310,7 +392,11 @@ def block(arrays):
 
 
 def append(arr, values, axis: int | None = None):
-    """Concatenation of two arrays, flattened unless an axis is given. Raises ShapeError."""
+    """Concatenation of two arrays, flattened unless an axis is given. Raises ShapeError.
+
+    >>> hnp.append(hnp.array([1, 2]), 3)
+    Array([1, 2, 3], dtype=int32)
+    """
     return concatenate([arr, values], axis)
 
 
@@ -337,17 +423,29 @@ def _split(name: str, a, indices_or_sections, axis: int, equal: bool) -> list:
 
 
 def split(ary, indices_or_sections, axis: int = 0):
-    """Equal parts along an axis, or the parts between these indexes, a list. Raises ShapeError."""
+    """Equal parts along an axis, or the parts between these indexes, a list. Raises ShapeError.
+
+    >>> hnp.split(hnp.arange(6), [2, 5])
+    [Array([0, 1], dtype=int32), Array([2, 3, 4], dtype=int32), Array([5], dtype=int32)]
+    """
     return _split("split", ary, indices_or_sections, axis, True)
 
 
 def array_split(ary, indices_or_sections, axis: int = 0):
-    """As split; the first parts are longer by one where the size does not divide."""
+    """As split; the first parts are longer by one where the size does not divide.
+
+    >>> [part.shape for part in hnp.array_split(hnp.arange(7), 3)]
+    [(3,), (2,), (2,)]
+    """
     return _split("array_split", ary, indices_or_sections, axis, False)
 
 
 def hsplit(ary, indices_or_sections):
-    """Split along axis 1 (axis 0 of a vector). Raises ShapeError."""
+    """Split along axis 1 (axis 0 of a vector). Raises ShapeError.
+
+    >>> hnp.hsplit(hnp.arange(4), 2)
+    [Array([0, 1], dtype=int32), Array([2, 3], dtype=int32)]
+    """
     return split(ary, indices_or_sections, 0 if ndim(ary) == 1 else 1)
 
 
@@ -362,7 +460,12 @@ def dsplit(ary, indices_or_sections):
 
 
 def tile(A, reps):
-    """A repeated reps[k] times along axis k, block after block. Raises ShapeError."""
+    """A repeated reps[k] times along axis k, block after block. Raises ShapeError.
+
+    >>> hnp.tile(hnp.array([1, 2]), (2, 2))
+    Array([[1, 2, 1, 2],
+           [1, 2, 1, 2]], dtype=int32)
+    """
     x, reps = as_operand(A, "tile"), canonical_shape(reps, "tile")
     rank = max(x.ndim, len(reps))
     dims = (1,) * (rank - x.ndim) + x.shape

@@ -55,6 +55,11 @@ def pad(array, pad_width, mode: str = "constant", **options):
     (end_values), maximum, minimum, mean, median (stat_length), empty (zeros). A function mode(vector, (before, after),
     axis, options) gives each vector along each axis in turn, padded with zeros so far. Raises ShapeError,
     ArgumentError.
+
+    >>> hnp.pad(hnp.array([1, 2, 3]), (1, 2))
+    Array([0, 1, 2, 3, 0, 0], dtype=int32)
+    >>> hnp.pad(hnp.array([1, 2, 3]), 2, mode="reflect")
+    Array([3, 2, 1, 2, 3, 2, 1], dtype=int32)
     """
     x = as_operand(array, "pad")
     if callable(mode):

@@ -44,6 +44,9 @@ def repeat(a, repeats, axis: int | None = None, *, total_repeat_length: int | No
 
     total_repeat_length: the static size of the result, with which repeats may be traced; what is missing at the end
     is the last element, what is too much is left out. Raises ShapeError.
+
+    >>> hnp.repeat(hnp.array([1, 2]), hnp.array([2, 3]), total_repeat_length=5)
+    Array([1, 1, 2, 2, 2], dtype=int32)
     """
     x = as_operand(a, "repeat")
     if axis is None:
@@ -88,7 +91,12 @@ def _repeat_to_length(x, repeats, axis, length):
 
 
 def flip(m, axis=None):
-    """m with the order of its elements reversed along axes (all by default). Raises ShapeError."""
+    """m with the order of its elements reversed along axes (all by default). Raises ShapeError.
+
+    >>> hnp.flip(hnp.array([[1, 2], [3, 4]]), axis=1)
+    Array([[2, 1],
+           [4, 3]], dtype=int32)
+    """
     x = as_operand(m, "flip")
     return lax.rev(x, canonical_axes(axis, x.ndim, "flip"))
 
@@ -104,7 +112,12 @@ def flipud(m):
 
 
 def rot90(m, k: int = 1, axes=(0, 1)):
-    """m turned k times by 90 degrees in a plane, from the first axis to the second. Raises ShapeError."""
+    """m turned k times by 90 degrees in a plane, from the first axis to the second. Raises ShapeError.
+
+    >>> hnp.rot90(hnp.array([[1, 2], [3, 4]]))
+    Array([[2, 4],
+           [1, 3]], dtype=int32)
+    """
     x = as_operand(m, "rot90")
     first, second = canonical_axes(axes, x.ndim, "rot90")
     k %= 4
@@ -119,6 +132,9 @@ def roll(a, shift, axis=None):
     """a with its elements moved by shift along axes and around the end; of the flat array by default.
 
     Static shifts are slices; a traced shift is a dynamic slice of a doubled array. Raises ShapeError.
+
+    >>> hnp.roll(hnp.array([1, 2, 3, 4]), 1)
+    Array([4, 1, 2, 3], dtype=int32)
     """
     x = as_operand(a, "roll")
     if axis is None:
@@ -161,6 +177,9 @@ def insert(arr, obj, values, axis: int | None = None):
 
     obj: an integer, a slice, or integers of rank 1 (before the insertion); values broadcast to what is inserted.
     Raises ShapeError, DTypeError, IndexOutOfBoundsError.
+
+    >>> hnp.insert(hnp.array([1, 2, 3]), 1, 9)
+    Array([1, 9, 2, 3], dtype=int32)
     """
     x, axis = _flat_unless(as_operand(arr, "insert"), axis, "insert")
     extent = x.shape[axis]
@@ -216,6 +235,9 @@ def delete(arr, obj, axis: int | None = None, *, assume_unique_indices: bool = F
 
     obj: an integer, a slice, integers, or a mask. Inside of jit integers that are traced need assume_unique_indices.
     Raises IndexOutOfBoundsError, DTypeError, TracerConversionError.
+
+    >>> hnp.delete(hnp.array([1, 2, 3, 4]), 1)
+    Array([1, 3, 4], dtype=int32)
     """
     x, axis = _flat_unless(as_operand(arr, "delete"), axis, "delete")
     extent = x.shape[axis]

@@ -73,6 +73,12 @@ def unique(
     return_counts: how often each appears. size: so many elements; missing ones are fill_value (by default
     the smallest) with count 0. Without it the program counts them under jit. equal_nan: all NaN count as one.
     Raises ShapeError, TracerConversionError.
+
+    >>> hnp.unique(hnp.array([3, 1, 3]))
+    Array([1, 3], dtype=int32)
+    >>> values, counts = hnp.unique(hnp.array([3, 1, 3]), return_counts=True)
+    >>> counts
+    Array([1, 2], dtype=int32)
     """
     x = as_operand(ar, "unique")
     dims = x.shape
@@ -162,7 +168,11 @@ def unique_all(x, /, *, size: int | None = None, fill_value=None) -> UniqueAll:
 
 
 def unique_counts(x, /, *, size: int | None = None, fill_value=None) -> UniqueCounts:
-    """(values, counts) of the distinct elements; NaN are all distinct. As `unique`."""
+    """(values, counts) of the distinct elements; NaN are all distinct. As `unique`.
+
+    >>> hnp.unique_counts(hnp.array([3, 1, 3])).counts
+    Array([1, 2], dtype=int32)
+    """
     return UniqueCounts(*unique(x, return_counts=True, equal_nan=False, size=size, fill_value=fill_value))
 
 
@@ -180,7 +190,11 @@ def unique_values(x, /, *, size: int | None = None, fill_value=None):
 
 
 def isin(element, test_elements, assume_unique: bool = False, invert: bool = False, *, method="auto"):
-    """For each element whether it is among test_elements. method: 'auto', 'compare_all', 'binary_search' or 'sort'."""
+    """For each element whether it is among test_elements. method: 'auto', 'compare_all', 'binary_search' or 'sort'.
+
+    >>> hnp.isin(hnp.array([1, 2, 3]), hnp.array([2, 5]))
+    Array([False,  True, False], dtype=bool)
+    """
     if method not in ("auto", "compare_all", "binary_search", "sort"):
         raise ArgumentError(
             "the method of isin", f"{method!r}", "one of 'auto', 'compare_all', 'binary_search', 'sort'"
@@ -241,7 +255,11 @@ def _flat_pair(name: str, ar1, ar2):
 
 
 def union1d(ar1, ar2, *, size: int | None = None, fill_value=None):
-    """The distinct elements of both arrays in order. size and fill_value as in `unique`."""
+    """The distinct elements of both arrays in order. size and fill_value as in `unique`.
+
+    >>> hnp.union1d(hnp.array([3, 1]), hnp.array([2, 1]))
+    Array([1, 2, 3], dtype=int32)
+    """
     return unique(concatenate(list(_flat_pair("union1d", ar1, ar2))), size=size, fill_value=fill_value)
 
 
@@ -251,6 +269,9 @@ def intersect1d(
     """The distinct elements that both arrays have, in order; with return_indices also their first positions in both.
 
     size and fill_value as in `unique`; missing positions are the arrays' sizes. Raises TracerConversionError.
+
+    >>> hnp.intersect1d(hnp.array([3, 1, 2]), hnp.array([2, 3, 5]))
+    Array([2, 3], dtype=int32)
     """
     a, b = _flat_pair("intersect1d", ar1, ar2)
     values, first = _chosen("intersect1d", a, isin(a, b), size, fill_value)
@@ -264,6 +285,9 @@ def setdiff1d(ar1, ar2, assume_unique: bool = False, *, size: int | None = None,
     """The distinct elements of ar1 that ar2 lacks, in order (as they stand with assume_unique).
 
     size and fill_value as in `unique`, but missing elements are 0 by default. Raises TracerConversionError.
+
+    >>> hnp.setdiff1d(hnp.array([3, 1, 2]), hnp.array([2]))
+    Array([1, 3], dtype=int32)
     """
     a, b = _flat_pair("setdiff1d", ar1, ar2)
     mask = isin(a, b, invert=True)

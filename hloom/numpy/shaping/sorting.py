@@ -35,6 +35,12 @@ def sort(a, axis: int | None = -1, *, kind=None, order=None, stable: bool = True
     """a sorted along an axis (None: flat). NaN comes last, or first when descending; complex by real, then imaginary.
 
     Raises ShapeError, ArgumentError.
+
+    >>> hnp.sort(hnp.array([[3, 1, 2], [9, 7, 8]]), axis=1)
+    Array([[1, 2, 3],
+           [7, 8, 9]], dtype=int32)
+    >>> hnp.sort(hnp.array([3, 1, 2]), descending=True)
+    Array([3, 2, 1], dtype=int32)
     """
     _options("sort", kind, order)
     x, axis = _axis_of(as_operand(a, "sort"), axis, "sort")
@@ -52,6 +58,11 @@ def argsort(
     """The positions that sort a along an axis (None: of the flat array); equal elements keep their order.
 
     dtype: of the positions, by default the default integer. Raises ShapeError, ArgumentError.
+
+    >>> hnp.argsort(hnp.array([30, 10, 20]))
+    Array([1, 2, 0], dtype=int32)
+    >>> hnp.argsort(hnp.array([30, 10, 20]), descending=True)
+    Array([0, 2, 1], dtype=int32)
     """
     _options("argsort", kind, order)
     x, axis = _axis_of(as_operand(a, "argsort"), axis, "argsort")
@@ -63,6 +74,10 @@ def lexsort(keys, axis: int = -1):
     """The positions that sort by several keys: the last one is the most important, the others decide among equal ones.
 
     keys: a list of arrays, or the rows of an array. Raises ShapeError, ArgumentError.
+
+    >>> first, second = hnp.array([2, 1, 1]), hnp.array([5, 9, 3])
+    >>> hnp.lexsort((second, first))
+    Array([2, 1, 0], dtype=int32)
     """
     arrays = [as_operand(k, "lexsort") for k in keys]
     if not arrays:
@@ -88,6 +103,9 @@ def partition(a, kth: int, axis: int = -1):
     """a rearranged so that element kth of an axis is where sorting would put it, no larger ones before it.
 
     Raises ShapeError, ArgumentError.
+
+    >>> hnp.partition(hnp.array([5, 1, 4, 2]), 1)[:2].sum()
+    Array(3, dtype=int32)
     """
     x, axis = _axis_of(as_operand(a, "partition"), axis, "partition")
     _kth(x, kth, axis, "partition")
@@ -99,7 +117,13 @@ def partition(a, kth: int, axis: int = -1):
 
 
 def argpartition(a, kth: int, axis: int = -1):
-    """The positions of the elements of `partition`, those behind kth in the order of positions."""
+    """The positions of the elements of `partition`, those behind kth in the order of positions.
+
+    >>> x = hnp.array([5, 1, 4, 2])
+    >>> smallest = hnp.argpartition(x, 1)[:2]
+    >>> hnp.sort(x[smallest])
+    Array([1, 2], dtype=int32)
+    """
     x, axis = _axis_of(as_operand(a, "argpartition"), axis, "argpartition")
     _kth(x, kth, axis, "argpartition")
     place = np.ravel(np.asarray(kth)).max().item() % x.shape[axis] + 1
@@ -129,6 +153,11 @@ def searchsorted(a, v, side: str = "left", sorter=None, *, method: str = "scan")
     side: 'left' before equal elements, 'right' behind. sorter: positions that sort a. NaN counts as the largest.
     method: 'scan', 'scan_unrolled', 'sort' or 'compare_all' as in JAX; all give the same.
     Raises ShapeError, ArgumentError, DTypeError.
+
+    >>> hnp.searchsorted(hnp.array([1, 3, 5]), hnp.array([0, 3, 4]))
+    Array([0, 1, 2], dtype=int32)
+    >>> hnp.searchsorted(hnp.array([1, 3, 5]), 3, side="right")
+    Array(2, dtype=int32)
     """
     if side not in ("left", "right"):
         raise ArgumentError("the side of searchsorted", f"{side!r}", "'left' or 'right'")
@@ -183,6 +212,9 @@ def digitize(x, bins, right: bool = False, *, method=None):
     """For each x the number of the bin that it falls in; bins: edges, increasing or decreasing.
 
     right: an element that equals an edge belongs to the bin below it. Raises ShapeError, DTypeError.
+
+    >>> hnp.digitize(hnp.array([0.5, 1.5, 9.0]), hnp.array([0.0, 1.0, 2.0]))
+    Array([1, 2, 3], dtype=int32)
     """
     edges = as_operand(bins, "digitize")
     if edges.ndim != 1:

@@ -104,6 +104,7 @@ hlo_binary(
     identity=lambda dtype: 0,
     doc="{0} + {1}; `or` of booleans.",
     lax="add",
+    example=("{f}(hnp.array([1.5, 2.0]), hnp.array([10.0, 20.0]))", "Array([11.5, 22. ], dtype=float32)"),
     numpy="add",
 )
 hlo_binary(
@@ -115,6 +116,7 @@ hlo_binary(
     _subtract_transpose,
     doc="{0} - {1}.",
     lax="sub",
+    example=("{f}(hnp.array([5, 7]), hnp.array([1, 10]))", "Array([ 4, -3], dtype=int32)"),
     numpy="subtract",
 )
 hlo_binary(
@@ -129,6 +131,7 @@ hlo_binary(
     identity=lambda dtype: 1,
     doc="{0} * {1}; `and` of booleans.",
     lax="mul",
+    example=("{f}(hnp.array([1.5, 2.0]), hnp.array([4.0, 0.5]))", "Array([6., 1.], dtype=float32)"),
     numpy="multiply",
 )
 hlo_binary(
@@ -141,6 +144,7 @@ hlo_binary(
     flops=4,
     doc="{0} / {1}. Integers truncate toward zero; a division by zero has all bits set.",
     lax="div",
+    example=("{f}(hnp.array([7, -7]), hnp.array([2, 2]))", "Array([ 3, -3], dtype=int32)"),
 )
 hlo_binary(
     "remainder",
@@ -155,6 +159,7 @@ hlo_binary(
     flops=10,
     doc="The remainder of {0} / {1} with the sign of {0}.",
     lax="rem",
+    example=("{f}(hnp.array([7, -7]), hnp.array([3, 3]))", "Array([ 1, -1], dtype=int32)"),
 )
 hlo_binary(
     "power",
@@ -171,12 +176,16 @@ hlo_binary(
     transcendental=True,
     doc="{0} to the power {1}, of one dtype.",
     lax="pow",
+    example=("{f}(hnp.array([2.0, 4.0]), hnp.array([3.0, 0.5]))", "Array([8., 2.], dtype=float32)"),
     ulp=(1.92, 0.62),
 )
 
 
-def _extreme(name: str, lax: str, function, joined: str, farthest, doc: str) -> None:
-    """Declares maximum or minimum. farthest: dtype -> its element that any other one replaces."""
+def _extreme(name: str, lax: str, function, joined: str, farthest, doc: str, printed: str) -> None:
+    """Declares maximum or minimum.
+
+    farthest: dtype -> its element that any other one replaces. printed: what the example prints.
+    """
     hlo_binary(
         name,
         ("pred", *ARITHMETIC),
@@ -189,6 +198,7 @@ def _extreme(name: str, lax: str, function, joined: str, farthest, doc: str) -> 
         identity=farthest,
         doc=doc,
         lax=lax,
+        example=("{f}(hnp.array([1.0, 5.0]), hnp.array([3.0, 2.0]))", printed),
     )
 
 
@@ -210,8 +220,24 @@ def _highest(dtype):
     return True if kind(dtype) == "pred" else np.iinfo(dtype).max
 
 
-_extreme("maximum", "max", np.maximum, "{0} | {1}", _lowest, "The larger of {0} and {1}; NaN where one is NaN.")
-_extreme("minimum", "min", np.minimum, "{0} & {1}", _highest, "The smaller of {0} and {1}; NaN where one is NaN.")
+_extreme(
+    "maximum",
+    "max",
+    np.maximum,
+    "{0} | {1}",
+    _lowest,
+    "The larger of {0} and {1}; NaN where one is NaN.",
+    "Array([3., 5.], dtype=float32)",
+)
+_extreme(
+    "minimum",
+    "min",
+    np.minimum,
+    "{0} & {1}",
+    _highest,
+    "The smaller of {0} and {1}; NaN where one is NaN.",
+    "Array([1., 2.], dtype=float32)",
+)
 
 
 def _negate_transpose(build, instruction, cotangent, operands):
@@ -228,6 +254,7 @@ hlo_unary(
     involution=True,
     doc="-{0}.",
     lax="neg",
+    example=("{f}(hnp.array([1.5, -2.0]))", "Array([-1.5,  2. ], dtype=float32)"),
     numpy="negative",
 )
 hlo_unary(
@@ -246,6 +273,7 @@ hlo_unary(
     result=to_real,
     doc="The absolute value; real for complex {0}.",
     lax="abs",
+    example=("{f}(hnp.array([-1.5, 2.0]))", "Array([1.5, 2. ], dtype=float32)"),
 )
 hlo_unary(
     "sign",
@@ -257,6 +285,7 @@ hlo_unary(
     ),
     doc="-1, 0 or 1; {0} / |{0}| for complex {0}; NaN for NaN.",
     lax="sign",
+    example=("{f}(hnp.array([-2.5, 0.0, 3.0]))", "Array([-1.,  0.,  1.], dtype=float32)"),
 )
 
 

@@ -36,6 +36,7 @@ hlo_unary(
     zero_jvp,
     doc="The largest integer that is not above {0}, as a float.",
     lax="floor",
+    example=("{f}(hnp.array([-1.5, 2.7]))", "Array([-2.,  2.], dtype=float32)"),
 )
 hlo_unary(
     "ceil",
@@ -45,6 +46,7 @@ hlo_unary(
     zero_jvp,
     doc="The smallest integer that is not below {0}, as a float.",
     lax="ceil",
+    example=("{f}(hnp.array([-1.5, 2.2]))", "Array([-1.,  3.], dtype=float32)"),
 )
 hlo_unary(
     "round-nearest-even",
@@ -69,6 +71,7 @@ hlo_unary(
     result=to_pred,
     doc="Whether {0} is neither infinite nor NaN, pred.",
     lax="is_finite",
+    example=("{f}(hnp.array([1.0, hnp.inf, hnp.nan]))", "Array([ True, False, False], dtype=bool)"),
 )
 
 
@@ -121,6 +124,7 @@ hlo_binary(
     **bitwise,
     doc="{0} & {1}.",
     lax="bitwise_and",
+    example=("{f}(hnp.array([12, 7]), hnp.array([10, 2]))", "Array([8, 2], dtype=int32)"),
     numpy="bitwise_and",
 )
 hlo_binary(
@@ -135,6 +139,7 @@ hlo_binary(
     **bitwise,
     doc="{0} | {1}.",
     lax="bitwise_or",
+    example=("{f}(hnp.array([12, 7]), hnp.array([10, 8]))", "Array([14, 15], dtype=int32)"),
     numpy="bitwise_or",
 )
 hlo_binary(
@@ -148,6 +153,7 @@ hlo_binary(
     **bitwise,
     doc="{0} ^ {1}.",
     lax="bitwise_xor",
+    example=("{f}(hnp.array([12, 7]), hnp.array([10, 7]))", "Array([6, 0], dtype=int32)"),
     numpy="bitwise_xor",
 )
 hlo_unary(
@@ -160,6 +166,7 @@ hlo_unary(
     involution=True,
     doc="~{0} of integers, `not` of booleans.",
     lax="bitwise_not",
+    example=("{f}(hnp.array([0, 5]))", "Array([-1, -6], dtype=int32)"),
     numpy="bitwise_not invert bitwise_invert",
 )
 shift_left = _shift(_shift_left, lambda x: 0)
@@ -172,6 +179,7 @@ hlo_binary(
     NO_TANGENT,
     doc="{0} << {1}; 0 where {1} is at least the width of {0}.",
     lax="shift_left",
+    example=("{f}(hnp.array([1, 3]), hnp.array([4, 1]))", "Array([16,  6], dtype=int32)"),
 )
 hlo_binary(
     "shift-right-logical",
@@ -182,6 +190,7 @@ hlo_binary(
     NO_TANGENT,
     doc="{0} >> {1}, with zeros shifted in.",
     lax="shift_right_logical",
+    example=("{f}(hnp.array([16, -1]), hnp.array([2, 28]))", "Array([ 4, 15], dtype=int32)"),
 )
 hlo_binary(
     "shift-right-arithmetic",
@@ -192,6 +201,7 @@ hlo_binary(
     NO_TANGENT,
     doc="{0} >> {1}, with copies of the sign bit shifted in.",
     lax="shift_right_arithmetic",
+    example=("{f}(hnp.array([16, -16]), hnp.array([2, 2]))", "Array([ 4, -4], dtype=int32)"),
 )
 # NumPy counts the bits of the absolute value; HLO those of the two's complement.
 hlo_unary(
@@ -203,6 +213,7 @@ hlo_unary(
     NO_TANGENT,
     doc="The number of bits set, in the dtype of {0}.",
     lax="population_count",
+    example=("{f}(hnp.array([7, 8]))", "Array([3, 1], dtype=int32)"),
 )
 
 
@@ -224,6 +235,7 @@ hlo_unary(
     NO_TANGENT,
     doc="The number of leading zero bits, in the dtype of {0}.",
     lax="clz",
+    example=("{f}(hnp.array([1, 255]))", "Array([31, 24], dtype=int32)"),
 )
 
 
@@ -257,6 +269,7 @@ hlo_binary(
     result=_complex_dtype,
     doc="The complex number {0} + i {1}.",
     lax="complex",
+    example=("{f}(hnp.array([1.0, 2.0]), hnp.array([0.0, -3.0]))", "Array([1.+0.j, 2.-3.j], dtype=complex64)"),
 )
 hlo_unary(
     "real",
@@ -270,6 +283,7 @@ hlo_unary(
     result=to_real,
     doc="The real part.",
     lax="real",
+    example=("{f}(hnp.array([1 + 2j, 3j]))", "Array([1., 0.], dtype=float32)"),
 )
 hlo_unary(
     "imag",
@@ -283,4 +297,5 @@ hlo_unary(
     result=to_real,
     doc="The imaginary part.",
     lax="imag",
+    example=("{f}(hnp.array([1 + 2j, 3j]))", "Array([2., 3.], dtype=float32)"),
 )

@@ -80,6 +80,7 @@ unary(
     dialects="chlo",
     doc="The inverse of erf; infinite at -1 and 1, NaN outside of [-1, 1].",
     lax="erf_inv",
+    example=("{f}(hnp.array([0.0, 0.5])).round(3)", "Array([0.   , 0.477], dtype=float32)"),
     ulp=(1.76, 5.0),
 )
 unary(
@@ -93,6 +94,7 @@ unary(
     dialects="chlo",
     doc="1 - erf({0}), without its cancellation.",
     lax="erfc",
+    example=("{f}(hnp.array([0.0, 1.0])).round(3)", "Array([1.   , 0.157], dtype=float32)"),
     ulp=(0.501, 0.9),
 )
 unary(
@@ -115,6 +117,7 @@ unary(
     dialects="chlo",
     doc="log |gamma({0})|; infinite at 0, -1, -2, ...",
     lax="lgamma",
+    example=("{f}(hnp.array([1.0, 5.0])).round(3)", "Array([0.   , 3.178], dtype=float32)"),
     ulp=(0.501, 2.3),
 )
 unary(
@@ -128,6 +131,7 @@ unary(
     dialects="chlo",
     doc="The derivative of lgamma; NaN at 0, -1, -2, ...",
     lax="digamma",
+    example=("{f}(hnp.array([1.0, 2.0])).round(3)", "Array([-0.577,  0.423], dtype=float32)"),
     ulp=(0.501, 5.0),
 )
 
@@ -173,6 +177,7 @@ binary(
     dialects="chlo",
     doc="Hurwitz's zeta function: the sum of (k + {1})^-{0} for k = 0, 1, ...; NaN where {0} < 1.",
     lax="zeta",
+    example=("{f}(hnp.array([2.0]), hnp.array([1.0])).round(3)", "Array([1.645], dtype=float32)"),
 )
 binary(
     "polygamma",
@@ -188,6 +193,7 @@ binary(
     dialects="chlo",
     doc="The derivative of order {0} of digamma at {1}; NaN where {0} is not a nonnegative integer.",
     lax="polygamma",
+    example=("{f}(hnp.array([1.0]), hnp.array([1.0])).round(3)", "Array([1.645], dtype=float32)"),
 )
 
 
@@ -208,6 +214,7 @@ unary(
     transcendental=True,
     doc="exp(-|{0}|) I0({0}), I0 the modified Bessel function of the first kind of order 0.",
     lax="bessel_i0e",
+    example=("{f}(hnp.array([0.0, 1.0])).round(3)", "Array([1.   , 0.466], dtype=float32)"),
 )
 unary(
     "bessel-i1e",
@@ -220,6 +227,7 @@ unary(
     dialects="chlo",
     doc="exp(-|{0}|) I1({0}), I1 the modified Bessel function of the first kind of order 1.",
     lax="bessel_i1e",
+    example=("{f}(hnp.array([0.0, 1.0])).round(3)", "Array([0.   , 0.208], dtype=float32)"),
 )
 
 # --- the incomplete gamma and beta functions ----------------------------------------------------------------------
@@ -241,6 +249,7 @@ host_function(
     200,
     doc="The regularized lower incomplete gamma function P({0}, {1}).",
     lax="igamma",
+    example=("{f}(hnp.array([1.0, 2.0]), hnp.array([1.0, 1.0])).round(3)", "Array([0.632, 0.264], dtype=float32)"),
 )
 host_function(
     "igammac",
@@ -253,6 +262,7 @@ host_function(
     200,
     doc="The regularized upper incomplete gamma function Q({0}, {1}) = 1 - P({0}, {1}).",
     lax="igammac",
+    example=("{f}(hnp.array([1.0, 2.0]), hnp.array([1.0, 1.0])).round(3)", "Array([0.368, 0.736], dtype=float32)"),
 )
 
 
@@ -351,6 +361,7 @@ host_function(
     300,
     doc="The regularized incomplete beta function I({2}; {0}, {1}), differentiable with respect to {2}.",
     lax="betainc regularized_incomplete_beta",
+    example=("{f}(2.0, 3.0, hnp.array([0.25, 0.5])).round(3)", "Array([0.262, 0.688], dtype=float32)"),
 )
 
 # --- elementary functions that HLO has no opcode for --------------------------------------------------------------
@@ -366,6 +377,7 @@ unary(
     dialects="chlo",
     doc="The arc tangent in radians.",
     lax="atan",
+    example=("{f}(hnp.array([0.0, 1.0])).round(3)", "Array([0.   , 0.785], dtype=float32)"),
     numpy="arctan atan",
     ulp=(0.79, 0.6),
 )
@@ -389,4 +401,5 @@ op(
     dialects="chlo",
     doc="The next float after {0} in the direction of {1}.",
     lax="nextafter",
+    example=("{f}(hnp.array([1.0]), hnp.array([2.0]))", "Array([1.0000001], dtype=float32)"),
 )

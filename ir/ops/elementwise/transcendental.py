@@ -44,6 +44,7 @@ hlo_function(
     kernel="exp",
     doc="e to the power {0}.",
     lax="exp",
+    example=("{f}(hnp.array([0.0, 1.0])).round(3)", "Array([1.   , 2.718], dtype=float32)"),
     numpy="exp",
     ulp=(1.06, 1.01),
 )
@@ -55,6 +56,7 @@ hlo_function(
     kernel="expm1",
     doc="exp({0}) - 1, exact near 0.",
     lax="expm1",
+    example=("{f}(hnp.array([0.0, 1.0])).round(3)", "Array([0.   , 1.718], dtype=float32)"),
     ulp=(1.64, 0.98),
 )
 hlo_function(
@@ -64,6 +66,7 @@ hlo_function(
     15,
     doc="The natural logarithm; -inf at 0, NaN for negative floats.",
     lax="log",
+    example=("{f}(hnp.array([1.0, 10.0])).round(3)", "Array([0.   , 2.303], dtype=float32)"),
     numpy="log",
     ulp=(0.93, 0.83),
 )
@@ -75,6 +78,7 @@ hlo_function(
     kernel="log1p",
     doc="log(1 + {0}), exact near 0; -inf at -1, NaN for floats below.",
     lax="log1p",
+    example=("{f}(hnp.array([0.0, 1.0])).round(3)", "Array([0.   , 0.693], dtype=float32)"),
     numpy="log1p",
     ulp=(0.98, 0.86),
 )
@@ -85,6 +89,7 @@ hlo_function(
     20,
     doc="The logistic function, 1 / (1 + exp(-{0})).",
     lax="logistic",
+    example=("{f}(hnp.array([0.0, 2.0])).round(3)", "Array([0.5  , 0.881], dtype=float32)"),
     ulp=(1.0, 0.93),
 )
 hlo_function(
@@ -94,6 +99,7 @@ hlo_function(
     4,
     doc="The square root; NaN for negative floats.",
     lax="sqrt",
+    example=("{f}(hnp.array([9.0, 2.25]))", "Array([3. , 1.5], dtype=float32)"),
     numpy="sqrt",
 )
 hlo_function(
@@ -103,6 +109,7 @@ hlo_function(
     5,
     doc="The reciprocal square root, 1 / sqrt({0}); NaN for negative floats.",
     lax="rsqrt",
+    example=("{f}(hnp.array([4.0, 0.25]))", "Array([0.5, 2. ], dtype=float32)"),
     ulp=(0.501, 0.501),
 )
 hlo_function(
@@ -112,6 +119,7 @@ hlo_function(
     20,
     doc="The cube root; negative for negative floats.",
     lax="cbrt",
+    example=("{f}(hnp.array([8.0, -27.0])).round(3)", "Array([ 2., -3.], dtype=float32)"),
     numpy=NumPy("cbrt", refused=("complex",)),
     ulp=(0.501, 0.501),
 )
@@ -123,6 +131,7 @@ chlo_function(
     kinds=FLOAT,
     doc="The error function.",
     lax="erf",
+    example=("{f}(hnp.array([0.0, 1.0])).round(3)", "Array([0.   , 0.843], dtype=float32)"),
     ulp=(1.71, 0.85),
 )
 
@@ -143,6 +152,7 @@ hlo_function(
     kernel="sin",
     doc="The sine of {0} radians.",
     lax="sin",
+    example=("{f}(hnp.array([0.0, hnp.pi / 2])).round(3)", "Array([0., 1.], dtype=float32)"),
     numpy="sin",
     ulp=(0.79, 0.72),
 )
@@ -154,6 +164,7 @@ hlo_function(
     kernel="cos",
     doc="The cosine of {0} radians.",
     lax="cos",
+    example=("{f}(hnp.array([0.0, hnp.pi])).round(3)", "Array([ 1., -1.], dtype=float32)"),
     numpy="cos",
     ulp=(0.79, 0.78),
 )
@@ -165,6 +176,7 @@ hlo_function(
     dialects="hlo stablehlo chlo",
     doc="The tangent of {0} radians.",
     lax="tan",
+    example=("{f}(hnp.array([0.0, hnp.pi / 4])).round(3)", "Array([0., 1.], dtype=float32)"),
     numpy="tan",
     ulp=(0.501, 0.8),
 )
@@ -175,6 +187,7 @@ hlo_function(
     20,
     doc="The hyperbolic tangent.",
     lax="tanh",
+    example=("{f}(hnp.array([0.0, 1.0])).round(3)", "Array([0.   , 0.762], dtype=float32)"),
     numpy="tanh",
     ulp=(1.63, 0.74),
 )
@@ -185,6 +198,7 @@ chlo_function(
     25,
     doc="The arc sine in radians; NaN for floats outside of [-1, 1].",
     lax="asin",
+    example=("{f}(hnp.array([0.0, 1.0])).round(3)", "Array([0.   , 1.571], dtype=float32)"),
     numpy="arcsin asin",
     ulp=(0.67, 0.72),
 )
@@ -195,6 +209,7 @@ chlo_function(
     25,
     doc="The arc cosine in radians; NaN for floats outside of [-1, 1].",
     lax="acos",
+    example=("{f}(hnp.array([1.0, 0.0])).round(3)", "Array([0.   , 1.571], dtype=float32)"),
     numpy="arccos acos",
     ulp=(0.501, 0.69),
 )
@@ -205,6 +220,7 @@ chlo_function(
     25,
     doc="The hyperbolic sine.",
     lax="sinh",
+    example=("{f}(hnp.array([0.0, 1.0])).round(3)", "Array([0.   , 1.175], dtype=float32)"),
     numpy="sinh",
     ulp=(0.501, 0.74),
 )
@@ -215,6 +231,7 @@ chlo_function(
     25,
     doc="The hyperbolic cosine.",
     lax="cosh",
+    example=("{f}(hnp.array([0.0, 1.0])).round(3)", "Array([1.   , 1.543], dtype=float32)"),
     numpy="cosh",
     ulp=(0.501, 0.82),
 )
@@ -225,6 +242,7 @@ chlo_function(
     25,
     doc="The inverse hyperbolic sine.",
     lax="asinh",
+    example=("{f}(hnp.array([0.0, 1.0])).round(3)", "Array([0.   , 0.881], dtype=float32)"),
     numpy="arcsinh asinh",
     ulp=(0.501, 0.52),
 )
@@ -235,6 +253,7 @@ chlo_function(
     25,
     doc="The inverse hyperbolic cosine; NaN for floats below 1.",
     lax="acosh",
+    example=("{f}(hnp.array([1.0, 2.0])).round(3)", "Array([0.   , 1.317], dtype=float32)"),
     numpy="arccosh acosh",
     ulp=(0.501, 0.52),
 )
@@ -245,6 +264,7 @@ chlo_function(
     25,
     doc="The inverse hyperbolic tangent; infinite at -1 and 1, NaN for floats outside of [-1, 1].",
     lax="atanh",
+    example=("{f}(hnp.array([0.0, 0.5])).round(3)", "Array([0.   , 0.549], dtype=float32)"),
     numpy="arctanh atanh",
     ulp=(0.501, 0.51),
 )
@@ -270,6 +290,7 @@ hlo_binary(
     transcendental=True,
     doc="The angle of the point ({1}, {0}) in radians: the arc tangent of {0} / {1}, in [-pi, pi].",
     lax="atan2",
+    example=("{f}(hnp.array([1.0, 0.0]), hnp.array([1.0, -1.0])).round(3)", "Array([0.785, 3.142], dtype=float32)"),
     numpy="arctan2 atan2",
     ulp=(0.501, 0.57),
 )
