@@ -58,11 +58,11 @@ class Const(Expr):
         return hash((self.type, repr(self.value)))
 
 
-@record(frozen=True, eq=False)
+@record(eq=False)
 class Var(Expr):
     """A parameter, a loop's variable, or what statements assign.
 
-    varies: whether it is more than one value on the way from its assignment to its uses.
+    varies: whether it is more than one value on the way from its assignment to its uses (`scopes.settle`).
     """
 
     type: str

@@ -6,17 +6,16 @@ that block, it is one variable of the whole function that varies. One that holds
 
 from __future__ import annotations
 
+import abc
 import ast
-from collections.abc import Iterable, Sequence
-from typing import NoReturn
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, NoReturn
 
-from hloom.compiler.kernel_ir.functions import EFFECTS, Signature, UnknownFunction, returned
+from hloom.compiler.kernel_ir import builder
+from hloom.compiler.kernel_ir.functions import EFFECTS, Signature, UnknownFunction
+from hloom.compiler.kernel_ir.names import Names
 from hloom.compiler.kernel_ir.nodes import (
     Assign,
-    Binary,
-    Call,
-    Cast,
-    Choice,
     Const,
     Do,
     Expr,
@@ -24,40 +23,23 @@ from hloom.compiler.kernel_ir.nodes import (
     If,
     Jump,
     Kernel,
-    Load,
-    Logic,
     Scratch,
     Stmt,
     Store,
     Together,
-    Unary,
     Var,
     While,
 )
 from hloom.compiler.kernel_ir.scopes import varying
-from hloom.compiler.kernel_ir.types import (
-    FLOATS,
-    INTEGERS,
-    PART,
-    STORED,
-    TypeMismatch,
-    arithmetic,
-    is_integer,
-    is_pointer,
-    joined,
-    negated,
-)
+from hloom.compiler.kernel_ir.types import STORED, TypeMismatch, is_integer, is_pointer
 
-__all__ = ["KernelSyntaxError", "read"]
+__all__ = ["KernelSyntaxError", "expression", "read", "statements"]
 
 _OPERATORS: dict[type[ast.AST], str] = {
     ast.Add: "+", ast.Sub: "-", ast.Mult: "*", ast.Div: "/", ast.FloorDiv: "//", ast.Mod: "%", ast.BitAnd: "&",
     ast.BitOr: "|", ast.BitXor: "^", ast.LShift: "<<", ast.RShift: ">>", ast.Lt: "<", ast.LtE: "<=", ast.Gt: ">",
     ast.GtE: ">=", ast.Eq: "==", ast.NotEq: "!=", ast.USub: "-", ast.Invert: "~", ast.Not: "not",
 }  # fmt: skip
-_CASTS = frozenset((*INTEGERS, *FLOATS, *PART))
-_NARROW = ("pred", "f16", "bf16")
-_LEAST = 1 << 63
 
 
 class KernelSyntaxError(Exception):
@@ -92,32 +74,33 @@ def read(text: str, params: Sequence[str], signature: Signature, parts: Iterable
             wide |= {found.name}
 
 
-class _Reader:
-    def __init__(
-        self, definition: ast.FunctionDef, params: Sequence[str], signature: Signature, parts: frozenset[str],
-        wide: frozenset[str],
-    ):  # fmt: skip
-        self.definition, self.signature, self.parts, self.wide = definition, signature, parts, wide
-        self.varying = varying(definition)
-        names = [argument.arg for argument in definition.args.args]
-        if len(names) != len(params):
-            raise KernelSyntaxError(f"{len(names)} parameters of {len(params)} types", definition.lineno)
-        kinds = [f"*{p[:-1]}" if p.endswith("*") else p for p in params]
-        pairs = zip(names, kinds, strict=True)
-        self.params = tuple([Var(kind, name, name in self.varying) for name, kind in pairs])
-        self.scopes: list[dict[str, Var]] = [{var.name: var for var in self.params}]
-        self.line = definition.lineno
+def expression(text: str, names: Names) -> Expr:
+    """An expression over variables that have names. Raises KernelSyntaxError, SyntaxError."""
+    return _Lines(names).value(ast.parse(text, mode="eval").body)
 
-    def kernel(self) -> Kernel:
-        return Kernel(self.definition.name, self.params, self.block(self.definition.body, self.scopes[0]))
 
-    def refuse(self, found: str) -> NoReturn:
-        raise KernelSyntaxError(found, self.line)
+def statements(text: str, names: Names) -> list[Stmt]:
+    """Statements over variables that have names, which those that they assign get too. Raises KernelSyntaxError,
+    SyntaxError."""
+    return _Lines(names).block(ast.parse(text).body)
 
-    # --- statements
 
-    def block(self, statements: list[ast.stmt], bound: dict[str, Var] | None = None) -> list[Stmt]:
-        self.scopes.append({} if bound is None else bound)
+class _Statements(abc.ABC):
+    """Nodes of the syntax tree, by the names of their classes. Where variables come from is for those who inherit."""
+
+    signature: Signature
+    parts: frozenset[str]
+    line = 1
+
+    @abc.abstractmethod
+    def variable(self, name: str, kind: str) -> Var:
+        """What an assignment of a value of this type assigns."""
+
+    @abc.abstractmethod
+    def known(self, name: str) -> Var | None:
+        """The variable that is read by a name."""
+
+    def block(self, statements: list[ast.stmt]) -> list[Stmt]:
         made: list[Stmt] = []
         for statement in statements:
             self.line = statement.lineno
@@ -126,23 +109,17 @@ class _Reader:
                 self.refuse(f"a statement {type(statement).__name__}")
             if (found := method(statement)) is not None:
                 made.append(found)
-        self.scopes.pop()
         return made
 
-    def variable(self, name: str, kind: str) -> Var:
-        """What an assignment of a value of this type assigns."""
-        varies = name in self.varying
-        scope = self.scopes[0] if varies else self.scopes[-1]
-        var = scope.get(name)
-        if var is None or not varies:
-            wide = "s64" if name in self.wide else kind
-            var = scope[name] = Var(wide, name, varies)
-        if var.type != kind and not (is_pointer(var.type) and is_pointer(kind)):
-            if not (is_integer(var.type) and is_integer(kind)) or "u64" in (var.type, kind):
-                self.refuse(f"{name} holds {var.type} and {kind}")
-            if var.type != "s64":
-                raise _Widen(name)
-        return var
+    def loop(self, name: str, body: list[ast.stmt]) -> tuple[Var, list[Stmt]]:
+        """The variable of a loop, and its statements."""
+        var = self.variable(name, "s64")
+        return var, self.block(body)
+
+    def refuse(self, found: str) -> NoReturn:
+        raise KernelSyntaxError(found, self.line)
+
+    # --- statements
 
     def _assign(self, node: ast.Assign) -> Stmt:
         if len(node.targets) > 1:
@@ -185,11 +162,7 @@ class _Reader:
         if not isinstance(node.value, ast.Call):
             self.refuse("a statement without effect")
         name, arguments = self.called(node.value)
-        kind, _, dtype = name.partition("_")
-        if name not in self.parts and kind in ("store", "stream") and len(arguments) == 3:
-            pointer, index, value = arguments
-            return Store(pointer, index, value, dtype, kind == "stream")
-        return Do(name, arguments)
+        return Do(name, arguments) if name in self.parts else builder.do(name, arguments)
 
     def _for(self, node: ast.For) -> Stmt:
         match node:
@@ -199,11 +172,10 @@ class _Reader:
                 bounds = [self.value(bound) for bound in args]
             case _:
                 self.refuse("a loop over something else than a range")
-        zero, one = Const("s64", 0), Const("s64", 1)
-        start, stop, step = (zero, *bounds, one) if len(bounds) == 1 else (*bounds, one)[:3]
-        varies = name in self.varying
-        var = self.variable(name, "s64") if varies else Var("s64", name)
-        return For(var, start, stop, step, self.block(node.body, None if varies else {name: var}))
+        one = builder.ONE
+        start, stop, step = (builder.ZERO, *bounds, one) if len(bounds) == 1 else (*bounds, one)[:3]
+        var, body = self.loop(name, node.body)
+        return For(var, start, stop, step, body)
 
     def _while(self, node: ast.While) -> Stmt:
         if node.orelse:
@@ -238,84 +210,63 @@ class _Reader:
             self.refuse(f"the function {error}")
 
     def truth(self, node: ast.expr) -> Expr:
-        value = self.value(node)
-        if value.type != "pred" and not is_integer(value.type):
-            self.refuse(f"the truth of {value.type}")
-        return value
+        return self.made(builder.truth, self.value(node))
+
+    def made(self, build: Callable[..., Any], *parts: Any) -> Any:
+        """What the builder makes, or why it does not."""
+        try:
+            return build(*parts)
+        except TypeMismatch as error:
+            self.refuse(str(error))
 
     def _name(self, node: ast.Name) -> Expr:
-        for scope in reversed(self.scopes):
-            if (var := scope.get(node.id)) is not None:
-                return var
+        if (var := self.known(node.id)) is not None:
+            return var
         if node.id in ("inf", "nan"):
             return Const("f64", float(node.id))
-        if node.id in self.varying:
-            self.refuse(f"{node.id} is read before it has a type")
         self.refuse(f"the name {node.id}")
 
     def _constant(self, node: ast.Constant) -> Expr:
-        value = node.value
-        if isinstance(value, bool):
-            return Const("pred", value)
-        if isinstance(value, int) and -_LEAST <= value < 2 * _LEAST:
-            return Const("s64" if value < _LEAST else "u64", value)
-        if isinstance(value, float):
-            return Const("f64", value)
-        self.refuse(f"the constant {value!r}")
+        if not isinstance(node.value, (bool, int, float)):
+            self.refuse(f"the constant {node.value!r}")
+        return builder.constant(node.value)
 
     def binary(self, op: ast.operator, left: Expr, right: Expr) -> Expr:
-        name = _OPERATORS.get(type(op))
-        if name is None:
+        if type(op) not in _OPERATORS:
             self.refuse(f"the operator {type(op).__name__}")
-        try:
-            return Binary(arithmetic(name, left.type, right.type), name, left, right)
-        except TypeMismatch as error:
-            self.refuse(str(error))
+        made: Expr = self.made(builder.operation, _OPERATORS[type(op)], left, right)
+        return made
 
     def _binop(self, node: ast.BinOp) -> Expr:
         left = self.value(node.left)
         return self.binary(node.op, left, self.value(node.right))
 
     def _unaryop(self, node: ast.UnaryOp) -> Expr:
-        operand, op = self.value(node.operand), _OPERATORS.get(type(node.op), "+")
-        if op == "-" and operand == Const("u64", _LEAST):  # Python has no negative literals
-            return Const("s64", -_LEAST)
-        return Unary(negated(op, operand.type), op, operand)
+        return builder.unary(_OPERATORS.get(type(node.op), "+"), self.value(node.operand))
 
     def _compare(self, node: ast.Compare) -> Expr:
         if len(node.ops) != 1 or type(node.ops[0]) not in _OPERATORS:
             self.refuse("a chain of comparisons")
         left, right = self.value(node.left), self.value(node.comparators[0])
-        if left.type != right.type or not is_integer(left.type):
-            joined(left.type, right.type)
-        return Binary("pred", _OPERATORS[type(node.ops[0])], left, right)
+        return builder.compared(_OPERATORS[type(node.ops[0])], left, right)
 
     def _boolop(self, node: ast.BoolOp) -> Expr:
-        operands = tuple([self.value(operand) for operand in node.values])
-        if any(operand.type != "pred" for operand in operands):
-            self.refuse("and, or of numbers")
-        return Logic("and" if isinstance(node.op, ast.And) else "or", operands)
+        operands = [self.value(operand) for operand in node.values]
+        return builder.both("and" if isinstance(node.op, ast.And) else "or", operands)
 
     def _ifexp(self, node: ast.IfExp) -> Expr:
-        test, yes, no = self.truth(node.test), self.value(node.body), self.value(node.orelse)
-        return Choice(yes.type if yes.type == no.type else joined(yes.type, no.type), test, yes, no)
+        return builder.chosen(self.value(node.test), self.value(node.body), self.value(node.orelse))
 
     def _attribute(self, node: ast.Attribute) -> Expr:
-        operand = self.value(node.value)
-        if node.attr not in ("real", "imag") or operand.type not in PART:
-            self.refuse(f".{node.attr} of {operand.type}")
-        return Unary(PART[operand.type], f".{node.attr}", operand)
+        return builder.part(self.value(node.value), node.attr)
 
     def place(self, node: ast.Subscript) -> tuple[Expr, Expr]:
         pointer, index = self.value(node.value), self.value(node.slice)
-        if not is_pointer(pointer.type) or not is_integer(index.type):
-            self.refuse(f"an index of {index.type} of {pointer.type}")
+        self.made(builder.element, pointer, index)
         return pointer, index
 
     def _subscript(self, node: ast.Subscript) -> Expr:
-        pointer, index = self.place(node)
-        kind = pointer.type[1:]
-        return Load(STORED.get(kind, kind), pointer, index)
+        return builder.element(self.value(node.value), self.value(node.slice))
 
     def called(self, node: ast.Call) -> tuple[str, tuple[Expr, ...]]:
         if not isinstance(node.func, ast.Name) or node.keywords:
@@ -326,9 +277,75 @@ class _Reader:
         name, arguments = self.called(node)
         if name in self.parts or name in EFFECTS:
             self.refuse(f"the result of {name}")
-        if name in _CASTS and len(arguments) == 1:
-            return Cast(name, arguments[0])
-        kind, _, dtype = name.partition("_")
-        if kind == "load" and dtype in _NARROW and len(arguments) == 2:
-            return Load("pred" if dtype == "pred" else "f32", *arguments)
-        return Call(returned(name, [argument.type for argument in arguments], self.signature), name, arguments)
+        return builder.call(name, arguments, self.signature)
+
+
+class _Lines(_Statements):
+    """Statements among others: a name is one variable of the whole function."""
+
+    def __init__(self, names: Names):
+        self.names, self.signature, self.parts = names, names.signature, names.parts
+
+    def variable(self, name: str, kind: str) -> Var:
+        try:
+            return self.names.declare(name, kind)
+        except TypeMismatch as error:
+            self.refuse(str(error))
+
+    def known(self, name: str) -> Var | None:
+        return self.names.get(name)
+
+
+class _Reader(_Statements):
+    def __init__(
+        self, definition: ast.FunctionDef, params: Sequence[str], signature: Signature, parts: frozenset[str],
+        wide: frozenset[str],
+    ):  # fmt: skip
+        self.definition, self.signature, self.parts, self.wide = definition, signature, parts, wide
+        self.varying = varying(definition)
+        names = [argument.arg for argument in definition.args.args]
+        if len(names) != len(params):
+            raise KernelSyntaxError(f"{len(names)} parameters of {len(params)} types", definition.lineno)
+        kinds = [f"*{p[:-1]}" if p.endswith("*") else p for p in params]
+        pairs = zip(names, kinds, strict=True)
+        self.params = tuple([Var(kind, name, name in self.varying) for name, kind in pairs])
+        self.scopes: list[dict[str, Var]] = [{var.name: var for var in self.params}]
+        self.line = definition.lineno
+
+    def kernel(self) -> Kernel:
+        return Kernel(self.definition.name, self.params, self.block(self.definition.body, self.scopes[0]))
+
+    def block(self, statements: list[ast.stmt], bound: dict[str, Var] | None = None) -> list[Stmt]:
+        self.scopes.append({} if bound is None else bound)
+        made = super().block(statements)
+        self.scopes.pop()
+        return made
+
+    def loop(self, name: str, body: list[ast.stmt]) -> tuple[Var, list[Stmt]]:
+        if name in self.varying:
+            return super().loop(name, body)
+        var = Var("s64", name)
+        return var, self.block(body, {name: var})
+
+    def known(self, name: str) -> Var | None:
+        for scope in reversed(self.scopes):
+            if (var := scope.get(name)) is not None:
+                return var
+        if name in self.varying and name not in ("inf", "nan"):
+            self.refuse(f"{name} is read before it has a type")
+        return None
+
+    def variable(self, name: str, kind: str) -> Var:
+        """What an assignment of a value of this type assigns."""
+        varies = name in self.varying
+        scope = self.scopes[0] if varies else self.scopes[-1]
+        var = scope.get(name)
+        if var is None or not varies:
+            wide = "s64" if name in self.wide else kind
+            var = scope[name] = Var(wide, name, varies)
+        if var.type != kind and not (is_pointer(var.type) and is_pointer(kind)):
+            if not (is_integer(var.type) and is_integer(kind)) or "u64" in (var.type, kind):
+                self.refuse(f"{name} holds {var.type} and {kind}")
+            if var.type != "s64":
+                raise _Widen(name)
+        return var

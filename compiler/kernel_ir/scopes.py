@@ -1,10 +1,13 @@
-"""Which names of a kernel's text are one value each on the way from their assignment to their uses."""
+"""Which variables are one value each on the way from their assignment to their uses: of a text by name, or of nodes."""
 
 from __future__ import annotations
 
 import ast
+from collections.abc import Iterable
 
-__all__ = ["varying"]
+from hloom.compiler.kernel_ir.nodes import Assign, Expr, For, Kernel, Scratch, Stmt, Store, Together, Var
+
+__all__ = ["settle", "varying"]
 
 
 def varying(definition: ast.FunctionDef) -> frozenset[str]:
@@ -62,3 +65,54 @@ class _Walk:
                 case _:
                     self.reads(node)
         self.scopes.pop()
+
+
+def settle(kernel: Kernel) -> None:
+    """Says of each variable whether it varies, where statements were made without a look at the others."""
+    _Settle(kernel)
+
+
+class _Settle:
+    """As `_Walk`, of nodes: a variable that is assigned while it has a value, or read outside of the block that assigns
+    it, varies."""
+
+    def __init__(self, kernel: Kernel):
+        self.visible: set[Var] = set(kernel.params)
+        self.block(kernel.body, ())
+
+    def block(self, statements: Iterable[Stmt], bound: tuple[Var, ...]) -> None:
+        before, self.visible = self.visible, set(self.visible)
+        for var in bound:
+            self.writes(var)
+        for statement in statements:
+            for expression in statement.expressions():
+                self.reads(expression)
+            if isinstance(statement, Together):
+                for part in statement.parts:
+                    if isinstance(part, Store):
+                        self.reads(part.pointer)
+                        self.reads(part.index)
+                for part in statement.parts:
+                    if isinstance(part, Assign):
+                        self.writes(part.var)
+            elif isinstance(statement, (Assign, Scratch)):
+                self.writes(statement.var)
+            own = (statement.var,) if isinstance(statement, For) else ()
+            for inner in statement.blocks():
+                self.block(inner, own)
+        self.visible = before
+
+    def writes(self, var: Var) -> None:
+        if var in self.visible:
+            var.varies = True
+        self.visible.add(var)
+
+    def reads(self, expression: Expr) -> None:
+        if isinstance(expression, Var):
+            if expression not in self.visible:
+                expression.varies = True
+        else:
+            for name in expression.PARTS:
+                part = getattr(expression, name)
+                for one in part if isinstance(part, tuple) else (part,):
+                    self.reads(one)

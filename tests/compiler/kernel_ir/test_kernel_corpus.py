@@ -14,6 +14,7 @@ from hloom.benchmarks.libraries import Hloom
 from hloom.benchmarks.workloads import WORKLOADS
 from hloom.compiler.kernel_ir.printer import printed
 from hloom.compiler.kernel_ir.reader import read
+from hloom.compiler.kernel_ir.verify import verify
 from hloom.compiler.kernels.codegen.source import KernelSource
 from hloom.compiler.targets.cpu import library
 from hloom.compiler.targets.cpu.llvm_emitter import emitter
@@ -53,8 +54,10 @@ def tree(text: str) -> str:
 
 
 def assert_written_as_read(source: KernelSource) -> None:
-    nodes = read(source.text, source.params, library.signature, [name for name, _ in source.parts])
+    parts = [name for name, _ in source.parts]
+    nodes = read(source.text, source.params, library.signature, parts)
     assert tree(printed(nodes)) == tree(source.text)
+    verify(nodes, library.signature, parts)
     for _, part in source.parts:
         assert_written_as_read(part)
 

@@ -1,0 +1,115 @@
+"""Rewrites of nodes: other expressions in the place of some, other statements, copies with variables of their own.
+
+Expressions are immutable, so what does not change is shared; statements are made anew where something in them changes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Any
+
+from hloom.compiler.kernel_ir.nodes import (
+    Assign,
+    Expr,
+    For,
+    Scratch,
+    Stmt,
+    Store,
+    Together,
+    Var,
+)
+from hloom.ir.records import replace
+
+__all__ = ["assigned", "copied", "mapped", "read", "replaced", "substituted", "with_expressions", "with_variables"]
+
+Rewrite = Callable[[Stmt], "Stmt | list[Stmt] | None"]
+
+
+def replaced(expression: Expr, function: Callable[[Expr], Expr | None]) -> Expr:
+    """An expression in which `function` is asked for each part, the outermost first: what stands in its place, or None
+    where the part stays and its own parts are asked for."""
+    found = function(expression)
+    return expression.mapped(lambda part: replaced(part, function)) if found is None else found
+
+
+def substituted(expression: Expr, values: Mapping[Var, Expr]) -> Expr:
+    """An expression with other expressions in the place of variables."""
+    if isinstance(expression, Var):
+        return values.get(expression, expression)
+    return expression.mapped(lambda part: substituted(part, values)) if expression.PARTS else expression
+
+
+def with_expressions(statement: Stmt, function: Callable[[Expr], Expr]) -> Stmt:
+    """A statement with other expressions, those of the statements within it too."""
+    changed: dict[str, Any] = {}
+    for name in statement.PARTS:
+        part = getattr(statement, name)
+        changed[name] = tuple([function(one) for one in part]) if isinstance(part, tuple) else function(part)
+    for name in statement.BLOCKS:
+        changed[name] = [with_expressions(inner, function) for inner in getattr(statement, name)]
+    if isinstance(statement, Together):
+        changed["parts"] = [with_expressions(one, function) for one in statement.parts]
+    return replace(statement, **changed) if changed else statement
+
+
+def with_variables(statement: Stmt, variables: Mapping[Var, Var]) -> Stmt:
+    """A statement with other variables, in what it reads and in what it assigns."""
+    made = with_expressions(statement, lambda expression: substituted(expression, variables))
+    return _bound_to(made, variables)
+
+
+def _bound_to(statement: Stmt, variables: Mapping[Var, Var]) -> Stmt:
+    """A statement, made for this call, that assigns other variables."""
+    if isinstance(statement, (Assign, Scratch, For)) and statement.var in variables:
+        statement = replace(statement, var=variables[statement.var])
+    if isinstance(statement, Together):
+        statement.parts = [_bound_to(one, variables) for one in statement.parts]  # type: ignore[misc]
+    for name in statement.BLOCKS:
+        setattr(statement, name, [_bound_to(inner, variables) for inner in getattr(statement, name)])
+    return statement
+
+
+def mapped(statements: Iterable[Stmt], function: Rewrite) -> list[Stmt]:
+    """Statements, each of which is what `function` makes of it: another one, several, or None where it stays. Those
+    within a statement come before it."""
+    made: list[Stmt] = []
+    for statement in statements:
+        blocks = {name: mapped(getattr(statement, name), function) for name in statement.BLOCKS}
+        if any(_differ(block, getattr(statement, name)) for name, block in blocks.items()):
+            statement = replace(statement, **blocks)
+        found = function(statement)
+        made += [statement] if found is None else found if isinstance(found, list) else [found]
+    return made
+
+
+def _differ(made: list[Stmt], given: list[Stmt]) -> bool:
+    return len(made) != len(given) or any(one is not other for one, other in zip(made, given, strict=True))
+
+
+def assigned(statements: Iterable[Stmt]) -> dict[Var, None]:
+    """The variables that statements give values to, and those of their loops, in the order of the text."""
+    found: dict[Var, None] = {}
+    for statement in statements:
+        for one in statement.walk():
+            for target in one.parts if isinstance(one, Together) else [one]:
+                if isinstance(target, (Assign, Scratch, For)):
+                    found[target.var] = None
+    return found
+
+
+def read(statements: Iterable[Stmt]) -> Iterator[Var]:
+    """The variables that statements read, as often as they do: of a store its pointer too."""
+    for statement in statements:
+        for one in statement.walk():
+            parts = [*one.expressions()]
+            if isinstance(one, Together):
+                parts += [e for p in one.parts if isinstance(p, Store) for e in (p.pointer, p.index)]
+            for expression in parts:
+                yield from (part for part in expression.walk() if isinstance(part, Var))
+
+
+def copied(statements: Iterable[Stmt], rename: Callable[[str], str], more: Iterable[Var] = ()) -> list[Stmt]:
+    """A copy with variables of its own for those that the statements assign, and for `more`. rename: their names."""
+    originals = list(statements)
+    own = {var: Var(var.type, rename(var.name), var.varies) for var in (*assigned(originals), *more)}
+    return [with_variables(statement, own) for statement in originals]
