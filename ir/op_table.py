@@ -139,6 +139,12 @@ class Op:
             raise ValueError(f"{self.name} has no neutral element")
         return np.asarray(self.identity(dtype)).astype(dtype)
 
+    def evaluate(self, *arrays, shape, **attributes) -> Any:
+        """What the op means: its reference on arrays."""
+        if isinstance(self.reference, No):
+            raise KeyError(f"{self.name} has no reference: {self.reference.reason}")
+        return self.reference(*arrays, shape=shape, **attributes)
+
     def expression(self, operands, shape, attributes, arguments: list[str]) -> str:
         """The kernel dialect's expression for one element. Shapes give the dtypes; `arguments` are operand names."""
         if callable(self.code):

@@ -310,6 +310,11 @@ class TupleShape:
         return f"({', '.join(map(repr, self.elements))})"
 
 
+def result_shapes(shape: Any) -> tuple[Any, ...]:
+    """The shapes of an op's results: its shape, or those of a tuple's elements."""
+    return shape.elements if isinstance(shape, TupleShape) else (shape,)
+
+
 def are_equal(first: Shape | TupleShape, second: Shape | TupleShape) -> bool:
     """Whether two shapes are one: equal sizes of open shapes may be written in two ways."""
     if first is second:

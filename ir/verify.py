@@ -14,7 +14,7 @@ from hloom.ir.spmd.checks import check_sharding
 from hloom.ir.spmd.shardy import all_shardings
 from hloom.ir.text.attributes import is_required, kind_of
 from hloom.ir.text.printer import callees, print_instruction, printing_order
-from hloom.ir.types import Shape, TupleShape, are_equal
+from hloom.ir.types import Shape, TupleShape, are_equal, result_shapes
 
 
 class VerifyError(HloomError):
@@ -172,7 +172,7 @@ def _check_calls(entry: Computation) -> None:
 
 def _check_aliases(module: Module) -> None:
     entry = module.entry
-    shapes = entry.shape.elements if isinstance(entry.shape, TupleShape) else (entry.shape,)
+    shapes = result_shapes(entry.shape)
     used: set[int] = set()
     for output, parameter in module.aliases.items():
         if not 0 <= output < len(shapes):

@@ -172,7 +172,7 @@ def reduce_batch(build, instruction, operands, mapped):
     opcode = combiner_opcode(instruction["to_apply"])
     if count == 1 and opcode is not None and OPS[opcode].identity is not None:
         array = operands[0] if mapped[0] else build.spread(operands[0])
-        neutral = OPS[opcode].identity(array.dtype)
+        neutral = OPS[opcode].neutral(array.dtype)
         reduced = array.reduce(opcode, neutral, dimensions)
         return operands[1].broadcast(reduced.dims, (0,)).op(opcode, reduced)
     # An initial value for each batch element: a reduce takes scalars, so the combiner is applied in a tree of halves.

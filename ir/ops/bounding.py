@@ -161,10 +161,10 @@ def reduce_bounded(build, instruction, operands):
     array = instruction.operands[0].shape
     reduced = [d for d in instruction["dimensions"] if is_open(array.dims[d])]
     combiner = combiner_opcode(instruction["to_apply"])
-    if reduced and (len(operands) != 2 or combiner is None or OPS[combiner].identity is None):
-        raise refused(instruction, "its combiner has no neutral element that is known")
     first, *rest = operands
     if reduced:
+        if len(operands) != 2 or combiner is None or OPS[combiner].identity is None:
+            raise refused(instruction, "its combiner has no neutral element that is known")
         first = build.masked(first, array.dims, reduced, OPS[combiner].neutral(array.dtype))
     return first.op("reduce", *rest, **instruction.attributes).results()
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from hloom.ir.build import combiner_opcode
 from hloom.ir.sizes.expressions import common_divisor
-from hloom.ir.spmd.factors import OWN, FactorRule, RuleBuilder, along, pointwise, result_shapes
+from hloom.ir.spmd.factors import OWN, FactorRule, RuleBuilder, along, pointwise
+from hloom.ir.types import result_shapes
 
 
 def broadcast_factors(instruction) -> FactorRule:

@@ -18,7 +18,7 @@ from hloom.ir.module import Computation, Instruction
 from hloom.ir.op_table import factor_rule
 from hloom.ir.ops import OPS
 from hloom.ir.spmd.factors import FactorRule
-from hloom.ir.types import TupleShape
+from hloom.ir.types import TupleShape, result_shapes
 
 Dims = tuple[tuple[str, ...], ...]
 _FROM_NOTHING = frozenset(("constant", "iota", "parameter", "partition-id", "replica-id"))
@@ -122,7 +122,7 @@ class Rules:
         for factor, count in readers.items():
             if count > 1 and factor in rule.reduction and OPS[instruction.opcode].family == "contraction":
                 self._reject_contraction(instruction, given, axes[factor])
-        shapes = instruction.shape.elements if isinstance(instruction.shape, TupleShape) else (instruction.shape,)
+        shapes = result_shapes(instruction.shape)
         found = [
             self._laid_out(instruction, rule, s, r, axes, given) for s, r in zip(shapes, rule.results, strict=True)
         ]

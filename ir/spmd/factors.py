@@ -10,11 +10,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from functools import lru_cache
-from typing import Any
 
 from hloom.ir.records import record
 from hloom.ir.sizes.expressions import Size
-from hloom.ir.types import TupleShape
+from hloom.ir.types import result_shapes
 
 OWN = "to_apply"  # the combiner of a reduction by a computation that is not one op: the instruction's own
 
@@ -61,11 +60,6 @@ class FactorRule:
     def splittable(self) -> frozenset[int]:
         """The factors along which the op can be computed in parts that need nothing of each other but a sum."""
         return frozenset(range(len(self.sizes))) - self.whole - self.windows
-
-
-def result_shapes(shape) -> tuple[Any, ...]:
-    """The shapes that a rule's `results` describe: a result's, or those of a tuple's elements."""
-    return shape.elements if isinstance(shape, TupleShape) else (shape,)
 
 
 class RuleBuilder:

@@ -21,7 +21,7 @@ from hloom.ir.stablehlo.assembly.special_forms import form
 from hloom.ir.stablehlo.reader.placement import body_text, for_token
 from hloom.ir.stablehlo.reader.registry import converts
 from hloom.ir.stablehlo.writer.module import emits
-from hloom.ir.types import Shape, TupleShape
+from hloom.ir.types import Shape, TupleShape, result_shapes
 
 COLLECTIVES = tuple(
     f"sdy.{name}"
@@ -200,7 +200,7 @@ def manual_computation(scope, op, items):
         given, found = tuple(s.atomic() for s in given), tuple(s.atomic() for s in found)
     shapes = [Shape(scope.converter.dtype(op, t), t.sizes) for _, t in op.regions[0].arguments]
     body = scope.region(op.regions[0], shapes)
-    results = body.root.shape.elements if isinstance(body.root.shape, TupleShape) else (body.root.shape,)
+    results = result_shapes(body.root.shape)
     found = tuple(for_token(s, shape) for s, shape in zip(found, results, strict=True))
     if all(s.mesh.size == 1 for s in (*given, *found)):
         made = scope.emit("call", *items, to_apply=body)

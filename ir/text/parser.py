@@ -544,7 +544,7 @@ class _Parser(Cursor):
         token = self.tokens[self.at]
         if token[:9] != "constant(" or len(token) < 10:
             raise self.unexpected("constant(...) with its value")
-        if isinstance(self.shape, TupleShape):
+        if not isinstance(self.shape, Shape):
             raise self.fail("a constant is an array", f"{self.shape!r}", "make a tuple of constants")
         try:
             value = parse_literal(token[9:-1], self.shape)

@@ -15,7 +15,7 @@ from hloom.ir.interpret import evaluate
 from hloom.ir.op_table import No, op
 from hloom.ir.ops.rules import elementwise, require_count, zero_jvp
 from hloom.ir.spmd.factors import leading
-from hloom.ir.types import DTYPES, HLO_NAME, UNSIGNED, Shape, TupleShape
+from hloom.ir.types import DTYPES, HLO_NAME, Shape, TupleShape
 
 U32, U64 = DTYPES["u32"], DTYPES["u64"]
 NO_TANGENT = No("its operands have no tangents")
@@ -112,7 +112,7 @@ def _infer(operands, attributes, shape):
             f"ask for the tuple ({state!r}, bits)",
         )
     bits = shape.elements[1]
-    if bits.dtype not in UNSIGNED or bits.dtype.itemsize * 8 not in (8, 16, 32, 64) or HLO_NAME[bits.dtype] == "u4":
+    if not isinstance(bits, Shape) or HLO_NAME[bits.dtype] not in ("u8", "u16", "u32", "u64"):
         raise DTypeError("rng-bit-generator makes u8, u16, u32 or u64", repr(bits), "bitcast the bits afterwards")
     return shape
 

@@ -346,6 +346,7 @@ op(
 
 def _reduce_precision(x, exponent_bits, mantissa_bits):
     """Round to nearest even to `mantissa_bits`, then overflow to infinity and flush to zero outside the exponents."""
+    bits_type: type[np.uint32] | type[np.uint64]
     if x.dtype == np.float64:
         bits_type, mantissa, exponent = np.uint64, 52, 11
     else:

@@ -263,10 +263,11 @@ def _gather_factors(instruction) -> FactorRule:
 def _gather_bounded(build, instruction, operands):
     """Places beyond a size are 0."""
     operand, indices = operands
-    w = gather_windows(*[o.dims for o in instruction.operands], instruction.attributes)
+    array, places = (o.dims for o in instruction.operands)
+    w = gather_windows(array, places, instruction.attributes)
     attributes = {**instruction.attributes, "slice_sizes": window_sizes(instruction, w, operand.dims)}
     attributes.pop("indices_are_sorted", None)
-    indices = build.masked(indices, instruction.operands[1].dims, computed_places(w), 0)
+    indices = build.masked(indices, places, computed_places(w), 0)
     return operand.op("gather", indices, **attributes)
 
 

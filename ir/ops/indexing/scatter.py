@@ -192,14 +192,13 @@ def _scatter_jvp(build, instruction, primals, tangents):
             "scatter each array by itself",
             source=instruction.source,
         )
-    kind = combiner_kind(instruction["to_apply"])
     rule = {
         "add": _add_jvp,
         "overwrite": _overwrite_jvp,
         "multiply": _multiply_jvp,
         "minimum": _extreme_jvp,
         "maximum": _extreme_jvp,
-    }.get(kind)
+    }.get(combiner_kind(instruction["to_apply"]) or "")
     if rule is None:
         raise DifferentiationError(
             "the derivative of a scatter with this computation was asked for",

@@ -259,7 +259,7 @@ def _sort_reference(*operands, shape, dimensions, to_apply, is_stable=False):
     if operands[0].shape[axis] < 2 or not operands[0].size:
         return operands if len(operands) > 1 else operands[0]
     with np.errstate(all="ignore"):
-        if len(operands) == 1 and is_plain_sort(operands[0], keys):
+        if keys and len(operands) == 1 and is_plain_sort(operands[0], keys):
             result = np.array(operands[0])
             sort_plainly(result, axis, keys[0])
             return result

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from types import ModuleType
 
 import numpy as np
 
@@ -64,6 +65,7 @@ def _fft_infer(operands, attributes, shape):
 def _fft_reference(x, shape, fft_type, fft_length):
     if not shape.size or not x.size:
         return np.zeros(shape.dims, shape.dtype)
+    transforms: ModuleType | LazyModule
     if x.size <= SMALL:
         transforms = np.fft  # the same algorithm, without the time of importing SciPy's
         # Where it costs nothing, single precision is rounded once, from a result in double precision.

@@ -16,7 +16,7 @@ from hloom.ir.op_table import No, op
 from hloom.ir.ops.batching import batched_shape
 from hloom.ir.ops.rules import conjugate, require_count, require_kind
 from hloom.ir.spmd.factors import FactorRule, RuleBuilder, leading
-from hloom.ir.types import COMPLEX, DTYPES, NARROW_FLOATS, Shape, TupleShape, real_dtype
+from hloom.ir.types import COMPLEX, DTYPES, NARROW_FLOATS, Shape, TupleShape, real_dtype, result_shapes
 
 S32 = DTYPES["s32"]
 ON_HOST = No("LAPACK computes it on the host")
@@ -82,8 +82,7 @@ def each(function, shape, *arrays, ranks=None):
     """function(one element of each array's batch) -> one array or a tuple of them, for every batch element, into
     arrays of `shape` (a Shape or TupleShape). An element for which it raises LinAlgError, or whose numbers are not
     finite so that LAPACK would not return, has NaN as its result (-1 in integers)."""
-    shapes = shape.elements if isinstance(shape, TupleShape) else (shape,)
-    results = [np.empty(s.dims, s.dtype) for s in shapes]
+    results = [np.empty(s.dims, s.dtype) for s in result_shapes(shape)]
     ranks = ranks or [2] * len(arrays)
     stacked = [stack(a, r) for a, r in zip(arrays, ranks, strict=True)]
     lead = arrays[0].ndim - ranks[0]
@@ -110,7 +109,9 @@ def all_or_each(function, shape, *arrays):
         with np.errstate(all="ignore"):
             return each(function, shape, *arrays)
     if isinstance(shape, TupleShape):
-        return tuple(np.asarray(f).astype(s.dtype, copy=False) for f, s in zip(found, shape.elements, strict=True))
+        return tuple(
+            np.asarray(f).astype(s.dtype, copy=False) for f, s in zip(found, result_shapes(shape), strict=True)
+        )
     return np.asarray(found).astype(shape.dtype, copy=False)
 
 

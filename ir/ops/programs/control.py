@@ -192,9 +192,9 @@ def _scan_infer(operands, attributes, shape):
     _require_parameters("scan", "the body", body, [*consts, *carry, *slices])
     if not isinstance(body.shape, TupleShape) or len(body.shape.elements) < len(carry):
         raise ShapeError("scan: the body returns a tuple of the carry and the ys", f"{body.shape!r}", "make it a tuple")
-    results = body.shape.elements
-    _require_result("scan", "the body", body, TupleShape([*carry, *results[len(carry) :]]))
-    return TupleShape([*carry, *(y.with_dims((length, *y.dims)) for y in results[len(carry) :])])
+    ys = [y for y in body.shape.elements[len(carry) :] if isinstance(y, Shape)]  # the next line refuses tuples
+    _require_result("scan", "the body", body, TupleShape([*carry, *ys]))
+    return TupleShape([*carry, *(y.with_dims((length, *y.dims)) for y in ys)])
 
 
 def _scan_reference(*operands, shape, body, num_consts, num_carry, length, reverse=False):

@@ -21,7 +21,7 @@ from hloom.ir.spmd.checks import check_axes, check_mesh, check_sharding
 from hloom.ir.spmd.factors import pointwise
 from hloom.ir.spmd.interpret import run_spmd
 from hloom.ir.spmd.sharding import DeviceMesh, Sharding
-from hloom.ir.types import Shape, TupleShape
+from hloom.ir.types import Shape, TupleShape, result_shapes
 
 PARTITIONED = No("the partition of the program replaces it")
 
@@ -133,7 +133,7 @@ def _manual_infer(operands, attributes, shape):
     manual_axes = attributes.get("manual_axes", ())
     if not isinstance(body, Computation):
         raise AttributeValueError("manual-computation runs a computation", f"{body!r:.80}", "pass to_apply=")
-    results = body.shape.elements if isinstance(body.shape, TupleShape) else (body.shape,)
+    results = result_shapes(body.shape)
     if len(given) != len(operands) or len(found) != len(results) or not (given or found):
         raise AttributeValueError(
             f"manual-computation takes a sharding for each of {len(operands)} operands and {len(results)} results",
@@ -186,10 +186,11 @@ def _manual_reference(*operands, shape, to_apply, in_shardings, out_shardings, m
     results = run_spmd(body, taken)
     if not isinstance(shape, TupleShape):
         return _joined(results, manual_part(out_shardings[0], manual_axes), shape)
-    columns = list(zip(*results, strict=True)) if shape.elements else []
+    elements = result_shapes(shape)
+    columns = list(zip(*results, strict=True)) if elements else []
     return tuple(
         _joined(column, manual_part(s, manual_axes), element)
-        for column, s, element in zip(columns, out_shardings, shape.elements, strict=True)
+        for column, s, element in zip(columns, out_shardings, elements, strict=True)
     )
 
 

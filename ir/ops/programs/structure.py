@@ -14,7 +14,7 @@ from hloom.ir.op_table import No, op
 from hloom.ir.ops.batching import barrier_batch, sequential_batch
 from hloom.ir.ops.rules import elementwise, require_count, zero_jvp
 from hloom.ir.spmd.factors import pointwise
-from hloom.ir.types import Shape, TupleShape
+from hloom.ir.types import Shape, TupleShape, result_shapes
 
 STRUCTURE = No("holds no element of its own")
 LAYOUTS = No("it holds values that have shardings of their own, which propagation walks through")
@@ -146,10 +146,10 @@ _structure(
     attributes={"kind": "enum", "calls": "computation"},
 )
 
-CUSTOM_CALLS: dict[str, object] = {}
+CUSTOM_CALLS: dict[str, Callable] = {}
 
 
-def register_custom_call(target: str, function) -> None:
+def register_custom_call(target: str, function: Callable) -> None:
     """Makes `function(*numpy_arrays) -> array or tuple of arrays` the meaning of custom calls of this target name."""
     CUSTOM_CALLS[target] = function
 
@@ -196,7 +196,7 @@ def _custom_call_reference(*arrays, shape, custom_call_target, **attributes):
             "register it with hloom.register_custom_call(name, function)",
         )
     result = function(*arrays)
-    expected = shape.elements if isinstance(shape, TupleShape) else (shape,)
+    expected = result_shapes(shape)
     results = tuple(result) if isinstance(shape, TupleShape) else (result,)
     results = tuple(np.asarray(r) for r in results)
     found = tuple((r.dtype, r.shape) for r in results)

@@ -53,7 +53,7 @@ def _reduce_reference(*operands, shape, dimensions, to_apply):
             elif dimensions:
                 return np.broadcast_to(start, shape.dims)
             start = np.asarray(start).astype(x.dtype, copy=False)
-            found = np.asarray(OPS[opcode].reference(x, start, shape=Shape(x.dtype, shape.dims)))
+            found = np.asarray(OPS[opcode].evaluate(x, start, shape=Shape(x.dtype, shape.dims)))
             return found.astype(shape.dtype, copy=False)
     # Any combiner: applied to whole slices, so that the loop runs over the reduced sizes only.
     kept = [k for k in range(arrays[0].ndim) if k not in dimensions]

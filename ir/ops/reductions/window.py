@@ -198,16 +198,16 @@ def _reduce_window_jvp(build, instruction, primals, tangents):
         if opcode in ("maximum", "minimum"):
             start = primals[1].instruction
             direction = "GE" if opcode == "maximum" else "LE"
-            neutral = OPS[opcode].identity(primals[0].dtype)
+            neutral = OPS[opcode].neutral(primals[0].dtype)
             if start.opcode == "constant" and start["value"] == neutral:
                 if tangents[0] is None:
                     return None
                 return _selected(primals[0], tangents[0], direction, window_of(instruction))
-    elif len(primals) == 4 and tangents[2] is tangents[3] is None and selected_direction(combiner) is not None:
-        direction = selected_direction(combiner)
-        if _starts_last(primals[2], direction):
+    elif len(primals) == 4 and tangents[2] is tangents[3] is None:
+        selected = selected_direction(combiner)
+        if selected is not None and _starts_last(primals[2], selected):
             window = window_of(instruction)
-            return [t if t is None else _selected(primals[0], t, direction, window) for t in tangents[:2]]
+            return [t if t is None else _selected(primals[0], t, selected, window) for t in tangents[:2]]
     return build.reduce_window_jvp(instruction, primals)
 
 
@@ -223,7 +223,7 @@ def _reduce_window_transpose(build, instruction, cotangent, operands):
     if combiner_opcode(instruction["to_apply"]) != "add":
         raise AssertionError("only sums and selections over windows are made as tangents")
     array = instruction.operands[0]
-    results = [None, None]
+    results: list[Value | None] = [None, None]
     if operands[0] is None:
         back = tuple(
             d.transposed(size, n)._replace(reversed=False)
@@ -453,14 +453,14 @@ def _select_and_scatter_batch(build, instruction, operands, mapped):
     if not mapped[2]:
         return operand.op("select-and-scatter", source, initial, **attributes)
     opcode = combiner_opcode(instruction["scatter"])
-    if opcode is None:
+    if opcode is None or OPS[opcode].identity is None:
         raise BatchingError(
             "vmap of 'select-and-scatter' was asked for",
             f"its initial value differs, and '{instruction['scatter'].name}' is no combiner with a neutral element",
             "scatter by add, multiply, maximum or minimum",
             source=instruction.source,
         )
-    neutral = operand.scalar(OPS[opcode].identity(operand.dtype))
+    neutral = operand.scalar(OPS[opcode].neutral(operand.dtype))
     made = operand.op("select-and-scatter", source, neutral, **attributes)
     return initial.broadcast(made.dims, (0,)).op(opcode, made)
 

@@ -361,12 +361,14 @@ def dot_numbers(op) -> dict[str, tuple[int, ...]]:
 
 @converts("stablehlo.dot_general")
 def _dot_general(scope, op, items):
-    return dot(scope, op, *items, dot_numbers(op))
+    left, right = items
+    return dot(scope, op, left, right, dot_numbers(op))
 
 
 @converts("stablehlo.dot")
 def _dot(scope, op, items):
-    return dot(scope, op, *items, plain_dot_numbers(items))
+    left, right = items
+    return dot(scope, op, left, right, plain_dot_numbers(items))
 
 
 def plain_dot_numbers(items) -> dict[str, tuple[int, ...]]:
@@ -398,12 +400,14 @@ def gather(scope, op, x: Item, starts: Item, sizes: tuple[int, ...]) -> Item:
 
 @converts("stablehlo.gather")
 def _gather(scope, op, items):
-    return gather(scope, op, *items, ints(op.attributes["slice_sizes"]))
+    x, starts = items
+    return gather(scope, op, x, starts, ints(op.attributes["slice_sizes"]))
 
 
 @converts("stablehlo.dynamic_gather")
 def _dynamic_gather(scope, op, items):
-    return gather(scope, op, *items[:2], scope.integers(items[2], "slice sizes"))
+    x, starts, sizes = items
+    return gather(scope, op, x, starts, scope.integers(sizes, "slice sizes"))
 
 
 @converts("stablehlo.torch_index_select")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import re
+from typing import Any
 
 import numpy as np
 
@@ -115,7 +116,7 @@ def _scatter(scope, op, items):
     n = fields(op.attributes["scatter_dimension_numbers"])
     count = (len(items) - 1) // 2
     arrays = items[:count]
-    attributes = {
+    attributes: dict[str, Any] = {
         name: ints(n.get(name, ()))
         for name in ("update_window_dims", "inserted_window_dims", "scatter_dims_to_operand_dims")
     }
@@ -191,7 +192,8 @@ def _dynamic_conv(scope, op, items):
         if name in attributes:
             attributes[name] = Array("i64", ints(attributes[name])[:rank])
     op = dataclasses.replace(op, attributes=attributes)
-    return convolution(scope, op, *items[:2], tuple(zip(rows[::2], rows[1::2], strict=True)))
+    left, right = items[:2]
+    return convolution(scope, op, left, right, tuple(zip(rows[::2], rows[1::2], strict=True)))
 
 
 @converts("stablehlo.batch_norm_training", "stablehlo.batch_norm_inference", "stablehlo.batch_norm_grad")

@@ -274,7 +274,7 @@ def _by_table(body, instruction, operands):
         raise UnsupportedError(
             f"{opcode} cannot be written as StableHLO", f"{instruction!r}", "print it as HLO text", instruction.source
         )
-    config = {}
+    config: dict[str, object] = {}
     for key, value in instruction.attributes.items():
         kind = entry.attributes[key].removesuffix("?")
         if isinstance(value, (bool, str)):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 
 from hloom.ir.build import Builder
@@ -160,7 +162,7 @@ def _convolution(body, instruction, operands):
     left, rest = a["dim_labels"].split("_")
     right, out = rest.split("->")
     labels = "x".join(f"[{', '.join(part)}]" for part in (left, right)) + f"->[{', '.join(out)}]"
-    attributes = {"dimension_numbers": Dialect("stablehlo.conv", None, labels)}
+    attributes: dict[str, object] = {"dimension_numbers": Dialect("stablehlo.conv", None, labels)}
     if any(d.stride != 1 for d in window):
         attributes["window_strides"] = integers(d.stride for d in window)
     if any(d.low or d.high for d in window):
@@ -233,7 +235,7 @@ def _smallest(body, instruction, operands):
     places = builder.emit("iota", shape=x.shape.with_dtype(DTYPES["s32"]), iota_dimension=rank - 1)
     less = Builder("less")
     a, b, *_ = [less.parameter(Shape(d)) for d in (x.dtype, x.dtype, DTYPES["s32"], DTYPES["s32"])]
-    order = {"type": "TOTALORDER"} if x.dtype in FLOATS else {}
+    order: dict[str, Any] = {"type": "TOTALORDER"} if x.dtype in FLOATS else {}
     comparator = less.finish(less.emit("compare", a, b, direction="LT", **order))
     pair = builder.emit("sort", parameter, places, dimensions=(rank - 1,), is_stable=True, to_apply=comparator)
     k = instruction["k"]
