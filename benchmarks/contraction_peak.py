@@ -52,7 +52,9 @@ def bound(driver, addresses, parameters, steps, arrays):
     from hloom.runtime.driver import step as row
     from hloom.runtime.driver_source import END, KERNEL
 
-    buffers, rows, words = {}, [], []
+    buffers: dict[str, np.ndarray] = {}
+    words: list[int] = []
+    rows = []
     for step in steps:
         values = {name: array.ctypes.data for name, array in arrays.items()} | step.arguments
         for name, size in step.temporaries.items():

@@ -15,6 +15,8 @@ from __future__ import annotations
 
 import importlib.metadata
 import os
+from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 
@@ -25,6 +27,8 @@ from hloom.ir import interpret
 
 class _JaxShaped:
     """What hloom and jax have under the same names."""
+
+    lax: Any  # the module
 
     parts = frozenset(("np", "nn", "lax", "random", "grad", "conv", "fft", "bfloat16", "float64"))
 
@@ -52,7 +56,7 @@ class Hloom(_JaxShaped):
         self.fusion = fusion
         self.np, self.nn, self.lax, self.random, self.erf = hloom.numpy, hl.nn, hl.lax, hl.random, hl.lax.erf
         self.value_and_grad = hl.value_and_grad
-        self.prepare = hl.device_put
+        self.prepare: Callable = hl.device_put
 
     def jitted(self, workload):
         return hl.jit(workload.bound(self), fusion=self.fusion)

@@ -65,7 +65,8 @@ def reshape_of_broadcast(operand, dimensions, broadcast_dims, target):
     if groups is None:
         return None
     mapped = set(dimensions)
-    new_operand, new_dimensions = [], []
+    new_operand: list[int] = []
+    new_dimensions: list[int] = []
     for old, new in groups:
         wide = [d for d in old if broadcast_dims[d] != 1]
         if all(d not in mapped for d in wide):

@@ -23,6 +23,7 @@ import sys
 import time
 import zlib
 from pathlib import Path
+from unittest import mock
 
 from benchmarks.jax_tests import table
 
@@ -47,7 +48,7 @@ def pytest_configure(config):
         from jax._src.internal_test_util import export_back_compat_test_util as compatibility
 
         del test_util
-        compatibility.CompatTestBase.default_jax_backend = lambda self: "cpu"
+        mock.patch.object(compatibility.CompatTestBase, "default_jax_backend", lambda self: "cpu").start()
         jax.config.update("jax_test_dut", "cpu")
 
 

@@ -56,7 +56,7 @@ def step_module():
     entry = hl.jit(step).lower(weights, state, rows, rows).module.entry
     kinds = {s: split.get(n) for n, s in shapes.items()}
     for parameter in entry.parameters:
-        dims = [()] * len(parameter.shape.dims)
+        dims: list[tuple[str, ...]] = [()] * len(parameter.shape.dims)
         if parameter.shape.dims == (BATCH, LENGTH, WIDTH):
             dims[0] = ("data",)
         elif (d := kinds.get(parameter.shape.dims)) is not None:

@@ -134,9 +134,9 @@ class _Scatter:
         for around, node in self.nodes:
             around.body.append(node)
         writer.root.body.append(Items([(name, count) for name, count, _ in named], outer))
-        size = math.prod(dims)
-        flops = request.flops() * typical(size) / max(typical(items), 1)
-        nest = finish(request, writer, "scatter", writer.root, items if size else 0, flops)
+        elements = math.prod(dims)
+        flops = request.flops() * typical(elements) / max(typical(items), 1)
+        nest = finish(request, writer, "scatter", writer.root, items if elements else 0, flops)
         return _with_table(nest, self.root, self.parts) if self.parts > 1 else nest
 
     def _items(self) -> list[tuple[str, str, int]]:

@@ -131,8 +131,10 @@ def sink_transpose_of_pad(b, root, x, inner):
 
 def sink_transposes_of_parts(b, root):
     """x^p ++ y^p = (x ++ y)^p."""
-    permutation = root.operands[0].attributes.get("dimensions") if root.operands[0].opcode == "transpose" else None
-    if any(o.opcode != "transpose" or o["dimensions"] != permutation for o in root.operands):
+    if any(o.opcode != "transpose" for o in root.operands):
+        return None
+    permutation = root.operands[0]["dimensions"]
+    if any(o["dimensions"] != permutation for o in root.operands):
         return None
     (d,) = root["dimensions"]
     joined = b.emit("concatenate", *(o.operands[0] for o in root.operands), dimensions=(permutation[d],))
@@ -145,7 +147,7 @@ def sink_transpose_of_reshape(b, root, x, inner):
     if groups is None:
         return None
     permutation = inner["dimensions"]
-    placed = []
+    placed: list[tuple[int, int, tuple[int, ...]]] = []  # where the dimensions come from, a number, the new dimensions
     for olds, news in groups:
         sources = [permutation[d] for d in olds]
         if sources and sources != list(range(sources[0], sources[0] + len(sources))):

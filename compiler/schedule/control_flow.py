@@ -17,7 +17,7 @@ from hloom.compiler.kernels.launch import Launch
 from hloom.compiler.schedule.buffer_assignment import Buffer
 from hloom.ir.module import Computation, Instruction
 from hloom.ir.records import field, record
-from hloom.ir.types import TupleShape
+from hloom.ir.types import result_shapes
 
 COPIED_BYTES = 256  # up to here copying costs no more than exchanging addresses
 
@@ -196,7 +196,7 @@ class Control:
         planner = self.planner
         start, _ = self.spans[instruction]
         planner.buffers[instruction.operands[0]][0].read(start)
-        shapes = instruction.shape.elements if isinstance(instruction.shape, TupleShape) else (instruction.shape,)
+        shapes = result_shapes(instruction.shape)
         planner.hold(instruction, [planner.new(s.bytes, start, instruction) for s in shapes])
         for branch, argument in zip(instruction["branch_computations"], instruction.operands[1:], strict=True):
             planner.hold(branch.parameters[0], list(planner.buffers[argument]))

@@ -50,7 +50,7 @@ from hloom.ir.records import field, record
 from hloom.ir.rewrite import has_effects
 from hloom.ir.sizes.expressions import Size, SizeExpression, greatest
 from hloom.ir.sizes.numbers import Nodes
-from hloom.ir.types import Shape, TupleShape
+from hloom.ir.types import Shape, TupleShape, result_shapes
 
 
 @record
@@ -164,7 +164,7 @@ class Planner:
                 self.channels.take_place(send, window, in_body)
         self.control.take_over()
         for root in roots:
-            shapes = root.shape.elements if isinstance(root.shape, TupleShape) else (root.shape,)
+            shapes = result_shapes(root.shape)
             flat += [(root, b, s) for b, s in zip(self.buffers[root], shapes, strict=True)]
         copies = []
         for number, (root, buffer, _) in enumerate(flat):
@@ -256,7 +256,7 @@ class Planner:
             for operand in operands:
                 for buffer in self.buffers[operand]:
                     buffer.read(time)
-            shapes = instruction.shape.elements if isinstance(instruction.shape, TupleShape) else (instruction.shape,)
+            shapes = result_shapes(instruction.shape)
             made = [self.new(s.bytes, self.collectives.begins(instruction), instruction) for s in shapes]
             self.collectives.share(instruction, made)
             self.hold(instruction, made)

@@ -102,8 +102,10 @@ def while_jvp(build, instruction, primals, tangents):
     if trips is not None:
         return _counted_jvp(build, instruction, body, state, given, trips)
     made, _ = with_tangents(body, active, active)
-    given = [t if t is not None else zeros(builder, p.shape) for t, p, a in zip(given, state, active, strict=True) if a]
-    both = [*state, *given]
+    pushed = [
+        t if t is not None else zeros(builder, p.shape) for t, p, a in zip(given, state, active, strict=True) if a
+    ]
+    both = [*state, *pushed]
     shape = TupleShape([v.shape for v in both])
     inner = Builder(condition.name)
     test_parameters = [inner.parameter(s) for s in shape.elements]
@@ -188,11 +190,11 @@ def conditional_batch(build, instruction, operands, mapped):
         return _marked(build, instruction.shape, _chosen(selector, results))
     out = [False] * count
     for branch, f in zip(branches, flags, strict=True):
-        _, own = batch(branch, f, size, None, build.axis_name)
-        out = [a or b for a, b in zip(out, own, strict=True)]
-    made = [batch(branch, f, size, out, build.axis_name)[0] for branch, f in zip(branches, flags, strict=True)]
-    results = _conditional(builder, selector, made, [instructions(g) for g in given])
-    found = [v if f else build.unmapped(v) for v, f in zip(results, out, strict=True)]
+        _, differ = batch(branch, f, size, None, build.axis_name)
+        out = [a or b for a, b in zip(out, differ, strict=True)]
+    many = [batch(branch, f, size, out, build.axis_name)[0] for branch, f in zip(branches, flags, strict=True)]
+    chosen = _conditional(builder, selector, many, [instructions(g) for g in given])
+    found = [v if f else build.unmapped(v) for v, f in zip(chosen, out, strict=True)]
     return _marked(build, instruction.shape, found)
 
 
@@ -243,7 +245,8 @@ def _conditional_split(build, instruction, branches, selector, given, pushed, wa
     """The conditional that also returns what the tangents need, and that of the tangents; iterates over tangents."""
     builder = build.builder
     count = len(wanted)
-    forwards, linears, slots = [], [], []
+    forwards, linears = [], []
+    slots: list[Shape] = []  # of the residuals that the branches return; branches share them
     needed: list[list[tuple]] = []  # of each branch and residual: ('own', position) or ('slot', number)
     for branch, ts in zip(branches, pushed, strict=True):
         forward, linear = linearize(branch, [k for k, t in enumerate(ts) if t is not None])
@@ -274,8 +277,8 @@ def _conditional_split(build, instruction, branches, selector, given, pushed, wa
     kept = results[count:]
     operands, bodies = [], []
     for linear, places, own, ts in zip(linears, needed, given, pushed, strict=True):
-        residuals = [own[n] if kind == "own" else kept[n] for kind, n in places]
-        operands.append(instructions([*residuals, *(t for t in ts if t is not None)]))
+        kept_here = [own[n] if kind == "own" else kept[n] for kind, n in places]
+        operands.append(instructions([*kept_here, *(t for t in ts if t is not None)]))
         bodies.append(_picked(linear, branches[0], wanted))
     return iter(_conditional(builder, selector, bodies, operands))
 
@@ -322,11 +325,11 @@ def conditional_transpose(build, instruction, cotangent, operands):
         made.append(sweep(inner.finish(inner.tuple(results))))
         handed.append([*plain, *passed])
     selector = Value(build, instruction.operands[0])
-    results = dict(zip(slots, _conditional(build, selector, made, handed), strict=True))
-    back = []
+    by_slot = dict(zip(slots, _conditional(build, selector, made, handed), strict=True))
+    given_back = []
     for own, operand in zip(given, instruction.operands[1:], strict=True):
-        back.append(unflat(operand.shape, [results.pop(v, None) for v in own]))
-    return [None, *back]
+        given_back.append(unflat(operand.shape, [by_slot.pop(v, None) for v in own]))
+    return [None, *given_back]
 
 
 RULES.update(

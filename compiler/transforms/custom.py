@@ -17,7 +17,7 @@ from hloom.ir.build import Builder, Value, tuple_elements
 from hloom.ir.errors import BatchingError, DifferentiationError
 from hloom.ir.module import Computation, Instruction
 from hloom.ir.rewrite import sweep
-from hloom.ir.types import TupleShape
+from hloom.ir.types import TupleShape, result_shapes
 
 
 def inlined(builder: Builder, computation: Computation, operands: Sequence[Value]) -> list[Value]:
@@ -32,8 +32,7 @@ def packed(instruction: Instruction, results: list):
 
 
 def output_shapes(instruction: Instruction) -> tuple:
-    shape = instruction.shape
-    return shape.elements if isinstance(shape, TupleShape) else (shape,)
+    return result_shapes(instruction.shape)
 
 
 def as_tuple(computation: Computation) -> Computation:
@@ -177,8 +176,8 @@ class CustomVjp(Rule):
         parameters = [stub.parameter(v.shape) for v in given]
         target = f"the forward-mode derivative of the custom_vjp function {self.name}"
         made = stub.emit("custom-call", *parameters, shape=TupleShape(differentiable), custom_call_target=target)
-        rule = VjpTangent(self, nonzero, len(residuals))
-        call = builder.emit("call", *(v.instruction for v in given), to_apply=stub.finish(made), rule=rule)
+        tangent = VjpTangent(self, nonzero, len(residuals))
+        call = builder.emit("call", *(v.instruction for v in given), to_apply=stub.finish(made), rule=tangent)
         found = iter(elements(builder, call))
         return packed(instruction, [next(found) if has_tangent(s) else None for s in shapes])
 
@@ -207,8 +206,9 @@ class CustomVjp(Rule):
 
         many = CustomVjp(self.name, forward, backward, self.captured)
         many.asks_zeros = self.asks_zeros
-        if self.specialize is not None:
-            many.specialize = lambda flags: self.specialize(flags).batched(build, mapped, count)
+        specialize = self.specialize
+        if specialize is not None:
+            many.specialize = lambda flags: specialize(flags).batched(build, mapped, count)
         return many
 
 

@@ -84,7 +84,8 @@ class LinearSolve(Rule):
             results = [True] * len(output_shapes(computation.root))
             return batch(computation, flags, size, results, axis_name)[0]
 
-        later = self.transposed_solve and (lambda: many(self.transposed_solve()))
+        transposed_solve = self.transposed_solve
+        later = transposed_solve and (lambda: many(transposed_solve()))
         rule = LinearSolve(self.name, count, many(self.matvec), many(self.solve), later, self.symmetric)
         values = [v.instruction for v in [*right, *operands[count:]]]
         call = build.builder.emit("call", *values, to_apply=rule.solve, rule=rule)

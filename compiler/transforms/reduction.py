@@ -52,7 +52,8 @@ def _extreme_jvp(pushforward, instruction, primals, tangents):
     result = pushforward.primal
     start = initial.instruction
     opcode = combiner_opcode(instruction["to_apply"])
-    neutral = start.opcode == "constant" and start["value"] == OPS[opcode].identity(array.dtype)
+    assert opcode is not None  # maximum or minimum
+    neutral = start.opcode == "constant" and start["value"] == OPS[opcode].neutral(array.dtype)
     # Counts in float32 for the narrow floats: float16 ends at 65504.
     count_dtype = DTYPES["f32"] if array.dtype in NARROW_FLOATS else array.dtype
     at_extreme = array.compare("EQ", result.broadcast(array.dims, _kept(instruction)))

@@ -95,12 +95,13 @@ def scan_jvp(build, instruction, primals, tangents):
     outputs, made_tangents = results[:total], results[total:]
     split = sum(carry_active)
     inner_root = inner.tuple([*outputs[:count], *made_tangents[:split], *outputs[count:], *made_tangents[split:]])
-    results = _scan(builder, inner.finish(inner_root), *joined, instruction)
-    new_carry, rest = results[: count + split], results[count + split :]
+    consts, carry, xs = joined
+    found = _scan(builder, inner.finish(inner_root), consts, carry, xs, instruction)
+    new_carry, rest = found[: count + split], found[count + split :]
     ys = rest[: total - count]
     build.replace(instruction, [*new_carry[:count], *ys])
-    found = iter([*new_carry[count:], *rest[total - count :]])
-    return [next(found) if p else None for p in present]
+    pushed = iter([*new_carry[count:], *rest[total - count :]])
+    return [next(pushed) if p else None for p in present]
 
 
 def _scan_split(build, instruction, body: Computation, primals, tangents, active):

@@ -57,21 +57,22 @@ def _from_dlpack(device, other):
         capsule = other.__dlpack__(stream=int(device.main), max_version=VERSION)
     except TypeError:  # a library older than max_version
         capsule = other.__dlpack__(stream=int(device.main))
-    name, used, kind_of = next((n for n in NAMES if capsule_is(capsule, n[0])), (None, None, None))
-    if name is None:
+    found = next((n for n in NAMES if capsule_is(capsule, n[0])), None)
+    if found is None:
         raise CudaInteropError(what, "what it hands out is not a DLPack capsule", "update that library")
+    name, used, kind_of = found
     address = capsule_get(capsule, name)
     managed = kind_of.from_address(address)
     if kind_of is Versioned and managed.major != VERSION[0]:
-        found = f"its DLPack is of version {managed.major}"
-        raise CudaInteropError(what, found, "update hloom")  # the capsule, not renamed, gives the tensor back
+        version = f"its DLPack is of version {managed.major}"
+        raise CudaInteropError(what, version, "update hloom")  # the capsule, not renamed, gives the tensor back
     tensor = managed.tensor
     dims = tuple(tensor.shape[k] for k in range(tensor.ndim))
     strides = tuple(tensor.strides[k] for k in range(tensor.ndim)) if tensor.strides else None
     dtype = DTYPES.get((tensor.code, tensor.bits)) if tensor.lanes == 1 else None
     if dtype is None:
-        found = f"its elements are of DLPack type {tensor.code} of {tensor.bits} bits"
-        raise CudaInteropError(what, found, "convert it first")
+        elements = f"its elements are of DLPack type {tensor.code} of {tensor.bits} bits"
+        raise CudaInteropError(what, elements, "convert it first")
     _check_contiguous(what, dims, strides)
     rename_capsule(capsule, used)
 

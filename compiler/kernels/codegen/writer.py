@@ -6,6 +6,7 @@ copy is made. Every value is written into the outermost block of the nest in whi
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 
 import numpy as np
@@ -14,7 +15,7 @@ from hloom.compiler.kernels.codegen.affine import ZERO, Affine, Index, linear, r
 from hloom.compiler.kernels.codegen.constants import argument, literal
 from hloom.compiler.kernels.codegen.description import Block, Branch
 from hloom.compiler.kernels.codegen.elements import load, store
-from hloom.compiler.kernels.codegen.guards import conditions
+from hloom.compiler.kernels.codegen.guards import Condition, conditions
 from hloom.compiler.reshapes import without_ones_groups
 from hloom.ir.module import Instruction
 from hloom.ir.ops import OPS
@@ -378,7 +379,9 @@ def _branch(block: Block, name: str, asked: list, inside: Callable[[Block], str]
 
 def _pad(writer, instruction, index, block):
     operand, padding_value = instruction.operands
-    asked, inner, divided, positions = [], [], [], []
+    asked: list[Condition | str] = []
+    inner: list[Affine] = []
+    divided, positions = [], []
     for affine, extent, (low, _, interior) in zip(index, operand.dims, instruction["padding"], strict=True):
         position = affine + -low
         spread = extent + max(extent - 1, 0) * interior
@@ -431,7 +434,7 @@ def _concatenate(writer, instruction, index, block):
     block, name = writer.place_of_choice(instruction, index, block), writer.fresh()
     block.body.append(f"{name} = {literal(0, instruction.dtype)}")
     for operand, inner, asked in possible:
-        _branch(block, name, asked, lambda branch, o=operand, at=inner: writer.value(o, at, branch))
+        _branch(block, name, asked, functools.partial(writer.value, operand, inner))
     return name, block
 
 

@@ -23,6 +23,11 @@ u8, u16, u32, u64 = types.uint8, types.uint16, types.uint32, types.uint64
 f32, f64, c64, c128 = types.float32, types.float64, types.complex64, types.complex128
 
 
+def _intrinsic(typing: Callable) -> Callable:
+    """Numba's `intrinsic`. Its types have the typing context among the parameters of a call, which has none."""
+    return intrinsic(typing)
+
+
 def instruction(name: str, parameters: str, result: str, emit: Callable, reference: str = "") -> Callable:
     """Enter the intrinsic `name`. `emit(builder, *values)` writes LLVM and gives the result value."""
     dtypes = tuple(parameters.split())
@@ -33,7 +38,7 @@ def instruction(name: str, parameters: str, result: str, emit: Callable, referen
     typing = (lambda context, a: typed, lambda context, a, b: typed, lambda context, a, b, c: typed)[len(dtypes) - 1]
     typing.__name__ = typing.__qualname__ = name
     typing.__doc__ = reference
-    python = intrinsic(typing)
+    python = _intrinsic(typing)
     FUNCTIONS[name] = Function(name, python, dtypes, result, "intrinsic", 0.0, reference)
     return python
 
@@ -177,7 +182,7 @@ bitcast_f64_u64, bitcast_u64_f64 = _both_ways("f64", "u64")
 # ---- intrinsics whose types follow their arguments
 
 
-@intrinsic
+@_intrinsic
 def select(context, condition, when_true, when_false):
     """LLVM's select, so that no branch is ever formed; both values are evaluated. Types: pred, T, T."""
     signature = when_true(types.boolean, when_true, when_true)
@@ -191,7 +196,7 @@ def _horner(builder, x, terms):
     return result
 
 
-@intrinsic
+@_intrinsic
 def polynomial(context, x, coefficients):
     """coefficients[0] + coefficients[1] * x + ..., in fused multiply-adds, even and odd powers side by side (Estrin).
 
@@ -215,7 +220,7 @@ def polynomial(context, x, coefficients):
     return x(x, coefficients), emit
 
 
-@intrinsic
+@_intrinsic
 def polynomial_parts(context, x, coefficients):
     """`polynomial` of f64 as high + low (real and imag of the result): Horner's rule, each rounding error kept.
 
@@ -244,5 +249,5 @@ def polynomial_parts(context, x, coefficients):
 
 
 for _python in (select, polynomial, polynomial_parts):
-    _name = _python._name
+    _name = _python.__name__
     FUNCTIONS[_name] = Function(_name, _python, (), "*", "intrinsic", 0.0, (_python.__doc__ or "").split("\n")[0])

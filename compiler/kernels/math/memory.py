@@ -33,7 +33,8 @@ def load(dtype: str, width: int, register: Callable = from_bits) -> Callable:
             return None
 
         def emit(context, builder, signature, values):
-            bits = builder.load(_element(builder, *values, width))
+            pointer, index = values
+            bits = builder.load(_element(builder, pointer, index, width))
             if dtype == "pred":
                 return builder.icmp_unsigned("!=", bits, ir.Constant(bits.type, 0))
             return register(builder, dtype, bits)

@@ -64,17 +64,21 @@ def absorbing_value(root):
     if dtype == np.bool_ and root.opcode == "add":
         return True
     other = neutral.get(root.opcode)
-    return None if other is None else OPS[other].identity(dtype)
+    return None if other is None else OPS[other].neutral(dtype)
 
 
 def is_absorbing(root, c) -> bool:
     return is_discrete(root) and (value := absorbing_value(root)) is not None and is_splat_of(c, value)
 
 
-def number(instruction) -> float:
+def splat_of(instruction) -> np.ndarray:
     value = splat_value(instruction)
     assert value is not None  # patterns and `is_constant` let only splats come here
-    return value.item()
+    return value
+
+
+def number(instruction) -> float:
+    return splat_of(instruction).item()
 
 
 def power_of_two(instruction) -> int | None:
@@ -106,7 +110,7 @@ def is_reduced(instruction) -> bool:
 def negated(b, c):
     """-c, computed at once: rules that move a negation into a constant must not leave one for others to move out."""
     with np.errstate(all="ignore"):
-        return b.splat(np.negative(splat_value(c)), c.shape)
+        return b.splat(np.negative(splat_of(c)), c.shape)
 
 
 def reciprocal(b, c):

@@ -303,8 +303,8 @@ def join_slices(b, left, right, d):
 
 
 def concatenate_splats(b, root):
-    values = [splat_value(o) for o in root.operands]
-    if any(v is None for v in values) or len({v.tobytes() for v in values}) != 1:
+    values = [v for o in root.operands if (v := splat_value(o)) is not None]
+    if len(values) < len(root.operands) or len({v.tobytes() for v in values}) != 1:
         return None
     return b.splat(values[0], root.shape)
 

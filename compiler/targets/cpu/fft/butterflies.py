@@ -242,8 +242,9 @@ class _Pass:
             w.count(0, self.m, [given["source"], given["target"], given["factors"]], body)
 
     def last(self, q, values):
-        self.transform(*values, None, q)
-        return self.following(*values)
+        source, target = values
+        self.transform(source, target, None, q)
+        return self.following(source, target)
 
     def first(self, p, values):
         source, target, at = values
@@ -260,8 +261,9 @@ class _Pass:
         factors = [self.w.factor(at, 2 * k * self.w.size) for k in range(self.radix - 1)]
 
         def column(q, inner):
-            self.transform(*inner, lambda k: factors[k - 1])
-            return self.following(*inner)
+            source, target = inner
+            self.transform(source, target, lambda k: factors[k - 1])
+            return self.following(source, target)
 
         self.w.count(0, self.s, [source, target], column)
         row = builder.mul(self.s, self.block)  # from one p to the next in the source; radix times that in the target

@@ -210,7 +210,9 @@ def _store(dtype: str, streamed: bool = False) -> Callable:
         if not is_pointer(pointer.kind):
             raise Unsupported("a store to a number")
         if dtype in ("f16", "bf16"):
-            bits = call_function(function, f"bitcast_{dtype}_u16", [function.cast(value, "f32")])
+            converted = call_function(function, f"bitcast_{dtype}_u16", [function.cast(value, "f32")])
+            assert converted is not None  # only blocks of contractions have no value
+            bits = converted
         elif dtype == "pred":
             bits = Value("u8", function.result(f"zext i1 {function.truth(value)} to i8"))
         else:

@@ -14,6 +14,7 @@ from numba.extending import intrinsic
 from hloom.compiler.targets.cpu.microkernels import fma
 from hloom.compiler.targets.cpu.microkernels.ir_building import BYTE, BYTES, ELEMENTS, I64, VOID
 from hloom.compiler.targets.cpu.microkernels.names import argument_count
+from hloom.compiler.targets.cpu.numba_frontend.builtins import separate_types
 from hloom.compiler.targets.cpu.numba_frontend.frontend import external
 
 _ROW = re.compile(r"(copy|copy_first|zero)_([a-z]+\d+)_(\d+)")
@@ -137,7 +138,7 @@ def call_kernel(typing, function, lo, hi, *words):
     """Call a kernel of another module by its address, for the items lo <= item < hi: `words` are its parameters, all
     as int64 (pointers as addresses)."""
     _check_int64((function, lo, hi, *words), "call_kernel")
-    given = words[0].types if len(words) == 1 and isinstance(words[0], types.BaseTuple) else words
+    given = separate_types(words)
 
     def emit(context, builder, signature, arguments):
         function, lo, hi, *rest = arguments

@@ -114,11 +114,18 @@ def _iternext(context, builder, sig, args, result):
     builder.store(builder.add(current, iterator.step, flags=["nsw"]), iterator.next)
 
 
+def separate_types(arguments: tuple[types.Type, ...]) -> tuple[types.Type, ...]:
+    """The types of `*arguments`, which Numba gives one by one or as those of a single tuple."""
+    if len(arguments) == 1 and isinstance(arguments[0], (types.UniTuple, types.Tuple)):
+        return tuple(arguments[0].types)
+    return arguments
+
+
 def _extremum(name: str, comparison: str):
     """Python's `min` or `max` of two or more numbers of one kind; of integers the result is int64."""
 
     def typing(context, *numbers):
-        numbers = numbers[0] if len(numbers) == 1 and isinstance(numbers[0], types.BaseTuple) else numbers
+        numbers = separate_types(numbers)
         plain = {types.unliteral(number) for number in numbers}
         if len(numbers) < 2:
             return None

@@ -200,6 +200,17 @@ class _Library:
         raise errors.UnsupportedError("kernel text needs Numba's runtime, which kernels do without")
 
 
+# Neither wrappers nor machine code nor Numba's runtime; divisions as NumPy's; pointers that never overlap.
+_FLAGS = {
+    "no_cpython_wrapper": True,
+    "no_cfunc_wrapper": True,
+    "no_compile": True,
+    "nrt": False,
+    "error_model": "numpy",
+    "noalias": True,
+}
+
+
 class FrontEnd:
     """Numba's contexts and options, made once; `lower` turns one function into a module."""
 
@@ -209,12 +220,8 @@ class FrontEnd:
             self.target = _Target(self.typing)
             self.target.refresh()
         self.flags = compiler.Flags()
-        self.flags.no_cpython_wrapper = True
-        self.flags.no_cfunc_wrapper = True
-        self.flags.no_compile = True
-        self.flags.nrt = False
-        self.flags.error_model = "numpy"
-        self.flags.noalias = True
+        for flag, value in _FLAGS.items():
+            setattr(self.flags, flag, value)
         self.subtarget = self.target.subtarget(
             enable_nrt=False, error_model=callconv.create_error_model("numpy", self.target)
         )

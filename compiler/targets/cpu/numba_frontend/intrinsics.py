@@ -5,6 +5,8 @@ All addresses and values are int64. `load(address, index)` reads word `index` of
 
 from __future__ import annotations
 
+from typing import Any
+
 import llvmlite.binding as llvm
 import llvmlite.ir as ir
 from numba.core import types
@@ -35,7 +37,7 @@ def _define(parameters: int, result: types.Type, name: str = ""):
 
         signature = result(*[types.int64] * parameters)
         names = ", ".join(f"a{position}" for position in range(parameters))
-        scope = {"signature": signature, "lower": lower}
+        scope: dict[str, Any] = {"signature": signature, "lower": lower}
         # Numba reads the number of parameters from the Python signature.
         exec(f"def {entered}(typing{', ' + names if names else ''}):\n    return signature, lower", scope)
         _INTRINSICS[entered] = intrinsic(scope[entered])

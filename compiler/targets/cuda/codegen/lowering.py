@@ -6,11 +6,12 @@ Importing this imports numba-cuda.
 from __future__ import annotations
 
 import contextlib
+from typing import Any
 
 from numba.core import types
 from numba.core.compiler_lock import global_compiler_lock
 from numba.core.types.functions import BaseFunction
-from numba.cuda import compiler
+from numba.cuda import compiler as numba_cuda
 from numba.cuda.core import typed_passes, untyped_passes
 from numba.cuda.core.compiler_machinery import PassManager
 from numba.cuda.cudadrv import nvvm
@@ -20,6 +21,7 @@ from hloom.compiler.kernels.codegen.source import KernelSource
 from hloom.compiler.kernels.math import CASTS
 from hloom.compiler.targets.cuda.codegen.intrinsics import namespace
 
+compiler: Any = numba_cuda  # numba-cuda's, which is in the place of the one that Numba's types describe
 _BETWEEN = "\0"  # separates the modules of a kernel: its own, and those of functions that it calls
 _OLDEST = (8, 0)  # lowering asks only whether the architecture is older than this
 # fma=0: a * b + c is rounded twice, as HLO says and as the CPU does; `fma_f32` and libdevice stay fused.
@@ -34,13 +36,13 @@ def lower_cuda(source: KernelSource) -> str:
     exec(code, scope)
     arguments = tuple(_numba_type(param) for param in source.params)
     with global_compiler_lock, _remembered_overloads(), _few_passes():
-        result = compiler.compile_cuda(  # type: ignore[attr-defined]  # numba-cuda's, in the place of Numba's own
+        result = compiler.compile_cuda(
             scope[source.name], types.void, arguments, fastmath=False, nvvm_options=_OPTIONS, cc=_OLDEST
         )
         library = result.library
         kernel = library.get_function(result.fndesc.llvm_func_name)
         library._entry_name = result.fndesc.llvm_func_name
-        compiler.kernel_fixup(kernel, False)  # type: ignore[attr-defined]  # numba-cuda's
+        compiler.kernel_fixup(kernel, False)
         bounds, together = getattr(source, "threads", None), getattr(source, "together", 1)
         limits = (bounds, together) if together > 1 else bounds
         nvvm.set_launch_bounds(kernel, limits)  # type: ignore[attr-defined]  # numba-cuda's
@@ -93,15 +95,15 @@ def _remembered_overloads():
     """Within it, type inference and lowering resolve each overload once per process."""
     context, get_call_type = cuda_target.typing_context, BaseFunction.get_call_type
     context.resolve_function_type = _remembering(context.resolve_function_type)
-    BaseFunction.get_call_type = _remembering(get_call_type)
+    BaseFunction.get_call_type = _remembering(get_call_type)  # type: ignore[method-assign]
     try:
         yield
     finally:
         del context.resolve_function_type
-        BaseFunction.get_call_type = get_call_type
+        BaseFunction.get_call_type = get_call_type  # type: ignore[method-assign]
 
 
-class _Compiler(compiler.CUDACompiler):  # type: ignore[name-defined]  # numba-cuda's
+class _Compiler(compiler.CUDACompiler):
     """The passes that a kernel text needs: it has no closures, no `with` blocks, no branches on constants and no
     objects of Python, for which the usual pipeline has twenty more."""
 

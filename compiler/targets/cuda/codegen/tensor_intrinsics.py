@@ -91,7 +91,8 @@ def _load(dtype: str, count: int):
 
     def load(context, pointer, index):
         def emit(context, builder, signature, values):
-            whole = builder.load(_vector(builder, *values, count), align=count * _BYTES[dtype])
+            pointer, index = values
+            whole = builder.load(_vector(builder, pointer, index, count), align=count * _BYTES[dtype])
             parts = [builder.extract_element(whole, ir.Constant(_WORD, x)) for x in range(count)]
             return context.make_tuple(builder, signature.return_type, parts)
 

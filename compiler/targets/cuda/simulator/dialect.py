@@ -85,7 +85,7 @@ def _from_op(opcode: str, dtype: np.dtype) -> Callable:
 
     def call(*values):
         shape = result_shape(len(values))
-        return np.asarray(entry.reference(*(np.asarray(v) for v in values), shape=shape))[()]
+        return np.asarray(entry.evaluate(*(np.asarray(v) for v in values), shape=shape))[()]
 
     # Counts of bits have few values and many calls.
     return functools.lru_cache(1024, typed=True)(call) if dtype.kind in "iu" else call
@@ -170,8 +170,7 @@ def function(name: str) -> Callable:
     if stem == "round":
         return lambda x: np.float32(np.float32(x).astype(DTYPES[dtype]))
     if stem == "reduce_precision":
-        reduced, shape = OPS["reduce-precision"].reference, Shape(DTYPES[dtype], ())
-        assert callable(reduced)
+        reduced, shape = OPS["reduce-precision"].evaluate, Shape(DTYPES[dtype], ())
         return lambda x, exponent, mantissa: np.asarray(
             reduced(np.asarray(x), shape=shape, exponent_bits=exponent, mantissa_bits=mantissa)
         ).astype(DTYPES[dtype])[()]
