@@ -12,7 +12,7 @@ from hloom.dispatch.collectives import Collectives, with_whole_axes
 from hloom.dispatch.signature import Call, Key, Signature
 from hloom.dispatch.specialization import Specialization
 from hloom.dispatch.spmd import SpmdProgram
-from hloom.errors import ArgumentError
+from hloom.errors import ArgumentError, DeviceError
 from hloom.ir.module import Module
 from hloom.ir.records import record
 from hloom.tracing.signatures import function_name
@@ -251,8 +251,16 @@ class Compiled:
 
     @property
     def plan(self):
-        """Launches and buffers (`hloom.compiler.schedule.scheduler.Plan`)."""
-        return self.executable.plan
+        """Launches and buffers (`hloom.compiler.schedule.scheduler.Plan`). Raises DeviceError for a program on several
+        devices, and for one of open sizes."""
+        found = getattr(self.executable, "plan", None)
+        if found is None:
+            raise DeviceError(
+                "the plan of a compiled function",
+                "it runs on several devices, with a plan for each",
+                "use as_text(), source() or cost_analysis(), which show all of them",
+            )
+        return found
 
     def as_text(self, dialect: str = "hlo", *, export: bool = False) -> str:
         """The optimized graph as HLO text, with fusions as in XLA's dumps, or as StableHLO (dialect="stablehlo").

@@ -223,7 +223,10 @@ def test_collectives_in_a_loop_and_eager_operations():
         assert library.names().count("send") == library.names().count("recv") == 12
         np.testing.assert_allclose((array * 2 + array).sum(0), (x * 3).sum(0), rtol=1e-5)
         np.testing.assert_array_equal(hl.device_put(array, hl.NamedSharding(mesh, hl.P(None))), x)
-        kinds = {use.kind for use in function.lower(array).compile().collectives()}
+        compiled = function.lower(array).compile()
+        with pytest.raises(DeviceError, match="a plan for each"):
+            compiled.plan  # noqa: B018
+        kinds = {use.kind for use in compiled.collectives()}
         assert kinds == {"collective-permute"}
 
 
