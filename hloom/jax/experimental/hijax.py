@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+from collections.abc import Callable
 from typing import Any
 
 from hloom import numpy as hnp
@@ -97,7 +99,13 @@ class VJPHiPrimitive:
     out_aval: Any
     params: dict
 
-    vjp_fwd = vjp_bwd = vjp_bwd_retval = jvp = lin = linearized = batch = None
+    jvp: Callable | None = None
+    lin: Callable | None = None
+    linearized: Callable | None = None
+    vjp_fwd: Callable | None = None
+    vjp_bwd: Callable | None = None
+    vjp_bwd_retval: Callable | None = None
+    batch: Callable | None = None
 
     def __init__(self):
         self.__dict__.update(self.params)
@@ -118,26 +126,21 @@ class VJPHiPrimitive:
         traced = call.trace()
         call.outside = values_outside(traced, *call.twins.values())
         forward_mode, reverse_mode = self._forward_mode(), self._reverse_mode()
-        first = None if forward_mode is None else forward_mode.rule(call, traced)
-        second = first if reverse_mode is None else reverse_mode.rule(call, traced)
-        first = second if first is None else first  # in forward mode it says that it is for the other one
-        return call.emit(traced, CustomModes(first, second, self._many(call, traced)))
+        # One of the modes has a rule; it is also that of the other one, and in forward mode says that it is not for it.
+        rules = [mode.rule(call, traced) for mode in (forward_mode, reverse_mode) if mode is not None]
+        return call.emit(traced, CustomModes(rules[0], rules[-1], self._many(call, traced)))
 
     def _forward_mode(self) -> custom_jvp | None:
         rule = custom_jvp(_Named(self))
         if self.jvp is not None:
             rule.defjvp(self.jvp)
-        elif self.lin is not None:
-            rule.defjvp(self._linearized)
+        elif self.lin is not None and self.linearized is not None:
+            rule.defjvp(functools.partial(_linearized, self.lin, self.linearized))
         elif self.vjp_fwd is None:
             rule.defjvp(self._missing)
         else:
             return None
         return rule
-
-    def _linearized(self, primals, tangents):
-        result, residuals = self.lin(tree.map(lambda _: True, primals), *primals)
-        return result, self.linearized(residuals, *tangents)
 
     def _missing(self, primals, tangents):
         raise DifferentiationError(
@@ -147,26 +150,34 @@ class VJPHiPrimitive:
         )
 
     def _reverse_mode(self) -> custom_vjp | None:
-        if self.vjp_fwd is None:
+        forward = self.vjp_fwd
+        if forward is None:
             return None
         rule = custom_vjp(_Named(self))
-        rule.defvjp(lambda *args: self.vjp_fwd(tuple(True for _ in args), *args), self._backward)
+        rule.defvjp(lambda *args: forward(tuple(True for _ in args), *args), self._backward)
         return rule
 
     def _backward(self, residuals, cotangent):
         if self.vjp_bwd_retval is not None:
             return self.vjp_bwd_retval(residuals, cotangent)
+        if self.vjp_bwd is None:
+            raise DifferentiationError(
+                f"the reverse-mode derivative of {type(self).__name__}",
+                "it has vjp_fwd, and nothing for the way back",
+                "define vjp_bwd_retval(residuals, cotangent)",
+            )
         sums = [ValAccum(aval) for aval in self.in_avals]
         self.vjp_bwd(residuals, cotangent, *sums)
         return tuple(s.value() for s in sums)
 
     def _many(self, call: Call, traced) -> CustomBatch | None:
-        if self.batch is None:
+        batch = self.batch
+        if batch is None:
             return None
 
         def vmap_rule(size, in_batched, *args):
             dims = tuple(0 if any(tree.leaves(b)) else None for b in in_batched)
-            result, axis = self.batch(AxisData(None, size), args, dims)
+            result, axis = batch(AxisData(None, size), args, dims)
             if isinstance(axis, int) and axis:
                 result = tree.map(lambda r: hnp.moveaxis(as_array(r), axis, 0), result)
             return result, axis is not None
@@ -174,6 +185,12 @@ class VJPHiPrimitive:
         function = custom_vmap(_Named(self))
         function.def_vmap(vmap_rule)
         return function.rule(call, traced)
+
+
+def _linearized(lin: Callable, linearized: Callable, primals, tangents):
+    """The rule of forward mode that `lin` and `linearized` make."""
+    result, residuals = lin(tree.map(lambda _: True, primals), *primals)
+    return result, linearized(residuals, *tangents)
 
 
 class _Named:

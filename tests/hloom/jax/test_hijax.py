@@ -108,6 +108,17 @@ def square(x):
     return Square(hl.typeof(x))(x)
 
 
+class Halved(Square):
+    """Without what goes back."""
+
+    vjp_bwd = None
+
+
+def test_a_forward_rule_needs_one_that_goes_back():
+    with pytest.raises(DifferentiationError, match="reverse-mode derivative of Halved"):
+        hl.grad(lambda x: Halved(hl.typeof(x))(x))(3.0)
+
+
 def test_accumulators_loops_and_branches():
     def total(xs):
         def step(c, x):
