@@ -160,7 +160,7 @@ class Array(ArrayMethods):
             self._lent = (*lent, data)
 
     def __buffer__(self, flags):
-        return memoryview(self.numpy_view)
+        return self.numpy_view.data
 
     @property
     def __cuda_array_interface__(self) -> dict:

@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
@@ -13,6 +14,18 @@ from hloom.arrays.shape_dtype import ShapeDtypeStruct
 from hloom.errors import ImmutableArrayError
 from hloom.ir.types import Shape
 from hloom.typing import Array
+
+
+class IndexedUpdate(Protocol):
+    """`x.at[index]`."""
+
+    def set(self, values) -> Any: ...
+
+
+class IndexedUpdates(Protocol):
+    """`x.at`."""
+
+    def __getitem__(self, index) -> IndexedUpdate: ...
 
 
 class ArrayMethods:
@@ -25,6 +38,15 @@ class ArrayMethods:
     _shape: Shape
     weak: bool
     __array__: Callable[..., np.ndarray]
+    # Of those that `hloom.numpy.methods` adds, what files below it call.
+    at: IndexedUpdates
+    astype: Callable[..., Any]
+    ravel: Callable[..., Any]
+    round: Callable[..., Any]
+
+    if TYPE_CHECKING:
+
+        def __getitem__(self, index) -> Any: ...
 
     @property
     def shape(self) -> tuple[int, ...]:

@@ -168,7 +168,8 @@ def make_jaxpr(fun, static_argnums=(), axis_env=None, return_shape: bool = False
     def make(*args, **kwargs):
         if abstracted_axes is not None:
             options = JitOptions(static_argnums=static, abstracted_axes=abstracted_axes)
-            args = AbstractedAxes(Signature(fun, function_name(fun), options), abstracted_axes).shapes(args, kwargs)[0]
+            axes = AbstractedAxes(Signature(fun, function_name(fun), options), abstracted_axes)
+            args = tuple(axes.shapes(args, kwargs)[0])
         kept = [k for k in range(len(args)) if k not in {s % len(args) for s in static}]
 
         def traced(*dynamic, **named):
@@ -178,8 +179,8 @@ def make_jaxpr(fun, static_argnums=(), axis_env=None, return_shape: bool = False
         shape = eval_shape(traced, *dynamic, **kwargs)
         lowered = jit(traced).lower(*dynamic, **kwargs)
         inputs = [_aval(leaf) for leaf in tree.leaves((dynamic, kwargs))]
-        traced = lowered._traced
-        program = Program(lowered.module, inputs, tree.leaves(shape), shape, traced.captures, traced.weak)
+        trace = lowered._traced
+        program = Program(lowered.module, inputs, tree.leaves(shape), shape, trace.captures, trace.weak)
         return (program, shape) if return_shape else program
 
     return make

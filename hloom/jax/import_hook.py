@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import importlib
+import importlib.abc
 import importlib.machinery
 import importlib.util
 import sys
@@ -54,7 +55,7 @@ def home(name: str) -> str:
 _AS_JAX = ("narrow_numpy", "clamp_indexes", "callback_arrays")  # settings in which JAX's rules differ from hloom's own
 
 
-class _Finder:
+class _Finder(importlib.abc.MetaPathFinder, importlib.abc.Loader):
     """Finds hloom's module for the name of JAX's, while `sys.modules["jax"]` is hloom. Nothing is loaded twice.
 
     The first such import chooses the settings of `as_jax`.
@@ -104,7 +105,7 @@ class _Finder:
         attribute = self._attribute(spec.origin)
         holder = type(sys)(spec.name, attribute.__doc__)
         holder.__dict__.update({n: getattr(attribute, n) for n in dir(attribute) if not n.startswith("_")})
-        holder._own_spec = spec
+        holder.__dict__["_own_spec"] = spec
         return holder
 
     def exec_module(self, module) -> None:

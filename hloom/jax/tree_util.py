@@ -137,7 +137,7 @@ def register_pytree_with_keys_class(cls):
     return cls
 
 
-def register_dataclass(nodetype, data_fields=None, meta_fields=None, drop_fields=()):
+def register_dataclass(nodetype: type, data_fields=None, meta_fields=None, drop_fields=()):
     """Registers a class as a node whose data_fields are children and whose meta_fields are static; also a decorator.
 
     Without them the fields of a dataclass are children, except those created with `field(metadata={"static": True})`.

@@ -122,7 +122,8 @@ def mulhi(x, y, /):
         return convert((shift_right_arithmetic if signed else shift_right_logical)(product, bits), x.dtype)
     # Schoolbook multiplication of halves, unsigned; for signed x = u - 2^64 [x < 0] the rest is subtracted.
     a, b = convert(x, DTYPES["u64"]), convert(y, DTYPES["u64"])
-    low, mask = (lambda v: bitwise_and(v, mask)), 2**32 - 1
+    mask = 2**32 - 1
+    low = lambda v: bitwise_and(v, mask)  # noqa: E731
     high = lambda v: shift_right_logical(v, 32)  # noqa: E731
     first = add(mul(high(a), low(b)), high(mul(low(a), low(b))))
     second = add(mul(low(a), high(b)), low(first))

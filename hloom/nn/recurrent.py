@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from typing import Any, ClassVar
 
 import hloom.numpy as hnp
@@ -43,6 +44,10 @@ class _Cell(Module):
 
     def initial_state(self, *batch: int):
         return hnp.zeros((*batch, self.features), self.bias.dtype)
+
+    @abstractmethod
+    def step(self, state, gates):
+        """(the next state, the output) from the `gates` that `prepare` returns."""
 
     def __call__(self, state, x):
         return self.step(state, self.prepare(x))

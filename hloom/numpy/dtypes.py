@@ -135,7 +135,15 @@ class finfo:
     tiny: Any
     smallest_subnormal: Any
     resolution: Any
+    bits: int
+    precision: int
     nmant: int
+    nexp: int
+    iexp: int
+    maxexp: int
+    minexp: int
+    machep: int
+    negep: int
 
     def __init__(self, dtype):
         found = _limits_of(dtype)

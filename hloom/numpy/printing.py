@@ -137,7 +137,7 @@ def fromfunction(function, shape, *, dtype=None, **kwargs):
     dims = canonical_shape(shape, "fromfunction")
     mapped = function if not kwargs else lambda *index: function(*index, **kwargs)
     for axis in reversed(range(len(dims))):
-        chosen = [None] * len(dims)
+        chosen: list[int | None] = [None] * len(dims)
         chosen[axis] = 0
         mapped = vmap(mapped, in_axes=tuple(chosen))
     kind = default_float() if dtype is None else array(0, dtype).dtype

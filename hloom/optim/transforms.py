@@ -161,7 +161,8 @@ def scale_by_amsgrad(
     """Adam with second moments that never fall (Reddi et al., On the convergence of Adam and beyond, 2018)."""
 
     def init(parameters):
-        return AmsgradState(*_adam_init(mu_dtype)(parameters), zeros_like(parameters))
+        count, mu, nu = _adam_init(mu_dtype)(parameters)
+        return AmsgradState(count, mu, nu, zeros_like(parameters))
 
     def update(updates, state, parameters=None):
         check_state(state, AmsgradState, "scale_by_amsgrad")

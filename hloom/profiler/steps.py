@@ -20,7 +20,7 @@ from hloom.backends.cpu.driver import driver
 from hloom.compiler.analysis import instruction_flops
 from hloom.compiler.schedule.steps import CopyStep, HostStep, KernelStep
 from hloom.ir.module import Instruction
-from hloom.ir.types import TupleShape
+from hloom.ir.types import TupleShape, result_shapes
 from hloom.runtime.driver import step as row
 from hloom.runtime.driver_source import END, JUMP, JUMP_IF_ZERO, LOOP, STEP_WORDS, SWITCH
 from hloom.runtime.program import Frame, callbacks_of
@@ -129,7 +129,7 @@ def _shape(instruction) -> str:
 def _costs(step, instruction) -> tuple[float, float]:
     if isinstance(step, CopyStep):
         return 2.0 * step.bytes, 0.0
-    shapes = instruction.shape.elements if isinstance(instruction.shape, TupleShape) else (instruction.shape,)
+    shapes = result_shapes(instruction.shape)
     operands = dict.fromkeys(instruction.operands)
     read = sum(0 if isinstance(o.shape, TupleShape) else o.shape.bytes for o in operands)
     return float(read + sum(s.bytes for s in shapes if not isinstance(s, TupleShape))), instruction_flops(instruction)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from hloom import lax
 from hloom import numpy as hnp
@@ -125,7 +125,7 @@ class _Found(NamedTuple):
     x: object
     value: object
     slope: object
-    better: object
+    better: Any
     evaluations: object
 
 

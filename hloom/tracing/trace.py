@@ -100,7 +100,7 @@ class Trace(HoldsTracers):
         self.builder = Builder(name)
         self.name, self.carries_values = name, carries_values
         self.active = False
-        self.captures: dict[int, tuple[Tracer, Instruction]] = {}
+        self.captures: dict[int, tuple[Tracer | Array, Instruction]] = {}  # arrays in those of regions alone
         self.constants: dict[int, tuple[Array, Instruction]] = {}
         self.last_of_line: dict[Source, Instruction] = {}
         self.warned: set[type[Warning]] = set()  # what the user was warned of while this was traced
@@ -522,7 +522,7 @@ def _traced(trace: Trace, function, arguments, in_tree, hints, weak: bool, twins
         flat = [as_array(leaf, f"the result of '{name}'") for leaf in flat]
         exact, with_twins = twins_of_results["find"](flat) if twins else ([], ())
         computation = trace.finish([*flat, *exact])
-    captures = [tracer for tracer, _ in trace.captures.values()]
+    captures = [value for value, _ in trace.captures.values() if isinstance(value, Tracer)]
     used = used_arguments(trace, computation.parameters[: len(arguments)]) if trace.used_keys else ()
     values = [r.value if isinstance(r, Tracer) else r._value() for r in flat] if carries_values else None
     if trace.wide_parameters:

@@ -131,7 +131,10 @@ class _Function(Callback):
     """A function of the loop, called after each step."""
 
     def __init__(self, function):
-        self.on_step = function
+        self._function = function
+
+    def on_step(self, loop: Loop) -> None:
+        self._function(loop)
 
 
 def callback_of(value) -> Callback:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+from collections.abc import Callable
 
 from hloom.compiler.transforms.custom import CustomBatch
 from hloom.errors import ArgumentError, BatchingError, ShapeError, TreeError
@@ -31,7 +32,7 @@ class custom_vmap:
             raise ArgumentError("custom_vmap takes a function", f"{type(fun).__name__}", "pass a function")
         functools.update_wrapper(self, fun)
         self.fun = fun
-        self.vmap_rule = None
+        self.vmap_rule: Callable | None = None
 
     def def_vmap(self, vmap_rule):
         """Defines the rule; returns it."""
@@ -51,15 +52,16 @@ class custom_vmap:
         shapes = [o.shape for o in traced.computation.outputs()]
 
         def make(size, mapped):
-            if self.vmap_rule is None:
+            vmap_rule = self.vmap_rule
+            if vmap_rule is None:
                 raise BatchingError(
                     f"vmap of the custom_vmap function '{call.name}'", "it has no rule yet", "define one with def_vmap"
                 )
-            return self._trace_rule(call, traced.out_tree, shapes, size, mapped)
+            return self._trace_rule(vmap_rule, call, traced.out_tree, shapes, size, mapped)
 
         return CustomBatch(call.name, make)
 
-    def _trace_rule(self, call: Call, out_tree, out_shapes, size: int, mapped):
+    def _trace_rule(self, vmap_rule: Callable, call: Call, out_tree, out_shapes, size: int, mapped):
         what = f"the vmap rule of '{call.name}'"
         count = len(call.leaves)
         if any(mapped[count:]):
@@ -76,7 +78,7 @@ class custom_vmap:
 
         def run(*flat):
             arguments, _ = tree.unflatten(call.structure, flat)
-            returned = self.vmap_rule(size, list(in_batched), *arguments)
+            returned = vmap_rule(size, list(in_batched), *arguments)
             if not isinstance(returned, (tuple, list)) or len(returned) != 2:
                 raise TreeError(
                     f"{what} returns (result, which arrays of it are batched)", f"{returned!r:.80}", "return a pair"

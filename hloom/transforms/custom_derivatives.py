@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import functools
 import inspect
+from abc import ABC, abstractmethod
 from typing import Any
 
 import numpy as np
 
 from hloom.arrays.array import Array
 from hloom.arrays.base import ArrayMethods
-from hloom.compiler.transforms.custom import CustomJvp, CustomVjp
+from hloom.compiler.transforms.custom import CustomJvp, CustomVjp, Rule
 from hloom.errors import ArgumentError, DifferentiationError, TreeError
 from hloom.ir.records import record
 from hloom.ir.types import INEXACT
@@ -45,7 +46,7 @@ from hloom.tree import pytrees as tree
 # --- custom_jvp ---------------------------------------------------------------------------------------------------
 
 
-class _WithRule:
+class _WithRule(ABC):
     """A function with a derivative rule: what custom_jvp and custom_vjp have in common."""
 
     _functions: tuple[str, ...]  # attributes that hold the rule's functions; None before it is defined
@@ -78,6 +79,10 @@ class _WithRule:
         traced = call.trace()
         call.outside = values_outside(traced, *functions, *call.twins.values())
         return call.emit(traced, self.rule(call, traced))
+
+    @abstractmethod
+    def rule(self, call: Call, traced) -> Rule:
+        """The rule of a traced call."""
 
 
 class custom_jvp(_WithRule):
@@ -258,12 +263,11 @@ class custom_vjp(_WithRule):
         found: dict[str, Any] = {}
 
         def run(*flat):
-            flat = call.primals(flat)
-            primals, _ = tree.unflatten(call.structure, flat)
+            given = call.primals(flat)
             if self.symbolic_zeros:
-                flags = perturbed or [True] * len(flat)
-                leaves = [CustomVJPPrimal(v, flags[k] and v.dtype in INEXACT) for k, v in enumerate(flat)]
-                primals, _ = tree.unflatten(call.structure, leaves)
+                flags = perturbed or [True] * len(given)
+                given = [CustomVJPPrimal(v, flags[k] and v.dtype in INEXACT) for k, v in enumerate(given)]
+            primals, _ = tree.unflatten(call.structure, given)
             result, residuals = pair_of(self.fwd(*call.with_arguments(primals)), what)
             results = same_tree(result, out_tree, f"the result of {what}", "return (result, residuals)")
             results = _matching(enumerate(zip(results, out_shapes, strict=True)), "result", what)

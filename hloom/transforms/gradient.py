@@ -88,8 +88,10 @@ def value_and_grad(
             return on_arrays(*args, **kwargs)
         except OuterRef as found:
             if _takes_refs:
-                options = {"holomorphic": holomorphic, "allow_int": allow_int, "_asked": _asked, "_takes_refs": False}
-                again = functools.partial(value_and_grad, argnums=argnums, **options)
+                again = functools.partial(
+                    value_and_grad, argnums=argnums, holomorphic=holomorphic, allow_int=allow_int, _asked=_asked,
+                    _takes_refs=False,
+                )  # fmt: skip
                 return gradient_keeps_refs(found, function, has_aux, again, args, kwargs)
             raise
 

@@ -118,15 +118,15 @@ def _over_devices(fun, in_axes: tuple, out_axes, mesh: Mesh):
             axes += mapped_axes(axis, arg, f"in_axes of argument {k} of pmap")
         axes += [0] * (len(leaves) - len(axes))
         # Leaves that are no arrays (static arguments) go around the mapped function.
-        mapped = [k for k, axis in enumerate(axes) if axis is not None]
-        arrays = [as_array(leaves[k], "an argument of pmap") for k in mapped]
+        mapped = [(k, axis) for k, axis in enumerate(axes) if axis is not None]
+        arrays = [as_array(leaves[k], "an argument of pmap") for k, _ in mapped]
         ranks = [len(a.shape) for a in arrays]
         found: dict[str, Any] = {}
 
         def one(*parts):
             flat = list(leaves)
-            for k, part, rank in zip(mapped, parts, ranks, strict=True):
-                axis = axes[k] % rank
+            for (k, axis), part, rank in zip(mapped, parts, ranks, strict=True):
+                axis %= rank
                 flat[k] = reshape_to(part, (*part.shape[:axis], *part.shape[axis + 1 :]))
             given, named = tree.unflatten(structure, flat)
             results, found["tree"] = tree.flatten(fun(*given, **named))
@@ -144,7 +144,7 @@ def _over_devices(fun, in_axes: tuple, out_axes, mesh: Mesh):
         def out_specs(shapes):
             return [spec(axis, len(shape.dims)) for axis, shape in zip(found["axes"], shapes, strict=True)]
 
-        in_specs = tuple(spec(axes[k], rank) for k, rank in zip(mapped, ranks, strict=True))
+        in_specs = tuple(spec(axis, rank) for (_, axis), rank in zip(mapped, ranks, strict=True))
         results = on_shards(one, mesh, in_specs, out_specs)(*arrays)
         return tree.unflatten(found["tree"], results)
 

@@ -27,7 +27,7 @@ from hloom.compiler.schedule.steps import (
     SwitchStep,
 )
 from hloom.ir.process.floats import default_floats
-from hloom.ir.types import Shape, TupleShape
+from hloom.ir.types import Shape, result_shapes
 from hloom.runtime.steps import (
     Arrive,
     Await,
@@ -117,7 +117,7 @@ def _call(item: KernelStep, layout: Layout, addresses: dict[KernelSource, int]) 
 
 def _host(item: HostStep, layout: Layout) -> Host:
     instruction = item.instruction
-    shapes = instruction.shape.elements if isinstance(instruction.shape, TupleShape) else (instruction.shape,)
+    shapes = result_shapes(instruction.shape)
     distinct = list(dict.fromkeys(instruction.operands))
     device = instruction.attributes.get("device")
     return Host(

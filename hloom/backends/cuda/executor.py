@@ -52,7 +52,7 @@ class CudaExecutor:
 
     def __post_init__(self):
         self.name, self.module = self.request.device, self.request.module
-        self.kept = frozenset(self.request.outputs)
+        self.kept: frozenset[int] | None = frozenset(self.request.outputs)
         self.level = whole(self.module, self.request.donated)
         self.receivers = {number: _receivers(channel) for number, channel in self.request.channels.items()}
         self._segments = list(self.level.segments())

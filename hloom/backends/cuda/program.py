@@ -15,7 +15,7 @@ from hloom.compiler.targets.cuda.codegen.render import CudaSource
 from hloom.compiler.targets.cuda.launches import CudaLaunch
 from hloom.compiler.targets.cuda.libraries.linear_algebra import Routine, routine_of
 from hloom.ir.module import Instruction
-from hloom.ir.types import TupleShape
+from hloom.ir.types import result_shapes
 from hloom.runtime.cuda.libraries.cusolver import RoutineCall
 from hloom.runtime.cuda.programs.program import Alternatives, Copy, CudaProgram, Host, Kernel, Launch, Ref, Step
 from hloom.runtime.cuda.programs.structure import Jumps, structured
@@ -125,7 +125,7 @@ def _where(instruction: Instruction) -> str:
 
 def _host(step: HostStep) -> Host:
     instruction = step.instruction
-    shapes = instruction.shape.elements if isinstance(instruction.shape, TupleShape) else (instruction.shape,)
+    shapes = result_shapes(instruction.shape)
     distinct = list(dict.fromkeys(instruction.operands))
     function = host_function(instruction, [distinct.index(o) for o in instruction.operands])
     inputs = tuple((_ref(p), o.shape) for p, o in zip(step.inputs, distinct, strict=True))

@@ -41,7 +41,7 @@ def _viewed(node):
     if node.op != "call_function":
         return None
     source = node.args[0] if node.args else None
-    if node.target is operator.getitem and _is_view(source):
+    if node.target is operator.getitem and isinstance(source, torch.fx.Node) and _is_view(source):
         source = source.args[0]
     elif not _is_view(node):
         return None

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from hloom import numpy as hnp
 from hloom.arrays.shape_dtype import ShapeDtypeStruct
 from hloom.compiler.transforms.custom import CustomModes, Rule
@@ -31,7 +33,8 @@ class Primitive:
     def __init__(self, name: str):
         self.name = name
         self.multiple_results = False
-        self.impl = self.abstract_eval = None
+        self.impl: Callable | None = None
+        self.abstract_eval: Callable | None = None
 
     def __repr__(self) -> str:
         return self.name
@@ -56,9 +59,9 @@ class Primitive:
     def bind(self, *args, **params):
         """Applies the primitive. Raises ArgumentError where it has no implementation."""
         if current_trace() is None:
-            traced = next((a for a in args if isinstance(a, Tracer) and a.trace.active), None)
-            if traced is not None:  # within ensure_compile_time_eval: what is not known is recorded, with its rules
-                with resumed(traced.trace):
+            tracer = next((a for a in args if isinstance(a, Tracer) and a.trace.active), None)
+            if tracer is not None:  # within ensure_compile_time_eval: what is not known is recorded, with its rules
+                with resumed(tracer.trace):
                     return self.bind(*args, **params)
             if self.impl is None:
                 raise ArgumentError(f"primitive '{self.name}' was applied", "it has no implementation", "use def_impl")
@@ -67,16 +70,16 @@ class Primitive:
         traced = call.trace()
         call.outside = values_outside(traced)
         call.twins = {k: t for k, t in call.twins.items() if any(t is o for o in call.outside)}
-        derivative = None
+        derivative: Rule | None = None
         if self in primitive_jvps:
-            function = custom_jvp(_Bound(self, params))
-            function.defjvp(self._jvp_rule(primitive_jvps[self], params), symbolic_zeros=True)
-            derivative = function.rule(call, traced)
+            with_jvp = custom_jvp(_Bound(self, params))
+            with_jvp.defjvp(self._jvp_rule(primitive_jvps[self], params), symbolic_zeros=True)
+            derivative = with_jvp.rule(call, traced)
         many = None
         if self in primitive_batchers or self in fancy_primitive_batchers or self in axis_primitive_batchers:
-            function = custom_vmap(_Bound(self, params))
-            function.def_vmap(self._vmap_rule(params))
-            many = function.rule(call, traced)
+            with_vmap = custom_vmap(_Bound(self, params))
+            with_vmap.def_vmap(self._vmap_rule(params))
+            many = with_vmap.rule(call, traced)
         transpose = None
         if self in primitive_transposes:
             transpose = self._transpose_rule(primitive_transposes[self], params, call, traced)
@@ -192,10 +195,10 @@ class _Bound:
         try:
             results = primitive.impl(*args, **params)
         except TracerError:
-            results = self._called(args)
+            results = self._called(primitive.impl, args)
         return list(results) if primitive.multiple_results else results
 
-    def _called(self, args):
+    def _called(self, impl: Callable, args):
         """The implementation as a Python function that the program calls."""
         primitive, params = self._primitive, self._params
         if primitive.abstract_eval is None:
@@ -209,7 +212,7 @@ class _Bound:
 
         @custom_jvp
         def function(*arrays):
-            return pure_callback(lambda *v: primitive.impl(*v, **params), shapes, *arrays, vmap_method="sequential")
+            return pure_callback(lambda *v: impl(*v, **params), shapes, *arrays, vmap_method="sequential")
 
         @function.defjvp
         def refuse(primals, tangents):

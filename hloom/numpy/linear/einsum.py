@@ -62,12 +62,13 @@ def einsum(
     while len(terms) > 1:
         first, second, *terms = terms
         terms.insert(0, _joined(first, second, terms, output, preferred_element_type, _dot_general))
-    x, labels = _sum_out(*terms[0], frozenset(output))
-    x = lax.transpose(x, [labels.index(label) for label in output if label in labels])
-    labels = [label for label in output if label in labels]
-    if len(labels) < len(output):
+    ((x, labels),) = terms
+    x, labels = _sum_out(x, labels, frozenset(output))
+    kept = [label for label in output if label in labels]
+    x = lax.transpose(x, [labels.index(label) for label in kept])
+    if len(kept) < len(output):
         dims = tuple(extents[label] for label in output)
-        x = bind("broadcast", x, shape=Shape(x.dtype, dims), dimensions=tuple(output.index(x) for x in labels))
+        x = bind("broadcast", x, shape=Shape(x.dtype, dims), dimensions=tuple(map(output.index, kept)))
     return x if preferred_element_type is None else convert(x, as_dtype(preferred_element_type))
 
 
@@ -78,8 +79,7 @@ def einsum_path(subscripts, /, *operands, optimize="auto"):
     """
     if not isinstance(subscripts, str):
         subscripts, operands = _subscripts_of_lists((subscripts, *operands))
-    operands = [as_operand(x, "einsum_path") for x in operands]
-    inputs, output, extents = _labelled(subscripts, operands)
+    inputs, output, extents = _labelled(subscripts, [as_operand(x, "einsum_path") for x in operands])
     text, shapes = _plain([tuple(labels) for labels in inputs], output, extents)
     optimize = "auto" if optimize is True else optimize
     return opt_einsum.contract_path(text, *shapes, shapes=True, optimize=optimize)

@@ -73,10 +73,9 @@ def histogram_bin_edges(a, bins=10, range=None, weights=None):
     x = as_operand(a, "histogram_bin_edges")
     if isinstance(bins, str):
         values = require_known(x, "histogram_bin_edges", f"bins={bins!r} depends on the data", "pass a number of bins")
-        edges = np.histogram_bin_edges(np.asarray(values, np.float64), bins, range)
-        return Array(edges.astype(_float_dtype(x.dtype)))
-    edges = bins if isinstance(bins, (list, tuple)) else None
-    if edges is not None or getattr(bins, "ndim", 0):
+        chosen = np.histogram_bin_edges(np.asarray(values, np.float64), bins, range)
+        return Array(chosen.astype(_float_dtype(x.dtype)))
+    if isinstance(bins, (list, tuple)) or getattr(bins, "ndim", 0) > 0:
         edges = to_inexact(as_operand(bins, "histogram_bin_edges"), "histogram_bin_edges")
         if edges.ndim != 1:
             raise ShapeError(

@@ -74,7 +74,8 @@ def loop(node, most, condition, *states, body):
         raise NeedsValue("the number of its steps decides shapes", most)
     if going is None:
         raise NeedsValue("its condition decides shapes", condition)
-    values, rows, k = list(states), [[] for _ in range(scans)], 0
+    values, k = list(states), 0
+    rows: list[list] = [[] for _ in range(scans)]
     while (number is None or k < number) and going.reshape(-1)[0]:
         again, *results = step(np.array(k, np.int64), np.array(True), *values)
         values = results[:count]

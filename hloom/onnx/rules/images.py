@@ -273,9 +273,8 @@ def grid_sample(x, grid, *, align_corners=0, mode="linear", padding_mode="zeros"
         low = [hnp.floor(p) for p in at]
         total = 0
         for taps in itertools.product(range(-1, 3) if cubic else range(2), repeat=rank):
-            weight = 1
-            for p, base, tap in zip(at, low, taps, strict=True):
-                weight = weight * (_traced_cubic(p - base - tap) if cubic else 1 - hnp.abs(p - base - tap))
+            distances = [p - base - tap for p, base, tap in zip(at, low, taps, strict=True)]
+            weight = functools.reduce(operator.mul, [_traced_cubic(d) if cubic else 1 - hnp.abs(d) for d in distances])
             places = [base + tap for base, tap in zip(low, taps, strict=True)]
             total = total + _samples(x, places, padding_mode, align_corners) * weight[:, None]
         y = total
@@ -350,7 +349,7 @@ def col2im(x, image, block, *, dilations=None, pads=None, strides=None):
     padded = [s + pads[k] + pads[k + rank] for k, s in enumerate(sizes)]
     grid = []
     for k in range(rank):
-        at = np.arange(kernel[k])[:, None] * dilations[k] + np.arange(counts[k]) * strides[k]
+        at = np.arange(int(kernel[k]))[:, None] * dilations[k] + np.arange(counts[k]) * strides[k]
         shape = [1] * (2 * rank)
         shape[k], shape[k + rank] = at.shape
         grid.append(at.reshape(shape))

@@ -10,7 +10,7 @@ import hloom.numpy as hnp
 from hloom import lax
 from hloom.ir.sizes.expressions import greatest
 from hloom.onnx.rules.neural import window_pads
-from hloom.onnx.sizes import integers
+from hloom.onnx.sizes import count_of, integers
 from hloom.onnx.table import op
 
 
@@ -124,7 +124,7 @@ def max_unpool(x, indices, shape=None, *, kernel_shape, pads=None, strides=None)
         flat = hnp.ravel_multi_index(at, full, mode="clip")
     else:
         flat = hnp.reshape(indices, -1)
-    return hnp.reshape(hnp.zeros(int(np.prod(full)), x.dtype).at[flat].set(hnp.reshape(x, -1)), full)
+    return hnp.reshape(hnp.zeros(count_of(full), x.dtype).at[flat].set(hnp.reshape(x, -1)), full)
 
 
 @op("MaxRoiPool")

@@ -8,6 +8,7 @@ import numpy as np
 
 import hloom.numpy as hnp
 from hloom import lax, nn
+from hloom.ir.sizes.expressions import Size
 from hloom.onnx.sizes import count_of, integers
 from hloom.onnx.table import op
 from hloom.scipy import special
@@ -157,7 +158,7 @@ for _name, _function in {"Softmax": nn.softmax, "LogSoftmax": nn.log_softmax, "H
     _declare_softmax(_name, _function)
 
 
-def _top_k(x, k: int, axis: int, largest: int):
+def _top_k(x, k: Size, axis: int, largest: int):
     axis = axis % x.ndim
     count = x.shape[axis]
     places = hnp.broadcast_to(

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import itertools
+
 import numpy as np
 
 from hloom.errors import AttributeValueError, IndexOutOfBoundsError
+from hloom.ir.sizes.expressions import Size
 from hloom.onnx.rules.shapes import library
 from hloom.onnx.sizes import integers
 from hloom.onnx.table import op
@@ -59,9 +62,9 @@ def concat(sequence, *, axis, new_axis=0):
 def split(x, sizes=None, *, axis=0, keepdims=1):
     count = x.shape[axis]
     if sizes is not None and sizes.ndim:
-        cuts = np.cumsum(integers(sizes))[:-1].tolist()
+        cuts: list[Size] = [*itertools.accumulate(integers(sizes))][:-1]
     else:
-        cuts = list(range(0, count, 1 if sizes is None else integers(sizes)[0]))[1:]
+        cuts = [*range(0, count, 1 if sizes is None else integers(sizes)[0])][1:]
     parts = list(library(x).split(x, cuts, axis))
     if sizes is None and not keepdims:
         parts = [library(x).squeeze(p, axis) for p in parts]

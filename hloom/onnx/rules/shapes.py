@@ -22,7 +22,7 @@ def library(*values):
     return np if any(map(_is_text, values)) else hnp
 
 
-def reshaped(x, shape: tuple[int, ...], allow_zero: int = 0):
+def reshaped(x, shape: tuple[Size, ...], allow_zero: int = 0):
     """x in another shape; 0 keeps a size, -1 stands for what is left."""
     if not allow_zero:
         shape = tuple(x.shape[k] if size == 0 and k < x.ndim else size for k, size in enumerate(shape))
@@ -147,10 +147,10 @@ def _is_inside(start: Size, end: Size | None, length: Size) -> bool:
         return False
 
 
-def padded(x, pads: tuple[int, ...], mode: str, value, axes=None):
+def padded(x, pads: tuple[Size, ...], mode: str, value, axes=None):
     """x with pads before and after each axis (all the begins, then all the ends); negative ones cut."""
     axes = [a % x.ndim for a in axes] if axes is not None else list(range(x.ndim))
-    widths = [(0, 0)] * x.ndim
+    widths: list[tuple[Size, Size]] = [(0, 0)] * x.ndim
     for k, axis in enumerate(axes):
         widths[axis] = pads[k], pads[k + len(axes)]
     if mode == "constant":

@@ -5,12 +5,13 @@ from __future__ import annotations
 import numpy as np
 
 import hloom.numpy as hnp
+from hloom.ir.sizes.expressions import Size
 from hloom.onnx.reader import dtype_of
 from hloom.onnx.sizes import integers
 from hloom.onnx.table import op
 
 
-def _transform(x, length: int | None, axis: int, inverse: int, onesided: int):
+def _transform(x, length: Size | None, axis: int, inverse: int, onesided: int):
     """x (..., 1) real or (..., 2) complex; the transform along an axis."""
     axis = axis % x.ndim
     dtype = x.dtype
@@ -33,7 +34,7 @@ def dft17(x, length=None, *, axis=1, inverse=0, onesided=0):
 
 @op("DFT", since=20, static=(1, 2))
 def dft(x, length=None, axis=None, *, inverse=0, onesided=0):
-    along = -2 if axis is None else integers(axis)[0]
+    along = -2 if axis is None else int(integers(axis)[0])
     return _transform(x, None if length is None else integers(length)[0], along, inverse, onesided)
 
 
@@ -43,7 +44,7 @@ def stft(x, step, window=None, length=None, *, onesided=1):
     size = integers(length)[0] if length is not None else x.shape[1] if window is None else window.shape[0]
     hop = integers(step)[0]
     count = 1 + (x.shape[1] - size) // hop
-    frames = hnp.asarray(x)[:, np.arange(count)[:, None] * hop + np.arange(size)]
+    frames = hnp.asarray(x)[:, np.arange(int(count))[:, None] * hop + np.arange(int(size))]
     if window is not None:
         frames = frames * hnp.reshape(window, (1, 1, -1, 1))
     return _transform(frames, size, 2, 0, onesided)

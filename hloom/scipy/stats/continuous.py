@@ -6,6 +6,8 @@ Names, argument orders and the meaning of loc and scale are SciPy's; x, loc and 
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
+from typing import ClassVar
 
 import hloom.numpy as hnp
 from hloom import lax
@@ -31,6 +33,8 @@ def _by_logarithm(name: str):
 
 class Distribution:
     """A namespace of functions; pdf is exp(logpdf), logcdf and logsf are logarithms of cdf and sf unless given."""
+
+    cdf: ClassVar[Callable]
 
     def __new__(cls, *args, **kwargs):
         raise TypeError(f"{cls.__name__} is a namespace: call {cls.__name__}.pdf(x, ...)")

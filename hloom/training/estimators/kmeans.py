@@ -79,6 +79,7 @@ class KMeans(TransformerMixin, ClusterMixin, BaseEstimator):
             centers, inertia, count = _iterate(points, weights, first, tolerance, self.max_iter)
             if best is None or float(inertia) < best[1]:
                 best = np.asarray(centers), float(inertia), int(count)
+        assert best is not None  # n_init is at least one
         self.cluster_centers_ = best[0] + center
         self.inertia_, self.n_iter_ = best[1], best[2]
         self.labels_ = self._squared(X).argmin(axis=1).astype(np.int32)

@@ -11,6 +11,8 @@ _ACTIVATIONS = {"relu": nn.relu, "tanh": nn.tanh, "gelu": nn.gelu, "sigmoid": nn
 
 
 class _Linear:
+    n_features_in_: int  # `fit` sets it
+
     def __init__(
         self,
         *,
@@ -52,6 +54,8 @@ class LinearClassifier(_Linear, GradientClassifier):
 
 
 class _Network:
+    n_features_in_: int  # `fit` sets it
+
     def __init__(
         self,
         hidden_layer_sizes=(64, 32),
