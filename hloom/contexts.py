@@ -29,7 +29,17 @@ debug_infs = _setting("debug_infs", "an infinity in a result raises FloatingPoin
 
 
 def disable_jit(disable: bool = True):
-    """`with disable_jit():` functions under `hl.jit` run step by step on values, so that they can be debugged."""
+    """`with disable_jit():` functions under `hl.jit` run step by step on values, so that they can be debugged.
+
+    >>> @hl.jit
+    ... def f(x):
+    ...     print(x)
+    ...     return x + 1
+    >>> with hl.disable_jit():
+    ...     f(hnp.array([1, 2]))
+    [1 2]
+    Array([2, 3], dtype=int32)
+    """
     return config(disable_jit=disable)
 
 
@@ -37,6 +47,10 @@ def numpy_dtype_promotion(new_val: str):
     """`with numpy_dtype_promotion("strict"):` arrays of different dtypes raise DTypeError; "standard" promotes them.
 
     Python numbers take the array's dtype in both. Raises SettingError.
+
+    >>> with hl.numpy_dtype_promotion("strict"):
+    ...     hnp.array([1.5]) * 2
+    Array([3.], dtype=float32)
     """
     return config(numpy_dtype_promotion=new_val)
 
@@ -46,6 +60,11 @@ def numpy_rank_promotion(new_val: str):
     "allow" broadcasts.
 
     Scalars broadcast in all three. Raises SettingError.
+
+    >>> with hl.numpy_rank_promotion("allow"):
+    ...     hnp.array([[1, 2], [3, 4]]) + hnp.array([10, 20])
+    Array([[11, 22],
+           [13, 24]], dtype=int32)
     """
     return config(numpy_rank_promotion=new_val)
 

@@ -132,6 +132,10 @@ def scale_and_translate(
     shape: the shape of the result, that of the image except in spatial_dims. scale, translation: a number for each of
     spatial_dims, which may be traced. method: a ResizeMethod or its name, not 'nearest'. antialias: the kernel is
     widened where the image shrinks. Samples outside of the image are 0. Raises ShapeError, AttributeValueError.
+
+    >>> moved = hl.image.scale_and_translate(hnp.ones((4, 4)), (4, 4), (0,), hnp.ones(1), hnp.ones(1), "linear")
+    >>> moved[:, 0]
+    Array([0., 1., 1., 1.], dtype=float32)
     """
     x = to_inexact(image, "scale_and_translate")
     shape = canonical_shape(shape, "scale_and_translate")
@@ -168,6 +172,11 @@ def resize(image, shape, method, antialias: bool = True, precision=None):
     method: a ResizeMethod or its name: 'nearest', 'linear' ('bilinear', 'trilinear', 'triangle'), 'cubic' ('bicubic',
     'tricubic'), 'lanczos3', 'lanczos5', 'cubic-pytorch' ('bicubic-pytorch'). antialias: kernels are widened where the
     image shrinks. Integers are converted to float32, but by 'nearest'. Raises ShapeError, AttributeValueError.
+
+    >>> hl.image.resize(hnp.array([[0.0, 4.0]]), (1, 4), "linear")
+    Array([[0., 1., 3., 4.]], dtype=float32)
+    >>> hl.image.resize(hnp.zeros((32, 32, 3)), (16, 16, 3), hl.image.ResizeMethod.CUBIC).shape
+    (16, 16, 3)
     """
     x = as_operand(image, "resize")
     shape = canonical_shape(shape, "resize")

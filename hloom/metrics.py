@@ -36,6 +36,9 @@ def accuracy(predictions, labels):
 
     predictions: class numbers of labels' shape, or scores with one more dimension, the last, whose largest counts.
     Raises ShapeError for scores of the labels' shape: labels are class numbers, not one-hot.
+
+    >>> hl.metrics.accuracy(hnp.array([[0.1, 0.9], [0.8, 0.2]]), hnp.array([1, 1]))
+    Array(0.5, dtype=float32)
     """
     predictions, labels = as_operand(predictions, "accuracy"), as_operand(labels, "accuracy")
     if predictions.ndim == labels.ndim + 1:
@@ -51,17 +54,29 @@ def accuracy(predictions, labels):
 
 
 def precision(predictions, labels):
-    """True positives over predicted positives, for predictions and labels of 0 and 1; 0 where none is predicted."""
+    """True positives over predicted positives, for predictions and labels of 0 and 1; 0 where none is predicted.
+
+    >>> hl.metrics.precision(hnp.array([1, 1, 0]), hnp.array([1, 0, 0]))
+    Array(0.5, dtype=float32)
+    """
     return ConfusionCounts.empty().update(predictions, labels).precision()
 
 
 def recall(predictions, labels):
-    """True positives over actual positives; 0 where there are none."""
+    """True positives over actual positives; 0 where there are none.
+
+    >>> hl.metrics.recall(hnp.array([1, 1, 0]), hnp.array([1, 0, 1]))
+    Array(0.5, dtype=float32)
+    """
     return ConfusionCounts.empty().update(predictions, labels).recall()
 
 
 def f1_score(predictions, labels):
-    """The harmonic mean of precision and recall."""
+    """The harmonic mean of precision and recall.
+
+    >>> hl.metrics.f1_score(hnp.array([1, 1, 0]), hnp.array([1, 0, 0])).round(3)
+    Array(0.667, dtype=float32)
+    """
     return ConfusionCounts.empty().update(predictions, labels).f1()
 
 
@@ -70,6 +85,9 @@ def auc(scores, labels):
 
     Computed exactly from the ranks (Mann and Whitney, 1947), ties count half. scores: (n,). labels: (n,) of 0 and 1.
     NaN where only one class is there.
+
+    >>> hl.metrics.auc(hnp.array([0.1, 0.8, 0.4]), hnp.array([0, 1, 1]))
+    Array(1., dtype=float32)
     """
     scores, labels = _pair(scores, labels, "auc")
     scores, positive = hnp.ravel(scores), hnp.ravel(labels) > 0
@@ -84,19 +102,32 @@ def auc(scores, labels):
 
 
 def mean_absolute_error(predictions, targets):
-    """The mean of |predictions - targets|."""
+    """The mean of |predictions - targets|.
+
+    >>> hl.metrics.mean_absolute_error(hnp.array([1.0, 2.0]), hnp.array([1.0, 4.0]))
+    Array(1., dtype=float32)
+    """
     predictions, targets = _pair(predictions, targets, "mean_absolute_error")
     return hnp.mean(hnp.abs(predictions - targets))
 
 
 def r2_score(predictions, targets):
-    """1 - the squared error over that of the mean: 1 is perfect, 0 as good as the mean."""
+    """1 - the squared error over that of the mean: 1 is perfect, 0 as good as the mean.
+
+    >>> hl.metrics.r2_score(hnp.array([1.0, 2.0, 3.0]), hnp.array([1.0, 2.0, 3.0]))
+    Array(1., dtype=float32)
+    """
     predictions, targets = _pair(predictions, targets, "r2_score")
     return 1 - hnp.sum((targets - predictions) ** 2) / hnp.sum((targets - hnp.mean(targets)) ** 2)
 
 
 def confusion_matrix(predictions, labels, num_classes: int):
-    """counts[true class, predicted class], int32. predictions, labels: class numbers of one shape."""
+    """counts[true class, predicted class], int32. predictions, labels: class numbers of one shape.
+
+    >>> hl.metrics.confusion_matrix(hnp.array([0, 1, 1]), hnp.array([0, 1, 0]), 2)
+    Array([[1, 1],
+           [0, 1]], dtype=int32)
+    """
     predictions, labels = _pair(predictions, labels, "confusion_matrix")
     rows = hnp.ravel(labels)[:, None] == hnp.arange(num_classes)
     columns = hnp.ravel(predictions)[:, None] == hnp.arange(num_classes)
@@ -104,7 +135,14 @@ def confusion_matrix(predictions, labels, num_classes: int):
 
 
 class Mean(NamedTuple):
-    """A streaming mean of values, weighted where weights are given."""
+    """A streaming mean of values, weighted where weights are given.
+
+    >>> mean = hl.metrics.Mean.empty()
+    >>> for batch in ([1.0, 2.0], [6.0]):
+    ...     mean = mean.update(hnp.array(batch))
+    >>> mean.compute()
+    Array(3., dtype=float32)
+    """
 
     total: Any
     weight: Any
@@ -128,7 +166,13 @@ class Mean(NamedTuple):
 
 
 class Accuracy(NamedTuple):
-    """A streaming accuracy."""
+    """A streaming accuracy.
+
+    >>> metric = hl.metrics.Accuracy.empty()
+    >>> metric = metric.update(hnp.array([1, 0]), hnp.array([1, 1]))
+    >>> metric.compute()
+    Array(0.5, dtype=float32)
+    """
 
     mean: Mean
 

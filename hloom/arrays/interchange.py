@@ -139,6 +139,9 @@ def from_numpy(array, *, copy: bool = True) -> Array:
     """An Array of a NumPy array, with its dtype. Raises ArgumentError, DTypeError.
 
     copy=False takes contiguous memory as it is.
+
+    >>> hl.from_numpy(np.array([1.5, 2.5], np.float32))
+    Array([1.5, 2.5], dtype=float32)
     """
     if not isinstance(array, (np.ndarray, np.generic)):
         raise ArgumentError("from_numpy takes a NumPy array", f"{type(array).__name__}", "use hnp.asarray")
@@ -178,7 +181,13 @@ def from_torch(tensor, *, copy: bool = True) -> Array:
 
 
 def to_numpy(x) -> np.ndarray:
-    """An array as a new NumPy array, which may be written to. `np.asarray(x)` is a read-only view without a copy."""
+    """An array as a new NumPy array, which may be written to. `np.asarray(x)` is a read-only view without a copy.
+
+    >>> x = hl.to_numpy(hnp.array([1, 2]))
+    >>> x[0] = 9
+    >>> x
+    array([9, 2], dtype=int32)
+    """
     return np.array(x)
 
 

@@ -15,6 +15,9 @@ class ShapeDtypeStruct:
 
     shape: a tuple of sizes, `hl.Dim`s and sizes made of these among them. dtype: anything that names an element type.
     Raises DTypeError, ArgumentError.
+
+    >>> hl.jit(hnp.sin).lower(hl.ShapeDtypeStruct((3,), hnp.float32)).out_info
+    ShapeDtypeStruct(shape=(3,), dtype=float32)
     """
 
     __slots__ = ("_shape", "sharding", "weak")

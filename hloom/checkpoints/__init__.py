@@ -38,6 +38,10 @@ def save(
 
     It is on the disk when this returns; a process that is killed before leaves no folder of that name. metadata: what
     JSON holds. Raises CheckpointError where the folder exists or a leaf cannot be saved, FileError.
+
+    >>> folder = hl.checkpoints.save("run", {"w": hnp.ones((2, 3)), "epoch": 4}, step=100)
+    >>> hl.checkpoints.restore("run")["epoch"]
+    4
     """
     return write(path, Snapshot(tree), step, metrics, metadata)
 
@@ -50,13 +54,22 @@ def restore(path: str | os.PathLike, like: Any = None, *, partial: bool = False)
     tuples come back. partial: leaves of `like` that are not in the checkpoint stay as they are, and others in the
     checkpoint are left out. Raises MissingFileError; CheckpointError with each path at which the two differ, and for
     damaged files.
+
+    >>> folder = hl.checkpoints.save("run", {"w": hnp.array([1.0, 2.0])})
+    >>> hl.checkpoints.restore("run", like={"w": hnp.zeros(2)})
+    {'w': Array([1., 2.], dtype=float32)}
     """
     return Checkpoint(path).restore(like, partial=partial)
 
 
 def load_safetensors(path: str | os.PathLike) -> dict[str, Array]:
     """The arrays of a safetensors file by name, as torch, flax and others write them. Raises FileError,
-    CheckpointError."""
+    CheckpointError.
+
+    >>> hl.checkpoints.save_safetensors("model.safetensors", {"w": hnp.array([1.0, 2.0])})
+    >>> hl.checkpoints.load_safetensors("model.safetensors")
+    {'w': Array([1., 2.], dtype=float32)}
+    """
     with safetensors.File(path) as file:
         return {name: Array(file.read(name)) for name in file.entries}
 
@@ -65,7 +78,12 @@ def save_safetensors(
     path: str | os.PathLike, arrays: Mapping[str, Any], metadata: Mapping[str, str] | None = None
 ) -> None:
     """Writes arrays to a safetensors file, which torch, flax and others read. Element types that the format lacks are
-    refused. Raises CheckpointError, FileError."""
+    refused. Raises CheckpointError, FileError.
+
+    >>> hl.checkpoints.save_safetensors("model.safetensors", {"w": hnp.ones((2, 3))}, {"format": "pt"})
+    >>> hl.checkpoints.load_safetensors("model.safetensors")["w"].shape
+    (2, 3)
+    """
     held = {name: np.asarray(array, order="C") for name, array in arrays.items()}
     safetensors.require_standard(held)
     safetensors.write(path, held, metadata)

@@ -259,7 +259,13 @@ def _other(path: Path) -> tuple[str, str] | None:
 
 
 class Checkpoint:
-    """A checkpoint on the disk. step, metrics, metadata: as saved. names: of all leaves."""
+    """A checkpoint on the disk. step, metrics, metadata: as saved. names: of all leaves.
+
+    >>> folder = hl.checkpoints.save("run", {"w": hnp.ones(2)}, step=7, metrics={"loss": 0.25})
+    >>> checkpoint = hl.checkpoints.Checkpoint("run")
+    >>> checkpoint.step, checkpoint.metrics, checkpoint.names
+    (7, {'loss': 0.25}, ['w'])
+    """
 
     def __init__(self, path: str | os.PathLike):
         """Raises MissingFileError, and CheckpointError for a folder that is no checkpoint or is damaged."""

@@ -37,6 +37,12 @@ class Manager:
     keep: how many of the latest stay (None: all). best: the name of a metric and "min" or "max"; the keep_best
     checkpoints with the best values stay too. keep_every: those whose step it divides stay for good; keep_every_hours:
     and the first of each such period.
+
+    >>> with hl.checkpoints.Manager("runs", keep=2) as manager:
+    ...     for step in range(4):
+    ...         manager.save(step, {"w": hnp.full(2, step)})
+    >>> manager.steps(), manager.latest()
+    ([2, 3], 3)
     """
 
     def __init__(

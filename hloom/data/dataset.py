@@ -23,6 +23,10 @@ class Dataset:
 
     A dataset is a description that never changes; each step returns another one. `iter(dataset)` reads it from the
     start, and its order depends on the seeds and the epoch only, whatever the numbers of threads and processes.
+
+    >>> data = hl.data.arrays(np.arange(10)).filter(lambda x: x % 2 == 0).map(lambda x: 10 * x)
+    >>> [batch.tolist() for batch in data.batch(2)]
+    [[0, 20], [40, 60], [80]]
     """
 
     def __init__(self, make: Callable[[], Node], size: int | None = None, access: Callable[[], Access] | None = None):
@@ -212,6 +216,11 @@ def mix(
 
     weights: of each dataset (default: all the same). stop: "first", when a dataset ends that an element was to come
     from, or "all", when all have ended.
+
+    >>> zeros, ones = hl.data.sequence([0] * 100), hl.data.sequence([1] * 100)
+    >>> elements = list(hl.data.mix([zeros, ones], [0.5, 0.5]).take(50))
+    >>> set(elements)
+    {0, 1}
     """
     datasets = list(datasets)
     if not datasets or not all(isinstance(each, Dataset) for each in datasets):

@@ -39,7 +39,12 @@ def encode_example(features: Mapping[str, Any], specs: Mapping[str, Any] | None 
     texts and bytes (also lists of them) a bytes_list. An array is a list of its numbers; `array.tobytes()` keeps its
     memory as one string of bytes. specs: what is read later, such as `{"image": hl.data.Bytes((28, 28), "uint8")}`; a
     value is then converted to its feature, and a FeatureList among them makes a `tf.train.SequenceExample`. Raises
-    DataError for other values."""
+    DataError for other values.
+
+    >>> record = hl.data.encode_example({"label": np.int64([7]), "name": "cat"})
+    >>> hl.data.decode_example(record)["label"]
+    array([7])
+    """
     if specs is not None and specs.keys() != features.keys():
         raise DataError(
             f"a tf.train.Example with {', '.join(specs)}", f"features {', '.join(map(str, features)) or 'of no name'}",
@@ -128,7 +133,12 @@ def _encoded_value(name: str, value: Any) -> bytes:
 
 def decode_example(record: bytes) -> dict[str, Any]:
     """All features of a `tf.train.Example` by name: a list of bytes, an int64 array or a float32 array each. Raises
-    DataError for a malformed one."""
+    DataError for a malformed one.
+
+    >>> record = hl.data.encode_example({"x": np.float32([1.5, 2.5])})
+    >>> hl.data.decode_example(record)
+    {'x': array([1.5, 2.5], dtype=float32)}
+    """
     features = _maps(record, "Example")[0]
     try:
         return {name: _decoded_value(data) for name, data in features.items()}

@@ -24,6 +24,10 @@ class DataIterator:
     state(): a tree of dicts, integers and arrays, whose structure and shapes are those of any iterator of the dataset;
     after `restore(state)` the elements follow that followed when it was taken. Threads and processes end with the
     iterator: when nothing refers to it, at `close()`, or at the end of a `with` block. One thread uses it at a time.
+
+    >>> batches = iter(hl.data.arrays(np.arange(6)).batch(2))
+    >>> next(batches)
+    array([0, 1])
     """
 
     def __init__(self, node: Node, epochs: tuple[int, ...]):

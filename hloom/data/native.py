@@ -66,7 +66,11 @@ def _address(data: bytes | bytearray | memoryview | np.ndarray) -> tuple[int, in
 
 
 def crc32c(data) -> int:
-    """The CRC-32C of bytes (Castagnoli, RFC 3720)."""
+    """The CRC-32C of bytes (Castagnoli, RFC 3720).
+
+    >>> hex(hl.data.crc32c(b"123456789"))
+    '0xe3069283'
+    """
     address, size, kept = _address(data)
     checksum = function("hloom_crc32c")(crc_table().ctypes.data, address, size, has_crc_instruction())
     del kept

@@ -51,6 +51,11 @@ def from_hlo(source) -> Program:
 
     source: the text, a path (os.PathLike, or a string that ends in .hlo or .txt), or an open file. Parameters that are
     tuples are taken as Python tuples. Returns and raises as `from_stablehlo` does.
+
+    >>> text = hl.jit(lambda x: 2 * x).lower(hnp.zeros(3)).as_text()
+    >>> double = hl.from_hlo(text)
+    >>> double(hnp.array([1.0, 2.0, 3.0]))
+    Array([2., 4., 6.], dtype=float32)
     """
     text, file = _read(source, (".hlo", ".txt"))
     module = parse_module(text, file)

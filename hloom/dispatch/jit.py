@@ -94,6 +94,15 @@ def jit(
     that may differ from call to call, and one program serves all sizes (docs/guides/sizes.md). abstracted_axes: JAX's
     way to say so of positional arguments, ({0: "n"}, ("n", None)): a tree that is a prefix of theirs.
     target: 'cuda:sm_90' compiles for that architecture, with or without a GPU: `f.lower(...).compile()` has its code.
+
+    >>> @hl.jit
+    ... def normalize(x):
+    ...     return (x - x.mean()) / x.std()
+    >>> normalize(hnp.array([1.0, 3.0]))
+    Array([-1.,  1.], dtype=float32)
+    >>> compiled = normalize.lower(hnp.zeros(1000)).compile()
+    >>> compiled.cost_analysis()["kernels"]
+    1.0
     """
     if target is not None:
         check_target(target, device)
@@ -520,7 +529,12 @@ def _results_of_types(traced: Traced) -> list:
 
 
 def make_module(function):
-    """`make_module(f)(*args)` is the Module of f traced for these arguments (arrays, numbers or ShapeDtypeStructs)."""
+    """`make_module(f)(*args)` is the Module of f traced for these arguments (arrays, numbers or ShapeDtypeStructs).
+
+    >>> module = hl.make_module(lambda x: x + 1)(hnp.zeros(3))
+    >>> module.entry.root.shape
+    f32[3]
+    """
     jitted = function if isinstance(function, JitFunction) else jit(function)
 
     @functools.wraps(jitted.function)

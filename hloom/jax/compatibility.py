@@ -43,7 +43,13 @@ def default_device(device):
 @contextlib.contextmanager
 def named_scope(name: str):
     """Names a part of a program: the metadata of its operations have the name before that of the function, as in
-    `op_name="encoder/step/hidden"`. Scopes nest. Raises ArgumentError."""
+    `op_name="encoder/step/hidden"`. Scopes nest. Raises ArgumentError.
+
+    >>> with hl.named_scope("attention"):
+    ...     x = hnp.ones(2) + 1
+    >>> x
+    Array([2., 2.], dtype=float32)
+    """
     if not isinstance(name, str):
         raise ArgumentError("named_scope takes a name", f"{name!r:.60}", "pass a string")
     with name_scope(name):
@@ -161,7 +167,12 @@ class Program:
 
 def make_jaxpr(fun, static_argnums=(), axis_env=None, return_shape: bool = False, abstracted_axes=None):
     """A function that traces fun on its arguments and returns the `Program`; prints as HLO text instead of a jaxpr.
-    abstracted_axes: as of `hl.jit`."""
+    abstracted_axes: as of `hl.jit`.
+
+    >>> program = hl.make_jaxpr(lambda x: x * 2)(hnp.zeros(3))
+    >>> type(program).__name__
+    'Program'
+    """
     static = (static_argnums,) if isinstance(static_argnums, int) else tuple(static_argnums)
 
     @wraps(fun)
@@ -191,7 +202,11 @@ def _aval(leaf):
 
 
 def typeof(x):
-    """The shape and dtype of an array or number; of random keys their type, `key<fry>[2]`."""
+    """The shape and dtype of an array or number; of random keys their type, `key<fry>[2]`.
+
+    >>> hl.typeof(hnp.zeros((2, 3)))
+    ShapeDtypeStruct(shape=(2, 3), dtype=float32)
+    """
     if hasattr(x, "key_type"):
         return x.key_type
     return _aval(x)

@@ -215,6 +215,11 @@ def export(fun_jit: Callable, *, platforms: Sequence[str] | None = None, **optio
     """A function of arguments (arrays or ShapeDtypeStructs) that returns the program for their shapes.
 
     platforms: ("cpu",) or None. options: accepted, no effect. Raises ExportError.
+
+    >>> exported = hl.export.export(hl.jit(hnp.sin))(hl.ShapeDtypeStruct((3,), "float32"))
+    >>> restored = hl.export.deserialize(exported.serialize())
+    >>> restored.call(hnp.zeros(3))
+    Array([0., 0., 0.], dtype=float32)
     """
     if platforms is not None and set(platforms) != {"cpu"}:
         raise ExportError(f"export for {tuple(platforms)}", "hloom exports programs for cpu", "leave out platforms=")

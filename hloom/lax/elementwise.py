@@ -56,32 +56,54 @@ class RoundingMethod:
 
 
 def round(x, rounding_method: int = RoundingMethod.AWAY_FROM_ZERO):
-    """x rounded to whole numbers, floats. Halves go away from zero, or to the even neighbour. Raises DTypeError."""
+    """x rounded to whole numbers, floats. Halves go away from zero, or to the even neighbour. Raises DTypeError.
+
+    >>> hl.lax.round(hnp.array([0.5, 1.5]))
+    Array([1., 2.], dtype=float32)
+    >>> hl.lax.round(hnp.array([0.5, 1.5]), hl.lax.RoundingMethod.TO_NEAREST_EVEN)
+    Array([0., 2.], dtype=float32)
+    """
     x = as_operand(x, "round")
     opcode = "round-nearest-even" if rounding_method == RoundingMethod.TO_NEAREST_EVEN else "round-nearest-afz"
     return bind(opcode, x, weak=x.weak)
 
 
 def square(x):
-    """x * x, element-wise."""
+    """x * x, element-wise.
+
+    >>> hl.lax.square(hnp.array([-3, 2]))
+    Array([9, 4], dtype=int32)
+    """
     x = as_operand(x, "square")
     return bind("multiply", x, x, weak=x.weak)
 
 
 def reciprocal(x):
-    """1 / x, element-wise."""
+    """1 / x, element-wise.
+
+    >>> hl.lax.reciprocal(hnp.array([4.0, 0.5]))
+    Array([0.25, 2.  ], dtype=float32)
+    """
     x = as_operand(x, "reciprocal")
     return bind("divide", full(1, x.dtype, x.shape), x, weak=x.weak)
 
 
 def exp2(x, accuracy=None):
-    """2 to the power x, floats and complex: exp(x log 2)."""
+    """2 to the power x, floats and complex: exp(x log 2).
+
+    >>> hl.lax.exp2(hnp.array([0.0, 3.0])).round(3)
+    Array([1., 8.], dtype=float32)
+    """
     x = as_operand(x, "exp2")
     return exp(mul(x, math.log(2.0)))
 
 
 def conj(x):
-    """The complex conjugate; floats become complex, as in `jax.lax.conj`. Raises DTypeError."""
+    """The complex conjugate; floats become complex, as in `jax.lax.conj`. Raises DTypeError.
+
+    >>> hl.lax.conj(hnp.array([1 + 2j]))
+    Array([1.-2.j], dtype=complex64)
+    """
     x = as_operand(x, "conj")
     if x.dtype not in COMPLEX:
         return complex(x, full(0.0, x.dtype, x.shape))
@@ -92,6 +114,9 @@ def integer_pow(x, y: int):
     """x to the power of a static integer y, by repeated squaring: at most 2 log2|y| multiplications.
 
     Raises ArgumentError where y is no Python integer, DTypeError for a negative power of integers.
+
+    >>> hl.lax.integer_pow(hnp.array([2.0, 3.0]), -2).round(3)
+    Array([0.25 , 0.111], dtype=float32)
     """
     x = as_operand(x, "integer_pow")
     if isinstance(y, bool) or not isinstance(y, int):
@@ -117,6 +142,9 @@ def select(pred, on_true, on_false):
     """on_true where pred, otherwise on_false. pred, booleans or integers 0 and 1, is a scalar or of their shape.
 
     on_true and on_false: numbers of one dtype, or keys of one implementation. Raises ShapeError, DTypeError.
+
+    >>> hl.lax.select(hnp.array([True, False]), hnp.array([1, 2]), hnp.array([10, 20]))
+    Array([ 1, 20], dtype=int32)
     """
     pred = as_operand(pred, "select")
     if type(on_true) is KeyArray and type(on_false) is KeyArray and on_true.dtype == on_false.dtype:
@@ -133,6 +161,9 @@ def clamp(min, x, max):
     """min(max(x, min), max). The bounds are scalars or of the shape of x, with its dtype. NaN stays.
 
     Raises ShapeError, DTypeError.
+
+    >>> hl.lax.clamp(0.0, hnp.array([-1.0, 0.5, 3.0]), 1.0)
+    Array([0. , 0.5, 1. ], dtype=float32)
     """
     x = as_operand(x, "clamp")
     low, high = (constant(b, x.dtype) if type(b) in NUMBERS else as_operand(b, "clamp") for b in (min, max))
@@ -141,7 +172,11 @@ def clamp(min, x, max):
 
 
 def convert_element_type(operand, new_dtype):
-    """operand with another dtype. Floats to integers truncate and saturate, NaN gives 0. Raises DTypeError."""
+    """operand with another dtype. Floats to integers truncate and saturate, NaN gives 0. Raises DTypeError.
+
+    >>> hl.lax.convert_element_type(hnp.array([1.7, -1.7, hnp.nan]), hnp.int32)
+    Array([ 1, -1,  0], dtype=int32)
+    """
     if isinstance(operand, NUMBERS):
         return constant(operand, as_dtype(new_dtype))
     return convert(as_operand(operand, "convert_element_type"), as_dtype(new_dtype))
@@ -152,6 +187,9 @@ def bitcast_convert_type(operand, new_dtype):
 
     A wider element becomes several along a new last dimension, and a last dimension of the right size becomes one
     wider element. Raises ShapeError, DTypeError.
+
+    >>> hl.lax.bitcast_convert_type(hnp.array([1.0, -1.0]), hnp.uint32)
+    Array([1065353216, 3212836864], dtype=uint32)
     """
     x, dtype = as_operand(operand, "bitcast_convert_type"), as_dtype(new_dtype)
     dims, old, new = x.shape, x.dtype.itemsize, dtype.itemsize
@@ -163,7 +201,11 @@ def bitcast_convert_type(operand, new_dtype):
 
 
 def reduce_precision(operand, exponent_bits: int, mantissa_bits: int):
-    """operand rounded to a float format of so many bits, in its own dtype. Raises AttributeValueError, DTypeError."""
+    """operand rounded to a float format of so many bits, in its own dtype. Raises AttributeValueError, DTypeError.
+
+    >>> hl.lax.reduce_precision(hnp.array([1.001]), exponent_bits=8, mantissa_bits=7)
+    Array([1.], dtype=float32)
+    """
     x = as_operand(operand, "reduce_precision")
     return bind("reduce-precision", x, weak=x.weak, exponent_bits=exponent_bits, mantissa_bits=mantissa_bits)
 

@@ -23,7 +23,12 @@ from hloom.lax.table import add, bitwise_and, mul, shift_right_arithmetic, shift
 
 
 def stack(operands, axis: int = 0):
-    """Arrays of one shape and dtype joined along a new axis at this place of the result. Raises ShapeError."""
+    """Arrays of one shape and dtype joined along a new axis at this place of the result. Raises ShapeError.
+
+    >>> hl.lax.stack([hnp.array([1, 2]), hnp.array([3, 4])])
+    Array([[1, 2],
+           [3, 4]], dtype=int32)
+    """
     arrays = [as_operand(x, "stack") for x in operands]
     if not arrays:
         raise ArgumentError("stack takes at least one array", "an empty list", "pass arrays")
@@ -45,7 +50,11 @@ def unstack(x, axis: int = 0) -> tuple:
 
 
 def tile(operand, reps):
-    """operand repeated reps[k] times along each dimension k. Raises ShapeError where their numbers differ."""
+    """operand repeated reps[k] times along each dimension k. Raises ShapeError where their numbers differ.
+
+    >>> hl.lax.tile(hnp.array([1, 2]), (3,))
+    Array([1, 2, 1, 2, 1, 2], dtype=int32)
+    """
     x = as_operand(operand, "tile")
     counts = canonical_shape(reps, "tile")
     if len(counts) != x.ndim:
@@ -94,6 +103,9 @@ def select_n(which, *cases):
 
     which: of their shape, or a scalar. A number outside takes the first or the last case. Raises ArgumentError,
     ShapeError, DTypeError.
+
+    >>> hl.lax.select_n(hnp.array([0, 2]), hnp.array([1, 2]), hnp.array([10, 20]), hnp.array([100, 200]))
+    Array([  1, 200], dtype=int32)
     """
     which = as_operand(which, "select_n")
     if not cases:
@@ -111,7 +123,11 @@ def select_n(which, *cases):
 
 
 def mulhi(x, y, /):
-    """The high half of the bits of the product of integers, in their dtype. Raises ShapeError, DTypeError."""
+    """The high half of the bits of the product of integers, in their dtype. Raises ShapeError, DTypeError.
+
+    >>> hl.lax.mulhi(hnp.array([2**30]), hnp.array([8]))
+    Array([2], dtype=int32)
+    """
     (x, y), _ = like_arrays("mulhi", (x, y))
     if x.dtype not in INTEGERS or x.dtype.itemsize * 8 < 8:
         raise DTypeError("mulhi takes integers", f"{x._shape!r}", "convert them to an integer dtype")

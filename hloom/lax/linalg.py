@@ -139,6 +139,10 @@ def cholesky(x, *, symmetrize_input: bool = True):
 
     symmetrize_input: x is replaced by its hermitian part; otherwise only its lower triangle is read.
     Raises ShapeError, DTypeError.
+
+    >>> hl.lax.linalg.cholesky(hnp.array([[4.0, 2.0], [2.0, 5.0]]))
+    Array([[2., 0.],
+           [1., 2.]], dtype=float32)
     """
     x = square(x, "cholesky")
     return bind("cholesky", _hermitian_part(x) if symmetrize_input else x, lower=True)
@@ -173,6 +177,10 @@ def lu(x):
 
     factors holds U in its upper triangle and L, whose diagonal is 1, below; pivots: s32 (..., min(m, n)), row k was
     exchanged with row pivots[k]; permutation: s32 (..., m). Raises ShapeError, DTypeError.
+
+    >>> packed, pivots, permutation = hl.lax.linalg.lu(hnp.array([[1.0, 2.0], [4.0, 3.0]]))
+    >>> permutation
+    Array([1, 0], dtype=int32)
     """
     return bind("lu", matrices(x, "lu"))
 
@@ -188,6 +196,10 @@ def qr(x, *, pivoting: bool = False, full_matrices: bool = True, use_magma=None)
     """(q, r) with x = q r, q with orthonormal columns and r upper triangular; with pivoting (q, r, p), x[:, p] = q r.
 
     full_matrices: q is (..., m, m), otherwise (..., m, min(m, n)). Raises ShapeError, DTypeError.
+
+    >>> q, r = hl.lax.linalg.qr(hnp.ones((5, 2)), full_matrices=False)
+    >>> q.shape, r.shape
+    ((5, 2), (2, 2))
     """
     x = matrices(x, "qr")
     return bind("qr", x, full_matrices=bool(full_matrices), pivoting=bool(pivoting))
@@ -238,6 +250,10 @@ def eigh(
 
     symmetrize_input: x is replaced by its hermitian part; otherwise only the triangle that `lower` names is read.
     subset_by_index: (start, stop), the values to return. Raises ShapeError, DTypeError, ArgumentError.
+
+    >>> vectors, values = hl.lax.linalg.eigh(hnp.array([[2.0, 1.0], [1.0, 2.0]]))
+    >>> values.round(3)
+    Array([1., 3.], dtype=float32)
     """
     x = square(x, "eigh")
     subset = _checked_subset("eigh", subset_by_index, x.shape[-1])
@@ -266,6 +282,10 @@ def svd(x, *, full_matrices: bool = True, compute_uv: bool = True, subset_by_ind
 
     full_matrices: u is (..., m, m) and vh (..., n, n), otherwise the outer sizes are min(m, n).
     subset_by_index: (start, stop), the values to return. Raises ShapeError, DTypeError, ArgumentError.
+
+    >>> u, s, vh = hl.lax.linalg.svd(hnp.array([[3.0, 0.0], [0.0, 5.0]]))
+    >>> s.round(3)
+    Array([5., 3.], dtype=float32)
     """
     x = matrices(x, "svd")
     subset = _checked_subset("svd", subset_by_index, least(*x.shape[-2:]))
@@ -320,6 +340,11 @@ def triangular_solve(
 
     a: (..., n, n), of which one triangle is read; b: (..., n, k) or (..., k, n), or one vector (..., n).
     unit_diagonal: the diagonal counts as 1. Raises ShapeError, DTypeError.
+
+    >>> a, b = hnp.array([[2.0, 0.0], [1.0, 4.0]]), hnp.array([[2.0], [9.0]])
+    >>> hl.lax.linalg.triangular_solve(a, b, left_side=True, lower=True)
+    Array([[1.],
+           [2.]], dtype=float32)
     """
     a, b = square(a, "triangular_solve"), as_operand(b, "triangular_solve")
     vector = b.ndim == a.ndim - 1
@@ -346,6 +371,11 @@ def tridiagonal_solve(dl, d, du, b, *, perturb_singular: bool = False):
 
     dl, d, du: (..., n); b: (..., n, k). A singular T gives NaN; with perturb_singular tiny pivots of its LU
     decomposition are moved so far that the result is finite, for inverse iteration. Raises ShapeError, DTypeError.
+
+    >>> lower, middle, upper = hnp.array([0.0, 1.0]), hnp.array([2.0, 2.0]), hnp.array([1.0, 0.0])
+    >>> hl.lax.linalg.tridiagonal_solve(lower, middle, upper, hnp.array([[3.0], [3.0]])).round(3)
+    Array([[1.],
+           [1.]], dtype=float32)
     """
     attributes = {"perturb_singular": True} if perturb_singular else {}
     return bind("tridiagonal-solve", *(as_operand(x, "tridiagonal_solve") for x in (dl, d, du, b)), **attributes)

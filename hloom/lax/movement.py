@@ -37,13 +37,22 @@ from hloom.tracing.trace import beside, bind
 
 
 def iota(dtype, size: int):
-    """0, 1, ..., size - 1. Raises ShapeError for a negative size, DTypeError."""
+    """0, 1, ..., size - 1. Raises ShapeError for a negative size, DTypeError.
+
+    >>> hl.lax.iota("f32", 4)
+    Array([0., 1., 2., 3.], dtype=float32)
+    """
     return broadcasted_iota(dtype, (size,), 0)
 
 
 @takes_out_sharding
 def broadcasted_iota(dtype, shape, dimension: int, *, out_sharding=None):
-    """An array whose elements are their own index along `dimension`. Raises ShapeError, DTypeError."""
+    """An array whose elements are their own index along `dimension`. Raises ShapeError, DTypeError.
+
+    >>> hl.lax.broadcasted_iota(hnp.int32, (2, 3), 1)
+    Array([[0, 1, 2],
+           [0, 1, 2]], dtype=int32)
+    """
     dims = canonical_shape(shape, "iota")
     axis = canonical_axis(dimension, len(dims), "iota")
     dtype = as_dtype(dtype)
@@ -53,7 +62,12 @@ def broadcasted_iota(dtype, shape, dimension: int, *, out_sharding=None):
 
 
 def full(shape, fill_value, dtype=None):
-    """An array of this shape whose elements are all the scalar fill_value. Raises ShapeError, DTypeError."""
+    """An array of this shape whose elements are all the scalar fill_value. Raises ShapeError, DTypeError.
+
+    >>> hl.lax.full((2, 2), 1.5)
+    Array([[1.5, 1.5],
+           [1.5, 1.5]], dtype=float32)
+    """
     dims = canonical_shape(shape, "full")
     if type(fill_value) not in NUMBERS:
         fill_value = as_operand(fill_value, "full")
@@ -70,7 +84,11 @@ def full(shape, fill_value, dtype=None):
 
 
 def full_like(x, fill_value, dtype=None, shape=None):
-    """`full` with the shape and dtype of x where they are not given."""
+    """`full` with the shape and dtype of x where they are not given.
+
+    >>> hl.lax.full_like(hnp.array([1.0, 2.0]), 7.0)
+    Array([7., 7.], dtype=float32)
+    """
     x = as_operand(x, "full_like")
     with beside(x):
         made = full(x.shape if shape is None else shape, fill_value, x.dtype if dtype is None else dtype)
@@ -83,7 +101,12 @@ def full_like(x, fill_value, dtype=None, shape=None):
 
 @takes_out_sharding
 def broadcast(operand, sizes, *, out_sharding=None):
-    """operand with new leading dimensions of this shape. Raises ShapeError."""
+    """operand with new leading dimensions of this shape. Raises ShapeError.
+
+    >>> hl.lax.broadcast(hnp.array([1, 2]), (2,))
+    Array([[1, 2],
+           [1, 2]], dtype=int32)
+    """
     x = as_operand(operand, "broadcast")
     lead = canonical_shape(sizes, "broadcast")
     if not lead:
@@ -98,6 +121,10 @@ def broadcast_in_dim(operand, shape, broadcast_dimensions, *, out_sharding=None)
 
     A dimension of size 1 is stretched where the result has another size; dimensions that are not named are new.
     Raises ShapeError, AttributeValueError.
+
+    >>> hl.lax.broadcast_in_dim(hnp.array([1, 2]), (2, 3), (0,))
+    Array([[1, 1, 1],
+           [2, 2, 2]], dtype=int32)
     """
     x = as_operand(operand, "broadcast_in_dim")
     dims = canonical_shape(shape, "broadcast_in_dim")
@@ -130,6 +157,10 @@ def reshape(operand, new_sizes, dimensions=None, *, out_sharding=None):
     """operand, numbers or keys, with this shape, row-major; first transposed by `dimensions`, if given.
 
     Raises ShapeError.
+
+    >>> hl.lax.reshape(hnp.arange(6), (2, 3))
+    Array([[0, 1, 2],
+           [3, 4, 5]], dtype=int32)
     """
     if type(operand) is KeyArray and dimensions is None:
         return operand.reshape(canonical_shape(new_sizes, "reshape"))
@@ -147,7 +178,11 @@ def reshape(operand, new_sizes, dimensions=None, *, out_sharding=None):
 
 
 def squeeze(array, dimensions):
-    """array without these dimensions, which have size 1. Raises ShapeError."""
+    """array without these dimensions, which have size 1. Raises ShapeError.
+
+    >>> hl.lax.squeeze(hnp.zeros((1, 3, 1)), (0,)).shape
+    (3, 1)
+    """
     if type(array) is KeyArray:
         axes = canonical_axes(dimensions, array.ndim, "squeeze")
         return KeyArray(squeeze(array._data, axes), array._implementation)
@@ -161,7 +196,11 @@ def squeeze(array, dimensions):
 
 
 def expand_dims(array, dimensions):
-    """array with new dimensions of size 1 at these positions of the result. Raises ShapeError."""
+    """array with new dimensions of size 1 at these positions of the result. Raises ShapeError.
+
+    >>> hl.lax.expand_dims(hnp.zeros((2, 3)), (0, 2)).shape
+    (1, 2, 1, 3)
+    """
     dimensions = tuple(dimensions) if isinstance(dimensions, (tuple, list)) else (dimensions,)
     if type(array) is KeyArray:
         axes = canonical_axes(dimensions, array.ndim + len(dimensions), "expand_dims")
@@ -174,7 +213,11 @@ def expand_dims(array, dimensions):
 
 
 def transpose(operand, permutation):
-    """Result dimension k is operand's dimension permutation[k]. Raises ShapeError."""
+    """Result dimension k is operand's dimension permutation[k]. Raises ShapeError.
+
+    >>> hl.lax.transpose(hnp.zeros((2, 3, 4)), (2, 0, 1)).shape
+    (4, 2, 3)
+    """
     x = as_operand(operand, "transpose")
     axes = canonical_axes(tuple(permutation), x.ndim, "transpose")
     if len(axes) != x.ndim:
@@ -189,7 +232,11 @@ def transpose(operand, permutation):
 
 
 def rev(operand, dimensions):
-    """operand with the order of its elements reversed along these dimensions. Raises ShapeError."""
+    """operand with the order of its elements reversed along these dimensions. Raises ShapeError.
+
+    >>> hl.lax.rev(hnp.array([1, 2, 3]), (0,))
+    Array([3, 2, 1], dtype=int32)
+    """
     x = as_operand(operand, "rev")
     axes = canonical_axes(tuple(dimensions), x.ndim, "rev")
     return bind("reverse", x, weak=x.weak, dimensions=tuple(sorted(axes))) if axes else x
@@ -202,6 +249,9 @@ def slice(operand, start_indices, limit_indices, strides=None):
     """operand[start:limit:stride] along each dimension, with 0 <= start <= limit <= size and stride > 0.
 
     Raises AttributeValueError.
+
+    >>> hl.lax.slice(hnp.arange(10), (1,), (9,), (3,))
+    Array([1, 4, 7], dtype=int32)
     """
     x = as_operand(operand, "slice")
     strides = strides or (1,) * x.ndim
@@ -232,6 +282,9 @@ def slice_in_dim(operand, start_index, limit_index, stride: int = 1, axis: int =
     """operand[start:limit:stride] along one axis; negative bounds count from the end and None is the end.
 
     Raises ShapeError, AttributeValueError.
+
+    >>> hl.lax.slice_in_dim(hnp.arange(10), 2, 5)
+    Array([2, 3, 4], dtype=int32)
     """
     x = as_operand(operand, "slice_in_dim")
     axis = canonical_axis(axis, x.ndim, "slice_in_dim")
@@ -245,7 +298,11 @@ def slice_in_dim(operand, start_index, limit_index, stride: int = 1, axis: int =
 
 
 def index_in_dim(operand, index: int, axis: int = 0, keepdims: bool = True):
-    """operand[index] along one axis. Raises ShapeError where the static index is outside."""
+    """operand[index] along one axis. Raises ShapeError where the static index is outside.
+
+    >>> hl.lax.index_in_dim(hnp.array([[1, 2], [3, 4]]), 1, axis=1, keepdims=False)
+    Array([2, 4], dtype=int32)
+    """
     x = as_operand(operand, "index_in_dim")
     axis = canonical_axis(axis, x.ndim, "index_in_dim")
     extent, position = x.shape[axis], static_size(index, "index_in_dim", "index")
@@ -262,6 +319,9 @@ def pad(operand, padding_value, padding_config):
     """operand with (low, high, interior) elements of padding_value along each dimension; negative low, high remove.
 
     Raises ShapeError, AttributeValueError, DTypeError.
+
+    >>> hl.lax.pad(hnp.array([1, 2, 3]), 0, [(1, 0, 1)])
+    Array([0, 1, 0, 2, 0, 3], dtype=int32)
     """
     x = as_operand(operand, "pad")
     value = constant(padding_value, x.dtype) if type(padding_value) in NUMBERS else as_operand(padding_value, "pad")
@@ -271,7 +331,11 @@ def pad(operand, padding_value, padding_config):
 
 
 def concatenate(operands, dimension: int):
-    """The arrays one after the other along `dimension`. Raises ShapeError, DTypeError, ArgumentError."""
+    """The arrays one after the other along `dimension`. Raises ShapeError, DTypeError, ArgumentError.
+
+    >>> hl.lax.concatenate([hnp.array([1, 2]), hnp.array([3])], 0)
+    Array([1, 2, 3], dtype=int32)
+    """
     arrays = [as_operand(x, "concatenate") for x in operands]
     if not arrays:
         raise ArgumentError("concatenate takes at least one array", "none", "pass a list of arrays")
@@ -325,6 +389,11 @@ def dynamic_slice(operand, start_indices, slice_sizes, *, allow_negative_indices
 
     Negative starts count from the end, unless allow_negative_indices (one for all or for each dimension) is False; a
     window that would leave operand is moved inside. Raises ShapeError, AttributeValueError, DTypeError.
+
+    >>> hl.lax.dynamic_slice(hnp.arange(10), (3,), (4,))
+    Array([3, 4, 5, 6], dtype=int32)
+    >>> hl.lax.dynamic_slice(hnp.arange(10), (8,), (4,))
+    Array([6, 7, 8, 9], dtype=int32)
     """
     x = as_operand(operand, "dynamic_slice")
     starts = _starts("dynamic_slice", x, start_indices, allow_negative_indices)
@@ -333,7 +402,11 @@ def dynamic_slice(operand, start_indices, slice_sizes, *, allow_negative_indices
 
 
 def dynamic_slice_in_dim(operand, start_index, slice_size: int, axis: int = 0, *, allow_negative_indices: bool = True):
-    """`dynamic_slice` along one axis, all of the others whole."""
+    """`dynamic_slice` along one axis, all of the others whole.
+
+    >>> hl.lax.dynamic_slice_in_dim(hnp.arange(10), 3, 2)
+    Array([3, 4], dtype=int32)
+    """
     x = as_operand(operand, "dynamic_slice_in_dim")
     axis = canonical_axis(axis, x.ndim, "dynamic_slice_in_dim")
     starts, sizes = [0] * x.ndim, list(x.shape)
@@ -342,7 +415,11 @@ def dynamic_slice_in_dim(operand, start_index, slice_size: int, axis: int = 0, *
 
 
 def dynamic_index_in_dim(operand, index, axis: int = 0, keepdims: bool = True, *, allow_negative_indices: bool = True):
-    """operand[index] along one axis with a computed index, clamped to the size."""
+    """operand[index] along one axis with a computed index, clamped to the size.
+
+    >>> hl.lax.dynamic_index_in_dim(hnp.array([[1, 2], [3, 4]]), 1, keepdims=False)
+    Array([3, 4], dtype=int32)
+    """
     result = dynamic_slice_in_dim(operand, index, 1, axis, allow_negative_indices=allow_negative_indices)
     return result if keepdims else squeeze(result, (axis,))
 
@@ -352,6 +429,9 @@ def dynamic_update_slice(operand, update, start_indices, *, allow_negative_indic
 
     Negative starts count from the end; a window that would leave operand is moved inside.
     Raises ShapeError, DTypeError.
+
+    >>> hl.lax.dynamic_update_slice(hnp.zeros(5), hnp.array([1.0, 2.0]), (2,))
+    Array([0., 0., 1., 2., 0.], dtype=float32)
     """
     x = as_operand(operand, "dynamic_update_slice")
     update = convert(update, x.dtype) if type(update) in NUMBERS else as_operand(update, "dynamic_update_slice")
@@ -360,7 +440,11 @@ def dynamic_update_slice(operand, update, start_indices, *, allow_negative_indic
 
 
 def dynamic_update_slice_in_dim(operand, update, start_index, axis: int, *, allow_negative_indices: bool = True):
-    """`dynamic_update_slice` along one axis, from the start of all others."""
+    """`dynamic_update_slice` along one axis, from the start of all others.
+
+    >>> hl.lax.dynamic_update_slice_in_dim(hnp.zeros(5), hnp.array([1.0, 2.0]), 3, axis=0)
+    Array([0., 0., 0., 1., 2.], dtype=float32)
+    """
     x = as_operand(operand, "dynamic_update_slice_in_dim")
     starts = [0] * x.ndim
     starts[canonical_axis(axis, x.ndim, "dynamic_update_slice_in_dim")] = start_index
@@ -368,7 +452,11 @@ def dynamic_update_slice_in_dim(operand, update, start_index, axis: int, *, allo
 
 
 def dynamic_update_index_in_dim(operand, update, index, axis: int, *, allow_negative_indices: bool = True):
-    """operand[index] along one axis replaced by update, which has that axis with size 1 or lacks it."""
+    """operand[index] along one axis replaced by update, which has that axis with size 1 or lacks it.
+
+    >>> hl.lax.dynamic_update_index_in_dim(hnp.zeros(3), 5.0, 1, axis=0)
+    Array([0., 5., 0.], dtype=float32)
+    """
     x = as_operand(operand, "dynamic_update_index_in_dim")
     axis = canonical_axis(axis, x.ndim, "dynamic_update_index_in_dim")
     update = convert(update, x.dtype) if type(update) in NUMBERS else as_operand(update, "dynamic_update_index_in_dim")
@@ -383,7 +471,11 @@ def broadcast_shapes(*shapes) -> tuple[int, ...]:
 
 
 def split(operand, sizes, axis: int = 0) -> list:
-    """The consecutive parts of this shape along an axis. Raises ShapeError where they do not add up."""
+    """The consecutive parts of this shape along an axis. Raises ShapeError where they do not add up.
+
+    >>> hl.lax.split(hnp.arange(5), (2, 3))
+    [Array([0, 1], dtype=int32), Array([2, 3, 4], dtype=int32)]
+    """
     x = as_operand(operand, "split")
     axis = canonical_axis(axis, x.ndim, "split")
     sizes = canonical_shape(tuple(sizes), "split")
@@ -398,7 +490,11 @@ def split(operand, sizes, axis: int = 0) -> list:
 
 
 def collapse(operand, start_dimension: int, stop_dimension: int | None = None):
-    """The dimensions from start to stop (the end) as one. Raises ShapeError."""
+    """The dimensions from start to stop (the end) as one. Raises ShapeError.
+
+    >>> hl.lax.collapse(hnp.zeros((2, 3, 4)), 0, 2).shape
+    (6, 4)
+    """
     x = as_operand(operand, "collapse")
     start, stop, _ = builtins.slice(start_dimension, stop_dimension).indices(x.ndim)
     return reshape_to(x, (*x.shape[:start], product(x.shape[start:stop]), *x.shape[stop:]))

@@ -27,6 +27,10 @@ def rng_bit_generator(key, shape, dtype="u32", algorithm=RandomAlgorithm.RNG_DEF
 
     key: u32[4], or u64[2]: a key and a counter; for Philox also u32[6] or u64[3]. dtype: u8, u16, u32 or u64. The bits
     are those of XLA on a CPU. Raises ShapeError, DTypeError, ArgumentError.
+
+    >>> key, bits = hl.lax.rng_bit_generator(hnp.zeros(4, dtype=hnp.uint32), (2, 3))
+    >>> bits.shape, bits.dtype
+    ((2, 3), dtype('uint32'))
     """
     key = as_operand(key, "rng_bit_generator")
     dims = canonical_shape(shape, "rng_bit_generator")

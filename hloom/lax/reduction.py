@@ -85,6 +85,9 @@ def reduce(operands, init_values, computation, dimensions):
 
     computation(accumulator, element) -> accumulator, on scalars or trees of scalars as `operands` is, associative;
     init_values: its neutral elements, scalars. Raises ShapeError, DTypeError, AttributeValueError.
+
+    >>> hl.lax.reduce(hnp.array([[1, 2], [3, 4]]), 0, hl.lax.add, (1,))
+    Array([3, 7], dtype=int32)
     """
     leaves, structure = tree.flatten(operands)
     starts, start_structure = tree.flatten(init_values)
@@ -147,12 +150,20 @@ def _arg_extreme(name: str, operand, axis: int, index_dtype, largest: bool):
 
 
 def argmax(operand, axis: int, index_dtype="s32"):
-    """The index of the first largest element along axis; NaN counts as the largest. Raises ShapeError, DTypeError."""
+    """The index of the first largest element along axis; NaN counts as the largest. Raises ShapeError, DTypeError.
+
+    >>> hl.lax.argmax(hnp.array([[1, 5, 2], [7, 3, 4]]), 1)
+    Array([1, 0], dtype=int32)
+    """
     return _arg_extreme("argmax", operand, axis, index_dtype, largest=True)
 
 
 def argmin(operand, axis: int, index_dtype="s32"):
-    """The index of the first smallest element along axis; NaN counts as the smallest. Raises ShapeError, DTypeError."""
+    """The index of the first smallest element along axis; NaN counts as the smallest. Raises ShapeError, DTypeError.
+
+    >>> hl.lax.argmin(hnp.array([[1, 5, 2], [7, 3, 4]]), 1, index_dtype=hnp.uint32)
+    Array([0, 1], dtype=uint32)
+    """
     return _arg_extreme("argmin", operand, axis, index_dtype, largest=False)
 
 
@@ -166,6 +177,10 @@ def dot_general(lhs, rhs, dimension_numbers, precision=None, preferred_element_t
     dimension_numbers: ((lhs_contracting, rhs_contracting), (lhs_batch, rhs_batch)). Result dimensions: batch, what is
     left of lhs, what is left of rhs; its dtype is preferred_element_type or that of lhs and rhs. `precision` is taken
     for JAX's sake: products are computed in the full precision of their dtype. Raises ShapeError, AttributeValueError.
+
+    >>> a, b = hnp.ones((8, 2, 3)), hnp.ones((8, 3, 4))
+    >>> hl.lax.dot_general(a, b, (((2,), (1,)), ((0,), (0,)))).shape
+    (8, 2, 4)
     """
     left, right = as_operand(lhs, "dot_general"), as_operand(rhs, "dot_general")
     (lc, rc), (lb, rb) = dimension_numbers
@@ -198,7 +213,11 @@ def dot_dimensions(left, right, lb=(), rb=(), lc=(), rc=(), preferred_element_ty
 
 @takes_out_sharding
 def dot(lhs, rhs, precision=None, preferred_element_type=None, *, out_sharding=None):
-    """The product of vectors and matrices: the last dimension of lhs with the first of rhs. Raises ShapeError."""
+    """The product of vectors and matrices: the last dimension of lhs with the first of rhs. Raises ShapeError.
+
+    >>> hl.lax.dot(hnp.array([[1, 2], [3, 4]]), hnp.array([1, 1]))
+    Array([3, 7], dtype=int32)
+    """
     left, right = as_operand(lhs, "dot"), as_operand(rhs, "dot")
     if not (1 <= left.ndim <= 2 and 1 <= right.ndim <= 2) or left.shape[-1] != right.shape[0]:
         raise ShapeError(
@@ -210,7 +229,11 @@ def dot(lhs, rhs, precision=None, preferred_element_type=None, *, out_sharding=N
 
 
 def batch_matmul(lhs, rhs, precision=None):
-    """Matrix products over equal leading dimensions: (..., m, k) and (..., k, n) to (..., m, n). Raises ShapeError."""
+    """Matrix products over equal leading dimensions: (..., m, k) and (..., k, n) to (..., m, n). Raises ShapeError.
+
+    >>> hl.lax.batch_matmul(hnp.ones((8, 2, 3)), hnp.ones((8, 3, 4))).shape
+    (8, 2, 4)
+    """
     left, right = as_operand(lhs, "batch_matmul"), as_operand(rhs, "batch_matmul")
     rank = left.ndim
     if rank != right.ndim or rank < 2 or left.shape[:-2] != right.shape[:-2]:
@@ -227,7 +250,11 @@ def batch_matmul(lhs, rhs, precision=None):
 
 
 def stop_gradient(x):
-    """x (an array or a tree of them), whose derivative is zero. Integers and Python numbers pass unchanged."""
+    """x (an array or a tree of them), whose derivative is zero. Integers and Python numbers pass unchanged.
+
+    >>> hl.grad(lambda x: x * hl.lax.stop_gradient(x))(3.0)
+    Array(3., dtype=float32, weak_type=True)
+    """
 
     def stop(leaf):
         leaf = as_operand(leaf, "stop_gradient")
@@ -239,7 +266,11 @@ def stop_gradient(x):
 
 
 def optimization_barrier(operand):
-    """operand (an array or a tree of them): nothing is moved or fused across it."""
+    """operand (an array or a tree of them): nothing is moved or fused across it.
+
+    >>> hl.lax.optimization_barrier((hnp.array([1]), hnp.array([2.0])))
+    (Array([1], dtype=int32), Array([2.], dtype=float32))
+    """
     leaves, structure = tree.flatten(operand)
     arrays = [as_operand(leaf, "optimization_barrier") for leaf in leaves]
     if not arrays:

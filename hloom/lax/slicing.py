@@ -173,6 +173,12 @@ def gather(
     start_indices: integers, components in the last dimension. mode: see `GatherScatterMode`, by default
     'fill'; fill_value: by default NaN, the least signed or the largest unsigned integer, or True.
     Raises ShapeError, DTypeError, AttributeValueError, ArgumentError.
+
+    >>> numbers = hl.lax.GatherDimensionNumbers(offset_dims=(1,), collapsed_slice_dims=(0,), start_index_map=(0,))
+    >>> rows = hnp.array([[2], [0]])
+    >>> hl.lax.gather(hnp.arange(6).reshape(3, 2), rows, numbers, (1, 2))
+    Array([[4, 5],
+           [0, 1]], dtype=int32)
     """
     x, indices = as_operand(operand, "gather"), _indexes("gather", start_indices)
     mode = GatherScatterMode.from_any(mode)

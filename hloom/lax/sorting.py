@@ -13,6 +13,11 @@ def sort(operand, dimension: int = -1, is_stable: bool = True, num_keys: int = 1
 
     NaN comes last, -0.0 and 0.0 are equal, complex numbers go by real, then imaginary part.
     Raises ShapeError, ArgumentError.
+
+    >>> hl.lax.sort(hnp.array([3, 1, 2]))
+    Array([1, 2, 3], dtype=int32)
+    >>> hl.lax.sort((hnp.array([3, 1, 2]), hnp.array([30, 10, 20])), num_keys=1)
+    (Array([1, 2, 3], dtype=int32), Array([10, 20, 30], dtype=int32))
     """
     return sort_by(operand, dimension, is_stable, num_keys, False)
 
@@ -46,7 +51,11 @@ def sort_by(operand, dimension: int, is_stable: bool, num_keys: int, descending:
 
 
 def sort_key_val(keys, values, dimension: int = -1, is_stable: bool = True):
-    """(keys sorted along a dimension, values in the same order). Raises ShapeError."""
+    """(keys sorted along a dimension, values in the same order). Raises ShapeError.
+
+    >>> hl.lax.sort_key_val(hnp.array([3, 1, 2]), hnp.array([30, 10, 20]))
+    (Array([1, 2, 3], dtype=int32), Array([10, 20, 30], dtype=int32))
+    """
     return sort((keys, values), dimension=dimension, is_stable=is_stable, num_keys=1)
 
 
@@ -55,6 +64,9 @@ def top_k(operand, k: int, *, axis: int = -1):
 
     Equal elements come by place; by the total order of floats, so 0.0 before -0.0 and NaN before everything.
     Raises ShapeError, AttributeValueError, DTypeError.
+
+    >>> hl.lax.top_k(hnp.array([3, 9, 1, 7]), 2)
+    (Array([9, 7], dtype=int32), Array([1, 3], dtype=int32))
     """
     x = as_operand(operand, "top_k")
     k = whole_number(k, "top_k", "k")
@@ -89,7 +101,11 @@ def approx_max_k(
     reduction_input_size_override: int = -1,
     aggregate_to_topk: bool = True,
 ):
-    """`top_k` along reduction_dimension: exact, so any recall_target is met. Raises ArgumentError as `top_k` does."""
+    """`top_k` along reduction_dimension: exact, so any recall_target is met. Raises ArgumentError as `top_k` does.
+
+    >>> hl.lax.approx_max_k(hnp.array([3.0, 9.0, 1.0, 7.0]), 2)
+    (Array([9., 7.], dtype=float32), Array([1, 3], dtype=int32))
+    """
     return _approximate("approx_max_k", operand, k, reduction_dimension, aggregate_to_topk, True)
 
 

@@ -33,6 +33,10 @@ def device_put(x, device=None, *, src=None, donate: bool = False, may_alias: boo
     the one that has it gets the value, which is sent where it was on a device of a third one. In a jitted function
     the value is computed wherever it is, and sent. The other arguments are JAX's and say how memory may be shared,
     which is free here.
+
+    >>> x = hl.device_put({"w": np.ones((2, 3), np.float32)})
+    >>> x["w"].shape
+    (2, 3)
     """
     if device is None or not isinstance(device, (tuple, list, dict)) or isinstance(device, PartitionSpec):
         return put_all(x, device, "copy")
@@ -133,7 +137,11 @@ def _label() -> str:
 
 
 def block_until_ready(x):
-    """Waits until the arrays of a tree are computed, and returns it."""
+    """Waits until the arrays of a tree are computed, and returns it.
+
+    >>> hl.block_until_ready(hnp.array([1, 2]) + 1)
+    Array([2, 3], dtype=int32)
+    """
     for leaf in tree.leaves(x):
         if isinstance(leaf, Array):
             leaf.block_until_ready()
@@ -141,7 +149,11 @@ def block_until_ready(x):
 
 
 def device_get(x):
-    """The arrays of a tree as NumPy arrays; everything else as it is. Raises TracerConversionError."""
+    """The arrays of a tree as NumPy arrays; everything else as it is. Raises TracerConversionError.
+
+    >>> hl.device_get({"w": hnp.array([1, 2])})
+    {'w': array([1, 2], dtype=int32)}
+    """
     return tree.map(lambda leaf: np.array(leaf) if isinstance(leaf, ArrayMethods) else leaf, x)
 
 

@@ -70,6 +70,9 @@ def reduce_window(
     neutral element, a scalar for each array. window_dimensions, window_strides, base_dilation, window_dilation: an
     integer for each dimension (dimensions that are not windowed have 1); padding: 'VALID', 'SAME', 'SAME_LOWER' or
     (low, high) pairs. Padding takes no part. Raises ShapeError, DTypeError, AttributeValueError.
+
+    >>> hl.lax.reduce_window(hnp.arange(6), 0, hl.lax.add, (2,), (2,), "VALID")
+    Array([1, 5, 9], dtype=int32)
     """
     leaves, structure = tree.flatten(operand)
     starts, start_structure = tree.flatten(init_value)

@@ -16,6 +16,10 @@ class MultiHeadAttention(Module):
     """softmax(q k^T / sqrt(d)) v in `heads` parallel heads (Vaswani et al., 2017). Inputs: (batch, time, features).
 
     `attention(x, is_causal=True)` hides later positions; by default every position sees all others.
+
+    >>> layer = hl.nn.MultiHeadAttention(64, heads=8, key=hl.random.key(0))
+    >>> layer(hnp.ones((2, 10, 64))).shape
+    (2, 10, 64)
     """
 
     query: Linear
@@ -55,6 +59,10 @@ class TransformerBlock(Module):
 
     `block(x, is_causal=True)` is a decoder: a position sees itself and what is before it. By default each position sees
     all others, as in an encoder. mask=(batch, heads, queries, keys) hides where it is False, such as padding.
+
+    >>> block = hl.nn.TransformerBlock(64, heads=8, key=hl.random.key(0))
+    >>> block(hnp.ones((2, 10, 64))).shape
+    (2, 10, 64)
     """
 
     first_norm: LayerNorm

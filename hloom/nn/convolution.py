@@ -29,6 +29,10 @@ class Conv(Module):
 
     padding: 'SAME', 'VALID' or a pair (before, after) for each window dimension. dilation: of the window.
     groups: channels are convolved in so many independent groups; as many as channels is depthwise.
+
+    >>> layer = hl.nn.Conv(3, 16, (3, 3), key=hl.random.key(0), strides=2)
+    >>> layer(hnp.ones((8, 28, 28, 3))).shape
+    (8, 14, 14, 16)
     """
 
     kernel: Any
@@ -84,7 +88,12 @@ class Conv(Module):
 
 
 class ConvTranspose(Module):
-    """Transposed convolution: (batch, ..., channels) grows by the strides."""
+    """Transposed convolution: (batch, ..., channels) grows by the strides.
+
+    >>> layer = hl.nn.ConvTranspose(16, 3, (2, 2), key=hl.random.key(0), strides=2)
+    >>> layer(hnp.ones((8, 14, 14, 16))).shape
+    (8, 28, 28, 3)
+    """
 
     kernel: Any
     bias: Any

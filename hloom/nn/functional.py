@@ -30,7 +30,11 @@ _SELU_ALPHA = 1.6732632423543772848170429916717
 
 
 def relu(x):
-    """max(x, 0). Its derivative at 0 is 0, as in `jax.nn.relu`."""
+    """max(x, 0). Its derivative at 0 is 0, as in `jax.nn.relu`.
+
+    >>> hl.nn.relu(hnp.array([-1.0, 2.0]))
+    Array([0., 2.], dtype=float32)
+    """
     x = as_operand(x, "relu")
     zero = lax.full_like(x, 0)
     if x.dtype in COMPLEX:
@@ -40,7 +44,11 @@ def relu(x):
 
 
 def relu6(x):
-    """min(max(x, 0), 6). Its derivative at 0 and 6 is 0."""
+    """min(max(x, 0), 6). Its derivative at 0 and 6 is 0.
+
+    >>> hl.nn.relu6(hnp.array([-1.0, 3.0, 9.0]))
+    Array([0., 3., 6.], dtype=float32)
+    """
     x = relu(to_inexact(x, "relu6"))
     six = lax.full_like(x, 6)
     if x.dtype in COMPLEX:
@@ -49,12 +57,20 @@ def relu6(x):
 
 
 def sigmoid(x):
-    """1 / (1 + exp(-x))."""
+    """1 / (1 + exp(-x)).
+
+    >>> hl.nn.sigmoid(hnp.array([0.0, 2.0])).round(3)
+    Array([0.5  , 0.881], dtype=float32)
+    """
     return lax.logistic(to_inexact(x, "sigmoid"))
 
 
 def silu(x):
-    """x sigmoid(x), also called swish."""
+    """x sigmoid(x), also called swish.
+
+    >>> hl.nn.silu(hnp.array([-1.0, 2.0])).round(3)
+    Array([-0.269,  1.762], dtype=float32)
+    """
     x = to_inexact(x, "silu")
     return lax.mul(x, lax.logistic(x))
 
@@ -63,23 +79,39 @@ swish = silu
 
 
 def softplus(x):
-    """log(1 + exp(x)), without overflow."""
+    """log(1 + exp(x)), without overflow.
+
+    >>> hl.nn.softplus(hnp.array([-100.0, 0.0, 100.0])).round(3)
+    Array([  0.   ,   0.693, 100.   ], dtype=float32)
+    """
     return hnp.logaddexp(x, 0)
 
 
 def log_sigmoid(x):
-    """log(sigmoid(x)) = -softplus(-x)."""
+    """log(sigmoid(x)) = -softplus(-x).
+
+    >>> hl.nn.log_sigmoid(hnp.array([-100.0, 0.0])).round(3)
+    Array([-100.   ,   -0.693], dtype=float32)
+    """
     return lax.neg(softplus(lax.neg(to_inexact(x, "log_sigmoid"))))
 
 
 def soft_sign(x):
-    """x / (|x| + 1)."""
+    """x / (|x| + 1).
+
+    >>> hl.nn.soft_sign(hnp.array([-1.0, 3.0]))
+    Array([-0.5 ,  0.75], dtype=float32)
+    """
     x = to_inexact(x, "soft_sign")
     return lax.div(x, lax.add(lax.abs(x), 1.0))
 
 
 def sparse_plus(x):
-    """0 below -1, (x + 1)^2 / 4 between -1 and 1, x above."""
+    """0 below -1, (x + 1)^2 / 4 between -1 and 1, x above.
+
+    >>> hl.nn.sparse_plus(hnp.array([-2.0, 0.0, 2.0]))
+    Array([0.  , 0.25, 2.  ], dtype=float32)
+    """
     x = to_inexact(x, "sparse_plus")
     middle = lax.mul(lax.square(lax.add(x, 1.0)), 0.25)
     return hnp.where(lax.le(x, -1.0), 0.0, hnp.where(lax.ge(x, 1.0), x, middle))
@@ -92,7 +124,11 @@ def sparse_sigmoid(x):
 
 
 def elu(x, alpha=1.0):
-    """x where x > 0, alpha (exp(x) - 1) elsewhere."""
+    """x where x > 0, alpha (exp(x) - 1) elsewhere.
+
+    >>> hl.nn.elu(hnp.array([-1.0, 2.0])).round(3)
+    Array([-0.632,  2.   ], dtype=float32)
+    """
     x = to_inexact(x, "elu")
     positive = hnp.greater(x, 0.0)
     # exp of the branch that is not taken is that of 0, so that it does not overflow and its derivative is finite.
@@ -101,12 +137,20 @@ def elu(x, alpha=1.0):
 
 
 def selu(x):
-    """1.0507 elu(x, 1.67326), which keeps mean 0 and variance 1."""
+    """1.0507 elu(x, 1.67326), which keeps mean 0 and variance 1.
+
+    >>> hl.nn.selu(hnp.array([-1.0, 2.0])).round(3)
+    Array([-1.111,  2.101], dtype=float32)
+    """
     return lax.mul(elu(x, _SELU_ALPHA), _SELU_SCALE)
 
 
 def celu(x, alpha=1.0):
-    """max(x, 0) + alpha (exp(min(x, 0) / alpha) - 1)."""
+    """max(x, 0) + alpha (exp(min(x, 0) / alpha) - 1).
+
+    >>> hl.nn.celu(hnp.array([-1.0, 2.0])).round(3)
+    Array([-0.632,  2.   ], dtype=float32)
+    """
     x = to_inexact(x, "celu")
     positive = hnp.greater(x, 0.0)
     safe = lax.select(positive, lax.full_like(x, 0), x)
@@ -114,25 +158,41 @@ def celu(x, alpha=1.0):
 
 
 def leaky_relu(x, negative_slope=1e-2):
-    """x where x >= 0, negative_slope x elsewhere."""
+    """x where x >= 0, negative_slope x elsewhere.
+
+    >>> hl.nn.leaky_relu(hnp.array([-1.0, 2.0]))
+    Array([-0.01,  2.  ], dtype=float32)
+    """
     x = to_inexact(x, "leaky_relu")
     return hnp.where(hnp.greater_equal(x, 0.0), x, hnp.multiply(negative_slope, x))
 
 
 def hard_tanh(x):
-    """clip(x, -1, 1); its derivative at the corners is 1."""
+    """clip(x, -1, 1); its derivative at the corners is 1.
+
+    >>> hl.nn.hard_tanh(hnp.array([-2.0, 0.5, 2.0]))
+    Array([-1. ,  0.5,  1. ], dtype=float32)
+    """
     x = to_inexact(x, "hard_tanh")
     one, minus_one = (lax.full_like(x, v) for v in (1, -1))
     return lax.select(hnp.greater(x, one), one, lax.select(hnp.less(x, minus_one), minus_one, x))
 
 
 def hard_sigmoid(x):
-    """relu6(x + 3) / 6."""
+    """relu6(x + 3) / 6.
+
+    >>> hl.nn.hard_sigmoid(hnp.array([-4.0, 0.0, 4.0]))
+    Array([0. , 0.5, 1. ], dtype=float32)
+    """
     return lax.div(relu6(lax.add(to_inexact(x, "hard_sigmoid"), 3.0)), 6.0)
 
 
 def hard_silu(x):
-    """x hard_sigmoid(x), also called hard_swish."""
+    """x hard_sigmoid(x), also called hard_swish.
+
+    >>> hl.nn.hard_silu(hnp.array([-4.0, 0.0, 4.0]))
+    Array([-0.,  0.,  4.], dtype=float32)
+    """
     x = to_inexact(x, "hard_silu")
     return lax.mul(x, hard_sigmoid(x))
 
@@ -141,13 +201,21 @@ hard_swish = hard_silu
 
 
 def mish(x):
-    """x tanh(softplus(x))."""
+    """x tanh(softplus(x)).
+
+    >>> hl.nn.mish(hnp.array([-1.0, 2.0])).round(3)
+    Array([-0.303,  1.944], dtype=float32)
+    """
     x = to_inexact(x, "mish")
     return lax.mul(x, lax.tanh(softplus(x)))
 
 
 def squareplus(x, b=4):
-    """(x + sqrt(x^2 + b)) / 2."""
+    """(x + sqrt(x^2 + b)) / 2.
+
+    >>> hl.nn.squareplus(hnp.array([0.0]))
+    Array([1.], dtype=float32)
+    """
     x = to_inexact(x, "squareplus")
     return hnp.divide(hnp.add(x, hnp.sqrt(hnp.add(lax.square(x), b))), 2.0)
 
@@ -160,6 +228,9 @@ def gelu(x, approximate: bool = True):
     """x times the normal distribution function of x; approximate: its tanh form, as `jax.nn.gelu`.
 
     x / 2 (1 + tanh(sqrt(2 / pi) (x + 0.044715 x^3))), or x / 2 erfc(-x / sqrt(2)).
+
+    >>> hl.nn.gelu(hnp.array([-1.0, 0.0, 2.0])).round(3)
+    Array([-0.159,  0.   ,  1.955], dtype=float32)
     """
     x = to_inexact(x, "gelu")
     if approximate:
@@ -174,7 +245,11 @@ def gelu(x, approximate: bool = True):
 
 
 def glu(x, axis: int = -1):
-    """The first half along an axis times the sigmoid of the second. Raises ShapeError for an odd size."""
+    """The first half along an axis times the sigmoid of the second. Raises ShapeError for an odd size.
+
+    >>> hl.nn.glu(hnp.array([1.0, 2.0, 0.0, 0.0]))
+    Array([0.5, 1. ], dtype=float32)
+    """
     x = to_inexact(x, "glu")
     axis = canonical_axis(axis, x.ndim, "glu")
     size = x.shape[axis]
@@ -191,6 +266,9 @@ def logsumexp(a, axis=None, b=None, keepdims: bool = False, return_sign: bool = 
     """log(sum(b exp(a))) over axes without overflow; -inf of nothing. With return_sign (log|sum|, its sign).
 
     Raises ShapeError, DTypeError.
+
+    >>> hl.nn.logsumexp(hnp.array([1000.0, 1000.0])).round(3)
+    Array(1000.693, dtype=float32)
     """
     if b is not None:
         (a, b), _ = promote_operands("logsumexp", (a, b), inexact_dtype)
@@ -230,6 +308,10 @@ def softmax(x, axis=-1, where=None):
     """exp(x) / sum(exp(x)) over axes (the last by default); elements where `where` is false give 0.
 
     Raises ShapeError, DTypeError.
+
+    >>> hl.nn.softmax(hnp.array([[1.0, 2.0, 3.0], [5.0, 5.0, 5.0]])).round(3)
+    Array([[0.09 , 0.245, 0.665],
+           [0.333, 0.333, 0.333]], dtype=float32)
     """
     if where is None:
         x = to_inexact(x, "softmax")
@@ -257,6 +339,9 @@ def log_softmax(x, axis=-1, where=None):
     """x - logsumexp(x) over axes (the last by default); elements where `where` is false give -inf.
 
     Raises ShapeError, DTypeError.
+
+    >>> hl.nn.log_softmax(hnp.array([1.0, 1.0])).round(3)
+    Array([-0.693, -0.693], dtype=float32)
     """
     shifted, axes = _shifted(x, axis, where, "log_softmax")
     total = lax.log(hnp.sum(lax.exp(shifted), axes, where=where))
@@ -268,6 +353,9 @@ def standardize(x, axis=-1, mean=None, variance=None, epsilon=1e-5, where=None):
     """(x - mean) / sqrt(variance + epsilon) over axes; mean and variance are those of x if not given.
 
     Raises ShapeError, DTypeError.
+
+    >>> hl.nn.standardize(hnp.array([1.0, 3.0])).round(3)
+    Array([-1.,  1.], dtype=float32)
     """
     x = to_inexact(x, "standardize")
     if mean is None:
@@ -282,6 +370,10 @@ def one_hot(x, num_classes: int, *, dtype=None, axis: int = -1):
     """1 at position x[i] of a new axis of size num_classes, 0 elsewhere; all 0 for an x outside.
 
     x: integers. dtype: f32 by default, f64 with `hl.config.enable_x64`. Raises ShapeError, DTypeError.
+
+    >>> hl.nn.one_hot(hnp.array([0, 2]), 3)
+    Array([[1., 0., 0.],
+           [0., 0., 1.]], dtype=float32)
     """
     x = as_operand(x, "one_hot")
     dtype = default_float() if dtype is None else as_dtype(dtype)
@@ -325,6 +417,10 @@ def dot_product_attention(query, key, value, bias=None, mask=None, *, scale=None
     heads is a multiple of key heads. bias and mask (true where attended) broadcast to (batch, heads, targets, sources).
     scale: 1 / sqrt(features) by default. The logits are of the dtype of query, the softmax in f32 for narrow floats.
     Returns an array of the shape of query. Raises ShapeError, DTypeError.
+
+    >>> q = k = v = hl.random.normal(hl.random.key(0), (2, 10, 8, 64))
+    >>> hl.nn.dot_product_attention(q, k, v, is_causal=True).shape
+    (2, 10, 8, 64)
     """
     query, key, value = (to_inexact(x, "dot_product_attention") for x in (query, key, value))
     single = query.ndim == 3

@@ -21,17 +21,29 @@ class Initializer(Protocol):
 
 
 def zeros(key, shape, dtype="f32"):
-    """Zeros; the key is not used."""
+    """Zeros; the key is not used.
+
+    >>> hl.nn.initializers.zeros(hl.random.key(0), (3,))
+    Array([0., 0., 0.], dtype=float32)
+    """
     return hnp.zeros(shape, dtype)
 
 
 def ones(key, shape, dtype="f32"):
-    """Ones; the key is not used."""
+    """Ones; the key is not used.
+
+    >>> hl.nn.initializers.ones(hl.random.key(0), (3,))
+    Array([1., 1., 1.], dtype=float32)
+    """
     return hnp.ones(shape, dtype)
 
 
 def constant(value, dtype="f32"):
-    """The same value everywhere."""
+    """The same value everywhere.
+
+    >>> hl.nn.initializers.constant(0.5)(hl.random.key(0), (2,))
+    Array([0.5, 0.5], dtype=float32)
+    """
 
     def init(key, shape, dtype=dtype):
         return hnp.full(shape, value, dtype)
@@ -49,17 +61,31 @@ def _scaled_draws(draw, factor, dtype):
 
 
 def uniform(scale=1e-2, dtype="f32"):
-    """Uniform between 0 and `scale`."""
+    """Uniform between 0 and `scale`.
+
+    >>> w = hl.nn.initializers.uniform(0.1)(hl.random.key(0), (64, 32))
+    >>> bool((w >= 0).all()), bool((w < 0.1).all())
+    (True, True)
+    """
     return _scaled_draws(random.uniform, scale, dtype)
 
 
 def normal(stddev=1e-2, dtype="f32"):
-    """Normal with mean 0."""
+    """Normal with mean 0.
+
+    >>> hl.nn.initializers.normal(stddev=0.02)(hl.random.key(0), (64, 32)).shape
+    (64, 32)
+    """
     return _scaled_draws(random.normal, stddev, dtype)
 
 
 def truncated_normal(stddev=1e-2, dtype="f32", lower=-2.0, upper=2.0):
-    """Normal, cut off at `lower` and `upper` standard deviations."""
+    """Normal, cut off at `lower` and `upper` standard deviations.
+
+    >>> w = hl.nn.initializers.truncated_normal(stddev=1.0)(hl.random.key(0), (64, 32))
+    >>> bool(hnp.abs(w).max() <= 2)
+    True
+    """
     return _scaled_draws(lambda key, *like: random.truncated_normal(key, lower, upper, *like), stddev, dtype)
 
 
@@ -100,6 +126,10 @@ def variance_scaling(scale, mode, distribution, in_axis=-2, out_axis=-1, batch_a
     """Variance scale / n, n the fan_in, fan_out, fan_avg or geometric fan_geo_avg (He et al., 2015).
 
     distribution: 'truncated_normal', 'normal' or 'uniform'. Raises ArgumentError for other names.
+
+    >>> init = hl.nn.initializers.variance_scaling(2.0, "fan_in", "truncated_normal")
+    >>> init(hl.random.key(0), (64, 32)).shape
+    (64, 32)
     """
 
     def init(key, shape, dtype=dtype):
@@ -154,7 +184,12 @@ he_normal = kaiming_normal = _scaled("he_normal", 2.0, "fan_in", "truncated_norm
 
 
 def orthogonal(scale=1.0, column_axis=-1, dtype="f32"):
-    """Random matrices with orthonormal rows or columns, the fewer of the two (Saxe et al., 2014)."""
+    """Random matrices with orthonormal rows or columns, the fewer of the two (Saxe et al., 2014).
+
+    >>> q = hl.nn.initializers.orthogonal()(hl.random.key(0), (4, 4))
+    >>> bool(hnp.allclose(q @ q.T, hnp.eye(4), atol=1e-5))
+    True
+    """
 
     def init(key, shape, dtype=dtype):
         shape = tuple(shape)

@@ -36,7 +36,12 @@ def checked_features(x, features: int, layer: str, parameter=None):
 
 
 class Linear(Module):
-    """x @ kernel + bias over the last dimension. kernel: (inputs, outputs)."""
+    """x @ kernel + bias over the last dimension. kernel: (inputs, outputs).
+
+    >>> layer = hl.nn.Linear(4, 3, key=hl.random.key(0))
+    >>> layer(hnp.ones((8, 4))).shape, layer.kernel.shape, layer.bias.shape
+    ((8, 3), (4, 3), (3,))
+    """
 
     kernel: Any
     bias: Any
@@ -66,6 +71,10 @@ class Embedding(Module):
 
     An id out of range raises IndexOutOfBoundsError where its value is known: outside of `jit`, and everywhere under
     `hl.config.debug_checks`. Otherwise its vector is NaN.
+
+    >>> layer = hl.nn.Embedding(1000, 64, key=hl.random.key(0))
+    >>> layer(hnp.array([[1, 2, 3]])).shape
+    (1, 3, 64)
     """
 
     table: Any
@@ -105,7 +114,11 @@ class Embedding(Module):
 
 
 class LayerNorm(Module):
-    """(x - mean) / sqrt(variance + epsilon) * scale + bias over the last dimension (Ba et al., 2016)."""
+    """(x - mean) / sqrt(variance + epsilon) * scale + bias over the last dimension (Ba et al., 2016).
+
+    >>> hl.nn.LayerNorm(4)(hnp.array([1.0, 2.0, 3.0, 4.0])).round(3)
+    Array([-1.342, -0.447,  0.447,  1.342], dtype=float32)
+    """
 
     scale: Any
     bias: Any
@@ -125,7 +138,11 @@ class LayerNorm(Module):
 
 
 class RMSNorm(Module):
-    """x / sqrt(mean(x^2) + epsilon) * scale over the last dimension (Zhang and Sennrich, 2019)."""
+    """x / sqrt(mean(x^2) + epsilon) * scale over the last dimension (Zhang and Sennrich, 2019).
+
+    >>> hl.nn.RMSNorm(2)(hnp.array([3.0, 4.0])).round(3)
+    Array([0.849, 1.131], dtype=float32)
+    """
 
     scale: Any
     epsilon: float = static()
@@ -140,7 +157,11 @@ class RMSNorm(Module):
 
 
 class GroupNorm(Module):
-    """Normalization over groups of channels and all positions (Wu and He, 2018). x: (batch, ..., features)."""
+    """Normalization over groups of channels and all positions (Wu and He, 2018). x: (batch, ..., features).
+
+    >>> hl.nn.GroupNorm(64, groups=8)(hnp.ones((2, 7, 7, 64))).shape
+    (2, 7, 7, 64)
+    """
 
     scale: Any
     bias: Any
@@ -173,6 +194,11 @@ class BatchNorm(Module):
     In training (`nn.apply`) mean and variance are those of the batch, over all dimensions but the last, and the running
     ones move by 1 - momentum; otherwise the running ones are used. axis_name: a mapped axis (`hl.vmap`) over which the
     batch's statistics are averaged too.
+
+    >>> layer = hl.nn.BatchNorm(3)
+    >>> y, layer = hl.nn.apply(layer, hl.random.normal(hl.random.key(0), (16, 3)), training=True)
+    >>> bool(hnp.allclose(y.mean(axis=0), 0, atol=1e-5)), layer.mean.shape
+    (True, (3,))
     """
 
     scale: Any
@@ -212,7 +238,16 @@ class BatchNorm(Module):
 
 class Dropout(Module):
     """In training each element is zero with probability `rate`, the others are scaled by 1 / (1 - rate)
-    (Srivastava et al., 2014); otherwise the identity."""
+    (Srivastava et al., 2014); otherwise the identity.
+
+    >>> layer, x = hl.nn.Dropout(0.5), hnp.ones((2, 3))
+    >>> layer(x)
+    Array([[1., 1., 1.],
+           [1., 1., 1.]], dtype=float32)
+    >>> y, layer = hl.nn.apply(layer, x, training=True, key=hl.random.key(0))
+    >>> hnp.unique(y)
+    Array([0., 2.], dtype=float32)
+    """
 
     rate: float = static()
 
@@ -231,7 +266,11 @@ class Dropout(Module):
 
 
 class Lambda(Module):
-    """A function as a layer."""
+    """A function as a layer.
+
+    >>> hl.nn.Lambda(lambda x: 2 * x)(hnp.array([1, 2]))
+    Array([2, 4], dtype=int32)
+    """
 
     function: Any = static()
 
@@ -243,7 +282,11 @@ class Lambda(Module):
 
 
 class Flatten(Module):
-    """(batch, ...) to (batch, everything else)."""
+    """(batch, ...) to (batch, everything else).
+
+    >>> hl.nn.Flatten()(hnp.ones((8, 4, 4, 3))).shape
+    (8, 48)
+    """
 
     def __call__(self, x):
         x = hnp.asarray(x)
@@ -251,7 +294,11 @@ class Flatten(Module):
 
 
 class MaxPool(Module):
-    """The largest element of each window. x: (batch, ..., features)."""
+    """The largest element of each window. x: (batch, ..., features).
+
+    >>> hl.nn.MaxPool((2, 2), strides=(2, 2))(hnp.ones((8, 28, 28, 3))).shape
+    (8, 14, 14, 3)
+    """
 
     window: tuple = static()
     strides: tuple = static()
@@ -267,14 +314,24 @@ class MaxPool(Module):
 
 
 class AvgPool(MaxPool):
-    """The mean of each window. x: (batch, ..., features)."""
+    """The mean of each window. x: (batch, ..., features).
+
+    >>> hl.nn.AvgPool((2, 2), strides=(2, 2))(hnp.ones((8, 28, 28, 3))).shape
+    (8, 14, 14, 3)
+    """
 
     def __call__(self, x):
         return avg_pool(x, self.window, strides=self.strides, padding=self.padding)
 
 
 class Sequential(Module):
-    """Layers (or functions) one after the other."""
+    """Layers (or functions) one after the other.
+
+    >>> first, second = hl.random.split(hl.random.key(0))
+    >>> model = hl.nn.Sequential(hl.nn.Linear(4, 32, key=first), hl.nn.relu, hl.nn.Linear(32, 3, key=second))
+    >>> model(hnp.ones((8, 4))).shape
+    (8, 3)
+    """
 
     layers: tuple
 

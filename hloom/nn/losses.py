@@ -16,23 +16,39 @@ from hloom.tracing.range_checks import check_in_range
 
 
 def squared_error(predictions, targets=None):
-    """(predictions - targets)^2, element-wise; without targets predictions^2."""
+    """(predictions - targets)^2, element-wise; without targets predictions^2.
+
+    >>> hl.nn.losses.squared_error(hnp.array([1.0, 4.0]), hnp.array([0.0, 2.0]))
+    Array([1., 4.], dtype=float32)
+    """
     predictions = to_inexact(predictions, "squared_error")
     return (predictions if targets is None else _difference(predictions, targets, "squared_error")) ** 2
 
 
 def l2_loss(predictions, targets=None):
-    """Half the squared error, element-wise: its derivative is the difference."""
+    """Half the squared error, element-wise: its derivative is the difference.
+
+    >>> hl.nn.losses.l2_loss(hnp.array([1.0, 4.0]), hnp.array([0.0, 2.0]))
+    Array([0.5, 2. ], dtype=float32)
+    """
     return 0.5 * squared_error(predictions, targets)
 
 
 def mean_squared_error(predictions, targets):
-    """The mean of the squared error over all elements, a scalar."""
+    """The mean of the squared error over all elements, a scalar.
+
+    >>> hl.nn.losses.mean_squared_error(hnp.array([1.0, 4.0]), hnp.array([0.0, 2.0]))
+    Array(2.5, dtype=float32)
+    """
     return hnp.mean(squared_error(predictions, targets))
 
 
 def absolute_error(predictions, targets):
-    """|predictions - targets|, element-wise."""
+    """|predictions - targets|, element-wise.
+
+    >>> hl.nn.losses.absolute_error(hnp.array([1.0, 2.0]), hnp.array([3.0, 2.0]))
+    Array([2., 0.], dtype=float32)
+    """
     return hnp.abs(_difference(to_inexact(predictions, "absolute_error"), targets, "absolute_error"))
 
 
@@ -77,6 +93,10 @@ def compute_weighted_loss(losses, weights=1.0, reduction: str = "sum_by_nonzero_
     or of all of them. reduction: "sum_by_nonzero_weights" divides the sum by the number of losses whose weight is not 0
     (so that padding with weight 0 does not count), "mean" by the sum of the weights, "sum_over_batch_size" by the
     number of losses; "sum"; "none" returns the products. A sum over nothing is 0. Raises ArgumentError, ShapeError.
+
+    >>> losses, weights = hnp.array([1.0, 2.0, 6.0]), hnp.array([1.0, 1.0, 0.0])
+    >>> hl.nn.losses.compute_weighted_loss(losses, weights)
+    Array(1.5, dtype=float32)
     """
     losses, weights = to_inexact(losses, "compute_weighted_loss"), as_operand(weights, "compute_weighted_loss")
     if reduction not in _REDUCTIONS:
@@ -103,7 +123,11 @@ def compute_weighted_loss(losses, weights=1.0, reduction: str = "sum_by_nonzero_
 
 
 def huber_loss(predictions, targets=None, delta=1.0):
-    """d^2 / 2 for |d| <= delta, delta (|d| - delta / 2) beyond, element-wise (Huber, 1964)."""
+    """d^2 / 2 for |d| <= delta, delta (|d| - delta / 2) beyond, element-wise (Huber, 1964).
+
+    >>> hl.nn.losses.huber_loss(hnp.array([0.5, 3.0]), hnp.array([0.0, 0.0]))
+    Array([0.125, 2.5  ], dtype=float32)
+    """
     predictions = to_inexact(predictions, "huber_loss")
     distance = hnp.abs(predictions if targets is None else _difference(predictions, targets, "huber_loss"))
     near = hnp.minimum(distance, delta)
@@ -111,14 +135,22 @@ def huber_loss(predictions, targets=None, delta=1.0):
 
 
 def log_cosh(predictions, targets=None):
-    """log(cosh(d)), element-wise: like the squared error near 0 and the absolute error far away."""
+    """log(cosh(d)), element-wise: like the squared error near 0 and the absolute error far away.
+
+    >>> hl.nn.losses.log_cosh(hnp.array([0.0, 100.0])).round(3)
+    Array([ 0.   , 99.307], dtype=float32)
+    """
     predictions = to_inexact(predictions, "log_cosh")
     d = predictions if targets is None else _difference(predictions, targets, "log_cosh")
     return hnp.logaddexp(d, -d) - 0.6931471805599453
 
 
 def hinge_loss(predictor_outputs, targets):
-    """max(0, 1 - outputs * targets), element-wise, for targets of -1 and 1. Raises ShapeError."""
+    """max(0, 1 - outputs * targets), element-wise, for targets of -1 and 1. Raises ShapeError.
+
+    >>> hl.nn.losses.hinge_loss(hnp.array([2.0, 0.5]), hnp.array([1.0, -1.0]))
+    Array([0. , 1.5], dtype=float32)
+    """
     outputs = to_inexact(predictor_outputs, "hinge_loss")
     return hnp.maximum(0, 1 - outputs * _paired(outputs, targets, "hinge_loss"))
 
@@ -127,6 +159,9 @@ def sigmoid_binary_cross_entropy(logits, labels):
     """-labels log(p) - (1 - labels) log(1 - p) of p = sigmoid(logits), element-wise, without overflow.
 
     labels: of the logits' shape, or one number for all. Raises ShapeError.
+
+    >>> hl.nn.losses.sigmoid_binary_cross_entropy(hnp.array([0.0, 100.0]), hnp.array([1.0, 1.0])).round(3)
+    Array([0.693, 0.   ], dtype=float32)
     """
     logits = to_inexact(logits, "sigmoid_binary_cross_entropy")
     labels = _paired(logits, labels, "sigmoid_binary_cross_entropy")
@@ -134,7 +169,11 @@ def sigmoid_binary_cross_entropy(logits, labels):
 
 
 def softmax_cross_entropy(logits, labels, axis: int = -1, where=None):
-    """-sum(labels * log_softmax(logits)) over `axis`. labels: a distribution for each example, logits' shape."""
+    """-sum(labels * log_softmax(logits)) over `axis`. labels: a distribution for each example, logits' shape.
+
+    >>> hl.nn.losses.softmax_cross_entropy(hnp.array([[0.0, 0.0]]), hnp.array([[0.5, 0.5]])).round(3)
+    Array([0.693], dtype=float32)
+    """
     logits = to_inexact(logits, "softmax_cross_entropy")
     labels = as_operand(labels, "softmax_cross_entropy")
     if labels.ndim > logits.ndim or any(
@@ -153,6 +192,10 @@ def softmax_cross_entropy_with_integer_labels(logits, labels, axis: int = -1, wh
 
     A label out of range raises IndexOutOfBoundsError where its value is known: outside of `jit`, and everywhere under
     `hl.config.debug_checks`. Otherwise its loss is NaN. Raises DTypeError and ShapeError.
+
+    >>> logits, labels = hnp.array([[2.0, 0.0], [0.0, 0.0]]), hnp.array([0, 1])
+    >>> hl.nn.losses.softmax_cross_entropy_with_integer_labels(logits, labels).round(3)
+    Array([0.127, 0.693], dtype=float32)
     """
     logits = to_inexact(logits, "softmax_cross_entropy_with_integer_labels")
     labels = as_operand(labels, "softmax_cross_entropy_with_integer_labels")
@@ -187,13 +230,22 @@ def softmax_cross_entropy_with_integer_labels(logits, labels, axis: int = -1, wh
 
 
 def smooth_labels(labels, alpha):
-    """(1 - alpha) labels + alpha / classes over the last axis (Szegedy et al., 2016)."""
+    """(1 - alpha) labels + alpha / classes over the last axis (Szegedy et al., 2016).
+
+    >>> hl.nn.losses.smooth_labels(hl.nn.one_hot(1, 4), 0.2).round(3)
+    Array([0.05, 0.85, 0.05, 0.05], dtype=float32)
+    """
     labels = to_inexact(labels, "smooth_labels")
     return (1.0 - alpha) * labels + alpha / labels.shape[-1]
 
 
 def kl_divergence(log_predictions, targets, axis: int = -1):
-    """sum(targets * (log(targets) - log_predictions)) over `axis`; targets of 0 count as 0. Raises ShapeError."""
+    """sum(targets * (log(targets) - log_predictions)) over `axis`; targets of 0 count as 0. Raises ShapeError.
+
+    >>> p = hnp.array([0.5, 0.5])
+    >>> hl.nn.losses.kl_divergence(hnp.log(hnp.array([0.25, 0.75])), p).round(3)
+    Array(0.144, dtype=float32)
+    """
     targets = to_inexact(targets, "kl_divergence")
     log_predictions = to_inexact(log_predictions, "kl_divergence")
     _difference(log_predictions, targets, "kl_divergence")
@@ -203,7 +255,11 @@ def kl_divergence(log_predictions, targets, axis: int = -1):
 
 
 def cosine_similarity(predictions, targets, epsilon=0.0, axis: int = -1):
-    """The cosine of the angle between the vectors along `axis`; norms are at least epsilon. Raises ShapeError."""
+    """The cosine of the angle between the vectors along `axis`; norms are at least epsilon. Raises ShapeError.
+
+    >>> hl.nn.losses.cosine_similarity(hnp.array([3.0, 0.0]), hnp.array([2.0, 0.0]))
+    Array(1., dtype=float32)
+    """
     predictions = to_inexact(predictions, "cosine_similarity")
     targets = to_inexact(targets, "cosine_similarity")
     _difference(predictions, targets, "cosine_similarity")
@@ -216,7 +272,11 @@ def cosine_similarity(predictions, targets, epsilon=0.0, axis: int = -1):
 
 
 def cosine_distance(predictions, targets, epsilon=0.0, axis: int = -1):
-    """1 - cosine_similarity."""
+    """1 - cosine_similarity.
+
+    >>> hl.nn.losses.cosine_distance(hnp.array([1.0, 0.0]), hnp.array([0.0, 2.0]))
+    Array(1., dtype=float32)
+    """
     return 1.0 - cosine_similarity(predictions, targets, epsilon, axis)
 
 
@@ -248,6 +308,10 @@ def ctc_loss(logits, logit_paddings, labels, label_paddings, blank_id: int = 0, 
     the right. blank_id: the class of the blank. log_epsilon: log of the probability of what cannot be.
     Returns (batch,); NaN where a label is out of range, or IndexOutOfBoundsError where its value is known or under
     `hl.config.debug_checks`. Raises ShapeError.
+
+    >>> logits, labels = hnp.zeros((1, 4, 3)), hnp.array([[1, 2]])
+    >>> hl.nn.losses.ctc_loss(logits, hnp.zeros((1, 4)), labels, hnp.zeros((1, 2))).round(3)
+    Array([1.686], dtype=float32)
     """
     logits = to_inexact(logits, "ctc_loss")
     labels = as_operand(labels, "ctc_loss")

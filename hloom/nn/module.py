@@ -44,13 +44,31 @@ F64 = DTYPES["f64"]
 
 
 def static(**options):
-    """A field that is part of the structure, not an array: sizes, strings, functions. It has to be hashable."""
+    """A field that is part of the structure, not an array: sizes, strings, functions. It has to be hashable.
+
+    >>> class Scale(hl.nn.Module):
+    ...     factor: float = hl.nn.static(default=2.0)
+    ...     def __call__(self, x):
+    ...         return self.factor * x
+    >>> hl.tree.leaves(Scale())
+    []
+    """
     return dataclasses.field(metadata={"static": True}, **options)
 
 
 @dataclass_transform(field_specifiers=(dataclasses.field, static))
 class Module(Described):
-    """The base class of layers; see the module's docstring. Fields cannot be assigned: `replace` returns a copy."""
+    """The base class of layers; see the module's docstring. Fields cannot be assigned: `replace` returns a copy.
+
+    >>> class Scale(hl.nn.Module):
+    ...     factor: hl.Array
+    ...     name: str = hl.nn.static(default="scale")
+    ...     def __call__(self, x):
+    ...         return self.factor * x
+    >>> layer = Scale(hnp.array([3.0]))
+    >>> hl.grad(lambda layer: layer(hnp.array([2.0])).sum())(layer).factor
+    Array([2.], dtype=float32)
+    """
 
     __dataclass_fields__: ClassVar[dict[str, dataclasses.Field]]
 
@@ -207,6 +225,11 @@ def apply(module, *args, training: bool = True, key=None, **kwargs):
     training: batch normalization uses and records the batch's statistics, dropout drops. key: for dropout.
     Pure: it can be traced, differentiated and batched. The layers that record have to run in the same trace, not inside
     of a `jit` or `scan` of their own.
+
+    >>> model = hl.nn.Dropout(0.5)
+    >>> y, model = hl.nn.apply(model, hnp.ones(1000), key=hl.random.key(0))
+    >>> bool((y == 0).sum() > 300)
+    True
     """
     check_callable(module, "nn.apply")
     return apply_function(lambda module: module(*args, **kwargs), module, training=training, key=key)
@@ -225,7 +248,11 @@ def apply_function(function, module, *args, training: bool = True, key=None):
 
 
 def is_training() -> bool:
-    """Whether the layer, or the loss of `hl.training.train_step`, runs for training (`apply`)."""
+    """Whether the layer, or the loss of `hl.training.train_step`, runs for training (`apply`).
+
+    >>> hl.nn.is_training()
+    False
+    """
     active = _SESSIONS.active
     return bool(active) and active[-1].training
 

@@ -40,12 +40,19 @@ def max_pool(inputs, window_shape, strides=None, padding="VALID"):
 
     window_shape, strides (default 1): an integer for each spatial dimension; padding: 'VALID', 'SAME', 'SAME_LOWER' or
     (low, high) pairs for these; padding is never the largest. Raises ShapeError, AttributeValueError.
+
+    >>> hl.nn.max_pool(hnp.arange(4.0).reshape(1, 4, 1), (2,), strides=(2,)).ravel()
+    Array([1., 3.], dtype=float32)
     """
     return reduce_window_max(*_arguments("max_pool", inputs, window_shape, strides, padding))
 
 
 def min_pool(inputs, window_shape, strides=None, padding="VALID"):
-    """The smallest element of each window; arguments and errors as in `max_pool`."""
+    """The smallest element of each window; arguments and errors as in `max_pool`.
+
+    >>> hl.nn.min_pool(hnp.arange(4.0).reshape(1, 4, 1), (2,), strides=(2,)).ravel()
+    Array([0., 2.], dtype=float32)
+    """
     return reduce_window_min(*_arguments("min_pool", inputs, window_shape, strides, padding))
 
 
@@ -53,6 +60,9 @@ def avg_pool(inputs, window_shape, strides=None, padding="VALID", count_include_
     """The mean of each window; arguments and errors as in `max_pool`.
 
     count_include_pad: padding counts as zeros; otherwise the mean is that of the elements inside.
+
+    >>> hl.nn.avg_pool(hnp.arange(4.0).reshape(1, 4, 1), (2,), strides=(2,)).ravel()
+    Array([0.5, 2.5], dtype=float32)
     """
     x, window, steps, pads = _arguments("avg_pool", to_inexact(inputs, "avg_pool"), window_shape, strides, padding)
     total = reduce_window_sum(x, window, steps, pads)

@@ -89,7 +89,13 @@ class LSTMCell(_Cell):
 
 
 class GRUCell(_Cell, init=False):
-    """Gated recurrent unit (Cho et al., 2014). Gates stand in the order reset, update, candidate."""
+    """Gated recurrent unit (Cho et al., 2014). Gates stand in the order reset, update, candidate.
+
+    >>> cell = hl.nn.GRUCell(4, 8, key=hl.random.key(0))
+    >>> state, output = cell(cell.initial_state(2), hnp.ones((2, 4)))
+    >>> output.shape
+    (2, 8)
+    """
 
     _gates = 3
 
@@ -107,6 +113,10 @@ class Recurrent(Module):
     """A cell scanned over time: (batch, time, features) to (outputs, last state).
 
     One product computes all time steps of the input; the loop computes the product with the state only.
+
+    >>> layer = hl.nn.Recurrent(hl.nn.RNNCell(4, 8, key=hl.random.key(0)))
+    >>> layer(hnp.ones((2, 10, 4)))[0].shape
+    (2, 10, 8)
     """
 
     cell: Any
@@ -187,6 +197,11 @@ class Bidirectional(Module):
     """A layer over time and one against it: (batch, time, inputs) to ((batch, time, features of both), both states).
 
     forward, backward: `Recurrent` layers, such as LSTM. merge: "concat" or "sum" of their outputs.
+
+    >>> forward, backward = (hl.nn.GRU(4, 8, key=key) for key in hl.random.split(hl.random.key(0)))
+    >>> outputs, states = hl.nn.Bidirectional(forward, backward)(hnp.ones((2, 10, 4)))
+    >>> outputs.shape
+    (2, 10, 16)
     """
 
     forward: Any
@@ -216,18 +231,33 @@ class _CellLayer(Recurrent):
 
 
 class LSTM(_CellLayer, init=False):
-    """`Recurrent` over an LSTMCell."""
+    """`Recurrent` over an LSTMCell.
+
+    >>> outputs, state = hl.nn.LSTM(4, 8, key=hl.random.key(0))(hnp.ones((2, 10, 4)))
+    >>> outputs.shape
+    (2, 10, 8)
+    """
 
     _cell = LSTMCell
 
 
 class GRU(_CellLayer, init=False):
-    """`Recurrent` over a GRUCell."""
+    """`Recurrent` over a GRUCell.
+
+    >>> outputs, state = hl.nn.GRU(4, 8, key=hl.random.key(0))(hnp.ones((2, 10, 4)))
+    >>> outputs.shape, state.shape
+    ((2, 10, 8), (2, 8))
+    """
 
     _cell = GRUCell
 
 
 class RNN(_CellLayer, init=False):
-    """`Recurrent` over an RNNCell."""
+    """`Recurrent` over an RNNCell.
+
+    >>> outputs, state = hl.nn.RNN(4, 8, key=hl.random.key(0))(hnp.ones((2, 10, 4)))
+    >>> outputs.shape, state.shape
+    ((2, 10, 8), (2, 8))
+    """
 
     _cell = RNNCell

@@ -18,6 +18,11 @@ class ExponentialMovingAverage(NamedTuple):
 
     `of` starts without an observation and corrects the value for that; `at` starts at the parameters. decay: share of
     the old average that stays at each step. count: observations. missing: the share of the total that is not observed.
+
+    >>> average = hl.optim.ExponentialMovingAverage.of({"w": hnp.array([1.0])}, 0.9)
+    >>> average = average.update({"w": hnp.array([2.0])})
+    >>> average.value()["w"].round(3)
+    Array([2.], dtype=float32)
     """
 
     total: Any

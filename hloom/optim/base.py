@@ -22,7 +22,16 @@ from hloom.tree import pytrees as tree
 
 
 class GradientTransformation(NamedTuple):
-    """init(parameters) -> state; update(updates, state, parameters=None) -> (updates, state)."""
+    """init(parameters) -> state; update(updates, state, parameters=None) -> (updates, state).
+
+    >>> halved = hl.optim.GradientTransformation(
+    ...     init=lambda parameters: (),
+    ...     update=lambda updates, state, parameters=None: (hl.tree.map(lambda u: u / 2, updates), state),
+    ... )
+    >>> optimizer = hl.optim.chain(halved, hl.optim.sgd(1.0))
+    >>> optimizer.update(hnp.array([4.0]), optimizer.init(hnp.zeros(1)))[0]
+    Array([-2.], dtype=float32)
+    """
 
     init: Callable[[Any], Any]
     update: Callable[..., tuple[Any, Any]]
@@ -57,7 +66,12 @@ def identity() -> GradientTransformation:
 
 
 def stateless(function: Callable) -> GradientTransformation:
-    """The transformation that applies function(updates, parameters) -> updates and keeps no state."""
+    """The transformation that applies function(updates, parameters) -> updates and keeps no state.
+
+    >>> transform = hl.optim.stateless(lambda updates, parameters: hl.tree.map(hnp.sign, updates))
+    >>> transform.update(hnp.array([3.0, -0.1]), transform.init(None))[0]
+    Array([ 1., -1.], dtype=float32)
+    """
 
     def update(updates, state, parameters=None):
         if state is not None and not (isinstance(state, tuple) and not state):
@@ -73,7 +87,14 @@ def leafwise(function: Callable) -> GradientTransformation:
 
 
 def chain(*transformations: GradientTransformation) -> GradientTransformation:
-    """One transformation after the other. Raises ArgumentError for something that is none."""
+    """One transformation after the other. Raises ArgumentError for something that is none.
+
+    >>> w = hnp.array([3.0, 4.0])
+    >>> optimizer = hl.optim.chain(hl.optim.clip_by_global_norm(1.0), hl.optim.sgd(1.0))
+    >>> updates, state = optimizer.update(w, optimizer.init(w))
+    >>> updates.round(3)
+    Array([-0.6, -0.8], dtype=float32)
+    """
     if len(transformations) == 1 and isinstance(transformations[0], (list, set)):
         raise ArgumentError(
             "chain takes gradient transformations one by one",
@@ -118,6 +139,9 @@ def apply_updates(parameters, updates):
     """parameters + updates, leaf by leaf, in the parameters' dtypes. None among the updates leaves a parameter as is.
 
     Raises TreeError when the trees differ.
+
+    >>> hl.optim.apply_updates({"w": hnp.array([1.0, 2.0])}, {"w": hnp.array([-0.5, 0.5])})
+    {'w': Array([0.5, 2.5], dtype=float32)}
     """
     return tree.map(_added, parameters, updates)
 
@@ -130,18 +154,30 @@ def _added(parameter, update):
 
 
 def incremental_update(new_tensors, old_tensors, step_size):
-    """old + step_size * (new - old), leaf by leaf: an exponential moving average with decay 1 - step_size."""
+    """old + step_size * (new - old), leaf by leaf: an exponential moving average with decay 1 - step_size.
+
+    >>> hl.optim.incremental_update(hnp.array([2.0]), hnp.array([0.0]), 0.25)
+    Array([0.5], dtype=float32)
+    """
     return tree.map(lambda new, old: step_size * new + (1.0 - step_size) * old, new_tensors, old_tensors)
 
 
 def periodic_update(new_tensors, old_tensors, steps, update_period: int):
-    """The new tensors where `steps` is a multiple of `update_period`, otherwise the old ones."""
+    """The new tensors where `steps` is a multiple of `update_period`, otherwise the old ones.
+
+    >>> hl.optim.periodic_update(hnp.array([2.0]), hnp.array([1.0]), hnp.array(4), 2)
+    Array([2.], dtype=float32)
+    """
     now = hnp.equal(hnp.remainder(hnp.asarray(steps), update_period), 0)
     return tree.map(lambda new, old: hnp.where(now, new, old), new_tensors, old_tensors)
 
 
 def global_norm(updates):
-    """The Euclidean norm of all leaves together, a scalar."""
+    """The Euclidean norm of all leaves together, a scalar.
+
+    >>> hl.optim.global_norm({"a": hnp.array([3.0]), "b": hnp.array([4.0])})
+    Array(5., dtype=float32)
+    """
     return hnp.sqrt(sum(hnp.sum(hnp.real(x * hnp.conj(x))) for x in tree.leaves(updates)))
 
 
@@ -160,6 +196,11 @@ def masked(inner: GradientTransformation, mask) -> GradientTransformation:
     """Applies `inner` to the leaves where `mask` is true; the others pass unchanged.
 
     mask: a tree of bools like the parameters, or a function of the parameters that returns one.
+
+    >>> transform = hl.optim.masked(hl.optim.scale(0.0), {"w": True, "b": False})
+    >>> gradients = {"w": hnp.array([1.0]), "b": hnp.array([1.0])}
+    >>> transform.update(gradients, transform.init(gradients))[0]
+    {'w': Array([0.], dtype=float32), 'b': Array([1.], dtype=float32)}
     """
 
     def chosen(values):
@@ -214,6 +255,13 @@ def partition(transformations: dict, labels) -> GradientTransformation:
 
     labels: a tree like the parameters with a key of `transformations` at each leaf, or a function that returns one.
     Raises ArgumentError for a label without a transformation.
+
+    >>> optimizer = hl.optim.partition(
+    ...     {"train": hl.optim.sgd(1.0), "freeze": hl.optim.set_to_zero()}, {"w": "train", "b": "freeze"}
+    ... )
+    >>> gradients = {"w": hnp.array([1.0]), "b": hnp.array([1.0])}
+    >>> optimizer.update(gradients, optimizer.init(gradients))[0]["w"]
+    Array([-1.], dtype=float32)
     """
 
     def label_leaves(values):
@@ -261,12 +309,21 @@ multi_transform = partition
 
 
 def set_to_zero() -> GradientTransformation:
-    """Updates of zero: frozen parameters."""
+    """Updates of zero: frozen parameters.
+
+    >>> transform = hl.optim.set_to_zero()
+    >>> transform.update(hnp.array([2.0]), transform.init(None))[0]
+    Array([0.], dtype=float32)
+    """
     return leafwise(hnp.zeros_like)
 
 
 def all_finite(values):
-    """Whether all floating-point elements of a tree are finite, pred[]."""
+    """Whether all floating-point elements of a tree are finite, pred[].
+
+    >>> hl.optim.all_finite({"w": hnp.array([1.0, hnp.nan])})
+    Array(False, dtype=bool)
+    """
     found = hnp.asarray(True)
     for leaf in tree.leaves(values):
         if leaf.dtype in INEXACT:
@@ -283,7 +340,14 @@ class FiniteState(NamedTuple):
 
 
 def apply_if_finite(inner: GradientTransformation, max_consecutive_errors: int) -> GradientTransformation:
-    """Skips updates that contain an infinity or NaN, up to `max_consecutive_errors` times in a row."""
+    """Skips updates that contain an infinity or NaN, up to `max_consecutive_errors` times in a row.
+
+    >>> w = hnp.array([1.0])
+    >>> optimizer = hl.optim.apply_if_finite(hl.optim.sgd(0.1), max_consecutive_errors=3)
+    >>> updates, state = optimizer.update(hnp.array([hnp.nan]), optimizer.init(w))
+    >>> updates
+    Array([0.], dtype=float32)
+    """
 
     def init(parameters):
         zero = hnp.zeros((), "s32")
@@ -315,6 +379,13 @@ def multi_steps(inner: GradientTransformation, every: int) -> GradientTransforma
     """Gradient accumulation: `inner` takes a step by the mean of each `every` gradients; updates are zero between.
 
     Schedules and moments of `inner` see one step for each `every` calls. Raises ArgumentError.
+
+    >>> w = hnp.array([0.0])
+    >>> optimizer = hl.optim.multi_steps(hl.optim.sgd(1.0), every=2)
+    >>> first, state = optimizer.update(hnp.array([1.0]), optimizer.init(w), w)
+    >>> second, state = optimizer.update(hnp.array([3.0]), state, w)
+    >>> first, second
+    (Array([0.], dtype=float32), Array([-2.], dtype=float32))
     """
     if every < 1:
         raise ArgumentError("multi_steps accumulates at least one gradient", f"every={every}", "pass every=1 or more")

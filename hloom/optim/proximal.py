@@ -110,7 +110,14 @@ def proximal_adagrad(
 
 
 def proximal_gradient_descent(learning_rate: Rate, l1: Number = 0.0, l2: Number = 0.0) -> GradientTransformation:
-    """Gradient descent, then the proximal map of l1 |p| + l2 p^2 / 2 (Duchi and Singer, 2009)."""
+    """Gradient descent, then the proximal map of l1 |p| + l2 p^2 / 2 (Duchi and Singer, 2009).
+
+    >>> w = hnp.array([1.0, 0.05])
+    >>> optimizer = hl.optim.proximal_gradient_descent(0.1, l1=1.0)
+    >>> updates, state = optimizer.update(hnp.zeros(2), optimizer.init(w), w)
+    >>> hl.optim.apply_updates(w, updates).round(3)
+    Array([0.9, 0. ], dtype=float32)
+    """
     _not_negative("proximal_gradient_descent", l1=l1, l2=l2)
 
     def step(rate, count, p, g, squares, linear):

@@ -10,14 +10,23 @@ from hloom.optim.hyperparameters import Number
 
 
 def constant_schedule(value: Number):
-    """The same value at every step."""
+    """The same value at every step.
+
+    >>> hl.optim.constant_schedule(0.1)(1000)
+    0.1
+    """
     return lambda count: value
 
 
 def polynomial_schedule(
     init_value: Number, end_value: Number, power: Number, transition_steps: int, transition_begin: int = 0
 ):
-    """From init_value to end_value over `transition_steps`: (init - end) (1 - t / steps)^power + end."""
+    """From init_value to end_value over `transition_steps`: (init - end) (1 - t / steps)^power + end.
+
+    >>> schedule = hl.optim.polynomial_schedule(1.0, 0.0, 2, 10)
+    >>> [round(float(schedule(step)), 3) for step in (0, 5, 10)]
+    [1.0, 0.25, 0.0]
+    """
     if transition_steps <= 0:
         return constant_schedule(init_value)
 
@@ -29,12 +38,22 @@ def polynomial_schedule(
 
 
 def linear_schedule(init_value: Number, end_value: Number, transition_steps: int, transition_begin: int = 0):
-    """A straight line from init_value to end_value."""
+    """A straight line from init_value to end_value.
+
+    >>> schedule = hl.optim.linear_schedule(1.0, 0.0, 10)
+    >>> [round(float(schedule(step)), 3) for step in (0, 5, 20)]
+    [1.0, 0.5, 0.0]
+    """
     return polynomial_schedule(init_value, end_value, 1, transition_steps, transition_begin)
 
 
 def piecewise_constant_schedule(init_value: Number, boundaries_and_scales: dict[int, float] | None = None):
-    """init_value, multiplied by each scale from its boundary (a step count) on."""
+    """init_value, multiplied by each scale from its boundary (a step count) on.
+
+    >>> schedule = hl.optim.piecewise_constant_schedule(1.0, {10: 0.1, 20: 0.5})
+    >>> [round(float(schedule(step)), 3) for step in (0, 15, 25)]
+    [1.0, 0.1, 0.05]
+    """
 
     def schedule(count):
         value = hnp.asarray(init_value, "f32")
@@ -53,7 +72,12 @@ def exponential_decay(
     staircase: bool = False,
     end_value: Number = None,
 ):
-    """init_value * decay_rate ** (t / transition_steps); staircase: in whole steps; end_value: a bound."""
+    """init_value * decay_rate ** (t / transition_steps); staircase: in whole steps; end_value: a bound.
+
+    >>> schedule = hl.optim.exponential_decay(1.0, 10, 0.5)
+    >>> [round(float(schedule(step)), 3) for step in (0, 10, 20)]
+    [1.0, 0.5, 0.25]
+    """
     if transition_steps <= 0 or decay_rate == 0:
         return constant_schedule(init_value)
 
@@ -71,7 +95,12 @@ def exponential_decay(
 
 
 def cosine_decay_schedule(init_value: Number, decay_steps: int, alpha: Number = 0.0, exponent: Number = 1.0):
-    """Half a cosine from init_value to alpha * init_value (Loshchilov and Hutter, SGDR, 2017)."""
+    """Half a cosine from init_value to alpha * init_value (Loshchilov and Hutter, SGDR, 2017).
+
+    >>> schedule = hl.optim.cosine_decay_schedule(1.0, 100)
+    >>> [round(float(schedule(step)), 3) for step in (0, 50, 100)]
+    [1.0, 0.5, 0.0]
+    """
     if decay_steps <= 0:
         raise ArgumentError("cosine_decay_schedule takes a positive decay_steps", f"{decay_steps}", "pass at least 1")
 
@@ -84,7 +113,13 @@ def cosine_decay_schedule(init_value: Number, decay_steps: int, alpha: Number = 
 
 
 def join_schedules(schedules, boundaries):
-    """One schedule after the other; each starts to count at its boundary."""
+    """One schedule after the other; each starts to count at its boundary.
+
+    >>> warmup = hl.optim.linear_schedule(0.0, 1.0, 10)
+    >>> schedule = hl.optim.join_schedules([warmup, hl.optim.constant_schedule(1.0)], [10])
+    >>> [round(float(schedule(step)), 3) for step in (0, 5, 50)]
+    [0.0, 0.5, 1.0]
+    """
     if len(boundaries) != len(schedules) - 1:
         raise ArgumentError(
             "join_schedules takes one boundary between each two schedules",
@@ -103,7 +138,12 @@ def join_schedules(schedules, boundaries):
 
 
 def warmup_constant_schedule(init_value: Number, peak_value: Number, warmup_steps: int):
-    """A line from init_value to peak_value, which then stays."""
+    """A line from init_value to peak_value, which then stays.
+
+    >>> schedule = hl.optim.warmup_constant_schedule(0.0, 1.0, 10)
+    >>> [round(float(schedule(step)), 3) for step in (0, 5, 50)]
+    [0.0, 0.5, 1.0]
+    """
     return linear_schedule(init_value, peak_value, warmup_steps)
 
 
@@ -115,7 +155,12 @@ def warmup_cosine_decay_schedule(
     end_value: Number = 0.0,
     exponent: Number = 1.0,
 ):
-    """A line up to peak_value, then half a cosine to end_value. decay_steps counts the warm-up in."""
+    """A line up to peak_value, then half a cosine to end_value. decay_steps counts the warm-up in.
+
+    >>> schedule = hl.optim.warmup_cosine_decay_schedule(0.0, 1.0, 10, 100)
+    >>> [round(float(schedule(step)), 3) for step in (0, 10, 55, 100)]
+    [0.0, 1.0, 0.5, 0.0]
+    """
     alpha = 0.0 if peak_value == 0.0 else end_value / peak_value
     falling = cosine_decay_schedule(peak_value, decay_steps - warmup_steps, alpha, exponent)
     return join_schedules([linear_schedule(init_value, peak_value, warmup_steps), falling], [warmup_steps])
@@ -131,13 +176,24 @@ def warmup_exponential_decay_schedule(
     staircase: bool = False,
     end_value: Number = None,
 ):
-    """A line up to peak_value, then exponential decay."""
+    """A line up to peak_value, then exponential decay.
+
+    >>> schedule = hl.optim.warmup_exponential_decay_schedule(0.0, 1.0, 10, 10, 0.5)
+    >>> [round(float(schedule(step)), 3) for step in (0, 10, 20)]
+    [0.0, 1.0, 0.5]
+    """
     falling = exponential_decay(peak_value, transition_steps, decay_rate, transition_begin, staircase, end_value)
     return join_schedules([linear_schedule(init_value, peak_value, warmup_steps), falling], [warmup_steps])
 
 
 def sgdr_schedule(cosine_kwargs):
-    """Warm restarts: a warmup_cosine_decay_schedule for each of the dictionaries of arguments, one after the other."""
+    """Warm restarts: a warmup_cosine_decay_schedule for each of the dictionaries of arguments, one after the other.
+
+    >>> cycle = {"init_value": 0.0, "peak_value": 1.0, "warmup_steps": 5, "decay_steps": 20}
+    >>> schedule = hl.optim.sgdr_schedule([cycle, cycle])
+    >>> [round(float(schedule(step)), 3) for step in (0, 5, 20, 25)]
+    [0.0, 1.0, 0.0, 1.0]
+    """
     schedules, boundaries, total = [], [], 0
     for arguments in cosine_kwargs:
         schedules.append(warmup_cosine_decay_schedule(**arguments))
@@ -153,7 +209,12 @@ def cosine_onecycle_schedule(
     div_factor: Number = 25.0,
     final_div_factor: Number = 1e4,
 ):
-    """Up to peak_value and down again, each half a cosine (Smith and Topin, Super-convergence, 2018)."""
+    """Up to peak_value and down again, each half a cosine (Smith and Topin, Super-convergence, 2018).
+
+    >>> schedule = hl.optim.cosine_onecycle_schedule(100, 1.0)
+    >>> [round(float(schedule(step)), 3) for step in (0, 30, 100)]
+    [0.04, 1.0, 0.0]
+    """
     first = int(pct_start * transition_steps)
     start, end = peak_value / div_factor, peak_value / (div_factor * final_div_factor)
 

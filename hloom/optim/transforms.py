@@ -14,7 +14,12 @@ from hloom.optim.hyperparameters import Number, Rate
 
 
 def scale(step_size: Number) -> GradientTransformation:
-    """The updates times a number."""
+    """The updates times a number.
+
+    >>> transform = hl.optim.scale(-0.1)
+    >>> transform.update(hnp.array([1.0, 2.0]), transform.init(None))[0]
+    Array([-0.1, -0.2], dtype=float32)
+    """
     return leafwise(lambda g: (step_size * g).astype(g.dtype))
 
 
@@ -25,7 +30,14 @@ class ScheduleState(NamedTuple):
 
 
 def scale_by_schedule(step_size_fn) -> GradientTransformation:
-    """The updates times step_size_fn(count), count from 0 on."""
+    """The updates times step_size_fn(count), count from 0 on.
+
+    >>> transform = hl.optim.scale_by_schedule(hl.optim.linear_schedule(1.0, 0.0, 2))
+    >>> first, state = transform.update(hnp.array([4.0]), transform.init(None))
+    >>> second, state = transform.update(hnp.array([4.0]), state)
+    >>> first, second
+    (Array([4.], dtype=float32), Array([2.], dtype=float32))
+    """
 
     def update(updates, state, parameters=None):
         check_state(state, ScheduleState, "scale_by_schedule")
@@ -36,7 +48,12 @@ def scale_by_schedule(step_size_fn) -> GradientTransformation:
 
 
 def scale_by_learning_rate(learning_rate: Rate, *, flip_sign: bool = True) -> GradientTransformation:
-    """The updates times the learning rate (a number or a schedule), with the sign of descent."""
+    """The updates times the learning rate (a number or a schedule), with the sign of descent.
+
+    >>> transform = hl.optim.scale_by_learning_rate(0.5)
+    >>> transform.update(hnp.array([2.0]), transform.init(None))[0]
+    Array([-1.], dtype=float32)
+    """
     sign = -1 if flip_sign else 1
     if callable(learning_rate):
         return scale_by_schedule(lambda count: sign * learning_rate(count))
@@ -50,7 +67,14 @@ class TraceState(NamedTuple):
 
 
 def trace(decay: Number, nesterov: bool = False, accumulator_dtype=None) -> GradientTransformation:
-    """Momentum: t <- g + decay t; with `nesterov` g + decay t is handed on (Sutskever et al., 2013)."""
+    """Momentum: t <- g + decay t; with `nesterov` g + decay t is handed on (Sutskever et al., 2013).
+
+    >>> transform = hl.optim.trace(0.9)
+    >>> first, state = transform.update(hnp.array([1.0]), transform.init(hnp.zeros(1)))
+    >>> second, state = transform.update(hnp.array([1.0]), state)
+    >>> second
+    Array([1.9], dtype=float32)
+    """
 
     def update(updates, state, parameters=None):
         check_state(state, TraceState, "trace")
@@ -74,7 +98,13 @@ class EmaState(NamedTuple):
 
 
 def ema(decay: Number, debias: bool = True, accumulator_dtype=None) -> GradientTransformation:
-    """The exponential moving average of the updates."""
+    """The exponential moving average of the updates.
+
+    >>> transform = hl.optim.ema(0.9)
+    >>> updates, state = transform.update(hnp.array([2.0]), transform.init(hnp.zeros(1)))
+    >>> updates.round(3)
+    Array([2.], dtype=float32)
+    """
 
     def update(updates, state, parameters=None):
         check_state(state, EmaState, "ema")
@@ -126,7 +156,13 @@ def _adam_init(mu_dtype):
 def scale_by_adam(
     b1: Number = 0.9, b2: Number = 0.999, eps: Number = 1e-8, eps_root: Number = 0.0, mu_dtype=None, *, nesterov=False
 ) -> GradientTransformation:
-    """mu / (sqrt(nu + eps_root) + eps) with corrected moments (Kingma and Ba, Adam, 2015; nesterov: Dozat, 2016)."""
+    """mu / (sqrt(nu + eps_root) + eps) with corrected moments (Kingma and Ba, Adam, 2015; nesterov: Dozat, 2016).
+
+    >>> transform = hl.optim.scale_by_adam()
+    >>> updates, state = transform.update(hnp.array([5.0, -0.1]), transform.init(hnp.zeros(2)))
+    >>> updates.round(3)
+    Array([ 1., -1.], dtype=float32)
+    """
 
     def update(updates, state, parameters=None):
         check_state(state, AdamState, "scale_by_adam")
@@ -310,7 +346,14 @@ def _needed(parameters, name: str):
 
 
 def add_decayed_weights(weight_decay: Number = 0.0, mask=None) -> GradientTransformation:
-    """Adds weight_decay * parameters to the updates. mask: as in `masked`. The update needs the parameters."""
+    """Adds weight_decay * parameters to the updates. mask: as in `masked`. The update needs the parameters.
+
+    >>> w = hnp.array([1.0, -2.0])
+    >>> decay = hl.optim.add_decayed_weights(0.1)
+    >>> updates, state = decay.update(hnp.zeros(2), decay.init(w), w)
+    >>> updates
+    Array([ 0.1, -0.2], dtype=float32)
+    """
 
     def decayed(updates, parameters):
         _needed(parameters, "add_decayed_weights")
@@ -339,12 +382,23 @@ def scale_by_trust_ratio(
 
 
 def clip(max_delta: Number) -> GradientTransformation:
-    """Every element between -max_delta and max_delta."""
+    """Every element between -max_delta and max_delta.
+
+    >>> transform = hl.optim.clip(1.0)
+    >>> transform.update(hnp.array([-3.0, 0.5]), transform.init(None))[0]
+    Array([-1. ,  0.5], dtype=float32)
+    """
     return leafwise(lambda g: hnp.clip(g, -max_delta, max_delta))
 
 
 def clip_by_global_norm(max_norm: Number) -> GradientTransformation:
-    """All updates scaled down together where their norm is above max_norm (Pascanu et al., 2012)."""
+    """All updates scaled down together where their norm is above max_norm (Pascanu et al., 2012).
+
+    >>> transform = hl.optim.clip_by_global_norm(1.0)
+    >>> updates, state = transform.update({"a": hnp.array([3.0]), "b": hnp.array([4.0])}, transform.init(None))
+    >>> hl.optim.global_norm(updates).round(3)
+    Array(1., dtype=float32)
+    """
 
     def clipped(updates, parameters):
         norm = global_norm(updates)
@@ -355,7 +409,12 @@ def clip_by_global_norm(max_norm: Number) -> GradientTransformation:
 
 
 def clip_by_block_rms(threshold: Number) -> GradientTransformation:
-    """Each leaf scaled down where its root mean square is above the threshold."""
+    """Each leaf scaled down where its root mean square is above the threshold.
+
+    >>> transform = hl.optim.clip_by_block_rms(1.0)
+    >>> transform.update(hnp.array([2.0, -2.0]), transform.init(None))[0].round(3)
+    Array([ 1., -1.], dtype=float32)
+    """
 
     def of(g):
         return g / hnp.maximum(1.0, hnp.sqrt(hnp.mean(g * g)) / threshold)
@@ -364,5 +423,10 @@ def clip_by_block_rms(threshold: Number) -> GradientTransformation:
 
 
 def centralize() -> GradientTransformation:
-    """The mean over all dimensions but the first taken off arrays of two or more (Yong et al., 2020)."""
+    """The mean over all dimensions but the first taken off arrays of two or more (Yong et al., 2020).
+
+    >>> transform = hl.optim.centralize()
+    >>> transform.update(hnp.array([[1.0, 3.0]]), transform.init(None))[0]
+    Array([[-1.,  1.]], dtype=float32)
+    """
     return leafwise(lambda g: g - hnp.mean(g, axis=tuple(range(1, g.ndim)), keepdims=True) if g.ndim > 1 else g)

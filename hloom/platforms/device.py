@@ -114,6 +114,9 @@ def devices(kind: str | None = None) -> list[Device]:
     yet are waited for. kind: `/job:worker/task:1/cpu` for those of one task.
 
     Raises DeviceError where there are none, DistributedError for a task that does not come.
+
+    >>> hl.devices("cpu")[0]
+    Device(cpu:0)
     """
     cluster = tasks()
     if cluster is None and kind is None:
@@ -304,6 +307,11 @@ class device(ContextDecorator):
     None for the one around it. In a program of `hl.sessions` names of devices are looked up when it runs.
 
     Raises DeviceError for a missing device, unless `hl.config.soft_placement` is set.
+
+    >>> with hl.device("cpu:0"):
+    ...     x = hnp.ones(3)
+    >>> x.devices()
+    {Device(cpu:0)}
     """
 
     def __init__(self, name):
@@ -391,7 +399,11 @@ def local_device_count(backend: str | None = None) -> int:
 
 
 def default_backend() -> str:
-    """The kind of the device on which computations run."""
+    """The kind of the device on which computations run.
+
+    >>> hl.default_backend()
+    'cpu'
+    """
     return default_device().kind
 
 

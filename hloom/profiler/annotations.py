@@ -22,7 +22,12 @@ class StepTraceAnnotation(TraceAnnotation):
 
 
 def annotate_function(func, name: str | None = None, **kwargs):
-    """The function, its calls marked."""
+    """The function, its calls marked.
+
+    >>> f = hl.profiler.annotate_function(lambda x: x + 1, name="increment")
+    >>> f(hnp.array([1, 2]))
+    Array([2, 3], dtype=int32)
+    """
 
     @wraps(func)
     def call(*args, **named):

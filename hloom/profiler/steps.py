@@ -70,6 +70,12 @@ def profile(compiled, args: Sequence, seconds: float = 0.2, most_seconds: float 
 
     The program is walked for `seconds` but three times at least, and a part's time is the least of the walks'; a walk
     ends after `most_seconds`, with what it has seen by then.
+
+    >>> x = hnp.ones((256, 256))
+    >>> compiled = hl.jit(lambda x: hnp.tanh(x @ x)).lower(x).compile()
+    >>> parts = hl.profiler.profile(compiled, (x,), seconds=0.01)
+    >>> len(parts) > 0
+    True
     """
     foreign = next((read for reader in _READERS if (read := reader(compiled, args)) is not None), None)
     executable, arrays = foreign or (compiled.executable, tree.leaves(args))

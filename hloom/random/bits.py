@@ -158,6 +158,9 @@ def bits(key, shape=(), dtype=None, *, out_sharding=None):
     """Random bits, u8, u16, u32 or u64, of this shape. dtype: u32 (u64 with enable_x64) by default.
 
     Raises ArgumentError, DTypeError, ShapeError.
+
+    >>> hl.random.bits(hl.random.key(0), (2, 3), "u8").shape
+    (2, 3)
     """
     data, implementation = take_key(key, "bits")
     if dtype is None:
@@ -176,6 +179,10 @@ def split(key, num=2):
     """New keys, independent of each other: as many as `num` says, or in an array of that shape.
 
     The key should not be used for anything else. Raises ArgumentError, ShapeError.
+
+    >>> first, second = hl.random.split(hl.random.key(0))
+    >>> hl.random.split(hl.random.key(0), (2, 3)).shape
+    (2, 3)
     """
     data, implementation = take_key(key, "split")
     result = run(_split_body, (implementation, dims_of(num, "split")), data)
@@ -187,7 +194,12 @@ def _fold_in_body(data, number, implementation):
 
 
 def fold_in(key, data):
-    """A new key from a key and an integer, such as the number of a step. Raises ArgumentError, DTypeError."""
+    """A new key from a key and an integer, such as the number of a step. Raises ArgumentError, DTypeError.
+
+    >>> key = hl.random.key(0)
+    >>> bool(hl.random.fold_in(key, 1) == hl.random.fold_in(key, 2))
+    False
+    """
     words, implementation = take_key(key, "fold_in")
     if isinstance(data, int) and not isinstance(data, bool):
         number = as_operand(np.array(data & 0xFFFFFFFF, np.uint32), "fold_in")

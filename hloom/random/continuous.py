@@ -122,7 +122,12 @@ def _unit(data, implementation, dims, dtype):
 
 @takes_out_sharding
 def uniform(key, shape=(), dtype=None, minval=0.0, maxval=1.0, *, out_sharding=None):
-    """Uniform floats in [minval, maxval). dtype: f32 by default. Raises ArgumentError, DTypeError, ShapeError."""
+    """Uniform floats in [minval, maxval). dtype: f32 by default. Raises ArgumentError, DTypeError, ShapeError.
+
+    >>> x = hl.random.uniform(hl.random.key(0), (1000,), minval=-1.0)
+    >>> x.shape, bool(x.min() >= -1), bool(x.max() < 1)
+    ((1000,), True, True)
+    """
     data, implementation = take_key(key, "uniform")
     dtype, dims = float_dtype(dtype, "uniform"), dims_of(shape, "uniform")
     if type(minval) in (int, float) and type(maxval) in (int, float) and minval == 0 and maxval == 1:
@@ -140,6 +145,10 @@ def normal(key, shape=(), dtype=None, *, out_sharding=None):
     """Normal numbers of mean 0 and variance 1; complex dtypes have half of the variance in each part.
 
     Raises ArgumentError, DTypeError, ShapeError.
+
+    >>> x = hl.random.normal(hl.random.key(0), (10_000,))
+    >>> x.shape, bool(abs(x.mean()) < 0.05), bool(abs(x.std() - 1) < 0.05)
+    ((10000,), True, True)
     """
     data, implementation = take_key(key, "normal")
     dtype = float_dtype(dtype, "normal", complex_too=True)
@@ -159,7 +168,12 @@ def _truncated_normal(data, lower, upper, implementation, dims, dtype):
 
 @takes_out_sharding
 def truncated_normal(key, lower, upper, shape=None, dtype=None, *, out_sharding=None):
-    """Normal numbers between lower and upper. Raises ArgumentError, DTypeError, ShapeError."""
+    """Normal numbers between lower and upper. Raises ArgumentError, DTypeError, ShapeError.
+
+    >>> x = hl.random.truncated_normal(hl.random.key(0), -2.0, 2.0, (100,))
+    >>> bool(hnp.abs(x).max() <= 2)
+    True
+    """
     data, implementation = take_key(key, "truncated_normal")
     dtype = float_dtype(dtype, "truncated_normal")
     dims, bounds = parameters("truncated_normal", shape, (lower, upper), dtype)
@@ -172,7 +186,11 @@ def _lognormal(data, sigma, implementation, dims, dtype):
 
 @takes_out_sharding
 def lognormal(key, sigma=1.0, shape=None, dtype=None, *, out_sharding=None):
-    """exp of normal numbers of standard deviation sigma. Raises ArgumentError, DTypeError, ShapeError."""
+    """exp of normal numbers of standard deviation sigma. Raises ArgumentError, DTypeError, ShapeError.
+
+    >>> bool(hl.random.lognormal(hl.random.key(0), shape=(100,)).min() > 0)
+    True
+    """
     data, implementation = take_key(key, "lognormal")
     dtype = float_dtype(dtype, "lognormal")
     dims, (sigma,) = parameters("lognormal", shape, (sigma,), dtype)
@@ -233,6 +251,9 @@ def gumbel(key, shape=(), dtype=None, mode: str | None = None, *, out_sharding=N
     """Gumbel numbers, cumulative distribution exp(-exp(-x)). mode: 'low' (the default), or 'high' for a longer tail.
 
     Raises ArgumentError, DTypeError, ShapeError.
+
+    >>> hl.random.gumbel(hl.random.key(0), (2, 3)).shape
+    (2, 3)
     """
     data, implementation = take_key(key, "gumbel")
     return run(
@@ -258,7 +279,11 @@ def _pareto(data, b, implementation, dims, dtype):
 
 @takes_out_sharding
 def pareto(key, b, shape=None, dtype=None, *, out_sharding=None):
-    """Pareto numbers of shape b, density b / x^(b + 1) from 1 on. Raises ArgumentError, DTypeError, ShapeError."""
+    """Pareto numbers of shape b, density b / x^(b + 1) from 1 on. Raises ArgumentError, DTypeError, ShapeError.
+
+    >>> bool(hl.random.pareto(hl.random.key(0), 2.0, (100,)).min() >= 1)
+    True
+    """
     data, implementation = take_key(key, "pareto")
     dtype = float_dtype(dtype, "pareto")
     dims, (b,) = parameters("pareto", shape, (b,), dtype)
@@ -272,7 +297,11 @@ def _rayleigh(data, scale, implementation, dims, dtype):
 
 @takes_out_sharding
 def rayleigh(key, scale, shape=None, dtype=None, *, out_sharding=None):
-    """Rayleigh numbers: lengths of normal vectors of two dimensions, times scale. Raises ArgumentError, ShapeError."""
+    """Rayleigh numbers: lengths of normal vectors of two dimensions, times scale. Raises ArgumentError, ShapeError.
+
+    >>> hl.random.rayleigh(hl.random.key(0), 2.0, (4,)).shape
+    (4,)
+    """
     data, implementation = take_key(key, "rayleigh")
     dtype = float_dtype(dtype, "rayleigh")
     dims, (scale,) = parameters("rayleigh", shape, (scale,), dtype)
@@ -286,7 +315,11 @@ def _weibull_min(data, scale, concentration, implementation, dims, dtype):
 
 
 def weibull_min(key, scale, concentration, shape=(), dtype=None):
-    """Weibull numbers. scale, concentration: positive. Raises ArgumentError, DTypeError, ShapeError."""
+    """Weibull numbers. scale, concentration: positive. Raises ArgumentError, DTypeError, ShapeError.
+
+    >>> hl.random.weibull_min(hl.random.key(0), 1.0, 2.0, (4,)).shape
+    (4,)
+    """
     data, implementation = take_key(key, "weibull_min")
     dtype = float_dtype(dtype, "weibull_min")
     dims, values = parameters("weibull_min", shape, (scale, concentration), dtype)
@@ -305,7 +338,12 @@ def _triangular(data, left, mode, right, implementation, dims, dtype):
 
 @takes_out_sharding
 def triangular(key, left, mode, right, shape=None, dtype=None, *, out_sharding=None):
-    """Numbers whose density rises linearly from left to mode and falls to right. Raises ArgumentError, ShapeError."""
+    """Numbers whose density rises linearly from left to mode and falls to right. Raises ArgumentError, ShapeError.
+
+    >>> x = hl.random.triangular(hl.random.key(0), 0.0, 1.0, 3.0, (100,))
+    >>> bool(x.min() >= 0), bool(x.max() <= 3)
+    (True, True)
+    """
     data, implementation = take_key(key, "triangular")
     dtype = float_dtype(dtype, "triangular")
     dims, values = parameters("triangular", shape, (left, mode, right), dtype)
@@ -364,7 +402,11 @@ def _rademacher(data, implementation, dims, dtype):
 
 @takes_out_sharding
 def rademacher(key, shape=(), dtype=None, *, out_sharding=None):
-    """-1 or 1, equally likely. dtype: s32 (s64 with enable_x64) by default. Raises ArgumentError, ShapeError."""
+    """-1 or 1, equally likely. dtype: s32 (s64 with enable_x64) by default. Raises ArgumentError, ShapeError.
+
+    >>> hnp.unique(hl.random.rademacher(hl.random.key(0), (100,)))
+    Array([-1,  1], dtype=int32)
+    """
     data, implementation = take_key(key, "rademacher")
     dtype = default_int() if dtype is None else as_dtype(dtype)
     return run(_rademacher, (implementation, dims_of(shape, "rademacher"), dtype), data)
@@ -391,6 +433,10 @@ def multivariate_normal(key, mean, cov, shape=None, dtype=None, method="cholesky
     """Normal vectors. mean: (..., n), cov: (..., n, n). method: 'cholesky', 'eigh' or 'svd' of cov.
 
     The result has shape (*shape, n). Raises ArgumentError, DTypeError, ShapeError.
+
+    >>> mean, cov = hnp.zeros(2), hnp.array([[1.0, 0.5], [0.5, 1.0]])
+    >>> hl.random.multivariate_normal(hl.random.key(0), mean, cov, (100,)).shape
+    (100, 2)
     """
     data, implementation = take_key(key, "multivariate_normal")
     if method not in ("cholesky", "eigh", "svd"):
@@ -423,6 +469,10 @@ def orthogonal(key, n: int, shape=(), dtype=None, m: int | None = None, *, out_s
     """Matrices (*shape, n, m) with orthonormal columns (rows, where n < m), uniform among all such; m is n by default.
 
     Source: Mezzadri, How to generate random matrices from the classical compact groups, 2007. Raises ArgumentError.
+
+    >>> q = hl.random.orthogonal(hl.random.key(0), 3)
+    >>> hnp.allclose(q @ q.T, hnp.eye(3), atol=1e-5)
+    Array(True, dtype=bool)
     """
     data, implementation = take_key(key, "orthogonal")
     dtype = float_dtype(dtype, "orthogonal", complex_too=True)

@@ -46,6 +46,9 @@ def bernoulli(key, p=0.5, shape=None, mode: str = "low", *, out_sharding=None):
     """True with probability p. mode 'high' takes twice the bits, for probabilities near 0.
 
     Raises ArgumentError, DTypeError, ShapeError.
+
+    >>> hl.random.bernoulli(hl.random.key(0), 0.3, (10_000,)).mean().round(1)
+    Array(0.3, dtype=float32)
     """
     data, implementation = take_key(key, "bernoulli")
     p = _real_operand(p, "bernoulli")
@@ -87,6 +90,10 @@ def randint(key, shape, minval, maxval, dtype=None, *, out_sharding=None):
     dtype: s32 (s64 with enable_x64) by default.
     minval and maxval broadcast to `shape`; None takes what they broadcast to. Bounds that the dtype does not hold
     are clipped. Raises ArgumentError, DTypeError, ShapeError.
+
+    >>> x = hl.random.randint(hl.random.key(0), (100,), 0, 6)
+    >>> hnp.unique(x)
+    Array([0, 1, 2, 3, 4, 5], dtype=int32)
     """
     data, implementation = take_key(key, "randint")
     dtype = default_int() if dtype is None else as_dtype(dtype)
@@ -151,6 +158,11 @@ def categorical(
 
     shape: of the result; it ends in the shape of the logits without the axis. replace=False draws so many different
     ones for each. Raises ArgumentError, DTypeError, ShapeError.
+
+    >>> logits = hnp.log(hnp.array([0.0, 0.5, 0.5]))
+    >>> x = hl.random.categorical(hl.random.key(0), logits, shape=(100,))
+    >>> hnp.unique(x)
+    Array([1, 2], dtype=int32)
     """
     data, implementation = take_key(key, "categorical")
     logits = _real_operand(logits, "categorical")
@@ -213,6 +225,11 @@ def permutation(key, x, axis: int = 0, independent: bool = False, *, out_shardin
     """x with its parts along an axis in random order, or the numbers 0 to x - 1 for an integer x.
 
     independent: each line along the axis in an order of its own. Raises ArgumentError, ShapeError.
+
+    >>> hnp.sort(hl.random.permutation(hl.random.key(0), 5))
+    Array([0, 1, 2, 3, 4], dtype=int32)
+    >>> hl.random.permutation(hl.random.key(0), hnp.zeros((8, 2))).shape
+    (8, 2)
     """
     data, implementation = take_key(key, "permutation")
     if isinstance(x, (int, np.integer)) and not isinstance(x, bool):
@@ -225,7 +242,11 @@ def permutation(key, x, axis: int = 0, independent: bool = False, *, out_shardin
 
 
 def shuffle(key, x, axis: int = 0):
-    """x with the elements along an axis in random order: `permutation` with independent=True."""
+    """x with the elements along an axis in random order: `permutation` with independent=True.
+
+    >>> hnp.sort(hl.random.shuffle(hl.random.key(0), hnp.array([3, 1, 2])))
+    Array([1, 2, 3], dtype=int32)
+    """
     return permutation(key, x, axis, independent=True)
 
 
@@ -245,6 +266,11 @@ def choice(key, a, shape=(), replace: bool = True, p=None, axis: int = 0, mode: 
 
     replace: whether a part may be drawn again. p: (n,) probabilities; equal ones by default. Raises ArgumentError,
     DTypeError, ShapeError.
+
+    >>> hl.random.choice(hl.random.key(0), hnp.array([10, 20, 30]), (5,)).shape
+    (5,)
+    >>> hnp.sort(hl.random.choice(hl.random.key(0), 4, (4,), replace=False))
+    Array([0, 1, 2, 3], dtype=int32)
     """
     data, implementation = take_key(key, "choice")
     mode, dims = take_mode(mode, "choice"), dims_of(shape, "choice")
@@ -298,6 +324,9 @@ def geometric(key, p, shape=None, dtype=None, *, out_sharding=None):
 
     dtype: s32 (s64 with enable_x64) by default.
     Raises ArgumentError, DTypeError, ShapeError.
+
+    >>> bool(hl.random.geometric(hl.random.key(0), 0.5, (100,)).min() >= 1)
+    True
     """
     data, implementation = take_key(key, "geometric")
     dtype = default_int() if dtype is None else as_dtype(dtype)

@@ -42,17 +42,30 @@ def key_dtype(impl_spec=None) -> KeyType:
 
 
 def key_impl(keys) -> str:
-    """The name of the implementation of keys."""
+    """The name of the implementation of keys.
+
+    >>> hl.random.key_impl(hl.random.key(0))
+    'threefry2x32'
+    """
     return take_key(keys, "key_impl", single=False)[1]
 
 
 def key_data(keys):
-    """The uint32 words of keys, in a last dimension."""
+    """The uint32 words of keys, in a last dimension.
+
+    >>> hl.random.key_data(hl.random.key(7))
+    Array([0, 7], dtype=uint32)
+    """
     return take_key(keys, "key_data", single=False)[0]
 
 
 def wrap_key_data(key_bits_array, *, impl=None, dtype=None) -> KeyArray:
-    """Keys from their uint32 words, u32[..., 2] for threefry2x32, u32[..., 4] for rbg. Raises ArgumentError."""
+    """Keys from their uint32 words, u32[..., 2] for threefry2x32, u32[..., 4] for rbg. Raises ArgumentError.
+
+    >>> keys = hl.random.wrap_key_data(hnp.zeros((3, 2), dtype=hnp.uint32))
+    >>> keys.shape
+    (3,)
+    """
     if isinstance(key_bits_array, KeyArray):
         raise ArgumentError("wrap_key_data takes raw words", repr(key_bits_array.dtype), "it is a key already")
     implementation = implementation_name(dtype if impl is None else impl)
@@ -62,7 +75,13 @@ def wrap_key_data(key_bits_array, *, impl=None, dtype=None) -> KeyArray:
 
 
 def clone(key):
-    """The key, to use it again where the same numbers are wanted (also under `hl.config.debug_key_reuse`)."""
+    """The key, to use it again where the same numbers are wanted (also under `hl.config.debug_key_reuse`).
+
+    >>> key = hl.random.key(0)
+    >>> same = hl.random.normal(key) == hl.random.normal(hl.random.clone(key))
+    >>> bool(same)
+    True
+    """
     if not config.debug_key_reuse:
         return key
     data, implementation = take_key(key, "key_data", single=False)

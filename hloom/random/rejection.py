@@ -105,6 +105,9 @@ def gamma(key, a, shape=None, dtype=None, *, out_sharding=None):
 
     Source: Marsaglia and Tsang, A simple method for generating gamma variables, 2000. Raises ArgumentError, DTypeError,
     ShapeError.
+
+    >>> hl.random.gamma(hl.random.key(0), hnp.array([1.0, 2.0]), (5, 2)).shape
+    (5, 2)
     """
     data, implementation = take_key(key, "gamma")
     dims, (a,) = parameters("gamma", shape, (a,), float_dtype(dtype, "gamma"))
@@ -129,7 +132,11 @@ def _beta(data, a, b, implementation, dims):
 
 @takes_out_sharding
 def beta(key, a, b, shape=None, dtype=None, *, out_sharding=None):
-    """Beta numbers, density x^(a-1) (1-x)^(b-1) / B(a, b). Raises ArgumentError, DTypeError, ShapeError."""
+    """Beta numbers, density x^(a-1) (1-x)^(b-1) / B(a, b). Raises ArgumentError, DTypeError, ShapeError.
+
+    >>> hl.random.beta(hl.random.key(0), 2.0, 3.0, (4,)).shape
+    (4,)
+    """
     data, implementation = take_key(key, "beta")
     dims, values = parameters("beta", shape, (a, b), float_dtype(dtype, "beta"))
     return run(_beta, (implementation, dims), data, *values)
@@ -149,6 +156,10 @@ def dirichlet(key, alpha, shape=None, dtype=None, *, out_sharding=None):
     """Vectors of the Dirichlet distribution. alpha: (..., n), positive. The result has shape (*shape, n).
 
     Raises ArgumentError, DTypeError, ShapeError.
+
+    >>> x = hl.random.dirichlet(hl.random.key(0), hnp.ones(3), (5,))
+    >>> x.shape, x.sum(axis=1).round(3)
+    ((5, 3), Array([1., 1., 1., 1., 1.], dtype=float32))
     """
     data, implementation = take_key(key, "dirichlet")
     dtype = float_dtype(dtype, "dirichlet")
@@ -167,7 +178,11 @@ def _chisquare(data, df, implementation, dims):
 
 @takes_out_sharding
 def chisquare(key, df, shape=None, dtype=None, *, out_sharding=None):
-    """Sums of df squares of normal numbers. Raises ArgumentError, DTypeError, ShapeError."""
+    """Sums of df squares of normal numbers. Raises ArgumentError, DTypeError, ShapeError.
+
+    >>> hl.random.chisquare(hl.random.key(0), 3.0, (4,)).shape
+    (4,)
+    """
     data, implementation = take_key(key, "chisquare")
     dims, (df,) = parameters("chisquare", shape, (df,), float_dtype(dtype, "chisquare"))
     return run(_chisquare, (implementation, dims), data, df)
@@ -197,7 +212,11 @@ def _t(data, df, implementation, dims):
 
 @takes_out_sharding
 def t(key, df, shape=None, dtype=None, *, out_sharding=None):
-    """Numbers of Student's t distribution with df degrees of freedom. Raises ArgumentError, DTypeError, ShapeError."""
+    """Numbers of Student's t distribution with df degrees of freedom. Raises ArgumentError, DTypeError, ShapeError.
+
+    >>> hl.random.t(hl.random.key(0), 5.0, (4,)).shape
+    (4,)
+    """
     data, implementation = take_key(key, "t")
     dims, (df,) = parameters("t", shape, (df,), float_dtype(dtype, "t"))
     return run(_t, (implementation, dims), data, df)
@@ -231,6 +250,10 @@ def ball(key, d: int, p: float = 2, shape=(), dtype=None, *, out_sharding=None):
     """Points of the unit ball of the p-norm in d dimensions, uniform. The result has shape (*shape, d).
 
     Source: Barthe, Guedon, Mendelson and Naor, 2005. Raises ArgumentError, DTypeError, ShapeError.
+
+    >>> points = hl.random.ball(hl.random.key(0), 3, shape=(100,))
+    >>> points.shape, bool((hnp.linalg.norm(points, axis=1) <= 1).all())
+    ((100, 3), True)
     """
     data, implementation = take_key(key, "ball")
     dtype = float_dtype(dtype, "ball")
@@ -319,6 +342,9 @@ def poisson(key, lam, shape=None, dtype=None, *, out_sharding=None):
     """Poisson numbers of mean lam. dtype: s32 (s64 with enable_x64) by default.
 
     Raises ArgumentError, DTypeError, ShapeError.
+
+    >>> hl.random.poisson(hl.random.key(0), 3.0, (10_000,)).mean().round(0)
+    Array(3., dtype=float32)
     """
     data, implementation = take_key(key, "poisson")
     if implementation != "threefry2x32":
@@ -450,6 +476,10 @@ def binomial(key, n, p, shape=None, dtype=None):
     """Numbers of successes among n trials of probability p, as floats (f32 by default); NaN for impossible parameters.
 
     Raises ArgumentError, DTypeError, ShapeError.
+
+    >>> x = hl.random.binomial(hl.random.key(0), 10, 0.5, (1000,))
+    >>> x.mean().round(0)
+    Array(5., dtype=float32)
     """
     data, implementation = take_key(key, "binomial")
     dims, values = parameters("binomial", shape, (n, p), float_dtype(dtype, "binomial"))
@@ -479,6 +509,9 @@ def multinomial(key, n, p, *, shape=None, dtype=None, unroll=1):
     """How many of n trials fall in each category, as floats. p: (..., k) probabilities.
 
     shape: of the result, (..., k). Raises ArgumentError, DTypeError, ShapeError.
+
+    >>> hl.random.multinomial(hl.random.key(0), 10, hnp.array([0.5, 0.5])).sum()
+    Array(10., dtype=float32)
     """
     data, implementation = take_key(key, "multinomial")
     dtype = float_dtype(dtype, "multinomial")

@@ -35,11 +35,20 @@ def key(seed, *, impl=None, dtype=None) -> KeyArray:
 
     impl: 'threefry2x32' (the default), 'rbg' or 'unsafe_rbg'. The same seed gives the same key. Only the last 32
     bits of a Python integer count. Raises ArgumentError, DTypeError, ShapeError.
+
+    >>> hl.random.key(0).shape
+    ()
+    >>> hl.random.normal(hl.random.key(0), (2,)).round(3)
+    Array([1.623, 2.025], dtype=float32)
     """
     implementation = implementation_name(dtype if impl is None else impl)
     return KeyArray(_seed_data(seed, implementation), implementation)
 
 
 def PRNGKey(seed, *, impl=None):
-    """A raw key from an integer seed: u32[2]. `key` makes keys with a type of their own."""
+    """A raw key from an integer seed: u32[2]. `key` makes keys with a type of their own.
+
+    >>> hl.random.PRNGKey(7)
+    Array([0, 7], dtype=uint32)
+    """
     return _seed_data(seed, implementation_name(impl))

@@ -132,6 +132,9 @@ def dct(x, type: int = 2, n: int | None = None, axis: int = -1, norm: str | None
 
     n: the length to which the axis is cut or filled with zeros. norm: None, 'ortho' or 'forward', as in SciPy.
     Raises ShapeError, ArgumentError, DTypeError.
+
+    >>> hl.scipy.fft.dct(hnp.ones(4))[0].round(3)
+    Array(8., dtype=float32)
     """
     return _along("dct", _checked("dct", x, type, norm), type, n, axis, norm, True)
 

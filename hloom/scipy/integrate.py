@@ -9,6 +9,9 @@ def trapezoid(y, x=None, dx=1.0, axis: int = -1):
     """The integral of samples by the trapezoidal rule along an axis: at points x, or at distances dx.
 
     Raises DTypeError, ShapeError.
+
+    >>> hl.scipy.integrate.trapezoid(hnp.array([0.0, 1.0, 2.0]))
+    Array(2., dtype=float32)
     """
     return hnp.trapezoid(y, x, dx, axis)
 

@@ -19,6 +19,10 @@ class RegularGridInterpolator:
     'linear' or 'nearest'. fill_value: the value outside of the grid (NaN); None: the values there are those of the
     outermost cells, continued. bounds_error: an error would need values known while tracing; only False is taken.
     Raises ShapeError, AttributeValueError.
+
+    >>> f = hl.scipy.interpolate.RegularGridInterpolator((hnp.arange(3.0),), hnp.array([0.0, 10.0, 40.0]))
+    >>> f(hnp.array([[0.5], [1.5]]))
+    Array([ 5., 25.], dtype=float32)
     """
 
     def __init__(self, points, values, method: str = "linear", bounds_error: bool = False, fill_value=math.nan):

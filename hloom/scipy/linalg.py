@@ -116,7 +116,12 @@ def cho_factor(a, lower: bool = False, overwrite_a: bool = False, check_finite: 
 
 
 def cho_solve(c_and_lower, b, overwrite_b: bool = False, check_finite: bool = True):
-    """x with a x = b, from `cho_factor(a)`. b: (n,) or (..., n, k). Raises ShapeError, DTypeError."""
+    """x with a x = b, from `cho_factor(a)`. b: (n,) or (..., n, k). Raises ShapeError, DTypeError.
+
+    >>> a, b = hnp.array([[4.0, 2.0], [2.0, 5.0]]), hnp.array([6.0, 7.0])
+    >>> hl.scipy.linalg.cho_solve(hl.scipy.linalg.cho_factor(a), b).round(3)
+    Array([1., 1.], dtype=float32)
+    """
     factor, lower = c_and_lower
     c, b, vector = _right_side("cho_solve", _square(factor, "cho_solve"), b)
     first = {"left_side": True, "lower": lower, "transpose_a": not lower, "conjugate_a": not lower}
@@ -135,6 +140,10 @@ def lu_solve(lu_and_piv, b, trans: int = 0, overwrite_b: bool = False, check_fin
     """x with a x = b (trans 0), a^T x = b (1) or a^H x = b (2), from `lu_factor(a)`. b: (n,) or (..., n, k).
 
     Raises ShapeError, ArgumentError, DTypeError.
+
+    >>> factors = hl.scipy.linalg.lu_factor(hnp.array([[2.0, 0.0], [0.0, 4.0]]))
+    >>> hl.scipy.linalg.lu_solve(factors, hnp.array([2.0, 8.0]))
+    Array([1., 2.], dtype=float32)
     """
     factors, pivots = lu_and_piv
     if trans not in (0, 1, 2):
@@ -158,7 +167,12 @@ def lu_solve(lu_and_piv, b, trans: int = 0, overwrite_b: bool = False, check_fin
 
 
 def lu(a, permute_l: bool = False, overwrite_a: bool = False, check_finite: bool = True):
-    """(p, l, u) with a = p l u, or (p l, u) where permute_l. Raises ShapeError, DTypeError."""
+    """(p, l, u) with a = p l u, or (p l, u) where permute_l. Raises ShapeError, DTypeError.
+
+    >>> p, l, u = hl.scipy.linalg.lu(hnp.array([[0.0, 2.0], [4.0, 3.0]]))
+    >>> hnp.allclose(p @ l @ u, hnp.array([[0.0, 2.0], [4.0, 3.0]]))
+    Array(True, dtype=bool)
+    """
     a = _matrices(a, "lu")
     factors, _, order = lax.linalg.lu(a)
     m, n = a.shape[-2:]
@@ -175,6 +189,10 @@ def qr(a, overwrite_a: bool = False, lwork=None, mode: str = "full", pivoting: b
     """(q, r), with pivoting (q, r, p). mode: 'full', 'economic', or 'r', which gives (r,) or (r, p).
 
     Raises ShapeError, ArgumentError, DTypeError.
+
+    >>> q, r = hl.scipy.linalg.qr(hnp.ones((5, 2)), mode="economic")
+    >>> q.shape, r.shape
+    ((5, 2), (2, 2))
     """
     if mode not in ("full", "economic", "r"):
         raise ArgumentError("qr takes mode 'full', 'economic' or 'r'", f"{mode!r}", "choose one of them")
@@ -355,6 +373,9 @@ def solve(
     """x with a x = b. assume_a: 'gen', or 'pos' for a hermitian positive definite matrix (its triangle `lower`).
 
     b: (n,) or (..., n, k). Raises ShapeError, ArgumentError, DTypeError.
+
+    >>> hl.scipy.linalg.solve(hnp.array([[4.0, 2.0], [2.0, 5.0]]), hnp.array([6.0, 7.0]), assume_a="pos").round(3)
+    Array([1., 1.], dtype=float32)
     """
     if assume_a not in ("gen", "sym", "her", "pos"):
         raise ArgumentError("solve takes assume_a 'gen', 'sym', 'her' or 'pos'", f"{assume_a!r}", "choose one of them")
@@ -371,6 +392,10 @@ def solve_triangular(
     """x with a x = b (trans 0 or 'N'), a^T x = b (1, 'T') or a^H x = b (2, 'C'), a triangular.
 
     b: (n,) or (..., n, k). Raises ShapeError, ArgumentError, DTypeError.
+
+    >>> a, b = hnp.array([[2.0, 0.0], [1.0, 4.0]]), hnp.array([2.0, 9.0])
+    >>> hl.scipy.linalg.solve_triangular(a, b, lower=True)
+    Array([1., 2.], dtype=float32)
     """
     which = {0: 0, "N": 0, 1: 1, "T": 1, 2: 2, "C": 2}.get(trans)
     if which is None:
@@ -383,10 +408,19 @@ def solve_triangular(
 
 
 def inv(a, overwrite_a: bool = False, check_finite: bool = True):
-    """The inverse; inf or NaN of a singular matrix. Raises ShapeError, DTypeError."""
+    """The inverse; inf or NaN of a singular matrix. Raises ShapeError, DTypeError.
+
+    >>> hl.scipy.linalg.inv(hnp.array([[2.0, 0.0], [0.0, 4.0]]))
+    Array([[0.5 , 0.  ],
+           [0.  , 0.25]], dtype=float32)
+    """
     return hnp.linalg.inv(a)
 
 
 def det(a, overwrite_a: bool = False, check_finite: bool = True):
-    """The determinant. Raises ShapeError, DTypeError."""
+    """The determinant. Raises ShapeError, DTypeError.
+
+    >>> hl.scipy.linalg.det(hnp.array([[2.0, 1.0], [4.0, 3.0]])).round(3)
+    Array(2., dtype=float32)
+    """
     return hnp.linalg.det(a)

@@ -36,6 +36,10 @@ def expm(A, *, upper_triangular: bool = False, max_squarings: int = 16):
     Scaled so that the 1-norm is at most that for which a Pade approximant is exact (degree 7 in f32, 13 in f64), then
     squared back: at most max_squarings times; NaN where a matrix would need more. upper_triangular: A is (a hint).
     Raises ShapeError, DTypeError.
+
+    >>> hl.scipy.linalg.expm(hnp.zeros((2, 2)))
+    Array([[1., 0.],
+           [0., 1.]], dtype=float32)
     """
     a = float_square(A, "expm")
     limit = whole_number(max_squarings, "expm", "max_squarings")
@@ -93,7 +97,12 @@ def expm_frechet(A, E, *, method: str | None = None, compute_expm: bool = True):
 
 
 def sqrtm(A, blocksize: int = 1):
-    """The principal square root of matrices, complex, by the Schur form. Raises ShapeError, DTypeError."""
+    """The principal square root of matrices, complex, by the Schur form. Raises ShapeError, DTypeError.
+
+    >>> hl.scipy.linalg.sqrtm(hnp.array([[4.0, 0.0], [0.0, 9.0]])).real.round(3)
+    Array([[2., 0.],
+           [0., 3.]], dtype=float32)
+    """
     a = float_square(A, "sqrtm")
     if a.dtype not in COMPLEX:
         a = convert(a, DTYPES["c64" if a.dtype == DTYPES["f32"] else "c128"])
@@ -116,6 +125,11 @@ def polar(a, side: str = "right", *, method: str = "qdwh", eps=None, max_iterati
     """(u, p) with a = u p (side 'right') or a = p u ('left'): u has orthonormal columns (rows), p is semidefinite.
 
     From the singular value decomposition, whatever `method` ('qdwh' or 'svd'). Raises ShapeError, ArgumentError.
+
+    >>> u, p = hl.scipy.linalg.polar(hnp.array([[0.0, -2.0], [2.0, 0.0]]))
+    >>> hnp.abs(u).round(3)
+    Array([[0., 1.],
+           [1., 0.]], dtype=float32)
     """
     if side not in ("right", "left") or method not in ("qdwh", "svd"):
         raise ArgumentError(

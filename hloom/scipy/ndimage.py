@@ -40,6 +40,10 @@ def map_coordinates(input, coordinates, order: int, mode: str = "constant", cval
     order: 0 (the nearest element) or 1 (linear interpolation). mode: what lies outside: 'constant' (cval), 'nearest',
     'wrap', 'mirror' (the edge once), 'reflect' (the edge twice). The result has input's dtype. Raises ShapeError,
     AttributeValueError.
+
+    >>> image = hnp.array([[0.0, 1.0], [2.0, 3.0]])
+    >>> hl.scipy.ndimage.map_coordinates(image, [hnp.array([0.5]), hnp.array([0.5])], order=1)
+    Array([1.5], dtype=float32)
     """
     x = as_operand(input, "map_coordinates")
     points = [as_operand(c, "map_coordinates") for c in coordinates]

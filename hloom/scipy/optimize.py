@@ -51,6 +51,10 @@ def minimize(fun, x0, args: tuple = (), *, method: str, tol: float | None = None
     tol: ends where the norm of the gradient is at most this (options gtol, default 1e-5). options: maxiter (default
     200 n), norm (the order of that norm, default inf), line_search_maxiter (default 30). Works in jit, and forward mode
     goes through it. Raises ArgumentError, ShapeError, DTypeError.
+
+    >>> result = hl.scipy.optimize.minimize(lambda x: hnp.sum((x - 3) ** 2), hnp.zeros(2), method="BFGS")
+    >>> result.x.round(2)
+    Array([3., 3.], dtype=float32)
     """
     if not isinstance(method, str) or method.lower() != "bfgs":
         raise ArgumentError("minimize takes method='BFGS'", f"{method!r}", "pass method='BFGS'")

@@ -63,6 +63,9 @@ def convolve(in1, in2, mode: str = "full", method: str = "auto", precision=None)
 
     mode: 'full', 'same' (the middle, of in1's shape) or 'valid' (complete overlap only). method: 'direct', 'fft', or
     'auto', which is direct. Raises ShapeError, AttributeValueError.
+
+    >>> hl.scipy.signal.convolve(hnp.array([1.0, 2.0, 3.0]), hnp.array([1.0, 1.0]), mode="valid")
+    Array([3., 5.], dtype=float32)
     """
     _checked("convolve", mode)
     _checked("convolve (method)", method, ("auto", "direct", "fft"))
@@ -79,6 +82,9 @@ def correlate(in1, in2, mode: str = "full", method: str = "auto", precision=None
     """The correlation of two arrays of one rank: the convolution of in1 with in2 conjugated and turned around.
 
     Arguments and errors are those of `convolve`.
+
+    >>> hl.scipy.signal.correlate(hnp.array([1.0, 2.0, 3.0]), hnp.array([1.0, 1.0]), mode="valid")
+    Array([3., 5.], dtype=float32)
     """
     _checked("correlate", mode)
     x, y = _pair("correlate", in1, in2)
@@ -113,6 +119,10 @@ def convolve2d(in1, in2, mode: str = "full", boundary: str = "fill", fillvalue=0
 
     boundary: what lies around in1: 'fill' (fillvalue), 'wrap', or 'symm' (mirrored, the edge twice). Other arguments
     and errors are those of `convolve`.
+
+    >>> hl.scipy.signal.convolve2d(hnp.ones((3, 3)), hnp.ones((2, 2)), mode="valid")
+    Array([[4., 4.],
+           [4., 4.]], dtype=float32)
     """
     x, y = _in_two_dimensions("convolve2d", in1, in2, mode, boundary, fillvalue)
     if mode == "valid" and not _is_covered("convolve2d", x, y):
@@ -195,6 +205,9 @@ def detrend(data, axis: int = -1, type: str = "linear", bp=0, overwrite_data=Non
     """data without its mean ('constant') or its least-squares line ('linear') along an axis.
 
     bp: positions at which a new line begins. Raises ShapeError, AttributeValueError.
+
+    >>> hl.scipy.signal.detrend(hnp.array([1.0, 2.0, 3.0]), type="constant")
+    Array([-1.,  0.,  1.], dtype=float32)
     """
     x = to_inexact(data, "detrend")
     axis = canonical_axis(axis, x.ndim, "detrend")
@@ -301,6 +314,10 @@ def stft(
     fs: samples a unit of time. Segments have nperseg elements, overlap by noverlap (default half) and are transformed
     at nfft points. boundary: how x is extended by half a segment; padded: with zeros to whole segments. The spectra
     have frequencies in place of `axis` and segments last. Raises ShapeError, AttributeValueError.
+
+    >>> frequencies, times, values = hl.scipy.signal.stft(hnp.ones(1024), nperseg=256)
+    >>> values.shape
+    (129, 9)
     """
     x = to_inexact(x, "stft")
     axis = canonical_axis(axis, x.ndim, "stft")
@@ -375,7 +392,12 @@ def welch(
     x, fs=1.0, window="hann", nperseg=None, noverlap=None, nfft=None, detrend="constant",
     return_onesided: bool = True, scaling: str = "density", axis: int = -1, average: str = "mean",
 ):  # fmt: skip
-    """The power spectral density by Welch's method: (frequencies, density). Arguments and errors as in `csd`."""
+    """The power spectral density by Welch's method: (frequencies, density). Arguments and errors as in `csd`.
+
+    >>> frequencies, power = hl.scipy.signal.welch(hnp.ones(1024), nperseg=256)
+    >>> power.shape
+    (129,)
+    """
     return csd(x, None, fs, window, nperseg, noverlap, nfft, detrend, return_onesided, scaling, axis, average)
 
 

@@ -116,7 +116,11 @@ gamma = _one("gamma", _gamma, "The gamma function; NaN at -1, -2, ..., infinite 
 
 
 def factorial(n, exact: bool = False):
-    """n! = gamma(n + 1); 0 for negative n. exact is not available for arrays. Raises ArgumentError, DTypeError."""
+    """n! = gamma(n + 1); 0 for negative n. exact is not available for arrays. Raises ArgumentError, DTypeError.
+
+    >>> hl.scipy.special.factorial(hnp.array([0, 3, 5]))
+    Array([  1.,   6., 120.], dtype=float32)
+    """
     if exact:
         raise ArgumentError("factorial with exact=True", "arrays have no integers of any size", "take exact=False")
     (n,) = floats("factorial", n)
@@ -124,7 +128,11 @@ def factorial(n, exact: bool = False):
 
 
 def comb(N, k, *, exact: bool = False, repetition: bool = False):
-    """The number of ways to choose k of N; with repetition of N + k - 1. Raises ArgumentError, DTypeError."""
+    """The number of ways to choose k of N; with repetition of N + k - 1. Raises ArgumentError, DTypeError.
+
+    >>> hl.scipy.special.comb(5, hnp.array([0, 2, 5]))
+    Array([ 1., 10.,  1.], dtype=float32)
+    """
     if exact:
         raise ArgumentError("comb with exact=True", "arrays have no integers of any size", "take exact=False")
     n, k = floats("comb", N, k)
@@ -374,7 +382,11 @@ def logsumexp(a, axis=None, b=None, keepdims: bool = False, return_sign: bool = 
 
 
 def softmax(x, axis=None):
-    """exp(x) / sum(exp(x)) over an axis (all of them by default). Raises DTypeError."""
+    """exp(x) / sum(exp(x)) over an axis (all of them by default). Raises DTypeError.
+
+    >>> hl.scipy.special.softmax(hnp.array([0.0, 0.0]))
+    Array([0.5, 0.5], dtype=float32)
+    """
     (x,) = floats("softmax", x)
     powers = hnp.exp(x - lax.stop_gradient(hnp.max(x, axis=axis, keepdims=True)))
     return powers / hnp.sum(powers, axis=axis, keepdims=True)

@@ -27,7 +27,12 @@ def _size(n, name: str, least: int = 0) -> int:
 
 
 def block_diag(*arrs):
-    """The arrays (matrices, or vectors as rows) along the diagonal, zeros elsewhere. Raises ShapeError."""
+    """The arrays (matrices, or vectors as rows) along the diagonal, zeros elsewhere. Raises ShapeError.
+
+    >>> hl.scipy.linalg.block_diag(hnp.array([[1, 2]]), hnp.array([[3]]))
+    Array([[1, 2, 0],
+           [0, 0, 3]], dtype=int32)
+    """
     blocks = [as_operand(a, "block_diag") for a in (arrs or (hnp.zeros((1, 0)),))]
     if any(b.ndim > 2 for b in blocks):
         raise ShapeError("block_diag takes matrices", ", ".join(repr(b._shape) for b in blocks), "reshape them")
@@ -50,6 +55,11 @@ def toeplitz(c, r=None):
     """The matrix with constant diagonals: first column c (..., m), first row r (..., n), by default conj(c).
 
     r[..., 0] is not read. Batch axes broadcast. Raises ShapeError.
+
+    >>> hl.scipy.linalg.toeplitz(hnp.array([1, 2, 3]))
+    Array([[1, 2, 3],
+           [2, 1, 2],
+           [3, 2, 1]], dtype=int32)
     """
     c = as_operand(c, "toeplitz")
     r = hnp.conj(c) if r is None else as_operand(r, "toeplitz")
@@ -65,7 +75,13 @@ def toeplitz(c, r=None):
 
 
 def circulant(c):
-    """The square matrix each column of which is the one before moved down by one; c (..., n) is the first."""
+    """The square matrix each column of which is the one before moved down by one; c (..., n) is the first.
+
+    >>> hl.scipy.linalg.circulant(hnp.array([1, 2, 3]))
+    Array([[1, 3, 2],
+           [2, 1, 3],
+           [3, 2, 1]], dtype=int32)
+    """
     c = hnp.atleast_1d(as_operand(c, "circulant"))
     n = c.shape[-1]
     return _windows(c, n, n, lambda i, j: (i - j) % max(n, 1)) if n else hnp.zeros((*c.shape, 0), c.dtype)
@@ -75,6 +91,11 @@ def hankel(c, r=None):
     """The matrix with constant anti-diagonals: first column c (m,), last row r (n,) (zeros), r[0] unread.
 
     Raises ShapeError.
+
+    >>> hl.scipy.linalg.hankel(hnp.array([1, 2, 3]))
+    Array([[1, 2, 3],
+           [2, 3, 0],
+           [3, 0, 0]], dtype=int32)
     """
     c = hnp.ravel(as_operand(c, "hankel"))
     r = lax.full_like(c, 0) if r is None else hnp.ravel(as_operand(r, "hankel"))

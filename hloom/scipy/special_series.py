@@ -45,7 +45,12 @@ _si, _ci = _host("sici", "sine-integral", "", "x"), _host("sici", "cosine-integr
 
 
 def fresnel(x):
-    """(S(x), C(x)): the integrals of sin(pi t^2 / 2) and of cos(pi t^2 / 2) from 0 to x. Raises DTypeError."""
+    """(S(x), C(x)): the integrals of sin(pi t^2 / 2) and of cos(pi t^2 / 2) from 0 to x. Raises DTypeError.
+
+    >>> s, c = hl.scipy.special.fresnel(hnp.array([1.0]))
+    >>> s.round(3), c.round(3)
+    (Array([0.438], dtype=float32), Array([0.78], dtype=float32))
+    """
     return _fresnel_s(x), _fresnel_c(x)
 
 
@@ -58,6 +63,9 @@ def bessel_jn(z, *, v: int, n_iter: int = 50):
     """Bessel functions of the first kind J(0, z) to J(v, z): shape (v + 1, *z.shape). n_iter is ignored.
 
     Raises ArgumentError, DTypeError.
+
+    >>> hl.scipy.special.bessel_jn(hnp.array([0.0]), v=2).ravel()
+    Array([1., 0., 0.], dtype=float32)
     """
     if not isinstance(v, (int, np.integer)) or isinstance(v, bool) or v < 0:
         raise ArgumentError("bessel_jn takes a static order v from 0", f"{v!r:.60}", "pass a Python integer")

@@ -111,7 +111,12 @@ def _checked_names(axis_names) -> tuple:
 
 
 class AbstractMesh(_NamedAxes):
-    """The sizes, names and types of a mesh's axes without its devices."""
+    """The sizes, names and types of a mesh's axes without its devices.
+
+    >>> mesh = hl.sharding.AbstractMesh((4, 2), ("data", "model"))
+    >>> hl.sharding.NamedSharding(mesh, hl.P("data", "model")).shard_shape((8, 6))
+    (2, 3)
+    """
 
     def __init__(self, axis_sizes, axis_names, axis_types=None, *, abstract_device=None):
         self.axis_sizes, self.axis_names = tuple(int(s) for s in axis_sizes), _checked_names(axis_names)
@@ -159,6 +164,10 @@ class Mesh(_NamedAxes):
 
     devices: a nested list or an array of devices (or their names). axis_names: one name, or one for each axis.
     axis_types: an AxisType for each axis, by default Auto. Raises ArgumentError, DeviceError.
+
+    >>> mesh = hl.sharding.Mesh(np.array(hl.devices("cpu")[:1]), ("data",))
+    >>> dict(mesh.shape)
+    {'data': 1}
     """
 
     def __init__(self, devices, axis_names, axis_types=None):
@@ -357,6 +366,10 @@ def make_mesh(axis_shapes, axis_names, axis_types=None, *, devices=None) -> Mesh
     """A mesh of this process's devices with these axis sizes. Raises DeviceError where there are too few devices.
 
     axis_types: an AxisType for each axis, by default Explicit, as in JAX.
+
+    >>> mesh = hl.make_mesh((1,), ("data",))
+    >>> mesh.shape["data"]
+    1
     """
     available = list(program_devices() if devices is None else devices)
     sizes = tuple(int(s) for s in axis_shapes)

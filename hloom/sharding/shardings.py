@@ -128,7 +128,11 @@ def _unconstrained() -> _Unconstrained:
 
 
 class PartitionSpec(tuple):
-    """The names of mesh axes that split each axis of an array; None leaves an axis whole."""
+    """The names of mesh axes that split each axis of an array; None leaves an axis whole.
+
+    >>> hl.sharding.PartitionSpec("data", None)
+    PartitionSpec('data', None)
+    """
 
     UNCONSTRAINED = _Unconstrained()  # an axis that the compiler may lay out as it likes
 
@@ -182,6 +186,11 @@ P = PartitionSpec
 class NamedSharding(Sharding):
     """Arrays split over the axes of a mesh as a PartitionSpec says. Raises ArgumentError for an axis that the mesh does
     not have, and for one that is named twice.
+
+    >>> mesh = hl.make_mesh((1,), ("data",))
+    >>> sharding = hl.NamedSharding(mesh, hl.P("data"))
+    >>> sharding.shard_shape((8, 2))
+    (8, 2)
     """
 
     def __init__(self, mesh: Mesh | AbstractMesh, spec: PartitionSpec, *, memory_kind: str | None = None):

@@ -20,12 +20,26 @@ _warned = False
 
 
 def current_writer() -> Writer | None:
-    """The writer of the innermost `with writer.as_default():`, or None."""
+    """The writer of the innermost `with writer.as_default():`, or None.
+
+    >>> hl.summary.current_writer() is None
+    True
+    """
     return writer.current()
 
 
 def scalar(name: str, value: Any, step: Any) -> None:
-    """A number, f32[] or the like."""
+    """A number, f32[] or the like.
+
+    >>> @hl.jit
+    ... def step(x, k):
+    ...     hl.summary.scalar("norm", hnp.sum(x**2), k)
+    ...     return x / 2
+    >>> with hl.summary.Writer("run", events=False, lines="csv") as writer, writer.as_default():
+    ...     x = step(hnp.array([3.0, 4.0]), 1)
+    >>> "25.0" in open("run/metrics.csv").read()
+    True
+    """
     _write(lambda to, v, s: to.scalar(name, v, s), value, step)
 
 

@@ -50,6 +50,11 @@ class Writer:
     Values are written by a thread: arrays of hloom are held, NumPy arrays are copied. `flush()` waits for it. What goes
     wrong there (a full disk) is raised by the next call. Raises FileError, AttributeValueError; UnsupportedError where
     `tensorboard` is not installed.
+
+    >>> with hl.summary.Writer("run", events=False, lines="jsonl") as writer:
+    ...     writer.scalar("loss", 0.5, step=1)
+    >>> '"loss"' in open("run/metrics.jsonl").read()
+    True
     """
 
     def __init__(

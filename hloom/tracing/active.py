@@ -168,6 +168,13 @@ def assume(comparison: Comparison | bool) -> None:
     Decisions that it settles are no error, and each call checks it: a ShapeError for sizes that break it. Of fixed
     sizes it is checked at once. Raises ShapeError where it holds for no sizes, ArgumentError for what is no comparison
     of sizes, and outside of a traced function.
+
+    >>> @hl.jit(dims={"x": ("n",)})
+    ... def halves(x):
+    ...     hl.assume(x.shape[0] % 2 == 0)
+    ...     return x.reshape(2, -1)
+    >>> halves(hnp.arange(6)).shape
+    (2, 3)
     """
     if isinstance(comparison, np.bool_):
         comparison = bool(comparison)

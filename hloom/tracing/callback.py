@@ -40,6 +40,11 @@ def pure_callback(callback, result_shape_dtypes, *args, sharding=None, vmap_meth
     than declared.
 
         hl.pure_callback(np.sin, hl.ShapeDtypeStruct(x.shape, x.dtype), x)
+
+    >>> host = lambda x: np.sort(x)[::-1]
+    >>> f = hl.jit(lambda x: hl.pure_callback(host, x, x))
+    >>> f(hnp.array([2, 3, 1]))
+    Array([3, 2, 1], dtype=int32)
     """
     if vectorized is not None and vmap_method is None:
         vmap_method = "legacy_vectorized" if vectorized else "sequential"
@@ -56,6 +61,12 @@ def io_callback(callback, result_shape_dtypes, *args, sharding=None, ordered: bo
 
     As pure_callback; vmap calls it once per batch element. The calls of a program happen in program order, so `ordered`
     changes nothing.
+
+    >>> seen = []
+    >>> f = hl.jit(lambda x: hl.io_callback(lambda v: seen.append(v.tolist()), None, x))
+    >>> f(hnp.array([1, 2]))
+    >>> seen
+    [[1, 2]]
     """
     return _call("io_callback", callback, result_shape_dtypes, args, kwargs, "sequential", effect=True)
 
@@ -135,6 +146,12 @@ def debug_callback(callback, *args, ordered: bool = False, partitioned: bool = F
     """Calls a Python function with the values of args and kwargs when the program gets there; returns nothing.
 
     Inside of vmap it is called once per batch element; derivatives ignore it.
+
+    >>> seen = []
+    >>> f = hl.jit(lambda x: hl.debug.callback(lambda v: seen.append(int(v)), x.sum()))
+    >>> f(hnp.array([1, 2]))
+    >>> seen
+    [3]
     """
     if not callable(callback):
         raise ArgumentError("debug.callback takes a function", f"{type(callback).__name__}", "pass a function")
@@ -147,6 +164,14 @@ def debug_print(fmt: str, *args, ordered: bool = False, partitioned: bool = Fals
         hl.debug.print("loss {} after {n} steps", loss, n=step)
 
     Raises ArgumentError where the format names arguments that are not given.
+
+    >>> @hl.jit
+    ... def f(x):
+    ...     hl.debug.print("sum {}", x.sum())
+    ...     return 2 * x
+    >>> f(hnp.array([1, 2]))
+    sum 3
+    Array([2, 4], dtype=int32)
     """
     if not isinstance(fmt, str):
         raise ArgumentError("debug.print takes a format string", f"{type(fmt).__name__}", "debug.print('x = {}', x)")

@@ -41,7 +41,16 @@ def require_known(x, name: str, what: str, repair: str) -> np.ndarray:
 
 
 def ensure_compile_time_eval():
-    """Inside of a trace: what is computed on known values is computed eagerly, instead of being recorded."""
+    """Inside of a trace: what is computed on known values is computed eagerly, instead of being recorded.
+
+    >>> @hl.jit
+    ... def f(x):
+    ...     with hl.ensure_compile_time_eval():
+    ...         n = int(hnp.sum(hnp.array([1, 2])))
+    ...     return x * n
+    >>> f(hnp.array([1, 2]))
+    Array([3, 6], dtype=int32)
+    """
     return resumed(None)
 
 

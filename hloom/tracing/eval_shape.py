@@ -17,6 +17,10 @@ def eval_shape(function, *args, **kwargs):
     TracerBoolError for Python control flow on a value.
 
         hl.eval_shape(lambda x, y: x @ y, hl.ShapeDtypeStruct((2, 3), "f32"), hl.ShapeDtypeStruct((3, 4), "f32"))
+
+    >>> weights = hl.ShapeDtypeStruct((1024, 512), hnp.float32)
+    >>> hl.eval_shape(lambda w: hnp.matmul(w, w.T), weights)
+    ShapeDtypeStruct(shape=(1024, 1024), dtype=float32)
     """
     name = function_name(function)
     leaves, in_tree = tree.flatten((args, kwargs))

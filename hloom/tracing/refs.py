@@ -140,7 +140,13 @@ class Ref:
 
 
 def new_ref(init_val, *, memory_space=None, kind=None) -> Ref:
-    """A Ref with the value of an array or number. memory_space, kind: accepted; there is one kind of memory."""
+    """A Ref with the value of an array or number. memory_space, kind: accepted; there is one kind of memory.
+
+    >>> ref = hl.new_ref(hnp.zeros(3))
+    >>> ref[1] = 5.0
+    >>> hl.freeze(ref)
+    Array([0., 5., 0.], dtype=float32)
+    """
     value = as_array(init_val.read() if isinstance(init_val, Ref) else init_val, "the value of a Ref")
     ref = Ref(value)
     if value.weak:
@@ -149,29 +155,56 @@ def new_ref(init_val, *, memory_space=None, kind=None) -> Ref:
 
 
 def freeze(ref: Ref):
-    """The value; the Ref can be used no more."""
+    """The value; the Ref can be used no more.
+
+    >>> counter = hl.new_ref(0)
+    >>> counter[...] += 2
+    >>> hl.freeze(counter)
+    Array(2, dtype=int32)
+    """
     value = ref.read()
     ref._states.clear()
     return value
 
 
 def get(ref: Ref, idx=...):
-    """ref[idx]."""
+    """ref[idx].
+
+    >>> hl.ref.get(hl.new_ref(hnp.array([1, 2, 3])), 1)
+    Array(2, dtype=int32)
+    """
     return ref[idx]
 
 
 def set(ref: Ref, idx, value) -> None:  # noqa: A001  (JAX's name)
-    """ref[idx] = value; None or ... as idx is all of it."""
+    """ref[idx] = value; None or ... as idx is all of it.
+
+    >>> ref = hl.new_ref(hnp.zeros(3))
+    >>> hl.ref.set(ref, slice(0, 2), 1.0)
+    >>> hl.freeze(ref)
+    Array([1., 1., 0.], dtype=float32)
+    """
     ref[... if idx is None else idx] = value
 
 
 def swap(ref: Ref, idx, value):
-    """ref[idx] = value; returns what was there."""
+    """ref[idx] = value; returns what was there.
+
+    >>> ref = hl.new_ref(hnp.array([1, 2]))
+    >>> hl.ref.swap(ref, 0, 9), hl.freeze(ref)
+    (Array(1, dtype=int32), Array([9, 2], dtype=int32))
+    """
     return ref.swap(value, ... if idx is None else idx)
 
 
 def addupdate(ref: Ref, idx, x) -> None:
-    """Adds x to ref[idx]."""
+    """Adds x to ref[idx].
+
+    >>> ref = hl.new_ref(hnp.zeros(3))
+    >>> hl.ref.addupdate(ref, 1, 5.0)
+    >>> hl.freeze(ref)
+    Array([0., 5., 0.], dtype=float32)
+    """
     ref.addupdate(x, ... if idx is None else idx)
 
 

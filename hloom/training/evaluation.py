@@ -16,6 +16,10 @@ def evaluate(function: Callable[[Any, Any], Any], state: Any, data: Iterable[Any
     function: function(state, batch) -> a scalar or a dict of scalars; streaming metrics (objects of `hl.metrics`, such
     as AUC) in it are merged over the batches, and computed at the end. One of `hl.jit` is compiled for few sizes of
     batches, as the step of `fit`. Raises ArgumentError for data without batches.
+
+    >>> batches = [hnp.array([1.0, 2.0]), hnp.array([6.0])]
+    >>> hl.training.evaluate(lambda state, batch: {"mean": batch.mean()}, None, batches)
+    {'mean': 3.0}
     """
     measure, totals = sized(function), dict[str, Any]()
     examples = 0

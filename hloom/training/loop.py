@@ -376,6 +376,16 @@ def fit(
     curves of the metrics, drawn at the end.
 
     Raises ArgumentError, CheckpointError (for checkpoints of another model), NonFiniteError, and what the step raises.
+
+    >>> batches = [(hnp.array([[0.0], [1.0]]), hnp.array([1.0, 3.0]))] * 200
+    >>> def step(w, batch):
+    ...     x, y = batch
+    ...     error = lambda w: hnp.mean((x[:, 0] * w[0] + w[1] - y) ** 2)
+    ...     value, gradient = hl.value_and_grad(error)(w)
+    ...     return w - 0.3 * gradient, {"loss": value}
+    >>> result = hl.training.fit(hnp.zeros(2), hl.jit(step), batches, epochs=1, progress=False)
+    >>> result.state.round(2)
+    Array([2., 1.], dtype=float32)
     """
     counts = {"epochs": epochs, "steps": steps, "evaluate_every": evaluate_every, "log_every": log_every}
     for name, value in (counts | {"checkpoint_every": checkpoint_every}).items():

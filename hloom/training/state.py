@@ -28,6 +28,11 @@ class TrainState(NamedTuple):
 
     step: the global step, s32[]. model: a module or any tree of arrays. optimizer: the optimizer's state. average: the
     moving average of the model, or None. loss_scale: of float16, or None. key: for dropout, or None.
+
+    >>> model = hl.nn.Linear(2, 1, key=hl.random.key(0))
+    >>> state = hl.training.TrainState.of(model, hl.optim.sgd(0.1))
+    >>> int(state.step), state.model.kernel.shape
+    (0, (2, 1))
     """
 
     step: Any
@@ -81,6 +86,15 @@ def train_step(
 
     The metrics are those of the loss, and `loss`, `grad_norm` and with float16 `loss_scale`. Raises ArgumentError;
     ShapeError for a batch that cannot be divided.
+
+    >>> def loss(model, batch):
+    ...     return hnp.mean((model(batch["x"])[:, 0] - batch["y"]) ** 2)
+    >>> optimizer = hl.optim.sgd(0.1)
+    >>> state = hl.training.TrainState.of(hl.nn.Linear(1, 1, key=hl.random.key(0)), optimizer)
+    >>> step = hl.training.train_step(loss, optimizer)
+    >>> state, metrics = step(state, {"x": hnp.ones((4, 1)), "y": hnp.ones(4)})
+    >>> sorted(metrics), int(state.step)
+    (['grad_norm', 'loss'], 1)
     """
     half = None if precision is None else as_dtype(precision)
     if half is not None and (half not in FLOATS or half.itemsize != 2):

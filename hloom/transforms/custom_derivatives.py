@@ -102,6 +102,16 @@ class custom_jvp(_WithRule):
 
     A rule must be linear in the tangents. A result of another tree, shape or dtype raises TreeError, ShapeError or
     DTypeError when a derivative is taken; calling the function before its rule is defined raises DifferentiationError.
+
+    >>> @hl.custom_jvp
+    ... def log1pexp(x):
+    ...     return hnp.log(1 + hnp.exp(x))
+    >>> @log1pexp.defjvp
+    ... def log1pexp_jvp(primals, tangents):
+    ...     (x,), (t,) = primals, tangents
+    ...     return log1pexp(x), t * (1 - 1 / (1 + hnp.exp(x)))
+    >>> hl.vmap(hl.grad(log1pexp))(hnp.array([0.0, 100.0]))
+    Array([0.5, 1. ], dtype=float32)
     """
 
     _functions, _define = ("jvp",), "defjvp or defjvps"
@@ -213,6 +223,15 @@ class custom_vjp(_WithRule):
 
     Forward mode (jvp, jacfwd) raises DifferentiationError. A result of the rule with another tree, shape or dtype
     raises TreeError, ShapeError or DTypeError, which name the argument, when a derivative is taken.
+
+    >>> @hl.custom_vjp
+    ... def clip_gradient(x, low, high):
+    ...     return x
+    >>> forward = lambda x, low, high: (x, (low, high))
+    >>> backward = lambda bounds, g: (hnp.clip(g, *bounds), None, None)
+    >>> clip_gradient.defvjp(forward, backward)
+    >>> hl.grad(lambda x: 100 * clip_gradient(x, -1.0, 1.0))(2.0)
+    Array(1., dtype=float32, weak_type=True)
     """
 
     _functions, _define = ("fwd", "bwd"), "defvjp"
@@ -404,6 +423,11 @@ def closure_convert(fun, *example_args):
     fun: a function of arrays. example_args: arguments of the shapes of later calls. converted(*args, *values) is
     fun(*args); values is a list of arrays. For passing functions to custom_vjp functions: derivatives with respect to
     what they close over then exist.
+
+    >>> scale = hnp.array(3.0)
+    >>> converted, values = hl.closure_convert(lambda x: x * scale, hnp.zeros(2))
+    >>> converted(hnp.array([1.0, 2.0]), *values)
+    Array([3., 6.], dtype=float32)
     """
     leaves, structure = tree.flatten((example_args, {}))
     arrays = [as_array(leaf, "an example argument of closure_convert") for leaf in leaves]
@@ -441,6 +465,12 @@ def custom_gradient(fun):
         @hl.custom_gradient
         def f(x):
             return x ** 2, lambda g: (g * x,)
+
+    >>> @hl.custom_gradient
+    ... def twice(x):
+    ...     return 2 * x, lambda g: -g
+    >>> hl.grad(twice)(3.0)
+    Array(-1., dtype=float32, weak_type=True)
     """
 
     @wraps(fun)

@@ -56,6 +56,12 @@ def grad(function, argnums=0, has_aux: bool = False, holomorphic: bool = False, 
     for ops without a derivative; ArgumentError for argnums without an argument in the call.
 
         hl.grad(lambda x: x ** 2)(3.0)    # 6.0
+
+    >>> loss = lambda w, x: hnp.sum((w * x) ** 2)
+    >>> hl.grad(loss)(hnp.array([1.0, 2.0]), 3.0)
+    Array([18., 36.], dtype=float32)
+    >>> hl.grad(loss, argnums=(0, 1))(hnp.array([1.0, 2.0]), 3.0)
+    (Array([18., 36.], dtype=float32), Array(30., dtype=float32, weak_type=True))
     """
     both = value_and_grad(function, argnums, has_aux, holomorphic, allow_int, _asked="grad")
 
@@ -77,7 +83,12 @@ def value_and_grad(
     _asked: str = "value_and_grad",
     _takes_refs: bool = True,
 ):
-    """As `grad`, but the function returns (value, gradient); with `has_aux` ((value, aux), gradient)."""
+    """As `grad`, but the function returns (value, gradient); with `has_aux` ((value, aux), gradient).
+
+    >>> value, gradient = hl.value_and_grad(lambda x: hnp.sum(x**3))(hnp.array([1.0, 2.0]))
+    >>> value, gradient
+    (Array(9., dtype=float32), Array([ 3., 12.], dtype=float32))
+    """
     if not callable(function):
         raise ArgumentError(f"{_asked} of a function", f"{type(function).__name__}", "pass a function")
     argnums = checked_argnums(argnums, _asked)
@@ -128,6 +139,10 @@ def vjp(function, *primals, has_aux: bool = False):
     has_aux: `function` returns (result, aux), and (result, vjp_function, aux) is returned.
     Integer results and primals have cotangents that are False everywhere (JAX: float0).
     Raises TreeError, ShapeError or DTypeError for a cotangent that does not match the result.
+
+    >>> value, pullback = hl.vjp(lambda x, y: x * y, hnp.array([3.0]), hnp.array([5.0]))
+    >>> pullback(hnp.array([1.0]))
+    (Array([5.], dtype=float32), Array([3.], dtype=float32))
     """
     what = f"vjp of '{function_name(function)}'"
     call = _Call.of(_with_aux(function) if has_aux else function, tuple(range(len(primals))), primals, {}, what)
@@ -165,6 +180,10 @@ def jvp(function, primals, tangents, has_aux: bool = False):
     primals, tangents: tuples (or lists) of arguments of one structure, shapes and dtypes; the tangent of an integer is
     an array of False. has_aux: `function` returns (result, aux), and (result, tangent, aux) is returned.
     Raises TreeError, ShapeError or DTypeError for tangents that do not match the primals.
+
+    >>> value, tangent = hl.jvp(lambda x: x**2, (hnp.array([3.0]),), (hnp.array([1.0]),))
+    >>> value, tangent
+    (Array([9.], dtype=float32), Array([6.], dtype=float32))
     """
     what = f"jvp of '{function_name(function)}'"
     for name, value in (("primals", primals), ("tangents", tangents)):
@@ -198,6 +217,10 @@ def linearize(function, *primals, has_aux: bool = False):
 
     jvp_function(*tangents) returns the derivative in their direction without computing the function again.
     has_aux: `function` returns (result, aux), and (result, jvp_function, aux) is returned. Raises as `jvp` does.
+
+    >>> value, push = hl.linearize(lambda x: x**3, hnp.array([2.0]))
+    >>> push(hnp.array([1.0])), push(hnp.array([10.0]))
+    (Array([12.], dtype=float32), Array([120.], dtype=float32))
     """
     what = f"linearize of '{function_name(function)}'"
     if has_aux:

@@ -29,6 +29,10 @@ def jacfwd(fun, argnums=0, has_aux: bool = False, holomorphic: bool = False):
     The result has the tree of the function's result; in place of each array of shape m it has the tree of the
     argument, with arrays of shape (*m, *n) in place of arrays of shape n. Good for fewer inputs than outputs.
     Raises DifferentiationError for integers, for complex arguments without holomorphic, for ops without derivatives.
+
+    >>> hl.jacfwd(lambda x: hnp.array([x[0] * x[1], x[0] ** 2]))(hnp.array([3.0, 5.0]))
+    Array([[5., 3.],
+           [6., 0.]], dtype=float32)
     """
     what = _what("jacfwd", fun)
     argnums = checked_argnums(argnums, "jacfwd")
@@ -70,6 +74,10 @@ def jacrev(fun, argnums=0, has_aux: bool = False, holomorphic: bool = False, all
 
     The arguments, the result and the errors are as those of `jacfwd`; without holomorphic the results have to be real.
     allow_int: allows integer arguments; their parts are False everywhere. Good for fewer outputs than inputs.
+
+    >>> hl.jacrev(lambda x: hnp.array([x[0] * x[1], x[0] ** 2]))(hnp.array([3.0, 5.0]))
+    Array([[5., 3.],
+           [6., 0.]], dtype=float32)
     """
     what = _what("jacrev", fun)
     argnums = checked_argnums(argnums, "jacrev")
@@ -101,7 +109,12 @@ jacobian = jacrev
 
 
 def hessian(fun, argnums=0, has_aux: bool = False, holomorphic: bool = False):
-    """The function that computes the matrix of second derivatives: jacfwd of jacrev. Trees nest as in `jacfwd`."""
+    """The function that computes the matrix of second derivatives: jacfwd of jacrev. Trees nest as in `jacfwd`.
+
+    >>> hl.hessian(lambda x: x[0] ** 2 * x[1])(hnp.array([3.0, 5.0]))
+    Array([[10.,  6.],
+           [ 6.,  0.]], dtype=float32)
+    """
     return jacfwd(jacrev(fun, argnums, has_aux, holomorphic), argnums, has_aux, holomorphic)
 
 
@@ -111,6 +124,11 @@ def linear_transpose(fun, *primals, reduce_axes=()):
     primals: arrays or ShapeDtypeStructs with the arguments' shapes; their values are not used.
     Returns a function from a cotangent (a tree like the result) to the tuple of the arguments' cotangents.
     Raises DifferentiationError, which names the op and its line, where the function is not linear.
+
+    >>> a = hnp.array([[1.0, 2.0], [3.0, 4.0]])
+    >>> transposed = hl.linear_transpose(lambda x: a @ x, hnp.zeros(2))
+    >>> transposed(hnp.array([1.0, 0.0]))
+    (Array([1., 2.], dtype=float32),)
     """
     what = _what("linear_transpose", fun)
     leaves, structure = tree.flatten((primals, {}))

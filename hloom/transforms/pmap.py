@@ -43,6 +43,9 @@ def pmap(
     in_axes, out_axes, axis_size: as for `vmap`. static_broadcasted_argnums: arguments that are Python values and the
     same for all. devices: the devices to use, by default all. donate_argnums: as for `jit`. backend: accepted.
     Raises DeviceError where there are more elements than devices, and what `vmap` raises.
+
+    >>> hl.pmap(lambda x: x / hl.lax.psum(x, "i"), axis_name="i")(hnp.array([4.0]))
+    Array([1.], dtype=float32)
     """
     static = (
         (static_broadcasted_argnums,) if isinstance(static_broadcasted_argnums, int) else static_broadcasted_argnums

@@ -34,6 +34,12 @@ def checkpoint(fun=None, *, concrete: bool = False, prevent_cse: bool = True, st
 
     Works as a decorator, under jit, vmap and derivatives of any order. `remat` is the same function.
     Raises ArgumentError for anything but a function.
+
+    >>> @hl.checkpoint
+    ... def block(x):
+    ...     return hnp.sin(hnp.sin(x))
+    >>> hl.grad(block)(0.0)
+    Array(1., dtype=float32, weak_type=True)
     """
     if fun is None:
         return functools.partial(checkpoint, prevent_cse=prevent_cse, static_argnums=static_argnums, policy=policy)
@@ -73,7 +79,14 @@ def checkpoint(fun=None, *, concrete: bool = False, prevent_cse: bool = True, st
 
 
 def checkpoint_name(x, name: str):
-    """x (an array or a tree of them), under a name that policies can refer to."""
+    """x (an array or a tree of them), under a name that policies can refer to.
+
+    >>> def block(x):
+    ...     return hnp.sin(hl.checkpoint_name(hnp.sin(x), "inner"))
+    >>> policy = hl.checkpoint_policies.save_only_these_names("inner")
+    >>> hl.grad(hl.checkpoint(block, policy=policy))(0.0)
+    Array(1., dtype=float32, weak_type=True)
+    """
     if not isinstance(name, str):
         raise ArgumentError("checkpoint_name takes a name", f"{name!r}", "pass a string")
 

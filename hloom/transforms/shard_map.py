@@ -59,6 +59,11 @@ def shard_map(
 
     Raises ShapeError where a dimension cannot be split or an axis is not of the mesh, ArgumentError for specs that do
     not match, BatchingError for results that differ where they must be equal.
+
+    >>> mesh = hl.make_mesh((1,), ("i",))
+    >>> total = hl.shard_map(lambda x: hl.lax.psum(x.sum(), "i"), mesh=mesh, in_specs=hl.P("i"), out_specs=hl.P())
+    >>> total(hnp.arange(4.0))
+    Array(6., dtype=float32)
     """
     if f is None:
         return functools.partial(

@@ -61,6 +61,12 @@ def vmap(
     in_axes or out_axes do not match, BatchingError for a batched result with out_axes None.
 
         hl.vmap(hnp.dot, in_axes=(0, None))(matrix, vector)    # one product per row
+
+    >>> dot = lambda a, b: hnp.sum(a * b)
+    >>> hl.vmap(dot, in_axes=(0, None))(hnp.array([[1, 2], [3, 4]]), hnp.array([10, 1]))
+    Array([12, 34], dtype=int32)
+    >>> hl.vmap(hl.grad(lambda x: x**2))(hnp.array([1.0, 2.0, 3.0]))
+    Array([2., 4., 6.], dtype=float32)
     """
     if not callable(function):
         raise ArgumentError("vmap of a function", f"{type(function).__name__}", "pass a function")

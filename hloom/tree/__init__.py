@@ -172,18 +172,34 @@ reduce_associative = _with_leaves(pytrees.reduce_associative, _MANY)
 
 
 def flatten(tree, is_leaf=None):
-    """(leaves, structure)."""
+    """(leaves, structure).
+
+    >>> leaves, structure = hl.tree.flatten({"b": 1, "a": (2, [3])})
+    >>> leaves
+    [2, 3, 1]
+    >>> structure
+    PyTreeDef({'a': (*, [*]), 'b': *})
+    """
     found, spec = pytrees.flatten(tree, _stops(is_leaf))
     return found, PyTreeDef(spec)
 
 
 def structure(tree, is_leaf=None) -> PyTreeDef:
-    """The structure without the leaves."""
+    """The structure without the leaves.
+
+    >>> hl.tree.structure((1, {"a": 2})) == hl.tree.structure((3, {"a": 4}))
+    True
+    """
     return PyTreeDef(pytrees.structure(tree, _stops(is_leaf)))
 
 
 def unflatten(treedef, leaves):
-    """The tree of this structure with these leaves. Raises TreeError when their numbers differ."""
+    """The tree of this structure with these leaves. Raises TreeError when their numbers differ.
+
+    >>> structure = hl.tree.structure((0, {"a": 0}))
+    >>> hl.tree.unflatten(structure, [10, 20])
+    (10, {'a': 20})
+    """
     return pytrees.unflatten(specification(treedef), leaves)
 
 
@@ -197,5 +213,9 @@ def transpose(outer_treedef, inner_treedef, pytree_to_transpose):
     """A tree of structure `outer_treedef` of trees of structure `inner_treedef`, transposed. Raises TreeError.
 
     inner_treedef=None: the structure of the first inner tree.
+
+    >>> pairs = {"a": (1, 2), "b": (3, 4)}
+    >>> hl.tree.transpose(hl.tree.structure({"a": 0, "b": 0}), hl.tree.structure((0, 0)), pairs)
+    ({'a': 1, 'b': 3}, {'a': 2, 'b': 4})
     """
     return pytrees.transpose(specification(outer_treedef), specification(inner_treedef), pytree_to_transpose)

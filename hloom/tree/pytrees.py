@@ -36,7 +36,11 @@ def unflatten(structure, leaves):
 
 
 def leaves(tree, is_leaf=None):
-    """The leaves in order."""
+    """The leaves in order.
+
+    >>> hl.tree.leaves({"b": 1, "a": (2, [3])})
+    [2, 3, 1]
+    """
     try:
         return optree.tree_leaves(tree, is_leaf, namespace=NAMESPACE)
     except RecursionError as error:
@@ -86,7 +90,11 @@ def _too_deep(error: RecursionError) -> TreeDepthError:
 
 
 def map(function, tree, *rest, is_leaf=None):  # noqa: A001  (JAX's name)
-    """Applies a function to the leaves of trees of one structure. Raises TreeError where structures differ."""
+    """Applies a function to the leaves of trees of one structure. Raises TreeError where structures differ.
+
+    >>> hl.tree.map(lambda x, y: x + y, {"a": 1, "b": [2, 3]}, {"a": 10, "b": [20, 30]})
+    {'a': 11, 'b': [22, 33]}
+    """
     given, first = flatten(tree, is_leaf)
     others = _flattened_like(first, tree, rest)
     return optree.tree_unflatten(first, [function(*leaves) for leaves in zip(given, *others, strict=True)])
@@ -108,14 +116,22 @@ _UNSET = object()
 
 
 def reduce(function, tree, initializer=_UNSET, is_leaf=None):
-    """Combines the leaves from left to right."""
+    """Combines the leaves from left to right.
+
+    >>> hl.tree.reduce(lambda total, x: total + x.size, {"w": hnp.ones((2, 3)), "b": hnp.ones(3)}, 0)
+    9
+    """
     if initializer is _UNSET:
         return optree.tree_reduce(function, tree, is_leaf=is_leaf, namespace=NAMESPACE)
     return optree.tree_reduce(function, tree, initializer, is_leaf=is_leaf, namespace=NAMESPACE)
 
 
 def all(tree, is_leaf=None):  # noqa: A001  (JAX's name)
-    """True when every leaf is true."""
+    """True when every leaf is true.
+
+    >>> hl.tree.all({"a": True, "b": [True, False]})
+    False
+    """
     return optree.tree_all(tree, is_leaf=is_leaf, namespace=NAMESPACE)
 
 
@@ -142,7 +158,16 @@ def paths(tree):
 
 
 def register(cls, to_children, from_children):
-    """Registers a class: to_children(node) -> (children, metadata), from_children(metadata, children) -> node."""
+    """Registers a class: to_children(node) -> (children, metadata), from_children(metadata, children) -> node.
+
+    >>> class Pair:
+    ...     def __init__(self, a, b):
+    ...         self.a, self.b = a, b
+    >>> hl.tree.register(Pair, lambda p: ((p.a, p.b), None), lambda metadata, children: Pair(*children))
+    <class 'Pair'>
+    >>> hl.tree.leaves(hl.tree.map(lambda x: 10 * x, Pair(1, 2)))
+    [10, 20]
+    """
     optree.register_pytree_node(cls, to_children, from_children, namespace=NAMESPACE)
     registered[cls] = (to_children, from_children)
     return cls
@@ -157,7 +182,11 @@ _VALUES = re.compile(r"; (?!expected: |got: )\w+: ")  # of optree's messages: ';
 
 
 def broadcast(prefix_tree, full_tree, is_leaf=None):
-    """prefix_tree with the structure of full_tree: each leaf at all leaves below it. Raises TreeError."""
+    """prefix_tree with the structure of full_tree: each leaf at all leaves below it. Raises TreeError.
+
+    >>> hl.tree.broadcast({"a": 0, "b": 1}, {"a": [5, 6], "b": 7})
+    {'a': [0, 0], 'b': 1}
+    """
     try:
         return optree.tree_broadcast_prefix(prefix_tree, full_tree, is_leaf, namespace=NAMESPACE)
     except ValueError as error:
@@ -234,7 +263,12 @@ def register_keys(cls, keys) -> None:
 
 
 def keystr(keys, *, simple: bool = False, separator: str = "") -> str:
-    """A path as text: ['a'][0].name, or with simple=True a, 0 and name with the separator between them."""
+    """A path as text: ['a'][0].name, or with simple=True a, 0 and name with the separator between them.
+
+    >>> (path, leaf), *rest = hl.tree.leaves_with_path({"a": [7, 8]})
+    >>> hl.tree.keystr(path), hl.tree.keystr(path, simple=True, separator="/")
+    ("['a'][0]", 'a/0')
+    """
     if not simple:
         return separator.join(str(key) for key in keys)
     names = [next((getattr(k, n) for n in ("key", "idx", "name") if hasattr(k, n)), k) for k in keys]
@@ -268,7 +302,11 @@ def flatten_one_level_with_keys(tree):
 
 
 def leaves_with_path(tree, is_leaf=None, is_leaf_takes_path: bool = False) -> list[tuple[tuple, Any]]:
-    """(path, leaf) of each leaf in order; a path is a tuple of keys (`DictKey`, `SequenceKey`, ...)."""
+    """(path, leaf) of each leaf in order; a path is a tuple of keys (`DictKey`, `SequenceKey`, ...).
+
+    >>> [(hl.tree.keystr(path), leaf) for path, leaf in hl.tree.leaves_with_path({"a": [1, 2]})]
+    [("['a'][0]", 1), ("['a'][1]", 2)]
+    """
     found = []
 
     def walk(node, path):
@@ -300,7 +338,11 @@ def flatten_with_path(tree, is_leaf=None, is_leaf_takes_path: bool = False):
 
 
 def map_with_path(f, tree, *rest, is_leaf=None, is_leaf_takes_path: bool = False):
-    """f(path, leaf, *other leaves) of the leaves of trees of one structure. Raises TreeError."""
+    """f(path, leaf, *other leaves) of the leaves of trees of one structure. Raises TreeError.
+
+    >>> hl.tree.map_with_path(lambda path, x: hl.tree.keystr(path), {"a": [1, 2]})
+    {'a': ["['a'][0]", "['a'][1]"]}
+    """
     pairs, first = flatten_with_path(tree, is_leaf, is_leaf_takes_path)
     others = _flattened_like(first, tree, rest)
     mapped = [f(path, leaf, *more) for (path, leaf), *more in zip(pairs, *others, strict=True)]

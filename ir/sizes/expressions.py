@@ -214,6 +214,9 @@ class Dim(SizeExpression):
     its number then, too. scope: what else is known of it. Raises ArgumentError.
 
         x = hl.ShapeDtypeStruct((hl.Dim("batch", 1, 4096), 784), "float32")
+
+    >>> hl.eval_shape(lambda x: hnp.concatenate([x, x[1:]]), hl.ShapeDtypeStruct((hl.Dim("n"), 8), "f32")).shape
+    (2*n - 1, 8)
     """
 
     __slots__ = ("max", "min", "most", "multiple_of", "name")

@@ -26,12 +26,21 @@ def from_access(access: Access) -> Dataset:
 
 def arrays(tree: Any) -> Dataset:
     """The rows of an array, or of the arrays of a tree: `arrays({"x": x, "y": y})`, `arrays((x, y))`. Nothing is
-    copied; memory-mapped arrays stay on the disk. Raises ShapeError, ArgumentError."""
+    copied; memory-mapped arrays stay on the disk. Raises ShapeError, ArgumentError.
+
+    >>> data = hl.data.arrays({"x": np.arange(4), "y": np.arange(4) ** 2})
+    >>> [int(element["y"]) for element in data]
+    [0, 1, 4, 9]
+    """
     return from_access(ArrayAccess(tree))
 
 
 def sequence(elements: Sequence) -> Dataset:
-    """The elements of a list, or of any object with `__len__` and `__getitem__`."""
+    """The elements of a list, or of any object with `__len__` and `__getitem__`.
+
+    >>> list(hl.data.sequence(["a", "b"]).repeat(2))
+    ['a', 'b', 'a', 'b']
+    """
     if not hasattr(elements, "__len__") or not hasattr(elements, "__getitem__"):
         raise ArgumentError(
             "a dataset of a sequence", f"{type(elements).__name__} has no __len__ or no __getitem__",
@@ -42,7 +51,14 @@ def sequence(elements: Sequence) -> Dataset:
 
 def generator(function: Callable[[], Iterable]) -> Dataset:
     """What the iterator yields that a function returns; each epoch calls the function again. A restored iterator
-    calls it and drops what had been seen."""
+    calls it and drops what had been seen.
+
+    >>> def squares():
+    ...     for k in range(3):
+    ...         yield k * k
+    >>> list(hl.data.generator(squares))
+    [0, 1, 4]
+    """
     if not callable(function):
         raise ArgumentError(
             "a dataset of a generator", f"a {type(function).__name__}", "pass the function, not what it returned"
@@ -63,6 +79,11 @@ def tfrecord(
     order of the files in each epoch. verify: whether checksums are checked. on_corrupt: "raise", or "skip", which
     counts corrupt records (`DataIterator.corrupt`). Raises MissingFileError, and while reading DataError with file,
     record and offset.
+
+    >>> _ = hl.data.write_tfrecord("x.tfrecord", [{"label": np.int64([k])} for k in range(3)])
+    >>> data = hl.data.tfrecord("x.tfrecord", {"label": hl.data.Int64()})
+    >>> next(iter(data.batch(3)))
+    {'label': array([0, 1, 2])}
     """
     names = file_names(files, "hl.data.tfrecord")
     kind = require_compression(compression)
@@ -93,13 +114,23 @@ def array_record(files: Files, features: Mapping[str, Feature] | None = None) ->
 def npy(files: Files | Mapping | tuple) -> Dataset:
     """The rows of arrays in .npy and .npz files (dicts of their arrays), mapped into memory: of one file, of several of
     a pattern one after the other, or of a dict or tuple of .npy files. Compressed .npz files are read whole. Files
-    with Python objects are refused. Raises MissingFileError, DataError, ShapeError."""
+    with Python objects are refused. Raises MissingFileError, DataError, ShapeError.
+
+    >>> np.save("x.npy", np.arange(3))
+    >>> [int(x) for x in hl.data.npy("x.npy")]
+    [0, 1, 2]
+    """
     return from_access(numpy_access(files))
 
 
 def text(files: Files, *, encoding: str = "utf-8") -> Dataset:
     """The lines of text files, as texts without their ends. Raises MissingFileError, and DataError for other
-    encodings."""
+    encodings.
+
+    >>> _ = open("lines.txt", "w").write("a line")
+    >>> list(hl.data.text("lines.txt"))
+    ['a line']
+    """
     names = file_names(files, "hl.data.text")
     return Dataset(lambda: Stream(names, text_lines(names, encoding)))
 

@@ -291,6 +291,11 @@ class TFRecordWriter:
 
     compression: "gzip", "zlib" or None. The block's end closes the file; where the block raises, there is none. Raises
     FileError.
+
+    >>> with hl.data.TFRecordWriter("x.tfrecord") as file:
+    ...     file.write(b"a record")
+    >>> list(hl.data.tfrecord("x.tfrecord"))
+    [b'a record']
     """
 
     def __init__(
@@ -362,6 +367,10 @@ def write_tfrecord(
 
     examples: a dict of arrays, whose rows are examples, or an iterable (a dataset, too) of dicts or bytes. features: as
     for reading; with them, arrays of `Bytes` features are written as their memory. Raises DataError, FileError.
+
+    >>> examples = [{"x": np.arange(2, dtype=np.int64)}, {"x": np.arange(2, dtype=np.int64) + 5}]
+    >>> hl.data.write_tfrecord("x.tfrecord", examples)
+    2
     """
     with TFRecordWriter(path, compression, features) as writer:
         rows: Iterable = examples

@@ -18,6 +18,9 @@ def associative_scan(fn, elems, reverse: bool = False, axis: int = 0):
     fn: (a, b) -> a tree like elems; it combines slices element by element. elems: a tree of arrays of one size along
     the axis. reverse: from the end. Returns a tree like elems. G. E. Blelloch, Prefix sums and their applications
     (1990): pairs are combined, scanned in half the length, and the positions between filled in.
+
+    >>> hl.associative_scan(hnp.maximum, hnp.array([3, 1, 4, 1, 5]))
+    Array([3, 3, 4, 4, 5], dtype=int32)
     """
     require_function(fn, "associative_scan", "function")
 

@@ -36,6 +36,12 @@ def cond(pred, true_fun, false_fun, *operands, operand=_MISSING, linear=None):
     pred: a scalar (a number is true where it is not 0). Both functions return trees of one structure, with the same
     shapes and dtypes. The older form cond(pred, true_operand, true_fun, false_operand, false_fun) works too.
     Raises TreeError, ShapeError or DTypeError where the branches differ.
+
+    >>> absolute = lambda x: hl.cond(x > 0, lambda v: v, lambda v: -v, x)
+    >>> absolute(-3.0)
+    Array(3., dtype=float32, weak_type=True)
+    >>> hl.grad(absolute)(-3.0)
+    Array(-1., dtype=float32, weak_type=True)
     """
     if operand is not _MISSING:
         operands = (operand, *operands)
@@ -63,6 +69,12 @@ def switch(index, branches, *operands, operand=_MISSING):
     """`branches[index](*operands)`; an index out of range is moved into it. Only the chosen branch is computed.
 
     index: an int scalar. branches: functions that return trees of one structure, shapes and dtypes.
+
+    >>> branches = [lambda x: x, lambda x: 10 * x, lambda x: -x]
+    >>> hl.lax.switch(1, branches, hnp.array([1, 2]))
+    Array([10, 20], dtype=int32)
+    >>> hl.lax.switch(7, branches, hnp.array([1, 2]))
+    Array([-1, -2], dtype=int32)
     """
     if operand is not _MISSING:
         operands = (operand, *operands)
@@ -173,6 +185,9 @@ def platform_dependent(*args, default=None, **per_platform):
     """The function given for the platform that the program runs on (`cpu=`, `cuda=`), or `default`, called with args.
 
     Raises ArgumentError where there is none for it.
+
+    >>> hl.lax.platform_dependent(hnp.array([2.0]), cpu=lambda x: x + 1, default=lambda x: x)
+    Array([3.], dtype=float32)
     """
     found = per_platform.get("cpu", default)
     if found is None:

@@ -96,6 +96,13 @@ def custom_root(f, initial_guess, solve, tangent_solve, has_aux: bool = False):
     tangent_solve(g, y): x with g(x) = y for a linear function g between the arrays of x. Derivatives: by all that f
     closes over; none by initial_guess. has_aux: solve returns (x, anything), and so does this function.
     Raises ArgumentError, TreeError.
+
+    >>> def newton(f, x0):
+    ...     return hl.lax.fori_loop(0, 20, lambda i, x: x - f(x) / hl.grad(f)(x), x0)
+    >>> def root(a):
+    ...     return hl.lax.custom_root(lambda x: x * x - a, 1.0, newton, lambda g, y: y / g(1.0))
+    >>> root(4.0), hl.grad(root)(4.0)
+    (Array(2., dtype=float32, weak_type=True), Array(0.25, dtype=float32, weak_type=True))
     """
     if not callable(f) or not callable(solve) or not callable(tangent_solve):
         raise ArgumentError("custom_root takes f, solve and tangent_solve as functions", f"{f!r:.60}", "pass functions")

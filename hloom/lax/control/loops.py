@@ -49,6 +49,9 @@ def while_loop(cond_fun, body_fun, init_val, *, max_steps: int | None = None):
     Raises TreeError, ShapeError or DTypeError where the body does not return what it takes.
 
         hl.lax.while_loop(lambda x: x < 100.0, lambda x: x * 2.0, 1.0)       # 128.0
+
+    >>> hl.while_loop(lambda n: n < 100, lambda n: n * 2, 1)
+    Array(128, dtype=int32, weak_type=True)
     """
     require_function(cond_fun, "while_loop", "cond_fun")
     require_function(body_fun, "while_loop", "body_fun")
@@ -130,6 +133,9 @@ def fori_loop(lower, upper, body_fun, init_val, *, unroll=None):
 
     lower, upper: int scalars. Where both are Python integers the loop is a scan and can be differentiated in reverse
         mode; otherwise it is a while loop. unroll: as for scan, of loops with such bounds.
+
+    >>> hl.fori_loop(0, 5, lambda i, total: total + i, 0)
+    Array(10, dtype=int32, weak_type=True)
     """
     require_function(body_fun, "fori_loop", "body_fun")
     leaves, structure, _ = array_leaves(init_val, "fori_loop", "init_val")

@@ -46,6 +46,11 @@ def scan(f, init, xs=None, length: int | None = None, reverse: bool = False, unr
     Raises ShapeError where sizes differ, and what concerns the carry: TreeError, ShapeError, DTypeError.
 
         total, sums = hl.lax.scan(lambda s, x: (s + x, s + x), 0.0, hnp.arange(4.0))
+
+    >>> def step(total, x):
+    ...     return total + x, total
+    >>> hl.scan(step, hnp.int32(0), hnp.array([1, 2, 3]))
+    (Array(6, dtype=int32), Array([0, 1, 3], dtype=int32))
     """
     require_function(f, "scan", "body")
     carry, carry_tree, names = array_leaves(init, "scan", "init")
@@ -161,6 +166,9 @@ def map(f, xs, *, batch_size: int | None = None):
     """`f` applied to each slice of xs along the first axis, one after the other; results stacked.
 
     xs: a tree of arrays of one first size. batch_size: slices that are computed together, by vmap.
+
+    >>> hl.lax.map(lambda x: x * x, hnp.arange(4))
+    Array([0, 1, 4, 9], dtype=int32)
     """
     require_function(f, "map", "function")
     if batch_size is None:

@@ -41,6 +41,9 @@ def conv_dimension_numbers(lhs_shape, rhs_shape, dimension_numbers) -> ConvDimen
     N and C name batch and features, O and I the kernel's output and input features, all other letters are spatial, in
     the order in which the kernel has them. None: ('NCHW', 'OIHW', 'NCHW'), for any number of spatial dimensions. Raises
     AttributeValueError, ShapeError.
+
+    >>> hl.lax.conv_dimension_numbers((1, 28, 28, 3), (3, 3, 3, 8), ("NHWC", "HWIO", "NHWC")).lhs_spec
+    (0, 3, 1, 2)
     """
     rank = len(lhs_shape)
     if len(rhs_shape) != rank or rank < 2:
@@ -170,6 +173,10 @@ def conv_general_dilated(
     feature_group_count: groups of features that are convolved apart; batch_group_count: the same for the batch.
     preferred_element_type: dtype of sums and result. `precision` is taken for JAX's sake: products are computed in the
     full precision of their dtype. Raises ShapeError, DTypeError, AttributeValueError.
+
+    >>> images, kernel = hnp.ones((8, 28, 28, 3)), hnp.ones((3, 3, 3, 16))
+    >>> hl.lax.conv_general_dilated(images, kernel, (2, 2), "SAME", dimension_numbers=("NHWC", "HWIO", "NHWC")).shape
+    (8, 14, 14, 16)
     """
     name = "conv_general_dilated"
     x, w = as_operand(lhs, name), as_operand(rhs, name)
@@ -204,7 +211,13 @@ def conv_general_dilated(
 
 
 def conv(lhs, rhs, window_strides, padding: str, precision=None, preferred_element_type=None):
-    """A convolution of NCHW arrays with an OIHW kernel. Raises ShapeError, DTypeError, AttributeValueError."""
+    """A convolution of NCHW arrays with an OIHW kernel. Raises ShapeError, DTypeError, AttributeValueError.
+
+    >>> images, kernel = hnp.ones((1, 1, 4, 4)), hnp.ones((1, 1, 3, 3))
+    >>> hl.lax.conv(images, kernel, (1, 1), "VALID")
+    Array([[[[9., 9.],
+             [9., 9.]]]], dtype=float32)
+    """
     return conv_general_dilated(
         lhs, rhs, window_strides, padding, precision=precision, preferred_element_type=preferred_element_type
     )
@@ -246,6 +259,10 @@ def conv_transpose(
     pairs of the spread array; with use_consistent_padding, pairs of the convolution that it is the transpose of.
     transpose_kernel: rhs is the kernel of that convolution: turned around, input and output features exchanged.
     dimension_numbers: as in `conv_general_dilated`, by default channels last. Raises ShapeError, AttributeValueError.
+
+    >>> images, kernel = hnp.ones((1, 4, 4, 3)), hnp.ones((2, 2, 3, 8))
+    >>> hl.lax.conv_transpose(images, kernel, (2, 2), "VALID").shape
+    (1, 8, 8, 8)
     """
     x, w = as_operand(lhs, "conv_transpose"), as_operand(rhs, "conv_transpose")
     if dimension_numbers is None:
@@ -307,6 +324,10 @@ def conv_general_dilated_patches(
 
     dimension_numbers: those of lhs and result count, the kernel's name the spatial dimensions. Raises ShapeError,
     AttributeValueError.
+
+    >>> patches = hl.lax.conv_general_dilated_patches(hnp.ones((1, 3, 8, 8)), (2, 2), (2, 2), "VALID")
+    >>> patches.shape
+    (1, 12, 4, 4)
     """
     name = "conv_general_dilated_patches"
     x = as_operand(lhs, name)

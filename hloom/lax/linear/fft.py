@@ -24,6 +24,9 @@ def fft(x, fft_type, fft_lengths):
     fft_type: an FftType or its name; fft_lengths: the sizes of those axes (of the real side for RFFT and IRFFT).
     Forward transforms are not scaled, inverse ones are divided by the number of points. f32 and c64 stay in single
     precision. Raises ShapeError, DTypeError, ArgumentError.
+
+    >>> hl.lax.fft(hnp.array([1.0, 0.0, 0.0, 0.0]), "RFFT", (4,)).real
+    Array([1., 1., 1.], dtype=float32)
     """
     x = as_operand(x, "fft")
     name = fft_type.upper() if isinstance(fft_type, str) else None

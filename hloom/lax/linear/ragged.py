@@ -41,6 +41,12 @@ def ragged_dot(
     """Rows of lhs (m, k), in groups of group_sizes (g), each group by its own matrix of rhs (g, k, n): (m, n).
 
     Rows behind the last group give 0. Raises ShapeError, DTypeError.
+
+    >>> rows, weights = hnp.array([[1.0], [2.0], [3.0]]), hnp.array([[[1.0]], [[10.0]]])
+    >>> hl.lax.ragged_dot(rows, weights, hnp.array([1, 2]))
+    Array([[ 1.],
+           [20.],
+           [30.]], dtype=float32)
     """
     numbers = RaggedDotDimensionNumbers((((1,), (1,)), ((), ())), (0,), (0,))
     return ragged_dot_general(lhs, rhs, group_sizes, numbers, precision, preferred_element_type, group_offset)

@@ -58,7 +58,13 @@ class Distribution:
 
 
 class norm(Distribution):
-    """The normal distribution."""
+    """The normal distribution.
+
+    >>> hl.scipy.stats.norm.cdf(hnp.array([0.0, 1.96])).round(3)
+    Array([0.5  , 0.975], dtype=float32)
+    >>> hl.scipy.stats.norm.ppf(0.975).round(2)
+    Array(1.96, dtype=float32)
+    """
 
     @staticmethod
     def logpdf(x, loc=0, scale=1):
@@ -105,7 +111,11 @@ class norm(Distribution):
 
 
 class uniform(Distribution):
-    """The uniform distribution on [loc, loc + scale]."""
+    """The uniform distribution on [loc, loc + scale].
+
+    >>> hl.scipy.stats.uniform.pdf(hnp.array([-1.0, 0.5]))
+    Array([0., 1.], dtype=float32)
+    """
 
     @staticmethod
     def logpdf(x, loc=0, scale=1):
@@ -127,7 +137,11 @@ class uniform(Distribution):
 
 
 class expon(Distribution):
-    """The exponential distribution."""
+    """The exponential distribution.
+
+    >>> hl.scipy.stats.expon.cdf(1.0).round(3)
+    Array(0.632, dtype=float32)
+    """
 
     @staticmethod
     def logpdf(x, loc=0, scale=1):
@@ -249,7 +263,11 @@ class cauchy(Distribution):
 
 
 class gamma(Distribution):
-    """The gamma distribution of shape a."""
+    """The gamma distribution of shape a.
+
+    >>> hl.scipy.stats.gamma.pdf(1.0, 2.0).round(3)
+    Array(0.368, dtype=float32)
+    """
 
     @staticmethod
     def logpdf(x, a, loc=0, scale=1):

@@ -54,7 +54,11 @@ class bernoulli(Distribution):
 
 
 class binom(Distribution):
-    """Successes among n trials of probability p."""
+    """Successes among n trials of probability p.
+
+    >>> hl.scipy.stats.binom.pmf(hnp.array([0, 1, 2]), 2, 0.5).round(3)
+    Array([0.25, 0.5 , 0.25], dtype=float32)
+    """
 
     @staticmethod
     def logpmf(k, n, p, loc=0):
@@ -108,7 +112,11 @@ class geom(Distribution):
 
 
 class poisson(Distribution):
-    """Counts of mean mu."""
+    """Counts of mean mu.
+
+    >>> hl.scipy.stats.poisson.pmf(hnp.array([0, 1]), 1.0).round(3)
+    Array([0.368, 0.368], dtype=float32)
+    """
 
     @staticmethod
     def logpmf(k, mu, loc=0):

@@ -16,7 +16,11 @@ from hloom.scipy.stats.continuous import Distribution, _inside
 
 
 class multivariate_normal(Distribution):
-    """The normal distribution of vectors."""
+    """The normal distribution of vectors.
+
+    >>> hl.scipy.stats.multivariate_normal.logpdf(hnp.zeros(2), hnp.zeros(2), hnp.eye(2)).round(3)
+    Array(-1.838, dtype=float32)
+    """
 
     @staticmethod
     def logpdf(x, mean, cov, allow_singular=None):
@@ -81,6 +85,10 @@ class gaussian_kde:
 
     dataset: (d, n) or (n,); bw_method: 'scott' (the default), 'silverman', a factor, or a function of the estimate;
     weights: (n,). Raises ArgumentError, ShapeError.
+
+    >>> density = hl.scipy.stats.gaussian_kde(hnp.array([0.0, 1.0, 2.0]))
+    >>> density(hnp.array([1.0])).shape
+    (1,)
     """
 
     def __init__(self, dataset, bw_method=None, weights=None):

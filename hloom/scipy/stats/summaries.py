@@ -25,7 +25,11 @@ def _require_propagation(name: str, nan_policy: str) -> None:
 
 
 def mode(a, axis=0, nan_policy="propagate", keepdims: bool = False) -> ModeResult:
-    """The most frequent value along an axis (the smallest of several), its count. Raises ArgumentError, ShapeError."""
+    """The most frequent value along an axis (the smallest of several), its count. Raises ArgumentError, ShapeError.
+
+    >>> hl.scipy.stats.mode(hnp.array([3, 1, 3, 2])).mode
+    Array(3, dtype=int32)
+    """
     _require_propagation("mode", nan_policy)
     a = hnp.asarray(a)
     if axis is None:
@@ -48,6 +52,9 @@ def rankdata(a, method: str = "average", *, axis=None, nan_policy="propagate"):
     """Ranks from 1 on. method: what equal elements get, 'average', 'min', 'max', 'dense' or 'ordinal'.
 
     axis: None ranks all elements, flat. Raises ArgumentError, ShapeError.
+
+    >>> hl.scipy.stats.rankdata(hnp.array([10, 30, 20, 20]))
+    Array([1. , 4. , 2.5, 2.5], dtype=float32)
     """
     _require_propagation("rankdata", nan_policy)
     if method not in METHODS:
@@ -79,6 +86,9 @@ def sem(a, axis=0, ddof: int = 1, nan_policy="propagate", *, keepdims: bool = Fa
     """The standard error of the mean: the standard deviation over the square root of the count.
 
     nan_policy: 'propagate' or 'omit'. Raises ArgumentError, ShapeError.
+
+    >>> hl.scipy.stats.sem(hnp.array([1.0, 3.0, 5.0])).round(3)
+    Array(1.155, dtype=float32)
     """
     if nan_policy not in ("propagate", "omit"):
         raise ArgumentError("sem with nan_policy", repr(nan_policy), "take 'propagate' or 'omit'")

@@ -150,7 +150,12 @@ CUSTOM_CALLS: dict[str, Callable] = {}
 
 
 def register_custom_call(target: str, function: Callable) -> None:
-    """Makes `function(*numpy_arrays) -> array or tuple of arrays` the meaning of custom calls of this target name."""
+    """Makes `function(*numpy_arrays) -> array or tuple of arrays` the meaning of custom calls of this target name.
+
+    >>> hl.register_custom_call("my_sort", lambda x: np.sort(x))
+    >>> hl.lax.custom_call("my_sort", hnp.array([3, 1, 2]), shape=("s32", (3,)))
+    Array([1, 2, 3], dtype=int32)
+    """
     CUSTOM_CALLS[target] = function
 
 
