@@ -58,6 +58,7 @@ if _TYPE_CHECKING:  # the names of _HOMES, for type checkers
     )
     from hloom.numpy.linear.convolution import convolve, correlate
     from hloom.numpy.linear.einsum import einsum, einsum_path, multi_dot
+    from hloom.numpy.linear.matrices import eye, identity, tri, tril, triu, vander
     from hloom.numpy.linear.polynomials import (
         poly, polyadd, polyder, polydiv, polyfit, polyint, polymul, polysub, polyval, roots, trim_zeros,
     )
@@ -65,7 +66,6 @@ if _TYPE_CHECKING:  # the names of _HOMES, for type checkers
         cross, dot, inner, kron, matmul, matrix_transpose, matvec, outer, tensordot, vdot, vecdot, vecmat,
     )
     from hloom.numpy.mapping import apply_along_axis, apply_over_axes, piecewise, vectorize
-    from hloom.numpy.matrices import eye, identity, tri, tril, triu, vander
     from hloom.numpy.printing import (
         array_repr, array_str, fromfile, fromfunction, fromiter, fromstring, get_printoptions, load, printoptions, save,
         savez, set_printoptions,
@@ -148,6 +148,7 @@ _HOMES = {
     ),
     "hloom.numpy.linear.convolution": "convolve correlate",
     "hloom.numpy.linear.einsum": "einsum einsum_path multi_dot",
+    "hloom.numpy.linear.matrices": "eye identity tri tril triu vander",
     "hloom.numpy.linear.polynomials": (
         "poly polyadd polyder polydiv polyfit polyint polymul polysub polyval roots trim_zeros"
     ),
@@ -155,7 +156,6 @@ _HOMES = {
         "cross dot inner kron matmul matrix_transpose matvec outer tensordot vdot vecdot vecmat"
     ),
     "hloom.numpy.mapping": "apply_along_axis apply_over_axes piecewise vectorize",
-    "hloom.numpy.matrices": "eye identity tri tril triu vander",
     "hloom.numpy.printing": (
         "array_repr array_str fromfile fromfunction fromiter fromstring get_printoptions load printoptions save savez "
         "set_printoptions"

@@ -45,9 +45,9 @@ from hloom.numpy.linear.factorizations import (
     svd,
     svdvals,
 )
+from hloom.numpy.linear.matrices import eye
 from hloom.numpy.linear.products import cross as general
 from hloom.numpy.linear.products import matmul, matrix_transpose, tensordot, vecdot
-from hloom.numpy.matrices import eye
 from hloom.numpy.reducing import reductions
 from hloom.numpy.reducing.reductions import count_nonzero, prod
 from hloom.numpy.shaping import diagonals

@@ -25,7 +25,7 @@ from hloom.numpy.creation import arange, asarray
 from hloom.numpy.dtypes import finfo
 from hloom.numpy.elementwise.logic import less, not_equal, where
 from hloom.numpy.elementwise.table import sqrt
-from hloom.numpy.matrices import eye, vander
+from hloom.numpy.linear.matrices import eye, vander
 from hloom.numpy.reducing import reductions
 from hloom.numpy.reducing.reductions import argmax
 from hloom.numpy.shaping.manipulation import expand_dims
