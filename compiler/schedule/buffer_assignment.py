@@ -156,7 +156,6 @@ def _by_time(buffers: list[Buffer]) -> int:
         behind = at_offset.pop(offset + size, None)
         if behind is not None:
             by_size.pop(bisect_left(by_size, (behind, offset + size)))
-            del at_end[offset + size + behind]
             size += behind
         at_offset[offset] = size
         at_end[offset + size] = offset
