@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from time import perf_counter
 
 import hloom.compiler.passes  # noqa: F401  (registers the passes)
-from hloom.compiler.passes.registry import PASSES
+from hloom.compiler.passes.registry import PASSES, Team
 from hloom.compiler.targets.base import Target
 from hloom.compiler.targets.cpu.target import host_target
 from hloom.ir.errors import AttributeValueError
@@ -43,8 +43,19 @@ PIPELINE: tuple[str, ...] = (
 )
 # One kernel per operation, for comparison (`jit(fusion=False)`).
 UNFUSED: tuple[str, ...] = tuple(name for name in PIPELINE if not name.startswith("fuse"))
-# Before shardings are propagated: ops that are computed in parts once they consist of others.
-BEFORE_PARTITION: tuple[str, ...] = ("expand-random", "expand-normalizations")
+# From a program that is laid out over a mesh to what each of its devices runs; `PIPELINE` follows.
+SPMD_PIPELINE: tuple[str, ...] = (
+    "apply-partition-rules",
+    "expand-random",  # ops that are computed in parts once they consist of others
+    "expand-normalizations",
+    "propagate-shardings",
+    "report-layouts",
+    "partition",
+    "combine-collectives",
+    "split-by-process",
+)
+# Of a program that says itself what each device runs.
+SPMD_BY_HAND: tuple[str, ...] = ("split-by-process",)
 # For the text of a program, by dialect: ops that only hloom has become ops of the dialect.
 EXPORT: dict[str, tuple[str, ...]] = {
     "hlo": ("lower-scans", "expand-for-hlo"),
@@ -89,12 +100,13 @@ def run_passes(
     names: Sequence[str] = PIPELINE,
     *,
     target: Target | None = None,
+    team: Team = Team(),  # noqa: B008  (it never changes)
     verify: bool = False,
     on_pass: Callable[[PassRecord], None] | None = None,
 ) -> Module:
     """The module after the passes, in order. The module given stays as it is.
 
-    target: what the module is compiled for; None: this machine.
+    target: what the module is compiled for; None: this machine. team: the devices that run it together.
     verify: check the module before the first pass and after each that changed it; raises VerifyError with the name of
         the pass that broke it. on_pass: called with a PassRecord after each pass, for timing and dumps.
     """
@@ -112,7 +124,7 @@ def run_passes(
             if opcodes is None:
                 opcodes = {instruction.opcode for instruction in module.instructions()}
             idle = wanted.isdisjoint(opcodes)
-        result = module if idle else PASSES[name].run(module, target)
+        result = module if idle else PASSES[name].run(module, target, team)
         if not isinstance(result, Module):
             raise VerifyError(
                 f"pass {name} is a function from a Module to a Module",

@@ -15,7 +15,7 @@ from hloom import commands
 from hloom.benchmarks.jax_tests import table as jax_tests
 from hloom.compiler.kernels.math import FUNCTIONS, callees
 from hloom.compiler.passes.registry import PASSES
-from hloom.compiler.pipeline import PIPELINE
+from hloom.compiler.pipeline import PIPELINE, SPMD_PIPELINE
 from hloom.config import SETTINGS
 from hloom.ir.ops import OPS
 
@@ -111,11 +111,12 @@ def test_every_setting_is_in_the_table(request):
     holds(request, "docs/reference/settings.md", "generated: settings", "\n".join(lines) + "\n")
 
 
-def test_every_pass_of_the_pipeline_is_on_the_page(request):
+@pytest.mark.parametrize(("part", "names"), [("pipeline", PIPELINE), ("spmd pipeline", SPMD_PIPELINE)])
+def test_every_pass_of_the_pipeline_is_on_the_page(request, part, names):
     lines = ["| pass | what it does |", "| --- | --- |"]
-    for name in PIPELINE:
+    for name in names:
         lines.append(f"| `{name}` | {PASSES[name].summary} |")
-    holds(request, "docs/reference/architecture.md", "generated: pipeline", "\n".join(lines) + "\n")
+    holds(request, "docs/reference/architecture.md", f"generated: {part}", "\n".join(lines) + "\n")
 
 
 def test_every_command_and_option_is_on_the_page(request):

@@ -95,8 +95,7 @@ def partitioned(name: str):
     import numpy as np
 
     import hloom
-    from hloom.compiler.passes.spmd.partition import partition
-    from hloom.compiler.passes.spmd.propagate import propagate
+    from hloom.compiler.pipeline import SPMD_PIPELINE, run_passes
     from hloom.ir.module import Module
     from hloom.ir.spmd.sharding import DeviceMesh, Sharding
 
@@ -117,7 +116,7 @@ def partitioned(name: str):
     outs = tuple(sharding(s) for s in results)
     entry.root.sharding = outs if entry.root.opcode == "tuple" else outs[0]
     module = Module(name, entry, partitions=mesh.size)
-    return partition(propagate(module)), mesh
+    return run_passes(module, SPMD_PIPELINE), mesh
 
 
 def _hloom(names: list[str]) -> dict[str, dict]:

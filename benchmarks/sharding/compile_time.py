@@ -68,6 +68,7 @@ def step_module():
 def measured() -> Found:
     """The least of a few measurements, in processor time of this thread, which other load does not lengthen."""
     from hloom.compiler.communication import collective_uses
+    from hloom.compiler.passes.spmd.collectives import combine_collectives
     from hloom.compiler.passes.spmd.partition import partition
     from hloom.compiler.passes.spmd.propagate import propagate
 
@@ -78,7 +79,7 @@ def measured() -> Found:
         found = propagate(module)
         seconds[0].append(time.thread_time() - start)
         start = time.thread_time()
-        parts = partition(found)
+        parts = combine_collectives(partition(found))
         seconds[1].append(time.thread_time() - start)
     uses = collective_uses(parts, mesh)
     return Found(len(module.entry.instructions), min(seconds[0]), min(seconds[1]), len(uses))

@@ -63,18 +63,17 @@ def optimized_plan(
     updates: Mapping[int, int] | None = None,
     processes: Sequence[int] = (),
     steady: frozenset[int] = frozenset(),
+    dump: Dump | None = None,
 ) -> tuple[Module, Plan, dict[str, float]]:
     """The module after all passes, its plan, and the seconds of both. Dumps where `hl.config.dump_to` says so.
 
-    updates, processes, steady: as of `make_plan`."""
+    updates, processes, steady: as of `make_plan`. dump: that of the passes that ran before."""
     target = target or host_target(self_contained=not config.library_calls)
     fused = config.fusion if fusion is None else fusion
     names = PIPELINE if fused else UNFUSED
-    dump = Dump(module) if config.dump_to else None
+    dump = dump or Dump.of(module)
     started = time.perf_counter()
-    if dump:
-        dump.module("traced", module)
-    on_pass = (lambda record: dump.module(record.name, record.after)) if dump else None
+    on_pass = dump.on_pass if dump else None
     optimized = run_passes(module, names, target=target, verify=config.verify, on_pass=on_pass)
     passed = time.perf_counter()
     plan = make_plan(optimized, target, donated, updates=updates, whole=fused, processes=processes, steady=steady)

@@ -8,6 +8,7 @@ from pathlib import Path
 from hloom.backends.text import program_text
 from hloom.compiler.kernels.codegen.constants import shown_arguments
 from hloom.compiler.kernels.codegen.source import KernelSource
+from hloom.compiler.pipeline import PassRecord
 from hloom.compiler.schedule.scheduler import Plan
 from hloom.compiler.schedule.steps import KernelStep
 from hloom.config import config
@@ -67,6 +68,19 @@ class Dump:
             raise _unwritable(error) from None
         self.prefix = f"module_{next(_counter):04d}_{_file_part(module.name)}"
         self.number = 0
+
+    @staticmethod
+    def of(module: Module) -> Dump | None:
+        """Of a module that is about to be compiled, with its text; None where nothing is dumped."""
+        if not config.dump_to:
+            return None
+        dump = Dump(module)
+        dump.module("traced", module)
+        return dump
+
+    def on_pass(self, record: PassRecord) -> None:
+        """For `run_passes`."""
+        self.module(record.name, record.after)
 
     def module(self, name: str, module: Module) -> None:
         self._write(f"{self.prefix}.{self.number:02d}_{name}.hlo", program_text(module, metadata=True, export=False))

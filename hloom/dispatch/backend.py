@@ -52,8 +52,8 @@ def select_backend(options: JitOptions, call: Call, traced: Traced) -> tuple[Bac
     home = device or _first(named) or default_device()
     single = named <= {str(home)} and not home.is_away
     for instruction in below(traced.computation.instructions):
-        if (inspect := getattr(instruction.attributes.get("partition"), "on_one_device", None)) is not None:
-            inspect(home)
+        if (observer := instruction.attributes.get("observer")) is not None:
+            observer.on_one_device(home)
     backend = home.kind_object.backend if single else load_backend(CLUSTER if _in_cluster(named) else MULTI_DEVICE)
     asked = CompileOptions(
         str(home),

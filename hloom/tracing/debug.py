@@ -12,7 +12,6 @@ import numpy as np
 
 from hloom.arrays.base import ArrayMethods
 from hloom.ir.build import Builder
-from hloom.ir.module import Computation
 from hloom.ir.source import is_internal
 from hloom.ir.spmd.sharding import Sharding as Layout
 from hloom.platforms.device import Device, default_device, find_device
@@ -145,24 +144,22 @@ def inspect_array_sharding(value, *, callback) -> None:
         return
     builder = Builder("inspect_array_sharding")
     same = builder.finish(builder.parameter(value._shape, "x"))
-    trace.emit("call", [value], None, {"to_apply": same, "partition": _Inspection(callback, same)})
+    trace.emit("call", [value], None, {"to_apply": same, "observer": _Inspection(callback)})
 
 
 class _Inspection:
-    """The rule of a call (`hloom.compiler.passes.spmd.custom`) that returns its operand and tells its layout."""
+    """The observer of a call that returns its operand (`hloom.compiler.passes.spmd.custom.LayoutObserver`)."""
 
-    def __init__(self, callback, same: Computation):
-        self.callback, self.same = callback, same
+    def __init__(self, callback):
+        self.callback = callback
 
-    def partitioned(self, operands: list[Layout], results: list[Layout], devices: tuple[str, ...]) -> Computation:
-        (layout,) = operands
+    def laid_out(self, layout: Layout, devices: tuple[str, ...], is_manual: bool) -> None:
         grid = np.empty(len(devices), object)
         grid[:] = [find_device(d) for d in devices]
         mesh = Mesh(grid.reshape(layout.mesh.sizes), layout.mesh.names)
         spec = PartitionSpec(*(axes or None for axes in layout.dims)).without_end()
         with resumed(None):
             self.callback(NamedSharding(mesh, spec))
-        return self.same
 
     def on_one_device(self, device: Device) -> None:
         with resumed(None):

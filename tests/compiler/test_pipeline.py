@@ -70,7 +70,7 @@ def test_an_unknown_pass_is_an_error_with_the_nearest_name():
 
 
 def test_verify_names_the_pass_that_broke_the_module(monkeypatch):
-    def broken(module, target):
+    def broken(module, target, team):
         entry = module.entry
         return module.with_entry(Computation(entry.name, entry.parameters, entry.instructions[:-1], entry.root))
 

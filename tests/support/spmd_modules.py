@@ -8,7 +8,7 @@ import numpy as np
 
 from hloom.backends.spmd.backend import SpmdBackend
 from hloom.compiler.passes.spmd.meshes import programs
-from hloom.compiler.passes.spmd.partition import partition
+from hloom.compiler.pipeline import run_passes
 from hloom.ir.interpret import run
 from hloom.ir.module import Computation, Instruction, Module
 from hloom.ir.spmd.interpret import run_spmd
@@ -96,11 +96,16 @@ def joined(parts, sharding: Sharding, shape: Shape) -> np.ndarray:
     return result
 
 
+def divided(module: Module) -> Module:
+    """What each device runs of a module in which every value has a layout."""
+    return run_passes(module, ("partition", "combine-collectives"))
+
+
 def run_partitioned(module: Module, arguments) -> list[np.ndarray]:
     """The results of an annotated module by its partition, on split arguments."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", UserWarning)
-        made = partition(module)
+        made = divided(module)
     verify(made)
     shards = [split(a, p.sharding) for a, p in zip(arguments, module.entry.parameters, strict=True)]
     results = run_spmd(made, list(zip(*shards, strict=True)) or [[]] * module.partitions)

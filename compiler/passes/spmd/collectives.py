@@ -9,10 +9,12 @@ from __future__ import annotations
 import heapq
 from collections.abc import Iterator
 
+from hloom.compiler.passes.registry import module_pass
 from hloom.compiler.passes.spmd.resharding.layouts import Layout
 from hloom.compiler.passes.spmd.scope import Held, Tree
+from hloom.compiler.passes.walk import change_computations
 from hloom.ir.build import combiner_opcode
-from hloom.ir.module import Computation, Instruction
+from hloom.ir.module import Computation, Instruction, Module
 from hloom.ir.ops.programs.collective import COLLECTIVES
 from hloom.ir.rewrite import has_effects
 from hloom.ir.sizes.guards import typical
@@ -20,6 +22,12 @@ from hloom.ir.types import Shape, TupleShape
 
 SMALL = 1 << 20  # bytes from which a sum is worth a message of its own
 TOGETHER = 1 << 22  # bytes of one message: the first sums are on their way while later ones are computed
+
+
+@module_pass("combine-collectives", "all-reduce")
+def combine_collectives(module: Module) -> Module:
+    """Small all-reduces among the same devices, none of which needs another one's result, as one."""
+    return change_computations(module, combined)
 
 
 def combined(computation: Computation) -> Computation:

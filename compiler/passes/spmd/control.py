@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from hloom.compiler.passes.spmd.collectives import combined, read_layouts
+from hloom.compiler.passes.spmd.collectives import read_layouts
 from hloom.compiler.passes.spmd.manual import manual
 from hloom.compiler.passes.spmd.scope import Held, Scope, Tree, frozen, leaves, tree_shape
 from hloom.ir.module import Computation, Instruction
@@ -78,7 +78,7 @@ class Controls:
             wanted = [
                 read_layouts(made, scope.values[p], y) for p, y in zip(computation.parameters, given, strict=True)
             ]
-            known = combined(made), wanted
+            known = made, wanted
             # The computation is kept with what was made of it: its id must not come again.
             self.partitioner.computations[key] = known
             self.partitioner.kept.append(computation)

@@ -1,16 +1,21 @@
 """Functions that say themselves how devices share their work: the rules of calls with the attribute `partition`.
 
-A module is propagated once to learn how the operands and results of such calls are laid out. The rule then returns the
-computation that takes the place of the function, with a manual computation for what each device does, and the module is
-propagated again with its boundaries.
+A module with such calls is propagated once more, before all others, to learn how their operands and results are laid
+out. The rule then returns the computation that takes the place of the function, with a manual computation for what each
+device does, whose boundaries the propagation of the pipeline starts from.
+
+Calls that only want to know a layout have the attribute `observer`, and are told the final one.
 """
 
 from __future__ import annotations
 
-from typing import Protocol
+from collections.abc import Iterator
+from typing import Any, Protocol
 
+from hloom.compiler.passes.registry import Team, module_pass
+from hloom.compiler.passes.spmd.meshes import over_axes
 from hloom.compiler.passes.spmd.propagate import propagate
-from hloom.ir.module import Computation, Instruction, Module
+from hloom.ir.module import Computation, Instruction, Module, map_module
 from hloom.ir.spmd.sharding import Sharding
 from hloom.ir.types import TupleShape
 
@@ -23,11 +28,22 @@ class PartitionRule(Protocol):
         ...
 
 
-def apply_partition_rules(module: Module, by_axes, devices: tuple[str, ...]) -> Module:
-    """The module whose calls with rules call what these return.
+class LayoutObserver(Protocol):
+    """What the attribute `observer` of a call is, whose function returns its operand."""
 
-    by_axes(sharding): the sharding over the user's axes. devices: their names, by partition.
-    """
+    def laid_out(self, sharding: Sharding, devices: tuple[str, ...], is_manual: bool) -> None:
+        """Called with the layout of the operand, when the program is compiled. is_manual: whether each device has an
+        array of its own there, as all axes of the mesh are manual."""
+        ...
+
+    def on_one_device(self, device: Any) -> None:
+        """Called in place of `laid_out` for a program of one device."""
+        ...
+
+
+@module_pass("apply-partition-rules", "call")
+def apply_partition_rules(module: Module, *, team: Team) -> Module:
+    """Calls whose functions say themselves how devices share their work call what they return for the layouts found."""
     if not any("partition" in i.attributes for c in module.computations() for i in c.instructions):
         return module
     found: dict[Instruction, Instruction] = {}
@@ -36,7 +52,7 @@ def apply_partition_rules(module: Module, by_axes, devices: tuple[str, ...]) -> 
 
     def visit(computation: Computation) -> Computation:
         if id(computation) not in known:
-            known[id(computation)] = _changed(computation, found, by_axes, devices, visit)
+            known[id(computation)] = _changed(computation, found, team, visit)
         return known[id(computation)]
 
     return module.with_entry(visit(module.entry))
@@ -51,7 +67,7 @@ def _find(before: Computation, after: Computation, found: dict[Instruction, Inst
             _find(one, other, found)
 
 
-def _changed(computation: Computation, found: dict, by_axes, devices: tuple[str, ...], visit) -> Computation:
+def _changed(computation: Computation, found: dict, team: Team, visit) -> Computation:
     mapped: dict[Instruction, Instruction] = {}
     instructions = []
     for instruction in computation.instructions:
@@ -60,7 +76,9 @@ def _changed(computation: Computation, found: dict, by_axes, devices: tuple[str,
         if laid_out is not None:
             results = laid_out.sharding if isinstance(laid_out.shape, TupleShape) else (laid_out.sharding,)
             callee = instruction["partition"].partitioned(
-                [by_axes(o.sharding) for o in laid_out.operands], [by_axes(s) for s in results], devices
+                [over_axes(o.sharding, team.mesh) for o in laid_out.operands],
+                [over_axes(s, team.mesh) for s in results],
+                team.devices,
             )
             attributes = {k: v for k, v in new.attributes.items() if k != "partition"} | {"to_apply": callee}
             new = Instruction(
@@ -76,4 +94,42 @@ def _changed(computation: Computation, found: dict, by_axes, devices: tuple[str,
     return Computation(computation.name, parameters, instructions, mapped.get(computation.root, computation.root))
 
 
-__all__ = ["PartitionRule", "apply_partition_rules"]
+# --- observers ---
+
+
+@module_pass("report-layouts", "call")
+def report_layouts(module: Module, *, team: Team) -> Module:
+    """Tells those who asked, such as `inspect_array_sharding`, how a value is laid out."""
+    calls = list(_observed(module.entry, False))
+    if not calls:
+        return module
+    for call, is_manual in calls:
+        call["observer"].laid_out(over_axes(call.operands[0].sharding, team.mesh), team.devices, is_manual)
+
+    def without(instruction: Instruction) -> Instruction:
+        if "observer" not in instruction.attributes:
+            return instruction
+        new = instruction.with_operands(instruction.operands)
+        new.attributes = {k: v for k, v in instruction.attributes.items() if k != "observer"}
+        return new
+
+    return map_module(module, without)
+
+
+def _observed(computation: Computation, is_manual: bool) -> Iterator[tuple[Instruction, bool]]:
+    """(a call with an observer, whether all axes are manual there), in the order of the program."""
+    for instruction in computation.instructions:
+        if "observer" in instruction.attributes:
+            yield instruction, is_manual
+        axes = instruction.attributes.get("manual_axes")
+        for callee in instruction.called():
+            yield from _observed(callee, is_manual or (axes is not None and _are_all(axes, instruction)))
+
+
+def _are_all(axes: tuple[str, ...], instruction: Instruction) -> bool:
+    """Whether these are all axes of the mesh of a manual computation."""
+    shardings = (*instruction["in_shardings"], *instruction["out_shardings"])
+    return all(name in axes or mesh.axis_size(name) == 1 for mesh in (s.mesh for s in shardings) for name in mesh.names)
+
+
+__all__ = ["LayoutObserver", "PartitionRule", "apply_partition_rules", "report_layouts"]

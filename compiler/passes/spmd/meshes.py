@@ -135,3 +135,35 @@ def _steps(mesh: DeviceMesh, name: str) -> tuple[int, ...]:
 def _text(mesh: DeviceMesh) -> str:
     sizes = ", ".join(f"{name}={size}" for name, size in zip(mesh.names, mesh.sizes, strict=True))
     return f"a mesh ({sizes})"
+
+
+def mesh_of(module: Module) -> DeviceMesh | None:
+    """The mesh that gives the axes of a module their names (`CommonMesh`); None where nothing is laid out."""
+    if module.partitions == 1:
+        return None
+    found = [i for computation in programs(module) for i in computation.instructions]
+    manual = [i for i in found if i.opcode == "manual-computation"]
+    meshes = (sharding.mesh for _, sharding in (*annotated(manual), *annotated(found)))
+    return next((mesh for mesh in meshes if mesh.names and mesh.size == module.partitions), None)
+
+
+def over_axes(sharding, mesh: DeviceMesh | None):
+    """A sharding over the atoms of a mesh as one over its axes, where they are whole."""
+    if mesh is None or not isinstance(sharding, Sharding) or sharding.mesh == mesh or sharding.mesh != mesh.atomic():
+        return sharding
+
+    def joined(atoms: tuple[str, ...]) -> tuple[str, ...] | None:
+        found: list[str] = []
+        while atoms:
+            name = next((n for n in mesh.names if mesh.atoms(n) == atoms[: len(mesh.atoms(n))]), None)
+            if name is None:
+                return None
+            found.append(name)
+            atoms = atoms[len(mesh.atoms(name)) :]
+        return tuple(found)
+
+    dims = [joined(axes) for axes in sharding.dims]
+    others = [joined(axes) for axes in (sharding.unreduced, sharding.replicated_axes)]
+    if None in dims or None in others:
+        return sharding
+    return replace(sharding, mesh=mesh, dims=tuple(dims), unreduced=others[0], replicated_axes=others[1])

@@ -9,7 +9,7 @@ anything; ops that would let it be seen mask it first.
 
 from __future__ import annotations
 
-from hloom.compiler.passes.spmd.collectives import combined
+from hloom.compiler.passes.registry import module_pass
 from hloom.compiler.passes.spmd.compute import compute
 from hloom.compiler.passes.spmd.control import Controls
 from hloom.compiler.passes.spmd.scope import Partitioner, Scope, tree_shape
@@ -20,8 +20,11 @@ from hloom.ir.spmd.sharding import DeviceMesh, Sharding
 from hloom.ir.types import TupleShape
 
 
+@module_pass("partition")
 def partition(module: Module) -> Module:
-    """The module that each of `module.partitions` devices runs; itself where it is for one.
+    """What each device of a mesh runs of a program in which every value has a layout, with the exchange between them.
+
+    The module given stays where it is for one device.
 
     Every instruction of the given module may have a sharding; those of parameters and of the root say how arguments and
     results are split, and stay. Parameters and results are then the devices' parts. An alias of an output and a
@@ -47,7 +50,7 @@ def partition(module: Module) -> Module:
     shapes = [made.shape.elements if isinstance(made.shape, TupleShape) else (made.shape,)]
     parameters = [p.shape for p in scope.builder.parameters]
     aliases = {o: p for o, p in module.aliases.items() if shapes[0][o] is parameters[p]}
-    computation = combined(sweep(scope.builder.finish(made)))
+    computation = sweep(scope.builder.finish(made))
     return Module(module.name, computation, aliases, module.replicas, module.partitions)
 
 

@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from hloom.compiler.passes.registry import Team, module_pass
 from hloom.compiler.passes.walk import change_computations, replaced
 from hloom.ir.build import Builder, Value
 from hloom.ir.module import Instruction, Module
@@ -62,8 +63,12 @@ def _levels(groups: Groups, processes: Sequence[int]) -> _Levels | None:
     return found if count > 1 and found.processes > 1 and count & (count - 1) == 0 else None
 
 
-def split_by_process(module: Module, processes: Sequence[int]) -> Module:
-    """The module with its collectives in two steps where that sends less. processes: the process of each device."""
+@module_pass("split-by-process", *OPCODES)
+def split_by_process(module: Module, *, team: Team) -> Module:
+    """Collectives among several processes in two steps, within and between them, where that sends less."""
+    processes = team.processes
+    if not processes:
+        return module
 
     def make(builder: Builder, instruction: Instruction, original: Instruction):
         groups = device_groups(instruction.opcode, instruction.attributes, module.replicas, module.partitions)

@@ -38,12 +38,14 @@ from hloom.ir.spmd.sharding import Sharding
 
 @module_pass("propagate-shardings")
 def propagate(module: Module) -> Module:
-    """The module with a sharding of every instruction, over one mesh; of a tuple, a tuple of them.
+    """Gives every value a layout over the mesh of the program, from those that the user gave.
 
-    Nothing else changes, except: a computation that is called with different layouts is copied for each; and a manual
-    computation's `in_shardings`, `out_shardings` and `manual_axes` are those found, over the same mesh. Computations of
-    scalars (combiners, comparators) stay as they are.
+    Of a tuple it is a tuple of them. Nothing else changes, except: a computation that is called with different layouts
+    is copied for each; and a manual computation's `in_shardings`, `out_shardings` and `manual_axes` are those found,
+    over the same mesh. Computations of scalars (combiners, comparators) stay as they are.
     """
+    if module.partitions == 1:
+        return module
     meshes = CommonMesh(module)
     mesh = meshes.mesh
     assert mesh is not None

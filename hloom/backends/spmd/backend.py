@@ -9,12 +9,14 @@ from collections.abc import Sequence
 from typing import Any
 
 from hloom.backends.compile import optimized_plan, stage_timings
+from hloom.backends.dump import Dump
 from hloom.backends.processes import others_of, placement_of
 from hloom.backends.spmd.open_sizes import OpenSpmdExecutable
-from hloom.backends.spmd.program import SpmdExecutable, mesh_of, partitioned, runner_of, shardings_of
+from hloom.backends.spmd.program import SpmdExecutable, program_of_each, runner_of, shardings_of
 from hloom.compiler.communication import bytes_sent, table
 from hloom.compiler.compile_timings import collecting
-from hloom.compiler.passes.spmd.processes import split_by_process
+from hloom.compiler.passes.registry import Team
+from hloom.compiler.passes.spmd.meshes import mesh_of
 from hloom.config import config
 from hloom.errors import DeviceError
 from hloom.ir.module import Module
@@ -32,8 +34,10 @@ class SpmdBackend(Backend):
         devices = devices_of(module, options)
         kind = _kind_of(module, devices)
         started = time.perf_counter()
-        given = mesh_of(module)
-        divided = module if options.partitioned else partitioned(module, given, devices)
+        given, where = mesh_of(module), placement_of(devices)
+        several = kind.name == "cpu" and where.is_spread
+        team, dump = Team(devices, where.processes if several else (), given), Dump.of(module)
+        divided = program_of_each(module, team, by_hand=options.partitioned, dump=dump)
         seconds = time.perf_counter() - started
         inputs, outputs = shardings_of(divided, given)
         if kind.name != "cpu":
@@ -42,15 +46,13 @@ class SpmdBackend(Backend):
                 divided, options, mesh=given, inputs=inputs, outputs=outputs, seconds=seconds
             )
         with collecting() as stages:
-            where = placement_of(devices)
             others = others_of(where, divided)
-            if others is not None:
-                divided = split_by_process(divided, where.processes)
             optimized, plan, times = optimized_plan(
                 divided,
                 fusion=options.fusion,
                 donated=options.donated,
-                processes=where.processes if others is not None else (),
+                processes=team.processes,
+                dump=dump,
             )
             made = time.perf_counter()
             runner = runner_of(plan, divided.partitions, where, others)

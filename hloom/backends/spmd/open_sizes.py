@@ -11,8 +11,11 @@ from collections.abc import Mapping
 
 from hloom.backends.compile import optimized_plan
 from hloom.backends.cpu.open_sizes import OpenExecutable
+from hloom.backends.dump import Dump
 from hloom.backends.processes import placement_of
-from hloom.backends.spmd.program import SpmdExecutable, mesh_of, partitioned, runner_of, shardings_of
+from hloom.backends.spmd.program import SpmdExecutable, program_of_each, runner_of, shardings_of
+from hloom.compiler.passes.registry import Team
+from hloom.compiler.passes.spmd.meshes import mesh_of
 from hloom.compiler.schedule.at_sizes import plan_at
 from hloom.compiler.schedule.scheduler import Plan
 from hloom.ir.module import Module
@@ -41,8 +44,11 @@ class OpenSpmdExecutable(OpenExecutable, OpenSpmd):
 
     def _planned(self, module: Module) -> tuple[Module, Plan, dict[str, float]]:
         started = time.perf_counter()
-        divided = partitioned(module, self.mesh, self.devices)
+        dump = Dump.of(module)
+        divided = program_of_each(module, Team(self.devices, mesh=self.mesh), dump=dump)
         seconds = {"partition": time.perf_counter() - started}
-        optimized, plan, times = optimized_plan(divided, fusion=self._options.fusion, donated=self._options.donated)
+        optimized, plan, times = optimized_plan(
+            divided, fusion=self._options.fusion, donated=self._options.donated, dump=dump
+        )
         self._shardings[id(plan)] = shardings_of(divided, self.mesh)
         return optimized, plan, seconds | times

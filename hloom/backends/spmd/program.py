@@ -11,24 +11,24 @@ from hloom.backends.cpu.driver import team_drivers, team_entries
 from hloom.backends.cpu.memory_limit import check_memory
 from hloom.backends.cpu.program import Layout, program_of
 from hloom.backends.donation import copy_shared
+from hloom.backends.dump import Dump
 from hloom.backends.processes import Placement, failed_message
 from hloom.compiler.communication import CollectiveUse, bytes_sent, collective_uses
-from hloom.compiler.passes.spmd.custom import apply_partition_rules
-from hloom.compiler.passes.spmd.meshes import annotated, programs
-from hloom.compiler.passes.spmd.partition import partition
-from hloom.compiler.passes.spmd.propagate import propagate
-from hloom.compiler.pipeline import BEFORE_PARTITION, run_passes
+from hloom.compiler.passes.registry import Team
+from hloom.compiler.passes.spmd.meshes import over_axes
+from hloom.compiler.pipeline import SPMD_BY_HAND, SPMD_PIPELINE, run_passes
 from hloom.compiler.schedule.scheduler import Plan
 from hloom.compiler.schedule.steps import AwaitStep, HostStep
+from hloom.config import config
 from hloom.errors import ParticipantsError
 from hloom.ir.module import Module
-from hloom.ir.records import field, record, replace
-from hloom.ir.spmd.sharding import DeviceMesh, Sharding
+from hloom.ir.records import field, record
+from hloom.ir.spmd.sharding import DeviceMesh
 from hloom.platforms.backend import Executable
 from hloom.runtime.distributed.messages import Others
 from hloom.runtime.spmd import SpmdProgram
 
-__all__ = ["SpmdExecutable", "mesh_of", "partitioned", "runner_of", "shardings_of"]
+__all__ = ["SpmdExecutable", "program_of_each", "runner_of", "shardings_of"]
 
 
 @record
@@ -77,12 +77,12 @@ class SpmdExecutable(Planned, Executable):
         return super().memory_analysis() | {"shared bytes": self.plan.shared_bytes}
 
 
-def partitioned(module: Module, mesh: DeviceMesh | None, devices: tuple[str, ...]) -> Module:
-    """What each device runs of a module that is laid out over a mesh; itself where there is none."""
-    if mesh is None:
-        return module
-    module = apply_partition_rules(module, lambda s: _by_axes(s, mesh), devices)
-    return partition(propagate(run_passes(module, BEFORE_PARTITION)))
+def program_of_each(module: Module, team: Team, *, by_hand: bool = False, dump: Dump | None = None) -> Module:
+    """What each device runs of a module, which is laid out over the team's mesh; one without a mesh says itself what
+    each device runs, as it may with a mesh too (by_hand)."""
+    names = SPMD_BY_HAND if team.mesh is None or by_hand else SPMD_PIPELINE
+    on_pass = dump.on_pass if dump is not None else None
+    return run_passes(module, names, team=team, verify=config.verify, on_pass=on_pass)
 
 
 def shardings_of(module: Module, mesh: DeviceMesh | None) -> list[list]:
@@ -95,39 +95,7 @@ def shardings_of(module: Module, mesh: DeviceMesh | None) -> list[list]:
     else:
         outputs = list(root.sharding) if isinstance(root.sharding, tuple) else [root.sharding]
     found = [p.sharding for p in entry.parameters], outputs
-    return [[_by_axes(s, mesh) for s in one] for one in found]
-
-
-def mesh_of(module: Module) -> DeviceMesh | None:
-    """The mesh that gives the axes of a module their names (`CommonMesh`); None where nothing is laid out."""
-    if module.partitions == 1:
-        return None
-    found = [i for computation in programs(module) for i in computation.instructions]
-    manual = [i for i in found if i.opcode == "manual-computation"]
-    meshes = (sharding.mesh for _, sharding in (*annotated(manual), *annotated(found)))
-    return next((mesh for mesh in meshes if mesh.names and mesh.size == module.partitions), None)
-
-
-def _by_axes(sharding, mesh: DeviceMesh | None):
-    """A sharding over the atoms of a mesh as one over its axes, where they are whole."""
-    if mesh is None or not isinstance(sharding, Sharding) or sharding.mesh == mesh or sharding.mesh != mesh.atomic():
-        return sharding
-
-    def joined(atoms: tuple[str, ...]) -> tuple[str, ...] | None:
-        found: list[str] = []
-        while atoms:
-            name = next((n for n in mesh.names if mesh.atoms(n) == atoms[: len(mesh.atoms(n))]), None)
-            if name is None:
-                return None
-            found.append(name)
-            atoms = atoms[len(mesh.atoms(name)) :]
-        return tuple(found)
-
-    dims = [joined(axes) for axes in sharding.dims]
-    others = [joined(axes) for axes in (sharding.unreduced, sharding.replicated_axes)]
-    if None in dims or None in others:
-        return sharding
-    return replace(sharding, mesh=mesh, dims=tuple(dims), unreduced=others[0], replicated_axes=others[1])
+    return [[over_axes(s, mesh) for s in one] for one in found]
 
 
 def runner_of(plan: Plan, partitions: int, where: Placement, others: Others | None = None) -> SpmdProgram:

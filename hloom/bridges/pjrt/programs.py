@@ -25,7 +25,7 @@ from hloom.bridges.pjrt.callbacks import held
 from hloom.bridges.pjrt.decoding import decoded, module_of, text_of
 from hloom.bridges.pjrt.memory import Block, Text, address_of, array_of
 from hloom.bridges.pjrt.protobuf import fields, numbers
-from hloom.bridges.pjrt.spmd.inspection import report
+from hloom.bridges.pjrt.spmd.inspection import with_observers
 from hloom.bridges.pjrt.spmd.orders import in_one_order
 from hloom.bridges.pjrt.spmd.partitioners import with_rules
 from hloom.bridges.pjrt.spmd.shardings import Layouts, partitioned_program, signature, state_layouts
@@ -245,8 +245,11 @@ class Executable:
         else:
             module.partitions = count
             options = CompileOptions(devices=tuple(f"cpu:{k}" for k in placement.devices), donated=donated)
+            module = with_observers(with_rules(in_one_order(module)))
             with ReplicationWarning.silenced(has_rule=True):  # as XLA, which gathers a split matrix without a word
-                compiled: SpmdExecutable = SpmdBackend().compile(report(with_rules(in_one_order(module))), options)
+                compiled: SpmdExecutable = SpmdBackend().compile(
+                    with_observers(with_rules(in_one_order(module))), options
+                )
             self.compiled, self.driver = compiled, compiled.runner.team
         self.name = tree.name or "main"
         self.program = self.compiled.runner.program

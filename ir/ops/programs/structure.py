@@ -121,8 +121,8 @@ def _call_reference(attribute):
 
 # `fusion_kind`: the call was a fusion of this kind (`hloom.ir.portable`). A call with a `rule`
 # (`hloom.compiler.transforms.custom.Rule`) is not inlined before differentiation and batching: the rule says what they
-# do with it. Everywhere else it is an ordinary call. `partition`: how devices share its work, a PartitionRule
-# (`hloom.compiler.passes.spmd.custom`); without a mesh it says nothing.
+# do with it. Everywhere else it is an ordinary call. `partition`: how devices share its work, a PartitionRule;
+# `observer`: who is told the layout of its operand, a LayoutObserver (both in `hloom.compiler.passes.spmd.custom`).
 _structure(
     "call",
     infer=_call_infer("call", "to_apply"),
@@ -132,7 +132,13 @@ _structure(
     transpose=lambda build, instruction, *given: instruction["rule"].transpose(build, instruction, *given),
     batch=lambda build, instruction, *given: instruction["rule"].batch(build, instruction, *given),
     factors=CALLED,
-    attributes={"to_apply": "computation", "rule": "hidden", "partition": "hidden", "fusion_kind": "frontend_word"},
+    attributes={
+        "to_apply": "computation",
+        "rule": "hidden",
+        "partition": "hidden",
+        "observer": "hidden",
+        "fusion_kind": "frontend_word",
+    },
 )
 _structure(
     "fusion",

@@ -1,12 +1,12 @@
 """`jax.debug.inspect_array_sharding` in programs for several devices: a custom call that names jax's function.
 
-The functions are called once, when the program is compiled, with the layouts that propagation finds; the program that
-runs does not have the calls.
+Each becomes a call that returns its operand and has an observer, which the pass `report-layouts` tells the layout that
+propagation has found.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 
 from jax._src import debugging
 from jax._src.lib import xla_client
@@ -14,14 +14,12 @@ from jaxlib.mlir import ir
 
 from hloom.bridges.pjrt.names import Named, rename
 from hloom.bridges.pjrt.spmd.layouts import hlo_sharding
-from hloom.compiler.passes.spmd.propagate import propagate
-from hloom.compiler.pipeline import BEFORE_PARTITION, run_passes
 from hloom.errors import UnsupportedError
-from hloom.ir.errors import ReplicationWarning
-from hloom.ir.module import Computation, Instruction, Module, map_module
+from hloom.ir.build import Builder
+from hloom.ir.module import Instruction, Module, map_module
 from hloom.ir.spmd.sharding import Sharding
 
-__all__ = ["lowering", "report"]
+__all__ = ["lowering", "with_observers"]
 
 _functions: Named[Callable] = Named("jax.inspect_sharding")
 
@@ -37,43 +35,34 @@ def lowering(context, value, *, callback):
     return made
 
 
-def report(module: Module) -> Module:
-    """Calls the functions that a module names, and returns it without their calls. Raises UnsupportedError where one is
-    not of this process."""
-    if not any(_is_call(i) for c in module.computations() for i in c.instructions):
-        return module
-    with ReplicationWarning.silenced():  # of these calls; compilation warns of the others
-        laid_out = propagate(run_passes(module, BEFORE_PARTITION))
-    for call, is_manual in _calls(laid_out.entry, False):
-        function = _functions.get(call["custom_call_target"])
-        if function is None:
-            raise UnsupportedError(
-                "jax.debug.inspect_array_sharding", "a function that is not in this process any more",
-                "trace the program again: programs that inspect layouts cannot be stored", "",
-            )  # fmt: skip
-        function(_found(call.operands[0].sharding, module.partitions, is_manual))
-    return map_module(module, lambda i: Instruction("copy", i.operands, i.shape) if _is_call(i) else i)
+def with_observers(module: Module) -> Module:
+    """The module with calls that have an observer in place of those that name a function. Raises UnsupportedError where
+    one is not of this process."""
+    return map_module(module, lambda i: _observed(i, module.partitions) if _is_call(i) else i)
 
 
 def _is_call(instruction: Instruction) -> bool:
     return _functions.is_name(instruction.attributes.get("custom_call_target"))
 
 
-def _calls(computation: Computation, is_manual: bool) -> Iterator[tuple[Instruction, bool]]:
-    """(the call with the value to inspect, whether all axes are manual there), in the order of the program."""
-    for instruction in computation.instructions:
-        if _is_call(instruction):
-            yield instruction, is_manual
-        axes = instruction.attributes.get("manual_axes")
-        for callee in instruction.called():
-            yield from _calls(callee, is_manual or (axes is not None and _are_all(axes, instruction)))
+def _observed(instruction: Instruction, devices: int) -> Instruction:
+    function = _functions.get(instruction["custom_call_target"])
+    if function is None:
+        raise UnsupportedError(
+            "jax.debug.inspect_array_sharding", "a function that is not in this process any more",
+            "trace the program again: programs that inspect layouts cannot be stored", "",
+        )  # fmt: skip
+    builder = Builder("inspect_array_sharding")
+    same = builder.finish(builder.parameter(instruction.shape, "x"))
+    attributes = {"to_apply": same, "observer": _Inspection(function, devices)}
+    return Instruction("call", instruction.operands, instruction.shape, attributes, "", instruction.source)
 
 
-def _are_all(axes: tuple[str, ...], instruction: Instruction) -> bool:
-    """Whether these are all axes of the mesh of a manual computation."""
-    shardings = (*instruction["in_shardings"], *instruction["out_shardings"])
-    return all(name in axes or mesh.axis_size(name) == 1 for mesh in (s.mesh for s in shardings) for name in mesh.names)
+class _Inspection:
+    """Tells a function of jax's a layout, as XLA's (`hloom.compiler.passes.spmd.custom.LayoutObserver`)."""
 
+    def __init__(self, function: Callable, count: int):
+        self.function, self.count = function, count
 
-def _found(sharding: Sharding, devices: int, is_manual: bool):
-    return xla_client.HloSharding.manual() if is_manual else hlo_sharding(sharding, devices)
+    def laid_out(self, sharding: Sharding, devices: tuple[str, ...], is_manual: bool) -> None:
+        self.function(xla_client.HloSharding.manual() if is_manual else hlo_sharding(sharding, self.count))

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from spmd_modules import check
+from spmd_modules import check, divided
 
 from hloom.compiler.communication import bytes_sent, collective_uses, table
-from hloom.compiler.passes.spmd.partition import partition
 from hloom.ir.build import Builder, Value
 from hloom.ir.module import Module
 from hloom.ir.source import Source
@@ -29,7 +28,7 @@ def test_a_product_whose_sums_are_split():
     x, w = (Value(b, laid_out(b.parameter(Shape(DTYPES["f32"], (64, 64))), *d)) for d in (("", "x"), ("x", "")))
     b.source = Source("train.py", 7, "step")
     y = x.op("dot", w, lhs_contracting_dims=(1,), rhs_contracting_dims=(0,))
-    module = partition(Module("m", b.finish(laid_out(y, "", "")), partitions=2))
+    module = divided(Module("m", b.finish(laid_out(y, "", "")), partitions=2))
     (row,) = collective_uses(module, MESH)
     assert (row.kind, row.axes, row.bytes, row.times) == ("all-reduce", ("x",), 64 * 64 * 4, 1)
     assert str(row.source) == "train.py:7 in step" and row.why == "the layout of the results"
@@ -50,7 +49,7 @@ def test_collectives_in_a_scan_count_its_steps():
     loop = m.emit("scan", x, ws, body=body, num_consts=0, num_carry=1, length=7)
     loop.sharding = (x.sharding,)
     result = laid_out(m.emit("get-tuple-element", loop, index=0), "")
-    (found,) = collective_uses(partition(Module("m", m.finish(result), partitions=2)), MESH)
+    (found,) = collective_uses(divided(Module("m", m.finish(result), partitions=2)), MESH)
     assert (found.kind, found.times, found.bytes) == ("all-reduce", 7, 16)
 
 
@@ -61,7 +60,7 @@ def test_small_sums_become_one():
     big = Value(b, laid_out(b.parameter(Shape(DTYPES["f32"], (2, 1 << 19))), "x", ""))
     root = b.tuple([*sums, laid_out(big.sum((0,)), "")])
     root.sharding = tuple(o.sharding for o in root.operands)
-    uses = collective_uses(partition(Module("m", b.finish(root), partitions=2)), MESH)
+    uses = collective_uses(divided(Module("m", b.finish(root), partitions=2)), MESH)
     assert sorted((u.kind, u.bytes) for u in uses) == [("all-reduce", 96), ("all-reduce", 1 << 21)]
 
 
@@ -97,7 +96,7 @@ def test_what_a_loop_does_not_change_is_gathered_before_it():
     loop.sharding = lay
     result = laid_out(m.emit("get-tuple-element", loop, index=1), "", "")
     module = Module("m", m.finish(result), partitions=2)
-    (use,) = collective_uses(partition(module), MESH)
+    (use,) = collective_uses(divided(module), MESH)
     assert (use.kind, use.times) == ("all-gather", 1)
     values = np.arange(32, dtype=np.float32).reshape(2, 4, 4) / 32
     check(module, list(values))

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from spmd_modules import check
+from spmd_modules import check, divided
 
 from hloom.compiler.communication import collective_uses
 from hloom.compiler.passes.spmd.linear import widens
-from hloom.compiler.passes.spmd.partition import partition
 from hloom.compiler.passes.spmd.propagate import propagate
-from hloom.compiler.pipeline import BEFORE_PARTITION, run_passes
+from hloom.compiler.pipeline import SPMD_PIPELINE, run_passes
 from hloom.ir.build import Builder, Value
 from hloom.ir.module import Module
 from hloom.ir.spmd.sharding import DeviceMesh, Sharding
@@ -91,7 +90,7 @@ BRANCHES = f"""
 
 def read(body: str) -> Module:
     module = to_module(parse_program(PROGRAM.replace("BODY", body)), shardings=True)
-    return propagate(run_passes(module, BEFORE_PARTITION))
+    return run_passes(module, SPMD_PIPELINE[: SPMD_PIPELINE.index("partition")])
 
 
 @pytest.mark.parametrize(
@@ -101,7 +100,7 @@ def read(body: str) -> Module:
 )
 def test_they_are_summed_behind_it(body):
     module = read(body)
-    (found,) = collective_uses(partition(module), MESH)
+    (found,) = collective_uses(divided(module), MESH)
     assert (found.kind, found.times) == ("all-reduce", 1)
     rng = np.random.default_rng(0)
     w, x = rng.standard_normal((3, 4, 4)).astype("f"), rng.standard_normal((4, 4)).astype("f")
@@ -115,7 +114,7 @@ def test_what_a_step_reads_of_the_sum_is_summed_in_it():
     )
     first, _, rest = squared.rpartition("\n")
     module = read(LOOP.replace("STEP", f"{rest}\n{first}"))
-    assert max(use.times for use in collective_uses(partition(module), MESH)) == 3
+    assert max(use.times for use in collective_uses(divided(module), MESH)) == 3
     check(module, [np.full((3, 4, 4), 0.1, "f"), np.full((4, 4), 0.1, "f"), np.asarray(True)])
 
 
@@ -139,7 +138,7 @@ def test_a_scan_carries_and_stacks_them():
     root = m.tuple([Value(m, results[0]).op("negate").instruction, Value(m, results[1]).op("negate").instruction])
     root.sharding = (whole, Sharding(MESH, ((), (), ())))
     module = propagate(Module("m", m.finish(root), partitions=2))
-    assert [use.times for use in collective_uses(partition(module), MESH)] == [1]
+    assert [use.times for use in collective_uses(divided(module), MESH)] == [1]
     rng = np.random.default_rng(0)
     check(module, [rng.standard_normal((4, 4)).astype("f"), rng.standard_normal((5, 4, 4)).astype("f")])
 

@@ -11,12 +11,11 @@ import op_modules
 import pytest
 from passes_support import draw
 from sharded_programs import TEXTBOOK, sharding, text, textbook
-from spmd_modules import MESHES, check, copied, random_sharding
+from spmd_modules import MESHES, check, copied, divided, random_sharding
 from test_propagate import check_valid, f32, program
 
-from hloom.compiler.passes.spmd.partition import partition
 from hloom.compiler.passes.spmd.propagate import propagate
-from hloom.compiler.pipeline import BEFORE_PARTITION, run_passes
+from hloom.compiler.pipeline import SPMD_PIPELINE, run_passes
 from hloom.ir.build import Builder, Value, scalar_computation
 from hloom.ir.module import Module
 from hloom.ir.records import replace
@@ -248,11 +247,11 @@ def test_random_bits_are_made_by_the_device_that_has_them(algorithm):
     bits = builder.emit("get-tuple-element", made, index=1)
     root = builder.emit("sharding-constraint", bits, sharding=sharding("data -", SMALL))
     module = Module("bits", builder.finish(root), partitions=SMALL.size)
-    laid_out = propagate(run_passes(module, BEFORE_PARTITION))
+    laid_out = run_passes(module, SPMD_PIPELINE[: SPMD_PIPELINE.index("partition")])
     check(laid_out, [np.array([3, 5], np.uint64)])
-    divided = [i for i in partition(laid_out).instructions() if i.opcode.startswith(("philox", "threefry"))]
+    found = [i for i in divided(laid_out).instructions() if i.opcode.startswith(("philox", "threefry"))]
     whole = [i for i in laid_out.instructions() if i.opcode.startswith(("philox", "threefry"))]
-    assert max(i.shape.size for i in divided) == max(i.shape.size for i in whole) // 2
+    assert max(i.shape.size for i in found) == max(i.shape.size for i in whole) // 2
 
 
 def test_a_normalization_exchanges_moments_only():
@@ -262,10 +261,10 @@ def test_a_normalization_exchanges_moments_only():
     made = builder.emit("batch-norm-training", x, scale, offset, epsilon=1e-3, feature_index=2)
     root = builder.tuple([builder.emit("get-tuple-element", made, index=k) for k in range(3)])
     module = Module("norm", builder.finish(root), partitions=SMALL.size)
-    laid_out = propagate(run_passes(module, BEFORE_PARTITION))
+    laid_out = run_passes(module, SPMD_PIPELINE[: SPMD_PIPELINE.index("partition")])
     numbers = np.random.default_rng(0)
     check(laid_out, [draw(numbers, p.shape, special=False) for p in module.entry.parameters])
-    exchanged = [i for i in partition(laid_out).instructions() if i.opcode.startswith(("all-", "collective"))]
+    exchanged = [i for i in divided(laid_out).instructions() if i.opcode.startswith(("all-", "collective"))]
     assert exchanged and all(i.shape.size <= 8 for i in exchanged)
 
 

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 from hloom.compiler.communication import collective_uses
+from hloom.compiler.passes.registry import Team
 from hloom.compiler.passes.spmd import processes
 from hloom.ir.build import Builder, scalar_computation
 from hloom.ir.module import Module
@@ -25,17 +26,21 @@ def program(opcode: str, dims, devices: int, groups, operands: int = 1, **attrib
     return Module("m", b.finish(made), None, 1, devices)
 
 
+def split(module: Module, owners) -> Module:
+    return processes.split_by_process(module, team=Team(processes=owners))
+
+
 def same(module: Module, owners) -> list[str]:
     """Checks that the split program has the same bits; the collectives in it."""
-    split = processes.split_by_process(module, owners)
-    verify(split)
+    made = split(module, owners)
+    verify(made)
     rng = np.random.default_rng(0)
     shapes = [p.shape for p in module.entry.parameters]
     data = [[rng.standard_normal(s.dims).astype(s.dtype) for s in shapes] for _ in owners]
-    for one, other in zip(run_spmd(module, data), run_spmd(split, data), strict=True):
+    for one, other in zip(run_spmd(module, data), run_spmd(made, data), strict=True):
         for a, b in zip(*(v if isinstance(v, tuple) else (v,) for v in (one, other)), strict=True):
             np.testing.assert_array_equal(a, b)
-    return [i.opcode for i in split.instructions() if i.opcode in COLLECTIVES]
+    return [i.opcode for i in made.instructions() if i.opcode in COLLECTIVES]
 
 
 EIGHT = (tuple(range(8)),)
@@ -68,7 +73,7 @@ def test_less_is_sent_between_processes():
         return sum(u.bytes for u in uses if any(len({TWO_BY_FOUR[d] for d in g}) > 1 for g in u.groups))
 
     module = program("all-reduce", (4096,), 8, EIGHT)
-    assert between(processes.split_by_process(module, TWO_BY_FOUR)) * 7 <= between(module)
+    assert between(split(module, TWO_BY_FOUR)) * 7 <= between(module)
 
 
 @pytest.mark.parametrize(
@@ -84,10 +89,10 @@ def test_less_is_sent_between_processes():
 def test_other_groups_stay(groups, owners):
     groups = groups if isinstance(groups[0], tuple) else (groups,)
     module = program("all-reduce", (12,), len(owners), groups)
-    assert processes.split_by_process(module, owners) is module
+    assert split(module, owners) is module
 
 
 def test_small_values_stay(monkeypatch):
     monkeypatch.setattr(processes, "SMALL", 1024)
     module = program("all-reduce", (12,), 8, EIGHT)
-    assert processes.split_by_process(module, TWO_BY_FOUR) is module
+    assert split(module, TWO_BY_FOUR) is module
