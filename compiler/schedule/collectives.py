@@ -49,6 +49,12 @@ class Elsewhere:
     offsets: tuple[int, ...] | None = None
 
     @property
+    def bytes(self) -> int | list[int]:
+        """Those from here to the end of the buffer, by the number of the device where they differ."""
+        whole = self.buffer.bytes
+        return whole if self.offsets is None else [whole - offset for offset in self.offsets]
+
+    @property
     def assigned(self) -> Place:
         place = self.buffer.assigned
         if place.kind == "shared":  # the same for all members of the group that shares it, which may be another group

@@ -495,19 +495,20 @@ class Planner:
             return item
         if isinstance(item, PartLaunch):
             places = {name: buffer.assigned for name, buffer in item.pointers.items()}
-            return KernelStep(item.launch, places, item.instruction, item.devices)
+            extents = {name: buffer.bytes for name, buffer in item.pointers.items()}
+            return KernelStep(item.launch, places, item.instruction, item.devices, extents)
         if isinstance(item, Messages):
             return item.step()
         if isinstance(item, Transfer):
             return CopyStep(item.target.assigned, item.source.assigned, item.bytes, item.instruction, item.devices)
         if isinstance(item[0], Launch):
             launch, pointers, instruction = item
-            places = {}
+            places, extents = dict[str, Place](), dict[str, int | list[int]]()
             for argument in launch.arguments:
                 if isinstance(argument, str):
                     buffer = pointers.get(argument) or self.temporaries[(id(instruction), argument)]
-                    places[argument] = buffer.assigned
-            return KernelStep(launch, places, instruction)
+                    places[argument], extents[argument] = buffer.assigned, buffer.bytes
+            return KernelStep(launch, places, instruction, extents=extents)
         if len(item) == 4:
             target, source, size, instruction = item
             target = target if isinstance(target, Place) else target.assigned

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from hloom.compiler.kernels.launch import Launch
 from hloom.ir.module import Instruction
-from hloom.ir.records import record
+from hloom.ir.records import field, record
 
 
 @record(frozen=True)
@@ -33,12 +33,13 @@ class Step:
 @record
 class KernelStep(Step):
     """A launch with its pointers resolved. `instruction` is what it computes. devices: those of several that launch it;
-    None: all."""
+    None: all. extents: bytes that each pointer leads to, by the number of the device where they differ."""
 
     launch: Launch
     pointers: dict[str, Place]
     instruction: Instruction
     devices: frozenset[int] | None = None
+    extents: dict[str, int | list[int]] = field(default_factory=dict)
 
 
 @record

@@ -4,7 +4,9 @@ the LLVM IR of all of them are those of the last time, unless a change says othe
 from __future__ import annotations
 
 import ast
+import functools
 import hashlib
+from collections import Counter
 
 import numpy as np
 import pytest
@@ -16,7 +18,9 @@ from hloom.compiler.kernel_ir.printer import printed
 from hloom.compiler.kernel_ir.reader import read
 from hloom.compiler.kernel_ir.verify import verify
 from hloom.compiler.kernels.codegen.source import KernelSource
+from hloom.compiler.schedule.steps import KernelStep
 from hloom.compiler.targets.cpu import library
+from hloom.compiler.targets.cpu.bounds import accesses_of
 from hloom.compiler.targets.cpu.llvm_emitter import emitter
 from hloom.compiler.targets.cpu.machine import Machine
 from hloom.compiler.targets.cpu.target import CpuTarget
@@ -62,11 +66,16 @@ def assert_written_as_read(source: KernelSource) -> None:
         assert_written_as_read(part)
 
 
-def kernels(name: str, target: CpuTarget) -> list[KernelSource]:
-    """The distinct kernels of a workload, in the order of their launches."""
+@functools.cache
+def steps(name: str, target: CpuTarget) -> list[KernelStep]:
     workload = WORKLOADS[name]
     module = Hloom(True).jitted(workload).lower(*workload.inputs(np.random.default_rng(0))).module
-    launches = [step.launch for step in optimized_plan(module, target=target)[1].kernels()]
+    return optimized_plan(module, target=target)[1].kernels()
+
+
+def kernels(name: str, target: CpuTarget) -> list[KernelSource]:
+    """The distinct kernels of a workload, in the order of their launches."""
+    launches = [step.launch for step in steps(name, target)]
     passed = [a for launch in launches for a in launch.arguments if isinstance(a, KernelSource)]
     return list(dict.fromkeys([*(launch.source for launch in launches), *passed]))
 
@@ -83,3 +92,24 @@ def test_kernels_of_the_benchmark(machine, golden):
             digest.update(repr((source, text, libraries)).encode())
         lines.append(f"{name} {len(found)} {digest.hexdigest()[:16]}")
     golden(f"kernels/{machine}.txt", "\n".join(lines) + "\n")
+
+
+def test_accesses_of_the_benchmark_are_proved(golden):
+    """Each launch of the benchmark's programs, with the sizes that it has: how many of its accesses are proved."""
+    target = CpuTarget(MACHINES["avx2"], False)
+    lines, all_of, whole, launches = [], Counter[str](), 0, 0
+    for name in WORKLOADS:
+        known = {
+            (step.launch.source, repr(step.launch.arguments), repr(step.extents)): step for step in steps(name, target)
+        }
+        of = Counter[str]()
+        for step in known.values():
+            found = Counter(access.status for access in accesses_of(step.launch, step.extents))
+            whole, launches = whole + (found.total() == found["proved"]), launches + 1
+            of += found
+        all_of += of
+        lines.append(f"{name} {of['proved']} of {of.total()}")
+    assert all_of["out of range"] == 0
+    assert all_of["proved"] >= 0.96 * all_of.total()
+    lines.append(f"all {all_of['proved']} of {all_of.total()}, all of {whole} of {launches} launches")
+    golden("kernels/proved.txt", "\n".join(lines) + "\n")

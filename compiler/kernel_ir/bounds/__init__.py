@@ -1,0 +1,1 @@
+"""Proofs that the accesses of kernels are within their arrays (docs/reference/kernels.md)."""
