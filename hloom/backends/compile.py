@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping, Sequence
+from typing import Protocol
 
 from hloom.backends.donation import copy_shared
-from hloom.backends.dump import Dump, kernel_listing
+from hloom.backends.listing import kernel_listing
 from hloom.backends.text import program_text
 from hloom.compiler.analysis import cost_analysis, memory_analysis
 from hloom.compiler.compile_timings import Stages
-from hloom.compiler.pipeline import PIPELINE, UNFUSED, run_passes
+from hloom.compiler.pipeline import PIPELINE, UNFUSED, PassRecord, run_passes
 from hloom.compiler.schedule.scheduler import Plan, make_plan
 from hloom.compiler.targets.base import Target
 from hloom.compiler.targets.cpu.target import host_target
@@ -18,6 +19,25 @@ from hloom.config import config
 from hloom.ir.module import Module
 from hloom.ir.process.floats import default_floats
 from hloom.platforms.backend import Executable
+
+
+class Observer(Protocol):
+    """Who looks on while a program is compiled."""
+
+    def on_pass(self, record: PassRecord) -> None:
+        """After each pass."""
+
+    def on_plan(self, plan: Plan) -> None:
+        """Once the program is planned."""
+
+
+def observer_of(module: Module) -> Observer | None:
+    """Who looks on while a module is compiled, from here on: the dump that `hl.config.dump_to` asks for, or nobody."""
+    if not config.dump_to:
+        return None
+    from hloom.backends.dump import Dump  # saves start-up time: texts are written for those who ask
+
+    return Dump(module)
 
 
 class Planned:
@@ -63,23 +83,24 @@ def optimized_plan(
     updates: Mapping[int, int] | None = None,
     processes: Sequence[int] = (),
     steady: frozenset[int] = frozenset(),
-    dump: Dump | None = None,
+    observer: Observer | None = None,
 ) -> tuple[Module, Plan, dict[str, float]]:
-    """The module after all passes, its plan, and the seconds of both. Dumps where `hl.config.dump_to` says so.
+    """The module after all passes, its plan, and the seconds of both.
 
-    updates, processes, steady: as of `make_plan`. dump: that of the passes that ran before."""
+    updates, processes, steady: as of `make_plan`. observer: of the passes
+    that ran before."""
     target = target or host_target(self_contained=not config.library_calls)
     fused = config.fusion if fusion is None else fusion
     names = PIPELINE if fused else UNFUSED
-    dump = dump or Dump.of(module)
+    observer = observer or observer_of(module)
     started = time.perf_counter()
-    on_pass = dump.on_pass if dump else None
+    on_pass = observer.on_pass if observer else None
     optimized = run_passes(module, names, target=target, verify=config.verify, on_pass=on_pass)
     passed = time.perf_counter()
     plan = make_plan(optimized, target, donated, updates=updates, whole=fused, processes=processes, steady=steady)
     planned = time.perf_counter()
-    if dump:
-        dump.kernels(plan)
+    if observer:
+        observer.on_plan(plan)
     return optimized, plan, {"passes": passed - started, "plan": planned - passed}
 
 

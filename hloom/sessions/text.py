@@ -17,9 +17,9 @@ from typing import Any, TypeVar
 
 import numpy as np
 
+from hloom.compiler.pipeline import run_passes
 from hloom.errors import HloomError, ParseError, UnsupportedError
 from hloom.ir.build import Builder
-from hloom.ir.loops import lower_scans
 from hloom.ir.module import Computation, Instruction, Module, below
 from hloom.ir.ops.programs.structure import HostFunction
 from hloom.ir.source import Source, on_device
@@ -72,7 +72,7 @@ def to_text(program: Graph, constants: dict[str, np.ndarray] | None = None) -> s
         copy.hint = _unused(program.name_of(instruction), taken)
         mapped[instruction] = copy
     roots = [mapped[u.value] for u in program.updates.values()] or builder.instructions[-1:]
-    module = lower_scans(Module(program.name, builder.finish(builder.tuple(roots))))
+    module = run_passes(Module(program.name, builder.finish(builder.tuple(roots))), ("lower-scans",))
     names = Names(printing_order(module.entry))
     printed = {i.hint: names.within(module.entry)(i) for i in module.entry.instructions}
     called = {i: printed.get(copy.hint, copy.hint) for i, copy in mapped.items()}

@@ -12,7 +12,7 @@ from hloom.backends.cpu.background_compile import compile_async
 from hloom.backends.cpu.driver import Kernel, driver
 from hloom.backends.cpu.memory_limit import check_memory
 from hloom.backends.cpu.program import Layout, program_of
-from hloom.backends.dump import kernel_listing
+from hloom.backends.listing import kernel_listing
 from hloom.backends.unrolled import warn_of_unrolled_loop
 from hloom.compiler.compile_timings import collecting
 from hloom.compiler.kernels.codegen.source import KernelSource

@@ -16,7 +16,7 @@ from hloom.backends.cpu.driver import driver, number_functions
 from hloom.backends.cpu.memory_limit import check_memory
 from hloom.backends.cpu.program import Layout, program_of
 from hloom.backends.donation import copy_shared, warn_of_unused
-from hloom.backends.dump import kernel_listing
+from hloom.backends.listing import kernel_listing
 from hloom.backends.text import program_text
 from hloom.compiler.compile_timings import collecting
 from hloom.compiler.schedule.at_sizes import plan_at, plan_over

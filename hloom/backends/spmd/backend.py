@@ -8,8 +8,7 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
-from hloom.backends.compile import optimized_plan, stage_timings
-from hloom.backends.dump import Dump
+from hloom.backends.compile import observer_of, optimized_plan, stage_timings
 from hloom.backends.processes import others_of, placement_of
 from hloom.backends.spmd.open_sizes import OpenSpmdExecutable
 from hloom.backends.spmd.program import SpmdExecutable, program_of_each, runner_of, shardings_of
@@ -36,8 +35,8 @@ class SpmdBackend(Backend):
         started = time.perf_counter()
         given, where = mesh_of(module), placement_of(devices)
         several = kind.name == "cpu" and where.is_spread
-        team, dump = Team(devices, where.processes if several else (), given), Dump.of(module)
-        divided = program_of_each(module, team, by_hand=options.partitioned, dump=dump)
+        team, observer = Team(devices, where.processes if several else (), given), observer_of(module)
+        divided = program_of_each(module, team, by_hand=options.partitioned, observer=observer)
         seconds = time.perf_counter() - started
         inputs, outputs = shardings_of(divided, given)
         if kind.name != "cpu":
@@ -52,7 +51,7 @@ class SpmdBackend(Backend):
                 fusion=options.fusion,
                 donated=options.donated,
                 processes=team.processes,
-                dump=dump,
+                observer=observer,
             )
             made = time.perf_counter()
             runner = runner_of(plan, divided.partitions, where, others)

@@ -9,9 +9,8 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping
 
-from hloom.backends.compile import optimized_plan
+from hloom.backends.compile import observer_of, optimized_plan
 from hloom.backends.cpu.open_sizes import OpenExecutable
-from hloom.backends.dump import Dump
 from hloom.backends.processes import placement_of
 from hloom.backends.spmd.program import SpmdExecutable, program_of_each, runner_of, shardings_of
 from hloom.compiler.passes.registry import Team
@@ -44,11 +43,11 @@ class OpenSpmdExecutable(OpenExecutable, OpenSpmd):
 
     def _planned(self, module: Module) -> tuple[Module, Plan, dict[str, float]]:
         started = time.perf_counter()
-        dump = Dump.of(module)
-        divided = program_of_each(module, Team(self.devices, mesh=self.mesh), dump=dump)
+        observer = observer_of(module)
+        divided = program_of_each(module, Team(self.devices, mesh=self.mesh), observer=observer)
         seconds = {"partition": time.perf_counter() - started}
         optimized, plan, times = optimized_plan(
-            divided, fusion=self._options.fusion, donated=self._options.donated, dump=dump
+            divided, fusion=self._options.fusion, donated=self._options.donated, observer=observer
         )
         self._shardings[id(plan)] = shardings_of(divided, self.mesh)
         return optimized, plan, seconds | times

@@ -6,12 +6,11 @@ from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 
-from hloom.backends.compile import Planned
+from hloom.backends.compile import Observer, Planned
 from hloom.backends.cpu.driver import team_drivers, team_entries
 from hloom.backends.cpu.memory_limit import check_memory
 from hloom.backends.cpu.program import Layout, program_of
 from hloom.backends.donation import copy_shared
-from hloom.backends.dump import Dump
 from hloom.backends.processes import Placement, failed_message
 from hloom.compiler.communication import CollectiveUse, bytes_sent, collective_uses
 from hloom.compiler.passes.registry import Team
@@ -77,11 +76,11 @@ class SpmdExecutable(Planned, Executable):
         return super().memory_analysis() | {"shared bytes": self.plan.shared_bytes}
 
 
-def program_of_each(module: Module, team: Team, *, by_hand: bool = False, dump: Dump | None = None) -> Module:
+def program_of_each(module: Module, team: Team, *, by_hand: bool = False, observer: Observer | None = None) -> Module:
     """What each device runs of a module, which is laid out over the team's mesh; one without a mesh says itself what
     each device runs, as it may with a mesh too (by_hand)."""
     names = SPMD_BY_HAND if team.mesh is None or by_hand else SPMD_PIPELINE
-    on_pass = dump.on_pass if dump is not None else None
+    on_pass = observer.on_pass if observer is not None else None
     return run_passes(module, names, team=team, verify=config.verify, on_pass=on_pass)
 
 

@@ -12,7 +12,6 @@ from collections.abc import Callable
 import numpy as np
 
 from hloom.ir.errors import UnsupportedError
-from hloom.ir.loops import lower_scans
 from hloom.ir.module import Computation, Instruction, Module
 from hloom.ir.op_table import OPS
 from hloom.ir.sizes.expressions import SizeExpression
@@ -42,8 +41,11 @@ def emits(*opcodes: str):
 
 
 def to_program(module: Module) -> Program:
-    """The syntax tree of a module: its entry is the public function @main, what it calls are private functions."""
-    return _Emitter(lower_scans(module)).program()
+    """The syntax tree of a module: its entry is the public function @main, what it calls are private functions.
+
+    The ops that StableHLO lacks are gone by the passes `EXPORT["stablehlo"]` of `hloom.compiler.pipeline`.
+    """
+    return _Emitter(module).program()
 
 
 def types_of(shape) -> tuple[Tensor, ...]:
