@@ -13,7 +13,7 @@ from hloom.ir.ops.elementwise import (
 )
 from hloom.ir.ops.indexing import gather, movement, scatter, sort
 from hloom.ir.ops.linalg import convolution, decompositions, dot, fft, linear_systems, matrix_functions
-from hloom.ir.ops.programs import collective, control, sizes, spmd, structure, transfer
+from hloom.ir.ops.programs import collective, control, kernel, sizes, spmd, structure, transfer
 from hloom.ir.ops.reductions import reduce, window
 
 __all__ = ["OPS", "No", "Op"]

@@ -188,7 +188,8 @@ class Group:
         self.outputs = [root]
         self.members: set[Instruction] = set()
         self.kind: KernelKind = facts.target.kinds[-1]
-        self.domain = root.shape.dims if isinstance(root.shape, Shape) else root.operands[0].dims
+        shape = root.shape if isinstance(root.shape, Shape) or not root.operands else root.operands[0].shape
+        self.domain = shape.dims if isinstance(shape, Shape) else ()
         self.head: Instruction | None = None
         self.reduction: Instruction | None = None
         self.by_rows = False

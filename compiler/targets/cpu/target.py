@@ -13,6 +13,7 @@ from hloom.compiler.kernels.kinds import LOOP, REDUCE, ROW, SCATTER, contains, i
 from hloom.compiler.kernels.launch import Launch, launch_by_work
 from hloom.compiler.kernels.loops.pieces import is_pieces, is_wide, pieces_launches
 from hloom.compiler.kernels.topk import has_topk_kernel, topk_launches
+from hloom.compiler.kernels.user import user_launches
 from hloom.compiler.kernels.windows.window_kernels import has_window_kernel, window_launches
 from hloom.compiler.normal_forms import is_normal_convolution
 from hloom.compiler.targets.base import KernelKind, Target, has_host_dtype
@@ -35,6 +36,7 @@ def is_supported_contraction(contraction: Instruction) -> bool:
 
 
 KINDS = (
+    KernelKind("kernel", contains("kernel"), lambda request, target: user_launches(request), frozenset(["kernel"])),
     KernelKind(
         "topk", contains("topk"), lambda request, target: topk_launches(request), frozenset(["topk"]), has_topk_kernel
     ),

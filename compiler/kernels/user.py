@@ -1,0 +1,95 @@
+"""The kernel kind of kernels that users write (`hloom.kernel`): their phases become launches, one after the other."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from hloom.compiler.kernel_ir.builder import constant
+from hloom.compiler.kernel_ir.nodes import Call, Cast, Const, Expr, Kernel, Load
+from hloom.compiler.kernel_ir.printer import printed
+from hloom.compiler.kernel_ir.rewrite import replaced, with_expressions
+from hloom.compiler.kernels.codegen.source import KernelSource
+from hloom.compiler.kernels.launch import Launch, launch_by_grain, launch_by_work
+from hloom.compiler.kernels.request import KernelRequest
+from hloom.ir.module import Instruction
+from hloom.ir.records import record
+
+__all__ = ["Phase", "Program", "user_launches"]
+
+
+@record(frozen=True)
+class Phase:
+    """One loop whose iterations are independent, or statements that run once.
+
+    arguments: for each parameter but lo and hi "in0" (an operand), "out0" (a result), the name of a temporary, or a
+    size. items: iterations. work: element operations of one. whole: one thread runs all of them.
+    """
+
+    kernel: Kernel
+    arguments: tuple[Any, ...]
+    items: Any
+    work: float
+    whole: bool = False
+
+
+@record(frozen=True)
+class Program:
+    """A kernel at the shapes and dtypes of a call. temporaries: bytes by name."""
+
+    phases: tuple[Phase, ...]
+    temporaries: dict[str, int]
+
+
+def user_launches(request: KernelRequest) -> list[Launch]:
+    """The launches of a computation of one kernel."""
+    instruction = request.instruction("kernel")
+    constants = {f"in{k}": operand for k, operand in enumerate(instruction.operands) if operand.opcode == "constant"}
+    pointers = {f"in{k}": request.names.get(operand, "") for k, operand in enumerate(instruction.operands)}
+    pointers |= {f"out{k}": request.output_name(k) for k in range(len(instruction.shape.elements))}
+    program: Program = instruction["kernel"].program
+    launches, made = [], set[str]()
+    for phase in program.phases:
+        kernel = _with_constants(phase, constants)
+        kinds = [f"{var.type[1:]}*" if var.type[0] == "*" else var.type for var in kernel.params]
+        source = KernelSource(kernel.name, printed(kernel), tuple(kinds))
+        given = [a for a in phase.arguments if not isinstance(a, str) or a not in constants]
+        arguments = [pointers.get(a, a) if isinstance(a, str) else a for a in given]
+        used = {a for a in arguments if isinstance(a, str) and a in program.temporaries} - made
+        temporaries = {name: program.temporaries[name] for name in sorted(used)}
+        made |= used
+        if phase.whole:
+            work = float(phase.work) * max(phase.items, 1)
+            launches.append(launch_by_grain(source, arguments, phase.items, max(phase.items, 1), temporaries, work))
+        else:
+            launches.append(
+                launch_by_work(source, arguments, phase.items, phase.work, temporaries, moved=request.moved)
+            )  # fmt: skip
+    return [launch for launch in launches if launch.items != 0]
+
+
+def _with_constants(phase: Phase, constants: dict[str, Instruction]) -> Kernel:
+    """The kernel with numbers in the place of operands that are constants of one element."""
+    kernel = phase.kernel
+    known = {
+        var: constants[argument]["value"]
+        for var, argument in zip(kernel.params, phase.arguments, strict=False)
+        if isinstance(argument, str) and argument in constants
+    }
+    if not known:
+        return kernel
+
+    def number(expression: Expr) -> Expr | None:
+        if isinstance(expression, Load) and expression.pointer in known:
+            return _number(known[expression.pointer].item(), expression.type)
+        return None
+
+    body = [with_expressions(s, lambda e: replaced(e, number)) for s in kernel.body]
+    return Kernel(kernel.name, tuple([var for var in kernel.params if var not in known]), body)
+
+
+def _number(value: Any, kind: str) -> Expr:
+    if isinstance(value, complex):
+        parts = [_number(part, {"c64": "f32", "c128": "f64"}[kind]) for part in (value.real, value.imag)]
+        return Call(kind, f"complex_{parts[0].type}", tuple(parts))
+    exact = Const("pred", bool(value)) if kind == "pred" else constant(value if kind[0] != "f" else float(value))
+    return exact if exact.type == kind else Cast(kind, exact)

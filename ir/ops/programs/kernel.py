@@ -1,0 +1,81 @@
+"""kernel: a kernel that a user wrote (`hloom.kernel`), at the shapes and dtypes of one call."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from hloom.ir.build import Value, tuple_elements
+from hloom.ir.errors import UnsupportedError
+from hloom.ir.op_table import No, op
+from hloom.ir.types import TupleShape
+
+
+class UserKernel(str):
+    """The name of a kernel in HLO text, which carries the kernel itself. Equal names are equal kernels.
+
+    shape: of the results. program: what targets make launches of (`hloom.compiler.kernels.user.Program`).
+    """
+
+    shape: TupleShape
+    program: Any
+
+    def evaluate(self, arrays: Sequence[np.ndarray]) -> tuple[np.ndarray, ...]:
+        """The results by Python: the meaning of the kernel."""
+        raise self.lost()
+
+    def batched(self, size: Any, mapped: Sequence[bool]) -> UserKernel:
+        """The kernel of `size` independent calls; operands that are mapped, and all results, have them first."""
+        raise self.lost()
+
+    def jvp(self, build, instruction, primals, tangents):
+        raise self.lost()
+
+    def transpose(self, build, instruction, cotangent, operands):
+        raise self.lost()
+
+    def lost(self) -> UnsupportedError:
+        return _lost(self)
+
+
+def _lost(name: str) -> UnsupportedError:
+    return UnsupportedError(
+        f"the kernel '{name}' of a program that was read from text",
+        "the text has a kernel's name, and not its code",
+        "trace the function that calls the kernel, or hl.export it",
+    )
+
+
+def _own(name) -> UserKernel:
+    if not isinstance(name, UserKernel):
+        raise _lost(name)
+    return name
+
+
+def _batch(build, instruction, operands, mapped):
+    kernel = _own(instruction["kernel"]).batched(build.size, mapped)
+    builder = build.builder
+    made = builder.emit("kernel", *[v.instruction for v in operands], kernel=kernel)
+    results = [Value(builder, element) for element in tuple_elements(builder, made)]
+    if kernel.shape.elements[-1:] == instruction.shape.elements[-1:]:  # whether an index was out of range in any call
+        results[-1] = build.unmapped(results[-1])
+    return results
+
+
+op(
+    "kernel",
+    family="library",
+    infer=lambda operands, attributes, shape: _own(attributes["kernel"]).shape,
+    reference=lambda *arrays, shape, kernel: _own(kernel).evaluate(arrays),
+    code=No("it has kernels of its own"),
+    jvp=lambda build, instruction, *given: _own(instruction["kernel"]).jvp(build, instruction, *given),
+    transpose=lambda build, instruction, *given: _own(instruction["kernel"]).transpose(build, instruction, *given),
+    batch=_batch,
+    factors=No("hloom does not know how the work of a user's kernel is split over devices"),
+    bounded=No("a user's kernel has sizes that are known before it runs"),
+    attributes={"kernel": "string"},
+    text="hloom.kernel",
+    flops=50,
+)
