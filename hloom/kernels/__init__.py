@@ -1,0 +1,1 @@
+"""`hl.kernel`: kernels that users write (docs/guides/kernels.md)."""

@@ -1,0 +1,49 @@
+"""What happens when a kernel finds an index out of range: an error, with the user's line of the index."""
+
+from __future__ import annotations
+
+import weakref
+
+import numpy as np
+
+from hloom.errors import ShapeError
+from hloom.ir.ops.programs.structure import HostFunction
+from hloom.ir.types import TupleShape
+from hloom.kernels.frontend.memory import FAULT_BITS, Check
+from hloom.tracing.trace import bind
+
+__all__ = ["watch"]
+
+_targets: weakref.WeakValueDictionary = weakref.WeakValueDictionary()
+
+
+def watch(kernel, fault) -> None:
+    """Has the program raise an error where a kernel's fault is not 0."""
+    checks: tuple[Check, ...] = kernel.lowered.checks
+    target = _targets.get(kernel)
+    if target is None:
+        target = _targets[kernel] = HostFunction(f"hloom.kernel_fault.{kernel}")
+        name = kernel.owner.name
+
+        def raised(word: np.ndarray) -> tuple:
+            _raise(name, checks, int(word[0]))
+            return ()
+
+        target.function, target.method = raised, "sequential"
+    bind("custom-call", fault, shape=TupleShape(()), custom_call_target=target, custom_call_has_side_effect=True)
+
+
+def _raise(name: str, checks: tuple[Check, ...], word: int) -> None:
+    if not word:
+        return
+    check = checks[(word >> FAULT_BITS) - 1]
+    index = word & ((1 << FAULT_BITS) - 1)
+    index -= (index >> (FAULT_BITS - 1)) << FAULT_BITS
+    raise ShapeError(
+        f"the kernel '{name}' reads or writes within its arrays",
+        f"{check.what} is {index}"
+        + (f", the size {check.size}" if check.size is not None else "")
+        + f", at {check.source}: {check.source.code()}",
+        "check the index before, or end the loop earlier",
+        check.source,
+    )

@@ -1,0 +1,91 @@
+"""Functions and methods that a user's kernel may call: which op of the table, or which loop, each is.
+
+Functions are recognized by what they are, not by the name that the user's file gives them: `np.exp`, `hnp.exp`,
+`math.exp` and a name imported from any of these modules.
+"""
+
+from __future__ import annotations
+
+from types import FunctionType
+from typing import Any
+
+import numpy as np
+
+from hloom.ir.op_table import OPS, No
+from hloom.ir.types import as_dtype
+
+__all__ = [
+    "DIRECT",
+    "LOGICAL",
+    "MADE",
+    "METHODS",
+    "OPERATIONS",
+    "OPERATORS",
+    "REDUCTIONS",
+    "dtype_of",
+    "inlined",
+    "known_name",
+]
+
+# NumPy's names of what is one op of numbers in a common dtype: {"exp": "exponential"}.
+OPERATIONS: dict[str, str] = {
+    name: entry.name
+    for entry in OPS.values()
+    if entry.family == "elementwise" and entry.numpy is not None and not isinstance(entry.code, No)
+    and entry.arity in (1, 2)
+    for name in entry.numpy.names.split()
+} | {
+    "fabs": "abs", "abs": "abs", "absolute": "abs", "fmod": "remainder", "pow": "power", "rsqrt": "rsqrt",
+    "expm1": "exponential-minus-one", "floor": "floor", "ceil": "ceil", "sign": "sign", "rint": "round-nearest-even",
+    "logical_and": "and", "logical_or": "or", "logical_xor": "xor", "logical_not": "not", "popcount": "popcnt",
+    "logistic": "logistic", "erf": "erf", "erfc": "erfc", "lgamma": "lgamma", "isfinite": "is-finite",
+}  # fmt: skip
+# Functions of floats that the kernel language has by these names.
+DIRECT = frozenset(("exp2", "log2", "log10", "copysign", "trunc"))
+LOGICAL = frozenset(("logical_and", "logical_or", "logical_xor", "logical_not"))
+# Names of operators: {"add": "+"}.
+OPERATORS = {
+    "add": "+", "subtract": "-", "multiply": "*", "divide": "/", "true_divide": "/", "floor_divide": "//", "mod": "%",
+    "remainder": "%", "power": "**", "maximum": "max", "minimum": "min", "less": "<", "less_equal": "<=",
+    "greater": ">", "greater_equal": ">=", "equal": "==", "not_equal": "!=",
+}  # fmt: skip
+REDUCTIONS = {"sum": "sum", "prod": "prod", "max": "max", "amax": "max", "min": "min", "amin": "min", "all": "and",
+              "any": "or"}  # fmt: skip
+METHODS = frozenset(
+    (*REDUCTIONS, "mean", "argmax", "argmin", "astype", "copy", "dot", "item", "fill")
+)  # fmt: skip
+MADE = frozenset(("empty", "zeros", "ones", "full", "empty_like", "zeros_like", "ones_like", "full_like"))
+_BUILTINS = frozenset((abs, min, max, len, range, int, float, bool, sum, pow, round, tuple, zip, enumerate, reversed))
+
+
+def known_name(function: Any) -> str | None:
+    """NumPy's name of a function of NumPy, hloom.numpy, math or Python; None for other objects."""
+    if isinstance(function, np.ufunc):
+        return function.__name__
+    try:
+        if function in _BUILTINS:
+            return function.__name__
+    except TypeError:
+        return None
+    module = getattr(function, "__module__", None) or ""
+    name = getattr(function, "__name__", None)
+    if name and (module == "math" or module.split(".")[0] in ("numpy", "hloom", "scipy", "jax", "_operator")):
+        return name
+    return None
+
+
+def inlined(function: Any) -> bool:
+    """Whether a function is the user's own, whose statements are compiled in the place of its call."""
+    return isinstance(function, FunctionType) and known_name(function) is None
+
+
+def dtype_of(value: Any) -> np.dtype | None:
+    """The dtype that a type stands for, such as np.float32 or hnp.bfloat16; None for other objects."""
+    if isinstance(value, str):
+        return as_dtype(value)
+    if isinstance(value, np.dtype):
+        return value
+    if isinstance(value, type) and issubclass(value, np.generic):
+        return as_dtype(np.dtype(value))
+    found = getattr(value, "dtype", None)
+    return found if isinstance(found, np.dtype) and not hasattr(value, "shape") else None

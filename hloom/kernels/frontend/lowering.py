@@ -1,0 +1,579 @@
+"""A user's kernel at given shapes and dtypes: its phases, temporaries and results.
+
+A phase is one parallel loop, or the statements between two of them, which run once. Numbers that a phase needs of an
+earlier one are passed in memory.
+"""
+
+from __future__ import annotations
+
+import ast
+import math
+from collections.abc import Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any, TypeAlias
+
+import numpy as np
+
+from hloom.compiler.kernel_ir.nodes import Assign, Binary, Const, Expr, For, Load, Scratch, Stmt, Store, Var
+from hloom.compiler.kernel_ir.rewrite import assigned, read
+from hloom.compiler.kernels.user import Program
+from hloom.errors import ArgumentError, ShapeError
+from hloom.ir.records import record
+from hloom.ir.source import Source
+from hloom.ir.types import DTYPES, HLO_NAME, Shape, TupleShape, default_dtype
+from hloom.kernels import language
+from hloom.kernels.frontend import functions
+from hloom.kernels.frontend.memory import Check
+from hloom.kernels.frontend.numpy_rules import RULES
+from hloom.kernels.frontend.phases import Draft, finished
+from hloom.kernels.frontend.statements import Statements, Widen
+from hloom.kernels.frontend.syntax import carried_names
+from hloom.kernels.frontend.values import S64, Lazy, Number, Static, Value, View, integer
+
+__all__ = ["Lowered", "lowered"]
+
+# Names that kernel text has a meaning for.
+_RESERVED = frozenset(
+    ("min", "max", "range", "lo", "hi", "item", "fault", "inf", "nan", "select", "quotient", "address", "part", "fma",
+     "prefetch", "pass", "and", "or", "not", "call_kernel")
+)  # fmt: skip
+_INNER = 32  # iterations from which on the last index of a parallel loop is a loop of its own in an item
+_PARTS, _PART_ITEMS = 8, 4096  # tables of atomic updates; iterations from which on they pay
+
+
+Batch: TypeAlias = tuple[tuple[int, tuple[bool, ...]], ...]
+
+
+@record(frozen=True)
+class Lowered:
+    """program: its launches. shape: of the results; where there are checks the last one is `fault`. result: what the
+    function returns, as a tree of numbers of results. checks: what a fault means. proved: indices that need none."""
+
+    program: Program
+    shape: TupleShape
+    result: Any
+    checks: tuple[Check, ...]
+    proved: int
+
+
+def lowered(
+    definition: ast.FunctionDef, file: str, above: int, outside: Mapping[str, Any], arguments: Mapping[str, Any],
+    name: str, weak: frozenset[str] = frozenset(), batch: Batch = (), unchecked: bool = False,
+) -> Lowered:  # fmt: skip
+    """The kernel.
+
+    arguments: a Shape for each array, of one call, else a Python value. weak: names of Python numbers. batch: calls at
+    once, from the outermost dimension on: how many, and which arrays have a dimension for them.
+    Raises the errors of the kernel's mistakes, at their lines.
+    """
+    declared: dict[str, tuple[np.dtype, bool]] = {}
+    while True:
+        made = _Lowering(definition, file, above, outside, name, weak, declared, batch, unchecked)
+        try:
+            return made.run(definition, arguments)
+        except Widen as found:
+            declared[found.key] = (found.dtype, found.weak)
+
+
+class _Lowering(Statements):
+    rules = RULES
+
+    def __init__(
+        self, definition: ast.FunctionDef, file: str, above: int, outside: Mapping[str, Any], name: str,
+        weak: frozenset[str], declared: dict[str, tuple[np.dtype, bool]], batch: Batch, unchecked: bool,
+    ):  # fmt: skip
+        super().__init__(Source(file, above + definition.lineno, name), _RESERVED, unchecked)
+        self.file, self.above, self.function, self.outside = file, above, name, outside
+        self.names, self.unset, self.bound_in = {}, set(), {}
+        self.weak, self.implied = weak, {}
+        self.declared, self.cells, self.stack = declared, {}, []
+        self.drafts: list[Draft] = []
+        self.scratches: list[Scratch] = []
+        self.prologue: list[Stmt] = []
+        self.arguments: dict[Var, Any] = {}  # what the parameters of phases are given
+        self.temporaries: dict[str, int] = {}
+        self.made: dict[Var, View] = {}  # arrays that the kernel makes, by pointer
+        self.scalars: dict[str, View] = {}  # arguments of no dimension
+        self.read: dict[str, Number] = {}  # of these, in this phase
+        self.within = False  # a parallel loop
+        self.outer: set[Var] = set()  # variables of numbers from before the parallel loop
+        self.batch: Batch = batch
+        self.calls = [Var("s64", self.fresh("call")) for _ in batch]  # the number of the call in each dimension
+        self.returned: dict[Var, int] = {}
+        self.lengths: dict[tuple[Var, Var], Number] = {}  # of tiles, by stop and start
+
+    def fresh(self, hint: str) -> str:
+        return super().fresh(f"{hint}_v" if hint.rpartition("_")[2] in DTYPES else hint)
+
+    # --- the whole
+
+    def run(self, definition: ast.FunctionDef, arguments: Mapping[str, Any]) -> Lowered:
+        self.carried = carried_names(definition.body, list(arguments))
+        number = 0
+        for name, value in arguments.items():
+            if isinstance(value, Shape):
+                self.names[name] = self._argument(name, value, number)
+                number += 1
+            else:
+                self.names[name] = self._from_outside(name, value)
+        self.inputs = number
+        *statements, last = definition.body
+        if not isinstance(last, ast.Return) or last.value is None:
+            self.refuse(ArgumentError, f"the kernel '{self.function}'", "it returns nothing",
+                        "return the arrays that it makes")  # fmt: skip
+        self.block_of(statements)
+        with self.at(last):
+            result = self._results(self.value(last.value))
+        self._flush()
+        return self._finish(result)
+
+    def _argument(self, name: str, shape: Shape, number: int) -> Value:
+        pointer = Var(f"*{HLO_NAME[shape.dtype]}", self.fresh(name))
+        self.arguments[pointer] = f"in{number}"
+        sizes = [self._size(n, f"{name}_{k}") for k, n in enumerate(shape.dims)]
+        start = self._of_call([mapped[number] for _, mapped in self.batch], math.prod(shape.dims))
+        view = View(pointer, shape.dtype, tuple(sizes), self.strides(sizes), start, name)
+        if not sizes:
+            self.scalars[name] = view
+        return view
+
+    def _of_call(self, mapped: Sequence[bool], count: int) -> Number:
+        """Where a call's own elements begin. count: of one call."""
+        found = integer(0)
+        for call, (size, _), own in reversed(list(zip(self.calls, self.batch, mapped, strict=True))):
+            if own:
+                span = (0, max(0, size - 1))
+                place = self.binary("*", Number(call, S64, span=span), self._size(count, "elements"))
+                found = self.binary("+", found, place)
+                count *= size
+        return found
+
+    @property
+    def batches(self) -> int:
+        """The number of calls at once."""
+        return math.prod([size for size, _ in self.batch])
+
+    def _size(self, value: int, hint: str) -> Number:
+        """A size: small ones are written into the kernel, others are its arguments."""
+        if value < 9:
+            return integer(value)
+        var = Var("s64", self.fresh(hint))
+        self.arguments[var] = value
+        self.loops.known[var] = value
+        self.spans[var] = (value, value)
+        return Number(var, S64, True, (value, value), value)
+
+    def of_name(self, node: ast.Name) -> Value:
+        """A number that was passed is read once in each phase."""
+        view = self.scalars.get(node.id)
+        if view is None or self.names.get(node.id) is not view:
+            return super().of_name(node)
+        found = self.read.get(node.id)
+        if found is None:
+            outer, self.block = self.block, self.prologue
+            loaded = self.load(view, ())
+            weak = node.id in self.weak
+            found = self.read[node.id] = Number(
+                self.named(loaded.expr, f"{node.id}_value"), view.dtype, weak, loaded.span
+            )
+            self.block = outer
+        return found
+
+    # --- arrays that the kernel makes
+
+    def _known(self, name: str, given: list[Value], named: dict[str, Value], text: str) -> Value:
+        if name in functions.MADE:
+            return self._new(name, given, dict(named), text)
+        if name == "copy" and not self.within and not self.depth and isinstance(given[0], (View, Lazy)):
+            return self._copied(given[0])
+        return super()._known(name, given, named, text)
+
+    def _new(self, name: str, given: list[Value], named: dict[str, Value], text: str) -> View:
+        """np.empty(shape, dtype) and its like."""
+        given = list(given)
+        value: Value | None = None
+        if name.endswith("_like"):
+            model = self.as_operand(given.pop(0), text)
+            dims = () if isinstance(model, Number) else model.dims
+            dtype = model.dtype
+        else:
+            shape = self.static(given.pop(0) if given else named.pop("shape"))
+            entries = shape if isinstance(shape, tuple) else (shape,)
+            dims = tuple([self.whole(self.as_operand_number(self._as_value(n), text)) for n in entries])
+            dtype = default_dtype(float)
+        if name.startswith("full"):
+            value = given.pop(0) if given else named.pop("fill_value")
+        if given or "dtype" in named:
+            dtype = self.dtype(given.pop(0) if given else named.pop("dtype"), text)
+        elif name == "full" and value is not None:
+            sample = self.as_operand_number(value, text)
+            dtype = sample.dtype if not sample.weak else default_dtype(float if sample.dtype.kind == "f" else int)
+        if named or given:
+            self.unsupported(f"arguments of {text:.60}", "pass a shape and a dtype")
+        fill = {"zeros": 0, "ones": 1}.get(name.removesuffix("_like"))
+        number: Number | None = None if fill is None else self.number(fill)
+        if value is not None:
+            number = self.as_operand_number(value, text)
+        view = self.scratch(dims, dtype, self._hint()) if self.within or self.depth else self._global(dims, dtype, text)
+        if number is not None:
+            if self.within or self.depth:
+                self.assign(view, number)
+            else:
+                self._fill(view, number)
+        return view
+
+    def _as_value(self, value: Any) -> Value:
+        return value if isinstance(value, (Static, Number, View, Lazy)) else self.number(value)
+
+    def _hint(self) -> str:
+        return self.assigning or "made"
+
+    assigning: str = ""
+
+    def do_assign(self, node: ast.Assign) -> None:
+        match node.targets:
+            case [ast.Name(id=name)]:
+                self.assigning = name
+        super().do_assign(node)
+        self.assigning = ""
+
+    def _global(self, dims: Sequence[Number], dtype: np.dtype, text: str) -> View:
+        """An array of all iterations."""
+        sizes = []
+        for size in dims:
+            if size.known is None:
+                self.refuse(
+                    ArgumentError, f"{text:.60}", "its size is the value of an argument, which is not known now",
+                    "take sizes from shapes, or name the argument in static_argnames",
+                )  # fmt: skip
+            if size.known < 0:
+                self.refuse(ShapeError, f"{text:.60}", f"a size of {size.known}", "give sizes that are not negative")
+            sizes.append(size)
+        name = self.fresh(self._hint())
+        pointer = Var(f"*{HLO_NAME[dtype]}", name)
+        start = self._of_call([True] * len(self.batch), math.prod([size.known for size in sizes]))
+        view = View(pointer, dtype, tuple(sizes), self.strides(sizes), start, self._hint(), True)
+        self.made[pointer] = view
+        return view
+
+    def _fill(self, view: View, value: Number) -> None:
+        """A phase that gives all elements one value."""
+        with self._phase(self.product(view.dims)) as item:
+            flat = self._flat(view)
+            self.store(flat, [item], value)
+
+    def _flat(self, view: View) -> View:
+        return View(view.pointer, view.dtype, (self.product(view.dims),), (integer(1),), view.start, view.name, True)
+
+    def _copied(self, array: View | Lazy) -> View:
+        """x.copy() outside of loops: a phase that copies rows."""
+        made = self._global(array.dims, array.dtype, "copy")
+        rows = made.dims[0] if len(made.dims) > 1 else self.product(made.dims)
+        with self._phase(rows if made.dims else integer(1)) as item:
+            if len(made.dims) > 1:
+                source = self.taken_from(array, [item], "") if isinstance(array, View) else self._row(array, item)
+                target = self.taken_from(made, [item], "")
+                assert isinstance(target, View)
+                self.assign(target, source)
+            else:
+                at = [item] if made.dims else []
+                self.store(made, at, self.number_at(array, at))
+        return made
+
+    @staticmethod
+    def _row(array: Lazy, item: Number) -> Lazy:
+        return Lazy(array.dims[1:], array.dtype, array.weak, lambda at: array.element([item, *at]), array.reads)
+
+    # --- phases
+
+    @contextmanager
+    def _phase(self, items: Number, whole: bool = False):
+        """A parallel loop over `items` iterations; gives the index of one."""
+        self._flush()
+        var = Var("s64", self.fresh("i"))
+        high = None if items.known is None else items.known - 1
+        item = Number(var, S64, span=(0, high))
+        self.spans[var], self.limits[var] = item.span, items.expr
+        self.loops.parallel = self._calls_and({var: items.known})
+        self.accesses = []
+        self.within, self.outer = True, set(self.cells.values())
+        kept = dict(self.names)
+        yield item
+        self.unset |= set(self.names) - set(kept)
+        self.names = kept
+        self.within, self.outer = False, set()
+        self._end(var, items, whole)
+
+    def _flush(self) -> None:
+        """Ends the statements that run once."""
+        if self.block:
+            self._end(None, integer(1), True)
+
+    def _calls_and(self, parallel: dict[Var, int | None]) -> dict[Var, int | None]:
+        return {call: size for call, (size, _) in zip(self.calls, self.batch, strict=True)} | parallel
+
+    def _end(self, item: Var | None, items: Number, whole: bool) -> None:
+        body, prologue, count, once = self.block, self.prologue, items.known, item is None
+        begins = 0
+        if self.batch:
+            count *= self.batches
+            every = Var("s64", self.fresh("every"))
+            decoded = self._calls_of(every, item, items)
+            body, prologue, begins, item = [*decoded, *prologue, *body], [], len(decoded), every
+        self.drafts.append(Draft(body, item, count, self.scratches, prologue, whole and not self.batch, once, begins))
+        self.block, self.scratches, self.prologue, self.read, self.accesses = [], [], [], {}, []
+        self.loops.parallel = self._calls_and({})
+
+    def _calls_of(self, every: Var, item: Var | None, items: Number) -> list[Stmt]:
+        """The number of the call, and of the item within it, from the number of an item of all calls."""
+        made: list[Stmt] = []
+        sizes = [items, *[self._size(size, "calls") for size, _ in reversed(self.batch)]]
+        rest = every
+        for var, size in zip([item or Var("s64", self.fresh("once")), *reversed(self.calls)], sizes, strict=True):
+            made.append(Assign(var, Binary("s64", "%", rest, size.expr)))
+            following = Var("s64", self.fresh("rest"))
+            made.append(Assign(following, Binary("s64", "//", rest, size.expr)))
+            rest = following
+        return made
+
+    def require_own(self, var: Var, name: str) -> None:
+        if var in self.outer:
+            self.refuse(
+                ArgumentError, f"the iterations of a parallel loop assign '{name}'",
+                "it is one variable of all iterations: a race",
+                f"combine into an array: {name} = np.zeros(1), then hl.atomic_add({name}, 0, ...)",
+            )  # fmt: skip
+
+    def do_for(self, node: ast.For) -> None:
+        call = node.iter
+        if self.within or self.depth or not isinstance(call, ast.Call):
+            super().do_for(node)
+            return
+        function = self.static(self.value(call.func))
+        if function is language.parallel:
+            self._parallel(node, call)
+        elif function is language.tile:
+            self._tiles(node, call)
+        else:
+            super().do_for(node)
+
+    def _sizes(self, call: ast.Call) -> list[Number]:
+        given = [self.value(a) for a in call.args]
+        if len(given) == 1 and isinstance(given[0], Static) and isinstance(given[0].value, tuple):
+            given = list(given[0].value)
+        return [self.whole(self.as_operand_number(self._as_value(g), ast.unparse(call))) for g in given]
+
+    def _parallel(self, node: ast.For, call: ast.Call) -> None:
+        if call.keywords or not call.args or node.orelse:
+            self.unsupported(f"{ast.unparse(call):.60}", "write for i in hl.parallel(n)")
+        sizes = self._sizes(call)
+        for size in sizes:
+            if size.known is None:
+                self.refuse(
+                    ArgumentError, f"{ast.unparse(call):.60}", "the size is the value of an argument",
+                    "take sizes from shapes, or name the argument in static_argnames",
+                )  # fmt: skip
+        *outer, last = sizes
+        split = bool(outer) and last.known >= _INNER
+        counted = outer if split else sizes
+        whole = any(_calls(statement, _ATOMICS) for statement in node.body)
+        with self._phase(self.product(counted), whole) as item:
+            indices = self._indices(item, counted)
+            if not split:
+                self._iteration(node, indices)
+            else:
+                var = Var("s64", self.fresh("j"))
+                inner = Number(var, S64, span=(0, last.known - 1))
+                self.spans[var], self.limits[var] = inner.span, last.expr
+                self.loops.parallel[var] = last.known
+                block, self.block = self.block, []
+                self._iteration(node, [*indices, inner])
+                block.append(For(var, Const("s64", 0), last.expr, Const("s64", 1), self.block))
+                self.block = block
+
+    def _iteration(self, node: ast.For, indices: list[Number]) -> None:
+        value = Static(tuple(indices)) if len(indices) > 1 else indices[0]
+        self._assign_to(node.target, value, ast.unparse(node.iter))
+        self.block_of(node.body)
+
+    def _indices(self, item: Number, sizes: list[Number]) -> list[Number]:
+        """The indices of an item, the last one of which counts fastest."""
+        if len(sizes) == 1:
+            return [item]
+        self.loops.parallel = self._calls_and({})
+        found, rest = list[Number](), item
+        for size in reversed(sizes[1:]):
+            index = Var("s64", self.fresh("q"))
+            self.block.append(Assign(index, Binary("s64", "%", rest.expr, size.expr)))
+            found.append(self._index(index, size))
+            quotient = Var("s64", self.fresh("q"))
+            self.block.append(Assign(quotient, Binary("s64", "//", rest.expr, size.expr)))
+            rest = Number(quotient, S64)
+        assert isinstance(rest.expr, Var)
+        found.append(self._index(rest.expr, sizes[0]))
+        return found[::-1]
+
+    def _index(self, var: Var, size: Number) -> Number:
+        span = (0, max(0, size.known - 1))
+        self.spans[var], self.limits[var] = span, size.expr
+        self.loops.parallel[var] = size.known
+        return Number(var, S64, span=span)
+
+    def _tiles(self, node: ast.For, call: ast.Call) -> None:
+        named = {k.arg: self.value(k.value) for k in call.keywords}
+        asked = named.pop("tile", None)
+        given = [self.value(a) for a in call.args]
+        asked = given.pop(1) if len(given) == 2 else asked
+        if len(given) != 1 or named:
+            self.unsupported(f"{ast.unparse(call):.60}", "write for t in hl.tile(shape)")
+        several = isinstance(given[0], Static) and isinstance(given[0].value, tuple)
+        sizes = self._sizes(ast.Call(call.func, call.args[:1], []))
+        known = [size.known for size in sizes]
+        if None in known:
+            self.refuse(ArgumentError, f"{ast.unparse(call):.60}", "the size is the value of an argument",
+                        "take sizes from shapes, or name the argument in static_argnames")  # fmt: skip
+        steps = None
+        if asked is not None and not (isinstance(asked, Static) and asked.value is None):
+            wanted = self.static(asked)
+            steps = [self.static(s) for s in wanted] if isinstance(wanted, tuple) else [wanted]
+            if any(not isinstance(s, int) for s in steps):
+                self.unsupported(f"{ast.unparse(call):.60}", "give tile= numbers that are known")
+        try:
+            steps = language.tile_of(known, steps)
+        except ArgumentError as error:
+            self.refuse(ArgumentError, error.asked, error.found, error.repair)
+        counts = [integer(-(-n // step)) for n, step in zip(known, steps, strict=True)]
+        counts = [self._size(c.known, "tiles") for c in counts]
+        with self._phase(self.product(counts)) as item:
+            parts = [
+                self._part(index, size, step)
+                for index, size, step in zip(self._indices(item, counts), sizes, steps, strict=True)
+            ]
+            self._assign_to(node.target, Static(tuple(parts)) if several else parts[0], "")
+            self.block_of(node.body)
+
+    def _part(self, index: Number, size: Number, step: int) -> Static:
+        """The slice that a tile is along one dimension."""
+        start = self.binary("*", index, integer(step))
+        start_var = self.named(start.expr, "start")
+        self.loops.definitions[start_var] = start.expr
+        start = Number(start_var, S64, span=(0, max(0, size.known - 1)))
+        stop = self.binary("min", self.binary("+", start, integer(step)), size)
+        stop_var = self.named(stop.expr, "stop")
+        length = self.named(Binary("s64", "-", stop_var, start_var), "length")
+        made = Number(stop_var, S64, span=(min(1, size.known), size.known))
+        self.lengths[stop_var, start_var] = Number(length, S64, span=(min(1, size.known), min(step, size.known)))
+        self.spans |= {start_var: start.span, stop_var: made.span}
+        return Static(slice(start, made))
+
+    def sliced(self, view: View, dimension: int, part: slice):
+        match part:
+            case slice(start=Number(expr=Var() as start), stop=Number(expr=Var() as stop), step=None):
+                length = self.lengths.get((stop, start))
+                size = view.dims[dimension]
+                if length is not None and part.stop.span[1] is not None and size.span[0] is not None:
+                    if part.stop.span[1] <= size.span[0]:
+                        self.proved += 1
+                        return part.start, length, 1
+                    self.refuse(
+                        ShapeError, f"a tile of '{view.name}'",
+                        f"tiles go up to {part.stop.span[1]}, dimension {dimension} has {size.known}",
+                        "make tiles of the shape of the array",
+                    )  # fmt: skip
+        return super().sliced(view, dimension, part)
+
+    # --- results
+
+    def _results(self, value: Value) -> Any:
+        """The tree of numbers of results."""
+        if isinstance(value, Static) and isinstance(value.value, tuple):
+            return tuple([self._results(self._as_value(part)) for part in value.value])
+        value = self.as_number(value) if not isinstance(value, View) else value
+        if isinstance(value, Number):
+            view = self._global((), value.dtype if not value.weak else default_dtype(
+                {"f": float, "b": bool}.get(value.dtype.kind, int)), "a result")  # fmt: skip
+            self.store(view, (), value)
+            value = view
+        if isinstance(value, View) and value.pointer not in self.made and not self.within:
+            value = self._copied(value)
+        whole = isinstance(value, View) and self.made.get(value.pointer)
+        if not isinstance(value, View) or not whole or value.dims != whole.dims or value.start != whole.start:
+            if isinstance(value, (View, Lazy)):
+                value = self._copied(value)
+            else:
+                self.refuse(ArgumentError, f"the result of the kernel '{self.function}'",
+                            "it is no array", "return arrays that the kernel makes")  # fmt: skip
+        if value.pointer in self.returned:
+            value = self._copied(value)
+        self.returned[value.pointer] = len(self.returned)
+        return self.returned[value.pointer]
+
+    def _finish(self, result: Any) -> Lowered:
+        shapes = []
+        for pointer, view in self.made.items():
+            if pointer in self.returned:
+                self.arguments[pointer] = f"out{self.returned[pointer]}"
+            else:
+                self.arguments[pointer] = pointer.name
+                count = math.prod([size.known for size in view.dims])
+                self.temporaries[pointer.name] = max(1, count * self.batches) * view.dtype.itemsize
+        for pointer in self.returned:
+            view = self.made[pointer]
+            own = [size.known for size in view.dims]
+            shapes.append(Shape(view.dtype, (*[size for size, _ in self.batch], *own)))
+        self._pass_on()
+        drafts = self.drafts
+        if self.checks:
+            self.arguments[self.fault] = f"out{len(shapes)}"
+            shapes.append(Shape(S64, (1,)))
+            clear = Store(self.fault, Const("s64", 0), Const("s64", 0), "s64")
+            drafts = [Draft([clear], None, 1, whole=True), *drafts]
+        order = {var: given for var, given in self.arguments.items() if var.type[0] == "*"} | self.arguments
+        phases = []
+        for k, draft in enumerate(drafts):
+            name = f"kernel_{self.function}_{k}" if len(drafts) > 1 else f"kernel_{self.function}"
+            phases.append(finished(draft, _identifier(name), order))
+        return Lowered(
+            Program(tuple(phases), self.temporaries), TupleShape(shapes), result, tuple(self.checks), self.proved
+        )  # fmt: skip
+
+    def _pass_on(self) -> None:
+        """Numbers that statements between the loops compute for later phases go through memory."""
+        makers: dict[Var, Draft] = {}
+        cells: dict[Var, Var] = {}
+        call: Expr = Const("s64", 0)
+        for var, (size, _) in zip(self.calls, self.batch, strict=True):
+            call = Binary("s64", "+", Binary("s64", "*", call, Const("s64", size)), var)
+        for draft in self.drafts:
+            own = {*assigned([*draft.prologue, *draft.body])}
+            loads: list[Stmt] = []
+            for var in dict.fromkeys(read([*draft.prologue, *draft.body])):
+                maker = makers.get(var)
+                if maker is None or (var in own and not draft.once):
+                    continue
+                if var not in cells:
+                    cells[var] = Var(f"*{var.type}", self.fresh(f"{var.name}_cell"))
+                    self.arguments[cells[var]] = cells[var].name
+                    self.temporaries[cells[var].name] = 8 * self.batches
+                if not any(isinstance(s, Store) and s.pointer is cells[var] for s in maker.body):
+                    maker.body.append(Store(cells[var], call, var, var.type))
+                loads.append(Assign(var, Load(var.type, cells[var], call)))
+            draft.body[draft.begins : draft.begins] = loads
+            if draft.once:
+                makers |= dict.fromkeys(own - set(self.calls), draft)
+
+
+_ATOMICS = ("atomic_add", "atomic_max", "atomic_min")
+
+
+def _calls(node: ast.AST, names: Sequence[str]) -> bool:
+    """Whether a statement may call one of the functions of these names, or a function of the user's that might."""
+    return any(
+        isinstance(one, ast.Call)
+        and (one.func.attr if isinstance(one.func, ast.Attribute) else getattr(one.func, "id", "")) in names
+        for one in ast.walk(node)
+    )
+
+
+def _identifier(name: str) -> str:
+    return "".join(c if c.isalnum() or c == "_" else "_" for c in name)

@@ -1,0 +1,152 @@
+"""Loads and stores of a kernel's arrays: indices that are proved in range or checked, and parallel loops without races.
+
+An index that the ranges of its parts do not prove is checked when the kernel runs: the first that is out of range ends
+the work of its thread, and its number goes into the kernel's last result, `fault`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from hloom.compiler.kernel_ir.nodes import Binary, Const, Expr, If, Jump, Load, Logic, Stmt, Store, Var
+from hloom.errors import ArgumentError, DTypeError, ShapeError
+from hloom.ir.records import record
+from hloom.ir.source import Source
+from hloom.ir.types import COMPLEX, HLO_NAME
+from hloom.kernels.frontend import ranges
+from hloom.kernels.frontend.arithmetic import Arithmetic, register
+from hloom.kernels.frontend.races import Access, Loops, race
+from hloom.kernels.frontend.values import S64, Number, View
+
+__all__ = ["FAULT_BITS", "Check", "Memory"]
+
+FAULT_BITS = 40  # of a fault, for the index; the bits above are the number of the check, from 1
+
+
+@record(frozen=True)
+class Check:
+    """An index that is checked when the kernel runs. what: the user's array and dimension. size: None: not known."""
+
+    what: str
+    size: int | None
+    source: Source
+
+
+class Memory(Arithmetic):
+    """Arithmetic, and accesses of memory."""
+
+    def __init__(self, source: Source, taken: frozenset[str] = frozenset(), unchecked: bool = False):
+        super().__init__(source, taken)
+        self.unchecked = unchecked
+        self.checks: list[Check] = []
+        self.fault = Var("*s64", "fault")
+        self.accesses: list[Access] = []
+        self.loops = Loops()
+        self.conditions = 0  # branches and loops of unknown length around the current statement
+        self.proved = 0
+        self.limits: dict[Var, Expr] = {}  # of variables of loops: what they are less than
+
+    def element(self, view: View, indices: Sequence[Number]) -> Expr:
+        """The offset of an element. Raises ShapeError for one that is out of range for certain."""
+        offset = view.start
+        for k, (index, size, stride) in enumerate(zip(indices, view.dims, view.strides, strict=True)):
+            self.check(index, size, view, k)
+            offset = self.binary("+", offset, self.binary("*", self.whole(index), stride))
+        return offset.expr
+
+    def whole(self, index: Number) -> Number:
+        """An index as a number of s64."""
+        if not index.is_integer:
+            self.refuse(
+                ArgumentError, "an index is an integer", f"a number of {HLO_NAME[index.dtype]}", "convert it with int()"
+            )
+        return self.cast(index, S64)
+
+    def check(self, index: Number, size: Number, view: View, dimension: int) -> None:
+        """Sees to it that 0 <= index < size."""
+        valid = ranges.within(index.span, size.span)
+        if valid is None and index.span[0] is not None and index.span[0] >= 0 and isinstance(index.expr, Var):
+            valid = self.limits.get(index.expr) == size.expr or None
+        if valid is False:
+            self.refuse(
+                ShapeError,
+                f"'{view.name}' is read or written at an index of dimension {dimension}",
+                f"the index is {_spelled(index.span)}, the size {_spelled(size.span)}",
+                "indices go from 0 to the size less one; in a loop, end its range earlier",
+            )
+        if valid:
+            self.proved += 1
+        elif not self.unchecked:
+            value = index.expr if isinstance(index.expr, Var) else self.named(index.expr, "index")
+            low = Binary("pred", "<", value, Const("s64", 0))
+            high = Binary("pred", ">=", value, size.expr)
+            sized = size.known if isinstance(size.known, int) else None
+            self.fail_if(Logic("or", (low, high)), f"index of dimension {dimension} of '{view.name}'", sized, value)
+
+    def fail_if(self, test: Expr, what: str, size: int | None, value: Expr) -> None:
+        """Ends the kernel where a test is true."""
+        self.checks.append(Check(what, size, self.source))
+        mask = Const("s64", (1 << FAULT_BITS) - 1)
+        number = Const("s64", len(self.checks) << FAULT_BITS)
+        word = Binary("s64", "|", number, Binary("s64", "&", value, mask))
+        stop: list[Stmt] = [Store(self.fault, Const("s64", 0), word, "s64"), Jump("return")]
+        self.block.append(If(test, stop))
+
+    def load(self, view: View, indices: Sequence[Number]) -> Number:
+        """An element."""
+        at = self.element(view, indices)
+        self._note(view, at, False)
+        made = Number(Load(register(view.dtype), view.pointer, at), view.dtype)
+        return made if view.dtype.kind not in "iu" or view.dtype == S64 else self._narrow(made)
+
+    @staticmethod
+    def _narrow(value: Number) -> Number:
+        """With the range of its dtype."""
+        bits = 8 * value.dtype.itemsize
+        unsigned = value.dtype.kind == "u"
+        if bits == 64:
+            return value
+        span = (0, (1 << bits) - 1) if unsigned else (-(1 << (bits - 1)), (1 << (bits - 1)) - 1)
+        return Number(value.expr, value.dtype, span=span)
+
+    def store(self, view: View, indices: Sequence[Number], value: Number) -> None:
+        """Writes an element."""
+        self.require_writable(view)
+        if value.dtype in COMPLEX and view.dtype not in COMPLEX:
+            self.refuse(
+                DTypeError, f"a number is written into '{view.name}'",
+                f"{HLO_NAME[value.dtype]} into {HLO_NAME[view.dtype]}, which has no imaginary part",
+                "write its real part, or make the array with a complex dtype",
+            )  # fmt: skip
+        converted = self.cast(value, view.dtype)
+        at = self.element(view, indices)
+        self._note(view, at, True)
+        kind = HLO_NAME[view.dtype]
+        self.block.append(Store(view.pointer, at, converted.expr, kind))
+
+    def require_writable(self, view: View) -> None:
+        if not view.writable:
+            self.refuse(
+                ArgumentError,
+                f"'{view.name}' is written",
+                "it is an argument, and a kernel writes arrays that it makes",
+                f"write into a copy, out = {view.name}.copy(), and return that",
+            )
+
+    def _note(self, view: View, at: Expr, written: bool) -> None:
+        if not view.writable or view.local:
+            return
+        access = Access(view.pointer, at, written, self.conditions, self.source, view.name)
+        for other in self.accesses:
+            if (found := race(access, other, self.loops)) is not None:
+                self.refuse(*found)
+        if (found := race(access, access, self.loops)) is not None:
+            self.refuse(*found)
+        self.accesses.append(access)
+
+
+def _spelled(span: ranges.Range) -> str:
+    low, high = span
+    if low == high and low is not None:
+        return str(low)
+    return f"{'unknown' if low is None else low} to {'unknown' if high is None else high}"

@@ -1,0 +1,124 @@
+"""Races of parallel loops that can be proved: accesses as sums of loop variables.
+
+The iterations of a parallel loop run in any order. They race where two write one element, or one reads what another
+writes. Offsets that depend on data, and accesses under conditions, prove nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from hloom.compiler.kernel_ir.nodes import Binary, Const, Expr, Var
+from hloom.errors import ArgumentError
+from hloom.ir.records import field, record
+from hloom.ir.source import Source
+
+__all__ = ["Access", "Loops", "race"]
+
+
+@record(frozen=True, eq=False)
+class Access:
+    """A load or a store of an array that a kernel makes. conditions: how many branches are around it."""
+
+    pointer: Var
+    at: Expr
+    written: bool
+    conditions: int
+    source: Source
+    name: str
+
+
+@record(eq=False)
+class Loops:
+    """The variables of loops.
+
+    parallel: with their number of values. serial: of loops in an iteration; ragged: of those whose bounds depend on the
+    parallel ones. definitions: what other variables are. known: those whose values are known while compiling.
+    """
+
+    parallel: dict[Var, int | None] = field(default_factory=dict)
+    serial: set[Var] = field(default_factory=set)
+    definitions: dict[Var, Expr] = field(default_factory=dict)
+    known: dict[Var, int] = field(default_factory=dict)
+    ragged: set[Var] = field(default_factory=set)
+
+
+Linear = Mapping[Var | None, int]  # factors of variables; of None: the constant
+
+
+def linear(value: Expr, loops: Loops) -> dict[Var | None, int] | None:
+    """An index as a sum of variables with factors; None where it is something else."""
+    match value:
+        case Const(value=int(number)):
+            return {None: number}
+        case Var():
+            if value in loops.known:
+                return {None: loops.known[value]}
+            if value in loops.definitions:
+                return linear(loops.definitions[value], loops)
+            return {value: 1} if value in loops.parallel or value in loops.serial else None
+        case Binary(op="+" | "-" as op):
+            left, right = linear(value.left, loops), linear(value.right, loops)
+            if left is None or right is None:
+                return None
+            sign = 1 if op == "+" else -1
+            return _without_zeros({v: left.get(v, 0) + sign * right.get(v, 0) for v in (*left, *right)})
+        case Binary(op="*"):
+            left, right = linear(value.left, loops), linear(value.right, loops)
+            if left is None or right is None:
+                return None
+            if set(left) - {None}:
+                left, right = right, left
+            if set(left) - {None}:
+                return None
+            return _without_zeros({v: factor * left.get(None, 0) for v, factor in right.items()})
+    return None
+
+
+def _without_zeros(form: dict[Var | None, int]) -> dict[Var | None, int]:
+    return {v: factor for v, factor in form.items() if factor or v is None}
+
+
+def race(access: Access, other: Access, loops: Loops) -> tuple | None:
+    """The arguments of `refuse` for two accesses that race for certain; None for others."""
+    many = {var: count for var, count in loops.parallel.items() if count is None or count > 1}
+    if not many or access.pointer is not other.pointer or not (access.written or other.written):
+        return None
+    if access.conditions or other.conditions:
+        return None
+    first, second = linear(access.at, loops), linear(other.at, loops)
+    if first is None or second is None:
+        return None
+    if access is other:
+        if access.written and any(var not in first for var in many) and not any(v in loops.ragged for v in first):
+            return _same_element(access)
+        return None
+    if {v: f for v, f in first.items() if v is not None} != {v: f for v, f in second.items() if v is not None}:
+        return None
+    if any(v in loops.ragged for v in first):
+        return None
+    distance = abs(first.get(None, 0) - second.get(None, 0))
+    for var, count in many.items():
+        factor = abs(first.get(var, 0))
+        if distance and factor and not distance % factor and (count is None or distance // factor < count):
+            return _neighbour(access if access.written else other, access, other)
+    return None
+
+
+def _same_element(access: Access) -> tuple:
+    return (
+        ArgumentError,
+        f"every iteration of a parallel loop writes the same element of '{access.name}'",
+        "a race: the result would depend on the order in which the iterations run",
+        "use hl.atomic_add (or atomic_max, atomic_min) to combine what they write, or range in place of hl.parallel",
+    )
+
+
+def _neighbour(written: Access, access: Access, other: Access) -> tuple:
+    what = "writes" if access.written and other.written else "reads"
+    return (
+        ArgumentError,
+        f"an iteration of a parallel loop {what} an element of '{written.name}' that another one writes",
+        "a race: the result would depend on the order in which the iterations run",
+        "write into another array, or use range in place of hl.parallel",
+    )

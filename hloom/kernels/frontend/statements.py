@@ -1,0 +1,566 @@
+"""Statements of a user's kernel within one phase: assignments, loops over ranges, branches, calls."""
+
+from __future__ import annotations
+
+import ast
+import inspect
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+
+import numpy as np
+
+from hloom.compiler.kernel_ir.nodes import Assign, Binary, Const, Expr, For, If, Jump, Logic, Stmt, Unary, Var, While
+from hloom.errors import ArgumentError, DTypeError, UnsupportedError
+from hloom.ir.source import Source
+from hloom.kernels import language
+from hloom.kernels.frontend import ranges
+from hloom.kernels.frontend.arithmetic import register
+from hloom.kernels.frontend.expressions import BINARY, Expressions
+from hloom.kernels.frontend.syntax import assigned_names, carried_names, definition_of, direction, jumps, outside_names
+from hloom.kernels.frontend.values import S64, UNKNOWN, Lazy, Number, Range, Static, Value, View, integer
+
+__all__ = ["Statements", "Widen"]
+
+_TURNED = {"<": ">", "<=": ">=", ">": "<", ">=": "<=", "==": "=="}
+_OPPOSITE = {"<": ">=", "<=": ">", ">": "<=", ">=": "<", "!=": "=="}
+_DEEPEST = 16  # of calls of the user's functions within each other
+
+
+class Widen(Exception):
+    """A variable has values of several dtypes: it has their common one from its first assignment on."""
+
+    def __init__(self, key: str, dtype: np.dtype, weak: bool):
+        self.key, self.dtype, self.weak = key, dtype, weak
+
+
+class Statements(Expressions):
+    """Expressions, and statements that make nodes."""
+
+    file: str
+    above: int  # lines of the file before the function's first
+    declared: dict[str, tuple[np.dtype, bool]]
+    cells: dict[str, Var]
+    carried: set[str]  # names that loops or branches give another value
+    stack: list[str]
+
+    # --- where we are
+
+    @contextmanager
+    def at(self, node: ast.stmt | ast.expr) -> Iterator[None]:
+        outer = self.source
+        self.source = Source(self.file, self.above + node.lineno, self.function)
+        yield
+        self.source = outer
+
+    def block_of(self, statements: Iterable[ast.stmt]) -> None:
+        for statement in statements:
+            with self.at(statement):
+                method = getattr(self, f"do_{type(statement).__name__.lower()}", None)
+                if method is None:
+                    self.unsupported(f"a statement {type(statement).__name__}", "use assignments, for, while and if")
+                method(statement)
+
+    def apart(self, statements: Iterable[ast.stmt], test: Number | None = None, negated: bool = False) -> list[Stmt]:
+        """The statements as a block of their own."""
+        outer, self.block = self.block, []
+        self.depth += 1
+        self.conditions += 1
+        self.learn(test, negated)
+        self.block_of(statements)
+        self.conditions -= 1
+        self.depth -= 1
+        made, self.block = self.block, outer
+        return made
+
+    depth: int = 0  # of loops and branches around the current statement
+    serial: int = 0  # of loops that are not parallel
+
+    # --- names
+
+    bound_in: dict[str, list[Stmt]]  # the block in which a name got what it holds
+
+    def bind(self, name: str, value: Value) -> None:
+        """Gives a name a value."""
+        self.unset.discard(name)
+        if isinstance(value, Static) and isinstance(value.value, (bool, int, float, np.generic)):
+            value = self.number(value.value)
+        if isinstance(value, Number) and name in self.carried:
+            self._set(name, value)
+            return
+        old = self.names.get(name)
+        if old is not None and self.bound_in.get(name) is not self.block and name in self.carried:
+            self._same_kind(name, old, value)
+            return
+        self.bound_in[name] = self.block
+        if isinstance(value, Number) and not isinstance(value.expr, (Var, Const)):
+            var = self.named(value.expr, name)
+            self.loops.definitions[var] = value.expr
+            value = Number(var, value.dtype, value.weak, value.span, value.known)
+        elif isinstance(value, Lazy):
+            value = self.kept(value, name)
+        self.names[name] = value
+
+    def _same_kind(self, name: str, old: Value, value: Value) -> None:
+        """An array that a loop computes anew goes into the memory of the first one."""
+        if isinstance(old, View) and old.local and isinstance(value, (View, Lazy)) and len(old.dims) == len(value.dims):
+            self.assign(old, value)
+            return
+        self.refuse(
+            UnsupportedError, f"'{name}' becomes another object in a loop or a branch",
+            "what it holds has to be known while compiling", "use another name, or write into an array: x[...] = y",
+        )  # fmt: skip
+
+    def _set(self, name: str, value: Number) -> None:
+        """Assigns to a variable of numbers."""
+        key = ".".join((*self.stack, name))
+        if isinstance(self.names.get(name), (View, Lazy)):
+            self.refuse(DTypeError, f"'{name}' is an array, then a number", "a name is one of them in a kernel",
+                        "use another name")  # fmt: skip
+        dtype, weak = self.declared.get(key, (value.dtype, value.weak))
+        (_, _), joined, still_weak = self.promoted(
+            Number(value.expr, dtype, weak), Number(value.expr, value.dtype, value.weak)
+        )
+        if (joined, still_weak) != (dtype, weak):
+            raise Widen(key, joined, still_weak)
+        self.declared[key] = (dtype, weak)
+        var = self.cells.get(key)
+        if var is None or var.type != register(dtype):
+            var = self.cells[key] = Var(register(dtype), self.fresh(name), True)
+        self.require_own(var, name)
+        self.block.append(Assign(var, self.cast(value, dtype, weak).expr))
+        self.spans.pop(var, None)
+        if value.is_integer and dtype == S64:
+            self.spans[var] = value.span
+        self.names[name] = Number(var, dtype, weak)
+
+    def require_own(self, var: Var, name: str) -> None:
+        """Refuses an assignment to a variable from outside of the parallel loop."""
+
+    # --- what is known of numbers
+
+    @contextmanager
+    def refined(self, test: Number | None, negated: bool = False) -> Iterator[None]:
+        """Within it, a test is true, or false; what is known of numbers is then what it was."""
+        before = dict(self.spans)
+        self.learn(test, negated)
+        self.conditions += 1
+        yield
+        self.conditions -= 1
+        self.spans = before
+
+    def learn(self, test: Number | None, negated: bool = False) -> None:
+        """From here on, a test is true, or false."""
+        for var, span in self._facts(test.expr, negated) if test is not None else ():
+            self.spans[var] = ranges.meet(self.spans.get(var, UNKNOWN), span)
+
+    def _facts(self, test: Expr, negated: bool) -> Iterator[tuple[Var, Range]]:
+        match test:
+            case Logic(op=op, operands=operands) if (op == "or") is negated:
+                for one in operands:
+                    yield from self._facts(one, negated)
+            case Var() if value_of_test(self.implied.get(test), negated):
+                yield from self._facts(self.implied[test], negated)
+            case Unary(op="not", operand=operand):
+                yield from self._facts(operand, not negated)
+            case Binary(op=op, left=left, right=right) if op in _TURNED or op in _OPPOSITE:
+                op = _OPPOSITE.get(op, "") if negated else op
+                if op in _TURNED and left.type in ("s64", "s32"):
+                    yield from self._bounded(left, op, self.span_of(right))
+                    yield from self._bounded(right, _TURNED[op], self.span_of(left))
+
+    def _bounded(self, value: Expr, op: str, other: Range) -> Iterator[tuple[Var, Range]]:
+        span = ranges.after(op, other)
+        match value:
+            case Var():
+                yield value, span
+            case Binary(op="+" | "-" as sign, left=Var() as var, right=Const(value=int(offset))):
+                yield var, ranges.of_operation("-" if sign == "+" else "+", span, (offset, offset))
+
+    def span_of(self, value: Expr) -> Range:
+        """What is known of a number of s64."""
+        match value:
+            case Const(value=bool()):
+                return UNKNOWN
+            case Const(value=int(number)):
+                return (number, number)
+            case Var():
+                return self.spans.get(value, UNKNOWN)
+            case Binary(op=op, left=left, right=right) if value.type == "s64":
+                return ranges.of_operation(op, self.span_of(left), self.span_of(right))
+        return UNKNOWN
+
+    def of_name(self, node: ast.Name) -> Value:
+        found = super().of_name(node)
+        if isinstance(found, Number) and isinstance(found.expr, Var) and found.is_integer and found.known is None:
+            span = ranges.meet(found.span, self.span_of(found.expr))
+            if span != found.span:
+                return Number(found.expr, found.dtype, found.weak, span)
+        return found
+
+    # --- assignments
+
+    def do_assign(self, node: ast.Assign) -> None:
+        value = self.value(node.value)
+        for target in node.targets:
+            self._assign_to(target, value, ast.unparse(node.value))
+
+    def do_annassign(self, node: ast.AnnAssign) -> None:
+        if node.value is not None:
+            self._assign_to(node.target, self.value(node.value), ast.unparse(node.value))
+
+    def _assign_to(self, target: ast.expr, value: Value, text: str) -> None:
+        match target:
+            case ast.Name(id=name):
+                self.bind(name, value)
+            case ast.Tuple(elts=targets) | ast.List(elts=targets):
+                self._unpack(targets, value, text)
+            case ast.Subscript():
+                array = self.value(target.value)
+                if not isinstance(array, View):
+                    self.unsupported(f"an assignment to {ast.unparse(target):.60}", "assign to elements of an array")
+                self._store(array, target, self.as_operand(value, text))
+            case _:
+                self.unsupported(f"an assignment to {ast.unparse(target):.60}", "assign to names and to elements")
+
+    def _unpack(self, targets: list[ast.expr], value: Value, text: str) -> None:
+        parts = value.value if isinstance(value, Static) else None
+        if not isinstance(parts, tuple) or len(parts) != len(targets):
+            found = f"{len(parts)} values" if isinstance(parts, tuple) else "something else than a tuple"
+            self.refuse(
+                ArgumentError, f"{len(targets)} names are assigned {text:.60}", found, "give one value for each"
+            )
+        numbers = [self.as_number(part) for part in parts]
+        # All are computed before one is assigned: a, b = b, a + b.
+        held = [
+            Number(self.named(p.expr, "held"), p.dtype, p.weak, p.span)
+            if isinstance(p, Number) and p.known is None and len(parts) > 1 and not _is_fixed(p.expr)
+            else p
+            for p in numbers
+        ]
+        for target, part in zip(targets, held, strict=True):
+            self._assign_to(target, part, text)
+
+    def _store(self, array: View, target: ast.Subscript, value) -> None:
+        place = self.place(array, target)
+        if not isinstance(place, View):
+            self.unsupported(f"an assignment to {ast.unparse(target):.60}", "write a loop over the indices")
+        if not place.dims and isinstance(value, Number):
+            self.require_writable(place)
+            self.store(place, (), value)
+        else:
+            self.assign(place, value)
+
+    def do_augassign(self, node: ast.AugAssign) -> None:
+        if type(node.op) is ast.MatMult:
+            self.unsupported("@=", "write it as an assignment")
+        op = BINARY[type(node.op)]
+        if isinstance(node.target, ast.Subscript):
+            array = self.value(node.target.value)
+            if not isinstance(array, View):
+                self.unsupported(f"an assignment to {ast.unparse(node.target):.60}", "assign to elements of an array")
+            place = self.place(array, node.target)
+            assert isinstance(place, View)
+            self.require_writable(place)
+            old: Value = place if place.dims else self.load(place, ())
+            value = self.combined(op, old, self.value(node.value), ast.unparse(node))
+            made = self.as_operand(value, ast.unparse(node))
+            if place.dims or not isinstance(made, Number):
+                self.assign(place, made)
+            else:
+                self.store(place, (), made)
+            return
+        assert isinstance(node.target, ast.Name)
+        value = self.combined(op, self.of_name(node.target), self.value(node.value), ast.unparse(node))
+        current = self.names[node.target.id]
+        if isinstance(current, View):  # in place, as NumPy
+            self.assign(current, self.as_operand(value, ast.unparse(node)))
+        else:
+            self.bind(node.target.id, value)
+
+    # --- control flow
+
+    def do_pass(self, node: ast.Pass) -> None:
+        pass
+
+    def do_expr(self, node: ast.Expr) -> None:
+        if isinstance(node.value, ast.Constant):
+            return  # a docstring
+        if not isinstance(node.value, ast.Call):
+            self.unsupported(f"a statement without effect: {ast.unparse(node):.60}", "assign it to something")
+        call = node.value
+        if not isinstance(call.func, ast.Attribute) or isinstance(self.value(call.func.value), Static):
+            function = self.static(self.value(call.func))
+            if (op := _ATOMIC.get(getattr(function, "__name__", ""))) and getattr(
+                language, function.__name__
+            ) is function:
+                self.atomic(op, call)
+                return
+        self.value(call)
+
+    def atomic(self, op: str, call: ast.Call) -> None:
+        """`hl.atomic_add(array, index, value)` and its like."""
+        if len(call.args) != 3 or call.keywords:
+            self.refuse(ArgumentError, f"{ast.unparse(call):.60}", "it takes an array, an index and a value",
+                        "pass the three of them")  # fmt: skip
+        array = self.value(call.args[0])
+        if not isinstance(array, View):
+            self.unsupported(f"{ast.unparse(call.args[0]):.60} is no array", "pass an array that the kernel makes")
+        entries = self.value(call.args[1])
+        indices = list(entries.value) if isinstance(entries, Static) and isinstance(entries.value, tuple) else [entries]
+        place = self.taken_from(self.combining(array, op), indices, ast.unparse(call))
+        assert isinstance(place, View)
+        value = self.scalar(call.args[2])
+        if place.dims:
+            self.unsupported(f"{ast.unparse(call):.60}: the index takes a part of the array", "index one element")
+        self.require_writable(place)
+        self.combine(place, op, value)
+
+    def combine(self, place: View, op: str, value: Number) -> None:
+        """Combines an element with a value, which no other iteration does at the same time."""
+        local = View(
+            place.pointer, place.dtype, (), (), Number(self._held(place.start.expr), S64), place.name, True, True
+        )
+        old = self.load(local, ())
+        self.store(local, (), self.binary(op, old, value))
+
+    def combining(self, array: View, op: str) -> View:
+        """The memory in which what iterations write is combined."""
+        return array
+
+    def do_if(self, node: ast.If) -> None:
+        test = self.truth(self.scalar(node.test, "a condition"))
+        if test.known is not None:
+            self.block_of(node.body if test.known else node.orelse)
+            return
+        before, missing, spans = dict(self.names), set(self.unset), dict(self.spans)
+        then = self.apart(node.body, test)
+        first, first_missing, first_spans = self.names, self.unset, self.spans
+        self.names, self.unset, self.spans = dict(before), set(missing), spans
+        other = self.apart(node.orelse, test, negated=True)
+        second = self.names
+        leaves, ends = _leaves(then), _leaves(other)
+        if ends:
+            self.spans = first_spans
+        elif not leaves:
+            both = first_spans.keys() & self.spans.keys()
+            self.spans = {var: ranges.union(first_spans[var], self.spans[var]) for var in both}
+        merged = {}
+        for name in {*first, *second}:
+            if leaves or ends:
+                found = (second if leaves else first).get(name)
+                if found is not None:
+                    merged[name] = found
+            elif name in first and name in second:
+                merged[name] = first[name] if first[name] is second[name] else self._merged(name, first, second)
+        self.unset |= first_missing | ({*first, *second} - set(merged))
+        self.names = merged
+        self.block.append(If(test.expr, then, other))
+
+    def _merged(self, name: str, first: dict[str, Value], second: dict[str, Value]) -> Value:
+        a, b = first[name], second[name]
+        if isinstance(a, Number) and isinstance(b, Number) and a.expr is b.expr:
+            return a
+        self.refuse(
+            UnsupportedError, f"'{name}' is another object in each branch",
+            "what it holds has to be known while compiling", "use another name, or assign numbers to it",
+        )  # fmt: skip
+
+    def do_while(self, node: ast.While) -> None:
+        if node.orelse:
+            self.unsupported("while ... else", "use a variable that says whether the loop was left")
+        before = self._enter(node)
+        outer, self.block = self.block, []
+        test = self.truth(self.scalar(node.test, "a condition"))
+        tested, self.block = self.block, outer
+        if test.known is False:
+            return
+        names = dict(self.names)
+        self.serial += 1
+        body = self.apart(node.body, test)
+        self.serial -= 1
+        self._after_loop(names)
+        self._leave(node, before)
+        if not jumps(node):
+            self.learn(test, negated=True)
+        if tested:
+            leave = If(Unary("pred", "not", test.expr), [Jump("break")])
+            self.block.append(While(Const("pred", True), [*tested, leave, *body]))
+        else:
+            self.block.append(While(test.expr, body))
+
+    def _cells_of(self, node: ast.stmt) -> dict[Var, str]:
+        """The variables of numbers that a loop assigns, with their names."""
+        found = {self.cells.get(".".join((*self.stack, name))): name for name in assigned_names([node])}
+        return {var: name for var, name in found.items() if var is not None}
+
+    def _enter(self, node: ast.For | ast.While) -> dict[Var, Range]:
+        """What is known before a loop. Of variables that it assigns, what holds in all iterations is kept."""
+        before = dict(self.spans)
+        for var, name in self._cells_of(node).items():
+            low, high = self.spans.pop(var, UNKNOWN)
+            if way := direction(node, name):
+                self.spans[var] = (low, None) if way > 0 else (None, high)
+        return before
+
+    def _leave(self, node: ast.For | ast.While, before: dict[Var, Range]) -> None:
+        """What is known after a loop: what was before, or is after its last iteration."""
+        after, self.spans = self.spans, dict(before)
+        for var, name in self._cells_of(node).items():
+            low, high = self.spans.pop(var, UNKNOWN)
+            way = direction(node, name)
+            kept: Range = UNKNOWN if not way else (low, None) if way > 0 else (None, high)
+            if not jumps(node):
+                kept = ranges.meet(kept, ranges.union((low, high), after.get(var, UNKNOWN)))
+            self.spans[var] = kept
+
+    def _after_loop(self, names: dict[str, Value]) -> None:
+        """A loop may not have run: what it assigned first is not known to be assigned."""
+        self.unset |= set(self.names) - set(names)
+        self.names = {name: self.names[name] if isinstance(self.names.get(name), Number) and isinstance(value, Number)
+                      and name in self.carried else value for name, value in names.items()}  # fmt: skip
+
+    def do_for(self, node: ast.For) -> None:
+        if node.orelse:
+            self.unsupported("for ... else", "use a variable that says whether the loop was left")
+        match node.iter:
+            case ast.Call(func=function, args=args, keywords=[]):
+                called = self.static(self.value(function))
+            case _:
+                called, args = None, []
+        if called in (language.parallel, language.tile):
+            self.parallel_inside(node)
+        elif called is range:
+            self._range(node, [self.whole(self.scalar(a, "a bound of a range")) for a in args])
+        else:
+            self._over_values(node)
+
+    def parallel_inside(self, node: ast.For) -> None:
+        self.unsupported("a parallel loop inside of another loop or a branch", "use range in place of it")
+
+    def _over_values(self, node: ast.For) -> None:
+        """Over the elements of a tuple, once for each; over the elements or rows of an array."""
+        given = self.value(node.iter)
+        if isinstance(given, Static) and isinstance(given.value, tuple):
+            if any(isinstance(s, (ast.Break, ast.Continue)) for s in ast.walk(node)):
+                self.unsupported("break or continue in a loop over a tuple", "use if")
+            for part in given.value:
+                self._assign_to(node.target, part if isinstance(part, (Static, Number, View, Lazy))
+                                else self._from_outside("", part), "")  # fmt: skip
+                self.block_of(node.body)
+            return
+        if isinstance(given, (View, Lazy)) and given.dims:
+            array = self.kept(given, "values") if isinstance(given, Lazy) else given
+            row = lambda index: self.taken_from(array, [index], "")  # noqa: E731
+            self._counted(node, integer(0), array.dims[0], 1, lambda index: self._element(row(index)))
+            return
+        self.unsupported(f"a loop over {ast.unparse(node.iter):.60}", "go over range(...), a tuple or an array")
+
+    def _element(self, row) -> Value:
+        return row if row.dims else self.load(row, ())
+
+    def _range(self, node: ast.For, bounds: list[Number]) -> None:
+        if not 1 <= len(bounds) <= 3:
+            self.unsupported(f"{ast.unparse(node.iter):.60}", "range takes one to three integers")
+        start, stop = (integer(0), bounds[0]) if len(bounds) == 1 else bounds[:2]
+        step = bounds[2].known if len(bounds) == 3 else 1
+        if not isinstance(step, int) or step == 0:
+            self.unsupported(f"the step of {ast.unparse(node.iter):.60}", "use a step of a known number")
+        self._counted(node, start, stop, step, lambda index: index)
+
+    def _counted(self, node: ast.For, start: Number, stop: Number, step: int, made) -> None:
+        before = self._enter(node)
+        hint = node.target.id if isinstance(node.target, ast.Name) else "k"
+        var = Var("s64", self.fresh(hint))
+        if step > 0:
+            span: Range = (start.span[0], None if stop.span[1] is None else stop.span[1] - 1)
+        else:
+            span = (None if stop.span[0] is None else stop.span[0] + 1, start.span[1])
+        if self._depends_on_parallel(start.expr) or self._depends_on_parallel(stop.expr):
+            self.loops.ragged.add(var)
+        names = dict(self.names)
+        outer, self.block = self.block, []
+        self.depth += 1
+        self.serial += 1
+        self.spans[var] = span
+        self.loops.serial.add(var)
+        if step > 0:
+            self.limits[var] = stop.expr
+        self._assign_to(node.target, made(Number(var, S64, span=span)), "")
+        self.block_of(node.body)
+        self.serial -= 1
+        self.depth -= 1
+        body, self.block = self.block, outer
+        self._after_loop(names)
+        self._leave(node, before)
+        self.block.append(For(var, start.expr, stop.expr, Const("s64", step), body))
+
+    def _depends_on_parallel(self, value: Expr) -> bool:
+        seen = [value]
+        while seen:
+            for one in seen.pop().walk():
+                if isinstance(one, Var):
+                    if one in self.loops.parallel or one in self.loops.ragged or one.varies:
+                        return True
+                    if one in self.loops.definitions:
+                        seen.append(self.loops.definitions[one])
+        return False
+
+    def do_break(self, node: ast.Break) -> None:
+        if not self.serial:
+            self.unsupported("break in a parallel loop", "its iterations run in any order: use range in place of it")
+        self.block.append(Jump("break"))
+
+    def do_continue(self, node: ast.Continue) -> None:
+        self.block.append(Jump("continue"))
+
+    def do_return(self, node: ast.Return) -> None:
+        self.unsupported("return in a loop or a branch", "return at the end of the kernel; leave loops with break")
+
+    # --- functions
+
+    def inlined(self, function, given: list[Value], named: dict[str, Value], text: str) -> Value:
+        """The user's function in the place of its call: statements, and one return at the end."""
+        if len(self.stack) > _DEEPEST:
+            self.unsupported(f"a recursive function: {text:.60}", "write it as a loop")
+        definition, file, above = definition_of(function)
+        try:
+            bound = inspect.signature(function).bind(*given, **named)
+        except TypeError as error:
+            self.refuse(ArgumentError, f"{text:.60}", str(error), "pass the arguments that the function has")
+        bound.apply_defaults()
+        arguments = {
+            name: value if isinstance(value, (Static, Number, View, Lazy)) else self._from_outside(name, value)
+            for name, value in bound.arguments.items()
+        }
+        *statements, last = definition.body
+        result = last.value if isinstance(last, ast.Return) else None
+        if result is None:
+            statements.append(last)
+        kept = self.names, self.outside, self.file, self.above, self.function, self.carried, self.unset, self.stack
+        self.outside, self.file, self.above, self.function = outside_names(function), file, above, function.__name__
+        self.names, self.unset = {}, set()
+        self.carried = carried_names(definition.body, list(arguments))
+        self.stack = [*self.stack, f"{function.__name__}@{len(self.block)}"]
+        for name, value in arguments.items():
+            self.bind(name, value)
+        self.block_of(statements)
+        made: Value = Static(None) if result is None else self.value(result)
+        self.names, self.outside, self.file, self.above, self.function, self.carried, self.unset, self.stack = kept
+        return made
+
+
+_ATOMIC = {"atomic_add": "+", "atomic_max": "max", "atomic_min": "min"}
+
+
+def value_of_test(found: Logic | None, negated: bool) -> bool:
+    """Whether a truth value says something of each of its parts."""
+    return found is not None and (found.op == "or") is negated
+
+
+def _is_fixed(value: Expr) -> bool:
+    """Whether a value is a variable that never changes."""
+    return isinstance(value, Var) and not value.varies
+
+
+def _leaves(block: list[Stmt]) -> bool:
+    return bool(block) and isinstance(block[-1], Jump)

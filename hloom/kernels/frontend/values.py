@@ -1,0 +1,88 @@
+"""What names of a user's kernel hold while it is compiled: Python values, numbers, arrays in memory, array expressions.
+
+Sizes and indices are numbers of s64 whose range is known as far as possible.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, TypeAlias
+
+import numpy as np
+
+from hloom.compiler.kernel_ir.nodes import Const, Expr, Var
+from hloom.ir.records import record
+from hloom.ir.types import DTYPES
+
+__all__ = ["S64", "Lazy", "Number", "Range", "Static", "Value", "View", "integer"]
+
+S64 = DTYPES["s64"]
+Range: TypeAlias = tuple[int | None, int | None]  # the least and the greatest value; None: not known
+UNKNOWN: Range = (None, None)
+
+
+@record(frozen=True, eq=False)
+class Static:
+    """A Python value that is known: a module, a function, a dtype, a string, a slice, a tuple of values."""
+
+    value: Any
+
+
+@record(frozen=True, eq=False)
+class Number:
+    """A number of one element.
+
+    expr: in its register. dtype: f16 and bf16 are computed in float32. weak: of a Python number, which takes the dtype
+    of what it is combined with. span: of an integer. known: the Python number, where it is known while compiling.
+    """
+
+    expr: Expr
+    dtype: np.dtype
+    weak: bool = False
+    span: Range = UNKNOWN
+    known: Any = None
+
+    @property
+    def is_integer(self) -> bool:
+        return self.dtype.kind in "iu"
+
+
+@record(frozen=True, eq=False)
+class View:
+    """Elements of memory: what an argument, an array that the kernel makes, or a slice of either is.
+
+    pointer: what it lies in. name: the user's. start: the offset of the first element. writable: not an argument's.
+    local: of one iteration of a parallel loop.
+    """
+
+    pointer: Var
+    dtype: np.dtype
+    dims: tuple[Number, ...]
+    strides: tuple[Number, ...]
+    start: Number
+    name: str
+    writable: bool = False
+    local: bool = False
+
+
+@record(frozen=True, eq=False)
+class Lazy:
+    """An array whose elements are computed where they are needed.
+
+    element: of indices. reads: what it is made of. cheap: an element costs no more than a load.
+    """
+
+    dims: tuple[Number, ...]
+    dtype: np.dtype
+    weak: bool
+    element: Callable[[Sequence[Number]], Number]
+    reads: tuple[View, ...] = ()
+    cheap: bool = False
+
+
+Value: TypeAlias = Static | Number | View | Lazy
+
+
+def integer(value: int) -> Number:
+    """A Python integer."""
+    return Number(Const("s64", value), S64, True, (value, value), value)
