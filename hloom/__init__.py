@@ -20,7 +20,6 @@ try:
     from hloom.dispatch.jit import jit, make_module
     from hloom.ir import tracebacks as _tracebacks
     from hloom.ir.process import lazy as _lazy
-    from hloom.jax import lax_primitives as _lax_primitives
     from hloom.jax import settings as _settings
     from hloom.jax.import_hook import MODULES as _MODULES
     from hloom.jax.import_hook import install_finder as _install_finder
@@ -43,8 +42,8 @@ if _TYPE_CHECKING:  # the names of _HOMES, for type checkers
     )
     from hloom.export import callable_module as export
     from hloom.jax import (
-        ad_util, api_util, core, custom_batching, custom_derivatives, dlpack, dtypes, example_libraries, experimental,
-        extend, flatten_util, interpreters, monitoring, stages, test_util, traceback_util, tree_util, version,
+        core, custom_batching, custom_derivatives, dlpack, dtypes, experimental, flatten_util, monitoring, stages,
+        test_util, tree_util, version,
     )
     from hloom.tracing import debug, refs as ref
     from hloom.transforms import cotangents as ad, remat as ad_checkpoint

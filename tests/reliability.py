@@ -32,7 +32,6 @@ import numpy as np
 ROOT = Path(__file__).resolve().parent.parent
 RESULTS = ROOT / "build" / "reliability.json"
 TOTALS = ROOT / "tests" / "support" / "reliability_totals.json"  # of the page: an attack's largest run so far
-LIBRARIES = ROOT / "tests" / "support" / "library_suites.md"  # a section written by hand
 # Sections by tests/torch_suites.py, tests/complexity.py and benchmarks/jax_tests.
 SECTIONS = [
     re.compile(rf"<!-- {name} -->.*<!-- end of {name} -->\n", re.DOTALL)
@@ -546,7 +545,6 @@ def table(found: dict[str, dict]) -> str:
         lines += [f"| {count} | {reason} |" for reason, count in reasons.most_common()]
     if faults:
         lines += ["", "## What was wrong", "", *faults]
-    lines += ["", *LIBRARIES.read_text().splitlines()]
     for section in SECTIONS:
         if there := section.search(PAGE.read_text()):
             lines += ["", *there[0].splitlines()]

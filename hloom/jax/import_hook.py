@@ -17,38 +17,30 @@ from hloom.config import config
 MODULES = {
     "ad": "hloom.transforms.cotangents",
     "ad_checkpoint": "hloom.transforms.remat",
-    "ad_util": "hloom.jax.ad_util",
-    "api_util": "hloom.jax.api_util",
     "core": "hloom.jax.core",
     "custom_batching": "hloom.jax.custom_batching",
     "custom_derivatives": "hloom.jax.custom_derivatives",
     "debug": "hloom.tracing.debug",
     "dlpack": "hloom.jax.dlpack",
     "dtypes": "hloom.jax.dtypes",
-    "example_libraries": "hloom.jax.example_libraries",
     "experimental": "hloom.jax.experimental",
-    "extend": "hloom.jax.extend",
     "flatten_util": "hloom.jax.flatten_util",
-    "interpreters": "hloom.jax.interpreters",
     "lib": "hloom.jax.lib",
     "monitoring": "hloom.jax.monitoring",
     "ref": "hloom.tracing.refs",
     "stages": "hloom.jax.stages",
     "test_util": "hloom.jax.test_util",
-    "traceback_util": "hloom.jax.traceback_util",
     "tree_util": "hloom.jax.tree_util",
     "version": "hloom.jax.version",
 }
-_INTERNAL = {"dispatch": "hloom.jax.dispatch"}  # names of `jax._src` that are another package of hloom's
 
 
 def home(name: str) -> str:
     """The module of hloom that is imported for `hloom.X` or `jax.X`."""
     package, _, rest = name.partition(".")
-    internal = rest.startswith("_src.")
     rest = rest.removeprefix("_src.") if rest != "_src" else ""
     first, dot, others = rest.partition(".")
-    found = MODULES.get(first) or (_INTERNAL.get(first) if internal else None)
+    found = MODULES.get(first)
     return f"{found}{dot}{others}" if found else f"hloom.{rest}".removesuffix(".")
 
 

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING as _TYPE_CHECKING
 
 from hloom.arrays import arguments as _arguments
 from hloom.ir.process import lazy as _lazy
-from hloom.lax import primitive_names as _primitive_names
 from hloom.lax import table as _table
 
 if _TYPE_CHECKING:  # the names of _HOMES, for type checkers
@@ -126,20 +125,12 @@ _explained = _arguments.explained_functions(
     "hloom.lax",
     {"control.custom_solves", "control.sequential", "elementwise", "linalg", "precision", "table", "transfer"},
 )
-_find = _lazy.lazy_names(
+__getattr__ = _lazy.lazy_names(
     globals(),
     {"hloom.lax.table": " ".join(_table.__all__), **_HOMES},
     {"linalg": "hloom.lax.linalg"},
     lambda name, value: _arguments.explains_arguments(value) if name in _WITH_OPTIONS else _explained(name, value),
 )
-
-
-def __getattr__(name: str):
-    """A public name, or a function as a primitive, `lax.add_p`, for libraries that ask for them by these names."""
-    function = name.removesuffix("_p")
-    if function == name or function not in __all__:
-        return _find(name)
-    return _primitive_names.find(name, globals().get(function) or _find(function))
 
 
 __all__ = ["linalg", *_table.__all__, *" ".join(_HOMES.values()).split()]

@@ -228,7 +228,7 @@ _structure(
     jvp=No("hloom cannot see into a custom call; hl.custom_jvp gives it a derivative"),
     transpose=No("hloom cannot see into a custom call; hl.custom_vjp gives it a derivative"),
     batch=_custom_call_batch,
-    factors=No("hloom cannot see into a custom call; hl.custom_partitioning says how it is split"),
+    factors=No("hloom cannot see into a custom call; in hl.shard_map each device calls it with its part"),
     # device: the partition that calls it, whose results all others get.
     attributes={"custom_call_target": "string", "custom_call_has_side_effect": "flag", "device": "frontend_int"},
     shaped=True,

@@ -248,18 +248,6 @@ def test_leapfrog_keeps_energy():
     np.testing.assert_allclose((masses[:, None] * v).sum(0), np.zeros(2), atol=1e-5)
 
 
-def test_ode_and_the_gradient_of_its_solution():
-    from hloom.jax.experimental.ode import odeint
-
-    def decay(y, t, rate):
-        return -rate * y
-
-    t = jnp.linspace(0.0, 2.0, 5)
-    np.testing.assert_allclose(odeint(decay, 3.0, t, 0.7), 3 * np.exp(-0.7 * np.asarray(t)), rtol=1e-4)
-    gradient = grad(lambda rate: odeint(decay, 3.0, t, rate)[-1])(0.7)
-    np.testing.assert_allclose(gradient, -2 * 3 * np.exp(-1.4), rtol=1e-3)
-
-
 def test_kalman_recurrence_by_associative_scan():
     a = random.normal(random.PRNGKey(0), (16, 3, 3)) * 0.4
     b = random.normal(random.PRNGKey(1), (16, 3))

@@ -58,11 +58,15 @@ NETWORK = """
     import jax.numpy as jnp
     import numpy as np
     from jax import lax
-    from jax.example_libraries import optimizers, stax
     from jax.scipy.special import logsumexp
 
-    init, apply = stax.serial(stax.Dense(16), stax.Relu, stax.Dense(2))
-    _, params = init(jax.random.PRNGKey(1), (-1, 2))
+    one, two = jax.random.split(jax.random.PRNGKey(1))
+    params = [(jax.random.normal(one, (2, 16)), jnp.zeros(16)), (0.25 * jax.random.normal(two, (16, 2)), jnp.zeros(2))]
+
+    def apply(params, x):
+        (w, b), (v, c) = params
+        return jax.nn.relu(x @ w + b) @ v + c
+
     inputs = jnp.asarray(np.random.RandomState(0).randn(128, 2))
     assert inputs.dtype == jnp.float32  # as in JAX, NumPy's 64 bits become 32
     targets = jnp.asarray(inputs[:, 0] * inputs[:, 1] > 0, jnp.int32)
@@ -71,17 +75,24 @@ NETWORK = """
         logits = apply(params, inputs)
         return jnp.mean(logsumexp(logits, axis=1) - logits[jnp.arange(128), targets])
 
-    opt_init, opt_update, get_params = optimizers.adam(0.02)
+    def update(k, grads, state):
+        params, mean, square = state
+        tree_map = jax.tree_util.tree_map
+        mean = tree_map(lambda m, g: 0.9 * m + 0.1 * g, mean, grads)
+        square = tree_map(lambda s, g: 0.999 * s + 0.001 * g * g, square, grads)
+        rate = 0.02 * jnp.sqrt(1 - 0.999 ** (k + 1)) / (1 - 0.9 ** (k + 1))
+        return tree_map(lambda p, m, s: p - rate * m / (jnp.sqrt(s) + 1e-8), params, mean, square), mean, square
 
     @functools.partial(jax.jit, static_argnums=1)
     def train(state, steps):
         def step(state, k):
-            value, grads = jax.value_and_grad(loss)(get_params(state))
-            return opt_update(k, grads, state), value
+            value, grads = jax.value_and_grad(loss)(state[0])
+            return update(k, grads, state), value
         return lax.scan(step, state, jnp.arange(steps))
 
-    state, losses = train(opt_init(params), 300)
-    accuracy = jnp.mean(jnp.argmax(apply(get_params(state), inputs), 1) == targets)
+    zeros = jax.tree_util.tree_map(jnp.zeros_like, params)
+    state, losses = train((params, zeros, zeros), 300)
+    accuracy = jnp.mean(jnp.argmax(apply(state[0], inputs), 1) == targets)
     print(losses[-1] < 0.5 * losses[0], accuracy > 0.9)
 """
 TREES = """
@@ -108,15 +119,10 @@ TREES = """
 LOOPS = """
     import jax, jax.numpy as jnp
     from jax import lax
-    from jax.experimental.ode import odeint
 
     print(lax.fori_loop(0, 10, lambda k, s: s + k, 0), lax.while_loop(lambda v: v < 100, lambda v: v * 2, 1))
     print(lax.cond(True, lambda x: x + 1, lambda x: x - 1, 1.0), jax.vmap(lambda x: lax.select(x > 0, x, -x))(
         jnp.array([-1.0, 2.0])))
-    decay = odeint(lambda y, t, k: -k * y, jnp.array([1.0, 2.0]), jnp.linspace(0.0, 1.0, 3), 0.7)
-    print(jnp.allclose(decay[-1], jnp.exp(-0.7) * decay[0], rtol=1e-4))
-    slope = jax.grad(lambda k: odeint(lambda y, t: -k * y, jnp.array([1.0]), jnp.array([0.0, 1.0]), mxstep=30)[-1, 0])
-    print(jnp.allclose(slope(0.7), -jnp.exp(-0.7), rtol=1e-3))
 """
 DOUBLE = """
     import jax
@@ -137,7 +143,7 @@ PROGRAMS = [
     (LINEAR_REGRESSION, "[1.0, -2.0, 0.5] 0.3\n"),
     (NETWORK, "True True\n"),
     (TREES, "[2.0, 1.0, 2.0] (2,) 2\n[\"['a'][0]\", \"['a'][1]\"]\n"),
-    (LOOPS, "45 128\n2.0 [1. 2.]\nTrue\nTrue\n"),
+    (LOOPS, "45 128\n2.0 [1. 2.]\n"),
     (DOUBLE, "float64 int64 float64 int64 True\nTrue\nTrue True\n"),
 ]
 NAMES = ["regression", "network", "trees", "loops", "double"]
@@ -157,7 +163,7 @@ def test_program_with_the_module_put_in_place(which):
 def test_nothing_is_loaded_twice():
     program = """
         import jax.numpy as jnp, jax.numpy.linalg as la, jax.lax, hloom.numpy, jax
-        import jax.example_libraries.optimizers
+        import jax.experimental.checkify
         from jax import tree_util
         print(jnp is hloom.numpy, la is hloom.numpy.linalg, jax.lax is hloom.lax, jnp.__name__, jnp.__spec__.name)
         try:
@@ -343,23 +349,17 @@ def test_modules_are_imported_by_hlooms_and_by_jaxs_names_and_loaded_once():
         import sys
         import hloom.experimental
         import hloom.tree_util as tree_util
-        import hloom.interpreters.ad
         from hloom.experimental import checkify
-        from hloom.experimental.ode import odeint
-        from hloom.extend.core import Primitive
 
         assert hloom.experimental.checkify is checkify and checkify is sys.modules["hloom.jax.experimental.checkify"]
         assert checkify.__name__ == "hloom.jax.experimental.checkify"
-        assert tree_util is hloom.tree_util and odeint is sys.modules["hloom.jax.experimental.ode"].odeint
+        assert tree_util is hloom.tree_util
 
         hloom.as_jax()
         import jax.experimental.checkify
         import jax.tree_util
-        from jax.extend.core import Primitive as same
-        from jax.interpreters import ad
 
         assert jax.experimental.checkify is checkify and jax.tree_util is tree_util
-        assert same is Primitive and ad is hloom.interpreters.ad
         files = [m.__file__ for m in {id(m): m for m in sys.modules.values()}.values()
                  if getattr(m, "__name__", "").startswith("hloom") and getattr(m, "__file__", None)]
         assert len(files) == len(set(files))

@@ -14,50 +14,6 @@ from hloom import lax
 from hloom.errors import DeviceError
 
 
-def doubling(name: str):
-    """A primitive that doubles, without batching rule."""
-    from hloom.jax.extend.core import Primitive
-    from hloom.jax.interpreters import mlir
-
-    made = Primitive(name)
-    made.def_impl(lambda x: x * 2)
-    made.def_abstract_eval(lambda x: x)
-    mlir.register_lowering(made, mlir.lower_fun(lambda x: x * 2, multiple_results=False))
-    return made
-
-
-def test_batching_rules_with_the_axis():
-    from hloom.jax.interpreters import batching
-
-    primitive, seen = doubling("double_by_axis"), []
-
-    def rule(size, name, trace_type, args, axes, **params):
-        seen.append((size, axes))
-        return primitive.bind(*args), axes[0]
-
-    batching.axis_primitive_batchers[primitive] = rule
-    assert hl.vmap(primitive.bind)(hnp.ones(3)).tolist() == [2, 2, 2] and seen == [(3, (0,))]
-
-
-def test_batching_rules_within_ensure_compile_time_eval():
-    from hloom.jax.interpreters import batching
-
-    primitive, seen = doubling("double_at_compile_time"), []
-
-    def rule(args, axes, **params):
-        seen.append(axes)
-        return primitive.bind(*args), axes[0]
-
-    batching.primitive_batchers[primitive] = rule
-
-    def function(x):
-        with hl.ensure_compile_time_eval():
-            return primitive.bind(x)
-
-    assert hl.vmap(function)(hnp.ones(3)).tolist() == [2, 2, 2] and seen == [(0,)]
-    assert hl.jit(hl.vmap(function))(hnp.ones(3)).tolist() == [2, 2, 2] and seen == [(0,)] * 2
-
-
 def test_options_of_jit():
     function = hl.jit(
         lambda x: x + 1, backend="cpu", in_shardings=None, out_shardings=None, keep_unused=True, static_argnums=None,

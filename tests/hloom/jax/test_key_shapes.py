@@ -8,10 +8,7 @@ import pytest
 
 import hloom as hl
 import hloom.numpy as hnp
-from hloom.arrays.keys import KeyArray
 from hloom.jax import core
-from hloom.jax.extend.linear_util import wrap_init
-from hloom.jax.interpreters import partial_eval
 
 
 def test_structure_of_keys():
@@ -27,20 +24,6 @@ def test_structure_of_keys():
 def test_structures_can_still_be_copied():
     structure = hl.ShapeDtypeStruct((3,), "f32", weak_type=True)
     assert pickle.loads(pickle.dumps(structure)) == copy.deepcopy(structure) == structure
-
-
-def test_keys_among_unknown_arguments():
-    aval = core.ShapedArray((), hl.random.key(0).dtype)
-    outer = hl.random.key(3)
-
-    def function(key, x):
-        return [hl.random.split(key)[0], hl.random.split(outer)[0], x + 1]
-
-    pvals = [partial_eval.PartialVal.unknown(a) for a in (aval, core.ShapedArray((2,), "f32"))]
-    _, (first, second, third), _ = partial_eval.trace_to_jaxpr_nounits(wrap_init(function), pvals)
-    assert not first.is_known() and isinstance(first[0], KeyArray)
-    assert second.is_known() and (second.get_known() == hl.random.split(outer)[0])
-    assert third.get_aval().shape == (2,)
 
 
 def test_equal_of_keys():

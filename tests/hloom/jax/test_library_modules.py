@@ -1,4 +1,4 @@
-"""What libraries written on JAX import besides arrays: linear_util, api_util, partial evaluation, meshes, keys."""
+"""What programs written on JAX use besides arrays: meshes, keys, events, shapes, programs as values."""
 
 from __future__ import annotations
 
@@ -7,62 +7,9 @@ import pytest
 
 import hloom as hl
 import hloom.numpy as hnp
-from hloom.errors import ArgumentError, ConcretizationTypeError, ShapeError, TracerBoolError
-from hloom.jax import api_util, monitoring
+from hloom.errors import ConcretizationTypeError, ShapeError, TracerBoolError
+from hloom.jax import monitoring
 from hloom.jax.experimental.layout import Format, Layout
-from hloom.jax.extend import core, linear_util
-from hloom.jax.interpreters import partial_eval
-
-
-def test_transformations_go_around_a_function():
-    @linear_util.transformation
-    def negated(factor, *args):
-        result = yield tuple(factor * a for a in args), {}
-        yield -result
-
-    wrapped = negated(linear_util.wrap_init(lambda a, b: a + b), 10)
-    assert wrapped.call_wrapped(1, 2) == -30
-    flat, out_tree = api_util.flatten_fun(linear_util.wrap_init(lambda x, *, y: {"s": x[0] + y}),
-                                          hl.tree.structure((([1, 2],), {"y": 3})))  # fmt: skip
-    with pytest.raises(ArgumentError, match="has not been called"):
-        out_tree()
-    leaves = flat.call_wrapped(1, 2, 3)
-    assert leaves == [4] and hl.tree.unflatten(out_tree(), leaves) == {"s": 4}
-
-
-def test_what_depends_on_known_arguments_is_computed():
-    def f(x, y):
-        known = hnp.sin(x) * 2
-        return [known, known + y]
-
-    unknown = partial_eval.PartialVal.unknown(hl.ShapeDtypeStruct((2,), "f32"))
-    given = [partial_eval.PartialVal.known(hnp.ones(2)), unknown]
-    program, (first, second), _ = partial_eval.trace_to_jaxpr_nounits(linear_util.wrap_init(f), given)
-    np.testing.assert_allclose(first.get_known(), np.full(2, 2 * np.sin(1.0)), rtol=1e-6)
-    assert second.get_known() is None and second.get_aval().shape == (2,) and "add" in str(program)
-
-    def outer(x):  # x is known to the inner trace, though not to Python
-        found = partial_eval.trace_to_jaxpr_nounits(linear_util.wrap_init(lambda y: [x * 2, x + y]), [unknown])[1]
-        assert not found[1].is_known()
-        return found[0].get_known()
-
-    np.testing.assert_allclose(hl.jit(outer)(hnp.arange(2.0)), [0, 2])
-
-
-def test_places_of_code_in_traces_compare():
-    seen = []
-
-    def f(x):
-        seen.append((core.get_opaque_trace_state(), core.get_opaque_trace_state(convention="mine")))
-        return x
-
-    outside = core.get_opaque_trace_state()
-    hl.jit(f)(1.0)
-    hl.vmap(f)(hnp.ones(2))
-    (a, b), (c, d) = seen
-    assert a == b and c == d and a != c and a != outside and core.get_opaque_trace_state() == outside
-    with core.take_current_trace() as trace:
-        assert trace is None
 
 
 def test_events_reach_their_listeners():
@@ -183,51 +130,6 @@ def test_keys_are_leaves_of_users_trees():
     np.testing.assert_array_equal(hl.random.key_data(moved["key"]), hl.random.key_data(key))
 
 
-def multiply_add():
-    """A primitive as a library writes it; its derivative is 10 times too large so that the rule shows."""
-    from hloom.jax.interpreters import ad, batching, mlir
-
-    primitive = core.Primitive("multiply_add")
-    primitive.def_impl(lambda x, y, z: np.add(np.multiply(x, y), z))
-    primitive.def_abstract_eval(lambda x, y, z: hl.core.ShapedArray(x.shape, x.dtype))
-    bind = primitive.bind
-
-    def jvp(primals, tangents):
-        (x, y, z), (dx, dy, dz) = primals, map(ad.instantiate_zeros, tangents)
-        return bind(x, y, z), 10 * (dx * y + x * dy + dz)
-
-    ad.primitive_jvps[primitive] = jvp
-    batching.primitive_batchers[primitive] = lambda args, dims: (
-        bind(*[batching.bdim_at_front(hnp.asarray(a), d, 3) for a, d in zip(args, dims, strict=True)]), 0,
-    )  # fmt: skip
-    return primitive, mlir
-
-
-@pytest.mark.parametrize("lowered", [True, False], ids=["lowered", "called"])
-def test_a_primitive_of_a_library(lowered):
-    primitive, mlir = multiply_add()
-    if lowered:
-        mlir.register_lowering(primitive, mlir.lower_fun(lambda x, y, z: x * y + z, multiple_results=False))
-    assert primitive.bind(2.0, 3.0, 4.0) == 10.0 and str(primitive) == "multiply_add"
-    assert float(hl.jit(primitive.bind)(2.0, 3.0, 4.0)) == 10.0
-    assert ("custom-call" in str(hl.make_jaxpr(primitive.bind)(2.0, 3.0, 4.0))) != lowered
-    assert [float(v) for v in hl.jvp(primitive.bind, (2.0, 3.0, 4.0), (1.0, 0.0, 0.0))] == [10.0, 30.0]
-    assert float(hl.jit(hl.grad(primitive.bind))(2.0, 3.0, 4.0)) == 30.0
-    np.testing.assert_array_equal(hl.vmap(primitive.bind, (0, None, None))(hnp.arange(3.0), 2.0, 1.0), [1, 3, 5])
-
-
-def test_primitives_of_several_results_and_of_hloom():
-    two = core.Primitive("two")
-    two.multiple_results = True
-    two.def_impl(lambda x, *, k: [x * k, x + k])
-    assert [float(v) for v in hl.jit(lambda x: two.bind(x, k=3))(2.0)] == [6.0, 5.0]
-    assert float(hl.lax.add_p.bind(1.0, 2.0)) == 3.0 and hl.lax.add_p is hl.lax.add_p
-    with pytest.raises(AttributeError):
-        hl.lax.nonsense_p.bind(1.0)
-    with pytest.raises(ArgumentError, match="no implementation"):
-        core.Primitive("empty").bind(1.0)
-
-
 def test_programs_are_run_again():
     program = hl.make_jaxpr(lambda x, y: (hnp.sin(x) * y, x + 1))(1.0, 2.0)
     found = hl.core.eval_jaxpr(program, program.consts, 0.5, 4.0)
@@ -261,25 +163,3 @@ def test_linearize_with_aux():
     value, push, aux = hl.linearize(lambda x: (hnp.sin(x), {"n": 3, "y": 2 * x}), 0.5, has_aux=True)
     assert float(value) == pytest.approx(np.sin(0.5)) and float(push(2.0)) == pytest.approx(2 * np.cos(0.5))
     assert float(aux["y"]) == 1.0 and int(aux["n"]) == 3
-
-
-def test_the_transpose_of_a_linear_primitive():
-    from hloom.jax.interpreters import ad, mlir
-
-    scaled = core.Primitive("scaled")
-    scaled.def_impl(lambda x, s: x * s)
-    mlir.register_lowering(scaled, mlir.lower_fun(lambda x, s: x * s, multiple_results=False))
-    ad.primitive_jvps[scaled] = lambda p, t: (scaled.bind(*p), scaled.bind(ad.instantiate_zeros(t[0]), p[1]))
-
-    def transpose(cotangent, x, s):
-        assert ad.is_undefined_primal(x) and x.aval.shape == () and not ad.is_undefined_primal(s)
-        return [100 * cotangent * s, None]
-
-    ad.primitive_transposes[scaled] = transpose
-    assert float(hl.jit(lambda x: scaled.bind(x, hnp.float32(3)))(2.0)) == 6.0
-    assert float(hl.grad(lambda x: scaled.bind(x, hnp.float32(3)))(2.0)) == 300.0
-    assert float(hl.jit(hl.grad(lambda x: hnp.sin(scaled.bind(2 * x, hnp.float32(3)))))(0.0)) == 600.0
-    linear = core.Primitive("tripled")
-    linear.def_impl(lambda x: 3 * x)
-    ad.deflinear(linear, lambda cotangent: [3 * cotangent])
-    np.testing.assert_allclose(hl.vmap(hl.grad(lambda x: linear.bind(x) ** 2))(hnp.arange(3.0)), [0, 18, 36])
