@@ -10,7 +10,7 @@ from hloom.ir.build import scalar_computation
 from hloom.ir.sizes.counted import require_elements
 from hloom.ir.types import COMPLEX, FLOATS, INTEGERS, PRED, Shape, TupleShape, as_dtype
 from hloom.lax.elementwise import is_nan
-from hloom.lax.movement import broadcasted_iota, transpose
+from hloom.lax.movement import broadcasted_iota
 from hloom.lax.operands import (
     NUMBERS,
     as_operand,
@@ -305,11 +305,6 @@ def custom_call(target: str, *operands, shape, has_side_effect: bool = False):
         custom_call_target=target,
         custom_call_has_side_effect=has_side_effect,
     )
-
-
-def swap_last(x):
-    """x with its last two dimensions exchanged."""
-    return transpose(x, (*range(x.ndim - 2), x.ndim - 1, x.ndim - 2))
 
 
 def keep_axes(x, axes, dims):

@@ -16,7 +16,7 @@ from hloom.arrays.keys import KeyArray
 from hloom.config import config
 from hloom.dispatch.jit import jit
 from hloom.dispatch.sharded import takes_out_sharding
-from hloom.errors import ArgumentError, DTypeError, ShapeError, UndecidedSizeError
+from hloom.errors import DTypeError, ShapeError, UndecidedSizeError
 from hloom.ir.sizes.expressions import SizeExpression
 from hloom.ir.types import (
     DTYPES,
@@ -252,8 +252,3 @@ def parameters(name: str, shape, values, dtype, trailing: int = 0):
             "leave shape out, or give one to which the parameters broadcast",
         )
     return dims, arrays
-
-
-def require_probability(mode: str, name: str) -> None:
-    if mode not in ("low", "high"):
-        raise ArgumentError(f"random.{name} has the modes 'low' and 'high'", repr(mode), "take mode='low'")

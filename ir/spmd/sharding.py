@@ -151,9 +151,6 @@ class Sharding:
     def with_dims(self, dims) -> Sharding:
         return Sharding(self.mesh, tuple(dims), self.unreduced, self.open)
 
-    def with_unreduced(self, axes) -> Sharding:
-        return Sharding(self.mesh, self.dims, tuple(axes), self.open)
-
     def atomic(self) -> Sharding:
         """The same layout over `mesh.atomic()`."""
 

@@ -145,7 +145,6 @@ class Opaque:
         return self.text
 
 
-TOKEN = Opaque("!stablehlo.token")
 Type = Tensor | Unranked | Tuple | Function | Scalar | Opaque
 _MOST_NESTED = 50
 

@@ -68,7 +68,8 @@ class LaidOut:
         free = [a for a in self.mesh.names if a not in split.axes]
         if not free:
             return value
-        return value.op("sharding-constraint", sharding=split.with_unreduced((self.random.choice(free),)))
+        sharding = Sharding(split.mesh, split.dims, (self.random.choice(free),), split.open)
+        return value.op("sharding-constraint", sharding=sharding)
 
     # --- what steps are made of ---
 

@@ -41,7 +41,6 @@ class CudaMachine:
     cache_rate: float
     static_bytes: int = 48 * 1024
     registers: int = 65536
-    thread_registers: int = 255
     block_threads: int = 1024
     shared_reserved: int = 1024
     vector_bytes: int = 16

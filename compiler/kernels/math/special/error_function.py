@@ -27,7 +27,6 @@ from hloom.compiler.kernels.math.elementary.exponential import (
 )
 from hloom.compiler.kernels.math.registry import function, rounded_from
 
-TWO_OVER_SQRT_PI_REST = 0.12837916709551256  # 2 / sqrt(pi) - 1
 # erf(x) / x - 1 in x^2, |x| <= 1; relative error 2^-29.4, 2^-56
 ERF_F32 = (
     0.12837916612625122,
