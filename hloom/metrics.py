@@ -149,6 +149,7 @@ class Mean(NamedTuple):
 
     @classmethod
     def empty(cls) -> Mean:
+        """The state before the first batch."""
         return cls(hnp.zeros((), "f32"), hnp.zeros((), "f32"))
 
     def update(self, values, weights=None) -> Mean:
@@ -158,6 +159,7 @@ class Mean(NamedTuple):
         return Mean(self.total + hnp.sum(values * weights), self.weight + hnp.sum(weights).astype("f32"))
 
     def merge(self, other: Mean) -> Mean:
+        """The state after the batches of both, in any order."""
         return Mean(self.total + other.total, self.weight + other.weight)
 
     def compute(self):
@@ -178,6 +180,7 @@ class Accuracy(NamedTuple):
 
     @classmethod
     def empty(cls) -> Accuracy:
+        """The state before the first batch."""
         return cls(Mean.empty())
 
     def update(self, predictions, labels) -> Accuracy:
@@ -189,9 +192,11 @@ class Accuracy(NamedTuple):
         return Accuracy(self.mean.update(predictions == labels))
 
     def merge(self, other: Accuracy) -> Accuracy:
+        """The state after the batches of both, in any order."""
         return Accuracy(self.mean.merge(other.mean))
 
     def compute(self):
+        """The share of right predictions over all batches, f32[]."""
         return self.mean.compute()
 
 
@@ -205,6 +210,7 @@ class ConfusionCounts(NamedTuple):
 
     @classmethod
     def empty(cls) -> ConfusionCounts:
+        """The state before the first batch."""
         zero = hnp.zeros((), "f32")
         return cls(zero, zero, zero, zero)
 
@@ -227,15 +233,19 @@ class ConfusionCounts(NamedTuple):
         return ConfusionCounts(*(old + n for old, n in zip(self, new, strict=True)))
 
     def merge(self, other: ConfusionCounts) -> ConfusionCounts:
+        """The state after the batches of both, in any order."""
         return ConfusionCounts(*(a + b for a, b in zip(self, other, strict=True)))
 
     def precision(self):
+        """True positives over predicted positives, f32[]; 0 where none is predicted."""
         return _share(self.true_positives, self.false_positives)
 
     def recall(self):
+        """True positives over actual positives, f32[]; 0 where there are none."""
         return _share(self.true_positives, self.false_negatives)
 
     def f1(self):
+        """The harmonic mean of precision and recall, f32[]."""
         return _share(2 * self.true_positives, self.false_positives + self.false_negatives)
 
 
@@ -251,6 +261,7 @@ class Precision(NamedTuple):
 
     @classmethod
     def empty(cls) -> Precision:
+        """The state before the first batch."""
         return cls(ConfusionCounts.empty())
 
     def update(self, predictions, labels, weights=None) -> Precision:
@@ -258,6 +269,7 @@ class Precision(NamedTuple):
         return Precision(self.counts.update(predictions, labels, weights))
 
     def merge(self, other: Precision) -> Precision:
+        """The state after the batches of both, in any order."""
         return Precision(self.counts.merge(other.counts))
 
     def compute(self):
@@ -272,6 +284,7 @@ class Recall(NamedTuple):
 
     @classmethod
     def empty(cls) -> Recall:
+        """The state before the first batch."""
         return cls(ConfusionCounts.empty())
 
     def update(self, predictions, labels, weights=None) -> Recall:
@@ -279,6 +292,7 @@ class Recall(NamedTuple):
         return Recall(self.counts.update(predictions, labels, weights))
 
     def merge(self, other: Recall) -> Recall:
+        """The state after the batches of both, in any order."""
         return Recall(self.counts.merge(other.counts))
 
     def compute(self):
@@ -293,6 +307,7 @@ class RecallAtK(NamedTuple):
 
     @classmethod
     def empty(cls) -> RecallAtK:
+        """The state before the first batch."""
         return cls(Mean.empty())
 
     def update(self, scores, labels, k: int) -> RecallAtK:
@@ -301,9 +316,11 @@ class RecallAtK(NamedTuple):
         return RecallAtK(self.mean.update(found, there))
 
     def merge(self, other: RecallAtK) -> RecallAtK:
+        """The state after the batches of both, in any order."""
         return RecallAtK(self.mean.merge(other.mean))
 
     def compute(self):
+        """The recall over all batches, f32[]."""
         return self.mean.compute()
 
 
@@ -314,6 +331,7 @@ class PrecisionAtK(NamedTuple):
 
     @classmethod
     def empty(cls) -> PrecisionAtK:
+        """The state before the first batch."""
         return cls(Mean.empty())
 
     def update(self, scores, labels, k: int) -> PrecisionAtK:
@@ -322,9 +340,11 @@ class PrecisionAtK(NamedTuple):
         return PrecisionAtK(self.mean.update(hnp.sum(found.astype("f32"), axis=1) / k))
 
     def merge(self, other: PrecisionAtK) -> PrecisionAtK:
+        """The state after the batches of both, in any order."""
         return PrecisionAtK(self.mean.merge(other.mean))
 
     def compute(self):
+        """The precision over all batches, f32[]."""
         return self.mean.compute()
 
 
@@ -351,16 +371,20 @@ class RootMeanSquaredError(NamedTuple):
 
     @classmethod
     def empty(cls) -> RootMeanSquaredError:
+        """The state before the first batch."""
         return cls(Mean.empty())
 
     def update(self, predictions, targets, weights=None) -> RootMeanSquaredError:
+        """The state after another batch. weights: of the examples. Raises ShapeError."""
         predictions, targets = _pair(predictions, targets, "RootMeanSquaredError")
         return RootMeanSquaredError(self.mean.update((predictions - targets) ** 2, weights))
 
     def merge(self, other: RootMeanSquaredError) -> RootMeanSquaredError:
+        """The state after the batches of both, in any order."""
         return RootMeanSquaredError(self.mean.merge(other.mean))
 
     def compute(self):
+        """The root of the mean of all squared errors, f32[]."""
         return hnp.sqrt(self.mean.compute())
 
 
@@ -371,6 +395,7 @@ class MeanIoU(NamedTuple):
 
     @classmethod
     def empty(cls, num_classes: int) -> MeanIoU:
+        """The state before the first batch. num_classes: how many classes there are."""
         return cls(hnp.zeros((num_classes, num_classes), "f32"))
 
     def update(self, predictions, labels) -> MeanIoU:
@@ -380,6 +405,7 @@ class MeanIoU(NamedTuple):
         return MeanIoU(self.counts + found.astype("f32"))
 
     def merge(self, other: MeanIoU) -> MeanIoU:
+        """The state after the batches of both, in any order."""
         return MeanIoU(self.counts + other.counts)
 
     def compute(self):
@@ -402,9 +428,11 @@ class AUC(NamedTuple):
 
     @classmethod
     def empty(cls, bins: int = 1000) -> AUC:
+        """The state before the first batch. bins: how finely scores are told apart."""
         return cls(hnp.zeros(bins, "f32"), hnp.zeros(bins, "f32"))
 
     def update(self, scores, labels) -> AUC:
+        """The state after another batch. scores: between 0 and 1; labels: 0 or 1. Raises ShapeError."""
         scores, labels = _pair(scores, labels, "AUC")
         bins = self.positives.shape[0]
         where = hnp.clip((hnp.ravel(scores) * bins).astype("s32"), 0, bins - 1)
@@ -412,6 +440,7 @@ class AUC(NamedTuple):
         return AUC(self.positives.at[where].add(positive), self.negatives.at[where].add(1 - positive))
 
     def merge(self, other: AUC) -> AUC:
+        """The state after the batches of both, in any order."""
         return AUC(self.positives + other.positives, self.negatives + other.negatives)
 
     def compute(self):

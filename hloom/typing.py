@@ -15,7 +15,9 @@ class Array(ABC):  # noqa: B024  (classes of arrays register with it)
 
 
 ArrayLike = Array | np.ndarray | np.bool_ | np.number | bool | int | float | complex
+"""What functions accept as an array."""
 DTypeLike = str | type | np.dtype
+"""What functions accept as a dtype: "f32", "float32", `hnp.float32`, `np.dtype`, `float`."""
 
 __all__ = ["Array", "ArrayLike", "DTypeLike"]
 __dir__ = __all__.copy

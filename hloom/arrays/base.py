@@ -110,6 +110,7 @@ class ArrayMethods:
         return self.__array__().item(*index)
 
     def tolist(self):
+        """The elements as nested lists of Python numbers."""
         return self.__array__().tolist()
 
 

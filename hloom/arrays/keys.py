@@ -177,16 +177,19 @@ class KeyArray:
         return KeyArray(data, self._implementation)
 
     def reshape(self, *shape, order="C") -> KeyArray:
+        """The keys with another shape. Raises ShapeError."""
         dims = shape[0] if len(shape) == 1 and isinstance(shape[0], (tuple, list)) else shape
         words = self._data.shape[-1]
         return self._with(self._data.reshape((*dims, words)))
 
     def flatten(self) -> KeyArray:
+        """The keys in a vector."""
         return self.reshape(-1)
 
     ravel = flatten
 
     def squeeze(self, axis=None) -> KeyArray:
+        """The keys without axes of size 1: these, or all."""
         axes = [k for k, d in enumerate(self.shape) if d == 1] if axis is None else axis
         axes = (axes,) if isinstance(axes, int) else axes
         dropped = {a % self.ndim for a in axes}
@@ -211,6 +214,7 @@ class KeyArray:
         )
 
     def block_until_ready(self) -> KeyArray:
+        """The keys themselves, which are computed when they are returned."""
         return self
 
     def __repr__(self) -> str:

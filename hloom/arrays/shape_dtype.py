@@ -93,7 +93,11 @@ class ShapeDtypeStruct:
         """The shape and dtype of tangents: its own."""
         return self
 
-    to_tangent_aval = strip_weak_type = lambda self: ShapeDtypeStruct(self.shape, self.dtype)
+    def strip_weak_type(self) -> ShapeDtypeStruct:
+        """The same shape and dtype, not weakly typed."""
+        return ShapeDtypeStruct(self.shape, self.dtype)
+
+    to_tangent_aval = strip_weak_type
 
     @classmethod
     def like(cls, array) -> ShapeDtypeStruct:

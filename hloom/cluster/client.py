@@ -133,12 +133,15 @@ class Connection:
         self._before = before if isinstance(before, ServerTasks) else None
 
     def numbers(self, job: str) -> Sequence[int] | None:
+        """The numbers of a job's tasks; None for a job that the cluster has not."""
         return list(self.spec.jobs[job]) if job in self.spec.jobs else None
 
     def names(self) -> list[str]:
+        """The names of all tasks, such as /job:worker/task:0."""
         return [str(task) for task in self.spec.tasks]
 
     def kind(self, device: DeviceName) -> DeviceKind:
+        """The kind of a device of a task."""
         return TaskKind(self, Task(device.job or "", device.task or 0), device.kind)
 
     def devices(self) -> list[DeviceName]:
@@ -162,9 +165,11 @@ class Connection:
     # --- for programs ---
 
     def submit(self, function: Callable, *arguments) -> Future:
+        """Calls a function in a thread of the connection."""
         return self._pool.submit(function, *arguments)
 
     def new_id(self) -> int:
+        """A number that no other object of this connection has."""
         return next(self._ids)
 
     def variable(self, task: Task, name: str, shape: Shape) -> RemoteVariable:
@@ -193,6 +198,7 @@ class Connection:
         self._dropped.setdefault(task, []).append(held)
 
     def dropped(self, task: Task) -> list[int]:
+        """The ids of a task's objects that nothing refers to any more; each is told once."""
         return self._dropped.pop(task, [])
 
     def end_run(self, run: str, tasks: list[str], failure: str = "") -> None:

@@ -113,6 +113,7 @@ class ClusterSpec:
         return self.jobs[job]
 
     def as_dict(self) -> dict[str, dict[int, str]]:
+        """The addresses by job and number of task."""
         return {job: dict(addresses) for job, addresses in self.jobs.items()}
 
     def __eq__(self, other) -> bool:

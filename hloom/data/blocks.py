@@ -76,6 +76,7 @@ class Block:
 
     @staticmethod
     def of_elements(elements: Sequence, origin: Origin | None = None) -> Block:
+        """A block of separate elements, as a source without columns yields them."""
         elements = list(elements)
         return Block(None, None, elements, len(elements), origin)
 

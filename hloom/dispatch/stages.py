@@ -160,6 +160,7 @@ class Lowered:
         return tuple(sorted(self._call.donated))
 
     def cost_analysis(self) -> dict[str, object]:
+        """As that of what `compile()` returns: kernels, bytes, operations."""
         return self.compile().cost_analysis()
 
     def compile(self, compiler_options: dict | None = None) -> Compiled:

@@ -88,6 +88,7 @@ class Exported:
         return artifact_of_text(self.mlir_module())
 
     def has_vjp(self) -> bool:
+        """False: an artifact holds no derivative."""
         return False
 
     def call(self, *args: Any, **kwargs: Any) -> Any:

@@ -73,4 +73,6 @@ class AccuracyMode(enum.Enum):
 
 
 PrecisionLike = Precision | DotAlgorithm | DotAlgorithmPreset | str | tuple | None
-DotDimensionNumbers = tuple  # ((contracting left, right), (batch left, right)), positions of axes
+"""What functions accept as precision=."""
+DotDimensionNumbers = tuple
+"""((contracting left, right), (batch left, right)), positions of axes."""

@@ -99,9 +99,11 @@ class AttentionCell(Module):
         return AttentionState(state, context, memory, self.attention.prepare(memory), mask)
 
     def prepare(self, x):
+        """The inputs themselves: each step needs the context of the one before."""
         return hnp.asarray(x)  # each step needs the context of the one before
 
     def step(self, state: AttentionState, x):
+        """(the new state, the output with attention to the memory)."""
         cell, out = self.cell(state.cell, hnp.concatenate([x, state.context.astype(x.dtype)], axis=-1))
         scores = hnp.where(state.mask, self.attention.scores(out, state.prepared), -hnp.inf)
         context = hnp.einsum("bt,btf->bf", softmax(scores), state.memory)

@@ -110,6 +110,7 @@ class Embedding(Module):
         return rows + hnp.expand_dims(wrong, -1)
 
     def attend(self, x):
+        """x @ table.T, (..., features) to (..., count): the scores of all entries. Raises ShapeError."""
         return hnp.matmul(checked_features(x, self.table.shape[1], "Embedding.attend"), self.table.T)
 
 

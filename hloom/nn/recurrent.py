@@ -77,6 +77,7 @@ class LSTMCell(_Cell):
         )
 
     def initial_state(self, *batch: int):
+        """(h, c), both zeros of shape (*batch, features)."""
         zeros = super().initial_state(*batch)
         return zeros, zeros
 
@@ -176,12 +177,15 @@ class StackedCells(Module):
         self.cells = cells
 
     def prepare(self, x):
+        """What the lowest cell computes of all inputs at once."""
         return self.cells[0].prepare(x)
 
     def initial_state(self, *batch: int):
+        """The states of the cells, a tuple."""
         return tuple(cell.initial_state(*batch) for cell in self.cells)
 
     def step(self, state, gates):
+        """(the new states, the output of the uppermost cell)."""
         first, x = self.cells[0].step(state[0], gates)
         new = [first]
         for cell, own in zip(self.cells[1:], state[1:], strict=True):

@@ -45,6 +45,7 @@ class Outputs(tuple):
         return super().__getitem__(self.names.index(key))
 
     def as_dict(self) -> dict[str, Any]:
+        """The outputs by name."""
         return dict(zip(self.names, self, strict=True))
 
     def __repr__(self) -> str:

@@ -30,6 +30,7 @@ class DynamicLossScale(NamedTuple):
 
     @classmethod
     def of(cls, scale=2.0**15, period: int = 2000) -> DynamicLossScale:
+        """The state that begins with this scale. period: the steps without overflow after which it is doubled."""
         return cls(hnp.asarray(scale, "f32"), hnp.zeros((), "s32"), hnp.asarray(period, "s32"))
 
     def scaled(self, loss):

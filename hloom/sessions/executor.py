@@ -63,7 +63,8 @@ class Executor(Protocol):
     def assign(self, values: Mapping[str, Any], devices: Mapping[str, str]) -> None:
         """Sets variables. devices: the one chosen for each, by name."""
 
-    def close(self) -> None: ...
+    def close(self) -> None:
+        """Ends the executor: its variables are lost."""
 
 
 class LocalExecutor:
@@ -84,15 +85,18 @@ class LocalExecutor:
         return Step(self, program, make_plan(program, targets, nodes))
 
     def run(self, handle: Step, values: Sequence[Any]) -> list:
+        """Runs a step with these values. Raises SessionError after the end."""
         if self.closed:
             raise SessionError("a run", "the server has stopped", "start a server and open a new session")
         return handle(values)
 
     def variables(self, devices: Mapping[str, str]) -> dict[str, Any]:
+        """The values of those of the variables that have one."""
         with self.lock:
             return {name: self.values[name] for name in devices if name in self.values}
 
     def assign(self, values: Mapping[str, Any], devices: Mapping[str, str]) -> None:
+        """Sets variables. Values are copied where the program could change them."""
         with self.lock:
             self.values.update({name: _owned(value) for name, value in values.items()})
 
@@ -104,6 +108,7 @@ class LocalExecutor:
             return value.copy() if value is not None and name in self.donated else value
 
     def close(self) -> None:
+        """Ends the executor and frees the variables."""
         self.closed = True
         self.values.clear()
 

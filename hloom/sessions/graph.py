@@ -113,6 +113,7 @@ class Node(Tracer):
         return self.program.name_of(self.instruction)
 
     def trace_ended(self):
+        """Raises LeakedTracerError: a node has no value outside of its program."""
         raise LeakedTracerError(
             f"a compiled function that uses {self!r} of '{self.program.name}'",
             "it is called outside of the program, where a node has no value",
@@ -206,6 +207,7 @@ class Variable(Node):
         return self.program.update(self, lambda old: old + value, name)
 
     def assign_sub(self, value, name: str = "assign_sub") -> Update:
+        """An operation that subtracts a value."""
         return self.program.update(self, lambda old: old - value, name)
 
     def scatter_update(self, indices, values, name: str = "scatter_update") -> Update:
@@ -217,6 +219,7 @@ class Variable(Node):
         return self.program.update(self, lambda old: _at(old)[indices].add(values), name)
 
     def scatter_sub(self, indices, values, name: str = "scatter_sub") -> Update:
+        """An operation that subtracts values from the rows at indices."""
         return self.program.update(self, lambda old: _at(old)[indices].add(-values), name)
 
 

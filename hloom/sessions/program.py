@@ -53,7 +53,7 @@ from hloom.sessions.text import from_text, pruned, to_text
 from hloom.tracing.active import TRACES
 from hloom.tracing.trace import as_array, bind, resumed
 
-GLOBAL_VARIABLES = "variables"
+GLOBAL_VARIABLES = "variables"  # the names of the collections that a program fills
 TRAINABLE_VARIABLES = "trainable_variables"
 LOSSES = "losses"
 SUMMARIES = "summaries"
@@ -376,6 +376,7 @@ class Program:
     # --- collections ---
 
     def add_to_collection(self, name: str, value: Any) -> None:
+        """Adds a value to a collection, which may be new."""
         self.collections.setdefault(name, []).append(value)
 
     def get_collection(self, name: str, scope: str = "") -> list:
@@ -452,6 +453,7 @@ class Program:
         return self._index[instruction]
 
     def name_of(self, instruction: Instruction) -> str:
+        """The name of the node of an instruction; its opcode where it has none."""
         self._name_all()
         return self._names.get(instruction, instruction.opcode)
 

@@ -92,6 +92,7 @@ class FIFOQueue:
         return self._nodes(name, shapes, lambda: self._stacked(self._take(count, 1)))
 
     def close_operation(self, cancel_pending_enqueues: bool = False, name: str = "close") -> Operation:
+        """The operation that closes the queue. cancel_pending_enqueues: those that wait fail, instead of being done."""
         return self.program.host_operation(f"{self.name}/{name}", (), lambda: self.close(cancel_pending_enqueues))
 
     def size(self) -> int:
@@ -298,6 +299,7 @@ class Coordinator:
         self._queues: list[FIFOQueue] = []
 
     def should_stop(self) -> bool:
+        """Whether a stop was requested."""
         return self._stop.is_set()
 
     def request_stop(self, error: BaseException | None = None) -> None:
@@ -307,6 +309,7 @@ class Coordinator:
         self._stop.set()
 
     def wait_for_stop(self, timeout: float | None = None) -> bool:
+        """Waits for a stop, for at most so many seconds; whether there was one."""
         return self._stop.wait(timeout)
 
     def start(self, target: Callable[[], None], name: str = "hloom-coordinated") -> threading.Thread:
@@ -324,6 +327,7 @@ class Coordinator:
         return thread
 
     def close_at_stop(self, queue: FIFOQueue) -> None:
+        """Closes a queue when a stop is requested, so that no thread waits for it."""
         if queue not in self._queues:
             self._queues.append(queue)
 

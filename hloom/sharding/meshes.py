@@ -149,6 +149,7 @@ class AbstractMesh(_NamedAxes):
         return self.update(axis_types=_updated(self, types))
 
     def device_mesh(self) -> DeviceMesh:
+        """The axes and their sizes, for partitioning."""
         return DeviceMesh(tuple(map(str, self.axis_names)), self.axis_sizes)
 
     def __reduce__(self):

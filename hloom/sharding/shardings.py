@@ -292,6 +292,7 @@ class NamedSharding(Sharding):
         return replace(found, open=self.open_dims) if self.open_dims else found
 
     def check_rank(self, rank: int, what: str) -> None:
+        """Raises ShapeError where the spec has more entries than dimensions. what: names the array in the error."""
         if len(self.spec) > rank:
             raise ShapeError(
                 f"{self.spec!r} for {what}",

@@ -88,6 +88,7 @@ class PyTreeDef:
         return PyTreeDef(self.spec.compose(specification(inner)))
 
     def children(self) -> list[PyTreeDef]:
+        """The structures of the children of the root."""
         return [PyTreeDef(child) for child in self.spec.children()]
 
     def node_data(self):
