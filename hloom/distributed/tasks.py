@@ -66,25 +66,35 @@ def assigned(claims: Sequence[tuple[str | None, int | None]], cluster: Sequence[
             )
     found: list[tuple[str, int]] = []
     for job, task in claims:
-        if task is not None:
-            found.append((job or DEFAULT_JOB, task))
-        elif cluster is None:
-            name = job or DEFAULT_JOB
-            numbers = {t for j, t in [*taken, *found] if j == name}
-            found.append((name, next(n for n in range(len(claims) + len(taken)) if n not in numbers)))
-        else:
-            left = [t for t in cluster if t not in taken and t not in found and job in (None, t[0])]
-            found.append(left[0] if left else (job or DEFAULT_JOB, len(claims)))
-    for place in found:
-        if cluster is not None and place not in cluster:
-            names = sorted({job for job, _ in cluster})
-            near = difflib.get_close_matches(place[0], names, 1) or names
-            raise DistributedError(
-                f"this process is /job:{place[0]}" + (f"/task:{place[1]}" if place[1] < len(claims) else ""),
-                f"the cluster has {', '.join(f'/job:{j}/task:{t}' for j, t in cluster)}",
-                f"name a task of it, such as job={near[0]!r}",
-            )
+        found.append((job or DEFAULT_JOB, task) if task is not None else _left(job, claims, [*taken, *found], cluster))
+    if cluster is not None:
+        _check_places(found, cluster)
     return found
+
+
+def _left(job: str | None, claims: Sequence, taken: list[tuple[str, int]], cluster) -> tuple[str, int]:
+    """The first task that is left for a process of a job, or of any (None). A number beyond all tasks where a cluster
+    has none left."""
+    if cluster is not None:
+        left = [t for t in cluster if t not in taken and job in (None, t[0])]
+        return left[0] if left else (job or DEFAULT_JOB, len(claims))
+    name = job or DEFAULT_JOB
+    numbers = {number for other, number in taken if other == name}
+    return name, next(n for n in range(len(claims) + len(taken) + 1) if n not in numbers)
+
+
+def _check_places(found: list[tuple[str, int]], cluster: Sequence[tuple[str, int]]) -> None:
+    """Raises DistributedError for a task that the cluster does not have."""
+    for job, task in found:
+        if (job, task) in cluster:
+            continue
+        names = sorted({name for name, _ in cluster})
+        near = difflib.get_close_matches(job, names, 1) or names
+        raise DistributedError(
+            f"this process is /job:{job}" + (f"/task:{task}" if task < len(found) else ""),
+            f"the cluster has {', '.join(f'/job:{j}/task:{t}' for j, t in cluster)}",
+            f"name a task of it, such as job={near[0]!r}",
+        )
 
 
 __all__ = ["DEFAULT_JOB", "assigned", "tasks_of_cluster"]

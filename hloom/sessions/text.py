@@ -38,7 +38,7 @@ from hloom.sessions.graph import (
     Variable,
     VariableRecord,
 )
-from hloom.sessions.lowering import needed
+from hloom.sessions.lowering import Needed, needed
 from hloom.sessions.sizes.unknown import Sizes
 
 G = TypeVar("G", bound=Graph)
@@ -53,52 +53,69 @@ def to_text(program: Graph, constants: dict[str, np.ndarray] | None = None) -> s
     """
     program.names()
     _check_callbacks(program)
+    module, rows, called = _as_module(program, constants)
+    header = {
+        "name": program.name,
+        "sizes": program.sizes.identifiers(),
+        "parameters": rows,
+        "updates": [_update(u, called) for u in program.updates.values()],
+        "after": _after(program, called),
+        "targets": [_target(t) for t in program.targets.values() if getattr(t, "host", None) is None],
+        "collections": _collections(program),
+        "names": {text: name for i, text in called.items() if (name := program.name_of(i)) != text},
+    }
+    return f"{MAGIC}\n{json.dumps(header, indent=1)}\n{print_module(module, metadata=True)}"
+
+
+def _as_module(
+    program: Graph, constants: dict[str, np.ndarray] | None
+) -> tuple[Module, list[dict[str, Any]], dict[Instruction, str]]:
+    """(the module, what its parameters are, the name of each instruction in its text)."""
     builder = Builder(program.name)
     mapped: dict[Instruction, Instruction] = {}
-    parameters: list[dict[str, Any]] = []
+    rows: list[dict[str, Any]] = []
     taken: set[str] = set()
     for instruction in program.instructions:
         source = program.sources.get(instruction)
-        value = instruction.attributes.get("value") if instruction.opcode == "constant" else None
-        if constants is not None and value is not None and value.nbytes > LARGE:
+        if constants is not None and instruction.opcode == "constant" and instruction["value"].nbytes > LARGE:
             name = f"constant/{program.name_of(instruction)}"
-            constants[name] = value
+            constants[name] = instruction["value"]
             source = name
         if source is not None:
             copy = builder.parameter(instruction.shape, source=instruction.source)
-            parameters.append(_parameter(source))
+            rows.append(_parameter(source))
         else:
             copy = builder.add(instruction.with_operands(tuple([mapped[o] for o in instruction.operands])))
         copy.hint = _unused(program.name_of(instruction), taken)
         mapped[instruction] = copy
     roots = [mapped[u.value] for u in program.updates.values()] or builder.instructions[-1:]
     module = run_passes(Module(program.name, builder.finish(builder.tuple(roots))), ("lower-scans",))
-    names = Names(printing_order(module.entry))
-    printed = {i.hint: names.within(module.entry)(i) for i in module.entry.instructions}
+    names = Names(printing_order(module.entry)).within(module.entry)
+    printed = {i.hint: names(i) for i in module.entry.instructions}
     called = {i: printed.get(copy.hint, copy.hint) for i, copy in mapped.items()}
-    for row, parameter in zip(parameters, builder.parameters, strict=True):
-        if "initial" in row:
-            row["initial"] = called[row["initial"]] if row["initial"] is not None else None
+    for row, parameter in zip(rows, builder.parameters, strict=True):
+        if row.get("initial") is not None:
+            row["initial"] = called[row["initial"]]
         row["in"] = printed[parameter.hint]
-    header = {
-        "name": program.name,
-        "sizes": program.sizes.identifiers(),
-        "parameters": parameters,
-        "updates": [_update(u, called) for u in program.updates.values()],
-        "after": [
-            [*_ends(program, begin, end, called), [need.name for need in needs]]
-            for begin, end, needs in program.ranges
-            if end > begin and all(called.get(i) for i in program.instructions[begin:end])
-        ],
-        "targets": [_target(t) for t in program.targets.values() if getattr(t, "host", None) is None],
-        "collections": {
-            name: found
-            for name, values in program.collections.items()
-            if (found := [v.name for v in values if isinstance(v, (Node, Operation, Text))])
-        },
-        "names": {text: name for i, text in called.items() if (name := program.name_of(i)) != text},
+    return module, rows, called
+
+
+def _after(program: Graph, called: Mapping[Instruction, str]) -> list[list]:
+    """[first node, last node, the names of what runs before them] of each part that waits for others."""
+    return [
+        [*_ends(program, begin, end, called), [need.name for need in needs]]
+        for begin, end, needs in program.ranges
+        if end > begin and all(called.get(i) for i in program.instructions[begin:end])
+    ]
+
+
+def _collections(program: Graph) -> dict[str, list[str]]:
+    """The names of what is in each collection and in the program."""
+    members = {
+        name: [v.name for v in values if isinstance(v, (Node, Operation, Text))]
+        for name, values in program.collections.items()
     }
-    return f"{MAGIC}\n{json.dumps(header, indent=1)}\n{print_module(module, metadata=True)}"
+    return {name: found for name, found in members.items() if found}
 
 
 def _unused(name: str, taken: set[str]) -> str:
@@ -223,19 +240,13 @@ def _fill(program: Graph, header: dict[str, Any], entry: Computation, constants:
     if len(set(names.values())) < len(names):
         raise ValueError("two nodes of one name")
     program.adopt_names({by_text[text]: name for text, name in names.items()})
-    place = {instruction: k for k, instruction in enumerate(instructions)}
     for row in header["parameters"]:
         if "constant" not in row:
             _read_parameter(program, row, by_text)
     if len(program.sources) != len(program.trace.builder.parameters):
         raise ValueError("parameters that are not said to be placeholders or variables")
-    results = {s.update: i for i, s in program.sources.items() if isinstance(s, ReadRecord) and s.update}
-    for row in header["updates"]:
-        name, variable, value = str(row["name"]), str(row["variable"]), by_text[row["value"]]
-        if value.shape is not program.variables[variable]._shape:
-            raise ValueError(f"{name!r} sets {variable!r} to {value.shape!r}")
-        own = tuple([by_text[text] for text in row["own"]])
-        program.updates[name] = UpdateRecord(name, variable, value, place[results[name]], tuple(row["needs"]), own)
+    place = {instruction: k for k, instruction in enumerate(instructions)}
+    _read_updates(program, header["updates"], by_text, place)
     for row in header["targets"]:
         name = str(row["name"])
         program.targets[name] = (
@@ -243,17 +254,40 @@ def _fill(program: Graph, header: dict[str, Any], entry: Computation, constants:
             if "text" in row
             else Operation(program, name, tuple(row["needs"]))
         )
-    program.adopt_names({})
-    for update in program.updates.values():
-        update.needs = tuple([program.find(str(n)) for n in update.needs])
-    for target in program.targets.values():
-        if isinstance(target, Operation):
-            target.needs = tuple([program.find(str(n)) for n in target.needs])
+    _find_needs(program)
     for first, last, needs in header["after"]:
         found = tuple([program.find(str(n)) for n in needs])
         program.ranges.append((place[by_text[first]], place[by_text[last]] + 1, found))
     for name, members in header["collections"].items():
         program.collections[str(name)] = [program.find(str(m)) for m in members]
+
+
+def _read_updates(
+    program: Graph,
+    rows: Iterable[Mapping[str, Any]],
+    by_text: Mapping[str, Instruction],
+    place: Mapping[Instruction, int],
+) -> None:
+    results = _results_of_updates(program)
+    for row in rows:
+        name, variable, value = str(row["name"]), str(row["variable"]), by_text[row["value"]]
+        if value.shape is not program.variables[variable]._shape:
+            raise ValueError(f"{name!r} sets {variable!r} to {value.shape!r}")
+        own = tuple([by_text[text] for text in row["own"]])
+        program.updates[name] = UpdateRecord(name, variable, value, place[results[name]], tuple(row["needs"]), own)
+
+
+def _results_of_updates(program: Graph) -> dict[str, Instruction]:
+    """By the name of an update: the node that reads the variable after it."""
+    return {s.update: i for i, s in program.sources.items() if isinstance(s, ReadRecord) and s.update}
+
+
+def _find_needs(program: Graph) -> None:
+    """What updates and operations need, which are names until all that they name is there."""
+    program.adopt_names({})
+    for one in (*program.updates.values(), *program.targets.values()):
+        if isinstance(one, (UpdateRecord, Operation)):
+            one.needs = tuple([program.find(str(name)) for name in one.needs])
 
 
 def _with_constants(
@@ -307,58 +341,90 @@ def pruned(program: G, fetches: Iterable[Any], feeds: Iterable[Any]) -> G:
     """The part of a program that some fetches need; what is fed becomes placeholders. Names stay."""
     targets = [program.find(fetch) for fetch in fetches]
     fed = [program.find(feed, "feed").instruction for feed in feeds]  # type: ignore[union-attr]  # a Node
-    need = needed(program, targets, fed, complete=False)
     result = type(program)(program.name)
-    result.sizes = program.sizes  # the shapes of the one are those of the other
-    wanted = {*need.instructions, *(record.instruction for record in need.variables.values())}
-    results = {s.update: i for i, s in program.sources.items() if isinstance(s, ReadRecord) and s.update}
-    wanted |= {results[name] for name in need.updates}
-    mapped: dict[Instruction, Instruction] = {}
-    begins: list[int] = []  # for each instruction of the program: how many of the result stand before it
-    builder = result.trace.builder
-    for instruction in program.instructions:
-        begins.append(len(builder.instructions))
-        if instruction not in wanted:
-            continue
-        source = program.sources.get(instruction)
-        if source is not None or instruction in fed:
-            copy = builder.parameter(instruction.shape, instruction.hint, instruction.source)
-            result.sources[copy] = _moved(source, copy, program.name_of(instruction), instruction in fed)
-        else:
-            copy = builder.add(instruction.with_operands(tuple([mapped[o] for o in instruction.operands])))
-        mapped[instruction] = copy
-    begins.append(len(builder.instructions))
-    result.adopt_names({copy: program.name_of(i) for i, copy in mapped.items()})
-    for name, variable in program.variables.items():
-        if name in need.variables:
-            copy = mapped[variable.record.instruction]
-            initial = mapped.get(variable.record.initial) if variable.record.initial is not None else None
-            result.sources[copy] = made = VariableRecord(name, copy, initial, variable.trainable)
-            result.variables[name] = Variable(result.trace, copy, record=made)
-    for name, update in program.updates.items():
-        if name in need.updates:
-            own = tuple([mapped[i] for i in update.own if i in mapped])
-            value = mapped[update.value]
-            result.updates[name] = UpdateRecord(name, update.variable, value, begins[update.at], own=own)
-    for target in program.targets.values():
-        if target in need.operations or target in targets:
-            kind = Text(result, target.name, target.value, target.source) if isinstance(target, Text) else None
-            result.targets[target.name] = kind or Operation(result, target.name, (), getattr(target, "host", None))
-    result.adopt_names({})
-    for name, update in result.updates.items():
-        update.needs = tuple([result.find(n.name) for n in program.updates[name].needs])
-    for name, target in result.targets.items():
-        if isinstance(target, Operation):
-            target.needs = tuple([result.find(n.name) for n in program.targets[name].needs])  # type: ignore[union-attr]
-    known = set(result.names())
-    for begin, end, needs in program.ranges:
-        kept = tuple([result.find(n.name) for n in needs if n.name in known])
-        if kept and begins[end] > begins[begin]:
-            result.ranges.append((begins[begin], begins[end], kept))
-    for name, members in program.collections.items():
-        if inside := [m.name for m in members if getattr(m, "name", None) in known]:
-            result.collections[name] = [result.find(m) for m in inside]
+    pruning = _Pruning(program, result, needed(program, targets, fed, complete=False))
+    pruning.take_instructions(fed)
+    pruning.take_variables()
+    pruning.take_updates()
+    pruning.take_targets(targets)
+    _find_needs(result)
+    pruning.take_ranges()
+    pruning.take_collections()
     return result
+
+
+class _Pruning:
+    """A part of a program that is being copied. mapped: the copies of its instructions; begins: for each instruction of
+    the program, and behind the last, how many of the copy stand before it."""
+
+    def __init__(self, program: Graph, result: Graph, need: Needed):
+        self.program, self.result, self.need = program, result, need
+        result.sizes = program.sizes  # the shapes of the one are those of the other
+        self.mapped: dict[Instruction, Instruction] = {}
+        self.begins: list[int] = []
+
+    def take_instructions(self, fed: list[Instruction]) -> None:
+        program, result, mapped = self.program, self.result, self.mapped
+        wanted = {*self.need.instructions, *(record.instruction for record in self.need.variables.values())}
+        results = _results_of_updates(program)
+        wanted |= {results[name] for name in self.need.updates}
+        builder = result.trace.builder
+        for instruction in program.instructions:
+            self.begins.append(len(builder.instructions))
+            if instruction not in wanted:
+                continue
+            source = program.sources.get(instruction)
+            if source is not None or instruction in fed:
+                copy = builder.parameter(instruction.shape, instruction.hint, instruction.source)
+                result.sources[copy] = _moved(source, copy, program.name_of(instruction), instruction in fed)
+            else:
+                copy = builder.add(instruction.with_operands(tuple([mapped[o] for o in instruction.operands])))
+            mapped[instruction] = copy
+        self.begins.append(len(builder.instructions))
+        result.adopt_names({copy: program.name_of(i) for i, copy in mapped.items()})
+
+    def take_variables(self) -> None:
+        for name, variable in self.program.variables.items():
+            if name in self.need.variables:
+                copy = self.mapped[variable.record.instruction]
+                initial = self.mapped.get(variable.record.initial) if variable.record.initial is not None else None
+                self.result.sources[copy] = made = VariableRecord(name, copy, initial, variable.trainable)
+                self.result.variables[name] = Variable(self.result.trace, copy, record=made)
+
+    def take_updates(self) -> None:
+        for name, update in self.program.updates.items():
+            if name in self.need.updates:
+                own = tuple([self.mapped[i] for i in update.own if i in self.mapped])
+                value, at, needs = self.mapped[update.value], self.begins[update.at], _names_of(update.needs)
+                self.result.updates[name] = UpdateRecord(name, update.variable, value, at, needs, own)
+
+    def take_targets(self, fetched: list[Any]) -> None:
+        for target in self.program.targets.values():
+            if target not in self.need.operations and target not in fetched:
+                continue
+            if isinstance(target, Text):
+                copy: Text | Operation = Text(self.result, target.name, target.value, target.source)
+            else:
+                assert isinstance(target, Operation)  # nodes are instructions, not targets
+                copy = Operation(self.result, target.name, _names_of(target.needs), target.host)
+            self.result.targets[target.name] = copy
+
+    def take_ranges(self) -> None:
+        known = set(self.result.names())
+        for begin, end, needs in self.program.ranges:
+            kept = tuple([self.result.find(name) for name in _names_of(needs) if name in known])
+            if kept and self.begins[end] > self.begins[begin]:
+                self.result.ranges.append((self.begins[begin], self.begins[end], kept))
+
+    def take_collections(self) -> None:
+        known = set(self.result.names())
+        for name, members in self.program.collections.items():
+            if inside := [m.name for m in members if getattr(m, "name", None) in known]:
+                self.result.collections[name] = [self.result.find(m) for m in inside]
+
+
+def _names_of(needs: Iterable[Any]) -> tuple[str, ...]:
+    return tuple([need.name for need in needs])
 
 
 def _moved(source: Any, copy: Instruction, name: str, fed: bool) -> Any:
