@@ -220,7 +220,6 @@ def scan_transpose(build, instruction, cotangent, operands):
     body = flat(instruction["body"])
     first, count = attributes["num_consts"], attributes["num_carry"]
     linear = _linear_parameters(body, [o is None for o in operands], first, count)
-    parameter_shapes = [p.shape for p in body.parameters]
     consts, carry, xs = _parts(attributes, operands)
     l_consts, l_carry, l_xs = _parts(attributes, linear)
     plain_consts = [v for v, l in zip(consts, l_consts, strict=True) if not l]
@@ -229,39 +228,44 @@ def scan_transpose(build, instruction, cotangent, operands):
     steps: list[Value] = []
     if not all(l_carry):
         steps = _plain_carry(build, instruction, body, linear, plain_consts, carry, plain_xs)
-    made = transposed(body, linear, summed=sum(l_consts))
-    outputs = body.outputs()
-    inner = Builder(made.name)
-    p_consts = [inner.parameter(v.shape) for v in plain_consts]
-    shapes_l = [s for s, l in zip(parameter_shapes, linear, strict=True) if l]
-    n_consts, n_carry = sum(l_consts), sum(l_carry)
-    sums = [inner.parameter(s) for s in shapes_l[:n_consts]]
-    ct_carry = [inner.parameter(s) for s in shapes_l[n_consts : n_consts + n_carry]]
-    p_steps = [inner.parameter(s.shape.with_dims(s.dims[1:])) for s in steps]
-    p_xs = [inner.parameter(v.shape.with_dims(v.dims[1:])) for v in plain_xs]
-    ct_ys = [
-        inner.parameter(o.shape) if has_tangent(o.shape) and c is not None else None
-        for o, c in zip(outputs[count:], cotangent[count:], strict=True)
-    ]
-    given_carry = iter(ct_carry)
-    cotangents = []
-    for k, output in enumerate(outputs):
-        if k < count:
-            own = next(given_carry) if l_carry[k] else None
-        else:
-            own = ct_ys[k - count]
-        if has_tangent(output.shape):
-            cotangents.append(own if own is not None else inner.splat(0, output.shape))
-    root = inner.tuple(place(inner, made, [*p_consts, *p_steps, *p_xs, *cotangents, *sums]))
-    start = [zeros(build, s) for s in shapes_l[:n_consts]]
-    for k in range(count):
-        if l_carry[k]:
-            start.append(zeros(build, outputs[k].shape) if cotangent[k] is None else cotangent[k])
-    walked = [*steps, *plain_xs, *(c for c, p in zip(cotangent[count:], ct_ys, strict=True) if p is not None)]
-    made_iter = iter(_scan(build, sweep(inner.finish(root)), plain_consts, start, walked, instruction, True))
-    back = [next(made_iter) if l else None for l in linear]
+    outputs, ct_ys = body.outputs(), cotangent[count:]
+    known = [has_tangent(o.shape) and c is not None for o, c in zip(outputs[count:], ct_ys, strict=True)]
+    step = _transposed_step(body, linear, attributes, plain_consts, [*steps, *plain_xs], known)
+    start = [zeros(build, p.shape) for p, l in zip(body.parameters[:first], l_consts, strict=True) if l]
+    for is_linear, output, given in zip(l_carry, outputs[:count], cotangent[:count], strict=True):
+        if is_linear:
+            start.append(zeros(build, output.shape) if given is None else given)
+    walked = [*steps, *plain_xs, *(c for c, k in zip(ct_ys, known, strict=True) if k)]
+    made = iter(_scan(build, step, plain_consts, start, walked, instruction, True))
+    back = [next(made) if l else None for l in linear]
     # A start that is no linear value (a constant zero) takes no cotangent.
     return [b if o is None else None for b, o in zip(back, operands, strict=True)]
+
+
+def _transposed_step(
+    body: Computation, linear: list[bool], attributes, plain_consts: list[Value], walked: list[Value], known: list[bool]
+) -> Computation:
+    """A step of the transposed scan: (constants that are not linear; sums of the cotangents of linear constants, and
+    cotangents of the linear carry; rows of `walked`, cotangents of the ys of which they are known)."""
+    count = attributes["num_carry"]
+    l_consts, l_carry, _ = _parts(attributes, linear)
+    made = transposed(body, linear, summed=sum(l_consts))
+    outputs = body.outputs()
+    shapes = [p.shape for p, l in zip(body.parameters, linear, strict=True) if l]
+    inner = Builder(made.name)
+    consts = [inner.parameter(v.shape) for v in plain_consts]
+    sums = [inner.parameter(s) for s in shapes[: sum(l_consts)]]
+    ct_carry = [inner.parameter(s) for s in shapes[len(sums) : len(sums) + sum(l_carry)]]
+    rows = [inner.parameter(v.shape.with_dims(v.dims[1:])) for v in walked]
+    ct_ys = [inner.parameter(o.shape) if k else None for o, k in zip(outputs[count:], known, strict=True)]
+    given = iter(ct_carry)
+    own = [*(next(given) if l else None for l in l_carry), *ct_ys]
+    cotangents = [
+        c if c is not None else inner.splat(0, o.shape)
+        for o, c in zip(outputs, own, strict=True)
+        if has_tangent(o.shape)
+    ]
+    return sweep(inner.finish(inner.tuple(place(inner, made, [*consts, *rows, *cotangents, *sums]))))
 
 
 def _linear_parameters(body: Computation, start: list[bool], first: int, count: int) -> list[bool]:

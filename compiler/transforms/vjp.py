@@ -7,7 +7,7 @@ cotangents are added.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from hloom.compiler.transforms.inline import inline_calls
@@ -75,13 +75,31 @@ def transposed(computation: Computation, linear: Sequence[bool], summed: int = 0
     """
     computation = inline_calls(computation)
     builder = SharingBuilder(f"{computation.name}_transposed")
-    mapped: dict[Instruction, Instruction] = {}
-    held: dict[Instruction, None] = {}
-    for parameter, is_linear in zip(computation.parameters, linear, strict=True):
-        if is_linear:
-            held[parameter] = None
-            mapped[parameter] = parameter
-        else:
+    taken = [p for p, is_linear in zip(computation.parameters, linear, strict=True) if is_linear]
+    root, held = _held_back(builder, computation, taken)
+    cotangents = Cotangents()
+    _add_results(builder, root, held, cotangents)
+    if root.opcode == "tuple":
+        held.pop(root, None)
+    for parameter in taken[:summed]:
+        cotangents.add(parameter, Value(builder, builder.parameter(parameter.shape)))
+    transpose(builder, held, cotangents)
+    results = []
+    for parameter in taken:
+        found = cotangents.of(parameter)
+        results.append(builder.splat(0, parameter.shape) if found is None else found.instruction)
+    return sweep(builder.finish(builder.tuple(results)))
+
+
+def _held_back(
+    builder: Builder, computation: Computation, taken: list[Instruction]
+) -> tuple[Instruction, dict[Instruction, None]]:
+    """Puts what does not depend on the linear parameters into the builder. Returns the copy of the root, and the linear
+    instructions in their order, which the builder does not get."""
+    mapped: dict[Instruction, Instruction] = {p: p for p in taken}
+    held: dict[Instruction, None] = dict.fromkeys(taken)
+    for parameter in computation.parameters:
+        if parameter not in held:
             mapped[parameter] = builder.parameter(parameter.shape, parameter.hint, parameter.source)
     for instruction in computation.instructions:
         if instruction in mapped:
@@ -93,31 +111,22 @@ def transposed(computation: Computation, linear: Sequence[bool], summed: int = 0
             builder.add(copy)
         else:
             held[copy] = None
-    cotangents = Cotangents()
-    root = mapped[computation.root]
-    if root.opcode == "tuple" or not isinstance(root.shape, TupleShape):
-        for output in root.operands if root.opcode == "tuple" else [root]:
-            if has_tangent(output.shape):
-                parameter = builder.parameter(output.shape)
-                if output in held:
-                    cotangents.add(output, Value(builder, parameter))
-    else:
-        for k, shape in enumerate(root.shape.elements):
-            if has_tangent(shape):
-                parameter = builder.parameter(shape)
-                if root in held:
-                    cotangents.add(root, Value(builder, parameter), k)
+    return mapped[computation.root], held
+
+
+def _add_results(builder: Builder, root: Instruction, held: Mapping[Instruction, None], cotangents: Cotangents) -> None:
+    """Adds a parameter for the cotangent of each result with an inexact dtype."""
     if root.opcode == "tuple":
-        held.pop(root, None)
-    for parameter in [p for p, is_linear in zip(computation.parameters, linear, strict=True) if is_linear][:summed]:
-        cotangents.add(parameter, Value(builder, builder.parameter(parameter.shape)))
-    transpose(builder, held, cotangents)
-    results = []
-    for parameter, is_linear in zip(computation.parameters, linear, strict=True):
-        if is_linear:
-            found = cotangents.of(parameter)
-            results.append(builder.splat(0, parameter.shape) if found is None else found.instruction)
-    return sweep(builder.finish(builder.tuple(results)))
+        results: list[tuple[Instruction, int | None, Any]] = [(o, None, o.shape) for o in root.operands]
+    elif isinstance(root.shape, TupleShape):
+        results = [(root, k, shape) for k, shape in enumerate(root.shape.elements)]
+    else:
+        results = [(root, None, root.shape)]
+    for result, element, shape in results:
+        if has_tangent(shape):
+            parameter = builder.parameter(shape)
+            if result in held:
+                cotangents.add(result, Value(builder, parameter), element)
 
 
 def _chosen(computation: Computation, wrt: Sequence[int]) -> list[bool]:

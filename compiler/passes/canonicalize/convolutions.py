@@ -268,14 +268,8 @@ def _written_out(x: Value, w: Value, shape: Shape, labels: Labels, window) -> Va
     w = w.transpose([*labels.rhs.spatial, labels.rhs.feature, labels.rhs.batch])
     at, space = order.index(labels.lhs.feature), [order.index(d) for d in labels.lhs.spatial]
     groups, outputs = x.dims[at], w.dims[-1]
-    if any(d.low or d.high for d in window):
-        edges = [(0, 0, 0)] * (rank + 2)
-        for k, d in zip(space, window, strict=True):
-            edges[k] = (d.low, d.high, 0)
-        x = x.op("pad", _zero(x), padding=tuple(edges))
-        if not last or outputs < MASKED:
-            # Padded once, and not asked about its edges for each element of the window; rows of features are masked.
-            x = x.op("optimization-barrier")
+    # Padded once, and not asked about its edges for each element of the window; rows of features are masked.
+    x = _with_edges(x, space, window, apart=not last or outputs < MASKED)
     counts = [shape.dims[d] for d in labels.out.spatial]
     rows = _Rows.of(x, space, counts, window)
     if rows is not None:
@@ -294,15 +288,7 @@ def _written_out(x: Value, w: Value, shape: Shape, labels: Labels, window) -> Va
     for number, tap in enumerate(taps):
         if total is not None and rows is None and number % together == 0:
             total = total.op("optimization-barrier")
-        starts = [t * d.window_dilation for t, d in zip(tap, window, strict=True)]
-        bounds = [(0, n, 1) for n in x.dims]
-        if rows is not None:
-            first = starts[0] * rows.width + starts[1]
-            bounds[-1] = (first, first + rows.reach, 1)
-        else:
-            for k, start, d, n in zip(space, starts, window, counts, strict=True):
-                bounds[k] = (start, start + (n - 1) * d.stride + 1, d.stride)
-        part = x.op("slice", slice=tuple(bounds)).convert(sums).broadcast(dims, kept)
+        part = x.op("slice", slice=_shifted(x, tap, space, counts, window, rows)).convert(sums).broadcast(dims, kept)
         own = (*((t, t + 1, 1) for t in tap), (0, 1, 1), (0, outputs, 1))
         factor = w.op("slice", slice=own).reshape(dims[at : at + 2]).convert(sums).broadcast(dims, (at, at + 1))
         total = part * factor if total is None else total + part * factor
@@ -314,6 +300,30 @@ def _written_out(x: Value, w: Value, shape: Shape, labels: Labels, window) -> Va
     role |= dict(zip(labels.lhs.spatial, labels.out.spatial, strict=True))
     roles = [role[d] for d in order]
     return made.transpose([roles.index(d) for d in range(rank + 2)])
+
+
+def _with_edges(x: Value, space: list[int], window, apart: bool) -> Value:
+    """The operand with the padding of its window along the dimensions `space`. apart: computed before the sum is."""
+    if not any(d.low or d.high for d in window):
+        return x
+    edges = [(0, 0, 0)] * len(x.dims)
+    for k, d in zip(space, window, strict=True):
+        edges[k] = (d.low, d.high, 0)
+    padded = x.op("pad", _zero(x), padding=tuple(edges))
+    return padded.op("optimization-barrier") if apart else padded
+
+
+def _shifted(x: Value, tap: tuple[int, ...], space: list[int], counts: list[int], window, rows: _Rows | None):
+    """The bounds of the part of the operand that an element of the window is multiplied by."""
+    starts = [t * d.window_dilation for t, d in zip(tap, window, strict=True)]
+    bounds = [(0, n, 1) for n in x.dims]
+    if rows is not None:
+        first = starts[0] * rows.width + starts[1]
+        bounds[-1] = (first, first + rows.reach, 1)
+        return tuple(bounds)
+    for k, start, d, n in zip(space, starts, window, counts, strict=True):
+        bounds[k] = (start, start + (n - 1) * d.stride + 1, d.stride)
+    return tuple(bounds)
 
 
 @record(frozen=True)

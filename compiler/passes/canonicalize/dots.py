@@ -237,27 +237,18 @@ def ordered(b, array: Instruction, order: Sequence[Label], result: Sequence[Labe
 
 def multiply_reduce(b, root, left: Side, right: Side, result, extents) -> Instruction | None:
     """sum over k of lhs * rhs, in the memory order of an operand that has all dimensions, if one has."""
-    operands = (left.array, right.array)
-    dtypes = {o.shape.dtype for o in operands}
+    dtypes = {side.array.shape.dtype for side in (left, right)}
     if PRED in dtypes | {root.shape.dtype} and dtypes != {PRED}:
         return None
     logical = root.shape.dtype == PRED
     dtype = PRED if logical else compute_dtype(promote(*((d, False) for d in [root.shape.dtype, *dtypes]))[0])
-    everything = [label for label in result if extents[label] != 1]
-    everything += [label for label in dict.fromkeys(left.labels) if label[0] == "k" and extents[label] != 1]
-    order = tuple(everything)
+    order = [label for label in result if extents[label] != 1]
+    order += [label for label in dict.fromkeys(left.labels) if label[0] == "k" and extents[label] != 1]
     for side in sorted((left, right), key=lambda s: -s.array.shape.bytes):
-        if set(side.wide()) == set(everything):
-            order = side.wide()
+        if set(side.wide()) == set(order):
+            order = list(side.wide())
             break
-    dims = tuple(extents[label] for label in order)
-    factors = []
-    for side in (left, right):
-        wide = side.wide()
-        array = b.convert(b.reshape(side.array, [extents[label] for label in wide]), dtype)
-        wanted = [label for label in order if label in wide]
-        array = b.transpose(array, [wide.index(label) for label in wanted])
-        factors.append(b.broadcast(array, dims, [order.index(label) for label in wanted]))
+    factors = [_factor(b, side, order, extents, dtype) for side in (left, right)]
     value = b.emit("and" if logical else "multiply", *factors)
     reduced = tuple(d for d, label in enumerate(order) if label[0] == "k")
     if reduced:
@@ -266,6 +257,15 @@ def multiply_reduce(b, root, left: Side, right: Side, result, extents) -> Instru
         value = b.emit("reduce", value, start, dimensions=reduced, to_apply=combiner)
     value = b.convert(value, root.shape.dtype)
     return ordered(b, value, tuple(label for label in order if label[0] != "k"), result, extents)
+
+
+def _factor(b, side: Side, order: Sequence[Label], extents, dtype) -> Instruction:
+    """An operand broadcast to the dimensions `order`."""
+    wide = side.wide()
+    array = b.convert(b.reshape(side.array, [extents[label] for label in wide]), dtype)
+    wanted = [label for label in order if label in wide]
+    array = b.transpose(array, [wide.index(label) for label in wanted])
+    return b.broadcast(array, tuple(extents[label] for label in order), [order.index(label) for label in wanted])
 
 
 def swaps_free(root: Instruction, dot: Instruction) -> bool:

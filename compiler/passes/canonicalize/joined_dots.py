@@ -8,6 +8,9 @@ that the sum reads again, which takes longer than the few products of each step.
 
 from __future__ import annotations
 
+import functools
+import itertools
+import operator
 from collections import Counter
 
 import numpy as np
@@ -46,20 +49,20 @@ def _joined(computation: Computation) -> Computation:
                 sums[i] = groups
 
     def make(builder: Builder, current: Instruction, original: Instruction) -> Instruction:
-        pairs = _terms(original, current, inner)
-        new = dict(pairs)
-        total: Value | None = None
-        for group in sums[original]:
-            value = _side_by_side(builder, [new[dot] for dot in group])
-            total = value if total is None else total + value
-        joined = {dot for group in sums[original] for dot in group}
-        assert total is not None
-        for term, value in pairs:
-            if term not in joined:
-                total = total + Value(builder, value)
-        return total.instruction
+        return _sum(builder, _terms(original, current, inner), sums[original])
 
     return replaced(computation, NAME, sums.__contains__, make)
+
+
+def _sum(
+    builder: Builder, pairs: list[tuple[Instruction, Instruction]], groups: list[list[Instruction]]
+) -> Instruction:
+    """The sum of terms, (term, what it has become), with each group of dots as one."""
+    new = dict(pairs)
+    joined = {dot for group in groups for dot in group}
+    dots = (_side_by_side(builder, [new[dot] for dot in group]) for group in groups)
+    rest = (Value(builder, value) for term, value in pairs if term not in joined)
+    return functools.reduce(operator.add, itertools.chain(dots, rest)).instruction
 
 
 def _terms(original: Instruction, current: Instruction, inner: set[Instruction]):

@@ -55,57 +55,66 @@ def _fuse(computation: Computation, target: Target) -> Computation:
 
 def _rebuilt(computation: Computation, joined: dict[Instruction, _Joined]) -> Computation:
     """The computation with each of the joined kernels in the place where what it reads is there."""
-    builder = Builder(computation.name)
-    mapped: dict[Instruction, Instruction] = {}
-    kernels: dict[int, list[Instruction]] = {}  # the elements of a joined kernel, those of `end` first
-
-    def emit(found: _Joined) -> None:
-        end = found.end
-        builder.source, builder.made_by = end.source, (*end.made_by, "fuse-attention")
-        hint = end.hint or "attention"
-        inputs = [mapped[i] for i in found.inputs]
-        kernel = builder.emit("fusion", *inputs, kind="kOutput", calls=found.body, hint=hint)
-        elements = tuple_elements(builder, kernel)
-        own = len(elements) - len(found.further)
-        several = isinstance(end.shape, TupleShape)
-        mapped[end] = builder.tuple(elements[:own]) if several else elements[0]
-        kernels[id(found)] = elements
-        if not isinstance(found.nest.shape, TupleShape) and found.further:
-            mapped[found.nest] = elements[own]
-
-    for parameter in computation.parameters:
-        mapped[parameter] = builder.add(parameter)
-        builder.parameters.append(parameter)
+    rebuilding = _Rebuilding(computation, joined)
     effects = [i for i in computation.instructions if has_effects(i)]
     stack = [(i, False) for i in reversed([*effects, computation.root])]
     while stack:
         instruction, ready = stack.pop()
-        if instruction in mapped:
+        if instruction in rebuilding.mapped:
             continue
-        found = joined.get(instruction)
-        of_nest = instruction.opcode == "get-tuple-element" and instruction.operands[0] in joined
-        if of_nest:
-            found = joined[instruction.operands[0]]
+        found = rebuilding.kernel_of(instruction)
         needs = found.inputs if found else instruction.operands
-        if not ready:
+        if ready:
+            rebuilding.emit(instruction, found)
+        else:
             stack.append((instruction, True))
-            stack.extend((n, False) for n in reversed(needs) if n not in mapped)
-            continue
-        if found is None:
-            operands = tuple([mapped[n] for n in needs])
+            stack.extend((n, False) for n in reversed(needs) if n not in rebuilding.mapped)
+    return rebuilding.builder.finish(rebuilding.mapped[computation.root])
+
+
+class _Rebuilding:
+    """A computation that is being copied with joined kernels."""
+
+    def __init__(self, computation: Computation, joined: dict[Instruction, _Joined]):
+        self.builder, self.joined = Builder(computation.name), joined
+        self.mapped: dict[Instruction, Instruction] = {}
+        self.kernels: dict[int, list[Instruction]] = {}  # the elements of a joined kernel, those of `end` first
+        for parameter in computation.parameters:
+            self.mapped[parameter] = self.builder.add(parameter)
+            self.builder.parameters.append(parameter)
+
+    def kernel_of(self, instruction: Instruction) -> _Joined | None:
+        """The joined kernel that an instruction, or the tuple of which it is an element, becomes part of."""
+        of_tuple = instruction.opcode == "get-tuple-element" and instruction.operands[0] in self.joined
+        return self.joined.get(instruction.operands[0] if of_tuple else instruction)
+
+    def emit(self, instruction: Instruction, kernel: _Joined | None) -> None:
+        if kernel is None:
+            operands = tuple([self.mapped[n] for n in instruction.operands])
             same = operands == instruction.operands
-            mapped[instruction] = builder.add(instruction if same else instruction.with_operands(operands))
-            continue
-        if id(found) not in kernels:
-            emit(found)
-        if of_nest and found.nest is instruction.operands[0]:
-            elements = kernels[id(found)]
-            mapped[instruction] = elements[
-                len(elements) - len(found.further) + found.further.index(instruction["index"])
-            ]
-        elif of_nest:
-            mapped[instruction] = mapped[found.end].operands[instruction["index"]]
-    return builder.finish(mapped[computation.root])
+            self.mapped[instruction] = self.builder.add(instruction if same else instruction.with_operands(operands))
+            return
+        if id(kernel) not in self.kernels:
+            self._emit_kernel(kernel)
+        if instruction in self.joined:  # the kernel's end or its nest
+            return
+        if instruction.operands[0] is kernel.nest:
+            elements = self.kernels[id(kernel)]
+            further = elements[len(elements) - len(kernel.further) :]
+            self.mapped[instruction] = further[kernel.further.index(instruction["index"])]
+        else:
+            self.mapped[instruction] = self.mapped[kernel.end].operands[instruction["index"]]
+
+    def _emit_kernel(self, kernel: _Joined) -> None:
+        builder, end = self.builder, kernel.end
+        builder.source, builder.made_by = end.source, (*end.made_by, "fuse-attention")
+        inputs, hint = [self.mapped[i] for i in kernel.inputs], end.hint or "attention"
+        made = builder.emit("fusion", *inputs, kind="kOutput", calls=kernel.body, hint=hint)
+        elements = self.kernels[id(kernel)] = tuple_elements(builder, made)
+        own = len(elements) - len(kernel.further)
+        self.mapped[end] = builder.tuple(elements[:own]) if isinstance(end.shape, TupleShape) else elements[0]
+        if not isinstance(kernel.nest.shape, TupleShape) and kernel.further:
+            self.mapped[kernel.nest] = elements[own]
 
 
 def _has(instruction: Instruction, opcode: str) -> bool:

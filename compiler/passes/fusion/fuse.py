@@ -102,32 +102,8 @@ class Grouping:
             self._place(instruction, list(consumers), external)
 
     def _place(self, instruction: Instruction, consumers: list[Group], external: bool) -> None:
-        if instruction in self.facts.duplicable and consumers:
-            accepting = [g for g in consumers if self._accepts(g, instruction)]
-            for group in accepting:
-                group.add(instruction)
-            self.groups_of[instruction] |= set(accepting)
-            if len(accepting) == len(consumers) and not external:
-                return
-        elif len(consumers) == 1 and not external:
-            if self._accepts(consumers[0], instruction):
-                consumers[0].add(instruction)
-                self.groups_of[instruction].add(consumers[0])
-                return
-        elif consumers and instruction.opcode != "reshape":
-            joined = self._joined_consumers(instruction, consumers)
-            if joined is not None and not external:
-                joined.add(instruction)
-                self.groups_of[instruction].add(joined)
-                return
-            if joined is None and not external and self._recompute(instruction, consumers):
-                return
-            for group in consumers if joined is None else [joined]:
-                if self._accepts(group, instruction, output=True) and self.reachability.add_output(group, instruction):
-                    group.add(instruction)
-                    group.outputs.append(instruction)
-                    self.groups_of[instruction].add(group)
-                    return
+        if self._is_taken(instruction, consumers, external):
+            return
         if instruction.opcode == "reshape" or (
             instruction.opcode == "bitcast-convert" and not has_expression(instruction)
         ):
@@ -139,13 +115,47 @@ class Grouping:
         self.reachability.add(group)
         self.groups_of[instruction].add(group)
 
+    def _is_taken(self, instruction: Instruction, consumers: list[Group], external: bool) -> bool:
+        """Whether the kernels of its consumers compute an instruction, which has none of its own then. external: others
+        read it, too."""
+        if instruction in self.facts.duplicable and consumers:
+            accepting = [g for g in consumers if self._accepts(g, instruction)]
+            self._add(instruction, accepting)
+            return len(accepting) == len(consumers) and not external
+        if len(consumers) == 1 and not external:
+            if self._accepts(consumers[0], instruction):
+                self._add(instruction, consumers)
+                return True
+            return False
+        return bool(consumers) and instruction.opcode != "reshape" and self._joins(instruction, consumers, external)
+
+    def _joins(self, instruction: Instruction, consumers: list[Group], external: bool) -> bool:
+        """As `_is_taken`, of one that several kernels read: in the kernel that they become, in each of them, or as a
+        further output of one."""
+        joined = self._joined_consumers(instruction, consumers)
+        if not external:
+            if joined is not None:
+                self._add(instruction, [joined])
+                return True
+            if self._recompute(instruction, consumers):
+                return True
+        for group in consumers if joined is None else [joined]:
+            if self._accepts(group, instruction, output=True) and self.reachability.add_output(group, instruction):
+                self._add(instruction, [group])
+                group.outputs.append(instruction)
+                return True
+        return False
+
+    def _add(self, instruction: Instruction, groups: list[Group]) -> None:
+        for group in groups:
+            group.add(instruction)
+        self.groups_of[instruction] |= set(groups)
+
     def _recompute(self, instruction: Instruction, consumers: list[Group]) -> bool:
         """Lets each consumer compute a cheap instruction from an array in memory, where all of them can."""
         if instruction not in self.facts.recomputed or not all(self._accepts(g, instruction) for g in consumers):
             return False
-        for group in consumers:
-            group.add(instruction)
-        self.groups_of[instruction] |= set(consumers)
+        self._add(instruction, consumers)
         return True
 
     def _joined_consumers(self, instruction: Instruction, consumers: list[Group]) -> Group | None:

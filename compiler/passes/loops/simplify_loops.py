@@ -7,6 +7,8 @@ elements alone, and is dear, is computed before the loop; a loop that is known t
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from hloom.compiler.passes.registry import module_pass
 from hloom.compiler.passes.walk import change_computations, replaced
 from hloom.compiler.transforms.flat import flat, leaf_shapes, leaves, pack
@@ -58,49 +60,33 @@ def _used(instruction: Instruction, users, root: Instruction) -> set[int] | None
 def _while(builder: Builder, loop: Instruction, used: set[int] | None) -> Instruction | None:
     """The simplified loop as a tuple of its results; None where there is nothing to do."""
     is_flat = _is_flat(loop.shape)
-    if is_flat and loop.operands[0].opcode == "tuple":
-        trips = counted_trips(loop)
-        if trips == 0:
-            return loop.operands[0]
-        if trips == 1:
-            return builder.inline(loop["body"], loop.operands)
+    is_plain = is_flat and loop.operands[0].opcode == "tuple"
+    trips = counted_trips(loop) if is_plain else None
+    if trips == 0:
+        return loop.operands[0]
+    if trips == 1:
+        return builder.inline(loop["body"], loop.operands)
     body, condition = flat(loop["body"]), flat(loop["condition"])
     outputs, initial = body.outputs(), leaves(builder, loop.operands[0])
     count = len(initial)
     if not is_flat or used is None:
         used = set(range(count))
     kept = {k for k in range(count) if outputs[k] is body.parameters[k]}
-    constants = {k for k in kept if _is_constant(initial[k])}
+    constants = {k: initial[k] for k in kept if _is_constant(initial[k])}
     live = _live(body, condition, used - kept)
     hoisted = _hoisted(body, kept, live)
     state = [k for k in range(count) if k in live and k not in constants]
-    if is_flat and loop.operands[0].opcode == "tuple" and len(state) == count and not hoisted:
+    if is_plain and len(state) == count and not hoisted:
         return None
     if not state and not hoisted and not has_effects(loop):
         return pack(builder, loop.shape, list(initial))
     before = _before(builder, body, kept, initial, hoisted)
     start = builder.tuple([*(initial[k] for k in state), *before])
-
-    def program(computation: Computation, extra: list[Instruction], is_body: bool) -> Computation:
-        inner = Builder(computation.name)
-        given = tuple_elements(inner, inner.parameter(start.shape, "state"))
-        mapped = dict(zip([computation.parameters[k] for k in state], given, strict=False))
-        mapped |= dict(zip(extra, given[len(state) :], strict=False))
-        for k in constants:
-            mapped[computation.parameters[k]] = _copied_constant(inner, initial[k])
-        wanted = [computation.outputs()[k] for k in state] if is_body else computation.outputs()[:1]
-        needed = reachable(wanted) | _effects(computation)
-        inner.add_copies([i for i in computation.instructions if i in needed], mapped)
-        results = [mapped[w] for w in wanted]
-        if not is_body:
-            return sweep(inner.finish(results[0]))
-        return sweep(inner.finish(inner.tuple([*results, *given[len(state) :]])))
-
     made = builder.emit(
         "while",
         start,
-        condition=program(condition, [], False),
-        body=program(body, hoisted, True),
+        condition=_over_state(condition, start.shape, state, [], constants, is_body=False),
+        body=_over_state(body, start.shape, state, hoisted, constants, is_body=True),
         hint=loop.hint,
     )
     elements = tuple_elements(builder, made)
@@ -108,6 +94,31 @@ def _while(builder: Builder, loop: Instruction, used: set[int] | None) -> Instru
     for position, k in enumerate(state):
         results[k] = elements[position]
     return pack(builder, loop.shape, results)
+
+
+def _over_state(
+    computation: Computation,
+    shape: TupleShape,
+    state: list[int],
+    hoisted: list[Instruction],
+    constants: Mapping[int, Instruction],
+    is_body: bool,
+) -> Computation:
+    """A loop's body or condition as a function of a tuple: the elements `state` of the loop's, then what was hoisted.
+    Constants are copied into it."""
+    inner = Builder(computation.name)
+    given = tuple_elements(inner, inner.parameter(shape, "state"))
+    mapped = dict(zip([computation.parameters[k] for k in state], given, strict=False))
+    mapped |= dict(zip(hoisted, given[len(state) :], strict=False))
+    for k, value in constants.items():
+        mapped[computation.parameters[k]] = _copied_constant(inner, value)
+    wanted = [computation.outputs()[k] for k in state] if is_body else computation.outputs()[:1]
+    needed = reachable(wanted) | _effects(computation)
+    inner.add_copies([i for i in computation.instructions if i in needed], mapped)
+    results = [mapped[w] for w in wanted]
+    if not is_body:
+        return sweep(inner.finish(results[0]))
+    return sweep(inner.finish(inner.tuple([*results, *given[len(state) :]])))
 
 
 def _effects(computation: Computation) -> set[Instruction]:
@@ -199,49 +210,70 @@ def _conditional(builder: Builder, instruction: Instruction, used: set[int] | No
     with constants in the branches; None where there is nothing to do."""
     selector, *arguments = instruction.operands
     branches = instruction["branch_computations"]
-    # A branch that sends or receives stays one: other devices, which may not know what is chosen, do theirs as one, and
-    # the places of its channels are a branch's.
-    if (selector.opcode == "constant" or len(branches) == 1) and not has_transfers(instruction):
-        chosen = 0
-        if len(branches) > 1:
-            value = selector["value"]
-            chosen = int(value) if 0 <= int(value) < len(branches) else len(branches) - 1
-            chosen = (0 if value else 1) if value.dtype == bool else chosen
+    chosen = _chosen_branch(instruction)
+    if chosen is not None:
         return builder.inline(branches[chosen], [arguments[chosen]])
     is_flat = all(_is_flat(s) for s in (instruction.shape, *(a.shape for a in arguments)))
     given = [leaves(builder, a) if not is_flat else tuple_elements(builder, a) for a in arguments]
     shapes = leaf_shapes(instruction.shape)
     wanted = sorted(used) if is_flat and used is not None else list(range(len(shapes)))
     bodies = [flat(branch) for branch in branches]
-    # What a branch takes: what it reads and is no constant.
-    taken = []
-    for body, values in zip(bodies, given, strict=True):
-        needed = reachable([body.outputs()[k] for k in wanted]) | _effects(body)
-        pairs = enumerate(zip(body.parameters, values, strict=True))
-        taken.append([k for k, (p, v) in pairs if p in needed and not _is_constant(v)])
+    taken = [_taken(body, values, wanted) for body, values in zip(bodies, given, strict=True)]
     if is_flat and len(wanted) == len(shapes):
         if all(len(t) == len(g) or a.opcode != "tuple" for t, g, a in zip(taken, given, arguments, strict=True)):
             return None
-    new_branches, new_arguments = [], []
-    for body, values, places in zip(bodies, given, taken, strict=True):
-        argument = builder.tuple([values[k] for k in places])
-        inner = Builder(body.name)
-        elements = tuple_elements(inner, inner.parameter(argument.shape, "operands"))
-        mapped = dict(zip([body.parameters[k] for k in places], elements, strict=True))
-        outputs = [body.outputs()[k] for k in wanted]
-        needed = reachable(outputs) | _effects(body)
-        for parameter, value in zip(body.parameters, values, strict=True):
-            if parameter in needed and parameter not in mapped:
-                mapped[parameter] = _copied_constant(inner, value)
-        inner.add_copies([i for i in body.instructions if i in needed], mapped)
-        new_branches.append(inner.finish(inner.tuple([mapped[o] for o in outputs])))
-        new_arguments.append(argument)
+    new_arguments = [builder.tuple([values[k] for k in places]) for values, places in zip(given, taken, strict=True)]
+    new_branches = [
+        _over_taken(body, argument.shape, values, places, wanted)
+        for body, argument, values, places in zip(bodies, new_arguments, given, taken, strict=True)
+    ]
     made = builder.emit(
         "conditional", selector, *new_arguments, branch_computations=tuple(new_branches), hint=instruction.hint
     )
     found = dict(zip(wanted, tuple_elements(builder, made), strict=True))
     results = [found[k] if k in found else builder.splat(0, s) for k, s in enumerate(shapes)]
     return pack(builder, instruction.shape, results)
+
+
+def _chosen_branch(instruction: Instruction) -> int | None:
+    """The number of the branch that a conditional takes, where that is known.
+
+    A branch that sends or receives stays one: other devices, which may not know what is chosen, do theirs as one, and
+    the places of its channels are a branch's.
+    """
+    selector, count = instruction.operands[0], len(instruction["branch_computations"])
+    if (selector.opcode != "constant" and count > 1) or has_transfers(instruction):
+        return None
+    if count == 1:
+        return 0
+    value = selector["value"]
+    if value.dtype == bool:
+        return 0 if value else 1
+    return int(value) if 0 <= int(value) < count else count - 1
+
+
+def _taken(body: Computation, values: list[Instruction], wanted: list[int]) -> list[int]:
+    """What a branch takes of its arguments: what it reads for the wanted results and is no constant."""
+    needed = reachable([body.outputs()[k] for k in wanted]) | _effects(body)
+    pairs = enumerate(zip(body.parameters, values, strict=True))
+    return [k for k, (p, v) in pairs if p in needed and not _is_constant(v)]
+
+
+def _over_taken(
+    body: Computation, shape: TupleShape, values: list[Instruction], taken: list[int], wanted: list[int]
+) -> Computation:
+    """A branch as a function of a tuple of the arguments that it takes, with the wanted results. Constants are copied
+    into it."""
+    inner = Builder(body.name)
+    elements = tuple_elements(inner, inner.parameter(shape, "operands"))
+    mapped = dict(zip([body.parameters[k] for k in taken], elements, strict=True))
+    outputs = [body.outputs()[k] for k in wanted]
+    needed = reachable(outputs) | _effects(body)
+    for parameter, value in zip(body.parameters, values, strict=True):
+        if parameter in needed and parameter not in mapped:
+            mapped[parameter] = _copied_constant(inner, value)
+    inner.add_copies([i for i in body.instructions if i in needed], mapped)
+    return inner.finish(inner.tuple([mapped[o] for o in outputs]))
 
 
 def _is_flat(shape) -> bool:
