@@ -130,29 +130,38 @@ class _Whole:
         first = [line for b in kept if b.first < start or b.place is not None for line in self._loaded(b, places)]
         first += self._lines(self.loop.before)
         lines = [f"{self.names[b]} = scratch_{self.dtypes[b]}({self._extent(b)})" for b in local]
-        if more is None:
-            lines += first
-        else:
-            again = [line for b in carried for line in self._loaded(b, places)]
-            lines += ["at = 0", "if resumes == 0:", *_indented(first or ["pass"])]
-            lines += ["else:", *_indented([*again, "at = more[0]"]), "cut = 0", f"left = {max(1, int(BATCH_WORK))}"]
+        lines += first if more is None else self._resumed(first, carried, places)
         lines += self._loop(self.loop)
         lines += [line for b in kept if b.last > end for line in self._stored(b, places)]
         if more is not None:
-            rest = [line for b in carried if b not in kept or b.last <= end for line in self._stored(b, places)]
-            lines += ["more[0] = cut", *(["if cut != 0:", *_indented(rest)] if rest else [])]
+            lines += self._left([b for b in carried if b not in kept or b.last <= end], places)
             pointers["more"] = more
             self.dtypes[more] = "s64"
             # What the kernel finds again lies in memory, temporaries of its launches among it.
             self.planner.all |= dict.fromkeys([more, *(b for b in carried if b in self.temporaries.values())])
         self._settle(local, dict.fromkeys(kept + carried), outside)
-        numbers = [*self.integers.values(), *(["resumes"] if more is not None else [])]
+        return self._launches(self._source(lines, pointers, more is not None), pointers, more)
+
+    def _resumed(self, first: list[str], carried: list[Buffer], places: dict[Buffer, str]) -> list[str]:
+        """What a kernel begins with that may be called again for the rest of its loop: `first`, or loads of what the
+        last call left in memory."""
+        again = [line for b in carried for line in self._loaded(b, places)]
+        lines = ["at = 0", "if resumes == 0:", *_indented(first or ["pass"])]
+        return [*lines, "else:", *_indented([*again, "at = more[0]"]), "cut = 0", f"left = {max(1, int(BATCH_WORK))}"]
+
+    def _left(self, buffers: list[Buffer], places: dict[Buffer, str]) -> list[str]:
+        """What such a kernel ends with: it says where it was cut, and leaves what the next call finds again."""
+        rest = [line for b in buffers for line in self._stored(b, places)]
+        return ["more[0] = cut", *(["if cut != 0:", *_indented(rest)] if rest else [])]
+
+    def _source(self, lines: list[str], pointers: dict[str, Buffer], resumes: bool) -> KernelSource:
+        """The kernel of these lines."""
+        numbers = [*self.integers.values(), *(["resumes"] if resumes else [])]
         name = "whole_" + re.sub(r"\W", "_", self.loop.instruction.hint or "loop")
         head = f"def {name}({', '.join([*pointers, *numbers, 'lo', 'hi'])}):"
         text = "\n".join([head, *_indented(lines)]) + "\n"
         types = (*(self.dtypes[b] + "*" for b in pointers.values()), *["s64"] * (len(numbers) + 2))
-        source = KernelSource(name, text, types, tuple((called, part) for part, called in self.functions.items()))
-        return self._launches(source, pointers, more)
+        return KernelSource(name, text, types, tuple((called, part) for part, called in self.functions.items()))
 
     def _launches(self, source: KernelSource, pointers: dict[str, Buffer], more: Buffer | None) -> list:
         instruction = self.loop.instruction

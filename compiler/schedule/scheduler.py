@@ -143,39 +143,8 @@ class Planner:
         self.collectives.look(self.module)
         for computation in self.module.computations():
             self.collectives.overlap(computation)
-        roots = [entry.root]
-        if isinstance(entry.shape, TupleShape) and entry.root.opcode == "tuple":
-            roots = entry.outputs()
-        for parameter in entry.parameters:
-            buffer = Buffer(parameter.shape.bytes, Place("input", parameter["index"]))
-            self.buffers[parameter] = self.held([buffer])
-            self.preparation.note_parameter(parameter["index"], buffer)
-        for instruction in entry.instructions:
-            self.store(instruction)
-            if self.preparation.steady and self.runs_alone(instruction):
-                self.preparation.look(instruction, self._inputs(instruction), self.buffers, self.end)
-        flat: list[tuple[Instruction, Buffer, Shape]] = []
-        for root in roots:
-            for buffer in self.buffers[root]:
-                buffer.last = max(buffer.last, self.end)
-        sends = [(i, self.control.windows_of[i]) for i in self.control.sends]
-        for send, (window, in_body) in sends:
-            if window is not None:
-                self.channels.take_place(send, window, in_body)
-        self.control.take_over()
-        for root in roots:
-            shapes = result_shapes(root.shape)
-            flat += [(root, b, s) for b, s in zip(self.buffers[root], shapes, strict=True)]
-        copies = []
-        for number, (root, buffer, _) in enumerate(flat):
-            if buffer.place is None and buffer.swap is None:
-                buffer.place = Place("output", number)
-            else:
-                copies.append((number, root, buffer))
-        for send, (window, in_body) in sends:
-            if window is None:
-                self.channels.take_place(send, window, in_body)
-        self._reuse_donated(flat)
+        self._store_entry()
+        results, copies = self._place_results()
         planned: list = []
         self.emit_all(entry, planned)
         for number, root, buffer in copies:
@@ -193,21 +162,52 @@ class Planner:
         else:
             arena_bytes, guards = allocated(waiting, self.target.guards_memory)
         return Plan(
-            self.module,
-            self._resolve(planned),
-            self.constants,
-            arena_bytes,
-            [p.shape for p in entry.parameters],
-            [shape for _, _, shape in flat],
-            self.reused,
-            len(self.collectives.barriers),
-            shared,
-            guards,
-            self._resolve(prepared),
-            self.preparation.bytes,
-            arena,
-            self.target.guards_memory,
-        )
+            self.module, self._resolve(planned), self.constants, arena_bytes, [p.shape for p in entry.parameters],
+            [shape for _, _, shape in results], self.reused, len(self.collectives.barriers), shared, guards,
+            self._resolve(prepared), self.preparation.bytes, arena, self.target.guards_memory,
+        )  # fmt: skip
+
+    def _store_entry(self) -> None:
+        """Gives the values of the entry their buffers."""
+        for parameter in self.entry.parameters:
+            buffer = Buffer(parameter.shape.bytes, Place("input", parameter["index"]))
+            self.buffers[parameter] = self.held([buffer])
+            self.preparation.note_parameter(parameter["index"], buffer)
+        for instruction in self.entry.instructions:
+            self.store(instruction)
+            if self.preparation.steady and self.runs_alone(instruction):
+                self.preparation.look(instruction, self._inputs(instruction), self.buffers, self.end)
+
+    def _place_results(self) -> tuple[list[tuple[Instruction, Buffer, Shape]], list[tuple[int, Instruction, Buffer]]]:
+        """Computes results in the caller's buffers, where they can be. Returns the results with their buffers, and the
+        copied ones by number. Sends with a window place their channels before the results are placed, others later."""
+        entry = self.entry
+        is_tuple = isinstance(entry.shape, TupleShape) and entry.root.opcode == "tuple"
+        roots = entry.outputs() if is_tuple else [entry.root]
+        for root in roots:
+            for buffer in self.buffers[root]:
+                buffer.last = max(buffer.last, self.end)
+        sends = [(i, *self.control.windows_of[i]) for i in self.control.sends]
+        for send, window, in_body in sends:
+            if window is not None:
+                self.channels.take_place(send, window, in_body)
+        self.control.take_over()
+        results = [
+            (root, buffer, shape)
+            for root in roots
+            for buffer, shape in zip(self.buffers[root], result_shapes(root.shape), strict=True)
+        ]
+        copies = []
+        for number, (root, buffer, _) in enumerate(results):
+            if buffer.place is None and buffer.swap is None:
+                buffer.place = Place("output", number)
+            else:
+                copies.append((number, root, buffer))
+        for send, window, in_body in sends:
+            if window is None:
+                self.channels.take_place(send, window, in_body)
+        self._reuse_donated(results)
+        return results, copies
 
     # --- storage ---
 
@@ -365,16 +365,7 @@ class Planner:
             planned.append((instruction, [self.buffers[o][0] for o in inputs], self.buffers[instruction]))
             return
         computation = _with_literals(self._computation(instruction), inputs)
-        shared: dict[int, int] = {}
-        now = self.time[instruction]
-        for k, buffer in enumerate(self.buffers[instruction] if self._may_overwrite(instruction) else []):
-            donor = self._donor(instruction, buffer, now, set(shared.values()), computation.root.opcode in IN_PLACE)
-            if donor is None:
-                continue
-            position, other = donor
-            shared[k] = position
-            if other is not None:
-                self.join(buffer, other)
+        shared = self._overwritten(instruction, computation)
         root = computation.root
         if root.opcode in IN_PLACE and 0 not in shared and root.operands[0] in computation.parameters:
             position = computation.parameters.index(root.operands[0])
@@ -384,18 +375,7 @@ class Planner:
                 if source is not target:
                     planned.append((target, source, root.shape.bytes, instruction))
                 shared[0] = position
-        kept: frozenset[int] = frozenset()
-        if any(i.opcode in ("dot", "convolution") for i in computation.instructions):
-            kept = frozenset(k for k, o in enumerate(inputs) if self._stays(self.buffers[o][0]))
-        # Layers that repeat have the same kernels: writing them once is enough.
-        buffers = enumerate(self.buffers[instruction])
-        leaving = frozenset(k for k, b in buffers if b.place and b.place.kind == "output" and not b.reads)
-        key = (self.keys.computation(computation), tuple(shared.items()), kept, leaving)
-        made = self.launches.get(key)
-        if made is None:
-            request = KernelRequest(computation, shared, self.target, kept, leaving)
-            made = self.launches[key] = self.target.launches(request)
-        for launch in made:
+        for launch in self._launches(instruction, computation, shared):
             pointers: dict[str, object] = {}
             for k, operand in enumerate(inputs):
                 pointers[f"in{k}"] = self.buffers[operand][0]
@@ -404,6 +384,35 @@ class Planner:
             for name, table in launch.tables.items():
                 pointers[name] = self.table(table)
             planned.append((launch, pointers, instruction))
+
+    def _overwritten(self, instruction: Instruction, computation: Computation) -> dict[int, int]:
+        """output -> the position of the operand that it overwrites; their buffers are joined."""
+        shared: dict[int, int] = {}
+        if not self._may_overwrite(instruction):
+            return shared
+        now, updates = self.time[instruction], computation.root.opcode in IN_PLACE
+        for k, buffer in enumerate(self.buffers[instruction]):
+            donor = self._donor(instruction, buffer, now, set(shared.values()), updates)
+            if donor is not None:
+                shared[k], other = donor
+                if other is not None:
+                    self.join(buffer, other)
+        return shared
+
+    def _launches(self, instruction: Instruction, computation: Computation, shared: dict[int, int]) -> list[Launch]:
+        """The launches of an instruction. Layers that repeat have the same kernels: writing them once is enough."""
+        kept: frozenset[int] = frozenset()
+        if any(i.opcode in ("dot", "convolution") for i in computation.instructions):
+            kept = frozenset(k for k, o in enumerate(self._inputs(instruction)) if self._stays(self.buffers[o][0]))
+        buffers = enumerate(self.buffers[instruction])
+        leaving = frozenset(k for k, b in buffers if _result_number(b) is not None and not b.reads)
+        key = (self.keys.computation(computation), tuple(shared.items()), kept, leaving)
+        made = self.launches.get(key)
+        if made is None:
+            made = self.launches[key] = self.target.launches(
+                KernelRequest(computation, shared, self.target, kept, leaving)
+            )
+        return made
 
     def _stays(self, buffer: Buffer) -> bool:
         """Whether a value is the same in each step of the loop around, or in most calls where there is none."""
@@ -419,26 +428,27 @@ class Planner:
     def _donor(self, instruction, buffer, now, taken, updates: bool) -> tuple[int, Buffer | None] | None:
         """(operand position, buffer to join) of an operand that this output may overwrite. updates: whether the operand
         is copied otherwise; for a result of the program it is then computed in the caller's buffer."""
-        inputs = self._inputs(instruction)
-        for position, operand in enumerate(inputs):
-            if position not in taken and self.buffers[operand] == [buffer]:
+        left = [
+            (position, self.buffers[o]) for position, o in enumerate(self._inputs(instruction)) if position not in taken
+        ]
+        for position, buffers in left:
+            if buffers == [buffer]:
                 return position, None  # joined already: the state of a loop
-        number = buffer.place.number if buffer.place and buffer.place.kind == "output" else None
-        for position, operand in enumerate(inputs):
-            if position in taken or len(self.buffers[operand]) != 1:
-                continue
-            other = self.buffers[operand][0]
-            if number in self.reused:
-                fits = number in self.reused and other.place == Place("input", self.reused[number])
-                if fits and other.last == now and self.shared_operand(instruction, buffer, other) is not None:
+        ending = [(position, buffers[0]) for position, buffers in left if len(buffers) == 1 and buffers[0].last == now]
+        number = _result_number(buffer)
+        if number in self.reused:
+            donated = Place("input", self.reused[number])
+            for position, other in ending:
+                if other.place == donated and self.shared_operand(instruction, buffer, other) is not None:
                     return position, None
-                continue
-            if buffer.first != now or not (buffer.place is None or (updates and number is not None)):
-                continue  # the state of a loop, a result that several branches write, the place of a channel
-            if buffer.swap is None and other.swap is None and other.place is None:
-                if other.last == now and other.bytes == buffer.bytes > 0:
-                    if self.shared_operand(instruction, buffer, other) is not None:
-                        return position, other
+            return None
+        is_free = buffer.place is None or (updates and number is not None)
+        if not is_free or buffer.first != now or buffer.swap is not None:
+            return None  # the state of a loop, a result that several branches write, the place of a channel
+        for position, other in ending:
+            if other.swap is None and other.place is None and other.bytes == buffer.bytes > 0:
+                if self.shared_operand(instruction, buffer, other) is not None:
+                    return position, other
         return None
 
     def join(self, buffer: Buffer, other: Buffer) -> None:
@@ -576,3 +586,8 @@ def _with_literals(computation: Computation, inputs: list[Instruction]) -> Compu
             instructions.append(mapped[instruction])
     parameters = [p if p in literal else mapped[p] for p in computation.parameters]
     return Computation(computation.name, parameters, instructions, mapped[computation.root])
+
+
+def _result_number(buffer: Buffer) -> int | None:
+    """The number of the result in whose memory a value is computed; None for others."""
+    return buffer.place.number if buffer.place and buffer.place.kind == "output" else None
