@@ -27,20 +27,25 @@ def device_groups(opcode: str, attributes: Mapping, replicas: int, partitions: i
     partition. Raises ParticipantsError for a number that is no device's.
     """
     if opcode == "collective-permute":
-        return tuple(
-            tuple(sorted({m for pair in pairs for m in pair})) for pairs in _pairs(attributes, replicas, partitions)
-        )
+        return tuple(map(_members, _pairs(attributes, replicas, partitions)))
     groups = attributes.get("replica_groups") or ()
     _check(opcode, attributes, [m for g in groups for m in g], replicas, partitions)
     if attributes.get("use_global_device_ids"):
         return tuple(map(tuple, groups)) or (tuple(range(replicas * partitions)),)
-    if not (attributes.get("channel_id") or 0) > 0:  # replicas
-        groups = groups or (tuple(range(replicas)),)
-        return tuple(tuple(r * partitions + p for r in group) for group in groups for p in range(partitions))
-    if opcode in ALL_PARTITIONS:
-        groups = groups or (tuple(range(replicas)),)
+    has_channel = (attributes.get("channel_id") or 0) > 0
+    if has_channel and opcode not in ALL_PARTITIONS:
+        return _partitions_of_each_replica(groups or (tuple(range(partitions)),), replicas, partitions)
+    groups = groups or (tuple(range(replicas)),)
+    if has_channel:
         return tuple(tuple(r * partitions + p for p in range(partitions) for r in group) for group in groups)
-    groups = groups or (tuple(range(partitions)),)
+    return tuple(tuple(r * partitions + p for r in group) for group in groups for p in range(partitions))
+
+
+def _members(pairs: Sequence[tuple[int, int]]) -> tuple[int, ...]:
+    return tuple(sorted({member for pair in pairs for member in pair}))
+
+
+def _partitions_of_each_replica(groups, replicas: int, partitions: int) -> tuple[tuple[int, ...], ...]:
     return tuple(tuple(r * partitions + p for p in group) for group in groups for r in range(replicas))
 
 

@@ -162,6 +162,18 @@ class _Outline:
             manual = manual or self._left_axes(call)
             results.append(self._opened(call, found))
         operands = [self._value(call.operands[0]) for call in entered]
+        body = self._body(order, entered, left)
+        self.builder.source = left[0].source if left else None
+        made = self.builder.emit(
+            "manual-computation", *operands, to_apply=body, in_shardings=tuple(given), out_shardings=tuple(results),
+            manual_axes=manual,
+        )  # fmt: skip
+        for call, element, sharding in zip(left, tuple_elements(self.builder, made), results, strict=True):
+            self.mapped[call] = element
+            element.sharding = sharding if call.sharding is not None else None
+
+    def _body(self, order: list[Instruction], entered: list[Instruction], left: list[Instruction]) -> Computation:
+        """What a region computes: of the values that enter, the values that leave it."""
         inner = Builder("manual")
         known = {call: inner.parameter(call.shape, call.hint, call.source) for call in entered}
         for instruction in order:
@@ -173,15 +185,7 @@ class _Outline:
                     for one in [i for i in self.computation.instructions if i in cone and i not in known]:
                         known[one] = self._copied(inner, one, known)
             known[instruction] = self._copied(inner, instruction, known)
-        root = inner.tuple([known[call.operands[0]] for call in left])
-        self.builder.source = left[0].source if left else None
-        made = self.builder.emit(
-            "manual-computation", *operands, to_apply=inner.finish(root), in_shardings=tuple(given),
-            out_shardings=tuple(results), manual_axes=manual,
-        )  # fmt: skip
-        for call, element, sharding in zip(left, tuple_elements(self.builder, made), results, strict=True):
-            self.mapped[call] = element
-            element.sharding = sharding if call.sharding is not None else None
+        return inner.finish(inner.tuple([known[call.operands[0]] for call in left]))
 
     def _handed_in(self, call: Instruction) -> tuple[Sharding, tuple[str, ...]]:
         """(how what a region is given is split, the axes that become manual): by the constraint before the call."""

@@ -100,6 +100,7 @@ class _Parser(Cursor):
         self.depth = 0  # of the computation that is being read
         self.placement = Placement()
         self.shape: AnyShape | None = None  # of the instruction that is being read, for its literal
+        self.device = ""  # which the user chose for it
 
     # --- the module -----------------------------------------------------------------------------------------------
 
@@ -459,8 +460,9 @@ class _Parser(Cursor):
         return found
 
     def _attributes(self, entry: Op, instruction: Instruction) -> None:
-        attributes, seen = instruction.attributes, set()
-        inside, device = POSITIONAL.get(entry.name), ""
+        seen: set[str] = set()
+        inside = POSITIONAL.get(entry.name)
+        self.device = ""
         while self.accept(","):
             at = self.at
             key = self.name("an attribute")
@@ -468,44 +470,56 @@ class _Parser(Cursor):
                 raise self.fail(f"'{key}' is given twice", at=at)
             seen.add(key)
             self.expect("=")
-            declared = entry.attributes.get(key)
-            if key == "frontend_attributes":
-                device = self._frontend_attributes(entry, attributes)
-            elif (entry.name, key) in _DEFAULTS and self.peek() in _DEFAULTS[entry.name, key]:
-                self.skip_value()
-            elif declared is not None and not is_frontend(declared) and not entry.is_custom_call:
-                attributes[key] = read_attribute(declared, self)
-                if key == "custom_call_target" and attributes[key] in self.targets:
-                    entry = OPS[self.targets[attributes[key]]]  # what follows are attributes of this op
-            elif entry.name == "conditional" and key in BRANCHES:
-                attributes[key] = self.computation_reference()
-            elif key == "sharding":
-                self.placement.note(self, instruction)
-            elif key == "metadata":
-                instruction.source, instruction.made_by = parse_metadata(self, self.frames)
-            elif (entry.name, key) in _DEFAULTS:
-                value_at = self.at
-                if self.skip_value() not in _DEFAULTS[entry.name, key]:
-                    allowed = ", ".join(_DEFAULTS[entry.name, key])
-                    raise self.fail(f"hloom's {entry.name} has {key} {allowed} only", at=value_at)
-            elif key == "called_computations" and (entry.name == "custom-call" or entry.is_custom_call):
-                self.called = read_computations(self)
-                attributes |= _computations(entry, self.called)
-            elif key in _HINTS:
-                config = self.skip_value()
-                if key == "backend_config" and entry.name == "custom-call":
-                    self.options = parse_options(config)
-                    self.placement.configs[instruction] = config
-            else:
-                has = ", ".join(entry.attributes) or "none"
-                raise self.fail(f"{entry.name} has no attribute '{key}'", f"it has: {has}", at=at)
-        if device:
-            instruction.source = on_device(instruction.source, device)
+            entry = self._attribute(entry, instruction, key, at)
+        if self.device:
+            instruction.source = on_device(instruction.source, self.device)
+        attributes = instruction.attributes
         if any(key in attributes for key in BRANCHES):
             branches = [attributes.pop(key, None) for key in BRANCHES]
             if None in branches or "branch_computations" in attributes:
                 raise self.fail("a conditional has true_computation and false_computation, or branch_computations")
             attributes["branch_computations"] = tuple(branches)
+
+    def _attribute(self, entry: Op, instruction: Instruction, key: str, at: int) -> Op:
+        """Reads the value of an attribute with its name at `at`. Returns the op whose attributes follow, another one
+        behind the target of a custom call."""
+        attributes, declared = instruction.attributes, entry.attributes.get(key)
+        defaults = _DEFAULTS.get((entry.name, key), ())
+        if key == "frontend_attributes":
+            self.device = self._frontend_attributes(entry, attributes)
+        elif self.peek() in defaults:
+            self.skip_value()
+        elif declared is not None and not is_frontend(declared) and not entry.is_custom_call:
+            attributes[key] = read_attribute(declared, self)
+            if key == "custom_call_target" and attributes[key] in self.targets:
+                return OPS[self.targets[attributes[key]]]
+        elif defaults:
+            value_at = self.at
+            if self.skip_value() not in defaults:
+                raise self.fail(f"hloom's {entry.name} has {key} {', '.join(defaults)} only", at=value_at)
+        else:
+            self._attribute_of_all(entry, instruction, key, at)
+        return entry
+
+    def _attribute_of_all(self, entry: Op, instruction: Instruction, key: str, at: int) -> None:
+        """Reads the value of an attribute that the op does not declare: of instructions of all ops, or of HLO alone."""
+        if key == "sharding":
+            self.placement.note(self, instruction)
+        elif key == "metadata":
+            instruction.source, instruction.made_by = parse_metadata(self, self.frames)
+        elif key in BRANCHES and entry.name == "conditional":
+            instruction.attributes[key] = self.computation_reference()
+        elif key == "called_computations" and (entry.name == "custom-call" or entry.is_custom_call):
+            self.called = read_computations(self)
+            instruction.attributes.update(_computations(entry, self.called))
+        elif key in _HINTS:
+            config = self.skip_value()
+            if key == "backend_config" and entry.name == "custom-call":
+                self.options = parse_options(config)
+                self.placement.configs[instruction] = config
+        else:
+            has = ", ".join(entry.attributes) or "none"
+            raise self.fail(f"{entry.name} has no attribute '{key}'", f"it has: {has}", at=at)
 
     def _frontend_attributes(self, entry: Op, attributes: dict) -> str:
         """`{key="value",key={...}}`; those that the op does not declare are passed. Returns the device, or ''."""

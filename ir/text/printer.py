@@ -7,7 +7,7 @@ unique names already, so that printing what was parsed from it gives the same by
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 from hloom.ir.loops import lower_scans
 from hloom.ir.module import Computation, Instruction, Module, callees_first
@@ -107,52 +107,62 @@ def _line(
     metadata: bool,
 ) -> str:
     """`%name = shape opcode(operands), attributes`."""
-    opcode, attributes = instruction.opcode, instruction.attributes
-    entry = OPS.get(opcode)
+    entry = OPS.get(instruction.opcode)
     declared = entry.attributes if entry else {}
-    inside = POSITIONAL.get(opcode)
-    if inside in attributes:
-        operands = _value(declared[inside], attributes[inside], computation_name)
-    else:
-        operands = numbered([f"%{name(o)}" for o in instruction.operands])
-    written = entry.text if entry else opcode
-    target = written if entry and entry.is_custom_call else ""
-    if target:
-        written = "custom-call"
+    target = entry.text if entry and entry.is_custom_call else ""
+    written = "custom-call" if target else entry.text if entry else instruction.opcode
     shape = instruction.shape
     shape = shape_text(shape) if isinstance(shape, (Shape, TupleShape)) else repr(shape)
+    operands = _operands(instruction, declared, name, computation_name)
     pieces = [f"%{name(instruction)} = {shape} {written}({operands})"]
     if target:
         pieces.append(f'custom_call_target="{target}"')
         if called := callees(instruction):
             pieces.append(f"called_computations={{{', '.join(f'%{computation_name(c)}' for c in called)}}}")
-    frontend = []
-    branches = attributes.get("branch_computations", ())
-    if opcode == "conditional" and len(branches) == 2 and instruction.operands[0].shape is Shape(PRED, ()):
-        pieces += [f"{key}=%{computation_name(c)}" for key, c in zip(BRANCHES, branches, strict=True)]
-        inside = "branch_computations"
-    for key, kind in declared.items():
-        if key not in attributes or key == inside or kind == "hidden":
-            continue
-        if target and not is_frontend(kind):
-            if not kind.startswith("computation"):
-                frontend.append(f"{key}={escape(text_of_attribute(kind, attributes[key]))}")
-            continue
-        value = _value(kind, attributes[key], computation_name)
-        (frontend if is_frontend(kind) else pieces).append(f"{key}={value}")
-    if instruction.device and opcode not in WITHOUT_DEVICE:
+    own, frontend = _attributes(instruction, declared, bool(target), computation_name)
+    pieces += own
+    if instruction.device and instruction.opcode not in WITHOUT_DEVICE:
         frontend.append(f"{DEVICE}={escape(instruction.device)}")
     if instruction.sharding is not None:
         pieces.append(f"sharding={tiles_text(instruction.sharding)}")
     if frontend:
         pieces.append(f"frontend_attributes={{{','.join(frontend)}}}")
     # The verifier rejects attributes that the op does not have; its message still shows them.
-    pieces.extend(f"{key}={value!r}" for key, value in attributes.items() if key not in declared)
-    if metadata:
-        text = metadata_text(instruction)
-        if text:
-            pieces.append(f"metadata={{{text}}}")
+    pieces.extend(f"{key}={value!r}" for key, value in instruction.attributes.items() if key not in declared)
+    if metadata and (text := metadata_text(instruction)):
+        pieces.append(f"metadata={{{text}}}")
     return ", ".join(pieces)
+
+
+def _operands(instruction: Instruction, declared: Mapping[str, str], name, computation_name) -> str:
+    """What stands in parentheses: the names of the operands, or the attribute that has its place there."""
+    inside = POSITIONAL.get(instruction.opcode)
+    if inside in instruction.attributes:
+        return _value(declared[inside], instruction.attributes[inside], computation_name)
+    return numbered([f"%{name(o)}" for o in instruction.operands])
+
+
+def _attributes(
+    instruction: Instruction, declared: Mapping[str, str], is_custom_call: bool, computation_name
+) -> tuple[list[str], list[str]]:
+    """The attributes that the op declares: (those in HLO's own form, those among the frontend attributes)."""
+    opcode, attributes = instruction.opcode, instruction.attributes
+    inside, branches = POSITIONAL.get(opcode), attributes.get("branch_computations", ())
+    own: list[str] = []
+    frontend: list[str] = []
+    if opcode == "conditional" and len(branches) == 2 and instruction.operands[0].shape is Shape(PRED, ()):
+        own += [f"{key}=%{computation_name(c)}" for key, c in zip(BRANCHES, branches, strict=True)]
+        inside = "branch_computations"
+    for key, kind in declared.items():
+        if key not in attributes or key == inside or kind == "hidden":
+            continue
+        if is_frontend(kind):
+            frontend.append(f"{key}={_value(kind, attributes[key], computation_name)}")
+        elif not is_custom_call:
+            own.append(f"{key}={_value(kind, attributes[key], computation_name)}")
+        elif not kind.startswith("computation"):
+            frontend.append(f"{key}={escape(text_of_attribute(kind, attributes[key]))}")
+    return own, frontend
 
 
 def _value(kind: str, value, computation_name) -> str:

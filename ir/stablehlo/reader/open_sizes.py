@@ -136,6 +136,24 @@ class _Open:
         """The module over dimensions of which none has to be equal to others. asked: the values of arguments that the
         module depends on."""
         used = {name for name, (_, axis) in self.places.items() if axis is not None or name in asked}
+        dims, left, sizes = self._independent(used, asked)
+        entry = Specialization(sizes).computation(module.entry)
+        shapes = [tuple([size_with(size, sizes) for size in shape]) for shape in self.shapes]
+        shown = {name for shape in shapes for size in shape for name in dims_of(size)}
+        kept = {dim.name: dim for dim in left.values()}
+        return OpenModule(
+            module.with_entry(entry),
+            {name: place for name, place in self.places.items() if name in used},
+            {name: size for name, size in self.fixed.items() if name in used},
+            self._conditions({inner(n): self.outer[n] for n in dims}),
+            shapes,
+            kept,
+            [dim for name, dim in kept.items() if name not in shown],
+        )
+
+    def _independent(self, used: set[str], asked: set[str]) -> tuple[dict[str, Dim], dict[str, Dim], dict[str, Size]]:
+        """(the dimensions of a scope that knows what the guards say, by name; those that are left, and
+        the sizes of all, by inner name): equations of the guards make some of them others."""
         free = {name: size for name, size in self.inner.items() if name in used and name in self.outer}
         merged = _merged({inner(n): size for n, size in free.items() if isinstance(size, Dim)}, self.scope.guards,
                          {inner(n) for n in asked})  # fmt: skip
@@ -151,25 +169,13 @@ class _Open:
         for guard in self.scope.guards:
             if all(name in sizes for name in (*dims_of(guard.left), *dims_of(guard.right))):
                 _add(scope, guard.over(sizes))
-        entry = Specialization(sizes).computation(module.entry)
-        outer = {inner(n): self.outer[n] for n in dims}
-        asked_of = [dim >= SMALLEST for dim in outer.values()] + [dim <= dim.most for dim in outer.values()]
-        conditions = {repr(c): c for c in [*asked_of, *self._guards(outer)] if isinstance(c, Comparison)}
-        shapes = [tuple([size_with(size, sizes) for size in shape]) for shape in self.shapes]
-        shown = {name for shape in shapes for size in shape for name in dims_of(size)}
-        kept = {dim.name: dim for dim in left.values()}
-        return OpenModule(
-            module.with_entry(entry),
-            {name: place for name, place in self.places.items() if name in used},
-            {name: size for name, size in self.fixed.items() if name in used},
-            [*conditions.values()],
-            shapes,
-            kept,
-            [dim for name, dim in kept.items() if name not in shown],
-        )
+        return dims, left, sizes
 
-    def _guards(self, outer: Mapping[str, Dim]) -> list[Comparison | bool]:
-        return [guard.over(outer) for guard in self.scope.guards]
+    def _conditions(self, outer: Mapping[str, Dim]) -> list[Comparison]:
+        """What sizes of arguments have to fulfil: bounds, and what was decided."""
+        known = [*(dim >= SMALLEST for dim in outer.values()), *(dim <= dim.most for dim in outer.values())]
+        known += [guard.over(outer) for guard in self.scope.guards]
+        return [*{repr(c): c for c in known if isinstance(c, Comparison)}.values()]
 
 
 def _add(scope: Scope, known: Comparison | bool) -> None:
