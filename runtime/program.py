@@ -5,6 +5,7 @@ from __future__ import annotations
 import weakref
 from collections.abc import Callable, Sequence
 from operator import is_
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -225,11 +226,6 @@ class _Rows:
             return len(item.channels)
         return 1
 
-    def _messages(self, item: Exchange | Deliver | Settle, number: int) -> list[list[int]]:
-        if isinstance(item, Exchange):
-            return self._exchange(item, number)
-        return self._deliver(item) if isinstance(item, Deliver) else self._settle(item)
-
     def _batch(self, channel: int, message: Message | None = None) -> int:
         """The position of the words that lead to the messages of a channel: known by one that is sent or received."""
         if channel not in self.batches:
@@ -242,7 +238,7 @@ class _Rows:
             self.word(address(self.frame.state))
         return self.batches[channel]
 
-    def _deliver(self, item: Deliver) -> list[list[int]]:
+    def _deliver(self, number: int, item: Deliver) -> list[list[int]]:
         transport = self.program.transport
         assert transport is not None
         batch = self._batch(item.channel, _message(item))
@@ -252,7 +248,7 @@ class _Rows:
         rows = [step(POLL, transport.poll, batch), step(KERNEL, transport.start, start, 1, 1)]
         return rows[::-1] if item.receives else rows
 
-    def _settle(self, item: Settle) -> list[list[int]]:
+    def _settle(self, number: int, item: Settle) -> list[list[int]]:
         assert self.program.transport is not None
         return [step(POLL, self.program.transport.poll, self._batch(channel)) for channel in item.channels]
 
@@ -263,7 +259,7 @@ class _Rows:
         found = [(receives, ref, size[me], peer[me]) for receives, ref, size, peer in item.messages]
         return [message for message in found if message[2] and message[3] != me]
 
-    def _exchange(self, item: Exchange, number: int) -> list[list[int]]:
+    def _exchange(self, number: int, item: Exchange) -> list[list[int]]:
         messages = self._own_messages(item)
         if not messages:
             return []
@@ -283,7 +279,7 @@ class _Rows:
     def _skips(self, item: Call | Copy | Host) -> bool:
         return item.devices is not None and self.seat is not None and self.seat.device not in item.devices
 
-    def _barrier(self, item: Arrive | Await, status: int) -> list[list[int]]:
+    def _barrier(self, number: int, item: Arrive | Await) -> list[list[int]]:
         group = self._group(item)
         if not group:
             return []
@@ -292,63 +288,30 @@ class _Rows:
         place = item.number * len(self.seat.arenas) + self.seat.positions[group[0]]
         count = self.word(address(self.seat.counts) + 8 * LINE * place)
         if isinstance(item, Await):
-            return [step(AWAIT, count, target, status)]
+            return [step(AWAIT, count, target, self.status)]
         return [step(SIGNAL, target, len(group)), step(SIGNAL, count, 1)]
 
     def rows(self, callbacks: dict[int, int]) -> list[list[int]]:
         """`callbacks`: the address of each Python step, by its number."""
         program = self.program
-        first, count = self.first, 0
+        count = 0
         for item in program.steps:
-            first.append(count)
+            self.first.append(count)
             count += self._count(item)
-        first.append(count)
+        self.first.append(count)
+        self.callbacks, self.ahead = callbacks, _work_ahead(program.steps)
+        self.status = self.word(address(self.frame.state))
         rows: list[list[int]] = []
         swaps: list[tuple[int, Swap]] = []
-        status = self.word(address(self.frame.state))
-        ahead = _work_ahead(program.steps)
         for number, item in enumerate(program.steps):
-            if isinstance(item, (Call, Copy, Host)) and self._skips(item):
-                continue
-            if isinstance(item, Call):
-                start = len(self.words)
-                for value in item.words:
-                    self.word(value)
-                chunks = item.items, item.grain, int(item.side_by_side)
-                rows.append(step(KERNEL, item.kernel, start, *chunks, ahead[number]))
-            elif isinstance(item, Copy):
-                rows.append(step(COPY, self.word(item.target), self.word(item.source), item.bytes))
-            elif isinstance(item, Host):
-                done, zero = (self.word(address(self.frame.done) + k) for k in (0, 1))
-                start = self.word(address(self.frame.state))
-                self.word(address(self.frame.done))
-                for ref, _ in (*item.inputs, *item.outputs):
-                    self.word(ref)
-                rows += [step(LOOK), step(COPY, done, zero, 1), step(KERNEL, callbacks[number], start, 1, 1)]
-                rows += [step(JUMP_IF_ZERO, count, status), step(JUMP_IF_ZERO, count, done)]
-            elif isinstance(item, Count):
-                rows += [step(SIGNAL, self.word(word), 1) for word in item.added]
-                rows += [step(AWAIT, self.word(first), self.word(second), status) for first, second in item.waits]
-            elif isinstance(item, (Arrive, Await)):
-                rows += self._barrier(item, status)
-            elif isinstance(item, (Exchange, Deliver, Settle)):
-                rows += self._messages(item, number)
-            elif isinstance(item, Jump):
-                back = item.target <= number
-                rows.append(step(LOOP, first[item.target], status) if back else step(JUMP, first[item.target]))
-            elif isinstance(item, Branch):
-                rows.append(step(JUMP_IF_ZERO, first[item.target], self.word(item.pred)))
-            elif isinstance(item, Switch):
-                place, start = self.word(item.index), len(self.words)
-                for target in item.targets:
-                    self.word(first[target])
-                rows.append(step(SWITCH, place, len(item.targets), start))
-            else:
+            if isinstance(item, Swap):
                 for ref in (item.first, item.second):
                     if ref.swap not in self.swapped:
                         self.word(ref)
                 swaps.append((len(rows), item))
                 rows.append([])
+            elif not isinstance(item, (Call, Copy, Host)) or not self._skips(item):
+                rows += self._MADE[type(item)](self, number, item)
         for row, swap in swaps:  # now all words are there
             rows[row] = self._swap(swap)
         if program.nodes is not None:
@@ -356,6 +319,59 @@ class _Rows:
             known = [self._known(word, "row", position) for position, word in words]
             rows = [known[k : k + STEP_WORDS] for k in range(0, len(known), STEP_WORDS)]
         return rows
+
+    # The rows of one step, by its number and kind.
+
+    def _call(self, number: int, item: Call) -> list[list[int]]:
+        start = len(self.words)
+        for value in item.words:
+            self.word(value)
+        chunks = item.items, item.grain, int(item.side_by_side)
+        return [step(KERNEL, item.kernel, start, *chunks, self.ahead[number])]
+
+    def _copy(self, number: int, item: Copy) -> list[list[int]]:
+        return [step(COPY, self.word(item.target), self.word(item.source), item.bytes)]
+
+    def _host(self, number: int, item: Host) -> list[list[int]]:
+        done, zero = (self.word(address(self.frame.done) + k) for k in (0, 1))
+        start, end = self.word(address(self.frame.state)), self.first[-1]
+        self.word(address(self.frame.done))
+        for ref, _ in (*item.inputs, *item.outputs):
+            self.word(ref)
+        rows = [step(LOOK), step(COPY, done, zero, 1), step(KERNEL, self.callbacks[number], start, 1, 1)]
+        return [*rows, step(JUMP_IF_ZERO, end, self.status), step(JUMP_IF_ZERO, end, done)]
+
+    def _counted(self, number: int, item: Count) -> list[list[int]]:
+        rows = [step(SIGNAL, self.word(word), 1) for word in item.added]
+        return rows + [step(AWAIT, self.word(first), self.word(second), self.status) for first, second in item.waits]
+
+    def _jump(self, number: int, item: Jump) -> list[list[int]]:
+        target = self.first[item.target]
+        return [step(LOOP, target, self.status) if item.target <= number else step(JUMP, target)]
+
+    def _branch(self, number: int, item: Branch) -> list[list[int]]:
+        return [step(JUMP_IF_ZERO, self.first[item.target], self.word(item.pred))]
+
+    def _switch(self, number: int, item: Switch) -> list[list[int]]:
+        place, start = self.word(item.index), len(self.words)
+        for target in item.targets:
+            self.word(self.first[target])
+        return [step(SWITCH, place, len(item.targets), start)]
+
+    _MADE: ClassVar[dict[type, Callable[[Any, int, Any], list[list[int]]]]] = {
+        Call: _call,
+        Copy: _copy,
+        Host: _host,
+        Count: _counted,
+        Arrive: _barrier,
+        Await: _barrier,
+        Exchange: _exchange,
+        Deliver: _deliver,
+        Settle: _settle,
+        Jump: _jump,
+        Branch: _branch,
+        Switch: _switch,
+    }
 
     def _swap(self, swap: Swap) -> list[int]:
         operands = []

@@ -70,30 +70,49 @@ def detached(steps: Sequence[Step], program: CudaProgram, alone: bool) -> tuple[
 
 def with_places(step: Step, change: Callable[[Ref], Ref]) -> Step:
     """A step over other places."""
-    match step:
-        case Launch():
-            return replace(step, words=tuple(change(w) if isinstance(w, Ref) else w for w in step.words))
-        case Copy():
-            return replace(step, target=change(step.target), source=change(step.source))
-        case Fill():
-            return replace(step, target=change(step.target))
-        case Exchange():
-            first, second, scratch = (change(ref) for ref in places(step))
-            return replace(step, first=first, second=second, scratch=scratch)
-        case Enqueue():
-            return replace(step, places=tuple(change(ref) for ref in step.places))
-        case Alternatives():
-            where = tuple(change(ref) for ref in step.places)
-            own, other = (tuple(with_places(s, change) for s in way) for way in (step.own, step.other))
-            parts = tuple((change(place), nbytes) for place, nbytes in step.scratch)
-            arrays = tuple((change(place), array) for place, array in step.constants)
-            return replace(step, places=where, own=own, other=other, scratch=parts, constants=arrays)
-        case Host():
-            inputs, outputs = (tuple((change(ref), s) for ref, s in part) for part in (step.inputs, step.outputs))
-            return replace(step, inputs=inputs, outputs=outputs)
-        case While():
-            condition, body = (tuple(with_places(s, change) for s in part) for part in (step.condition, step.body))
-            return replace(step, condition=condition, pred=change(step.pred), body=body)
-        case Conditional():
-            branches = tuple(tuple(with_places(s, change) for s in branch) for branch in step.branches)
-            return replace(step, selector=change(step.selector), branches=branches)
+    return _OVER_PLACES[type(step)](step, change)
+
+
+def _launch(step: Launch, change: Callable[[Ref], Ref]) -> Launch:
+    return replace(step, words=tuple(change(w) if isinstance(w, Ref) else w for w in step.words))
+
+
+def _exchange(step: Exchange, change: Callable[[Ref], Ref]) -> Exchange:
+    first, second, scratch = (change(ref) for ref in places(step))
+    return replace(step, first=first, second=second, scratch=scratch)
+
+
+def _alternatives(step: Alternatives, change: Callable[[Ref], Ref]) -> Alternatives:
+    where = tuple(change(ref) for ref in step.places)
+    own, other = (tuple(with_places(s, change) for s in way) for way in (step.own, step.other))
+    parts = tuple((change(place), nbytes) for place, nbytes in step.scratch)
+    arrays = tuple((change(place), array) for place, array in step.constants)
+    return replace(step, places=where, own=own, other=other, scratch=parts, constants=arrays)
+
+
+def _host(step: Host, change: Callable[[Ref], Ref]) -> Host:
+    inputs, outputs = (tuple((change(ref), s) for ref, s in part) for part in (step.inputs, step.outputs))
+    return replace(step, inputs=inputs, outputs=outputs)
+
+
+def _while(step: While, change: Callable[[Ref], Ref]) -> While:
+    condition, body = (tuple(with_places(s, change) for s in part) for part in (step.condition, step.body))
+    return replace(step, condition=condition, pred=change(step.pred), body=body)
+
+
+def _conditional(step: Conditional, change: Callable[[Ref], Ref]) -> Conditional:
+    branches = tuple(tuple(with_places(s, change) for s in branch) for branch in step.branches)
+    return replace(step, selector=change(step.selector), branches=branches)
+
+
+_OVER_PLACES: dict[type, Callable] = {
+    Launch: _launch,
+    Copy: lambda step, change: replace(step, target=change(step.target), source=change(step.source)),
+    Fill: lambda step, change: replace(step, target=change(step.target)),
+    Exchange: _exchange,
+    Enqueue: lambda step, change: replace(step, places=tuple(change(ref) for ref in step.places)),
+    Alternatives: _alternatives,
+    Host: _host,
+    While: _while,
+    Conditional: _conditional,
+}
