@@ -38,33 +38,44 @@ def from_python(value, dtype=None) -> Array:
     """
     if isinstance(value, Array):
         return value if dtype is None or value.dtype == dtype else Array(value._value().astype(dtype))
-    weak, cut = False, False
     if isinstance(value, (bool, int, float, complex)):
         natural, weak = scalar_dtype(value)
-        weak = weak and dtype is None
-        return _number(value, natural) if weak else Array(np.asarray(value, dtype or natural))
+        return _number(value, natural) if weak and dtype is None else Array(np.asarray(value, dtype or natural))
     if isinstance(value, SizeExpression):
         return value.as_array() if dtype is None else value.as_array().astype(dtype)
-    if not isinstance(value, (np.ndarray, np.generic)):
-        if (shared := _borrowed(value)) is not None:
-            return shared if dtype is None or shared.dtype == dtype else Array(shared._value().astype(dtype))
-        # Arrays of other libraries have a dtype; Python's numbers take the default one.
-        is_array = any(hasattr(value, name) for name in ("__dlpack__", "__array__", "__array_interface__"))
-        value = _from_nested(value)
-        if value.dtype.kind in "iufc" and not is_array and dtype is None:
-            numbers, value = value, value.astype(_default_of(value))
-            cut = value.dtype.kind in "fc" and not np.array_equal(numbers, value, equal_nan=True)
-    target = as_dtype(value.dtype) if dtype is None else as_dtype(dtype)
-    if dtype is None:
-        target = NARROWED.get(target, target)
-    readonly = isinstance(value, np.ndarray) and not value.flags.writeable and value.base is None
-    data = np.ascontiguousarray(value, target).reshape(np.shape(value))
-    if (data is value and not readonly) or (isinstance(value, np.ndarray) and np.shares_memory(data, value)):
-        data = data if readonly else data.copy()
-    result = Array(data)
-    if cut:
+    if isinstance(value, (np.ndarray, np.generic)):
+        return Array(_owned(value, dtype))
+    if (shared := _borrowed(value)) is not None:
+        return shared if dtype is None or shared.dtype == dtype else Array(shared._value().astype(dtype))
+    return _from_objects(value, dtype)
+
+
+def _from_objects(value, dtype) -> Array:
+    """An Array of nested lists, or of another library's array."""
+    # Arrays of other libraries have a dtype; Python's numbers take the default one.
+    is_array = any(hasattr(value, name) for name in ("__dlpack__", "__array__", "__array_interface__"))
+    numbers = _from_nested(value)
+    if numbers.dtype.kind not in "iufc" or is_array or dtype is not None:
+        return Array(_owned(numbers, dtype))
+    rounded = numbers.astype(_default_of(numbers))
+    result = Array(_owned(rounded, None))
+    if rounded.dtype.kind in "fc" and not np.array_equal(numbers, rounded, equal_nan=True):
         result._created_by = "array"
     return result
+
+
+def _owned(value: np.ndarray | np.generic, dtype) -> np.ndarray:
+    """The elements in a dtype, in memory that nobody writes to."""
+    if dtype is None:
+        natural = as_dtype(value.dtype)
+        target = NARROWED.get(natural, natural)
+    else:
+        target = as_dtype(dtype)
+    readonly = isinstance(value, np.ndarray) and not value.flags.writeable and value.base is None
+    data = np.ascontiguousarray(value, target).reshape(np.shape(value))
+    if readonly or not isinstance(value, np.ndarray) or not np.shares_memory(data, value):
+        return data
+    return data.copy()
 
 
 def _number(value: int | float | complex, dtype: np.dtype) -> Array:

@@ -150,6 +150,11 @@ def promote_operands(name: str, values, change=None, broadcast: bool = True):
         if weak and not broadcast:
             found = [with_weakness(value, True) for value in found]
         return found, weak
+    return _promoted_operands(name, values, change, broadcast)
+
+
+def _promoted_operands(name: str, values: list, change, broadcast: bool):
+    """As `promote_operands`, of any values that `read` returns."""
     try:
         dtype, weak = promoted(*[dtype_of(v) for v in values])
     except DTypeError as error:

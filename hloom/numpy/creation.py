@@ -410,6 +410,22 @@ def _line(first: np.ndarray, last: np.ndarray, num: int, parts: int) -> np.ndarr
     return result
 
 
+def _points(start, stop, num: int, endpoint: bool, axis: int):
+    """The numbers of `linspace` in the dtype of start and stop, which have one shape."""
+    work, dims = start.dtype, start.shape
+    parts = num - 1 if endpoint else num
+    if parts > 0 and not dims and work in FLOATS:
+        result = at_once("linspace", lambda first, last: _line(first, last, num, parts), start, stop)
+        if result is not None:
+            return result
+    shape = (*dims[:axis], num, *dims[axis:])
+    kept = tuple(k for k in range(len(shape)) if k != axis)
+    first, last = (bind("broadcast", v, shape=Shape(work, shape), dimensions=kept) for v in (start, stop))
+    if parts <= 0:
+        return first
+    return _spaced(first, last, lax.broadcasted_iota(work, shape, axis), parts, endpoint)
+
+
 @on_device
 def linspace(
     start,
@@ -447,14 +463,7 @@ def linspace(
         start, stop = convert(start, work), convert(stop, work)
     axis = canonical_axis(axis, len(dims) + 1, "linspace")
     parts = num - 1 if endpoint else num
-    shape = (*dims[:axis], num, *dims[axis:])
-    kept = tuple(k for k in range(len(shape)) if k != axis)
-    result = None
-    if parts > 0 and not dims and work in FLOATS:
-        result = at_once("linspace", lambda first, last: _line(first, last, num, parts), start, stop)
-    if result is None:
-        first, last = (bind("broadcast", v, shape=Shape(work, shape), dimensions=kept) for v in (start, stop))
-        result = first if parts <= 0 else _spaced(first, last, lax.broadcasted_iota(work, shape, axis), parts, endpoint)
+    result = _points(start, stop, num, endpoint, axis)
     if target is not None and target in INTEGERS:
         result = lax.floor(result)
     result = with_weakness(result if target is None else convert(result, target), False)

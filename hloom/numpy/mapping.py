@@ -41,10 +41,6 @@ def vectorize(pyfunc, *, excluded=frozenset(), signature: str | None = None):
     signature: the core axes, such as '(n,m),(m)->(n)'; scalars by default. Leading axes broadcast.
     excluded: positions and names of arguments that are passed on as they are.
     Raises ArgumentError, and ShapeError where core axes of one name differ.
-
-    >>> distance = hnp.vectorize(lambda a, b: hnp.sqrt(hnp.sum((a - b) ** 2)), signature="(n),(n)->()")
-    >>> distance(hnp.zeros((4, 3)), hnp.ones(3)).shape
-    (4,)
     """
     excluded = frozenset(excluded)
     if any(not isinstance(e, (int, str)) or (isinstance(e, int) and e < 0) for e in excluded):
@@ -52,45 +48,54 @@ def vectorize(pyfunc, *, excluded=frozenset(), signature: str | None = None):
 
     @functools.wraps(pyfunc)
     def vectorized(*args, **kwargs):
-        name = getattr(pyfunc, "__name__", "the function")
-        names = [key for key in kwargs if key not in excluded]
-        places = [k for k in range(len(args)) if k not in excluded]
-        if names and signature is not None:
-            raise ArgumentError(
-                f"vectorize of {name} with a signature takes arrays by position", f"{names}", "exclude these names"
-            )
-
-        def call(*dynamic):
-            given = list(args)
-            for place, value in zip(places, dynamic, strict=False):
-                given[place] = value
-            return pyfunc(*given, **{**kwargs, **dict(zip(names, dynamic[len(places) :], strict=True))})
-
-        arrays = [as_operand(v, name) for v in [*(args[k] for k in places), *(kwargs[n] for n in names)]]
-        cores, results = _read_signature(signature) if signature else ([()] * len(arrays), None)
-        if len(cores) != len(arrays):
-            raise ArgumentError(
-                f"vectorize of {name} with the signature {signature!r}", f"{len(arrays)} arrays", f"pass {len(cores)}"
-            )
-        _check_cores(name, arrays, cores)
-        ranks = [a.ndim - len(core) for a, core in zip(arrays, cores, strict=True)]
-        dims = broadcast_shapes(name, [a.shape[:rank] for a, rank in zip(arrays, ranks, strict=True)] or [()])
-        mapped = call if results is None else _checked(call, name, results)
-        # One vmap for each leading axis, the last axis innermost; an array of size 1 there is not mapped.
-        squeezed = []
-        for a, rank in zip(arrays, ranks, strict=True):
-            stretched = [k for k in range(rank) if a.shape[k] == 1 and dims[len(dims) - rank + k] != 1]
-            squeezed.append((reshape_to(a, tuple(d for k, d in enumerate(a.shape) if k not in stretched)), stretched))
-        for axis in reversed(range(len(dims))):
-            has = [axis - (len(dims) - rank) for rank in ranks]
-            axes = tuple(0 if k >= 0 and k not in gone else None for k, (_, gone) in zip(has, squeezed, strict=True))
-            if all(a is None for a in axes):
-                mapped = _repeated(mapped, dims[axis])
-            else:
-                mapped = vmap(mapped, in_axes=axes)
-        return mapped(*(a for a, _ in squeezed))
+        return _vectorized_call(pyfunc, excluded, signature, args, kwargs)
 
     return vectorized
+
+
+def _vectorized_call(pyfunc, excluded: frozenset, signature: str | None, args: tuple, kwargs: dict):
+    """What `vectorize`'s function returns for arguments."""
+    name = getattr(pyfunc, "__name__", "the function")
+    names = [key for key in kwargs if key not in excluded]
+    places = [k for k in range(len(args)) if k not in excluded]
+    if names and signature is not None:
+        raise ArgumentError(
+            f"vectorize of {name} with a signature takes arrays by position", f"{names}", "exclude these names"
+        )
+
+    def call(*dynamic):
+        given = list(args)
+        for place, value in zip(places, dynamic, strict=False):
+            given[place] = value
+        return pyfunc(*given, **{**kwargs, **dict(zip(names, dynamic[len(places) :], strict=True))})
+
+    arrays = [as_operand(v, name) for v in [*(args[k] for k in places), *(kwargs[n] for n in names)]]
+    cores, results = _read_signature(signature) if signature else ([()] * len(arrays), None)
+    if len(cores) != len(arrays):
+        raise ArgumentError(
+            f"vectorize of {name} with the signature {signature!r}", f"{len(arrays)} arrays", f"pass {len(cores)}"
+        )
+    _check_cores(name, arrays, cores)
+    ranks = [a.ndim - len(core) for a, core in zip(arrays, cores, strict=True)]
+    return _over_leading_axes(name, call if results is None else _checked(call, name, results), arrays, ranks)
+
+
+def _over_leading_axes(name: str, mapped, arrays: list, ranks: list[int]):
+    """The function applied to what the leading axes have, as many as `ranks` says, which broadcast."""
+    dims = broadcast_shapes(name, [a.shape[:rank] for a, rank in zip(arrays, ranks, strict=True)] or [()])
+    # One vmap for each leading axis, the last axis innermost; an array of size 1 there is not mapped.
+    squeezed = []
+    for a, rank in zip(arrays, ranks, strict=True):
+        stretched = [k for k in range(rank) if a.shape[k] == 1 and dims[len(dims) - rank + k] != 1]
+        squeezed.append((reshape_to(a, tuple(d for k, d in enumerate(a.shape) if k not in stretched)), stretched))
+    for axis in reversed(range(len(dims))):
+        has = [axis - (len(dims) - rank) for rank in ranks]
+        axes = tuple(0 if k >= 0 and k not in gone else None for k, (_, gone) in zip(has, squeezed, strict=True))
+        if all(a is None for a in axes):
+            mapped = _repeated(mapped, dims[axis])
+        else:
+            mapped = vmap(mapped, in_axes=axes)
+    return mapped(*(a for a, _ in squeezed))
 
 
 def _check_cores(name, arrays, cores) -> None:

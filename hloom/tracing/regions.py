@@ -129,13 +129,7 @@ def apply(build, operands, name: str) -> list:
     the current trace, or compiled and run."""
     trace = current_trace()
     if trace is None:
-        operands = [as_array(o) for o in operands]
-        device = eager_device(operands, name)
-        log_placement(name, device)
-        if device.__class__ is NamedSharding:
-            return on_several["computation"](_program(build, [o._shape for o in operands], name), operands)
-        results = run_compiled(_program(build, [o._shape for o in operands], name), [o._value() for o in operands])
-        return [Array(r, False, device) for r in results]
+        return _run(build, [as_array(o) for o in operands], name)
     lifted = [trace.lift(o) for o in operands]
     trace.builder.source = current_source()
     count = len(trace.builder.instructions)
@@ -153,6 +147,16 @@ def apply(build, operands, name: str) -> list:
         for instruction in trace.builder.instructions[count:]:
             trace.layouts.record(instruction, instruction.opcode in _STRICT and not is_lenient())
     return [Tracer(trace, e, None if values is None else values[k], False) for k, e in enumerate(elements)]
+
+
+def _run(build, operands: list, name: str) -> list[Array]:
+    """What `apply` returns outside of traces."""
+    device = eager_device(operands, name)
+    log_placement(name, device)
+    program = _program(build, [o._shape for o in operands], name)
+    if device.__class__ is NamedSharding:
+        return on_several["computation"](program, operands)
+    return [Array(r, False, device) for r in run_compiled(program, [o._value() for o in operands])]
 
 
 def _program(build, shapes, name: str) -> Computation:

@@ -495,21 +495,9 @@ def _traced(trace: Trace, function, arguments, in_tree, hints, weak: bool, twins
     with trace:
         tracers = []
         for k, (argument, hint) in enumerate(zip(arguments, hints, strict=True)):
-            if isinstance(argument, Shape):
-                tracers.append(trace.parameter(argument, hint, None, False))
-            else:
-                if isinstance(argument, Tracer):
-                    value = argument.value
-                elif carries_values:
-                    value = argument._value()
-                else:
-                    value = None
-                    argument._held()  # raises for a donated one; what lies on a GPU stays there
-                place = typed_sharding(argument)
-                place = place.update(spec=PartitionSpec()) if place is not None and k in untyped else place
-                tracers.append(trace.parameter(argument._shape, hint, value, argument.weak, place))
-                if weak and argument.weak:
-                    trace.weak_arguments[tracers[-1].instruction] = k, argument
+            tracers.append(_parameter(trace, argument, hint, k in untyped))
+            if weak and not isinstance(argument, Shape) and argument.weak:
+                trace.weak_arguments[tracers[-1].instruction] = k, argument
         args, kwargs = tree.unflatten(in_tree, tracers)
         try:
             result = function(*args, **kwargs)
@@ -527,13 +515,25 @@ def _traced(trace: Trace, function, arguments, in_tree, hints, weak: bool, twins
     values = [r.value if isinstance(r, Tracer) else r._value() for r in flat] if carries_values else None
     if trace.wide_parameters:
         number_parameters(computation, len(arguments), trace.wide_parameters)
-    weak_results = tuple(r.weak for r in flat)
-    wide = tuple(trace.wide_arguments)
     places = None if trace.layouts is None else [trace.layouts.sharding(trace.lift(r)[0]) for r in flat]
     return Traced(
-        computation, out_tree, captures, weak_results, values, trace.values, 0.0, used, wide, with_twins, False, places,
-        assumptions_of(trace, computation),
+        computation, out_tree, captures, tuple(r.weak for r in flat), values, trace.values, 0.0, used,
+        tuple(trace.wide_arguments), with_twins, False, places, assumptions_of(trace, computation),
     )  # fmt: skip
+
+
+def _parameter(trace: Trace, argument, hint: str, untyped: bool) -> Tracer:
+    """The tracer of an argument: a Shape, an Array or a Tracer. untyped: without its layout over mesh axes."""
+    if isinstance(argument, Shape):
+        return trace.parameter(argument, hint, None, False)
+    if isinstance(argument, Tracer):
+        value = argument.value
+    else:
+        argument._held()  # raises for a donated one; what lies on a GPU stays there
+        value = argument._value() if trace.carries_values else None
+    place = typed_sharding(argument)
+    place = place.update(spec=PartitionSpec()) if place is not None and untyped else place
+    return trace.parameter(argument._shape, hint, value, argument.weak, place)
 
 
 def number_parameters(computation: Computation, count: int, wide: list[Instruction]) -> None:

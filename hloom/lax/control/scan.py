@@ -27,7 +27,7 @@ from hloom.sharding.shardings import NamedSharding, PartitionSpec
 from hloom.tracing.active import bringing_twins
 from hloom.tracing.exact import wide_value
 from hloom.tracing.refs import scan_carries_refs
-from hloom.tracing.regions import apply, inline_region, same_tree, trace_region
+from hloom.tracing.regions import Region, apply, inline_region, same_tree, trace_region
 from hloom.tracing.trace import typed_sharding
 from hloom.transforms.vmap import vmap
 from hloom.tree import pytrees as tree
@@ -58,27 +58,8 @@ def scan(f, init, xs=None, length: int | None = None, reverse: bool = False, unr
     length = scan_length(items, item_names, length)
     count, slices = len(carry), [x._shape.with_dims(x._shape.dims[1:]) for x in items]
     pair = tree.structure((init, xs))
-    while True:
-        shapes, weak = [v._shape for v in carry], [v.weak for v in carry]
-        body = trace_region(
-            f,
-            [*shapes, *slices],
-            [*weak, *(x.weak for x in items)],
-            pair,
-            function_name(f, "step"),
-            [*names, *item_names],
-            [*(typed_sharding(v) for v in carry), *(_without_rows(typed_sharding(x)) for x in items)],
-            count,
-        )
-        if body.out_tree.type is not tuple or body.out_tree.num_children != 2:
-            raise TreeError(
-                "scan: the body returns a pair (carry, y)", tree.written(body.out_tree), "return (carry, y)"
-            )
-        new_tree, ys_tree = body.out_tree.children()
-        same_tree(new_tree, carry_tree, "scan: the body returns a carry of the structure of init")
-        carry, changed = checked_carry(carry, names, output_shapes(body)[:count], body.weak[:count], "scan")
-        if not changed:
-            break
+    body, carry = _traced_body(f, pair, carry, carry_tree, names, items, item_names)
+    weak, ys_tree = [v.weak for v in carry], body.out_tree.children()[1]
     captures = list(body.captures)
     unrolled = unroll is True or (length > 0 and operator.index(unroll) >= length)
     carried = carried_twins(body, count)
@@ -120,6 +101,31 @@ def scan(f, init, xs=None, length: int | None = None, reverse: bool = False, unr
     found = with_weakness_flags([*results[:count], *ys], flags)
     found = with_twins(found, [*carried, *stacked], [*results[count:state], *results[last:]])
     return tree.unflatten(carry_tree, found[:count]), tree.unflatten(ys_tree, found[count:])
+
+
+def _traced_body(f, pair, carry: list, carry_tree, names: list, items: list, item_names: list) -> tuple[Region, list]:
+    """The body, and the carry as it takes it: traced until it returns a carry of the dtypes and layouts of that."""
+    count, slices = len(carry), [x._shape.with_dims(x._shape.dims[1:]) for x in items]
+    while True:
+        body = trace_region(
+            f,
+            [*(v._shape for v in carry), *slices],
+            [v.weak for v in [*carry, *items]],
+            pair,
+            function_name(f, "step"),
+            [*names, *item_names],
+            [*(typed_sharding(v) for v in carry), *(_without_rows(typed_sharding(x)) for x in items)],
+            count,
+        )
+        if body.out_tree.type is not tuple or body.out_tree.num_children != 2:
+            raise TreeError(
+                "scan: the body returns a pair (carry, y)", tree.written(body.out_tree), "return (carry, y)"
+            )
+        new_tree, _ = body.out_tree.children()
+        same_tree(new_tree, carry_tree, "scan: the body returns a carry of the structure of init")
+        carry, changed = checked_carry(carry, names, output_shapes(body)[:count], body.weak[:count], "scan")
+        if not changed:
+            return body, carry
 
 
 def _without_rows(place: NamedSharding | None) -> NamedSharding | None:

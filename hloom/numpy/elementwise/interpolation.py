@@ -35,13 +35,7 @@ def interp(x, xp, fp, left=None, right=None, period=None):
     else:
         (x, xp, fp), _ = promote_operands("interp", (x, xp, fp), inexact_dtype, broadcast=False)
     if period is not None:
-        period = abs(period) if not hasattr(period, "_shape") else lax.abs(period)
-        x, xp = remainder(x, period), remainder(xp, period)
-        order = argsort(xp)
-        xp, fp = take(xp, order), take(fp, order)
-        ends = [lax.slice_in_dim(v, a, b) for v in (xp, fp) for a, b in ((v.shape[0] - 1, v.shape[0]), (0, 1))]
-        xp = lax.concatenate([subtract(ends[0], period), xp, add(ends[1], period)], 0)
-        fp = lax.concatenate([ends[2], fp, ends[3]], 0)
+        x, xp, fp = _within_period(x, xp, fp, period)
     size = xp.shape[0]
     above = lax.clamp(1, searchsorted(xp, x, side="right"), max(size - 1, 1))
     below = lax.sub(above, 1)
@@ -58,3 +52,14 @@ def interp(x, xp, fp, left=None, right=None, period=None):
         if not (isinstance(right, str) and right == "extrapolate"):
             value = where(greater(x, high), f_high if right is None else right, value)
     return where(is_nan(x), conform(np.nan, value.dtype, value.shape), value) if x.dtype in FLOATS else value
+
+
+def _within_period(x, xp, fp, period):
+    """(x within a period, the points of one period in their order with a neighbour on each side, their values)."""
+    period = abs(period) if not hasattr(period, "_shape") else lax.abs(period)
+    x, xp = remainder(x, period), remainder(xp, period)
+    order = argsort(xp)
+    xp, fp = take(xp, order), take(fp, order)
+    ends = [lax.slice_in_dim(v, a, b) for v in (xp, fp) for a, b in ((v.shape[0] - 1, v.shape[0]), (0, 1))]
+    xp = lax.concatenate([subtract(ends[0], period), xp, add(ends[1], period)], 0)
+    return x, xp, lax.concatenate([ends[2], fp, ends[3]], 0)

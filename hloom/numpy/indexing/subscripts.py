@@ -279,39 +279,32 @@ def _too_many(x, named, dots):
 
 def _entry(entry):
     """None, Ellipsis, a slice, a Python integer, or an array of integers or booleans. Raises UnsupportedIndexError."""
-    if entry is None or entry is Ellipsis or isinstance(entry, builtins.slice):
+    if entry is None or entry is Ellipsis or isinstance(entry, (builtins.slice, SizeExpression)):
         return entry
     if isinstance(entry, (bool, np.bool_)):
         return np.asarray(entry)
     if isinstance(entry, int):
         return int(entry)
-    if isinstance(entry, SizeExpression):
-        return entry
+    if isinstance(entry, (list, tuple)):
+        numbers = None if len(entry) else S32
+        entry = as_operand(entry, "indexing") if _holds_arrays(entry) else np.asarray(entry, numbers)
     if isinstance(entry, ArrayMethods):
         if entry.dtype in INTEGERS or entry.dtype == PRED:
             return entry
-        found = f"an array {entry._shape!r}"
-    elif isinstance(entry, (np.ndarray, np.generic, list, tuple)):
-        if isinstance(entry, (list, tuple)):
-            entry = (
-                as_operand(entry, "indexing")
-                if _holds_arrays(entry)
-                else np.asarray(entry, None if len(entry) else S32)
-            )
-            if isinstance(entry, ArrayMethods):
-                return _entry(entry)
-        if entry.dtype.kind in "iu" and not entry.ndim:
-            return int(entry)
-        if entry.dtype.kind in "iub":
-            return entry
-        found = f"an array of {entry.dtype} {entry!r:.60}"
-    elif hasattr(entry, "__index__"):
+        raise _no_index(f"an array {entry._shape!r}")
+    if isinstance(entry, (np.ndarray, np.generic)):
+        if entry.dtype.kind not in "iub":
+            raise _no_index(f"an array of {entry.dtype} {entry!r:.60}")
+        return entry if entry.ndim or entry.dtype.kind == "b" else int(entry)
+    if hasattr(entry, "__index__"):
         return entry.__index__()
-    elif hasattr(entry, "__array__") or hasattr(entry, "__dlpack__"):
+    if hasattr(entry, "__array__") or hasattr(entry, "__dlpack__"):
         return _entry(as_operand(entry, "indexing"))
-    else:
-        found = f"{type(entry).__name__}: {entry!r:.80}"
-    raise UnsupportedIndexError(
+    raise _no_index(f"{type(entry).__name__}: {entry!r:.80}")
+
+
+def _no_index(found: str) -> UnsupportedIndexError:
+    return UnsupportedIndexError(
         "an array takes integers, booleans, slices, None and Ellipsis as indexes",
         found,
         "convert it with astype('int32') if it counts elements" if "array" in found else _HINT,

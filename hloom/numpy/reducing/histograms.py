@@ -162,11 +162,7 @@ def histogramdd(sample, bins=10, range=None, weights=None, density: bool | None 
     if x.ndim != 2:
         raise ShapeError("histogramdd takes points of (number, axes)", f"{x._shape!r}", "reshape the sample")
     count, rank = x.shape
-    per_axis = list(bins) if isinstance(bins, (list, tuple)) else None
-    if getattr(bins, "shape", None) == (rank,) and bins.dtype in INTEGERS:
-        counts = known(bins)
-        per_axis = None if counts is None else counts.tolist()
-    per_axis = [bins] * rank if per_axis is None else per_axis
+    per_axis = _bins_by_axis(bins, rank)
     limits = [None] * rank if range is None else list(range)
     if len(per_axis) != rank or len(limits) != rank:
         raise ArgumentError(
@@ -192,14 +188,27 @@ def histogramdd(sample, bins=10, range=None, weights=None, density: bool | None 
     if given.shape != (count,):
         raise ShapeError("histogramdd takes a weight for each point", f"{given._shape!r} for {count}", "match them")
     counts = reshape_to(bincount(where(inside, flat, total), given, length=total), tuple(sizes))
-    if density:
-        counts = convert(counts, x.dtype)
-        counts = lax.div(counts, broadcast_dims_to(lax.reduce_sum(counts, tuple(np.arange(rank))), counts.shape))
-        for k, edge in enumerate(edges):
-            widths = lax.sub(edge[1:], edge[:-1])
-            widths = reshape_to(widths, tuple(sizes[k] if j == k else 1 for j in np.arange(rank)))
-            counts = lax.div(counts, broadcast_dims_to(widths, counts.shape))
-    return counts, edges
+    return _density(convert(counts, x.dtype), edges) if density else counts, edges
+
+
+def _bins_by_axis(bins, rank: int) -> list:
+    """The bins of `histogramdd` for each axis."""
+    if isinstance(bins, (list, tuple)):
+        return list(bins)
+    if getattr(bins, "shape", None) == (rank,) and bins.dtype in INTEGERS and (counts := known(bins)) is not None:
+        return counts.tolist()
+    return [bins] * rank
+
+
+def _density(counts, edges: list):
+    """The shares of the counts in cells between these edges, by the cells' sizes."""
+    rank = len(edges)
+    counts = lax.div(counts, broadcast_dims_to(lax.reduce_sum(counts, tuple(np.arange(rank))), counts.shape))
+    for k, edge in enumerate(edges):
+        widths = lax.sub(edge[1:], edge[:-1])
+        widths = reshape_to(widths, tuple(counts.shape[k] if j == k else 1 for j in np.arange(rank)))
+        counts = lax.div(counts, broadcast_dims_to(widths, counts.shape))
+    return counts
 
 
 def histogram2d(x, y, bins=10, range=None, weights=None, density: bool | None = None):

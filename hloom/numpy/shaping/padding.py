@@ -72,23 +72,28 @@ def pad(array, pad_width, mode: str = "constant", **options):
             "check the name of the mode and its options",
         )
     options = {**allowed, **options}
-    if isinstance(pad_width, np.ndarray):
-        pad_width = pad_width.tolist()
-    if isinstance(pad_width, dict):
-        given = {k % x.ndim: v if isinstance(v, (list, tuple)) else (v, v) for k, v in pad_width.items()}
-        pad_width = [tuple(given.get(k, (0, 0))) for k in range(x.ndim)]
     if not x.ndim:
         return x
-    widths = _pairs(pad_width, x.ndim, "pad_width")
-    widths = [tuple(static_size(n, "pad", "width") for n in pair) for pair in widths]
-    if any(n < 0 for pair in widths for n in pair):
-        raise ShapeError("pad takes widths that are not negative", f"{widths}", "slice the array to remove elements")
+    widths = _widths(pad_width, x.ndim)
     if mode in ("constant", "empty"):
         return _constant(x, widths, options.get("constant_values", 0))
     for axis, (before, after) in enumerate(widths):
         if before or after:
             x = _pad_axis(x, axis, before, after, mode, options)
     return x
+
+
+def _widths(pad_width, rank: int) -> list[tuple]:
+    """(before, after) for each axis."""
+    if isinstance(pad_width, np.ndarray):
+        pad_width = pad_width.tolist()
+    if isinstance(pad_width, dict):
+        given = {k % rank: v if isinstance(v, (list, tuple)) else (v, v) for k, v in pad_width.items()}
+        pad_width = [tuple(given.get(k, (0, 0))) for k in range(rank)]
+    widths = [tuple(static_size(n, "pad", "width") for n in pair) for pair in _pairs(pad_width, rank, "pad_width")]
+    if any(n < 0 for pair in widths for n in pair):
+        raise ShapeError("pad takes widths that are not negative", f"{widths}", "slice the array to remove elements")
+    return widths
 
 
 def _by_function(x, pad_width, function, options):
