@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 
 from hloom.backends.donation import copy_shared
 from hloom.backends.processes import Links, SpreadProgram, apart, global_name, global_names, is_spread, links_of
@@ -221,33 +221,15 @@ class _Assembly:
         }  # fmt: skip
 
     def made(self) -> MultiDeviceExecutable:
-        parts = self.parts
+        parts, links = self.parts, self.links
         results = [parts.modules[device].entry.outputs()[number].shape for device, number in parts.outputs]
-        control, links = Control(), self.links
+        control = Control()
         channels = {
             c.number: SendRecvChannel(c.shape, control.channel(c.receivers), links.remote(c) if links else None)
             for c in parts.channels
         }
-        ends = [c.remote for c in channels.values() if c.remote is not None and c.remote.gpus]
-        if ends:
-            backend = kind_of(next(d for d in parts.modules if kind_of(d)[0].name != "cpu"))[0].backend
-            assert isinstance(backend, DeviceBackend)  # only such devices have ends that are no CPU's
-            backend.connect(ends)
-        executors: dict[str, DeviceExecutor] = {}
-        remote = tuple(device for device in parts.modules if is_spread([device]))
-        for device, module in parts.modules.items():
-            if device in remote:
-                continue
-            kind, index = kind_of(device)
-            if links and kind.name != "cpu":
-                links.require_pairs(device)
-            numbers, given = self.numbers[device], self.donated[device]
-            executors[device] = kind.executor(
-                ExecutorRequest(
-                    device, index, module, numbers, self.inputs, results, channels, given, self.fusion,
-                    links.transport if links else None, links.failed if links else None,
-                )
-            )  # fmt: skip
+        self._connect(channels.values())
+        executors = self._executors(results, channels)
         found = list(executors.values())
         for executor in found:
             for number, held in executor.held().items():
@@ -255,13 +237,11 @@ class _Assembly:
         aliases = {k: v for executor in found for k, v in executor.aliases().items()}
         for executor in found:
             executor.resolve(aliases)
-        sizes = [0] * (2 * len(parts.channels))
-        for executor in found:
-            for place in executor.places():
-                sizes[place] = parts.channels[place // 2].shape.bytes
         donated = {k: v for executor in found for k, v in executor.donated.items()}
+        remote = tuple(device for device in parts.modules if device not in executors)
         away = {k: find_device(device) for k, (device, _) in enumerate(parts.outputs) if device in remote}
         elsewhere = frozenset(away) if links else None
+        sizes = self._bytes_of_places(found)
         program = MultiDeviceProgram(found, results, control.initial, sizes, donated, elsewhere)
         executable = MultiDeviceExecutable(
             self.whole,
@@ -280,6 +260,41 @@ class _Assembly:
         if config.debug >= 1:
             _report(executable)
         return executable
+
+    def _connect(self, channels: Iterable[SendRecvChannel]) -> None:
+        """Connects the GPUs of this process to those of others with which they have channels."""
+        ends = [c.remote for c in channels if c.remote is not None and c.remote.gpus]
+        if ends:
+            backend = kind_of(next(d for d in self.parts.modules if kind_of(d)[0].name != "cpu"))[0].backend
+            assert isinstance(backend, DeviceBackend)  # only such devices have ends that are no CPU's
+            backend.connect(ends)
+
+    def _executors(self, results: list[Shape], channels: dict[int, SendRecvChannel]) -> dict[str, DeviceExecutor]:
+        """The executors of the devices of this process."""
+        links = self.links
+        executors: dict[str, DeviceExecutor] = {}
+        for device, module in self.parts.modules.items():
+            if is_spread([device]):
+                continue
+            kind, index = kind_of(device)
+            if links and kind.name != "cpu":
+                links.require_pairs(device)
+            numbers, given = self.numbers[device], self.donated[device]
+            executors[device] = kind.executor(
+                ExecutorRequest(
+                    device, index, module, numbers, self.inputs, results, channels, given, self.fusion,
+                    links.transport if links else None, links.failed if links else None,
+                )
+            )  # fmt: skip
+        return executors
+
+    def _bytes_of_places(self, executors: list[DeviceExecutor]) -> list[int]:
+        """The bytes of the buffers of channels, 0 for those that no executor uses."""
+        sizes = [0] * (2 * len(self.parts.channels))
+        for executor in executors:
+            for place in executor.places():
+                sizes[place] = self.parts.channels[place // 2].shape.bytes
+        return sizes
 
 
 def _report(executable: MultiDeviceExecutable) -> None:

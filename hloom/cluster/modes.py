@@ -89,25 +89,12 @@ def fit(
 
     The other options are those of `hl.training.fit`. Raises ArgumentError, DistributedError, and what that raises.
     """
-    if mode not in MODES:
-        raise ArgumentError("mode= of a cluster fit", repr(mode), f"pass one of {', '.join(map(repr, MODES))}")
     told = own_task()
     spec = cluster if cluster is not None else (told.spec() if told is not None and "ps" in told.jobs else None)
     if told is not None:
         checkpoints = told.folder if checkpoints is None else checkpoints
         backup, elastic = backup or told.options.get("backup", 0), elastic or told.options.get("elastic", False)
-    if mode == "async" and spec is None:
-        raise ArgumentError(
-            "asynchronous training keeps its variables on parameter servers", "there is no cluster",
-            "hloom cluster submit --ps 1 ..., or pass cluster= and task=",
-        )  # fmt: skip
-    if backup and (spec is None or mode != "sync"):
-        raise ArgumentError(
-            f"backup={backup}", "gradients of backup workers are dropped by parameter servers in mode='sync'",
-            "add parameter servers (--ps 1), or leave out backup=",
-        )  # fmt: skip
-    if staleness is not None and mode != "async":
-        raise ArgumentError(f"staleness={staleness}", f"mode={mode!r} has no stale gradients", "leave it out")
+    _check_mode(mode, spec is not None, backup, staleness)
     callbacks = list(callbacks)
     common = {"epochs": epochs, "steps": steps, **options}
     if mode != "towers" and spec is not None:
@@ -131,6 +118,24 @@ def fit(
         manager = Manager(checkpoints, keep=3)  # one checkpoint of all processes
         common["checkpoint_every"] = checkpoint_every
     return training.fit(state, step, data, checkpoints=manager, callbacks=[*callbacks, Report(step, told)], **common)
+
+
+def _check_mode(mode: str, has_servers: bool, backup: int, staleness: int | None) -> None:
+    """Raises ArgumentError for options that a mode does not have."""
+    if mode not in MODES:
+        raise ArgumentError("mode= of a cluster fit", repr(mode), f"pass one of {', '.join(map(repr, MODES))}")
+    if mode == "async" and not has_servers:
+        raise ArgumentError(
+            "asynchronous training keeps its variables on parameter servers", "there is no cluster",
+            "hloom cluster submit --ps 1 ..., or pass cluster= and task=",
+        )  # fmt: skip
+    if backup and (not has_servers or mode != "sync"):
+        raise ArgumentError(
+            f"backup={backup}", "gradients of backup workers are dropped by parameter servers in mode='sync'",
+            "add parameter servers (--ps 1), or leave out backup=",
+        )  # fmt: skip
+    if staleness is not None and mode != "async":
+        raise ArgumentError(f"staleness={staleness}", f"mode={mode!r} has no stale gradients", "leave it out")
 
 
 def _local_devices() -> list[str]:

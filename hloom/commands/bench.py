@@ -68,19 +68,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace) -> int:
     console = Console() if sys.stdout.isatty() else Console(width=160)  # a file has no width of its own
     if options.list:
-        for family in FAMILIES:
-            console.print(family.name, style="bold", highlight=False)
-            for item in family.members.values():
-                console.print(f"  {item.name:20} {item.suite:5} {item.what}", highlight=False)
+        _list_workloads(console)
         return 0
     peers = [p for name in _names(options.peers, PEERS, "peer") for p in GROUPS.get(name, (name,))]
     chosen = chosen_workloads(options)
-    files = {kind: getattr(options, kind) or _default_file(options, kind) for kind in FILES}
-    if options.png and importlib.util.find_spec("matplotlib") is None:
-        raise CommandError("--png requires matplotlib", "it is not installed", "pip install 'hloom[bench]'")
-    for file in files.values():
-        if file and not Path(file).absolute().parent.is_dir():
-            raise CommandError(f"{file} cannot be written", "its folder does not exist", "create the folder first")
+    files = _writable_files(options)
     kept = kept_result(options.keep)
 
     threads = driver().num_threads
@@ -112,16 +104,39 @@ def run(options: argparse.Namespace) -> int:
         "goals": goals(rows, extras),
     }
     report.print_tables(result, console)
+    written = _written(result, files)
+    if written:
+        console.print(f"written: {', '.join(written)}", highlight=False)
+    return 0
+
+
+def _list_workloads(console: Console) -> None:
+    for family in FAMILIES:
+        console.print(family.name, style="bold", highlight=False)
+        for item in family.members.values():
+            console.print(f"  {item.name:20} {item.suite:5} {item.what}", highlight=False)
+
+
+def _writable_files(options: argparse.Namespace) -> dict[str, str | None]:
+    """The file of each kind, or None. Raises CommandError, before anything is measured, where one cannot be written."""
+    files = {kind: getattr(options, kind) or _default_file(options, kind) for kind in FILES}
+    if options.png and importlib.util.find_spec("matplotlib") is None:
+        raise CommandError("--png requires matplotlib", "it is not installed", "pip install 'hloom[bench]'")
+    for file in files.values():
+        if file and not Path(file).absolute().parent.is_dir():
+            raise CommandError(f"{file} cannot be written", "its folder does not exist", "create the folder first")
+    return files
+
+
+def _written(result: dict, files: dict[str, str | None]) -> list[str]:
+    """Writes the results to the files, charts where matplotlib is installed; the files that are there then."""
     if files["json"]:
         write(files["json"], json.dumps(result, indent=1) + "\n")
     if files["markdown"]:
         write(files["markdown"], report.markdown(result))
     if files["png"] and importlib.util.find_spec("matplotlib") is not None:
         bar_chart(result, files["png"])
-    written = [file for file in files.values() if file and Path(file).exists()]
-    if written:
-        console.print(f"written: {', '.join(written)}", highlight=False)
-    return 0
+    return [file for file in files.values() if file and Path(file).exists()]
 
 
 def chosen_workloads(options: argparse.Namespace) -> list:

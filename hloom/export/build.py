@@ -107,12 +107,7 @@ def export(
     Raises ExportError: for steps that only Python can run (all of them at once), targets and names that do not exist, a
     compiler that is missing or fails.
     """
-    if kind not in KINDS:
-        raise ExportError(f"export with kind={kind!r}", f"the kinds are {', '.join(KINDS)}", "name one of them")
-    if check not in ("samples", "all"):
-        raise ExportError(f"export with check={check!r}", "it is 'samples' or 'all'", "name one of them")
-    if weights not in ("embedded", "file"):
-        raise ExportError(f"export with weights={weights!r}", "it is 'embedded' or 'file'", "name one of them")
+    _check_choices(kind, check, weights)
     chosen, machine_target, machine = target_of(target, features)
     tools = toolchain(chosen, machine_target, compiler)
     if isinstance(functions, (Program, Saved)):
@@ -124,7 +119,7 @@ def export(
         name = name or identifier(made.name)
         state = (STATE,) if made.updates else ()
         requests = requests_of(made.functions, (), made.named, state, made.updates)
-    elif fetches is not None or feeds is not None or variables is not None:
+    elif any(given is not None for given in (fetches, feeds, variables)):
         raise ExportError(
             "export of functions", "fetches=, feeds= or variables=, which are for programs", "pass a sessions.Program"
         )
@@ -144,20 +139,35 @@ def export(
     )  # fmt: skip
     emit.check_names(library)
     place = Path(folder)
-    try:
-        place.mkdir(parents=True, exist_ok=True)
-        for file in ("hloom.h", "hloom.hpp"):
-            shutil.copyfile(emit.NATIVE / file, place / file)
-        (place / f"{library_name}.h").write_text(emit.header(library))
-    except OSError as error:
-        raise file_error(f"export into {place}", error) from None
+    header = _write_headers(library, place)
     weights_path = place / f"{library_name}.safetensors" if stored else None
     if weights_path is not None:
         arrays = {emit.stored_name(k): shared.constants[k] for k in stored}
         safetensors.write(weights_path, arrays, {"format": "hloom", "library": library_name})
     path = tools.build(kind, library_name, emit.source(library), _objects(library), place)
-    header = place / f"{library_name}.h"
     return ExportedLibrary(library_name, path, header, weights_path, tuple(r.name for r in requests), chosen)
+
+
+def _check_choices(kind: str, check: str, weights: str) -> None:
+    if kind not in KINDS:
+        raise ExportError(f"export with kind={kind!r}", f"the kinds are {', '.join(KINDS)}", "name one of them")
+    if check not in ("samples", "all"):
+        raise ExportError(f"export with check={check!r}", "it is 'samples' or 'all'", "name one of them")
+    if weights not in ("embedded", "file"):
+        raise ExportError(f"export with weights={weights!r}", "it is 'embedded' or 'file'", "name one of them")
+
+
+def _write_headers(library: emit.Library, place: Path) -> Path:
+    """Writes the headers of hloom and of the library into a folder, which is made. The path of the latter."""
+    header = place / f"{library.name}.h"
+    try:
+        place.mkdir(parents=True, exist_ok=True)
+        for file in ("hloom.h", "hloom.hpp"):
+            shutil.copyfile(emit.NATIVE / file, place / file)
+        header.write_text(emit.header(library))
+    except OSError as error:
+        raise file_error(f"export into {place}", error) from None
+    return header
 
 
 def with_dims(functions: Any, examples: tuple, named: Mapping[str, Any]) -> tuple[tuple, dict[str, Any]]:

@@ -291,55 +291,38 @@ def _refuse(lowered: Lowered, request: Request) -> None:
 
 
 def _described(request: Request, lowered: Lowered, state: State) -> TracedFunction:
-    avals, _ = lowered.in_avals
-    hints = lowered._call.hints()
+    avals, named = lowered.in_avals
+    hints, leaves = lowered._call.hints(), lowered._call.leaves
+    parameters = _names_of(request)
+    states = list(request.state) + [None] * (len(avals) - len(request.state))
+    given = [
+        (parameters[k] if k < len(parameters) else f"arg{k}", kind, argument)
+        for k, (kind, argument) in enumerate(zip(states, avals, strict=True))
+    ]
+    given += [(key, None, named[key]) for key in sorted(named)]
     slots: list[tuple[str, int]] = []
     inputs: list[str] = []
     taken: list[Shape] = []
-    leaves = lowered._call.leaves
-    number = 0
     marked: list[Any] = []
     names: list[str] = []
-    parameters = _names_of(request)
-    states = list(request.state) + [None] * (len(avals) - len(request.state))
-    for position, (kind, argument) in enumerate(zip(states, avals, strict=True)):
+    number = 0
+    for name, kind, argument in given:
         count = len(tree.leaves(argument))
         if kind is not None:
             first = state.first_part(kind)
             slots += [("state", first + k) for k in range(count)]
         else:
-            structure = tree.structure(argument)
-            marked.append(described_tree(tree.unflatten(structure, range(len(inputs), len(inputs) + count))))
-            names.append(parameters[position] if position < len(parameters) else f"arg{position}")
-            slots += [("input", len(inputs) + k) for k in range(count)]
+            own = range(len(inputs), len(inputs) + count)
+            marked.append(described_tree(tree.unflatten(tree.structure(argument), own)))
+            names.append(name)
+            slots += [("input", k) for k in own]
             inputs += hints[number : number + count]
             taken += [leaf._shape for leaf in leaves[number : number + count]]
         number += count
-    for key in sorted(lowered.in_avals[1]):
-        argument = lowered.in_avals[1][key]
-        count = len(tree.leaves(argument))
-        structure = tree.structure(argument)
-        marked.append(described_tree(tree.unflatten(structure, range(len(inputs), len(inputs) + count))))
-        names.append(key)
-        slots += [("input", len(inputs) + k) for k in range(count)]
-        inputs += hints[number : number + count]
-        taken += [leaf._shape for leaf in leaves[number : number + count]]
-        number += count
-    input_names = identifiers(inputs)
-    values = [Value(n, s.dtype, s.dims) for n, s in zip(input_names, taken, strict=True)]
-
-    results = [o.shape for o in lowered._traced.computation.outputs()]
+    values = [Value(n, s.dtype, s.dims) for n, s in zip(identifiers(inputs), taken, strict=True)]
+    outputs, info = _outputs(request, lowered, state, [v.name for v in values])
     parts = len(state.parts) if request.updates else 0
-    info = tree.unflatten(lowered.out_tree, list(range(len(results))))
-    if parts:
-        alone = not isinstance(info, tuple) or (len(state.names) == 1 and parts == len(results))
-        rest: tuple[Any, ...] = () if alone else info[len(state.names) :]
-        info = rest[0] if len(rest) == 1 else rest or None
-        info = tree.map(lambda k: k - parts, info)
-    count = len(results) - parts
-    output = identifiers(output_names(tree.structure(info), count) if count else [], input_names)
-    outputs = [Value(n, s.dtype, s.dims) for n, s in zip(output, results[parts:], strict=True)]
-    result_slots = [("next", k) for k in range(parts)] + [("output", k) for k in range(count)]
+    result_slots = [("next", k) for k in range(parts)] + [("output", k) for k in range(len(outputs))]
     for value in (*values, *outputs):
         if value.dtype in HOST_DTYPES:
             raise ExportError(
@@ -350,6 +333,22 @@ def _described(request: Request, lowered: Lowered, state: State) -> TracedFuncti
     return TracedFunction(
         request, lowered, values, outputs, slots, result_slots, names, marked, described_tree(info)
     )  # fmt: skip
+
+
+def _outputs(request: Request, lowered: Lowered, state: State, taken: list[str]) -> tuple[list[Value], Any]:
+    """(the results without the new state, which stands in front of them; their tree, of numbers). taken: names of
+    inputs."""
+    results = [o.shape for o in lowered._traced.computation.outputs()]
+    parts = len(state.parts) if request.updates else 0
+    info = tree.unflatten(lowered.out_tree, list(range(len(results))))
+    if parts:
+        alone = not isinstance(info, tuple) or (len(state.names) == 1 and parts == len(results))
+        rest: tuple[Any, ...] = () if alone else info[len(state.names) :]
+        info = rest[0] if len(rest) == 1 else rest or None
+        info = tree.map(lambda k: k - parts, info)
+    count = len(results) - parts
+    names = identifiers(output_names(tree.structure(info), count) if count else [], taken)
+    return [Value(n, s.dtype, s.dims) for n, s in zip(names, results[parts:], strict=True)], info
 
 
 def _names_of(request: Request) -> list[str]:

@@ -7,7 +7,6 @@ be known.
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Mapping, Sequence
 
 from hloom.onnx.evaluate import DEPTH, callee
@@ -33,30 +32,51 @@ def deciding(graph: Graph, scope: Scope) -> set[str]:
 def _follow(nodes: Sequence[Node], known: dict[str, Sources], scope: Scope, found: set[str], depth: int) -> None:
     """Adds to `found` what the nodes want of stored tensors. known: name to sources; gets those of their outputs."""
     for node in nodes:
-        uses = [known.get(name) for name in node.uses]
-        together = None if any(s is None for s in uses) else frozenset(itertools.chain(*filter(None, uses)))
-        if node.op in _OF_SHAPES and not node.domain:
-            together = frozenset()
-        made: Sequence[Sources] = [together] * len(node.outputs)
-        entry = find(node.domain, node.op, scope.opsets.get(node.domain, 1))
         called = callee(node, scope) if depth < DEPTH else None
         if called is not None:
-            body, inner = called
-            env: dict[str, Sources] = dict.fromkeys((p.name for p in body.inputs), frozenset())
-            given = (known.get(name) if name else frozenset() for name in node.inputs)
-            env.update(zip((p.name for p in body.inputs), given, strict=False))
-            _follow(body.nodes, env, inner, found, depth + 1)
-            made = [env.get(p.name) for p in body.outputs]
-        elif entry is not None:
-            wanted = range(len(node.inputs)) if entry.host else entry.static | entry.decides
-            for position in wanted:
-                if position < len(node.inputs) and node.inputs[position]:
-                    found |= known.get(node.inputs[position]) or frozenset()
+            made = _follow_call(node, *called, known, found, depth)
+        else:
+            made = [_sources(node, known)] * len(node.outputs)
+            found |= _wanted(node, known, scope)
         for value in node.attributes.values():
             for part in value if isinstance(value, tuple) else (value,):
                 if isinstance(part, Graph):
                     _follow(part.nodes, _inside(part, known), scope, found, depth)
         known.update((name, sources) for name, sources in zip(node.outputs, made, strict=False) if name)
+
+
+def _sources(node: Node, known: Mapping[str, Sources]) -> Sources:
+    """The stored tensors that the outputs of a node are computed of."""
+    if node.op in _OF_SHAPES and not node.domain:
+        return frozenset()
+    together: frozenset[str] = frozenset()
+    for name in node.uses:
+        uses = known.get(name)
+        if uses is None:
+            return None
+        together |= uses
+    return together
+
+
+def _wanted(node: Node, known: Mapping[str, Sources], scope: Scope) -> frozenset[str]:
+    """The stored tensors whose numbers an op needs for shapes."""
+    entry = find(node.domain, node.op, scope.opsets.get(node.domain, 1))
+    if entry is None:
+        return frozenset()
+    wanted = range(len(node.inputs)) if entry.host else entry.static | entry.decides
+    names = [node.inputs[k] for k in wanted if k < len(node.inputs) and node.inputs[k]]
+    return frozenset().union(*(known.get(name) or () for name in names))
+
+
+def _follow_call(
+    node: Node, body: Graph, inner: Scope, known: Mapping[str, Sources], found: set[str], depth: int
+) -> list[Sources]:
+    """Follows the function that a node calls. Returns the sources of its outputs."""
+    env: dict[str, Sources] = dict.fromkeys((p.name for p in body.inputs), frozenset())
+    given = (known.get(name) if name else frozenset() for name in node.inputs)
+    env.update(zip((p.name for p in body.inputs), given, strict=False))
+    _follow(body.nodes, env, inner, found, depth + 1)
+    return [env.get(p.name) for p in body.outputs]
 
 
 def _inside(body: Graph, known: Mapping[str, Sources]) -> dict[str, Sources]:

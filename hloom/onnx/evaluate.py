@@ -125,29 +125,35 @@ def apply(entry: Entry, node: Node, inputs: list, env: dict[str, Any], scope: Sc
     if sizes and not node.domain:
         results = evaluated(entry.name, inputs, keywords, lambda *given: entry.rule(*call, *given, **keywords))
         if results is not NotImplemented:
-            return results if isinstance(results, tuple) else (results,)
+            return _as_tuple(results)
     for position in entry.static - sizes:
         if position < len(inputs) and inputs[position] is not None:
             inputs[position] = static(inputs[position], f"input {position} decides shapes")
-    captured = [env[name] for name in node.uses - set(node.inputs) if name in env]
-    all_known = is_known([*inputs, *captured])
-    if not all_known and (entry.host or any(_is_text(value) for value in inputs)):
-        # Tracers that carry values (grad outside of jit) have numbers too.
-        inputs = [None if value is None else static_tree(value) for value in inputs]
-        all_known = True
-    if not all_known:
-        inputs = [_given(entry, k, value) for k, value in enumerate(inputs)]
-    arguments = [*call, *inputs]
-    if not all_known:
-        results = entry.rule(*arguments, **keywords)
-        return results if isinstance(results, tuple) else (results,)
+    known = _known_inputs(entry, inputs, [env[name] for name in node.uses - set(node.inputs) if name in env])
+    if known is None:
+        given = [_given(entry, k, value) for k, value in enumerate(inputs)]
+        return _as_tuple(entry.rule(*call, *given, **keywords))
     with ensure_compile_time_eval():
-        results = entry.rule(*arguments, **keywords)
+        results = entry.rule(*call, *known, **keywords)
     if getattr(results, "size", 0) > LARGE and not entry.host:  # recorded, so that programs hold no large constants
-        results = entry.rule(*arguments, **keywords)
+        results = entry.rule(*call, *known, **keywords)
         if isinstance(results, Tracer):
             return (results,)
-    return numbers(results if isinstance(results, tuple) else (results,))
+    return numbers(_as_tuple(results))
+
+
+def _known_inputs(entry: Entry, inputs: list, captured: list) -> list | None:
+    """The inputs where all of them, and what the node uses from outside, are known; None otherwise."""
+    if is_known([*inputs, *captured]):
+        return inputs
+    if entry.host or any(_is_text(value) for value in inputs):
+        # Tracers that carry values (grad outside of jit) have numbers too.
+        return [None if value is None else static_tree(value) for value in inputs]
+    return None
+
+
+def _as_tuple(results) -> tuple:
+    return results if isinstance(results, tuple) else (results,)
 
 
 def _given(entry: Entry, position: int, value):

@@ -286,6 +286,16 @@ class Run(Loop):
         self._saved = self.step
         self._each("on_checkpoint")
 
+    def begin(self) -> None:
+        """Starts at step 0. Raises CheckpointError where another run has left checkpoints."""
+        if self.manager is not None and (latest := self.manager.latest()) is not None:
+            raise CheckpointError(
+                f"start from step 0 with checkpoints in {self.manager.folder}",
+                f"it has step {latest}",
+                "choose another folder, delete this one, or leave resume=False out to go on",
+            )
+        self._log.open(0)
+
     def resume(self) -> bool:
         """Goes on from the latest checkpoint; False where there is none. Raises CheckpointError."""
         latest = None if self.manager is None else self.manager.latest()
@@ -387,10 +397,10 @@ def fit(
     >>> result.state.round(2)
     Array([2., 1.], dtype=float32)
     """
-    counts = {"epochs": epochs, "steps": steps, "evaluate_every": evaluate_every, "log_every": log_every}
-    for name, value in (counts | {"checkpoint_every": checkpoint_every}).items():
-        if value is not None and value < 1:
-            raise ArgumentError(f"fit takes {name} of at least 1", f"{name}={value}", "leave it out for the default")
+    _check_counts(
+        epochs=epochs, steps=steps, evaluate_every=evaluate_every, log_every=log_every,
+        checkpoint_every=checkpoint_every,
+    )  # fmt: skip
     if curves is not None:
         require_matplotlib()
     guarded = Step(step, on_nan)
@@ -400,12 +410,8 @@ def fit(
             "a step compiled with a device, shardings or static arguments of its own, which cannot be wrapped",
             "wrap the optimizer in optim.apply_if_finite, and pass on_nan='ignore'",
         )
-    if epochs is not None and epochs > 1 and not callable(data) and iter(data) is data:
-        raise ArgumentError(
-            f"fit with epochs={epochs}",
-            f"an iterator, which is read once: {type(data).__name__}",
-            "pass a function of the epoch's number that returns one, or a list, or steps= in place of epochs=",
-        )
+    if epochs is not None and epochs > 1:
+        _check_repeatable(data, epochs)
     epochs = 1 if epochs is None and steps is None else epochs
     manager = checkpoints if isinstance(checkpoints, Manager) or checkpoints is None else Manager(checkpoints)
     if log is None and manager is not None:
@@ -423,14 +429,23 @@ def fit(
     if resume:
         loop.resume()
     else:
-        if manager is not None and (latest := manager.latest()) is not None:
-            raise CheckpointError(
-                f"start from step 0 with checkpoints in {manager.folder}",
-                f"it has step {latest}",
-                "choose another folder, delete this one, or leave resume=False out to go on",
-            )
-        loop._log.open(0)
+        loop.begin()
     return loop.run()
+
+
+def _check_counts(**counts: int | None) -> None:
+    for name, value in counts.items():
+        if value is not None and value < 1:
+            raise ArgumentError(f"fit takes {name} of at least 1", f"{name}={value}", "leave it out for the default")
+
+
+def _check_repeatable(data: Any, epochs: int) -> None:
+    if not callable(data) and iter(data) is data:
+        raise ArgumentError(
+            f"fit with epochs={epochs}",
+            f"an iterator, which is read once: {type(data).__name__}",
+            "pass a function of the epoch's number that returns one, or a list, or steps= in place of epochs=",
+        )
 
 
 __all__ = ["Result", "fit"]

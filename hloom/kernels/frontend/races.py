@@ -87,22 +87,21 @@ def race(access: Access, other: Access, loops: Loops) -> tuple | None:
     if access.conditions or other.conditions:
         return None
     first, second = linear(access.at, loops), linear(other.at, loops)
-    if first is None or second is None:
+    if first is None or second is None or not loops.ragged.isdisjoint(first):
         return None
     if access is other:
-        if access.written and any(var not in first for var in many) and not any(v in loops.ragged for v in first):
-            return _same_element(access)
-        return None
-    if {v: f for v, f in first.items() if v is not None} != {v: f for v, f in second.items() if v is not None}:
-        return None
-    if any(v in loops.ragged for v in first):
+        return _same_element(access) if access.written and not first.keys() >= many.keys() else None
+    if first | {None: 0} != second | {None: 0}:
         return None
     distance = abs(first.get(None, 0) - second.get(None, 0))
-    for var, count in many.items():
-        factor = abs(first.get(var, 0))
-        if distance and factor and not distance % factor and (count is None or distance // factor < count):
-            return _neighbour(access if access.written else other, access, other)
+    if any(_apart(distance, abs(first.get(var, 0)), count) for var, count in many.items()):
+        return _neighbour(access if access.written else other, access, other)
     return None
+
+
+def _apart(distance: int, factor: int, count: int | None) -> bool:
+    """Whether two iterations of a loop are so far apart that one accesses the element of the other."""
+    return bool(distance and factor) and not distance % factor and (count is None or distance // factor < count)
 
 
 def _same_element(access: Access) -> tuple:

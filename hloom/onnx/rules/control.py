@@ -74,19 +74,26 @@ def loop(node, most, condition, *states, body):
         raise NeedsValue("the number of its steps decides shapes", most)
     if going is None:
         raise NeedsValue("its condition decides shapes", condition)
-    values, k = list(states), 0
+    values, rows = _written_out(step, number, going, list(states), scans)
+    ports = body.outputs[1 + count :]
+    return (*values, *(_stacked(row, port) for row, port in zip(rows, ports, strict=True)))
+
+
+def _written_out(step, number: int | None, going: np.ndarray, values: list, scans: int) -> tuple[list, list[list]]:
+    """(the last states, the rows of each scanned output) of a loop whose steps follow each other, `number` at most."""
+    count, k = len(values), 0
     rows: list[list] = [[] for _ in range(scans)]
     while (number is None or k < number) and going.reshape(-1)[0]:
         again, *results = step(np.array(k, np.int64), np.array(True), *values)
         values = results[:count]
         for row, value in zip(rows, results[count:], strict=True):
             row.append(value)
-        going = known(again)
-        if going is None:
+        found = known(again)
+        if found is None:
             raise NeedsValue("the number of its steps depends on what it computes")
+        going = found
         k += 1
-    ports = body.outputs[1 + count :]
-    return (*values, *(_stacked(row, port) for row, port in zip(rows, ports, strict=True)))
+    return values, rows
 
 
 def _stacked(rows: list, port):

@@ -98,19 +98,27 @@ def resized(x, scales, sizes, roi, *, mode, transformation, nearest_mode="round_
             places = np.clip(_nearest(source, nearest_mode), 0, length - 1).astype(np.int64)
             y = hnp.take(y, places, axis=axis)
         else:
-            matrix = _weights(source, length, scale, mode, a, antialias, exclude)
-            wide = y if np.dtype(y.dtype).name in ("float32", "float64") else y.astype(np.float32)
-            moved = hnp.matmul(hnp.moveaxis(wide, axis, -1), hnp.asarray(matrix.T.astype(wide.dtype)))
-            y = hnp.moveaxis(moved, -1, axis)
+            y = _along_axis(y, axis, _weights(source, length, scale, mode, a, antialias, exclude))
         if transformation == "tf_crop_and_resize":
             beyond = ((source < 0) | (source > length - 1)).reshape([-1 if k == axis else 1 for k in range(rank)])
             outside = beyond if outside is None else outside | beyond
     if outside is not None and outside.any():
         y = hnp.where(hnp.asarray(outside), np.asarray(extrapolation, y.dtype), y)
-    kind = np.dtype(x.dtype)
-    if kind.kind in "iu" and y.dtype != kind:
-        y = hnp.clip(hnp.trunc(y), hnp.iinfo(kind).min, hnp.iinfo(kind).max)
-    return y.astype(kind)
+    return _in_dtype(y, np.dtype(x.dtype))
+
+
+def _along_axis(y, axis: int, matrix: np.ndarray):
+    """y with an axis multiplied by a matrix (new size, size), in f32 or f64."""
+    wide = y if np.dtype(y.dtype).name in ("float32", "float64") else y.astype(np.float32)
+    moved = hnp.matmul(hnp.moveaxis(wide, axis, -1), hnp.asarray(matrix.T.astype(wide.dtype)))
+    return hnp.moveaxis(moved, -1, axis)
+
+
+def _in_dtype(y, dtype: np.dtype):
+    """y in a dtype; integers are truncated, and clipped to what the dtype has."""
+    if dtype.kind in "iu" and y.dtype != dtype:
+        y = hnp.clip(hnp.trunc(y), hnp.iinfo(dtype).min, hnp.iinfo(dtype).max)
+    return y.astype(dtype)
 
 
 _OPEN = {
