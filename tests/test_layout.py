@@ -308,3 +308,66 @@ def test_imports_inside_functions_are_few_and_have_reasons():
     bare = [where for where, reasoned in found if not reasoned]
     assert not bare, "an import inside a function says why on its line or the line before:\n" + "\n".join(bare)
     assert len(found) <= LATE_IMPORTS, f"{len(found)} imports inside functions"
+
+
+# --- branches ------------------------------------------------------------------------------------------------------
+
+
+MOST_BRANCHES = 20  # of a function, with those in it
+# The functions with more, and what holds each of them together.
+BRANCHY = {
+    "compiler/kernel_ir/bounds/abstract.py _for": "one step of the proof: the variables of a loop in each iteration",
+    "compiler/kernel_ir/bounds/abstract.py _within": "one step of the proof: the ways to show an index in bounds",
+    "compiler/kernel_ir/bounds/ranges.py _sup": "a case for each kind of term",
+    "compiler/kernels/attention/structure.py attention_of": "the conditions of one pattern, each with its return",
+    "compiler/kernels/attention/structure.py _kind": "a case for each op of that pattern",
+    "compiler/kernels/contractions/im2col.py image_of": "the conditions of one pattern, each with its return",
+    "compiler/kernels/matrices/texts.py visit_Call": "complex numbers: a case for each function",
+    "compiler/passes/spmd/compute.py _chosen": "one choice: its candidates, those that fit, and their prices",
+    "compiler/passes/spmd/linear.py linear_operands": "a case for each family of linear ops",
+    "compiler/targets/cpu/llvm_emitter/values.py cast": "LLVM has an instruction for each pair of kinds",
+    "compiler/targets/cuda/contractions/operands.py make_side": "one choice: how threads load, and what excludes a way",
+    "hloom/kernels/frontend/lowering.py _new": "the arguments of NumPy's eight constructors, read in their order",
+}
+_BRANCHES = (ast.If, ast.IfExp, ast.For, ast.While, ast.ExceptHandler, ast.comprehension, ast.match_case)
+_KEYWORDS = re.compile(r"\b(?:if|elif|for|while|except|case|and|or)\b")  # as many as branches, or more
+
+
+def branches(function: ast.AST) -> int:
+    """The branches of a function: statements, conditional expressions, comprehensions, and each `and` and `or`."""
+    nodes = list(ast.walk(function))
+    operators = sum(len(node.values) - 1 for node in nodes if isinstance(node, ast.BoolOp))
+    return operators + sum(isinstance(node, _BRANCHES) for node in nodes)
+
+
+def branchy(text: str, most: int) -> dict[str, int]:
+    """The functions with more branches than that, by name."""
+    lines, found = text.splitlines(), {}
+    nodes: list[ast.AST] = [ast.parse(text)] if len(_KEYWORDS.findall(text)) > most else []
+    while nodes:
+        node = nodes.pop()
+        if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)):
+            if len(_KEYWORDS.findall("\n".join(lines[node.lineno - 1 : node.end_lineno]))) <= most:
+                continue
+            if (count := branches(node)) > most:
+                found[node.name] = count
+        inner = (ast.stmt, ast.excepthandler, ast.match_case)
+        nodes += [child for child in ast.iter_child_nodes(node) if isinstance(child, inner)]
+    return found
+
+
+def test_functions_have_few_branches():
+    found = {
+        f"{name(path)} {function}": count
+        for path in sources(*PACKAGES)
+        for function, count in branchy(path.read_text(encoding="utf-8"), MOST_BRANCHES).items()
+    }
+    new = {function: count for function, count in found.items() if function not in BRANCHY}
+    assert not new, f"tables, named steps and early returns make them clearer: {new}"
+
+
+def test_the_counter_of_branches_sees_nested_functions():
+    text = (
+        "class C:\n def f(x):\n  def g(y):\n   return y if x and y and 1 else [k for k in y if k]\n  for z in x: pass\n"
+    )
+    assert branchy(text, 3) == {"f": 5, "g": 4} and branchy(text, 4) == {"f": 5} and not branchy(text, 5)
