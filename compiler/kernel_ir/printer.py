@@ -73,8 +73,7 @@ def _expression(e: Expr) -> tuple[str, int]:
         case Unary():
             return f"{written(e.operand, _ATOM)}{e.op}", _ATOM
         case Logic():
-            binds = _AND if e.op == "and" else _OR
-            return f" {e.op} ".join([written(one, binds + 1) for one in e.operands]), binds
+            return f" {e.op} ".join([written(one, _NOT) for one in e.operands]), _AND if e.op == "and" else _OR
         case Cast():
             return f"{e.type}({written(e.operand)})", _ATOM
         case Choice():

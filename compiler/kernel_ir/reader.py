@@ -33,7 +33,7 @@ from hloom.compiler.kernel_ir.nodes import (
 from hloom.compiler.kernel_ir.scopes import varying
 from hloom.compiler.kernel_ir.types import STORED, TypeMismatch, is_integer, is_pointer
 
-__all__ = ["KernelSyntaxError", "expression", "read", "statements"]
+__all__ = ["KernelSyntaxError", "Reader", "Widen", "expression", "read", "statements"]
 
 _OPERATORS: dict[type[ast.AST], str] = {
     ast.Add: "+", ast.Sub: "-", ast.Mult: "*", ast.Div: "/", ast.FloorDiv: "//", ast.Mod: "%", ast.BitAnd: "&",
@@ -50,7 +50,7 @@ class KernelSyntaxError(Exception):
         self.found, self.line = found, line
 
 
-class _Widen(Exception):
+class Widen(Exception):
     """A variable holds integers of several types: it has to be s64 from its first assignment on."""
 
     def __init__(self, name: str):
@@ -69,8 +69,8 @@ def read(text: str, params: Sequence[str], signature: Signature, parts: Iterable
     wide: frozenset[str] = frozenset()
     while True:
         try:
-            return _Reader(definitions[0], params, signature, frozenset(parts), wide).kernel()
-        except _Widen as found:
+            return Reader(definitions[0], params, signature, frozenset(parts), wide).kernel()
+        except Widen as found:
             wide |= {found.name}
 
 
@@ -103,13 +103,17 @@ class _Statements(abc.ABC):
     def block(self, statements: list[ast.stmt]) -> list[Stmt]:
         made: list[Stmt] = []
         for statement in statements:
-            self.line = statement.lineno
-            method = getattr(self, f"_{type(statement).__name__.lower()}", None)
-            if method is None:
-                self.refuse(f"a statement {type(statement).__name__}")
-            if (found := method(statement)) is not None:
-                made.append(found)
+            made += self.statement(statement)
         return made
+
+    def statement(self, node: ast.stmt) -> list[Stmt]:
+        """What a statement becomes."""
+        self.line = node.lineno
+        method = getattr(self, f"_{type(node).__name__.lower()}", None)
+        if method is None:
+            self.refuse(f"a statement {type(node).__name__}")
+        found = method(node)
+        return [] if found is None else [found]
 
     def loop(self, name: str, body: list[ast.stmt]) -> tuple[Var, list[Stmt]]:
         """The variable of a loop, and its statements."""
@@ -296,7 +300,9 @@ class _Lines(_Statements):
         return self.names.get(name)
 
 
-class _Reader(_Statements):
+class Reader(_Statements):
+    """Reads one function."""
+
     def __init__(
         self, definition: ast.FunctionDef, params: Sequence[str], signature: Signature, parts: frozenset[str],
         wide: frozenset[str],
@@ -347,5 +353,5 @@ class _Reader(_Statements):
             if not (is_integer(var.type) and is_integer(kind)) or "u64" in (var.type, kind):
                 self.refuse(f"{name} holds {var.type} and {kind}")
             if var.type != "s64":
-                raise _Widen(name)
+                raise Widen(name)
         return var

@@ -3,21 +3,26 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 from hloom.compiler.kernel_ir.nodes import Assign, Expr, For, Kernel, Scratch, Stmt, Store, Together, Var
 
 __all__ = ["settle", "varying"]
 
 
-def varying(definition: ast.FunctionDef) -> frozenset[str]:
-    """The names that are assigned again, or read outside of the block that assigns them."""
-    return frozenset(_Walk(definition).found)
+def varying(
+    definition: ast.FunctionDef, decided: Callable[[ast.expr], bool | None] = lambda test: None
+) -> frozenset[str]:
+    """The names that are assigned again, or read outside of the block that assigns them.
+
+    decided: the value of a test that is known, whose branch is part of the block around it; None of others."""
+    return frozenset(_Walk(definition, decided).found)
 
 
 class _Walk:
-    def __init__(self, definition: ast.FunctionDef):
+    def __init__(self, definition: ast.FunctionDef, decided: Callable[[ast.expr], bool | None]):
         self.found: set[str] = set()
+        self.decided = decided
         self.scopes: list[set[str]] = [{argument.arg for argument in definition.args.args}]
         names = (child for child in ast.walk(definition) if isinstance(child, ast.Name))
         self.assigned = {name.id for name in names if isinstance(name.ctx, ast.Store)}
@@ -44,8 +49,14 @@ class _Walk:
         self.scopes.append(set())
         if bound is not None:
             self.writes(bound)
+        self.walk(statements)
+        self.scopes.pop()
+
+    def walk(self, statements: list[ast.stmt]) -> None:
         for node in statements:
             match node:
+                case ast.If() if (known := self.decided(node.test)) is not None:
+                    self.walk(node.body if known else node.orelse)
                 case ast.Assign(targets=targets, value=value):
                     self.reads(value)
                     for target in targets:
@@ -64,7 +75,6 @@ class _Walk:
                     self.visit(orelse)
                 case _:
                     self.reads(node)
-        self.scopes.pop()
 
 
 def settle(kernel: Kernel) -> None:

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import ast
 
+from hloom.compiler.kernel_ir.nodes import Kernel
+from hloom.compiler.kernel_ir.printer import printed
+from hloom.compiler.kernel_ir.types import is_pointer
 from hloom.ir.process import forking
 from hloom.ir.records import record
 
@@ -27,6 +30,12 @@ class KernelSource:
     text: str
     params: tuple[str, ...]
     parts: tuple[tuple[str, KernelSource], ...] = ()
+
+
+def source_of(kernel: Kernel, parts: tuple[tuple[str, KernelSource], ...] = ()) -> KernelSource:
+    """The source of a kernel that is there as nodes."""
+    params = tuple([f"{var.type[1:]}*" if is_pointer(var.type) else var.type for var in kernel.params])
+    return KernelSource(kernel.name, printed(kernel), params, parts)
 
 
 _parsing = forking.lock()

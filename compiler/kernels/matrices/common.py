@@ -1,19 +1,21 @@
-"""What the kernels of linear algebra share: which matrices they take, and how their statements become a launch.
+"""What the kernels of linear algebra share: which matrices they take, and how a kernel function becomes a launch.
 
-A kernel's text is written with `T` for the dtype of the elements (`sqrt_T`, `T(0.0)`; see `texts`), and with one work
-item after the other in `for item in range(lo, hi):`. Sizes are arguments, so that another shape reuses the kernel.
+Kernel functions (`kernel_ir.generic`) have T for the type of the elements and R for that of their real part, and do one
+work item after the other, `for item in range(lo, hi)`. Sizes are arguments, so that another shape reuses the kernel;
+what the function is given besides is decided once for the kernel.
 """
 
 from __future__ import annotations
 
 import math
-import re
-import textwrap
 from collections.abc import Mapping
 
-from hloom.compiler.kernels.codegen.source import KernelSource
+from hloom.compiler.kernel_ir.generic.language import KernelFunction, Pointer, T, kernel_function, s64
+from hloom.compiler.kernel_ir.generic.specialize import Known, specialized
+from hloom.compiler.kernel_ir.nodes import Expr, Var
+from hloom.compiler.kernel_ir.types import PART
+from hloom.compiler.kernels.codegen.source import source_of
 from hloom.compiler.kernels.launch import Launch, launch_by_work
-from hloom.compiler.kernels.matrices.texts import text_for
 from hloom.compiler.kernels.request import KernelRequest
 from hloom.ir.module import Instruction
 from hloom.ir.types import DTYPES, HLO_NAME, Shape
@@ -42,43 +44,57 @@ def batch(shape: Shape, core: int = 2) -> int:
     return math.prod(shape.dims[: len(shape.dims) - core])
 
 
+@kernel_function
+def copy(source: Pointer[T], target: Pointer[T], at: s64, count: s64) -> None:
+    """Copies elements of a matrix to the same places."""
+    for i in range(count):
+        target[at + i] = source[at + i]
+
+
 def matrix_launches(
     request: KernelRequest,
     instruction: Instruction,
-    text: str,
+    function: KernelFunction,
     sizes: Mapping[str, int],
     items: int,
     work: float,
     temporaries: Mapping[str, tuple[str, int]] | None = None,
+    memory: Mapping[str, str] | None = None,
+    known: Mapping[str, Known] | None = None,
 ) -> list[Launch]:
     """The launch of a kernel.
 
-    text: the body, with the operands as a, b, ..., the results as out0, out1, ..., and `for item in range(lo, hi):`
-        in it. sizes: integers by their names. work: element operations of an item.
+    function: a kernel function. Its parameters are the operands a, b, ..., the results out0, out1, ..., names of
+        `sizes`, of `temporaries`, of `memory` and of `known`, and lo and hi.
+    sizes: integers by their names, arguments of the kernel. work: element operations of an item.
     temporaries: dtype and elements, of all items, by name.
+    memory: the name of an operand, a result or a temporary for a parameter that is one of them. known: numbers and
+        truth values that decide what the kernel is.
     """
     if not items:
         return []
     temporaries = temporaries or {}
-    name = HLO_NAME[instruction.operands[0].dtype]
-    # Scalar constants have no memory: the text has their value.
-    given = {letter: o for letter, o in zip("abcd", instruction.operands, strict=False) if o in request.names}
-    operands = {letter: request.names[o] for letter, o in given.items()}
-    arrays = [letter for letter, o in zip("abcd", instruction.operands, strict=False) if HLO_NAME[o.dtype] == name]
-    arrays += [f"out{k}" for k, output in enumerate(request.outputs) if HLO_NAME[output.dtype] == name]
-    arrays += [key for key, (kind, _) in temporaries.items() if kind == name]
-    text = text_for(textwrap.dedent(text).strip(), name, arrays)
-    for letter, pointer in operands.items():
-        text = re.sub(rf"\b{letter}\[", f"{pointer}[", text)
-    pointers = {request.names[o]: HLO_NAME[o.dtype] for o in given.values()}
+    kind = HLO_NAME[instruction.operands[0].dtype]
+    # Scalar constants have no memory: a kernel is given their value.
+    operands = {letter: o for letter, o in zip("abcd", instruction.operands, strict=False) if o in request.names}
+    pointers = {request.names[o]: HLO_NAME[o.dtype] for o in operands.values()}
+    names = {letter: request.names[o] for letter, o in operands.items()}
     for k, output in enumerate(request.outputs):
-        text = re.sub(rf"\bout{k}\[", f"{request.output_name(k)}[", text)
+        names[f"out{k}"] = request.output_name(k)
         pointers[request.output_name(k)] = HLO_NAME[output.dtype]
-    pointers |= {key: kind for key, (kind, _) in temporaries.items()}
+    for key, (dtype, _) in temporaries.items():
+        names[key], pointers[key] = key, dtype
+    params = {name: Var(f"*{dtype}", name) for name, dtype in pointers.items()}
+    numbers = {name: Var("s64", name) for name in (*sizes, "lo", "hi")}
+    given: dict[str, Expr | Known] = {key: params[name] for key, name in names.items()}
+    given |= numbers
+    given |= {key: given[name] for key, name in (memory or {}).items()}
+    given |= known or {}
+    taken = function.__code__.co_varnames[: function.__code__.co_argcount]
     title = request.title("matrix")
-    lines = "\n".join(f"    {line}" if line else "" for line in text.splitlines())
-    kernel = f"def {title}({', '.join([*pointers, *sizes])}, lo, hi):\n{lines}\n"
-    types = (*(f"{kind}*" for kind in pointers.values()), *["s64"] * (len(sizes) + 2))
-    memory = {key: count * DTYPES[kind].itemsize for key, (kind, count) in temporaries.items()}
+    types = {"T": kind, "R": PART.get(kind, kind), "Int": HLO_NAME[request.outputs[0].dtype]}
+    given = {name: given[name] for name in taken}
+    kernel = specialized(function, title, (*params.values(), *numbers.values()), given, types)
+    room = {key: count * DTYPES[dtype].itemsize for key, (dtype, count) in temporaries.items()}
     arguments = [*pointers, *sizes.values()]
-    return [launch_by_work(KernelSource(title, kernel, types), arguments, items, work, memory, moved=request.moved)]
+    return [launch_by_work(source_of(kernel), arguments, items, work, room, moved=request.moved)]
