@@ -17,13 +17,11 @@ __all__ = ["watch"]
 _targets: weakref.WeakValueDictionary = weakref.WeakValueDictionary()
 
 
-def watch(kernel, fault) -> None:
-    """Has the program raise an error where a kernel's fault is not 0."""
-    checks: tuple[Check, ...] = kernel.lowered.checks
+def watch(name: str, kernel: str, checks: tuple[Check, ...], fault) -> None:
+    """Has the program raise an error where a kernel's fault is not 0. kernel: the name in programs."""
     target = _targets.get(kernel)
     if target is None:
         target = _targets[kernel] = HostFunction(f"hloom.kernel_fault.{kernel}")
-        name = kernel.owner.name
 
         def raised(word: np.ndarray) -> tuple:
             _raise(name, checks, int(word[0]))

@@ -4,26 +4,22 @@ from __future__ import annotations
 
 import functools
 import inspect
-import itertools
-import weakref
 from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 
-from hloom.config import config
 from hloom.dispatch.jit import jit
-from hloom.errors import ArgumentError, DifferentiationError
-from hloom.ir.ops.programs.kernel import UserKernel
+from hloom.errors import ArgumentError
 from hloom.ir.types import Shape
 from hloom.kernels.faults import watch
-from hloom.kernels.frontend.lowering import Batch, Lowered, lowered
+from hloom.kernels.frontend.lowering import Lowered, lowered
 from hloom.kernels.frontend.syntax import definition_of, outside_names
-from hloom.tracing.trace import as_array, bind, resumed
+from hloom.kernels.instances import Instance, instance
+from hloom.kernels.programs import Batch
+from hloom.tracing.trace import as_array, bind
 
 __all__ = ["KernelFunction", "kernel"]
-
-_numbers = itertools.count(1)
 
 
 def kernel(function: Callable | None = None, *, static_argnames: str | Sequence[str] = (), unchecked: bool = False):
@@ -73,7 +69,7 @@ class KernelFunction:
         definition, _, above = definition_of(function)
         self.name = definition.name
         self.line = above + definition.lineno
-        self._made: weakref.WeakValueDictionary[Any, _Kernel] = weakref.WeakValueDictionary()
+        self._made: dict[Any, tuple[Lowered, Instance]] = {}
         numbers = tuple([k for k, name in enumerate(self.signature.parameters) if name in static])
         self._compiled = jit(self._bound, static_argnums=numbers, static_argnames=static)
 
@@ -118,15 +114,15 @@ class KernelFunction:
             shapes[name] = array._shape
             if getattr(array, "weak", False):
                 weak.add(name)
-        made = self.at(shapes, frozenset(weak))
-        results = bind("kernel", *arrays, kernel=made)
-        if made.lowered.checks:
-            watch(made, results[-1])
-        return _tree(made.lowered.result, results)
+        made, kernel = self.at(shapes, frozenset(weak))
+        results = bind("kernel", *arrays, kernel=kernel)
+        if made.checks:
+            watch(self.name, kernel, made.checks, results[-1])
+        return _tree(made.result, results)
 
-    def at(self, arguments: dict[str, Any], weak: frozenset[str], batch: Batch = ()) -> _Kernel:
+    def at(self, arguments: dict[str, Any], weak: frozenset[str]) -> tuple[Lowered, Instance]:
         """The kernel for shapes and values of arguments; the same one for the same arguments."""
-        key = (tuple(arguments.items()), weak, batch)
+        key = (tuple(arguments.items()), weak)
         try:
             found = self._made.get(key)
         except TypeError:
@@ -134,71 +130,35 @@ class KernelFunction:
                 f"a call of the kernel '{self.name}'", "a static argument cannot be hashed", "pass tuples and numbers"
             ) from None
         if found is None:
-            found = _Kernel(f"{self.name}.{next(_numbers)}")
-            found.owner, found.arguments, found.weak, found.batch = self, arguments, weak, batch
             definition, file, above = definition_of(self.function)
-            found.lowered = lowered(
-                definition, file, above, outside_names(self.function), arguments, self.name, weak, batch, self.unchecked
-            )
-            found.shape, found.program = found.lowered.shape, found.lowered.program
-            self._made[key] = found
+            names = outside_names(self.function)
+            made = lowered(definition, file, above, names, arguments, self.name, weak, self.unchecked)
+            python = functools.partial(self._by_python, arguments, bool(made.checks))
+            found = self._made[key] = (made, instance(made.body, made.fault, python=python))
         return found
 
-
-class _Kernel(UserKernel):
-    owner: KernelFunction
-    arguments: dict[str, Any]
-    weak: frozenset[str]
-    batch: Batch
-    lowered: Lowered
-
-    def evaluate(self, arrays):
-        if not config.disable_jit:  # loops in Python take thousands of times as long
-            with resumed(None):
-                return tuple([np.asarray(result) for result in self._run(*arrays)])
-        return self.by_python(arrays)
-
-    @functools.cached_property
-    def _run(self):
-        return jit(lambda *arrays: bind("kernel", *arrays, kernel=self))
-
-    def by_python(self, arrays) -> tuple[np.ndarray, ...]:
+    def _by_python(self, arguments: dict[str, Any], checks: bool, arrays: Sequence[np.ndarray], batch: Batch):
         """The results as Python computes them."""
-        names = [n for n, v in self.arguments.items() if isinstance(v, Shape)]
-        results = self._calls(dict(zip(names, arrays, strict=True)), names, self.batch)
-        fault = [np.zeros(1, np.int64)] * bool(self.lowered.checks)
-        return (*[np.asarray(r, s.dtype).reshape(s.dims) for r, s in zip(results, self.results(), strict=True)], *fault)
+        names = [name for name, value in arguments.items() if isinstance(value, Shape)]
+        results = self._calls(arguments, dict(zip(names, arrays, strict=True)), names, batch)
+        made = self.at(arguments, frozenset())[1]
+        dtypes = [array.dtype for array in made.body.results()]
+        fault = [np.zeros(1, np.int64)] * checks
+        return [*[np.asarray(r, d) for r, d in zip(results, dtypes, strict=False)], *fault]
 
-    def _calls(self, given: dict[str, Any], names: list[str], batch: Batch) -> list[np.ndarray]:
-        """The results of all calls of a batch, by Python."""
+    def _calls(self, arguments: dict[str, Any], given: dict[str, Any], names: list[str], batch: Batch) -> list:
         if not batch:
-            values = {**self.arguments, **given}
-            static = self.owner.static
+            values = {**arguments, **given}
             with np.errstate(all="ignore"):
-                made = self.owner.function(**{n: v if n in static else _element(v) for n, v in values.items()})
+                made = self.function(**{n: v if n in self.static else _element(v) for n, v in values.items()})
             return [np.asarray(leaf) for leaf in _leaves(made)]
         (size, mapped), *inner = batch
         split = {name for name, own in zip(names, mapped, strict=True) if own}
         rows = [
-            self._calls({n: v[k] if n in split else v for n, v in given.items()}, names, tuple(inner))
+            self._calls(arguments, {n: v[k] if n in split else v for n, v in given.items()}, names, tuple(inner))
             for k in range(size)
         ]
-        shapes = self.results()
-        return [np.stack(parts) for parts in zip(*rows, strict=True)] or [np.zeros(s.dims, s.dtype) for s in shapes]
-
-    def results(self) -> list[Shape]:
-        """The shapes of what the function returns."""
-        own = self.shape.elements[:-1] if self.lowered.checks else self.shape.elements
-        return [shape for shape in own if isinstance(shape, Shape)]
-
-    def batched(self, size, mapped):
-        return self.owner.at(self.arguments, self.weak, ((size, tuple(mapped)), *self.batch))
-
-    def jvp(self, build, instruction, primals, tangents):
-        raise DifferentiationError(
-            f"the derivative of the kernel '{self.owner.name}'", "it has none",
-            "give it one with hl.custom_vjp or hl.custom_jvp", instruction.source,
-        )  # fmt: skip
+        return [np.stack(parts) for parts in zip(*rows, strict=True)]
 
 
 def _as_numpy(value):

@@ -113,6 +113,9 @@ class Arrays(Memory):
             most = dims[k].span[1]
             high = None if most is None else most - 1
             self.spans[var], self.limits[var] = (0, high), dims[k].expr
+            self.loop_spans[var] = (0, high)
+            if most is not None:
+                self.trips[var] = most
             self.loops.serial.add(var)
             indices.append(Number(var, S64, span=(0, high)))
             outer, self.block = self.block, []

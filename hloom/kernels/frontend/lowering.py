@@ -7,28 +7,25 @@ earlier one are passed in memory.
 from __future__ import annotations
 
 import ast
-import math
 from collections.abc import Mapping, Sequence
 from contextlib import contextmanager
-from typing import Any, TypeAlias
+from typing import Any
 
 import numpy as np
 
-from hloom.compiler.kernel_ir.nodes import Assign, Binary, Const, Expr, For, Load, Scratch, Stmt, Store, Var
-from hloom.compiler.kernel_ir.rewrite import assigned, read
-from hloom.compiler.kernels.user import Program
+from hloom.compiler.kernel_ir.nodes import Assign, Binary, Const, For, Scratch, Stmt, Store, Var
 from hloom.errors import ArgumentError, ShapeError
 from hloom.ir.records import record
 from hloom.ir.source import Source
-from hloom.ir.types import DTYPES, HLO_NAME, Shape, TupleShape, default_dtype
+from hloom.ir.types import DTYPES, HLO_NAME, Shape, default_dtype
 from hloom.kernels import language
 from hloom.kernels.frontend import functions
 from hloom.kernels.frontend.memory import Check
 from hloom.kernels.frontend.numpy_rules import RULES
-from hloom.kernels.frontend.phases import Draft, finished
 from hloom.kernels.frontend.statements import Statements, Widen
 from hloom.kernels.frontend.syntax import carried_names
 from hloom.kernels.frontend.values import S64, Lazy, Number, Static, Value, View, integer
+from hloom.kernels.programs import Array, Body, Draft, Names, fault_array, passed_on
 
 __all__ = ["Lowered", "lowered"]
 
@@ -41,16 +38,13 @@ _INNER = 32  # iterations from which on the last index of a parallel loop is a l
 _PARTS, _PART_ITEMS = 8, 4096  # tables of atomic updates; iterations from which on they pay
 
 
-Batch: TypeAlias = tuple[tuple[int, tuple[bool, ...]], ...]
-
-
 @record(frozen=True)
 class Lowered:
-    """program: its launches. shape: of the results; where there are checks the last one is `fault`. result: what the
-    function returns, as a tree of numbers of results. checks: what a fault means. proved: indices that need none."""
+    """body: the loops; where there are checks, the last result is `fault`. result: what the function returns, as a tree
+    of numbers of results. checks: what a fault means. proved: indices that need none."""
 
-    program: Program
-    shape: TupleShape
+    body: Body
+    fault: Var
     result: Any
     checks: tuple[Check, ...]
     proved: int
@@ -58,17 +52,16 @@ class Lowered:
 
 def lowered(
     definition: ast.FunctionDef, file: str, above: int, outside: Mapping[str, Any], arguments: Mapping[str, Any],
-    name: str, weak: frozenset[str] = frozenset(), batch: Batch = (), unchecked: bool = False,
+    name: str, weak: frozenset[str] = frozenset(), unchecked: bool = False,
 ) -> Lowered:  # fmt: skip
     """The kernel.
 
-    arguments: a Shape for each array, of one call, else a Python value. weak: names of Python numbers. batch: calls at
-    once, from the outermost dimension on: how many, and which arrays have a dimension for them.
+    arguments: a Shape for each array, else a Python value. weak: names of Python numbers.
     Raises the errors of the kernel's mistakes, at their lines.
     """
     declared: dict[str, tuple[np.dtype, bool]] = {}
     while True:
-        made = _Lowering(definition, file, above, outside, name, weak, declared, batch, unchecked)
+        made = _Lowering(definition, file, above, outside, name, weak, declared, unchecked)
         try:
             return made.run(definition, arguments)
         except Widen as found:
@@ -80,7 +73,7 @@ class _Lowering(Statements):
 
     def __init__(
         self, definition: ast.FunctionDef, file: str, above: int, outside: Mapping[str, Any], name: str,
-        weak: frozenset[str], declared: dict[str, tuple[np.dtype, bool]], batch: Batch, unchecked: bool,
+        weak: frozenset[str], declared: dict[str, tuple[np.dtype, bool]], unchecked: bool,
     ):  # fmt: skip
         super().__init__(Source(file, above + definition.lineno, name), _RESERVED, unchecked)
         self.file, self.above, self.function, self.outside = file, above, name, outside
@@ -90,16 +83,14 @@ class _Lowering(Statements):
         self.drafts: list[Draft] = []
         self.scratches: list[Scratch] = []
         self.prologue: list[Stmt] = []
-        self.arguments: dict[Var, Any] = {}  # what the parameters of phases are given
-        self.temporaries: dict[str, int] = {}
+        self.inputs: dict[Var, Array] = {}
         self.made: dict[Var, View] = {}  # arrays that the kernel makes, by pointer
         self.scalars: dict[str, View] = {}  # arguments of no dimension
         self.read: dict[str, Number] = {}  # of these, in this phase
         self.within = False  # a parallel loop
         self.outer: set[Var] = set()  # variables of numbers from before the parallel loop
-        self.batch: Batch = batch
-        self.calls = [Var("s64", self.fresh("call")) for _ in batch]  # the number of the call in each dimension
         self.returned: dict[Var, int] = {}
+        self.digits: tuple[Var, ...] = ()
         self.lengths: dict[tuple[Var, Var], Number] = {}  # of tiles, by stop and start
 
     def fresh(self, hint: str) -> str:
@@ -116,7 +107,6 @@ class _Lowering(Statements):
                 number += 1
             else:
                 self.names[name] = self._from_outside(name, value)
-        self.inputs = number
         *statements, last = definition.body
         if not isinstance(last, ast.Return) or last.value is None:
             self.refuse(ArgumentError, f"the kernel '{self.function}'", "it returns nothing",
@@ -129,36 +119,18 @@ class _Lowering(Statements):
 
     def _argument(self, name: str, shape: Shape, number: int) -> Value:
         pointer = Var(f"*{HLO_NAME[shape.dtype]}", self.fresh(name))
-        self.arguments[pointer] = f"in{number}"
+        self.inputs[pointer] = Array(shape.dtype, shape.dims, "in", number)
         sizes = [self._size(n, f"{name}_{k}") for k, n in enumerate(shape.dims)]
-        start = self._of_call([mapped[number] for _, mapped in self.batch], math.prod(shape.dims))
-        view = View(pointer, shape.dtype, tuple(sizes), self.strides(sizes), start, name)
+        view = View(pointer, shape.dtype, tuple(sizes), self.strides(sizes), integer(0), name)
         if not sizes:
             self.scalars[name] = view
         return view
-
-    def _of_call(self, mapped: Sequence[bool], count: int) -> Number:
-        """Where a call's own elements begin. count: of one call."""
-        found = integer(0)
-        for call, (size, _), own in reversed(list(zip(self.calls, self.batch, mapped, strict=True))):
-            if own:
-                span = (0, max(0, size - 1))
-                place = self.binary("*", Number(call, S64, span=span), self._size(count, "elements"))
-                found = self.binary("+", found, place)
-                count *= size
-        return found
-
-    @property
-    def batches(self) -> int:
-        """The number of calls at once."""
-        return math.prod([size for size, _ in self.batch])
 
     def _size(self, value: int, hint: str) -> Number:
         """A size: small ones are written into the kernel, others are its arguments."""
         if value < 9:
             return integer(value)
         var = Var("s64", self.fresh(hint))
-        self.arguments[var] = value
         self.loops.known[var] = value
         self.spans[var] = (value, value)
         return Number(var, S64, True, (value, value), value)
@@ -251,8 +223,7 @@ class _Lowering(Statements):
             sizes.append(size)
         name = self.fresh(self._hint())
         pointer = Var(f"*{HLO_NAME[dtype]}", name)
-        start = self._of_call([True] * len(self.batch), math.prod([size.known for size in sizes]))
-        view = View(pointer, dtype, tuple(sizes), self.strides(sizes), start, self._hint(), True)
+        view = View(pointer, dtype, tuple(sizes), self.strides(sizes), integer(0), self._hint(), True)
         self.made[pointer] = view
         return view
 
@@ -294,7 +265,8 @@ class _Lowering(Statements):
         high = None if items.known is None else items.known - 1
         item = Number(var, S64, span=(0, high))
         self.spans[var], self.limits[var] = item.span, items.expr
-        self.loops.parallel = self._calls_and({var: items.known})
+        self.loop_spans[var], self.digits = item.span, (var,)
+        self.loops.parallel = {var: items.known}
         self.accesses = []
         self.within, self.outer = True, set(self.cells.values())
         kept = dict(self.names)
@@ -309,32 +281,10 @@ class _Lowering(Statements):
         if self.block:
             self._end(None, integer(1), True)
 
-    def _calls_and(self, parallel: dict[Var, int | None]) -> dict[Var, int | None]:
-        return {call: size for call, (size, _) in zip(self.calls, self.batch, strict=True)} | parallel
-
     def _end(self, item: Var | None, items: Number, whole: bool) -> None:
-        body, prologue, count, once = self.block, self.prologue, items.known, item is None
-        begins = 0
-        if self.batch:
-            count *= self.batches
-            every = Var("s64", self.fresh("every"))
-            decoded = self._calls_of(every, item, items)
-            body, prologue, begins, item = [*decoded, *prologue, *body], [], len(decoded), every
-        self.drafts.append(Draft(body, item, count, self.scratches, prologue, whole and not self.batch, once, begins))
+        self.drafts.append(Draft(self.block, item, items.known, self.scratches, self.prologue, whole, self.digits))
         self.block, self.scratches, self.prologue, self.read, self.accesses = [], [], [], {}, []
-        self.loops.parallel = self._calls_and({})
-
-    def _calls_of(self, every: Var, item: Var | None, items: Number) -> list[Stmt]:
-        """The number of the call, and of the item within it, from the number of an item of all calls."""
-        made: list[Stmt] = []
-        sizes = [items, *[self._size(size, "calls") for size, _ in reversed(self.batch)]]
-        rest = every
-        for var, size in zip([item or Var("s64", self.fresh("once")), *reversed(self.calls)], sizes, strict=True):
-            made.append(Assign(var, Binary("s64", "%", rest, size.expr)))
-            following = Var("s64", self.fresh("rest"))
-            made.append(Assign(following, Binary("s64", "//", rest, size.expr)))
-            rest = following
-        return made
+        self.loops.parallel, self.digits = {}, ()
 
     def require_own(self, var: Var, name: str) -> None:
         if var in self.outer:
@@ -385,6 +335,7 @@ class _Lowering(Statements):
                 var = Var("s64", self.fresh("j"))
                 inner = Number(var, S64, span=(0, last.known - 1))
                 self.spans[var], self.limits[var] = inner.span, last.expr
+                self.loop_spans[var], self.trips[var] = inner.span, last.known
                 self.loops.parallel[var] = last.known
                 block, self.block = self.block, []
                 self._iteration(node, [*indices, inner])
@@ -400,7 +351,7 @@ class _Lowering(Statements):
         """The indices of an item, the last one of which counts fastest."""
         if len(sizes) == 1:
             return [item]
-        self.loops.parallel = self._calls_and({})
+        self.loops.parallel, self.digits = {}, ()
         found, rest = list[Number](), item
         for size in reversed(sizes[1:]):
             index = Var("s64", self.fresh("q"))
@@ -416,6 +367,8 @@ class _Lowering(Statements):
     def _index(self, var: Var, size: Number) -> Number:
         span = (0, max(0, size.known - 1))
         self.spans[var], self.limits[var] = span, size.expr
+        self.loop_spans[var] = span
+        self.digits = (*self.digits, var)
         self.loops.parallel[var] = size.known
         return Number(var, S64, span=span)
 
@@ -509,58 +462,19 @@ class _Lowering(Statements):
         return self.returned[value.pointer]
 
     def _finish(self, result: Any) -> Lowered:
-        shapes = []
+        arrays = dict(self.inputs)
         for pointer, view in self.made.items():
-            if pointer in self.returned:
-                self.arguments[pointer] = f"out{self.returned[pointer]}"
-            else:
-                self.arguments[pointer] = pointer.name
-                count = math.prod([size.known for size in view.dims])
-                self.temporaries[pointer.name] = max(1, count * self.batches) * view.dtype.itemsize
-        for pointer in self.returned:
-            view = self.made[pointer]
-            own = [size.known for size in view.dims]
-            shapes.append(Shape(view.dtype, (*[size for size, _ in self.batch], *own)))
-        self._pass_on()
-        drafts = self.drafts
+            dims = tuple([size.known for size in view.dims])
+            number = self.returned.get(pointer)
+            arrays[pointer] = Array(view.dtype, dims, "temporary" if number is None else "out", number or 0)
+        names = Names(self.taken)
+        passed_on(self.drafts, arrays, names)
         if self.checks:
-            self.arguments[self.fault] = f"out{len(shapes)}"
-            shapes.append(Shape(S64, (1,)))
-            clear = Store(self.fault, Const("s64", 0), Const("s64", 0), "s64")
-            drafts = [Draft([clear], None, 1, whole=True), *drafts]
-        order = {var: given for var, given in self.arguments.items() if var.type[0] == "*"} | self.arguments
-        phases = []
-        for k, draft in enumerate(drafts):
-            name = f"kernel_{self.function}_{k}" if len(drafts) > 1 else f"kernel_{self.function}"
-            phases.append(finished(draft, _identifier(name), order))
-        return Lowered(
-            Program(tuple(phases), self.temporaries), TupleShape(shapes), result, tuple(self.checks), self.proved
-        )  # fmt: skip
-
-    def _pass_on(self) -> None:
-        """Numbers that statements between the loops compute for later phases go through memory."""
-        makers: dict[Var, Draft] = {}
-        cells: dict[Var, Var] = {}
-        call: Expr = Const("s64", 0)
-        for var, (size, _) in zip(self.calls, self.batch, strict=True):
-            call = Binary("s64", "+", Binary("s64", "*", call, Const("s64", size)), var)
-        for draft in self.drafts:
-            own = {*assigned([*draft.prologue, *draft.body])}
-            loads: list[Stmt] = []
-            for var in dict.fromkeys(read([*draft.prologue, *draft.body])):
-                maker = makers.get(var)
-                if maker is None or (var in own and not draft.once):
-                    continue
-                if var not in cells:
-                    cells[var] = Var(f"*{var.type}", self.fresh(f"{var.name}_cell"))
-                    self.arguments[cells[var]] = cells[var].name
-                    self.temporaries[cells[var].name] = 8 * self.batches
-                if not any(isinstance(s, Store) and s.pointer is cells[var] for s in maker.body):
-                    maker.body.append(Store(cells[var], call, var, var.type))
-                loads.append(Assign(var, Load(var.type, cells[var], call)))
-            draft.body[draft.begins : draft.begins] = loads
-            if draft.once:
-                makers |= dict.fromkeys(own - set(self.calls), draft)
+            arrays[self.fault] = fault_array("out", len(self.returned))
+            clear: list[Stmt] = [Store(self.fault, Const("s64", 0), Const("s64", 0), "s64")]
+            self.drafts.insert(0, Draft(clear, None, 1, whole=True))
+        body = Body(self.function, self.drafts, arrays, self.loops.known, names, self.trips, self.loop_spans)
+        return Lowered(body, self.fault, result, tuple(self.checks), self.proved)
 
 
 _ATOMICS = ("atomic_add", "atomic_max", "atomic_min")
@@ -573,7 +487,3 @@ def _calls(node: ast.AST, names: Sequence[str]) -> bool:
         and (one.func.attr if isinstance(one.func, ast.Attribute) else getattr(one.func, "id", "")) in names
         for one in ast.walk(node)
     )
-
-
-def _identifier(name: str) -> str:
-    return "".join(c if c.isalnum() or c == "_" else "_" for c in name)

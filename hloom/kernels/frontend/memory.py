@@ -45,6 +45,8 @@ class Memory(Arithmetic):
         self.conditions = 0  # branches and loops of unknown length around the current statement
         self.proved = 0
         self.limits: dict[Var, Expr] = {}  # of variables of loops: what they are less than
+        self.trips: dict[Var, int] = {}  # of loops: the greatest number of their iterations, by variable
+        self.loop_spans: dict[Var, ranges.Range] = {}
 
     def element(self, view: View, indices: Sequence[Number]) -> Expr:
         """The offset of an element. Raises ShapeError for one that is out of range for certain."""

@@ -483,6 +483,10 @@ class Statements(Expressions):
         self.serial += 1
         self.spans[var] = span
         self.loops.serial.add(var)
+        self.loop_spans[var] = span
+        low, high = span
+        if low is not None and high is not None:
+            self.trips[var] = max(0, (high - low) // abs(step) + 1)
         if step > 0:
             self.limits[var] = stop.expr
         self._assign_to(node.target, made(Number(var, S64, span=span)), "")

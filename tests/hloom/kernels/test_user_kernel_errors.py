@@ -298,18 +298,6 @@ def no_result(x):
         y = x[i]  # noqa: F841
 
 
-def test_a_derivative_that_nobody_gave():
-    with pytest.raises(HloomError, match="derivative of the kernel 'counted'|hl.custom_vjp"):
-        hl.grad(lambda x: hl.kernel(squares)(x).sum())(X[0])
-
-
-def squares(x):
-    out = np.empty_like(x)
-    for i in hl.parallel(len(x)):
-        out[i] = x[i] * x[i]
-    return out
-
-
 def test_sizes_of_parallel_and_tile_in_python():
     assert list(hl.parallel(3)) == [0, 1, 2]
     assert list(hl.parallel(2, 2)) == [(0, 0), (0, 1), (1, 0), (1, 1)]

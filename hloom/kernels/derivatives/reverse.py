@@ -1,0 +1,367 @@
+"""Reverse mode: the loops run again and keep what they overwrite, then backwards, statement by statement.
+
+A variable's or an element's old value goes on the tape where a statement overwrites it, if going back needs the value:
+in a partial derivative, an index, a test. Sums need none of theirs. Values that are still there when a block is run
+backwards are computed again. Source: A. Griewank, A. Walther, Evaluating Derivatives (2008), chapters 3 and 4; the
+choice of what is recorded is L. Hascoet's, U. Naumann's, V. Pascual's (2005).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+
+from hloom.compiler.kernel_ir.nodes import (
+    Assign,
+    Binary,
+    Cast,
+    Const,
+    Expr,
+    For,
+    If,
+    Jump,
+    Load,
+    Scratch,
+    Stmt,
+    Store,
+    Var,
+    While,
+)  # fmt: skip
+from hloom.compiler.kernel_ir.rewrite import assigned, read
+from hloom.ir.records import replace
+from hloom.kernels.derivatives.activity import FLOATS, active, floats, statements_of, unsupported
+from hloom.kernels.derivatives.cotangents import Cotangents
+from hloom.kernels.derivatives.disjoint import is_disjoint
+from hloom.kernels.derivatives.partials import number
+from hloom.kernels.derivatives.tape import Place, Tape
+from hloom.kernels.programs import Array, Body, Draft, fault_array
+
+__all__ = ["cotangents_of"]
+
+
+def cotangents_of(body: Body, operands: Sequence[int], results: Sequence[int], fault: Var) -> Body:
+    """The loops that compute the cotangents of operands.
+
+    operands: whose cotangents are the results, in this order. results: those that have cotangents, which follow the
+    operands. Raises DifferentiationError for what has no derivative, or goes back in no bounded memory.
+    """
+    return _Reverse(body, operands, results, fault).made()
+
+
+class _Reverse:
+    def __init__(self, body: Body, operands: Sequence[int], results: Sequence[int], fault: Var):
+        self.body, self.operands, self.results, self.fault = body, list(operands), list(results), fault
+        self.active = active(body, operands)
+        self.shadows: dict[Var, Var] = {}
+        self.cotangents = Cotangents(body.name, self.active, self.shadow, body.names)
+        self.arrays: dict[Var, Array] = {}
+
+    def shadow(self, var: Var) -> Var:
+        """The variable, or the pointer, of cotangents."""
+        found = self.shadows.get(var)
+        if found is None:
+            name = self.body.names.fresh(f"{var.name}_bar")
+            found = self.shadows[var] = Var(var.type, name, var.type[0] != "*")
+        return found
+
+    def made(self) -> Body:
+        drafts = self.body.drafts
+        loaded = [_loads(_needed(self, draft)) for draft in drafts]
+        forward, backward = list[Draft](), list[Draft]()
+        for k, draft in enumerate(drafts):
+            wanted = set().union(*loaded[: k + 1])
+            last = k == len(drafts) - 1
+            there, back = _Loop(self, draft, wanted, separate=not last).made()
+            forward += there
+            backward[:0] = back
+        before = self._arrays()
+        drafts = [*before, *forward, *backward]
+        return replace(self.body, name=f"{self.body.name}_vjp", drafts=drafts, arrays=self.arrays)
+
+    def _arrays(self) -> list[Draft]:
+        """The memory of all, and the loops that give cotangents their first values."""
+        count = sum(array.role == "in" for array in self.body.arrays.values())
+        drafts = []
+        for pointer, array in self.body.arrays.items():
+            kept = array if array.role == "in" else replace(array, role="temporary", number=0)
+            self.arrays[pointer] = fault_array("temporary") if pointer is self.fault else kept
+            if array.role == "in" and array.number in self.operands and floats(pointer):
+                bar = self.shadow(pointer)
+                self.arrays[bar] = replace(array, role="out", number=self.operands.index(array.number))
+                drafts.append(self._filled(bar, array.count, None))
+            elif pointer in self.active:
+                bar = self.shadow(pointer)
+                self.arrays[bar] = replace(array, role="temporary", number=0)
+                given = None
+                if array.role == "out" and array.number in self.results:
+                    given = Var(pointer.type, self.body.names.fresh(f"{pointer.name}_cotangent"))
+                    number_ = count + self.results.index(array.number)
+                    self.arrays[given] = replace(array, role="in", number=number_)
+                drafts.append(self._filled(bar, array.count, given))
+            elif array.role == "out" and array.number in self.results:  # an operand that nothing depends on
+                given = Var(pointer.type, self.body.names.fresh(f"{pointer.name}_cotangent"))
+                self.arrays[given] = replace(array, role="in", number=count + self.results.index(array.number))
+        return drafts
+
+    def _filled(self, pointer: Var, count: int, given: Var | None) -> Draft:
+        item = Var("s64", self.body.names.fresh("i"))
+        stored = pointer.type[1:]
+        kind = stored if stored in FLOATS else "f32"
+        value = number(0.0, kind) if given is None else Load(kind, given, item)
+        return Draft([Store(pointer, item, value, stored)], item, count)
+
+
+def _is_check(statement: Stmt, fault: Var) -> bool:
+    """Whether a statement ends the kernel where an index is out of range."""
+    return isinstance(statement, If) and any(isinstance(s, Store) and s.pointer is fault for s in statement.then)
+
+
+def _walk(statements: Iterable[Stmt], fault: Var) -> Iterator[Stmt]:
+    for statement in statements:
+        if _is_check(statement, fault):
+            continue
+        yield statement
+        for block in statement.blocks():
+            yield from _walk(block, fault)
+
+
+def _reads(expressions: Iterable[Expr]) -> set[Var]:
+    return {one for e in expressions for one in e.walk() if isinstance(one, Var)}
+
+
+def _loads(needed: set[Var]) -> set[Var]:
+    return {var for var in needed if var.type[0] == "*"}
+
+
+def _needed(of: _Reverse, draft: Draft) -> set[Var]:
+    """The variables whose values going back through a loop reads, and the pointers whose elements it loads."""
+    found: set[Var] = set()
+    statements = statements_of(draft)
+    for s in _walk(statements, of.fault):
+        match s:
+            case Assign(var=var, value=value) if var in of.active:
+                bar = Var(var.type, "bar")
+                found |= _values(of.cotangents.of(value, bar), of)
+            case Store(pointer=Var() as pointer, index=index, value=value) if pointer in of.active:
+                found |= _reads([index])
+                found |= _values(of.cotangents.of(value, Var(value.type, "bar")), of)
+            case If(test=test):
+                found |= _reads([test])
+            case For(start=start, stop=stop):
+                found |= _reads([start, stop])
+            case While():
+                raise unsupported(of.body.name, "a while loop, whose number of iterations has no bound")
+            case Jump(how=how):
+                raise unsupported(of.body.name, f"a loop with {how}")
+    definitions = {s.var: s.value for s in _walk(statements, of.fault) if isinstance(s, Assign) and not s.var.varies}
+    while True:
+        more = {v for var in found if var in definitions for v in _reads([definitions[var]])} - found
+        if not more:
+            return found
+        found |= more
+
+
+def _values(statements: Iterable[Stmt], of: _Reverse) -> set[Var]:
+    """What statements of cotangents read, without the cotangents themselves."""
+    shadows = set(of.shadows.values())
+    own = set(assigned(statements := list(statements)))
+    return {var for var in read(statements) if var not in shadows and var not in own and var.name != "bar"}
+
+
+class _Loop:
+    """One loop of the kernel, forwards and backwards.
+
+    wanted: pointers whose elements going back loads, in this loop or in earlier ones.
+    """
+
+    def __init__(self, of: _Reverse, draft: Draft, wanted: set[Var], separate: bool):
+        self.of, self.draft = of, draft
+        self.statements = statements_of(draft)
+        self.needed = _needed(of, draft) | wanted
+        self.tape = Tape(of.body.name, draft, of.body.trips, of.body.names, separate)
+        self.separate = separate
+        self.stored = {s.pointer for s in _walk(self.statements, of.fault) if isinstance(s, Store)}
+        self.places: dict[int, Place] = {}  # by the statement whose old value is kept
+        self.tests: dict[int, Place] = {}  # of branches
+        self.kept: dict[Var, Place] = {}  # of variables that are not computed again
+        self.finals: dict[Var, Place] = {}  # of variables that change, after the last statement
+
+    def made(self) -> tuple[list[Draft], list[Draft]]:
+        draft, fresh = self.draft, self.of.body.names.fresh
+        self._plan(self.statements, [])
+        changing = [v for v in dict.fromkeys(assigned(self.statements)) if v.varies and v in self.needed]
+        if self.separate:
+            self.finals = {var: self.tape.place(var.type, []) for var in changing}
+        there = self._there(self.statements)
+        there += [place.push(var) for var, place in self.finals.items()]
+        back: list[Stmt] = [Assign(var, place.load(var.type)) for var, place in self.finals.items()]
+        back += self._back(self.statements)
+        scratches, arrays = self.tape.finish()
+        self.of.arrays |= arrays
+        zeros: list[Stmt] = [Assign(var, _zero(var.type)) for var in changing]
+        bars = [self.of.shadow(v) for v in assigned(self.statements) if v in self.of.active and v.type in FLOATS]
+        cleared: list[Stmt] = [Assign(bar, number(0.0, bar.type)) for bar in dict.fromkeys(bars)]
+        shadows = [Scratch(self.of.shadow(s.var), s.size) for s in draft.scratches if s.var in self.of.active]
+        for scratch in shadows:
+            var = Var("s64", fresh("i"))
+            kind = scratch.var.type[1:]
+            store = Store(scratch.var, var, number(0.0, kind if kind in FLOATS else "f32"), kind)
+            cleared.append(For(var, Const("s64", 0), Const("s64", scratch.size), Const("s64", 1), [store]))
+        own = {v for v in self.needed | self.of.active if v.type[0] == "*"}
+        whole = draft.whole or not all(
+            is_disjoint(draft, pointer, self.of.body) for pointer in own if pointer in self.of.active
+        )
+        if self.separate:
+            first = replace(draft, body=[*zeros, *there], prologue=[])
+            memory = self._scratch_on_tape()
+            second = replace(
+                draft, body=[*zeros, *cleared, *memory, *back], prologue=[], scratches=[*draft.scratches, *shadows],
+                whole=whole,
+            )  # fmt: skip
+            return [first], [second]
+        both = [*zeros, *cleared, *there, *back]
+        all_scratches = [*draft.scratches, *shadows, *scratches]
+        return [replace(draft, body=both, prologue=[], scratches=all_scratches, whole=whole)], []
+
+    def _scratch_on_tape(self) -> list[Stmt]:
+        if any(s.var in self.needed for s in self.draft.scratches):
+            raise unsupported(self.of.body.name, "an array within a loop that is not the last one")
+        return []
+
+    # --- what is kept
+
+    def _plan(self, block: Sequence[Stmt], loops: list[For]) -> None:
+        for s in block:
+            if _is_check(s, self.of.fault):
+                continue
+            match s:
+                case Assign(var=var, value=value) if not var.varies:
+                    if var in self.needed and not self._again(value, block):
+                        self.kept[var] = self.tape.place(var.type, loops)
+                case Assign(var=var) if var in self.needed:
+                    self.places[id(s)] = self.tape.place(var.type, loops)
+                case Store(pointer=Var() as pointer) if pointer in self.needed:
+                    self.places[id(s)] = self.tape.place(pointer.type[1:], loops)
+                case For(start=start, stop=stop, body=inner):
+                    if not _reads([start, stop]).isdisjoint(assigned(inner)):
+                        raise unsupported(self.of.body.name, f"the bounds of the loop of '{s.var.name}' change in it")
+                    self._plan(inner, [*loops, s])
+                case If(test=test, then=then, other=other):
+                    changed = set(assigned([*then, *other])) | {
+                        one.pointer for one in _walk([*then, *other], self.of.fault) if isinstance(one, Store)
+                    }
+                    if not _reads([test]).isdisjoint(changed):
+                        self.tests[id(s)] = self.tape.place("pred", loops)
+                    self._plan(then, loops)
+                    self._plan(other, loops)
+
+    def _again(self, value: Expr, block: Sequence[Stmt]) -> bool:
+        """Whether a value can be computed again at the end of its block: nothing that it is made of has changed."""
+        changed = {v for v in assigned(block) if v.varies}
+        for part in value.walk():
+            if isinstance(part, Load) and part.pointer in self.stored:
+                return False
+            if isinstance(part, Var) and part in changed:
+                return False
+        return True
+
+    # --- forwards
+
+    def _there(self, block: Sequence[Stmt]) -> list[Stmt]:
+        made: list[Stmt] = []
+        for s in block:
+            place = self.places.get(id(s))
+            match s:
+                case Assign(var=var):
+                    if place is not None:
+                        made.append(place.push(var))
+                    made.append(s)
+                    if var in self.kept:
+                        made.append(self.kept[var].push(var))
+                case Store(pointer=Var() as pointer, index=index):
+                    if place is not None:
+                        stored = pointer.type[1:]
+                        kind = {"f16": "f32", "bf16": "f32"}.get(stored, stored)
+                        made.append(place.push(Load(kind, pointer, index)))
+                    made.append(s)
+                case For(body=inner):
+                    made.append(replace(s, body=self._there(inner)))
+                case If() if not _is_check(s, self.of.fault):
+                    made.append(self._branch_there(s))
+                case _:
+                    made.append(s)
+        return made
+
+    def _branch_there(self, s: If) -> Stmt:
+        then, other = self._there(s.then), self._there(s.other)
+        if (place := self.tests.get(id(s))) is not None:
+            then, other = [place.push(Const("pred", True)), *then], [place.push(Const("pred", False)), *other]
+        return replace(s, then=then, other=other)
+
+    # --- backwards
+
+    def _back(self, block: Sequence[Stmt]) -> list[Stmt]:
+        made: list[Stmt] = []
+        for s in block:  # what the block's variables held
+            if isinstance(s, Assign) and not s.var.varies and s.var in self.needed:
+                place = self.kept.get(s.var)
+                made.append(Assign(s.var, s.value if place is None else place.load(s.var.type)))
+        for s in reversed(block):
+            if not _is_check(s, self.of.fault):
+                made += self._undone(s)
+        return made
+
+    def _undone(self, s: Stmt) -> list[Stmt]:
+        of, made = self.of, list[Stmt]()
+        place = self.places.get(id(s))
+        match s:
+            case Assign(var=var, value=value):
+                if place is not None:
+                    made.append(Assign(var, place.load(var.type)))
+                if var in of.active:
+                    bar = of.shadow(var)
+                    held = Var(var.type, of.body.names.fresh("bar"))
+                    made += [Assign(held, bar), Assign(bar, number(0.0, bar.type))]
+                    made += of.cotangents.of(value, held)
+            case Store(pointer=Var() as pointer, index=index, value=value):
+                stored = pointer.type[1:]
+                kind = {"f16": "f32", "bf16": "f32"}.get(stored, stored)
+                if place is not None:
+                    made.append(Store(pointer, index, place.load(kind), stored))
+                if pointer in of.active:
+                    bar = of.shadow(pointer)
+                    held = Var(kind, of.body.names.fresh("bar"))
+                    made += [Assign(held, Load(kind, bar, index)), Store(bar, index, number(0.0, kind), stored)]
+                    made += of.cotangents.of(value, held)
+            case For():
+                body = self._back(s.body)
+                if body:
+                    made.append(_reversed(s, body))
+            case If(test=test):
+                then, other = self._back(s.then), self._back(s.other)
+                taken = self.tests.get(id(s))
+                if then or other:
+                    made.append(If(test if taken is None else taken.load("pred"), then, other))
+        return made
+
+
+def _reversed(loop: For, body: list[Stmt]) -> For:
+    """The loop from its last iteration to its first."""
+    match loop.step:
+        case Const(value=int(step)):
+            one = Const("s64", 1)
+            if step == 1:
+                last: Expr = Binary("s64", "-", loop.stop, one)
+                return For(loop.var, last, Binary("s64", "-", loop.start, one), Const("s64", -1), body)
+            sign = Const("s64", 1 if step > 0 else -1)
+            distance = Binary("s64", "-", Binary("s64", "-", loop.stop, sign), loop.start)
+            count = Binary("s64", "//", distance, loop.step)
+            last = Binary("s64", "+", loop.start, Binary("s64", "*", count, loop.step))
+            return For(loop.var, last, Binary("s64", "-", loop.start, sign), Const("s64", -step), body)
+    raise AssertionError("steps of loops are known")
+
+
+def _zero(kind: str) -> Expr:
+    if kind in FLOATS:
+        return number(0.0, kind)
+    zero = Const("s64", 0)
+    return Const("pred", False) if kind == "pred" else zero if kind == "s64" else Cast(kind, zero)

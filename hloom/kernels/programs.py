@@ -1,0 +1,216 @@
+"""A kernel's loops as a program: which memory each pointer is, many calls at once, phases with their parameters."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TypeAlias
+
+import numpy as np
+
+from hloom.compiler.kernel_ir.nodes import (
+    Assign,
+    Binary,
+    Const,
+    Expr,
+    For,
+    Kernel,
+    Load,
+    Scratch,
+    Stmt,
+    Store,
+    Together,
+    Var,
+)
+from hloom.compiler.kernel_ir.rewrite import assigned, mapped, read, replaced, with_expressions
+from hloom.compiler.kernels.user import Phase, Program
+from hloom.ir.records import field, record, replace
+from hloom.ir.types import HLO_NAME, Shape
+from hloom.kernels.work import work_of
+
+__all__ = ["Array", "Batch", "Body", "Draft", "Names", "assembled", "fault_array", "passed_on"]
+
+# Calls at once, from the outermost dimension on: how many, and which operands have a dimension for them.
+Batch: TypeAlias = tuple[tuple[int, tuple[bool, ...]], ...]
+
+
+class Names:
+    """Names of variables, each given once."""
+
+    def __init__(self, taken: Iterable[str] = ()):
+        self.taken = set(taken)
+
+    def fresh(self, hint: str) -> str:
+        """A name that nothing else has."""
+        name, k = hint, 1
+        while name in self.taken:
+            name, k = f"{hint}_{k}", k + 1
+        self.taken.add(name)
+        return name
+
+
+@record(eq=False)
+class Draft:
+    """A parallel loop, or the statements between two loops, before its parameters are known.
+
+    body: statements of one iteration, of which `item` is the number (None: they run once). items: iterations.
+    prologue: before the first iteration. whole: one thread runs all of them. digits: the indices that the number of an
+    iteration is made of.
+    """
+
+    body: list[Stmt]
+    item: Var | None
+    items: int
+    scratches: list[Scratch] = field(default_factory=list)
+    prologue: list[Stmt] = field(default_factory=list)
+    whole: bool = False
+    digits: tuple[Var, ...] = ()
+
+
+@record(frozen=True)
+class Array:
+    """The memory behind a pointer. dims: of one call. role: 'in', 'out' or 'temporary'. number: of an operand or a
+    result. shared: one for all calls of a batch."""
+
+    dtype: np.dtype
+    dims: tuple[int, ...]
+    role: str
+    number: int = 0
+    shared: bool = False
+
+    @property
+    def count(self) -> int:
+        return math.prod(self.dims)
+
+
+@record(eq=False)
+class Body:
+    """The loops of one call.
+
+    arrays: by pointer. sizes: values of variables that are sizes. trips: the greatest number of iterations of loops, by
+    variable, where it is known. spans: the least and the greatest value of the loops' variables.
+    """
+
+    name: str
+    drafts: list[Draft]
+    arrays: dict[Var, Array]
+    sizes: dict[Var, int]
+    names: Names
+    trips: dict[Var, int] = field(default_factory=dict)
+    spans: dict[Var, tuple[int | None, int | None]] = field(default_factory=dict)
+
+    def results(self) -> list[Array]:
+        """What the results are, in their order."""
+        return sorted([a for a in self.arrays.values() if a.role == "out"], key=lambda a: a.number)
+
+
+def fault_array(role: str, number: int = 0) -> Array:
+    """Where a kernel says which index was out of range."""
+    return Array(np.dtype(np.int64), (1,), role, number, shared=True)
+
+
+def assembled(body: Body, batch: Batch = ()) -> tuple[Program, list[Shape]]:
+    """(launches, shapes of the results) of so many calls at once."""
+    drafts = [_batched(body, draft, batch) for draft in body.drafts] if batch else body.drafts
+    sizes = [size for size, _ in batch]
+    arguments: dict[Var, str | int] = {}
+    temporaries: dict[str, int] = {}
+    for pointer, array in body.arrays.items():
+        arguments[pointer] = pointer.name if array.role == "temporary" else f"{array.role}{array.number}"
+        if array.role == "temporary":
+            calls = 1 if array.shared else math.prod(sizes)
+            temporaries[pointer.name] = max(1, array.count * calls) * array.dtype.itemsize
+    arguments |= body.sizes
+    phases = []
+    for k, draft in enumerate(drafts):
+        name = f"kernel_{body.name}_{k}" if len(drafts) > 1 else f"kernel_{body.name}"
+        phases.append(_phase(draft, "".join(c if c.isalnum() else "_" for c in name), arguments, body.sizes))
+    shapes = [Shape(a.dtype, a.dims if a.shared else (*sizes, *a.dims)) for a in body.results()]
+    return Program(tuple(phases), temporaries), shapes
+
+
+def _phase(draft: Draft, name: str, arguments: Mapping[Var, str | int], sizes: Mapping[Var, int]) -> Phase:
+    """The kernel of a loop, with the parameters that it uses."""
+    low, high = Var("s64", "lo"), Var("s64", "hi")
+    loop = For(draft.item or Var("s64", "item"), low, high, Const("s64", 1), draft.body)
+    body = [*draft.prologue, *draft.scratches, loop]
+    reads = set(read(body))
+    params = [var for var in arguments if var in reads]
+    kernel = Kernel(name, (*params, low, high), body)
+    work = max(1.0, work_of(draft.body, sizes))
+    return Phase(kernel, tuple([arguments[var] for var in params]), draft.items, work, draft.whole)
+
+
+def _batched(body: Body, draft: Draft, batch: Batch) -> Draft:
+    """A loop over the iterations of all calls: each has its own part of the arrays."""
+    fresh = body.names.fresh
+    calls = [Var("s64", fresh("call")) for _ in batch]
+    every = rest = Var("s64", fresh("every"))
+    head: list[Stmt] = []
+    for var, size in [(draft.item, draft.items), *reversed(list(zip(calls, [n for n, _ in batch], strict=True)))]:
+        if var is not None:
+            head.append(Assign(var, Binary("s64", "%", rest, Const("s64", size))))
+            following = Var("s64", fresh("rest"))
+            head.append(Assign(following, Binary("s64", "//", rest, Const("s64", size))))
+            rest = following
+    starts: dict[Var, Var] = {}
+    for pointer, array in body.arrays.items():
+        own = [False if array.shared else array.role != "in" or which[array.number] for _, which in batch]
+        number: Expr | None = None
+        for call, (size, _), mine in zip(calls, batch, own, strict=True):
+            if mine:
+                number = call if number is None else Binary(
+                    "s64", "+", Binary("s64", "*", number, Const("s64", size)), call
+                )  # fmt: skip
+        if number is not None:
+            start = Var("s64", fresh(f"{pointer.name}_of_call"))
+            head.append(Assign(start, Binary("s64", "*", number, Const("s64", array.count))))
+            starts[pointer] = start
+    used = {*read([*draft.prologue, *draft.body])}
+    unused = {start for pointer, start in starts.items() if pointer not in used}
+    head = [s for s in head if not (isinstance(s, Assign) and s.var in unused)]
+    inner = _moved([*draft.prologue, *draft.body], starts)
+    items = draft.items * math.prod([n for n, _ in batch])
+    return replace(draft, body=[*head, *inner], item=every, items=items, prologue=[])
+
+
+def _moved(statements: Sequence[Stmt], starts: Mapping[Var, Var]) -> list[Stmt]:
+    """Statements whose arrays begin elsewhere."""
+
+    def load(expression: Expr) -> Expr | None:
+        if isinstance(expression, Load) and isinstance(expression.pointer, Var) and expression.pointer in starts:
+            index = replaced(expression.index, load)
+            return Load(expression.type, expression.pointer, Binary("s64", "+", starts[expression.pointer], index))
+        return None
+
+    def store(statement: Stmt) -> Stmt | None:
+        if isinstance(statement, Store) and isinstance(statement.pointer, Var) and statement.pointer in starts:
+            return replace(statement, index=Binary("s64", "+", starts[statement.pointer], statement.index))
+        assert not isinstance(statement, Together)
+        return None
+
+    return mapped([with_expressions(s, lambda e: replaced(e, load)) for s in statements], store)
+
+
+def passed_on(drafts: Sequence[Draft], arrays: dict[Var, Array], names: Names) -> None:
+    """Numbers that statements between the loops compute for later ones go through memory."""
+    makers: dict[Var, Draft] = {}
+    cells: dict[Var, Var] = {}
+    zero = Const("s64", 0)
+    for draft in drafts:
+        own = assigned([*draft.prologue, *draft.body])
+        loads: list[Stmt] = []
+        for var in dict.fromkeys(read([*draft.prologue, *draft.body])):
+            maker = makers.get(var)
+            if maker is None or (var in own and draft.item is not None):
+                continue
+            if var not in cells:
+                cells[var] = Var(f"*{var.type}", names.fresh(f"{var.name}_cell"))
+                (dtype,) = [d for d, name in HLO_NAME.items() if name == var.type]
+                arrays[cells[var]] = Array(dtype, (1,), "temporary")
+            if not any(isinstance(s, Store) and s.pointer is cells[var] for s in maker.body):
+                maker.body.append(Store(cells[var], zero, var, var.type))
+            loads.append(Assign(var, Load(var.type, cells[var], zero)))
+        (draft.body if draft.item is None else draft.prologue)[:0] = loads
+        if draft.item is None:
+            makers |= dict.fromkeys(own, draft)
