@@ -24,7 +24,7 @@ PROGRAM = """
 import json, sys
 import numpy as np
 import hloom as hl, hloom.numpy as hnp
-import hloom.ir, hloom.compiler, hloom.runtime, hloom.benchmarks.workloads, hloom.commands.info
+import hloom.ir, hloom.compiler, hloom.runtime, hloom.commands.info
 
 @hl.jit
 def f(x):
@@ -102,13 +102,14 @@ def test_rooms_are_real_packages_in_the_wheel(wheel):
     for path in ("ir/module.py", "ir/ops/elementwise/arithmetic.py", "compiler/passes/rules/arithmetic.py",
                  "compiler/kernels/math/elementary/exponential.py",
                  "compiler/targets/cpu/codegen.py", "runtime/driver.py",
-                 "numpy/creation.py", "benchmarks/workloads/table.py", "commands/run.py",
+                 "numpy/creation.py", "commands/run.py",
                  "__main__.py", "py.typed"):  # fmt: skip
         assert f"hloom/{path}" in names, path
     assert zipfile.ZipFile(wheel).read(f"hloom/{PREBUILT}") == (ROOT / PREBUILT).read_bytes()
     ours = {str(p.relative_to(ROOT)) for room in ("ir", "compiler", "runtime") for p in (ROOT / room).rglob("*.py")}
     assert {f"hloom/{path}" for path in ours} <= names
     assert all(n.startswith(("hloom/", "hloom-")) for n in names), "nothing but hloom is installed"
+    assert not any(n.startswith("hloom/benchmarks/") for n in names)
     metadata = next(n for n in names if n.endswith("METADATA"))
     text = zipfile.ZipFile(wheel).read(metadata).decode()
     assert "License-Expression: Apache-2.0" in text and "Requires-Dist: numba" in text
@@ -136,3 +137,6 @@ def test_the_wheel_works_without_the_checkout(wheel, tmp_path):
     command = [sys.executable, "-m", "hloom", "info", "--json"]
     done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True)
     assert done.returncode == 0 and json.loads(done.stdout)["versions"]["hloom"], done.stderr
+    command = [sys.executable, "-m", "hloom", "bench"]
+    done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True)
+    assert done.returncode == 2 and "run it from a checkout" in done.stderr, done.stderr

@@ -13,6 +13,7 @@ import importlib
 import os
 import sys
 from collections.abc import Sequence
+from types import ModuleType
 
 import hloom
 from hloom.errors import HloomError, ParseError, VerifyError, file_error
@@ -99,9 +100,23 @@ class _HelpFormatter(argparse.RawDescriptionHelpFormatter):
         return f"{text} (default: %(default)s)"
 
 
+def _module(name: str) -> ModuleType:
+    """The module of a command. Raises CommandError for one that measures where the benchmarks are not installed."""
+    try:
+        return importlib.import_module(COMMANDS[name][0])
+    except ModuleNotFoundError as missing:
+        if missing.name != "hloom.benchmarks":
+            raise
+        raise CommandError(
+            f"hloom {name}",
+            f"the benchmarks are not in this installation of hloom {hloom.__version__}: wheels are without them",
+            "run it from a checkout: clone hloom's repository, and pip install -e '.[bench]' in it",
+        ) from None
+
+
 def command_parser(name: str) -> argparse.ArgumentParser:
     """The parser of one command's options. Its help text is the docstring of the command's module."""
-    command = importlib.import_module(COMMANDS[name][0])
+    command = _module(name)
     own = Parser(prog=f"hloom {name}", description=command.__doc__, formatter_class=_HelpFormatter)
     command.add_arguments(own)
     return own
@@ -109,7 +124,7 @@ def command_parser(name: str) -> argparse.ArgumentParser:
 
 def examples(name: str) -> list[str]:
     """The command lines in the help text of a command."""
-    lines = (importlib.import_module(COMMANDS[name][0]).__doc__ or "").splitlines()
+    lines = (_module(name).__doc__ or "").splitlines()
     return [line.strip() for line in lines if line.strip().startswith(f"hloom {name} ")]
 
 
@@ -117,10 +132,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Runs a command and returns the exit status: 0, 2 after a user error, 130 when interrupted."""
     arguments = list(sys.argv[1:] if arguments is None else arguments)
     chosen = parser().parse_known_args(arguments)[0].command
-    options = command_parser(chosen).parse_args(arguments[arguments.index(chosen) + 1 :])
-    command = importlib.import_module(COMMANDS[chosen][0])
     try:
-        return command.run(options)
+        options = command_parser(chosen).parse_args(arguments[arguments.index(chosen) + 1 :])
+        return _module(chosen).run(options)
     except BrokenPipeError:  # the reader of the output closed it
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0

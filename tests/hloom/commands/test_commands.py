@@ -6,6 +6,7 @@ import json
 import re
 import subprocess
 import sys
+import types
 
 import ml_dtypes
 import numpy as np
@@ -195,3 +196,20 @@ def test_python_m_hloom(files):
     assert done.returncode == 0 and "# result 0: f32[2,4]" in done.stdout, done.stderr
     done = subprocess.run([sys.executable, "-m", "hloom", "run", "none.hlo"], capture_output=True, text=True)
     assert done.returncode == 2 and done.stderr.startswith("hloom run:") and "Traceback" not in done.stderr
+
+
+def _hidden(name: str) -> None:
+    """As in an installed wheel, which has no benchmarks."""
+    if name == "hloom.benchmarks":
+        raise ModuleNotFoundError(f"No module named {name!r}", name=name)
+
+
+@pytest.mark.parametrize("command", ["bench", "roofline"])
+def test_commands_that_measure_want_a_checkout(command, monkeypatch, capsys):
+    for name in [n for n in sys.modules if n.startswith(("hloom.benchmarks", f"hloom.commands.{command}"))]:
+        monkeypatch.delitem(sys.modules, name)
+    hidden = types.SimpleNamespace(find_spec=lambda name, path=None, target=None: _hidden(name))
+    monkeypatch.setattr(sys, "meta_path", [hidden, *sys.meta_path])
+    assert main([command]) == 2
+    error = capsys.readouterr().err
+    assert f"hloom {command}" in error and "not in this installation" in error and "run it from a checkout" in error
