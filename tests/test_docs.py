@@ -6,6 +6,7 @@ import ast
 import inspect
 import re
 import textwrap
+import tomllib
 from pathlib import Path
 
 import pytest
@@ -117,6 +118,18 @@ def test_every_pass_of_the_pipeline_is_on_the_page(request, part, names):
     for name in names:
         lines.append(f"| `{name}` | {PASSES[name].summary} |")
     holds(request, "docs/reference/architecture.md", f"generated: {part}", "\n".join(lines) + "\n")
+
+
+def test_what_annexes_import_of_the_core_is_on_the_page(request):
+    contracts = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["importlinter"]["contracts"]
+    lines: dict[str, list[str]] = {}
+    for pair in next(c for c in contracts if c["id"] == "annexes")["ignore_imports"]:
+        annex, module = pair.split(" -> ")
+        who = annex.removesuffix("**").removesuffix(".").removeprefix("hloom").removeprefix(".")
+        lines.setdefault(who or "several", []).append(f"`{module.removeprefix('hloom.')}`")
+    rows = [f"| {who} | {' '.join(modules)} |" for who, modules in lines.items()]
+    text = "\n".join(["| annex | modules |", "| --- | --- |", *rows]) + "\n"
+    holds(request, "docs/reference/architecture.md", "generated: annexes", text)
 
 
 def test_every_command_and_option_is_on_the_page(request):

@@ -16,7 +16,7 @@ from hloom.cluster.spec import ClusterSpec, TaskFile, own_task
 from hloom.cluster.strategies import AllReduce, Loss, Servers, Towers
 from hloom.distributed.environment import started_processes
 from hloom.errors import ArgumentError
-from hloom.optim.base import GradientTransformation
+from hloom.optim import GradientTransformation
 from hloom.platforms.device import local_devices
 from hloom.training.loop import Result
 from hloom.training.state import TrainState

@@ -19,7 +19,7 @@ from hloom.dispatch.jit import jit
 from hloom.errors import ArgumentError, DistributedError
 from hloom.ir.text import print_module
 from hloom.ir.types import FLOATS
-from hloom.optim.base import GradientTransformation, apply_updates
+from hloom.optim import GradientTransformation, apply_updates
 from hloom.tree import pytrees as tree
 
 Assignment = Literal["round_robin", "bytes"]

@@ -19,7 +19,7 @@ from hloom.dispatch.jit import jit
 from hloom.errors import ArgumentError, DistributedError, ShapeError
 from hloom.lax.transfer import device_put
 from hloom.nn.module import apply_function
-from hloom.optim.base import GradientTransformation, apply_updates
+from hloom.optim import GradientTransformation, apply_updates
 from hloom.platforms.device import device, find_device
 from hloom.training.state import TrainState
 from hloom.transforms.gradient import value_and_grad

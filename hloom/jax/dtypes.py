@@ -10,7 +10,7 @@ import numpy as np
 from hloom.arrays.keys import ExtendedDType, extended, prng_key
 from hloom.errors import ArgumentError, DTypeError
 from hloom.ir.types import DTYPES, NARROWED, as_dtype, default_dtype
-from hloom.numpy.dtypes import finfo, iinfo, issubdtype, result_type
+from hloom.numpy import finfo, iinfo, issubdtype, result_type
 
 TypePromotionError = DTypeError
 

@@ -13,8 +13,7 @@ from typing import Any
 import hloom.numpy as hnp
 from hloom.config import config
 from hloom.errors import ArgumentError, DistributedError, SessionError
-from hloom.optim import apply_updates
-from hloom.optim.base import GradientTransformation
+from hloom.optim import GradientTransformation, apply_updates
 from hloom.sessions.graph import Node, Operation, Variable
 from hloom.sessions.program import Program, program_of
 from hloom.sessions.session import Session

@@ -16,8 +16,7 @@ from hloom.ir.module import Computation, Instruction, reachable
 from hloom.ir.rewrite import has_effects
 from hloom.ir.source import device_scope, on_device
 from hloom.ir.types import INEXACT
-from hloom.optim import apply_updates
-from hloom.optim.base import GradientTransformation
+from hloom.optim import GradientTransformation, apply_updates
 from hloom.sessions.graph import Node, Operation, Variable
 from hloom.sessions.program import TRAINABLE_VARIABLES, Program, current_program, program_of
 from hloom.tracing.trace import resumed

@@ -26,7 +26,7 @@ import hloom.numpy as hnp
 from hloom import random
 from hloom.errors import ArgumentError, ShapeError
 from hloom.ir.records import record
-from hloom.nn.module import Module, static
+from hloom.nn import Module, static
 
 _PRIME = np.uint64(1099511628211)  # of the FNV hash
 

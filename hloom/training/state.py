@@ -12,9 +12,7 @@ from hloom.errors import ArgumentError, DifferentiationError, ShapeError
 from hloom.ir.sizes.expressions import SizeExpression
 from hloom.ir.types import FLOATS, as_dtype
 from hloom.nn.module import apply_function
-from hloom.optim.averages import ExponentialMovingAverage
-from hloom.optim.base import GradientTransformation, apply_updates, global_norm
-from hloom.optim.loss_scale import DynamicLossScale
+from hloom.optim import DynamicLossScale, ExponentialMovingAverage, GradientTransformation, apply_updates, global_norm
 from hloom.tracing.active import assume
 from hloom.tracing.signatures import function_name
 from hloom.tracing.trace import as_array

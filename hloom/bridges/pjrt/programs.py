@@ -30,8 +30,7 @@ from hloom.bridges.pjrt.spmd.orders import in_one_order
 from hloom.bridges.pjrt.spmd.partitioners import with_rules
 from hloom.bridges.pjrt.spmd.shardings import Layouts, partitioned_program, signature, state_layouts
 from hloom.compiler.analysis import arithmetic_flops
-from hloom.errors import ArgumentError, HloomError, UnsupportedError
-from hloom.ir.errors import ReplicationWarning
+from hloom.errors import ArgumentError, HloomError, ReplicationWarning, UnsupportedError
 from hloom.ir.module import Instruction, map_module
 from hloom.ir.stablehlo import parse_program, to_module
 from hloom.ir.types import HLO_NAME

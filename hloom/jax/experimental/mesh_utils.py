@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from hloom.sharding.meshes import make_mesh
+from hloom.sharding import make_mesh
 
 
 def create_device_mesh(mesh_shape, devices=None, **options) -> np.ndarray:

@@ -10,7 +10,7 @@ from hloom.arrays.from_parts import make_array_from_process_local_data
 from hloom.dispatch.jit import jit
 from hloom.errors import ArgumentError
 from hloom.platforms.device import process_count, process_index
-from hloom.sharding.shardings import NamedSharding, PartitionSpec
+from hloom.sharding import NamedSharding, PartitionSpec
 from hloom.tree import pytrees as tree
 
 

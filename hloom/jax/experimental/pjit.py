@@ -1,7 +1,7 @@
 """`jax.experimental.pjit`: jit under its older name."""
 
 from hloom.dispatch.jit import jit as pjit
-from hloom.lax.transfer import with_sharding_constraint
+from hloom.lax import with_sharding_constraint
 
 __all__ = ["pjit", "with_sharding_constraint"]
 __dir__ = __all__.copy

@@ -20,9 +20,8 @@ from hloom.bridges.pjrt.decoding import decoded
 from hloom.bridges.pjrt.names import Named, rename
 from hloom.bridges.pjrt.spmd.layouts import hlo_sharding
 from hloom.compiler.passes.spmd.propagate import propagate
-from hloom.errors import UnsupportedError
+from hloom.errors import ReplicationWarning, UnsupportedError
 from hloom.ir.build import Builder, tuple_elements
-from hloom.ir.errors import ReplicationWarning
 from hloom.ir.module import Computation, Instruction, Module, map_module
 from hloom.ir.ops.programs.structure import HostFunction
 from hloom.ir.spmd.factors import FactorRule, RuleBuilder, result_shapes
