@@ -201,7 +201,12 @@ class Accuracy(NamedTuple):
 
 
 class ConfusionCounts(NamedTuple):
-    """Streaming counts of binary classification, float32 scalars, for precision, recall and F1."""
+    """Streaming counts of binary classification, float32 scalars, for precision, recall and F1.
+
+    >>> counts = hl.metrics.ConfusionCounts.empty().update(hnp.array([1, 1, 0]), hnp.array([1, 0, 0]))
+    >>> counts.precision(), counts.recall()
+    (Array(0.5, dtype=float32), Array(1., dtype=float32))
+    """
 
     true_positives: Any
     false_positives: Any
@@ -365,7 +370,12 @@ def _at_k(scores, labels, k: int):
 
 
 class RootMeanSquaredError(NamedTuple):
-    """A streaming root of the mean squared error."""
+    """A streaming root of the mean squared error.
+
+    >>> metric = hl.metrics.RootMeanSquaredError.empty().update(hnp.array([1.0, 5.0]), hnp.array([1.0, 2.0]))
+    >>> metric.compute().round(3)
+    Array(2.121, dtype=float32)
+    """
 
     mean: Mean
 
@@ -389,7 +399,12 @@ class RootMeanSquaredError(NamedTuple):
 
 
 class MeanIoU(NamedTuple):
-    """A streaming mean of intersection over union, over the classes that occur. counts[true class, predicted class]."""
+    """A streaming mean of intersection over union, over the classes that occur. counts[true class, predicted class].
+
+    >>> metric = hl.metrics.MeanIoU.empty(2).update(hnp.array([0, 1, 1]), hnp.array([0, 1, 0]))
+    >>> metric.compute()
+    Array(0.5, dtype=float32)
+    """
 
     counts: Any
 
@@ -421,6 +436,10 @@ class AUC(NamedTuple):
     """A streaming area under the ROC curve from counts in bins of the score, for scores between 0 and 1.
 
     Within a bin positives and negatives count as ties, so the error is at most the chance that both fall in one bin.
+
+    >>> metric = hl.metrics.AUC.empty().update(hnp.array([0.1, 0.8, 0.4]), hnp.array([0, 1, 1]))
+    >>> metric.compute().round(2)
+    Array(1., dtype=float32)
     """
 
     positives: Any

@@ -56,7 +56,7 @@ def _segment(
     return result
 
 
-def _function(name: str, kind: str, combine, meaning: str, empty: str):
+def _function(name: str, kind: str, combine, meaning: str, empty: str, printed: str):
     @takes_out_sharding
     def function(
         data,
@@ -88,14 +88,17 @@ def _function(name: str, kind: str, combine, meaning: str, empty: str):
     num_segments: the size of the result, required inside jit. indices_are_sorted, unique_indices: promises.
     bucket_size: partial results of so many rows, combined at the end. A segment without rows is {empty}.
     Raises ShapeError, DTypeError, TracerConversionError.
+
+    >>> hl.ops.{name}(hnp.array([3, 1, 4]), hnp.array([0, 0, 1]))
+    Array({printed}, dtype=int32)
     """
     return function
 
 
-segment_sum = _function("segment_sum", "add", hnp.add, "sum", "0")
-segment_prod = _function("segment_prod", "multiply", hnp.multiply, "product", "1")
-segment_max = _function("segment_max", "max", hnp.maximum, "maximum", "the least value of the dtype")
-segment_min = _function("segment_min", "min", hnp.minimum, "minimum", "the largest value of the dtype")
+segment_sum = _function("segment_sum", "add", hnp.add, "sum", "0", "[4, 4]")
+segment_prod = _function("segment_prod", "multiply", hnp.multiply, "product", "1", "[3, 4]")
+segment_max = _function("segment_max", "max", hnp.maximum, "maximum", "the least value of the dtype", "[3, 4]")
+segment_min = _function("segment_min", "min", hnp.minimum, "minimum", "the largest value of the dtype", "[1, 4]")
 
 __all__ = ["segment_max", "segment_min", "segment_prod", "segment_sum"]
 __dir__ = __all__.copy

@@ -21,6 +21,12 @@ def make_array_from_callback(shape, sharding, data_callback, dtype=None) -> Arra
 
     It is called once for each part that a device of this process holds. Raises ShapeError for a part of another shape
     than its index, or where the mesh does not divide the array.
+
+    >>> mesh = hl.make_mesh((1,), ("data",))
+    >>> whole = np.arange(8.0, dtype=np.float32)
+    >>> x = hl.make_array_from_callback((8,), hl.NamedSharding(mesh, hl.P("data")), lambda index: whole[index])
+    >>> x.shape
+    (8,)
     """
     place, dims = as_sharding(sharding), tuple(map(int, shape))
     if over_several(place):

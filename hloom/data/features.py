@@ -28,7 +28,11 @@ _CLASSES = {source.BYTES: "Bytes", source.FLOAT: "Float", source.INT64: "Int64"}
 
 class Feature:
     """A feature of an example. shape: of its numbers, None for a one-dimensional array of any length; dtype: of the
-    array; default: what stands where an example has none (None: that is an error)."""
+    array; default: what stands where an example has none (None: that is an error).
+
+    >>> hl.data.Int64().dtype, hl.data.Float((3,)).shape
+    (dtype('int64'), (3,))
+    """
 
     kind = 0
 

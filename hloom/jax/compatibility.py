@@ -57,7 +57,12 @@ def named_scope(name: str):
 
 
 def named_call(fun, *, name: str | None = None):
-    """fun under a name of its own."""
+    """fun under a name of its own.
+
+    >>> f = hl.named_call(lambda x: x + 1, name="increment")
+    >>> f(hnp.array([1, 2]))
+    Array([2, 3], dtype=int32)
+    """
 
     @wraps(fun)
     def call(*args, **kwargs):

@@ -31,7 +31,12 @@ def process_indices(backend=None) -> list[int]:
 
 
 def live_arrays(platform=None) -> list[Array]:
-    """The arrays that exist and hold data, in no order; a search through all of Python's objects."""
+    """The arrays that exist and hold data, in no order; a search through all of Python's objects.
+
+    >>> x = hnp.ones(3)
+    >>> any(array is x for array in hl.live_arrays())
+    True
+    """
     # isinstance would ask dead weak proxies for their class.
     return [x for x in gc.get_objects() if issubclass(type(x), Array) and not x.is_deleted()]
 

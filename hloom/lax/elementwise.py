@@ -221,6 +221,9 @@ def random_gamma_grad(a, x):
 
     -igamma_grad_a(a, x) over the density at x.
     Source: Figurnov et al., Implicit reparameterization gradients, 2018. Raises ShapeError, DTypeError.
+
+    >>> hl.lax.random_gamma_grad(hnp.array([2.0]), hnp.array([1.0])).round(3)
+    Array([0.751], dtype=float32)
     """
     (a, x), _ = like_arrays("random_gamma_grad", (a, x))
     log_density = sub(sub(mul(sub(a, 1.0), log(x)), x), lgamma(a))

@@ -41,7 +41,11 @@ def stack(operands, axis: int = 0):
 
 
 def unstack(x, axis: int = 0) -> tuple:
-    """The slices of x along an axis, which disappears. Raises ShapeError for an array without axes."""
+    """The slices of x along an axis, which disappears. Raises ShapeError for an array without axes.
+
+    >>> hl.lax.unstack(hnp.array([[1, 2], [3, 4]]))
+    (Array([1, 2], dtype=int32), Array([3, 4], dtype=int32))
+    """
     x = as_operand(x, "unstack")
     if not x.ndim:
         raise ShapeError("unstack takes an array apart along an axis", f"{x._shape!r}, which has none", "pass a vector")
@@ -69,7 +73,12 @@ def tile(operand, reps):
 
 
 def broadcast_like(arr, like_arr):
-    """arr broadcast to the shape of like_arr, by NumPy's rules. Raises ShapeError."""
+    """arr broadcast to the shape of like_arr, by NumPy's rules. Raises ShapeError.
+
+    >>> hl.lax.broadcast_like(hnp.array([1, 2]), hnp.zeros((2, 2)))
+    Array([[1, 2],
+           [1, 2]], dtype=int32)
+    """
     like = as_operand(like_arr, "broadcast_like")
     x = broadcast_to_rank(arr, like.ndim)
     return broadcast_in_dim(x, like.shape, tuple(range(like.ndim)))
@@ -77,12 +86,20 @@ def broadcast_like(arr, like_arr):
 
 @takes_out_sharding
 def empty(shape, dtype, *, out_sharding=None):
-    """An array for values to come; its elements are 0. Raises ShapeError, DTypeError."""
+    """An array for values to come; its elements are 0. Raises ShapeError, DTypeError.
+
+    >>> hl.lax.empty((2, 3), "f32").shape
+    (2, 3)
+    """
     return full(shape, 0, as_dtype(dtype))
 
 
 def dtype(x):
-    """The dtype that an array, a Python number, or a dtype itself has as an hloom array."""
+    """The dtype that an array, a Python number, or a dtype itself has as an hloom array.
+
+    >>> hl.lax.dtype(1.0), hl.lax.dtype(hnp.array([1]))
+    (dtype('float32'), dtype('int32'))
+    """
     if isinstance(x, (type, str, np.dtype)):
         return promoted((as_dtype(x), x is int or x is float or x is complex))[0]
     return dtype_of(*read((x,), "dtype"))[0]
@@ -94,7 +111,11 @@ def stage(x, /):
 
 
 def shape_as_value(shape):
-    """The shape as a vector of integers."""
+    """The shape as a vector of integers.
+
+    >>> hl.lax.shape_as_value((2, 3))
+    Array([2, 3], dtype=int32)
+    """
     return as_operand(np.asarray(tuple(shape), np.int32), "shape_as_value")
 
 

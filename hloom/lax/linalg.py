@@ -271,6 +271,10 @@ def eig(
 
     vl^H x = w vl^H and x vr = vr w. Derivatives: of the eigenvalues and right eigenvectors.
     Raises ShapeError, DTypeError.
+
+    >>> values, left, right = hl.lax.linalg.eig(hnp.array([[2.0, 0.0], [0.0, 3.0]]))
+    >>> values
+    Array([2.+0.j, 3.+0.j], dtype=complex64)
     """
     x = square(x, "eig")
     left, right = bool(compute_left_eigenvectors), bool(compute_right_eigenvectors)
@@ -308,6 +312,10 @@ def schur(x, *, compute_schur_vectors: bool = True, sort_eig_vals: bool = False,
     """(t, q) with x = q t q^H: t upper triangular (with blocks of 2 for pairs of complex eigenvalues of a real x).
 
     Without compute_schur_vectors [t]. Raises ShapeError, DTypeError; ArgumentError for sorting, which hloom has not.
+
+    >>> t, vectors = hl.lax.linalg.schur(hnp.array([[1.0, 2.0], [0.0, 3.0]]))
+    >>> t.shape
+    (2, 2)
     """
     if sort_eig_vals or select_callable is not None:
         raise ArgumentError(
@@ -317,7 +325,12 @@ def schur(x, *, compute_schur_vectors: bool = True, sort_eig_vals: bool = False,
 
 
 def hessenberg(a):
-    """(a, taus): the Hessenberg form on and above the first subdiagonal, reflections below. Raises ShapeError."""
+    """(a, taus): the Hessenberg form on and above the first subdiagonal, reflections below. Raises ShapeError.
+
+    >>> a, taus = hl.lax.linalg.hessenberg(hnp.ones((3, 3)))
+    >>> a.shape, taus.shape
+    ((3, 3), (2,))
+    """
     return bind("hessenberg", square(a, "hessenberg"))
 
 
@@ -382,7 +395,13 @@ def tridiagonal_solve(dl, d, du, b, *, perturb_singular: bool = False):
 
 
 def symmetric_product(a_matrix, c_matrix, *, alpha=1.0, beta=0.0, symmetrize_output: bool = False):
-    """alpha a a^T + beta c. symmetrize_output: its lower triangle is mirrored. Raises ShapeError, DTypeError."""
+    """alpha a a^T + beta c. symmetrize_output: its lower triangle is mirrored. Raises ShapeError, DTypeError.
+
+    >>> a, c = hnp.array([[1.0, 2.0], [3.0, 4.0]]), hnp.zeros((2, 2))
+    >>> hl.lax.linalg.symmetric_product(a, c, symmetrize_output=True)
+    Array([[ 5., 11.],
+           [11., 25.]], dtype=float32)
+    """
     a, c = matrices(a_matrix, "symmetric_product"), square(c_matrix, "symmetric_product")
     result = plus(mul(batch_matmul(a, swapped(a)), alpha), mul(c, beta))
     if symmetrize_output:

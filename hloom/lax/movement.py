@@ -147,7 +147,11 @@ def broadcast_in_dim(operand, shape, broadcast_dimensions, *, out_sharding=None)
 
 
 def broadcast_to_rank(x, rank: int):
-    """x with leading dimensions of size 1 up to this rank."""
+    """x with leading dimensions of size 1 up to this rank.
+
+    >>> hl.lax.broadcast_to_rank(hnp.zeros((3,)), 3).shape
+    (1, 1, 3)
+    """
     x = as_operand(x, "broadcast_to_rank")
     return reshape_to(x, (1,) * (rank - x.ndim) + x.shape)
 
@@ -466,7 +470,11 @@ def dynamic_update_index_in_dim(operand, update, index, axis: int, *, allow_nega
 
 
 def broadcast_shapes(*shapes) -> tuple[int, ...]:
-    """The shape to which all of these shapes broadcast. Raises ShapeError."""
+    """The shape to which all of these shapes broadcast. Raises ShapeError.
+
+    >>> hl.lax.broadcast_shapes((3, 1), (1, 4))
+    (3, 4)
+    """
     return broadcast_dims("broadcast_shapes", [canonical_shape(s, "broadcast_shapes") for s in shapes])
 
 

@@ -23,6 +23,7 @@ from hloom.lax.operands import (
     reshape_to,
     with_weakness,
 )
+from hloom.lax.table import docstring, documented
 from hloom.tracing.concrete import at_once
 from hloom.tracing.signatures import function_name
 from hloom.tracing.trace import bind, trace_function
@@ -58,26 +59,27 @@ def reduce_with(opcode: str, x, axes, initial):
     )
 
 
-def _reduction(name: str, opcode: str, initial, text: str):
+def _reduction(name: str, opcode: str, initial, text: str, printed: str):
     def function(operand, axes):
         x = as_operand(operand, name)
         axes = canonical_axes(axes if isinstance(axes, int) or axes is None else tuple(axes), x.ndim, name)
         return reduce_with(opcode, x, axes, initial(x.dtype))
 
-    function.__name__ = function.__qualname__ = name
-    function.__doc__ = f"{text} over the axes, which disappear. Raises ShapeError, DTypeError."
-    return function
+    example = "{f}(hnp.array([[12, 10], [7, 5]]), (1,))", f"Array({printed}, dtype=int32)"
+    text = f"{text} over the axes, which disappear. Raises ShapeError, DTypeError."
+    return documented(function, name, docstring(text, example, f"hl.lax.{name}"))
 
 
-reduce_sum = _reduction("reduce_sum", "add", lambda dtype: 0, "The sum")
-reduce_prod = _reduction("reduce_prod", "multiply", lambda dtype: 1, "The product")
-reduce_max = _reduction("reduce_max", "maximum", lowest, "The largest element (NaN where there is one)")
-reduce_min = _reduction("reduce_min", "minimum", highest, "The smallest element (NaN where there is one)")
+reduce_sum = _reduction("reduce_sum", "add", lambda dtype: 0, "The sum", "[22, 12]")
+reduce_prod = _reduction("reduce_prod", "multiply", lambda dtype: 1, "The product", "[120,  35]")
+_NAN = "(NaN where there is one)"
+reduce_max = _reduction("reduce_max", "maximum", lowest, f"The largest element {_NAN}", "[12,  7]")
+reduce_min = _reduction("reduce_min", "minimum", highest, f"The smallest element {_NAN}", "[10,  5]")
 reduce_and = _reduction(
-    "reduce_and", "and", lambda d: True if d == PRED else -1 if d.kind == "i" else highest(d), "`and`"
+    "reduce_and", "and", lambda d: True if d == PRED else -1 if d.kind == "i" else highest(d), "`and`", "[8, 5]"
 )
-reduce_or = _reduction("reduce_or", "or", lambda dtype: 0, "`or`")
-reduce_xor = _reduction("reduce_xor", "xor", lambda dtype: 0, "`xor`")
+reduce_or = _reduction("reduce_or", "or", lambda dtype: 0, "`or`", "[14,  7]")
+reduce_xor = _reduction("reduce_xor", "xor", lambda dtype: 0, "`xor`", "[6, 2]")
 
 
 def reduce(operands, init_values, computation, dimensions):
@@ -285,6 +287,10 @@ def custom_call(target: str, *operands, shape, has_side_effect: bool = False):
 
     shape: (dtype, sizes) of its result, or a list of them for several results. Raises ShapeError where the function
     returns something else, HloomError where none is registered.
+
+    >>> hl.register_custom_call("my_reverse", lambda x: x[::-1].copy())
+    >>> hl.lax.custom_call("my_reverse", hnp.array([1, 2, 3]), shape=("s32", (3,)))
+    Array([3, 2, 1], dtype=int32)
     """
     arrays = [as_operand(x, "custom_call") for x in read(operands, "custom_call")]
     several = isinstance(shape, list)

@@ -10,7 +10,7 @@ from hloom.lax.movement import pad
 from hloom.lax.operands import F32, as_operand, canonical_axis, constant, convert
 from hloom.lax.reduction import highest, lowest
 from hloom.lax.table import abs as absolute
-from hloom.lax.table import add, exp, log1p, max, min, neg, sub
+from hloom.lax.table import add, docstring, documented, exp, log1p, max, min, neg, sub
 from hloom.tracing.trace import bind
 
 
@@ -40,7 +40,7 @@ def running(x, axis: int, opcode: str, reverse: bool = False):
     return bind("reduce-window", x, neutral, weak=x.weak, window=window, to_apply=combiner)
 
 
-def _cumulative(name: str, along, text: str, wide: bool):
+def _cumulative(name: str, along, text: str, wide: bool, printed: str):
     """along(x, axis, reverse) -> array. wide: narrow floats are combined as float32."""
 
     def function(operand, axis: int = 0, reverse: bool = False):
@@ -49,9 +49,9 @@ def _cumulative(name: str, along, text: str, wide: bool):
         work = F32 if wide and x.dtype in NARROW_FLOATS else x.dtype
         return convert(along(convert(x, work, x.weak), axis, reverse), x.dtype, x.weak)
 
-    function.__name__ = function.__qualname__ = name
-    function.__doc__ = f"{text} along an axis, from its end if reverse. Raises ShapeError, DTypeError."
-    return function
+    example = "{f}(hnp.array([3.0, 1.0, 4.0])).round(3)", f"Array({printed}, dtype=float32)"
+    text = f"{text} along an axis, from its end if reverse. Raises ShapeError, DTypeError."
+    return documented(function, name, docstring(text, example, f"hl.lax.{name}"))
 
 
 def _ordered(opcode: str):
@@ -69,13 +69,14 @@ def _log_add(a, b):
     return select(is_nan(difference), add(a, b), add(larger, log1p(exp(neg(absolute(difference))))))
 
 
-cumsum = _cumulative("cumsum", _ordered("add"), "The running sum", True)
-cumprod = _cumulative("cumprod", _ordered("multiply"), "The running product", True)
-cummax = _cumulative("cummax", _stepped(max, lowest), "The largest element so far", False)
-cummin = _cumulative("cummin", _stepped(min, highest), "The smallest element so far", False)
+cumsum = _cumulative("cumsum", _ordered("add"), "The running sum", True, "[3., 4., 8.]")
+cumprod = _cumulative("cumprod", _ordered("multiply"), "The running product", True, "[ 3.,  3., 12.]")
+cummax = _cumulative("cummax", _stepped(max, lowest), "The largest element so far", False, "[3., 3., 4.]")
+cummin = _cumulative("cummin", _stepped(min, highest), "The smallest element so far", False, "[3., 1., 1.]")
 cumlogsumexp = _cumulative(
     "cumlogsumexp",
     _stepped(_log_add, lambda dtype: float("-inf")),
     "The logarithm of the running sum of exponentials",
     True,
+    "[3.   , 3.127, 4.349]",
 )

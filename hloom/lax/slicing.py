@@ -26,6 +26,7 @@ from hloom.lax.operands import (
     promoted,
     reshape_to,
 )
+from hloom.lax.table import docstring, documented
 from hloom.tracing.signatures import function_name
 from hloom.tracing.trace import bind, trace_function
 from hloom.tree import pytrees as tree
@@ -238,7 +239,7 @@ def _scatter(name, combiner, operand, scatter_indices, updates, numbers, are_sor
     return bind("scatter", x, indices, updates, weak=x.weak and updates.weak, **attributes, to_apply=combiner(x.dtype))
 
 
-def _scatter_function(name: str, opcode: str | None, meaning: str):
+def _scatter_function(name: str, opcode: str | None, meaning: str, printed: str):
     def function(
         operand,
         scatter_indices,
@@ -262,21 +263,23 @@ def _scatter_function(name: str, opcode: str | None, meaning: str):
             mode,
         )
 
-    function.__name__ = function.__qualname__ = name
-    function.__doc__ = f"""operand with windows {meaning} updates, at the positions scatter_indices.
+    text = f"""operand with windows {meaning} updates, at the positions scatter_indices.
 
-    scatter_indices: integers, components in the last dimension. Several updates of one place are applied in their
-    order. mode: see `GatherScatterMode`, by default updates outside are dropped.
-    Raises ShapeError, DTypeError, AttributeValueError, ArgumentError.
-    """
-    return function
+scatter_indices: integers, components in the last dimension. Several updates of one place are applied in their
+order. mode: see `GatherScatterMode`, by default updates outside are dropped.
+Raises ShapeError, DTypeError, AttributeValueError, ArgumentError.
+"""
+    call = """numbers = hl.lax.ScatterDimensionNumbers((), (0,), (0,))
+>>> {f}(hnp.array([5, 5, 5]), hnp.array([[0], [2]]), hnp.array([9, 2]), numbers)"""
+    example = call, f"Array({printed}, dtype=int32)"
+    return documented(function, name, docstring(text.rstrip(), example, f"hl.lax.{name}"))
 
 
-scatter = _scatter_function("scatter", None, "replaced by")
-scatter_add = _scatter_function("scatter_add", "add", "increased by")
-scatter_mul = _scatter_function("scatter_mul", "multiply", "multiplied by")
-scatter_min = _scatter_function("scatter_min", "minimum", "replaced by their minimum with")
-scatter_max = _scatter_function("scatter_max", "maximum", "replaced by their maximum with")
+scatter = _scatter_function("scatter", None, "replaced by", "[9, 5, 2]")
+scatter_add = _scatter_function("scatter_add", "add", "increased by", "[14,  5,  7]")
+scatter_mul = _scatter_function("scatter_mul", "multiply", "multiplied by", "[45,  5, 10]")
+scatter_min = _scatter_function("scatter_min", "minimum", "replaced by their minimum with", "[5, 5, 2]")
+scatter_max = _scatter_function("scatter_max", "maximum", "replaced by their maximum with", "[9, 5, 5]")
 
 
 def scatter_sub(
@@ -289,7 +292,12 @@ def scatter_sub(
     unique_indices: bool = False,
     mode=None,
 ):
-    """operand with windows decreased by updates, at the positions scatter_indices; the rest as in `scatter_add`."""
+    """operand with windows decreased by updates, at the positions scatter_indices; the rest as in `scatter_add`.
+
+    >>> numbers = hl.lax.ScatterDimensionNumbers((), (0,), (0,))
+    >>> hl.lax.scatter_sub(hnp.zeros(4), hnp.array([[1], [3]]), hnp.array([5.0, 7.0]), numbers)
+    Array([ 0., -5.,  0., -7.], dtype=float32)
+    """
     x = as_operand(operand, "scatter_sub")
     updates = _updates("scatter_sub", updates, x)
     return scatter_add(
@@ -318,6 +326,11 @@ def scatter_apply(
 
     update_shape: the sizes that the updates of a `scatter` would have. A place that is named twice is changed twice.
     Raises ShapeError, DTypeError, ArgumentError.
+
+    >>> numbers = hl.lax.ScatterDimensionNumbers((), (0,), (0,))
+    >>> x = hnp.array([1.0, 2.0, 3.0])
+    >>> hl.lax.scatter_apply(x, hnp.array([[1]]), lambda v: 10 * v, numbers, update_shape=(1,))
+    Array([ 1., 20.,  3.], dtype=float32)
     """
     x = as_operand(operand, "scatter_apply")
     updates = bind("broadcast", constant(0, x.dtype), shape=Shape(x.dtype, tuple(update_shape)), dimensions=())
@@ -357,6 +370,10 @@ def index_take(src, idxs, axes):
     """src[..., idxs[0], ..., idxs[1], ...]: elements along several axes at once; the new dimension comes first.
 
     idxs: one array of integers of rank 1 for each of axes. Raises ShapeError, DTypeError.
+
+    >>> hl.lax.index_take(hnp.arange(6).reshape(3, 2), (hnp.array([2, 0]),), (0,))
+    Array([[4, 5],
+           [0, 1]], dtype=int32)
     """
     x = as_operand(src, "index_take")
     axes = tuple(canonical_axis(a, x.ndim, "index_take") for a in axes)

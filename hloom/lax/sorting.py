@@ -117,5 +117,9 @@ def approx_min_k(
     reduction_input_size_override: int = -1,
     aggregate_to_topk: bool = True,
 ):
-    """The k smallest along reduction_dimension in increasing order and their positions: exact."""
+    """The k smallest along reduction_dimension in increasing order and their positions: exact.
+
+    >>> hl.lax.approx_min_k(hnp.array([3.0, 9.0, 1.0, 7.0]), 2)
+    (Array([1., 3.], dtype=float32), Array([2, 0], dtype=int32))
+    """
     return _approximate("approx_min_k", operand, k, reduction_dimension, aggregate_to_topk, False)

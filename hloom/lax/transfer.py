@@ -93,7 +93,12 @@ def _between_processes(x: Array, target: Device) -> Array:
 
 def reshard(x, out_shardings):
     """x (an array or a tree of them) laid out as a sharding says: a NamedSharding, or a PartitionSpec for the current
-    mesh. Raises DeviceError, ArgumentError, ShapeError."""
+    mesh. Raises DeviceError, ArgumentError, ShapeError.
+
+    >>> mesh = hl.make_mesh((1,), ("data",))
+    >>> hl.reshard(hnp.arange(4), hl.NamedSharding(mesh, hl.P("data"))).shape
+    (4,)
+    """
     return device_put(x, out_shardings)
 
 
@@ -102,6 +107,11 @@ def with_sharding_constraint(x, shardings):
 
     In a jitted function it tells the compiler how a value is split over the mesh; the compiler chooses what nobody
     tells, and what a spec has as `P.UNCONSTRAINED`. Raises ArgumentError for a PartitionSpec without a current mesh.
+
+    >>> mesh = hl.make_mesh((1,), ("data",))
+    >>> f = hl.jit(lambda x: hl.lax.with_sharding_constraint(x + 1, hl.NamedSharding(mesh, hl.P("data"))))
+    >>> f(hnp.arange(4))
+    Array([1, 2, 3, 4], dtype=int32)
     """
     leaves, structure = tree.flatten(x)
     found = []

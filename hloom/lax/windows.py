@@ -9,6 +9,7 @@ from hloom.ir.window import WindowDimension, dilated, window_output
 from hloom.lax.linear.convolution import static_integers, static_padding
 from hloom.lax.operands import NUMBERS, as_operand, constant
 from hloom.lax.reduction import highest, lowest
+from hloom.lax.table import docstring, documented
 from hloom.tracing.signatures import function_name
 from hloom.tracing.trace import bind, trace_function
 from hloom.tree import pytrees as tree
@@ -33,7 +34,11 @@ def _window(name: str, dims, sizes, strides, padding, base_dilation=None, window
 def reduce_window_shape_tuple(
     operand_shape, window_dimensions, window_strides, padding, base_dilation=None, window_dilation=None
 ) -> tuple[int, ...]:
-    """The shape of a reduce_window: how many positions the window has. Raises ShapeError, AttributeValueError."""
+    """The shape of a reduce_window: how many positions the window has. Raises ShapeError, AttributeValueError.
+
+    >>> hl.lax.reduce_window_shape_tuple((8, 8), (2, 2), (2, 2), [(0, 0), (0, 0)])
+    (4, 4)
+    """
     window = _window(
         "reduce_window_shape_tuple", operand_shape, window_dimensions, window_strides, padding, base_dilation,
         window_dilation,
@@ -93,7 +98,7 @@ def reduce_window(
     return tree.unflatten(structure, list(result) if isinstance(result, tuple) else [result])
 
 
-def _known(name: str, opcode: str, neutral, text: str):
+def _known(name: str, opcode: str, neutral, text: str, printed: str):
     def function(
         operand, window_dimensions, window_strides=None, padding="VALID", base_dilation=None, window_dilation=None
     ):
@@ -108,14 +113,15 @@ def _known(name: str, opcode: str, neutral, text: str):
             to_apply=scalar_computation(opcode, x.dtype),
         )
 
-    function.__name__ = function.__qualname__ = name
-    function.__doc__ = f"{text} in each place of a window; arguments as in `reduce_window`. Raises what that raises."
-    return function
+    example = "{f}(hnp.array([1, 5, 2, 4]), (2,), (2,))", f"Array({printed}, dtype=int32)"
+    text = f"{text} in each place of a window; arguments as in `reduce_window`. Raises what that raises."
+    return documented(function, name, docstring(text, example, f"hl.lax.{name}"))
 
 
-reduce_window_sum = _known("reduce_window_sum", "add", lambda dtype: 0, "The sum")
-reduce_window_max = _known("reduce_window_max", "maximum", lowest, "The largest element (NaN where there is one)")
-reduce_window_min = _known("reduce_window_min", "minimum", highest, "The smallest element (NaN where there is one)")
+reduce_window_sum = _known("reduce_window_sum", "add", lambda dtype: 0, "The sum", "[6, 6]")
+_NAN = "(NaN where there is one)"
+reduce_window_max = _known("reduce_window_max", "maximum", lowest, f"The largest element {_NAN}", "[5, 4]")
+reduce_window_min = _known("reduce_window_min", "minimum", highest, f"The smallest element {_NAN}", "[1, 2]")
 
 
 def select_and_scatter(operand, select, window_dimensions, window_strides, padding, source, init_value, scatter):

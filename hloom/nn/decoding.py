@@ -39,7 +39,14 @@ class BahdanauAttention(Module):
 
 
 class LuongAttention(Module):
-    """Scores query . W memory (Luong et al., 2015, "general")."""
+    """Scores query . W memory (Luong et al., 2015, "general").
+
+    >>> attention = hl.nn.LuongAttention(8, 16, key=hl.random.key(0))
+    >>> cell = hl.nn.AttentionCell(hl.nn.GRUCell(20, 8, key=hl.random.key(1)), attention, 16, 4, key=hl.random.key(2))
+    >>> state = cell.initial_state(hnp.ones((2, 10, 16)))
+    >>> state.context.shape
+    (2, 16)
+    """
 
     memory: Linear
 
@@ -139,6 +146,13 @@ def beam_search(
     arrays (batch, ...). start: the first tokens, (batch,) integers. end: the token that ends a sequence. Sequences that
     do not end within max_length are returned as they are. length_penalty: exponent a of ((5 + length) / 6)^a, by which
     scores are divided (Wu et al., 2016, equation 14). Can be compiled. Raises ArgumentError, ShapeError.
+
+    >>> log_p = hnp.log(hnp.array([0.1, 0.6, 0.3]))
+    >>> def step(state, tokens):
+    ...     return state, hnp.broadcast_to(log_p, (*tokens.shape, 3))
+    >>> beams = hl.nn.beam_search(step, (), hnp.array([1]), end=0, beam_width=2, max_length=3)
+    >>> beams.tokens[0, 0]
+    Array([1, 1, 1], dtype=int32)
     """
     if beam_width < 1 or max_length < 1:
         raise ArgumentError(

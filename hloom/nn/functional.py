@@ -118,7 +118,11 @@ def sparse_plus(x):
 
 
 def sparse_sigmoid(x):
-    """clip((x + 1) / 2, 0, 1)."""
+    """clip((x + 1) / 2, 0, 1).
+
+    >>> hl.nn.sparse_sigmoid(hnp.array([-2.0, 0.0, 2.0]))
+    Array([0. , 0.5, 1. ], dtype=float32)
+    """
     x = to_inexact(x, "sparse_sigmoid")
     return lax.mul(lax.min(lax.max(lax.add(x, 1.0), 0.0), 2.0), 0.5)
 
@@ -387,14 +391,22 @@ def one_hot(x, num_classes: int, *, dtype=None, axis: int = -1):
 
 
 def log1mexp(x):
-    """log(1 - exp(-x)) for x > 0, exact for small and large x."""
+    """log(1 - exp(-x)) for x > 0, exact for small and large x.
+
+    >>> hl.nn.log1mexp(hnp.array([1.0])).round(3)
+    Array([-0.459], dtype=float32)
+    """
     x = to_inexact(x, "log1mexp")
     near = lax.log(lax.neg(lax.expm1(lax.neg(x))))
     return hnp.where(lax.lt(x, math.log(2.0)), near, lax.log1p(lax.neg(lax.exp(lax.neg(x)))))
 
 
 def logmeanexp(x, axis=None, where=None, keepdims: bool = False):
-    """log(mean(exp(x))) over axes without overflow. Raises ShapeError, DTypeError."""
+    """log(mean(exp(x))) over axes without overflow. Raises ShapeError, DTypeError.
+
+    >>> hl.nn.logmeanexp(hnp.array([1000.0, 1000.0])).round(3)
+    Array(1000., dtype=float32)
+    """
     x = as_operand(x, "logmeanexp")
     axes = canonical_axes(axis, x.ndim, "logmeanexp")
     total = logsumexp(x, axes, keepdims=keepdims, where=where)
@@ -403,7 +415,11 @@ def logmeanexp(x, axis=None, where=None, keepdims: bool = False):
 
 
 def identity(x):
-    """x itself."""
+    """x itself.
+
+    >>> hl.nn.identity(hnp.array([1, 2]))
+    Array([1, 2], dtype=int32)
+    """
     return as_operand(x, "identity")
 
 

@@ -170,7 +170,11 @@ def _scaled(name: str, scale: float, mode: str, distribution: str, source: str):
         return variance_scaling(scale, mode, distribution, in_axis, out_axis, batch_axis, dtype)
 
     make.__name__ = make.__qualname__ = name
-    make.__doc__ = f"variance_scaling({scale}, '{mode}', '{distribution}') ({source})."
+    make.__doc__ = f"""variance_scaling({scale}, '{mode}', '{distribution}') ({source}).
+
+    >>> hl.nn.initializers.{name}()(hl.random.key(0), (64, 32)).shape
+    (64, 32)
+    """
     return make
 
 
@@ -210,7 +214,11 @@ def orthogonal(scale=1.0, column_axis=-1, dtype="f32"):
 
 def delta_orthogonal(scale=1.0, column_axis=-1, dtype="f32"):
     """Convolution kernels (1 to 3 window dimensions first) that are orthogonal in the middle and zero elsewhere
-    (Xiao et al., 2018)."""
+    (Xiao et al., 2018).
+
+    >>> hl.nn.initializers.delta_orthogonal()(hl.random.key(0), (3, 3, 4, 8)).shape
+    (3, 3, 4, 8)
+    """
 
     def init(key, shape, dtype=dtype):
         shape = tuple(shape)

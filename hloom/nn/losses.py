@@ -56,6 +56,9 @@ def log_loss(predictions, labels, epsilon=1e-7):
     """-labels log(p) - (1 - labels) log(1 - p) of probabilities p, element-wise, with epsilon added to both.
 
     For logits `sigmoid_binary_cross_entropy` is exact. Raises ShapeError.
+
+    >>> hl.nn.losses.log_loss(hnp.array([0.5, 0.9]), hnp.array([1.0, 1.0])).round(3)
+    Array([0.693, 0.105], dtype=float32)
     """
     predictions = to_inexact(predictions, "log_loss")
     _difference(predictions, labels, "log_loss")  # raises where the shapes differ
@@ -67,6 +70,9 @@ def mean_pairwise_squared_error(predictions, targets):
     """The mean over all pairs (i, j) of elements of ((p_i - p_j) - (t_i - t_j))^2, for each example.
 
     predictions, targets: (batch, ...), of at least two elements per example. Returns (batch,). Raises ShapeError.
+
+    >>> hl.nn.losses.mean_pairwise_squared_error(hnp.array([[1.0, 2.0]]), hnp.array([[1.0, 4.0]]))
+    Array([4.], dtype=float32)
     """
     predictions = to_inexact(predictions, "mean_pairwise_squared_error")
     d = _difference(predictions, targets, "mean_pairwise_squared_error")

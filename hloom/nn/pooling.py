@@ -79,6 +79,11 @@ def avg_pool(inputs, window_shape, strides=None, padding="VALID", count_include_
 
 
 def pool(inputs, init, reduce_fn, window_shape, strides, padding):
-    """Each window combined by reduce_fn(accumulator, element) from init; arguments and errors as in `max_pool`."""
+    """Each window combined by reduce_fn(accumulator, element) from init; arguments and errors as in `max_pool`.
+
+    >>> x = hnp.arange(4.0).reshape(1, 4, 1)
+    >>> hl.nn.pool(x, 0.0, hl.lax.add, (2,), (2,), "VALID").ravel()
+    Array([1., 5.], dtype=float32)
+    """
     x, window, steps, pads = _arguments("pool", inputs, window_shape, strides, padding)
     return lax.reduce_window(x, init, reduce_fn, window, steps, pads)

@@ -54,7 +54,13 @@ class _Cell(Module):
 
 
 class RNNCell(_Cell, init=False):
-    """h' = tanh(x W + h U + b) (Elman, 1990)."""
+    """h' = tanh(x W + h U + b) (Elman, 1990).
+
+    >>> cell = hl.nn.RNNCell(4, 8, key=hl.random.key(0))
+    >>> state, output = cell(cell.initial_state(2), hnp.ones((2, 4)))
+    >>> output.shape
+    (2, 8)
+    """
 
     def step(self, state, gates):
         hidden = hnp.tanh(gates + hnp.matmul(state, self.hidden_kernel))
@@ -66,6 +72,11 @@ class LSTMCell(_Cell):
 
     The state is (c, h), each (..., features). Gates stand in the order input, forget, cell, output; the forget gate's
     bias starts at 1.
+
+    >>> cell = hl.nn.LSTMCell(4, 8, key=hl.random.key(0))
+    >>> (c, h), output = cell(cell.initial_state(2), hnp.ones((2, 4)))
+    >>> output.shape
+    (2, 8)
     """
 
     _gates = 4
@@ -77,7 +88,7 @@ class LSTMCell(_Cell):
         )
 
     def initial_state(self, *batch: int):
-        """(h, c), both zeros of shape (*batch, features)."""
+        """(c, h), both zeros of shape (*batch, features)."""
         zeros = super().initial_state(*batch)
         return zeros, zeros
 
@@ -167,7 +178,13 @@ def _rows(flags, x):
 
 
 class StackedCells(Module):
-    """Cells on top of each other as one: each reads the output of the one below. The state is the tuple of theirs."""
+    """Cells on top of each other as one: each reads the output of the one below. The state is the tuple of theirs.
+
+    >>> first, second = hl.random.split(hl.random.key(0))
+    >>> cell = hl.nn.StackedCells(hl.nn.GRUCell(4, 8, key=first), hl.nn.GRUCell(8, 8, key=second))
+    >>> hl.nn.Recurrent(cell)(hnp.ones((2, 10, 4)))[0].shape
+    (2, 10, 8)
+    """
 
     cells: tuple
 

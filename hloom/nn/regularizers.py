@@ -12,13 +12,21 @@ from hloom.tree import pytrees as tree
 
 
 def l1(scale: float) -> Callable[[Any], Any]:
-    """scale * sum(|w|)."""
+    """scale * sum(|w|).
+
+    >>> hl.nn.regularizers.l1(0.1)(hnp.array([1.0, -2.0])).round(3)
+    Array(0.3, dtype=float32)
+    """
     _not_negative("l1", scale)
     return lambda w: scale * hnp.sum(hnp.abs(w))
 
 
 def l2(scale: float) -> Callable[[Any], Any]:
-    """scale * sum(w^2) / 2."""
+    """scale * sum(w^2) / 2.
+
+    >>> hl.nn.regularizers.l2(0.1)(hnp.array([1.0, -2.0])).round(3)
+    Array(0.25, dtype=float32)
+    """
     _not_negative("l2", scale)
     return lambda w: (0.5 * scale) * hnp.sum(w * w)
 

@@ -166,12 +166,20 @@ def copy(a, order: str | None = None):
 @on_device
 def from_dlpack(x, /, *, device=None, copy=None):
     """An array of another library's array, through DLPack. On a GPU it shares the memory; on the host it is copied
-    where the other library may write to it. Raises ArgumentError, CudaError, DeviceError."""
+    where the other library may write to it. Raises ArgumentError, CudaError, DeviceError.
+
+    >>> hnp.from_dlpack(np.array([1.0, 2.0], np.float32))
+    Array([1., 2.], dtype=float32)
+    """
     return from_python(x)
 
 
 def frombuffer(buffer, dtype=float, count: int = -1, offset: int = 0):
-    """A vector of the elements in a buffer of bytes, copied. Raises DTypeError."""
+    """A vector of the elements in a buffer of bytes, copied. Raises DTypeError.
+
+    >>> hnp.frombuffer(np.int32([1, 2, 3]).tobytes(), dtype=hnp.int32)
+    Array([1, 2, 3], dtype=int32)
+    """
     return Array(np.frombuffer(buffer, as_dtype(dtype), count, offset).copy())
 
 

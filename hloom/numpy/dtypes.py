@@ -236,6 +236,9 @@ def isdtype(dtype, kind) -> builtins.bool:
     """Whether dtype is of a kind: a dtype, 'bool', 'integral', 'real floating', ..., or a tuple of these.
 
     The kinds are those of the Array API standard. Raises ArgumentError.
+
+    >>> hnp.isdtype(hnp.float32, "real floating"), hnp.isdtype(hnp.int8, ("integral", "bool"))
+    (True, True)
     """
     if isinstance(kind, tuple):
         return any(isdtype(dtype, k) for k in kind)
@@ -287,6 +290,9 @@ def can_cast(from_, to, casting: str = "safe") -> builtins.bool:
     """Whether a conversion is allowed: as NumPy's, but 'safe' means that promotion with `to` gives `to`.
 
     from_: an array, a Python number or a dtype.
+
+    >>> hnp.can_cast(hnp.int32, hnp.float32), hnp.can_cast(hnp.float32, hnp.int32)
+    (False, False)
     """
     if isinstance(from_, ArrayMethods):
         source = from_.dtype

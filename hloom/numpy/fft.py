@@ -13,6 +13,7 @@ from hloom.arrays.promotion import default_float
 from hloom.errors import ArgumentError, DTypeError, ShapeError
 from hloom.ir.types import COMPLEX, DTYPES, INEXACT, NARROW_FLOATS, as_dtype
 from hloom.lax.operands import as_operand, canonical_axes, canonical_axis, convert, inexact_dtype, whole_number
+from hloom.lax.table import docstring, documented
 from hloom.lax.transfer import device_put
 from hloom.numpy.creation import asarray
 from hloom.numpy.shaping.rearrangement import roll
@@ -118,54 +119,85 @@ def _pieces(x, lead: int, lengths, kind: str):
     return lax.fft(x, kind, lengths[-3:]) if kind == "IRFFT" else x
 
 
-def _several(name: str, kind: str, text: str):
+def _several(name: str, kind: str, text: str, printed: str):
     def function(a, s=None, axes=None, norm=None):
         return _transform(name, a, s, axes, norm, kind)
 
-    return _documented(function, name, text, "s: lengths to which the axes are cut or filled; axes: by default all.")
+    return _documented(
+        function,
+        name,
+        text,
+        "s: lengths to which the axes are cut or filled; axes: by default all.",
+        "hnp.ones((4, 6))).shape",
+        printed,
+    )
 
 
-def _two(name: str, kind: str, text: str):
+def _two(name: str, kind: str, text: str, printed: str):
     def function(a, s=None, axes=(-2, -1), norm=None):
         if len(axes) != 2:
             raise ShapeError(f"{name} takes two axes", f"{tuple(axes)}", "use the function for any number of axes")
         return _transform(name, a, s, axes, norm, kind)
 
-    return _documented(function, name, text, "s: lengths to which the two axes are cut or filled.")
+    return _documented(
+        function, name, text, "s: lengths to which the two axes are cut or filled.", "hnp.ones((4, 6))).shape", printed
+    )
 
 
-def _one(name: str, kind: str, text: str):
+def _one(name: str, kind: str, text: str, printed: str):
     def function(a, n=None, axis=-1, norm=None):
         if isinstance(axis, (tuple, list)):
             raise ArgumentError(f"{name} takes one axis", f"{axis!r}", "use the function for several axes")
         return _transform(name, a, None if n is None else (n,), (axis,), norm, kind)
 
-    return _documented(function, name, text, "n: the length to which the axis is cut or filled.")
-
-
-def _documented(function, name: str, text: str, lengths: str):
-    function.__name__ = function.__qualname__ = name
-    function.__doc__ = (
-        f"{text}\n\n    {lengths}\n    norm: where it is divided by the number of points: 'backward' (the default: "
-        "in the inverse), 'forward'\n    or 'ortho' (its square root in both). Raises ShapeError, DTypeError, "
-        "ArgumentError.\n    "
+    return _documented(
+        function,
+        name,
+        text,
+        "n: the length to which the axis is cut or filled.",
+        "hnp.array([1.0, 2.0, 4.0, 1.0])).real.round(3)",
+        printed,
     )
-    return function
+
+
+def _documented(function, name: str, text: str, lengths: str, call: str, printed: str):
+    text = (
+        f"{text}\n\n{lengths}\nnorm: where it is divided by the number of points: 'backward' (the default: in the "
+        "inverse), 'forward'\nor 'ortho' (its square root in both). Raises ShapeError, DTypeError, ArgumentError."
+    )
+    return documented(function, name, docstring(text, (f"{{f}}({call}", printed), f"hnp.fft.{name}"))
 
 
 _HALF = "of real numbers: the half of the spectrum that is not redundant"
-fft = _one("fft", "FFT", "The discrete Fourier transform along an axis.")
-ifft = _one("ifft", "IFFT", "The inverse discrete Fourier transform along an axis.")
-rfft = _one("rfft", "RFFT", f"The discrete Fourier transform along an axis {_HALF}, n // 2 + 1 points.")
-irfft = _one("irfft", "IRFFT", "The inverse of rfft: n real points, by default 2 (m - 1) of m.")
-fft2 = _two("fft2", "FFT", "The discrete Fourier transform over two axes.")
-ifft2 = _two("ifft2", "IFFT", "The inverse discrete Fourier transform over two axes.")
-rfft2 = _two("rfft2", "RFFT", f"The discrete Fourier transform over two axes {_HALF} of the last one.")
-irfft2 = _two("irfft2", "IRFFT", "The inverse of rfft2.")
-fftn = _several("fftn", "FFT", "The discrete Fourier transform over several axes.")
-ifftn = _several("ifftn", "IFFT", "The inverse discrete Fourier transform over several axes.")
-rfftn = _several("rfftn", "RFFT", f"The discrete Fourier transform over several axes {_HALF} of the last one.")
-irfftn = _several("irfftn", "IRFFT", "The inverse of rfftn.")
+fft = _one("fft", "FFT", "The discrete Fourier transform along an axis.", "Array([ 8., -3.,  2., -3.], dtype=float32)")
+ifft = _one(
+    "ifft",
+    "IFFT",
+    "The inverse discrete Fourier transform along an axis.",
+    "Array([ 2.  , -0.75,  0.5 , -0.75], dtype=float32)",
+)
+rfft = _one(
+    "rfft",
+    "RFFT",
+    f"The discrete Fourier transform along an axis {_HALF}, n // 2 + 1 points.",
+    "Array([ 8., -3.,  2.], dtype=float32)",
+)
+irfft = _one(
+    "irfft",
+    "IRFFT",
+    "The inverse of rfft: n real points, by default 2 (m - 1) of m.",
+    "Array([ 2.333, -0.333, -0.667,  0.667, -0.667, -0.333], dtype=float32)",
+)
+fft2 = _two("fft2", "FFT", "The discrete Fourier transform over two axes.", "(4, 6)")
+ifft2 = _two("ifft2", "IFFT", "The inverse discrete Fourier transform over two axes.", "(4, 6)")
+rfft2 = _two("rfft2", "RFFT", f"The discrete Fourier transform over two axes {_HALF} of the last one.", "(4, 4)")
+irfft2 = _two("irfft2", "IRFFT", "The inverse of rfft2.", "(4, 10)")
+fftn = _several("fftn", "FFT", "The discrete Fourier transform over several axes.", "(4, 6)")
+ifftn = _several("ifftn", "IFFT", "The inverse discrete Fourier transform over several axes.", "(4, 6)")
+rfftn = _several(
+    "rfftn", "RFFT", f"The discrete Fourier transform over several axes {_HALF} of the last one.", "(4, 4)"
+)
+irfftn = _several("irfftn", "IRFFT", "The inverse of rfftn.", "(4, 10)")
 
 _OTHER = {None: "forward", "backward": "forward", "forward": "backward", "ortho": "ortho"}
 
@@ -180,13 +212,20 @@ def hfft(a, n=None, axis: int = -1, norm=None):
     """The transform of a signal with Hermitian symmetry, of which a holds the first half: n real points.
 
     Arguments and errors as of `irfft`; the scale of norm is that of a forward transform.
+
+    >>> hnp.fft.hfft(hnp.array([1.0, 2.0, 4.0])).round(3)
+    Array([ 9., -3.,  1., -3.], dtype=float32)
     """
     x = _read(a, "hfft", True)
     return irfft(lax.conj(x), n, axis, _other_norm("hfft", norm))
 
 
 def ihfft(a, n=None, axis: int = -1, norm=None):
-    """The inverse of hfft: the first half, n // 2 + 1 points, of the inverse transform of n real points."""
+    """The inverse of hfft: the first half, n // 2 + 1 points, of the inverse transform of n real points.
+
+    >>> hnp.fft.ihfft(hnp.array([1.0, 2.0, 4.0, 2.0])).real.round(3)
+    Array([ 2.25, -0.75,  0.25], dtype=float32)
+    """
     other = _other_norm("ihfft", norm)
     half = rfft(a, n, axis)
     points = as_operand(a, "ihfft").shape[axis] if n is None else n
@@ -248,5 +287,9 @@ def fftshift(x, axes=None):
 
 
 def ifftshift(x, axes=None):
-    """The inverse of fftshift. Raises ShapeError."""
+    """The inverse of fftshift. Raises ShapeError.
+
+    >>> hnp.fft.ifftshift(hnp.array([-2, -1, 0, 1, 2]))
+    Array([ 0,  1,  2, -2, -1], dtype=int32)
+    """
     return _shifted("ifftshift", x, axes, lambda n: -(n // 2))

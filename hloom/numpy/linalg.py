@@ -317,7 +317,12 @@ def matrix_power(a, n: int):
 
 
 def tensorinv(a, ind: int = 2):
-    """The inverse of a under tensordot over its first `ind` axes. Raises ShapeError, ArgumentError."""
+    """The inverse of a under tensordot over its first `ind` axes. Raises ShapeError, ArgumentError.
+
+    >>> a = hnp.eye(4).reshape(2, 2, 4)
+    >>> hnp.linalg.tensorinv(a, ind=2).shape
+    (4, 2, 2)
+    """
     a, ind = as_operand(a, "tensorinv"), whole_number(ind, "tensorinv", "ind")
     if ind <= 0:
         raise ArgumentError("tensorinv takes a positive ind", f"{ind}", "name how many axes are the rows")
@@ -333,7 +338,11 @@ def tensorinv(a, ind: int = 2):
 
 
 def tensorsolve(a, b, axes=None):
-    """x with tensordot(a, x, x.ndim) = b. axes: axes of a that are moved to its end first. Raises ShapeError."""
+    """x with tensordot(a, x, x.ndim) = b. axes: axes of a that are moved to its end first. Raises ShapeError.
+
+    >>> hnp.linalg.tensorsolve(hnp.eye(4).reshape(2, 2, 4), hnp.ones((2, 2))).shape
+    (4,)
+    """
     a, b = as_operand(a, "tensorsolve"), as_operand(b, "tensorsolve")
     if axes is not None:
         moved = [canonical_axis(k, a.ndim, "tensorsolve") for k in axes]
@@ -389,7 +398,11 @@ def vector_norm(x, /, *, axis=None, keepdims: bool = False, ord=2):
 
 
 def matrix_norm(x, /, *, keepdims: bool = False, ord="fro"):
-    """The norm of matrices (the last two axes): ord 'fro', 'nuc', 1, -1, 2, -2, inf or -inf. Raises ShapeError."""
+    """The norm of matrices (the last two axes): ord 'fro', 'nuc', 1, -1, 2, -2, inf or -inf. Raises ShapeError.
+
+    >>> hnp.linalg.matrix_norm(hnp.array([[3.0, 0.0], [0.0, 4.0]]))
+    Array(5., dtype=float32)
+    """
     x = matrices(to_inexact(x, "matrix_norm"), "matrix_norm")
     return _matrix(x, ord, (x.ndim - 2, x.ndim - 1), keepdims)
 
@@ -452,7 +465,11 @@ def _matrix(x, order, axes, keepdims):
 
 
 def cross(x1, x2, /, *, axis: int = -1):
-    """The cross product of vectors of size 3 along an axis. Raises ShapeError, DTypeError."""
+    """The cross product of vectors of size 3 along an axis. Raises ShapeError, DTypeError.
+
+    >>> hnp.linalg.cross(hnp.array([1, 0, 0]), hnp.array([0, 1, 0]))
+    Array([0, 0, 1], dtype=int32)
+    """
     a, b = as_operand(x1, "cross"), as_operand(x2, "cross")
     for x in (a, b):
         if x.shape[canonical_axis(axis, x.ndim, "cross")] != 3:
@@ -461,7 +478,12 @@ def cross(x1, x2, /, *, axis: int = -1):
 
 
 def outer(x1, x2, /):
-    """The products of all elements of two vectors. Raises ShapeError, DTypeError."""
+    """The products of all elements of two vectors. Raises ShapeError, DTypeError.
+
+    >>> hnp.linalg.outer(hnp.array([1, 2]), hnp.array([3, 4]))
+    Array([[3, 4],
+           [6, 8]], dtype=int32)
+    """
     a, b = as_operand(x1, "outer"), as_operand(x2, "outer")
     if a.ndim != 1 or b.ndim != 1:
         raise ShapeError("outer takes two vectors", f"{a._shape!r} and {b._shape!r}", "use hnp.outer, which flattens")
@@ -469,10 +491,18 @@ def outer(x1, x2, /):
 
 
 def diagonal(x, /, *, offset: int = 0):
-    """The diagonals of matrices (the last two axes). Raises ShapeError."""
+    """The diagonals of matrices (the last two axes). Raises ShapeError.
+
+    >>> hnp.linalg.diagonal(hnp.array([[1, 2], [3, 4]]))
+    Array([1, 4], dtype=int32)
+    """
     return diagonals.diagonal(matrices(x, "diagonal"), offset, -2, -1)
 
 
 def trace(x, /, *, offset: int = 0, dtype=None):
-    """The sums of the diagonals of matrices (the last two axes). Raises ShapeError."""
+    """The sums of the diagonals of matrices (the last two axes). Raises ShapeError.
+
+    >>> hnp.linalg.trace(hnp.array([[[1, 2], [3, 4]], [[5, 6], [7, 8]]]))
+    Array([ 5, 13], dtype=int32)
+    """
     return diagonals.trace(matrices(x, "trace"), offset, -2, -1, dtype=dtype)

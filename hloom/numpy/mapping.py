@@ -160,7 +160,11 @@ def apply_along_axis(func1d, axis: int, arr, *args, **kwargs):
 
 
 def apply_over_axes(func, a, axes):
-    """func(array, axis) for each axis in turn, where a result may have lost that axis. Raises ShapeError."""
+    """func(array, axis) for each axis in turn, where a result may have lost that axis. Raises ShapeError.
+
+    >>> hnp.apply_over_axes(hnp.sum, hnp.ones((2, 3, 4)), [0, 2]).ravel()
+    Array([8., 8., 8.], dtype=float32)
+    """
     x = as_operand(a, "apply_over_axes")
     for axis in canonical_axes(axes, x.ndim, "apply_over_axes"):
         result = func(x, axis)

@@ -17,7 +17,11 @@ printoptions, set_printoptions, get_printoptions = np.printoptions, np.set_print
 
 
 def array_repr(arr, max_line_width=None, precision=None, suppress_small=None) -> str:
-    """The text of `repr(arr)`, with a width, a number of digits, and tiny numbers as 0 if wanted."""
+    """The text of `repr(arr)`, with a width, a number of digits, and tiny numbers as 0 if wanted.
+
+    >>> hnp.array_repr(hnp.array([1, 2]))
+    'Array([1, 2], dtype=int32)'
+    """
     x = as_operand(arr, "array_repr")
     width = get_printoptions()["linewidth"] if max_line_width is None else max_line_width
     with _options(precision, suppress_small, linewidth=width):
@@ -25,7 +29,11 @@ def array_repr(arr, max_line_width=None, precision=None, suppress_small=None) ->
 
 
 def array_str(a, max_line_width=None, precision=None, suppress_small=None) -> str:
-    """The text of `str(a)`, with a width, a number of digits, and tiny numbers as 0 if wanted."""
+    """The text of `str(a)`, with a width, a number of digits, and tiny numbers as 0 if wanted.
+
+    >>> hnp.array_str(hnp.array([1, 2]))
+    '[1 2]'
+    """
     return np.array_str(np.asarray(as_operand(a, "array_str")), max_line_width, precision, suppress_small)
 
 
@@ -85,7 +93,12 @@ def save(file, arr, allow_pickle: bool = True) -> None:
 
 
 def savez(file, *args, allow_pickle: bool = True, **kwds) -> None:
-    """Writes arrays into one uncompressed .npz file, under their keywords or arr_0, arr_1, ..."""
+    """Writes arrays into one uncompressed .npz file, under their keywords or arr_0, arr_1, ...
+
+    >>> hnp.savez("arrays.npz", x=hnp.array([1, 2]))
+    >>> hnp.load("arrays.npz")["x"]
+    array([1, 2], dtype=int32)
+    """
     np.savez(file, *map(_for_file, args), allow_pickle=allow_pickle, **{n: _for_file(v) for n, v in kwds.items()})
 
 
@@ -116,12 +129,20 @@ def fromfile(file, dtype=float, count: int = -1, sep: str = "", offset: int = 0)
 
 
 def fromstring(string: str, dtype=float, count: int = -1, *, sep: str):
-    """A vector of the numbers in a text, separated by sep. Raises DTypeError."""
+    """A vector of the numbers in a text, separated by sep. Raises DTypeError.
+
+    >>> hnp.fromstring("1 2 3", dtype=hnp.int32, sep=" ")
+    Array([1, 2, 3], dtype=int32)
+    """
     return from_python(np.fromstring(string, asarray(0, dtype).dtype, count, sep=sep))
 
 
 def fromiter(iter, dtype, count: int = -1):
-    """A vector of the numbers that an iterator gives, at most count of them. Raises DTypeError."""
+    """A vector of the numbers that an iterator gives, at most count of them. Raises DTypeError.
+
+    >>> hnp.fromiter((k * k for k in range(4)), dtype=hnp.int32)
+    Array([0, 1, 4, 9], dtype=int32)
+    """
     return from_python(np.fromiter(iter, asarray(0, dtype).dtype, count))
 
 

@@ -36,7 +36,11 @@ blackman = _window("blackman", "The Blackman window: 0.42 - 0.5 cos + 0.08 cos",
 
 
 def bartlett(M: int):
-    """The triangle over M points that is 0 at the edges, f32. Raises ArgumentError."""
+    """The triangle over M points that is 0 at the edges, f32. Raises ArgumentError.
+
+    >>> hnp.bartlett(5)
+    Array([0. , 0.5, 1. , 0.5, 0. ], dtype=float32)
+    """
     size = whole_number(M, "bartlett", "number of points")
     if size < 2:
         return full_constant(1, default_float(), (max(size, 0),))
@@ -45,7 +49,11 @@ def bartlett(M: int):
 
 
 def kaiser(M: int, beta):
-    """The Kaiser window over M points: I0(beta sqrt(1 - r^2)) / I0(beta), r from -1 to 1. Raises ArgumentError."""
+    """The Kaiser window over M points: I0(beta sqrt(1 - r^2)) / I0(beta), r from -1 to 1. Raises ArgumentError.
+
+    >>> hnp.kaiser(3, 0.0)
+    Array([1., 1., 1.], dtype=float32)
+    """
     size = whole_number(M, "kaiser", "number of points")
     if size < 2:
         return full_constant(1, default_float(), (max(size, 0),))

@@ -61,7 +61,12 @@ def check_state(state, kind: type, name: str) -> None:
 
 
 def identity() -> GradientTransformation:
-    """Leaves the updates as they are."""
+    """Leaves the updates as they are.
+
+    >>> transform = hl.optim.identity()
+    >>> transform.update(hnp.array([2.0]), transform.init(None))[0]
+    Array([2.], dtype=float32)
+    """
     return stateless(lambda updates, parameters: updates)
 
 

@@ -22,6 +22,10 @@ class DynamicLossScale(NamedTuple):
     """A factor of the loss that is halved by gradients that are not finite, and doubled by `period` steps without.
 
     A tree: it goes through `jit` and checkpoints. scale: f32[]. count: finite steps since the last change, s32[].
+
+    >>> scale = hl.optim.DynamicLossScale.of(1024.0)
+    >>> float(scale.scale)
+    1024.0
     """
 
     scale: Any

@@ -51,7 +51,14 @@ def adam(
 def nadam(
     learning_rate: Rate, b1: Number = 0.9, b2: Number = 0.999, eps: Number = 1e-8, eps_root: Number = 0.0, mu_dtype=None
 ) -> GradientTransformation:
-    """Adam with Nesterov momentum (Dozat, 2016)."""
+    """Adam with Nesterov momentum (Dozat, 2016).
+
+    >>> w = hnp.array([1.0, -2.0])
+    >>> optimizer = hl.optim.nadam(0.1)
+    >>> updates, state = optimizer.update(w, optimizer.init(w))
+    >>> updates.shape
+    (2,)
+    """
     return adam(learning_rate, b1, b2, eps, eps_root, mu_dtype, nesterov=True)
 
 

@@ -79,6 +79,12 @@ def ftrl(
 
     l1, l2: strengths of the regularization; l1 makes weights exactly zero. l2_shrinkage: l2 of the current weights
     only, which is not accumulated. learning_rate_power: the accumulator's power, at most 0. Raises ArgumentError.
+
+    >>> w = hnp.array([1.0, -2.0])
+    >>> optimizer = hl.optim.ftrl(0.1, l1=0.01)
+    >>> updates, state = optimizer.update(w, optimizer.init(w), w)
+    >>> updates.shape
+    (2,)
     """
     if learning_rate_power > 0:
         raise ArgumentError("Ftrl takes a power of at most 0", f"{learning_rate_power}", "pass -0.5")
@@ -98,7 +104,14 @@ def ftrl(
 def proximal_adagrad(
     learning_rate: Rate, initial_accumulator_value: Number = 0.1, l1: Number = 0.0, l2: Number = 0.0
 ) -> GradientTransformation:
-    """Forward-backward splitting with Adagrad's rates (Duchi and Singer, 2009; Duchi et al., 2011)."""
+    """Forward-backward splitting with Adagrad's rates (Duchi and Singer, 2009; Duchi et al., 2011).
+
+    >>> w = hnp.array([1.0, -2.0])
+    >>> optimizer = hl.optim.proximal_adagrad(0.1, l1=0.01)
+    >>> updates, state = optimizer.update(w, optimizer.init(w), w)
+    >>> updates.shape
+    (2,)
+    """
     _not_negative("proximal_adagrad", initial_accumulator_value=initial_accumulator_value, l1=l1, l2=l2)
 
     def step(rate, count, p, g, squares, linear):
@@ -130,7 +143,14 @@ def adagrad_da(
     learning_rate: Rate, initial_accumulator_value: Number = 0.1, l1: Number = 0.0, l2: Number = 0.0
 ) -> GradientTransformation:
     """Adagrad with dual averaging: the parameters follow from the sums of all gradients (Duchi et al., 2011, equation
-    24). They are 0 where no gradient was, so that a model has to be linear, or to start near 0."""
+    24). They are 0 where no gradient was, so that a model has to be linear, or to start near 0.
+
+    >>> w = hnp.array([1.0, -2.0])
+    >>> optimizer = hl.optim.adagrad_da(0.1)
+    >>> updates, state = optimizer.update(w, optimizer.init(w), w)
+    >>> updates.shape
+    (2,)
+    """
     _not_negative("adagrad_da", initial_accumulator_value=initial_accumulator_value, l1=l1, l2=l2)
 
     def step(rate, count, p, g, squares, linear):

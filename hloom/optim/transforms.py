@@ -133,7 +133,11 @@ def moment(updates, moments, decay, order: int):
 
 
 def bias_correction(moments, decay, count):
-    """moments / (1 - decay^count): what an average that began at zero is short of (Kingma and Ba, 2015)."""
+    """moments / (1 - decay^count): what an average that began at zero is short of (Kingma and Ba, 2015).
+
+    >>> hl.optim.bias_correction(hnp.array([0.1]), 0.9, 1).round(3)
+    Array([1.], dtype=float32)
+    """
     share = 1 - hnp.asarray(decay, "f32") ** count
     return tree.map(lambda m: m / share.astype(m.dtype), moments)
 
@@ -236,7 +240,12 @@ class SquaresState(NamedTuple):
 def scale_by_rms(
     decay: Number = 0.9, eps: Number = 1e-8, initial_scale: Number = 0.0, eps_in_sqrt: bool = True
 ) -> GradientTransformation:
-    """g / sqrt(nu + eps), nu the moving average of g^2 (Tieleman and Hinton, RMSProp, 2012)."""
+    """g / sqrt(nu + eps), nu the moving average of g^2 (Tieleman and Hinton, RMSProp, 2012).
+
+    >>> transform = hl.optim.scale_by_rms(decay=0.75)
+    >>> transform.update(hnp.array([3.0, -0.1]), transform.init(hnp.zeros(2)))[0].round(3)
+    Array([ 2., -2.], dtype=float32)
+    """
 
     def init(parameters):
         return SquaresState(tree.map(lambda p: hnp.full_like(p, initial_scale), parameters))
@@ -319,7 +328,12 @@ class LionState(NamedTuple):
 
 
 def scale_by_lion(b1: Number = 0.9, b2: Number = 0.99, mu_dtype=None) -> GradientTransformation:
-    """sign(b1 mu + (1 - b1) g) (Chen et al., Symbolic discovery of optimization algorithms, 2023)."""
+    """sign(b1 mu + (1 - b1) g) (Chen et al., Symbolic discovery of optimization algorithms, 2023).
+
+    >>> transform = hl.optim.scale_by_lion()
+    >>> transform.update(hnp.array([3.0, -0.1]), transform.init(hnp.zeros(2)))[0]
+    Array([ 1., -1.], dtype=float32)
+    """
 
     def update(updates, state, parameters=None):
         check_state(state, LionState, "scale_by_lion")
@@ -366,7 +380,13 @@ def add_decayed_weights(weight_decay: Number = 0.0, mask=None) -> GradientTransf
 def scale_by_trust_ratio(
     min_norm: Number = 0.0, trust_coefficient: Number = 1.0, eps: Number = 0.0
 ) -> GradientTransformation:
-    """Each leaf times |parameter| / |update| (You et al., LARS, 2017). The update needs the parameters."""
+    """Each leaf times |parameter| / |update| (You et al., LARS, 2017). The update needs the parameters.
+
+    >>> w = hnp.array([3.0, 4.0])
+    >>> transform = hl.optim.scale_by_trust_ratio()
+    >>> transform.update(hnp.array([1.0, 0.0]), transform.init(w), w)[0].round(3)
+    Array([5., 0.], dtype=float32)
+    """
 
     def of(g, p):
         size = hnp.maximum(hnp.sqrt(hnp.sum(p * p)), min_norm)

@@ -389,7 +389,11 @@ def for_eager_operation(device: Device | None, what: str) -> Device | None:
 
 
 def device_count(backend: str | None = None) -> int:
-    """How many devices there are (`devices`)."""
+    """How many devices there are (`devices`).
+
+    >>> hl.device_count("cpu") >= 1
+    True
+    """
     return len(devices(backend))
 
 
@@ -408,7 +412,11 @@ def default_backend() -> str:
 
 
 def process_index(backend: str | None = None) -> int:
-    """The number of this process; 0 where there is one."""
+    """The number of this process; 0 where there is one.
+
+    >>> hl.process_index(), hl.process_count()
+    (0, 1)
+    """
     return processes().index
 
 

@@ -231,7 +231,13 @@ def _plain(name: str, body, text: str):
         return run(body, (implementation, dims_of(shape, name), float_dtype(dtype, name)), data)
 
     function.__name__ = function.__qualname__ = name
-    function.__doc__ = f"{text} dtype: f32 by default.\n\n    Raises ArgumentError, DTypeError, ShapeError.\n    "
+    function.__doc__ = f"""{text} dtype: f32 by default.
+
+    Raises ArgumentError, DTypeError, ShapeError.
+
+    >>> hl.random.{name}(hl.random.key(0), (2, 3)).shape
+    (2, 3)
+    """
     return function
 
 
@@ -365,7 +371,11 @@ def _wald(data, mean, implementation, dims, dtype):
 
 @takes_out_sharding
 def wald(key, mean, shape=None, dtype=None, *, out_sharding=None):
-    """Wald (inverse Gaussian) numbers of scale 1. Source: Michael, Schucany and Haas, 1976. Raises ArgumentError."""
+    """Wald (inverse Gaussian) numbers of scale 1. Source: Michael, Schucany and Haas, 1976. Raises ArgumentError.
+
+    >>> bool(hl.random.wald(hl.random.key(0), 1.0, (100,)).min() > 0)
+    True
+    """
     data, implementation = take_key(key, "wald")
     dtype = float_dtype(dtype, "wald")
     dims, (mean,) = parameters("wald", shape, (mean,), dtype)
@@ -388,7 +398,11 @@ def signs(data, implementation: str, dims, dtype):
 
 
 def double_sided_maxwell(key, loc, scale, shape=(), dtype=None):
-    """Maxwell numbers of either sign, times scale, plus loc. Raises ArgumentError, DTypeError, ShapeError."""
+    """Maxwell numbers of either sign, times scale, plus loc. Raises ArgumentError, DTypeError, ShapeError.
+
+    >>> hl.random.double_sided_maxwell(hl.random.key(0), 0.0, 1.0, (4,)).shape
+    (4,)
+    """
     data, implementation = take_key(key, "double_sided_maxwell")
     dtype = float_dtype(dtype, "double_sided_maxwell")
     dims, values = parameters("double_sided_maxwell", None, (loc, scale), dtype)

@@ -37,7 +37,11 @@ def implementation_name(impl) -> str:
 
 
 def key_dtype(impl_spec=None) -> KeyType:
-    """The dtype of keys of an implementation."""
+    """The dtype of keys of an implementation.
+
+    >>> hl.random.key_dtype() == hl.random.key(0).dtype
+    True
+    """
     return KeyType(implementation_name(impl_spec))
 
 

@@ -116,7 +116,11 @@ def gamma(key, a, shape=None, dtype=None, *, out_sharding=None):
 
 @takes_out_sharding
 def loggamma(key, a, shape=None, dtype=None, *, out_sharding=None):
-    """Logarithms of gamma numbers, exact where those would underflow. Raises ArgumentError, DTypeError, ShapeError."""
+    """Logarithms of gamma numbers, exact where those would underflow. Raises ArgumentError, DTypeError, ShapeError.
+
+    >>> hl.random.loggamma(hl.random.key(0), 1e-4, (4,)).shape
+    (4,)
+    """
     data, implementation = take_key(key, "loggamma")
     dims, (a,) = parameters("loggamma", shape, (a,), float_dtype(dtype, "loggamma"))
     return run(_gamma, (implementation, dims, True), data, a)
@@ -196,7 +200,11 @@ def _f(data, top, bottom, implementation, dims):
 
 @takes_out_sharding
 def f(key, dfnum, dfden, shape=None, dtype=None, *, out_sharding=None):
-    """Numbers of the F distribution: the ratio of two chi-square numbers over their degrees. Raises ArgumentError."""
+    """Numbers of the F distribution: the ratio of two chi-square numbers over their degrees. Raises ArgumentError.
+
+    >>> hl.random.f(hl.random.key(0), 3.0, 5.0, (4,)).shape
+    (4,)
+    """
     data, implementation = take_key(key, "f")
     dims, values = parameters("f", shape, (dfnum, dfden), float_dtype(dtype, "f"))
     return run(_f, (implementation, dims), data, *values)
@@ -230,7 +238,11 @@ def _generalized_normal(data, implementation, p, dims, dtype):
 
 @takes_out_sharding
 def generalized_normal(key, p: float, shape=(), dtype=None, *, out_sharding=None):
-    """Numbers of density proportional to exp(-|x|^p). Raises ArgumentError, DTypeError, ShapeError."""
+    """Numbers of density proportional to exp(-|x|^p). Raises ArgumentError, DTypeError, ShapeError.
+
+    >>> hl.random.generalized_normal(hl.random.key(0), 3.0, (4,)).shape
+    (4,)
+    """
     data, implementation = take_key(key, "generalized_normal")
     dtype = float_dtype(dtype, "generalized_normal")
     return run(_generalized_normal, (implementation, float(p), dims_of(shape, "generalized_normal"), dtype), data)

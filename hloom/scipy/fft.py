@@ -140,7 +140,11 @@ def dct(x, type: int = 2, n: int | None = None, axis: int = -1, norm: str | None
 
 
 def idct(x, type: int = 2, n: int | None = None, axis: int = -1, norm: str | None = None):
-    """The inverse of `dct` with the same arguments. Raises ShapeError, ArgumentError, DTypeError."""
+    """The inverse of `dct` with the same arguments. Raises ShapeError, ArgumentError, DTypeError.
+
+    >>> hl.scipy.fft.idct(hl.scipy.fft.dct(hnp.array([1.0, 2.0]))).round(3)
+    Array([1., 2.], dtype=float32)
+    """
     return _along("idct", _checked("idct", x, type, norm), type, n, axis, norm, False)
 
 
@@ -158,7 +162,11 @@ def _several(name: str, x, type_: int, s, axes, norm, forward: bool):
 
 
 def dctn(x, type: int = 2, s=None, axes=None, norm: str | None = None):
-    """`dct` along several axes, by default all. s: their lengths. Raises ShapeError, ArgumentError, DTypeError."""
+    """`dct` along several axes, by default all. s: their lengths. Raises ShapeError, ArgumentError, DTypeError.
+
+    >>> hl.scipy.fft.dctn(hnp.ones((2, 2)))[0, 0].round(3)
+    Array(16., dtype=float32)
+    """
     return _several("dctn", x, type, s, axes, norm, True)
 
 

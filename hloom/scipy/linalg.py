@@ -105,6 +105,10 @@ def cholesky(a, lower: bool = False, overwrite_a: bool = False, check_finite: bo
     """The triangular factor of a positive definite matrix: a = U^H U, or L L^H where `lower`. NaN where a is not.
 
     Raises ShapeError, DTypeError.
+
+    >>> hl.scipy.linalg.cholesky(hnp.array([[4.0, 2.0], [2.0, 5.0]]), lower=True)
+    Array([[2., 0.],
+           [1., 2.]], dtype=float32)
     """
     factor = lax.linalg.cholesky(_square(a, "cholesky"))
     return factor if lower else adjoint(factor)
@@ -220,7 +224,11 @@ def svd(
     a, full_matrices: bool = True, compute_uv: bool = True, overwrite_a: bool = False, check_finite: bool = True,
     lapack_driver: str = "gesdd",
 ):  # fmt: skip
-    """(u, s, vh) with a = u diag(s) vh, or s alone. Raises ShapeError, DTypeError."""
+    """(u, s, vh) with a = u diag(s) vh, or s alone. Raises ShapeError, DTypeError.
+
+    >>> hl.scipy.linalg.svd(hnp.array([[3.0, 0.0], [0.0, 5.0]]), compute_uv=False).round(3)
+    Array([5., 3.], dtype=float32)
+    """
     return lax.linalg.svd(_matrices(a, "svd"), full_matrices=full_matrices, compute_uv=compute_uv)
 
 
@@ -228,6 +236,10 @@ def schur(a, output: str = "real"):
     """(t, z) with a = z t z^H: t quasi triangular (output 'real') or triangular ('complex').
 
     Raises ShapeError, ArgumentError, DTypeError.
+
+    >>> t, z = hl.scipy.linalg.schur(hnp.array([[1.0, 2.0], [0.0, 3.0]]))
+    >>> t.shape
+    (2, 2)
     """
     if output not in ("real", "complex"):
         raise ArgumentError("schur takes output 'real' or 'complex'", f"{output!r}", "choose one of them")
@@ -299,6 +311,10 @@ def eigh(
 
     b: a positive definite matrix, for the general problem a v = w b v (type 1), a b v = w v (2), b a v = w v (3).
     lower: which triangle of a and b is read. Raises ShapeError, ArgumentError, DTypeError.
+
+    >>> values, vectors = hl.scipy.linalg.eigh(hnp.array([[2.0, 1.0], [1.0, 2.0]]))
+    >>> values.round(3)
+    Array([1., 3.], dtype=float32)
     """
     if eigvals is not None:
         raise ArgumentError("eigh with a range of eigenvalues", f"eigvals={eigvals!r}", "slice the result")
@@ -339,6 +355,10 @@ def eigh_tridiagonal(d, e, *, eigvals_only: bool = False, select: str = "a", sel
 
     select: 'a' all, 'i' those with select_range=(first, last) positions, 'v' those with values in (low, high], which
     only works where values are known (not inside jit). Raises ShapeError, ArgumentError, DTypeError.
+
+    >>> d, e = hnp.array([2.0, 2.0]), hnp.array([1.0])
+    >>> hl.scipy.linalg.eigh_tridiagonal(d, e, eigvals_only=True).round(3)
+    Array([1., 3.], dtype=float32)
     """
     (d, e), _ = promote_operands("eigh_tridiagonal", (d, e), _inexact, broadcast=False)
     if d.ndim != 1 or e.shape != (max(d.shape[0] - 1, 0),):

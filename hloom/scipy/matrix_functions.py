@@ -113,6 +113,11 @@ def solve_sylvester(A, B, C, *, method: str = "schur", tol: float = 1e-8):
     """X with A X + X B = C, by Schur forms. A: (..., m, m), B: (..., n, n), C: (..., m, n).
 
     method and tol are accepted as in JAX; LAPACK's trsyl computes in every case. Raises ShapeError, DTypeError.
+
+    >>> a, b, c = hnp.eye(2), hnp.eye(2), 2 * hnp.ones((2, 2))
+    >>> hl.scipy.linalg.solve_sylvester(a, b, c).round(3)
+    Array([[1., 1.],
+           [1., 1.]], dtype=float32)
     """
     if method not in ("schur", "eigen"):
         raise ArgumentError("solve_sylvester takes method 'schur' or 'eigen'", f"{method!r}", "leave it out")

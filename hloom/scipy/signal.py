@@ -150,6 +150,9 @@ def fftconvolve(in1, in2, mode: str = "full", axes=None):
     """The convolution of two arrays by Fourier transforms, along `axes` (default all; the others broadcast).
 
     mode: as in `convolve`. Raises ShapeError, AttributeValueError.
+
+    >>> hl.scipy.signal.fftconvolve(hnp.array([1.0, 2.0, 3.0]), hnp.array([1.0, 1.0])).round(3)
+    Array([1., 3., 5., 3.], dtype=float32)
     """
     _checked("fftconvolve", mode)
     x, y = (to_inexact(a, "fftconvolve") for a in (in1, in2))
@@ -349,6 +352,10 @@ def csd(
 
     scaling: 'density' (power a unit of frequency) or 'spectrum' (power). average: 'mean' or 'median' over segments.
     Other arguments as in `stft`. Raises ShapeError, AttributeValueError.
+
+    >>> frequencies, power = hl.scipy.signal.csd(hnp.ones(512), hnp.ones(512), nperseg=128)
+    >>> power.shape
+    (65,)
     """
     _checked("csd (scaling)", scaling, ("density", "spectrum"))
     _checked("csd (average)", average, ("mean", "median"))
@@ -409,6 +416,12 @@ def istft(
 
     boundary: the signal was extended by half a segment. Other arguments as in `stft`. Raises ShapeError,
     AttributeValueError.
+
+    >>> x = hnp.ones(512)
+    >>> _, _, z = hl.scipy.signal.stft(x, nperseg=128)
+    >>> times, y = hl.scipy.signal.istft(z, nperseg=128)
+    >>> hnp.allclose(y[:512], x, atol=1e-4)
+    Array(True, dtype=bool)
     """
     z = to_inexact(Zxx, "istft")
     if z.ndim < 2:

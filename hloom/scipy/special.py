@@ -16,6 +16,7 @@ from hloom.errors import ArgumentError, DTypeError
 from hloom.ir.process.lazy import LazyModule
 from hloom.ir.types import COMPLEX, DTYPES
 from hloom.lax.operands import inexact_dtype, promote_operands
+from hloom.lax.table import docstring, documented
 from hloom.scipy.faddeeva import wofz
 from hloom.scipy.special_series import (
     bessel_jn,
@@ -47,29 +48,29 @@ def floats(name: str, *values, allow_complex: bool = False):
     return operands
 
 
-def _document(function, name: str, text: str):
-    function.__name__ = function.__qualname__ = name
-    function.__doc__ = f"{text}\n\n    Element-wise, floats. Raises DTypeError, ShapeError.\n    "
-    return function
+def _document(function, name: str, text: str, call: str, printed: str):
+    text = f"{text}\n\nElement-wise, floats. Raises DTypeError, ShapeError."
+    example = f"{{f}}({call}).round(3)", f"Array({printed}, dtype=float32)"
+    return documented(function, name, docstring(text, example, f"hl.scipy.special.{name}"))
 
 
-def _one(name: str, core, text: str):
+def _one(name: str, core, text: str, printed: str):
     def function(x):
         return core(*floats(name, x))
 
-    return _document(function, name, text)
+    return _document(function, name, text, "hnp.array([0.25, 0.75])", printed)
 
 
-def _two(name: str, core, text: str, first="x", second="y"):
+def _two(name: str, core, text: str, printed: str, first="x", second="y"):
     scope: dict = {"core": core, "floats": floats, "name": name}
-    text = f"def function({first}, {second}):\n    return core(*floats(name, {first}, {second}))"
-    exec(compile(text, __file__, "exec"), scope)  # a frame of this file: errors name the caller's line
-    return _document(scope["function"], name, text)
+    code = f"def function({first}, {second}):\n    return core(*floats(name, {first}, {second}))"
+    exec(compile(code, __file__, "exec"), scope)  # a frame of this file: errors name the caller's line
+    return _document(scope["function"], name, text, "0.5, hnp.array([2.0, 3.0])", printed)
 
 
 # --- gamma and beta -----------------------------------------------------------------------------------------------
 
-gammaln = _one("gammaln", lax.lgamma, "log |gamma(x)|.")
+gammaln = _one("gammaln", lax.lgamma, "log |gamma(x)|.", "[1.288, 0.203]")
 
 
 def _with_limit_at_zero(x, is_order_zero, value):
@@ -83,9 +84,15 @@ def _digamma(x):
     return _with_limit_at_zero(x, True, lax.digamma(x))
 
 
-digamma = psi = _one("digamma", _digamma, "The derivative of log gamma(x); NaN at -1, -2, ..., -inf at 0, inf at -0.")
-gammainc = _two("gammainc", lax.igamma, "The regularized lower incomplete gamma function P(a, x).", "a", "x")
-gammaincc = _two("gammaincc", lax.igammac, "The regularized upper incomplete gamma function Q(a, x).", "a", "x")
+digamma = psi = _one(
+    "digamma", _digamma, "The derivative of log gamma(x); NaN at -1, -2, ..., -inf at 0, inf at -0.", "[-4.227, -1.086]"
+)
+gammainc = _two(
+    "gammainc", lax.igamma, "The regularized lower incomplete gamma function P(a, x).", "[0.954, 0.986]", "a", "x"
+)
+gammaincc = _two(
+    "gammaincc", lax.igammac, "The regularized upper incomplete gamma function Q(a, x).", "[0.046, 0.014]", "a", "x"
+)
 
 
 def loggamma(x):
@@ -102,7 +109,7 @@ def _gammasgn(x):
     return hnp.where((x < 0) & (x == whole) | hnp.isnan(x), math.nan, sign).astype(x.dtype)
 
 
-gammasgn = _one("gammasgn", _gammasgn, "The sign of gamma(x); NaN at -1, -2, ...")
+gammasgn = _one("gammasgn", _gammasgn, "The sign of gamma(x); NaN at -1, -2, ...", "[1., 1.]")
 
 
 def _gamma(x):
@@ -112,7 +119,7 @@ def _gamma(x):
     return hnp.where(whole, hnp.round(value), value)
 
 
-gamma = _one("gamma", _gamma, "The gamma function; NaN at -1, -2, ..., infinite at 0.")
+gamma = _one("gamma", _gamma, "The gamma function; NaN at -1, -2, ..., infinite at 0.", "[3.626, 1.225]")
 
 
 def factorial(n, exact: bool = False):
@@ -171,7 +178,7 @@ def _beta(a, b):
     return sign, log
 
 
-betaln = _two("betaln", lambda a, b: _beta(a, b)[1], "log |beta(a, b)|.", "a", "b")
+betaln = _two("betaln", lambda a, b: _beta(a, b)[1], "log |beta(a, b)|.", "[0.288, 0.065]", "a", "b")
 
 
 def beta(a, b):
@@ -201,7 +208,7 @@ def _poch(z, m):
     return hnp.where(m == 0, 1.0, value).astype(z.dtype)
 
 
-poch = _two("poch", _poch, "The rising factorial gamma(z + m) / gamma(z).", "z", "m")
+poch = _two("poch", _poch, "The rising factorial gamma(z + m) / gamma(z).", "[0.75 , 1.875]", "z", "m")
 
 
 def polygamma(n, x):
@@ -224,16 +231,16 @@ def bernoulli(n):
 
 # --- error functions and the normal distribution ------------------------------------------------------------------
 
-erf = _one("erf", lax.erf, "The error function.")
-erfc = _one("erfc", lax.erfc, "1 - erf(x), without its cancellation.")
-erfinv = _one("erfinv", lax.erf_inv, "The inverse of erf.")
+erf = _one("erf", lax.erf, "The error function.", "[0.276, 0.711]")
+erfc = _one("erfc", lax.erfc, "1 - erf(x), without its cancellation.", "[0.724, 0.289]")
+erfinv = _one("erfinv", lax.erf_inv, "The inverse of erf.", "[0.225, 0.813]")
 
 
 def _ndtr(x):
     return 0.5 * lax.erfc(-x * math.sqrt(0.5))
 
 
-ndtr = _one("ndtr", _ndtr, "The cumulative distribution of the normal distribution.")
+ndtr = _one("ndtr", _ndtr, "The cumulative distribution of the normal distribution.", "[0.599, 0.773]")
 
 
 def _log_ndtr_value(x):
@@ -288,12 +295,14 @@ def _ndtri_jvp(primals, tangents):
     return x, t * math.sqrt(2 * math.pi) * hnp.exp(0.5 * x * x)
 
 
-ndtri = _one("ndtri", _ndtri, "The quantile of the normal distribution: the inverse of ndtr.")
+ndtri = _one("ndtri", _ndtri, "The quantile of the normal distribution: the inverse of ndtr.", "[-0.674,  0.674]")
 
 # --- logistic and entropies ---------------------------------------------------------------------------------------
 
-expit = _one("expit", lax.logistic, "1 / (1 + exp(-x)).")
-logit = _one("logit", lambda p: hnp.log(p) - hnp.log1p(-p), "log(p / (1 - p)), the inverse of expit.")
+expit = _one("expit", lax.logistic, "1 / (1 + exp(-x)).", "[0.562, 0.679]")
+logit = _one(
+    "logit", lambda p: hnp.log(p) - hnp.log1p(-p), "log(p / (1 - p)), the inverse of expit.", "[-1.099,  1.099]"
+)
 
 
 def _zero_times(function):
@@ -308,15 +317,15 @@ def _zero_times(function):
 
 
 _xlogy, _xlog1py = _zero_times(hnp.log), _zero_times(hnp.log1p)
-xlogy = _two("xlogy", _xlogy, "x log(y), and 0 for x = 0.")
-xlog1py = _two("xlog1py", _xlog1py, "x log(1 + y), and 0 for x = 0.")
+xlogy = _two("xlogy", _xlogy, "x log(y), and 0 for x = 0.", "[0.347, 0.549]")
+xlog1py = _two("xlog1py", _xlog1py, "x log(1 + y), and 0 for x = 0.", "[0.549, 0.693]")
 
 
 def _entr(x):
     return hnp.where(x < 0, -math.inf, -_xlogy(x, x)).astype(x.dtype)
 
 
-entr = _one("entr", _entr, "-x log(x): 0 for 0, -inf for negative x.")
+entr = _one("entr", _entr, "-x log(x): 0 for 0, -inf for negative x.", "[0.347, 0.216]")
 
 
 def _rel_entr(p, q):
@@ -326,7 +335,9 @@ def _rel_entr(p, q):
     return hnp.where(hnp.isnan(p) | hnp.isnan(q), math.nan, value).astype(p.dtype)
 
 
-rel_entr = _two("rel_entr", _rel_entr, "p log(p / q): 0 for p = 0, inf outside of its domain.", "p", "q")
+rel_entr = _two(
+    "rel_entr", _rel_entr, "p log(p / q): 0 for p = 0, inf outside of its domain.", "[-0.693, -0.896]", "p", "q"
+)
 
 
 def _kl_div(p, q):
@@ -334,7 +345,7 @@ def _kl_div(p, q):
     return hnp.where(outside, math.inf, _rel_entr(p, q) - p + q).astype(p.dtype)
 
 
-kl_div = _two("kl_div", _kl_div, "p log(p / q) - p + q; inf outside of its domain.", "p", "q")
+kl_div = _two("kl_div", _kl_div, "p log(p / q) - p + q; inf outside of its domain.", "[0.807, 1.604]", "p", "q")
 
 
 def _boxcox(x, lmbda):
@@ -347,8 +358,8 @@ def _boxcox1p(x, lmbda):
     return hnp.where(lmbda == 0, hnp.log1p(x), hnp.expm1(safe * hnp.log1p(x)) / safe).astype(x.dtype)
 
 
-boxcox = _two("boxcox", _boxcox, "(x^lmbda - 1) / lmbda, and log(x) for lmbda = 0.", "x", "lmbda")
-boxcox1p = _two("boxcox1p", _boxcox1p, "boxcox(1 + x, lmbda).", "x", "lmbda")
+boxcox = _two("boxcox", _boxcox, "(x^lmbda - 1) / lmbda, and log(x) for lmbda = 0.", "[-0.375, -0.292]", "x", "lmbda")
+boxcox1p = _two("boxcox1p", _boxcox1p, "boxcox(1 + x, lmbda).", "[0.625, 0.792]", "x", "lmbda")
 
 
 def logsumexp(a, axis=None, b=None, keepdims: bool = False, return_sign: bool = False, where=None):
@@ -401,10 +412,10 @@ def log_softmax(x, axis=None):
 
 # --- Bessel functions ---------------------------------------------------------------------------------------------
 
-i0e = _one("i0e", lax.bessel_i0e, "exp(-|x|) I0(x).")
-i1e = _one("i1e", lax.bessel_i1e, "exp(-|x|) I1(x).")
-i0 = _one("i0", lambda x: hnp.exp(hnp.abs(x)) * lax.bessel_i0e(x), "The modified Bessel function I0.")
-i1 = _one("i1", lambda x: hnp.exp(hnp.abs(x)) * lax.bessel_i1e(x), "The modified Bessel function I1.")
+i0e = _one("i0e", lax.bessel_i0e, "exp(-|x|) I0(x).", "[0.791, 0.541]")
+i1e = _one("i1e", lax.bessel_i1e, "exp(-|x|) I1(x).", "[0.098, 0.19 ]")
+i0 = _one("i0", lambda x: hnp.exp(hnp.abs(x)) * lax.bessel_i0e(x), "The modified Bessel function I0.", "[1.016, 1.146]")
+i1 = _one("i1", lambda x: hnp.exp(hnp.abs(x)) * lax.bessel_i1e(x), "The modified Bessel function I1.", "[0.126, 0.402]")
 
 
 def sph_harm_y(n, m, theta, phi, diff_n=None, n_max: int | None = None):

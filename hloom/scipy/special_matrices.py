@@ -107,7 +107,12 @@ def hankel(c, r=None):
 
 
 def companion(a):
-    """The companion matrix (n - 1, n - 1) of a polynomial with coefficients a (n,), the highest power first."""
+    """The companion matrix (n - 1, n - 1) of a polynomial with coefficients a (n,), the highest power first.
+
+    >>> hl.scipy.linalg.companion(hnp.array([1.0, -3.0, 2.0]))
+    Array([[ 3., -2.],
+           [ 1.,  0.]], dtype=float32)
+    """
     a = to_inexact(_vector(a, "companion"), "companion")
     n = a.shape[0]
     if n < 2:
@@ -143,6 +148,10 @@ def dft(n: int, scale: str | None = None, *, dtype=None):
     """The matrix of the discrete Fourier transform, complex. scale: None, 'sqrtn' (/ sqrt(n)) or 'n' (/ n).
 
     Raises ArgumentError.
+
+    >>> hl.scipy.linalg.dft(2).real.round(3)
+    Array([[ 1.,  1.],
+           [ 1., -1.]], dtype=float32)
     """
     n = _size(n, "dft")
     if scale not in (None, "sqrtn", "n"):
@@ -186,7 +195,12 @@ def fiedler_companion(a):
 
 
 def hadamard(n: int, dtype=int):
-    """The Hadamard matrix of an order that is a power of 2 (Sylvester's construction). Raises ArgumentError."""
+    """The Hadamard matrix of an order that is a power of 2 (Sylvester's construction). Raises ArgumentError.
+
+    >>> hl.scipy.linalg.hadamard(2)
+    Array([[ 1,  1],
+           [ 1, -1]], dtype=int32)
+    """
     n = _size(n, "hadamard", 1)
     if n & (n - 1):
         raise ArgumentError("hadamard takes a power of 2", f"{n}", "pass 1, 2, 4, 8, ...")
@@ -208,7 +222,12 @@ def helmert(n: int, full: bool = False):
 
 
 def hilbert(n: int):
-    """The Hilbert matrix 1 / (i + j + 1). Raises ArgumentError."""
+    """The Hilbert matrix 1 / (i + j + 1). Raises ArgumentError.
+
+    >>> hl.scipy.linalg.hilbert(2)
+    Array([[1.        , 0.5       ],
+           [0.5       , 0.33333334]], dtype=float32)
+    """
     k = np.arange(_size(n, "hilbert"))
     return hnp.asarray(1.0 / (k[:, None] + k[None, :] + 1), dtype=hnp.float_)
 
@@ -251,7 +270,13 @@ def _kind(name: str, kind) -> str:
 
 
 def pascal(n: int, kind: str | None = None):
-    """Pascal's triangle as a matrix: 'symmetric' C(i + j, i), 'lower' C(i, j), 'upper' C(j, i)."""
+    """Pascal's triangle as a matrix: 'symmetric' C(i + j, i), 'lower' C(i, j), 'upper' C(j, i).
+
+    >>> hl.scipy.linalg.pascal(3)
+    Array([[1., 1., 1.],
+           [1., 2., 3.],
+           [1., 3., 6.]], dtype=float32)
+    """
     n, kind = _size(n, "pascal"), _kind("pascal", kind)
     lower = np.array([[math.comb(i, j) for j in range(n)] for i in range(n)], np.float64).reshape(n, n)
     whole = {"lower": lower, "upper": lower.T}.get(kind)

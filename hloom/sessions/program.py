@@ -65,6 +65,13 @@ class Program:
 
     sources: what a parameter of the graph is. variables, updates, targets: by name. sizes: the unknown ones.
     collections: lists by name. scopes: the variable scopes that are open, the innermost last.
+
+    >>> with hl.sessions.Program() as program:
+    ...     x = hl.sessions.placeholder("f32", (None,))
+    ...     y = hnp.sum(x * 2)
+    >>> with hl.sessions.Session(program) as session:
+    ...     print(session.run(y, {x: np.float32([1, 2])}))
+    6.0
     """
 
     def __init__(self, name: str = "program"):

@@ -35,6 +35,15 @@ class Ref:
 
     Reading `r[index]` returns an array, `r[...]` all of it. Raises what indexing an array raises, and ArgumentError
     after `freeze`.
+
+    >>> @hl.jit
+    ... def total(x):
+    ...     ref = hl.new_ref(0)
+    ...     for k in range(3):
+    ...         ref[...] += x[k]
+    ...     return hl.freeze(ref)
+    >>> total(hnp.array([1, 2, 3]))
+    Array(6, dtype=int32)
     """
 
     __slots__ = ("_states",)

@@ -50,6 +50,10 @@ class EarlyStopping(Callback):
 
     metric: a name such as "eval_loss". order: "min" or "max". patience: evaluations without an improvement of more
     than min_delta.
+
+    >>> stop = hl.training.EarlyStopping("eval_loss", patience=2)
+    >>> stop.metric, stop.patience
+    ('eval_loss', 2)
     """
 
     def __init__(

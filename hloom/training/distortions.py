@@ -42,7 +42,12 @@ def _between(key, images, lower: float, upper: float, name: str):
 
 
 def random_flip_left_right(key, images):
-    """Mirrored or not, with equal chances."""
+    """Mirrored or not, with equal chances.
+
+    >>> images = hnp.ones((8, 32, 32, 3))
+    >>> hl.training.distortions.random_flip_left_right(hl.random.key(0), images).shape
+    (8, 32, 32, 3)
+    """
     images = _images(images, "random_flip_left_right")
     return hnp.where(random.bernoulli(key, 0.5, _each(images)), images[..., ::-1, :], images)
 
@@ -114,7 +119,12 @@ def random_hue(key, images, max_delta: float):
 
 
 def per_image_standardization(images):
-    """(x - mean) / max(deviation, 1 / sqrt(elements)) of each image."""
+    """(x - mean) / max(deviation, 1 / sqrt(elements)) of each image.
+
+    >>> x = hl.training.distortions.per_image_standardization(hl.random.normal(hl.random.key(0), (2, 8, 8, 3)))
+    >>> x.shape
+    (2, 8, 8, 3)
+    """
     images = _images(images, "per_image_standardization")
     axes = (-3, -2, -1)
     centred = images - hnp.mean(images, axis=axes, keepdims=True)

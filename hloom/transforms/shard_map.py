@@ -103,7 +103,15 @@ def on_shards(f, mesh: Mesh, in_specs: tuple, out_specs: Callable[[list[Shape]],
 
 
 def smap(f=None, *, in_axes: Any = Infer, out_axes: Any, axis_name: str):
-    """shard_map along one axis of the current mesh; in_axes, out_axes: the dimensions that it splits (None: whole)."""
+    """shard_map along one axis of the current mesh; in_axes, out_axes: the dimensions that it splits (None: whole).
+
+    >>> mesh = hl.make_mesh((1,), ("i",))
+    >>> f = hl.smap(lambda x: hl.lax.psum(x, "i"), in_axes=0, out_axes=None, axis_name="i")
+    >>> with hl.set_mesh(mesh):
+    ...     y = f(hnp.arange(4))
+    >>> y.shape
+    (4,)
+    """
     if f is None:
         return functools.partial(smap, in_axes=in_axes, out_axes=out_axes, axis_name=axis_name)
 

@@ -205,7 +205,12 @@ def unflatten(treedef, leaves):
 
 
 def flatten_with_path(tree, is_leaf=None, is_leaf_takes_path: bool = False):
-    """([(path, leaf), ...], structure)."""
+    """([(path, leaf), ...], structure).
+
+    >>> (first, *rest), structure = hl.tree.flatten_with_path({"a": [1, 2]})
+    >>> hl.tree.keystr(first[0]), first[1]
+    ("['a'][0]", 1)
+    """
     pairs, spec = pytrees.flatten_with_path(tree, _stops(is_leaf), is_leaf_takes_path)
     return pairs, PyTreeDef(spec)
 

@@ -153,7 +153,11 @@ def transpose(outer_treedef, inner_treedef, pytree_to_transpose):
 
 
 def paths(tree):
-    """The path of each leaf, a tuple of keys and indexes."""
+    """The path of each leaf, a tuple of keys and indexes.
+
+    >>> hl.tree.paths({"a": [1, 2]})
+    [('a', 0), ('a', 1)]
+    """
     return optree.tree_paths(tree, namespace=NAMESPACE)
 
 
@@ -200,7 +204,11 @@ def broadcast(prefix_tree, full_tree, is_leaf=None):
 
 
 def reduce_associative(operation, tree, *, identity=_UNSET, is_leaf=None):
-    """Combines the leaves pairwise; the operation must be associative. Raises TreeError without leaves."""
+    """Combines the leaves pairwise; the operation must be associative. Raises TreeError without leaves.
+
+    >>> hl.tree.reduce_associative(lambda a, b: a + b, {"a": 1, "b": [2, 3]})
+    6
+    """
     level = leaves(tree, is_leaf)
     if not level:
         if identity is _UNSET:
@@ -276,7 +284,11 @@ def keystr(keys, *, simple: bool = False, separator: str = "") -> str:
 
 
 def is_tree_node(cls: type) -> bool:
-    """Whether instances of a class have children."""
+    """Whether instances of a class have children.
+
+    >>> hl.tree.is_tree_node(dict), hl.tree.is_tree_node(float)
+    (True, False)
+    """
     known = optree.register_pytree_node.get(cls, namespace=NAMESPACE)
     return known is not None or optree.is_namedtuple_class(cls)
 

@@ -19,6 +19,12 @@ def custom_linear_solve(matvec, b, solve, transpose_solve=None, symmetric: bool 
     differentiable. transpose_solve(vecmat, b): solves with the transposed function, for reverse mode; not needed where
     symmetric says that matvec is its own transpose. has_aux: solve returns (x, anything), and so does this function.
     Derivatives: by b and by all that matvec closes over. Raises TreeError, ShapeError, DifferentiationError.
+
+    >>> a = hnp.array([[2.0, 0.0], [0.0, 4.0]])
+    >>> def solve(matvec, b):
+    ...     return hnp.linalg.solve(a, b)
+    >>> hl.lax.custom_linear_solve(lambda x: a @ x, hnp.array([2.0, 8.0]), solve, symmetric=True)
+    Array([1., 2.], dtype=float32)
     """
     leaves, structure = tree.flatten(b)
     leaves = [as_array(leaf, "b of custom_linear_solve") for leaf in leaves]

@@ -21,12 +21,20 @@ from hloom.tree import pytrees as tree
 
 
 def axis_size(axis_name) -> int:
-    """How many participants a named axis has; the product for a tuple of names. A Python integer."""
+    """How many participants a named axis has; the product for a tuple of names. A Python integer.
+
+    >>> hl.vmap(lambda x: x * hl.lax.axis_size("i"), axis_name="i")(hnp.array([1, 2, 3]))
+    Array([3, 6, 9], dtype=int32)
+    """
     return math.prod(_sizes(axis_name, "axis_size").values())
 
 
 def axis_index(axis_name):
-    """s32[]: the number of this participant along the axis; row-major for a tuple of names."""
+    """s32[]: the number of this participant along the axis; row-major for a tuple of names.
+
+    >>> hl.vmap(lambda x: x + hl.lax.axis_index("i"), axis_name="i")(hnp.array([10, 20, 30]))
+    Array([10, 21, 32], dtype=int32)
+    """
     total = None
     for name, size in _sizes(axis_name, "axis_index").items():
         own = convert_element_type(bind("partition-id", axis_name=(name,), axis_size=size), DTYPES["s32"])
@@ -36,7 +44,11 @@ def axis_index(axis_name):
 
 def psum(x, axis_name, *, axis_index_groups=None):
     """The sum over all participants (of a group, with axis_index_groups: lists of numbers that together name each
-    participant once). A Python number is multiplied by their number, and stays one."""
+    participant once). A Python number is multiplied by their number, and stays one.
+
+    >>> hl.vmap(lambda x: hl.lax.psum(x, "i"), axis_name="i")(hnp.array([1, 5, 2]))
+    Array([8, 8, 8], dtype=int32)
+    """
     sizes = _sizes(axis_name, "psum")
     count = len(axis_index_groups[0]) if axis_index_groups else math.prod(sizes.values())
 
@@ -49,7 +61,11 @@ def psum(x, axis_name, *, axis_index_groups=None):
 
 
 def pmean(x, axis_name, *, axis_index_groups=None):
-    """The mean over all participants, as `psum`. Integers give floats."""
+    """The mean over all participants, as `psum`. Integers give floats.
+
+    >>> hl.vmap(lambda x: x - hl.lax.pmean(x, "i"), axis_name="i")(hnp.array([1.0, 2.0, 3.0]))
+    Array([-1.,  0.,  1.], dtype=float32)
+    """
     sizes = _sizes(axis_name, "pmean")
     count = len(axis_index_groups[0]) if axis_index_groups else math.prod(sizes.values())
 
@@ -64,20 +80,33 @@ def pmean(x, axis_name, *, axis_index_groups=None):
 
 
 def pmax(x, axis_name, *, axis_index_groups=None):
-    """The maximum over all participants, as `psum`."""
+    """The maximum over all participants, as `psum`.
+
+    >>> hl.vmap(lambda x: hl.lax.pmax(x, "i"), axis_name="i")(hnp.array([1, 5, 2]))
+    Array([5, 5, 5], dtype=int32)
+    """
     sizes = _sizes(axis_name, "pmax")
     return tree.map(lambda leaf: _reduced("maximum", leaf, sizes, axis_index_groups, "pmax"), x)
 
 
 def pmin(x, axis_name, *, axis_index_groups=None):
-    """The minimum over all participants, as `psum`."""
+    """The minimum over all participants, as `psum`.
+
+    >>> hl.vmap(lambda x: hl.lax.pmin(x, "i"), axis_name="i")(hnp.array([1, 5, 2]))
+    Array([1, 1, 1], dtype=int32)
+    """
     sizes = _sizes(axis_name, "pmin")
     return tree.map(lambda leaf: _reduced("minimum", leaf, sizes, axis_index_groups, "pmin"), x)
 
 
 def all_gather(x, axis_name, *, axis_index_groups=None, axis: int = 0, tiled: bool = False):
     """The values of all participants, stacked along a new axis `axis`, or joined along it with tiled=True. Over several
-    axes they count row-major."""
+    axes they count row-major.
+
+    >>> hl.vmap(lambda x: hl.lax.all_gather(x, "i"), axis_name="i")(hnp.array([1, 2]))
+    Array([[1, 2],
+           [1, 2]], dtype=int32)
+    """
     if isinstance(axis_name, (tuple, list)) and len(axis_name) > 1:
         for name in reversed(axis_name):
             x = all_gather(x, name, axis=axis, tiled=tiled)
@@ -102,6 +131,9 @@ def psum_scatter(x, axis_name, *, scatter_dimension: int = 0, axis_index_groups=
 
     Without tiled the size is the number of participants, and the dimension goes; with tiled=True it is a multiple of
     it, and is divided. Over several axes, with tiled=True, parts count row-major. Raises ShapeError.
+
+    >>> hl.vmap(lambda x: hl.lax.psum_scatter(x, "i"), axis_name="i")(hnp.array([[1, 2], [10, 20]]))
+    Array([11, 22], dtype=int32)
     """
     if isinstance(axis_name, (tuple, list)) and len(axis_name) > 1 and tiled:
         for name in axis_name:
@@ -136,6 +168,11 @@ def all_to_all(x, axis_name, split_axis: int, concat_axis: int, *, axis_index_gr
 
     Without tiled the size of split_axis is the number of participants, the axis goes, and a new axis concat_axis
     counts the senders; with tiled=True the sizes are divided and multiplied. Raises ShapeError.
+
+    >>> x = hnp.arange(4).reshape(2, 2)
+    >>> hl.vmap(lambda row: hl.lax.all_to_all(row, "i", 0, 0), axis_name="i")(x)
+    Array([[0, 2],
+           [1, 3]], dtype=int32)
     """
     name, size = _one("all_to_all", axis_name, axis_index_groups)
 
@@ -175,6 +212,10 @@ def ppermute(x, axis_name, perm):
 
     Raises AttributeValueError where a participant is a source or a target twice, ArgumentError for one that there is
     not.
+
+    >>> ring = [(0, 1), (1, 2), (2, 0)]
+    >>> hl.vmap(lambda x: hl.lax.ppermute(x, "i", ring), axis_name="i")(hnp.array([10, 20, 30]))
+    Array([30, 10, 20], dtype=int32)
     """
     name, size = _one("ppermute", axis_name, None)
     pairs = tuple((int(s), int(t)) for s, t in perm)

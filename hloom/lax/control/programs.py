@@ -20,6 +20,10 @@ def composite(decomposition, name: str, version: int = 0):
 
     hloom compiles what decomposition does; its array arguments go by position, attributes by name. Raises
     ArgumentError.
+
+    >>> square = hl.lax.composite(lambda x: x * x, "mine.square")
+    >>> square(hnp.array([1.0, 3.0]))
+    Array([1., 9.], dtype=float32)
     """
     if not callable(decomposition) or not isinstance(name, str):
         raise ArgumentError(

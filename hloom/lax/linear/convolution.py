@@ -97,6 +97,9 @@ def padtype_to_pads(in_shape, window_shape, window_strides, padding) -> list[tup
 
     padding: 'VALID' (none), 'SAME' or 'SAME_LOWER' (the size divided by the stride, rounded up, as many positions; the
     odd element goes to the end, or the start). Raises AttributeValueError for another name.
+
+    >>> hl.lax.padtype_to_pads((8, 8), (3, 3), (2, 2), "SAME")
+    [(0, 1), (0, 1)]
     """
     if hasattr(padding, "name"):
         padding = padding.name
@@ -227,7 +230,12 @@ def conv(lhs, rhs, window_strides, padding: str, precision=None, preferred_eleme
 def conv_with_general_padding(
     lhs, rhs, window_strides, padding, lhs_dilation, rhs_dilation, precision=None, preferred_element_type=None
 ):
-    """A dilated convolution of NCHW arrays with an OIHW kernel. Raises ShapeError, DTypeError, AttributeValueError."""
+    """A dilated convolution of NCHW arrays with an OIHW kernel. Raises ShapeError, DTypeError, AttributeValueError.
+
+    >>> images, kernel = hnp.ones((1, 3, 8, 8)), hnp.ones((16, 3, 3, 3))
+    >>> hl.lax.conv_with_general_padding(images, kernel, (1, 1), [(1, 1), (1, 1)], None, None).shape
+    (1, 16, 8, 8)
+    """
     return conv_general_dilated(
         lhs, rhs, window_strides, padding, lhs_dilation, rhs_dilation, precision=precision,
         preferred_element_type=preferred_element_type,
@@ -378,7 +386,11 @@ def conv_general_dilated_local(
 
 
 def conv_shape_tuple(lhs_shape, rhs_shape, strides, pads, batch_group_count: int = 1) -> tuple[int, ...]:
-    """The shape of a convolution in NCHW and OIHW. Raises ShapeError."""
+    """The shape of a convolution in NCHW and OIHW. Raises ShapeError.
+
+    >>> hl.lax.conv_shape_tuple((1, 3, 8, 8), (16, 3, 3, 3), (2, 2), [(1, 1), (1, 1)])
+    (1, 16, 4, 4)
+    """
     if isinstance(pads, str):
         pads = padtype_to_pads(lhs_shape[2:], rhs_shape[2:], strides, pads)
     if len(pads) != len(lhs_shape) - 2:

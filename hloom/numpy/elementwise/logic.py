@@ -149,7 +149,11 @@ def array_equal(a1, a2, equal_nan: bool = False):
 
 
 def array_equiv(a1, a2):
-    """Whether both broadcast to one shape and are equal there, a pred scalar."""
+    """Whether both broadcast to one shape and are equal there, a pred scalar.
+
+    >>> hnp.array_equiv(hnp.array([1, 2]), hnp.array([[1, 2], [1, 2]]))
+    Array(True, dtype=bool)
+    """
     a1, a2 = as_operand(a1, "array_equiv"), as_operand(a2, "array_equiv")
     try:
         broadcast_shapes("array_equiv", [a1.shape, a2.shape])
@@ -196,12 +200,20 @@ isinf = _on_parts(
 
 
 def isposinf(x, /):
-    """Positive infinity, pred, element-wise. Raises DTypeError for complex x."""
+    """Positive infinity, pred, element-wise. Raises DTypeError for complex x.
+
+    >>> hnp.isposinf(hnp.array([hnp.inf, -hnp.inf]))
+    Array([ True, False], dtype=bool)
+    """
     return _is_infinity("isposinf", x, math.inf)
 
 
 def isneginf(x, /):
-    """Negative infinity, pred, element-wise. Raises DTypeError for complex x."""
+    """Negative infinity, pred, element-wise. Raises DTypeError for complex x.
+
+    >>> hnp.isneginf(hnp.array([1.0, -hnp.inf]))
+    Array([False,  True], dtype=bool)
+    """
     return _is_infinity("isneginf", x, -math.inf)
 
 
@@ -213,13 +225,21 @@ def _is_infinity(name, x, value):
 
 
 def isreal(x):
-    """No imaginary part, pred, element-wise."""
+    """No imaginary part, pred, element-wise.
+
+    >>> hnp.isreal(hnp.array([1 + 0j, 1 + 2j]))
+    Array([ True, False], dtype=bool)
+    """
     x = as_operand(x, "isreal")
     return lax.eq(lax.imag(x), 0.0) if x.dtype in COMPLEX else full(True, PRED, x.shape)
 
 
 def iscomplex(x):
-    """An imaginary part other than 0, pred, element-wise."""
+    """An imaginary part other than 0, pred, element-wise.
+
+    >>> hnp.iscomplex(hnp.array([1 + 0j, 1 + 2j]))
+    Array([False,  True], dtype=bool)
+    """
     return lax.bitwise_not(isreal(x))
 
 
@@ -230,12 +250,20 @@ def isrealobj(x) -> bool:
 
 
 def iscomplexobj(x) -> bool:
-    """Whether the dtype is complex."""
+    """Whether the dtype is complex.
+
+    >>> hnp.iscomplexobj(hnp.array([1 + 0j]))
+    True
+    """
     return not isrealobj(x)
 
 
 def isscalar(element) -> bool:
-    """Whether element is a number or an array of rank 0."""
+    """Whether element is a number or an array of rank 0.
+
+    >>> hnp.isscalar(3.0), hnp.isscalar(hnp.array([3.0]))
+    (True, False)
+    """
     return element.ndim == 0 if hasattr(element, "ndim") else isinstance(element, (bool, int, float, complex))
 
 
@@ -264,7 +292,11 @@ logical_xor = _logical("logical_xor", "xor", "Exclusive `or`", "[ True,  True, F
 
 
 def logical_not(x, /):
-    """`not` of truth values, pred, element-wise."""
+    """`not` of truth values, pred, element-wise.
+
+    >>> hnp.logical_not(hnp.array([0, 2]))
+    Array([ True, False], dtype=bool)
+    """
     return lax.bitwise_not(truth(as_operand(x, "logical_not")))
 
 
@@ -291,7 +323,11 @@ def right_shift(x1, x2, /):
 
 
 def bitwise_count(x, /):
-    """The number of bits set in |x|, u8, element-wise. Raises DTypeError."""
+    """The number of bits set in |x|, u8, element-wise. Raises DTypeError.
+
+    >>> hnp.bitwise_count(hnp.array([7, 8]))
+    Array([3, 1], dtype=uint8)
+    """
     x = as_operand(x, "bitwise_count")
     if x.dtype == PRED:
         return convert(x, DTYPES["u8"])

@@ -70,7 +70,11 @@ def frexp(x, /):
 
 
 def nextafter(x1, x2, /):
-    """The next number of the dtype after x1 towards x2; floats. Raises ShapeError, DTypeError for complex operands."""
+    """The next number of the dtype after x1 towards x2; floats. Raises ShapeError, DTypeError for complex operands.
+
+    >>> hnp.nextafter(hnp.array([1.0]), 2.0)
+    Array([1.0000001], dtype=float32)
+    """
     (a, b), weak = promote_operands("nextafter", (x1, x2), inexact_dtype)
     if a.dtype in COMPLEX:
         raise refuse("nextafter", a, "take the real or the imaginary part")
@@ -81,6 +85,9 @@ def spacing(x, /):
     """The distance of x to the next number of its dtype away from 0, negative for negative x; floats.
 
     Infinities and NaN give NaN. Raises DTypeError for complex x.
+
+    >>> hnp.spacing(hnp.array([1.0, 1024.0]))
+    Array([1.1920929e-07, 1.2207031e-04], dtype=float32)
     """
     x = to_inexact(x, "spacing")
     if x.dtype in COMPLEX:
@@ -156,6 +163,9 @@ def view(a, dtype):
 
     Python's float, int and complex are the wide ones where the elements are of 64 bits. Raises ShapeError where the
     last axis cannot be cut or joined, DTypeError.
+
+    >>> hnp.view(hnp.array([1.0]), hnp.int32)
+    Array([1065353216], dtype=int32)
     """
     x, target = as_operand(a, "view"), as_dtype(dtype)
     if x.dtype.itemsize >= 8 and x.dtype != DTYPES["c64"]:
@@ -197,7 +207,11 @@ def _complex_view(x, target):
 
 
 def byteswap(a, inplace: bool = False):
-    """The bytes of each element in reverse order. inplace=True is refused. Raises ArgumentError."""
+    """The bytes of each element in reverse order. inplace=True is refused. Raises ArgumentError.
+
+    >>> hnp.byteswap(hnp.array([1], dtype=hnp.int16))
+    Array([256], dtype=int16)
+    """
     if inplace:
         raise ArgumentError("byteswap makes a new array", "inplace=True", "leave it out")
     x = as_operand(a, "byteswap")

@@ -61,7 +61,11 @@ trunc = fix = _rounding("trunc", _truncate, "x without its fraction.", "[-1.,  2
 
 
 def rint(x, /):
-    """The nearest whole number, halves to the even one, element-wise; integers become floats."""
+    """The nearest whole number, halves to the even one, element-wise; integers become floats.
+
+    >>> hnp.rint(hnp.array([0.5, 1.5, -1.2]))
+    Array([ 0.,  2., -1.], dtype=float32)
+    """
     return round(to_inexact(x, "rint"))
 
 
@@ -126,19 +130,31 @@ def copysign(x1, x2, /):
 
 
 def real(x, /):
-    """The real part, element-wise; x itself where it is not complex."""
+    """The real part, element-wise; x itself where it is not complex.
+
+    >>> hnp.real(hnp.array([1 + 2j, 3.0]))
+    Array([1., 3.], dtype=float32)
+    """
     x = as_operand(x, "real")
     return lax.real(x) if x.dtype in COMPLEX else x
 
 
 def imag(x, /):
-    """The imaginary part, element-wise; zeros where x is not complex."""
+    """The imaginary part, element-wise; zeros where x is not complex.
+
+    >>> hnp.imag(hnp.array([1 + 2j, 3.0]))
+    Array([2., 0.], dtype=float32)
+    """
     x = as_operand(x, "imag")
     return lax.imag(x) if x.dtype in COMPLEX else with_weakness(full(0, x.dtype, x.shape), x.weak)
 
 
 def conjugate(x, /):
-    """The complex conjugate, element-wise; x itself where it is not complex."""
+    """The complex conjugate, element-wise; x itself where it is not complex.
+
+    >>> hnp.conj(hnp.array([1 + 2j]))
+    Array([1.-2.j], dtype=complex64)
+    """
     x = as_operand(x, "conj")
     return lax.conj(x) if x.dtype in COMPLEX else x
 
@@ -217,12 +233,20 @@ def nan_to_num(x, copy: bool = True, nan=0.0, posinf=None, neginf=None):
 
 
 def fmax(x1, x2, /):
-    """The larger of x1 and x2; where one is NaN the other. Raises ShapeError, DTypeError."""
+    """The larger of x1 and x2; where one is NaN the other. Raises ShapeError, DTypeError.
+
+    >>> hnp.fmax(hnp.array([1.0, hnp.nan]), 0.0)
+    Array([1., 0.], dtype=float32)
+    """
     return _ignoring_nan("fmax", x1, x2, maximum, np.fmax)
 
 
 def fmin(x1, x2, /):
-    """The smaller of x1 and x2; where one is NaN the other. Raises ShapeError, DTypeError."""
+    """The smaller of x1 and x2; where one is NaN the other. Raises ShapeError, DTypeError.
+
+    >>> hnp.fmin(hnp.array([1.0, hnp.nan]), 0.0)
+    Array([0., 0.], dtype=float32)
+    """
     return _ignoring_nan("fmin", x1, x2, minimum, np.fmin)
 
 

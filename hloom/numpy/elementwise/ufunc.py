@@ -188,7 +188,12 @@ class ufunc(metaclass=_UfuncMeta):
 
 
 def frompyfunc(func, /, nin: int, nout: int, *, identity=None) -> ufunc:
-    """A ufunc of a function of nin scalars with nout results, mapped by `vectorize`. Raises ArgumentError."""
+    """A ufunc of a function of nin scalars with nout results, mapped by `vectorize`. Raises ArgumentError.
+
+    >>> add = hnp.frompyfunc(lambda a, b: a + b, 2, 1, identity=0)
+    >>> add.reduce(hnp.array([1, 2, 3])), add.accumulate(hnp.array([1, 2, 3]))
+    (Array(6, dtype=int32), Array([1, 3, 6], dtype=int32))
+    """
     if not callable(func) or nin < 1 or nout < 1:
         raise ArgumentError(
             "frompyfunc takes a function and how many arguments and results it has",

@@ -79,7 +79,11 @@ abs = absolute
 
 
 def fabs(x, /):
-    """The absolute value as a float, element-wise. Raises DTypeError for complex x."""
+    """The absolute value as a float, element-wise. Raises DTypeError for complex x.
+
+    >>> hnp.fabs(hnp.array([-2, 3]))
+    Array([2., 3.], dtype=float32)
+    """
     return real_function("fabs", x, absolute)
 
 
@@ -412,7 +416,11 @@ def logaddexp(x1, x2, /):
 
 
 def logaddexp2(x1, x2, /):
-    """log2(2**x1 + 2**x2) without overflow, element-wise; floats. Raises ShapeError, DTypeError."""
+    """log2(2**x1 + 2**x2) without overflow, element-wise; floats. Raises ShapeError, DTypeError.
+
+    >>> hnp.logaddexp2(hnp.array([3.0]), hnp.array([3.0]))
+    Array([4.], dtype=float32)
+    """
     (a, b), weak = promote_operands("logaddexp2", (x1, x2), inexact_dtype)
     if a.dtype in COMPLEX:
         raise refuse("logaddexp2", a, "take the real parts")
@@ -552,5 +560,9 @@ def heaviside(x1, x2, /):
 
 
 def i0(x, /):
-    """The modified Bessel function of order 0, element-wise; floats. Raises DTypeError for complex x."""
+    """The modified Bessel function of order 0, element-wise; floats. Raises DTypeError for complex x.
+
+    >>> hnp.i0(hnp.array([0.0, 1.0])).round(3)
+    Array([1.   , 1.266], dtype=float32)
+    """
     return real_function("i0", x, lambda x: lax.mul(lax.exp(lax.abs(x)), lax.bessel_i0e(x)))

@@ -182,6 +182,9 @@ def put(a, ind, v, mode=None, *, inplace: bool = True):
 
     mode: outside 'clip' or 'wrap'; by default left out. inplace=True needs `hl.config.item_assignment`.
     Raises ArgumentError, DTypeError.
+
+    >>> hnp.put(hnp.array([1, 2, 3]), hnp.array([0, 2]), hnp.array([10, 30]), inplace=False)
+    Array([10,  2, 30], dtype=int32)
     """
     x, indices = as_operand(a, "put"), ravel(index_operand(ind, "put"))
     values = ravel(as_operand(v, "put"))
@@ -229,6 +232,9 @@ def place(arr, mask, vals, *, inplace: bool = True):
     """arr with the elements where mask is true replaced by vals in turn, which repeat.
 
     inplace=True needs `hl.config.item_assignment`. Raises ArgumentError, ShapeError.
+
+    >>> hnp.place(hnp.array([1, 2, 3]), hnp.array([True, False, True]), hnp.array([10, 30]), inplace=False)
+    Array([10,  2, 30], dtype=int32)
     """
     x, values = as_operand(arr, "place"), ravel(as_operand(vals, "place"))
     condition = ravel(truth(as_operand(mask, "place")))
@@ -396,13 +402,23 @@ def _matrix_extents(arr, name: str):
 
 
 def tril_indices_from(arr, k: int = 0):
-    """`tril_indices` for the sizes of a matrix. Raises ShapeError."""
+    """`tril_indices` for the sizes of a matrix. Raises ShapeError.
+
+    >>> x = hnp.arange(4).reshape(2, 2)
+    >>> x[hnp.tril_indices_from(x)]
+    Array([0, 2, 3], dtype=int32)
+    """
     n, m = _matrix_extents(arr, "tril_indices_from")
     return tril_indices(n, k, m)
 
 
 def triu_indices_from(arr, k: int = 0):
-    """`triu_indices` for the sizes of a matrix. Raises ShapeError."""
+    """`triu_indices` for the sizes of a matrix. Raises ShapeError.
+
+    >>> x = hnp.arange(4).reshape(2, 2)
+    >>> x[hnp.triu_indices_from(x)]
+    Array([0, 1, 3], dtype=int32)
+    """
     n, m = _matrix_extents(arr, "triu_indices_from")
     return triu_indices(n, k, m)
 
@@ -419,7 +435,13 @@ def diag_indices(n: int, ndim: int = 2):
 
 
 def diag_indices_from(arr):
-    """`diag_indices` for an array of at least two axes, all of one size. Raises ShapeError."""
+    """`diag_indices` for an array of at least two axes, all of one size. Raises ShapeError.
+
+    >>> x = hnp.ones((2, 2))
+    >>> x.at[hnp.diag_indices_from(x)].set(0)
+    Array([[0., 1.],
+           [1., 0.]], dtype=float32)
+    """
     dims = tuple(arr.shape)
     if len(dims) < 2 or len(set(dims)) != 1:
         raise ShapeError("diag_indices_from takes two or more axes of one size", f"{dims}", "slice it to a cube")
@@ -427,5 +449,9 @@ def diag_indices_from(arr):
 
 
 def mask_indices(n: int, mask_func, k: int = 0, *, size: int | None = None):
-    """The positions where mask_func(ones of (n, n), k) is not 0. size as in `nonzero`."""
+    """The positions where mask_func(ones of (n, n), k) is not 0. size as in `nonzero`.
+
+    >>> hnp.mask_indices(2, hnp.triu)
+    (Array([0, 0, 1], dtype=int32), Array([0, 1, 1], dtype=int32))
+    """
     return nonzero(mask_func(ones((n, n)), k), size=size)

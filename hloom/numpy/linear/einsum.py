@@ -76,6 +76,10 @@ def einsum_path(subscripts, /, *operands, optimize="auto"):
     """(path, description): the pairs that `einsum` contracts, one after the other, and opt_einsum's account of them.
 
     Operands are taken off the list by position and their result is put at its end. Raises as `einsum` does.
+
+    >>> path, text = hnp.einsum_path("ij,jk,kl->il", hnp.ones((2, 9)), hnp.ones((9, 9)), hnp.ones((9, 2)))
+    >>> path
+    [(0, 1), (0, 1)]
     """
     if not isinstance(subscripts, str):
         subscripts, operands = _subscripts_of_lists((subscripts, *operands))

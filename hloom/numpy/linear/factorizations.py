@@ -108,7 +108,11 @@ def _sorted(x):
 
 
 def svdvals(x, /):
-    """The singular values, descending. Raises ShapeError, DTypeError."""
+    """The singular values, descending. Raises ShapeError, DTypeError.
+
+    >>> hnp.linalg.svdvals(hnp.array([[3.0, 0.0], [0.0, 5.0]])).round(3)
+    Array([5., 3.], dtype=float32)
+    """
     return svd(x, full_matrices=False, compute_uv=False)
 
 

@@ -58,6 +58,10 @@ def polydiv(u, v, *, trim_leading_zeros: bool = False):
     """(quotient, remainder) of two polynomials. The remainder has the length of u, or no leading zeros on request.
 
     trim_leading_zeros looks at values, so it does not work inside of jit. Raises ShapeError.
+
+    >>> quotient, remainder = hnp.polydiv(hnp.array([1.0, 0.0, -1.0]), hnp.array([1.0, 1.0]))
+    >>> quotient
+    Array([ 1., -1.], dtype=float32)
     """
     (u, v), _ = promote_operands("polydiv", (u, v), inexact_dtype, broadcast=False)
     if u.ndim != 1 or v.ndim != 1 or not v.shape[0]:
@@ -180,6 +184,9 @@ def trim_zeros(filt, trim: str = "fb", axis=None):
     """An array without the zeros around: in front ('f'), behind ('b') or both, along axes (all by default).
 
     Looks at values: not for inside of jit. Raises ShapeError, ArgumentError.
+
+    >>> hnp.trim_zeros(hnp.array([0, 0, 1, 2, 0]))
+    Array([1, 2], dtype=int32)
     """
     x = as_operand(filt, "trim_zeros")
     trim = str(trim).lower()
@@ -259,7 +266,11 @@ def _aligned(name, a1, a2, combine):
 
 
 def polysub(a1, a2):
-    """The coefficients of the difference of two polynomials; columns of a matrix are polynomials. Raises ShapeError."""
+    """The coefficients of the difference of two polynomials; columns of a matrix are polynomials. Raises ShapeError.
+
+    >>> hnp.polysub(hnp.array([1, 2]), hnp.array([3, 0, 1]))
+    Array([-3,  1,  1], dtype=int32)
+    """
     return _aligned("polysub", a1, a2, lax.sub)
 
 

@@ -157,13 +157,21 @@ def vecdot(x1, x2, /, *, axis: int = -1, precision=None, preferred_element_type=
 
 
 def matvec(x1, x2, /):
-    """Matrices (..., m, n) times vectors (..., n); leading axes broadcast. Raises ShapeError, DTypeError."""
+    """Matrices (..., m, n) times vectors (..., n); leading axes broadcast. Raises ShapeError, DTypeError.
+
+    >>> hnp.matvec(hnp.array([[1, 2], [3, 4]]), hnp.array([1, 1]))
+    Array([3, 7], dtype=int32)
+    """
     x2 = as_operand(x2, "matvec")
     return lax.squeeze(matmul(x1, lax.expand_dims(x2, (-1,))), (-1,))
 
 
 def vecmat(x1, x2, /):
-    """Vectors (..., m), conjugated, times matrices (..., m, n). Raises ShapeError, DTypeError."""
+    """Vectors (..., m), conjugated, times matrices (..., m, n). Raises ShapeError, DTypeError.
+
+    >>> hnp.vecmat(hnp.array([1, 1]), hnp.array([[1, 2], [3, 4]]))
+    Array([4, 6], dtype=int32)
+    """
     x1 = conj(as_operand(x1, "vecmat"))
     return lax.squeeze(matmul(lax.expand_dims(x1, (-2,)), x2), (-2,))
 

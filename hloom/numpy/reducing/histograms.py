@@ -69,6 +69,9 @@ def histogram_bin_edges(a, bins=10, range=None, weights=None):
 
     range: (low, high), by default those of the data. bins may be one of NumPy's rules ('auto', 'fd', ...) for data that
     is known. Raises ArgumentError, ShapeError, TracerConversionError.
+
+    >>> hnp.histogram_bin_edges(hnp.array([0.0, 1.0, 4.0]), bins=4)
+    Array([0., 1., 2., 3., 4.], dtype=float32)
     """
     x = as_operand(a, "histogram_bin_edges")
     if isinstance(bins, str):
@@ -153,6 +156,11 @@ def histogramdd(sample, bins=10, range=None, weights=None, density: bool | None 
     edges for each; range: (low, high) for each axis. weights, density: as in `histogram`, but without both counts are
     integers.
     Raises ShapeError, ArgumentError, DTypeError.
+
+    >>> counts, edges = hnp.histogramdd(hnp.array([[0.1, 0.1], [0.9, 0.8]]), bins=2)
+    >>> counts
+    Array([[1, 0],
+           [0, 1]], dtype=int32)
     """
     if isinstance(sample, (list, tuple)):
         sample = stack([as_operand(s, "histogramdd") for s in sample], axis=-1)

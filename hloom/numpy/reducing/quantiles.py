@@ -259,7 +259,11 @@ def nanquantile(
     *,
     weights=None,
 ):
-    """`quantile` of the elements that are not NaN; NaN where there is none."""
+    """`quantile` of the elements that are not NaN; NaN where there is none.
+
+    >>> hnp.nanquantile(hnp.array([1.0, hnp.nan, 3.0]), 0.5)
+    Array(2., dtype=float32)
+    """
     return _quantile("nanquantile", a, q, axis, method, keepdims, out, overwrite_input, True, False, weights)
 
 
@@ -275,7 +279,11 @@ def nanpercentile(
     weights=None,
     out_sharding=None,
 ):
-    """`percentile` of the elements that are not NaN; NaN where there is none."""
+    """`percentile` of the elements that are not NaN; NaN where there is none.
+
+    >>> hnp.nanpercentile(hnp.array([1.0, hnp.nan, 3.0]), 50)
+    Array(2., dtype=float32)
+    """
     return _quantile("nanpercentile", a, q, axis, method, keepdims, out, overwrite_input, True, True, weights)
 
 

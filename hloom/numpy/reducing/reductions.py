@@ -455,7 +455,11 @@ def nansum(a, axis=None, dtype=None, out=None, keepdims: bool = False, initial=N
 
 
 def nanprod(a, axis=None, dtype=None, out=None, keepdims: bool = False, initial=None, where=None):
-    """`prod` with NaN as 1."""
+    """`prod` with NaN as 1.
+
+    >>> hnp.nanprod(hnp.array([2.0, hnp.nan, 3.0]))
+    Array(6., dtype=float32)
+    """
     x = as_operand(a, "nanprod")
     if lacks_nan(x):
         return prod(x, axis, dtype, None, keepdims, initial, where)
@@ -475,7 +479,11 @@ def nanmean(a, axis=None, dtype=None, out=None, keepdims: bool = False, *, where
 
 
 def nanvar(a, axis=None, dtype=None, out=None, ddof=0, keepdims: bool = False, *, where=None):
-    """`var` of what is not NaN; NaN where too little is left."""
+    """`var` of what is not NaN; NaN where too little is left.
+
+    >>> hnp.nanvar(hnp.array([1.0, hnp.nan, 3.0]))
+    Array(1., dtype=float32)
+    """
     x = as_operand(a, "nanvar")
     if where is None and lacks_nan(x):
         axes = canonical_axes(axis, x.ndim, "nanvar")
@@ -488,7 +496,11 @@ def nanvar(a, axis=None, dtype=None, out=None, ddof=0, keepdims: bool = False, *
 
 
 def nanstd(a, axis=None, dtype=None, out=None, ddof=0, keepdims: bool = False, *, where=None):
-    """`std` of what is not NaN; NaN where too little is left."""
+    """`std` of what is not NaN; NaN where too little is left.
+
+    >>> hnp.nanstd(hnp.array([1.0, hnp.nan, 3.0]))
+    Array(1., dtype=float32)
+    """
     return lax.sqrt(nanvar(a, axis, dtype, out, ddof, keepdims, where=where))
 
 
@@ -542,10 +554,18 @@ def _nan_arg(name, function, neutral, a, axis, keepdims):
 
 
 def nanargmax(a, axis: int | None = None, out=None, keepdims: bool = False):
-    """`argmax` of what is not NaN; -1 where nothing is left."""
+    """`argmax` of what is not NaN; -1 where nothing is left.
+
+    >>> hnp.nanargmax(hnp.array([1.0, hnp.nan, 3.0]))
+    Array(2, dtype=int32)
+    """
     return _nan_arg("nanargmax", argmax, lowest, a, axis, keepdims)
 
 
 def nanargmin(a, axis: int | None = None, out=None, keepdims: bool = False):
-    """`argmin` of what is not NaN; -1 where nothing is left."""
+    """`argmin` of what is not NaN; -1 where nothing is left.
+
+    >>> hnp.nanargmin(hnp.array([hnp.nan, 2.0, 1.0]))
+    Array(2, dtype=int32)
+    """
     return _nan_arg("nanargmin", argmin, highest, a, axis, keepdims)

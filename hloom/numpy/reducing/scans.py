@@ -70,12 +70,20 @@ def cumprod(a, axis: int | None = None, dtype=None, out=None):
 
 
 def nancumsum(a, axis: int | None = None, dtype=None, out=None):
-    """`cumsum` with NaN as 0."""
+    """`cumsum` with NaN as 0.
+
+    >>> hnp.nancumsum(hnp.array([2.0, hnp.nan, 3.0]))
+    Array([2., 2., 5.], dtype=float32)
+    """
     return cumsum(_replaced(a, 0.0, "nancumsum"), axis, dtype)
 
 
 def nancumprod(a, axis: int | None = None, dtype=None, out=None):
-    """`cumprod` with NaN as 1."""
+    """`cumprod` with NaN as 1.
+
+    >>> hnp.nancumprod(hnp.array([2.0, hnp.nan, 3.0]))
+    Array([2., 2., 6.], dtype=float32)
+    """
     return cumprod(_replaced(a, 1.0, "nancumprod"), axis, dtype)
 
 
@@ -102,12 +110,20 @@ def _array_api(name, function, x, axis, dtype, include_initial, neutral):
 
 
 def cumulative_sum(x, /, *, axis: int | None = None, dtype=None, include_initial: bool = False):
-    """`cumsum`; with include_initial one element longer, from 0 on. Raises ShapeError."""
+    """`cumsum`; with include_initial one element longer, from 0 on. Raises ShapeError.
+
+    >>> hnp.cumulative_sum(hnp.array([1, 2, 3]), include_initial=True)
+    Array([0, 1, 3, 6], dtype=int32)
+    """
     return _array_api("cumulative_sum", cumsum, x, axis, dtype, include_initial, 0)
 
 
 def cumulative_prod(x, /, *, axis: int | None = None, dtype=None, include_initial: bool = False):
-    """`cumprod`; with include_initial one element longer, from 1 on. Raises ShapeError."""
+    """`cumprod`; with include_initial one element longer, from 1 on. Raises ShapeError.
+
+    >>> hnp.cumulative_prod(hnp.array([1, 2, 3]), include_initial=True)
+    Array([1, 1, 2, 6], dtype=int32)
+    """
     return _array_api("cumulative_prod", cumprod, x, axis, dtype, include_initial, 1)
 
 

@@ -64,7 +64,12 @@ def diag(v, k: int = 0):
 
 
 def diagflat(v, k: int = 0):
-    """A matrix with the elements of v on its k-th diagonal."""
+    """A matrix with the elements of v on its k-th diagonal.
+
+    >>> hnp.diagflat(hnp.array([[1, 2]]))
+    Array([[1, 0],
+           [0, 2]], dtype=int32)
+    """
     return diag(ravel(v), k)
 
 

@@ -110,7 +110,11 @@ def ravel(a, order: str = "C", *, out_sharding=None):
 
 
 def shape(a) -> tuple[int, ...]:
-    """The shape of an array, of nested lists, of random keys or of a ShapeDtypeStruct; () of None."""
+    """The shape of an array, of nested lists, of random keys or of a ShapeDtypeStruct; () of None.
+
+    >>> hnp.shape([[1, 2], [3, 4]])
+    (2, 2)
+    """
     return _shape_of(a, "shape")
 
 
@@ -121,12 +125,20 @@ def _shape_of(a, name: str) -> tuple[int, ...]:
 
 
 def ndim(a) -> int:
-    """The number of axes, of what `shape` accepts."""
+    """The number of axes, of what `shape` accepts.
+
+    >>> hnp.ndim([[1, 2], [3, 4]])
+    2
+    """
     return len(_shape_of(a, "ndim"))
 
 
 def size(a, axis=None) -> int:
-    """The number of elements, or the size along an axis (or axes). Raises ShapeError."""
+    """The number of elements, or the size along an axis (or axes). Raises ShapeError.
+
+    >>> hnp.size(hnp.zeros((2, 3)))
+    6
+    """
     dims = _shape_of(a, "size")
     return product(dims[k] for k in canonical_axes(axis, len(dims), "size"))
 
@@ -243,7 +255,11 @@ def moveaxis(a, source, destination):
 
 
 def rollaxis(a, axis: int, start: int = 0):
-    """a with one axis moved before position start. Raises ShapeError."""
+    """a with one axis moved before position start. Raises ShapeError.
+
+    >>> hnp.rollaxis(hnp.zeros((2, 3, 4)), 2).shape
+    (4, 2, 3)
+    """
     x = as_operand(a, "rollaxis")
     axis = canonical_axis(axis, x.ndim, "rollaxis")
     start = start + x.ndim if start < 0 else start
@@ -450,12 +466,20 @@ def hsplit(ary, indices_or_sections):
 
 
 def vsplit(ary, indices_or_sections):
-    """Split along axis 0. Raises ShapeError."""
+    """Split along axis 0. Raises ShapeError.
+
+    >>> [part.shape for part in hnp.vsplit(hnp.zeros((4, 3)), 2)]
+    [(2, 3), (2, 3)]
+    """
     return split(ary, indices_or_sections, 0)
 
 
 def dsplit(ary, indices_or_sections):
-    """Split along axis 2. Raises ShapeError."""
+    """Split along axis 2. Raises ShapeError.
+
+    >>> [part.shape for part in hnp.dsplit(hnp.zeros((2, 3, 4)), 2)]
+    [(2, 3, 2), (2, 3, 2)]
+    """
     return split(ary, indices_or_sections, 2)
 
 
@@ -476,7 +500,12 @@ def tile(A, reps):
 
 
 def resize(a, new_shape):
-    """The elements of a, repeated or cut to fill this shape. Raises ShapeError."""
+    """The elements of a, repeated or cut to fill this shape. Raises ShapeError.
+
+    >>> hnp.resize(hnp.array([1, 2, 3]), (2, 4))
+    Array([[1, 2, 3, 1],
+           [2, 3, 1, 2]], dtype=int32)
+    """
     x, dims = as_operand(a, "resize"), canonical_shape(new_shape, "resize")
     count = product(dims)
     if not x.size:

@@ -102,12 +102,22 @@ def flip(m, axis=None):
 
 
 def fliplr(m):
-    """m reversed along axis 1. Raises ShapeError."""
+    """m reversed along axis 1. Raises ShapeError.
+
+    >>> hnp.fliplr(hnp.array([[1, 2], [3, 4]]))
+    Array([[2, 1],
+           [4, 3]], dtype=int32)
+    """
     return flip(m, 1)
 
 
 def flipud(m):
-    """m reversed along axis 0. Raises ShapeError."""
+    """m reversed along axis 0. Raises ShapeError.
+
+    >>> hnp.flipud(hnp.array([[1, 2], [3, 4]]))
+    Array([[3, 4],
+           [1, 2]], dtype=int32)
+    """
     return flip(m, 0)
 
 

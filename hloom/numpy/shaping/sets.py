@@ -163,7 +163,11 @@ def _differs(x, y, equal_nan: bool):
 
 
 def unique_all(x, /, *, size: int | None = None, fill_value=None) -> UniqueAll:
-    """(values, indices, inverse_indices, counts) of the distinct elements; NaN are all distinct. As `unique`."""
+    """(values, indices, inverse_indices, counts) of the distinct elements; NaN are all distinct. As `unique`.
+
+    >>> hnp.unique_all(hnp.array([3, 1, 3])).indices
+    Array([1, 0], dtype=int32)
+    """
     return UniqueAll(*unique(x, True, True, True, equal_nan=False, size=size, fill_value=fill_value))
 
 
@@ -177,12 +181,21 @@ def unique_counts(x, /, *, size: int | None = None, fill_value=None) -> UniqueCo
 
 
 def unique_inverse(x, /, *, size: int | None = None, fill_value=None) -> UniqueInverse:
-    """(values, inverse_indices) of the distinct elements; NaN are all distinct. As `unique`."""
+    """(values, inverse_indices) of the distinct elements; NaN are all distinct. As `unique`.
+
+    >>> values, inverse = hnp.unique_inverse(hnp.array([3, 1, 3]))
+    >>> values[inverse]
+    Array([3, 1, 3], dtype=int32)
+    """
     return UniqueInverse(*unique(x, return_inverse=True, equal_nan=False, size=size, fill_value=fill_value))
 
 
 def unique_values(x, /, *, size: int | None = None, fill_value=None):
-    """The distinct elements in order; NaN are all distinct. As `unique`."""
+    """The distinct elements in order; NaN are all distinct. As `unique`.
+
+    >>> hnp.unique_values(hnp.array([3, 1, 3]))
+    Array([1, 3], dtype=int32)
+    """
     return unique(x, equal_nan=False, size=size, fill_value=fill_value)
 
 
@@ -301,6 +314,9 @@ def setxor1d(ar1, ar2, assume_unique: bool = False, *, size: int | None = None, 
     """The distinct elements that exactly one of the arrays has, in order; a NaN of each, since NaN equal nothing.
 
     size and fill_value as in `unique`. Raises TracerConversionError.
+
+    >>> hnp.setxor1d(hnp.array([1, 2]), hnp.array([2, 3]))
+    Array([1, 3], dtype=int32)
     """
     a, b = _flat_pair("setxor1d", ar1, ar2)
     mask = concatenate([isin(a, b, invert=True), isin(b, a, invert=True)])

@@ -92,7 +92,11 @@ def lexsort(keys, axis: int = -1):
 
 
 def sort_complex(a):
-    """a sorted along its last axis by real, then imaginary parts, as complex numbers."""
+    """a sorted along its last axis by real, then imaginary parts, as complex numbers.
+
+    >>> hnp.sort_complex(hnp.array([2 + 1j, 1 + 5j, 2 + 0j]))
+    Array([1.+5.j, 2.+0.j, 2.+1.j], dtype=complex64)
+    """
     x = as_operand(a, "sort_complex")
     if x.dtype not in (DTYPES["c64"], DTYPES["c128"]):
         x = convert(x, DTYPES["c128" if x.dtype in (DTYPES["f64"], DTYPES["s64"], DTYPES["u64"]) else "c64"])
