@@ -392,7 +392,7 @@ BRANCHY = {
     "compiler/kernels/attention/structure.py attention_of": "the conditions of one pattern, each with its return",
     "compiler/kernels/attention/structure.py _kind": "a case for each op of that pattern",
     "compiler/kernels/contractions/im2col.py image_of": "the conditions of one pattern, each with its return",
-    "compiler/kernels/matrices/texts.py visit_Call": "complex numbers: a case for each function",
+    "compiler/kernels/matrices/eigh.py eigh": "a kernel, of which each loop is a step of one algorithm",
     "compiler/passes/spmd/compute.py _chosen": "one choice: its candidates, those that fit, and their prices",
     "compiler/passes/spmd/linear.py linear_operands": "a case for each family of linear ops",
     "compiler/targets/cpu/llvm_emitter/values.py cast": "LLVM has an instruction for each pair of kinds",

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from hloom.compiler.kernel_ir.nodes import Assign, Expr, For, Load, Store, Var
+from collections.abc import Mapping, Sequence
+
+from hloom.compiler.kernel_ir.nodes import Assign, Expr, For, Load, Stmt, Store, Var
 from hloom.kernels.derivatives.activity import statements_of
-from hloom.kernels.frontend.races import Loops, linear
+from hloom.kernels.frontend.races import Linear, Loops, linear
 from hloom.kernels.programs import Body, Draft
 
 __all__ = ["is_disjoint"]
@@ -16,47 +18,68 @@ def is_disjoint(draft: Draft, pointer: Var, body: Body) -> bool:
         return True
     digits = draft.digits or (draft.item,)
     statements = [s for one in statements_of(draft) for s in one.walk()]
+    loops = _loops(statements, digits, body)
+    ranges: list[tuple[int, int]] = []  # of the indexes without their digits' terms
+    factors: set[tuple[int, ...]] = set()
+    for index in dict.fromkeys(_indices(statements, pointer)):
+        form = linear(index, loops)
+        found = None if form is None else _range(form, digits, body)
+        if form is None or found is None:
+            return False
+        ranges.append(found)
+        factors.add(tuple([form.get(digit, 0) for digit in digits]))
+    if not ranges:
+        return True
+    if len(factors) > 1:
+        return False
+    width = max(high for _, high in ranges) - min(low for low, _ in ranges)
+    return _are_apart(width, dict(zip(digits, map(abs, factors.pop()), strict=True)), body)
+
+
+def _loops(statements: list[Stmt], digits: Sequence[Var], body: Body) -> Loops:
+    """The loops of a kernel whose iterations have these digits."""
     loops = Loops(known=dict(body.sizes))
     loops.parallel = dict.fromkeys(digits)
     loops.serial = {s.var for s in statements if isinstance(s, For)}
     loops.definitions = {s.var: s.value for s in statements if isinstance(s, Assign) and not s.var.varies}
     for digit in digits:
         loops.definitions.pop(digit, None)
-    indices: list[Expr] = []
+    return loops
+
+
+def _indices(statements: list[Stmt], pointer: Var) -> list[Expr]:
+    """The indexes of all accesses to an array."""
+    found: list[Expr] = []
     for s in statements:
         if isinstance(s, Store) and s.pointer is pointer:
-            indices.append(s.index)
+            found.append(s.index)
         for e in s.expressions():
-            indices += [one.index for one in e.walk() if isinstance(one, Load) and one.pointer is pointer]
-    least = most = None
-    factors: list[int] | None = None
-    for index in dict.fromkeys(indices):
-        form = linear(index, loops)
-        if form is None:
-            return False
-        own = [form.get(digit, 0) for digit in digits]
-        if factors is not None and own != factors:
-            return False
-        factors = own
-        low = high = form.get(None, 0)
-        for var, factor in form.items():
-            if var is None or var in digits:
-                continue
-            span = body.spans.get(var, (None, None))
-            if span[0] is None or span[1] is None:
-                return False
-            ends = (factor * span[0], factor * span[1])
-            low, high = low + min(ends), high + max(ends)
-        least = low if least is None else min(least, low)
-        most = high if most is None else max(most, high)
-    if factors is None or least is None or most is None:
-        return True
-    width = most - least
-    for factor, digit in sorted(zip(map(abs, factors), digits, strict=True), key=lambda pair: pair[0]):
-        span = body.spans.get(digit, (None, None))
-        if span[1] == 0:
+            found += [one.index for one in e.walk() if isinstance(one, Load) and one.pointer is pointer]
+    return found
+
+
+def _range(form: Linear, digits: Sequence[Var], body: Body) -> tuple[int, int] | None:
+    """The least and the greatest value of an index where all digits are 0; None where they are not known."""
+    low = high = form.get(None, 0)
+    for var, factor in form.items():
+        if var is None or var in digits:
             continue
-        if factor <= width or span[1] is None:
+        first, last = body.spans.get(var, (None, None))
+        if first is None or last is None:
+            return None
+        ends = (factor * first, factor * last)
+        low, high = low + min(ends), high + max(ends)
+    return low, high
+
+
+def _are_apart(width: int, factors: Mapping[Var, int], body: Body) -> bool:
+    """Whether the ranges, `width` wide, of different digits do not meet: each digit, from the one with the least factor
+    on, steps over all that those before it reach."""
+    for digit, factor in sorted(factors.items(), key=lambda pair: pair[1]):
+        _, last = body.spans.get(digit, (None, None))
+        if last == 0:
+            continue
+        if factor <= width or last is None:
             return False
-        width += factor * span[1]
+        width += factor * last
     return True
