@@ -127,7 +127,7 @@ def test_import_linter_agrees():
 TOP_MODULES = 12  # directly in hloom/
 ROOM_FILES = 15  # directly in a folder
 # One file per module of JAX's; the IR's own parts, one file each; one file per subject of torch's operations.
-LARGER_ROOMS = {"hloom/jax": 22, "ir": 17, "hloom/bridges/torch/rules": 18}
+LARGER_ROOMS = {"hloom/jax": 17, "ir": 17, "hloom/bridges/torch/rules": 18}
 # A budget of lines for each room: what it had on 2026-11-28, and a little for repairs. Whoever needs more says so
 # here, in the change that needs it.
 # fmt: off
@@ -148,15 +148,12 @@ LINES_OF_ROOMS = {
 # fmt: on
 # How many folders and modules of a package know each other, though none of their modules do. These only get fewer.
 ROOM_CIRCLES = {
-    "hloom.backends.cuda": 2,  # executor, spmd
     "hloom.bridges.torch": 3,  # calls, open_sizes, translate
     "hloom.compiler": 3,  # kernels, passes, targets: all know the interface of targets, targets/base
     "hloom.compiler.targets.cpu": 7,  # fft, microkernels; interface, llvm_emitter; codegen, library, prebuilt
     "hloom.ir": 6,  # build, interpret, op_table, ops, spmd, window: ops declare themselves in op_table
-    "hloom.ir.stablehlo": 2,  # assembly, types
     "hloom.numpy": 11,  # by subject, of functions that call each other
     "hloom.runtime.cuda": 2,  # device, programs
-    "hloom.sessions": 2,  # building, program
 }
 ANNEX_IMPORTS = 114  # modules of the core that annexes import beside its public face
 LATE_IMPORTS = 60  # import statements inside functions of PACKAGES, which save the start-up time of a heavy library

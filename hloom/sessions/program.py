@@ -26,7 +26,7 @@ from hloom.ir.module import Instruction, Module
 from hloom.ir.sizes.expressions import Size, SizeExpression
 from hloom.ir.source import Source, current_source, device_scope, device_scopes
 from hloom.ir.types import Shape, as_dtype
-from hloom.sessions.building.arguments import (
+from hloom.sessions.arguments import (
     constant_arguments,
     constant_value,
     is_text,

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 from hloom.ir.sizes.expressions import SizeExpression, dims_of, highest
-from hloom.ir.stablehlo.assembly.lexer import MlirCursor
+from hloom.ir.stablehlo.lexer import MlirCursor
 from hloom.ir.types import DTYPES, HLO_NAME, Shape
 
 # MLIR's names of element types and HLO's.

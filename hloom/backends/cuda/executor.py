@@ -14,9 +14,9 @@ import numpy as np
 
 from hloom.backends.cuda.devices import cuda_device
 from hloom.backends.cuda.spmd.messages import GpuLink
-from hloom.backends.cuda.walk import Walk, Walking, compile_segments, finished
+from hloom.backends.cuda.walk import Walk, Walking, compile_segments, finished, follow_memory
 from hloom.backends.host_channels import STRAIGHT, Ended, HostChannels, held_in_bodies, places_of
-from hloom.backends.segments import Level, Loop, Segment, Transfer, whole
+from hloom.backends.segments import Transfer, whole
 from hloom.ir.module import Instruction
 from hloom.ir.ops.programs.transfer import TRANSFERS
 from hloom.ir.records import field, record
@@ -118,21 +118,6 @@ class CudaExecutor:
 
     def memory_analysis(self) -> dict[str, int]:
         return added(part.compiled.memory_analysis() for part in self._segments)
-
-
-def follow_memory(level: Level, origin: dict) -> None:
-    """Adds the values of a level that reuse the memory of others. origin: whose memory a value has."""
-    for part in level.parts:
-        if isinstance(part, Segment):
-            for number, argument in part.compiled.donated.items():
-                if part.given[argument] in origin:
-                    origin[part.made[number]] = origin[part.given[argument]]
-        elif isinstance(part, Loop):
-            inner = {key: k for k, key in enumerate(part.body.parameters)}
-            follow_memory(part.body, inner)
-            for k, (given, result) in enumerate(zip(part.given, part.body.results, strict=True)):
-                if inner.get(result) == k and given in part.last and given in origin:
-                    origin[part.instruction, k] = origin[given]
 
 
 class _Run(Walk):

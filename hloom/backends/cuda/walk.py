@@ -156,3 +156,18 @@ def finished(walking: Walking) -> Any:
     except StopIteration as end:
         return end.value
     raise RuntimeError("a part of a program waits for other devices, where nobody drives them")
+
+
+def follow_memory(level: Level, origin: dict) -> None:
+    """Adds the values of a level that reuse the memory of others. origin: whose memory a value has."""
+    for part in level.parts:
+        if isinstance(part, Segment):
+            for number, argument in part.compiled.donated.items():
+                if part.given[argument] in origin:
+                    origin[part.made[number]] = origin[part.given[argument]]
+        elif isinstance(part, Loop):
+            inner = {key: k for k, key in enumerate(part.body.parameters)}
+            follow_memory(part.body, inner)
+            for k, (given, result) in enumerate(zip(part.given, part.body.results, strict=True)):
+                if inner.get(result) == k and given in part.last and given in origin:
+                    origin[part.instruction, k] = origin[given]

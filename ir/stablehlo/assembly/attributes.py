@@ -10,7 +10,7 @@ import re
 from dataclasses import dataclass, field
 
 from hloom.ir.spmd.mlir_strings import escape
-from hloom.ir.stablehlo.assembly.lexer import MlirCursor, is_identifier, joined
+from hloom.ir.stablehlo.lexer import MlirCursor, is_identifier, joined
 from hloom.ir.stablehlo.types import Tensor, is_type, parse_type
 
 _NUMBER = re.compile(r"-?(?:0x[0-9A-Fa-f]+|[0-9]+(?:\.[0-9]*(?:[eE][-+]?[0-9]+)?)?)", re.ASCII)

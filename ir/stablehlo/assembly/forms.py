@@ -11,7 +11,7 @@ from typing import Protocol
 
 from hloom.ir.op_table import OPS
 from hloom.ir.stablehlo.assembly.attributes import Array, Dialect, Number, attribute_text, dictionary_text
-from hloom.ir.stablehlo.assembly.lexer import is_identifier
+from hloom.ir.stablehlo.lexer import is_identifier
 from hloom.ir.stablehlo.types import Function, Tensor, Tuple, parse_results, parse_type_list
 
 

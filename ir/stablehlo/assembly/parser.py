@@ -12,7 +12,7 @@ import re
 from hloom.ir.stablehlo.assembly import product_forms, region_forms, special_forms  # noqa: F401 (each registers forms)
 from hloom.ir.stablehlo.assembly.attributes import AttributeReader, Dense, Dialect, Symbol
 from hloom.ir.stablehlo.assembly.forms import FORMS, read_functional
-from hloom.ir.stablehlo.assembly.lexer import is_identifier
+from hloom.ir.stablehlo.lexer import is_identifier
 from hloom.ir.stablehlo.syntax import Block, Operation, Program, Region
 from hloom.ir.stablehlo.types import Function
 

@@ -6,7 +6,7 @@ import re
 
 from hloom.ir.errors import ParseError
 from hloom.ir.source import Source
-from hloom.ir.stablehlo.assembly.lexer import _TOKEN, MlirCursor
+from hloom.ir.stablehlo.lexer import _TOKEN, MlirCursor
 from hloom.ir.stablehlo.syntax import Operation, Program
 
 __all__ = ["Places"]

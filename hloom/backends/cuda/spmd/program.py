@@ -14,11 +14,10 @@ from collections.abc import Callable, Mapping, Sequence
 
 from hloom import distributed
 from hloom.backends.cuda.devices import cuda_device
-from hloom.backends.cuda.executor import follow_memory
 from hloom.backends.cuda.spmd.communicators import World, nccl
 from hloom.backends.cuda.spmd.exchange import Exchange, exchanges_of, number_of
 from hloom.backends.cuda.spmd.watch import watch
-from hloom.backends.cuda.walk import Walk, Walking, compile_segments
+from hloom.backends.cuda.walk import Walk, Walking, compile_segments, follow_memory
 from hloom.backends.donation import copy_shared
 from hloom.backends.processes import placement_of
 from hloom.backends.segments import Level, Transfer, whole
