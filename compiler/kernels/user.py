@@ -12,9 +12,9 @@ from hloom.compiler.kernels.codegen.source import KernelSource
 from hloom.compiler.kernels.launch import Launch, launch_by_grain, launch_by_work
 from hloom.compiler.kernels.request import KernelRequest
 from hloom.ir.module import Instruction
-from hloom.ir.records import record
+from hloom.ir.records import record, replace
 
-__all__ = ["Phase", "Program", "user_launches"]
+__all__ = ["Phase", "Program", "phases_of", "user_launches"]
 
 
 @record(frozen=True)
@@ -39,32 +39,45 @@ class Program:
     phases: tuple[Phase, ...]
     temporaries: dict[str, int]
 
+    def temporaries_of(self, phase: Phase) -> dict[str, int]:
+        """Those that a phase uses."""
+        return {a: self.temporaries[a] for a in phase.arguments if isinstance(a, str) and a in self.temporaries}
 
-def user_launches(request: KernelRequest) -> list[Launch]:
-    """The launches of a computation of one kernel."""
+
+def phases_of(request: KernelRequest) -> tuple[Program, list[Phase]]:
+    """(the program of a computation of one kernel, its phases with the pointers of the request's buffers)."""
     instruction = request.instruction("kernel")
     constants = {f"in{k}": operand for k, operand in enumerate(instruction.operands) if operand.opcode == "constant"}
     pointers = {f"in{k}": request.names.get(operand, "") for k, operand in enumerate(instruction.operands)}
     pointers |= {f"out{k}": request.output_name(k) for k in range(len(instruction.shape.elements))}
     program: Program = instruction["kernel"].program
-    launches, made = [], set[str]()
+    phases = []
     for phase in program.phases:
-        kernel = _with_constants(phase, constants)
-        kinds = [f"{var.type[1:]}*" if var.type[0] == "*" else var.type for var in kernel.params]
-        source = KernelSource(kernel.name, printed(kernel), tuple(kinds))
         given = [a for a in phase.arguments if not isinstance(a, str) or a not in constants]
-        arguments = [pointers.get(a, a) if isinstance(a, str) else a for a in given]
-        used = {a for a in arguments if isinstance(a, str) and a in program.temporaries} - made
-        temporaries = {name: program.temporaries[name] for name in sorted(used)}
-        made |= used
+        arguments = tuple([pointers.get(a, a) if isinstance(a, str) else a for a in given])
+        phases.append(replace(phase, kernel=_with_constants(phase, constants), arguments=arguments))
+    return program, phases
+
+
+def user_launches(request: KernelRequest) -> list[Launch]:
+    """The launches of a computation of one kernel."""
+    launches = []
+    program, phases = phases_of(request)
+    for phase in phases:
+        if not phase.items:
+            continue
+        kinds = [f"{var.type[1:]}*" if var.type[0] == "*" else var.type for var in phase.kernel.params]
+        source = KernelSource(phase.kernel.name, printed(phase.kernel), tuple(kinds))
+        temporaries = program.temporaries_of(phase)
+        arguments = list(phase.arguments)
         if phase.whole:
-            work = float(phase.work) * max(phase.items, 1)
-            launches.append(launch_by_grain(source, arguments, phase.items, max(phase.items, 1), temporaries, work))
+            work = float(phase.work) * phase.items
+            launches.append(launch_by_grain(source, arguments, phase.items, phase.items, temporaries, work))
         else:
             launches.append(
                 launch_by_work(source, arguments, phase.items, phase.work, temporaries, moved=request.moved)
             )  # fmt: skip
-    return [launch for launch in launches if launch.items != 0]
+    return launches
 
 
 def _with_constants(phase: Phase, constants: dict[str, Instruction]) -> Kernel:

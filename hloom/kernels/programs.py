@@ -116,10 +116,11 @@ def assembled(body: Body, batch: Batch = ()) -> tuple[Program, list[Shape]]:
     arguments: dict[Var, str | int] = {}
     temporaries: dict[str, int] = {}
     for pointer, array in body.arrays.items():
-        arguments[pointer] = pointer.name if array.role == "temporary" else f"{array.role}{array.number}"
-        if array.role == "temporary":
+        kept = array.role == "temporary"
+        arguments[pointer] = argument = f"temporary_{pointer.name}" if kept else f"{array.role}{array.number}"
+        if kept:
             calls = 1 if array.shared else math.prod(sizes)
-            temporaries[pointer.name] = max(1, array.count * calls) * array.dtype.itemsize
+            temporaries[argument] = max(1, array.count * calls) * array.dtype.itemsize
     arguments |= body.sizes
     phases = []
     for k, draft in enumerate(drafts):

@@ -83,9 +83,23 @@ class _Loops(ast.NodeTransformer):
         if not stop.replace("_", "a").isalnum():
             lines.append(f"stop{self.count} = {stop}")
             stop, self.count = f"stop{self.count}", self.count + 1
-        condition = ast.parse(f"{name} < {stop}", mode="eval").body
+        order = ">" if step.startswith("-") else "<"
+        if _continues(node.body):  # the next value is made before the statements, which may end early
+            lines[0] = f"{name} = s64({start}) - {step}"
+            condition = ast.parse(f"{name} + {step} {order} {stop}", mode="eval").body
+            loop = ast.While(condition, [*parsed(f"{name} += {step}").body, *node.body], [])
+            return [*parsed("\n".join(lines)).body, loop]
+        condition = ast.parse(f"{name} {order} {stop}", mode="eval").body
         loop = ast.While(condition, [*node.body, *parsed(f"{name} += {step}").body], [])
         return [*parsed("\n".join(lines)).body, loop]
+
+
+def _continues(statements: Sequence[ast.stmt]) -> bool:
+    """Whether statements of a loop may go on with its next iteration."""
+    return any(
+        isinstance(s, ast.Continue) or (isinstance(s, ast.If) and (_continues(s.body) or _continues(s.orelse)))
+        for s in statements
+    )
 
 
 @functools.lru_cache(256)

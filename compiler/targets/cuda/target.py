@@ -23,6 +23,7 @@ from hloom.compiler.targets.cuda.machine import CudaMachine, machine_of
 from hloom.compiler.targets.cuda.scatter import scatter_launches
 from hloom.compiler.targets.cuda.sorting.choice import sort_launches
 from hloom.compiler.targets.cuda.sorting.topk import topk_launches
+from hloom.compiler.targets.cuda.user import user_launches
 from hloom.compiler.targets.cuda.windows import window_launches
 from hloom.ir.errors import HloomError
 from hloom.ir.module import Computation, Instruction, Module
@@ -96,6 +97,7 @@ def _kind(name: str, launches: Callable, supports: Callable, *opcodes: str, **fi
 
 
 KINDS = (
+    _kind("kernel", user_launches, lambda instruction: True, "kernel"),
     _kind("sort", sort_launches, _has_sort_kernel, "sort"),
     _kind("topk", topk_launches, has_topk_kernel, "topk"),
     _kind("fft", fft_launches, has_fft_kernel, "fft", accepts=accepts_transform),
