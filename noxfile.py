@@ -67,6 +67,18 @@ def level(session: nox.Session, level: str) -> None:
 
 
 @nox.session
+def bounds(session: nox.Session) -> None:
+    """Runs the suites of kernels with checks of all accesses that are not proved, `--all` of all: every night."""
+    level = "all" if "--all" in session.posargs else "1"
+    given = [argument for argument in session.posargs if argument != "--all"]
+    folders = ["tests/compiler", "tests/runtime", "tests/hloom/backends", "tests/hloom/numpy"]
+    chosen = given if any(argument.startswith("tests") for argument in given) else [*given, *folders]
+    session.run(
+        "python", "-m", "pytest", "-n", "2", "--dist", "worksteal", "-q", *chosen, env={"HLOOM_CHECK_BOUNDS": level}
+    )
+
+
+@nox.session
 def lint(session: nox.Session) -> None:
     """Checks style, formatting and the direction of imports."""
     session.run("ruff", "check", ".", *session.posargs)

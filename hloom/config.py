@@ -224,6 +224,13 @@ SETTINGS = {
             "what compiles CPU kernels: hloom's LLVM emitter, or Numba's front end, as a second opinion",
         ),
         Setting(
+            "check_bounds",
+            "HLOOM_CHECK_BOUNDS",
+            _one_of("0", "1", "all"),
+            "0",
+            "check accesses of CPU kernels: '1' those that are not proved to be within their arrays, 'all' all of them",
+        ),
+        Setting(
             "guard_scratch",
             "HLOOM_GUARD_SCRATCH",
             _flag,

@@ -211,6 +211,11 @@ class DeviceError(HloomError, RuntimeError):
     """A device that does not exist here, or operands on different devices."""
 
 
+class InternalError(HloomError, RuntimeError):
+    """hloom itself is wrong: a kernel that it has generated accesses memory outside of its arrays
+    (`hl.config.check_bounds`)."""
+
+
 class NonFiniteError(HloomError, FloatingPointError):
     """A NaN under `hl.debug_nans()`, or an infinity under `hl.debug_infs()`: names the operation that made the first
     one, its line, and its operands there."""

@@ -7,6 +7,7 @@ that the next step tests then ends the program, and the caller gets the exceptio
 from __future__ import annotations
 
 import ctypes
+from collections.abc import Callable
 
 import numpy as np
 
@@ -14,7 +15,12 @@ from hloom.ir.types import Shape
 from hloom.runtime.buffer import address
 from hloom.runtime.steps import Host, Program
 
-__all__ = ["callbacks_of", "take_error"]
+__all__ = ["RECORD", "callbacks_of", "explained_by", "new_state", "take_error"]
+
+# A state: a byte, 1 while all goes well, and from RECORD on four int64 words of the access that was outside of its
+# array, in kernels that are compiled with checks: its number, index and size, and the number of the launch.
+RECORD, _STATE_BYTES = 8, 64
+_explain: Callable[[int, int, int, int], BaseException] | None = None
 
 _errors: dict[int, BaseException] = {}  # by the address of a frame's state: what its Python step raised
 _SIGNATURE = ctypes.CFUNCTYPE(None, ctypes.c_int64, ctypes.c_int64, ctypes.c_int64)
@@ -45,12 +51,33 @@ def callbacks_of(program: Program) -> tuple[list, dict[int, int]]:
     return list(made.values()), {k: ctypes.cast(c, ctypes.c_void_p).value or 0 for k, c in made.items()}
 
 
+def new_state() -> np.ndarray:
+    """The state of a frame, or of frames that run together."""
+    made = np.zeros(_STATE_BYTES // 8, np.int64).view(np.uint8)
+    made[0] = 1
+    return made
+
+
+def explained_by(explain: Callable[[int, int, int, int], BaseException]) -> None:
+    """Makes `explain` the function that turns the words of an access into an error."""
+    global _explain
+    _explain = explain
+
+
 def take_error(state: np.ndarray) -> BaseException | None:
-    """What a Python step raised in a call with this state, which is well again; None where none raised."""
+    """What a Python step raised in a call with this state, or the error for an access outside of its array. The state
+    is well again. None where there is neither."""
     if state[0]:
         return None
     state[0] = 1
-    return _errors.pop(address(state), None)
+    raised = _errors.pop(address(state), None)
+    words = state[RECORD : RECORD + 32].view(np.int64)
+    if not words[0]:
+        return raised
+    access, index, size, launch = words.tolist()
+    words[:] = 0
+    assert _explain is not None
+    return _explain(access, index, size, launch)
 
 
 def _view(where: int, shape: Shape) -> np.ndarray:

@@ -20,7 +20,7 @@ from hloom.ir.types import Shape
 from hloom.runtime.buffer import Arena, default_pool
 from hloom.runtime.distributed.messages import Message
 from hloom.runtime.driver import Driver
-from hloom.runtime.host_steps import callbacks_of, take_error
+from hloom.runtime.host_steps import callbacks_of, new_state, take_error
 from hloom.runtime.program import LINE, Frame, as_shape
 from hloom.runtime.steps import Program
 
@@ -158,7 +158,7 @@ class _Group:
 
     def __init__(self, owner: MultiDeviceProgram):
         self.control = owner.initial.copy()
-        self.state = np.ones(1, np.uint8)
+        self.state = new_state()
         offsets, total = [], 0
         for size in owner.channel_bytes:
             offsets.append(total)

@@ -16,6 +16,7 @@ from hloom.ir.sizes.numbers import Nodes, Number
 from hloom.ir.types import Shape
 from hloom.runtime.buffer import Arena, address, default_pool
 from hloom.runtime.driver import Driver
+from hloom.runtime.host_steps import take_error
 from hloom.runtime.numbers_source import BY_ZERO, OVERFLOW, WELL
 from hloom.runtime.program import ARENA, Frame, Preparation, as_shape
 from hloom.runtime.steps import Program
@@ -116,7 +117,7 @@ class OpenProgram:
             self._driver.call(frame.frame.address, *inputs, *outputs)
         else:
             self._driver.call(frame.frame.address, *inputs, *outputs, self._preparation.kept(inputs))
-        self._idle.append(frame)
+        self._finished(frame)
         return outputs
 
     def run_at(self, given: tuple[int, ...], addresses: Sequence[int]) -> None:
@@ -124,7 +125,13 @@ class OpenProgram:
         frame = self._frame(given)
         kept = [] if self._preparation is None else [self._preparation.made(addresses[: len(self.program.inputs)])]
         self._driver.call(frame.frame.address, *addresses, *kept)
+        self._finished(frame)
+
+    def _finished(self, frame: _OpenFrame) -> None:
+        """After a call. Raises the error of an access outside of its array."""
         self._idle.append(frame)
+        if self.program.checked and (error := take_error(frame.frame.state)) is not None:
+            raise error
 
     def prepare(self, given: tuple[int, ...]) -> None:
         """Makes a frame ready for these numbers. Raises NumberError."""

@@ -31,7 +31,7 @@ from hloom.runtime.driver_source import (
     SWAP,
     SWITCH,
 )
-from hloom.runtime.host_steps import callbacks_of, take_error
+from hloom.runtime.host_steps import callbacks_of, new_state, take_error
 from hloom.runtime.steps import (
     Arrive,
     Await,
@@ -109,7 +109,7 @@ class Frame:
         else:
             self.arena = Arena(64)  # until the sizes are known
         self.constants, self.code = program.constants, program.code
-        self.state = np.ones(1, np.uint8) if state is None else state
+        self.state = new_state() if state is None else state
         self.done = np.array([1, 0], np.uint8) if done is None else done
         self.control = 0 if control is None else address(control)
         maker = _Rows(program, self)
@@ -182,6 +182,10 @@ class _Rows:
                 slot += self._owner(ref) * (len(program.inputs) + len(program.outputs))
             self.relocations.append((position, slot, self._offset(ref)))
             return 0
+        if ref.kind == "state":
+            return address(self.frame.state)
+        if ref.kind == "number":
+            return number + self._offset(ref)
         if ref.kind == "control":
             return self.frame.control + 8 * number
         if ref.kind == "constant":
@@ -456,6 +460,8 @@ class Preparation:
             frame = Frame(self._program, self._driver, {})
         self._driver.call(frame.address, *inputs, memory)
         self._frames.append(frame)
+        if (error := take_error(frame.state)) is not None:
+            raise error
         return memory
 
 
@@ -479,11 +485,8 @@ class Executable:
         self._frames: weakref.WeakSet[Frame] = weakref.WeakSet()
         self._lock = forking.lock()
         self._preparation = Preparation(program, driver) if program.kept_bytes else None
-
-    @property
-    def runs_python(self) -> bool:
-        """Whether a step is a Python function."""
-        return bool(self._callbacks)
+        # Whether a step is a Python function, or may fail as one does.
+        self.runs_python = bool(self._callbacks) or program.checked
 
     def new_frame(self) -> Frame:
         with self._lock:
@@ -521,7 +524,7 @@ class Executable:
             self._call(frame.address, *inputs, *outputs)
         else:
             self._call(frame.address, *inputs, *outputs, self._preparation.kept(inputs))
-        if self._callbacks:
+        if self.runs_python:
             self._raise_error_of(frame)
         self._idle.append(frame)
         return outputs
@@ -548,14 +551,14 @@ class Executable:
         if self._preparation is not None:  # what is at an address nobody knows
             kept.append(self._preparation.made(addresses[: len(self.program.inputs)]))
         self._call(frame.address, *addresses, *kept)
-        if self._callbacks:
+        if self.runs_python:
             self._raise_error_of(frame)
         self._idle.append(frame)
 
     def for_one_output(self):
         """`run(inputs) -> array` for a program of one new output, with little Python; None for other programs."""
         take = self._take[0] if len(self._take) == 1 else None
-        if take is None or self._callbacks or self._preparation is not None:
+        if take is None or self.runs_python or self._preparation is not None:
             return None
         idle, call, make = self._idle, self._call, self.new_frame
 

@@ -17,7 +17,7 @@ from hloom.runtime.buffer import Arena, address, default_pool
 from hloom.runtime.distributed.messages import Message, Others
 from hloom.runtime.driver import Activation, Driver, step
 from hloom.runtime.driver_source import KERNEL, MOST_WAKING
-from hloom.runtime.host_steps import callbacks_of, take_error
+from hloom.runtime.host_steps import callbacks_of, new_state, take_error
 from hloom.runtime.program import LINE, Frame, Seat, as_shape
 from hloom.runtime.steps import Arrive, Await, Call, Exchange, Host, Jump, Program
 
@@ -41,7 +41,7 @@ class Team:
 
     def __init__(self, owner: SpmdProgram):
         program, devices = owner.program, len(owner.numbers)
-        self.state = np.ones(1, np.uint8)
+        self.state = new_state()
         self.done = np.array([1, 0] * devices, np.uint8)
         arenas = [Arena(max(program.arena_bytes, 64), program.guards) for _ in range(devices)]
         shared = Arena(max(program.shared_bytes, SHARED_ALIGNMENT))

@@ -17,7 +17,8 @@ class Ref:
     """A place in memory: kind 'input', 'output', 'constant' (number), 'arena' or 'kept' (byte offset). In a program
     that runs on several devices (`hloom.runtime.multi_device`) also 'channel' and 'control': a buffer of a channel, a
     count. In a program that several devices run (`hloom.runtime.spmd`) also 'shared' (byte offset in memory that all
-    share) and 'device': the number of the partition (0) or replica (1), u32.
+    share) and 'device': the number of the partition (0) or replica (1), u32. Of kernels that check accesses also
+    'state': the address of that of the frame, and 'number': itself, and by the number of the device its offset.
 
     swap: number of a place that Swaps exchange with others. By the number of the device that runs the program, where it
     is one of several: peer, the device in whose memory the place is; offsets, bytes that are added.
@@ -169,7 +170,8 @@ class Program:
     transport: for the messages of `Deliver`. guards: offsets of pages of the arena that nobody may touch.
     prepared: steps that fill `kept_bytes` of memory from the `steady` inputs (numbers), which the others read as long
     as these inputs are the same.
-    nodes: of which integers of the program may be nodes (`hloom.runtime.open_program`).
+    nodes: of which integers of the program may be nodes (`hloom.runtime.open_program`). checked: whether kernels check
+    accesses.
     """
 
     steps: list[Step]
@@ -189,3 +191,4 @@ class Program:
     kept_bytes: int = 0
     steady: tuple[int, ...] = ()
     nodes: Nodes | None = None
+    checked: bool = False

@@ -53,6 +53,8 @@ def _has_node(step: Step) -> bool:
     fields = asdict(step)
     launch = fields.pop("launch", None)
     numbers = [*fields.values(), *(fields.get("pointers") or {}).values()]
+    extents = (fields.get("extents") or {}).values()
+    numbers += [one for nbytes in extents for one in (nbytes if isinstance(nbytes, list) else [nbytes])]
     numbers += [] if launch is None else [*launch.arguments, launch.items, launch.grain, launch.moved]
     return any([isinstance(one.number if isinstance(one, Place) else one, Node) for one in numbers])
 

@@ -18,7 +18,7 @@ from hloom.compiler.kernel_ir.bounds.ranges import Affine
 from hloom.compiler.kernel_ir.nodes import Expr, Kernel
 from hloom.ir.records import record
 
-__all__ = ["Access", "OutOfRange", "verify"]
+__all__ = ["Access", "Extent", "Range", "by_kernel", "verify"]
 
 Extent = int | Expr | None
 Range = int | tuple[int, int]
@@ -37,14 +37,6 @@ class Access:
     reason: str = ""
 
 
-class OutOfRange(Exception):
-    """A kernel that accesses memory outside of its arrays: a fault of the compiler. access: the first such."""
-
-    def __init__(self, access: Access):
-        super().__init__(f"line {access.line} of the kernel {access.kernel}: {access.text}: {access.reason}")
-        self.access = access
-
-
 def verify(
     kernel: Kernel, extents: Mapping[str, Extent], ranges: Mapping[str, Range], *,
     called: Mapping[str, Kernel] | None = None, parts: Mapping[str, Kernel] | None = None, blocks: Blocks | None = None,
@@ -56,23 +48,36 @@ def verify(
     two, those of all calls together. called: the kernel whose address an integer parameter is; parts: kernels that the
     text calls, by name. blocks: what other functions that are called for their effect access.
     """
-    others = [*(called or {}).values(), *(parts or {}).values()]
-    kernels = list({id(one): one for one in (kernel, *others)}.values())
-    named = frozenset(parts or {})
+    found = by_kernel(kernel, extents, ranges, called or {}, parts or {}, blocks)
+    return [access for _, accesses in found for access in accesses]
+
+
+def by_kernel(
+    kernel: Kernel, extents: Mapping[str, Extent], ranges: Mapping[str, Range], called: Mapping[str, Kernel],
+    parts: Mapping[str, Kernel], blocks: Blocks | None,
+) -> list[tuple[Kernel, list[Access]]]:  # fmt: skip
+    """As `verify`, with the kernel that the accesses are of."""
+    kernels = list({id(one): one for one in (kernel, *called.values(), *parts.values())}.values())
+    named = frozenset(parts)
     sites = {id(one): Sites(one, blocks, named) for one in kernels}
-    run = Run(sites, parts or {})
+    run = Run(sites, parts)
+    long = False
     try:
-        _start(run, kernel, extents, ranges, called or {})
+        _start(run, kernel, extents, ranges, called)
         run.kernel(kernel)
     except TooLong:
-        return [_access(site, UNPROVED, "the kernel is too long") for one in sites.values() for site in one.all]
+        long = True
     # What was not come to is not accessed, unless a call was not followed.
     rest = (UNPROVED, "which kernel is called is not known") if run.missed else (PROVED,)
-    return [
-        _access(site, *run.journal.get(site, (PROVED,) if one is sites[id(kernel)] else rest))
-        for one in sites.values()
-        for site in one.all
-    ]
+    made = []
+    for one in kernels:
+        other = (PROVED,) if one is kernel else rest
+        accesses = []
+        for site in sites[id(one)].all:
+            found = (UNPROVED, "the kernel is too long") if long else run.journal.get(site, other)
+            accesses.append(_access(site, *found))
+        made.append((one, accesses))
+    return made
 
 
 def _access(site: Site, status: str, reason: str = "") -> Access:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 
+from hloom.compiler.kernel_ir.bounds.chosen import Checks
 from hloom.compiler.kernel_ir.nodes import Kernel
 from hloom.compiler.kernel_ir.printer import printed
 from hloom.compiler.kernel_ir.types import is_pointer
@@ -30,6 +31,19 @@ class KernelSource:
     text: str
     params: tuple[str, ...]
     parts: tuple[tuple[str, KernelSource], ...] = ()
+
+    @property
+    def checks(self) -> Checks | None:
+        """Which accesses are compiled with checks; None for a kernel without."""
+        return None
+
+
+@record(frozen=True)
+class CheckedSource(KernelSource):
+    """A kernel that is compiled with checks of its accesses: its code has further parameters, before `lo` and `hi`
+    (`kernel_ir.bounds.checks`)."""
+
+    checks: Checks | None = None
 
 
 def source_of(kernel: Kernel, parts: tuple[tuple[str, KernelSource], ...] = ()) -> KernelSource:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 from collections.abc import Mapping
 
-from hloom.compiler.kernel_ir.bounds.verifier import Access, Range, verify
+from hloom.compiler.kernel_ir.bounds.verifier import Access, Range, by_kernel
 from hloom.compiler.kernel_ir.nodes import Kernel
 from hloom.compiler.kernel_ir.reader import read
 from hloom.compiler.kernels.codegen.source import KernelSource
@@ -23,25 +23,28 @@ def nodes_of(source: KernelSource) -> Kernel:
     return read(source.text, source.params, library.signature, [name for name, _ in source.parts])
 
 
-def _parts(source: KernelSource) -> dict[str, Kernel]:
-    found: dict[str, Kernel] = {}
+def _parts(source: KernelSource) -> dict[str, KernelSource]:
+    found: dict[str, KernelSource] = {}
     for name, part in source.parts:
-        found |= {name: nodes_of(part), **_parts(part)}
+        found |= {name: part, **_parts(part)}
     return found
 
 
-def accesses_of(launch: Launch, extents: Mapping[str, object]) -> list[Access]:
-    """The accesses of a launch, and of the kernels that it calls. extents: bytes of each pointer's array, as of a
-    `KernelStep`. What depends on sizes is not known. Raises KernelSyntaxError, which no kernel that the LLVM emitter
-    compiles does."""
+def accesses_of(launch: Launch, extents: Mapping[str, object]) -> dict[KernelSource, list[Access]]:
+    """The accesses of a launch, and of the kernels that it calls, by the kernel.
+
+    extents: bytes of each pointer's array, as of a `KernelStep`. What depends on sizes is not known. Raises
+    KernelSyntaxError, which no kernel that the LLVM emitter compiles does.
+    """
     source = launch.source
     kernel, parts = nodes_of(source), _parts(source)
+    nodes = {source: kernel}
     sizes: dict[str, int | None] = {}
     ranges: dict[str, Range] = {}
-    called: dict[str, Kernel] = {}
+    called: dict[str, KernelSource] = {}
     for var, argument in zip(kernel.params, launch.arguments, strict=False):
         if isinstance(argument, KernelSource):
-            called[var.name] = nodes_of(argument)
+            called[var.name] = argument
             parts |= _parts(argument)
         elif isinstance(argument, str):
             of_devices = extents.get(argument)
@@ -54,4 +57,11 @@ def accesses_of(launch: Launch, extents: Mapping[str, object]) -> list[Access]:
     if isinstance(launch.items, int):
         lo, hi = kernel.params[-2:]
         ranges |= {lo.name: (0, max(launch.items - 1, 0)), hi.name: (min(launch.items, 1), launch.items)}
-    return verify(kernel, sizes, ranges, called=called, parts=parts, blocks=memory_of)
+    for one in (*called.values(), *parts.values()):
+        nodes.setdefault(one, nodes_of(one))
+    found = by_kernel(
+        kernel, sizes, ranges, {name: nodes[one] for name, one in called.items()},
+        {name: nodes[one] for name, one in parts.items()}, memory_of,
+    )  # fmt: skip
+    accesses = {id(one): of for one, of in found}
+    return {one: accesses[id(kernel)] for one, kernel in nodes.items()}

@@ -24,6 +24,7 @@ from hloom.compiler.compile_timings import collecting, count, current, stage
 from hloom.compiler.gil import fast_switching
 from hloom.compiler.kernels.codegen.source import KernelSource
 from hloom.compiler.targets.cpu.interface import (
+    KernelCompileError,
     NativeFunction,
     ObjectCode,
     code_version,
@@ -109,15 +110,19 @@ def kernel_module(kernel: KernelSource) -> tuple[str, list[bytes | str]]:
     """LLVM IR of a kernel with its C entry, and the libraries (bitcode or IR) that it is linked with."""
     # These save start-up time: they import LLVM, which a warm process does without.
     from hloom.compiler.targets.cpu import library
-    from hloom.compiler.targets.cpu.llvm_emitter import emitter, scratch
+    from hloom.compiler.targets.cpu.llvm_emitter import checks, emitter, scratch
 
+    checked = kernel.checks is not None
     try:
-        if compiled_by_numba() and not scratch.guarded():  # Numba knows no guards
+        if compiled_by_numba() and not scratch.guarded() and not checked:  # Numba knows neither guards nor checks
             raise emitter.Unsupported("hl.config.codegen is 'numba'")
         text, names = emitter.kernel_text(kernel, _backend().triple(), library.signature, library.shared_size)
         guards = [scratch.GUARDS] * scratch.guarded()
-        return text, [*(library.module_text(name) for name in names), *guards]
-    except (emitter.Unsupported, SyntaxError):  # Numba's front end reports errors of the source
+        tables = [checks.TABLES] * checked
+        return text, [*(library.module_text(name) for name in names), *guards, *tables]
+    except (emitter.Unsupported, SyntaxError) as error:  # Numba's front end reports errors of the source
+        if checked:
+            raise KernelCompileError(kernel.name, kernel.text, f"no checks are compiled for it: {error}") from None
         count("kernels through Numba")
         text, linked = library.numba_lowering().kernel_module(kernel, library.module_text)
         return text, [*linked]

@@ -86,6 +86,9 @@ CODE_SOURCES = (
     "targets/cpu/fft/butterflies.py",
     "targets/cpu/fft/names.py",
     "kernel_ir/*.py",
+    "kernel_ir/bounds/accesses.py",
+    "kernel_ir/bounds/checks.py",
+    "kernel_ir/bounds/chosen.py",
     "targets/cpu/llvm_emitter/*.py",
     "targets/cpu/microkernels/*.py",
     "targets/cpu/numba_frontend/*.py",
@@ -130,6 +133,8 @@ def kernel_key(kernel: KernelSource, machine: Machine | None = None) -> str:
     """The cache key of a kernel's object code: equal text, parameters, machine (None: the host) and versions give
     equal keys."""
     parts = [fingerprint(machine), kernel.name, ",".join(kernel.params), kernel.text]
+    if kernel.checks is not None:
+        parts.append(repr(kernel.checks))
     for name, part in kernel.parts:
         parts += [name, kernel_key(part, machine)]
     return "kernel-" + hashlib.sha256("\0".join(parts).encode()).hexdigest()

@@ -26,6 +26,7 @@ from hloom.compiler.schedule.steps import (
     SwapStep,
     SwitchStep,
 )
+from hloom.config import config
 from hloom.ir.process.floats import default_floats
 from hloom.ir.types import Shape, result_shapes
 from hloom.runtime.steps import (
@@ -71,6 +72,11 @@ def program_of(plan: Plan, layout: Layout, pending: dict[KernelSource, list[int]
     pending: where it is given, kernels that are not compiled yet but have a fallback are added to it, with the numbers
     of the steps that call the fallback.
     """
+    checked = config.check_bounds != "0"
+    if checked:
+        from hloom.backends.cpu.bounds import with_checks  # imports LLVM, which a warm process does without
+
+        plan, pending = with_checks(plan, config.check_bounds), None
     kernels, missing = _kernels(plan, pending is not None)
     addresses = {source: kernel.address for source, kernel in kernels.items()}
     if pending is not None:
@@ -88,6 +94,7 @@ def program_of(plan: Plan, layout: Layout, pending: dict[KernelSource, list[int]
         steps, plan.constants, plan.arena_bytes, inputs, outputs, donated, _work(plan), layout.channels,
         code=list(kernels.values()), barriers=plan.barriers, shared_bytes=plan.shared_bytes, guards=plan.guards,
         prepared=prepared, kept_bytes=plan.kept_bytes, steady=_read_by(prepared), nodes=plan.nodes,
+        checked=checked,
     )  # fmt: skip
 
 

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from hloom.compiler.kernel_ir.types import PART, REGISTER, is_integer, is_pointer
 from hloom.compiler.kernels.codegen.source import STREAMED
 from hloom.compiler.targets.cpu.interface import library_symbol
+from hloom.compiler.targets.cpu.llvm_emitter.checks import CHECKS
 from hloom.compiler.targets.cpu.llvm_emitter.shared import shared_symbol
 from hloom.compiler.targets.cpu.llvm_emitter.values import LLVM, Unsupported, Value
 from hloom.compiler.targets.cpu.microkernels.memory import MOVE, MOVED_BYTES
@@ -305,5 +306,6 @@ for _kind in ("pred", "f16", "bf16", *_INTEGERS, *_FLOATS):
     CALLS[f"stream_{_kind}"] = _store(_kind, streamed=True)
 CALLS["accand_pred"] = CALLS["and_pred"] = _instruction("pred", 2, "and i1 {}, {}")
 CALLS["accor_pred"] = CALLS["or_pred"] = _instruction("pred", 2, "or i1 {}, {}")
+CALLS |= CHECKS
 for _kind in ("pred", "f16", "bf16"):
     CALLS[f"load_{_kind}"], CALLS[f"store_{_kind}"] = _load(_kind), _store(_kind)

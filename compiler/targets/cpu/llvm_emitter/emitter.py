@@ -13,6 +13,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterator
 
+from hloom.compiler.kernel_ir.bounds.checks import checked
 from hloom.compiler.kernel_ir.functions import Signature
 from hloom.compiler.kernel_ir.nodes import (
     Assign,
@@ -56,6 +57,7 @@ from hloom.compiler.targets.cpu.llvm_emitter.calls import CALLS, call_function
 from hloom.compiler.targets.cpu.llvm_emitter.shared import INLINED, SHARED, often_called
 from hloom.compiler.targets.cpu.llvm_emitter.values import LLVM, Unsupported, Value, Values, element
 from hloom.compiler.targets.cpu.loop_hints import interleaved, is_interleaved
+from hloom.compiler.targets.cpu.microkernels.memory import memory_of
 from hloom.ir.types import DTYPES
 
 _COMPARE = {
@@ -118,10 +120,18 @@ class Module:
         if found is None:
             parts = [name for name, _ in kernel.parts]
             try:
-                found = self._read[kernel] = read(kernel.text, kernel.params, self.signature, parts)
+                found = read(kernel.text, kernel.params, self.signature, parts)
             except KernelSyntaxError as error:
                 raise Unsupported(str(error)) from None
+            if kernel.checks is not None:
+                found = checked(found, kernel.checks, memory_of, frozenset(parts))
+            self._read[kernel] = found
         return found
+
+    def params(self, kernel: KernelSource) -> tuple[str, ...]:
+        """The types of the parameters of a kernel, those of checks among them."""
+        kinds = [var.type for var in self.nodes(kernel).params]
+        return tuple([f"{kind[1:]}*" if is_pointer(kind) else kind for kind in kinds])
 
     def nodes_of(self, kernel: KernelSource) -> Iterator[Kernel]:
         """The nodes of a kernel and of all its parts, as often as they are parts."""
@@ -159,7 +169,7 @@ class Module:
                 self.part(inner, part)
             self.function(symbol, kernel, "noinline nounwind" if name in self.often else "alwaysinline nounwind")
             self.parts = before
-        self.parts = self.parts | {name: (symbol, kernel.params)}
+        self.parts = self.parts | {name: (symbol, self.params(kernel))}
 
     def function(self, symbol: str, kernel: KernelSource, attributes: str) -> None:
         made = _Function(self, self.nodes(kernel))
@@ -169,7 +179,7 @@ class Module:
     def entry(self, kernel: KernelSource) -> None:
         """`void NAME(int64_t *args, int64_t lo, int64_t hi)`: see `lower._kernel_entry`."""
         lines, values = [], []
-        for k, param in enumerate(kernel.params[:-2]):
+        for k, param in enumerate(self.params(kernel)[:-2]):
             lines.append(f"  %p{k} = getelementptr inbounds i64, ptr %args, i64 {k}\n  %w{k} = load i64, ptr %p{k}")
             kind = LLVM["*" if param.endswith("*") else param]
             word = f"%w{k}"

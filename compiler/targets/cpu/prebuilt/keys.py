@@ -35,7 +35,7 @@ def functions_key(functions: Sequence[NativeFunction]) -> str:
 def kernel_code(kernel: KernelSource, name: str | None = None) -> bytes | None:
     """The prebuilt object code of a kernel for a processor of `machine.CHOICES` (None: `host_name()`); None where there
     is none."""
-    if kernel.parts or guarded() or compiled_by_numba():
+    if kernel.parts or kernel.checks is not None or guarded() or compiled_by_numba():
         return None
     name = name or host_name()
     levels = reversed(LEVELS) if name == NATIVE else (name,)
