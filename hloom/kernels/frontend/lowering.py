@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from hloom.compiler.kernel_ir.nodes import Assign, Binary, Const, For, Scratch, Stmt, Store, Var
-from hloom.errors import ArgumentError, ShapeError
+from hloom.errors import ArgumentError, ShapeError, UndecidedSizeError
 from hloom.ir.records import record
 from hloom.ir.source import Source
 from hloom.ir.types import DTYPES, HLO_NAME, Shape, default_dtype
@@ -128,6 +128,12 @@ class _Lowering(Statements):
 
     def _size(self, value: int, hint: str) -> Number:
         """A size: small ones are written into the kernel, others are its arguments."""
+        if not isinstance(value, int):
+            self.refuse(
+                UndecidedSizeError, f"the kernel '{self.function}' is compiled for a size that calls decide",
+                f"{value}, which is known only when the program is called",
+                "call it in a function without dims=, so that each size is compiled",
+            )  # fmt: skip
         if value < 9:
             return integer(value)
         var = Var("s64", self.fresh(hint))

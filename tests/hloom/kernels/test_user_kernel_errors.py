@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import hloom as hl
-from hloom.errors import ArgumentError, DTypeError, HloomError, ShapeError, UnsupportedError
+from hloom.errors import ArgumentError, DTypeError, HloomError, ShapeError, UndecidedSizeError, UnsupportedError
 
 X = np.ones((6, 8), np.float32)
 INDICES = np.array([1, 9, 2], np.int32)
@@ -307,3 +307,25 @@ def test_sizes_of_parallel_and_tile_in_python():
         hl.parallel(2.5)
     with pytest.raises(ArgumentError, match="hl.tile of 2 sizes"):
         hl.tile((4, 5), tile=(2,))
+
+
+def squares(x):
+    out = np.empty_like(x)
+    for i in hl.parallel(len(x)):
+        out[i] = x[i] * x[i]
+    return out
+
+
+def test_sizes_that_calls_decide_are_refused_or_compiled_one_by_one():
+    kernel = hl.kernel(squares)
+    with pytest.raises(UndecidedSizeError, match="the kernel 'squares' is compiled for a size that calls decide"):
+        hl.jit(lambda x: kernel(x), dims={"x": ("n",)})(X[0])
+    called = hl.jit(lambda x: kernel(x) + 1)
+    for n in (3, 5, 7, 2, 8):
+        np.testing.assert_array_equal(called(X[0, :n]), X[0, :n] ** 2 + 1)
+
+
+def test_a_kernel_in_a_program_that_was_read_from_text():
+    text = hl.jit(hl.kernel(squares)).lower(X[0]).as_text()
+    with pytest.raises(HloomError, match="has a kernel's name, and not its code"):
+        hl.from_hlo(text)
