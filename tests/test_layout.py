@@ -394,7 +394,6 @@ BRANCHY = {
     "compiler/passes/spmd/linear.py linear_operands": "a case for each family of linear ops",
     "compiler/targets/cpu/llvm_emitter/values.py cast": "LLVM has an instruction for each pair of kinds",
     "compiler/targets/cuda/contractions/operands.py make_side": "one choice: how threads load, and what excludes a way",
-    "hloom/kernels/frontend/lowering.py _new": "the arguments of NumPy's eight constructors, read in their order",
 }
 _BRANCHES = (ast.If, ast.IfExp, ast.For, ast.While, ast.ExceptHandler, ast.comprehension, ast.match_case)
 _KEYWORDS = re.compile(r"\b(?:if|elif|for|while|except|case|and|or)\b")  # as many as branches, or more

@@ -169,36 +169,44 @@ class _Lowering(Statements):
     def _new(self, name: str, given: list[Value], named: dict[str, Value], text: str) -> View:
         """np.empty(shape, dtype) and its like."""
         given = list(given)
-        value: Value | None = None
         if name.endswith("_like"):
             model = self.as_operand(given.pop(0), text)
             dims = () if isinstance(model, Number) else model.dims
             dtype = model.dtype
         else:
-            shape = self.static(given.pop(0) if given else named.pop("shape"))
-            entries = shape if isinstance(shape, tuple) else (shape,)
-            dims = tuple([self.whole(self.as_operand_number(self._as_value(n), text)) for n in entries])
+            dims = self._dims(given.pop(0) if given else named.pop("shape"), text)
             dtype = default_dtype(float)
-        if name.startswith("full"):
-            value = given.pop(0) if given else named.pop("fill_value")
+        number = self._first_value(name, given, named, text)
         if given or "dtype" in named:
             dtype = self.dtype(given.pop(0) if given else named.pop("dtype"), text)
-        elif name == "full" and value is not None:
-            sample = self.as_operand_number(value, text)
-            dtype = sample.dtype if not sample.weak else default_dtype(float if sample.dtype.kind == "f" else int)
+        elif name == "full" and number is not None:
+            dtype = self._strong(number)
         if named or given:
             self.unsupported(f"arguments of {text:.60}", "pass a shape and a dtype")
-        fill = {"zeros": 0, "ones": 1}.get(name.removesuffix("_like"))
-        number: Number | None = None if fill is None else self.number(fill)
-        if value is not None:
-            number = self.as_operand_number(value, text)
-        view = self.scratch(dims, dtype, self._hint()) if self.within or self.depth else self._global(dims, dtype, text)
+        inside = self.within or self.depth
+        view = self.scratch(dims, dtype, self._hint()) if inside else self._global(dims, dtype, text)
         if number is not None:
-            if self.within or self.depth:
-                self.assign(view, number)
-            else:
-                self._fill(view, number)
+            (self.assign if inside else self._fill)(view, number)
         return view
+
+    def _dims(self, shape: Value, text: str) -> tuple[Number, ...]:
+        sizes = self.static(shape)
+        entries = sizes if isinstance(sizes, tuple) else (sizes,)
+        return tuple([self.whole(self.as_operand_number(self._as_value(n), text)) for n in entries])
+
+    def _first_value(self, name: str, given: list[Value], named: dict[str, Value], text: str) -> Number | None:
+        """What the elements are at first; None: it is not said."""
+        if name.startswith("full"):
+            return self.as_operand_number(given.pop(0) if given else named.pop("fill_value"), text)
+        fill = {"zeros": 0, "ones": 1}.get(name.removesuffix("_like"))
+        return None if fill is None else self.number(fill)
+
+    @staticmethod
+    def _strong(number: Number) -> np.dtype:
+        """The dtype of an array of a number."""
+        if not number.weak:
+            return number.dtype
+        return default_dtype({"f": float, "b": bool}.get(number.dtype.kind, int))
 
     def _as_value(self, value: Any) -> Value:
         return value if isinstance(value, (Static, Number, View, Lazy)) else self.number(value)
@@ -449,8 +457,7 @@ class _Lowering(Statements):
             return tuple([self._results(self._as_value(part)) for part in value.value])
         value = self.as_number(value) if not isinstance(value, View) else value
         if isinstance(value, Number):
-            view = self._global((), value.dtype if not value.weak else default_dtype(
-                {"f": float, "b": bool}.get(value.dtype.kind, int)), "a result")  # fmt: skip
+            view = self._global((), self._strong(value), "a result")
             self.store(view, (), value)
             value = view
         if isinstance(value, View) and value.pointer not in self.made and not self.within:
