@@ -201,7 +201,9 @@ def passed_on(drafts: Sequence[Draft], arrays: dict[Var, Array], names: Names) -
     for draft in drafts:
         own = assigned([*draft.prologue, *draft.body])
         loads: list[Stmt] = []
-        for var in dict.fromkeys(read([*draft.prologue, *draft.body])):
+        # Statements that run once may assign a number under a condition: else it is what it was.
+        kept = assigned(draft.body) if draft.item is None else ()
+        for var in dict.fromkeys([*read([*draft.prologue, *draft.body]), *kept]):
             maker = makers.get(var)
             if maker is None or (var in own and draft.item is not None):
                 continue

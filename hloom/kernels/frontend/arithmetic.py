@@ -9,6 +9,7 @@ import numpy as np
 
 from hloom.compiler.kernel_ir.nodes import Assign, Binary, Call, Cast, Choice, Const, Expr, Stmt, Unary, Var
 from hloom.compiler.kernel_ir.of_ops import expression
+from hloom.compiler.kernel_ir.reader import KernelSyntaxError
 from hloom.compiler.targets.cpu.library import signature
 from hloom.errors import DTypeError, HloomError
 from hloom.ir.source import Source
@@ -98,6 +99,8 @@ class Arithmetic:
     def _constant(value, dtype: np.dtype) -> Expr | None:
         kind = register(dtype)
         if kind in ("s64", "f64"):
+            if kind == "s64" and not -(2.0**63) <= value < 2.0**63:
+                return None
             return Const(kind, int(value) if kind == "s64" else float(value))
         if dtype.kind in "iu":
             info = np.iinfo(dtype)
@@ -112,7 +115,20 @@ class Arithmetic:
             self.refuse(type(error), error.asked, error.found, error.repair)
         if weak and all(v.weak for v in values):  # Python's own numbers are of 64 bits
             dtype = {"i": S64, "f": _F64}.get(dtype.kind, dtype)
+        for value in values:
+            self.require_fit(value, dtype)
         return [self.cast(v, dtype) for v in values], dtype, weak
+
+    def require_fit(self, value: Number, dtype: np.dtype) -> None:
+        """Refuses a Python integer that a dtype does not hold."""
+        if value.weak and dtype.kind in "iu" and isinstance(value.known, int) and dtype != S64:
+            info = np.iinfo(dtype)
+            if not info.min <= value.known <= info.max:
+                self.refuse(
+                    DTypeError, f"the Python integer {value.known} with the dtype {HLO_NAME[dtype]}",
+                    f"{HLO_NAME[dtype]} holds {info.min} to {info.max}",
+                    "convert the other operand to a wider dtype first, for example with astype(np.int64)",
+                )  # fmt: skip
 
     def binary(self, op: str, left: Number, right: Number) -> Number:
         """`left op right` for arithmetic, comparisons, 'min' and 'max'."""
@@ -164,12 +180,13 @@ class Arithmetic:
             made = expression(
                 opcode, [(v.dtype, v.expr) for v in values], dtype, signature, self.named, **attributes
             )  # fmt: skip
-        except (KeyError, HloomError):
+        except (KeyError, HloomError, KernelSyntaxError):
             kinds = ", ".join([HLO_NAME[v.dtype] for v in values])
             self.refuse(DTypeError, f"{opcode} in a kernel", f"numbers of {kinds}", "convert them with astype")
         return Number(made, dtype, weak)
 
     def compare(self, op: str, left: Number, right: Number) -> Number:
+        left, right = self._of_one_range(left, right), self._of_one_range(right, left)
         (left, right), _, _ = self.promoted(left, right)
         if left.is_integer and left.span != UNKNOWN and right.span != UNKNOWN:
             difference = ranges.of_operation("-", left.span, right.span)
@@ -179,6 +196,26 @@ class Arithmetic:
         if left.dtype in COMPLEX or left.dtype == PRED:
             return self._of_op("compare", [left, right], PRED, direction=COMPARISONS[op])
         return Number(Binary("pred", op, left.expr, right.expr), PRED)
+
+    @staticmethod
+    def holds(dtype: np.dtype, value: Number) -> bool:
+        """Whether a dtype of integers has an integer's value for certain."""
+        info, (low, high) = np.iinfo(dtype), value.span
+        return dtype == S64 or (low is not None and low >= info.min and high is not None and high <= info.max)
+
+    def _of_one_range(self, value: Number, other: Number) -> Number:
+        """A number that is compared with another one, as s64 where one of them is an integer that the dtype of the
+        other, an array's, need not hold."""
+        pair = (value, other)
+        if not (value.is_integer and other.is_integer) or value.weak is other.weak:
+            return value
+        free, bound = pair if value.weak else pair[::-1]
+        if self.holds(bound.dtype, free):
+            return value
+        if bound.dtype.itemsize == 8 and not (free.span[0] is not None and free.span[0] >= 0):
+            self.refuse(DTypeError, "a comparison of u64 with a Python integer", "it may be negative",
+                        "convert one of them: np.uint64(k), or astype(np.int64)")  # fmt: skip
+        return value if bound.dtype.itemsize == 8 else self.cast(value, S64)
 
     def _power(self, left: Number, right: Number) -> Number:
         exponent = right.known

@@ -7,13 +7,14 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from hloom.compiler.kernel_ir.nodes import Assign, Call, Const, For, If, Scratch, Var
+from hloom.compiler.kernel_ir.nodes import Assign, Call, Const, For, If, Load, Scratch, Var
 from hloom.errors import ArgumentError, ShapeError, UnsupportedError
 from hloom.ir.types import HLO_NAME, PRED, default_dtype
 from hloom.kernels.frontend import ranges
 from hloom.kernels.frontend.arithmetic import register
 from hloom.kernels.frontend.memory import Memory
 from hloom.kernels.frontend.values import S64, Lazy, Number, View, integer
+from hloom.numpy.reducing.reductions import sum_dtype
 
 __all__ = ["Array", "Arrays", "number_of_elements"]
 
@@ -71,11 +72,18 @@ class Arrays(Memory):
         """A function of numbers, of each element."""
         if all(isinstance(value, Number) for value in values):
             return function(*values)
+        values = tuple([self._once(v) if isinstance(v, Number) else v for v in values])
         dims = self.common_dims(*values)
         parts = [self._spread(self.lazy(value), dims) for value in values]
         dtype, weak = self._dtype_of(function, parts)
         reads = tuple([view for part in parts for view in part.reads])
         return Lazy(dims, dtype, weak, lambda at: function(*[part.element(at) for part in parts]), reads)
+
+    def _once(self, value: Number) -> Number:
+        """A number that is combined with each element of an array: computed before, of memory as it is then."""
+        if not any(isinstance(e, (Load, Call)) for e in value.expr.walk()):
+            return value
+        return Number(self._held(value.expr), value.dtype, value.weak, value.span, value.known)
 
     def _dtype_of(self, function: Callable[..., Number], parts: Sequence[Lazy]) -> tuple[np.dtype, bool]:
         """The dtype of what a function makes of numbers: of a call whose statements are not kept."""
@@ -199,8 +207,8 @@ class Arrays(Memory):
         kept = [k for k in range(len(array.dims)) if k not in axes]
         dims = [array.dims[k] for k in kept]
         dtype = PRED if kind in ("and", "or") else array.dtype
-        if kind in ("sum", "prod") and dtype == PRED:
-            dtype = default_dtype(int)
+        if kind in ("sum", "prod"):
+            dtype = sum_dtype(dtype)
         if kind in ("max", "min") and any(array.dims[k].known == 0 for k in axes):
             self.refuse(ShapeError, f"the {kind} of an array", "it has no elements", "see to it that it has some")
 
@@ -302,8 +310,15 @@ class Arrays(Memory):
         bound = self.whole(bound)
         if bound.span[1] is not None and bound.span[1] < 0 and bound.known is not None:  # from the end
             return self.binary("max", self.binary("+", size, bound), integer(0))
-        if stop and (bound.span[0] is None or bound.span[0] < 0):
-            return self.binary("max", bound, integer(0))
+        if stop and (bound.span[0] is None or bound.span[0] < 0):  # it may be negative when the kernel runs
+            bound = Number(self._held(bound.expr), S64, bound.weak, bound.span, bound.known)
+            from_end = self.binary("max", self.binary("+", size, bound), integer(0))
+            negative = self.binary("<", bound, integer(0))
+            if negative.known is not None:
+                return from_end if negative.known else bound
+            made = self.choice(negative.expr, from_end, bound)
+            most = ranges.union(size.span, (0, bound.span[1]))
+            return Number(made.expr, S64, made.weak, (0, most[1]), made.known)
         if not stop:
             self.check(bound, self.binary("+", size, integer(1)), view, dimension)
             return Number(bound.expr, S64, bound.weak, ranges.meet(bound.span, (0, size.span[1])), bound.known)

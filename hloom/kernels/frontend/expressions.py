@@ -11,7 +11,7 @@ from typing import Any, ClassVar, NoReturn
 
 import numpy as np
 
-from hloom.compiler.kernel_ir.nodes import Assign, Call, If, Logic, Var
+from hloom.compiler.kernel_ir.nodes import Assign, Binary, Call, Const, If, Load, Logic, Var
 from hloom.errors import ArgumentError, DTypeError, HloomError, UnsupportedError
 from hloom.ir.types import DTYPES, HLO_NAME, PRED, as_dtype, default_dtype
 from hloom.kernels import language
@@ -116,6 +116,11 @@ class Expressions(Arrays):
                 ArgumentError, f"the kernel '{self.function}' reads '{node.id}'",
                 "it is assigned in a branch or a loop that may not run", f"assign '{node.id}' before",
             )  # fmt: skip
+        if node.id in self.own:
+            self.refuse(
+                ArgumentError, f"the kernel '{self.function}' reads '{node.id}'", "it is assigned only later",
+                f"assign '{node.id}' before",
+            )  # fmt: skip
         if node.id in self.outside:
             return self._from_outside(node.id, self.outside[node.id])
         if hasattr(builtins, node.id):
@@ -126,6 +131,33 @@ class Expressions(Arrays):
         )  # fmt: skip
 
     unset: set[str]
+    own: set[str]  # names that the function assigns
+    writes: int = 0  # statements of the user's functions that write into arrays, so far
+
+    def in_order(self, *parts: Callable[[], Value]) -> list[Value]:
+        """Values, each of memory as it is before the next one is computed, which may call functions that write."""
+        made: list[tuple[int, Value]] = []
+        for part in parts:
+            writes = self.writes
+            value = part()
+            if self.writes > writes:
+                made = [(mark, self._before(mark, earlier)) for mark, earlier in reversed(made)][::-1]
+            made.append((len(self.block), value))
+        return [value for _, value in made]
+
+    def _before(self, mark: int, value: Value) -> Value:
+        """A value as it was before statements of the block."""
+        if isinstance(value, Number) and any(isinstance(e, Load) for e in value.expr.walk()):
+            var = Var(value.expr.type, self.fresh("before"))
+            self.block.insert(mark, Assign(var, value.expr))
+            return Number(var, value.dtype, value.weak, value.span, value.known)
+        if isinstance(value, Lazy) and value.reads:
+            self.unsupported("an array is combined with what a function returns that writes arrays",
+                             "assign what the function returns to a name before")  # fmt: skip
+        return value
+
+    def values(self, nodes: Sequence[ast.expr]) -> list[Value]:
+        return self.in_order(*[lambda node=node: self.value(node) for node in nodes])
 
     def _from_outside(self, name: str, value: Any) -> Value:
         if isinstance(value, (bool, int, float, np.generic)):
@@ -138,7 +170,7 @@ class Expressions(Arrays):
         return Static(value)
 
     def of_tuple(self, node: ast.Tuple | ast.List) -> Value:
-        return Static(tuple([self.value(part) for part in node.elts]))
+        return Static(tuple(self.values(node.elts)))
 
     of_list = of_tuple
 
@@ -191,7 +223,7 @@ class Expressions(Arrays):
         return self.elementwise(lambda a, b: self.binary(op, a, b), first, second)
 
     def of_binop(self, node: ast.BinOp) -> Value:
-        left, right = self.value(node.left), self.value(node.right)
+        left, right = self.values([node.left, node.right])
         if isinstance(node.op, ast.MatMult):
             return self.dot(self._array(left, node.left), self._array(right, node.right))
         return self.combined(BINARY[type(node.op)], left, right, ast.unparse(node))
@@ -215,9 +247,8 @@ class Expressions(Arrays):
         return value
 
     def of_compare(self, node: ast.Compare) -> Value:
-        left, parts = self.value(node.left), []
-        for op, right_node in zip(node.ops, node.comparators, strict=True):
-            right = self.value(right_node)
+        (left, *others), parts = self.values([node.left, *node.comparators]), []
+        for op, right in zip(node.ops, others, strict=True):
             parts.append(self._compared(op, left, right, ast.unparse(node)))
             left = right
         if len(parts) == 1:
@@ -233,7 +264,7 @@ class Expressions(Arrays):
 
     def _compared(self, op: ast.cmpop, left: Value, right: Value, text: str) -> Value:
         if isinstance(left, Static) or isinstance(right, Static):
-            a, b = self.static(left), self.static(right)
+            a, b = self._plain(left, text), self._plain(right, text)
             match op:
                 case ast.Is() | ast.Eq():
                     return self.number(a is b or (isinstance(op, ast.Eq) and a == b))
@@ -243,13 +274,23 @@ class Expressions(Arrays):
             self.unsupported(f"the comparison {text:.60}", "use <, <=, >, >=, ==, !=")
         return self.combined(_COMPARED[type(op)], left, right, text)
 
+    def _plain(self, value: Value, text: str) -> Any:
+        """The Python value of what is known while compiling, for a comparison; other objects as they are."""
+        found = self.static(value)
+        if not isinstance(found, tuple):
+            return found
+        parts = [self._plain(part, text) if isinstance(part, Value) else part for part in found]
+        if any(isinstance(part, (Number, View, Lazy)) for part in parts):
+            self.unsupported(f"the comparison {text:.60}", "compare numbers, one by one")
+        return tuple(parts)
+
     # --- what is evaluated only where it is needed
 
     def aside(self, node: ast.expr) -> tuple[Number, list]:
         """(the truth of an expression, the statements that compute it)."""
         outer, self.block = self.block, []
         self.conditions += 1
-        made = self.truth(self.scalar(node, "a condition"))
+        made = self._guarded(self.truth(self.scalar(node, "a condition")))
         self.conditions -= 1
         block, self.block = self.block, outer
         return made, block
@@ -281,6 +322,14 @@ class Expressions(Arrays):
             first = Number(var, PRED)
         return first
 
+    def _guarded(self, value: Number) -> Number:
+        """A value that is computed only under the condition around it: a quotient, whose divisor may be zero else."""
+        divides = any(isinstance(e, Binary) and e.op in ("//", "%") and not isinstance(e.right, Const)
+                      for e in value.expr.walk())  # fmt: skip
+        if not divides:
+            return value
+        return Number(self.named(value.expr, "quotient"), value.dtype, value.weak, value.span, value.known)
+
     @abstractmethod
     def refined(self, test: Number | None) -> AbstractContextManager[None]:
         """Within it, a test is true."""
@@ -294,7 +343,7 @@ class Expressions(Arrays):
             outer, self.block = self.block, []
             self.conditions += 1
             with self.refined(condition):
-                value = self.scalar(branch, "a branch of a conditional expression")
+                value = self._guarded(self.scalar(branch, "a branch of a conditional expression"))
             self.conditions -= 1
             parts.append((value, self.block))
             self.block = outer
@@ -409,8 +458,9 @@ class Expressions(Arrays):
             if not isinstance(owner, Static):
                 return self._method(owner, node.func.attr, node)
         function = self.static(self.value(node.func))
-        given = [self.value(argument) for argument in node.args]
-        named = {k.arg: self.value(k.value) for k in node.keywords if k.arg is not None}
+        several = self.values([*node.args, *[k.value for k in node.keywords]])
+        given = several[: len(node.args)]
+        named = {k.arg: v for k, v in zip(node.keywords, several[len(given) :], strict=True) if k.arg is not None}
         if any(isinstance(a, ast.Starred) for a in node.args) or len(named) != len(node.keywords):
             self.unsupported(f"* in the call {ast.unparse(node):.60}", "write the arguments one by one")
         return self.called(function, given, named, node)
@@ -473,8 +523,17 @@ class Expressions(Arrays):
     def _fold(self, name: str, operands: Sequence[Array | Number]) -> Array | Number:
         first, *rest = operands
         for other in rest:
-            first = self.elementwise(lambda a, b: self.binary(name, a, b), first, other)
+            first = self.elementwise(lambda a, b: self._as_python(name, a, b), first, other)
         return first
+
+    def _as_python(self, name: str, first: Number, second: Number) -> Number:
+        """Python's max and min: the first one, unless the second is greater or less; a NaN is neither."""
+        if first.dtype.kind != "f" and second.dtype.kind != "f":
+            return self.binary(name, first, second)
+        if first.known is not None and second.known is not None:
+            return self.binary(name, first, second)
+        a, b = [Number(self._held(v.expr), v.dtype, v.weak, v.span, v.known) for v in (first, second)]
+        return self.choice(self.compare(">" if name == "max" else "<", b, a).expr, b, a)
 
     def _direct(self, name: str, values: Sequence[Number]) -> Number:
         given, dtype, weak = self.promoted(*values)

@@ -21,9 +21,10 @@ from hloom.ir.types import DTYPES, HLO_NAME, Shape, default_dtype
 from hloom.kernels import language
 from hloom.kernels.frontend import functions
 from hloom.kernels.frontend.memory import Check
+from hloom.kernels.frontend.names import Widen
 from hloom.kernels.frontend.numpy_rules import RULES
-from hloom.kernels.frontend.statements import Statements, Widen
-from hloom.kernels.frontend.syntax import carried_names
+from hloom.kernels.frontend.statements import Statements
+from hloom.kernels.frontend.syntax import assigned_names, carried_names
 from hloom.kernels.frontend.values import S64, Lazy, Number, Static, Value, View, integer
 from hloom.kernels.programs import Array, Body, Draft, Names, fault_array, passed_on
 
@@ -77,7 +78,8 @@ class _Lowering(Statements):
     ):  # fmt: skip
         super().__init__(Source(file, above + definition.lineno, name), _RESERVED, unchecked)
         self.file, self.above, self.function, self.outside = file, above, name, outside
-        self.names, self.unset, self.bound_in = {}, set(), {}
+        self.names, self.unset, self.bound_in, self.owners = {}, set(), {}, {}
+        self.own = {*assigned_names(definition.body), *[a.arg for a in definition.args.args]}
         self.weak, self.implied = weak, {}
         self.declared, self.cells, self.stack = declared, {}, []
         self.drafts: list[Draft] = []
@@ -252,7 +254,10 @@ class _Lowering(Statements):
 
     def _copied(self, array: View | Lazy) -> View:
         """x.copy() outside of loops: a phase that copies rows."""
-        made = self._global(array.dims, array.dtype, "copy")
+        dtype = (
+            default_dtype(float) if array.dtype.kind == "f" and isinstance(array, Lazy) and array.weak else array.dtype
+        )
+        made = self._global(array.dims, dtype, "copy")
         rows = made.dims[0] if len(made.dims) > 1 else self.product(made.dims)
         with self._phase(rows if made.dims else integer(1)) as item:
             if len(made.dims) > 1:
@@ -265,6 +270,12 @@ class _Lowering(Statements):
                 self.store(made, at, self.number_at(array, at))
         return made
 
+    def kept(self, array: View | Lazy, hint: str) -> View:
+        """Outside of loops and branches an array is memory of all phases."""
+        if self.within or self.depth or self.conditions or any(size.known is None for size in array.dims):
+            return super().kept(array, hint)
+        return self._copied(array)
+
     @staticmethod
     def _row(array: Lazy, item: Number) -> Lazy:
         return Lazy(array.dims[1:], array.dtype, array.weak, lambda at: array.element([item, *at]), array.reads)
@@ -272,7 +283,7 @@ class _Lowering(Statements):
     # --- phases
 
     @contextmanager
-    def _phase(self, items: Number, whole: bool = False):
+    def _phase(self, items: Number):
         """A parallel loop over `items` iterations; gives the index of one."""
         self._flush()
         var = Var("s64", self.fresh("i"))
@@ -282,13 +293,25 @@ class _Lowering(Statements):
         self.loop_spans[var], self.digits = item.span, (var,)
         self.loops.parallel = {var: items.known}
         self.accesses = []
-        self.within, self.outer = True, set(self.cells.values())
+        self.within, self.outer = True, self._variables()
         kept = dict(self.names)
         yield item
         self.unset |= set(self.names) - set(kept)
         self.names = kept
         self.within, self.outer = False, set()
-        self._end(var, items, whole)
+        self._end(var, items, self.combines)
+        self.combines = False
+
+    combines: bool = False  # whether this phase has atomic updates
+
+    def combining(self, array: View, op: str) -> View:
+        self.combines = self.within
+        return array
+
+    def _variables(self) -> set[Var]:
+        """Those of the numbers that names hold."""
+        held = {value.expr for value in self.names.values() if isinstance(value, Number)}
+        return {var for var in self.cells.values() if var in held}
 
     def _flush(self) -> None:
         """Ends the statements that run once."""
@@ -340,8 +363,7 @@ class _Lowering(Statements):
         *outer, last = sizes
         split = bool(outer) and last.known >= _INNER
         counted = outer if split else sizes
-        whole = any(_calls(statement, _ATOMICS) for statement in node.body)
-        with self._phase(self.product(counted), whole) as item:
+        with self._phase(self.product(counted)) as item:
             indices = self._indices(item, counted)
             if not split:
                 self._iteration(node, indices)
@@ -488,15 +510,3 @@ class _Lowering(Statements):
             self.drafts.insert(0, Draft(clear, None, 1, whole=True))
         body = Body(self.function, self.drafts, arrays, self.loops.known, names, self.trips, self.loop_spans)
         return Lowered(body, self.fault, result, tuple(self.checks), self.proved)
-
-
-_ATOMICS = ("atomic_add", "atomic_max", "atomic_min")
-
-
-def _calls(node: ast.AST, names: Sequence[str]) -> bool:
-    """Whether a statement may call one of the functions of these names, or a function of the user's that might."""
-    return any(
-        isinstance(one, ast.Call)
-        and (one.func.attr if isinstance(one.func, ast.Attribute) else getattr(one.func, "id", "")) in names
-        for one in ast.walk(node)
-    )

@@ -120,6 +120,7 @@ class Memory(Arithmetic):
                 f"{HLO_NAME[value.dtype]} into {HLO_NAME[view.dtype]}, which has no imaginary part",
                 "write its real part, or make the array with a complex dtype",
             )  # fmt: skip
+        self.require_fit(value, view.dtype)
         converted = self.cast(value, view.dtype)
         at = self.element(view, indices)
         self._note(view, at, True)

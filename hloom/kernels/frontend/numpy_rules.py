@@ -133,6 +133,7 @@ def _hypot(self: Expressions, given: list[Value], named: dict[str, Value], text:
 def _fill(self: Expressions, given: list[Value], named: dict[str, Value], text: str) -> Value:
     if not isinstance(given[0], View):
         self.unsupported(f"{text:.60}", "fill an array that the kernel makes")
+    self.writes += 1
     self.assign(given[0], self.as_operand(given[1], text))
     return Static(None)
 

@@ -90,13 +90,18 @@ def _multiply(left: Range, right: Range) -> Range:
 
 
 def _divide(left: Range, right: Range) -> Range:
-    if right[0] is None or right[0] <= 0 or left[0] is None or left[0] < 0:
+    if right[0] is None or right[0] <= 0 or left[0] is None or left[0] < 0 or _is_empty(right):
         return UNKNOWN
     return (0 if right[1] is None else left[0] // right[1], None if left[1] is None else left[1] // right[0])
 
 
+def _is_empty(value: Range) -> bool:
+    """Whether there is no such value: of what never runs."""
+    return value[0] is not None and value[1] is not None and value[1] < value[0]
+
+
 def _remainder(left: Range, right: Range) -> Range:
-    if right[0] is None or right[0] <= 0:
+    if right[0] is None or right[0] <= 0 or _is_empty(right):
         return UNKNOWN
     most = None if right[1] is None else right[1] - 1
     if left[0] is not None and left[0] >= 0 and left[1] is not None and most is not None:

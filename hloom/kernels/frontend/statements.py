@@ -7,41 +7,36 @@ import inspect
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 
-import numpy as np
-
-from hloom.compiler.kernel_ir.nodes import Assign, Binary, Const, Expr, For, If, Jump, Logic, Stmt, Unary, Var, While
-from hloom.errors import ArgumentError, DTypeError, UnsupportedError
+from hloom.compiler.kernel_ir.nodes import (
+    Const,
+    Expr,
+    For,
+    If,
+    Jump,
+    Stmt,
+    Unary,
+    Var,
+    While,
+)
+from hloom.errors import ArgumentError, UnsupportedError
 from hloom.ir.source import Source
 from hloom.kernels import language
 from hloom.kernels.frontend import ranges
-from hloom.kernels.frontend.arithmetic import register
-from hloom.kernels.frontend.expressions import BINARY, Expressions
+from hloom.kernels.frontend.expressions import BINARY
+from hloom.kernels.frontend.names import Names
 from hloom.kernels.frontend.syntax import assigned_names, carried_names, definition_of, direction, jumps, outside_names
 from hloom.kernels.frontend.values import S64, UNKNOWN, Lazy, Number, Range, Static, Value, View, integer
 
-__all__ = ["Statements", "Widen"]
+__all__ = ["Statements"]
 
-_TURNED = {"<": ">", "<=": ">=", ">": "<", ">=": "<=", "==": "=="}
-_OPPOSITE = {"<": ">=", "<=": ">", ">": "<=", ">=": "<", "!=": "=="}
 _DEEPEST = 16  # of calls of the user's functions within each other
 
 
-class Widen(Exception):
-    """A variable has values of several dtypes: it has their common one from its first assignment on."""
-
-    def __init__(self, key: str, dtype: np.dtype, weak: bool):
-        self.key, self.dtype, self.weak = key, dtype, weak
-
-
-class Statements(Expressions):
+class Statements(Names):
     """Expressions, and statements that make nodes."""
 
     file: str
     above: int  # lines of the file before the function's first
-    declared: dict[str, tuple[np.dtype, bool]]
-    cells: dict[str, Var]
-    carried: set[str]  # names that loops or branches give another value
-    stack: list[str]
 
     # --- where we are
 
@@ -75,132 +70,12 @@ class Statements(Expressions):
     depth: int = 0  # of loops and branches around the current statement
     serial: int = 0  # of loops that are not parallel
 
-    # --- names
-
-    bound_in: dict[str, list[Stmt]]  # the block in which a name got what it holds
-
-    def bind(self, name: str, value: Value) -> None:
-        """Gives a name a value."""
-        self.unset.discard(name)
-        if isinstance(value, Static) and isinstance(value.value, (bool, int, float, np.generic)):
-            value = self.number(value.value)
-        if isinstance(value, Number) and name in self.carried:
-            self._set(name, value)
-            return
-        old = self.names.get(name)
-        if old is not None and self.bound_in.get(name) is not self.block and name in self.carried:
-            self._same_kind(name, old, value)
-            return
-        self.bound_in[name] = self.block
-        if isinstance(value, Number) and not isinstance(value.expr, (Var, Const)):
-            var = self.named(value.expr, name)
-            self.loops.definitions[var] = value.expr
-            value = Number(var, value.dtype, value.weak, value.span, value.known)
-        elif isinstance(value, Lazy):
-            value = self.kept(value, name)
-        self.names[name] = value
-
-    def _same_kind(self, name: str, old: Value, value: Value) -> None:
-        """An array that a loop computes anew goes into the memory of the first one."""
-        if isinstance(old, View) and old.local and isinstance(value, (View, Lazy)) and len(old.dims) == len(value.dims):
-            self.assign(old, value)
-            return
-        self.refuse(
-            UnsupportedError, f"'{name}' becomes another object in a loop or a branch",
-            "what it holds has to be known while compiling", "use another name, or write into an array: x[...] = y",
-        )  # fmt: skip
-
-    def _set(self, name: str, value: Number) -> None:
-        """Assigns to a variable of numbers."""
-        key = ".".join((*self.stack, name))
-        if isinstance(self.names.get(name), (View, Lazy)):
-            self.refuse(DTypeError, f"'{name}' is an array, then a number", "a name is one of them in a kernel",
-                        "use another name")  # fmt: skip
-        dtype, weak = self.declared.get(key, (value.dtype, value.weak))
-        (_, _), joined, still_weak = self.promoted(
-            Number(value.expr, dtype, weak), Number(value.expr, value.dtype, value.weak)
-        )
-        if (joined, still_weak) != (dtype, weak):
-            raise Widen(key, joined, still_weak)
-        self.declared[key] = (dtype, weak)
-        var = self.cells.get(key)
-        if var is None or var.type != register(dtype):
-            var = self.cells[key] = Var(register(dtype), self.fresh(name), True)
-        self.require_own(var, name)
-        self.block.append(Assign(var, self.cast(value, dtype, weak).expr))
-        self.spans.pop(var, None)
-        if value.is_integer and dtype == S64:
-            self.spans[var] = value.span
-        self.names[name] = Number(var, dtype, weak)
-
-    def require_own(self, var: Var, name: str) -> None:
-        """Refuses an assignment to a variable from outside of the parallel loop."""
-
-    # --- what is known of numbers
-
-    @contextmanager
-    def refined(self, test: Number | None, negated: bool = False) -> Iterator[None]:
-        """Within it, a test is true, or false; what is known of numbers is then what it was."""
-        before = dict(self.spans)
-        self.learn(test, negated)
-        self.conditions += 1
-        yield
-        self.conditions -= 1
-        self.spans = before
-
-    def learn(self, test: Number | None, negated: bool = False) -> None:
-        """From here on, a test is true, or false."""
-        for var, span in self._facts(test.expr, negated) if test is not None else ():
-            self.spans[var] = ranges.meet(self.spans.get(var, UNKNOWN), span)
-
-    def _facts(self, test: Expr, negated: bool) -> Iterator[tuple[Var, Range]]:
-        match test:
-            case Logic(op=op, operands=operands) if (op == "or") is negated:
-                for one in operands:
-                    yield from self._facts(one, negated)
-            case Var() if value_of_test(self.implied.get(test), negated):
-                yield from self._facts(self.implied[test], negated)
-            case Unary(op="not", operand=operand):
-                yield from self._facts(operand, not negated)
-            case Binary(op=op, left=left, right=right) if op in _TURNED or op in _OPPOSITE:
-                op = _OPPOSITE.get(op, "") if negated else op
-                if op in _TURNED and left.type in ("s64", "s32"):
-                    yield from self._bounded(left, op, self.span_of(right))
-                    yield from self._bounded(right, _TURNED[op], self.span_of(left))
-
-    def _bounded(self, value: Expr, op: str, other: Range) -> Iterator[tuple[Var, Range]]:
-        span = ranges.after(op, other)
-        match value:
-            case Var():
-                yield value, span
-            case Binary(op="+" | "-" as sign, left=Var() as var, right=Const(value=int(offset))):
-                yield var, ranges.of_operation("-" if sign == "+" else "+", span, (offset, offset))
-
-    def span_of(self, value: Expr) -> Range:
-        """What is known of a number of s64."""
-        match value:
-            case Const(value=bool()):
-                return UNKNOWN
-            case Const(value=int(number)):
-                return (number, number)
-            case Var():
-                return self.spans.get(value, UNKNOWN)
-            case Binary(op=op, left=left, right=right) if value.type == "s64":
-                return ranges.of_operation(op, self.span_of(left), self.span_of(right))
-        return UNKNOWN
-
-    def of_name(self, node: ast.Name) -> Value:
-        found = super().of_name(node)
-        if isinstance(found, Number) and isinstance(found.expr, Var) and found.is_integer and found.known is None:
-            span = ranges.meet(found.span, self.span_of(found.expr))
-            if span != found.span:
-                return Number(found.expr, found.dtype, found.weak, span)
-        return found
-
     # --- assignments
 
     def do_assign(self, node: ast.Assign) -> None:
         value = self.value(node.value)
+        if len(node.targets) > 1:
+            value = self.fixed(value)
         for target in node.targets:
             self._assign_to(target, value, ast.unparse(node.value))
 
@@ -234,6 +109,8 @@ class Statements(Expressions):
         held = [
             Number(self.named(p.expr, "held"), p.dtype, p.weak, p.span)
             if isinstance(p, Number) and p.known is None and len(parts) > 1 and not _is_fixed(p.expr)
+            else self.fixed(p)
+            if len(parts) > 1
             else p
             for p in numbers
         ]
@@ -242,6 +119,7 @@ class Statements(Expressions):
 
     def _store(self, array: View, target: ast.Subscript, value) -> None:
         place = self.place(array, target)
+        self.writes += bool(self.stack)
         if not isinstance(place, View):
             self.unsupported(f"an assignment to {ast.unparse(target):.60}", "write a loop over the indices")
         if not place.dims and isinstance(value, Number):
@@ -254,6 +132,7 @@ class Statements(Expressions):
         if type(node.op) is ast.MatMult:
             self.unsupported("@=", "write it as an assignment")
         op = BINARY[type(node.op)]
+        self.writes += bool(self.stack)
         if isinstance(node.target, ast.Subscript):
             array = self.value(node.target.value)
             if not isinstance(array, View):
@@ -261,8 +140,9 @@ class Statements(Expressions):
             place = self.place(array, node.target)
             assert isinstance(place, View)
             self.require_writable(place)
-            old: Value = place if place.dims else self.load(place, ())
-            value = self.combined(op, old, self.value(node.value), ast.unparse(node))
+            read = lambda: place if place.dims else self.load(place, ())  # noqa: E731
+            old, right = self.in_order(read, lambda: self.value(node.value))
+            value = self.combined(op, old, right, ast.unparse(node))
             made = self.as_operand(value, ast.unparse(node))
             if place.dims or not isinstance(made, Number):
                 self.assign(place, made)
@@ -320,6 +200,7 @@ class Statements(Expressions):
         local = View(
             place.pointer, place.dtype, (), (), Number(self._held(place.start.expr), S64), place.name, True, True
         )
+        self.writes += bool(self.stack)
         old = self.load(local, ())
         self.store(local, (), self.binary(op, old, value))
 
@@ -540,25 +421,31 @@ class Statements(Expressions):
         result = last.value if isinstance(last, ast.Return) else None
         if result is None:
             statements.append(last)
-        kept = self.names, self.outside, self.file, self.above, self.function, self.carried, self.unset, self.stack
+        kept = (self.names, self.outside, self.file, self.above, self.function, self.carried, self.unset, self.stack,
+                self.own)  # fmt: skip
         self.outside, self.file, self.above, self.function = outside_names(function), file, above, function.__name__
-        self.names, self.unset = {}, set()
+        self.names, self.unset, self.own = {}, set(), {*assigned_names(definition.body), *arguments}
         self.carried = carried_names(definition.body, list(arguments))
-        self.stack = [*self.stack, f"{function.__name__}@{len(self.block)}"]
+        self.calls_inlined += 1
+        self.stack = [*self.stack, f"{function.__name__}@{self.calls_inlined}"]
         for name, value in arguments.items():
             self.bind(name, value)
+        writes = self.writes
         self.block_of(statements)
         made: Value = Static(None) if result is None else self.value(result)
-        self.names, self.outside, self.file, self.above, self.function, self.carried, self.unset, self.stack = kept
+        if self.writes > writes and isinstance(made, Number):
+            made = self._fixed_number(made)
+        left = self.key("")
+        for names in self.owners.values():
+            names -= {name for name in names if name.startswith(left)}
+        (self.names, self.outside, self.file, self.above, self.function, self.carried, self.unset, self.stack,
+         self.own) = kept  # fmt: skip
         return made
+
+    calls_inlined: int = 0
 
 
 _ATOMIC = {"atomic_add": "+", "atomic_max": "max", "atomic_min": "min"}
-
-
-def value_of_test(found: Logic | None, negated: bool) -> bool:
-    """Whether a truth value says something of each of its parts."""
-    return found is not None and (found.op == "or") is negated
 
 
 def _is_fixed(value: Expr) -> bool:

@@ -50,6 +50,8 @@ def direction(node: ast.For | ast.While, name: str) -> int:
                 found.add({ast.Add: 1, ast.Sub: -1}.get(type(op), 0) if step >= 0 else 0)
             case ast.AugAssign(ast.Name(id=target)) if target == name:
                 found.add(0)
+            case ast.AnnAssign(target=target) if _assigns(target, name):
+                found.add(0)
             case ast.Assign(targets=targets) if any(_assigns(target, name) for target in targets):
                 found.add(0)
             case ast.For(target=target) if _assigns(target, name):
@@ -63,7 +65,7 @@ def _assigns(target: ast.expr, name: str) -> bool:
     )
 
 
-def assigned_names(statements: Iterable[ast.stmt]) -> set[str]:
+def assigned_names(statements: Iterable[ast.AST]) -> set[str]:
     """The names that statements assign."""
     return {
         node.id
@@ -74,11 +76,16 @@ def assigned_names(statements: Iterable[ast.stmt]) -> set[str]:
 
 
 def carried_names(statements: Iterable[ast.stmt], arguments: Iterable[str] = ()) -> set[str]:
-    """Names that are assigned several times, at least once in a loop or a branch."""
+    """Names that are assigned several times, at least once in a loop or a branch.
+
+    A loop's own variable is new in each iteration, unless something else assigns it as well: another statement, or a
+    loop within the loop.
+    """
     count: dict[str, int] = dict.fromkeys(arguments, 1)
     inner: set[str] = set()
+    targets: set[str] = set()
 
-    def visit(nodes: Iterable[ast.AST], inside: bool) -> None:
+    def visit(nodes: Iterable[ast.AST], inside: bool, loops: frozenset[str]) -> None:
         for node in nodes:
             if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
                 count[node.id] = count.get(node.id, 0) + 1
@@ -86,14 +93,18 @@ def carried_names(statements: Iterable[ast.stmt], arguments: Iterable[str] = ())
                     inner.add(node.id)
             deeper = inside or isinstance(node, (ast.While, ast.If))
             if isinstance(node, ast.For):
-                # A loop's own variable is new in each iteration.
-                visit(node.body, True)
-                if not isinstance(node.target, ast.Name):
-                    visit([node.target], False)
+                own = frozenset(assigned_names([node.target]))
+                targets.update(own)
+                inner.update(own & loops)
+                count.update(dict.fromkeys(own & loops, 2))
+                visit(node.body, True, loops | own)
                 continue
             if isinstance(node, ast.AugAssign) and isinstance(node.target, ast.Name) and inside:
                 count[node.target.id] = count.get(node.target.id, 0) + 1
-            visit(ast.iter_child_nodes(node), deeper)
+            visit(ast.iter_child_nodes(node), deeper, loops)
 
-    visit(statements, False)
+    visit(statements, False, frozenset())
+    for name in targets & set(count):
+        count[name] += 1
+        inner.add(name)
     return {name for name in inner if count[name] > 1}

@@ -212,6 +212,61 @@ def tiles_of_another_shape(x):
     return out
 
 
+def swapped_arrays(x):
+    out = np.empty_like(x)
+    for i in hl.parallel(len(x)):
+        a, b = x[i] * 2, x[i] * 3
+        for _ in range(3):
+            a, b = b, a  # here
+        out[i] = a
+    return out
+
+
+def another_view(x):
+    out = np.empty_like(x)
+    for i in hl.parallel(len(x)):
+        memory = x[:2] * 1
+        row = memory[0]
+        for _ in range(2):
+            row = row + 1  # here
+        out[i] = row
+    return out
+
+
+def other_shape(x):
+    out = np.empty_like(x)
+    for i in hl.parallel(len(x)):
+        row = x[i] * 2
+        for _ in range(2):
+            row = x[i, :1] + 1  # here
+        out[i] = row
+    return out
+
+
+def assigned_later(x):
+    out = np.empty_like(x)
+    for i in hl.parallel(len(x)):
+        for j in range(3):
+            if j > 0:
+                out[i] = X  # noqa: F823  # here
+            X = x[j]  # noqa: F841
+    return out
+
+
+def beyond_the_dtype(x):
+    out = np.empty(3, np.uint8)
+    for i in hl.parallel(3):
+        out[i] = 300  # here
+    return out
+
+
+def bits_of_floats(x):
+    out = np.empty_like(x)
+    for i in hl.parallel(len(x)):
+        out[i, 0] = x[i, 0] & 3  # here
+    return out
+
+
 CASES = [
     (one_element, ArgumentError, "every iteration of a parallel loop writes the same element of 'out'"),
     (one_column, ArgumentError, "every iteration of a parallel loop writes the same element of 'out'"),
@@ -239,6 +294,12 @@ CASES = [
     (too_many_indices, ArgumentError, "'x' has 2 dimensions"),
     (unpacking, ArgumentError, "3 names are assigned x.shape"),
     (tiles_of_another_shape, ShapeError, "tiles go up to 6, dimension 0 has 4"),
+    (swapped_arrays, UnsupportedError, "'a' becomes another object"),
+    (another_view, UnsupportedError, "'row' becomes another object"),
+    (other_shape, UnsupportedError, "'row' becomes another object"),
+    (assigned_later, ArgumentError, "it is assigned only later"),
+    (beyond_the_dtype, DTypeError, "the Python integer 300 with the dtype u8"),
+    (bits_of_floats, DTypeError, "and in a kernel"),
 ]
 
 

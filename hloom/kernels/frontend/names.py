@@ -1,0 +1,227 @@
+"""Names of a user's kernel: what they hold from an assignment on, and what is known of the numbers."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+
+import numpy as np
+
+from hloom.compiler.kernel_ir.nodes import Assign, Binary, Const, Expr, Load, Logic, Stmt, Unary, Var
+from hloom.errors import DTypeError, UnsupportedError
+from hloom.ir.records import replace
+from hloom.kernels.frontend import ranges
+from hloom.kernels.frontend.arithmetic import register
+from hloom.kernels.frontend.expressions import Expressions
+from hloom.kernels.frontend.values import S64, UNKNOWN, Lazy, Number, Range, Static, Value, View
+
+__all__ = ["Names", "Widen"]
+
+_TURNED = {"<": ">", "<=": ">=", ">": "<", ">=": "<=", "==": "=="}
+_OPPOSITE = {"<": ">=", "<=": ">", ">": "<=", ">=": "<", "!=": "=="}
+
+
+class Widen(Exception):
+    """A variable has values of several dtypes: it has their common one from its first assignment on."""
+
+    def __init__(self, key: str, dtype: np.dtype, weak: bool):
+        self.key, self.dtype, self.weak = key, dtype, weak
+
+
+class Names(Expressions):
+    """Assignments to names.
+
+    declared: dtypes of variables that are assigned several times. cells: these variables. carried: names that loops or
+    branches give another value. stack: the calls of the user's functions that are compiled.
+    """
+
+    declared: dict[str, tuple[np.dtype, bool]]
+    cells: dict[str, Var]
+    carried: set[str]
+    stack: list[str]
+
+    # --- names
+
+    bound_in: dict[str, list[Stmt]]  # the block in which a name got what it holds
+
+    def key(self, name: str) -> str:
+        """A name of the function that is compiled, as other functions in its place have it not."""
+        return ".".join((*self.stack, name))
+
+    def bind(self, name: str, value: Value) -> None:
+        """Gives a name a value."""
+        self.unset.discard(name)
+        if isinstance(value, Static) and isinstance(value.value, (bool, int, float, np.generic)):
+            value = self.number(value.value)
+        if isinstance(value, Number) and name in self.carried:
+            self._set(name, value)
+            return
+        old, key = self.names.get(name), self.key(name)
+        if old is not None and self.bound_in.get(key) is not self.block and name in self.carried:
+            self._same_kind(name, old, value)
+            return
+        self.bound_in[key] = self.block
+        if isinstance(value, Number) and not isinstance(value.expr, (Var, Const)):
+            var = self.named(value.expr, name)
+            self.loops.definitions[var] = value.expr
+            value = Number(var, value.dtype, value.weak, value.span, value.known)
+        else:
+            value = self.fixed(value, name)
+        if isinstance(value, View):
+            self.owners.setdefault(value.pointer, set()).add(key)
+        self.names[name] = value
+
+    def fixed(self, value: Value, hint: str = "held") -> Value:
+        """A value that no later assignment changes: of numbers and places a copy, of an expression an array."""
+        match value:
+            case Number():
+                return self._fixed_number(value, hint)
+            case Lazy():
+                return self.kept(value, hint)
+            case View():
+                return replace(
+                    value, start=self._fixed_number(value.start), dims=tuple(map(self._fixed_number, value.dims)),
+                    strides=tuple(map(self._fixed_number, value.strides)),
+                )  # fmt: skip
+            case Static(value=tuple(parts)):
+                return Static(tuple([self.fixed(p) if isinstance(p, Value) else p for p in parts]))
+            case Static(value=slice(start=start, stop=stop, step=step)):
+                first, last = [self.fixed(p) if isinstance(p, Value) else p for p in (start, stop)]
+                return Static(slice(first, last, step))
+        return value
+
+    def _fixed_number(self, value: Number, hint: str = "held") -> Number:
+        variables = self.cells.values()
+        if not any(isinstance(e, Load) or e in variables for e in value.expr.walk()):
+            return value
+        span = ranges.meet(value.span, self.span_of(value.expr)) if value.is_integer else value.span
+        return Number(self.named(value.expr, hint), value.dtype, value.weak, span, value.known)
+
+    owners: dict[Var, set[str]]  # of memory: the names that hold it or a part of it
+
+    def _same_kind(self, name: str, old: Value, value: Value) -> None:
+        """An array that a loop computes anew goes into the memory of the first one, which nothing else may hold."""
+        if isinstance(old, View) and old.local and self.owners.get(old.pointer) == {self.key(name)}:
+            fresh = isinstance(value, Lazy) or (isinstance(value, View) and not self.owners.get(value.pointer))
+            if (
+                isinstance(value, (View, Lazy))
+                and fresh
+                and self._is_whole(old)
+                and old.dtype == value.dtype
+                and self._are_alike(old.dims, value.dims)
+            ):
+                self.assign(old, value)
+                return
+        self.refuse(
+            UnsupportedError, f"'{name}' becomes another object in a loop or a branch",
+            "what it holds has to be known while compiling",
+            "use another name, or write into an array of the same shape and dtype: x[...] = y",
+        )  # fmt: skip
+
+    def _is_whole(self, view: View) -> bool:
+        return any(s.var is view.pointer for s in self.scratches) and view.start.known == 0
+
+    @staticmethod
+    def _are_alike(sizes: Sequence[Number], others: Sequence[Number]) -> bool:
+        """Whether shapes are the same for certain."""
+        return len(sizes) == len(others) and all(
+            a.expr == b.expr or (a.known is not None and a.known == b.known) for a, b in zip(sizes, others, strict=True)
+        )
+
+    def _set(self, name: str, value: Number) -> None:
+        """Assigns to a variable of numbers."""
+        key = self.key(name)
+        if isinstance(self.names.get(name), (View, Lazy)):
+            self.refuse(DTypeError, f"'{name}' is an array, then a number", "a name is one of them in a kernel",
+                        "use another name")  # fmt: skip
+        dtype, weak = self.declared.get(key, (value.dtype, value.weak))
+        (_, _), joined, still_weak = self.promoted(
+            Number(value.expr, dtype, weak), Number(value.expr, value.dtype, value.weak)
+        )
+        if value.weak and not still_weak and joined.kind in "iu" and not self.holds(joined, value):
+            joined = S64  # a Python integer that need not fit into the dtype of what is assigned elsewhere
+        if (joined, still_weak) != (dtype, weak):
+            raise Widen(key, joined, still_weak)
+        self.declared[key] = (dtype, weak)
+        var = self.cells.get(key)
+        if var is None or var.type != register(dtype):
+            var = self.cells[key] = Var(register(dtype), self.fresh(name), True)
+        self.require_own(var, name)
+        self.block.append(Assign(var, self.cast(value, dtype, weak).expr))
+        self.spans.pop(var, None)
+        if value.is_integer and dtype == S64:
+            self.spans[var] = value.span
+        self.names[name] = Number(var, dtype, weak)
+
+    def require_own(self, var: Var, name: str) -> None:
+        """Refuses an assignment to a variable from outside of the parallel loop."""
+
+    # --- what is known of numbers
+
+    @contextmanager
+    def refined(self, test: Number | None, negated: bool = False) -> Iterator[None]:
+        """Within it, a test is true, or false; what is known of numbers is then what it was."""
+        before = dict(self.spans)
+        self.learn(test, negated)
+        self.conditions += 1
+        yield
+        self.conditions -= 1
+        self.spans = before
+
+    def learn(self, test: Number | None, negated: bool = False) -> None:
+        """From here on, a test is true, or false."""
+        for var, span in self._facts(test.expr, negated) if test is not None else ():
+            self.spans[var] = ranges.meet(self.spans.get(var, UNKNOWN), span)
+
+    def _facts(self, test: Expr, negated: bool) -> Iterator[tuple[Var, Range]]:
+        match test:
+            case Logic(op=op, operands=operands) if (op == "or") is negated:
+                for one in operands:
+                    yield from self._facts(one, negated)
+            case Var() if value_of_test(self.implied.get(test), negated):
+                yield from self._facts(self.implied[test], negated)
+            case Unary(op="not", operand=operand):
+                yield from self._facts(operand, not negated)
+            case Binary(op=op, left=left, right=right) if op in _TURNED or op in _OPPOSITE:
+                op = _OPPOSITE.get(op, "") if negated else op
+                if op in _TURNED and left.type == "s64":
+                    yield from self._bounded(left, op, self.span_of(right))
+                    yield from self._bounded(right, _TURNED[op], self.span_of(left))
+
+    def _bounded(self, value: Expr, op: str, other: Range) -> Iterator[tuple[Var, Range]]:
+        span = ranges.after(op, other)
+        match value:
+            case Var():
+                yield value, span
+            case Binary(op="+" | "-" as sign, left=Var() as var, right=Const(value=int(offset))):
+                # What is known of a sum says something of its parts where the sum does not wrap around.
+                low, high = ranges.of_operation(sign, self.spans.get(var, UNKNOWN), (offset, offset))
+                if (high if (offset > 0) == (sign == "+") else low) is not None:
+                    yield var, ranges.of_operation("-" if sign == "+" else "+", span, (offset, offset))
+
+    def span_of(self, value: Expr) -> Range:
+        """What is known of a number of s64."""
+        match value:
+            case Const(value=bool()):
+                return UNKNOWN
+            case Const(value=int(number)):
+                return (number, number)
+            case Var():
+                return self.spans.get(value, UNKNOWN)
+            case Binary(op=op, left=left, right=right) if value.type == "s64":
+                return ranges.of_operation(op, self.span_of(left), self.span_of(right))
+        return UNKNOWN
+
+    def of_name(self, node: ast.Name) -> Value:
+        found = super().of_name(node)
+        if isinstance(found, Number) and isinstance(found.expr, Var) and found.is_integer and found.known is None:
+            span = ranges.meet(found.span, self.span_of(found.expr))
+            if span != found.span:
+                return Number(found.expr, found.dtype, found.weak, span)
+        return found
+
+
+def value_of_test(found: Logic | None, negated: bool) -> bool:
+    """Whether a truth value says something of each of its parts."""
+    return found is not None and (found.op == "or") is negated
