@@ -222,6 +222,13 @@ def scratch(start: int, count: int) -> Row:
     return row
 
 
+@attack("random kernels of users with guard pages, on levels of the processor, against Python", 10_000, 100)
+def random_kernels(start: int, count: int) -> Row:
+    from random_kernels import check_guarded
+
+    return _each(start, count, check_guarded)
+
+
 @attack("random programs with steady inputs, several calls with the same and with others", 10_000, 500)
 def steady(start: int, count: int) -> Row:
     """Random graphs, loops, products and convolutions, of whose inputs some stay, change, or are in others' memory."""
