@@ -106,7 +106,7 @@ def _start(
         lo, hi = (environment.get(var) for var in kernel.params[-2:])
         if isinstance(lo, Affine) and isinstance(hi, Affine) and lo.terms and hi.terms:
             hi.terms[0][0].lowers.append(((lo + 1,), 1))
-            run.items = lo, hi
+            run.items = (lo, hi) if all([var.name in ranges for var in kernel.params[-2:]]) else None
     for var in pointers:
         extent = extents.get(var.name)
         value = Affine((), extent) if isinstance(extent, int) else None if extent is None else run.value(extent)

@@ -10,11 +10,12 @@ from hloom.compiler.kernel_ir.nodes import Kernel
 from hloom.compiler.kernel_ir.reader import read
 from hloom.compiler.kernels.codegen.source import KernelSource
 from hloom.compiler.kernels.launch import Launch
+from hloom.compiler.schedule.steps import KernelStep
 from hloom.compiler.targets.cpu import library
 from hloom.compiler.targets.cpu.microkernels.memory import memory_of
 from hloom.ir.types import DTYPES
 
-__all__ = ["accesses_of", "nodes_of"]
+__all__ = ["accesses_of", "extents_of", "nodes_of"]
 
 
 @functools.lru_cache(256)
@@ -30,11 +31,24 @@ def _parts(source: KernelSource) -> dict[str, KernelSource]:
     return found
 
 
+def extents_of(step: KernelStep) -> dict[str, object]:
+    """The bytes that each pointer leads to, the least of the devices that make the launch."""
+    found: dict[str, object] = {}
+    for name, nbytes in step.extents.items():
+        if isinstance(nbytes, list):
+            devices = range(len(nbytes)) if step.devices is None else step.devices
+            known = [nbytes[device] for device in devices]
+            found[name] = min(known) if all([isinstance(one, int) for one in known]) else None
+        else:
+            found[name] = nbytes
+    return found
+
+
 def accesses_of(launch: Launch, extents: Mapping[str, object]) -> dict[KernelSource, list[Access]]:
     """The accesses of a launch, and of the kernels that it calls, by the kernel.
 
-    extents: bytes of each pointer's array, as of a `KernelStep`. What depends on sizes is not known. Raises
-    KernelSyntaxError, which no kernel that the LLVM emitter compiles does.
+    extents: `extents_of` its step. What depends on sizes is not known. Raises KernelSyntaxError, which no kernel that
+    the LLVM emitter compiles does.
     """
     source = launch.source
     kernel, parts = nodes_of(source), _parts(source)
@@ -47,11 +61,8 @@ def accesses_of(launch: Launch, extents: Mapping[str, object]) -> dict[KernelSou
             called[var.name] = argument
             parts |= _parts(argument)
         elif isinstance(argument, str):
-            of_devices = extents.get(argument)
-            numbers = of_devices if isinstance(of_devices, list) else [of_devices]
-            known = [nbytes for nbytes in numbers if isinstance(nbytes, int)]
-            some = len(known) == len(numbers)
-            sizes[var.name] = min(known) // DTYPES[var.type[1:]].itemsize if some else None
+            nbytes = extents.get(argument)
+            sizes[var.name] = nbytes // DTYPES[var.type[1:]].itemsize if isinstance(nbytes, int) else None
         elif isinstance(argument, int):
             ranges[var.name] = argument
     if isinstance(launch.items, int):

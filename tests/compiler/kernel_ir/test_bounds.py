@@ -104,6 +104,12 @@ def test_unproved(body):
     assert "unproved" in statuses(body), found(body)
 
 
+def test_items_that_nobody_knows():
+    """Nothing is certainly outside."""
+    body = "for i in range(lo, hi):\n    o[i] = a[i]"
+    assert [a.status for a in verify(kernel(body), {"a": 8, "o": 8}, {})] == ["unproved", "unproved"]
+
+
 def test_what_nobody_knows():
     body = "for i in range(lo, hi):\n    o[i] = a[i]"
     made = verify(kernel(body), {"a": 8}, {"lo": (0, 7), "hi": (1, 8)})
