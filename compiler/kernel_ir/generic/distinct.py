@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator
 
 from hloom.compiler.kernel_ir.nodes import Assign, Expr, For, Kernel, Scratch, Stmt, Together, Var
@@ -43,38 +44,51 @@ class _Extent:
 
 
 def with_distinct_names(kernel: Kernel) -> Kernel:
-    """The kernel with another name for a variable where two of one name are needed at the same time, or would become
-    one of two types."""
+    """The kernel with another name for a variable where two of one name are needed at the same time. Two that are not,
+    but would be one for the reader of the text, become one."""
     extents: dict[Var, _Extent] = {}
     for var, path, index in _uses(kernel.body, ()):
         if var in extents:
             extents[var].join(path, index)
         else:
             extents[var] = _Extent(path, index, index)
-    named: dict[str, list[Var]] = {param.name: [param] for param in kernel.params}
     for param in kernel.params:
         extents[param] = _Extent((), -1, len(kernel.body))
-    renamed: dict[Var, Var] = {}
+    named: dict[str, list[Var]] = {param.name: [param] for param in kernel.params}
     for var in extents:
-        name, number = var.name, 0
-        while any(var is not one and _clash(extents, var, one) for one in named.get(name, ())):
-            number += 1
-            name = f"{var.name}_{number}"
-        if var not in named.setdefault(name, []):
-            named[name].append(var)
-        if name != var.name:
-            renamed[var] = replace(var, name=name)
-    return replace(kernel, body=[with_variables(s, renamed) for s in kernel.body]) if renamed else kernel
+        if var not in kernel.params:
+            _give(var, var.name, named, extents)
+    other: dict[Var, Var] = {}
+    for name, variables in list(named.items()):
+        first = variables[0]
+        if _is_one(variables, extents):
+            for var in variables[1:]:
+                if var.type == first.type:
+                    other[var] = first
+                else:
+                    fresh = next(fresh for k in itertools.count(1) if (fresh := f"{name}_{k}") not in named)
+                    named[fresh] = [var]
+    for name, variables in named.items():
+        other |= {var: replace(var, name=name) for var in variables if var.name != name and var not in other}
+    other = {var: other.get(one, one) for var, one in other.items()}
+    return replace(kernel, body=[with_variables(s, other) for s in kernel.body]) if other else kernel
 
 
-def _clash(extents: dict[Var, _Extent], var: Var, other: Var) -> bool:
-    one, two = extents[var], extents[other]
-    if one.meets(two):
+def _give(var: Var, name: str, named: dict[str, list[Var]], extents: dict[Var, _Extent]) -> None:
+    """Adds a variable to those of a name, or of one made from it, that are not needed where it is."""
+    stem, number = name, 0
+    while any(extents[var].meets(extents[one]) for one in named.get(name, ())):
+        number += 1
+        name = f"{stem}_{number}"
+    named.setdefault(name, []).append(var)
+
+
+def _is_one(variables: list[Var], extents: dict[Var, _Extent]) -> bool:
+    """Whether variables of one name are one for the reader: one varies, or a block is within that of another."""
+    if len(variables) > 1 and any(var.varies for var in variables):
         return True
-    if var.type == other.type:
-        return False
-    nested = one.block[: len(two.block)] == two.block or two.block[: len(one.block)] == one.block
-    return nested or var.varies or other.varies
+    blocks = sorted(extents[var].block for var in variables)
+    return any(inner[: len(outer)] == outer for outer, inner in itertools.pairwise(blocks))
 
 
 def _uses(statements: list[Stmt], path: _Path) -> Iterator[tuple[Var, _Path, int]]:
@@ -89,6 +103,7 @@ def _uses(statements: list[Stmt], path: _Path) -> Iterator[tuple[Var, _Path, int
                 yield from ((part.var, path, index) for part in s.parts if isinstance(part, Assign))
             case For(var=var):
                 yield (var, path, index) if var.varies else (var, (*path, index, 0), 0)
+                yield var, (*path, index, 0), len(s.body)
         for number, block in enumerate(s.blocks()):
             yield from _uses(block, (*path, index, number))
 

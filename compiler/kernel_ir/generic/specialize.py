@@ -36,7 +36,7 @@ from hloom.compiler.kernel_ir.nodes import (
 )
 from hloom.compiler.kernel_ir.reader import KernelSyntaxError, Reader, Widen
 from hloom.compiler.kernel_ir.rewrite import assigned, with_variables
-from hloom.compiler.kernel_ir.scopes import varying
+from hloom.compiler.kernel_ir.scopes import settle, varying
 from hloom.compiler.kernel_ir.types import PART, is_integer, is_pointer
 from hloom.ir.records import record
 
@@ -71,7 +71,12 @@ def specialized(
     if reader.results:
         reader.refuse("a kernel with a result")
     kernel = Kernel(name, tuple(params), without_complex_operations(reader.body))
-    return with_distinct_names(kernel)
+    for var in (*params, *assigned(kernel.body)):  # parts that became one differ from what they were alone
+        var.varies = False
+    settle(kernel)
+    kernel = with_distinct_names(kernel)
+    settle(kernel)
+    return kernel
 
 
 def _known(value: Any) -> Any:

@@ -13,6 +13,7 @@ from hloom.ir.records import record
 
 # An alias scope that nothing else names: LLVM's vectorizer keeps this mark on the vector stores it makes of stores.
 STREAMED = "hloom streamed"
+_NODES = "_nodes"
 
 
 @record(frozen=True)
@@ -33,6 +34,11 @@ class KernelSource:
     parts: tuple[tuple[str, KernelSource], ...] = ()
 
     @property
+    def nodes(self) -> Kernel | None:
+        """What the text says, where it was made of nodes: it need not be read again."""
+        return self.__dict__.get(_NODES)
+
+    @property
     def checks(self) -> Checks | None:
         """Which accesses are compiled with checks; None for a kernel without."""
         return None
@@ -47,9 +53,11 @@ class CheckedSource(KernelSource):
 
 
 def source_of(kernel: Kernel, parts: tuple[tuple[str, KernelSource], ...] = ()) -> KernelSource:
-    """The source of a kernel that is there as nodes."""
+    """The source of a kernel that is there as nodes, whose variables say whether they vary (`scopes.settle`)."""
     params = tuple([f"{var.type[1:]}*" if is_pointer(var.type) else var.type for var in kernel.params])
-    return KernelSource(kernel.name, printed(kernel), params, parts)
+    made = KernelSource(kernel.name, printed(kernel), params, parts)
+    made.__dict__[_NODES] = kernel  # no field: sources of one text are equal
+    return made
 
 
 _parsing = forking.lock()

@@ -21,7 +21,7 @@ __all__ = ["accesses_of", "extents_of", "nodes_of"]
 @functools.lru_cache(256)
 def nodes_of(source: KernelSource) -> Kernel:
     """The nodes of a kernel. Raises KernelSyntaxError."""
-    return read(source.text, source.params, library.signature, [name for name, _ in source.parts])
+    return source.nodes or read(source.text, source.params, library.signature, [name for name, _ in source.parts])
 
 
 def _parts(source: KernelSource) -> dict[str, KernelSource]:

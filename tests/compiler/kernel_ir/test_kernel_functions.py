@@ -27,7 +27,9 @@ from hloom.compiler.kernel_ir.nodes import Var
 from hloom.compiler.kernel_ir.printer import printed
 from hloom.compiler.kernel_ir.reader import KernelSyntaxError
 from hloom.compiler.kernel_ir.types import PART
+from hloom.compiler.kernel_ir.verify import verify
 from hloom.compiler.kernels.math import FUNCTIONS
+from hloom.compiler.targets.cpu import library
 
 WIDTH = 4
 
@@ -38,6 +40,7 @@ def text_of(function, element="f32", **known) -> str:
     n = Var("s64", "n")
     given = {"x": x, "y": y, "n": n} | known
     kernel = specialized(function, "k", (x, y, n), given, {"T": element, "R": PART.get(element, element), "Int": "s32"})
+    verify(kernel, library.signature)
     return printed(kernel).partition("\n")[2]
 
 
@@ -177,6 +180,42 @@ def test_real_numbers_are_their_own_real_parts():
         "        s = sum_f64(x[i], f64(0.0))\n"
         "        y[i] = s * (x[i] * x[i]) if is_finite_f64(x[i]) else f64(abs_f64(x[i])) + f64(f64(i))\n"
     )
+
+
+@kernel_function
+def names_of_several_types(x: Pointer[T], y: Pointer[T], n: s64) -> None:
+    for i in range(n):
+        s = x[i] + x[0]
+        y[i] = s
+    for i in range(n):
+        s = half(i)
+        y[s] = x[s]
+    m = half(n)
+    other = half(n + 2)
+    s = m + other
+    y[s] = x[m]
+
+
+@kernel_function
+def nested(x: Pointer[T], y: Pointer[T], n: s64) -> None:
+    for i in range(n):
+        for k in range(i):
+            place, most = largest(x, k, i)
+            y[place] = most
+    for i in range(n):
+        place, most = largest(x, i, n)
+        y[place] = most
+        for k in range(n):
+            at, most = largest(x, k, place)
+            y[at] = most
+
+
+def test_names_of_parts_are_those_of_one_function():
+    """What is made is what the text is read as: one variable of a name where one is seen (`text_of` verifies that)."""
+    several = text_of(names_of_several_types)
+    assert "        s = x[i] + x[0]\n" in several and "        s_1 = n_1 + rest\n" in several
+    assert "    s_2 = m + other\n" in several
+    assert text_of(nested).count("for i_1 in range(") == 3
 
 
 @kernel_function

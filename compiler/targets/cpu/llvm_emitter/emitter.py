@@ -116,7 +116,7 @@ class Module:
 
     def nodes(self, kernel: KernelSource) -> Kernel:
         """The nodes of a kernel. Raises Unsupported, SyntaxError."""
-        found = self._read.get(kernel)
+        found = kernel.nodes or self._read.get(kernel)
         if found is None:
             parts = [name for name, _ in kernel.parts]
             try:
