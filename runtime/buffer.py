@@ -6,8 +6,8 @@
     Arena(nbytes)                              aligned bytes for temporaries: .address, .array, .nbytes
     statistics() -> Statistics, trim() -> int
 
-An array that the pool gave out belongs to its user for as long as anything refers to it: the array, a view, a
-memoryview, a DLPack capsule. When the last of them is gone the memory may be given out again; nobody has to say so.
+An array from the pool belongs to its user for as long as anything refers to it: the array, a view, a memoryview, a
+DLPack capsule. When the last reference is gone the memory may be reused; no explicit release is needed.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from hloom.runtime import code_memory
 
 ALIGNMENT = 64
 _HUGE_PAGE = 2 << 20
-_LARGE = 2 * _HUGE_PAGE  # blocks of this size get pages of their own, huge ones where the system has them
+_LARGE = 2 * _HUGE_PAGE  # blocks of this size get separate pages, huge pages where the system supports them
 
 _SWEPT = 32 << 20  # bytes of new small blocks from which idle ones that were not used meanwhile are freed
 
@@ -58,10 +58,10 @@ if not _GIL or address(_probe) != _address_slow(_probe):
 
 
 def is_own(array: np.ndarray) -> bool:
-    """Whether an array is of hloom's own memory, which nobody writes as long as there is this array: that of a pool, or
-    a copy. Views of a caller's arrays, and what other libraries lend, are not."""
+    """Whether hloom owns the array's memory (from a pool, or a copy), so that it is not written while the array lives.
+    Views of a caller's arrays and memory lent by other libraries do not count."""
     base = array.base
-    if isinstance(base, np.ndarray):  # a view of a block, as a shelf gives it out
+    if isinstance(base, np.ndarray):  # a view of a block, as handed out by a shelf
         base = base.base or base
     return array.flags.writeable and (base is None or isinstance(base, bytearray | mmap.mmap))
 
@@ -69,8 +69,8 @@ def is_own(array: np.ndarray) -> bool:
 def _block(nbytes: int) -> tuple[bytearray | mmap.mmap, int]:
     """An object with the buffer protocol that owns at least `nbytes` bytes, and the offset of the first aligned one.
 
-    The owner is no ndarray on purpose: NumPy would make it the base of every view of a view, and the pool could not
-    see that views of an array are alive.
+    The owner is deliberately not an ndarray: NumPy would make it the base of every view of a view, and the pool could
+    not tell that views of an array are alive.
     """
     owner: bytearray | mmap.mmap
     if nbytes < _LARGE:
@@ -99,7 +99,7 @@ def _capacity(array: np.ndarray) -> int:
 
 
 def _new_array(shape: tuple[int, ...], dtype: np.dtype, asked: str = "") -> np.ndarray:
-    """Raises OutOfMemoryError. asked: what it is for, where it is no result."""
+    """Raises OutOfMemoryError. asked: the purpose of the memory, unless it is a result."""
     nbytes = math.prod(shape) * dtype.itemsize
     try:
         owner, offset = _block(nbytes)
@@ -110,7 +110,8 @@ def _new_array(shape: tuple[int, ...], dtype: np.dtype, asked: str = "") -> np.n
 
 
 def _free_count() -> int:
-    """What `getrefcount` says, inside `Shelf.take`, of an array nobody else refers to (it depends on the version)."""
+    """The reference count, inside `Shelf.take`, of an array without other references (depends on the Python
+    version)."""
     arrays = [np.empty(1)]
     array = arrays[0]
     return getrefcount(array)
@@ -152,7 +153,7 @@ class Shelf:
         self.seen = 0, 0  # hits and stamp when the pool was last swept
 
     def take(self) -> np.ndarray:
-        """An array that nobody else uses; its contents are arbitrary."""
+        """An array without other users; its contents are arbitrary."""
         array: np.ndarray | None
         arrays, position = self.arrays, self.position
         try:
@@ -200,11 +201,11 @@ class Shelf:
 class Pool:
     """Recycled arrays by shape and dtype.
 
-    limit: bytes of blocks, idle and in use, that the pool keeps track of at most. Beyond it idle blocks of shapes not
-           asked for lately go first; what still does not fit is allocated plainly and not recycled.
+    limit: bytes of blocks, idle and in use, that the pool keeps track of at most. Beyond it, idle blocks of shapes not
+    requested lately are freed first; anything that still does not fit is allocated normally and not recycled.
 
-    Idle small blocks go too when their shape was not asked for while many others were made: a program that meets ever
-    new shapes keeps the blocks of few of them.
+    Idle small blocks are also freed when their shape was not requested while many others were: a program that keeps
+    meeting new shapes retains the blocks of only a few of them.
     """
 
     def __init__(self, limit: int | None = None):
@@ -225,7 +226,7 @@ class Pool:
             return self.shelf(shape, dtype).take()
 
     def shelf(self, shape: tuple[int, ...], dtype) -> Shelf:
-        """The shelf of `shape` and `dtype`, which the pool keeps while somebody else refers to it."""
+        """The shelf of `shape` and `dtype`, which the pool keeps while it is referenced elsewhere."""
         kind = np.dtype(dtype)
         with self._lock:
             shelf = self._shelves.get((shape, kind))
@@ -246,7 +247,7 @@ class Pool:
             self._clock += 1
             shelf.stamp = self._clock
             if self._shelves.get((shelf.shape, shelf.dtype)) is not shelf:
-                return array  # forgotten, as nobody was using it
+                return array  # dropped because it was unused
             if self._held + shelf.nbytes > self.limit:
                 self._trim(self.limit - shelf.nbytes)
             if shelf.nbytes < _LARGE:
@@ -296,7 +297,7 @@ class Pool:
             return self._trim(bytes_kept)
 
     def forget_unused(self) -> None:
-        """Drop the shelves that nobody else refers to, with their idle blocks."""
+        """Drop the shelves without other references, with their idle blocks."""
         if not _GIL:
             return
         with self._lock:
@@ -308,7 +309,7 @@ class Pool:
                     self._held -= sum(map(_capacity, shelf.arrays))
 
     def _sweep(self) -> None:
-        """Free the idle small blocks of shapes that were not asked for since the last sweep."""
+        """Free the idle small blocks of shapes that were not requested since the last sweep."""
         self._new_small = 0
         for shelf in self._shelves.values():
             seen, shelf.seen = shelf.seen, (shelf.hits, shelf.stamp)
@@ -352,34 +353,36 @@ def default_limit() -> int:
 
 
 def is_exclusive(array: np.ndarray, references: int) -> bool:
-    """Whether nothing but `references` references of the caller's to `array` leads to its memory, so that it may be
-    overwritten: no other view of it, no memoryview, no capsule.
+    """Whether the caller's `references` references to `array` are the only way to its memory, so that it may be
+    overwritten: no other view, memoryview or capsule.
 
-    array: from the pool, or a NumPy array made by nobody but the program. Without a global lock nobody can tell: False.
+    array: from the pool, or a NumPy array made by the program itself. Always False without the GIL, as reference counts
+    are then unreliable.
     """
     if not _GIL or getrefcount(array) - _COUNTED > references:
         return False
     base = array.base
     if not isinstance(base, np.ndarray):
         return True  # it holds its memory itself
-    # What a lone view of it has: its own reference, this function's, and for a block of the pool the shelf's.
+    # References of a lone view: its own, this function's, and for a block of the pool the shelf's.
     return getrefcount(base) - _COUNTED <= (1 if base.base is None else 2)
 
 
 def references(holder: Sequence, position: int) -> int:
-    """How many references lead to an element of a list, the list's included. Without a global lock nobody can tell:
-    very many."""
+    """The number of references to an element of a list, the list's included. A very large number without the GIL, as
+    counts are then unreliable."""
     return getrefcount(holder[position]) - _OF_AN_ELEMENT if _GIL else sys.maxsize
 
 
 _LIST = [object()]
-_OF_AN_ELEMENT = getrefcount(_LIST[0]) - 1  # what passing it on adds (it depends on the version of Python)
+_OF_AN_ELEMENT = getrefcount(_LIST[0]) - 1  # references added by passing it on (depends on the Python version)
 
 
 class Arena:
     """`nbytes` bytes for the temporaries of one activation. address: of the first byte, a multiple of 64.
 
-    guards: offsets of pages that nobody may touch (`hl.config.guard_scratch`); all bytes are 0xFF then, NaN in floats.
+    guards: offsets of inaccessible guard pages (`hl.config.guard_scratch`); all bytes are then initialized to 0xFF, NaN
+    in floats.
     """
 
     __slots__ = ("address", "array", "nbytes")
@@ -410,7 +413,7 @@ def _release(everything: bool) -> None:
         default_pool().trim()
         if sys.platform == "linux":
             with contextlib.suppress(AttributeError):  # another C library than GNU's
-                ctypes.CDLL(None).malloc_trim(0)  # it keeps what is freed
+                ctypes.CDLL(None).malloc_trim(0)  # it retains freed memory
 
 
 def allocate(shape: tuple[int, ...], dtype) -> np.ndarray:

@@ -1,15 +1,15 @@
-"""Memory for machine code: blocks that many objects share, given back when nothing in them is used any more.
+"""Memory for machine code: blocks shared by many objects, unmapped when nothing in them is in use.
 
-    place(sizes) -> list[Piece]        one range of whole pages for each size, which may be written until it is sealed
-    seal(pieces)                       from here on they may be executed and not be written
+    place(sizes) -> list[Piece]        one range of whole pages for each size, writable until it is sealed
+    seal(pieces)                       makes them executable and read-only
     statistics() -> Statistics
 
-A process may have 65,530 mappings on Linux, so an object does not get a mapping of its own: a block of a megabyte has
-two or three, however many objects are in it. Memory is never writable and executable at the same time: the pages of a
-new object are writable until it is complete, those of the other objects in the block stay as they are.
+A process may have 65,530 mappings on Linux, so objects do not get separate mappings: a block of a megabyte has two or
+three, however many objects are in it. Memory is never writable and executable at the same time: the pages of a new
+object are writable until it is complete, those of the other objects in the block stay as they are.
 
 A Piece owns its pages. When the last reference to it is gone, its pages go back to the system and may hold another
-object; a block without pieces is unmapped. So whoever holds an address of code holds the piece.
+object; a block without pieces is unmapped. So every holder of a code address must also hold the piece.
 """
 
 from __future__ import annotations
@@ -56,19 +56,19 @@ def _protect(address: int, nbytes: int, protection: int) -> None:
 
 
 def forbid(address: int) -> None:
-    """Nobody may touch the page at an address from now on."""
+    """Makes the page at an address inaccessible."""
     _protect(address, PAGE, 0)
 
 
 class _Block:
-    """A mapping, private to this process, so that a forked child has one of its own. free: ranges of pages, in order:
-    [first, number]."""
+    """A mapping, private to this process, so that a forked child has its own copy. free: ranges of pages, in order:
+    [first, count]."""
 
     def __init__(self, nbytes: int):
         self.memory = mmap.mmap(-1, nbytes, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS, prot=_WRITABLE)
         self.address = ctypes.addressof(ctypes.c_char.from_buffer(self.memory))
-        # A reference that only `release` gives back: the interpreter, when it ends, clears modules in an order of
-        # its own, and destructors and threads of other libraries (those of jax's arrays) may still call what is here.
+        # A reference dropped only by `release`: at exit the interpreter clears modules in an unspecified order, and
+        # destructors and threads of other libraries (those of jax's arrays) may still call this code.
         ctypes.pythonapi.Py_IncRef(ctypes.py_object(self.memory))
         self.pages = nbytes // PAGE
         self.free = [[0, self.pages]]
@@ -207,7 +207,7 @@ def seal(pieces: Sequence[Piece]) -> None:
 
 
 def statistics() -> Statistics:
-    """What blocks there are."""
+    """Counts of blocks, pieces and bytes in use."""
     return _blocks().statistics()
 
 

@@ -8,25 +8,26 @@
 
 A program is int64 arrays:
 
-- `steps` (rows of 8 words, `step(...)` makes one): END; KERNEL with kernel address, args offset in words, items, grain
-  1 where any thread is to take the next chunk, 0 where each has a share of them, and the nanoseconds that this and what
-  follows take one thread, roughly, by which sleeping workers are woken or not (0: they are); JUMP with step number;
-  JUMP_IF_ZERO with step number and the args position that holds the address of a pred byte; COPY with the args
-  positions that hold the target's and the source's address, and the number of bytes; SWITCH with the args position that
-  holds the address of an s32, the number of targets and the args position of the first of them (step numbers; out of
-  range the last); SWAP with two lists of args positions (position and length of each), whose words all hold one
-  address, and another one: they are exchanged; SIGNAL with the args position that holds the address of a word, and what
-  is added to it; AWAIT with the args positions that hold the addresses of two words and of a byte: waits until the
-  first word is as large as the second, and ends the program where the byte is 0; LOOP with the number of a step before
-  it and the args position of the address of a byte: a jump that ends the program where a signal handler raised (every
-  100 ms it lets Python run them; `run` and `call` then raise what it raised) or the byte is 0; LOOK, which does so too.
+- `steps` (rows of 8 words, `step(...)` makes one): END; KERNEL with kernel address, args offset in words, items, grain,
+  1 where any thread takes the next chunk, 0 where each has a share of them, and roughly the nanoseconds that this step
+  and the following ones take on one thread, which decides whether sleeping workers are woken (0: they are); JUMP with
+  step number; JUMP_IF_ZERO with step number and the args position that holds the address of a pred byte; COPY with the
+  args positions that hold the target's and the source's address, and the number of bytes; SWITCH with the args position
+  that holds the address of an s32, the number of targets and the args position of the first of them (step numbers; out
+  of range the last); SWAP with two lists of args positions (position and length of each), whose words all hold one
+  address, and another one: they are exchanged; SIGNAL with the args position that holds the address of a word, and the
+  increment; AWAIT with the args positions that hold the addresses of two words and of a byte: waits until the first
+  word is as large as the second, and ends the program where the byte is 0; LOOP with the number of a step before it and
+  the args position of the address of a byte: a jump that ends the program where a signal handler raised (every 100 ms
+  it lets Python run them; `run` and `call` then raise the handler's exception) or the byte is 0; LOOK, which does the
+  same.
 - `args`: the argument words of all kernels, prefilled with extents, strides and addresses of temporaries and constants.
 - `slots`: the addresses of inputs and outputs of one call.
 - `relocations` (rows of 3 words): (args position, slot, byte offset). At the start,
   args[position] = slots[slot] + offset.
 
-A kernel is called as kernel(args + offset, lo, hi). A step with items > grain > 0 is cut into chunks of `grain` items
-that all threads take; the cuts depend on items and grain only, so results are bitwise the same for every number of
+A kernel is called as kernel(args + offset, lo, hi). A step with items > grain > 0 is split into chunks of `grain` items
+shared by all threads; the split depends only on items and grain, so results are bitwise the same for any number of
 threads.
 
 `run` and `call` answer False, having done nothing, when another thread is inside the same activation.
@@ -72,7 +73,7 @@ def step(opcode: int, *operands: Any) -> list[Any]:
 
 
 class Activation:
-    """The memory of one running program: its steps, argument words and slots, and the block that native code reads.
+    """The memory of one running program: its steps, argument words and slots, and the block read by native code.
 
     address: of the block; what `Driver.run` and `Driver.call` take. `args` and `slots` are the int64 arrays themselves.
     """
@@ -199,9 +200,9 @@ class Driver:
         """The memory for one run at a time of a program; arrays of int64 are used in place, not copied.
 
         slots: their number, or their values. release_gil: False for programs so small (a few microseconds) that other
-        Python threads can wait; it saves some 50 ns, and calls from several threads then never overlap. resumes: for a
-        program of a team, which returns where it would have to wait. parallel: whether threads may share steps whose
-        items are not known yet.
+        Python threads can wait; this saves about 50 ns, and calls from several threads then never overlap. resumes: for
+        a program of a team, which returns where it would have to wait. parallel: whether threads may share steps whose
+        item counts are not known yet.
         """
         rows = _words(steps).reshape(-1, STEP_WORDS)
         flags = source.FLAG_RELEASE_GIL if release_gil else 0
@@ -225,14 +226,15 @@ class Driver:
         return int(self._pools[-1].words[source.POOL_THREADS])
 
     def set_num_threads(self, count: int) -> None:
-        """Change the number of threads. Programs that run now go on with what they have."""
+        """Change the number of threads. Running programs keep their current threads."""
         if count < 1:
             raise ValueError(f"the number of threads must be at least 1, got {count}")
         if count != self.num_threads:
             self._new_pool(count)
 
     def share_cores(self, crowded: bool) -> None:
-        """crowded: whether more devices than processors wait for each other, so that a wait gives its core away."""
+        """crowded: whether more devices than processors wait for each other, so that waiting threads yield their
+        core."""
         self._crowded = crowded
         self._pools[-1].words[source.POOL_SPINS] = self._turns()
 

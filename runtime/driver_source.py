@@ -15,25 +15,25 @@ from hloom.ir.records import field, record
 # A step is STEP_WORDS words: an opcode, then operands.
 STEP_WORDS = 8
 END = 0  # back to the host
-# Kernel address, args offset (words), items, grain, 1 where all threads have one share together, nanoseconds that it
-# and what follows in the program take one thread, roughly (0: nobody knows).
+# Kernel address, args offset (words), items, grain, 1 where all threads work on a single share, approximate nanoseconds
+# that it and the following steps take on one thread (0: unknown).
 KERNEL = 1
 JUMP = 2  # step number
 JUMP_IF_ZERO = 3  # step number, args position that holds the address of a pred byte
 COPY = 4  # args positions that hold the target's and the source's address, bytes
 SWITCH = 5  # args position that holds the address of an s32, number of targets, args position of the first target
 SWAP = 6  # args positions of the first of one list of args positions, its length, likewise of another list
-SIGNAL = 7  # args position of the address of a word, what is added to it
+SIGNAL = 7  # args position of the address of a word, increment
 AWAIT = 8  # args positions of the addresses of two words and of a status byte: until the first is as large, or status 0
 # Step number before this one, args position of the address of a status byte. Looks for signals and at the byte from
 # time to time, and ends the program where a signal handler raised or the byte is 0.
 LOOP = 9
 LOOK = 10  # looks for signals, before a Python step
-# Kernel address, args offset: again and again, until the batch of messages at the first argument word is done or the
+# Kernel address, args offset: called repeatedly until the batch of messages at the first argument word is done or the
 # status byte at the second is 0.
 POLL = 11
 
-# Words of an activation block, which is all that a call hands to native code.
+# Words of an activation block, the only thing that a call passes to native code.
 BLOCK_STEPS, BLOCK_STEP_COUNT, BLOCK_RELOCATIONS, BLOCK_RELOCATION_COUNT = 0, 1, 2, 3
 BLOCK_ARGS, BLOCK_SLOTS, BLOCK_FLAGS, BLOCK_BUSY, BLOCK_SLOT_COUNT = 4, 5, 6, 7, 8
 BLOCK_INTERRUPTED, BLOCK_LOOK, BLOCK_THREAD = 9, 10, 11  # 1: a signal handler raised; `hloom_look` or 0; of Python
@@ -51,9 +51,9 @@ FLAG_RESUMES = 8  # the program returns where it would have to wait, and is call
 BATCH_DONE, BATCH_TURNS = 14, 15
 BATCH_LOOK = 4096  # turns after which the driver looks for signals
 
-# Words of the thread pool. What one thread writes while others spin on something else lies 128 bytes apart, because
-# processors fetch cache lines in pairs.
-POOL_JOB = 0  # number of the job that is there, or was the last; what is to be done lies in the same line
+# Words of the thread pool. Words written by one thread while others spin on different words are 128 bytes apart,
+# because processors fetch cache lines in pairs.
+POOL_JOB = 0  # number of the current or last job; its description is in the same cache line
 POOL_KERNEL, POOL_ARGS, POOL_ITEMS, POOL_GRAIN, POOL_CHUNKS, POOL_SHARES, POOL_PATIENCE = 1, 2, 3, 4, 5, 6, 7
 POOL_LOCK = 16  # 1 while a caller has its job in the pool
 POOL_FINISHED = 32  # chunks of the job that are done
@@ -72,21 +72,19 @@ STATE_INT, STATE_NDARRAY, STATE_TYPE_ERROR, STATE_MESSAGE = 4, 5, 6, 7
 STATE_LOOK, STATE_MAIN_THREAD = 8, 9
 STATE_WORDS = 16
 
-# A ticket is (job number << JOB_SHIFT) | (first chunk << CHUNK_BITS) | end of those that nobody has taken yet.
+# A ticket is (job number << JOB_SHIFT) | (first chunk << CHUNK_BITS) | end, for the range of chunks not yet taken.
 CHUNK_BITS = 18
 JOB_SHIFT = 2 * CHUNK_BITS
 MAX_CHUNKS = (1 << CHUNK_BITS) - 1
-# A worker that finds nothing to do looks for the next job for so long before it sleeps; kernels of one program follow
-# each other faster than this.
+# How long an idle worker spins for the next job before it sleeps; kernels of one program follow each other faster than
+# this.
 SPIN_NANOSECONDS = 40_000
-# What waking takes before it was measured, in nanoseconds; at least and at most. A virtual machine needs 10,000 for the
-# system call, and as long again until the sleeper is there.
+# The cost of waking threads in nanoseconds: initial estimate, minimum and maximum. A virtual machine needs 10,000 for
+# the system call, and as long again until the sleeper runs.
 WAKING, LEAST_WAKING, MOST_WAKING = 20_000, 2_000, 200_000
-BEGINS = 64  # POOL_SPINS by this are the iterations that a thread has to begin its share, before others do: 0.6 us
+BEGINS = 64  # POOL_SPINS divided by this: iterations that a thread has to begin its share before others take it: 0.6 us
 MAX_JOB = (1 << (63 - JOB_SHIFT)) - 1
-LONG_WAIT = (
-    20000  # iterations in which a program that waits for another device offers its core, before it sleeps: some ms
-)
+LONG_WAIT = 20000  # iterations in which a program waiting for another device yields its core before it sleeps: a few ms
 
 # How often loops look for signals. Looking needs the GIL, for which a thread may wait 5 ms.
 LOOK_NANOSECONDS = 100_000_000
@@ -134,16 +132,16 @@ _PYTHON = {
     "Py_DecRef": (words(1), "void"),
 }
 
-# Each thread has a share of the chunks, the same share of every kernel, so that it finds in its core's cache what it
-# wrote there before: a loop over 256 KB was three times as slow when any thread took any chunk. Who is done helps the
-# others, from the far end of their shares; first it leaves an owner that is awake the time to begin, because a short
-# share costs more than that where its memory is in another core's cache.
+# Each thread has a share of the chunks, the same share of every kernel, so that it finds its earlier writes in its
+# core's cache: a loop over 256 KB was three times as slow when any thread took any chunk. A thread that finishes early
+# helps the others, from the far end of their shares; it first gives an awake owner time to begin, because stealing a
+# short share costs more than that when its memory is in another core's cache.
 #
-# A ticket carries the job's number and the chunks of a share that nobody has taken yet. An exchange that succeeds took
-# a chunk of a job that was not over, so the caller had not begun to describe the next job, and what was read of the
-# description just before belongs to this one. A worker that slept through the end of its job finds another number, or
-# no chunk left. For the same reason nobody waits for workers to leave: a job is over when all of its chunks are
-# counted, and workers that never woke up cost nothing.
+# A ticket carries the job's number and the remaining chunks of a share. A successful exchange took a chunk of a job
+# that was not over, so the caller had not begun to describe the next job, and the description read just before belongs
+# to this one. A worker that slept through the end of its job finds a different number, or no chunk left. For the same
+# reason there is no waiting for workers to leave: a job is over when all of its chunks are counted, and workers that
+# never woke up cost nothing.
 WORK = """
 def hloom_work(pool, job, own):
     done = 0
@@ -193,9 +191,9 @@ def hloom_now(pool):
     return load(pool, POOL_CLOCK) * 1000000000 + load(pool, POOL_CLOCK + 1)
 """
 
-# Whether sleeping workers are woken for a kernel: if much is to be done, or if callers have done as much alone, without
-# a pause in which workers would have gone to sleep again. A call now and then of 5 us took 25 when it woke somebody
-# each time.
+# Whether sleeping workers are woken for a kernel: if it is long, or if callers have done as much work alone, without a
+# pause in which workers would have gone back to sleep. An occasional call of 5 us took 25 us when it woke workers each
+# time.
 WAKES = """
 def hloom_wakes(pool, nanoseconds, asleep):
     waking = relaxed_load(pool, POOL_WAKING)

@@ -1,8 +1,8 @@
-"""Object files of x86-64 Linux into memory, without LLVM: what a process needs whose kernels are all in the disk cache.
+"""Loads object files of x86-64 Linux into memory without LLVM, for processes whose kernels are all in the disk cache.
 
-Importing llvmlite and making its linker takes 50 ms; this takes 0.1 ms an object. It knows the few relocations that
-LLVM makes for kernels (position-independent code of the small model); `load` raises `Unknown` for anything else, and
-`native` then asks LLVM's linker.
+Importing llvmlite and making its linker takes 50 ms; this takes 0.1 ms per object. It supports the few relocations that
+LLVM emits for kernels (position-independent code of the small model); `load` raises `Unknown` for anything else, and
+`native` then falls back to LLVM's linker.
 """
 
 from __future__ import annotations
@@ -75,7 +75,7 @@ def load(objects: Sequence[tuple[bytes, Sequence[str]]]) -> tuple[list[dict[str,
 
 
 class _Image:
-    """One object file: its sections that stand in memory, and what has to be patched in them."""
+    """One object file: its allocated sections, and the relocations in them."""
 
     def __init__(self, data: bytes):
         self.data = data
@@ -113,7 +113,7 @@ class _Image:
         return kind in (_GOTPCREL, _GOTPCRELX, _REX_GOTPCRELX) or self.symbols[symbol][1] == 0
 
     def place(self) -> int:
-        """Gives each section its place; the size of it all."""
+        """Assigns each section its offset; returns the total size."""
         self.places: dict[int, int] = {}
         # An entry of the table is the address, and a jump to it for calls.
         at = 16 * len(self.outside)

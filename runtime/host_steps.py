@@ -1,7 +1,7 @@
 """Python functions among the steps of a program.
 
-Each is a kernel to the driver: its address is that of a callback, which takes the GIL. What it raises is kept; a byte
-that the next step tests then ends the program, and the caller gets the exception.
+Each is a kernel to the driver: its address is that of a callback, which takes the GIL. An exception is stored; a byte
+tested by the next step then ends the program, and the caller gets the exception.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ from hloom.runtime.steps import Host, Program
 
 __all__ = ["RECORD", "callbacks_of", "explained_by", "new_state", "take_error"]
 
-# A state: a byte, 1 while all goes well, and from RECORD on four int64 words of the access that was outside of its
-# array, in kernels that are compiled with checks: its number, index and size, and the number of the launch.
+# A state: a byte, 1 until an error, and from RECORD on four int64 words that describe an access outside its array, in
+# kernels that are compiled with checks: its number, index and size, and the number of the launch.
 RECORD, _STATE_BYTES = 8, 64
 _explain: Callable[[int, int, int, int], BaseException] | None = None
 
-_errors: dict[int, BaseException] = {}  # by the address of a frame's state: what its Python step raised
+_errors: dict[int, BaseException] = {}  # by the address of a frame's state: the exception of its Python step
 _SIGNATURE = ctypes.CFUNCTYPE(None, ctypes.c_int64, ctypes.c_int64, ctypes.c_int64)
 
 
@@ -65,8 +65,8 @@ def explained_by(explain: Callable[[int, int, int, int], BaseException]) -> None
 
 
 def take_error(state: np.ndarray) -> BaseException | None:
-    """What a Python step raised in a call with this state, or the error for an access outside of its array. The state
-    is well again. None where there is neither."""
+    """The exception of a Python step in a call with this state, or the error for an access outside its array; None if
+    there is neither. Resets the state."""
     if state[0]:
         return None
     state[0] = 1

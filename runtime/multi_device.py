@@ -28,10 +28,10 @@ ALIGNMENT = 64
 
 
 class Executor(Protocol):
-    """What runs a device's part of a program.
+    """Runs a device's part of a program.
 
-    kept: None, or for a device with memory of its own the numbers of the results that stay there, which what `prepare`
-    returns returns by number.
+    kept: None, or for a device with its own memory the indices of the results that stay there, which the function
+    returned by `prepare` returns by index.
     """
 
     name: str
@@ -58,8 +58,8 @@ class HostExecutor:
         self._kept, self._callbacks = callbacks_of(program)
 
     def prepare(self, control: np.ndarray, state: np.ndarray, handed: dict) -> Callable:
-        """A function that runs the executor in a call: run(*inputs, *outputs, *channel addresses). What is not in the
-        host's memory is an object of its device for executors with memory of their own, and 0 for the others.
+        """A function that runs the executor in a call: run(*inputs, *outputs, *channel addresses). A value outside host
+        memory is an object of its device for executors with their own memory, and 0 for the others.
 
         control: the counts of all executors. state: a byte, 0 once an executor has failed: then none may wait for it.
         handed: values that executors pass to each other outside of the host's memory, by buffer and receiver.
@@ -67,7 +67,7 @@ class HostExecutor:
         frame = Frame(self.program, self.driver, self._callbacks, control, state)
         call, where, failed = self.driver.call, frame.address, self._failed
 
-        def run(*arguments, kept=(frame, self._kept)) -> None:  # they live as long as what runs in them
+        def run(*arguments, kept=(frame, self._kept)) -> None:  # kept alive as long as the code that runs in them
             call(where, *arguments)
             frame.check()
             if failed is not None and not state[0]:
@@ -125,7 +125,7 @@ class _Thread:
 _abandoned: list = []  # the memory of calls that failed with messages under way, which may still arrive
 
 _threads: dict[str, _Thread] = {}
-# The queues of all devices hold calls in one order, so that no part waits for one that is queued behind another.
+# The queues of all devices hold calls in one order, so that no part waits for one queued after a different call.
 _order = forking.lock()
 
 
@@ -144,7 +144,7 @@ def _thread_of(device: str) -> _Thread:
 
 
 def _forget_threads() -> None:
-    """In a forked child, which has none of its parent's threads."""
+    """Called in a forked child, which has none of its parent's threads."""
     _threads.clear()
 
 
@@ -182,9 +182,9 @@ class MultiDeviceProgram:
         donated: dict[int, int] | None = None,
         elsewhere: frozenset[int] | None = None,
     ):
-        """outputs: shapes of the outputs, which the programs' references number. initial: control words of a new call.
-        channel_bytes: of each place of a channel. donated: as of a Program. elsewhere: numbers of the results that are
-        in other processes, in whose place stands None; None where the program is this process's alone."""
+        """outputs: shapes of the outputs, indexed by the programs' references. initial: control words of a new call.
+        channel_bytes: size of each channel buffer. donated: as in a Program. elsewhere: indices of the results that are
+        in other processes, returned as None; None where the program is this process's alone."""
         self.executors = list(executors)
         self.initial = np.array(initial or [0], np.int64)
         self.channel_bytes = list(channel_bytes)
@@ -201,7 +201,7 @@ class MultiDeviceProgram:
 
     def __call__(self, inputs: Sequence) -> list:
         """Runs the program. inputs: C-contiguous arrays, or data on an executor's device. Returns new arrays, and data
-        that stays on devices; raises what a Python step raised."""
+        that stays on devices; raises exceptions of Python steps."""
         try:
             group = self._idle.pop()
             group.control[:] = self.initial
@@ -240,7 +240,7 @@ class MultiDeviceProgram:
 
     @staticmethod
     def _results(group: _Group, count: int) -> list:
-        """What the other executors' parts return. An interrupt ends them before it is raised."""
+        """The results of the other executors' parts. An interrupt ends them before it is raised."""
         results: list = []
         try:
             while len(results) < count:

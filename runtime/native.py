@@ -1,10 +1,11 @@
-"""Object code into this process: bytes to callable addresses, by `elf` or through llvmlite (no Numba).
+"""Loads object code into this process: from bytes to callable addresses, by `elf` or through llvmlite (no Numba).
 
-    load_codes([(data, symbols), ...]) -> list[Code]         one for each object file, loaded while it is referred to
+    load_codes([(data, symbols), ...]) -> list[Code]         one for each object file, loaded while referenced
     load(data, symbols) -> dict[str, int]                    one object file for good
     load_all([(data, symbols), ...]) -> list[dict[str, int]] several for good
 
-Addresses are bare numbers: whoever may still jump to one keeps the Code. Names of different objects do not collide.
+Addresses are plain integers: callers that may still jump to one must keep the Code. Names of different objects do not
+collide.
 """
 
 from __future__ import annotations
@@ -58,7 +59,7 @@ def load_codes(objects: Iterable[tuple[bytes, Sequence[str]]]) -> list[Code]:
         try:
             return [Code(found, piece) for found, piece in zip(*elf.load(objects), strict=True)]
         except elf.Unknown:
-            pass  # LLVM's linker knows it, or says what is wrong
+            pass  # LLVM's linker supports it, or reports the problem
     codes: list[Code] = []
     with forking.no_fork(), _lock:
         group: list[tuple[bytes, Sequence[str]]] = []

@@ -1,5 +1,5 @@
-"""The native functions that evaluate numbers known when a program is called (`hloom.ir.sizes.numbers`), in the language
-of `hloom.runtime.driver_source`."""
+"""The native functions that evaluate integers known only when a program is called (`hloom.ir.sizes.numbers`), in the
+language of `hloom.runtime.driver_source`."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from hloom.ir.sizes.numbers import ADD, DIVIDE, EQUAL, GREATEST, LEAST, LESS_EQU
 from hloom.runtime.driver_source import NativeFunction, words
 
 MOST = (1 << 63) - 1  # no number is further from 0
-SMALL = 1 << 31  # products of smaller numbers have room
+SMALL = 1 << 31  # products of smaller values do not overflow
 ROW_WORDS, PATCH_WORDS = 4, 2
 WELL, OVERFLOW, BY_ZERO = 0, 1, 2
 CONSTANTS = {

@@ -1,7 +1,7 @@
-"""Programs whose numbers are known when they are called: each frame has them for the sizes of its last call.
+"""Programs whose integers are known only when they are called: each frame has those for the sizes of its last call.
 
-New sizes cost some native evaluations (`hloom.runtime.numbers_source`): numbers are written where the driver reads
-them, and the arena grows as it has to.
+New sizes cost some native evaluations (`hloom.runtime.numbers_source`): the values are written where the driver reads
+them, and the arena grows as needed.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ class NativeNumbers:
 
 
 class Evaluator:
-    """Evaluates what some nodes are now. given: how many numbers come first in the values."""
+    """Evaluates nodes: the first values are given, the others are computed from them."""
 
     def __init__(self, nodes: Nodes, native: NativeNumbers):
         self._values = np.array(nodes.values, np.int64)
@@ -65,8 +65,8 @@ class Evaluator:
 
 
 class _OpenFrame:
-    """A frame, and the numbers that it has. given: those of its last call; None: none yet. shapes, take: of each result
-    its shape, and what gives it memory; None for one that has the memory of an argument."""
+    """A frame, and its current values. given: those of its last call; None: no call yet. shapes, take: for each result
+    its shape, and its allocator; None for one that reuses the memory of an argument."""
 
     __slots__ = ("frame", "given", "shapes", "take", "values", "where", "write", "writes")
 
@@ -80,10 +80,10 @@ class _OpenFrame:
 
 
 class OpenProgram:
-    """A program with nodes, ready to be called, from several threads at once: each running call has a frame of its own.
+    """A program with nodes, ready to be called from several threads concurrently: each running call has its own frame.
 
-    results: the dimensions and dtype of each. note: as `Preparation` has it. The nodes are given the numbers of a call,
-    then the address of the arena.
+    results: the dimensions and dtype of each. note: as in `Preparation`. The nodes are evaluated for the given values
+    of a call, followed by the address of the arena.
     """
 
     def __init__(
@@ -107,8 +107,8 @@ class OpenProgram:
         self._rows, self._rows_at = np.zeros(0, np.int64), 0
 
     def __call__(self, given: tuple[int, ...], inputs: Sequence[np.ndarray]) -> list[np.ndarray]:
-        """Runs the program for C-contiguous arrays, of which it overwrites those that results take the memory of
-        (`Program.donated`). given: the numbers that they tell. Raises NumberError."""
+        """Runs the program for C-contiguous arrays, of which it overwrites those whose memory results reuse
+        (`Program.donated`). given: the values derived from them. Raises NumberError."""
         frame = self._frame(given)
         outputs = [
             take() if take else as_shape(inputs[self._donated[k]], frame.shapes[k]) for k, take in enumerate(frame.take)
@@ -134,11 +134,11 @@ class OpenProgram:
             raise error
 
     def prepare(self, given: tuple[int, ...]) -> None:
-        """Makes a frame ready for these numbers. Raises NumberError."""
+        """Prepares a frame for these values. Raises NumberError."""
         self._idle.append(self._frame(given))
 
     def _frame(self, given: tuple[int, ...]) -> _OpenFrame:
-        """An idle frame with the numbers of a call."""
+        """An idle frame with the values of a call."""
         try:
             frame = self._idle.pop()
         except IndexError:

@@ -51,18 +51,18 @@ from hloom.runtime.steps import (
     Switch,
 )
 
-ARENA = "arena"  # the name of the address of the arena, among the numbers that a program with nodes is given
+ARENA = "arena"  # the name of the arena's address, among the values given to a program with nodes
 LINE = 16  # words between control words, so that threads do not share a cache line
 SMALL = 30_000  # element operations up to which other Python threads can wait for a call: some 5 microseconds
 
 
 class Seat:
-    """What the frame of one device sees of the others that run the same program beside it.
+    """A device frame's view of the other devices that run the same program alongside it.
 
-    device: its number. positions: of each device of this process, by its number. arenas, slots: of these devices in
-    this order, as many slots for each. shared: the memory that all share. counts: of each barrier and each device, as
-    first of its group, those that have come. targets: of each barrier, how many the device waits for. identity: the
-    numbers of its partition and replica. others: what leads to the devices of other processes.
+    device: its index. positions: of each device of this process, by its index. arenas, slots: of these devices in this
+    order, with equally many slots each. shared: the memory shared by all. counts: for each barrier and each device, as
+    first of its group, the number of arrivals. targets: for each barrier, how many arrivals the device waits for.
+    identity: the indices of its partition and replica. others: the transport to devices of other processes.
     """
 
     __slots__ = ("arenas", "counts", "device", "identity", "others", "positions", "shared", "slots", "targets")
@@ -78,11 +78,10 @@ class Seat:
 class Frame:
     """The memory of one running call: arena, argument words, slots and rows of steps.
 
-    state: one byte, 1 while all goes well; a Python step that raised leaves its exception in `errors` and 0 here.
-    Programs that run beside each other share it, and `control`, their counts. first: the row of each step.
-    done: a byte that is 1 unless a Python step ended without reaching its end, and a zero. batches: messages, by the
-    number of their step, or of a channel their value goes through. open: (address of a word, the node whose value it
-    has), of a program with nodes.
+    state: one byte, 1 until an error; a Python step that raised leaves its exception in `errors` and 0 here. Programs
+    that run alongside each other share it, and `control`, their counts. first: the row of each step. done: a byte that
+    is 1 unless a Python step was cut short, and a zero. batches: messages, by the index of their step, or of the
+    channel for their value. open: (address of a word, the node whose value it has), of a program with nodes.
     """
 
     __slots__ = (
@@ -142,7 +141,7 @@ class _Rows:
         self.program, self.frame, self.seat = program, frame, frame.seat
         self.words: list[int] = []
         self.relocations: list[tuple[int, int, int]] = []
-        self.swapped: dict[int, list[int]] = {}  # swap number of a place -> the words that hold its address
+        self.swapped: dict[int, list[int]] = {}  # swap index of a reference -> the words that hold its address
         self.constants = [address(c) for c in program.constants]
         self.first: list[int] = []
         self.batches: dict[int, int] = {}  # of `Deliver`, by channel: the position of their words
@@ -164,7 +163,7 @@ class _Rows:
         return number
 
     def _value(self, ref: Ref, position: int) -> Number:
-        """The address of a place, or 0 where a call's slot has it."""
+        """The address of a reference, or 0 where a call's slot has it."""
         if ref.swap is not None:
             self.swapped.setdefault(ref.swap, []).append(position)
         program, seat, number = self.program, self.seat, ref.number
@@ -199,7 +198,7 @@ class _Rows:
         return seat.arenas[self._owner(ref)].address + number + self._offset(ref)
 
     def _owner(self, ref: Ref) -> int:
-        """The position of the device that has a place."""
+        """The position of the device that owns a reference."""
         assert self.seat is not None
         return self.seat.positions[self.seat.device if ref.peer is None else ref.peer[self.seat.device]]
 
@@ -207,7 +206,7 @@ class _Rows:
         return 0 if ref.offsets is None or self.seat is None else ref.offsets[self.seat.device]
 
     def _group(self, item: Arrive | Await) -> tuple[int, ...]:
-        """The group of the device; () where it has nobody to wait for."""
+        """The group of the device; () if it waits for no other device."""
         assert self.seat is not None
         found = next((g for g in item.groups if self.seat.device in g), ())
         return found if len(found) > 1 else ()
@@ -380,7 +379,7 @@ class _Rows:
     def _swap(self, swap: Swap) -> list[int]:
         operands = []
         for ref in (swap.first, swap.second):
-            assert ref.swap is not None  # places that are exchanged have a number
+            assert ref.swap is not None  # swapped references have an index
             positions = self.swapped[ref.swap]
             operands += [len(self.words), len(positions)]
             for position in positions:
@@ -393,8 +392,9 @@ def _message(item: Deliver) -> Message:
 
 
 def _work_ahead(steps: Sequence[Step]) -> list[Number]:
-    """For each step the nanoseconds, roughly, that one thread takes for what threads share of it and of what follows;
-    sleeping threads are woken by that. At most MOST_WAKING, as a loop has, and a kernel whose time is not known."""
+    """For each step the approximate single-thread nanoseconds of the parallel work in it and the following steps, which
+    decide whether sleeping threads are woken. At most MOST_WAKING, the value used for loops and for kernels of unknown
+    duration."""
     total: Number = 0
     found: list[Number] = []
     for number in range(len(steps) - 1, -1, -1):
@@ -414,9 +414,9 @@ def as_shape(array: np.ndarray, shape: Shape) -> np.ndarray:
 
 
 class Preparation:
-    """The steps of a program that run when a steady input has changed, and what they made for the last ones.
+    """The steps of a program that run when a steady input has changed, and their results for the last steady inputs.
 
-    bytes: of what they make. note: called with the preparation when it keeps new memory.
+    bytes: size of their results. note: called with the preparation when it keeps new memory.
     """
 
     def __init__(self, program: Program, driver: Driver, note: Callable[[Preparation], None] | None = None):
@@ -441,7 +441,7 @@ class Preparation:
         if last is not None and all(map(is_, steady, last[0])):
             return last[1]
         memory = self.made(inputs)
-        # Memory of others may have other numbers in it the next time.
+        # Memory owned elsewhere may have different contents next time.
         self._last = (steady, memory) if all(map(is_own, steady)) else None
         if self._note is not None and self._last is not None:
             self._note(self)
@@ -466,7 +466,7 @@ class Preparation:
 
 
 class Executable:
-    """A program ready to be called, from several threads at once: each running call has a frame of its own."""
+    """A program ready to be called from several threads concurrently: each running call has its own frame."""
 
     def __init__(self, program: Program, driver: Driver):
         self.program = program
@@ -495,10 +495,10 @@ class Executable:
         return frame
 
     def exchange(self, steps: Sequence[int], kernel: int, code: object) -> None:
-        """From here on the Calls of these numbers are of another kernel, which makes the same bits; those that run now
-        go on with what they have, or with this one from their next chunk on. code: keeps the kernel in memory."""
+        """Replaces the kernel of the Calls with these indices by another one with the same results; running calls
+        continue with the old kernel, or switch at their next chunk. code: keeps the kernel in memory."""
         with self._lock:
-            self.program.code.append(code)  # beside the old one, which may be running
+            self.program.code.append(code)  # in addition to the old one, which may be running
             for number in steps:
                 call = self.program.steps[number]
                 assert isinstance(call, Call)
@@ -534,7 +534,7 @@ class Executable:
         return None if self._preparation is None else self._preparation.kept(inputs)
 
     def _raise_error_of(self, frame: Frame) -> None:
-        """Raises what ended the run of a frame, which is idle then."""
+        """Raises the exception that ended the run of a frame, which is then idle."""
         frame.check()
         if (error := take_error(frame.state)) is not None:
             self._idle.append(frame)
@@ -548,7 +548,7 @@ class Executable:
         except IndexError:
             frame = self.new_frame()
         kept: list[np.ndarray] = []
-        if self._preparation is not None:  # what is at an address nobody knows
+        if self._preparation is not None:  # the contents at an address are unknown
             kept.append(self._preparation.made(addresses[: len(self.program.inputs)]))
         self._call(frame.address, *addresses, *kept)
         if self.runs_python:

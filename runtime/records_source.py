@@ -2,7 +2,7 @@
 `tf.train.Example` and `tf.train.SequenceExample` (proto3), whole blocks per call; and rows of PNG.
 
 Python source as in `driver_source`, which explains it. Each function returns an int64 and reads its arguments as words.
-Callers leave 8 readable bytes behind the data, as four bytes are loaded as a word.
+Callers leave 8 readable bytes after the data, as four bytes are loaded as a word.
 
 Sources: TensorFlow, core/lib/io/record_writer.h (a frame is the length as u64, its masked CRC-32C, the data, the data's
 masked CRC-32C, all little-endian); core/example/example.proto and feature.proto; the encoding of Protocol Buffers.
@@ -12,27 +12,26 @@ from __future__ import annotations
 
 from hloom.runtime.driver_source import NativeFunction, words
 
-# What `hloom_frames` found at the position where it ended.
+# Why `hloom_frames` stopped at its end position.
 NEEDS_MORE, FULL, BAD_LENGTH, BAD_DATA = 0, 1, 2, 3
 
-# Words of the state of `hloom_frames`: the data and its size, where to go on, frames found, those that fit, the frames
-# (offset and length of each), the table of the CRC, 1 for checksums by instruction, 1 for checksums at all, what it
-# found at the end.
+# Words of the state of `hloom_frames`: the data and its size, where to resume, frames found, capacity, the frames
+# (offset and length of each), the CRC table, 1 for hardware checksums, 1 for checksums at all, why it stopped.
 FRAMES_DATA, FRAMES_SIZE, FRAMES_AT, FRAMES_COUNT, FRAMES_LIMIT = 0, 1, 2, 3, 4
 FRAMES_OUT, FRAMES_TABLE, FRAMES_HARDWARE, FRAMES_VERIFY, FRAMES_STATUS = 5, 6, 7, 8, 9
 FRAMES_WORDS = 10
 
-# Words of a feature: name and its length, kind, numbers (bytes for BYTES) per example or -1 where that varies, where
-# the column lies and bytes of a row in it, whether it may be absent, and a place that parsing writes to.
+# Words of a feature: name and its length, kind, values (bytes for BYTES) per example or -1 where that varies, address
+# of the column and bytes per row in it, whether it may be absent, and a word that parsing writes to.
 FEATURE_NAME, FEATURE_LENGTH, FEATURE_KIND, FEATURE_COUNT = 0, 1, 2, 3
 FEATURE_OUT, FEATURE_STRIDE, FEATURE_OPTIONAL, FEATURE_SEEN = 4, 5, 6, 7
 FEATURE_WORDS = 8
 
-BYTES, FLOAT, INT64 = 1, 2, 3  # kinds: the numbers of the fields in feature.proto
-STEPS = 4  # the kind of a FeatureList, of which only the place is read
+BYTES, FLOAT, INT64 = 1, 2, 3  # kinds: the field numbers in feature.proto
+STEPS = 4  # the kind of a FeatureList, of which only the location is read
 # What is wrong with an example.
 MALFORMED, MISSING, WRONG_KIND, WRONG_COUNT = 1, 2, 3, 4
-# Words of a report: the feature's index, what is wrong, what was found.
+# Words of a report: the feature's index, the error code, the value found.
 REPORT_FEATURE, REPORT_CODE, REPORT_FOUND, REPORT_SCRATCH = 0, 1, 2, 3
 REPORT_WORDS = 12
 
@@ -131,7 +130,7 @@ def hloom_resynchronize(data, size, at, table, hardware, longest):
     return at
 """
 
-# Reads a varint at `at`, stores it at `out`; the position behind it, 0 where it does not end before `end`.
+# Reads a varint at `at` and stores it at `out`; returns the position after it, 0 if it does not end before `end`.
 VARINT_TEXT = """
 def hloom_varint(at, end, out):
     value = 0
@@ -148,8 +147,8 @@ def hloom_varint(at, end, out):
     return 0
 """
 
-# The position behind the field at `at`; 0 where it is malformed. Stores at `out` the number (of a VARINT field), the
-# tag, where the payload begins and how long it is (0 and 0 for numbers).
+# The position after the field at `at`; 0 if it is malformed. Stores at `out` the value (of a VARINT field), the tag,
+# the start and length of the payload (0 and 0 for scalar fields).
 FIELD = """
 def hloom_field(at, end, out):
     at = hloom_varint(at, end, out)
@@ -338,7 +337,7 @@ def hloom_entry(features, count, row, at, end, guess, report):
 
 # Examples first to last - 1 of `frames` into rows row, row + 1, ... of the columns. group: the tag of the field with
 # their map, FIRST for the features of an Example and the context of a SequenceExample, SECOND for the feature lists of
-# the latter. How many were read; when fewer, the report says what is wrong with the next one (feature -1: with the
+# the latter. Returns how many were read; when fewer, the report describes the error in the next one (feature -1: in the
 # example itself).
 EXAMPLES = """
 def hloom_examples(data, frames, first, last, row, features, count, group, report):
@@ -386,7 +385,7 @@ def hloom_examples(data, frames, first, last, row, features, count, group, repor
 """
 
 # The lists of a column of varying length. places: address and bytes of each payload (0: absent). out 0: only counts.
-# How many rows were read; when fewer, the next one is malformed.
+# Returns how many rows were read; when fewer, the next one is malformed.
 LISTS = """
 def hloom_lists(kind, places, rows, counts, out, width, report):
     scratch = report + 8 * REPORT_SCRATCH
@@ -407,8 +406,8 @@ def hloom_lists(kind, places, rows, counts, out, width, report):
     return rows
 """
 
-# The steps of a FeatureList, each a Feature at its place (address and bytes), into rows of a column. How many were
-# read; when fewer, the report says what is wrong with the next one.
+# Reads the steps of a FeatureList, each a Feature given by address and bytes, into rows of a column. Returns how many
+# were read; when fewer, the report describes the error in the next one.
 STEPS_TEXT = """
 def hloom_steps(feature, places, rows, report):
     for row in range(rows):

@@ -1,9 +1,9 @@
-"""One program that several devices run together (SPMD), each in memory of its own, natively from begin to end.
+"""One program that several devices run together (SPMD), each in its own memory, natively from start to end.
 
 Each device has a frame of the program: an arena, argument words, steps. The frames of a call are a *team*: a program
-runs until it comes to a barrier to which others have not come, and goes on when they have. Any number of threads run a
-team, each the frames of its share, so that devices may outnumber processors: to wait costs some 50 ns then, not a
-switch of threads. Devices that wait for each other in vain are found.
+runs until it reaches a barrier that others have not reached yet, and resumes when they have. Any number of threads run
+a team, each the frames of its share, so that devices may outnumber processors: a wait then costs about 50 ns, not a
+thread switch. Deadlocks are detected.
 """
 
 from __future__ import annotations
@@ -31,8 +31,8 @@ _abandoned: list[Team] = []  # with messages under way
 class Team:
     """The memory of one running call of all devices.
 
-    The slots of its activation are those of each device in turn: inputs, then outputs. Whoever runs it by itself asks
-    `SpmdProgram.error` where `state`, a byte of `done` or the word TEAM_STOP says that it ended before its end.
+    The slots of its activation are those of each device in turn: inputs, then outputs. Code that runs it directly calls
+    `SpmdProgram.error` if `state`, a byte of `done` or the word TEAM_STOP indicates that it ended early.
     """
 
     __slots__ = (
@@ -85,7 +85,7 @@ class Team:
         self.state[0] = 1
 
     def standing(self) -> list[tuple[int, int]]:
-        """Where each device that has not ended stands: its number and the number of the step."""
+        """The position of each device that has not ended: its index and the index of its step."""
         found = []
         for frame in self.frames:
             assert frame.seat is not None
@@ -96,8 +96,8 @@ class Team:
         return found
 
     def failed(self) -> tuple[int, int, Message | int] | None:
-        """The device, the number of the step and the message that failed, or the code of MPI's error; None where
-        messages are not what failed."""
+        """The device, the index of the step and the message that failed, or MPI's error code; None if the failure was
+        not a message."""
         for frame in self.frames:
             for number, batch in frame.batches.items():
                 if (failure := batch.failure()) is not None:
@@ -107,7 +107,7 @@ class Team:
 
 
 class SpmdProgram:
-    """A program that several devices run together, ready to be called from several threads at once."""
+    """A program that several devices run together, ready to be called from several threads concurrently."""
 
     def __init__(
         self,
@@ -122,10 +122,10 @@ class SpmdProgram:
         failed: Callable[[int, int, Message | int], Exception] | None = None,
     ):
         """drivers: of each device of this process. team: whose threads run the devices' frames. entries: the addresses
-        of `hloom_team_begin` and `hloom_team`. stuck: the error where devices wait for each other in vain, from the
-        numbers of those that have not ended and of the steps at which they stand. numbers: of this process's
-        devices; by default it has all of them. others: what leads to the rest. failed: the error for a message that
-        failed, from what `Team.failed` returns."""
+        of `hloom_team_begin` and `hloom_team`. stuck: makes the error for a deadlock, from the indices of the devices
+        that have not ended and of the steps where they wait. numbers: indices of this process's devices; by default all
+        of them. others: the transport to the rest. failed: makes the error for a failed message, from the result of
+        `Team.failed`."""
         self.program, self.partitions, self.drivers, self.team = program, partitions, list(drivers), team
         self.numbers = range(len(self.drivers)) if numbers is None else numbers
         self.others, self._failed = others, failed
@@ -145,7 +145,7 @@ class SpmdProgram:
 
     def __call__(self, shards: Sequence[Sequence[np.ndarray]]) -> list[list[np.ndarray]]:
         """Runs the program. shards: for each input a C-contiguous array for each device. Returns for each output a new
-        (or donated) array of each device; raises what a Python step raised, KeyboardInterrupt where a signal handler
+        (or donated) array of each device; raises exceptions of Python steps, KeyboardInterrupt where a signal handler
         did, and the error of `stuck`."""
         try:
             team = self._idle.pop()

@@ -1,4 +1,4 @@
-"""The steps of a program as data: what a device runs, over places in memory."""
+"""The steps of a program as data: the work of a device, over references to memory."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from hloom.runtime.distributed.messages import Transport
 
 @record(frozen=True)
 class Ref:
-    """A place in memory: kind 'input', 'output', 'constant' (number), 'arena' or 'kept' (byte offset). In a program
+    """A reference to memory: kind 'input', 'output', 'constant' (index), 'arena' or 'kept' (byte offset). In a program
     that runs on several devices (`hloom.runtime.multi_device`) also 'channel' and 'control': a buffer of a channel, a
-    count. In a program that several devices run (`hloom.runtime.spmd`) also 'shared' (byte offset in memory that all
-    share) and 'device': the number of the partition (0) or replica (1), u32. Of kernels that check accesses also
-    'state': the address of that of the frame, and 'number': itself, and by the number of the device its offset.
+    count. In a program that several devices run (`hloom.runtime.spmd`) also 'shared' (byte offset in memory shared by
+    all) and 'device': the index of the partition (0) or replica (1), u32. In kernels that check accesses also 'state',
+    the address of the frame's state, and 'number', an integer itself, with its offset by the index of the device.
 
-    swap: number of a place that Swaps exchange with others. By the number of the device that runs the program, where it
-    is one of several: peer, the device in whose memory the place is; offsets, bytes that are added.
+    swap: index of a buffer that Swaps exchange with others. By the index of the device, where several run the program:
+    peer, the device that owns the memory; offsets, bytes to add.
     """
 
     kind: str
@@ -33,10 +33,10 @@ class Ref:
 
 @record(frozen=True)
 class Call:
-    """One kernel: its address, argument words (integers or places), work items and items in a chunk.
+    """One kernel: its address, argument words (integers or references), work items and items in a chunk.
 
-    side_by_side: whether any thread takes the next chunk, instead of a share of them for each. nanoseconds: that it
-    takes one thread, roughly; 0 where nobody knows. devices: those that call it, of several; None: all.
+    side_by_side: whether any thread takes the next chunk, instead of a share of them for each. nanoseconds: its
+    approximate duration on one thread; 0 if unknown. devices: those that call it, of several; None: all.
     """
 
     kernel: int
@@ -50,7 +50,7 @@ class Call:
 
 @record(frozen=True)
 class Copy:
-    """Bytes from one place to another. devices: those that do so, of several; None: all."""
+    """Copies bytes from one reference to another. devices: those that do so, of several; None: all."""
 
     target: Ref
     source: Ref
@@ -62,8 +62,8 @@ class Copy:
 class Host:
     """A Python function between native steps: function(arrays, results) writes the results, which are the outputs.
 
-    keeps: whether it may keep what it is given, which then is a copy: the memory is written again. A function that does
-    not keeps its hands off the arrays too. devices: that call it; None for all.
+    keeps: whether it may keep its arguments, which are then copies, since the memory is reused. A function that does
+    not keep them must not modify them either. devices: those that call it; None for all.
     """
 
     function: Callable
@@ -90,7 +90,7 @@ class Branch:
 
 @record(frozen=True)
 class Switch:
-    """To the step whose number stands at the place that the s32 names; the last where it names none."""
+    """Jumps to the target selected by the s32; to the last one if it is out of range."""
 
     index: Ref
     targets: tuple[int, ...]
@@ -98,7 +98,7 @@ class Switch:
 
 @record(frozen=True)
 class Swap:
-    """The two places, which have `swap` numbers, stand for each other from here on."""
+    """Swaps the two buffers, which have `swap` indices."""
 
     first: Ref
     second: Ref
@@ -130,9 +130,9 @@ class Await:
 
 @record(frozen=True)
 class Exchange:
-    """Messages to and from devices of other processes, all complete at its end. number: of the step among its kind.
-    messages: (whether it is received, its place, bytes, peer), the last two by the number of the device, which neither
-    sends nor receives where it is its own peer."""
+    """Messages to and from devices of other processes, all complete at its end. number: index of the step among its
+    kind. messages: (whether it is received, its reference, bytes, peer), the last two by the index of the device, which
+    neither sends nor receives where it is its own peer."""
 
     number: int
     messages: tuple[tuple[bool, Ref, tuple[int, ...], tuple[int, ...]], ...]
@@ -140,8 +140,9 @@ class Exchange:
 
 @record(frozen=True)
 class Deliver:
-    """The value of a channel to, or from, a device of another process. A send goes on at once, after the message before
-    it has left; a receive waits. channel: its number. place: where the value is, or is received. tag: as of Message."""
+    """The value of a channel to, or from, a device of another process. A send does not wait, except for the previous
+    message to leave; a receive waits. channel: its index. place: the reference to the value, or to where it is
+    received. tag: as in Message."""
 
     receives: bool
     channel: int
@@ -153,7 +154,7 @@ class Deliver:
 
 @record(frozen=True)
 class Settle:
-    """Waits until the values of channels that were sent to other processes have left their places."""
+    """Waits until the channel values sent to other processes have left their buffers."""
 
     channels: tuple[int, ...]
 
@@ -163,15 +164,14 @@ Step = Call | Copy | Host | Jump | Branch | Switch | Swap | Count | Arrive | Awa
 
 @record
 class Program:
-    """What a device runs: steps over inputs, outputs, constants and one arena.
+    """The program of a device: steps over inputs, outputs, constants and one arena.
 
-    donated: output number -> input number whose buffer the output is computed in. work: rough element operations.
-    code: keeps the kernels in memory whose addresses are in the steps; a program that runs is kept by who called it.
-    transport: for the messages of `Deliver`. guards: offsets of pages of the arena that nobody may touch.
-    prepared: steps that fill `kept_bytes` of memory from the `steady` inputs (numbers), which the others read as long
-    as these inputs are the same.
-    nodes: of which integers of the program may be nodes (`hloom.runtime.open_program`). checked: whether kernels check
-    accesses.
+    donated: output index -> index of the input whose buffer it reuses. work: approximate element operations. code:
+    keeps the kernels in memory whose addresses are in the steps; a running program is kept alive by its caller.
+    transport: for the messages of `Deliver`. guards: offsets of inaccessible guard pages of the arena. prepared: steps
+    that fill `kept_bytes` of memory from the `steady` inputs (indices), which the others read as long as these inputs
+    are the same. nodes: which integers of the program may be nodes (`hloom.runtime.open_program`). checked: whether
+    kernels check accesses.
     """
 
     steps: list[Step]

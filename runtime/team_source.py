@@ -8,14 +8,14 @@ from __future__ import annotations
 from hloom.runtime import driver_source
 from hloom.runtime.driver_source import C_LIBRARY, CONSTANTS, RUN_SIGNATURE, NativeFunction, words
 
-# Words of a team: programs that run beside each other and wait for each other, in as many threads as there are.
+# Words of a team: programs that run alongside and wait for each other, on any number of threads.
 TEAM_COUNT, TEAM_HELPERS, TEAM_STATUS, TEAM_BLOCK, TEAM_STATE = 0, 1, 2, 3, 4
 TEAM_FINISHED, TEAM_SLICES, TEAM_STOP = 16, 32, 48  # programs that have ended; times that one ran; why all end, or 0
 TEAM_MEMBERS, MEMBER_WORDS = 64, 2  # of each program the block, and the address of its driver's state
 INTERRUPTED, STUCK = 1, 2  # why a team stops: a signal handler raised; all that are left wait for each other
 
 LOOKING = 1000  # naps of a thread of a team after which it looks for signals, and whether there is any hope
-STEALING = 64  # times that a thread of a team looks for a program of its own share before it takes one of another's
+STEALING = 64  # times that a thread of a team looks for a program of its own share before it steals another's
 
 _CONSTANTS = CONSTANTS | {name: value for name, value in globals().items() if name.isupper() and isinstance(value, int)}
 
@@ -37,7 +37,7 @@ def hloom_team_begin(args, low, high):
         store(block, BLOCK_AT, 0)
 """
 
-# Whether a program of a team can go on: it waits for nothing, or for what has come.
+# Whether a program of a team can continue: it waits for nothing, or its wait is satisfied.
 READY = """
 def hloom_ready(block):
     first = atomic_load(block, BLOCK_FIRST)
@@ -48,8 +48,8 @@ def hloom_ready(block):
     return 1
 """
 
-# Runs a program of a team until it waits or ends, if nobody else does; whether it ran. look: as BLOCK_LOOK, in the
-# thread that called the team.
+# Runs a program of a team until it waits or ends, unless another thread does; returns whether it ran. look: as
+# BLOCK_LOOK, in the thread that called the team.
 SLICE = """
 def hloom_slice(team, member, look):
     block = load(team, TEAM_MEMBERS + MEMBER_WORDS * member)
@@ -82,9 +82,9 @@ def hloom_slice(team, member, look):
     return 1
 """
 
-# Whether all programs of a team that have not ended wait for each other. Nothing changes that: what a program waits for
-# comes while another one runs, which then is busy, or has counted itself as one that ran. A program may begin to run
-# while it is looked at, let another one go on and wait again: so it must not be busy after that look, either.
+# Whether all programs of a team that have not ended wait for each other. That state is permanent: a wait can only be
+# satisfied by another program that runs, which is then marked busy, or has counted its run. A program may start while
+# it is being checked, release another one and wait again: so it must not be busy after the check, either.
 STUCK_TEAM = """
 def hloom_stuck(team):
     ran = atomic_load(team, TEAM_SLICES)

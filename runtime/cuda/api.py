@@ -15,7 +15,7 @@ from hloom.runtime.cuda.errors import CudaError, CudaNotInstalledError, NoDriver
 NOT_READY = 600
 # Access is enabled already (another library did), there is no link after all, or there are too many: copies work.
 PEERS_AS_THEY_ARE = (704, 217, 711)
-LEGACY_STREAM = 1  # the driver's numbers for the two default streams, DLPack's too
+LEGACY_STREAM = 1  # the driver's handles of the two default streams, also used by DLPack
 PER_THREAD_STREAM = 2
 
 
@@ -32,18 +32,19 @@ class FunctionFacts:
 
 @record
 class KernelNode:
-    """What a kernel launch consists of. arguments: address of an array of addresses, one for each argument."""
+    """The parameters of a kernel launch. arguments: address of an array of addresses, one for each argument."""
 
     function: object
     grid: tuple[int, int, int]
     block: tuple[int, int, int]
     shared: int
     arguments: int
-    keep: object = field(default=None, repr=False)  # the memory that `arguments` lies in
+    keep: object = field(default=None, repr=False)  # keeps the memory of `arguments` alive
 
 
 class Api:
-    """The driver's functions. Every method raises a CudaError that says what was asked, unless its text says more."""
+    """The driver's functions. Every method raises a CudaError that names the request, unless its docstring says
+    otherwise."""
 
     def __init__(self, driver):
         self.driver = driver
@@ -60,12 +61,12 @@ class Api:
             status, message = self.driver.cuGetErrorString(code)
             if not status:
                 text = message.decode() if isinstance(message, bytes) else str(message)
-        except Exception:  # a description is a courtesy: what failed stands in the name
+        except Exception:  # the description is optional: the error's name identifies the failure
             pass
         return typed_error(number, name, text, asked, source)
 
     def _do(self, result: tuple, asked: str, source: str = ""):
-        """What a call returned beyond its code: nothing, one value or a tuple."""
+        """The results of a call besides its status code: nothing, one value or a tuple."""
         if result[0]:
             raise self.failure(result[0], asked, source)
         return None if len(result) == 1 else result[1] if len(result) == 2 else result[1:]
@@ -84,7 +85,7 @@ class Api:
                 f"its library does not load ({str(error).splitlines()[0]})",
                 "install the NVIDIA driver, or run the container with GPUs (--gpus all)",
             ) from error
-        if status[0] and int(status[0]) != 100:  # 100: no device, which the count says too
+        if status[0] and int(status[0]) != 100:  # 100: no device, also visible from the count
             failed = self.failure(status[0], "the CUDA driver was started")
             raise NoDriverError(failed.asked, failed.found, failed.repair, "", failed.code, failed.name)
         return int(self._do(self.driver.cuDriverGetVersion(), "the driver's version was asked for"))
@@ -147,7 +148,7 @@ class Api:
         self._do(self.driver.cuStreamSynchronize(stream), asked)
 
     def wait_event(self, stream, event) -> None:
-        """What is enqueued on the stream from now on starts after the event."""
+        """Work enqueued on the stream from now on starts after the event."""
         self._do(self.driver.cuStreamWaitEvent(stream, event, 0), "a stream was made to wait for an event")
 
     def create_event(self, timing: bool = False):
@@ -181,7 +182,7 @@ class Api:
     # --- memory ---
 
     def create_pool(self, ordinal: int, keep_bytes: int):
-        """A pool that gives memory beyond `keep_bytes` back to the system whenever a stream is waited for."""
+        """A pool that returns memory beyond `keep_bytes` to the system at every stream synchronization."""
         driver = self.driver
         properties = driver.CUmemPoolProps()
         properties.allocType = driver.CUmemAllocationType.CU_MEM_ALLOCATION_TYPE_PINNED
@@ -213,7 +214,7 @@ class Api:
         self._do(self.driver.cuMemPoolTrimTo(pool, keep_bytes), "a memory pool was trimmed")
 
     def allocate(self, nbytes: int, pool, stream, asked: str) -> int:
-        """Address of device memory that may be used by what is enqueued on the stream from now on."""
+        """Address of device memory that may be used by work enqueued on the stream from now on."""
         return int(self._do(self.driver.cuMemAllocFromPoolAsync(nbytes, pool, stream), asked))
 
     def free(self, address: int, stream) -> None:
@@ -228,7 +229,7 @@ class Api:
         self._do(self.driver.cuMemFreeHost(address), "pinned memory was freed")
 
     def copy(self, target: int, source: int, nbytes: int, stream, asked: str, where: str = "") -> None:
-        """Between any two places of device or pinned memory, enqueued."""
+        """Enqueues a copy between any two addresses in device or pinned memory."""
         self._do(self.driver.cuMemcpyAsync(target, source, nbytes, stream), asked, where)
 
     def fill(self, address: int, byte: int, nbytes: int, stream, where: str = "") -> None:
@@ -287,7 +288,7 @@ class Api:
         return FunctionFacts(*(int(v) for v in values))
 
     def allow_shared(self, function, nbytes: int, name: str) -> None:
-        """Lets launches of a kernel ask for so much dynamic shared memory; beyond 48 KiB that has to be said."""
+        """Allows launches of a kernel with this much dynamic shared memory; more than 48 KiB requires this opt-in."""
         kind = self.driver.CUfunction_attribute.CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
         asked = f"{nbytes:,} bytes of shared memory were asked for by the kernel {name}"
         self._do(self.driver.cuFuncSetAttribute(function, kind, nbytes), asked)
@@ -320,12 +321,12 @@ class Api:
         return self._do(self.driver.cuGraphAddKernelNode(graph, after, len(after), record), asked, where)
 
     def change_kernel(self, executable, node, record) -> tuple:
-        """For later launches of the executable graph; those enqueued keep their arguments. The driver's answer as it
-        is: programs have many kernels, and what was asked is put into words only where it failed."""
+        """For later launches of the executable graph; those enqueued keep their arguments. Returns the driver's status
+        unchecked: programs have many kernels, and an error message is composed only on failure."""
         return self.driver.cuGraphExecKernelNodeSetParams(executable, node, record)
 
     def copy_parameters(self, target: int, source: int, nbytes: int):
-        """The driver's record of a copy node between places of device memory."""
+        """The driver's parameters for a copy node between addresses in device memory."""
         driver = self.driver
         record = driver.CUDA_MEMCPY3D()
         record.srcMemoryType = record.dstMemoryType = driver.CUmemorytype.CU_MEMORYTYPE_DEVICE
@@ -374,7 +375,7 @@ class Api:
         return node, list(record.conditional.phGraph_out)[:count]
 
     def capture(self, stream, enqueue, what: str, where: str):
-        """A new graph of what `enqueue()` puts on the stream instead of running it there."""
+        """Captures the work that `enqueue()` puts on the stream into a new graph instead of running it."""
         driver = self.driver
         mode = driver.CUstreamCaptureMode.CU_STREAM_CAPTURE_MODE_THREAD_LOCAL
         self._do(driver.cuStreamBeginCapture(stream, mode), f"what {what} enqueues was recorded", where)
@@ -396,8 +397,8 @@ class Api:
         return self._do(self.driver.cuGraphInstantiate(graph, 0), f"the graph of {what} was prepared")
 
     def update_graph(self, executable, graph) -> bool:
-        """Gives an executable graph the arguments of a graph of the same topology. False where the driver says that
-        it cannot; the executable must not be launched again then."""
+        """Updates an executable graph with the arguments of a graph of the same topology. False where the driver
+        refuses; the executable must then not be launched again."""
         status, *_ = self.driver.cuGraphExecUpdate(executable, graph)
         if int(status) == 910:
             return False

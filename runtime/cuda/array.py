@@ -74,14 +74,14 @@ class DeviceArray:
         return DeviceArray(self.device, self.device.copy(self.buffer), self.shape_and_dtype)
 
     def is_lent(self) -> bool:
-        """Whether another library owns its memory or may read it, so that nobody may write over it. Copies to the host
-        that are under way do not count, as programs wait for them."""
-        with self.device.guard():  # takes back what other libraries are done with
+        """Whether another library owns its memory or may read it, so that it must not be overwritten. Pending copies to
+        the host do not count, as programs wait for them."""
+        with self.device.guard():  # reclaims tensors that other libraries have released
             pass
         return not self.buffer.owned
 
     def donate_buffer(self) -> Buffer:
-        """Its memory, for a program to overwrite; the array has none from then on."""
+        """Releases its memory to a program that overwrites it; the array is unusable afterwards."""
         buffer = self.buffer
         del self.buffer
         return buffer

@@ -106,7 +106,7 @@ class Device:
         self.stepwise = os.environ.get("HLOOM_CUDA_STEPWISE", "") not in ("", "0") if stepwise is None else stepwise
         self.lock = forking.rlock()
         self.lost: CudaDeviceLostError | None = None
-        self.failure: Exception | None = None  # why what it holds is not what was asked for: raised by its next use
+        self.failure: Exception | None = None  # the error that invalidated its contents: raised on next use
         self.handle = self.context = self.pool_handle = None  # the driver's, from the first use on
         self.main = self.uploads = self.downloads = self.recording = None
         self.pool: Pool  # from the first use on
@@ -121,10 +121,10 @@ class Device:
         self._deferred: deque = deque()  # of `defer`: (event, or the events to wait for before it; function)
         self.given: list = []  # arrays that other libraries have
         self._closers: list[Callable[[], None]] = []
-        self._refused: list[tuple] = []  # (function, handle): what the driver refused to destroy
-        self.waited: Event | None = None  # what the main stream has waited for last: parts of a block share it
+        self._refused: list[tuple] = []  # (function, handle): objects that the driver refused to destroy
+        self.waited: Event | None = None  # the event that the main stream waited for last: parts of a block share it
         self.reached: weakref.WeakKeyDictionary = weakref.WeakKeyDictionary()  # (`peers.reach`) device -> its pool
-        self._only_gpu = False  # whether there is no other GPU
+        self._only_gpu = False  # whether this is the only GPU
         self._guard = _Guard(self)
         _devices.add(self)
 
@@ -221,8 +221,8 @@ class Device:
             raise errors[0]
 
     def on_close(self, function: Callable[[], None]) -> None:
-        """Calls a function whenever this device is closed, after all programs have ended and while the context is
-        current: libraries release what they have on the device then."""
+        """Registers a function to call whenever this device is closed, after all programs have ended and while the
+        context is current: libraries release their resources on the device there."""
         self._closers.append(function)
 
     # --- errors ---

@@ -1,4 +1,4 @@
-"""What CUDA finds on this machine. Nothing here is called at import, and nothing takes memory of a GPU.
+"""CUDA devices of this machine. Nothing here is called at import, and nothing allocates GPU memory.
 
 available(api=None) -> CudaUnavailableError | None    why CUDA cannot be used, or None: it can
 gpus(api=None) -> [GpuFacts]                          those that can be used; raises the same errors
@@ -60,9 +60,9 @@ def version_text(version: int) -> str:
 
 
 def available(api: Api | None = None, needed: int = DRIVER_NEEDED) -> CudaUnavailableError | None:
-    """None where there is a GPU that programs run on, else the error that says why not. Raises nothing.
+    """None if there is a usable GPU, else the error that says why not. Raises nothing.
 
-    needed: the driver version, 13000 for CUDA 13.0, that machine code asks for.
+    needed: the driver version that machine code requires, 13000 for CUDA 13.0.
     """
     try:
         gpus(api, needed)

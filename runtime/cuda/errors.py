@@ -1,5 +1,5 @@
-"""The errors of the CUDA runtime. Each has what was asked, what was found, the user's line if known, one repair, and
-the driver's code with its name where a call of the driver failed.
+"""The errors of the CUDA runtime. Each states what was requested, what was found, the user's line if known, one repair,
+and the driver's code with its name where a driver call failed.
 
     CudaError
       CudaUnavailableError     CUDA cannot be used here at all
@@ -75,7 +75,7 @@ class ComputeCapabilityError(CudaUnavailableError):
 
 
 class CudaOutOfMemoryError(CudaError, MemoryError):
-    """Device or pinned memory ran out, after what was cached had been given back and the request repeated.
+    """Device or pinned memory ran out, even after the caches were released and the request was retried.
 
     largest: (label, bytes) of the largest live buffers.
     """

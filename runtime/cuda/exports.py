@@ -29,16 +29,16 @@ from hloom.runtime.cuda.dlpack import (
 )
 from hloom.runtime.cuda.errors import CudaInteropError
 
-_outstanding: set[_Given] = set()  # the tensors stay where they are until their libraries are done, come what may
+_outstanding: set[_Given] = set()  # keeps tensors alive until their consumers release them
 
 
 class _Given:
     """An array while another library has it, or may take it from the capsule.
 
-    The library says that it is done by a call of `deleter`, from any thread, with or without Python's lock, and maybe
-    while an exception is on its way, which Python code would lose. So that call runs no Python: it sets a flag behind
-    the tensor (`_deleter`), which `collect` looks at. A capsule has no destructor for the same reason: it is kept here
-    until it was taken, or until nobody else refers to it.
+    The library releases it by calling `deleter`, from any thread, with or without the GIL, and possibly while an
+    exception propagates, which Python code would lose. So that call runs no Python: it sets a flag after the tensor
+    (`_deleter`), which `collect` reads. A capsule has no destructor for the same reason: it is kept here until it is
+    consumed, or until it has no other references.
     """
 
     def __init__(self, managed, array, numbers, stream: int):
@@ -54,7 +54,7 @@ class _Given:
             return True
         if self.capsule is not None:
             if not capsule_is(self.capsule, self.name):
-                self.capsule = None  # taken: renamed by whom it belongs to now
+                self.capsule = None  # consumed: renamed by its new owner
             else:
                 return getrefcount(self.capsule) <= _ALONE
         return False
@@ -77,7 +77,7 @@ class _Holder:
         return getrefcount(self.capsule)
 
 
-_ALONE = _Holder().references()  # what `getrefcount` says of an attribute that nothing else refers to
+_ALONE = _Holder().references()  # the reference count of an attribute without other references
 
 
 @cache
@@ -100,7 +100,7 @@ def _deleter() -> int:
 
 
 def collect(device) -> None:
-    """Takes back what other libraries are done with."""
+    """Reclaims tensors that other libraries have released."""
     for given in [given for given in device.given if given.is_done()]:
         stream, shared = given.stream, given.array
         if stream in (LEGACY_STREAM, PER_THREAD_STREAM):
@@ -131,10 +131,10 @@ def _order(array, stream: int | None) -> int:
 
 
 def export_dlpack(array, stream=None, max_version=None, dl_device=None, copy=None):
-    """A capsule over the memory of a DeviceArray, which stays alive until the taker drops it.
+    """A capsule over the memory of a DeviceArray, which stays alive until the consumer drops it.
 
-    stream: the taker's, as an integer: None or 1 the legacy default stream, 2 the per-thread one, -1 no ordering.
-    Raises CudaInteropError for other devices, copies, and dtypes that DLPack cannot say.
+    stream: the consumer's, as an integer: None or 1 the legacy default stream, 2 the per-thread one, -1 no ordering.
+    Raises CudaInteropError for other devices, copies, and dtypes that DLPack cannot represent.
     """
     if dl_device is not None and tuple(dl_device) != array.__dlpack_device__():
         raise CudaInteropError(

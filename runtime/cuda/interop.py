@@ -31,8 +31,8 @@ from hloom.runtime.cuda.memory import Buffer
 def import_array(device, other):
     """A DeviceArray over the memory of another library's array on the same device, without a copy.
 
-    other: has __dlpack__ or __cuda_array_interface__. Raises CudaInteropError for other devices, memory that is not
-    contiguous and dtypes that hloom has not.
+    other: has __dlpack__ or __cuda_array_interface__. Raises CudaInteropError for other devices, non-contiguous memory
+    and dtypes that hloom lacks.
     """
     if hasattr(other, "__dlpack__"):
         return _from_dlpack(device, other)
@@ -65,7 +65,7 @@ def _from_dlpack(device, other):
     managed = kind_of.from_address(address)
     if kind_of is Versioned and managed.major != VERSION[0]:
         version = f"its DLPack is of version {managed.major}"
-        raise CudaInteropError(what, version, "update hloom")  # the capsule, not renamed, gives the tensor back
+        raise CudaInteropError(what, version, "update hloom")  # a capsule that was not renamed releases the tensor
     tensor = managed.tensor
     dims = tuple(tensor.shape[k] for k in range(tensor.ndim))
     strides = tuple(tensor.strides[k] for k in range(tensor.ndim)) if tensor.strides else None

@@ -1,12 +1,12 @@
-"""Device memory: a stream-ordered pool with names, and what becomes of it when it runs out.
+"""Device memory: a stream-ordered pool with named buffers, and the handling of out-of-memory conditions.
 
-The driver's own pool (`cuMemAllocFromPoolAsync`) holds the memory. In front of it stand shelves of blocks by size: a
-program's outputs get the addresses of arrays that have gone, so that its graph finds the arguments of an earlier call,
-and a call allocates without the driver. A block on a shelf may be used again by work that is enqueued on the main
-stream at any later time, since everything that used it is on that stream, or the stream has waited for it.
+The driver's own pool (`cuMemAllocFromPoolAsync`) holds the memory. It is fronted by shelves of blocks by size: a
+program's outputs reuse the addresses of freed arrays, so that its graph keeps the arguments of an earlier call, and a
+call allocates without the driver. A block on a shelf may be used again by work that is enqueued on the main stream at
+any later time, since everything that used it is on that stream, or the stream has waited for it.
 
-A `Buffer` that is no longer referred to goes back by itself. That can happen in the middle of anything, so it is only
-noted there; the pool acts on it when it is asked for memory the next time.
+A `Buffer` returns to the pool with its last reference. Since that can happen at any point, it is only noted there; the
+pool acts on it at the next allocation.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from hloom.ir.records import record
 from hloom.runtime.cuda.errors import CudaDeviceLostError, CudaError, CudaOutOfMemoryError
 from hloom.runtime.cuda.events import Event
 
-GRANULE = 512  # bytes: what the driver aligns to, and enough for every vector load
+GRANULE = 512  # bytes: the driver's alignment, sufficient for every vector load
 _LARGE, _LARGE_GRANULE = 1 << 20, 1 << 16
 LARGEST_NAMED = 8
 
@@ -43,11 +43,11 @@ class PoolStatistics:
 class Buffer:
     """Device memory that goes back to its pool with its last reference. label: the user's name for what is in it.
 
-    pending: what the main stream has to wait for before it uses the buffer (an upload), or None.
+    pending: the event (of an upload) that the main stream has to wait for before it uses the buffer, or None.
     readers: events of other streams that read it; the main stream waits for them before the memory is used again.
-    stream: another than the main stream, as long as only that one may use it.
-    ready: the event after which its contents are there, or None: they are.
-    owned: whether the memory is hloom's; what another library lent must not be written.
+    stream: a stream other than the main one, as long as only that stream may use it.
+    ready: the event after which its contents are available, or None if they already are.
+    owned: whether the memory is hloom's; memory lent by another library must not be written.
     shelved: whether the pool keeps the block; those that another stream used first go back to the driver, which knows
     when that stream can have them again.
     """
@@ -90,15 +90,15 @@ def rounded(nbytes: int) -> int:
 
 
 class Pool:
-    """The memory of one device. `device` gives the driver, its handle of the pool, and the main stream.
+    """The memory of one device. `device` provides the driver, its handle of the pool, and the main stream.
 
-    idle_limit: bytes that may wait on shelves; beyond it those of the sizes asked for longest ago go to the driver.
+    idle_limit: bytes that may wait on shelves; beyond it the least recently requested sizes are returned to the driver.
     """
 
     def __init__(self, device, idle_limit: int):
         self.device, self.idle_limit = device, idle_limit
         self._shelves: dict[int, list[int]] = {}  # by capacity; blocks used last are at the end
-        self._stamps: dict[int, int] = {}  # by capacity: how many hits there were when it was asked for last
+        self._stamps: dict[int, int] = {}  # by capacity: the hit count at its last request
         self._returned: deque = deque()
         self._live: dict[int, weakref.ref] = {}
         self._refused: list[tuple[int, object]] = []  # addresses to be freed, and on which stream
@@ -111,7 +111,7 @@ class Pool:
     def take(self, nbytes: int, label: str, stream=None) -> Buffer:
         """A buffer of at least `nbytes` bytes, contents arbitrary. Raises CudaOutOfMemoryError.
 
-        stream: that uses it first, where that is not the main stream: such a block comes from the driver, which knows
+        stream: the first stream to use it, if not the main stream: such a block is allocated by the driver, which knows
         which memory this stream need not wait for.
         """
         if self._returned or self._refused:
@@ -138,7 +138,7 @@ class Pool:
         self._returned.append((address, capacity, stream, pending, readers, shelved))
 
     def _collect(self) -> None:
-        """Puts what has come back on the shelves."""
+        """Shelves the returned blocks."""
         device = self.device
         while self._returned:
             address, capacity, stream, pending, readers, shelved = self._returned[0]
@@ -202,7 +202,7 @@ class Pool:
         return address
 
     def release_unused(self) -> None:
-        """Frees what nobody uses: buffers in cycles of garbage, idle blocks, temporaries of idle programs."""
+        """Frees unused memory: buffers in reference cycles, idle blocks, temporaries of idle programs."""
         gc.collect()
         for reclaim in self.reclaimers():
             reclaim()
@@ -217,7 +217,7 @@ class Pool:
         self._reclaimers.append(weakref.WeakMethod(method))
 
     def reclaimers(self) -> list[Callable[[], None]]:
-        """What `on_pressure` was given, of objects that live."""
+        """The callbacks passed to `on_pressure` whose objects are still alive."""
         self._reclaimers = [method for method in self._reclaimers if method() is not None]
         return [reclaim for method in self._reclaimers if (reclaim := method()) is not None]
 
@@ -253,7 +253,7 @@ class Pool:
         return PoolStatistics(self._in_use, self._idle, self._peak, self._hits, self._misses, self._retries)
 
     def trim(self) -> None:
-        """Gives idle blocks back to the driver, and what the driver keeps to the system."""
+        """Returns idle blocks to the driver, and the driver's cached memory to the system."""
         self._collect()
         self._free_idle(0)
         self.device.api.trim_pool(self.device.pool_handle, 0)

@@ -1,4 +1,4 @@
-"""Copies between the host and a device, on streams of their own, so that they overlap with kernels.
+"""Copies between the host and a device, on separate streams, so that they overlap with kernels.
 
 The driver copies asynchronously only from and to pinned memory, and pinning is slow: so all copies go through a few
 pinned pieces that are kept. A piece that was copied from may be written again once its event has happened, one that was
@@ -20,7 +20,7 @@ from hloom.runtime.cuda.memory import Buffer, rounded
 # Bytes of a piece, and how many of them one direction keeps at most.
 SIZES = ((64 << 10, 32), (4 << 20, 4))
 PIECE = SIZES[-1][0]
-AHEAD = 3  # pieces of one array that are on their way to the host at once
+AHEAD = 3  # pieces of one array in flight to the host concurrently
 
 
 class Pieces:
@@ -48,7 +48,7 @@ class Pieces:
                 self._made[address] = size
                 free.append(address)
             else:
-                # Whoever reads one just now may wait for this thread: it is left out, and a piece more is made for it.
+                # A reader may be waiting for this thread: skip its piece, and allocate an extra one instead.
                 reader = self.readers.pop(next(iter(self.readers)))()
                 if reader is not None:
                     reader.finish(wait=False)
@@ -71,8 +71,8 @@ class Pieces:
 
 
 def upload(device, array: np.ndarray, label: str) -> Buffer:
-    """A buffer with the bytes of a C-contiguous array, which may be written again at once. Work that the main stream
-    does meanwhile is not waited for. Raises CudaError."""
+    """A buffer with the bytes of a C-contiguous array, which may be modified as soon as this returns. Does not wait for
+    work on the main stream. Raises CudaError."""
     api, stream, pieces = device.api, device.uploads, device.upload_pieces
     asked = f"{array.nbytes:,} bytes of {label} were copied to {device}"
     buffer = device.pool.take(array.nbytes, label, stream)
@@ -131,7 +131,7 @@ def _part_of(block: Buffer):
 
 
 def read(device, address: int, nbytes: int, asked: str, where: str = "") -> bytearray:
-    """Bytes at a place of a program, once what is on the main stream is done."""
+    """Reads bytes of a program's memory, after the work on the main stream."""
     result, pieces = bytearray(nbytes), device.download_pieces
     for first in range(0, nbytes, PIECE):
         count = min(PIECE, nbytes - first)
@@ -168,8 +168,8 @@ def write(device, address: int, array: np.ndarray, asked: str, where: str = "") 
 class Download:
     """A copy of a buffer to the host under way. `result()` waits for it and returns the array.
 
-    All of it is enqueued at once, so that what is written to the buffer later does not show. Of an array larger than
-    the pinned pieces, what does not fit is waited for here.
+    All of it is enqueued immediately, so that later writes to the buffer are not visible in it. For an array larger
+    than the pinned pieces, this waits for the part that does not fit.
     """
 
     def __init__(self, device, buffer: Buffer, array: np.ndarray, asked: str):
@@ -237,7 +237,7 @@ class Download:
 
     def __del__(self):
         held = getattr(self, "_held", ())
-        if held:  # nobody has read these
+        if held:  # these have not been read
             self.device.download_pieces.readers.pop(id(self), None)
         for _, _, address, size, event in held:
             self.device.download_pieces.use(address, size, event)

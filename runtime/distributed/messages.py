@@ -1,8 +1,8 @@
-"""Messages between processes as kernels of a program: MPI's functions, called by address from the driver's threads.
+"""Messages between processes as kernels of a program: MPI functions, called by address from the driver's threads.
 
 A batch of messages is a table of words, which native code reads: `hloom_messages_start` posts all sends and receives,
-`hloom_messages_poll` looks whether they are complete. The driver calls it until they are, or until the time is over;
-then the table says which message did not come. There is no Python in between.
+`hloom_messages_poll` checks whether they are complete. The driver calls it until they are, or until the timeout; the
+table then tells which message did not arrive. No Python runs in between.
 
 Source: the MPI standard, version 4.1, chapter 3.7 (nonblocking communication).
 """
@@ -133,9 +133,9 @@ class Limit:
 
 @record(frozen=True)
 class Transport:
-    """What native code needs of MPI: addresses of functions, handles as words, the bytes of a request, and the request
-    that stands for none. limit: how long to wait for a message, which is read again and again while it
-    waits. start, poll: addresses of the kernels."""
+    """MPI as native code needs it: addresses of functions, handles as words, the bytes of a request, and the null
+    request. limit: how long to wait for a message; read repeatedly while waiting. start, poll: addresses of the
+    kernels."""
 
     send: int
     receive: int
@@ -151,7 +151,7 @@ class Transport:
 
 @record(frozen=True)
 class Message:
-    """Bytes from or to another process. peer: its number. tag: what a send and its receive have in common."""
+    """Bytes from or to another process. peer: its rank. tag: matches a send with its receive."""
 
     receives: bool
     bytes: int
@@ -161,7 +161,7 @@ class Message:
 
 @record(frozen=True)
 class Others:
-    """What leads to devices of other processes. processes: the process of each device. base: the first tag of the
+    """The transport to devices of other processes. processes: the process of each device. base: the first tag of the
     program's messages."""
 
     transport: Transport

@@ -1,4 +1,4 @@
-"""Blocks of memory that native code and Python share: what stands in which 8-byte word.
+"""Blocks of memory shared by native code and Python: the meaning of each 8-byte word.
 
 All are made with `malloc` and freed by native code, except those of a client, its devices and its executables, which
 Python makes and keeps.
@@ -37,8 +37,8 @@ BUFFER = words(
 )
 
 # bins: lists of idle storage by size. python: the address of the Python entry. garbage: executables to be forgotten.
-# queues: whether calls may be queued. worker: whether a thread runs them. order: a lock, under which a call takes its
-# place in the queue. waiting: calls in the queue, the running one among them.
+# queues: whether calls may be queued. worker: whether a thread runs them. order: a lock, held while a call enters the
+# queue. waiting: calls in the queue, the running one among them.
 CLIENT = words(
     "CLIENT",
     "name name_size version version_size devices device_count memories memory_count topology ready python lock idle "
@@ -53,7 +53,7 @@ DEVICE = words("DEVICE", "client description id memories memory_count memory wor
 DESCRIPTION = words("DESCRIPTION", "id kind kind_size text text_size words")
 MEMORY = words("MEMORY", "client device id kind kind_size text text_size devices device_count kind_id words")
 
-# nanoseconds: what a call takes, 0 before the first one. own_frame: that of the queue's thread.
+# nanoseconds: the duration of a call, 0 before the first one. own_frame: that of the queue's thread.
 # inputs: bytes of each on a device. outputs: rows of OUT_WORDS. donated: indices of inputs that a call consumes.
 # frames: a list.
 EXECUTABLE = words(
@@ -64,12 +64,12 @@ EXECUTABLE = words(
     "nanoseconds own_frame words",
 )
 OUT = words("OUT", "type ndims dims bytes donor memory words")
-# One running call: the driver's block, the byte that says whether all went well, for each device a byte that Python
-# steps set and a zero, the word that says why devices that run together have ended before their end (0: a program of
-# one device), and room for the storages of inputs and outputs, a device's behind another's, as in the driver's slots.
+# One running call: the driver's block, a success byte, for each device a byte that Python steps set and a zero, a word
+# with the reason why devices that run together ended early (0: a program of one device), and room for the storages of
+# inputs and outputs, device by device, as in the driver's slots.
 FRAME = words("FRAME", "next block state done stop held begin begin_rest end end_rest words")
 
-# What native code asks of Python: (request, first, second) -> an error or 0, for a frame the negated error.
+# Requests of native code to Python: (request, first, second) -> an error or 0, for a frame the negated error.
 REQUESTS = words("ASK", "to_host from_host frame raised start mismatch no_memory worker twice")
 
 # A call in the queue. held: the storages of inputs and outputs, device by device; for each input of each device its

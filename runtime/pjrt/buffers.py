@@ -278,7 +278,7 @@ FUNCTIONS = (
         return load(load(client, CLIENT_MEMORIES), 0)
         """,
     ),
-    # Bytes of an element; 0 for a type that hloom has not.
+    # Bytes of an element; 0 for a type that hloom lacks.
     helper(
         "pjrt_element_bytes",
         "client, kind",

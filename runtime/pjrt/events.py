@@ -63,7 +63,7 @@ FUNCTIONS = (
         """,
         exported=True,
     ),
-    # Sets an event; the error is the event's from then on. Whoever calls it gives its reference away.
+    # Sets an event, which takes ownership of the error. The caller gives up its reference.
     helper(
         "pjrt_event_set",
         "event, error",

@@ -208,7 +208,7 @@ FUNCTIONS = (
         """,
     ),
     # The memory of an output of the device whose slots begin at `base`: new, or that of a consumed input to which only
-    # its buffer and this call refer. An input that cannot be consumed is copied: the program writes over what it reads.
+    # its buffer and this call refer. An input that cannot be consumed is copied, as the program overwrites its input.
     # 0: out of memory.
     helper(
         "pjrt_output",
@@ -269,7 +269,7 @@ FUNCTIONS = (
         return 0
         """,
     ),
-    # Notes what a call took: the mean, in which the last one counts as a quarter.
+    # Records the duration of a call: a running mean, in which the last call has weight 1/4.
     helper(
         "pjrt_note_time",
         "executable, frame",
@@ -330,7 +330,7 @@ FUNCTIONS = (
         return 0
         """,
     ),
-    # Buffers for the outputs of a device (its place in the program's list), which wait for an event (0: for none); its
+    # Buffers for the outputs of a device (its index in the program's list), which wait for an event (0: for none); its
     # inputs are consumed.
     helper(
         "pjrt_give_out",

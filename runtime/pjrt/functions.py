@@ -42,7 +42,7 @@ def symbol(name: str) -> str:
 
 
 def argument_words(name: str) -> dict[str, int]:
-    """Where the arguments of a function of the C interface stand in its struct: {A_NAME: word}."""
+    """The offsets of the arguments of a C interface function in its struct: {A_NAME: word}."""
     return {f"A_{field.upper()}": HEADER_WORDS + word for word, field in enumerate(FIELDS[name]) if "+" not in field}
 
 
@@ -54,7 +54,7 @@ def _native(name: str, parameters: str, body: str, constants: Mapping[str, int],
 
 
 def linked(functions: Sequence[NativeFunction], others: Sequence[NativeFunction]) -> list[NativeFunction]:
-    """The functions with the signatures of what they call: each other, `others`, the C library."""
+    """The functions, with the signatures of their callees: each other, `others`, the C library."""
     known = _LIBRARY | {function.name: (function.params, function.result) for function in (*functions, *others)}
     found = []
     for function in functions:

@@ -1,8 +1,8 @@
-"""The C interface of PJRT as a table: its functions in their order, the words of their arguments, its numbers.
+"""The C interface of PJRT as a table: its functions in order, the words of their arguments, its constants.
 
 Source: `xla/pjrt/c/pjrt_c_api.h` of OpenXLA (Apache 2.0), at the version below. An argument struct begins with its size
-and the address of its extensions; FIELDS names the 8-byte words that follow. A field of less than 8 bytes has a word of
-its own, with padding, except where a name holds a `+`: two numbers of 4 bytes in one word, the first one low.
+and the address of its extensions; FIELDS names the 8-byte words that follow. A field of less than 8 bytes has its own
+word, with padding, except where a name contains a `+`: two 4-byte fields in one word, the first one low.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""Calls that return before their results are there: a thread runs them one after the other, in the order of the calls.
+"""Calls that return before their results are ready: a thread runs them one after the other, in call order.
 
 Programs that take long run there, and those whose arguments are not ready yet; a short program is over sooner than the
-thread would wake. The thread never calls Python, so that nobody who holds Python's lock waits for it in vain: programs
-with Python functions run in the thread that calls them.
+thread would wake. The thread never calls Python, so that waiting for it while holding the GIL cannot deadlock: programs
+with Python functions run in the calling thread.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ FUNCTIONS = (
         return 0
         """,
     ),
-    # What a job needs of Python, before it is in the queue. Returns an error or 0.
+    # Obtains what a job needs from Python, before it is queued. Returns an error or 0.
     helper(
         "pjrt_prepare",
         "executable, client, lists, count",
@@ -94,8 +94,8 @@ FUNCTIONS = (
         return 0
         """,
     ),
-    # The memory of a device's outputs, as `pjrt_output` has it. What earlier jobs refer to does not keep an input from
-    # being consumed, as they are over before this one begins. Returns -1, or the size of what there is no memory for.
+    # The memory of a device's outputs, as in `pjrt_output`. References of earlier jobs do not prevent an input from
+    # being consumed, as those jobs end before this one begins. Returns -1, or the size of the failed allocation.
     helper(
         "pjrt_job_outputs",
         "executable, held, addresses, options",
@@ -251,7 +251,7 @@ FUNCTIONS = (
         return 0
         """,
     ),
-    # What the thread does.
+    # The thread's main function.
     helper(
         "pjrt_work",
         "client",

@@ -106,7 +106,7 @@ FUNCTIONS = (
         return storage
         """,
     ),
-    # The memory of somebody else. kind LENT: the event `first` is set when it is not used any more; VIEWED: a call.
+    # Memory owned elsewhere. kind LENT: the event `first` is set when it is no longer used; VIEWED: a call.
     helper(
         "pjrt_foreign",
         "client, address, size, kind, first, second",

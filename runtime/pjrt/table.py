@@ -14,7 +14,7 @@ _WRITTEN = (
     *events.FUNCTIONS, *storage.FUNCTIONS, *buffers.FUNCTIONS, *client.FUNCTIONS, *execute.FUNCTIONS, *queue.FUNCTIONS,
 )  # fmt: skip
 _SYMBOLS = {function.name for function in _WRITTEN}
-# Functions of the C interface that Python answers: compilation and what is asked for seldom.
+# Functions of the C interface implemented in Python: compilation and rare requests.
 IN_PYTHON = tuple(name for name in NAMES if name in FIELDS and symbol(name) not in _SYMBOLS)
 # Functions that hloom answers with an error.
 MISSING = tuple(name for name in NAMES if name not in FIELDS)

@@ -1,11 +1,11 @@
 """cublasLt by ctypes: matrix products with epilogues, as work on a stream.
 
-    CublasLt(library)              of load_library("cublasLt"), or anything with the same functions (the tests' fake)
-    .algorithms(matmul, count)     what its heuristics propose, the best first
+    CublasLt(library)              from load_library("cublasLt"), or an object with the same functions (the tests' fake)
+    .algorithms(matmul, count)     algorithms proposed by its heuristics, best first
     .call(matmul, algorithm)       -> LibraryCall
-    .close()                       gives its handle back; it makes another when it is used again
+    .close()                       destroys its handle; another is made on the next use
 
-Numbers and records are those of cublasLt.h 13.10 (`test_cublas_lt.py` compares them with the header of the
+Constants and structs are those of cublasLt.h 13.10 (`test_cublas_lt.py` compares them with the header of the
 wheel nvidia-cublas where that is installed). Descriptors are memory of the host only, made for each use and
 destroyed after it; the handle has memory on the device that is current when it is made.
 """
@@ -35,8 +35,8 @@ PREF_MIN_ALIGNMENTS = (5, 6, 7, 8)  # of A, B, C and D
 # CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE: parts of sums are added in the dtype of the sums, in a fixed order. The other
 # schemes add them in the output, in its dtype; NONE is always allowed.
 REDUCTION_SCHEMES = 2
-WORKSPACE_BYTES = 32 << 20  # what NVIDIA advises for sm_90
-ALIGNMENT = 16  # bytes: what addresses of arrays are multiples of
+WORKSPACE_BYTES = 32 << 20  # recommended by NVIDIA for sm_90
+ALIGNMENT = 16  # bytes: alignment of array addresses
 
 
 class AlgorithmData(ctypes.Structure):
@@ -116,7 +116,7 @@ class Matmul:
 
 @record(frozen=True)
 class Algorithm:
-    """How the library computes a product. data: its `AlgorithmData`. scratch_bytes: what it needs on the device."""
+    """How the library computes a product. data: its `AlgorithmData`. scratch_bytes: the device memory it needs."""
 
     data: bytes
     scratch_bytes: int
@@ -149,8 +149,8 @@ class CublasLt:
             self._handle = None
 
     def algorithms(self, matmul: Matmul, count: int) -> list[Algorithm]:
-        """Up to `count` ways of computing a product whose results have the same bits every time, in the order in which
-        the library thinks them quick; none where it has none for such a product. Raises CudaError."""
+        """Up to `count` ways of computing a product whose results have the same bits every time, fastest first by the
+        library's estimate; empty where it does not support such a product. Raises CudaError."""
         self.open()
         with ExitStack() as made:
             operation, layouts = self._descriptors(matmul, made)
@@ -159,7 +159,7 @@ class CublasLt:
             self._set("MatmulPreference", preference, PREF_REDUCTION_SCHEME_MASK, c_uint32(REDUCTION_SCHEMES))
             for attribute in PREF_MIN_ALIGNMENTS:
                 self._set("MatmulPreference", preference, attribute, c_uint32(ALIGNMENT))
-            if matmul.bias:  # nothing is read there; the address says how it is aligned
+            if matmul.bias:  # nothing is read there; the address conveys the alignment
                 self._set("MatmulDesc", operation, DESC_BIAS_POINTER, c_void_p(ALIGNMENT))
             found, returned = (HeuristicResult * count)(), c_int()
             a, b, d = layouts
@@ -196,7 +196,7 @@ class CublasLt:
     # --- descriptors ---
 
     def _descriptors(self, matmul: Matmul, made: ExitStack) -> tuple[int | None, list[int | None]]:
-        """(what is computed, layouts of A, B and D), destroyed when `made` ends."""
+        """(operation descriptor, layouts of A, B and D), destroyed when `made` ends."""
         scale = DATA_TYPES["f64" if matmul.sums == "f64" else "f32"]
         operation = self._create("MatmulDesc", made, COMPUTE_TYPES[matmul.sums], scale)
         if matmul.transpose_a:

@@ -1,13 +1,13 @@
 """cuFFT by ctypes, with the scaling of cuBLAS: Fourier transforms of row-major arrays, as work on a stream.
 
-    CuFft(fft, blas, api)          of load_library("cufft") and ("cublas"), or of what has the same functions
-    .work_bytes(transform)         what its plan works in; None where there is no plan for it
+    CuFft(fft, blas, api)          from load_library("cufft") and ("cublas"), or objects with the same functions
+    .work_bytes(transform)         size of its plan's work area; None where there is no plan for it
     .call(transform, work_bytes)   -> LibraryCall
-    .close()                       gives plans and handle back; it makes others when it is used again
+    .close()                       destroys plans and handle; others are made on the next use
 
-Functions and numbers are those of cufft.h 12.5 and cublas_api.h 13.10 (`test_cufft.py` compares them with the
+Functions and constants are those of cufft.h 12.5 and cublas_api.h 13.10 (`test_cufft.py` compares them with the
 headers of the wheels where these are installed). A plan has tables on the device that is current when it is made,
-and no memory to work in: that is part of the program's temporaries. There is one plan for each transform, until the
+but no work area: that is part of the program's temporaries. There is one plan for each transform, until the
 device is closed. On one machine the results of a plan have the same bits from run to run.
 """
 
@@ -72,10 +72,10 @@ SIGNATURES: dict[str, dict[str, tuple]] = {  # each returns an int
 
 @record(frozen=True)
 class Transform:
-    """`batch` transforms, one behind the other, as `fft` of the IR defines them, inverse ones scaled.
+    """`batch` consecutive transforms, as `fft` of the IR defines them, inverse ones scaled.
 
-    kind: 'FFT', 'IFFT', 'RFFT' or 'IRFFT'. lengths: of the numbers, one to three, row-major; the spectrum of real
-    numbers has n // 2 + 1 elements for the last. parts: 'f32' or 'f64'. Addresses: of the operand, of the result.
+    kind: 'FFT', 'IFFT', 'RFFT' or 'IRFFT'. lengths: transform sizes, one to three, row-major; the spectrum of a real
+    transform has n // 2 + 1 elements along the last. parts: 'f32' or 'f64'. Addresses: of the operand, of the result.
     """
 
     kind: str
@@ -97,7 +97,7 @@ class Transform:
 
     @property
     def loses_operand(self) -> bool:
-        """Whether cuFFT may overwrite what it reads: from complex to real numbers, out of place too (its documentation,
+        """Whether cuFFT may overwrite its input: complex-to-real transforms do, even out of place (its documentation,
         as PyTorch's issue 38413 quotes it)."""
         return self.kind == "IRFFT"
 
@@ -146,8 +146,8 @@ class CuFft:
             raise
 
     def call(self, transform: Transform, work_bytes: int) -> LibraryCall:
-        """A transform as work of a program. work_bytes: what its plan works in, so that none is made before the program
-        is about to run. The work raises CudaError when it is prepared and when it is enqueued."""
+        """A transform as work of a program. work_bytes: size of the plan's work area, given so that no plan is made
+        before the program is about to run. The work raises CudaError when it is prepared and when it is enqueued."""
         asked = f"cuFFT was asked for {transform}"
         _, execute = TYPES[transform.kind, transform.parts]
         copied = -(-transform.operand.bytes // ALIGNMENT) * ALIGNMENT if transform.loses_operand else 0
@@ -209,7 +209,7 @@ class CuFft:
                 result, 1, next(steps), kind, transform.batch, ctypes.byref(work_bytes),
             )  # fmt: skip
         except CudaError:
-            self._libraries["cufft"].cufftDestroy(plan.value)  # the first error is the one to say
+            self._libraries["cufft"].cufftDestroy(plan.value)  # report the first error
             raise
         return plan.value, work_bytes.value
 

@@ -1,12 +1,12 @@
 """cuSOLVER and cuBLAS by ctypes: routines of linear algebra, as work on a stream.
 
-    CuSolver(solver, blas, api)    of load_library("cusolver") and ("cublas"), or of what has the same functions
+    CuSolver(solver, blas, api)    from load_library("cusolver") and ("cublas"), or objects with the same functions
     .call(routine)                 -> LibraryCall
-    .close()                       gives its handles back; it makes others when it is used again
+    .close()                       destroys its handles; others are made on the next use
 
-Functions and numbers are those of cusolverDn.h 12.4 and cublas_api.h 13.10. Some routines wait for the device in the
-middle (eigenvalues, singular values), so that none is recorded into a graph. Both libraries' results have the same bits
-from run to run unless a program asks for something else (cusolverDnSetDeterministicMode, cublasSetAtomicsMode).
+Functions and constants are those of cusolverDn.h 12.4 and cublas_api.h 13.10. Some routines synchronize with the device
+midway (eigenvalues, singular values), so none is captured into a graph. Both libraries' results are bitwise
+reproducible unless a program opts out (cusolverDnSetDeterministicMode, cublasSetAtomicsMode).
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""NVIDIA's libraries in this process: found where pip or CUDA has installed them. That there is none is no error."""
+"""NVIDIA's libraries in this process: found where pip or CUDA has installed them. A missing library is not an error."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ MAJOR = {"cublasLt": 13, "cublas": 13, "cusolver": 12, "cufft": 12}  # their nam
 
 
 class LibraryMissing(Exception):
-    """A library is not installed, or does not load. Its text says why, in a line."""
+    """A library is not installed, or does not load. The message says why, in one line."""
 
 
 @functools.cache

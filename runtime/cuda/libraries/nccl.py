@@ -73,7 +73,7 @@ class Nccl:
         self.module = module
 
     def new_id(self) -> bytes:
-        """What the members of a new group find each other by. Raises CudaLibraryError."""
+        """The unique id by which the members of a new group find each other. Raises CudaLibraryError."""
         return bytes(self._call("an id of a new group", self.module.get_unique_id))
 
     def connect(
@@ -100,8 +100,8 @@ class Nccl:
         self, whole: Sequence[Communicator], places: Sequence[tuple[int, int, int] | None],
         wait: Callable[[list], None] | None = None,
     ) -> list[Communicator | None]:  # fmt: skip
-        """Communicators of parts of a group. places: of each given member the number of its part, its rank and the
-        size there; None: it is in none. Every member of the group takes part. Raises CudaLibraryError."""
+        """Communicators of parts of a group. places: for each given member the index of its part, its rank and the
+        part's size; None if it is in no part. Every member of the group takes part. Raises CudaLibraryError."""
         config = self._config(wait is not None)
         made: list[Communicator | None] = []
         with self.group("a group of GPUs was divided"):
@@ -195,7 +195,7 @@ class Nccl:
                 raise self.error("a group of GPUs", status)
 
     def abort(self, made: Sequence[Communicator]) -> None:
-        """Ends what is under way. Raises nothing."""
+        """Aborts pending operations. Raises nothing."""
         self._end(self.module.comm_abort, made)
 
     def destroy(self, made: Sequence[Communicator]) -> None:

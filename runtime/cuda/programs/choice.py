@@ -1,4 +1,4 @@
-"""What a device does with the `Alternatives` steps of a program: a library's work, or one of our ways."""
+"""Resolves the `Alternatives` steps of a program for a device: a library call, or one of our implementations."""
 
 from __future__ import annotations
 
@@ -35,9 +35,9 @@ def own_kernels(step: Alternatives) -> tuple[Step, ...]:
 
 
 def decided(program: CudaProgram, choose: Choose) -> CudaProgram:
-    """The program with what `choose` returns, steps or a library's call, in the place of each `Alternatives` step.
+    """The program with each `Alternatives` step replaced by the result of `choose`, steps or a library call.
 
-    All calls share one piece of scratch memory behind the temporaries, since a program does one step after the other.
+    All calls share one piece of scratch memory after the temporaries, since a program runs its steps sequentially.
     """
     base = -(-program.arena_bytes // ALIGNMENT) * ALIGNMENT
     most = 0

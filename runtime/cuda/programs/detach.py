@@ -1,8 +1,8 @@
 """A stretch of a program whose loops and branches use no memory of the caller's.
 
-Nodes inside of a body can't be given other addresses. Where they use inputs or outputs, and these lie elsewhere in
-every call, the graph would be built in every call. So such a stretch is made over: what its bodies use is copied to
-memory of its own first, and back from it last. Those copies stand outside of the bodies, and their addresses can be
+The addresses of nodes inside a body cannot be changed. If they use inputs or outputs, whose addresses differ from call
+to call, the graph would be rebuilt in every call. So such a stretch is rewritten: the memory its bodies use is first
+copied to a private area, and copied back at the end. Those copies are outside the bodies, so their addresses can be
 changed.
 """
 
@@ -42,8 +42,8 @@ def inside_of_bodies(steps: Sequence[Step]) -> list[Ref]:
 
 
 def detached(steps: Sequence[Step], program: CudaProgram, alone: bool) -> tuple[tuple[Step, ...], int]:
-    """(the steps over places of kind 'private', bytes of these). alone: whether nothing else of the program writes its
-    outputs, so that what they held before need not be copied."""
+    """(the steps over references of kind 'private', their size in bytes). alone: whether nothing else in the program
+    writes its outputs, so that their previous contents need not be copied."""
     moved: dict[Ref, Ref] = {}
     before: list[Step] = []
     after: list[Step] = []
@@ -69,7 +69,7 @@ def detached(steps: Sequence[Step], program: CudaProgram, alone: bool) -> tuple[
 
 
 def with_places(step: Step, change: Callable[[Ref], Ref]) -> Step:
-    """A step over other places."""
+    """A step with its references replaced."""
     return _OVER_PLACES[type(step)](step, change)
 
 

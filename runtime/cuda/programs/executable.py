@@ -82,7 +82,7 @@ class Choice:
 
 
 def units(steps: Sequence[Step], loops: bool, choices: bool, graphs: bool = True) -> list:
-    """The steps in stretches and what the host does between them. loops, choices: whether graphs have such nodes.
+    """The steps in stretches and the host's work between them. loops, choices: whether graphs support such nodes.
 
     graphs=False: every step alone.
     """
@@ -117,8 +117,8 @@ def _nothing() -> None:
 class Executable:
     """A program on a device. Calls from several threads run one after the other.
 
-    choose: what becomes of its `Alternatives` steps here. name: the program's. lines: the user's lines that stand
-    behind its steps.
+    choose: resolves its `Alternatives` steps for this device. name: the program's. lines: the user's lines that its
+    steps come from.
     """
 
     def __init__(self, program: CudaProgram, device: Device, choose: Choose = own_kernels):
@@ -145,14 +145,15 @@ class Executable:
 
     def __call__(self, inputs: Sequence[Buffer], begun: Callable[[], None] = _nothing) -> list[Buffer]:
         """Runs the program on buffers of this device. Returns its outputs, in new buffers or donated ones; their
-        `ready` is when they are computed. What goes wrong on the device later is raised by whoever waits for that.
+        `ready` is when they are computed. Later failures on the device are raised where they are waited for.
 
-        begun: called when the first work has been enqueued, from when on donated inputs may have been written: once or
-        more, or never in a call that raises before. Raises CudaError, and what a Python function of the program raises.
+        begun: called when the first work has been enqueued, after which donated inputs may have been written: once or
+        more, or never in a call that raises earlier. Raises CudaError, and any exception of the program's Python
+        functions.
         """
         device = self.device
         with device.guard() as api:
-            if self._running:  # called by a Python function of its own: it needs other temporaries
+            if self._running:  # called recursively by one of its own Python functions: it needs other temporaries
                 self._inner = self._inner or Executable(self.program, device)
                 return self._inner(inputs, begun)
             self._running = True  # so that memory that runs out takes nothing away from this program
@@ -199,7 +200,7 @@ class Executable:
             api.launch_graph(captured.executable, self.device.main, self.name)
 
     def _with_memory(self, function: Callable[[], Captured]) -> Captured:
-        """What a function returns; once more where memory ran out, after what is cached was given back."""
+        """Calls a function; if memory runs out, releases the caches and calls it once more."""
         try:
             return function()
         except CudaOutOfMemoryError:
@@ -232,7 +233,7 @@ class Executable:
         return captured
 
     def _detach(self, stretch: Stretch) -> bool:
-        """Has the bodies of a stretch use memory of their own, where there is enough."""
+        """Makes the bodies of a stretch use private memory, if there is enough."""
         steps, nbytes = detached(stretch.steps, self.program, alone=self._only is not None)
         try:
             stretch.private = self._private(nbytes)

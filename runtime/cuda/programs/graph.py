@@ -30,7 +30,7 @@ Resolve = Callable[[Ref], int]
 
 
 def follows_call(ref: Ref) -> bool:
-    """Whether a place has another address in another call."""
+    """Whether a reference's address differs between calls."""
     return ref.kind in ("input", "output")
 
 
@@ -69,8 +69,8 @@ class Changeable:
 
 @record
 class Captured:
-    """An executable graph. whole: its addresses can only be changed all at once, by a new graph. conditions: it has
-    loops or branches, whose conditions belong to one graph, so that it cannot take over another's arguments."""
+    """An executable graph. whole: its addresses can only be changed together, by a new graph. conditions: it has loops
+    or branches, whose conditions belong to one graph, so that it cannot be updated from another graph."""
 
     graph: object
     key: tuple[int, ...]
@@ -83,7 +83,7 @@ class Captured:
 class Builder:
     """Builds the graph of some steps of the program `name` on a device.
 
-    follows: the places that have other addresses in other calls; key: those they have in this one.
+    follows: the references whose addresses differ between calls; key: their addresses in this call.
     """
 
     def __init__(self, device, name: str, resolve: Resolve, follows: Sequence[Ref], key: tuple[int, ...]):
@@ -257,12 +257,12 @@ class Builder:
 
 
 def _exchange(step: Exchange) -> tuple[tuple[Ref, Ref], ...]:
-    """The copies, (target, source), that exchange two places through a third."""
+    """The copies, (target, source), that swap two buffers through a third."""
     return ((step.scratch, step.first), (step.first, step.second), (step.second, step.scratch))
 
 
 def _call(step: Enqueue, stream, addresses: Sequence[int]) -> None:
-    """Has a library enqueue its work; what it raises names the user's line."""
+    """Lets a library enqueue its work; its errors name the user's line."""
     try:
         step.function(int(stream), *addresses)
     except CudaError as error:
@@ -271,9 +271,9 @@ def _call(step: Enqueue, stream, addresses: Sequence[int]) -> None:
 
 
 class Direct:
-    """Runs steps on the main stream one by one, each waited for: so that an error names the step.
+    """Runs steps on the main stream one by one, synchronizing after each, so that an error names the step.
 
-    Loops and branches, whose bodies it leaves to its caller, and Python functions are no steps to it.
+    Loops and branches, whose bodies it leaves to its caller, and Python functions are not handled here.
     """
 
     def __init__(self, device, name: str, resolve: Resolve):

@@ -1,7 +1,7 @@
 """A program for a GPU, as data. Loops and branches are structured, because graphs have them as nodes with bodies.
 
-A step's `where` is the user's line that it stands for; errors name it. Places are `Ref`s, as in programs for the CPU:
-'input', 'output', 'constant' (number) or 'arena' (byte offset).
+A step's `where` is the user's line that it comes from; errors name it. Memory is named by `Ref`s, as in programs for
+the CPU: 'input', 'output', 'constant' (index) or 'arena' (byte offset).
 """
 
 from __future__ import annotations
@@ -46,7 +46,8 @@ class Kernel:
 class Launch:
     """A kernel over a grid of blocks.
 
-    words: its arguments in order: a place's address, an integer (64 bits), or the bytes of an argument passed by value.
+    words: its arguments in order: the address of a reference, an integer (64 bits), or the bytes of an argument passed
+    by value.
     shared: bytes of dynamic shared memory of a block.
     """
 
@@ -60,7 +61,7 @@ class Launch:
 
 @record(frozen=True)
 class Copy:
-    """Bytes from one place to another."""
+    """Copies bytes from one reference to another."""
 
     target: Ref
     source: Ref
@@ -80,7 +81,7 @@ class Fill:
 
 @record(frozen=True)
 class Exchange:
-    """The contents of two places; `scratch` is a third of the same size."""
+    """Swaps the contents of two references; `scratch` is a third of the same size."""
 
     first: Ref
     second: Ref
@@ -93,10 +94,10 @@ class Exchange:
 class Enqueue:
     """A library's work: function(stream, *addresses) puts it on the stream and does not wait.
 
-    stream: the handle as an integer. The function is called while the stream records and must not allocate; what it
-    enqueued is replayed, so it is called once for each set of addresses and not for each run. prepare: called before
-    the first of them, and again after the device was closed; it may allocate. recorded=False: it may wait for the
-    stream, so it is no part of a graph and called in each run.
+    stream: the handle as an integer. The function is called during stream capture and must not allocate; the captured
+    work is replayed, so the function is called once per set of addresses, not per run. prepare: called before the first
+    capture, and again after the device was closed; it may allocate. recorded=False: it may wait for the stream, so it
+    is kept out of graphs and called in each run.
     """
 
     function: Callable[..., None]
@@ -111,9 +112,9 @@ class Enqueue:
 class Alternatives:
     """Work that can be done in several ways. Which one is decided when the program is loaded (`choice.py`).
 
-    call: what is asked for, in the words of whoever decides. places: of its arrays. own: steps that do it; other: steps
-    that do it in another way, if there are. scratch: (place, bytes) of what only these use; constants: (place, array)
-    of the program's constants that only they read, such as tables.
+    call: a description of the work for the code that decides. places: references to its arrays. own: steps that do it;
+    other: alternative steps, if any. scratch: (reference, bytes) of memory that only these use; constants: (reference,
+    array) of the program's constants that only they read, such as tables.
     """
 
     call: object
@@ -205,7 +206,7 @@ def on_device(steps: Sequence[Step], loops: bool, choices: bool) -> bool:
 
 
 def places(step: Step) -> tuple[Ref, ...]:
-    """The places that a step itself names (not those inside of its body)."""
+    """The references that a step itself names (not those inside its body)."""
     match step:
         case Launch():
             return tuple(word for word in step.words if isinstance(word, Ref))

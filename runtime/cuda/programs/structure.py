@@ -1,7 +1,7 @@
-"""Loops and branches out of a list with jumps.
+"""Recovers loops and branches from a list with jumps.
 
-A plan is a list of steps in which loops and branches are jumps; graphs want them as steps with bodies. The list has one
-form for each (docs/guides/control_flow.md), which says where they begin and end:
+A plan is a list of steps in which loops and branches are jumps; graphs need them as steps with bodies. Each has one
+form in the list (docs/guides/control_flow.md), which determines where it begins and ends:
 
     loop          top: condition..., branch(pred, out), body..., jump(top), out:
     two branches  branch(pred, second), first..., jump(out), second: ..., out:
@@ -16,8 +16,8 @@ from hloom.runtime.cuda.programs.program import Conditional, Ref, Step, While
 
 
 class Jumps:
-    """How a list spells its jumps. jump(step) -> number of the step or None; branch(step) -> (pred, number) or None,
-    taken where the pred is false; switch(step) -> (index, numbers) or None."""
+    """How a list represents its jumps. jump(step) -> index of the target step or None; branch(step) -> (pred, target)
+    or None, taken where the pred is false; switch(step) -> (index, targets) or None."""
 
     def __init__(self, jump: Callable, branch: Callable, switch: Callable):
         self.jump, self.branch, self.switch = jump, branch, switch
@@ -29,9 +29,9 @@ def structured(
     leaf: Callable[[object], Sequence[Step]],
     where: Callable[[object], str] = lambda step: "",
 ) -> tuple[Step, ...]:
-    """The list with Whiles and Conditionals in place of jumps.
+    """The list with Whiles and Conditionals instead of jumps.
 
-    leaf: what a step without jumps becomes. where: the user's line of a branch or switch. Raises ValueError for jumps
+    leaf: converts a step without jumps. where: the user's line of a branch or switch. Raises ValueError for jumps
     of another form.
     """
     return tuple(_Reader(steps, jumps, leaf, where).stretch(0, len(steps)))
@@ -66,7 +66,7 @@ class _Reader:
                 result += self.leaf(step)
                 at += 1
         if at != end:
-            raise ValueError(f"what ends at step {at} goes beyond step {end}, which it belongs to")
+            raise ValueError(f"the construct that ends at step {at} extends beyond step {end}, which encloses it")
         return result
 
     def _loop(self, top: int, last: int, result: list[Step]) -> int:
@@ -81,7 +81,7 @@ class _Reader:
 
     def _branches(self, at: int, selector: Ref, starts: tuple[int, ...], by_index: bool, result: list[Step]) -> int:
         if len(starts) == 1:
-            return at + 1  # one branch: what follows
+            return at + 1  # one branch: the code after it
         ends = [start - 1 for start in starts[1:]]
         out = self.jumps.jump(self.steps[ends[0]])
         if out is None or any(self.jumps.jump(self.steps[end]) != out for end in ends) or starts[0] != at + 1:
