@@ -81,7 +81,7 @@ def _split_sequence(function, args: Sequence) -> ArgumentError:
 
 
 def _is_axis_an_array(function, args: Sequence) -> bool:
-    """Whether an array stands where a function takes an axis: max(a, b)."""
+    """Whether an array was passed where a function takes an axis: max(a, b)."""
     names = list(inspect.signature(function).parameters)
     return names[1:2] == ["axis"] and len(args) > 1 and is_array(args[1]) and args[1].ndim > 0
 
@@ -95,9 +95,9 @@ def _array_for_axis(name: str, args: Sequence) -> ArgumentError:
 def wrong_call(
     name: str, parameters: Mapping[str, inspect.Parameter], args: Sequence, kwargs: Mapping, found: str
 ) -> ArgumentError:
-    """The error of a call with arguments that a function, or a class, does not have, or without one that it needs.
+    """The error for a call with arguments that a function, or a class, does not take, or without a required one.
 
-    parameters: those that it has. found: what Python says.
+    parameters: those that it takes. found: Python's message.
     """
     names = [str(p.replace(annotation=p.empty)).partition("=")[0] for p in parameters.values()]
     positional = [p.name for p in parameters.values() if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)]
@@ -150,7 +150,7 @@ def _is_the_users(traceback) -> bool:
 
 
 def refused_arguments(name: str, signature: inspect.Signature, args, kwargs, error: Exception) -> HloomError:
-    """The error of a function that cannot use its arguments, of what Python raised in it."""
+    """The error for a function that cannot use its arguments, from the exception that Python raised in it."""
     given = f"{name}({_given(args, kwargs)})"
     asked = f"{name}{_written(signature)}"
     if isinstance(error, MemoryError):
@@ -181,9 +181,9 @@ def _described(value) -> str:
 
 
 def explained_functions(package: str, but: set[str]) -> Callable[[str, Any], Any]:
-    """What wraps a public function of the package by its name; hloom itself calls the functions as they are.
+    """The wrapper of a public function of the package, by its name; hloom itself calls the unwrapped functions.
 
-    but: modules of the package, relative to it, whose functions check all that they accept, or are called too often to
+    but: modules of the package, relative to it, whose functions check all their arguments, or are called too often to
     be wrapped.
     """
     left_out = {f"{package}.{module}" for module in but}

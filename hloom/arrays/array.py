@@ -177,7 +177,7 @@ class Array(ArrayMethods):
         data = self._value()
         if max_version is not None and max_version[0] >= 1 and not copy:
             return self.numpy_view.__dlpack__(max_version=max_version)
-        # Without versions DLPack cannot say that memory is read-only; consumers that ask for none promise not to write.
+        # Unversioned DLPack cannot mark memory as read-only; consumers that request no version promise not to write.
         return (data.copy() if copy or not data.flags.writeable else data).__dlpack__()
 
     def __dlpack_device__(self):
@@ -251,7 +251,7 @@ class Array(ArrayMethods):
         else:
             body = f"[], shape={self._shape.dims}"
         tail = f"dtype={self._shape.dtype.name}{', weak_type=True' * self.weak})"
-        # The dtype goes on a line of its own where it does not fit after the numbers.
+        # The dtype goes on a separate line if it does not fit after the elements.
         last = len(body) - body.rfind("\n") - 1
         gap = "\n      " if last + len(tail) + 3 > width else " "
         return f"Array({body},{gap}{tail}"
@@ -263,7 +263,7 @@ class Array(ArrayMethods):
         """Assigns elements, with `hl.config.item_assignment` only. Raises ImmutableArrayError.
 
         For libraries written for NumPy, such as SciPy and scikit-learn. The array gets new memory, so that traces and
-        what other libraries read keep their elements; hloom's views of it follow (`hloom.arrays.views`).
+        memory shared with other libraries keep their elements; hloom's views of it follow (`hloom.arrays.views`).
         """
         if not config.item_assignment:
             super().__setitem__(index, value)
@@ -293,7 +293,7 @@ class Array(ArrayMethods):
 
     @property
     def sharding(self):
-        """Where it lies: a `hl.sharding.NamedSharding` over several devices, or a SingleDeviceSharding."""
+        """The layout over devices: a `hl.sharding.NamedSharding` over several devices, or a SingleDeviceSharding."""
         return self._device if self.is_sharded else SingleDeviceSharding(self.device)
 
     @property
@@ -404,14 +404,14 @@ def common_device(arrays, what: str):
 
 
 def _together(a, b) -> bool:
-    """Whether arrays on two places can meet in one program."""
+    """Whether arrays with two placements can be used in one program."""
     if a.__class__ is NamedSharding and b.__class__ is NamedSharding:
         return a.mesh is b.mesh or a.device_set == b.device_set
     return a == b
 
 
 def _apart(arrays, what: str) -> DeviceError:
-    """The error of arrays that lie on devices of which no program has all."""
+    """The error for arrays on devices that no single program uses."""
     places: dict[str, str] = {}
     for array in arrays:
         place = getattr(array, "_device", None)

@@ -1,4 +1,4 @@
-"""What arrays and tracers have in common: shape, dtype, and the errors of what they cannot do.
+"""The common base of arrays and tracers: shape, dtype, and the errors for unsupported operations.
 
 `hloom.numpy.methods` adds the operators, indexing and methods, all of them functions of `hloom.numpy`.
 """
@@ -38,7 +38,7 @@ class ArrayMethods:
     _shape: Shape
     weak: bool
     __array__: Callable[..., np.ndarray]
-    # Of those that `hloom.numpy.methods` adds, what files below it call.
+    # The methods added by `hloom.numpy.methods` that lower layers call.
     at: IndexedUpdates
     astype: Callable[..., Any]
     ravel: Callable[..., Any]
@@ -85,7 +85,7 @@ class ArrayMethods:
         return self._rows()
 
     def _rows(self):
-        for k in range(self._shape.dims[0]):  # of an unknown size: an error when the first is asked for
+        for k in range(self._shape.dims[0]):  # of an unknown size: an error when the first element is requested
             yield self[k]
 
     def __setitem__(self, index, value):
@@ -97,7 +97,7 @@ class ArrayMethods:
 
     @property
     def weak_type(self) -> bool:
-        """Whether it takes the dtype of the array beside it: the result of Python numbers only."""
+        """Whether it adopts the dtype of another operand: the result of Python numbers only."""
         return self.weak
 
     @property

@@ -42,7 +42,7 @@ def check_result(value, opcode: str = "", operands: Sequence[Array] = ()) -> Non
 
 
 def check_outputs(value, computation: Computation, arguments: Sequence[np.ndarray]) -> None:
-    """As check_result, of what a computation returns for these arguments: the error names the instruction."""
+    """As check_result, for the result of a computation with these arguments: the error names the instruction."""
     wrong = _wrong_leaf(value)
     if wrong is not None:
         raise _origin(computation, arguments) or _error("a result", _plain(wrong), [], None)
@@ -60,7 +60,7 @@ def _plain(leaf):
 
 
 def _is_wrong(value) -> bool:
-    """Whether an array, or one in a tuple of them, has what the settings forbid."""
+    """Whether an array, or one in a tuple of them, has values that the settings forbid."""
     if isinstance(value, tuple):
         return any(map(_is_wrong, value))
     if not isinstance(value, (np.ndarray, np.generic)) or value.dtype.kind not in "fcV":

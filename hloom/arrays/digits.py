@@ -1,4 +1,4 @@
-"""The digits beyond the default width of what is computed eagerly of Python numbers alone (`hloom.tracing.exact`)."""
+"""The digits beyond the default width of values computed eagerly from Python numbers alone (`hloom.tracing.exact`)."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from hloom.ir.op_table import No
 from hloom.ir.ops import OPS
 from hloom.ir.types import DTYPES
 
-# The dtype of Python numbers -> the one that has all that a trace computes of them.
+# The dtype of Python numbers -> the one that holds every value a trace computes from them.
 DOUBLE = {DTYPES["f32"]: DTYPES["f64"], DTYPES["c64"]: DTYPES["c128"], DTYPES["s32"]: DTYPES["s64"]}
 WIDE = frozenset(DOUBLE.values())
 _INTEGER = DTYPES["s32"]
@@ -23,7 +23,7 @@ _FIRST_ONLY = frozenset(("gather", "dynamic-slice"))  # their other operands are
 
 
 def with_digits(result: Array, opcode: str, operands: list[Array], attributes: dict) -> Array:
-    """The result with its value in double width, as it is computed of Python numbers alone."""
+    """The result with its value in double width, since it is computed from Python numbers alone."""
     if not is_repeated(opcode):
         return result
     wanted = widened_operands(opcode, tuple([o._shape.dtype for o in operands]), result._shape.dtype)
@@ -44,7 +44,7 @@ def with_digits(result: Array, opcode: str, operands: list[Array], attributes: d
 
 
 def has_twin(x) -> bool:
-    """Whether an Array has more digits than its dtype says, which ops keep and a function of NumPy arrays does not."""
+    """Whether an Array has more digits than its dtype holds, which ops keep and a function of NumPy arrays does not."""
     return x.weak and getattr(x, "_exact", None) is not None
 
 

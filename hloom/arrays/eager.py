@@ -1,4 +1,4 @@
-"""Devices and results of eager operations: Arrays that own their memory, checked and logged as `hl.config` says."""
+"""Devices and results of eager operations: Arrays that own their memory, checked and logged as set in `hl.config`."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from hloom.platforms.device import (
 
 
 def eager_result(value, weak: bool, device, opcode: str, operands) -> Array:
-    """The Array of an eagerly computed NumPy array or scalar, which nobody writes to.
+    """The Array of an eagerly computed NumPy array or scalar, which must not be written to.
 
     A view in another order than row-major stays one, unless it would keep a much larger array alive.
     """

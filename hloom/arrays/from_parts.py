@@ -17,7 +17,7 @@ from hloom.sharding.shardings import NamedSharding, as_sharding, device_of, over
 
 
 def make_array_from_callback(shape, sharding, data_callback, dtype=None) -> Array:
-    """An array whose part at each index (a tuple of slices) is what data_callback returns for it.
+    """An array whose part at each index (a tuple of slices) is the result of data_callback for it.
 
     It is called once for each part that a device of this process holds. Raises ShapeError for a part of another shape
     than its index, or where the mesh does not divide the array.
@@ -78,7 +78,7 @@ def make_array_from_single_device_arrays(shape, sharding, arrays, *, dtype=None)
 
 
 def _data(array: Array) -> Any:
-    """What an array on one device holds, where it lies."""
+    """The data of an array on one device, in its memory."""
     held = array._held()
     return held if array._device is not None and array._device.kind_object.keeps_arrays else array._value()
 
@@ -87,8 +87,8 @@ def make_array_from_process_local_data(sharding, local_data, global_shape=None) 
     """The array of which this process has `local_data`: its devices' parts, side by side.
 
     global_shape: by default the sizes of local_data times the number of processes along each dimension that is split
-    over them; None in place of a size stands for that too. In one process local_data is all of the array.
-    Raises ArgumentError for data of another shape than this process's part.
+    over them; a size of None also means this default. In one process local_data is all of the array. Raises
+    ArgumentError for data of another shape than this process's part.
     """
     place = as_sharding(sharding)
     local = from_python(local_data)
@@ -114,7 +114,7 @@ def _global_dims(place: NamedSharding, value: np.ndarray, global_shape) -> tuple
     layout = place.layout(value.ndim)
     counts = tuple(layout.count(d) for d in range(value.ndim))
     own = [k for k, d in enumerate(place.devices) if d.process_index == process_index()]
-    # The numbers of the parts that this process has along each dimension.
+    # The indices of this process's parts along each dimension.
     parts = [sorted({place.indices(counts)[k][d].start or 0 for k in own}) for d in range(value.ndim)]
     asked = tuple(global_shape) if global_shape is not None else (None,) * value.ndim
     dims = []

@@ -1,7 +1,7 @@
-"""Arrays from and for Python and other libraries: numbers, nested lists, NumPy, PyTorch, and all that speak DLPack.
+"""Conversion of arrays from and to Python and other libraries: numbers, nested lists, NumPy, PyTorch, DLPack.
 
 `np.asarray(x)` and `LIBRARY.from_dlpack(x)` read an hloom array without a copy. Imported data are copied unless
-copy=False allows sharing the memory: arrays of hloom are immutable, so nothing may write to it then.
+copy=False allows sharing the memory: hloom arrays are immutable, so it must then not be written to.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ def _from_objects(value, dtype) -> Array:
 
 
 def _owned(value: np.ndarray | np.generic, dtype) -> np.ndarray:
-    """The elements in a dtype, in memory that nobody writes to."""
+    """The elements in a dtype, in memory that is never written to."""
     if dtype is None:
         natural = as_dtype(value.dtype)
         target = NARROWED.get(natural, natural)
@@ -82,7 +82,7 @@ def _number(value: int | float | complex, dtype: np.dtype) -> Array:
     """A weakly typed Python number."""
     if type(value) is int:
         return Array(np.asarray(value, dtype), True)
-    if type(value) is complex or abs(value) > _LARGEST_F32:  # NumPy would warn, yet the value is kept beside
+    if type(value) is complex or abs(value) > _LARGEST_F32:  # NumPy would warn, yet the exact value is kept separately
         with np.errstate(over="ignore"):
             result = Array(np.asarray(value, dtype), True)
     else:
@@ -203,7 +203,7 @@ def to_numpy(x) -> np.ndarray:
 
 
 def to_torch(x, *, copy: bool = True):
-    """A PyTorch tensor of an array, with its dtype. copy=False shares the memory, which is not to be written to.
+    """A PyTorch tensor of an array, with its dtype. copy=False shares the memory, which must not be written to.
 
     Raises ArgumentError, and ImportError where there is no PyTorch.
     """

@@ -18,7 +18,7 @@ from hloom.typing import Array as AnyArray
 
 
 class extended(np.generic):
-    """The category of dtypes that are no numbers, such as those of keys."""
+    """The category of non-numeric dtypes, such as those of keys."""
 
 
 Category = type[extended]
@@ -29,7 +29,7 @@ class prng_key(extended):
 
 
 class ExtendedDType:
-    """Base of element types that are no numbers: `type` is their category, a subclass of `extended`."""
+    """Base of non-numeric element types: `type` is their category, a subclass of `extended`."""
 
     __slots__ = ()
     type: ClassVar[Category]
@@ -101,7 +101,7 @@ class KeyArray:
 
     @property
     def sharding(self):
-        """Where the keys lie; that of their words."""
+        """The sharding of the keys, which is that of their words."""
         return self._data.sharding
 
     @property

@@ -1,4 +1,4 @@
-"""Promotion: the dtype and the shape that operands have together.
+"""Promotion: the common dtype and shape of operands.
 
 Promotion follows `hloom.ir.types.promote`: JAX's lattice, where Python numbers are weak. `hl.config.enable_x64` and
 `narrow_numpy` set the width of their default dtypes.

@@ -1,4 +1,4 @@
-"""Repairs that depend on what stands in the user's line."""
+"""Repairs that depend on the text of the user's line."""
 
 from __future__ import annotations
 

@@ -21,7 +21,7 @@ class ShapeDtypeStruct:
     """
 
     __slots__ = ("_shape", "sharding", "weak")
-    _extended: ClassVar[dict] = {}  # type of a dtype that is no number -> (shape, dtype) -> its structure
+    _extended: ClassVar[dict] = {}  # type of a non-numeric dtype -> (shape, dtype) -> its structure
 
     def __new__(cls, shape=None, dtype=None, *args, **options):
         made = cls._extended.get(type(dtype))

@@ -64,7 +64,7 @@ class ShardedData:
         return whole
 
     def part(self, number: int) -> Any:
-        """What a partition holds of the array, without padding: a NumPy array, or data on its device."""
+        """A partition's part of the array, without padding: a NumPy array, or data on its device."""
         part = self.parts[number]
         if part is None:
             return None
@@ -74,7 +74,7 @@ class ShardedData:
         return _valid(on_host(part), limits)
 
     def block_until_ready(self) -> None:
-        """Waits for what devices with memory of their own compute; other programs are finished when a call returns."""
+        """Waits for computations on devices with separate memory; other programs are finished when a call returns."""
         for part in self.parts:
             if part is not None and not isinstance(part, np.ndarray):
                 part.block_until_ready()
@@ -130,8 +130,7 @@ def on_host(part) -> np.ndarray:
 
 
 def on_devices(parts: Sequence, sharding: NamedSharding, label: str = "a part of an array") -> list:
-    """The parts where the devices of a sharding keep arrays: in their memory, if they have one of their own. Raises
-    CudaError."""
+    """The parts in the memory of the sharding's devices, for devices that have separate memory. Raises CudaError."""
     return [
         part
         if part is None or not device.kind_object.keeps_arrays
@@ -141,7 +140,7 @@ def on_devices(parts: Sequence, sharding: NamedSharding, label: str = "a part of
 
 
 def bounds(index: tuple[slice, ...], dims: tuple[int, ...]) -> tuple[tuple[int, int], ...]:
-    """The first element of a part along each dimension, and the one behind its last."""
+    """The start and end of a part along each dimension."""
     return tuple((s.start or 0, d if s.stop is None else s.stop) for s, d in zip(index, dims, strict=True))
 
 
@@ -151,7 +150,7 @@ def _valid(part: np.ndarray, limits) -> np.ndarray:
 
 
 def split(value: np.ndarray, sharding: NamedSharding, shape: Shape | None = None) -> ShardedData:
-    """An array laid out as a sharding says. Devices that hold the same part share its memory."""
+    """An array laid out by a sharding. Devices that hold the same part share its memory."""
     dims = value.shape
     parts = parts_of(value, sharding.layout(len(dims)), sharding.indices(dims))
     here = [d.process_index == process_index() for d in sharding.devices] if not sharding.is_fully_addressable else ()
@@ -184,7 +183,7 @@ def parts_of(value: np.ndarray, layout: Layout, indices: list[tuple[slice, ...]]
 
 
 def from_callback(shape: Shape | tuple, sharding: NamedSharding, part_of: Callable, dtype=None) -> ShardedData:
-    """The data whose part at each index is what `part_of(index)` returns; called once for each part of this process.
+    """The data whose part at each index is the result of `part_of(index)`; called once for each part of this process.
 
     Raises ShapeError for a part of another shape, and ArgumentError for one of another dtype.
     """

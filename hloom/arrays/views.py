@@ -1,8 +1,8 @@
 """Views of arrays, with NumPy's meaning of writes to them (`hl.config.item_assignment`).
 
 Arrays do not share memory: a write gives an array new memory, so that traces and other libraries keep what they saw. A
-view notes the array that it is a part of; a write to one of them is a write to that array, after which all of its views
-that are in use are taken anew.
+view records the array that it is a part of; a write to a view is a write to that array, after which all its live views
+are recomputed.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class Viewed(Protocol):
 
 
 class Link:
-    """What makes an array a view: `root`, and the functions of NumPy arrays that lead from its data to the view's."""
+    """The origin of a view: `root`, and the functions of NumPy arrays that derive the view's data from the root's."""
 
     __slots__ = ("__weakref__", "chain", "root", "view")
 
@@ -49,7 +49,7 @@ def taken(data: np.ndarray, chain: tuple[Callable, ...]) -> np.ndarray:
 
 
 def origin(x: Viewed) -> tuple[Viewed, tuple[Callable, ...]]:
-    """(the array that x is a part of, how); x itself where it is no view."""
+    """(the array that x is a part of, how it is derived); x itself if it is not a view."""
     link: Any = getattr(x, "_link", None)
     return (x, ()) if link is None else (link.root, link.chain)
 
@@ -64,7 +64,7 @@ def join(view: Viewed, root: Viewed, chain: tuple[Callable, ...]) -> None:
 
 
 def write(x: Viewed, value: np.ndarray) -> None:
-    """Gives an array these elements, and with it what it is a view of and the other views of that."""
+    """Writes these elements to an array, its root and the root's other views."""
     root, chain = origin(x)
     if chain:
         data = np.array(root._value())

@@ -27,12 +27,11 @@ from hloom.tracing.trace import Traced
 
 
 def select_backend(options: JitOptions, call: Call, traced: Traced) -> tuple[Backend, CompileOptions, Device | None]:
-    """The backend, the options of compilation, and the device of results for which the executable names none (None
-    where no device was chosen).
+    """The backend, the compilation options, and the device of results for which the executable names none (None if no
+    device was chosen).
 
-    A program that names one device is compiled by the backend of its kind, one that names several by that of programs
-    on several. Raises DeviceError where arguments are on several devices and the function does not say what is done
-    where.
+    A program that names one device is compiled by that device's backend, one that names several by the multi-device
+    backend. Raises DeviceError if arguments are on several devices and the function does not specify placement.
     """
     fusion, donated = call.key.settings.fusion, call.donated
     if options.target is not None:
@@ -81,8 +80,8 @@ def _in_cluster(devices: Iterable[str]) -> bool:
 
 
 def _first(named: set[str]) -> Device | None:
-    """Where the work is done that nobody placed, in a program that names devices of several processes: on the first of
-    them, in all processes."""
+    """The device of unplaced work in a program that names devices of several processes: the first of them, in all
+    processes."""
     found = [find_device(name) for name in named]
     if process_count() == 1 or not found:
         return None
@@ -104,7 +103,7 @@ def log_placement(module: Module, *devices: str) -> None:
 
 
 def check_target(target: str, device) -> None:
-    """Raises AttributeValueError for what is no target, ArgumentError where a device was chosen as well."""
+    """Raises AttributeValueError for an invalid target, ArgumentError if a device was chosen as well."""
     kind = device_kind(str(target).partition(":")[0])
     (kind.backend if kind is not None else load_backend(MULTI_DEVICE)).check_target(target)
     if device is not None:

@@ -9,12 +9,12 @@ from hloom.ir.records import replace
 class Collectives(list):
     """The `CollectiveUse`s of a program in its order: kind, axes, groups, bytes, times, source, why.
 
-    Its text, and what rich prints of it, is a table.
+    It prints as a table, with or without rich.
     """
 
     @property
     def bytes(self) -> float:
-        """That a device sends in a call; what stands in a loop of unknown length counts once."""
+        """The bytes that a device sends in a call; the body of a loop of unknown length counts once."""
         return bytes_sent(self)
 
     def __str__(self) -> str:

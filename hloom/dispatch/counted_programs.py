@@ -54,7 +54,7 @@ class CountedExecutable(Executable):
         return self._cut(self._executable.runner(arrays))
 
     def _cut(self, results: list) -> list:
-        """The results without what lies beyond their sizes. Raises the error of an array that must not be empty."""
+        """The results cut to their sizes. Raises the error for an array that must not be empty."""
         if not self._sizes:
             return results
         *stored, found = results

@@ -31,7 +31,7 @@ def counts(x: Any) -> bool:
 
 
 def size_of_mask(mask: Tracer, asked: str) -> Dim:
-    """The size that the number of true elements of a mask is; one for equal masks. asked: what selects them."""
+    """The size given by the number of true elements of a mask; equal masks share one. asked: what selects them."""
     trace, bound = mask.trace, mask._shape.size
     assert TRACES.counts is not None
     if bound > MOST:
@@ -52,8 +52,8 @@ def with_size(x: Tracer, count: Tracer, size: Dim) -> Any:
 
 
 class EqualValues:
-    """Numbers of the values of a trace; those of the same op, attributes and operands are equal. sizes: of masks, by
-    their numbers."""
+    """Value numbering of a trace: values with the same op, attributes and operands get equal numbers. sizes: of masks,
+    by their value numbers."""
 
     def __init__(self) -> None:
         self.sizes: dict[int, Dim] = {}
@@ -80,7 +80,7 @@ class EqualValues:
 
 
 def _hashable(value: Any) -> Hashable:
-    """A key of an attribute; large arrays and what has no hash are equal to themselves alone."""
+    """A key for an attribute; large arrays and unhashable values equal only themselves."""
     if isinstance(value, np.ndarray) and value.nbytes <= COMPARED:
         return value.dtype.str, value.shape, value.tobytes()
     if isinstance(value, (tuple, list)):
@@ -89,9 +89,9 @@ def _hashable(value: Any) -> Hashable:
 
 
 def with_own_sizes(computation: Computation) -> Computation:
-    """A computation that was traced for itself, for one call of it: what sizes it computes are this call's.
+    """A separately traced computation, for one call of it: the sizes it computes belong to this call.
 
-    Raises ConcretizationTypeError where what is traced may not compute sizes.
+    Raises ConcretizationTypeError where the traced code may not compute sizes.
     """
     if not computes_sizes(computation):
         return computation

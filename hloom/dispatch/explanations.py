@@ -1,5 +1,5 @@
-"""What `HLOOM_DEBUG=1` prints of a function that is compiled again: each argument or setting that changed, from what to
-what."""
+"""The explanation that `HLOOM_DEBUG=1` prints when a function is recompiled: each argument or setting that changed,
+with its old and new value."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _SHOWN = 3  # changes that are listed one by one
 
 
 def changes(function: Callable, known: Iterable[Key], key: Key) -> str:
-    """What differs in a key from the nearest of the known ones, the first of equally near ones.
+    """The differences between a key and the nearest known one, the first of equally near ones.
 
     'argument x: f32[128] → f32[96]'
     """
@@ -21,7 +21,7 @@ def changes(function: Callable, known: Iterable[Key], key: Key) -> str:
 
 
 def _changes(function: Callable, old: Key, new: Key) -> tuple[int, str]:
-    """How many changes there are, and what they are."""
+    """The number of changes, and their descriptions."""
     before, after = _parts(function, old), _parts(function, new)
     found = [f"{n}: {v} → {after[n]}" for n, v in before.items() if n in after and after[n] != v]
     found += [f"{n}: {v} → missing" for n, v in before.items() if n not in after]
@@ -55,12 +55,12 @@ def _described(leaf) -> str:
 
 
 def _is_static(entry) -> bool:
-    """Whether it is where a static value stands, its type and the value."""
+    """Whether it is a static value, its type and the value."""
     return isinstance(entry, tuple) and len(entry) == 3 and isinstance(entry[1], type)
 
 
 def _statics(function: Callable, key: Key) -> dict[str, str]:
-    """The static values by name, and what is chosen around the call."""
+    """The static values by name, and the settings in effect around the call."""
     parameters = parameter_names(function)
     found = {}
     for entry in key.statics:

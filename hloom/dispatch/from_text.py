@@ -153,7 +153,7 @@ class Program:
             self._functions[shapes, ()] = self._make(self._reader.module(shapes, ()))
             return (shapes, ()), shapes, ()
         except UnsupportedError:
-            # Sizes that are passed as numbers, as JAX's exporter does: a program for these numbers.
+            # Sizes that are passed as integers, as JAX's exporter does: a program for these values.
             key = (shapes, tuple(None if k is None else int(k) for k in known))
             return key, shapes, known
 

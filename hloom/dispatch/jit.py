@@ -52,7 +52,7 @@ from hloom.tree import pytrees as tree
 
 _LATE = 16  # versions that are looked through for one that differs in devices only, or least
 _QUICK = 1024  # sizes of a function with open ones whose calls go the shortest way
-_LEAVES = frozenset((Array, np.ndarray, float, int, bool, complex))  # types of arguments that are no trees
+_LEAVES = frozenset((Array, np.ndarray, float, int, bool, complex))  # types of arguments that are not trees
 
 
 def jit(
@@ -83,16 +83,16 @@ def jit(
     static_argnums, static_argnames: arguments taken as Python values; they must be hashable.
     donate_argnums, donate_argnames: arguments whose buffers the results may overwrite; they are unusable afterwards.
     inline: called inside another traced function, its operations are put in place instead of a `call`.
-    device: 'cpu:0' or a Device. fusion: False compiles one kernel per operation; None means `hl.config.fusion`.
+    device: 'cpu:0' or a Device. fusion: False compiles one kernel per operation; None uses `hl.config.fusion`.
     autotune: True times programs with other block sizes on the first arguments of each shape, for
     `hl.config.autotune_seconds`, and keeps the choice in the cache folder (docs/reference/kernels.md).
-    backend: JAX's way to name the device: 'cpu'. in_shardings, out_shardings: trees of shardings that are prefixes of
-    the arguments and of the result; None where the arguments' own, or what the compiler chooses, stays. One over
+    backend: the device, as JAX names it: 'cpu'. in_shardings, out_shardings: trees of shardings that are prefixes of
+    the arguments and of the result; None keeps the arguments' own shardings, or the compiler's choice. A sharding over
     several devices lays an array out over its mesh, and the program runs on all of them (docs/guides/sharding.md).
-    keep_unused, compiler_options: accepted; arguments stay, and XLA's options mean nothing here.
+    keep_unused, compiler_options: accepted; unused arguments are always kept, and XLA's options have no effect.
     dims: {"x": ("n", 128)} gives the dimensions of arguments, or of all arrays in them: a name or a `hl.Dim` is a size
     that may differ from call to call, and one program serves all sizes (docs/guides/sizes.md). abstracted_axes: JAX's
-    way to say so of positional arguments, ({0: "n"}, ("n", None)): a tree that is a prefix of theirs.
+    spelling of this for positional arguments, ({0: "n"}, ("n", None)): a tree that is a prefix of theirs.
     target: 'cuda:sm_90' compiles for that architecture, with or without a GPU: `f.lower(...).compile()` has its code.
 
     >>> @hl.jit
@@ -161,7 +161,7 @@ _settings = _Settings()
 
 
 def _found(module: str | None, qualified_name: str) -> object:
-    """What a module has under a name, or None."""
+    """A module's attribute by name, or None."""
     found: object = sys.modules.get(module or "")
     for name in qualified_name.split("."):
         found = getattr(found, name, None)
@@ -340,7 +340,7 @@ class JitFunction:
         return call, traced
 
     def _out_shardings(self, traced: Traced) -> list:
-        """The sharding over several devices that was asked for each result; None for the others."""
+        """The requested sharding of each result; None for results without one over several devices."""
         typed = _results_of_types(traced)
         if self.options.out_shardings is None:
             return typed
@@ -389,8 +389,8 @@ class JitFunction:
         return traced
 
     def _traced_for_other_devices(self, key: Key) -> Traced | None:
-        """What was traced lately for these arguments on other devices, which a trace does not depend on: the second
-        call of a step has the results of the first one as arguments, on the devices that computed them."""
+        """A recent trace for these arguments on other devices, on which traces do not depend: the second call of a step
+        takes the results of the first one as arguments, on the devices that computed them."""
         wanted = key.without_devices()
         if wanted == key and not self._traced:
             return None
@@ -487,8 +487,8 @@ class JitFunction:
     # --- looking in ---
 
     def ready_for(self, *args) -> bool:
-        """Compiles what a call with these arrays runs, outside of traces. Returns whether it serves other sizes, too,
-        as a rule. Raises what the call would raise before it takes a donated argument."""
+        """Compiles the program that a call with these arrays runs, outside traces. Returns whether it normally serves
+        other sizes, too. Raises the errors that the call would raise before it consumes a donated argument."""
         call = self._signature.bind(args, {}, self._current_settings())
         return self._version(call, args, {}).ready_for([as_array(leaf) for leaf in call.leaves])
 
@@ -522,7 +522,7 @@ class JitFunction:
 
 
 def _results_of_types(traced: Traced) -> list:
-    """The sharding of each result where all axes of the mesh are explicit; else what the compiler chooses, None."""
+    """The sharding of each result if all axes of the mesh are explicit; else None, the compiler's choice."""
     if traced.shardings is None or not traced.shardings or not traced.shardings[0].mesh.are_all_axes_explicit:
         return [None] * traced.out_tree.num_leaves
     return list(traced.shardings)
@@ -545,7 +545,7 @@ def make_module(function):
 
 
 def clear_all() -> None:
-    """Forgets all traced and compiled versions of all functions, and gives memory that is not used to the system."""
+    """Discards all traced and compiled versions of all functions, and returns unused memory to the system."""
     for function in _settings.functions:
         function._clear()
     eager_programs.clear()

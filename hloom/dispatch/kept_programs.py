@@ -1,10 +1,11 @@
 """The traced and compiled programs of all functions, bounded by `hl.config.program_memory`.
 
-A function that is called with ever new shapes gets a program for each. When the programs of a process outgrow the
-bound, the least recently used ones go, and are made again when they are called again.
+A function that keeps being called with new shapes gets a program for each. When the programs of a process exceed the
+bound, the least recently used ones are evicted, and recompiled when they are called again.
 
-The quickest calls do not note that a program is used. So use is found out as in the clock algorithm: the oldest program
-loses its quick way instead of its place, and goes only if nobody has called it until it is the oldest again.
+Calls on the fast path do not record that a program is used. So use is detected as in the clock algorithm: the oldest
+program first loses its fast path rather than its slot, and is evicted only if it is not called before it is the oldest
+again.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from hloom.ir.process import forking, memory
 
 FEWEST = 64  # programs that are kept whatever their size: a program and its neighbours should not replace each other
 LEFT = 0.875  # of the bound, once programs have gone: they go in groups
-# Bytes of a program, measured: of each, and of each instruction traced (with what is made of it).
+# Measured bytes: per program, and per traced instruction (with everything compiled from it).
 _PROGRAM_BYTES, _INSTRUCTION_BYTES = 10_000, 2_000
 
 
@@ -114,7 +115,7 @@ kept_programs = _KeptPrograms()
 
 
 def traced_bytes(computation: Computation) -> int:
-    """An estimate of what a traced computation and its compiled form take, without the arrays of calls."""
+    """An estimate of the memory of a traced computation and its compiled form, without the arrays of calls."""
     total, seen, waiting = _PROGRAM_BYTES, {id(computation)}, [computation]
     while waiting:
         for instruction in waiting.pop().instructions:

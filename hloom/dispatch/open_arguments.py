@@ -37,11 +37,11 @@ def open_arguments(signature: Signature) -> OpenArguments | AbstractedAxes | Non
 def open_function(
     computation: Computation, names: Sequence[str], results: Callable[[Any], Any], alone: Sequence[Dim] = ()
 ) -> tuple[Callable, dict[str, tuple[Size, ...]]]:
-    """A computation whose parameters have open sizes as a function for `jit(dims=...)`, where a graph or a text is what
-    there is: (a function of the operands, the dimensions of those of open sizes by their names).
+    """A computation whose parameters have open sizes as a function for `jit(dims=...)`, when it comes from a graph or a
+    text: (a function of the operands, the dimensions of those of open sizes by their names).
 
-    names: of the operands. results: of what the computation returns. alone: dimensions that stand in no operand's
-    shape: the function takes an array of shape (size, 0) for each of them, behind the operands.
+    names: of the operands. results: converts the computation's results. alone: dimensions that occur in no operand's
+    shape: the function takes an array of shape (size, 0) for each of them, after the operands.
     """
     count = len(computation.parameters)
     wanted = [*[p.shape.dims for p in computation.parameters], *[(dim, 0) for dim in alone]]
@@ -51,7 +51,7 @@ def open_function(
         given, chosen = [operand.shape for operand in operands], computation
         if not any(isinstance(size, SizeExpression) for shape in given for size in shape):
             sizes = solved(list(zip(wanted, given, strict=True)))  # it is computed eagerly, or checked
-            assert sizes is not None, (wanted, given)  # whoever calls it has compared them
+            assert sizes is not None, (wanted, given)  # the caller has compared them
             chosen = Specialization(sizes).computation(computation)
         return results(apply_computation(chosen, list(operands[:count])))
 
@@ -68,7 +68,7 @@ class _Named:
         self.dims: dict[str, Dim] = {}
 
     def size(self, axis: str | SizeExpression) -> Size:
-        """Raises ArgumentError for two dimensions of one name, and for what is no name of a `Dim`."""
+        """Raises ArgumentError for two dimensions of one name, and for an invalid name of a `Dim`."""
         if isinstance(axis, str):
             return self.dims.setdefault(axis, Dim(axis))
         for dim in dims_of(axis).values():
@@ -106,7 +106,8 @@ class OpenArguments:
     """The dimensions of arguments, by name. A text is a `Dim` of at least 1, and None the size that a call has."""
 
     def __init__(self, signature: Signature, dims: Mapping[str, Sequence]):
-        """Raises ArgumentError for arguments that the function does not have, and for what is no dimension."""
+        """Raises ArgumentError for arguments that the function does not have, and for values that are not
+        dimensions."""
         if not isinstance(dims, Mapping):
             raise ArgumentError(
                 f"dims of '{signature.name}'", f"{type(dims).__name__} {dims!r:.60}", 'pass dims={"x": ("n", 128)}'
@@ -163,7 +164,7 @@ class AbstractedAxes:
     {0: "n"}, ("n", None), or None. Other dimensions, and arguments by keyword, have the sizes of each call."""
 
     def __init__(self, signature: Signature, axes: Any):
-        """Raises ArgumentError for what names no dimensions."""
+        """Raises ArgumentError for a value that does not name dimensions."""
         self._signature = signature
         self._named = _Named(f"abstracted_axes of '{signature.name}'")
         self._axes = tree.map(self._checked, axes, is_leaf=_names_axes)
@@ -182,8 +183,8 @@ class AbstractedAxes:
         return _Axes(found, axes if isinstance(axes, tuple) else None)
 
     def shapes(self, args: Sequence, kwargs: Mapping[str, Any]) -> tuple[list, dict[str, Any]]:
-        """The arguments with shapes in place of arrays whose sizes are open. Raises ArgumentError for a tree that is no
-        prefix of theirs, ShapeError for an array with more dimensions than were named in their order."""
+        """The arguments with shapes in place of arrays whose sizes are open. Raises ArgumentError for a tree that is
+        not a prefix of theirs, ShapeError for an array with more dimensions than were named in their order."""
         static, _ = self._signature.statics(len(args))
         try:
             axes = tree.broadcast(self._axes, tuple(args))

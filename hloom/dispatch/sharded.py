@@ -38,7 +38,7 @@ def is_place(value) -> bool:
 
 
 def spread(places, x, what: str) -> list:
-    """The place of each leaf of x; `places` is a prefix of its tree, of places and None. Raises TreeError."""
+    """The sharding of each leaf of x; `places` is a prefix of its tree, of shardings and None. Raises TreeError."""
     if is_place(places):
         return [places] * len(tree.leaves(x))
     if isinstance(places, list) and isinstance(x, tuple):
@@ -69,9 +69,9 @@ def spread_shardings(places, structure, what: str) -> list[NamedSharding | None]
 
 
 def placed_arguments(leaves: list, places, positional: tuple, what: str) -> tuple[list, tuple[int, ...]]:
-    """The arguments of a call, laid out as `places`, a prefix of the positional ones, say; and the numbers of those
-    whose layout over explicit axes is no part of their type, as they had none when they were passed. Raises
-    ArgumentError for an array that was laid out in another way."""
+    """The arguments of a call, laid out by `places`, a prefix of the positional ones; and the indices of those whose
+    layout over explicit axes is not part of their type, as they had none when they were passed. Raises ArgumentError
+    for an array that was laid out differently."""
     if len(positional) == 1 and not is_place(places) and not isinstance(places, (tuple, list)):
         places = (places,)
     found = [as_sharding(place) for place in spread(places, positional, what)]
@@ -100,7 +100,7 @@ def placed_arguments(leaves: list, places, positional: tuple, what: str) -> tupl
 
 
 def constrained(x, place: NamedSharding):
-    """A traced value, laid out as a sharding says. Raises ArgumentError for an axis that is manual here."""
+    """A traced value, laid out by a sharding. Raises ArgumentError for an axis that is manual here."""
     _check_manual(place)
     result = bind("sharding-constraint", x, weak=x.weak, sharding=place.annotation(len(x._shape.dims)))
     if isinstance(result, Tracer) and not place.open_dims:
@@ -129,8 +129,8 @@ def resharded(x, place: NamedSharding):
 
 
 def laid_out(make: Callable, out_sharding, *args, **options):
-    """The arrays that `make(*args, **options)` returns, laid out as the argument `out_sharding` of a function says: a
-    NamedSharding, or a PartitionSpec for the current mesh. Within, ambiguous layouts are no errors.
+    """The arrays returned by `make(*args, **options)`, laid out by a function's argument `out_sharding`: a
+    NamedSharding, or a PartitionSpec for the current mesh. Inside `make`, ambiguous layouts are not errors.
     """
     place = as_sharding(out_sharding)
     with lenient():
@@ -183,7 +183,7 @@ def moved(x: Array, place: NamedSharding) -> Array:
             return _moved_by_program(x, place)
     data = split(x._value(), place, x._shape)
     if data.is_on_host() and not x.is_sharded and x._data.__class__ is np.ndarray and x._data.flags.writeable:
-        # The parts must not be views of what may be donated, or written to, later.
+        # The parts must not be views of memory that may be donated, or written to, later.
         memory: dict[int, np.ndarray] = {}
         data = ShardedData(
             [None if p is None else memory.setdefault(id(p), np.array(p)) for p in data.parts], place, x._shape
@@ -257,7 +257,7 @@ def _by_parts(opcode: str, arrays: list[Array], shape: Shape, attributes: dict) 
     for array in arrays:
         if array.is_sharded and array._shape.dims:
             if not array._held().is_on_host():
-                return None  # a program computes it where it lies
+                return None  # a program computes it in place
             columns.append(array._held().parts)
         elif array._shape.dims:
             columns.append(parts_of(array._value(), layout, indices))
@@ -287,7 +287,7 @@ def run_computation(computation: Computation, arrays: list[Array]) -> list[Array
 
 
 def computation_key(computation: Computation, known: dict) -> tuple:
-    """What two computations that do the same have in common."""
+    """A key that is equal for equivalent computations."""
     found = known.get(id(computation))
     if found is None:
         numbers: dict[Instruction, int] = {p: k for k, p in enumerate(computation.parameters)}

@@ -1,4 +1,4 @@
-"""What a call is compiled for: its arguments as flat leaves, and the key by which its specialization is found."""
+"""The signature of a call: its arguments as flat leaves, and the key by which its specialization is found."""
 
 from __future__ import annotations
 
@@ -31,9 +31,9 @@ from hloom.tree import pytrees as tree
 
 @record(frozen=True)
 class JitOptions:
-    """The options of `hl.jit`. steady: the number of first arguments, one array each, that most calls have the same
-    arrays for, such as weights; what depends on them alone is computed once for many calls. dims, abstracted_axes:
-    as of `hl.jit`."""
+    """The options of `hl.jit`. steady: the number of leading arguments, one array each, for which most calls pass the
+    same arrays, such as weights; values that depend only on them are computed once for many calls. dims,
+    abstracted_axes: as in `hl.jit`."""
 
     static_argnums: tuple[int, ...] = ()
     static_argnames: tuple[str, ...] = ()
@@ -52,7 +52,7 @@ class JitOptions:
 
 
 class Settings(NamedTuple):
-    """What of `hl.config` shapes traces and compiled programs."""
+    """The settings in `hl.config` that affect traces and compiled programs."""
 
     fusion: bool
     library_calls: bool
@@ -73,7 +73,7 @@ class Settings(NamedTuple):
 
 
 class Key(NamedTuple):
-    """What a specialization depends on. leaves: by dynamic leaf its shape, or its shape, weak type and device."""
+    """The key of a specialization. leaves: for each dynamic leaf its shape, or its shape, weak type and device."""
 
     structure: Any
     leaves: tuple
@@ -81,7 +81,7 @@ class Key(NamedTuple):
     settings: Settings
 
     def without_devices(self) -> Key:
-        """What a trace depends on."""
+        """The part of the key that a trace depends on."""
         if not any(type(leaf) is tuple for leaf in self.leaves):
             return self
         return self._replace(leaves=tuple([_without_device(leaf) for leaf in self.leaves]))
@@ -98,9 +98,9 @@ def _without_device(leaf):
 
 @record
 class Call:
-    """The arguments of a call: flat dynamic leaves, static values by position or name, numbers of the donated leaves.
-    hints: returns a readable name for each leaf. twins: whether results bring theirs (`hloom.tracing.exact`).
-    untyped: the leaves whose layout is no part of their type."""
+    """The arguments of a call: flat dynamic leaves, static values by position or name, indices of the donated leaves.
+    hints: returns a readable name for each leaf. twins: whether results include theirs (`hloom.tracing.exact`).
+    untyped: the leaves whose layout is not part of their type."""
 
     leaves: list
     statics: dict[int | str, Any]
@@ -199,13 +199,13 @@ class Signature:
     def _static_key(self, statics: dict[int | str, Any]) -> tuple:
         try:
             key: tuple = tuple((where, *_distinct(statics[where])) for where in sorted(statics, key=str))
-            if TRACES.axes:  # named axes of the vmaps around the call: what collectives in the function mean
+            if TRACES.axes:  # named axes of the vmaps around the call, to which collectives in the function refer
                 key = (*key, TRACES.axes)
             if device_scopes.device and not TRACES.active:
                 key = (*key, device_scopes.device)
-            if TRACES.active and (known := known_facts()):  # what decisions by sizes in the function rest on
+            if TRACES.active and (known := known_facts()):  # the assumptions behind decisions by sizes in the function
                 key = (*key, known)
-            if (mesh := current_mesh()) is not None:  # what PartitionSpecs in the function mean
+            if (mesh := current_mesh()) is not None:  # resolves PartitionSpecs in the function
                 key = (*key, mesh)
             hash(key)
         except TypeError:

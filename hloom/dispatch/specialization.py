@@ -17,15 +17,15 @@ from hloom.tracing.exact import exact_arguments
 from hloom.tracing.trace import Traced, Tracer, as_array
 from hloom.tree import pytrees as tree
 
-# What reading `a._data` for a program raises before it runs: of no array, one that was donated, or is not row-major.
+# Errors raised by reading `a._data` before a program runs: not an array, a donated one, or not row-major.
 _NO_PLAIN_DATA = (AttributeError, TypeError)
 
 
 class Specialization:
     """A function compiled for one signature. Called with the flat arrays of a call.
 
-    donated: numbers of the donated arguments. device: that of the results, unless the executable says otherwise. kept:
-    notes its use.
+    donated: indices of the donated arguments. device: that of the results, unless the executable specifies another.
+    kept: records its use.
     """
 
     def __init__(
@@ -42,7 +42,7 @@ class Specialization:
         self._weak, self._structure, self._wide = traced.weak, traced.out_tree, traced.wide
         self._weak += (False,) * len(traced.twins)
         self.shapes = executable.output_shapes
-        self._shapes = [None if s.is_open else s for s in self.shapes]  # None: that of what comes out
+        self._shapes = [None if s.is_open else s for s in self.shapes]  # None: determined by the results
         devices = executable.output_devices
         self.devices = [device] * len(self.shapes) if devices is None else [find_device(d) for d in devices]
 
@@ -65,7 +65,7 @@ class Specialization:
             warn_of_unused(self.name, self.traced.computation.parameters, unused)
 
     def ready_for(self, arrays: list[Array]) -> bool:
-        """Does what is left to do before it runs for such arrays (`Executable.ready_for`)."""
+        """Completes the preparation for running with such arrays (`Executable.ready_for`)."""
         arrays = [*arrays, *exact_arguments(arrays, self._wide)]
         return self.executable.ready_for([a.shape for a in arrays])
 

@@ -48,9 +48,9 @@ def is_over_several(leaves: Iterable, computation: Computation, out_shardings: S
 
 
 class SpmdProgram:
-    """A computation with the shardings of its arguments and results: its module, and what a call of it needs.
+    """A computation with the shardings of its arguments and results: its module, and the data for calling it.
 
-    in_shardings, out_shardings: by number; None where nobody chose one. Arguments without one are whole on each device.
+    in_shardings, out_shardings: by index; None if unspecified. Arguments without one are replicated on each device.
     Raises DeviceError for meshes over different devices.
     """
 
@@ -120,7 +120,7 @@ class SpmdProgram:
         return self.assignment.partition_layout(sharding.layout(len(shape.dims)), f"argument {number} of {self.what}")
 
     def _with_results(self, entry: Computation, out_shardings: Sequence[NamedSharding | None]) -> Computation:
-        """The computation whose results are laid out as was asked for."""
+        """The computation with its results laid out as requested."""
         builder = Builder(entry.name)
         parameters = []
         for p in entry.parameters:
@@ -178,7 +178,7 @@ class SpmdProgram:
         return [[parts[j] for j in self.assignment.own] for parts in found]
 
     def results(self, outputs, shapes: Sequence[Shape], shardings: Sequence[NamedSharding]) -> list[ShardedData]:
-        """The data of what the program returned."""
+        """The data of the program's results."""
         own, found = self.assignment.own, []
         for parts, shape, sharding in zip(outputs, shapes, shardings, strict=True):
             if own is not None:

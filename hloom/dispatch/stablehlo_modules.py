@@ -90,7 +90,7 @@ class StableHloModules:
             raise self.converter.fail(self.entry, f"the argument {type_}", str(error), "bound each dimension") from None
 
     def programs(self) -> OpenPrograms | None:
-        """The programs of open sizes; None where the text has none."""
+        """The programs of open sizes; None if the text has no open sizes."""
         if not self.open or not all(isinstance(t, Tensor) for t in self.types):
             return None
         return OpenPrograms(self.program, self.entry)
@@ -112,7 +112,8 @@ class OpenPrograms:
         self._closed = False
 
     def serving(self, leaves: Sequence) -> tuple[JitFunction, list[np.ndarray]] | None:
-        """The program for arguments, and what it takes beside them; None where there is none for them alone."""
+        """The program for some arguments, and its additional arguments; None if there is no program for these sizes
+        alone."""
         if self._closed or not takes_open_sizes(leaves):
             return None
         shapes, values = tuple([leaf._shape for leaf in leaves]), tuple(map(_value, leaves))
@@ -145,7 +146,7 @@ class OpenPrograms:
                     raise
                 module = open_module(self._program, self._function, dims, values)
         except HloomError:
-            return None  # read at these sizes it says what is wrong, or serves
+            return None  # specializing to these sizes either reports the error or works
         if any(one.device or one.sharding is not None for one in below(module.module.entry.instructions)):
             return None
         made = module, _function_of(module, self._function.attributes["sym_name"])
@@ -161,7 +162,8 @@ def _value(leaf: Any) -> int | None:
 
 
 def _function_of(module: OpenModule, name: str) -> JitFunction:
-    """A module as a function of its arguments, then an empty array for each size that stands in no shape of these."""
+    """A module as a function of its arguments, followed by an empty array for each size that occurs in none of their
+    shapes."""
     computation = module.module.entry
     names = names_of(computation) or [f"arg{k}" for k in range(len(computation.parameters))]
     run, dims = open_function(computation, names, results_of(computation.shape), module.alone)

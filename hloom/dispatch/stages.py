@@ -1,4 +1,4 @@
-"""What `jitted.lower(...)` and `.compile()` return: a function traced, or compiled, to look into."""
+"""The results of `jitted.lower(...)` and `.compile()`: a function traced, or compiled, and inspectable."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ class ArgumentInfo:
 
 
 class TracedFunction(Module):
-    """What `jitted.trace(...)` returns: the module as traced, and what JAX's `Traced` tells of it."""
+    """The result of `jitted.trace(...)`: the module as traced, with the attributes of JAX's `Traced`."""
 
     __slots__ = ("_lowered",)
 
@@ -160,7 +160,7 @@ class Lowered:
         return tuple(sorted(self._call.donated))
 
     def cost_analysis(self) -> dict[str, object]:
-        """As that of what `compile()` returns: kernels, bytes, operations."""
+        """As that of the result of `compile()`: kernels, bytes, operations."""
         return self.compile().cost_analysis()
 
     def compile(self, compiler_options: dict | None = None) -> Compiled:
@@ -244,9 +244,9 @@ class Compiled:
         return tree.unflatten(self.out_tree, self._specialization.output_shardings)
 
     def collectives(self) -> Collectives:
-        """What the devices of the program exchange: a row for each collective, with its kind, the mesh's axes, the
-        bytes that a device sends, how often it runs, the user's line, and why. It prints as a table, in colour with
-        rich."""
+        """The communication between the program's devices: a row for each collective, with its kind, the mesh's axes,
+        the bytes that a device sends, how often it runs, the user's line, and the reason. It prints as a table, in
+        colour with rich."""
         found = getattr(self.executable, "collectives", None)
         return with_whole_axes(found()) if found is not None else Collectives()
 
@@ -292,7 +292,7 @@ class Compiled:
         return self.executable.memory_analysis()
 
     def timings(self) -> dict[str, float]:
-        """Seconds of trace, passes, plan, source and kernels, and what of the last is front end, llvm and load."""
+        """Seconds spent in trace, passes, plan, source and kernels, the last split into front end, llvm and load."""
         return {"trace": self._specialization.traced.seconds, **self.executable.timings}
 
     @property
@@ -316,7 +316,7 @@ def _fits(known: Any, leaf: Any) -> bool:
 
 
 def _without_data(origin: tuple) -> tuple:
-    """The origin with the shapes of arrays in their place."""
+    """The origin, with arrays replaced by their shapes."""
     function, args, kwargs = origin
     return function, *tree.map(lambda leaf: leaf.aval if isinstance(leaf, ArrayMethods) else leaf, (args, kwargs))
 

@@ -1,4 +1,4 @@
-"""The traces and named axes that are active in a thread, and what is assumed of sizes in them."""
+"""The traces and named axes that are active in a thread, and the assumptions about sizes in them."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ from hloom.ir.source import current_source
 
 
 class RunningTrace(Protocol):
-    """What is asked of a trace that runs (`hloom.tracing.trace`).
+    """The interface of a running trace (`hloom.tracing.trace`).
 
-    kind: the transformation that messages name. assumptions: of sizes, by text; None where it keeps none. captures:
-    (the tracer of a surrounding trace, the parameter that stands for it here). used_keys: random keys that are used up,
-    and by what.
+    kind: the transformation that messages name. assumptions: about sizes, by text; None where it keeps none. captures:
+    (the tracer of a surrounding trace, the parameter that represents it here). used_keys: consumed random keys, and
+    their consumers.
     """
 
     name: str
@@ -44,7 +44,7 @@ class _Traces(threading.local):
         # trace starts again with them when one is missing.
         self.twins = False
         self.can_restart = False
-        # Numbers for the names of sizes that programs compute; None where what is traced may not compute any.
+        # Counter for the names of computed sizes; None where the traced code may not compute any.
         self.counts: Iterator[int] | None = None
 
 
@@ -114,7 +114,7 @@ def restarts(function):
             try:
                 return function(*args, **kwargs)
             except NeedsTwins:
-                pass  # what it holds is free before the next line runs
+                pass  # its memory is freed before the next line runs
             TRACES.twins = True
             return function(*args, **kwargs)
         finally:
@@ -124,7 +124,8 @@ def restarts(function):
 
 
 def brings_twins() -> bool:
-    """Whether what is traced now brings the twins of its results: it is no nested function, or those bring them."""
+    """Whether the current trace includes the twins of its results: it is not nested, or nested functions include
+    theirs."""
     return TRACES.twins or not any(TRACES.active)
 
 
@@ -136,7 +137,7 @@ def require_twins() -> bool:
 
 
 def bringing_twins(function):
-    """The function, whose nested functions bring twins where it is called eagerly: there is no trace to start again."""
+    """The function, whose nested functions include twins where it is called eagerly: there is no trace to restart."""
 
     @functools.wraps(function)
     def call(*args, **kwargs):
@@ -152,7 +153,7 @@ def bringing_twins(function):
 
 
 def used_arguments(trace: RunningTrace, parameters) -> tuple[int, ...]:
-    """The numbers of the arguments whose random keys are used up. Keys that a trace around it has are used up there."""
+    """The indices of the arguments whose random keys are consumed. Keys of a surrounding trace are consumed there."""
     for tracer, parameter in trace.captures.values():
         if parameter in trace.used_keys:
             tracer.trace.used_keys.setdefault(tracer.instruction, trace.used_keys[parameter])
@@ -163,11 +164,11 @@ def used_arguments(trace: RunningTrace, parameters) -> tuple[int, ...]:
 
 
 def assume(comparison: Comparison | bool) -> None:
-    """Says that a comparison of sizes holds, from here on in the function that is traced: `hl.assume(n % 2 == 0)`.
+    """Declares that a comparison of sizes holds, from here on in the traced function: `hl.assume(n % 2 == 0)`.
 
-    Decisions that it settles are no error, and each call checks it: a ShapeError for sizes that break it. Of fixed
-    sizes it is checked at once. Raises ShapeError where it holds for no sizes, ArgumentError for what is no comparison
-    of sizes, and outside of a traced function.
+    Decisions that it settles are then not errors, and each call checks it: a ShapeError for sizes that violate it. For
+    fixed sizes it is checked immediately. Raises ShapeError if it holds for no sizes, ArgumentError for anything but a
+    comparison of sizes, and outside a traced function.
 
     >>> @hl.jit(dims={"x": ("n",)})
     ... def halves(x):

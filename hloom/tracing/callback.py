@@ -30,14 +30,14 @@ def pure_callback(callback, result_shape_dtypes, *args, sharding=None, vmap_meth
 
     callback: pure; gets NumPy arrays (Arrays with `hl.config.callback_arrays`) in the trees of args and kwargs, and
         returns arrays of the declared shapes and dtypes.
-    result_shape_dtypes: a tree of what has `shape` and `dtype`, such as hl.ShapeDtypeStruct.
-    vmap_method: what vmap does. None: an error. 'sequential': one call per batch element. 'expand_dims': one call,
-        unbatched arguments have a first axis of size 1. 'broadcast_all': one call, all arguments have the batch axis.
-        'legacy_vectorized': one call, unbatched arguments have no batch axis.
+    result_shape_dtypes: a tree of objects with `shape` and `dtype`, such as hl.ShapeDtypeStruct.
+    vmap_method: the behaviour under vmap. None: an error. 'sequential': one call per batch element. 'expand_dims': one
+        call, unbatched arguments have a first axis of size 1. 'broadcast_all': one call, all arguments have the batch
+        axis. 'legacy_vectorized': one call, unbatched arguments have no batch axis.
 
     It may run more than once, or not at all where its result is not needed. It has no derivative: define one with
-    hl.custom_jvp. Raises what the callback raises, with the line of this call; ShapeError for results of another shape
-    than declared.
+    hl.custom_jvp. Raises the callback's exception, with the line of this call; ShapeError for results whose shape was
+    not declared.
 
         hl.pure_callback(np.sin, hl.ShapeDtypeStruct(x.shape, x.dtype), x)
 

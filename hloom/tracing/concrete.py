@@ -1,6 +1,6 @@
-"""Values that are known now: what has to be known while a function is traced, and functions that are computed at once.
+"""Values that are known while tracing: those that tracing requires, and functions that are computed eagerly.
 
-Outside of a trace a function of several ops is one NumPy function of whole arrays (`at_once`), not one array for each.
+Outside a trace a function of several ops is one NumPy function of whole arrays (`at_once`), without an array per op.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ def known(x) -> np.ndarray | None:
 
 
 def require_known(x, name: str, what: str, repair: str) -> np.ndarray:
-    """`known`, or a ConcretizationTypeError that says which argument would make the shape known."""
+    """`known`, or a ConcretizationTypeError that names the argument that would make the shape known."""
     value = known(x)
     if value is None:
         raise ConcretizationTypeError(
@@ -41,7 +41,7 @@ def require_known(x, name: str, what: str, repair: str) -> np.ndarray:
 
 
 def ensure_compile_time_eval():
-    """Inside of a trace: what is computed on known values is computed eagerly, instead of being recorded.
+    """Inside a trace: operations on known values are computed eagerly, instead of being recorded.
 
     >>> @hl.jit
     ... def f(x):
@@ -54,7 +54,7 @@ def ensure_compile_time_eval():
     return resumed(None)
 
 
-# --- functions that are computed at once -------------------------------------------------------------------------
+# --- functions that are computed eagerly -------------------------------------------------------------------------
 
 
 def is_eager(*operands) -> bool:
@@ -68,11 +68,11 @@ def is_eager(*operands) -> bool:
 
 
 def at_once(name: str, function: Callable, *operands, weak: bool = False):
-    """What a function of several ops returns, computed by one function of NumPy arrays; None where the ops are needed.
+    """The result of a function of several ops, computed by one function of NumPy arrays; None where the ops are needed.
 
-    They are in a trace, for narrow floats, and for Python numbers, whose digits they keep. The ops say what is meant:
-    tests hold `function(*arrays)` to them. It must not write to its operands, which have any strides, and returns an
-    array or scalar that nobody else has, or a tuple of them.
+    They are needed in a trace, for narrow floats, and for Python numbers, whose digits they keep. The ops are the
+    specification: tests compare `function(*arrays)` with them. It must not write to its operands, which have any
+    strides, and returns an unshared array or scalar, or a tuple of them.
     """
     if weak or not is_eager(*operands):
         return None
@@ -95,7 +95,8 @@ def lacks_nan(x) -> bool:
 
 
 def in_pieces(function: Callable, *arrays: np.ndarray) -> np.ndarray:
-    """An element-wise function of arrays of one shape, so applied that what it makes on the way stays in the cache."""
+    """Applies an element-wise function to arrays of one shape in blocks, so that its intermediate results stay in the
+    cache."""
     size = arrays[0].size
     if size <= PIECE or not all(a.flags.c_contiguous or not any(a.strides) for a in arrays):
         return function(*arrays)

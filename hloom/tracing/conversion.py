@@ -24,7 +24,7 @@ _SMALL = 256  # elements up to which an array of one number is as fast as a view
 
 @lru_cache(maxsize=4096)
 def _cached_constant(value, dtype) -> Array:
-    with np.errstate(over="ignore"):  # the value is kept beside
+    with np.errstate(over="ignore"):  # the exact value is kept separately
         data = np.asarray(value).astype(dtype)
     data.flags.writeable = False  # shared: it is never donated
     result = Array(data)
@@ -36,9 +36,9 @@ def _cached_constant(value, dtype) -> Array:
 def size_array(size: SizeExpression, dtype: np.dtype | None = None) -> Tracer:
     """The value of a size as a scalar of the current trace, or of the program that the size belongs to.
 
-    dtype: of integers; a call for a size without room in it is refused. None: the scalar is weakly typed, as the Python
-    number would be that a fixed shape has in its place, and its twin is the same size in 64 bits. Raises TracerError
-    where there is no trace.
+    dtype: an integer type; a call with a size that does not fit in it is refused. None: the scalar is weakly typed,
+    like the Python number of a fixed shape, and its twin is the same size in 64 bits. Raises TracerError outside a
+    trace.
     """
     trace = current_trace()
     if trace is None:
@@ -164,7 +164,7 @@ def reshape_to(x, dims: tuple[int, ...]):
     return bind("reshape", x, shape=shape, weak=x.weak)
 
 
-# --- arguments of users' functions that are no arrays: what can be done with a text or a function -----------------
+# --- arguments of users' functions that are not arrays: repairs for a text or a function ---------------------------
 
 
 def argument_array(value, hint: str, what: str):
@@ -181,7 +181,7 @@ def argument_array(value, hint: str, what: str):
 
 
 def refused_argument(function, name: str, structure, leaves, static, error: ArgumentError) -> ArgumentError:
-    """The error of a jitted function with an argument that is no array, which it names.
+    """The error for a jitted function with a non-array argument, which it names.
 
     structure, leaves: of (args, kwargs) without the arguments at the positions `static`.
     """
@@ -201,7 +201,7 @@ def refused_argument(function, name: str, structure, leaves, static, error: Argu
 
 
 def _is_static(value) -> bool:
-    """Whether it is a value that decides what a function computes."""
+    """Whether it is a value that selects what a function computes."""
     return isinstance(value, (str, bytes, type)) or callable(value)
 
 

@@ -128,7 +128,7 @@ class Call(HoldsTracers):
         )
 
     def given(self) -> list:
-        """What a rule is traced on for the arguments: with their values where there are some, else their shapes."""
+        """The inputs for tracing a rule: the arguments with their values where known, else their shapes."""
         return self.leaves if self.carries_values else [leaf._shape for leaf in self.leaves]
 
     def with_weak(self, values) -> list:
@@ -218,7 +218,7 @@ def reordered(computation, count: int, order: list[int], outside: list):
     last = len(computation.parameters) - len(order)
     own = [builder.parameter(p.shape, p.hint, p.source) for p in computation.parameters[:last]]
     extra = [builder.parameter(t._shape) for t in outside]
-    # The values from outside stand right after the operands of the call.
+    # The captured values come right after the operands of the call.
     parameters = [*own[:count], *extra, *own[count:]]
     for index, parameter in enumerate(parameters):
         parameter.attributes["index"] = index

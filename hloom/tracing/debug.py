@@ -27,11 +27,11 @@ LINES_AROUND = 5
 
 def breakpoint(*, ordered: bool = False, num_frames: int | None = None, filter_frames: bool = True, **options) -> None:  # noqa: A001
     """Stops when the program gets here, with a prompt: `p EXPRESSION` prints, `l` lists the code, `u` and `d` change
-    the frame, `c` (or the end of the input) goes on, `q` stops the program.
+    the frame, `c` (or the end of the input) continues, `q` quits the program.
 
-    The names are those of the functions that stood around this call while it was traced, with the values that their
-    arrays have now. num_frames: how many of them at most. filter_frames: leaves out hloom's own. ordered, and other
-    options of JAX's debuggers, are accepted.
+    The names are those of the functions on the call stack when this call was traced, with the current values of their
+    arrays. num_frames: the maximal number of frames. filter_frames: leaves out hloom's own. ordered, and other options
+    of JAX's debuggers, are accepted.
     """
     frame: FrameType | None = sys._getframe(1)
     found: list[_Frame] = []
@@ -43,7 +43,7 @@ def breakpoint(*, ordered: bool = False, num_frames: int | None = None, filter_f
 
 
 class _Frame:
-    """What a frame of the traced program is to a prompt: the line, the names, and which of them are arrays."""
+    """A frame of the traced program as the prompt shows it: the line, the names, and which of them are arrays."""
 
     def __init__(self, frame: FrameType):
         self.file, self.line, self.name = frame.f_code.co_filename, frame.f_lineno, frame.f_code.co_name
@@ -113,7 +113,7 @@ class _Prompt(cmd.Cmd):
     do_down = do_d
 
     def do_c(self, argument: str) -> bool:
-        """c: go on."""
+        """c: continue."""
         return True
 
     do_cont = do_continue = do_EOF = do_c
@@ -129,7 +129,7 @@ class _Prompt(cmd.Cmd):
         return False
 
     def default(self, line: str) -> None:
-        """What is no command is an expression."""
+        """Evaluates anything that is not a command as an expression."""
         self.do_p(line)
 
     def _say(self, text: str) -> None:

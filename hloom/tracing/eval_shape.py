@@ -1,4 +1,4 @@
-"""Shapes without arrays: what a function would return, found by tracing it."""
+"""Shapes without arrays: the shapes of a function's results, found by tracing it."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from hloom.tree import pytrees as tree
 
 
 def eval_shape(function, *args, **kwargs):
-    """The tree of ShapeDtypeStructs of what `function(*args, **kwargs)` returns. Nothing is computed.
+    """The tree of ShapeDtypeStructs of the result of `function(*args, **kwargs)`. Nothing is computed.
 
-    Arguments and results are trees of arrays, numbers or ShapeDtypeStructs. Raises what tracing raises, such as
+    Arguments and results are trees of arrays, numbers or ShapeDtypeStructs. Raises tracing errors, such as
     TracerBoolError for Python control flow on a value.
 
         hl.eval_shape(lambda x, y: x @ y, hl.ShapeDtypeStruct((2, 3), "f32"), hl.ShapeDtypeStruct((3, 4), "f32"))

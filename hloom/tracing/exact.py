@@ -1,15 +1,15 @@
-"""The twin of a weakly typed number: its value in double width, which it keeps until the dtype beside it is known.
+"""The twin of a weakly typed number: its value in double width, kept until the dtype of the other operand is known.
 
-A Python number, and what is computed of Python numbers alone, has a default dtype (s32, f32, c64) and is weakly typed.
-Beside an array of 64 bits it takes that dtype, and then has the value that Python computes with, as a constant in the
-source would. Eagerly an Array holds its twin (`Array._exact`). In a trace the twin is made where it is asked for:
+A Python number, and any value computed from Python numbers alone, has a default dtype (s32, f32, c64) and is weakly
+typed. Combined with a 64-bit array it takes that dtype, and then has the value that Python computes with, as a constant
+in the source would. Eagerly an Array holds its twin (`Array._exact`). In a trace the twin is made on demand:
 
-- Of what ops computed, by repeating them in double width.
-- Of a value of an outer trace, by asking that trace; the twin is then captured as the value is.
-- Of an argument, as a further parameter of the traced function (`Traced.wide`), whose value the caller passes. An
+- For results of ops, by repeating the ops in double width.
+- For a value of an outer trace, by requesting it there; the twin is then captured like the value.
+- For an argument, as a further parameter of the traced function (`Traced.wide`), whose value the caller passes. An
   integer argument is its own twin: 32 bits hold it.
-- Of a result of a nested function (a loop, a branch, an inner jit, a derivative), as a further result of it. These are
-  made only where `TRACES.twins` says so, since few programs need them. A trace that lacks one starts again with them.
+- For a result of a nested function (a loop, a branch, an inner jit, a derivative), as a further result of it. These are
+  made only where `TRACES.twins` is set, since few programs need them. A trace that lacks one restarts with them.
 """
 
 from __future__ import annotations
@@ -65,9 +65,9 @@ def exact_array(x: Array) -> Array:
 
 
 def created(x, name: str, numbers):
-    """x, which the function `name` made without a dtype of these Python numbers (None: of computed ones).
+    """x, which the function `name` made without a dtype from these Python numbers (None: from computed ones).
 
-    Where f32 lacks digits of them, its use beside double precision warns."""
+    If f32 cannot hold all their digits, using x with double precision warns."""
     if x._shape.dtype in DOUBLE and (numbers is None or any(n != complex(np.complex64(n)) for n in numbers)):
         if isinstance(x, Array):
             x._created_by = name
@@ -142,7 +142,7 @@ def note_lack(values) -> None:
 
 
 def with_derivative_of(x: Tracer, exact) -> Tracer:
-    """The twin of x with the derivative of x: what x lacks, which is constant, is added to it."""
+    """The twin of x with the derivative of x: the rounding error of x, which is constant, is added to x."""
     own, exact = bind("convert", x, shape=exact._shape), bind("copy", exact, stop_gradient=True)
     rest = bind("subtract", exact, own)
     finite = bind("compare", rest, rest, direction="EQ")  # single precision may overflow
@@ -157,7 +157,7 @@ def narrowed(exact, shape, weak: bool = True):
 
 
 def _twins(results: list) -> tuple[list, tuple[int, ...]]:
-    """(twins, the numbers of the results that have one): of weakly typed floats."""
+    """(twins, the indices of the results that have one): of weakly typed floats."""
     numbers = tuple(k for k, r in enumerate(results) if r.weak and r._shape.dtype in DOUBLE and has_digits(r))
     return [twin(results[k]) for k in numbers], numbers
 

@@ -1,8 +1,8 @@
-"""Which keys were used, under `hl.config.debug_key_reuse`: a key gives the same numbers each time it is used.
+"""Tracks which keys were used, under `hl.config.debug_key_reuse`: a reused key yields the same numbers.
 
-Samplers and `split` use a key up; `fold_in`, `key_data` and `clone` do not. Outside of traces a key is known by its
-array, inside by the instruction that made it. A key that is an argument of a jitted function, or that a traced function
-captures, is used up for the caller where the function uses it.
+Samplers and `split` consume a key; `fold_in`, `key_data` and `clone` do not. Outside traces a key is identified by its
+array, inside by the instruction that made it. A key that is an argument of a jitted function, or captured by a traced
+function, is consumed for the caller if the function consumes it.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from hloom.ir.source import current_source
 from hloom.tracing.trace import Tracer, current_trace
 
 _MOVES = ("slice", "reshape", "get-tuple-element", "broadcast", "transpose", "concatenate")
-_used: dict[int, tuple[weakref.ref, str]] = {}  # by the id of an array: the array, and what used it
+_used: dict[int, tuple[weakref.ref, str]] = {}  # by the id of an array: the array, and its consumer
 
 
 def use_key(data: Array | Tracer, name: str) -> None:

@@ -8,7 +8,7 @@ from hloom.errors import LeakedTracerError
 
 
 class HoldsTracers:
-    """Base of hloom's own records that keep values of the trace that they are a part of."""
+    """Base of hloom's records that legitimately hold values of the trace they belong to."""
 
 
 def check_leaks(trace, tracer: type) -> None:

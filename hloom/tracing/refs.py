@@ -31,9 +31,9 @@ class OuterRef(UnsupportedError):
 
 
 class Ref:
-    """An array that can be written to. Created by `new_ref`; functions of arrays do not accept it.
+    """A mutable array. Created by `new_ref`; functions of arrays do not accept it.
 
-    Reading `r[index]` returns an array, `r[...]` all of it. Raises what indexing an array raises, and ArgumentError
+    Reading `r[index]` returns an array, `r[...]` all of it. Raises the errors of array indexing, and ArgumentError
     after `freeze`.
 
     >>> @hl.jit
@@ -133,7 +133,7 @@ class Ref:
         self[index] = new
 
     def swap(self, new, index=...):
-        """`ref[index] = new`; returns what was there."""
+        """`ref[index] = new`; returns the old value."""
         before = self[index]
         self[index] = new
         return before
@@ -197,7 +197,7 @@ def set(ref: Ref, idx, value) -> None:  # noqa: A001  (JAX's name)
 
 
 def swap(ref: Ref, idx, value):
-    """ref[idx] = value; returns what was there.
+    """ref[idx] = value; returns the old value.
 
     >>> ref = hl.new_ref(hnp.array([1, 2]))
     >>> hl.ref.swap(ref, 0, 9), hl.freeze(ref)
@@ -404,8 +404,8 @@ def compiled_with_refs(compile_function, versions: dict, closed: list, function)
 
 
 def mapped_with_refs(map_function, function, in_axes, out_axes, args, kwargs):
-    """vmap of a function that uses Refs. Those among the arguments are mapped as in_axes says; those that it closes
-    over are the same for all batch elements, so they can only be read, or written with a value that is too.
+    """vmap of a function that uses Refs. Those among the arguments are mapped by in_axes; those that it closes over are
+    shared by all batch elements, so they can only be read, or written with a value that is also shared.
     map_function: vmap that raises OuterRef."""
     leaves, positions, structure = references(args, kwargs)
     prefix = in_axes if isinstance(in_axes, (tuple, list)) else (in_axes,) * len(args)

@@ -39,7 +39,7 @@ from hloom.tree import pytrees as tree
 if TYPE_CHECKING:
     from optree import PyTreeSpec
 
-_STRICT = ("scan", "while", "conditional")  # whose layouts are checked: what they call was checked when it was traced
+_STRICT = ("scan", "while", "conditional")  # whose layouts are checked; their callees were checked when traced
 KEPT_PROGRAMS = 512  # compiled programs of eager loops and branches
 
 
@@ -90,7 +90,7 @@ def trace_region(function, shapes, weak, in_tree, name: str, hints=None, places=
 
 
 def _traced_region(trace: RegionTrace, function, shapes, weak, in_tree, hints, places) -> Region:
-    """What `trace_region` returns; a function of its own, so that its tracers are freed when it returns."""
+    """The result of `trace_region`; a separate function, so that its tracers are freed when it returns."""
     with trace:
         leaves = [
             trace.parameter(shape, hint, None, flag, place)
@@ -112,13 +112,13 @@ def _traced_region(trace: RegionTrace, function, shapes, weak, in_tree, hints, p
 
 
 def joined_captures(regions: list[Region]) -> list:
-    """What the regions close over, each once."""
+    """The values that the regions close over, each once."""
     return list({id(c): c for region in regions for c in region.captures}.values())
 
 
 def inline_region(builder: Builder, region: Region, arguments, captures, given, wide=None) -> list[Instruction]:
-    """Copies a region in. arguments: for its leaves. given: the values of `captures`, which include its own. wide: the
-    twins of leaves, by their numbers. Returns the results, then their twins."""
+    """Inlines a region. arguments: for its leaves. given: the values of `captures`, which include its own. wide: the
+    twins of leaves, by their indices. Returns the results, then their twins."""
     where = {id(c): g for c, g in zip(captures, given, strict=True)}
     given = [*arguments, *(wide[k] for k in region.wide), *(where[id(c)] for c in region.captures)]
     return tuple_elements(builder, builder.inline(region.computation, given))
@@ -150,7 +150,7 @@ def apply(build, operands, name: str) -> list:
 
 
 def _run(build, operands: list, name: str) -> list[Array]:
-    """What `apply` returns outside of traces."""
+    """The result of `apply` outside traces."""
     device = eager_device(operands, name)
     log_placement(name, device)
     program = _program(build, [o._shape for o in operands], name)

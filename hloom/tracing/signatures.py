@@ -1,4 +1,4 @@
-"""Names and arguments of users' functions: what messages and instructions call them, and arguments by position; and of
+"""Names and arguments of users' functions, as used in messages and instructions, and arguments by position; also for
 computations of a text that become functions."""
 
 from __future__ import annotations
@@ -20,15 +20,15 @@ from hloom.tree import pytrees as tree
 
 
 def function_name(function) -> str:
-    """What messages call a function."""
+    """The name of a function in messages."""
     return getattr(function, "__name__", None) or type(function).__name__
 
 
 def wraps(function):
-    """As `functools.wraps`, also of callables whose `__name__` is no string, such as None.
+    """As `functools.wraps`, also for callables whose `__name__` is not a string, such as None.
 
     Attributes of the function that the wrapper's class has under the same name are not copied: an instance of a class
-    may have some called `lower` or `_program`, which would hide the methods of what wraps it.
+    may have some called `lower` or `_program`, which would hide the wrapper's methods.
     """
     named = isinstance(getattr(function, "__name__", ""), str)
     assigned = [n for n in functools.WRAPPER_ASSIGNMENTS if named or n not in ("__name__", "__qualname__")]
@@ -67,7 +67,7 @@ def argument_hints(function, args, kwargs, argnums=None) -> list[str]:
 
 
 def argument_names(function, structure, static=()) -> list[str]:
-    """What each leaf of a tree (args, kwargs) is in the caller's program: "x", "params['w'][0]".
+    """The name of each leaf of a tree (args, kwargs) in the caller's program: "x", "params['w'][0]".
 
     static: the positions of arguments that are not in the tree.
     """
@@ -101,14 +101,14 @@ def parameter_names(function) -> list[str]:
         return []
 
 
-# How Python's messages for arguments that a function does not take go on after the function's name.
+# Python's messages for arguments that a function does not take, after the function's name.
 _WRONG_CALL = re.compile(
     r"\S+\(\) (missing \d+ required|takes |got an unexpected keyword|got multiple values|got some positional-only)"
 )
 
 
 def identifiers(names: Iterable[str]) -> list[str]:
-    """Names of any form as identifiers of Python, each once: what instructions and messages call them."""
+    """Converts arbitrary names to unique Python identifiers, for instructions and messages."""
     made: dict[str, None] = {}
     for name in names:
         plain = re.sub(r"\W", "_", name, flags=re.ASCII)
@@ -155,7 +155,7 @@ def _hint(base: str, path) -> str:
 
 
 def results_of(shape: Any) -> Callable[[Sequence], Any]:
-    """From the arrays that a computation with a root of a shape gives to what it returns: one array, or tuples."""
+    """Converts the arrays of a computation with a root of this shape to its result: one array, or tuples."""
     if not isinstance(shape, TupleShape):
         return lambda results: results[0]
     return lambda results: _nested(shape, iter(results))
@@ -168,7 +168,7 @@ def _nested(shape: Any, results: Iterator) -> Any:
 
 
 def names_of(computation: Computation) -> list[str] | None:
-    """What a program calls its arguments; None where these are no names of Python's."""
+    """The names of a program's arguments; None if they are not Python identifiers."""
     names = [p.hint for p in computation.parameters]
     legal = all(name.isidentifier() and not iskeyword(name) for name in names)
     return names if legal and len(set(names)) == len(names) else None
@@ -184,4 +184,4 @@ def named(function: Callable, name: str, computation: Computation) -> Callable:
 
 def with_names(function: Callable, names: Sequence[str]) -> None:
     parameters = [inspect.Parameter(one, inspect.Parameter.POSITIONAL_ONLY) for one in names]
-    function.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]  # what inspect reads
+    function.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]  # read by inspect

@@ -56,11 +56,11 @@ from hloom.tracing.leaks import HoldsTracers, check_leaks
 from hloom.tracing.signatures import raise_wrong_call
 from hloom.tree import pytrees as tree
 
-# Family of ops -> what computes an instruction of it where a trace carries values; others by their reference.
+# Family of ops -> the function that computes its instructions in a trace with values; others by their reference.
 evaluators: dict = {}
 # "find", "note": the twins of results of nested functions (`hloom.tracing.exact`).
 twins_of_results: dict = {}
-# "op", "computation": what applies these eagerly to arrays over several devices (`hloom.dispatch.sharded`).
+# "op", "computation": functions that apply these eagerly to arrays over several devices (`hloom.dispatch.sharded`).
 on_several: dict = {}
 
 
@@ -90,7 +90,7 @@ def known_value(instruction: Instruction, operands):
 def current_trace() -> Trace | None:
     """The innermost trace of this thread, or None."""
     traces = TRACES.active
-    return cast("Trace | None", traces[-1]) if traces else None  # whoever runs one is a Trace
+    return cast("Trace | None", traces[-1]) if traces else None  # every running trace is a Trace
 
 
 class Trace(HoldsTracers):
@@ -103,21 +103,21 @@ class Trace(HoldsTracers):
         self.captures: dict[int, tuple[Tracer | Array, Instruction]] = {}  # arrays in those of regions alone
         self.constants: dict[int, tuple[Array, Instruction]] = {}
         self.last_of_line: dict[Source, Instruction] = {}
-        self.warned: set[type[Warning]] = set()  # what the user was warned of while this was traced
-        self.used_keys: dict = {}  # random keys that are used up, and by what (`hloom.tracing.key_reuse`)
+        self.warned: set[type[Warning]] = set()  # warnings issued to the user in this trace
+        self.used_keys: dict = {}  # consumed random keys, and their consumers (`hloom.tracing.key_reuse`)
         self.kind = "jit"  # the transformation that messages name
         self.adopted: dict[int, Tracer] = {}  # tracers that may be captured though their trace has ended
         self.values: dict[Instruction, Any] = {}  # of the instructions, where the trace carries values
-        # Of `hloom.tracing.exact`: twins of weakly typed values; weakly typed parameters, their numbers and what is
-        # passed for them; how many parameters are a loop's state; parameters with twins.
+        # Of `hloom.tracing.exact`: twins of weakly typed values; weakly typed parameters, their indices and arguments;
+        # how many parameters are a loop's state; parameters with twins.
         self.exact: dict[Instruction, Tracer] = {}
         self.weak_arguments: dict[Instruction, tuple[int, Any]] = {}
         self.carried = 0
-        self.without_twin: set[Instruction] = set()  # parameters whose twins nobody passed
+        self.without_twin: set[Instruction] = set()  # parameters whose twins were not passed
         self.wide_arguments: list[int] = []
         self.wide_parameters: list[Instruction] = []
         self.parameter_values: dict[Instruction, Any] = {}
-        self.created_by: dict[Instruction, str] = {}  # functions that chose the default dtype for what they made
+        self.created_by: dict[Instruction, str] = {}  # functions that chose the default dtype for their results
         self.equal_values: Any = None  # of `hloom.dispatch.counted_sizes`, where sizes were computed
         self.layouts: Layouts | None = None  # of values that explicit mesh axes split
         self.assumptions: dict[str, Assumption] | None = {}  # of open sizes (`hl.assume`)
@@ -148,7 +148,7 @@ class Trace(HoldsTracers):
         self.layouts.note(instruction, explicit_dims(sharding, len(instruction.dims)))
 
     def lift(self, operand) -> tuple[Instruction, np.ndarray | None]:
-        """The instruction (and value, if any) that stands for an operand in this trace."""
+        """The instruction (and value, if any) that represents an operand in this trace."""
         if isinstance(operand, Tracer):
             if operand.trace is self:
                 return operand.instruction, operand.value
@@ -325,7 +325,7 @@ def typed_sharding(x) -> NamedSharding | None:
 def with_weakness(x, weak: bool):
     """The same array, weak or not. Records no instruction.
 
-    Arrays and Tracers may be shared, constants above all: their weakness is never changed in place.
+    Arrays and Tracers may be shared, especially constants: their weakness is never changed in place.
     """
     if x.weak == weak:
         return x
@@ -341,7 +341,7 @@ def bind(opcode: str, *operands, shape=None, weak: bool = False, **attributes):
     """Applies an op: eagerly by its reference, or recorded in the current trace.
 
     operands: Arrays, Tracers, NumPy arrays or numbers, of the dtypes that the op accepts (nothing is promoted here).
-    Returns an Array or Tracer, a tuple of them for tuple-shaped results. Raises what the op's shape rule raises.
+    Returns an Array or Tracer, a tuple of them for tuple-shaped results. Raises the errors of the op's shape rule.
     """
     trace = current_trace()
     if trace is not None:
@@ -401,7 +401,7 @@ def resumed(trace: Trace | None):
 
 
 def beside(x):
-    """Within it, what is made goes to where x is: outside of `with program:`, to the program of a node."""
+    """Inside it, new values are recorded where x is: outside `with program:`, in the program of a node."""
     apart = isinstance(x, Tracer) and x.trace.active and current_trace() is None
     return resumed(x.trace) if apart else nullcontext()
 
@@ -490,7 +490,7 @@ def trace_function(
 
 
 def _traced(trace: Trace, function, arguments, in_tree, hints, weak: bool, twins: bool, untyped) -> Traced:
-    """What `trace_function` returns; a function of its own, so that its tracers are freed when it returns."""
+    """The result of `trace_function`; a separate function, so that its tracers are freed when it returns."""
     name, carries_values = trace.name, trace.carries_values
     with trace:
         tracers = []
@@ -529,7 +529,7 @@ def _parameter(trace: Trace, argument, hint: str, untyped: bool) -> Tracer:
     if isinstance(argument, Tracer):
         value = argument.value
     else:
-        argument._held()  # raises for a donated one; what lies on a GPU stays there
+        argument._held()  # raises for a donated one; data on a GPU stays there
         value = argument._value() if trace.carries_values else None
     place = typed_sharding(argument)
     place = place.update(spec=PartitionSpec()) if place is not None and untyped else place
@@ -537,7 +537,7 @@ def _parameter(trace: Trace, argument, hint: str, untyped: bool) -> Tracer:
 
 
 def number_parameters(computation: Computation, count: int, wide: list[Instruction]) -> None:
-    """Puts the parameters of exact values behind those of the arguments."""
+    """Puts the parameters of exact values after those of the arguments."""
     captured = [p for p in computation.parameters[count:] if p not in wide]
     computation.parameters[count:] = [*wide, *captured]
     for k, parameter in enumerate(computation.parameters):
@@ -550,8 +550,8 @@ def apply_computation(
     """The outputs of a computation: computed eagerly by the interpreter, or inlined in the current trace.
 
     operands: Arrays or Tracers, one for each parameter. known: values of instructions that need not be recomputed;
-    used where values are computed. beside: further arguments of the call, which are constants of the computation; they
-    take part in choosing the device. Returns Arrays, or Tracers of the current trace.
+    used where values are computed. beside: further arguments of the call, which are constants of the computation but
+    affect the choice of the device. Returns Arrays, or Tracers of the current trace.
     """
     trace = current_trace()
     if trace is not None:
@@ -588,7 +588,7 @@ class RefArgument(ArgumentError):
 
 
 def as_array(value, what: str = "an argument"):
-    """An Array or Tracer of anything that can be one. Raises ArgumentError, which names `what`."""
+    """Converts a value to an Array or Tracer. Raises ArgumentError, which names `what`."""
     if isinstance(value, (Array, Tracer)):
         return value
     try:
