@@ -20,7 +20,8 @@ from hloom.ir.records import record
 
 __all__ = [
     "Function", "Int", "KernelFunction", "Pointer", "R", "T", "Type", "abs_squared", "cabs1", "conj", "f64", "fma",
-    "inf", "is_finite", "kernel_function", "maximum", "nan", "pair", "s32", "s64", "scratch", "sqrt", "summed",
+    "inf", "is_finite", "kernel_function", "maximum", "nan", "pair", "quotient", "s32", "s64", "scratch", "sqrt",
+    "summed",
 ]  # fmt: skip
 
 _Made = TypeVar("_Made", bound=Callable[..., Any])
@@ -129,6 +130,9 @@ if TYPE_CHECKING:
     def summed(total: _Any, x: _Any) -> _Any:
         """`total + x` of a sum whose order is free."""
 
+    def quotient(x: s64, y: s64) -> s64:
+        """Of integers that are not negative."""
+
     def conj(x: T) -> T: ...
     def pair(real: R, imag: R) -> T:
         """A complex number of its parts."""
@@ -147,4 +151,5 @@ else:
     scratch = Function("scratch")
     sqrt, fma, maximum, summed = Function("sqrt"), Function("fma"), Function("max"), Function("sum")
     conj, cabs1, abs_squared = Function("conj"), Function("cabs1", "part"), Function("abs_squared", "part")
+    quotient = Function("quotient", generic=False)
     is_finite, pair = Function("is_finite", "pred"), Function("complex", "whole")

@@ -23,7 +23,8 @@ from hloom.compiler.kernels.launch import Argument, Launch, launch_by_work
 from hloom.compiler.kernels.request import KernelRequest
 from hloom.compiler.targets.base import KernelGroup
 from hloom.compiler.targets.cpu.fft.parts import PARTS, SIZES, part_kernel, pass_kernel
-from hloom.compiler.targets.cpu.fft.text import PIECE, Epilogue, Form, kernel_of, pass_names, spectrum_kernel
+from hloom.compiler.targets.cpu.fft.spectrum import PIECE, spectrum_kernel
+from hloom.compiler.targets.cpu.fft.text import Epilogue, Form, kernel_of, pass_names
 from hloom.compiler.targets.cpu.fft.twiddles import factors_of, radices_of, scale_of, spectrum_twiddles, twiddles_of
 from hloom.ir.module import Instruction
 from hloom.ir.ops import OPS
