@@ -7,7 +7,7 @@
         batch = next(batches)                       # {"image": uint8[100, 28, 28], "label": int64[100]}
     hl.checkpoints.save("run/1000", {"params": params, "data": batches.state()})
 
-An iterator's order depends on the seeds only, and its state is a small tree: `batches.restore(state)` goes on with
+An iterator's order depends on the seeds only, and its state is a small tree: `batches.restore(state)` resumes with
 exactly the elements that had not been seen.
 """
 

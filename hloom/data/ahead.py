@@ -30,7 +30,7 @@ _WAIT = 0.5  # seconds after which a consumer looks whether the thread is still 
 
 
 class _Ahead(Node):
-    """Common parts: what is left of the last block, and marks as state."""
+    """Common parts: the remainder of the last block, and marks as state."""
 
     def __init__(self, source: Node):
         super().__init__(source)
@@ -102,7 +102,7 @@ class ParallelMap(_Ahead):
         while not self._ended and len(self._pending) < 2 * self.count:
             try:
                 block, mark = self._noted.next(1 if self.single else _CHUNK)
-            except Exception as error:  # raised when what came before it was handed out
+            except Exception as error:  # raised after the elements before it were handed out
                 self._ended, self._input_failed = True, error
                 break
             if block is None:
@@ -144,8 +144,8 @@ class ParallelMap(_Ahead):
 
 
 class _Channel:
-    """What the thread of a `Prefetch` has ready. The thread knows this, and not the iterator: who drops the iterator
-    ends the thread."""
+    """The prefetched elements of a `Prefetch`'s thread. The thread refers to this and not to the iterator, so that
+    dropping the iterator ends the thread."""
 
     def __init__(self, size: int):
         self.size, self.closed = size, False
@@ -191,7 +191,7 @@ def _fill(channel: _Channel, noted: Noted, limit: int, place: Callable[[Block], 
                 block = place(block)
             if not channel.put((block, mark)) or block is None:
                 return
-    except BaseException as error:  # raised by the consumer, whose line then stands for the thread's
+    except BaseException as error:  # raised in the consumer, at its line instead of the thread's
         if isinstance(error, HloomError) and isinstance(error.source, Source) and error.source.file == _THREADING:
             error.source = None
         channel.put(error)

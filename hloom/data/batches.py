@@ -75,7 +75,7 @@ class Batch(Node):
 
 
 class Bucket(Node):
-    """Batches of elements whose lengths lie between the same two boundaries, padded to the upper one."""
+    """Batches of elements whose lengths fall between the same two boundaries, padded to the upper one."""
 
     single = True
 
@@ -90,7 +90,7 @@ class Bucket(Node):
         self._forget()
 
     def _forget(self) -> None:
-        # Of each bucket its elements and their numbers.
+        # For each bucket its elements and their indices.
         self._held: list[list[tuple[int, Block]]] = [[] for _ in self.boundaries]
         self._flushed = -1  # buckets that were emptied after the end of the input, -1 before
 

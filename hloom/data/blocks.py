@@ -27,7 +27,7 @@ _RECORD = (1 << _FILE_SHIFT) - 1
 
 
 class Origin:
-    """Where elements come from, for errors. names: of files or sources; where: one word for each element."""
+    """The origin of elements, for errors. names: of files or sources; where: one word for each element."""
 
     __slots__ = ("names", "where")
 
@@ -115,7 +115,7 @@ class Block:
         )
 
     def describe(self, position: int, first: int | None = None) -> str:
-        """Where an element comes from. first: the number of the block's first element among all."""
+        """The origin of an element. first: the index of the block's first element among all."""
         if self.origin is not None:
             return self.origin.describe(position)
         return f"element {position if first is None else first + position}"

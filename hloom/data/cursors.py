@@ -1,7 +1,7 @@
 """Reading ahead of what is handed out, without a state of the input for each element.
 
-The state of the input is noted from time to time. Where a step is, is the latest noted one and how many elements came
-after it, which a restored iterator reads again and drops.
+The state of the input is recorded periodically. A step's position is the latest recorded state and the number of
+elements after it, which a restored iterator reads again and drops.
 """
 
 from __future__ import annotations

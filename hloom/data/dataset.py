@@ -21,8 +21,8 @@ _LAST = ("keep", "drop", "pad")
 class Dataset:
     """Elements, one after another: trees of arrays, numbers and texts.
 
-    A dataset is a description that never changes; each step returns another one. `iter(dataset)` reads it from the
-    start, and its order depends on the seeds and the epoch only, whatever the numbers of threads and processes.
+    A dataset is an immutable description; each step returns a new one. `iter(dataset)` reads it from the start, and its
+    order depends only on the seeds and the epoch, not on the number of threads and processes.
 
     >>> data = hl.data.arrays(np.arange(10)).filter(lambda x: x % 2 == 0).map(lambda x: 10 * x)
     >>> [batch.tolist() for batch in data.batch(2)]
@@ -54,8 +54,8 @@ class Dataset:
         return True
 
     def at_epoch(self, epoch: int) -> Dataset:
-        """The dataset as it is in an epoch: what is shuffled has another order in each, and epoch 0 is the dataset's
-        own. Loops over a dataset without `repeat` use it."""
+        """The dataset as it is in an epoch: shuffled data has a different order in each, and epoch 0 is the dataset
+        itself. Loops over a dataset without `repeat` use it."""
         epoch = _count(epoch, "at_epoch(epoch)", 0)
         made = Dataset(self._make, self._size)
         made._epochs = (epoch,) if epoch else ()
@@ -123,11 +123,11 @@ class Dataset:
     ) -> Dataset:  # fmt: skip
         """`size` elements as one, with a leading axis.
 
-        last: what becomes of a last batch with fewer: "keep", "drop", or "pad", which fills it up with zeros, so that
-        nothing is compiled for another shape, and adds to every batch a mask of the rows that count: the entry `mask`
-        of a dict, the last of a tuple, or else the pair (batch, mask).
-        pad: fills up arrays of different sizes with pad_value: True to the largest of the batch, a number to that size
-        of the first axis, a dict of these by the path of a leaf.
+        last: the treatment of a smaller last batch: "keep", "drop", or "pad", which fills it with zeros, so that
+        nothing is compiled for another shape, and adds to every batch a mask of the valid rows: the entry `mask` of a
+        dict, the last of a tuple, or else the pair (batch, mask).
+        pad: pads arrays of different sizes with pad_value: True to the largest of the batch, a number to that size of
+        the first axis, a dict of these by the path of a leaf.
         """
         size = _count(size, "batch(size)", 1)
         if last not in _LAST:

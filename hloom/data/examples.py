@@ -16,7 +16,7 @@ from hloom.runtime import records_source as source
 
 
 def numbers_dtype(kind: int) -> np.dtype:
-    """The dtype that the numbers of a list are read as."""
+    """The dtype that the values of a list are read as."""
     return np.dtype(np.float32 if kind == source.FLOAT else np.int64)
 
 
@@ -36,10 +36,10 @@ def _field(number: int, data: bytes) -> bytes:
 
 def encode_example(features: Mapping[str, Any], specs: Mapping[str, Any] | None = None) -> bytes:
     """A `tf.train.Example` with features by name. Integers and booleans become an int64_list, floats a float_list,
-    texts and bytes (also lists of them) a bytes_list. An array is a list of its numbers; `array.tobytes()` keeps its
-    memory as one string of bytes. specs: what is read later, such as `{"image": hl.data.Bytes((28, 28), "uint8")}`; a
-    value is then converted to its feature, and a FeatureList among them makes a `tf.train.SequenceExample`. Raises
-    DataError for other values.
+    texts and bytes (also lists of them) a bytes_list. An array is a list of its elements; `array.tobytes()` stores its
+    memory as one byte string. specs: the features to be read later, such as `{"image": hl.data.Bytes((28, 28),
+    "uint8")}`; a value is then converted to its feature, and a FeatureList among them makes a
+    `tf.train.SequenceExample`. Raises DataError for other values.
 
     >>> record = hl.data.encode_example({"label": np.int64([7]), "name": "cat"})
     >>> hl.data.decode_example(record)["label"]

@@ -1,4 +1,4 @@
-"""What a `tf.train.Example` is expected to have, and reading and writing it.
+"""The expected features of a `tf.train.Example`, and reading and writing them.
 
     features = {"image": hl.data.Bytes((28, 28), "uint8"), "label": hl.data.Int64()}
 
@@ -27,8 +27,8 @@ _CLASSES = {source.BYTES: "Bytes", source.FLOAT: "Float", source.INT64: "Int64"}
 
 
 class Feature:
-    """A feature of an example. shape: of its numbers, None for a one-dimensional array of any length; dtype: of the
-    array; default: what stands where an example has none (None: that is an error).
+    """A feature of an example. shape: of its values, None for a one-dimensional array of any length; dtype: of the
+    array; default: the value for examples without the feature (None: that is an error).
 
     >>> hl.data.Int64().dtype, hl.data.Float((3,)).shape
     (dtype('int64'), (3,))
@@ -124,7 +124,7 @@ class ExampleParser:
                 raise ArgumentError(
                     f"the feature {name!r}", f"{feature!r:.60}", "pass hl.data.Bytes, Text, Int64 or Float"
                 )
-        # Those of the lists come last: they are read from another field of the record.
+        # The features of the lists come last, as they are read from a different field of the record.
         lists = [name for name, feature in features.items() if isinstance(feature, FeatureList)]
         self.names = [name for name in features if name not in lists] + lists
         self.features = [features[name] for name in self.names]
@@ -167,8 +167,8 @@ class ExampleParser:
         return Block.of_columns(self.structure, [columns[index] for index in self._order], origin)
 
     def steps(self, data: np.ndarray, steps: np.ndarray, counts: np.ndarray, origin: Origin) -> np.ndarray:
-        """The only feature of each step of feature lists, one row each. steps: their places (address, bytes); counts:
-        how many of them each record has. Raises DataError."""
+        """The only feature of each step of feature lists, one row each. steps: their locations (address, bytes);
+        counts: how many of them each record has. Raises DataError."""
         of_record = np.repeat(np.arange(len(counts)), counts)
         out = self._column(0, self.features[0], len(steps))
         done = native.function("hloom_steps")(

@@ -42,8 +42,8 @@ class Mix(Node):
                 return block
 
     def _chosen(self, choices: np.ndarray) -> Block | None:
-        """The elements from the chosen inputs, up to the first that an input has not. None where that is the very
-        first: that input has ended."""
+        """The elements from the chosen inputs, up to the first missing one. None if that is the very first: that input
+        has ended."""
         parts: dict[int, Block] = {}
         fits = len(choices)
         for source, count in enumerate(np.bincount(choices).tolist()):

@@ -1,6 +1,6 @@
 """The native functions of `runtime.records_source`, called from Python: checksums, frames, examples.
 
-Calls release the GIL. The functions come from the file of prebuilt code or the disk cache, else they are compiled once.
+Calls release the GIL. The functions are loaded from the prebuilt code or the disk cache, else they are compiled once.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from hloom.ir.process import forking
 from hloom.runtime import records_source as source
 
 POLYNOMIAL = 0x82F63B78  # of CRC-32C, its bits reversed
-PADDING = 8  # bytes that must be readable behind the data
+PADDING = 8  # bytes that must be readable after the data
 
 _lock = forking.rlock()
 
@@ -60,7 +60,7 @@ def has_crc_instruction() -> bool:
 
 
 def _address(data: bytes | bytearray | memoryview | np.ndarray) -> tuple[int, int, np.ndarray]:
-    """Address and size of bytes, and what keeps them there."""
+    """Address and size of bytes, and the object that keeps them alive."""
     array = np.frombuffer(data, np.uint8)
     return array.ctypes.data, array.size, array
 
@@ -89,7 +89,7 @@ class Frames:
     """The frames of a block of a TFRecord file.
 
     scan(data, size, at, verify) -> status: `places` then holds offset and length of `count` records, and `at` is the
-    position behind them.
+    position after them.
     """
 
     def __init__(self, limit: int):

@@ -1,8 +1,8 @@
 """Iterations in progress: a tree of nodes, one for each step of a dataset.
 
-A node hands out its elements in blocks, in an order that depends on seeds and epochs only. It can say at any time where
-it is: a tree of dicts, integers and arrays whose structure and shapes depend on the dataset only, so that the state of
-a fresh iterator is the `like` of a saved one.
+A node hands out its elements in blocks, in an order that depends on seeds and epochs only. Its position is available at
+any time as a tree of dicts, integers and arrays whose structure and shapes depend on the dataset only, so that the
+state of a fresh iterator is the `like` of a saved one.
 """
 
 from __future__ import annotations
@@ -133,7 +133,7 @@ class Part(Node):
 
 
 class Filter(Node):
-    """The elements for which a function says yes."""
+    """The elements for which a function returns True."""
 
     def __init__(self, source: Node, function: Callable):
         super().__init__(source)
@@ -189,7 +189,7 @@ class Map(Node):
 def applied(
     function: Callable, block: Block, step: str, seed: int | None = None, epochs: Epochs = (), first: int = 0
 ) -> list:
-    """What the function returns for each element of a block. Raises WorkerError, which names the element."""
+    """The results of the function for each element of a block. Raises WorkerError, which names the element."""
     results = []
     for position, element in enumerate(block.elements()):
         try:

@@ -1,10 +1,10 @@
 """Shuffling: of everything, or through a window.
 
-A window of n elements is what `min_after_dequeue` + 1 means elsewhere: each element is drawn uniformly from n. Which
-one is drawn depends on the seed, the epoch and the element's number, and not on how many are asked for at a time.
+A window of n elements corresponds to `min_after_dequeue` + 1 elsewhere: each element is drawn uniformly from n. The
+choice depends on the seed, the epoch and the element's index, and not on how many are requested at a time.
 
-The state of a window is small: the numbers of the elements in it, and a state of the input from before the oldest of
-them. A restored iterator reads the input from there again.
+The state of a window is small: the indices of the elements in it, and a state of the input from before the oldest of
+them. A restored iterator rereads the input from there.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ class Pool:
     """
 
     def __init__(self, block: Block):
-        # What a source gives may be a view of the user's array.
+        # Arrays from a source may be views of the user's array.
         self.block = block.take(np.arange(block.size))
 
     @property
@@ -57,7 +57,7 @@ class Pool:
         pool = self.block
         order = np.argsort(slots, kind="stable")
         repeated = np.flatnonzero(slots[order[1:]] == slots[order[:-1]])
-        later, earlier = order[repeated + 1], order[repeated]  # what is drawn later is what came in earlier
+        later, earlier = order[repeated + 1], order[repeated]  # a repeated slot yields what its last draw put in
         if not pool.fits(new):
             pool = self.block = Block.of_elements(pool.elements(), pool.origin)
         origin = self._exchange_origins(pool, slots, new, later, earlier)
@@ -130,7 +130,7 @@ class Anchors:
         return {"pulled": self.pulled, "from": at, "input": self.node.state() if noted is None else noted}
 
     def restore(self, state: State, wanted: np.ndarray) -> Block | None:
-        """Goes to where the state was taken. The elements with the wanted numbers, in their order; None for none."""
+        """Moves to the position of the state. Returns the elements with the wanted indices, in order; None for none."""
         at, pulled = int(state["from"]), int(state["pulled"])
         if not 0 <= at <= pulled or (len(wanted) and not (at <= wanted.min() and wanted.max() < pulled)):
             raise state_error("its numbers contradict each other")
@@ -171,7 +171,7 @@ class WindowShuffle(Node):
         self._drawn = 0
         self._chunk: Block | None = None  # elements that were drawn, and not yet handed out from `_used` on
         self._used, self._first = 0, 0  # `_first`: the number of the element that took the place of the chunk's first
-        self._slots = self._replaced = np.zeros(0, np.int64)  # where the chunk came from, and the numbers in it
+        self._slots = self._replaced = np.zeros(0, np.int64)  # the origin of the chunk, and the indices in it
         self._left = -1  # elements that were left when the input ended, -1 before
         self._order = np.zeros(0, np.int64)
 
@@ -233,7 +233,7 @@ class WindowShuffle(Node):
 
     def state(self) -> State:
         held, pulled = self._held.copy(), self._input.pulled
-        if self._chunk is not None:  # as if only what was handed out had been drawn
+        if self._chunk is not None:  # as if only the elements handed out had been drawn
             held[self._slots] = self._replaced
             held[self._slots[: self._used]] = np.arange(self._first, self._first + self._used)
             pulled = self._first + self._used

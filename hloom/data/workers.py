@@ -84,7 +84,7 @@ class _Worker:
             target=_serve, args=(theirs, os.getpid(), function, seed), name=f"hloom-data-{index}", daemon=True
         )
         with warnings.catch_warnings():
-            # Python 3.12 warns of any fork beside threads; hloom's locks and threads have rules for it (ir.process).
+            # Python 3.12 warns of any fork alongside threads; hloom's locks and threads have rules for it (ir.process).
             warnings.simplefilter("ignore", DeprecationWarning)
             self._process.start()
         theirs.close()

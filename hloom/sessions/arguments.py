@@ -14,8 +14,8 @@ from hloom.ir.types import DTYPES, HLO_NAME, INTEGERS, as_dtype
 from hloom.tracing.trace import Tracer, as_array
 
 TEXT_DTYPES = ("string", str, bytes, np.str_, np.bytes_)
-# Strings that are dtypes where a name may stand as well. NumPy's codes ("i", "b") and HLO's name of bool are usual
-# names of tensors, and HLO's other names ("s2", "u8") may be: after a name like that, the third argument decides.
+# Strings that are taken as dtypes where a name is also allowed. NumPy's codes ("i", "b") and HLO's name of bool are
+# common names of tensors, and HLO's other names ("s2", "u8") may be: after such a name, the third argument decides.
 _FULL_NAMES = {*(dtype.name for dtype in DTYPES.values()), "string"}
 _DTYPE_NAMES = {*_FULL_NAMES, *DTYPES} - {"pred"}
 
@@ -84,8 +84,8 @@ def is_text(value: Any) -> bool:
 
 
 def constant_value(value: Any, dtype: Any, shape: Any) -> Any:
-    """The array of `constant(value, dtype, shape)`: in the dtype, and of the shape. One number fills the shape; of
-    fewer numbers than the shape has places, the last one is repeated. Raises ArgumentError, DTypeError, ShapeError."""
+    """The array of `constant(value, dtype, shape)`: in the dtype, and of the shape. A single value fills the shape; if
+    there are fewer values than elements, the last one is repeated. Raises ArgumentError, DTypeError, ShapeError."""
     if dtype is None and shape is None:
         return value
     if isinstance(value, Tracer):
@@ -111,7 +111,7 @@ def text_value(value: Any, dtype: Any, shape: Any) -> Any:
 
 
 def _converted(value: Any, array: np.ndarray, wanted: np.dtype) -> np.ndarray:
-    """The numbers in a dtype which holds them: floats may lose digits, nothing else."""
+    """The values in a dtype that can hold them: only floats may lose digits."""
     given = np.asarray(value) if isinstance(value, (int, float, complex, list, tuple)) else array
     whole = wanted in INTEGERS
     kinds = (given.dtype in INTEGERS and whole) or np.can_cast(given.dtype, wanted, "same_kind")

@@ -1,4 +1,4 @@
-"""An estimator around a function of one's own, as in TensorFlow: `model_fn(features, labels, mode, params)`.
+"""An estimator for a user-defined model function, as in TensorFlow: `model_fn(features, labels, mode, params)`.
 
     def model_fn(features, labels, mode, params):
         logits = features["x"] @ get_variable("w", [64, params["classes"]])
@@ -41,14 +41,14 @@ _STEP = "global_step"
 
 
 class ModeKeys:
-    """What a model is built for, under TensorFlow's names. INFER is PREDICT's name in TensorFlow 1.0."""
+    """The purpose for which a model is built, under TensorFlow's names. INFER is PREDICT's name in TensorFlow 1.0."""
 
     TRAIN, EVAL, PREDICT, INFER = TRAIN, EVAL, PREDICT, PREDICT
 
 
 @record(frozen=True, eq=False)
 class EstimatorSpec:
-    """What a model function returns.
+    """The result of a model function.
 
     predictions: a tensor, or a tree of them, of one row for each example; PREDICT needs it. loss: a scalar; TRAIN and
     EVAL need it. train_op: the operation of one step; TRAIN needs it. eval_metric_ops: by name, a streaming metric of
@@ -66,8 +66,8 @@ class EstimatorSpec:
 class Estimator:
     """Trains, evaluates and predicts with the program of a model function.
 
-    model_fn: of features, and those of labels, mode and params that its parameters name. Returns an EstimatorSpec.
-    model_dir: a folder for checkpoints, from which further estimators and processes go on; without one the variables
+    model_fn: takes features, and those of labels, mode and params that its parameters name. Returns an EstimatorSpec.
+    model_dir: a folder for checkpoints, from which further estimators and processes resume; without one the variables
     are kept in memory. params: passed to model_fn. config: of the sessions (`SessionConfig`).
 
     An `input_fn()` is called in the program and returns (features, labels), or features only for `predict`: trees of
@@ -251,13 +251,13 @@ def _require(spec: EstimatorSpec, *names: str) -> None:
 
 
 def _has_end(program: Program) -> bool:
-    """Whether the input may end: it comes from queues or datasets."""
+    """Whether the input may end: it is fed by queues or datasets."""
     sources = program.sources.values()
     return bool(program.get_collection(QUEUE_RUNNERS)) or any(isinstance(s, HostRecord) for s in sources)
 
 
 def _inputs(program: Program, found: Any, mode: str) -> tuple[Any, Any]:
-    """(features, labels) as nodes of what an input function returned."""
+    """(features, labels) as nodes, from the result of an input function."""
     if isinstance(found, Dataset) or hasattr(found, "__next__"):
         found = from_dataset(found, rows=None)
     features, labels = found if type(found) is tuple and len(found) == 2 else (found, None)

@@ -44,18 +44,18 @@ from hloom.sessions.sizes.open_runs import OpenRun
 from hloom.tracing.active import TRACES
 from hloom.tracing.trace import Tracer, apply_computation, as_array
 
-KEPT = 1024  # sizes of what is fed for which it is known what runs
+KEPT = 1024  # sizes of feeds for which the executable has been chosen
 
 
 class Executor(Protocol):
-    """What a session needs of the place where it runs."""
+    """What a session requires of the target that runs it."""
 
     def load(self, program: Program, fetches: Sequence[Any], feeds: Sequence[Any]) -> Any:
         """A handle for runs of these fetches and feeds, which are handles of the program or names. Another process is
         sent `program.prune(fetches, feeds).to_text()` here, once, and their names."""
 
     def run(self, handle: Any, values: Sequence[Any]) -> list:
-        """Runs with the values of the feeds. Returns what was fetched: arrays, None for operations, texts."""
+        """Runs with the values of the feeds. Returns the fetched values: arrays, None for operations, texts."""
 
     def variables(self, devices: Mapping[str, str]) -> dict[str, Any]:
         """The values of those variables that have one. devices: names, and the device chosen for each; '' for none."""
@@ -101,7 +101,7 @@ class LocalExecutor:
             self.values.update({name: _owned(value) for name, value in values.items()})
 
     def snapshot(self, name: str) -> np.ndarray | None:
-        """The value of a variable, which no later step overwrites; None where it has none."""
+        """The value of a variable, which no later step overwrites; None if it is uninitialized."""
         with self.lock:
             found = self.values.get(name)
             value = None if found is None else np.asarray(found)
@@ -120,7 +120,7 @@ def _owned(value) -> Array:
 
 
 class _Sized:
-    """A run for some sizes of what is fed. call: the function that runs for them; None until it is compiled."""
+    """A run for some sizes of the feeds. call: the function that runs for them; None until it is compiled."""
 
     __slots__ = ("call", "sizes")
 
@@ -135,7 +135,7 @@ class Step:
     def __init__(self, executor: LocalExecutor, program: Program, plan: Plan):
         self.executor, self.plan = executor, plan
         self.program_name, self.sizes = program.name, program.sizes
-        self._found: dict[tuple, _Sized] = {}  # by dtypes and shapes of what is fed
+        self._found: dict[tuple, _Sized] = {}  # by dtypes and shapes of the feeds
         self._sized: dict[tuple, _Sized] = {}  # by sizes
         self._open: OpenRun | None = None
         self._lock = forking.rlock()
@@ -174,7 +174,7 @@ class Step:
             self._uninitialized()
         if TRACES.active or sized.call is None:
             with outside_of_programs(), warnings.catch_warnings():
-                # The session donates, not the user: a variable that no result fits into is no mistake.
+                # The session donates, not the user: a variable whose buffer fits no result is not a mistake.
                 warnings.simplefilter("ignore", DonationWarning)
                 outputs = self._first(sized, [*state, *values])
             self._log_texts()
@@ -199,13 +199,13 @@ class Step:
         sized.call = function
         outputs = function(*operands)
         if self._open is not None and refusal:
-            self._open.close(refusal)  # the program for these sizes alone has none of its reasons
+            self._open.close(refusal)  # those reasons do not apply to the program for these sizes alone
         return outputs
 
     def _refusal(self, sized: _Sized, operands: list) -> str | None:
-        """Why the program of open sizes does not serve these sizes; "" where it does, None where it is not asked.
+        """Why the program of open sizes does not serve these sizes; "" if it does, None if it was not tried.
 
-        The first sizes have programs of their own, which are compiled sooner: most runs are fed with no others.
+        The first sizes get dedicated programs, which compile faster: most runs are fed no other sizes.
         """
         if not sized.sizes or len(self._sized) <= ALONE:
             return None
@@ -261,7 +261,7 @@ class Step:
         key = tuple(sorted(sizes.items()))
         found = self._sized.get(key)
         if found is None:
-            if len(self._sized) >= KEPT:  # all but those that have a program of their own
+            if len(self._sized) >= KEPT:  # all but those that have a dedicated program
                 self._sized = {key: sized for key, sized in self._sized.items() if not self._is_open(sized)}
                 self._found.clear()
             found = self._sized[key] = _Sized(sizes)
@@ -270,7 +270,7 @@ class Step:
         return arrays, found
 
     def _for_sizes(self, sizes: dict[str, int]) -> Any:
-        """What runs where the unknown sizes are these, and no others."""
+        """The computation for exactly these values of the unknown sizes."""
         computation = self.plan.computation
         if sizes:
             computation = Specialization(self.sizes.given(sizes)).computation(computation)
@@ -325,7 +325,7 @@ class Step:
                 )  # fmt: skip
 
     def _solved(self, names: list[str], arrays: list) -> dict[str, int]:
-        """The sizes where what is fed has shapes that are expressions of them. Raises FeedError."""
+        """The sizes, solved from the shapes of feeds that are expressions of them. Raises FeedError."""
         found = self.sizes.solved([(s.dims, a.shape) for s, a in zip(self._shapes, arrays, strict=True)])
         if found is not None:
             return found
@@ -382,7 +382,7 @@ def register(scheme: str, connect: Callable[..., Executor]) -> None:
 def executor_of(target: Any, **options: Any) -> Executor:
     """The executor of a target: None for a new one in this process, a string "scheme://...", or an executor.
 
-    Raises SessionError for a scheme that nobody registered, ArgumentError for options that the target does not have.
+    Raises SessionError for an unregistered scheme, ArgumentError for options that the target does not have.
     """
     if target is None or target == "":
         _no_options("in this process", options)
@@ -396,7 +396,7 @@ def executor_of(target: Any, **options: Any) -> Executor:
         raise ArgumentError("the target of a session", f"{type(target).__name__}", "pass server.target, or nothing")
     scheme = target.partition("://")[0]
     if scheme == "hloom" and scheme not in _schemes:
-        importlib.import_module("hloom.cluster.graphs.executors")  # by its name: clusters stand above sessions
+        importlib.import_module("hloom.cluster.graphs.executors")  # by its name: the cluster layer is above sessions
     if scheme not in _schemes:
         raise SessionError(
             f"a session at {target!r}", f"targets begin with {', '.join(f'{s}://' for s in _schemes)}",

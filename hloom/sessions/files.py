@@ -30,8 +30,8 @@ TEXTS = (".txt", ".hlo", ".text")
 
 @record(eq=False)
 class Saved:
-    """What a file holds. functions: by name, callable with the trees that they were saved with. state: a tree, in which
-    named tuples and other classes are dicts; None where none was saved."""
+    """The contents of a file. functions: by name, callable with the trees that they were saved with. state: a tree, in
+    which named tuples and other classes are dicts; None if none was saved."""
 
     program: Program | None
     functions: dict[str, SavedFunction]
@@ -49,7 +49,7 @@ def save(
 
     program: its names, placeholders, variables, updates, operations and collections. functions: by name, lowered for
     their shapes: {"step": hl.jit(step).lower(state, batch)}. state: such as `session.state()`. A path that ends in
-    .txt or .hlo holds a program's text alone. The file is written at once or not at all. Raises FileError,
+    .txt or .hlo holds a program's text alone. The file is written atomically. Raises FileError,
     UnsupportedError for Python callbacks.
     """
     path = Path(path)
@@ -85,7 +85,8 @@ def _replace(path: Path, write) -> Path:
 
 
 def load(path: str | os.PathLike) -> Saved:
-    """What `save` wrote. Raises MissingFileError, FileError, CheckpointError and ParseError for damaged files."""
+    """Loads a file written by `save`. Raises MissingFileError, FileError, CheckpointError and ParseError for damaged
+    files."""
     path = Path(path)
     if path.suffix in TEXTS:
         try:

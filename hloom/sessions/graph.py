@@ -21,9 +21,10 @@ from hloom.tracing.trace import Trace, Tracer, as_array
 
 
 class Graph(Protocol):
-    """A program as its nodes, the runs of it and its text see it: `hloom.sessions.program.Program`, which builds it.
+    """The view of a program used by its nodes, its runs and its text: `hloom.sessions.program.Program`, which builds
+    it.
 
-    sources: what a parameter is. sizes: the unknown ones. ranges: instructions from, to: what they depend on.
+    sources: the origin of each parameter. sizes: the unknown ones. ranges: instructions from, to: their dependencies.
     controls: open `control_dependencies`: begin, needs, reads.
     """
 
@@ -54,7 +55,7 @@ class Graph(Protocol):
         """Names instructions of a text, or of another program."""
 
     def find(self, target: Any, what: str = ...) -> Target:
-        """What is meant by a name or a node. Raises FetchError."""
+        """Resolves a name or a node. Raises FetchError."""
 
     def read(self, record: VariableRecord, update: str = ...) -> Instruction:
         """The value of a variable at this place of the program."""
@@ -242,9 +243,9 @@ class Update(Node):
 
 
 class Operation:
-    """What can be run and returns None: a group of updates, an initializer, an enqueue.
+    """A node that can be run and returns None: a group of updates, an initializer, an enqueue.
 
-    needs: nodes and operations that run first. host: what is called then with their values (a queue's operation).
+    needs: nodes and operations that run first. host: the function called then with their values (a queue's operation).
     """
 
     def __init__(self, program: Graph, name: str, needs: tuple, host: Any = None):
@@ -271,7 +272,7 @@ class Text:
 Target = Node | Operation | Text
 
 
-# --- what a program notes of its parameters and updates ------------------------------------------------------------
+# --- a program's records of its parameters and updates -------------------------------------------------------------
 
 
 @record(eq=False)

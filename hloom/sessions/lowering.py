@@ -1,4 +1,4 @@
-"""What a run needs of a program: pruned to what is fetched, with the feeds and variables as parameters."""
+"""Prunes a program to the fetches of a run, with the feeds and variables as parameters."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from hloom.sessions.graph import (
 
 @record(eq=False)
 class Needed:
-    """What a set of fetches needs. instructions: by their place in the program. hosts: the operations that call Python
+    """The dependencies of a set of fetches. instructions: in program order. hosts: the operations that call Python
     after the run, in order."""
 
     instructions: set[Instruction]
@@ -39,7 +39,7 @@ class Needed:
 
 
 def needed(program: Graph, fetches: Iterable[Target], fed: Iterable[Instruction], complete: bool = True) -> Needed:
-    """What the fetches need, given values for the fed instructions.
+    """The dependencies of the fetches, given values for the fed instructions.
 
     complete: raises FeedError for a placeholder that is needed and not fed.
     """
@@ -71,7 +71,7 @@ def needed(program: Graph, fetches: Iterable[Target], fed: Iterable[Instruction]
                 waiting += item.operands
                 waiting += _source(program, item, found, complete)
                 if isinstance(program.sources.get(item), VariableRecord):
-                    continue  # it has its value, whatever was going on when it was made
+                    continue  # its value is fed, regardless of the control dependencies it was made under
                 place = program.index(item)
                 waiting += [need for begin, end, needs in program.ranges if begin <= place < end for need in needs]
     found.hosts.sort(key=lambda operation: list(program.targets).index(operation.name))
@@ -79,7 +79,7 @@ def needed(program: Graph, fetches: Iterable[Target], fed: Iterable[Instruction]
 
 
 def _source(program: Graph, instruction: Instruction, found: Needed, complete: bool) -> list:
-    """What a parameter of the program needs."""
+    """The dependencies of a parameter of the program."""
     source = program.sources.get(instruction)
     if isinstance(source, VariableRecord):
         found.variables[source.name] = source
@@ -104,10 +104,10 @@ def _source(program: Graph, instruction: Instruction, found: Needed, complete: b
 class Plan:
     """A run: a computation of (variables, feeds) -> (fetched tensors, new values of variables).
 
-    fetches: for each fetch the number of an output, None for an operation, or a Text. variables, updated: names.
-    feeds: the names of what is fed; host_values: further parameters, behind them. shared: the numbers of outputs that
-    are values of variables as well. owned: the instructions that belong to updates, with the device chosen for the
-    variable. devices: those chosen for the variables that are read or updated, '' where none is.
+    fetches: for each fetch the index of an output, None for an operation, or a Text. variables, updated: names. feeds:
+    the names of the fed tensors; host_values: further parameters, after them. shared: the indices of outputs that are
+    also values of variables. owned: the instructions that belong to updates, with the device chosen for the variable.
+    devices: those chosen for the variables that are read or updated, '' if none is.
     """
 
     computation: Computation

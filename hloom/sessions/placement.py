@@ -46,7 +46,7 @@ class SessionConfig:
     """The options of a session, under TensorFlow's names.
 
     log_device_placement: print the device of each operation. allow_soft_placement: operations whose device does not
-    exist or has no kernel for them run on cpu:0. None: as `hl.config` says. allow_growth: hloom takes the memory of a
+    exist or has no kernel for them run on cpu:0. None: as set in `hl.config`. allow_growth: hloom takes the memory of a
     GPU as it needs it, so True is the only value. per_process_gpu_memory_fraction: 1.0 is the only value.
     Raises UnsupportedError.
     """

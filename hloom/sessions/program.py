@@ -6,8 +6,9 @@
         w = variable("w", hnp.zeros((32, 8)))
         y = hnp.tanh(x @ w)                     # found as "y"
 
-Every operation on nodes is recorded in their program; inside of `with program:` all operations are. What a variable of
-the user's code names (`y`) has that name in the program; other results are called by their operation: add, add_1.
+Every operation on nodes is recorded in their program; inside `with program:` all operations are. A result assigned to a
+variable in the user's code (`y`) has that name in the program; other results are named after their operation: add,
+add_1.
 """
 
 from __future__ import annotations
@@ -63,7 +64,7 @@ QUEUE_RUNNERS = "queue_runners"
 class Program:
     """A graph under construction. Threads may run it in sessions; one thread at a time extends it.
 
-    sources: what a parameter of the graph is. variables, updates, targets: by name. sizes: the unknown ones.
+    sources: the origin of each parameter of the graph. variables, updates, targets: by name. sizes: the unknown ones.
     collections: lists by name. scopes: the variable scopes that are open, the innermost last.
 
     >>> with hl.sessions.Program() as program:
@@ -84,13 +85,13 @@ class Program:
         self.targets: dict[str, Target] = {}
         self.collections: dict[str, list] = {}
         self.scopes: list = []
-        self.ranges: list[tuple[int, int, tuple]] = []  # instructions from, to: what they depend on
+        self.ranges: list[tuple[int, int, tuple]] = []  # instructions from, to: their dependencies
         self.controls: list[tuple[int, tuple, dict]] = []  # open `control_dependencies`: begin, needs, reads
         self._names: dict[Instruction, str] = {}
         self._by_name: dict[str, Instruction] = {}
         self._index: dict[Instruction, int] = {}
         self._before: list[bool] = []  # the setting before each `with program:`
-        self._chosen: set[str] = set()  # names that somebody chose
+        self._chosen: set[str] = set()  # names that the user chose
         self._named = 0  # how many instructions have been offered a name
 
     # --- building ---
@@ -117,12 +118,12 @@ class Program:
         """A tensor that runs are fed with: `placeholder("x", [None, 32], "float32")`, or in TensorFlow's order
         `placeholder("float32", [None, 32], "x")`.
 
-        The first argument is a dtype where it is no string, or the full name of one ("float32"). shape: None stands for
-        a size that is known when it is fed. None on the same axis is one size in the whole program; sizes that differ
-        have names, ["rows", 32], or are dimensions with bounds of their own: [hl.Dim("rows", 8, 64), 32]. Without a
-        shape it is one number, as ranks have to be known. Without a name it has that of the variable that your line
-        assigns, with a number where it is taken. Raises ArgumentError for a name that is taken, and for a dtype and a
-        name that cannot be told apart; DTypeError.
+        The first argument is a dtype if it is not a string, or if it is the full name of one ("float32"). shape: None
+        is a size that becomes known when the tensor is fed. None on the same axis is one size in the whole program;
+        sizes that differ have names, ["rows", 32], or are dimensions with their own bounds: [hl.Dim("rows", 8, 64),
+        32]. Without a shape it is a scalar, as ranks have to be known. Without a name it gets that of the variable that
+        your line assigns, with a suffix if that is taken. Raises ArgumentError for a name that is taken, and for a
+        dtype and a name that cannot be told apart; DTypeError.
         """
         called, shape, dtype = placeholder_arguments(given, dtype, shape, name)
         dims = tuple([self._dimension(n, k) for k, n in enumerate(shape)])
@@ -208,11 +209,11 @@ class Program:
         return Node(self.trace, instruction)
 
     def constant(self, value: Any, dtype: Any = None, shape: Any = None, name: str | None = None) -> Node | Text:
-        """A constant; of text or bytes, one that is fetched unchanged.
+        """A constant; text and bytes are fetched unchanged.
 
-        dtype: of the numbers, by default the value's. shape: one number fills it; of fewer numbers than it has places
-        the last one is repeated, as in TensorFlow. `constant(value, "name")` has a name only. Raises ArgumentError,
-        DTypeError for numbers that the dtype does not hold, ShapeError for more numbers than places.
+        dtype: by default the value's. shape: a single value fills it; if there are fewer values than elements, the last
+        one is repeated, as in TensorFlow. `constant(value, "name")` has a name only. Raises ArgumentError, DTypeError
+        for values that the dtype cannot hold, ShapeError for more values than elements.
         """
         dtype, name = constant_arguments(dtype, name)
         if is_text(value):
@@ -234,7 +235,7 @@ class Program:
         return node
 
     def _give(self, instruction: Instruction, name: str) -> None:
-        """Names an instruction. It keeps the other names that somebody chose for it."""
+        """Names an instruction. It keeps other names that the user chose for it."""
         self._name_all()
         before = self._names.get(instruction)
         if before is not None and before not in self._chosen:
@@ -302,7 +303,7 @@ class Program:
 
     @contextmanager
     def control_dependencies(self, needs: Iterable[Target]):
-        """What is made inside runs after these; variables have the values that these gave them."""
+        """Operations made inside run after these, and see the variable values that these assigned."""
         needs = tuple([self.find(need) for need in needs])
         self.controls.append((len(self.instructions), needs, {}))
         try:
@@ -313,7 +314,7 @@ class Program:
 
     @contextmanager
     def outside_of_controls(self):
-        """What is made inside depends on none of the open `control_dependencies`: the initial values of variables."""
+        """Operations made inside ignore the open `control_dependencies`: the initial values of variables."""
         opened = self.controls
         self.ranges += [(begin, len(self.instructions), needs) for begin, needs, _ in opened]
         self.controls = []
@@ -352,8 +353,8 @@ class Program:
     # --- parts and text ---
 
     def prune(self, fetches: Iterable[Any], feeds: Iterable[Any] = ()) -> Program:
-        """The part of the program that some fetches need, given some feeds, under the same names. What is fed are
-        placeholders there. Raises FetchError."""
+        """The part of the program that some fetches need, given some feeds, under the same names. Fed tensors become
+        placeholders. Raises FetchError."""
         return pruned(self, fetches, feeds)
 
     def to_text(self) -> str:
@@ -387,7 +388,7 @@ class Program:
         self.collections.setdefault(name, []).append(value)
 
     def get_collection(self, name: str, scope: str = "") -> list:
-        """What is in a collection; with a scope, what has a name below it."""
+        """The items of a collection; with a scope, those named below it."""
         found = list(self.collections.get(name, ()))
         below = f"{scope.rstrip('/')}/"
         return [v for v in found if f"{getattr(v, 'name', '')}/".startswith(below)] if scope else found
@@ -410,7 +411,7 @@ class Program:
             )  # fmt: skip
         self._chosen.add(name)
         if name in self._by_name:
-            self._rename(self._by_name[name], name)  # a name that nobody chose gives way
+            self._rename(self._by_name[name], name)  # a generated name is replaced
         return name
 
     def _rename(self, instruction: Instruction, name: str, new: str = "") -> None:
@@ -422,9 +423,9 @@ class Program:
         return _numbered(name, self._by_name, self._chosen)
 
     def _name_all(self, below: str = "") -> None:
-        """Names the instructions that are new: the last one of a line by the variable that the line assigns.
+        """Names new instructions: the last one of a line by the variable that the line assigns.
 
-        below: a scope for those that no line of the user's stands for, such as gradients.
+        below: a scope for those without a user line, such as gradients.
         """
         new = self.instructions[self._named :]
         last = {i.source: i for i in new if i.source is not None and i.source.variable and i.opcode != "constant"}
@@ -448,8 +449,8 @@ class Program:
         self._chosen |= {*names.values(), *self.targets, *self.updates}
 
     def replace_from(self, begin: int, instructions: Sequence[Instruction], below: str) -> None:
-        """Puts instructions in place of those from a place on, which nothing refers to and nobody has named yet.
-        They are named below a scope."""
+        """Replaces the instructions from an index on, which are still unreferenced and unnamed. The new ones are named
+        below a scope."""
         assert self._named <= begin
         self.instructions[begin:] = instructions
         self._name_all(below)
@@ -460,7 +461,7 @@ class Program:
         return self._index[instruction]
 
     def name_of(self, instruction: Instruction) -> str:
-        """The name of the node of an instruction; its opcode where it has none."""
+        """The name of an instruction's node; its opcode if it has none."""
         self._name_all()
         return self._names.get(instruction, instruction.opcode)
 
@@ -470,7 +471,7 @@ class Program:
         return [*self._by_name, *self.targets]
 
     def find(self, target: Any, what: str = "fetch") -> Target:
-        """The node or operation that a name ("cost", "cost:0") or a handle stands for. Raises FetchError."""
+        """The node or operation denoted by a name ("cost", "cost:0") or a handle. Raises FetchError."""
         if isinstance(target, (Node, Operation, Text)):
             if target.program is not self:
                 raise FetchError(

@@ -166,7 +166,7 @@ class FIFOQueue:
         return [np.stack(parts) for parts in zip(*elements, strict=True)]
 
     def close(self, cancel_pending_enqueues: bool = False) -> None:
-        """Nothing is added from now on. What is there can be taken."""
+        """Closes the queue: nothing can be added any more, but the remaining elements can be taken."""
         with self._changed:
             self._closed = True
             self._cancelled = self._cancelled or cancel_pending_enqueues
@@ -288,8 +288,8 @@ class _Elements:
 class Coordinator:
     """Several threads that end together: when one asks for it, when one fails, or when the data are used up.
 
-    As a context manager it stops the threads at the end of the block, and raises what one of them raised;
-    OutOfRangeError, the end of the data, is none.
+    As a context manager it stops the threads at the end of the block, and re-raises an exception of theirs, except
+    OutOfRangeError, the end of the data.
     """
 
     def __init__(self) -> None:
@@ -313,7 +313,7 @@ class Coordinator:
         return self._stop.wait(timeout)
 
     def start(self, target: Callable[[], None], name: str = "hloom-coordinated") -> threading.Thread:
-        """Starts a thread that runs a function until it returns; what it raises stops the others."""
+        """Starts a thread that runs a function until it returns; an exception stops the others."""
 
         def run() -> None:
             try:
@@ -332,8 +332,8 @@ class Coordinator:
             self._queues.append(queue)
 
     def join(self, threads: Iterable[threading.Thread] | None = None, timeout: float = 60.0) -> None:
-        """Waits for the threads after `request_stop`. Raises what one of them raised; SessionError where one does not
-        stop within `timeout` seconds."""
+        """Waits for the threads after `request_stop`. Re-raises an exception of theirs; raises SessionError if one does
+        not stop within `timeout` seconds."""
         self._stop.wait()
         for queue in self._queues:
             queue.close(cancel_pending_enqueues=True)

@@ -17,16 +17,16 @@ _HANDLES = (Node, Operation, Text)
 
 
 class Session:
-    """A place where a program runs, and the values of its variables.
+    """An environment in which a program runs, with the values of its variables.
 
         with Session(program) as session:
             session.run(program.initializer())
             session.run("train", {"x": images, "y": labels})
             value = session.run("cost", {"x": images, "y": labels})
 
-    program: the current one by default. target: where it runs; nothing for this process, `server.target` for a server,
-    whose sessions share variables. config: a SessionConfig, or a dict of its fields. options: of the target; those of a
-    server are key, tls and timeout. Raises ArgumentError for others.
+    program: the current one by default. target: where it runs; by default this process, or `server.target` for a
+    server, whose sessions share variables. config: a SessionConfig, or a dict of its fields. options: of the target;
+    those of a server are key, tls and timeout. Raises ArgumentError for others.
     """
 
     def __init__(self, program: Program | None = None, target: Any = None, *, config: Any = None, **options: Any):
@@ -43,14 +43,14 @@ class Session:
     def run(self, fetches: Any, feed: Mapping | None = None, *, feed_dict: Mapping | None = None) -> Any:
         """Runs what the fetches need and returns their values in the same structure.
 
-        fetches: nodes, operations and names ("cost", or "cost:0") in lists, tuples and dicts of any depth. Tensors come
-        back as arrays, operations as None, texts as they are. feed: arrays for placeholders, or for any other tensor,
-        by handle or name; what only leads to a tensor that is fed is not computed. feed_dict: TensorFlow's name of it.
+        fetches: nodes, operations and names ("cost", or "cost:0") in lists, tuples and dicts of any depth. Tensors are
+        returned as arrays, operations as None, texts unchanged. feed: arrays for placeholders, or for any other tensor,
+        by handle or name; operations needed only for a fed tensor are not computed. feed_dict: TensorFlow's name for
+        it.
 
-        It is compiled once for each combination of fetches and feeds; where sizes are unknown for each of the two that
-        are fed first, and once for all others. Raises FetchError for an unknown fetch;
-        FeedError for an unknown feed, a wrong shape or dtype, or a placeholder that is not fed; UninitializedError;
-        SessionError in a closed session.
+        It is compiled once for each combination of fetches and feeds; with unknown sizes, once for each of the first
+        two sizes fed, and once for all others. Raises FetchError for an unknown fetch; FeedError for an unknown feed, a
+        wrong shape or dtype, or a placeholder that is not fed; UninitializedError; SessionError in a closed session.
         """
         if self._closed:
             self._refuse_closed()
@@ -98,7 +98,7 @@ class Session:
             return self.executor.load(program, targets, nodes)
 
     def partial_run(self) -> PartialRun:
-        """A run in several parts: what was fed or fetched in one part is known in the next ones."""
+        """A run in several parts: values fed or fetched in one part are known in the following ones."""
         return PartialRun(self)
 
     def make_callable(self, fetches: Any, feeds: Any = ()) -> Any:
@@ -184,7 +184,7 @@ def _only(feed: Any, feed_dict: Any) -> Any:
 
 
 class PartialRun:
-    """A run whose parts follow each other: between them Python decides what comes next.
+    """A run in consecutive parts: between them Python decides how to continue.
 
         part = session.partial_run()
         scores = part.run("scores", {"x": batch})
@@ -199,8 +199,8 @@ class PartialRun:
         self._updated: set[str] = set()
 
     def run(self, fetches: Any, feed: Mapping | None = None, *, feed_dict: Mapping | None = None) -> Any:
-        """As `Session.run`. Raises FeedError for what is fed or fetched already, FetchError for an update that has
-        run."""
+        """As `Session.run`. Raises FeedError for a tensor that was already fed or fetched, FetchError for an update
+        that has run."""
         program = self._session.program
         leaves, structure = tree.flatten(fetches)
         targets = [program.find(leaf) for leaf in leaves]

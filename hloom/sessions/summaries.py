@@ -61,13 +61,13 @@ def audio(name: str, node: Any, rate: int) -> None:
 
 
 def merge_all(program: Program | None = None) -> dict[str, Node]:
-    """What fetches all summaries of the program: the tensors by kind and name."""
+    """The fetches for all summaries of the program: the tensors by kind and name."""
     found = (program or current_program()).get_collection(SUMMARIES)
     return {f"{s.kind}:{s.name}": s.node for s in found}
 
 
 def write(writer: Writer, values: Mapping[str, Any], step: int, program: Program | None = None) -> None:
-    """Writes what a run fetched for `merge_all`."""
+    """Writes the values that a run fetched for `merge_all`."""
     known = {f"{s.kind}:{s.name}": s for s in (program or current_program()).get_collection(SUMMARIES)}
     for key, value in values.items():
         kind, _, name = key.partition(":")

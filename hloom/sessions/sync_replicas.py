@@ -56,8 +56,8 @@ class SyncReplicas:
         global_step: Variable | None = None,
         name: str = "train",
     ) -> Operation:
-        """The operation that gives this worker's gradients to the variables. global_step grows when the first variable
-        is updated. Raises ArgumentError without variables."""
+        """The operation that applies this worker's gradients to the variables. global_step increases when the first
+        variable is updated. Raises ArgumentError without variables."""
         if not gradients_and_variables:
             raise ArgumentError("gradients to apply", "none", "pass pairs of a gradient and its variable")
         program = program_of(gradients_and_variables[0][1])
@@ -85,7 +85,7 @@ class SyncReplicas:
             seen = bind("copy", step)  # when this worker read the variable
             gradient = hnp.asarray(gradient)
             begin = len(program.instructions)
-            fresh = hnp.equal(seen, step)  # the update compares it with the step of its own time
+            fresh = hnp.equal(seen, step)  # the update compares it with the step at which it runs
             sums = total + hnp.where(fresh, gradient, hnp.zeros_like(gradient))
             counts = count + hnp.astype(fresh, "int32")
             full = hnp.equal(counts, self.replicas)

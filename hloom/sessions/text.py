@@ -1,11 +1,11 @@
-"""Programs as text: HLO text with the names of nodes, placeholders, variables, updates and operations in front.
+"""Programs as text: HLO text preceded by the names of nodes, placeholders, variables, updates and operations.
 
     hloom-program 2
     {"name": "mlp", "sizes": {"?0": "axis0"}, "parameters": [{"placeholder": "x"}, ...], ...}
     HloModule mlp, ...
 
 The module is HLO; sizes that are unknown are expressions of dimensions in it (`hloom.sessions.sizes`). Nothing in a
-text is executed, and a text that says what its module does not have is an error.
+text is executed, and a text that refers to anything missing from its module is an error.
 """
 
 from __future__ import annotations
@@ -47,9 +47,9 @@ LARGE = 1024  # bytes of constants that a binary form keeps outside of the text
 
 
 def to_text(program: Graph, constants: dict[str, np.ndarray] | None = None) -> str:
-    """The program as text. constants: where large constants go, which are parameters in the text then.
+    """The program as text. constants: receives large constants, which become parameters in the text.
 
-    Raises UnsupportedError for Python callbacks. Operations of queues stay behind, and what they gave is fed.
+    Raises UnsupportedError for Python callbacks. Operations of queues are left out, and their results must be fed.
     """
     program.names()
     _check_callbacks(program)
@@ -70,7 +70,7 @@ def to_text(program: Graph, constants: dict[str, np.ndarray] | None = None) -> s
 def _as_module(
     program: Graph, constants: dict[str, np.ndarray] | None
 ) -> tuple[Module, list[dict[str, Any]], dict[Instruction, str]]:
-    """(the module, what its parameters are, the name of each instruction in its text)."""
+    """(the module, the origins of its parameters, the name of each instruction in its text)."""
     builder = Builder(program.name)
     mapped: dict[Instruction, Instruction] = {}
     rows: list[dict[str, Any]] = []
@@ -110,7 +110,7 @@ def _after(program: Graph, called: Mapping[Instruction, str]) -> list[list]:
 
 
 def _collections(program: Graph) -> dict[str, list[str]]:
-    """The names of what is in each collection and in the program."""
+    """The names of the items of each collection that are in the program."""
     members = {
         name: [v.name for v in values if isinstance(v, (Node, Operation, Text))]
         for name, values in program.collections.items()
@@ -231,7 +231,7 @@ def _damaged(file: str, found: str, repair: str) -> ParseError:
 
 
 def _fill(program: Graph, header: dict[str, Any], entry: Computation, constants: Mapping[str, np.ndarray]) -> None:
-    """Fills a new program with what its text says."""
+    """Builds a new program from its text."""
     instructions = _with_constants(header, entry, constants)
     program.trace.builder.instructions[:] = instructions
     program.trace.builder.parameters[:] = [i for i in instructions if i.opcode == "parameter"]
@@ -283,7 +283,7 @@ def _results_of_updates(program: Graph) -> dict[str, Instruction]:
 
 
 def _find_needs(program: Graph) -> None:
-    """What updates and operations need, which are names until all that they name is there."""
+    """The dependencies of updates and operations, which are names until all their targets exist."""
     program.adopt_names({})
     for one in (*program.updates.values(), *program.targets.values()):
         if isinstance(one, (UpdateRecord, Operation)):
@@ -338,7 +338,7 @@ def _read_parameter(program: Graph, row: Mapping[str, Any], by_text: Mapping[str
 
 
 def pruned(program: G, fetches: Iterable[Any], feeds: Iterable[Any]) -> G:
-    """The part of a program that some fetches need; what is fed becomes placeholders. Names stay."""
+    """The part of a program that some fetches need; feeds become placeholders. Names are kept."""
     targets = [program.find(fetch) for fetch in fetches]
     fed = [program.find(feed, "feed").instruction for feed in feeds]  # type: ignore[union-attr]  # a Node
     result = type(program)(program.name)
@@ -355,7 +355,7 @@ def pruned(program: G, fetches: Iterable[Any], feeds: Iterable[Any]) -> G:
 
 class _Pruning:
     """A part of a program that is being copied. mapped: the copies of its instructions; begins: for each instruction of
-    the program, and behind the last, how many of the copy stand before it."""
+    the program, and for the end, how many instructions of the copy precede it."""
 
     def __init__(self, program: Graph, result: Graph, need: Needed):
         self.program, self.result, self.need = program, result, need

@@ -26,8 +26,8 @@ from hloom.tree import pytrees as tree
 def gradients(of: Node, wrt: Sequence[Node], cotangent: Any = None) -> list[Node]:
     """The gradients of a tensor (the sum of its elements) with respect to others, such as variables.
 
-    cotangent: an array of the tensor's shape that its elements are weighted with. The gradient of what it does not
-    depend on is zero. Raises DifferentiationError for integers and operations without a derivative.
+    cotangent: an array of the tensor's shape that its elements are weighted with. The gradient with respect to
+    independent tensors is zero. Raises DifferentiationError for integers and operations without a derivative.
     """
     program = program_of(of)
     if of.dtype not in INEXACT:
@@ -38,7 +38,7 @@ def gradients(of: Node, wrt: Sequence[Node], cotangent: Any = None) -> list[Node
     found: list[Node | None] = [None] * len(wrt)
     with resumed(program.trace):
         start = Node(program.trace, program.trace.node(_start(of, cotangent)).instruction)
-        program.names()  # now, as gradients have the lines of what they are the gradients of
+        program.names()  # now, as gradients carry the lines of the operations they differentiate
         for group in _groups([x.instruction for x in wrt]):
             reached = [k for k in group if wrt[k].instruction in needed]
             for k, node in zip(reached, _pulled(program, of, [wrt[k] for k in reached], start), strict=True):
@@ -51,8 +51,8 @@ def _start(of: Node, cotangent: Any) -> Any:
 
 
 def _groups(wrt: list[Instruction]) -> list[list[int]]:
-    """Those that depend on none of the others together, each other one for itself: the gradient with respect to what
-    leads to a node does not end at that node."""
+    """Groups the nodes: those that depend on none of the others together, each remaining one alone, since the gradient
+    with respect to an ancestor of a node does not stop at that node."""
     alone = [k for k, x in enumerate(wrt) if any(y in reachable([x]) for y in wrt if y is not x)]
     together = [k for k in range(len(wrt)) if k not in alone]
     return [together, *([k] for k in alone)]
@@ -100,7 +100,7 @@ def _between(program: Program, root: Instruction, wrt: list[Instruction]) -> tup
 
 
 def _share(program: Program, begin: int) -> dict[Instruction, Instruction]:
-    """Replaces instructions from a place on by equal ones before it: the gradient reads what is computed already."""
+    """Replaces instructions from an index on by equal earlier ones, so that the gradient reuses computed values."""
     keys = StructuralKeys()
     known: dict[Any, Instruction] = {}
     replaced: dict[Instruction, Instruction] = {}
@@ -157,7 +157,7 @@ def apply_gradients(
     global_step: Variable | None = None,
     name: str = "train",
 ) -> Operation:
-    """The second part of `minimize`: for gradients that are clipped, averaged over towers, or come from elsewhere."""
+    """The second part of `minimize`: for gradients that are clipped, averaged over towers, or computed elsewhere."""
     program = program_of(gradients_and_variables[0][1])
     variables = {v.name: v for _, v in gradients_and_variables}
     given = {v.name: g for g, v in gradients_and_variables}
@@ -185,7 +185,7 @@ def _home(path, variables: dict[str, Variable]) -> str:
 
 
 def assigned(program: Program, variable: Variable, value: Any, begin: int) -> Any:
-    """The update of a variable to a value, which the instructions from a place on compute."""
+    """The update of a variable to a value, which is computed by the instructions from an index on."""
     return program.update(variable, lambda old: value, "assign", begin)
 
 
@@ -196,8 +196,8 @@ def new_slot(program: Program, name: str, initial: Any, home: str) -> Variable:
 
 
 def colocate(program: Program, begin: int, variables: Sequence[Variable]) -> None:
-    """Places the instructions from a place on that compute with variables where these are: of several, with the
-    largest. What depends on constants only goes where it is used."""
+    """Places the instructions from an index on that compute with variables on the variables' devices: of several, on
+    that of the largest. Values that depend only on constants go where they are used."""
     home = {v.record.instruction: v.record.instruction.device for v in variables if v.record.instruction.device}
     made = program.instructions[begin:]
     free: set[Instruction] = set()

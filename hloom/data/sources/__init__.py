@@ -1,1 +1,1 @@
-"""Where elements come from: memory, and files of several formats."""
+"""Sources of elements: memory, and files of several formats."""

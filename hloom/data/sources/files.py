@@ -41,7 +41,7 @@ def file_names(files: str | os.PathLike | Iterable[str | os.PathLike], what: str
 
 
 class Plain:
-    """An uncompressed file. remaining(): bytes that are left, which bounds what a length may claim."""
+    """An uncompressed file. remaining(): bytes that are left, an upper bound for lengths in the file."""
 
     def __init__(self, name: str):
         self.name = name

@@ -73,7 +73,7 @@ class SequenceAccess(Access):
 
 
 class Generator(Node):
-    """What a function's iterator yields; it is called again for each epoch."""
+    """The elements of a function's iterator; the function is called again for each epoch."""
 
     def __init__(self, function: Callable[[], Iterable]):
         super().__init__()

@@ -90,7 +90,7 @@ def _mapped_members(name: str) -> dict[str, np.ndarray]:
                     file.seek(0)
                     arrays[key] = np.lib.format.read_array(file, allow_pickle=False)
                     continue
-            with open(name, "rb") as raw:  # the member's bytes begin behind its local header
+            with open(name, "rb") as raw:  # the member's bytes begin after its local header
                 raw.seek(member.header_offset + 26)
                 lengths = np.frombuffer(raw.read(4), "<u2")
             offset = member.header_offset + 30 + int(lengths.sum()) + begins

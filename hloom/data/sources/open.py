@@ -50,8 +50,8 @@ def sequence(elements: Sequence) -> Dataset:
 
 
 def generator(function: Callable[[], Iterable]) -> Dataset:
-    """What the iterator yields that a function returns; each epoch calls the function again. A restored iterator
-    calls it and drops what had been seen.
+    """The elements of the iterator that a function returns; each epoch calls the function again. A restored iterator
+    calls it and drops the elements already seen.
 
     >>> def squares():
     ...     for k in range(3):
@@ -141,9 +141,9 @@ def csv(
 ) -> Dataset:  # fmt: skip
     """The rows of CSV files, as dicts of numbers and texts.
 
-    columns: those to read. dtypes: of columns whose dtype is not to be guessed, which pyarrow does from the start of
-    the file. header: whether the first line has the names of columns (False: they are f0, f1, ...), or the names.
-    Needs the extra "train". Raises MissingFileError, DataError.
+    columns: those to read. dtypes: of columns whose dtype pyarrow should not infer from the start of the file. header:
+    whether the first line has the names of columns (False: they are f0, f1, ...), or the names. Needs the extra
+    "train". Raises MissingFileError, DataError.
     """
     names = file_names(files, "hl.data.csv")
     read = csv_rows(names, columns, dtypes, delimiter, header)
@@ -151,7 +151,7 @@ def csv(
 
 
 def parquet(files: Files, *, columns: Sequence[str] | None = None, dtypes: Mapping[str, Any] | None = None) -> Dataset:
-    """The rows of Parquet files, as dicts of numbers and texts. Arguments as of `csv`. Needs the extra "train". Raises
+    """The rows of Parquet files, as dicts of numbers and texts. Arguments as in `csv`. Needs the extra "train". Raises
     MissingFileError, DataError."""
     names = file_names(files, "hl.data.parquet")
     read = parquet_rows(names, columns, dtypes)

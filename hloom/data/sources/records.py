@@ -59,8 +59,8 @@ class ArrayRecordAccess(Access):
 
 
 def decode_image(data: bytes, size: Sequence[int] | None = None, mode: str | None = None) -> np.ndarray:
-    """The pixels of an encoded image (PNG, JPEG and what else Pillow reads), uint8[height, width, channels], or without
-    the last axis for mode "L".
+    """The pixels of an encoded image (PNG, JPEG and other formats that Pillow reads), uint8[height, width, channels],
+    or without the last axis for mode "L".
 
     size: (height, width) to resize to. mode: Pillow's, such as "RGB" or "L"; None is the file's own, palettes as RGB.
     Raises DataError.
@@ -97,7 +97,7 @@ def read_image(name: str, size: Sequence[int] | None, mode: str | None) -> np.nd
 
 
 class ImageAccess(Access):
-    """The names of image files, with the labels that their folders give them."""
+    """The names of image files, with the labels from their folders."""
 
     def __init__(self, files: str | os.PathLike | Iterable):
         self.classes: tuple[str, ...] = ()

@@ -106,7 +106,7 @@ class RecordFile:
 
     def _fill(self, wanted: int) -> None:
         buffer, have = self._buffer, self._size - self._at
-        if len(buffer) - native.PADDING < wanted:  # never more than twice what has come already
+        if len(buffer) - native.PADDING < wanted:  # never more than twice the bytes already received
             size = min(wanted, max(2 * have, 2 * _BUFFER)) if self._file.remaining() is None else wanted
             buffer = np.zeros(max(size, len(buffer)) + native.PADDING, np.uint8)
         buffer[:have] = self._buffer[self._at : self._size]
@@ -345,7 +345,7 @@ class TFRecordWriter:
 
     def discard(self) -> None:
         """Ends without a file."""
-        with contextlib.suppress(OSError):  # the disk is full: what was buffered is given up as well
+        with contextlib.suppress(OSError):  # the disk is full: discard the buffered data as well
             self._file.close()
         self._part.discard()
 

@@ -1,1 +1,1 @@
-"""What programs are built with: the functions of the current program, their arguments, and variable scopes."""
+"""Building programs: the functions of the current program, their arguments, and variable scopes."""

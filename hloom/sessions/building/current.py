@@ -1,4 +1,4 @@
-"""What is added to the current program: that of the surrounding `with program:`, else the default one."""
+"""Functions that add to the current program: that of the surrounding `with program:`, else the default one."""
 
 from __future__ import annotations
 
@@ -93,13 +93,13 @@ def group(*needs: Any, name: str = "group") -> Operation:
 
 
 def control_dependencies(needs: Iterable[Any]):
-    """`with control_dependencies([update]):` what is made inside runs after it, and reads variables after it."""
+    """`with control_dependencies([update]):` operations made inside run after it, and read variables after it."""
     needs = list(needs)
     return program_of(*needs).control_dependencies(needs)
 
 
 def initializer(variables: Iterable[Variable] | None = None) -> Operation:
-    """The operation that gives all variables (or these) their initial values."""
+    """The operation that sets all variables (or these) to their initial values."""
     return current_program().initializer(variables)
 
 

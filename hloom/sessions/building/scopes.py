@@ -29,8 +29,8 @@ from hloom.tracing.trace import resumed
 
 
 class VariableScope:
-    """What `get_variable` follows: the name in front of the variables', whether they have to exist already, and how
-    those without an initializer begin."""
+    """The settings of `get_variable`: the prefix of variable names, whether the variables have to exist already, and
+    the initializer of those without one."""
 
     def __init__(self, name: str = "", reuse: bool = False, initializer: Any = None):
         self.name, self.reuse, self.initializer = name, reuse, initializer
@@ -58,10 +58,10 @@ def variable_scope(
 ) -> Iterator[VariableScope]:
     """A scope for variables, which is a `hl.named_scope` for operations as well.
 
-    A name is put behind that of the scope around, whose initializer and reuse hold inside too. A VariableScope is
-    entered again, wherever this is: `with variable_scope(get_variable_scope()):` is for `reuse_variables`, which lasts
-    until the end of the block. reuse: whether variables have to exist. initializer: as of `get_variable`, for those
-    without one. Raises ArgumentError.
+    A name is appended to that of the enclosing scope, whose initializer and reuse also hold inside. A VariableScope is
+    re-entered, regardless of the enclosing scope: `with variable_scope(get_variable_scope()):` is for
+    `reuse_variables`, which lasts until the end of the block. reuse: whether variables have to exist. initializer: as
+    in `get_variable`, for those without one. Raises ArgumentError.
     """
     around = get_variable_scope()
     if isinstance(name_or_scope, VariableScope):
@@ -93,13 +93,13 @@ def get_variable(
     collections: Iterable[str] = (GLOBAL_VARIABLES,),
     key: Any = None,
 ) -> Variable:
-    """The variable of this name in the variable scope around: a new one, or with reuse the one that exists.
+    """The variable of this name in the enclosing variable scope: a new one, or with reuse the existing one.
 
     dtype: float32 by default, or an array's own. initializer: an array, or a number that fills the shape; a function of
     `hl.nn.initializers`, or another of (key, shape, dtype); a function whose first parameter is called `shape`, of
     (shape, dtype); a function without parameters. None: that of the scope, else Glorot's uniform distribution for
-    floats and zeros for other dtypes. key: for random numbers; by default it is made of the variable's name, so that
-    all workers begin with the same values.
+    floats and zeros for other dtypes. key: for random initial values; by default derived from the variable's name, so
+    that all workers begin with the same values.
 
     Raises ArgumentError for a variable that exists without reuse or does not exist with it, ShapeError, DTypeError.
     """

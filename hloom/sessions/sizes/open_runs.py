@@ -43,15 +43,15 @@ class OpenRun:
         self.function = jitted(*open_function(renamed, names, tuple))
 
     def refusal(self, operands: Sequence[Array]) -> str:
-        """Compiles what a call with these operands runs. Returns why the function does not serve them, "" where it
-        does. Where it does not, the computation for their sizes does, or says what is wrong with them."""
+        """Compiles the program that a call with these operands runs. Returns why the function does not serve them, ""
+        if it does. Otherwise the computation for their sizes serves them, or reports the error in them."""
         if config.disable_jit:
             return ""
         try:
             if not takes_open_sizes(operands):
                 return "programs of open sizes run on one CPU device"
             with warnings.catch_warnings():
-                # Nobody asked for open sizes: to compile for each size is what sessions do where there are none.
+                # The user did not request open sizes, so fall back to compiling for each size.
                 warnings.simplefilter("ignore", FallbackWarning)
                 if not self.function.ready_for(*operands):
                     self.close("most sizes need a program of their own")  # these have one now
@@ -60,7 +60,7 @@ class OpenRun:
             return f"{error.asked}: {error.found}"
 
     def close(self, refusal: str) -> None:
-        """It is asked for no further sizes. `HLOOM_DEBUG=1` prints why."""
+        """Stops using it for further sizes. `HLOOM_DEBUG=1` prints why."""
         self.closed = True
         if config.debug >= 1:
             print(

@@ -1,7 +1,7 @@
 """Sizes that are unknown while a program is built: the None in `placeholder("x", [None, 32])`.
 
-Each is a dimension (`hloom.ir.sizes`) of the program: shapes and numbers that depend on it are expressions of it, and a
-run puts the sizes of what is fed in their place (`hloom.ir.ops.specialize`).
+Each is a dimension (`hloom.ir.sizes`) of the program: shapes and integers that depend on it are expressions of it, and
+a run substitutes the sizes of the feeds (`hloom.ir.ops.specialize`).
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ __all__ = ["Sizes"]
 class Sizes:
     """The unknown sizes of a program. dims: by name; "?0" is that of a None on axis 0.
 
-    What is decided while the program is built is decided for sizes of at least 2; a run may have smaller ones.
+    Decisions made while the program is built assume sizes of at least 2; a run may have smaller ones.
     """
 
     def __init__(self, trace: Any = None, names: Mapping[str, str] | None = None):
