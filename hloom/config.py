@@ -174,8 +174,8 @@ SETTINGS = {
             False,
             "a traced value that outlives its trace raises LeakedTracerError when the trace ends",
         ),
-        Setting("debug_nans", "HLOOM_DEBUG_NANS", _flag, False, "a NaN in a result raises FloatingPointError"),
-        Setting("debug_infs", "HLOOM_DEBUG_INFS", _flag, False, "an infinity in a result raises FloatingPointError"),
+        Setting("debug_nans", "HLOOM_DEBUG_NANS", _flag, False, "a NaN in a result raises NonFiniteError"),
+        Setting("debug_infs", "HLOOM_DEBUG_INFS", _flag, False, "an infinity in a result raises NonFiniteError"),
         Setting(
             "debug_checks",
             "HLOOM_DEBUG_CHECKS",

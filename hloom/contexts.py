@@ -23,9 +23,9 @@ enable_x64 = _setting("enable_x64", "Python numbers alone have 64 bits")
 check_tracer_leaks = checking_leaks = _setting(
     "check_tracer_leaks", "a traced value that outlives its trace raises LeakedTracerError when the trace ends"
 )
-debug_nans = _setting("debug_nans", "a NaN in a result raises FloatingPointError")
+debug_nans = _setting("debug_nans", "a NaN in a result raises NonFiniteError")
 debug_key_reuse = _setting("debug_key_reuse", "a random key that is used twice raises KeyReuseError")
-debug_infs = _setting("debug_infs", "an infinity in a result raises FloatingPointError")
+debug_infs = _setting("debug_infs", "an infinity in a result raises NonFiniteError")
 
 
 def disable_jit(disable: bool = True):
