@@ -1,9 +1,10 @@
 """Adds the file of prebuilt code (`hloom.backends.cpu.prebuild`) to a wheel, and by `pip install -e .` to the checkout.
 
 All else is in pyproject.toml. Where the file cannot be built, the installation goes on without it: hloom then compiles
-what it needs at first use.
+what it needs at first use. HLOOM_PURE_WHEEL=1 leaves it out: the wheel is then one for any platform.
 """
 
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -31,6 +32,13 @@ elif target != archive.path().resolve():
 """
 
 
+def pure_wheel() -> bool:
+    asked = os.environ.get("HLOOM_PURE_WHEEL", "0")
+    if asked not in ("0", "1"):
+        raise SystemExit(f"HLOOM_PURE_WHEEL is {asked!r}: 1 leaves prebuilt code out of the wheel, 0 does not")
+    return asked == "1"
+
+
 class BuildWithPrebuiltCode(build_py):
     """setuptools' command, and then the file of prebuilt code."""
 
@@ -41,6 +49,10 @@ class BuildWithPrebuiltCode(build_py):
 
     def run(self) -> None:
         super().run()
+        if pure_wheel() and not self.editable_mode:
+            for left in self.folder.glob("*.bin"):  # of an earlier build in the same folder
+                left.unlink()
+            return
         command = [sys.executable, "-c", PROGRAM, str(ROOT / "hloom"), str(self.folder)]
         done = subprocess.run(command, capture_output=True, text=True, check=False)
         if done.returncode:

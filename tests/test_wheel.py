@@ -97,6 +97,17 @@ def test_a_wheel_without_machine_code_is_one_for_all(wheel):
     assert tags(made) == ["Root-Is-Purelib: true", "Tag: py3-none-any"]
 
 
+def test_a_pure_wheel_is_built_where_it_is_asked_for(wheel):
+    """The release has one beside those for platforms, from the same sources."""
+    folder = wheel.parents[1]
+    environment = os.environ | {"HLOOM_PURE_WHEEL": "1"}
+    command = [sys.executable, "-m", "build", "-q", "--wheel", "--outdir", folder / "asked_dist", folder / "source"]
+    subprocess.run(command, check=True, cwd=folder, env=environment)
+    (made,) = (folder / "asked_dist").glob("hloom-*.whl")
+    assert tags(made) == ["Root-Is-Purelib: true", "Tag: py3-none-any"]
+    assert not any(name.endswith(".bin") for name in zipfile.ZipFile(made).namelist())
+
+
 def test_rooms_are_real_packages_in_the_wheel(wheel):
     names = set(zipfile.ZipFile(wheel).namelist())
     for path in ("ir/module.py", "ir/ops/elementwise/arithmetic.py", "compiler/passes/rules/arithmetic.py",
