@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import importlib.util
 import inspect
 import re
 import textwrap
@@ -14,6 +15,7 @@ import pytest
 import hloom as hl
 from hloom import commands
 from hloom.benchmarks.jax_tests import table as jax_tests
+from hloom.benchmarks.report import summary as benchmark
 from hloom.compiler.kernels.math import FUNCTIONS, callees
 from hloom.compiler.passes.registry import PASSES
 from hloom.compiler.pipeline import PIPELINE, SPMD_PIPELINE
@@ -21,7 +23,8 @@ from hloom.config import SETTINGS
 from hloom.ir.ops import OPS
 
 ROOT = Path(__file__).parents[1]
-PAGES = [ROOT / n for n in ("README.md", "CONTRIBUTING.md", "CHANGELOG.md")] + sorted((ROOT / "docs").rglob("*.md"))
+OUTSIDE = ("README.md", "CONTRIBUTING.md", "CHANGELOG.md", "SECURITY.md")
+PAGES = [ROOT / n for n in OUTSIDE] + sorted((ROOT / "docs").rglob("*.md"))
 HELPERS = ("bitcast", "convert", "huge", "remainder_step", "polynomial")
 
 
@@ -68,6 +71,37 @@ def test_the_tour_computes(tour):
     np.testing.assert_allclose(np.asarray(tour["d"]), expected, rtol=1e-5)
     np.testing.assert_allclose(tour["gradient"](tour["x"], tour["y"]), (x - y) / expected[:, None], atol=1e-6)
     assert tour["lowered"].compile().cost_analysis()["kernels"] == 1
+
+
+def test_the_training_example_reads_digits():
+    import numpy as np
+
+    digits = pytest.importorskip("sklearn.datasets").load_digits()
+    scope: dict = {}
+    code = section("README.md", "training")[1].removeprefix("```python\n").removesuffix("```\n")
+    exec(compile(code, "training.py", "exec"), scope)
+    scores = scope["result"].state.model(digits.data.astype(np.float32) / 16)
+    assert float(hl.metrics.accuracy(scores, digits.target)) > 0.95
+
+
+@pytest.mark.parametrize("page", ["README.md", "docs/index.md"])
+def test_the_figures_are_those_of_the_benchmark(request, page):
+    result, counts = benchmark.results(), jax_tests.totals()
+    lines = [
+        f"- {benchmark.speed(result)}.",
+        f"- {benchmark.first_calls(result)}.",
+        f"- **{counts['hloom']:,} of the {counts['cpu']:,} tests** of jax's own suite that pass on jax's CPU pass with "
+        "hloom as its device.",
+    ]
+    holds(request, page, "generated: figures", "\n" + "\n".join(lines) + "\n\n")
+
+
+def test_the_chart_is_that_of_the_benchmark(request):
+    picture = ROOT / "docs" / "assets" / "speed.svg"
+    wanted = benchmark.chart(benchmark.results())
+    if request.config.getoption("--bless"):
+        picture.write_text(wanted, encoding="utf-8")
+    assert picture.read_text(encoding="utf-8") == wanted, "run pytest --bless tests/test_docs.py"
 
 
 def test_the_readme_has_one_command_for_the_main_job_and_one_for_the_tests():
@@ -207,6 +241,19 @@ def test_every_function_of_the_dialect_is_in_the_table(request):
     holds(request, "docs/reference/kernels.md", "generated: functions", "\n".join(lines) + "\n")
 
 
+# --- examples -----------------------------------------------------------------------------------------------------
+
+
+def test_the_gallery_shows_every_example_as_it_is(request):
+    found = importlib.util.spec_from_file_location("gallery", ROOT / "docs" / "_site" / "gallery.py")
+    gallery = importlib.util.module_from_spec(found)
+    found.loader.exec_module(gallery)
+    assert not gallery.outdated(), f"run docs/_site/gallery.py {' '.join(gallery.outdated())}"
+    shown = {name for names in gallery.GROUPS.values() for name in names.split()}
+    assert shown == {file.stem for file in (ROOT / "examples").glob("*.py")} - {"text_data"}
+    holds(request, "docs/guides/examples.md", "generated: gallery", gallery.page())
+
+
 # --- all pages ----------------------------------------------------------------------------------------------------
 
 
@@ -223,14 +270,17 @@ def test_files_that_pages_name_exist(page):
         assert (ROOT / name).exists(), f"{page.name} names {name}"
 
 
-def test_the_readme_claims_no_op_that_is_missing():
-    """Nothing that the op table and the front end have stands in the 'not yet supported' column."""
-    readme = (ROOT / "README.md").read_text(encoding="utf-8")
-    rows = readme.split("not yet supported |")[1].split("\n\n")[0].splitlines()
-    missing = " ".join(row.split("|")[2] for row in rows if row.startswith("|"))
+@pytest.mark.parametrize(
+    ("page", "pattern"),
+    [("docs/reference/features.md", r"^\|(?:.*?)\|(.*)\|$"), ("README.md", r"^(?:- No|  ) (.*)$")],
+)
+def test_no_op_that_exists_is_said_to_be_missing(page, pattern):
+    """Nothing that the op table and the front end have stands in the column, or the list, of what is missing."""
+    text = (ROOT / page).read_text(encoding="utf-8").split("## Not yet")[-1].split("## Documentation")[0]
+    missing = " ".join(re.findall(pattern, text, re.MULTILINE))
     words = re.findall(r"`([\w-]+)(?![\w/-])[^`]*`", missing)
     present = {word for word in words if word in OPS or hasattr(hl, word) or hasattr(hl.lax, word)}
-    assert words and not present, f"the README says that hloom has not {sorted(present)}"
+    assert missing and not present, f"{page} says that hloom has not {sorted(present)}"
 
 
 def test_the_tables_of_jaxs_tests_are_those_of_the_counts():

@@ -13,8 +13,8 @@ from pathlib import Path
 from mkdocs.structure.files import File, Files
 
 ROOT = Path(__file__).parents[2]
-OUTSIDE = ["CONTRIBUTING.md", "CHANGELOG.md", *(f"benchmarks/{p.name}" for p in (ROOT / "benchmarks").glob("*.md")),
-           "benchmarks/results.png"]  # fmt: skip
+OUTSIDE = ["CONTRIBUTING.md", "CHANGELOG.md", "SECURITY.md", "benchmarks/results.png",
+           *(f"benchmarks/{p.name}" for p in (ROOT / "benchmarks").glob("*.md"))]  # fmt: skip
 LINK = re.compile(r"\[([^\]]*)\]\(([^)\s#]+)(#[^)\s]*)?\)")
 FENCE = re.compile(r"(^ *```.*?^ *```)", re.MULTILINE | re.DOTALL)
 
