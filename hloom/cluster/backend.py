@@ -48,7 +48,7 @@ class ClusterBackend(Backend):
     """Compiles programs whose operations or arguments are on tasks of the cluster that this process is connected to."""
 
     def compile(self, module: Module, options: CompileOptions) -> ClusterExecutable:
-        """Raises DistributedError where a task does not answer, and what its compiler raises."""
+        """Raises DistributedError if a task does not answer, and the errors of its compiler."""
         started = time.perf_counter()
         whole = prepared(module)
         device_of = placed(whole, options.argument_devices, options.device, Costs(lambda device: DeviceModel(), _link))
@@ -60,7 +60,7 @@ class ClusterBackend(Backend):
                 print(f"hloom: {line}", file=sys.stderr)
         tasks = {instruction: task_of(device) for instruction, device in device_of.items()}
         tasks |= {p: CLIENT for p in whole.entry.parameters if p["index"] not in options.argument_devices}
-        # What the client has goes to each task that reads it with the request to run.
+        # The client's arrays are sent to each task that reads them, with the run request.
         parts = partition(whole, tasks, task_of(options.device), lambda a, b: a in (b, CLIENT))
         channels = {
             str(c.number): {"from": _wire(c.sender), "to": [_wire(task) for task in c.receivers]}
@@ -158,7 +158,8 @@ class ClusterExecutable(Executable):
         return [results[task][number] for task, number in self._outputs]
 
     def _at(self, task: str, number: int, data) -> Any:
-        """An argument for the part of a task: what is there already, or its elements; None for what others read."""
+        """An argument for the part of a task: a handle to data already there, or its elements; None if only other tasks
+        read it."""
         if self._homes.get(number, CLIENT) not in (task, CLIENT):
             return None
         if isinstance(data, RemoteData) and str(data.task) == task and data.is_there():

@@ -28,8 +28,8 @@ _THREADS = 64
 
 
 class RemoteData:
-    """The data of an array that a task keeps. It is copied here when it is read, and freed there when nobody here
-    refers to it."""
+    """The data of an array that a task keeps. It is copied here when it is read, and freed there when the last
+    reference here is gone."""
 
     __slots__ = ("__weakref__", "_link", "_value", "id", "incarnation", "shape_", "task")
 
@@ -73,7 +73,7 @@ class RemoteData:
 
 
 class RemoteVariable(RemoteData):
-    """A variable of a task by its name: its elements are what it is when it is read."""
+    """A variable of a task by its name: its elements are the variable's value at the time of reading."""
 
     __slots__ = ()
 
@@ -103,7 +103,7 @@ class TaskKind(DeviceKind):
         return self._link.peers.attached(self._task).devices.get(self.name, 0)
 
     def description(self, index: int) -> str:
-        """As the task says. Raises DistributedError."""
+        """As reported by the task. Raises DistributedError."""
         found = self._link.peers.attached(self._task).hardware.get(self.name, [])
         return found[index] if index < len(found) else ""
 
@@ -133,7 +133,7 @@ class Connection:
         self._before = before if isinstance(before, ServerTasks) else None
 
     def numbers(self, job: str) -> Sequence[int] | None:
-        """The numbers of a job's tasks; None for a job that the cluster has not."""
+        """The indices of a job's tasks; None for a job that the cluster does not have."""
         return list(self.spec.jobs[job]) if job in self.spec.jobs else None
 
     def names(self) -> list[str]:
@@ -154,7 +154,7 @@ class Connection:
         ]
 
     def status(self, task: Task | None = None, timeout: float = HANDSHAKE_SECONDS) -> dict:
-        """What a task does (`Server.status`). Raises DistributedError."""
+        """The status of a task (`Server.status`). Raises DistributedError."""
         return self.peers.attached(task or self.task, timeout).request({"op": "status"}, (), timeout)[0]
 
     def stop_servers(self) -> None:
@@ -202,7 +202,7 @@ class Connection:
         return self._dropped.pop(task, [])
 
     def end_run(self, run: str, tasks: list[str], failure: str = "") -> None:
-        """Tells tasks that a run has failed, so that nobody waits in it."""
+        """Tells tasks that a run has failed, so that none keeps waiting in it."""
         for name in tasks:
             peer = self.peers[parse_task(name)]
             try:
@@ -222,7 +222,7 @@ class Connection:
                     peer.detach()
 
     def close(self) -> None:
-        """Leaves the cluster: what it kept for this process is freed."""
+        """Leaves the cluster, which frees everything it kept for this process."""
         global _connection
         self.peers.close()
         self._pool.shutdown(wait=False, cancel_futures=True)
@@ -268,7 +268,7 @@ def connect(
 
 
 def close_for(server: ServerTasks) -> None:
-    """Closes the connection that this process made for a server of its own, which ends."""
+    """Closes this process's connection to its own server, which is shutting down."""
     if _connection is not None and _connection._before is server:
         _connection.close()
 

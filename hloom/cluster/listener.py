@@ -1,10 +1,9 @@
-"""The door of a server: it accepts connections for as long as the server lives, whatever who knocks does.
+"""The listener of a server: it accepts connections as long as the server lives, whatever clients do.
 
-Before a peer has shown that it has the key it gets little, and all of it is bounded together: `PENDING` connections at
-a time, a thread each, `HANDSHAKE_SECONDS` for everything up to the key, and messages of `wire.MAX_HELLO` bytes
-without arrays. When all places are taken, the connection that has waited longest makes room: those who have the key
-need milliseconds. When the process has no descriptors left, one that is kept in reserve takes connections off the
-queue.
+Until a peer has proved that it has the key it gets few resources, all of them bounded: `PENDING` connections at a time,
+a thread each, `HANDSHAKE_SECONDS` for everything up to the key, and messages of `wire.MAX_HELLO` bytes without arrays.
+When all slots are taken, the connection that has waited longest is dropped: peers with the key need only milliseconds.
+When the process has no descriptors left, a reserved one is used to take connections off the queue.
 """
 
 from __future__ import annotations
@@ -31,8 +30,8 @@ QUIET = 10.0  # seconds between lines about refused connections
 
 
 class Listener:
-    """Accepts connections at a socket. serve: is called with each authenticated stream, in a thread of its own; it
-    closes the stream. name: of the task. most: authenticated connections at a time."""
+    """Accepts connections at a socket. serve: called with each authenticated stream, in a separate thread; it closes
+    the stream. name: of the task. most: maximal number of authenticated connections."""
 
     def __init__(
         self, listening: socket.socket, key: bytes, context: ssl.SSLContext | None, name: str,
@@ -72,13 +71,13 @@ class Listener:
                 continue
             try:
                 self._begin(raw)
-            except Exception as error:  # no thread can be started, for one: whoever comes next may have more luck
+            except Exception as error:  # for example, no thread can be started; the next connection may succeed
                 raw.close()
                 self._refused(f"{type(error).__name__}: {error}")
                 time.sleep(PAUSE)
 
     def _failed(self, error: OSError) -> None:
-        """What to do where no connection could be accepted: never to stop."""
+        """Recovers when no connection could be accepted; the listener never stops."""
         if self._ended.is_set():
             return
         self._refused(f"no connection could be accepted: {error.strerror or error}")
@@ -88,7 +87,7 @@ class Listener:
                 reserve, self._reserve = self._reserve, None
             if self._pending:
                 _shut_down(next(iter(self._pending.values())))
-        if reserve is not None:  # its place is taken by the next in the queue, who is sent away and may come back
+        if reserve is not None:  # its descriptor takes the next connection off the queue, which may retry
             os.close(reserve)
             timeout = self._socket.gettimeout()
             try:
@@ -136,7 +135,7 @@ class Listener:
         except HloomError as error:
             self._refused(error.found)
             return
-        except Exception as error:  # whatever a stranger sends is no reason for more than this line
+        except Exception as error:  # input from an unauthenticated peer causes no more than this line
             self._refused(f"{type(error).__name__}: {error}")
             return
         with self._lock:

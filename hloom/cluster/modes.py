@@ -72,22 +72,22 @@ def fit(
     """Trains a model with several workers. Each of them runs this program, with its own part of the data.
 
     state: `TrainState.of(model, optimizer)`, the same everywhere. loss: loss(model, batch) -> a scalar, or (a scalar, a
-    dict of scalar metrics). data: this worker's batches, as of `hl.training.fit`; `hl.cluster.worker()` and
-    `hl.cluster.workers()` say which part is meant. steps, epochs: where to end, counted from the first step of all.
+    dict of scalar metrics). data: this worker's batches, as for `hl.training.fit`; `hl.cluster.worker()` and
+    `hl.cluster.workers()` determine this worker's part. steps, epochs: where to end, counted from the very first step.
 
     mode: "sync": each step averages the gradients of all workers, by MPI; with parameter servers, by these. "async":
-    each worker updates the variables on parameter servers as it comes. "towers": one process computes parts of each
+    each worker updates the variables on parameter servers independently. "towers": one process computes parts of each
     batch on several devices (`devices`, of tasks of a cluster too).
 
-    checkpoints: a folder that all workers see; they write one checkpoint together, and go on from the last complete
-    one. Parameter servers save the variables themselves, every `checkpoint_every` updates, in folders of their own.
+    checkpoints: a folder shared by all workers; they write one checkpoint together, and resume from the last complete
+    one. Parameter servers save the variables themselves, every `checkpoint_every` updates, in separate folders.
 
-    For parameter servers: cluster and task, where `hloom cluster submit` did not tell them; backup: of the workers, how
-    many are not waited for in a step (their gradients are dropped, by the number of their step); staleness: how many
-    steps an asynchronous worker may be ahead of the slowest; assign: 'round_robin', 'bytes' or a function (see
-    `hloom.cluster.parameters.assigned`); elastic: workers that have left are not waited for.
+    For parameter servers: cluster and task, unless set by `hloom cluster submit`; backup: how many workers a step does
+    not wait for (their late gradients are dropped, by step number); staleness: how many steps an asynchronous worker
+    may be ahead of the slowest; assign: 'round_robin', 'bytes' or a function (see `hloom.cluster.parameters.assigned`);
+    elastic: workers that have left are not waited for.
 
-    The other options are those of `hl.training.fit`. Raises ArgumentError, DistributedError, and what that raises.
+    The other options are those of `hl.training.fit`. Raises ArgumentError, DistributedError, and the errors of `fit`.
     """
     told = own_task()
     spec = cluster if cluster is not None else (told.spec() if told is not None and "ps" in told.jobs else None)

@@ -51,7 +51,7 @@ def assigned(sizes: Sequence[int], servers: int, how: Assignment | Callable[[Seq
 
 
 class _Share:
-    """The variables of one server. numbers: theirs in the model. text: the optimizer's program for them."""
+    """The variables of one server. numbers: their indices in the model. text: the optimizer's program for them."""
 
     def __init__(
         self, peer: Peer, numbers: list[int], names: list[str], leaves: list, optimizer: GradientTransformation
@@ -144,7 +144,7 @@ class ParameterServers:
         if all(one["ready"] for one in found):
             return
         chosen: list[int | None] = [max(one["saved"], default=None) for one in found]
-        if self.synchronous:  # all servers go on from one step
+        if self.synchronous:  # all servers continue from one step
             common = set(found[0]["saved"]).intersection(*[one["saved"] for one in found])
             chosen = [max(common, default=None)] * len(found)
         for share, step in zip(shares, chosen, strict=True):
@@ -163,7 +163,7 @@ class ParameterServers:
         found = [self._joined(share, timeout) for share in self._shares]
         if self.synchronous:
             return max(one["step"] for one in found)
-        # What some servers lack is pushed again; the others count it once.
+        # Gradients that some servers lack are pushed again; the others count them once.
         return min(one["next"] for one in found)
 
     def _joined(self, share: _Share, timeout: float) -> dict:
@@ -220,8 +220,8 @@ class ParameterServers:
         return [answer["step"] for answer in answers]
 
     def leave(self) -> None:
-        """Takes part no longer: nobody waits for this worker any more."""
-        with contextlib.suppress(DistributedError):  # a server that is gone waits for nobody
+        """Leaves the training: the others no longer wait for this worker."""
+        with contextlib.suppress(DistributedError):  # a server that is gone does not wait
             self._all({"op": "variables.leave", "worker": self.worker}, retry=False)
         self._peers.close()
         self._pool.shutdown(wait=False)
@@ -234,8 +234,8 @@ class ParameterServers:
         return [one.result() for one in work]
 
     def _ask(self, share: _Share, header: dict, arrays: Sequence = (), retry: bool = True) -> tuple[dict, list]:
-        """Asynchronous training goes on when a server comes back: with what it had saved. Every request may be
-        repeated: the ledgers of the servers count a push once."""
+        """Asynchronous training continues when a server comes back, from its last save. Every request may be repeated:
+        the ledgers of the servers count a push once."""
         request = header | {"group": self.group}
         deadline = time.monotonic() + config.distributed_timeout
         while True:

@@ -1,4 +1,4 @@
-"""The other tasks of a cluster as one process sees them: connections, requests, and waits that say what for."""
+"""The other tasks of a cluster as one process sees them: connections, requests, and waits that report their reason."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from hloom.ir.process import forking
 
 PAUSES = (0.05, 0.1, 0.2, 0.5, 1.0, 2.0)  # seconds between tries to reach a task that is not there
 T = TypeVar("T")
-_SLACK = 10.0  # seconds that a client waits beyond what it told the server
+_SLACK = 10.0  # seconds that a client waits beyond the timeout it sent to the server
 
 
 def say(line: str) -> None:
@@ -33,15 +33,15 @@ AGAIN = 30.0  # seconds between two lines about the same wait
 
 
 class _Waits:
-    """What the threads of this process wait for: lines about tasks that they wait for at the same time are one line."""
+    """The waits of this process's threads: tasks waited for at the same time are reported in one line."""
 
     def __init__(self) -> None:
         self._lock = forking.lock()
-        self._waits: dict[int, list] = {}  # by number: [what, why, began, until, when it was said last]
+        self._waits: dict[int, list] = {}  # by id: [what, why, began, until, when it was last reported]
         self._numbers = itertools.count()
 
     def begin(self, what: str, until: float) -> int:
-        """A wait that begins. what: a task and its address. until: when it ends, as time.time()."""
+        """Registers a wait. what: a task and its address. until: when it ends, as time.time()."""
         with self._lock:
             self._waits[number := next(self._numbers)] = [what, "", time.time(), until, 0.0]
         return number
@@ -55,7 +55,7 @@ class _Waits:
             del self._waits[number]
 
     def tell(self, number: int) -> None:
-        """Says what is waited for, unless that was said lately."""
+        """Reports the waits, unless that was done recently."""
         now = time.time()
         with self._lock:
             if now - self._waits[number][-1] < AGAIN:
@@ -69,7 +69,7 @@ class _Waits:
         say(f"{again}waiting for {', '.join(targets)} until {end}")
 
     def list(self) -> list[dict]:
-        """What is waited for: [{"for": "/job:ps/task:0 at c:2222", "seconds": 2.5}]."""
+        """The current waits: [{"for": "/job:ps/task:0 at c:2222", "seconds": 2.5}]."""
         now = time.time()
         with self._lock:
             waits = [wait for wait in self._waits.values() if wait[1]]
@@ -80,8 +80,8 @@ _waits = _Waits()
 
 
 def until_there(reach: Callable[[], T], what: str, timeout: float) -> T:
-    """What `reach` returns, once it raises no PeerLost. After the first try one line says what is waited for and until
-    when; if that takes long, again every half a minute. Raises the last PeerLost after `timeout` seconds."""
+    """Retries `reach` until it raises no PeerLost, and returns its result. After the first try one line reports the
+    wait and its deadline, repeated every half minute. Raises the last PeerLost after `timeout` seconds."""
     ends = time.monotonic() + timeout
     number = _waits.begin(what, time.time() + timeout)
     try:
@@ -124,7 +124,7 @@ class Peer:
     ) -> tuple[dict, list[np.ndarray]]:
         """The answer of the task. timeout: seconds that the task may take; None: `hl.config.distributed_timeout`.
 
-        Raises PeerLost, Timeout, and what the task raised.
+        Raises PeerLost, Timeout, and the task's error.
         """
         seconds = config.distributed_timeout if timeout is None else timeout
         stream = self._checked_out()
@@ -163,8 +163,8 @@ class Peer:
             raise
 
     def attach(self, timeout: float | None = None) -> None:
-        """Waits until the task is there, and says so. What this process holds there is freed when this
-        process ends. Raises PeerLost, DistributedError."""
+        """Waits until the task is up, and reports it. Objects that this process holds there are freed when it ends.
+        Raises PeerLost, DistributedError."""
         seconds = config.distributed_timeout if timeout is None else timeout
         lease, answer = until_there(
             lambda: self._leased(min(HANDSHAKE_SECONDS, seconds)), f"{self.task} at {self.address}", seconds
@@ -214,7 +214,7 @@ class Peers:
         """A task that was reached at least once."""
         peer = self[task]
         if not peer.attached:
-            with peer.attaching:  # threads that ask at the same time share what the first one gets
+            with peer.attaching:  # threads that ask at the same time share the first one's result
                 if not peer.attached:
                     peer.attach(timeout)
         return peer
@@ -238,7 +238,7 @@ class Peers:
 
 
 def remote_error(answer: dict, who: str) -> HloomError:
-    """What another process raised, as an error here."""
+    """An error of another process, as an error here."""
     kind = getattr(errors, str(answer["error"]), DistributedError)
     if not (isinstance(kind, type) and issubclass(kind, HloomError)):
         kind = DistributedError

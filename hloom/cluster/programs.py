@@ -27,7 +27,7 @@ from hloom.platforms.names import DeviceName, parse_device_name
 
 
 def part_handle(text: bytes, channels: Mapping[str, Mapping]) -> str:
-    """What a server knows a part by. Parts of one text differ in who receives what they send."""
+    """The key of a part on a server. Parts with the same text differ in the receivers of their messages."""
     ends = json.dumps(channels, sort_keys=True).encode()
     return hashlib.sha256(hashlib.sha256(text).digest() + ends).hexdigest()
 
@@ -82,7 +82,7 @@ class Part:
         return [value if isinstance(value, np.ndarray) else value.numpy() for value in found]
 
     def check(self, number: int, value: np.ndarray) -> None:
-        """Raises ArgumentError where an argument is not what the part was compiled for."""
+        """Raises ArgumentError if an argument does not match the compiled part."""
         want = self.parameters[number]
         if tuple(value.shape) != tuple(want.dims) or value.dtype != want.dtype:
             raise ArgumentError(
@@ -92,7 +92,7 @@ class Part:
             )
 
     def run(self, arguments: Sequence[np.ndarray | None], transport: Transport) -> list[np.ndarray]:
-        """The results. Raises what the transport raises."""
+        """The results. Raises the errors of the transport."""
         for number, value in enumerate(arguments):
             if value is not None:
                 self.check(number, value)

@@ -50,7 +50,7 @@ class Rendezvous:
         return found
 
     def put(self, channel: Channel, value: np.ndarray, timeout: float) -> None:
-        """Leaves a value. Waits while the receiver is more than AHEAD values behind. Raises DistributedError."""
+        """Deposits a value. Waits while the receiver is more than AHEAD values behind. Raises DistributedError."""
         with self._changed:
             if channel.run in self._ended:
                 return  # the receiver has failed or was told to stop
@@ -77,7 +77,7 @@ class Rendezvous:
             return value
 
     def finish(self, name: str) -> None:
-        """Notes that the part of this process has run: what is left of the run goes when its values are taken."""
+        """Records that this process's part has run: the rest of the run's state is freed when its values are taken."""
         with self._changed:
             if (run := self._runs.get(name)) is not None:
                 run.finished = True

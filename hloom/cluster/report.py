@@ -1,4 +1,4 @@
-"""What a worker does, as a small file that `hloom cluster status` and the supervisor read."""
+"""The status of a worker, as a small file that `hloom cluster status` and the supervisor read."""
 
 from __future__ import annotations
 

@@ -40,7 +40,7 @@ Answer = tuple[dict, Sequence[np.ndarray]]
 
 
 class _Client:
-    """What a client left here: its programs by handle, its arrays by id."""
+    """The state of a client: its programs by handle, its arrays by id."""
 
     def __init__(self) -> None:
         self.programs: dict[str, tuple[Part, dict[int, dict]]] = {}
@@ -81,11 +81,11 @@ class ServerTasks:
 
 
 class Server:
-    """The server of one task. It listens from its creation on, in threads of its own.
+    """The server of one task. It listens from its creation on, in background threads.
 
-    cluster: a ClusterSpec or its mapping; None, as the other arguments, for a process of a submitted job. folder:
-    where the variables of a parameter server are saved, and found again after a restart. Raises DistributedError for a
-    port in use and unknown tasks.
+    cluster: a ClusterSpec or its mapping; None, like the other arguments, for a process of a submitted job. folder:
+    where the variables of a parameter server are saved, and restored from after a restart. Raises DistributedError for
+    a port in use and unknown tasks.
     """
 
     def __init__(
@@ -142,7 +142,7 @@ class Server:
 
     @property
     def target(self) -> str:
-        """What a client connects to: `hloom://host:port`."""
+        """The address for clients: `hloom://host:port`."""
         return f"hloom://{self.address}"
 
     def _listening(self) -> socket.socket:
@@ -208,7 +208,7 @@ class Server:
             pass  # it left
         except (
             Exception
-        ) as error:  # what it sends is no message, or the answer cannot be one: it is told, and may come back
+        ) as error:  # its input is not a message, or the answer cannot be encoded: it is told, and may reconnect
             with contextlib.suppress(OSError, HloomError):
                 stream.send(error_header(error), timeout=HANDSHAKE_SECONDS)
         finally:
@@ -218,7 +218,7 @@ class Server:
                 self._left(client)
 
     def _left(self, client: str) -> None:
-        """Ends what one connection of a client kept; with the last one, the client."""
+        """Releases the state of one connection of a client; with the last one, the client."""
         with self._lock:
             found = self._clients[client]
             found.leases -= 1
@@ -335,7 +335,7 @@ class Server:
         return {}, ()
 
     def _receive(self, header: dict, arrays: list[np.ndarray]) -> Answer:
-        """The client, which does not listen, asks for what is sent to it."""
+        """The client, which does not listen, requests the values sent to it."""
         channel = Channel(str(header["run"]), int(header["channel"]), "", int(header["step"]))
         return {}, [self._rendezvous.take(channel, str(self.task), header["timeout"])]
 
@@ -354,10 +354,10 @@ class Server:
         client = self._client(header)
         return {}, [self._held(client, held) for held in header["ids"]]
 
-    # --- what it does ---
+    # --- status ---
 
     def status(self) -> dict:
-        """What `hloom cluster status` shows of a task."""
+        """The status of a task as shown by `hloom cluster status`."""
         with self._lock:
             clients = list(self._clients.values())
         return {

@@ -51,13 +51,14 @@ def parse_task(text: str) -> Task:
 
 
 class ClusterSpec:
-    """The tasks of a cluster: for each job a list of addresses `host:port`, or a mapping of task numbers to addresses.
+    """The tasks of a cluster: for each job a list of addresses `host:port`, or a mapping from task indices to
+    addresses.
 
         hl.cluster.ClusterSpec({"worker": ["a:2222", "b:2222"], "ps": ["c:2222"]})
 
-    key: the secret that servers and clients share, at least 16 bytes. Without one it is what the file
-    `hl.config.cluster_key_file` holds (`make_key` makes it). tls: certificates, where connections are to be encrypted.
-    Raises ArgumentError for malformed jobs.
+    key: the secret that servers and clients share, at least 16 bytes. By default it is read from the file
+    `hl.config.cluster_key_file` (`make_key` makes it). tls: certificates, where connections are to be encrypted. Raises
+    ArgumentError for malformed jobs.
     """
 
     def __init__(
@@ -218,7 +219,7 @@ def _write_key(file: Path) -> None:
 
 
 def free_addresses(count: int, host: str = "127.0.0.1") -> list[str]:
-    """Addresses of this machine that nobody listens at, for clusters of one machine."""
+    """Free addresses of this machine, for clusters of one machine."""
     sockets = [socket.socket() for _ in range(count)]
     try:
         for one in sockets:
@@ -231,8 +232,8 @@ def free_addresses(count: int, host: str = "127.0.0.1") -> list[str]:
 
 @record(frozen=True)
 class TaskFile:
-    """What a process of a submitted job is told: its cluster, its task, the job's folder, and where in it a ps keeps
-    its variables. backup, elastic: as `hloom cluster submit` was asked."""
+    """The configuration passed to a process of a submitted job: its cluster, its task, the job's folder, and where in
+    it a ps keeps its variables. backup, elastic: the options of `hloom cluster submit`."""
 
     jobs: dict
     job: str
@@ -247,7 +248,7 @@ class TaskFile:
 
 
 def own_task() -> TaskFile | None:
-    """What this process was told (`hl.config.cluster_task`); None where nobody submitted it. Raises
+    """The configuration of this process (`hl.config.cluster_task`); None if it was not submitted. Raises
     DistributedError."""
     path = config.cluster_task
     if not path:

@@ -1,4 +1,4 @@
-"""How several workers train one model: what a step of each of them does.
+"""Strategies by which several workers train one model: the step of each of them.
 
 A strategy makes a `step(state, batch) -> (state, metrics)` for `hl.training.fit`, on a `TrainState`.
 """
@@ -117,8 +117,8 @@ def all_reduce(own: np.ndarray, total: np.ndarray) -> None:
                 f"some of the {group.count} processes did not come for {waited:.0f} s",
                 "look at what they do (hloom cluster status), or set hl.config.distributed_timeout",
             )
-        # MPI makes progress only while it is asked. Whoever yields at each look, instead of short sleeps after a while,
-        # waits behind all others of a busy machine.
+        # MPI makes progress only while it is polled. Yielding at each poll, instead of switching to short sleeps after
+        # a while, would queue behind all other processes of a busy machine.
         if waited > _SPIN + own.nbytes * _SPIN_BYTE:
             time.sleep(_PAUSE)
 
@@ -157,9 +157,9 @@ class Towers:
 
 
 class Servers:
-    """Between-graph replication: the variables are on parameter servers, each worker has a program of its own.
+    """Between-graph replication: the variables are on parameter servers, each worker has its own program.
 
-    The state that a worker holds is its step and the model that it pulled last.
+    A worker's state is its step and the model that it pulled last.
     """
 
     def __init__(self, loss: Loss, servers: ParameterServers):

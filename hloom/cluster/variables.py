@@ -1,9 +1,9 @@
-"""The variables of a parameter server: what workers pull, and push gradients for.
+"""The variables of a parameter server, which workers pull and push gradients for.
 
 A group is the variables of one model that this server has, with the optimizer's state for them. The optimizer is a
-program in text: parameters, state, gradients -> parameters, state. Asynchronously each push is applied as it comes;
-synchronously the gradients of a step wait until enough workers have committed theirs, and the same first ones count on
-all servers. A ledger of (worker, step) makes a repeated push count once; it is saved together with the variables.
+program in text: parameters, state, gradients -> parameters, state. Asynchronously each push is applied on arrival;
+synchronously the gradients of a step wait until enough workers have committed theirs, and all servers count the same
+first ones. A ledger of (worker, step) makes a repeated push count once; it is saved together with the variables.
 """
 
 from __future__ import annotations
@@ -67,8 +67,8 @@ class Group:
         }  # fmt: skip
 
     def save(self, *, wait: bool = False) -> None:
-        """Starts to save the variables and the ledger. A save that fails is reported and tried again with the next
-        one: training goes on."""
+        """Starts to save the variables and the ledger. A failed save is reported and retried with the next one;
+        training continues."""
         if self.manager is None or (self.step == self.saved and not self.save_error):
             if wait and self.manager is not None:
                 self._try(self.manager.wait)
@@ -199,7 +199,7 @@ class VariableStore:
         return {}, ()
 
     def left(self, client: str) -> None:
-        """A client's connection ended: nobody waits for its worker any more."""
+        """A client's connection ended: its worker is no longer waited for."""
         for group in list(self._groups.values()):
             with group.changed:
                 for worker in [w for w, c in group.active.items() if c == client]:
@@ -220,7 +220,7 @@ class VariableStore:
             return {"step": group.step}, group.values[: len(group.names)]
 
     def push(self, header: dict, arrays: list[np.ndarray]) -> Answer:
-        """The gradients of a step of a worker. Asynchronously they are applied at once, and a repeat is not; in
+        """The gradients of a step of a worker. Asynchronously they are applied immediately, and repeats are ignored; in
         synchronous training they wait for `commit`."""
         group = self._group(header)
         if group is None or not group.ready:
@@ -256,7 +256,7 @@ class VariableStore:
 
     def commit(self, header: dict, arrays: list[np.ndarray]) -> Answer:
         """A worker has pushed its gradients of a step to all servers. Waits until the step is applied, by the first
-        `required` workers that come. Only the first server is asked this."""
+        `required` workers to arrive. Only called on the first server."""
         group = self._group(header)
         if group is None or not group.ready:
             return {"unknown": True}, ()
@@ -296,7 +296,7 @@ class VariableStore:
         message = {"op": "variables.apply", "group": header["group"], "step": step, "workers": workers}
         group.changed.release()
         try:
-            # Two phases are not needed: a server that fails here ends the job, which goes on from a saved step.
+            # Two phases are not needed: a server that fails here ends the job, which resumes from a saved step.
             for server in header["servers"]:
                 if server != self._task:
                     self._peers.attached(parse_task(server)).request(message, (), header["timeout"])
@@ -330,7 +330,7 @@ class VariableStore:
                 f"this server is at step {group.step} and lacks those of {missing}",
                 "restart the job from its last checkpoint",
             )
-        # In the order of the workers' numbers, so that the bits do not depend on who came first.
+        # In order of the workers' indices, so that the result does not depend on arrival order.
         sums = [np.array(g) for g in staged[workers[0]]]
         for worker in workers[1:]:
             for total, gradient in zip(sums, staged[worker], strict=True):
@@ -375,7 +375,7 @@ class VariableStore:
         finally:
             self._waits.pop(me, None)
 
-    # --- what is there ---
+    # --- contents ---
 
     def save(self, header: dict, arrays: list[np.ndarray]) -> Answer:
         group = self._group(header)
@@ -405,7 +405,7 @@ class VariableStore:
         return next((group.save_error for group in list(self._groups.values()) if group.save_error), "")
 
     def close(self) -> None:
-        """Saves what is not saved yet."""
+        """Saves unsaved updates."""
         for group in list(self._groups.values()):
             with group.changed:
                 if group.ready and not group.synchronous:

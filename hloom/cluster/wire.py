@@ -1,8 +1,8 @@
-"""Messages between the processes of a cluster over TCP: a JSON header and the bytes of arrays, nothing that runs.
+"""Messages between the processes of a cluster over TCP: a JSON header and the bytes of arrays, no executable content.
 
-A connection begins with a challenge in both directions (HMAC-SHA-256 over fresh random numbers, compared in constant
-time), so that neither side talks to a peer without the cluster's key. The key itself is never sent. Without TLS the
-messages after that are not encrypted.
+A connection begins with a challenge in both directions (HMAC-SHA-256 over fresh nonces, compared in constant time), so
+that neither side talks to a peer without the cluster's key. The key itself is never sent. Without TLS the messages
+after that are not encrypted.
 
 A message is a frame: 4 bytes with the header's length, the header (UTF-8 JSON), and the bytes of each array that the
 header's "arrays" announce, as [dtype, shape]. Lengths are checked before memory is allocated. Until both sides have
@@ -57,7 +57,7 @@ class _WrongKeyError(DistributedError):
 
 
 class MalformedError(DistributedError):
-    """What came is no message of the protocol."""
+    """The received bytes are not a message of the protocol."""
 
 
 def remaining(deadline: float) -> float:
@@ -69,8 +69,8 @@ def remaining(deadline: float) -> float:
 
 
 def _parsed(data: bytes) -> Any:
-    """A header. Raises ValueError, RecursionError for what is no JSON: also for infinity, NaN, and strings that are no
-    Unicode, which Python's own reader takes."""
+    """A header. Raises ValueError, RecursionError for invalid JSON, including infinity, NaN, and strings that are not
+    valid Unicode, which Python's own reader accepts."""
     found = json.loads(data.decode("utf-8"), parse_constant=_no_number, parse_float=_finite)
     if b"\\u" in data:  # halves of pairs come by escapes only
         json.dumps(found, ensure_ascii=False).encode()
@@ -107,7 +107,7 @@ class Stream:
         found = [np.asarray(array, order="C") for array in arrays]
         if found:
             header = {**header, "arrays": [[HLO_NAME[a.dtype], list(a.shape)] for a in found]}
-        # What is no Unicode, such as names of files, may be in the text of an error.
+        # An error's text may contain invalid Unicode, such as names of files.
         text = json.dumps(header, separators=(",", ":"), ensure_ascii=False, allow_nan=False).encode(errors="replace")
         parts: list = [_LENGTH.pack(len(text)) + text]
         parts += [a.reshape(-1).view(np.uint8).data for a in found if a.nbytes]
@@ -125,7 +125,7 @@ class Stream:
 
     def receive(self, timeout: float | None = None) -> tuple[dict, list[np.ndarray]]:
         """The header and the arrays of the next message. timeout: seconds without a byte. Raises PeerLost, Timeout;
-        MalformedError for what is no message."""
+        MalformedError for anything else than a message."""
         with self._received(timeout):
             self._socket.settimeout(timeout)
             header = self._header(MAX_HEADER, None)
@@ -151,7 +151,7 @@ class Stream:
 
     @contextlib.contextmanager
     def _received(self, timeout: float | None) -> Iterator[None]:
-        """What goes wrong with a message, as errors of hloom."""
+        """Turns failures of messages into errors of hloom."""
         try:
             yield
         except TimeoutError as error:
@@ -244,10 +244,10 @@ def _proof(key: bytes, side: str, first: str, second: str) -> str:
 
 
 def connect(address: str, key: bytes, tls: Tls | None, peer: str, timeout: float = HANDSHAKE_SECONDS) -> Stream:
-    """A connection to a server, after both sides have shown that they have the key.
+    """A connection to a server, after both sides have proved that they have the key.
 
-    Raises PeerLost where nobody listens there; DistributedError for a wrong key, another version, or a server of
-    something else; Timeout.
+    Raises PeerLost if nothing listens there; DistributedError for a wrong key, another version, or a different kind of
+    server; Timeout.
     """
     host, port = split_address(address)
     deadline = time.monotonic() + timeout
@@ -295,7 +295,7 @@ def _greet(raw: socket.socket, key: bytes, peer: str, address: str, deadline: fl
             break
         begin += more
     if begin != MAGIC:
-        # A server that has no room closes connections at once, and may have some later.
+        # A server without free slots closes connections immediately, and may have some later.
         kind = DistributedError if begin else PeerLost
         raise kind(
             f"a server of hloom at {address}",
@@ -357,7 +357,7 @@ def accept(connection: socket.socket, key: bytes, deadline: float) -> Stream:
 
 
 def server_context(tls: Tls) -> ssl.SSLContext:
-    """What the server's side of TLS needs. Raises DistributedError for files that cannot be read."""
+    """The TLS context of the server side. Raises DistributedError for files that cannot be read."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     try:
         context.load_cert_chain(tls.certificate, tls.private_key)

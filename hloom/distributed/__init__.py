@@ -51,17 +51,17 @@ def initialize(
     cluster=None,
     initialization_timeout: float = 300.0,
 ) -> None:
-    """Meets the other processes of the program. Call it once, before functions are compiled, devices named, or arrays
-    put on them.
+    """Connects to the other processes of the program. Call it once, before functions are compiled, devices named, or
+    arrays put on them.
 
-    MPI's launcher says who takes part; num_processes and process_id, if they are given, must say the same.
+    MPI's launcher determines the processes; num_processes and process_id, if given, must agree with it.
     coordinator_address, local_device_ids: accepted for programs written for JAX; MPI needs no coordinator, and
-    HLOOM_NUM_CPU_DEVICES says how many devices a process has.
+    HLOOM_NUM_CPU_DEVICES sets the number of devices per process.
 
-    job, task: what this process is called in the names of devices, `/job:worker/task:1/cpu:0`. By default its job is
-    `worker`, and the processes of a job are numbered in their order.
-    cluster: the tasks of all jobs, `{"ps": 1, "worker": 2}` or with addresses in place of numbers, as TensorFlow's
-    ClusterSpec has them; the same in all processes. Those that don't say what they are take its tasks in order.
+    job, task: the name of this process in device names, `/job:worker/task:1/cpu:0`. By default its job is `worker`, and
+    the processes of a job are numbered in order.
+    cluster: the tasks of all jobs, `{"ps": 1, "worker": 2}` or with addresses in place of counts, as in TensorFlow's
+    ClusterSpec; the same in all processes. Processes without a job and task take its tasks in order.
     initialization_timeout: seconds to wait for the others. Raises DistributedError.
     """
     global _group, _met_before
@@ -121,7 +121,7 @@ def _tasks(everyone: list[dict]) -> list[tuple[str, int]]:
 
 
 def shutdown() -> None:
-    """Leaves the other processes; what is there is this process's own again. Nothing happens where it was never
+    """Disconnects from the other processes; this process then runs on its own. Does nothing if it was never
     initialized."""
     global _group, _met_before
     if _group is not None:

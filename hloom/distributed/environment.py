@@ -1,5 +1,5 @@
-"""What the starter of a process says of it (MPI's launchers name a process's number and how many there are), and where
-the MPI library is installed."""
+"""The information that a launcher passes to a process (MPI's launchers pass its rank and the number of processes), and
+the location of the MPI library."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ def _first(names: tuple[str, ...], otherwise: int) -> int:
 
 
 def process_number() -> int:
-    """The number of this process among those that were started together; 0 where nobody says."""
+    """The rank of this process among those that were started together; 0 if unknown."""
     return _first(_NUMBERS, 0)
 
 
 def started_processes() -> int:
-    """How many processes were started together; 1 where nobody says."""
+    """How many processes were started together; 1 if unknown."""
     return _first(_COUNTS, 1)
 
 
@@ -30,10 +30,10 @@ _PACKAGES = ("mpich", "openmpi", "impi-rt")
 
 
 def installed_file(name: str) -> Path | None:
-    """A file of the MPI library's package, by its name; None where no such package is installed.
+    """A file of the MPI library's package, by its name; None if no such package is installed.
 
-    The packages put their files beside Python's own folders, where an environment that sees the packages of another one
-    does not look for them.
+    The packages install their files next to Python's own folders, where an environment that inherits the packages of
+    another one does not look for them.
     """
     for package in _PACKAGES:
         try:

@@ -1,8 +1,8 @@
-"""Starts a program in several processes of this machine, which find each other by MPI, and watches over them.
+"""Starts a program in several processes of this machine, which find each other by MPI, and supervises them.
 
-The processes are started by the MPI library's `mpiexec`, which ends all of them when one dies. A folder joins each of
-them with the launcher (`hloom.distributed.worker`): two pipes for what it prints, which comes out with the process's
-number in front of each line, its id, and the status with which it ended.
+The processes are started by the MPI library's `mpiexec`, which ends all of them when one dies. A folder connects each
+of them with the launcher (`hloom.distributed.worker`): two pipes for its output, which is printed with the process's
+rank in front of each line, its id, and its exit status.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ def launch(
     (128 and the signal's number for one that was killed), or 130 after Ctrl-C.
 
     command: the script and its arguments; with `module` the name of a module in place of the script. label: whether
-    each line has the number of its process in front. Raises DistributedError where there is no MPI.
+    each line is prefixed with the rank of its process. Raises DistributedError if there is no MPI.
     """
     if processes < 1 or devices_per_process < 1:
         raise DistributedError(
@@ -86,15 +86,15 @@ def _environment(processes: int, devices: int) -> dict[str, str]:
 
 
 class _Watch:
-    """One run of mpiexec. Passes on what the processes print, and interrupts; knows which process ended first."""
+    """One run of mpiexec. Forwards the output of the processes, and interrupts; knows which process ended first."""
 
     def __init__(self, process: subprocess.Popen, folder: Path, count: int, label: bool):
         self.process, self.folder, self.count = process, folder, count
         self._first: set[int] = set()  # the processes that ended first, where it is not known which of them did
-        self._said = b""  # what mpiexec prints on its own account
+        self._said = b""  # mpiexec's own output
         self._pids: dict[int, int] = {}
         self._handles: dict[int, int] = {}  # process file descriptor -> number
-        self._ended: list[int] = []  # the numbers of the processes, in the order in which they ended
+        self._ended: list[int] = []  # the ranks of the processes, in the order in which they ended
         self._readers = [threading.Thread(target=self._listen, daemon=True)]
         for number in range(count):
             prefix = f"[{number}] " if label else ""
@@ -131,7 +131,7 @@ class _Watch:
             if number not in self._ended:
                 poll.register(handle, select.POLLIN)
         together = [self._handles[handle] for handle, _ in poll.poll(seconds * 1000)]
-        # Of several that have ended since the last look, one that says how it did so was first: the others were ended.
+        # Of several that have ended since the last check, the one that reported how was first: the others were killed.
         silent = {number for number in together if not (self.folder / f"{number}.status").exists()}
         if not self._ended and len(silent) == len(together) > 1:
             self._first = silent
@@ -163,7 +163,7 @@ class _Watch:
             reader.join()
 
     def _interrupted(self) -> int:
-        """Every process gets the interrupt, and some seconds to save what it wants to keep."""
+        """Every process gets the interrupt, and a few seconds to save its state."""
         (self.folder / INTERRUPTED).touch()
         for pid in self._pids.values():
             _kill(pid, signal.SIGINT)

@@ -25,7 +25,7 @@ from hloom.runtime.distributed.messages import TAGS, Limit, Transport
 _POLL = 0.0002  # seconds between looks at messages, after a first while without a pause
 _BUSY = 0.002
 _TAG, _CHANNELS = 1, 1 << 14
-_HEADER = struct.Struct("<qq")  # the number of a meeting of two processes, and the bytes of what it is for
+_HEADER = struct.Struct("<qq")  # the index of a meeting of two processes, and the bytes of its purpose
 _PROGRAMS = 1 << 10  # groups of tags, if MPI has so many
 LEAVES = "hl.distributed.shutdown()"
 
@@ -86,7 +86,7 @@ class Group:
         self._groups = max(min((largest + 1) // TAGS, _PROGRAMS), 1)
 
     def transport(self, addresses: Mapping[str, int]) -> Transport:
-        """What native code needs to send messages on a communicator of its own. addresses: of the native functions of
+        """The data for native code to send messages on a separate communicator. addresses: of the native functions of
         `hloom.runtime.distributed.messages`."""
         functions = ctypes.CDLL(self._mpi.__file__)  # finds the functions of the library that mpi4py is linked to
 
@@ -106,15 +106,15 @@ class Group:
         )  # fmt: skip
 
     def tags(self, name: str, digest: bytes) -> int:
-        """The first tag of the messages of a program, the same in all processes. digest: a hash of it. Programs that
-        differ have other tags (nearly always), so that none receives what another one sends."""
+        """The first tag of the messages of a program, the same in all processes. digest: a hash of it. Different
+        programs have different tags (nearly always), so that none receives another's messages."""
         number = int.from_bytes(digest[:8], "little") % self._groups
         self._programs[number] = name
         return number * TAGS
 
     def whereabouts(self, process: int, tag: int) -> str | None:
-        """Where a process is that does not send the message of a tag, as far as it is known: the program of which it
-        has sent a message that nobody receives, the meeting that it has come to, or the end."""
+        """The known position of a process that does not send the message of a tag: the program of an unreceived message
+        that it has sent, the meeting that it has reached, or the end."""
         if (data := self._next(process)) is not None:
             _, size = _HEADER.unpack_from(data)
             return json.loads(data[_HEADER.size : _HEADER.size + size])[0]
@@ -134,11 +134,11 @@ class Group:
         members: Sequence[int] | None = None,
         channel: str = "",
     ) -> list[bytes]:
-        """The messages of all processes, by number, or of some of them (`members`), which all call this.
+        """The messages of all processes, by rank, or of some of them (`members`), all of which call this.
 
-        doing: what for; the same everywhere. timeout: seconds to wait for the others; None:
-        `hl.config.distributed_timeout`. channel: meetings of different names may run at once, in different
-        threads. Raises DistributedError that names who did not come, or does something else.
+        doing: the purpose; the same everywhere. timeout: seconds to wait for the others; None:
+        `hl.config.distributed_timeout`. channel: meetings of different names may run concurrently, in different
+        threads. Raises DistributedError that names the processes that did not arrive, or do something else.
         """
         everyone = list(range(self.count)) if members is None else sorted(set(members))
         others = [k for k in everyone if k != self.index]
@@ -223,7 +223,7 @@ class Group:
                 time.sleep(_POLL)
 
     def error_text(self, code: int) -> str:
-        """What MPI says of an error."""
+        """MPI's description of an error."""
         return self._mpi.Get_error_string(code)
 
     def leave(self) -> None:

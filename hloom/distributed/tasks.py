@@ -47,8 +47,8 @@ def _bad(cluster, found: str) -> DistributedError:
 
 
 def assigned(claims: Sequence[tuple[str | None, int | None]], cluster: Sequence[tuple[str, int]] | None):
-    """The task of each process: what it claims to be, or the first task that is left. claims: (job, task) of each
-    process, with None for what it does not say. cluster: all tasks; None: those that are claimed.
+    """The task of each process: the claimed one, or the first free task. claims: (job, task) of each process, with None
+    for an unspecified entry. cluster: all tasks; None: those that are claimed.
 
     Raises DistributedError where two processes are one task, a task does not exist, or has no process.
     """
@@ -73,8 +73,8 @@ def assigned(claims: Sequence[tuple[str | None, int | None]], cluster: Sequence[
 
 
 def _left(job: str | None, claims: Sequence, taken: list[tuple[str, int]], cluster) -> tuple[str, int]:
-    """The first task that is left for a process of a job, or of any (None). A number beyond all tasks where a cluster
-    has none left."""
+    """The first free task for a process of a job, or of any (None). An index beyond all tasks if the cluster has none
+    left."""
     if cluster is not None:
         left = [t for t in cluster if t not in taken and job in (None, t[0])]
         return left[0] if left else (job or DEFAULT_JOB, len(claims))

@@ -1,9 +1,9 @@
-"""What `hloom launch` runs in each process: the user's program, and a record of how it ends.
+"""The entry point of each process of `hloom launch`: runs the user's program, and records how it ends.
 
     python -m hloom.distributed.worker FOLDER [-m] PROGRAM ARGUMENTS...
 
-What the process prints goes to the pipes `<number>.out` and `<number>.err` of the folder, which gets `<number>.pid` at
-the start and `<number>.status` at the end.
+The output of the process goes to the pipes `<number>.out` and `<number>.err` of the folder, which gets `<number>.pid`
+at the start and `<number>.status` at the end.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from hloom.distributed.parents import die_with_parent
 
 
 def run(arguments: Sequence[str]) -> int:
-    """Runs `[-m] program arguments...` as Python would; the exit status. What it raises is printed."""
+    """Runs `[-m] program arguments...` as Python would, and returns the exit status. Exceptions are printed."""
     module = arguments[0] == "-m"
     program, *rest = arguments[1:] if module else arguments
     sys.argv = [program, *rest]
@@ -68,7 +68,7 @@ def main() -> None:
             _record(folder, number, status)
         leave(status)
 
-    # The program may leave so. mpiexec tells a status from a signal's number no more than it says which process ended.
+    # The program may exit this way. mpiexec mixes up statuses and signals, and hides which process ended.
     os._exit = left  # type: ignore[assignment]
     status = run(sys.argv[2:])
     sys.stdout.flush()

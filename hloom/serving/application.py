@@ -32,7 +32,7 @@ async def run(options: ServerOptions) -> int:
         grpc_port=options.grpc_port,
         metrics_port=options.metrics_port,
         grpc_max_message_length=options.max_body or MAX_BODY,
-        parallel_workers=0,  # kernels have threads of their own, and calls release the GIL
+        parallel_workers=0,  # kernels have their own threads, and calls release the GIL
         load_models_at_startup=False,
         server_name="hloom",
         model_repository_root="",
@@ -102,7 +102,7 @@ def _server(settings: Any, options: ServerOptions, models: list[ModelSettings]) 
     if options.certificate is not None:
         files = {"ssl_certfile": str(options.certificate), "ssl_keyfile": str(options.private_key)}
     _configure(server._rest_server, {**protocol, **files})
-    # Whoever reaches more than this machine needs the key for metrics too.
+    # Beyond this machine, metrics need the key too.
     metrics = server._metrics_server
     local = options.metrics_host in LOCAL
     metrics._app.add_middleware(Limits, access=Access(None if local else options.key), **limits)

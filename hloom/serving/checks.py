@@ -1,4 +1,4 @@
-"""What is checked before a server starts, whichever it is: models, options, ports."""
+"""Checks before either server starts: models, options, ports."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
 """Elements of requests as arrays: exactly what was sent, or an error.
 
-One conversion for every datatype and both protocols. JSON's numbers have no types, so what each datatype takes is fixed
-here: a boolean is no integer, a number with a fraction part or an exponent is no integer, text is no number, and no
-finite number becomes infinity.
+One conversion for every datatype and both protocols. JSON's numbers have no types, so the values that each datatype
+accepts are fixed here: a boolean is not an integer, a number with a fraction part or an exponent is not an integer,
+text is not a number, and no finite number becomes infinity.
 """
 
 from __future__ import annotations

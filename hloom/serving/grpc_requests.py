@@ -26,7 +26,7 @@ class Servicer(InferenceServicer):
 
     @handle_mlserver_error
     async def ModelInfer(self, request: Any, context: Any) -> Any:  # noqa: N802 (gRPC's name)
-        """One request. Raises InferenceError (INVALID_ARGUMENT) for what is no request."""
+        """One request. Raises InferenceError (INVALID_ARGUMENT) for an invalid one."""
         raw = bool(request.raw_input_contents)
         payload = _payload(request)
         insert_headers(payload, to_headers(context))

@@ -1,4 +1,4 @@
-"""What a request has to have, and what it may cost: keys, origins, bytes and seconds, over HTTP and gRPC."""
+"""Requirements and limits of requests: keys, origins, bytes and seconds, over HTTP and gRPC."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ from hloom.ir.records import record
 from hloom.serving.connections import ABORT
 
 PUBLIC = ("/v2/health/live", "/v2/health/ready")  # of HTTP, without a key: load balancers ask them
-MANAGEMENT = "/v2/repository"  # of HTTP: what lists, loads and unloads models
-# Of gRPC, what clients use; all other methods list, load and unload models.
+MANAGEMENT = "/v2/repository"  # of HTTP: the paths that list, load and unload models
+# The gRPC methods for clients; all others list, load and unload models.
 USE = frozenset(
     f"/inference.GRPCInferenceService/{name}"
     for name in "ServerLive ServerReady ServerMetadata ModelReady ModelMetadata ModelInfer ModelStreamInfer".split()
@@ -31,8 +31,8 @@ _OFF = "the routes that list, load and unload models are off: hloom serve --mana
 
 @record(frozen=True)
 class Access:
-    """Who may do what. key: of use; None: anybody. management: whether models may be loaded and unloaded at all, and
-    management_key with which key; host: the name that the server is asked by, besides addresses."""
+    """Access rules. key: required for use; None: open to all. management: whether models may be loaded and unloaded at
+    all; management_key: the key for that; host: the host name accepted in requests, in addition to addresses."""
 
     key: str | None = None
     management: bool = False
@@ -46,7 +46,7 @@ class Access:
 
 
 class Limits:
-    """ASGI middleware: 401 without the key, 403 for management that is off or asked for by another site, 413 beyond
+    """ASGI middleware: 401 without the key, 403 for management that is off or requested by another site, 413 beyond
     `max_body` bytes of a body, 415 for encodings, 504 after `timeout` seconds."""
 
     def __init__(self, app: Callable, access: Access, max_body: int, timeout: float):
@@ -73,7 +73,7 @@ class Limits:
         if encoding not in (b"identity", b"gzip"):
             await _refuse(send, 415, f"the encoding {encoding.decode('latin-1')!r}: send gzip, or none")
             return
-        if encoding == b"gzip":  # MLServer would take as much memory as the client says
+        if encoding == b"gzip":  # MLServer would allocate whatever size the client states
             scope = {**scope, "headers": [(k, v) for k, v in scope["headers"] if k != b"content-encoding"]}
         state = _Request(receive, send, self.max_body, encoding == b"gzip")
         try:
@@ -119,8 +119,8 @@ class Limits:
         return True
 
     async def _too_large(self, receive: Callable, send: Callable) -> None:
-        """Answers after what still comes of the body, which nobody keeps: a client that is sending would not read an
-        answer, but find the connection closed. Of a body that is much too large only a part is waited for."""
+        """Drains and discards the rest of the body before answering: a client that is still sending would not read the
+        answer, but find the connection closed. Of a body that is much too large only a part is read."""
         left = DRAINED * self.max_body
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(self.timeout):
@@ -137,7 +137,7 @@ class _TooLargeError(Exception):
 
 
 class _Request:
-    """Counts what is received, expands what is compressed, and knows whether an answer has begun."""
+    """Counts received bytes, decompresses them, and tracks whether an answer has begun."""
 
     def __init__(self, receive: Callable, send: Callable, most: int, compressed: bool):
         self._receive, self._send, self._most = receive, send, most
@@ -167,7 +167,7 @@ class _Request:
         return made
 
     async def send(self, message: dict) -> None:
-        if not self.too_large and not self.damaged:  # the framework's own answer to the error says less than ours
+        if not self.too_large and not self.damaged:  # the framework's own error response is less specific than ours
             self.begun = True
             await self._send(message)
 
@@ -182,7 +182,7 @@ async def _refuse(send: Callable, status: int, error: str) -> None:
 
 
 class AccessInterceptor(aio.ServerInterceptor):
-    """gRPC calls need the metadata `authorization: Bearer KEY`; methods of management are off unless asked for."""
+    """gRPC calls need the metadata `authorization: Bearer KEY`; management methods are off by default."""
 
     def __init__(self, access: Access):
         self._access = access

@@ -99,7 +99,8 @@ class LibraryModel(MLModel):
         return tuple(sizes)
 
     def _same_sizes(self, arrays: Arrays) -> None:
-        """A dimension has one size in all inputs, within its range: nobody else of a batch has to fail for it."""
+        """A dimension has one size in all inputs, within its range, so that an invalid request does not fail its whole
+        batch."""
         sizes: dict[str, int] = {}
         for array, value in zip(arrays, self.function.inputs, strict=True):
             for found, size in zip(array.shape, value.shape, strict=True):

@@ -1,4 +1,4 @@
-"""What a server serves and how: models as the command line names them, ports, limits, keys."""
+"""The configuration of a server: models as named on the command line, ports, limits, keys."""
 
 from __future__ import annotations
 
@@ -39,18 +39,19 @@ def parse_model(text: str) -> Model:
 
 @record(frozen=True)
 class ServerOptions:
-    """How a server listens, and what it allows.
+    """How a server listens, and its limits.
 
     models: those it serves. host, port, grpc_port, metrics_port: where it listens. threads: of a model's kernels.
-    max_batch, max_wait: requests that come within `max_wait` seconds are computed together, up to `max_batch` elements
-        of the first dimension; 1: each for itself. The library has to take a range of sizes there (`hl.Dim`).
-    server: "mlserver" or "triton". repository: a folder for Triton's models, which stays; None: a temporary one.
+    max_batch, max_wait: requests that arrive within `max_wait` seconds are computed together, up to `max_batch`
+    elements
+        of the first dimension; 1: each separately. The library has to accept a range of sizes there (`hl.Dim`).
+    server: "mlserver" or "triton". repository: a folder for Triton's models, which is kept; None: a temporary one.
     max_body: bytes of a request; None: MLServer's 64 MB. timeout: seconds that a request may take (MLServer; None: 30)
-        or wait (Triton; None: any number). key: what clients send as `Authorization: Bearer KEY`; None: nothing.
+        or wait (Triton; None: any number). key: sent by clients as `Authorization: Bearer KEY`; None: no key.
     certificate, private_key: PEM files; None: no TLS.
     metrics_host: where metrics listen; beyond this machine they need the key. max_connections: of HTTP, and of gRPC.
-    management: whether clients may list, load and unload models; management_key: what they send for it, another key
-        than that of use.
+    management: whether clients may list, load and unload models; management_key: the key for that, different from the
+    one for use.
     """
 
     models: list[Model] = field(default_factory=list)

@@ -1,4 +1,4 @@
-"""The models that a server was started with, as MLServer's repository: what clients may load again."""
+"""The models that a server was started with, as MLServer's repository: those that clients may reload."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ __all__ = ["Started", "readiness"]
 
 
 class Started(ModelRepository):
-    """The models of the command line. There are no others: nothing is looked for in the file system."""
+    """The models of the command line, and no others: the file system is not searched."""
 
     def __init__(self, root: str, models: list[ModelSettings]):
         self._models = models
@@ -31,7 +31,7 @@ class Started(ModelRepository):
 
 
 def readiness(registry: MultiModelRegistry, models: list[ModelSettings]) -> Callable:
-    """What the server answers when it is asked whether it is ready: whether all of its models are loaded."""
+    """The server's answer to readiness requests: whether all of its models are loaded."""
 
     async def ready() -> bool:
         for settings in models:

@@ -1,4 +1,4 @@
-"""`serve`: checks what is to be served, and runs the server."""
+"""`serve`: checks the models and options, and runs the server."""
 
 from __future__ import annotations
 

@@ -35,7 +35,7 @@ from hloom.serving.options import LOCAL, Model, ServerOptions
 
 SOURCE = Path(__file__).with_name("native") / "triton.c"
 INSTALL = "pip install --no-deps nvidia-pytriton==0.7.0 (the wheel with Triton's binary), or put tritonserver on PATH"
-# What clients do not need, and what writes files or maps memory by their word.
+# Features that clients do not need, and those that let them write files or map memory.
 CLOSED = "shared-memory,model-repository,trace,logging"
 NEEDS_KEY = "inference,metadata,model-config,statistics"
 
@@ -159,7 +159,7 @@ def _configuration(model: Model, library: Library, options: ServerOptions) -> st
 
 
 def check_options(options: ServerOptions) -> None:
-    """Raises ArgumentError for what Triton does not have."""
+    """Raises ArgumentError for options that Triton lacks."""
     if options.max_body is not None:
         raise ArgumentError(
             "--max-body with Triton", "it has no limit for the bodies of HTTP",
@@ -216,7 +216,7 @@ def run(options: ServerOptions) -> int:
 
 
 def _process(command: Sequence[str], options: ServerOptions) -> int:
-    """Runs Triton, passes signals on to it, and says when it is ready."""
+    """Runs Triton, forwards signals to it, and reports when it is ready."""
     ended: list[int] = []
     process = subprocess.Popen(command, preexec_fn=die_with_parent, stdin=subprocess.DEVNULL)
 

@@ -1,6 +1,6 @@
 """Sessions at a server: `hl.sessions.Session(server.target)` sends a pruned program as text, once, and then runs it.
 
-All sessions at one server share its variables, by name. What a program puts on other tasks (`hl.device`) runs there.
+All sessions at one server share its variables, by name. Operations placed on other tasks (`hl.device`) run there.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ Answer = tuple[dict, Sequence[np.ndarray]]
 
 
 class GraphStore:
-    """The server's side: one executor, and what was loaded into it by handle."""
+    """The server's side: one executor, and the programs loaded into it by handle."""
 
     def __init__(self, task: Task, link: Callable[[], Any]) -> None:
         """task: whose server it is. link: returns the connection to the other tasks."""

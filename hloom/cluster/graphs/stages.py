@@ -1,8 +1,8 @@
 """A run of a program whose variables are on several tasks, cut into stages.
 
-The main stages compute what is fetched, and what updates need; they read the variables of other tasks as they are then.
-The instructions of updates run where the variables are, each task's in one piece and on the value that a variable then
-has: steps of several workers interleave, and none is lost. What an update made may be read by a further main stage.
+The main stages compute the fetches, and the inputs of updates; they read the current values of other tasks' variables.
+The instructions of updates run where the variables are, each task's atomically and on the variable's current value:
+steps of several workers interleave, and none is lost. The result of an update may be read by a later main stage.
 """
 
 from __future__ import annotations
@@ -18,9 +18,10 @@ from hloom.sessions.lowering import Plan
 
 @record(eq=False)
 class Stage:
-    """home: whose variables it updates; None: it is a main stage. computation: of the inputs. inputs: parameters of the
-    plan, which are variables and feeds, and results of earlier stages. outputs: instructions of the plan that further
-    stages or the fetches read, in front of the new values. stores: variables and the numbers of their new values."""
+    """home: the task whose variables it updates; None: it is a main stage. computation: of the inputs. inputs:
+    parameters of the plan, which are variables and feeds, and results of earlier stages. outputs: instructions of the
+    plan that later stages or the fetches read, before the new values. stores: variables and the indices of their new
+    values."""
 
     home: Task | None
     computation: Computation
@@ -29,7 +30,7 @@ class Stage:
     stores: list[tuple[str, int]]
 
 
-Key = tuple[int, Task | None]  # of a stage: its place in the order, and its home
+Key = tuple[int, Task | None]  # of a stage: its position in the order, and its home
 
 
 def cut(plan: Plan, home_of: Callable[[str], Task]) -> list[Stage]:

@@ -74,8 +74,8 @@ class Variables:
     def update(
         self, handle: str, given: Sequence[np.ndarray | None], reads: dict[int, str], stores: Sequence[tuple[str, int]]
     ) -> list[np.ndarray]:
-        """Runs an update in one piece. given: its arguments but for variables, whose names `reads` has by number.
-        stores: variables and the numbers of the results that they become. Raises UninitializedError."""
+        """Runs an update atomically. given: its arguments except variables, whose names `reads` holds by index. stores:
+        variables and the indices of the results assigned to them. Raises UninitializedError."""
         part = self._parts[handle]
         with self.executor.lock:
             arguments = [self.value(reads[k]) if k in reads else value for k, value in enumerate(given)]
@@ -137,7 +137,7 @@ class DistributedStep(Step):
         self._replaced = [self._read_later(number, stage) for number, stage in enumerate(self._stages)]
 
     def _log(self) -> None:
-        """Prints what no main stage has: where updates run, and constants of text."""
+        """Prints everything outside the main stages: where updates run, and text constants."""
         for stage in self._stages:
             if stage.home is not None:
                 device = "cpu:0" if stage.home == self._own else f"{stage.home}/cpu:0"
@@ -208,7 +208,7 @@ class _Main:
             return tuple(apply_computation(computation, list(operands)))
 
         run.__name__ = run.__qualname__ = step.program_name
-        # Where nobody chose a device, the session's server computes, whatever tasks the variables are on.
+        # If no device was chosen, the session's server computes, regardless of the variables' tasks.
         default = None if chosen_devices(computation) else "cpu:0"
         self._stage, self._function = stage, jit(run, device=step.executor.device or default)
 
@@ -226,7 +226,7 @@ class _Updates:
         text = print_module(Module(step.program_name, computation)).encode()
         self._text, self._handle = np.frombuffer(text, np.uint8), hashlib.sha256(text).hexdigest()
         names = step._names
-        # The variables of its own task are read there; those of others are arguments, as everything else.
+        # The variables of its own task are read there; those of others are arguments, like everything else.
         self._reads = {
             k: names[i] for k, i in enumerate(stage.inputs) if i in names and step.homes[names[i]] == stage.home
         }

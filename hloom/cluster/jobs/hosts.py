@@ -13,7 +13,7 @@ from typing import Protocol
 
 from hloom.distributed.parents import die_with_parent
 
-Line = tuple[str, str]  # the name of a process, what it printed
+Line = tuple[str, str]  # the name of a process, its output
 
 
 class Host(Protocol):
@@ -27,7 +27,7 @@ class Host(Protocol):
     def kill(self, name: str, number: int) -> None: ...
 
     def lines(self) -> list[Line]:
-        """What the processes printed since the last call."""
+        """The output of the processes since the last call."""
 
     def close(self) -> None:
         """Ends all processes."""
@@ -63,7 +63,7 @@ class LocalHost:
         found = {name: process.poll() for name, process in self._processes.items()}
         for name, status in found.items():
             if status is not None:
-                self._readers[name].join(1.0)  # what it printed comes before its end
+                self._readers[name].join(1.0)  # its output is reported before its end
         return found
 
     def pid(self, name: str) -> int:

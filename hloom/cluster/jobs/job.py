@@ -1,4 +1,4 @@
-"""What a job is, as the file `job.json` in its folder tells its supervisor."""
+"""The description of a job, which its supervisor reads from the file `job.json` in its folder."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """A job as a RayJob of KubeRay: the manifest, checked by a schema before it is applied.
 
-The templates `rayjob.json` and `rayjob.schema.json` stand beside this file. The schema has the parts of KubeRay's
-RayJob (ray.io/v1) that the template uses; unknown fields are refused.
+The templates `rayjob.json` and `rayjob.schema.json` are in this folder. The schema covers the parts of KubeRay's RayJob
+(ray.io/v1) that the template uses; unknown fields are refused.
 """
 
 from __future__ import annotations
@@ -87,7 +87,7 @@ def _quoted(word: str) -> str:
 
 
 def check(made: dict[str, Any]) -> None:
-    """Raises DistributedError for a manifest that is no RayJob, with the path of what is wrong."""
+    """Raises DistributedError for a manifest that is not a RayJob, with the path of the error."""
     try:
         # Saves start-up time: only jobs on Kubernetes need it.
         import jsonschema

@@ -24,7 +24,7 @@ from hloom.errors import DistributedError
 NAMESPACE = "hloom"
 _CALL_SECONDS = 120.0  # an actor imports hloom first
 _PLACED_SECONDS = 120.0
-_ELASTIC_SECONDS = 20.0  # before a job that may go on with fewer workers does so
+_ELASTIC_SECONDS = 20.0  # before a job that may continue with fewer workers does so
 _REACH_SECONDS = 10.0
 
 
@@ -68,7 +68,7 @@ def start_ray(address: str, cores: int) -> Any:
 
 
 def _reach(address: str) -> None:
-    """Raises DistributedError where nobody listens at an address: Ray itself tries for minutes."""
+    """Raises DistributedError if nothing listens at an address: Ray itself would retry for minutes."""
     place = address.rpartition("//")[2]
     host, _, port = place.rpartition(":")
     if address == "auto":  # Ray looks for the cluster
@@ -187,7 +187,7 @@ class RaySupervisor(Supervisor):
 
     def _release(self) -> None:
         for actor in getattr(self, "_actors", ()):
-            with contextlib.suppress(Exception):  # it may be dead, and that is what is wanted
+            with contextlib.suppress(Exception):  # it may already be dead, which is fine
                 self._ray.kill(actor)
         self._actors = []
         if self._group is not None:

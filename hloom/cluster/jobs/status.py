@@ -1,4 +1,4 @@
-"""What a job does, as a table, as JSON, and as a page that renews itself."""
+"""The status of a job, as a table, as JSON, and as a page that refreshes itself."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ OLD = 10.0  # seconds after which a report of a running process is called silent
 
 
 def job_status(folder: str) -> dict[str, Any]:
-    """The supervisor's report, the workers', and what the servers answer. Raises DistributedError."""
+    """The reports of the supervisor and the workers, and the servers' answers. Raises DistributedError."""
     job = load_job(folder)
     reports = {report["name"]: report for report in read_reports(folder)}
     supervisor = reports.pop("supervisor", {"state": "not started"})
@@ -61,7 +61,7 @@ def _server_status(job: Job, index: int) -> dict[str, Any]:
 
 
 def server_status(link: Connection) -> list[dict[str, Any]]:
-    """What all servers of a cluster answer; those that do not are named."""
+    """The answers of all servers of a cluster; those that do not answer are named."""
     found = []
     for task in link.spec.tasks:
         try:
@@ -101,7 +101,7 @@ def show(found: dict[str, Any], console: Console | None = None) -> None:
     console.print(_headline(found), highlight=False, markup=False)
     table = Table(*COLUMNS)
     for one in found["processes"]:
-        table.add_row(*map(Text, _row(one)))  # names are no markup
+        table.add_row(*map(Text, _row(one)))  # names are not markup
     console.print(table)
 
 
@@ -157,7 +157,7 @@ class _Handler(BaseHTTPRequestHandler):
         self.wfile.write(body)
 
     def log_message(self, format, *args) -> None:  # noqa: A002  (http.server's name)
-        """Nothing: requests are no news."""
+        """Prints nothing: requests are not logged."""
 
 
 __all__ = ["StatusServer", "job_status", "page", "server_status", "show"]

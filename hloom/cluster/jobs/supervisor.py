@@ -37,7 +37,7 @@ _KILLING = {
 
 
 class Gang:
-    """mpiexec with `-launcher manual`: it says what to start on each host, and the hosts' agents start it."""
+    """mpiexec with `-launcher manual`: it prints the command for each host, and the hosts' agents run it."""
 
     def __init__(self, command: Sequence[str], workers: int, hosts: Sequence[str], variables: dict[str, str]):
         """hosts: names of the hosts of the processes. Raises DistributedError."""
@@ -81,7 +81,7 @@ class Supervisor:
         self._stop = True
 
     def run(self) -> int:
-        """The exit status: 0, that of what failed last, or 143 after `stop`."""
+        """The exit status: 0, that of the last failure, or 143 after `stop`."""
         self._report("starting")
         while True:
             started = time.time()
@@ -117,12 +117,12 @@ class Supervisor:
             time.sleep(PAUSE)
 
     def _without_a_step(self, status: int, started: float) -> bool:
-        """Whether an attempt ended by an error of the program, and nothing says that it made a step."""
+        """Whether an attempt ended by an error of the program, without evidence that it completed a step."""
         steps = [r.get("step", 0) for r in read_reports(self.job.folder) if r["name"].startswith("worker")]
         return status in (1, 2) and not self._lost and not any(steps) and time.time() - started < FIRST_STEP
 
     def _may_shrink(self) -> bool:
-        """Whether the job may go on with a worker less."""
+        """Whether the job may continue with one worker fewer."""
         return self.job.elastic and self.workers > self.job.backup + 1
 
     def _report(self, state: str) -> None:
@@ -258,7 +258,7 @@ class Supervisor:
         self._start_task(job, int(index))
 
     def _hung(self, started: float) -> str:
-        """Which worker did not make a step for too long; '' where all go on, or none reports."""
+        """The worker that has not completed a step for too long; '' if all make progress, or none reports."""
         if not self.job.hang:
             return ""
         now = time.time()
@@ -269,7 +269,7 @@ class Supervisor:
         late = [r for r in reports if now - max(r["time"], started) > self.job.hang]
         if not late or (self.job.ps == 0 and len(late) < len(reports)):
             return ""
-        # In synchronous training all stand still: the one to name is the one that waits least for others.
+        # In synchronous training all are stalled: report the one that waits least for others.
         slowest = min(late, key=lambda r: (r.get("step", 0), r.get("peer_wait") or 0))
         seconds = now - slowest["time"]
         return f"{slowest['name'].replace('-', ' ')} hangs: no step for {seconds:.0f} s"
@@ -298,7 +298,7 @@ class Supervisor:
                     host.kill(name, number)
 
     def _end(self, gang: Gang | None) -> None:
-        """Ends what is left of an attempt: nothing of it may meet the next one."""
+        """Ends the remains of an attempt, so that they cannot interfere with the next one."""
         if gang is not None:
             if gang.process.poll() is None:
                 gang.process.kill()
@@ -331,7 +331,7 @@ class Log:
         self._stream = stream or sys.stdout
 
     def __call__(self, line: str) -> None:
-        with contextlib.suppress(OSError):  # a full disk, or nobody who reads: the job goes on
+        with contextlib.suppress(OSError):  # a full disk, or no reader: the job continues
             self._file.write(line + "\n")
             self._file.flush()
         with contextlib.suppress(OSError):

@@ -1,9 +1,9 @@
-"""What each process of a job runs: a parameter server, or the user's program.
+"""The entry point of each process of a job: a parameter server, or the user's program.
 
     python -m hloom.cluster.jobs.task FOLDER JOB [INDEX] [PROGRAM ARGUMENTS...]
 
-INDEX is - for processes of an MPI gang, which MPI numbers. The process ends with its parent, however that ends: nothing
-of a job outlives its supervisor.
+INDEX is - for processes of an MPI gang, which MPI numbers. The process ends with its parent, however that ends: no
+process of a job outlives its supervisor.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ def main() -> None:
         if server.variables.unsaved():
             sys.exit(UNSAVED)
         return
-    if index == "-":  # one of a gang, in which nothing else says who the others are
+    if index == "-":  # one of a gang, which has no other way to find its peers
         distributed.meet()
     status = run(command)
     sys.stdout.flush()
