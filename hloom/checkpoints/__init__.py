@@ -1,4 +1,4 @@
-"""Checkpoints: trees of arrays on the disk, complete or not there at all, restored with other layouts.
+"""Checkpoints: trees of arrays on disk, written atomically, restorable with other layouts.
 
     hl.checkpoints.save("run/initial", state)
     state = hl.checkpoints.restore("run/initial", like=state)
@@ -36,8 +36,8 @@ def save(
 ) -> Path:
     """Saves a tree of arrays (of any dtype, sharded or not), random keys, numbers and texts in a folder.
 
-    It is on the disk when this returns; a process that is killed before leaves no folder of that name. metadata: what
-    JSON holds. Raises CheckpointError where the folder exists or a leaf cannot be saved, FileError.
+    It is on disk when this returns; a process that is killed before leaves no folder of that name. metadata: any JSON
+    value. Raises CheckpointError if the folder exists or a leaf cannot be saved, FileError.
 
     >>> folder = hl.checkpoints.save("run", {"w": hnp.ones((2, 3)), "epoch": 4}, step=100)
     >>> hl.checkpoints.restore("run")["epoch"]
@@ -50,10 +50,9 @@ def restore(path: str | os.PathLike, like: Any = None, *, partial: bool = False)
     """The tree of a checkpoint.
 
     like: a tree of arrays, `ShapeDtypeStruct`s and numbers with the paths of the saved one. The result has its classes,
-    and each array the kind (NumPy or hloom) and the device or sharding of the one there. Without it, dicts, lists and
-    tuples come back. partial: leaves of `like` that are not in the checkpoint stay as they are, and others in the
-    checkpoint are left out. Raises MissingFileError; CheckpointError with each path at which the two differ, and for
-    damaged files.
+    and each array the kind (NumPy or hloom) and the device or sharding of its counterpart. Without it, dicts, lists and
+    tuples are returned. partial: leaves of `like` that are not in the checkpoint are kept, and others in the checkpoint
+    are skipped. Raises MissingFileError; CheckpointError with each path at which the two differ, and for damaged files.
 
     >>> folder = hl.checkpoints.save("run", {"w": hnp.array([1.0, 2.0])})
     >>> hl.checkpoints.restore("run", like={"w": hnp.zeros(2)})

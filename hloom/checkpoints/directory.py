@@ -56,7 +56,7 @@ class _Saved:
     keys: str = ""  # the implementation, of random keys
 
     def offer(self) -> list:
-        """What other processes have to know of it."""
+        """The description of it for other processes."""
         parts = [[list(start), list(data.shape)] for start, data in self.parts]
         return [self.dtype, list(self.shape), parts, self.keys]
 
@@ -74,7 +74,7 @@ class Snapshot:
     are copied if `copy`, because the program may change them while they are written."""
 
     def __init__(self, value: Any, *, copy: bool = False):
-        """Raises CheckpointError for leaves that are no arrays, keys, numbers or texts."""
+        """Raises CheckpointError for leaves other than arrays, keys, numbers and texts."""
         leaves = named_leaves(value, "save a checkpoint")
         self.structure = structure_of(value, leaves)
         self.arrays: dict[str, _Saved] = {}
@@ -90,7 +90,7 @@ class Snapshot:
         return {name: saved.offer() for name, saved in self.arrays.items()}
 
     def parts(self, written: Mapping[str, Sequence[int]]) -> dict[str, np.ndarray]:
-        """The arrays of this process's file. written: by array, the numbers of the parts that it writes."""
+        """The arrays of this process's file. written: by array, the indices of the parts that it writes."""
         return {_part(name, k): self.arrays[name].parts[k][1] for name, numbers in written.items() for k in numbers}
 
     def manifest(self, offers, writes, step: int | None, metrics: Mapping | None, metadata: Mapping | None) -> dict:
@@ -235,7 +235,7 @@ def _steps(folder: Path) -> list[Path]:
 
 
 def _other(path: Path) -> tuple[str, str] | None:
-    """(what it is, how to read it) of a path at which something else is than a checkpoint of hloom."""
+    """(what it is, how to read it) for a path that holds something other than an hloom checkpoint."""
     name = os.fspath(path)
     if path.is_file():
         found = "it is a file; a checkpoint of hloom is a folder"
@@ -268,7 +268,7 @@ class Checkpoint:
     """
 
     def __init__(self, path: str | os.PathLike):
-        """Raises MissingFileError, and CheckpointError for a folder that is no checkpoint or is damaged."""
+        """Raises MissingFileError, and CheckpointError for a folder that is not a checkpoint or is damaged."""
         self.path = Path(path)
         if (other := _other(self.path)) is not None:
             raise CheckpointError(f"restore the checkpoint {self.path}", *other)
@@ -389,7 +389,7 @@ class Checkpoint:
         return device_put(value, leaf.sharding) if isinstance(leaf, Array) and leaf.committed else value
 
     def _by_parts(self, name: str, leaf: Array, files: _Files) -> Array:
-        """An array over several devices, of which each process reads the parts of its own."""
+        """An array over several devices, of which each process reads its own parts."""
         stored = self._arrays[name]
         dims = stored.shape
 
@@ -440,7 +440,7 @@ class _Files:
         region: tuple[slice, ...] | None = None,
         within: Sequence[slice] | None = None,
     ) -> np.ndarray:
-        """A part of an array, which is its `region`; or what is `within` the part."""
+        """A part of an array, given by its `region`; or only the subregion `within` the part."""
         if file not in self._open:
             self._open[file] = safetensors.File(self._checkpoint.path / file)
         opened = self._open[file]

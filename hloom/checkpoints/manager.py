@@ -55,7 +55,7 @@ class Manager:
         keep_every: int | None = None,
         keep_every_hours: float | None = None,
     ):
-        """Creates the folder; removes what killed processes left there. Raises ArgumentError, FileError."""
+        """Creates the folder; removes leftovers of killed processes. Raises ArgumentError, FileError."""
         if keep is not None and keep < 1:
             raise ArgumentError("a Manager keeps at least one checkpoint", f"keep={keep}", "pass keep=1 or None")
         if best is not None and best[1] not in ("min", "max"):
@@ -84,9 +84,9 @@ class Manager:
     ) -> None:
         """Saves a tree of arrays, keys, numbers and texts as the checkpoint of a step.
 
-        metrics: numbers by name, for `best`. metadata: anything that JSON holds. wait: until it is on the disk.
-        Raises CheckpointError where the step is saved already, or a later one, or a leaf cannot be saved, and what went
-        wrong with the checkpoint before this one.
+        metrics: numbers by name, for `best`. metadata: any JSON value. wait: until it is on disk. Raises
+        CheckpointError if this or a later step is already saved or a leaf cannot be saved, and the error of the
+        previous checkpoint if that failed.
         """
         self.wait()
         if self._best is not None and self._best[0] not in (metrics or {}):
@@ -147,7 +147,7 @@ class Manager:
         return self._writer
 
     def wait(self) -> None:
-        """Waits until the checkpoint that is being written is on the disk. Raises what went wrong with it."""
+        """Waits until the checkpoint being written is on disk. Raises its error if it failed."""
         if self._written is not None and self._process == os.getpid():
             self._written.result()
         self._written = None
@@ -169,7 +169,7 @@ class Manager:
     def __exit__(self, *exception) -> None:
         self.wait()
 
-    # --- what is there ---
+    # --- contents ---
 
     def path(self, step: int) -> Path:
         """The folder of a step's checkpoint, whether it exists or not."""
@@ -214,15 +214,15 @@ class Manager:
         self._metrics.pop(step, None)
 
     def rewind(self, step: int) -> list[int]:
-        """Deletes the checkpoints after a step, so that training goes on from there; returns their steps."""
+        """Deletes the checkpoints after a step, so that training resumes from there; returns their steps."""
         self.wait()
         gone = [later for later in self.steps() if later > step]
-        for later in reversed(gone):  # the last one first: what is left is always a beginning
+        for later in reversed(gone):  # the last one first, so that the rest is always a prefix
             self.delete(later)
         return gone
 
     def _ranked(self, steps: list[int]) -> list[int]:
-        """Steps by metric, the best first; NaN is worse than all numbers, and of equal ones the later is better."""
+        """Steps by metric, the best first; NaN is worse than all values, and of equal ones the later is better."""
         if self._best is None:
             return []
         name, order = self._best
@@ -252,7 +252,7 @@ class Manager:
                 self.delete(step)
 
     def _remove_leftovers(self) -> None:
-        """What processes left that do not run any more: unfinished checkpoints, and half deleted ones."""
+        """Leftovers of processes that no longer run: unfinished checkpoints, and half deleted ones."""
         if index() != 0:
             return
         for path in self.folder.iterdir():

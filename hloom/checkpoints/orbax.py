@@ -1,6 +1,6 @@
 """Arrays that Orbax saved, read through tensorstore (`pip install 'hloom[train]'`), without Orbax or jax.
 
-Orbax writes a folder of arrays in Zarr's format (version 2 or 3), each in a folder of its own or all in one OCDBT
+Orbax writes a folder of arrays in Zarr's format (version 2 or 3), each in a separate folder or all in one OCDBT
 database, with a file `_METADATA` that names the leaves.
 
 Source: orbax.readthedocs.io, "Checkpoint format guide".
@@ -26,14 +26,14 @@ from hloom.ir.types import HLO_NAME
 _tensorstore = LazyModule("tensorstore")  # 0.1 s to import
 METADATA, OCDBT = "_METADATA", "manifest.ocdbt"
 _ARRAYS = {"/.zarray": "zarr", "/zarr.json": "zarr3"}  # the file beside an array's data -> tensorstore's driver
-_SEQUENCE = 1  # Orbax's type of a key that is a place in a list
+_SEQUENCE = 1  # Orbax's type of a key that is an index in a list
 
 
 def load_orbax(path: str | os.PathLike) -> dict[str, Any]:
     """The tree of a checkpoint that Orbax saved: dicts, lists, and hloom's arrays.
 
-    path: the folder of a step or of an item in it (such as `default` or `params`). Raises MissingFileError where there
-    is no such checkpoint, CheckpointError for damaged ones and where tensorstore is not installed.
+    path: the folder of a step or of an item in it (such as `default` or `params`). Raises MissingFileError if there is
+    no such checkpoint, CheckpointError for damaged ones and if tensorstore is not installed.
     """
     if importlib.util.find_spec("tensorstore") is None:
         raise CheckpointError(
@@ -98,7 +98,7 @@ def _read(store: dict[str, Any], driver: str, what: str) -> Array:
         raise CheckpointError(f"read {what}", f"an array of dtype {dtype}", "hloom has arrays of numbers")
     size = math.prod(array.shape) * dtype.itemsize
     memory = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
-    if size > memory:  # compressed, so that the file's size says nothing
+    if size > memory:  # compressed, so that the file's size is no indication
         raise CheckpointError(
             f"read {what}", f"{dtype}{list(array.shape)}: {size} bytes, of {memory} in this machine", "check the file"
         )

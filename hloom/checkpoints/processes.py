@@ -1,9 +1,9 @@
 """One checkpoint, written by all processes of a program: each writes its parts of the arrays into one folder.
 
 All processes call `save` with trees of the same names. They tell each other which parts they hold; the first that holds
-a part writes it, into a file of its own. Process 0 creates the folder before, and writes the manifest and gives the
-folder its name after all others have said that their files are on the disk. The folder has to be on a file system that
-all of them see.
+a part writes it, into its own file. Process 0 first creates the folder; it writes the manifest and renames the folder
+after all others have reported that their files are on disk. The folder has to be on a file system shared by all of
+them.
 """
 
 from __future__ import annotations
@@ -30,11 +30,11 @@ class Meeting:
         self.path, self.alone = path, processes().count == 1
 
     def all(self, message: Any) -> list[Any]:
-        """What all processes say at the same point, by number. Raises DistributedError."""
+        """The messages of all processes at the same point, by rank. Raises DistributedError."""
         if self.alone:
             return [message]
         doing = f"save a checkpoint as {self.path}"
-        # A channel of its own: a thread writes while the program goes on.
+        # A separate channel: a thread writes while the program continues.
         found = distributed.group().exchange(json.dumps(message).encode(), doing, channel=doing)
         return [json.loads(text) for text in found]
 
@@ -56,10 +56,10 @@ class Meeting:
 
 
 def assigned(offers: Sequence[Mapping[str, Any]]) -> list[dict[str, list[int]]]:
-    """For each process the parts that it writes, by array: their numbers among those that it holds.
+    """For each process the parts that it writes, by array: their indices among those that it holds.
 
-    offers: of each process, by array [dtype, shape, [[start, shape] of each part]]. Raises CheckpointError where the
-    processes save different trees, or nobody has a part of an array.
+    offers: of each process, by array [dtype, shape, [[start, shape] of each part]]. Raises CheckpointError if the
+    processes save different trees, or if no process has a part of an array.
     """
     writes: list[dict[str, list[int]]] = [{} for _ in offers]
     for k, offer in enumerate(offers):

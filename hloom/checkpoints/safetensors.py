@@ -98,7 +98,7 @@ def require_standard(arrays: Mapping[str, np.ndarray]) -> None:
 
 
 _FROM_TORCH = "load it with torch.load(path, weights_only=True), and pass its tensors to hl.from_torch"
-# How files of other formats begin, their suffix where that decides, what they are, and how to read them.
+# Signatures of files of other formats, the suffix if decisive, the format's name, and how to read it.
 _OTHERS = (
     (b"PK", ".npz", "a zip archive, as numpy.savez writes", "load it with hnp.load(path)"),
     (b"PK", "", "a zip archive, as torch.save writes", _FROM_TORCH),
@@ -169,7 +169,7 @@ class File:
     def read(self, name: str, region: Sequence[slice] | None = None, dtype: np.dtype | None = None) -> np.ndarray:
         """An array, or the part of it in a region (slices with begin and end), in new memory.
 
-        dtype: of what is stored as bytes. Raises KeyError for an unknown name, CheckpointError for a file that ends
+        dtype: for data stored as bytes. Raises KeyError for an unknown name, CheckpointError for a file that ends
         before the array does.
         """
         entry = self.entries[name]

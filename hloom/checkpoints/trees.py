@@ -13,11 +13,11 @@ from hloom.errors import CheckpointError
 from hloom.ir.types import HLO_NAME, Shape
 from hloom.tree import pytrees as tree
 
-NUMBERS = (bool, int, float, str)  # what JSON holds as it is
+NUMBERS = (bool, int, float, str)  # stored in JSON directly
 
 
 def named_leaves(value: Any, what: str) -> dict[str, Any]:
-    """The leaves by their paths, such as `params/layers/0/kernel`. None is no leaf. Raises CheckpointError for two
+    """The leaves by their paths, such as `params/layers/0/kernel`. None is not a leaf. Raises CheckpointError for two
     leaves of one name."""
     found: dict[str, Any] = {}
     for path, leaf in tree.leaves_with_path(value, is_keys):
@@ -42,7 +42,7 @@ def is_array(leaf) -> bool:
 
 
 def encoded_leaf(leaf, name: str) -> Any:
-    """The JSON of a leaf that is no array. Raises CheckpointError for other objects."""
+    """The JSON of a non-array leaf. Raises CheckpointError for other objects."""
     if isinstance(leaf, complex):
         return {"complex": [leaf.real, leaf.imag]}
     if isinstance(leaf, NUMBERS):

@@ -1,4 +1,4 @@
-"""What went on during training, as files that TensorBoard and spreadsheets show.
+"""Summaries of training, as files for TensorBoard and spreadsheets.
 
     with hl.summary.Writer("runs/1") as summary:
         summary.graph(step, state, batch)                      # the program, folded by hl.named_scope

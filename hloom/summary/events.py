@@ -82,7 +82,7 @@ def scalar(tag: str, value: float):
 
 
 def buckets(values: np.ndarray, count: int = BUCKETS) -> np.ndarray:
-    """f64[count, 3]: the left and right edge of each bucket of equal width, and how many values lie in it.
+    """f64[count, 3]: the left and right edge of each bucket of equal width, and how many values it contains.
 
     Values that are not finite are left out. Equal values are all in the last bucket, as TensorBoard expects.
     """
@@ -205,7 +205,8 @@ def text(tag: str, content: str | Iterable[str]):
 
 
 def hparams(values: Mapping[str, Any], metrics: Iterable[str], group: str, now: float) -> list:
-    """Of the hyperparameters of a run: the columns of TensorBoard's table, their values, and that the run ended well.
+    """Summaries for the hyperparameters of a run: the columns of TensorBoard's table, their values, and the status of
+    success.
 
     values: numbers, bools and texts; others are shown as text. metrics: the tags of scalars that become columns.
     """

@@ -49,8 +49,8 @@ class EventFile:
 class Lines:
     """Scalars as lines: `{"step": 3, "time": 1764096000.0, "name": "loss", "value": 0.25}`, or the same as CSV.
 
-    NaN and infinities are texts in JSON, which has no numbers for them. purge_step: lines of this step and later ones,
-    which an interrupted run wrote, are removed.
+    NaN and infinities are texts in JSON, which has no numbers for them. purge_step: lines of this and later steps,
+    written by an interrupted run, are removed.
     """
 
     def __init__(self, path: Path, kind: str, purge_step: int | None):
@@ -105,7 +105,7 @@ def _remove_from(path: Path, kind: str, step: int) -> None:
 
 
 def _step(cells: list[str]) -> float:
-    """The step of a row; infinite where it has none."""
+    """The step of a row; infinite if it has none."""
     try:
         return int(cells[0])
     except (ValueError, IndexError):

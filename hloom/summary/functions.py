@@ -44,7 +44,7 @@ def scalar(name: str, value: Any, step: Any) -> None:
 
 
 def scalars(values: Mapping[str, Any], step: Any, prefix: str = "") -> None:
-    """Several numbers: a dict, or a tree whose paths are the names."""
+    """Several scalars: a dict, or a tree whose paths are the names."""
     _write(lambda to, v, s: to.scalars(v, s, prefix), values, step)
 
 

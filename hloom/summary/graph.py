@@ -22,11 +22,11 @@ from hloom.ir.types import Shape, TupleShape
 from hloom.profiler import profile
 from hloom.summary.events import tensorboard
 
-CALLS = frozenset({"call", "conditional", "fusion", "manual-computation", "scan", "while"})  # shown with what they call
-MOVES = frozenset({"get-tuple-element", "tuple"})  # left out: their readers read what they hold
+CALLS = frozenset({"call", "conditional", "fusion", "manual-computation", "scan", "while"})  # shown with their callees
+MOVES = frozenset({"get-tuple-element", "tuple"})  # left out: their readers are connected to their elements
 LONGEST = 120  # characters of an attribute
 
-# The numbers of TensorFlow's DataType.
+# The enum values of TensorFlow's DataType.
 _DTYPES = {
     "float32": 1, "float64": 2, "int32": 3, "uint8": 4, "int16": 5, "int8": 6, "complex64": 8, "int64": 9, "bool": 10,
     "bfloat16": 14, "uint16": 17, "complex128": 18, "float16": 19, "uint32": 22, "uint64": 23,
@@ -71,7 +71,7 @@ def profiled(function: Any, args: tuple, kwargs: dict):
 
 
 class _Graph:
-    """The nodes of a module. names: of each instruction by its id, the last one where it is called from two places."""
+    """The nodes of a module. names: of each instruction by its id, the last one if it is called twice."""
 
     def __init__(self, module: Module):
         self.proto = tensorboard()
@@ -83,10 +83,10 @@ class _Graph:
     def _add(
         self, computation: Computation, scope: str, given: dict[int, list[str]], kernel: bool = False
     ) -> list[str]:
-        """Adds a computation's nodes below a scope. given: for the index of a parameter the nodes that it stands for
-        ({} for the entry, whose parameters are nodes). kernel: whether one kernel computes it; its nodes then have
-        no scopes of their own. Returns the nodes that its result comes from."""
-        found: dict[int, list[str]] = {}  # of an instruction's id, what its readers read
+        """Adds a computation's nodes below a scope. given: for the index of a parameter the nodes of its argument ({}
+        for the entry, whose parameters are nodes). kernel: whether one kernel computes it; its nodes then have no
+        separate scopes. Returns the nodes that produce its result."""
+        found: dict[int, list[str]] = {}  # for an instruction's id, the nodes that its readers read
         for instruction in computation.instructions:
             inputs = [name for operand in instruction.operands for name in found[id(operand)]]
             if instruction.opcode == "parameter" and scope:
@@ -126,7 +126,7 @@ class _Graph:
     def _name(self, instruction: Instruction, scope: str, kernel: bool) -> str:
         """Its path: the scope, below it the named scopes that are not in the scope already, and its name."""
         scopes = instruction.source.function.split("/")[:-1] if instruction.source is not None and not kernel else []
-        # What a loop's body computes has the scopes of the loop, which are in front of the loop's name.
+        # Instructions of a loop's body have the scopes of the loop, which precede the loop's name.
         own = [part for part in map(_plain, scopes) if part not in scope.split("/")]
         return self._unused(
             "/".join([*([scope] if scope else []), *own, _plain(instruction.hint or instruction.opcode)])

@@ -1,4 +1,4 @@
-"""A writer of summaries: what is handed to it is converted and written by a thread, so that training goes on."""
+"""A writer of summaries: a thread converts and writes them, so that training is not blocked."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ _everywhere: list[Writer] = []  # the writers that `as_default` made current, th
 
 
 class SummaryWarning(UserWarning):
-    """A summary that is not what it seems: histograms with values that are not finite, a summary that nobody writes."""
+    """A warning about misleading summaries: histograms with non-finite values, a summary without a writer."""
 
 
 class Writer:
@@ -42,13 +42,13 @@ class Writer:
 
     folder: of the run; TensorBoard shows each folder below its `--logdir` as a run.
     events: whether to write an event file for TensorBoard (the package `tensorboard`, extra `train`).
-    lines: 'jsonl' or 'csv': scalars also as lines of `metrics.jsonl` or `metrics.csv`, for which nothing is needed.
-    purge_step: a resumed run writes from this step on; what the interrupted run wrote of later ones is not shown.
+    lines: 'jsonl' or 'csv': scalars also as lines of `metrics.jsonl` or `metrics.csv`, which needs no package.
+    purge_step: a resumed run writes from this step on; later steps of the interrupted run are not shown.
 
     In a program of several processes, process 0 writes, and the others' summaries are dropped.
 
-    Values are written by a thread: arrays of hloom are held, NumPy arrays are copied. `flush()` waits for it. What goes
-    wrong there (a full disk) is raised by the next call. Raises FileError, AttributeValueError; UnsupportedError where
+    Values are written by a thread: arrays of hloom are held, NumPy arrays are copied. `flush()` waits for it. Errors
+    there (a full disk) are raised by the next call. Raises FileError, AttributeValueError; UnsupportedError where
     `tensorboard` is not installed.
 
     >>> with hl.summary.Writer("run", events=False, lines="jsonl") as writer:
@@ -90,7 +90,7 @@ class Writer:
             raise file_error("writing summaries", error) from None
         _open.add(self)
 
-    # what can be written
+    # accepted types
 
     def scalar(self, name: str, value: Any, step: Any) -> None:
         """A number. Raises ShapeError for arrays of several elements."""
@@ -100,7 +100,7 @@ class Writer:
         self._put(self._write_scalar, _tag(name), number, held)
 
     def scalars(self, values: Mapping[str, Any], step: Any, prefix: str = "") -> None:
-        """Several numbers: a dict, or a tree whose paths are the names."""
+        """Several scalars: a dict, or a tree whose paths are the names."""
         for name, value in _named(values, prefix).items():
             self.scalar(name, value, step)
 
@@ -140,8 +140,8 @@ class Writer:
         self._put(self._write_value, _number(step), events.text, _tag(name), content)
 
     def hparams(self, values: Mapping[str, Any], metrics: Iterable[str] = (), group: str = "") -> None:
-        """The hyperparameters of this run. metrics: names of scalars, shown beside them when runs are compared.
-        Nested dicts are flattened; what is no number, bool or text is written as text."""
+        """The hyperparameters of this run. metrics: names of scalars, shown next to them when runs are compared. Nested
+        dicts are flattened; values other than numbers, bools and texts are written as text."""
         flat = _named(values, "", lambda x: not isinstance(x, dict))
         made = events.hparams(flat, list(metrics), group or self.folder.name, time.time())
         for value in made:
@@ -196,7 +196,7 @@ class Writer:
                 if self._error is None and time.monotonic() - flushed > FLUSH_SECONDS:
                     self._flush_files()
                     flushed = time.monotonic()
-            except BaseException as error:  # raised by the next call: the thread goes on so that nobody waits for it
+            except BaseException as error:  # raised by the next call: the thread continues so that callers do not hang
                 self._error = error
             if item:
                 self._waiting.task_done()
@@ -227,7 +227,7 @@ class Writer:
             raise file_error(f"writing summaries into {self.folder}", error) from None
 
     def close(self) -> None:
-        """Writes what waits, and closes the files. Raises FileError."""
+        """Writes pending summaries, and closes the files. Raises FileError."""
         if self._closed or not self.active:
             self._closed = True
             return
@@ -239,7 +239,7 @@ class Writer:
                 self._waiting.put(None)
                 self._thread.join()
                 self._thread = None
-            with contextlib.suppress(OSError):  # what could not be written was raised by flush
+            with contextlib.suppress(OSError):  # errors were raised by flush
                 for file in self._open_files():
                     file.close()
 

@@ -1,8 +1,8 @@
-"""Batches of several sizes: the first sizes have programs of their own, and one program serves all others.
+"""Batches of several sizes: the first sizes have dedicated programs, and one program serves all others.
 
-A data set that its batch size does not divide has a smaller last batch, which is one more size. Buckets have many. A
-program of open sizes (`hl.Dim`) takes about twice as long to compile as one of a fixed size, and none of the sizes that
-follow: so it is made for the third size, before which it would be a loss.
+A data set whose size is not a multiple of the batch size has a smaller last batch, a second size. Buckets have many. A
+program of open sizes (`hl.Dim`) takes about twice as long to compile as one of a fixed size, but serves all later
+sizes: so it is compiled at the third size; earlier it would not pay off.
 """
 
 from __future__ import annotations
@@ -31,15 +31,15 @@ from hloom.tree import pytrees as tree
 
 KEPT = 1024  # sizes whose program is known
 
-# The types of the arrays of a batch: (dimensions, dtype, whether weak, device); (None, type) of what is no array. An
-# open dimension is None.
+# The types of the arrays of a batch: (dimensions, dtype, whether weak, device); (None, type) for other leaves. An open
+# dimension is None.
 Kinds = tuple[tuple, ...]
 Signature = tuple[Any, Kinds]
 
 
 class BatchSizes:
     """A compiled function(state, batch), called with batches of several sizes. begins: whether the size of the first
-    batch, which most of a run have, is to have a program of its own, whatever other runs had."""
+    batch, the most common one of a run, gets a dedicated program, regardless of other runs."""
 
     def __init__(self, function: JitFunction, *, begins: bool = False):
         self._function, self._begins = function, begins
@@ -67,7 +67,7 @@ class BatchSizes:
             return found
 
     def _program(self, signature: Signature) -> _OpenFunction | None:
-        """What serves batches of a size that is new; None: the function itself."""
+        """The program for batches of a new size; None: the function itself."""
         known = self._known
         if len(known.programs) >= KEPT:
             known.programs.clear()
@@ -93,8 +93,8 @@ class BatchSizes:
 
 @record
 class _Known:
-    """What is known of a function. alone: the sizes that have programs of their own, in their order. open: by what is
-    open the program; None where there is none. programs: what serves a size, None for the function itself."""
+    """The state kept for a function. alone: the sizes with dedicated programs, in order. open: the program by its open
+    dimensions; None if there is none. programs: the program for a size, None for the function itself."""
 
     alone: dict[Signature, None] = field(default_factory=dict)
     open: dict[Signature, _OpenFunction | None] = field(default_factory=dict)
@@ -110,11 +110,11 @@ _known: weakref.WeakKeyDictionary[JitFunction, _Known] = weakref.WeakKeyDictiona
 
 
 class _Refused(Exception):
-    """There is no program of open sizes for a call. Nothing of it has run."""
+    """There is no program of open sizes for a call. Nothing has run yet."""
 
 
 class _OfNumbers(Scope):
-    """Of the sizes of a function that was written for numbers: what has no answer for all of them is refused."""
+    """For a function written for fixed sizes: decisions that do not hold for all sizes are refused."""
 
     __slots__ = ()
     refuses_lookups = True
@@ -158,7 +158,7 @@ class _OpenFunction(JitFunction):
 
 
 def _refusal(function: JitFunction) -> str:
-    """Why a function has no program of open sizes, by its options; '' where they do not say so."""
+    """Why a function's options rule out a program of open sizes; '' if they do not."""
     o = function.options
     if o.in_shardings is not None or o.out_shardings is not None:
         return "it has shardings"
@@ -170,8 +170,8 @@ def _refusal(function: JitFunction) -> str:
 
 
 def sized(function: Callable, *, begins: bool = False) -> Callable:
-    """A function(state, batch) for batches of several sizes; itself where it is no compiled one, or names dimensions.
-    begins: as of `BatchSizes`."""
+    """A function(state, batch) for batches of several sizes; the function itself if it is not compiled, or names
+    dimensions. begins: as in `BatchSizes`."""
     if not isinstance(function, JitFunction):
         return function
     named = function.options.dims is not None or function.options.abstracted_axes is not None
@@ -193,7 +193,7 @@ def _kind(leaf: Any) -> tuple:
 
 
 def _pattern(known: Signature, new: Signature) -> Signature | None:
-    """What two batches have in common that differ in their size alone, with None for that; None for other batches."""
+    """The common types of two batches that differ only in their size, with None for it; None for other batches."""
     if known[0] != new[0]:
         return None
     sizes, kinds = set(), []

@@ -1,4 +1,4 @@
-"""Callbacks of `fit`: what happens at each step, evaluation and checkpoint."""
+"""Callbacks of `fit`, called at each step, evaluation and checkpoint."""
 
 from __future__ import annotations
 
@@ -16,17 +16,17 @@ from hloom.training.running import Loop
 class Callback:
     """The base class: methods that `fit` calls with the loop, whose `step`, `epoch`, `state` and `metrics` they read.
 
-    They may call `loop.stop(reason)`, and set `loop.state`. `state` and `restore` keep numbers in the checkpoints.
+    They may call `loop.stop(reason)`, and set `loop.state`. `state` and `restore` keep their values in the checkpoints.
     """
 
     def on_start(self, loop: Loop) -> None:
         """Before the first step, after a checkpoint was restored."""
 
     def on_step(self, loop: Loop) -> None:
-        """After each step. `loop.metrics` are those of the step, as numbers."""
+        """After each step. `loop.metrics` are those of the step, as Python numbers."""
 
     def on_evaluation(self, loop: Loop) -> None:
-        """After each evaluation. `loop.metrics` has its numbers too, named `eval_...`."""
+        """After each evaluation. `loop.metrics` also has its metrics, named `eval_...`."""
 
     def on_epoch(self, loop: Loop) -> None:
         """After each epoch and its evaluation. `loop.epoch` is the number of epochs so far."""
@@ -38,11 +38,11 @@ class Callback:
         """At the end, also after an error."""
 
     def state(self) -> dict[str, Any]:
-        """What is saved in checkpoints: plain values."""
+        """The state to save in checkpoints: plain values."""
         return {}
 
     def restore(self, state: dict[str, Any]) -> None:
-        """Takes what `state` returned."""
+        """Restores the result of `state`."""
 
 
 class EarlyStopping(Callback):
@@ -101,8 +101,8 @@ class EarlyStopping(Callback):
 class Summaries(Callback):
     """Writes the metrics to files that TensorBoard shows, and makes the writer current, for `hl.summary` in the step.
 
-    writer: a folder or an `hl.summary.Writer`. every: steps from value to value. histograms: steps from histograms of
-    the state's arrays to the next, or None. In a resumed run, what was written after the checkpoint is left out.
+    writer: a folder or an `hl.summary.Writer`. every: steps between values. histograms: steps between histograms of the
+    state's arrays, or None. In a resumed run, values written after the checkpoint are dropped.
     """
 
     def __init__(self, writer: str | os.PathLike | summary.Writer, *, every: int = 10, histograms: int | None = None):

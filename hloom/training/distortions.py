@@ -53,7 +53,7 @@ def random_flip_left_right(key, images):
 
 
 def random_crop(key, images, size: tuple[int, int]):
-    """Parts of (height, width) at random places: (..., *size, channels). Raises ShapeError for a larger size."""
+    """Crops of (height, width) at random positions: (..., *size, channels). Raises ShapeError for a larger size."""
     images = _images(images, "random_crop")
     *lead, height, width, channels = images.shape
     rows, columns = size

@@ -34,7 +34,7 @@ def encoded(value: Any) -> Any:
 
 
 def decoded(value: Any) -> Any:
-    """What `encoded` was given. Raises CheckpointError for JSON that it did not write."""
+    """The inverse of `encoded`. Raises CheckpointError for JSON that it did not write."""
     if not isinstance(value, dict):
         return value
     try:

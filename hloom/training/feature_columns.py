@@ -59,7 +59,7 @@ class NumericColumn:
 
 @record(frozen=True)
 class CategoricalColumn:
-    """Categories as numbers from 0 to count - 1; -1 is none. find: features -> integers (n,) or (n, m)."""
+    """Categories as integers from 0 to count - 1; -1 is none. find: features -> integers (n,) or (n, m)."""
 
     name: str
     count: int
@@ -73,7 +73,7 @@ class CategoricalColumn:
 
 @record(frozen=True)
 class DenseColumn:
-    """Categories as vectors: an embedding of `dimension` numbers, or 0 for one number per category (how often)."""
+    """Categories as vectors: an embedding of size `dimension`, or 0 for counts per category."""
 
     categories: CategoricalColumn
     dimension: int
@@ -94,7 +94,7 @@ Column = NumericColumn | CategoricalColumn | DenseColumn
 
 
 def numeric_column(name: str, shape: Sequence[int] | int = (), normalizer=None) -> NumericColumn:
-    """A feature of numbers. normalizer: a function of NumPy arrays, such as lambda x: (x - 40) / 10."""
+    """A numeric feature. normalizer: a function of NumPy arrays, such as lambda x: (x - 40) / 10."""
     return NumericColumn(name, (shape,) if isinstance(shape, int) else tuple(shape), normalizer)
 
 
@@ -132,8 +132,8 @@ def _identity(name: str, num_buckets: int, features) -> np.ndarray:
 def categorical_column_with_vocabulary_list(
     name: str, vocabulary: Sequence[Any], num_oov_buckets: int = 0
 ) -> CategoricalColumn:
-    """Texts or integers as their place in a list. Others are none, or hashed into num_oov_buckets behind the list.
-    Raises ArgumentError for a word that stands twice."""
+    """Texts or integers as their index in a list. Others are none, or hashed into num_oov_buckets after the list.
+    Raises ArgumentError for a duplicate word."""
     words = [_word(w) for w in vocabulary]
     places = {w: k for k, w in enumerate(words)}
     if not words or len(places) < len(words):
@@ -203,7 +203,7 @@ def _crossed(columns: tuple, hash_bucket_size: int, features) -> np.ndarray:
 
 
 def embedding_column(categories: CategoricalColumn, dimension: int) -> DenseColumn:
-    """Categories as learned vectors of `dimension` numbers; of several values their mean."""
+    """Categories as learned vectors of size `dimension`; the mean for several values."""
     _positive("dimension", dimension)
     return DenseColumn(_categorical(categories, "embedding_column"), dimension)
 
@@ -257,7 +257,7 @@ def _hash(word: str) -> int:
 
 
 def _by_word(values: Any, place: Callable[[str], Any], dtype: Any = np.int64) -> np.ndarray:
-    """place(word) of each element, computed once per word; "", None and negative numbers are -1."""
+    """place(word) for each element, computed once per word; "", None and negative numbers are -1."""
     array = np.asarray(values)
     if array.dtype == object:
         array = np.array(["" if v is None else _word(v) for v in array.ravel()]).reshape(array.shape)
@@ -296,7 +296,7 @@ def _checked(columns: Iterable[Column], name: str) -> list[Column]:
 
 
 class DenseFeatures(Module):
-    """Numeric, embedding and indicator columns side by side: what `encode` returned to (n, width). TensorFlow's
+    """Numeric, embedding and indicator columns side by side: from the result of `encode` to (n, width). TensorFlow's
     `input_layer`."""
 
     tables: dict
@@ -339,7 +339,8 @@ class DenseFeatures(Module):
 
 
 class LinearFeatures(Module):
-    """A linear model of columns: what `encode` returned to (n, outputs). One weight for each number and category."""
+    """A linear model of columns: from the result of `encode` to (n, outputs). One weight for each number and
+    category."""
 
     weights: dict
     bias: Any

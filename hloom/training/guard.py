@@ -1,7 +1,7 @@
-"""What happens to losses that are not finite: the state before such a step stays, and the report names the operation.
+"""Handling of non-finite losses: the state before such a step is kept, and the report names the operation.
 
-A step that `hl.jit` made is compiled together with the choice between its new state and the one before, so that it may
-still donate its state. A donating step that cannot be wrapped loses the state before it.
+A step made by `hl.jit` is compiled together with the choice between its new and previous state, so that it may still
+donate its state. A donating step that cannot be wrapped loses the previous state.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class Step:
             raise ArgumentError("a policy for losses that are not finite", repr(policy), f"one of {POLICIES}")
         self._step = step
         self._called = False
-        self.keeps = False  # whether the state of before a bad step is what the step returns
+        self.keeps = False  # whether a bad step returns the state before it
         self._call: Callable = step
         # Whether it overwrites the state that it is given.
         self.donates = isinstance(step, JitFunction) and bool(
@@ -115,7 +115,7 @@ def _guarded(step):
 
 
 def _kept(step):
-    """The same for a step that is no `hl.jit` function: the state before is held until the metrics are known."""
+    """The same for a step that is not an `hl.jit` function: the previous state is held until the metrics are known."""
 
     def kept(state, batch):
         found = step(state, batch)

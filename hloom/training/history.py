@@ -62,7 +62,7 @@ class History:
         self.rows.append(row)
 
     def flush(self) -> None:
-        """Writes the rows that the file has not."""
+        """Writes the rows that are missing from the file."""
         if self.path is None or not self._writes or self._written == len(self.rows):
             return
         rows = self.rows[self._written :]

@@ -1,4 +1,4 @@
-"""What a loop reads batches from: any iterable, a function of the epoch, or an iterator with a state of its own."""
+"""Sources of batches for a loop: any iterable, a function of the epoch, or an iterator with its own state."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from hloom.tree import pytrees as tree
 
 
 class Input:
-    """The batches of a run, epoch by epoch, from a place that can be saved.
+    """The batches of a run, epoch by epoch, from a position that can be saved.
 
     data: an iterable, which is read once for each epoch; a function of the epoch's number (from 0 on) that returns
     one; a dataset of `hl.data`, shuffled differently in each epoch; or an iterator, which is one epoch. An iterator
-    with `state()` and `restore(state)`, as those of `hl.data`, goes on where it was saved; others are read again and
-    skip what was seen.
+    with `state()` and `restore(state)`, like those of `hl.data`, resumes where it was saved; others are read again,
+    skipping the batches already seen.
     """
 
     def __init__(self, data: Any):
@@ -61,14 +61,14 @@ class Input:
     # --- checkpoints ---
 
     def state(self) -> dict[str, Any]:
-        """The place as JSON."""
+        """The position as JSON."""
         found: dict[str, Any] = {"epoch": self.epoch, "batch": self.batch}
         if self._iterator is not None and _has_state(self._iterator):
             found["iterator"] = encoded(self._iterator.state())  # type: ignore[attr-defined]  # `_has_state`
         return found
 
     def restore(self, state: dict[str, Any]) -> int:
-        """Goes to a place; returns the number of batches that were read again and skipped. Raises ArgumentError where
+        """Moves to a position; returns the number of batches that were read again and skipped. Raises ArgumentError if
         the data end before it."""
         self.epoch, self.batch = state["epoch"], state["batch"]
         if not self.batch:

@@ -26,17 +26,18 @@ from hloom.training.running import Loop
 from hloom.training.signals import Signals
 from hloom.tree import pytrees as tree
 
-METADATA = "training"  # under which the place of a run stands in a checkpoint's metadata
+METADATA = "training"  # the key of a run's position in a checkpoint's metadata
 MOST_REPORTS = 5  # of skipped steps
 EXPLAINED = 1  # reports with a search for the operation
 
 
 @record(eq=False)
 class Result:
-    """What `fit` returns. state: after the last step. step, epoch: done so far, those before a resume included.
+    """The result of `fit`. state: after the last step. step, epoch: completed so far, including those before a resume.
 
     metrics: the last ones. history: rows of metrics. stopped: why it ended, such as "steps" or "epochs". skipped: steps
-    whose loss was not finite. seconds: of training, those before a resume included. waited: of them, for input.
+    whose loss was not finite. seconds: of training, including those before a resume. waited: the part of them spent
+    waiting for input.
     """
 
     state: Any
@@ -364,28 +365,28 @@ def fit(
 ) -> Result:
     """Trains: state, metrics = step(state, batch) for the batches of the data.
 
-    state: any tree; its arrays stay as they are, since a step that donates its argument gets a copy. step: step(state,
-    batch) -> (state, metrics), a scalar loss or a dict of scalars; mostly one of `train_step`, or of `hl.jit`. data: an
+    state: any tree; its arrays are unchanged, since a step that donates its argument gets a copy. step: step(state,
+    batch) -> (state, metrics), a scalar loss or a dict of scalars; usually made by `train_step` or `hl.jit`. data: an
     iterable of batches, which is read once for each epoch; or a function of the epoch's number (from 0 on) that returns
-    one, for another order in each. The first two sizes of batches have programs of their own, and one program serves
-    all others, where the step has one (docs/guides/training.md, "Batches of several sizes").
+    one, for a different order in each. The first two sizes of batches get dedicated programs, and one program serves
+    all others, if the step allows one (docs/guides/training.md, "Batches of several sizes").
 
     epochs, steps: where to end, counted from the very first step; one epoch by default. evaluate: a function of the
     state that returns a metric or a dict of them, which become `eval_...`; it is called after each epoch, or each
     `evaluate_every` steps, and at the end.
 
-    checkpoints: a folder or a `Manager`. The state, the place in the data and the numbers of the loop are saved after
-    each epoch, or each `checkpoint_every` steps, and at the end; a run that finds checkpoints there goes on from the
-    latest, unless `resume` is False. SIGTERM and Ctrl-C save and leave: KeyboardInterrupt or SystemExit is raised, with
-    the run so far as its `result`.
+    checkpoints: a folder or a `Manager`. The state, the position in the data and the counters of the loop are saved
+    after each epoch, or each `checkpoint_every` steps, and at the end; a run that finds checkpoints there resumes from
+    the latest, unless `resume` is False. SIGTERM and Ctrl-C save and leave: KeyboardInterrupt or SystemExit is raised,
+    with the run so far as its `result`.
 
-    callbacks: `Callback` objects, or functions of the loop that are called after each step. on_nan: what a loss that is
-    not finite does: "stop" raises NonFiniteError with the operation and the user's line, "skip" leaves the step out
-    with a warning, "ignore" goes on. progress: a bar on the terminal, lines elsewhere. log: a file for metrics, .jsonl
-    or .csv; by default metrics.jsonl beside the checkpoints. log_every: steps from row to row. curves: a PNG with the
+    callbacks: `Callback` objects, or functions of the loop that are called after each step. on_nan: the response to a
+    non-finite loss: "stop" raises NonFiniteError with the operation and the user's line, "skip" discards the step with
+    a warning, "ignore" continues. progress: a bar on the terminal, lines elsewhere. log: a file for metrics, .jsonl or
+    .csv; by default metrics.jsonl next to the checkpoints. log_every: steps between rows. curves: a PNG with the
     curves of the metrics, drawn at the end.
 
-    Raises ArgumentError, CheckpointError (for checkpoints of another model), NonFiniteError, and what the step raises.
+    Raises ArgumentError, CheckpointError (for checkpoints of another model), NonFiniteError, and the step's exceptions.
 
     >>> batches = [(hnp.array([[0.0], [1.0]]), hnp.array([1.0, 3.0]))] * 200
     >>> def step(w, batch):

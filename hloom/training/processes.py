@@ -1,7 +1,7 @@
-"""A run of `fit` in several processes: who keeps the records, and what all of them decide together.
+"""A run of `fit` in several processes: which one keeps the records, and their joint decisions.
 
-The processes go through the same steps. Where one of them is told to leave, by a signal or by a callback, all leave
-after the same step, or those that go on would wait for the others for ever.
+The processes go through the same steps. When one of them is told to stop, by a signal or a callback, all stop after the
+same step; otherwise the remaining ones would wait for it forever.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ from hloom.tree import pytrees as tree
 class Members:
     """The processes of a run, or this one alone.
 
-    They train together where the state has arrays over devices of several processes, or the step says so: its attribute
-    `together` is true. index: of this process. count: of those that train together.
+    They train together if the state has arrays over devices of several processes, or if the step's attribute `together`
+    is true. index: of this process. count: of those that train together.
     """
 
     def __init__(self, state: Any, step: Any):
@@ -31,7 +31,7 @@ class Members:
 
     @property
     def first(self) -> bool:
-        """Whether this process shows and writes what is one thing for the whole run."""
+        """Whether this process prints and writes the run's shared output."""
         return self.index == 0
 
     def agree(self, step: int, signal: int | None, stops: bool) -> tuple[int | None, int | None]:

@@ -1,4 +1,4 @@
-"""What a run shows while it goes on: a bar on a terminal, lines elsewhere."""
+"""The progress display of a run: a bar on a terminal, lines elsewhere."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ class Progress:
                 p.TextColumn("{task.fields[text]}"),
                 p.TimeRemainingColumn() if self._total else p.TimeElapsedColumn(),
                 console=self._console,
-                auto_refresh=False,  # no thread of its own
+                auto_refresh=False,  # no separate thread
                 transient=False,
             )
             self._task = self._bar.add_task("", total=self._total, completed=loop.step, text="")
@@ -95,7 +95,7 @@ class Progress:
             print(text, file=sys.stderr, flush=True)
 
     def close(self, loop: Loop) -> None:
-        """The last numbers."""
+        """Shows the final values."""
         now = time.perf_counter()
         if loop.step != self._last[1]:
             self._show(loop, now)

@@ -12,8 +12,8 @@ from hloom.training.history import Row
 class Loop(ABC):
     """A run of `fit`, as callbacks see it.
 
-    state: after the last step. step, epoch: done so far. metrics: numbers of the last step and the last evaluation.
-    examples: seen by this process. waited: seconds of them for input. evaluates: whether there are evaluations.
+    state: after the last step. step, epoch: completed so far. metrics: of the last step and the last evaluation.
+    examples: seen by this process. waited: seconds spent waiting for input. evaluates: whether there are evaluations.
     """
 
     def __init__(self, state: Any, evaluates: bool, manager: Manager | None):

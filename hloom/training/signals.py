@@ -10,7 +10,7 @@ from types import FrameType
 
 class Signals:
     """While a `with` block runs, SIGTERM and SIGINT are noted in `received` instead of ending the program; a second
-    Ctrl-C interrupts at once. In other threads than the main one nothing is changed."""
+    Ctrl-C interrupts immediately. Has no effect outside the main thread."""
 
     def __init__(self) -> None:
         self.received: int | None = None
@@ -20,7 +20,7 @@ class Signals:
         if threading.current_thread() is threading.main_thread():
             for number in (signal.SIGTERM, signal.SIGINT):
                 handler = signal.getsignal(number)
-                # What the program ignores, or what another library than Python handles, stays as it is.
+                # Leave ignored signals, and handlers not installed by Python, unchanged.
                 if handler not in (signal.SIG_IGN, None):
                     self._before[number] = handler
                     signal.signal(number, self._note)
@@ -35,11 +35,12 @@ class Signals:
 
     def __exit__(self, *exception) -> None:
         for number, handler in self._before.items():
-            signal.signal(number, handler)  # type: ignore[arg-type]  # what getsignal returned
+            signal.signal(number, handler)  # type: ignore[arg-type]  # the result of getsignal
         self._before = {}
 
     def exception(self) -> BaseException:
-        """What ends the program after the signal: KeyboardInterrupt, or SystemExit with the shell's code, 143."""
+        """The exception that ends the program after the signal: KeyboardInterrupt, or SystemExit with the shell's code,
+        143."""
         if self.received == signal.SIGINT:
             return KeyboardInterrupt()
         return SystemExit(128 + (self.received or 0))

@@ -74,11 +74,12 @@ def train_step(
     precision=None,
     donate: bool = True,
 ) -> Callable[[TrainState, Any], tuple[TrainState, dict[str, Any]]]:
-    """The compiled step(state, batch) -> (state, metrics) of a loss, for `fit` and for loops of one's own.
+    """The compiled step(state, batch) -> (state, metrics) of a loss, for `fit` and for custom loops.
 
     loss: loss(model, batch) -> a scalar, or (a scalar, a dict of scalar metrics). It is called for training: dropout
     draws from the state's key, batch normalization records its statistics, which stay in the model.
-    accumulate: the batch is computed in so many parts, one after the other, whose gradients are averaged: less memory.
+    accumulate: the batch is processed in this many parts, one after the other, whose gradients are averaged, to save
+    memory.
     precision: "bf16" or "f16" computes loss and gradients in it, with float32 parameters; float16 with a dynamic loss
     scale, whose overflowing steps are skipped. donate: the new state overwrites the old one.
 
@@ -112,7 +113,7 @@ def train_step(
             narrow = cast(full)
             value, updated = apply_function(loss, narrow, cast(batch), key=key)
             value, metrics = _with_metrics(value, function_name(loss))
-            # Only what layers recorded went through the narrow dtype.
+            # Only the values recorded by layers went through the narrow dtype.
             kept = tree.map(lambda new, n, f: f if new is n else new.astype(f.dtype), updated, narrow, full)
             value = value.astype("f32") if half is not None else value
             metrics = {**{k: hnp.asarray(v) for k, v in metrics.items()}, "loss": value}
@@ -164,7 +165,7 @@ def train_step(
 
 
 def _with_metrics(value, name: str) -> tuple[Any, dict]:
-    """(loss, metrics) of what a loss returned. Raises ArgumentError, DifferentiationError."""
+    """(loss, metrics) from the result of a loss. Raises ArgumentError, DifferentiationError."""
     repair = "return the loss, or (loss, {'accuracy': ...})"
     asked = f"the loss '{name}' returns a scalar, or (a scalar, a dict of scalars)"
     if isinstance(value, tuple) and (len(value) != 2 or not isinstance(value[1], dict)):

@@ -5,7 +5,7 @@
 
 They can be cloned, piped and searched over by scikit-learn (`pip install 'hloom[train]'`), and train by `fit`.
 
-`Estimator`, of a model function of one's own, is that of `hl.sessions`, which needs no scikit-learn.
+`Estimator`, for user-defined model functions, is that of `hl.sessions`, which needs no scikit-learn.
 """
 
 import importlib.util as _util
@@ -18,7 +18,7 @@ if _util.find_spec("sklearn") is None:
     )
 
 
-# Beside `__all__`, whose classes have scikit-learn's interface.
+# In addition to `__all__`, whose classes have scikit-learn's interface.
 from hloom.sessions.estimator import Estimator as Estimator
 from hloom.sessions.estimator import EstimatorSpec as EstimatorSpec
 from hloom.sessions.estimator import ModeKeys as ModeKeys

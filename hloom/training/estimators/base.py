@@ -1,4 +1,4 @@
-"""What the estimators that train by gradients share: batches of one size, the loop, predictions."""
+"""The common base of estimators that train by gradients: batches of one size, the loop, predictions."""
 
 from __future__ import annotations
 
@@ -132,7 +132,7 @@ class GradientEstimator(BaseEstimator):
             found.append(np.asarray(_outputs(model, wide))[:rows])
         return np.concatenate(found)
 
-    # --- tables of numbers: the inputs of all but those with feature columns ---
+    # --- numeric tables: the inputs of all but those with feature columns ---
 
     def _validated(self, x: Any, **options) -> Any:
         return validate_data(self, x, dtype=[np.float64, np.float32], **options)
@@ -143,7 +143,7 @@ class GradientEstimator(BaseEstimator):
         self._deviation = np.where(deviation > 1e-12 * np.maximum(1, np.abs(self._mean)), deviation, 1)
 
     def _inputs(self, x: Any) -> Any:
-        """Standardized numbers, f32[n, features]."""
+        """Standardized values, f32[n, features]."""
         return ((x - self._mean) / self._deviation).astype(np.float32)
 
     def _model(self, outputs: int, key: Any) -> Any:
@@ -154,7 +154,8 @@ class GradientClassifier(ClassifierMixin, GradientEstimator):
     """fit, predict, predict_proba, decision_function."""
 
     def fit(self, X, y):
-        """X: (n, features). y: (n,) labels of any kind. Returns self. Raises ValueError for what is no such table."""
+        """X: (n, features). y: (n,) labels of any kind. Returns self. Raises ValueError for anything but such a
+        table."""
         self._checked_options()
         X, y = self._validated(X, y=y)
         check_classification_targets(y)
@@ -190,7 +191,7 @@ class GradientRegressor(RegressorMixin, GradientEstimator):
     """fit, predict."""
 
     def fit(self, X, y):
-        """X: (n, features). y: (n,) numbers. Returns self. Raises ValueError for what is no such table."""
+        """X: (n, features). y: (n,) numeric targets. Returns self. Raises ValueError for anything but such a table."""
         self._checked_options()
         X, y = self._validated(X, y=y, y_numeric=True)
         y = y.astype(np.float64)

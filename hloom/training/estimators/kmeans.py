@@ -56,7 +56,7 @@ class KMeans(TransformerMixin, ClusterMixin, BaseEstimator):
         self.random_state = random_state
 
     def fit(self, X, y=None):
-        """X: (n, features). Returns self. Raises ValueError for what is no such table."""
+        """X: (n, features). Returns self. Raises ValueError for anything but such a table."""
         X = validate_data(self, X, dtype=np.float64)
         if not 0 < self.n_clusters <= len(X) or self.n_init < 1 or self.max_iter < 1:
             raise ArgumentError(

@@ -1,4 +1,5 @@
-"""Wide and deep models: a linear model of categories and their combinations beside a network (Cheng et al., 2016)."""
+"""Wide and deep models: a linear model of categories and their combinations in parallel with a network (Cheng et al.,
+2016)."""
 
 from __future__ import annotations
 
@@ -115,9 +116,9 @@ class WideAndDeepRegressor(_WideAndDeep, GradientRegressor):
     """A linear model and a network, trained together, for regression.
 
     wide_columns, deep_columns: feature columns of the two parts (`hl.training.feature_columns`); X is then a dict of
-    arrays or a data frame. Without them X is a table of numbers: the wide part reads the numbers, their buckets (as
-    many as `buckets`, by quantiles) and combinations of the buckets of the first `crossed` features; the deep part the
-    numbers and embedded buckets. The other options are those of DNNRegressor.
+    arrays or a data frame. Without them X is a numeric table: the wide part reads the values, their buckets (as many as
+    `buckets`, by quantiles) and combinations of the buckets of the first `crossed` features; the deep part the values
+    and embedded buckets. The other options are those of DNNRegressor.
     """
 
 
