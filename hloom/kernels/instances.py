@@ -11,6 +11,7 @@ import numpy as np
 
 from hloom.compiler.kernel_ir.nodes import Var
 from hloom.config import config
+from hloom.contexts import disable_jit
 from hloom.dispatch.jit import jit
 from hloom.ir.build import Value, tuple_elements
 from hloom.ir.ops.programs.kernel import UserKernel
@@ -42,7 +43,7 @@ class Instance(UserKernel):
     def evaluate(self, arrays: Sequence[np.ndarray]) -> tuple[np.ndarray, ...]:
         if config.disable_jit and self.python is not None:
             return tuple(self.python(arrays, self.batch))
-        with resumed(None):  # loops in Python take thousands of times as long
+        with disable_jit(False), resumed(None):  # loops in Python take thousands of times as long
             return tuple([np.asarray(result) for result in self._run(*arrays)])
 
     @functools.cached_property

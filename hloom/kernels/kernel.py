@@ -9,14 +9,17 @@ from typing import Any
 
 import numpy as np
 
+from hloom.config import config
 from hloom.dispatch.jit import jit
 from hloom.errors import ArgumentError
 from hloom.ir.types import Shape
+from hloom.kernels.elementwise import Elements, elements_of
 from hloom.kernels.faults import watch
 from hloom.kernels.frontend.lowering import Lowered, lowered
 from hloom.kernels.frontend.syntax import definition_of, outside_names
 from hloom.kernels.instances import Instance, instance
 from hloom.kernels.programs import Batch
+from hloom.numpy import broadcast_to
 from hloom.tracing.trace import as_array, bind
 
 __all__ = ["KernelFunction", "kernel"]
@@ -69,7 +72,7 @@ class KernelFunction:
         definition, _, above = definition_of(function)
         self.name = definition.name
         self.line = above + definition.lineno
-        self._made: dict[Any, tuple[Lowered, Instance]] = {}
+        self._made: dict[Any, tuple[Lowered, Instance, list[Elements] | None]] = {}
         numbers = tuple([k for k, name in enumerate(self.signature.parameters) if name in static])
         self._compiled = jit(self._bound, static_argnums=numbers, static_argnames=static)
 
@@ -114,13 +117,17 @@ class KernelFunction:
             shapes[name] = array._shape
             if getattr(array, "weak", False):
                 weak.add(name)
-        made, kernel = self.at(shapes, frozenset(weak))
+        made, kernel, elements = self.at(shapes, frozenset(weak))
+        if elements is not None and not config.disable_jit:  # as ops, which are fused with those around the call
+            dims = elements[0].dims
+            spread = [a if a.shape == dims else broadcast_to(a, dims) for a in arrays]
+            return _tree(made.result, [bind("kernel-map", *spread, kernel=one) for one in elements])
         results = bind("kernel", *arrays, kernel=kernel)
         if made.checks:
             watch(self.name, kernel, made.checks, results[-1])
         return _tree(made.result, results)
 
-    def at(self, arguments: dict[str, Any], weak: frozenset[str]) -> tuple[Lowered, Instance]:
+    def at(self, arguments: dict[str, Any], weak: frozenset[str]) -> tuple[Lowered, Instance, list[Elements] | None]:
         """The kernel for shapes and values of arguments; the same one for the same arguments."""
         key = (tuple(arguments.items()), weak)
         try:
@@ -134,7 +141,8 @@ class KernelFunction:
             names = outside_names(self.function)
             made = lowered(definition, file, above, names, arguments, self.name, weak, self.unchecked)
             python = functools.partial(self._by_python, arguments, bool(made.checks))
-            found = self._made[key] = (made, instance(made.body, made.fault, python=python))
+            elements = None if made.checks else elements_of(made.body)
+            found = self._made[key] = (made, instance(made.body, made.fault, python=python), elements)
         return found
 
     def _by_python(self, arguments: dict[str, Any], checks: bool, arrays: Sequence[np.ndarray], batch: Batch):

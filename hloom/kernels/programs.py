@@ -28,7 +28,7 @@ from hloom.ir.records import field, record, replace
 from hloom.ir.types import HLO_NAME, Shape
 from hloom.kernels.work import work_of
 
-__all__ = ["Array", "Batch", "Body", "Draft", "Names", "assembled", "fault_array", "passed_on"]
+__all__ = ["Array", "Batch", "Body", "Draft", "Names", "Tile", "assembled", "fault_array", "passed_on"]
 
 # Calls at once, from the outermost dimension on: how many, and which operands have a dimension for them.
 Batch: TypeAlias = tuple[tuple[int, tuple[bool, ...]], ...]
@@ -83,12 +83,23 @@ class Array:
         return math.prod(self.dims)
 
 
+@record(frozen=True, eq=False)
+class Tile:
+    """The length of a part of an index space. digit: the number of the part. step: elements of a part but the last.
+    size: of all."""
+
+    digit: Var
+    step: int
+    size: int
+
+
 @record(eq=False)
 class Body:
     """The loops of one call.
 
     arrays: by pointer. sizes: values of variables that are sizes. trips: the greatest number of iterations of loops, by
-    variable, where it is known. spans: the least and the greatest value of the loops' variables.
+    variable, where it is known. spans: the least and the greatest value of the loops' variables. tiles: by the variable
+    of a tile's length.
     """
 
     name: str
@@ -98,6 +109,7 @@ class Body:
     names: Names
     trips: dict[Var, int] = field(default_factory=dict)
     spans: dict[Var, tuple[int | None, int | None]] = field(default_factory=dict)
+    tiles: dict[Var, Tile] = field(default_factory=dict)
 
     def results(self) -> list[Array]:
         """What the results are, in their order."""

@@ -6,24 +6,18 @@ from collections.abc import Sequence
 
 from hloom.compiler.kernel_ir.nodes import (
     Assign,
-    Binary,
-    Call,
-    Cast,
-    Choice,
-    Expr,
     For,
     If,
-    Load,
     Scratch,
     Stmt,
     Store,
-    Unary,
     Var,
     While,
 )  # fmt: skip
 from hloom.ir.records import replace
-from hloom.kernels.derivatives.activity import FLOATS, active, unsupported
-from hloom.kernels.derivatives.partials import FLAT, has_partials, number, partial
+from hloom.kernels.derivatives.activity import FLOATS, active
+from hloom.kernels.derivatives.partials import number
+from hloom.kernels.derivatives.tangents import Tangents
 from hloom.kernels.programs import Array, Body, Draft, fault_array
 
 __all__ = ["tangents_of"]
@@ -42,6 +36,7 @@ class _Forward:
         self.body, self.operands, self.fault = body, list(operands), fault
         self.active = active(body, operands)
         self.shadows: dict[Var, Var] = {}
+        self.tangents = Tangents(body.name, self.active, self.shadow)
 
     def made(self) -> Body:
         drafts = [self._draft(draft) for draft in self.body.drafts]
@@ -93,10 +88,10 @@ class _Forward:
     def _statement(self, s: Stmt) -> list[Stmt]:
         match s:
             case Assign(var=var, value=value) if var in self.active:
-                dot = self.tangent(value)
+                dot = self.tangents.of(value)
                 return [Assign(self.shadow(var), number(0.0, var.type) if dot is None else dot), s]
             case Store(pointer=Var() as pointer, index=index, value=value) if pointer in self.active:
-                dot = self.tangent(value)
+                dot = self.tangents.of(value)
                 dot = number(0.0, value.type) if dot is None else dot
                 return [Store(self.shadow(pointer), index, dot, s.stored), s]
             case For():
@@ -106,79 +101,6 @@ class _Forward:
             case If():
                 return [replace(s, then=self._block(s.then), other=self._block(s.other))]
         return [s]
-
-    def tangent(self, e: Expr) -> Expr | None:
-        """The tangent of a float; None where it is zero."""
-        match e:
-            case Var():
-                return self.shadow(e) if e in self.active else None
-            case Load(type=kind, pointer=Var() as pointer, index=index):
-                return Load(kind, self.shadow(pointer), index) if pointer in self.active else None
-            case Unary(type=kind, op="-", operand=operand):
-                dot = self.tangent(operand)
-                return None if dot is None else Unary(kind, "-", dot)
-            case Cast(type=kind, operand=operand) if kind in FLOATS and operand.type in FLOATS:
-                dot = self.tangent(operand)
-                return None if dot is None else Cast(kind, dot)
-            case Binary() if e.type in FLOATS:
-                return self._binary(e)
-            case Choice(type=kind, test=test, yes=yes, no=no) if kind in FLOATS:
-                first, second = self.tangent(yes), self.tangent(no)
-                if first is None and second is None:
-                    return None
-                zero = number(0.0, kind)
-                return Choice(kind, test, first or zero, second or zero)
-            case Call() if e.type in FLOATS:
-                return self._call(e)
-        return None
-
-    def _binary(self, e: Binary) -> Expr | None:
-        kind, left, right = e.type, self.tangent(e.left), self.tangent(e.right)
-        if e.op in ("+", "-"):
-            return _sum(kind, left, right, e.op)
-        if e.op == "*":
-            first = None if left is None else Binary(kind, "*", left, e.right)
-            second = None if right is None else Binary(kind, "*", e.left, right)
-            return _sum(kind, first, second)
-        assert e.op == "/"
-        top = _sum(kind, left, None if right is None else Binary(kind, "*", e, right), "-")
-        return None if top is None else Binary(kind, "/", top, e.right)
-
-    def _call(self, e: Call) -> Expr | None:
-        dots = [self.tangent(argument) for argument in e.arguments]
-        base = e.function.rpartition("_")[0]
-        if all(dot is None for dot in dots) or base in FLAT:
-            return None
-        kind = e.type
-        if base in ("sum", "accmax", "accmin", "prod"):
-            return self._accumulated(base, e, dots)
-        if e.function.startswith(("convert_", "round_")) and len(dots) == 1 and dots[0] is not None:
-            return dots[0] if dots[0].type == kind else Cast(kind, dots[0])
-        if not has_partials(e.function):
-            raise unsupported(self.body.name, f"the function '{e.function}' has none")
-        total: Expr | None = None
-        for k, dot in enumerate(dots):
-            if dot is not None:
-                total = _sum(kind, total, Binary(kind, "*", partial(e.function, e.arguments, k), dot))
-        return total
-
-    def _accumulated(self, base: str, e: Call, dots: Sequence[Expr | None]) -> Expr | None:
-        kind, (old, value) = e.type, e.arguments
-        if base == "sum":
-            return _sum(kind, dots[0], dots[1])
-        if base == "prod":
-            return self._binary(Binary(kind, "*", old, value))
-        zero = number(0.0, kind)
-        test = Binary("pred", ">=" if base == "accmax" else "<=", old, value)
-        return Choice(kind, test, dots[0] or zero, dots[1] or zero)
-
-
-def _sum(kind: str, left: Expr | None, right: Expr | None, op: str = "+") -> Expr | None:
-    if right is None:
-        return left
-    if left is None:
-        return right if op == "+" else Unary(kind, "-", right)
-    return Binary(kind, op, left, right)
 
 
 def _is_float(array: Array) -> bool:

@@ -458,12 +458,25 @@ class Expressions(Arrays):
             if not isinstance(owner, Static):
                 return self._method(owner, node.func.attr, node)
         function = self.static(self.value(node.func))
-        several = self.values([*node.args, *[k.value for k in node.keywords]])
-        given = several[: len(node.args)]
-        named = {k.arg: v for k, v in zip(node.keywords, several[len(given) :], strict=True) if k.arg is not None}
-        if any(isinstance(a, ast.Starred) for a in node.args) or len(named) != len(node.keywords):
-            self.unsupported(f"* in the call {ast.unparse(node):.60}", "write the arguments one by one")
+        given, named = self.arguments_of(node)
         return self.called(function, given, named, node)
+
+    def arguments_of(self, node: ast.Call) -> tuple[list[Value], dict[str, Value]]:
+        """The positional and the named arguments of a call; those of a tuple behind a star one by one."""
+        stars = [isinstance(argument, ast.Starred) for argument in node.args]
+        nodes = [argument.value if isinstance(argument, ast.Starred) else argument for argument in node.args]
+        several = self.values([*nodes, *[k.value for k in node.keywords]])
+        named = {k.arg: v for k, v in zip(node.keywords, several[len(nodes) :], strict=True) if k.arg is not None}
+        given: list[Value] = []
+        for star, value in zip(stars, several[: len(nodes)], strict=True):
+            parts = self.static(value) if star else (value,)
+            if not isinstance(parts, tuple) or len(named) != len(node.keywords):
+                self.unsupported(f"* in the call {ast.unparse(node):.60}", "write the arguments one by one")
+            given += [self.as_value(part) for part in parts]
+        return given, named
+
+    def as_value(self, value: Any) -> Value:
+        return value if isinstance(value, (Static, Number, View, Lazy)) else self._from_outside("", value)
 
     def called(self, function: Any, given: list[Value], named: dict[str, Value], node: ast.Call) -> Value:
         text = ast.unparse(node)

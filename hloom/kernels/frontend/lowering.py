@@ -26,7 +26,7 @@ from hloom.kernels.frontend.numpy_rules import RULES
 from hloom.kernels.frontend.statements import Statements
 from hloom.kernels.frontend.syntax import assigned_names, carried_names
 from hloom.kernels.frontend.values import S64, Lazy, Number, Static, Value, View, integer
-from hloom.kernels.programs import Array, Body, Draft, Names, fault_array, passed_on
+from hloom.kernels.programs import Array, Body, Draft, Names, Tile, fault_array, passed_on
 
 __all__ = ["Lowered", "lowered"]
 
@@ -93,6 +93,7 @@ class _Lowering(Statements):
         self.outer: set[Var] = set()  # variables of numbers from before the parallel loop
         self.returned: dict[Var, int] = {}
         self.digits: tuple[Var, ...] = ()
+        self.tiles: dict[Var, Tile] = {}
         self.lengths: dict[tuple[Var, Var], Number] = {}  # of tiles, by stop and start
 
     def fresh(self, hint: str) -> str:
@@ -345,7 +346,7 @@ class _Lowering(Statements):
             super().do_for(node)
 
     def _sizes(self, call: ast.Call) -> list[Number]:
-        given = [self.value(a) for a in call.args]
+        given, _ = self.arguments_of(call)
         if len(given) == 1 and isinstance(given[0], Static) and isinstance(given[0].value, tuple):
             given = list(given[0].value)
         return [self.whole(self.as_operand_number(self._as_value(g), ast.unparse(call))) for g in given]
@@ -451,6 +452,8 @@ class _Lowering(Statements):
         stop_var = self.named(stop.expr, "stop")
         length = self.named(Binary("s64", "-", stop_var, start_var), "length")
         made = Number(stop_var, S64, span=(min(1, size.known), size.known))
+        assert isinstance(index.expr, Var) and isinstance(size.known, int)
+        self.tiles[length] = Tile(index.expr, step, size.known)
         self.lengths[stop_var, start_var] = Number(length, S64, span=(min(1, size.known), min(step, size.known)))
         self.spans |= {start_var: start.span, stop_var: made.span}
         return Static(slice(start, made))
@@ -508,5 +511,7 @@ class _Lowering(Statements):
             arrays[self.fault] = fault_array("out", len(self.returned))
             clear: list[Stmt] = [Store(self.fault, Const("s64", 0), Const("s64", 0), "s64")]
             self.drafts.insert(0, Draft(clear, None, 1, whole=True))
-        body = Body(self.function, self.drafts, arrays, self.loops.known, names, self.trips, self.loop_spans)
+        body = Body(
+            self.function, self.drafts, arrays, self.loops.known, names, self.trips, self.loop_spans, self.tiles
+        )
         return Lowered(body, self.fault, result, tuple(self.checks), self.proved)

@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 
 from hloom.ir.build import Value, tuple_elements
-from hloom.ir.errors import UnsupportedError
+from hloom.ir.errors import ShapeError, UnsupportedError
 from hloom.ir.op_table import No, op
-from hloom.ir.types import TupleShape
+from hloom.ir.types import Shape, TupleShape
 
 
 class UserKernel(str):
@@ -78,4 +78,54 @@ op(
     attributes={"kernel": "string"},
     text="hloom.kernel",
     flops=50,
+)
+
+
+class ElementKernel(str):
+    """The name of a user's kernel that computes each element of its result from those of its operands at the same
+    index, which carries the kernel. dtype: of the result."""
+
+    dtype: np.dtype
+
+    def expression(self, arguments: Sequence[str]) -> str:
+        """An element of the result, in the kernel language."""
+        raise _lost(self)
+
+    def evaluate(self, arrays: Sequence[np.ndarray]) -> np.ndarray:
+        raise _lost(self)
+
+    def jvp(self, primals: Sequence[Value], tangents: Sequence[Value | None]) -> Value | None:
+        raise _lost(self)
+
+
+def _own_element(name) -> ElementKernel:
+    if not isinstance(name, ElementKernel):
+        raise _lost(name)
+    return name
+
+
+def _map_infer(operands, attributes, shape):
+    kernel = _own_element(attributes["kernel"])
+    first, *rest = operands
+    for other in rest:
+        if not isinstance(other, Shape) or other.dims != first.dims:
+            raise ShapeError(
+                f"the kernel '{kernel}' takes arrays of one shape",
+                ", ".join(map(repr, operands)),
+                "broadcast the operands first",
+            )
+    return Shape(kernel.dtype, first.dims)
+
+
+op(
+    "kernel-map",
+    family="elementwise",
+    infer=_map_infer,
+    reference=lambda *arrays, shape, kernel: _own_element(kernel).evaluate(arrays),
+    code=lambda operands, shape, attributes, arguments: _own_element(attributes["kernel"]).expression(arguments),
+    jvp=lambda build, instruction, primals, tangents: _own_element(instruction["kernel"]).jvp(primals, tangents),
+    transpose=No("its tangent is a sum of products"),
+    attributes={"kernel": "string"},
+    text="hloom.kernel_map",
+    flops=8,
 )

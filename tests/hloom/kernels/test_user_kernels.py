@@ -115,9 +115,46 @@ def test_one_kernel_serves_all_sizes_of_its_arguments():
 
 
 def test_the_source_has_the_users_names():
-    text = saxpy.source(2.0, X[0], X[1])
-    assert "def kernel_saxpy(a, x, y, out, lo, hi):" in text
-    assert "out[i] = a_value * x[i] + y[i]" in text
+    text = softmax.source(X)
+    assert "def kernel_softmax(x, out, x_1, lo, hi):" in text
+    assert "out[i * x_1 + j_1] = e" in text and "largest = max_f32(largest, x[i * x_1 + j])" in text
+
+
+@pytest.mark.parametrize("name", ["saxpy", "two_dimensional_tiles", "piecewise"])
+def test_kernels_of_elements_are_fused_with_their_neighbours(name):
+    kernel, arguments = PROGRAMS[name]
+    f = hl.jit(lambda *a: hnp.tanh(kernel(*[hnp.abs(v) for v in a])) + 1)
+    assert f.lower(*arguments).compile().cost_analysis()["kernels"] == 1
+    assert_equal(f(*arguments), np.tanh(kernel.python(*[np.abs(v) for v in arguments])) + 1)
+
+
+def test_kernels_of_shifted_elements_are_not_taken_for_kernels_of_elements():
+    @hl.kernel
+    def shifted(x, y):
+        out = np.empty(len(x) - 1, x.dtype)
+        for i in hl.parallel(len(x) - 1):
+            out[i] = x[i + 1] - y[i]
+        return out
+
+    @hl.kernel
+    def turned(x):
+        out = np.empty_like(x)
+        for i, j in hl.parallel(*x.shape):
+            out[j, i] = x[i, j]
+        return out
+
+    @hl.kernel
+    def half(x):
+        out = np.empty_like(x)
+        for i in hl.parallel(len(x)):
+            out[i] = 1.0
+        for i in hl.parallel(len(x) // 2):
+            out[i] = x[i]
+        return out
+
+    assert_equal(shifted(X[0], X[1]), X[0, 1:] - X[1, :-1])
+    assert_equal(turned(X[:, :37]), X[:, :37].T)
+    assert_equal(half(X[0]), np.where(np.arange(53) < 26, X[0], 1))
 
 
 def test_indices_that_loops_and_tests_prove_are_not_checked():

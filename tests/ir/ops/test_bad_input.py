@@ -152,7 +152,7 @@ def test_shapes_that_are_asked_for(opcode):
 def test_all_ops_are_broken():
     # Of sizes, which programs of known ones do not have: tests/ir/sizes/test_open_programs.py and
     # tests/hloom/dispatch/test_computed_sizes.py; of users' kernels: tests/hloom/kernels.
-    others = {"parameter", "constant", "send", "recv", "size", "set-dimension-size", "kernel"}
+    others = {"parameter", "constant", "send", "recv", "size", "set-dimension-size", "kernel", "kernel-map"}
     assert set(OPS) - set(INSTRUCTIONS) == others
 
 
