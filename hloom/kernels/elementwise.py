@@ -105,7 +105,7 @@ def elements_of(body: Body) -> list[Elements] | None:
     if not _covers(index, draft, nest, loops, body, math.prod(dims)):
         return None
     parameters = {p: Var(_register(p), f"p{a.number}") for p, a in sorted(arrays.items(), key=lambda x: x[1].number)}
-    made = []
+    made: list[Elements] = []
     for store in sorted(stores, key=lambda s: body.arrays[_pointer(s)].number):
         element = _element(store.value, index, loops, parameters, body)
         if element is None:
