@@ -98,6 +98,14 @@ def _pushed_body(build, instruction: Instruction, primals, tangents):
     return packed(instruction, [None if f is None else next(made) for f in found])
 
 
+class OtherTangent(Rule):
+    """A call (x, value) -> value, in any precision, which has the tangent of x: value is what x would be exactly."""
+
+    def jvp(self, build, instruction, primals, tangents):
+        tangent = tangents[0]
+        return None if tangent is None else tangent.convert(instruction.dtype)
+
+
 # --- custom_jvp ---------------------------------------------------------------------------------------------------
 
 

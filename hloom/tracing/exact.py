@@ -20,7 +20,9 @@ import numpy as np
 
 from hloom.arrays.array import Array
 from hloom.arrays.digits import DOUBLE, WIDE, is_repeated, widened_operands
+from hloom.compiler.transforms.custom import OtherTangent
 from hloom.errors import PrecisionWarning
+from hloom.ir.build import Builder
 from hloom.ir.module import Instruction
 from hloom.ir.source import current_source
 from hloom.ir.types import INEXACT, INTEGERS, Shape
@@ -142,13 +144,11 @@ def note_lack(values) -> None:
 
 
 def with_derivative_of(x: Tracer, exact) -> Tracer:
-    """The twin of x with the derivative of x: the rounding error of x, which is constant, is added to x."""
-    own, exact = bind("convert", x, shape=exact._shape), bind("copy", exact, stop_gradient=True)
-    rest = bind("subtract", exact, own)
-    finite = bind("compare", rest, rest, direction="EQ")  # single precision may overflow
-    rest = bind("copy", bind("select", finite, rest, exact), stop_gradient=True)
-    total = bind("add", own, rest)
-    return bind("select", bind("compare", total, total, direction="EQ"), total, exact)
+    """The twin of x with the derivative of x. Where single precision overflows, the twin is still finite."""
+    builder = Builder("exact")
+    _, value = builder.parameter(x._shape), builder.parameter(exact._shape)
+    second = builder.finish(builder.emit("copy", value))
+    return bind("call", x, exact, to_apply=second, rule=OtherTangent())
 
 
 def narrowed(exact, shape, weak: bool = True):

@@ -363,3 +363,21 @@ def test_a_number_takes_the_cotangent_of_the_arrays_beside_it():
     np.testing.assert_allclose(by_x, np.cos(x) * 2.5, rtol=1e-15)
     np.testing.assert_allclose(by_y, np.sin(x).sum(), rtol=1e-6)
     assert by_x.dtype == np.float64
+
+
+def test_a_value_that_overflows_single_precision_has_its_derivative():
+    @hl.custom_jvp
+    def log1pexp(x):
+        return hnp.log(1 + hnp.exp(x))
+
+    @log1pexp.defjvp
+    def rule(primals, tangents):
+        (x,), (t,) = primals, tangents
+        return log1pexp(x), t * (1 - 1 / (1 + hnp.exp(x)))
+
+    for call in (hl.grad(log1pexp), hl.jit(hl.grad(log1pexp)), hl.grad(hl.jit(log1pexp))):
+        assert call(100.0) == 1.0
+        assert call(hnp.asarray(100.0)) == 1.0
+        np.testing.assert_allclose(call(1.0), 1 / (1 + np.exp(-1.0)), rtol=1e-6)
+    value, slope = hl.jvp(log1pexp, (100.0,), (2.0,))
+    assert float(value) in (100.0, np.inf) and float(slope) == 2.0  # single precision overflows in between
