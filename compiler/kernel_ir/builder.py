@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from hloom.compiler.kernel_ir.functions import EFFECTS, Signature, UnknownFunction, returned
+from hloom.compiler.kernel_ir.functions import EFFECTS, Signature, UnknownFunction, by_name, returned
 from hloom.compiler.kernel_ir.nodes import (
     Assign,
     Binary,
@@ -38,8 +38,8 @@ from hloom.compiler.kernel_ir.types import (
 )
 
 __all__ = [
-    "ONE", "ZERO", "assign", "both", "call", "cast", "chosen", "compared", "constant", "do", "element", "load",
-    "operation", "part", "store", "truth", "unary",
+    "ONE", "ZERO", "assign", "both", "call", "cast", "chosen", "compared", "constant", "do", "element", "least", "load",
+    "minus", "operation", "part", "plus", "store", "terms_of", "times", "truth", "unary",
 ]  # fmt: skip
 
 ZERO, ONE = Const("s64", 0), Const("s64", 1)
@@ -65,6 +65,33 @@ def operation(op: str, left: Expr, right: Expr) -> Binary:
     if op in _COMPARISONS:
         return compared(op, left, right)
     return Binary(arithmetic(op, left.type, right.type), op, left, right)
+
+
+def plus(first: Expr, *others: Expr) -> Expr:
+    """A sum, added from the left."""
+    for other in others:
+        first = operation("+", first, other)
+    return first
+
+
+def terms_of(total: Expr) -> list[Expr]:
+    """The terms of a sum that is added from the left."""
+    if isinstance(total, Binary) and total.op == "+":
+        return [*terms_of(total.left), total.right]
+    return [total]
+
+
+def minus(left: Expr, right: Expr) -> Binary:
+    return operation("-", left, right)
+
+
+def times(left: Expr, right: Expr) -> Binary:
+    return operation("*", left, right)
+
+
+def least(*values: Expr) -> Expr:
+    """`min(a, b)` of numbers of one kind."""
+    return call("min", values, by_name)
 
 
 def compared(op: str, left: Expr, right: Expr) -> Binary:

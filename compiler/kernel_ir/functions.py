@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 
 from hloom.compiler.kernel_ir.types import FLOATS, INTEGERS, PART, REGISTER, TypeMismatch, is_integer
 
-__all__ = ["EFFECTS", "Signature", "UnknownFunction", "returned"]
+__all__ = ["EFFECTS", "Signature", "UnknownFunction", "by_name", "returned"]
 
 # HLO dtypes of the parameters and of the result of a function of the math library; None where there is none.
 Signature = Callable[[str], tuple[tuple[str, ...], str] | None]
@@ -36,6 +36,20 @@ def _of_names() -> dict[str, str]:
 
 
 _NAMED = _of_names()
+
+
+# The functions of ops whose name does not end with the type of the result.
+_RESULTS = {"is_finite_f32": "pred", "is_finite_f64": "pred", "abs_c64": "f32", "abs_c128": "f64"} | {
+    f"{key}_{kind}": f"s{kind[1:]}" for key in ("maxkey", "minkey") for kind in FLOATS
+}
+_TYPES = frozenset(("pred", "f16", "bf16", *FLOATS, *INTEGERS, *PART))
+
+
+def by_name(name: str) -> tuple[tuple[str, ...], str] | None:
+    """The signature that the name of a function says: its result, but no parameters, and not whether there is such a
+    function. For those who write calls, before anything is compiled."""
+    kind = _RESULTS.get(name) or name.rpartition("_")[2]
+    return ((), kind) if kind in _TYPES else None
 
 
 def returned(name: str, arguments: Sequence[str], signature: Signature) -> str:

@@ -9,7 +9,16 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import Any, ClassVar
 
+from hloom.compiler.kernel_ir.types import STORED
 from hloom.ir.records import field, record, replace
+
+# How strongly operations bind in the text of an expression.
+CHOICE, OR, AND, NOT, COMPARISON = range(5)
+PRECEDENCE = {
+    "|": 5, "^": 6, "&": 7, "<<": 8, ">>": 8, "+": 9, "-": 9, "*": 10, "/": 10, "//": 10, "%": 10,
+} | dict.fromkeys(("<", "<=", ">", ">=", "==", "!="), COMPARISON)  # fmt: skip
+UNARY, ATOM = 11, 12
+_BITWISE = frozenset(("|", "^", "&", "<<", ">>"))
 
 
 class Expr:
@@ -18,6 +27,18 @@ class Expr:
 
     type: str
     PARTS: ClassVar[tuple[str, ...]] = ()
+
+    def text(self) -> tuple[str, int]:
+        """(the text, how strongly it binds)."""
+        raise TypeError(f"{type(self).__name__} is no expression of the kernel language")
+
+    def __str__(self) -> str:
+        return self.text()[0]
+
+    def within(self, binds: int) -> str:
+        """The text, in parentheses where it binds less."""
+        text, own = self.text()
+        return f"({text})" if own < binds else text
 
     def children(self) -> Iterator[Expr]:
         for name in self.PARTS:
@@ -54,6 +75,12 @@ class Const(Expr):
     def __eq__(self, other: object) -> bool:  # 0.0 and -0.0 differ, and nan is nan
         return isinstance(other, Const) and (self.type, repr(self.value)) == (other.type, repr(other.value))
 
+    def text(self) -> tuple[str, int]:
+        if self.type == "f64" and self.value in (float("inf"), float("-inf")):
+            return ("inf", ATOM) if self.value > 0 else ("-inf", UNARY)
+        text = "nan" if self.value != self.value else repr(self.value)
+        return text, UNARY if text[0] == "-" else ATOM
+
     def __hash__(self) -> int:
         return hash((self.type, repr(self.value)))
 
@@ -69,6 +96,9 @@ class Var(Expr):
     name: str
     varies: bool = False
 
+    def text(self) -> tuple[str, int]:
+        return self.name, ATOM
+
 
 @record(frozen=True)
 class Load(Expr):
@@ -80,6 +110,12 @@ class Load(Expr):
     index: Expr
 
     PARTS = ("pointer", "index")
+
+    def text(self) -> tuple[str, int]:
+        narrow = self.pointer.type[1:]
+        if narrow in STORED and self.type != STORED[narrow]:
+            return f"load_{narrow}({self.pointer}, {self.index})", ATOM
+        return f"{self.pointer.within(ATOM)}[{self.index}]", ATOM
 
 
 @record(frozen=True)
@@ -93,6 +129,15 @@ class Binary(Expr):
 
     PARTS = ("left", "right")
 
+    def text(self) -> tuple[str, int]:
+        op, binds = self.op, PRECEDENCE[self.op]
+        if op in _BITWISE:  # how strongly these bind few readers know
+            other = isinstance(self.left, Binary) and self.left.op != op
+            left = self.left.within(ATOM if other else binds)
+            return f"{left} {op} {self.right.within(ATOM if isinstance(self.right, Binary) else binds + 1)}", binds
+        left = self.left.within(binds + 1 if binds == COMPARISON else binds)
+        return f"{left} {op} {self.right.within(binds + 1)}", binds
+
 
 @record(frozen=True)
 class Unary(Expr):
@@ -103,6 +148,13 @@ class Unary(Expr):
     operand: Expr
 
     PARTS = ("operand",)
+
+    def text(self) -> tuple[str, int]:
+        if self.op == "not":
+            return f"not {self.operand.within(NOT)}", NOT
+        if self.op[0] == ".":
+            return f"{self.operand.within(ATOM)}{self.op}", ATOM
+        return f"{self.op}{self.operand.within(UNARY)}", UNARY
 
 
 @record(frozen=True)
@@ -115,6 +167,10 @@ class Logic(Expr):
     type = "pred"
     PARTS = ("operands",)
 
+    def text(self) -> tuple[str, int]:
+        binds = AND if self.op == "and" else OR
+        return f" {self.op} ".join([one.within(NOT) for one in self.operands]), binds
+
 
 @record(frozen=True)
 class Cast(Expr):
@@ -124,6 +180,9 @@ class Cast(Expr):
     operand: Expr
 
     PARTS = ("operand",)
+
+    def text(self) -> tuple[str, int]:
+        return f"{self.type}({self.operand})", ATOM
 
 
 @record(frozen=True)
@@ -137,6 +196,9 @@ class Choice(Expr):
 
     PARTS = ("yes", "test", "no")
 
+    def text(self) -> tuple[str, int]:
+        return f"{self.yes.within(OR)} if {self.test.within(OR)} else {self.no}", CHOICE
+
 
 @record(frozen=True)
 class Call(Expr):
@@ -147,6 +209,9 @@ class Call(Expr):
     arguments: tuple[Expr, ...]
 
     PARTS = ("arguments",)
+
+    def text(self) -> tuple[str, int]:
+        return f"{self.function}({', '.join(map(str, self.arguments))})", ATOM
 
 
 class Stmt:

@@ -32,7 +32,6 @@ from hloom.compiler.kernel_ir.nodes import (
     Var,
     While,
 )
-from hloom.compiler.kernel_ir.printer import written
 from hloom.compiler.kernel_ir.types import STORED, TypeMismatch, is_integer, is_pointer
 
 __all__ = ["InvalidKernel", "verify"]
@@ -93,7 +92,7 @@ class _Verifier:
             case For():
                 for bound in (s.start, s.stop, s.step):
                     if not is_integer(bound.type):
-                        raise self.wrong(f"the bound {written(bound)} of {bound.type}")
+                        raise self.wrong(f"the bound {str(bound)} of {bound.type}")
                 if s.var.type != "s64":
                     raise self.wrong(f"the loop variable {s.var.name} of {s.var.type}")
                 self.loop(s.body, s.var)
@@ -136,7 +135,7 @@ class _Verifier:
         if s.stored not in (kind[1:], STORED.get(kind[1:])):
             raise self.wrong(f"a store of {s.stored} to {kind}")
         if is_pointer(s.value.type):
-            raise self.wrong(f"a store of the pointer {written(s.value)}")
+            raise self.wrong(f"a store of the pointer {str(s.value)}")
 
     def binds(self, var: Var) -> None:
         other = self.names.get(var.name)
@@ -171,7 +170,7 @@ class _Verifier:
         except UnknownFunction as error:
             raise self.wrong(f"the function {error}") from None
         if kind != e.type:
-            raise self.wrong(f"{written(e)} is {kind}, not {e.type}")
+            raise self.wrong(f"{str(e)} is {kind}, not {e.type}")
 
     def kind(self, e: Expr) -> str:
         """The type that an expression has by its parts."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from functools import cached_property
 
+from hloom.compiler.kernel_ir.builder import operation
 from hloom.compiler.kernels.codegen.constants import sized
 from hloom.compiler.kernels.codegen.description import Block, Nest
 from hloom.compiler.kernels.codegen.writer import Writer
@@ -96,6 +97,8 @@ class KernelRequest:
 
     def writer(self, dims: tuple[int, ...]) -> Writer:
         writer = Writer(dict(self.names), dims)
+        for instruction, name in (*self.names.items(), *((o, self.output_name(k)) for k, o in enumerate(self.outputs))):
+            writer.pointer(name, instruction.dtype)
         writer.sized = self.sized
         return writer
 
@@ -132,14 +135,14 @@ def finish(request, writer: Writer, kind: str, root: Block, items: int, work: fl
 
 def name_dims(writer: Writer, block: Block, dims, merged: list[list[int]], name: str) -> None:
     """Makes the index variable `name` stand for the merged dimensions; `block` divides it where they are used apart."""
-    rest = name
+    rest = writer.index(name)
     sizes = [math.prod(dims[k] for k in group) for group in merged]
     for g, group in enumerate(merged[:-1]):
-        quotient, remainder = writer.fresh("q"), writer.fresh("q")
+        above, below = writer.fresh("q"), writer.fresh("q")
         divisor = writer.integer("q_s", math.prod(sizes[g + 1 :]))
-        block.body += [f"{quotient} = {rest} // {divisor}", f"{remainder} = {rest} - {quotient} * {divisor}"]
-        writer.merged[group[-1]] = quotient
-        block.variables = block.variables | {quotient, remainder}
-        rest = remainder
+        quotient = block.let(above, operation("//", rest, divisor))
+        rest = block.let(below, operation("-", rest, operation("*", quotient, divisor)))
+        writer.merged[group[-1]] = above
+        block.variables = block.variables | {above, below}
     if merged:
-        writer.merged[merged[-1][-1]] = rest
+        writer.merged[merged[-1][-1]] = rest.name

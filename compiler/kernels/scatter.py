@@ -11,11 +11,25 @@ from __future__ import annotations
 
 import math
 
+from hloom.compiler.kernel_ir import builder
+from hloom.compiler.kernel_ir.builder import (
+    compared,
+    constant,
+    least,
+    load,
+    minus,
+    operation,
+    plus,
+    store,
+    terms_of,
+    times,
+)
+from hloom.compiler.kernel_ir.nodes import Expr, Stmt, Var
 from hloom.compiler.kernels.codegen.affine import ZERO, Affine, Index, linear, variables
 from hloom.compiler.kernels.codegen.constants import literal
 from hloom.compiler.kernels.codegen.description import Block, Branch, Items, Nest, Serial
-from hloom.compiler.kernels.codegen.elements import load, store
-from hloom.compiler.kernels.codegen.writer import extend_variables, start_value
+from hloom.compiler.kernels.codegen.guards import all_of
+from hloom.compiler.kernels.codegen.writer import Writer, extend_variables, start_value
 from hloom.compiler.kernels.loops.accumulators import inline_scalars
 from hloom.compiler.kernels.request import KernelRequest, finish
 from hloom.ir.build import combiner_opcode
@@ -89,7 +103,7 @@ class _Scatter:
         self.w, self.dims = windows_of(self.root), updates.dims
         self.writer = request.writer(self.dims)
         # What a node is computed from comes before it, so nodes are put into their blocks when all is written.
-        self.nodes: list[tuple[Block, str | Serial | Branch]] = []
+        self.nodes: list[tuple[Block, Stmt | Serial | Branch]] = []
         w, dims = self.w, self.dims
         batching = {w.places[w.index_dimensions.index(d)] for d in w.indices_batching}
         free = {k for k in w.places if k in batching or self.root.attributes.get("unique_indices")}
@@ -107,15 +121,15 @@ class _Scatter:
         request, writer, w, dims = self.request, self.writer, self.w, self.dims
         named = self._items()
         items = math.prod(count for _, _, count in named)
-        outer = block = writer.root.child(*(name for name, _, _ in named))
+        outer = block = writer.root.child(*(variable.name for variable, _, _ in named))
         target, within = self._table(block), self._limits(block)
         for number, k in enumerate(self.loops):
-            start, stop = "0", writer.integer(f"n{k}", dims[k])
+            ends: tuple[Expr, Expr] = (builder.ZERO, writer.integer(f"n{k}", dims[k]))
             if self.parts > 1 and not number:
-                start, stop = f"{stop} * part // parts", f"{stop} * (part + 1) // parts"
+                ends = bounds_of_part(writer, ends[1])
             if self.strips:
-                block, start, stop = self._strip(block, start, stop)
-            block = self._loop(block, f"i{k}", start, stop)
+                block, ends = self._strip(block, *ends)
+            block = self._loop(block, f"i{k}", *ends)
         index = variables(dims)
         conditions, begin = window_begin(writer, self.indices, w, [index[k] for k in w.places], block, within)
         if self.strips:
@@ -123,24 +137,24 @@ class _Scatter:
         if conditions:
             branch = block.child()
             branch.guarded = True
-            self.nodes.append((block, Branch(" and ".join(conditions), branch)))
+            self.nodes.append((block, Branch(all_of(conditions), branch)))
             block = branch
         for k in self.inner:
-            size = f"{dims[k]}" if dims[k] <= LITERAL else writer.integer(f"n{k}", dims[k])
-            first, last = f"block * {BLOCK}", f"min(block * {BLOCK} + {BLOCK}, {size})"
-            block = self._loop(block, f"i{k}", *((first, last) if k == self.cut else ("0", size)))
+            size = constant(dims[k]) if dims[k] <= LITERAL else writer.integer(f"n{k}", dims[k])
+            ends = _blocks_of(writer, BLOCK, size) if k == self.cut else (builder.ZERO, size)
+            block = self._loop(block, f"i{k}", *ends)
         combine_update(writer, self.root, target, linear(place_of(w, index, begin), w.operand), index, block)
         # Of nodes of one block the later ones come later; those around others have been made before them.
         for around, node in self.nodes:
             around.body.append(node)
-        writer.root.body.append(Items([(name, count) for name, count, _ in named], outer))
+        writer.root.body.append(Items([(variable, count) for variable, count, _ in named], outer))
         elements = math.prod(dims)
         flops = request.flops() * typical(elements) / max(typical(items), 1)
         nest = finish(request, writer, "scatter", writer.root, items if elements else 0, flops)
         return _with_table(nest, self.root, self.parts) if self.parts > 1 else nest
 
-    def _items(self) -> list[tuple[str, str, int]]:
-        """(variable, name of the size, size) of the dimensions of the work items."""
+    def _items(self) -> list[tuple[Var, Var, int]]:
+        """(variable, argument of the size, size) of the dimensions of the work items."""
         found = [(f"i{k}", f"n{k}", self.dims[k]) for k in self.parallel]
         if self.cut is not None:
             found.append(("block", "blocks", -(-self.dims[self.cut] // BLOCK)))
@@ -148,68 +162,96 @@ class _Scatter:
             found.append(("part", "parts", self.parts))
         if self.bands > 1:
             found.append(("band", "bands", self.bands))
-        return [(name, self.writer.integer(size, count), count) for name, size, count in found or [("once", "one", 1)]]
+        found = found or [("once", "one", 1)]
+        return [(self.writer.index(name), self.writer.integer(size, count), count) for name, size, count in found]
 
-    def _loop(self, block: Block, variable: str, start: str, stop: str) -> Block:
+    def _loop(self, block: Block, variable: str, start: Expr, stop: Expr) -> Block:
         """The body of a loop in `block`."""
         inside = block.child(variable)
-        self.nodes.append((block, Serial(variable, start, stop, inside)))
+        self.nodes.append((block, Serial(self.writer.index(variable), start, stop, inside)))
         return inside
 
-    def _table(self, block: Block) -> tuple[str, str]:
-        """(the pointer that updates go to, what its indexes begin with); a table starts with neutral elements."""
-        if self.parts == 1:
-            return self.request.output_name(0), ""
-        size = self.writer.integer("size", self.root.shape.size)
-        self.nodes.append((block, f"first = part * {size}"))
-        begin = self._loop(block, "x", "0", size)
-        begin.body.append(store("table", "first + x", self.root.dtype, neutral_of(self.root)))
-        return "table", "first + "
+    def _let(self, block: Block, name: str, value: Expr) -> Var:
+        """A value that `block` has when all is written."""
+        var = self.writer.names.declare(name, value.type)
+        self.nodes.append((block, builder.assign(var, value)))
+        return var
 
-    def _limits(self, block: Block) -> tuple[str, str] | None:
-        """The names of the first and the last start that a band has, where there are bands."""
+    def _table(self, block: Block) -> tuple[Var, Expr | None]:
+        """(the pointer that updates go to, what its indexes begin with); a table starts with neutral elements."""
+        writer = self.writer
+        if self.parts == 1:
+            return writer.names[self.request.output_name(0)], None
+        size = writer.integer("size", self.root.shape.size)
+        first = self._let(block, "first", times(writer.index("part"), size))
+        begin = self._loop(block, "x", builder.ZERO, size)
+        table = writer.pointer("table", self.root.dtype)
+        begin.body.append(store(table, plus(first, writer.index("x")), neutral_of(self.root)))
+        return table, first
+
+    def _limits(self, block: Block) -> tuple[Expr, Expr] | None:
+        """The first and the last start that a band has, where there are bands."""
         if self.bands == 1:
             return None
         (room,) = self.w.limits()
         height = self.writer.integer("height", room // self.bands + 1)
-        self.nodes.append((block, f"low = band * {height}"))
-        self.nodes.append((block, f"high = min(low + {height} - 1, {self.writer.integer('q_n', room)})"))
-        return "low", "high"
+        low = self._let(block, "low", times(self.writer.index("band"), height))
+        last = minus(plus(low, height), builder.ONE)
+        return low, self._let(block, "high", least(last, self.writer.integer("q_n", room)))
 
-    def _strip(self, block: Block, start: str, stop: str) -> tuple[Block, str, str]:
-        """(the block of a strip of the indexes from start to stop, where the strip starts, where it stops)."""
-        self.writer.root.body.append(f"places = scratch_s64({STRIP})")
-        self.nodes += [(block, f"first_place = {start}"), (block, f"last_place = {stop}")]
-        strip = self._loop(block, "strip", "0", f"(last_place - first_place + {STRIP - 1}) // {STRIP}")
-        self.nodes.append((strip, f"low_place = first_place + strip * {STRIP}"))
-        self.nodes.append((strip, f"high_place = min(low_place + {STRIP}, last_place)"))
-        return strip, "low_place", "high_place"
+    def _strip(self, block: Block, start: Expr, stop: Expr) -> tuple[Block, tuple[Expr, Expr]]:
+        """(the block of a strip of the indexes from start to stop, the bounds of the strip)."""
+        self.writer.root.add(f"places = scratch_s64({STRIP})")
+        first, last = self._let(block, "first_place", start), self._let(block, "last_place", stop)
+        length = constant(STRIP)
+        strips = operation("//", plus(minus(last, first), constant(STRIP - 1)), length)
+        strip = self._loop(block, "strip", builder.ZERO, strips)
+        low = self._let(strip, "low_place", plus(first, times(self.writer.index("strip"), length)))
+        return strip, (low, self._let(strip, "high_place", least(plus(low, length), last)))
 
     def _taken(
-        self, asked: Block, variable: str, conditions: list[str], begin: dict[int, Affine]
-    ) -> tuple[list[str], Block]:
+        self, asked: Block, variable: str, conditions: list[Expr], begin: dict[int, Affine]
+    ) -> tuple[list[Expr], Block]:
         """(what is left to ask, the block of an update), where `asked` says of each index of a strip where it leads to.
 
         Asked together the indexes are vectors. In bands many lead nowhere, and a branch for each could not be
         predicted: a list is made of the others.
         """
-        (name,) = (v for affine in begin.values() for v in affine.terms)
-        strip, holds = asked.parent, " & ".join(f"({condition})" for condition in conditions)
+        (name,) = (str(v) for affine in begin.values() for v in affine.terms)
+        strip, holds, names = asked.parent, conditions[0], self.writer.names
         assert strip is not None
-        asked.body.append(f"places[{variable} - low_place] = {name} if {holds} else s64(-1)")
+        for condition in conditions[1:]:
+            holds = operation("&", holds, condition)
+        index, low, high = names[variable], names["low_place"], names["high_place"]
+        place, found = minus(index, low), names[name]
+        nowhere = builder.cast("s64", builder.unary("-", builder.ONE))
+        asked.body.append(store(names["places"], place, builder.chosen(holds, found, nowhere)))
         if self.bands == 1:
             taken = strip.child(variable, name)
-            self.nodes.append((strip, Serial(variable, "low_place", "high_place", taken)))
-            taken.body.append(f"{name} = places[{variable} - low_place]")
-            return [f"{name} >= 0"], taken
-        self.writer.root.body.append(f"kept = scratch_s64({STRIP})")
-        self.nodes.append((strip, "count = 0"))
-        listed = self._loop(strip, "place", "0", "high_place - low_place")
-        listed.body += ["kept[count] = place", "count += s64(places[place] >= 0)"]
+            self.nodes.append((strip, Serial(index, low, high, taken)))
+            taken.let(name, load(names["places"], place))
+            return [compared(">=", found, builder.ZERO)], taken
+        self.writer.root.add(f"kept = scratch_s64({STRIP})")
+        count = self._let(strip, "count", builder.ZERO)
+        listed = self._loop(strip, "place", builder.ZERO, minus(high, low))
+        listed.add("kept[count] = place", "count += s64(places[place] >= 0)")
         taken = strip.child("place", variable, name)
-        self.nodes.append((strip, Serial("number", "0", "count", taken)))
-        taken.body += ["place = kept[number]", f"{variable} = low_place + place", f"{name} = places[place]"]
+        self.nodes.append((strip, Serial(self.writer.index("number"), builder.ZERO, count, taken)))
+        taken.add("place = kept[number]", f"{variable} = low_place + place", f"{name} = places[place]")
         return [], taken
+
+
+def bounds_of_part(writer: Writer, stop: Expr) -> tuple[Expr, Expr]:
+    """The bounds of the item's part of 0..stop."""
+    part, parts = writer.index("part"), writer.index("parts")
+    after = plus(part, builder.ONE)
+    return operation("//", times(stop, part), parts), operation("//", times(stop, after), parts)
+
+
+def _blocks_of(writer: Writer, length: int, size: Expr) -> tuple[Expr, Expr]:
+    """The bounds of the item's block of so many elements of 0..size."""
+    first = times(writer.index("block"), constant(length))
+    return first, least(plus(first, constant(length)), size)
 
 
 def _join_nest(request: KernelRequest, parts: int) -> Nest:
@@ -221,14 +263,15 @@ def _join_nest(request: KernelRequest, parts: int) -> Nest:
     size = writer.integer("size", root.shape.size)
     each = item.child("part")
     inside = each.child("x")
-    pointer = request.output_name(0)
-    inside.body.append(f"old = {load(pointer, 'x', root.dtype)}")
-    inside.body.append(f"new = {load('table', f'part * {size} + x', root.dtype)}")
-    (value,) = inline_scalars(writer, inside, root["to_apply"], ["old", "new"])
-    inside.body.append(store(pointer, "x", root.dtype, value))
-    each.body.append(Serial("x", f"block * {JOINED}", f"min(block * {JOINED} + {JOINED}, {size})", inside))
-    item.body.append(Serial("part", "0", writer.integer("parts", parts), each))
-    writer.root.body.append(Items([("block", writer.integer("blocks", blocks))], item))
+    pointer, table = writer.names[request.output_name(0)], writer.pointer("table", root.dtype)
+    part, x = writer.index("part"), writer.index("x")
+    old = inside.let("old", load(pointer, x))
+    new = inside.let("new", load(table, plus(times(part, size), x)))
+    (value,) = inline_scalars(writer, inside, root["to_apply"], [old, new])
+    inside.body.append(store(pointer, x, value))
+    each.body.append(Serial(x, *_blocks_of(writer, JOINED, size), inside))
+    item.body.append(Serial(part, builder.ZERO, writer.integer("parts", parts), each))
+    writer.root.body.append(Items([(writer.index("block"), writer.integer("blocks", blocks))], item))
     nest = finish(request, writer, "scatter_join", writer.root, blocks, 2.0 * parts * min(JOINED, root.shape.size))
     return _with_table(nest, root, parts, joins=True)
 
@@ -242,7 +285,7 @@ def _with_table(nest: Nest, root: Instruction, parts: int, joins: bool = False) 
     return nest
 
 
-def neutral_of(root: Instruction) -> str:
+def neutral_of(root: Instruction) -> Expr:
     """The neutral element of a scatter's combiner, which has one."""
     opcode = combiner_opcode(root["to_apply"])
     identity = opcode and OPS[opcode].identity
@@ -272,32 +315,35 @@ def _bands(request: KernelRequest, w: Windows, dims: tuple[int, ...], inner: lis
 
 
 def window_begin(
-    writer, indices, w, which, block: Block, within: tuple[str, str] | None = None
-) -> tuple[list[str], dict[int, Affine]]:
+    writer, indices, w, which, block: Block, within: tuple[Expr, Expr] | None = None
+) -> tuple[list[Expr], dict[int, Affine]]:
     """(the conditions for a window to be inside, its start along each dimension that has one).
 
     within: the first and the last start that count, where only one dimension has any."""
     begin: dict[int, Affine] = {}
-    conditions = []
+    conditions: list[Expr] = []
     for component, (d, room) in enumerate(zip(w.mapped, w.limits(), strict=True)):
         value, where = start_value(writer, indices, w, which, component, block)
         name = writer.fresh("q")
-        where.body.append(f"{name} = s64({value})")
+        start = where.let(name, builder.cast("s64", value))
         where.variables = where.variables | {name}
         extend_variables(block, where)
-        low, high = within or ("0", writer.integer("q_n", room))
-        conditions += [f"{name} >= {low}", f"{name} <= {high}"]
+        low, high = within or (builder.ZERO, writer.integer("q_n", room))
+        conditions += [compared(">=", start, low), compared("<=", start, high)]
         begin[d] = Affine(0, {name: 1})
     return conditions, begin
 
 
-def combine_update(writer, root, target: tuple[str, str], place: Affine, index, block: Block) -> None:
+def combine_update(
+    writer: Writer, root, target: tuple[Var, Expr | None], place: Affine, index: Index, block: Block
+) -> None:
     """Puts one element of the updates into its place. target: the pointer, and what its indexes begin with."""
     pointer, shift = target
     value = writer.value(root.operands[2], index, block)
-    at = shift + writer.text(place, pointer)
+    at = writer.position(place, pointer.name)
+    if shift is not None:
+        at = plus(shift, *terms_of(at))
     if combiner_kind(root["to_apply"]) != "overwrite":
-        old = writer.fresh()
-        block.body.append(f"{old} = {load(pointer, at, root.dtype)}")
+        old = block.let(writer.fresh(), load(pointer, at))
         (value,) = inline_scalars(writer, block, root["to_apply"], [old, value])
-    block.body.append(store(pointer, at, root.dtype, value))
+    block.body.append(store(pointer, at, value))

@@ -23,7 +23,6 @@ from hloom.compiler.kernel_ir.nodes import (
     Store,
     Together,
 )
-from hloom.compiler.kernel_ir.printer import written
 from hloom.ir.records import record
 from hloom.ir.types import DTYPES
 
@@ -66,7 +65,7 @@ class Site:
     def text(self) -> str:
         """What is accessed, as it is printed."""
         if self.access is not None:
-            return f"{written(self.access.pointer)}[{written(self.access.index)}]"
+            return f"{self.access.pointer}[{self.access.index}]"
         assert isinstance(self.statement, Do)
         return self.statement.function
 

@@ -8,10 +8,12 @@ divided, `t_exact` (1: the weights have been), `t_kept0`, ... (results of reduct
 
 from __future__ import annotations
 
+from hloom.compiler.kernel_ir.builder import cast
+from hloom.compiler.kernel_ir.nodes import Expr
 from hloom.compiler.kernels.attention.masks import Mask, mask_of
 from hloom.compiler.kernels.attention.structure import Attention, untransposed
 from hloom.compiler.kernels.codegen.affine import ZERO, Affine, Index, linear, merge_groups, variables
-from hloom.compiler.kernels.codegen.description import Block, Collective, Lanes
+from hloom.compiler.kernels.codegen.description import Block, Lanes
 from hloom.compiler.kernels.codegen.serial import block_lines, indent
 from hloom.compiler.kernels.codegen.writer import Writer
 from hloom.compiler.kernels.loops.accumulators import Reduction
@@ -21,6 +23,12 @@ from hloom.compiler.reshapes import without_ones_groups
 from hloom.ir.module import Instruction, walk
 from hloom.ir.ops import OPS
 from hloom.ir.types import HLO_NAME, compute_dtype
+
+# What the text reads besides.
+_INTEGERS = (
+    "t_b", "t_i", "t_i0", "t_r", "t_at", "t_j", "t_width", "t_limit", "t_length", "t_again", "t_end", "n", "d",
+)  # fmt: skip
+_ARRAYS = ("t_scores", "t_sums", "t_divisors", "t_tails")
 
 
 class RowNest:
@@ -48,7 +56,7 @@ class RowNest:
         if mask := self.mask:
 
             def write_limit(writer: Writer, row: Block) -> None:
-                row.body.append(f"t_limit = max(t_limit, {writer.text(mask.bound, 'bound')})")
+                row.add(f"t_limit = max(t_limit, {writer.position(mask.bound, 'bound')})")
 
             self.limit = self._text(attention.domain, write_limit)
         self.row = self._text(attention.domain, _Row(self).write)
@@ -60,12 +68,12 @@ class RowNest:
         `t_i`, the index in the row `t_j`. What the row does not change goes into the item."""
         last = len(dims) - 1
         split = _dims_of_parts((*self.attention.rows, dims[last]), dims)
-        probe = self.request.writer(dims)
+        probe = self._writer(dims)
         probe.root.variables = frozenset(f"i{k}" for k in range(len(dims)))
         probe.merged[last] = "t_j"
         write(probe, probe.root.child())
         merged = merge_groups(dims, probe.used, [news[0] for news in split if news])
-        writer = self.request.writer(dims)
+        writer = self._writer(dims)
         writer.integers, writer.counter = self.integers, self.counter
         writer.merged = dict.fromkeys(range(len(dims)))
         item = writer.root
@@ -79,6 +87,18 @@ class RowNest:
         self.item += self.lines(item)
         return self.lines(row)
 
+    def _writer(self, dims) -> Writer:
+        """A writer that knows what the kernel has besides."""
+        writer = self.request.writer(dims)
+        for name in _INTEGERS:
+            writer.index(name)
+        kept = [f"t_kept{k}" for k in range(len(self.attention.needed))]
+        for name in (*_ARRAYS, *kept):
+            writer.names.declare(name, f"*{self.dtype}")
+        for name in ("t_ends", "t_exact"):
+            writer.names.declare(name, "*s64")
+        return writer
+
     lines = staticmethod(block_lines)
 
     def find_mask(self, targets: list[Instruction]) -> Mask | None:
@@ -88,17 +108,17 @@ class RowNest:
     def _write_result(self, writer, row: Block) -> None:
         attention, request = self.attention, self.request
         sources = {k: untransposed(request.outputs[k]) for k in attention.results}
-        row.body.append("t_r = t_i - t_i0")
+        row.add("t_r = t_i - t_i0")
         if self.divides:
-            row.body.append("t_divisor = t_divisors[t_r]")
+            row.add("t_divisor = t_divisors[t_r]")
         for k, reduce in enumerate(attention.needed):
-            row.body.append(f"t_row{k} = t_kept{k}[t_r]")
-            writer.overrides[reduce] = (f"t_row{k}", row)
+            row.add(f"t_row{k} = t_kept{k}[t_r]")
+            writer.overrides[reduce] = (row.names[f"t_row{k}"], row)
         block = row.child("t_j")
         own = HLO_NAME[compute_dtype(attention.second.dtype)]
         value = "t_sums[t_r * t_width + t_j]" + (" / t_divisor" if self.divides else "")
-        block.body.append(f"t_sum = {value if own == self.dtype else f'{own}({value})'}")
-        writer.overrides[attention.second] = ("t_sum", block)
+        block.add(f"t_sum = {value if own == self.dtype else f'{own}({value})'}")
+        writer.overrides[attention.second] = (block.names["t_sum"], block)
         index = variables(sources[attention.results[0]].dims)
         # All values before all stores: an output may overwrite an input that another output still reads.
         values = {k: writer.value(source, index, block) for k, source in sources.items()}
@@ -106,19 +126,15 @@ class RowNest:
             output = request.outputs[k]
             order = range(len(index)) if source is output else output["dimensions"]
             place = linear(tuple(index[d] for d in order), output.dims)
-            writer.store(request.output_name(k), place, output.dtype, values[k], block)
+            writer.store(request.output_name(k), place, values[k], block)
         if not self.divides:
-            row.body.append(Lanes("t_j", "d", block))
+            row.body.append(Lanes(writer.index("t_j"), writer.index("d"), block))
             return
         # Whether the sums of undivided weights are finite; rows where they are not are computed again.
-        block.body.append(f"t_zero = sum_{self.dtype}(t_zero, t_sum * {self.dtype}(0))")  # NaN from infinity and NaN
-        row.body += [
-            f"t_zero = {self.dtype}(0)",
-            Lanes("t_j", "d", block),
-            "if t_zero != 0 and t_exact[t_r] == 0:",
-            "    t_exact[t_r] = 1",
-            "    t_again = 1",
-        ]
+        row.add(f"t_zero = {self.dtype}(0)")
+        block.add(f"t_zero = sum_{self.dtype}(t_zero, t_sum * {self.dtype}(0))")  # NaN from infinity and NaN
+        row.body.append(Lanes(writer.index("t_j"), writer.index("d"), block))
+        row.add("if t_zero != 0 and t_exact[t_r] == 0:", "    t_exact[t_r] = 1", "    t_again = 1")
 
     def index(self, dims, row: bool = False) -> Index:
         """The index of a score, or of a row, in an array of other dims, from the domain's."""
@@ -143,8 +159,9 @@ class RowNest:
                 index[k] = place
         return tuple(index)
 
-    def cast(self, value: str, instruction: Instruction) -> str:
-        return value if HLO_NAME[compute_dtype(instruction.dtype)] == self.dtype else f"{self.dtype}({value})"
+    def cast(self, value: str | Expr, instruction: Instruction) -> str:
+        same = HLO_NAME[compute_dtype(instruction.dtype)] == self.dtype
+        return f"{value}" if same else f"{self.dtype}({value})"
 
     def quotient(self) -> tuple[Instruction, Instruction | None]:
         """(numerators, divisor of the row) where the weights are a quotient that nothing else needs, else (weights,
@@ -190,13 +207,13 @@ class _Row:
         self.index = variables(self.attention.domain)
         # The index of the first position that the mask hides: nothing there depends on the position.
         self.behind = (*self.index[:-1], Affine(0, {"t_end": 1}))
-        self.stop = "t_end" if self.mask else "n"
 
     def write(self, writer, row: Block) -> None:
         nest, attention = self.nest, self.attention
         self.writer, self.row, self.stashed = writer, row, False
+        self.column, self.stop = writer.index("t_j"), writer.index("t_end" if self.mask else "n")
         if self.mask:
-            row.body.append(f"t_end = min(max({writer.text(self.mask.bound, 'bound')}, 0), n)")
+            row.add(f"t_end = min(max({writer.position(self.mask.bound, 'bound')}, 0), n)")
         for level in range(1, nest.depth + 1):
             here = [r for r in attention.reduces if nest.levels[r] == level]
             self._reductions([Reduction(r, keys=nest.request.supports_loop_splitting) for r in here], level)
@@ -205,35 +222,31 @@ class _Row:
         for k in attention.of_rows:
             place = nest.index(outputs[k].dims, row=True)
             value = writer.value(outputs[k], place, row)
-            writer.store(nest.request.output_name(k), linear(place, outputs[k].dims), outputs[k].dtype, value, row)
+            writer.store(nest.request.output_name(k), linear(place, outputs[k].dims), value, row)
         if nest.divisor is not None:
             self._divide(nest.divisor)
         for k, reduce in enumerate(attention.needed):
-            row.body.append(f"t_kept{k}[t_r] = {writer.overrides[reduce][0]}")
+            row.add(f"t_kept{k}[t_r] = {writer.overrides[reduce][0]}")
         if self.mask:
-            row.body += [
-                "t_ends[t_r] = t_end",
-                "t_tails[t_r] = t_tail",
-                "if t_tail != 0 and t_end < n:",
-                "    t_length = n",
-            ]
+            row.add("t_ends[t_r] = t_end", "t_tails[t_r] = t_tail", "if t_tail != 0 and t_end < n:", "    t_length = n")
 
     def _sweep(self) -> Block:
         """The body of a loop over the row, in which scores have values."""
         block = self.row.child("t_j")
-        block.body.append("t_score = t_scores[t_at + t_j]")
+        block.add("t_score = t_scores[t_at + t_j]")
         first, writer = self.attention.first, self.writer
+        score: Expr = writer.names["t_score"]
         if self.stashed:
-            block.memo[(self.nest.stash, self.index)] = ("t_score", block)
+            block.memo[(self.nest.stash, self.index)] = (score, block)
             writer.overrides.pop(first, None)  # nothing may ask for it any more
             return block
         own = HLO_NAME[compute_dtype(first.dtype)]
-        writer.overrides[first] = ("t_score" if own == self.nest.dtype else f"{own}(t_score)", block)
+        writer.overrides[first] = (score if own == self.nest.dtype else cast(own, score), block)
         if self.mask and self.mask.alone:
             block.memo[(self.mask.select, self.index)] = (writer.value(self.mask.inside, self.index, block), block)
         return block
 
-    def _tail(self, value: Instruction, mask: Mask) -> str:
+    def _tail(self, value: Instruction, mask: Mask) -> Expr:
         """A value behind the mask, computed in the row."""
         writer = self.writer
         outside = writer.value(mask.outside, self.behind, self.row)
@@ -254,22 +267,22 @@ class _Row:
             reduction.take(writer, block, [writer.value(reduction.arrays[0], self.index, block)])
         if nest.stash is not None and level == nest.stash_level:
             value = writer.value(nest.stash, self.index, block)
-            block.body.append(f"t_scores[t_at + t_j] = {value}")
+            block.add(f"t_scores[t_at + t_j] = {value}")
             self.stashed = True
-        row.body.append(Lanes("t_j", self.stop, block))
+        row.body.append(Lanes(self.column, self.stop, block))
         for reduction in here:
             reduction.settle(writer, row)
-            assert reduction.opcode is not None  # rows are reduced in parts
-            row.body.append(Collective(reduction.names[0], reduction.opcode, HLO_NAME[reduction.arrays[0].dtype]))
+            row.body.append(reduction.collective())  # rows are reduced in parts
         if self.mask:
             tails = [self._tail(reduction.arrays[0], self.mask) for reduction in here]
-            row.body.append("if t_end < n:")
+            behind = ["if t_end < n:"]
             for reduction, tail in zip(here, tails, strict=True):
                 (name,) = reduction.names
                 if reduction.opcode == "add":
-                    row.body.append(f"    {name} = {name} + {nest.dtype}(n - t_end) * {tail}")
+                    behind.append(f"    {name} = {name} + {nest.dtype}(n - t_end) * {tail}")
                 else:
-                    row.body.append(f"    {name} = acc{str(reduction.opcode)[:3]}_{nest.dtype}({name}, {tail})")
+                    behind.append(f"    {name} = acc{str(reduction.opcode)[:3]}_{nest.dtype}({name}, {tail})")
+            row.add(*behind)
         for reduction in here:
             (result,) = reduction.finish(writer, row)
             writer.overrides[reduction.instruction] = (result, row)
@@ -285,24 +298,24 @@ class _Row:
             values = {k: writer.value(outputs[k], place, block) for k, place in places.items()}
             if not in_place:
                 value = writer.value(nest.numerator, nest.index(nest.numerator.dims), block)
-                block.body.append(f"t_scores[t_at + t_j] = {nest.cast(value, nest.numerator)}")
+                block.add(f"t_scores[t_at + t_j] = {nest.cast(value, nest.numerator)}")
             for k, place in places.items():
                 at, streamed = linear(place, outputs[k].dims), request.streamed(k)
-                writer.store(request.output_name(k), at, outputs[k].dtype, values[k], block, streamed)
-            self.row.body.append(Lanes("t_j", self.stop, block))
+                writer.store(request.output_name(k), at, values[k], block, streamed)
+            self.row.body.append(Lanes(self.column, self.stop, block))
         if self.mask:
             tails = {k: self._tail(outputs[k], self.mask) for k in places}
-            self.row.body.append(f"t_tail = {nest.cast(self._tail(nest.numerator, self.mask), nest.numerator)}")
+            self.row.add(f"t_tail = {nest.cast(self._tail(nest.numerator, self.mask), nest.numerator)}")
             block = self.row.child("t_j")
             for k, place in places.items():
-                writer.store(request.output_name(k), linear(place, outputs[k].dims), outputs[k].dtype, tails[k], block)
+                writer.store(request.output_name(k), linear(place, outputs[k].dims), tails[k], block)
             if places:
-                self.row.body.append(Lanes("t_j", "n", block, "t_end"))
+                self.row.body.append(Lanes(self.column, writer.index("n"), block, self.stop))
 
     def _divide(self, divisor: Instruction) -> None:
         nest, row = self.nest, self.row
         value = self.writer.value(divisor, nest.index(divisor.dims), row)
-        row.body += [
+        row.add(
             f"t_divisor = {nest.cast(value, divisor)}",
             f"if t_divisor >= {nest.dtype}(1) and t_exact[t_r] == 0:",
             "    t_divisors[t_r] = t_divisor",
@@ -312,7 +325,7 @@ class _Row:
             *indent(["t_tail = t_tail / t_divisor"] if self.mask else []),
             f"    t_divisors[t_r] = {nest.dtype}(1)",
             "    t_exact[t_r] = 1",
-        ]
+        )
 
 
 def _is_of_row(value: Instruction, last: int) -> bool:

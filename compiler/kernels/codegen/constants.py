@@ -7,9 +7,12 @@ they literals, a kernel would be compiled anew for each shape, though nothing el
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 
 import numpy as np
 
+from hloom.compiler.kernel_ir.builder import constant, unary
+from hloom.compiler.kernel_ir.nodes import Call, Cast, Expr
 from hloom.ir.module import Computation, Instruction
 from hloom.ir.types import COMPLEX, DTYPES, HLO_NAME, PRED, compute_dtype, kind
 
@@ -22,38 +25,49 @@ _BEFORE_STARTS = {"dynamic-slice": 1, "dynamic-update-slice": 2}  # operands
 _SAME = {"broadcast", "reshape", "transpose", "slice", "concatenate", "pad", "copy"}
 
 
-def literal(value, dtype: np.dtype) -> str:
-    """A typed constant of the dialect."""
+def literal(value, dtype: np.dtype) -> Expr:
+    """A typed constant of the language."""
     if dtype == PRED:
-        return "True" if value else "False"
+        return constant(bool(value))
     name = HLO_NAME[compute_dtype(dtype)]
     if dtype in COMPLEX:
         part = "f64" if name == "c128" else "f32"
         value = complex(value)
-        return f"complex_{part}({_float(value.real, part)}, {_float(value.imag, part)})"
+        return Call(name, f"complex_{part}", (_float(value.real, part), _float(value.imag, part)))
     if dtype.kind in "iu":
-        return f"{name}({int(value)})"
+        return Cast(name, _signed(int(value)))
     return _float(float(value), name)
 
 
-def _float(value: float, name: str) -> str:
-    if math.isnan(value):
-        return f"{name}(nan)"
-    if math.isinf(value):
-        return f"{name}({'inf' if value > 0 else '-inf'})"
+def _float(value: float, name: str) -> Cast:
     # The shortest decimal of the dtype itself: 0.79, not 0.7900000214576721.
-    text = str(np.float32(value)) if name == "f32" else repr(value)
-    return f"{name}({text})"
+    shown = float(str(np.float32(value))) if name == "f32" and math.isfinite(value) else value
+    return Cast(name, _signed(shown))
 
 
-def argument(value, dtype: np.dtype) -> tuple[str, int, str]:
-    """(name of the argument, the integer that it is, the expression of the constant made from `{}`)."""
+def _signed(value: int | float) -> Expr:
+    """A number, as the language writes it: without a sign, or negated."""
+    if value < 0 or (isinstance(value, float) and math.copysign(1.0, value) < 0 and value == 0):
+        return unary("-", constant(-value))
+    return constant(value)
+
+
+def argument(value, dtype: np.dtype) -> tuple[str, int, Callable[[Expr], Expr]]:
+    """(name of the argument, the integer that it is, the constant that is made from the argument)."""
     name = HLO_NAME[compute_dtype(dtype)]
     if dtype in _INDEXES:
-        return f"constant_{name}", int(value), f"{name}({{}})"
+        return f"constant_{name}", int(value), lambda number: Cast(name, number)
     if name == "f64":
-        return "constant_f64", int(np.float64(value).view(np.int64)), "bitcast_s64_f64({})"
-    return "constant_f32", int(np.float32(value).view(np.int32)), "bitcast_s32_f32(s32({}))"
+        return (
+            "constant_f64",
+            int(np.float64(value).view(np.int64)),
+            lambda number: Call("f64", "bitcast_s64_f64", (number,)),
+        )
+    return (
+        "constant_f32",
+        int(np.float32(value).view(np.int32)),
+        lambda number: Call("f32", "bitcast_s32_f32", (Cast("s32", number),)),
+    )
 
 
 def shown_arguments(text: str, arguments: list) -> str:

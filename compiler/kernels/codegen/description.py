@@ -1,27 +1,35 @@
-"""Kernel descriptions: a loop nest with dialect statements in it, before a target writes it as Python text.
+"""Kernel descriptions: a loop nest with statements in it, before a target says how its work is handed out.
 
 The nodes say what a nest is; each target (`compiler/targets/*/render.py`) says how its work is handed out: loops over
-lo..hi on a CPU, threads, warps and blocks on a GPU.
-Statements are single lines of the dialect (docs/reference/kernels.md).
+lo..hi on a CPU, threads, warps and blocks on a GPU. Statements are those of the kernel language (`kernel_ir.nodes`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
+from hloom.compiler.kernel_ir import builder, reader
+from hloom.compiler.kernel_ir.functions import by_name
+from hloom.compiler.kernel_ir.names import Names
+from hloom.compiler.kernel_ir.nodes import Assign, Expr, Load, Stmt, Store, Together, Var
 from hloom.ir.records import field, record
 
 
-@record
+@record(eq=False)
 class Block:
-    """A list of statements (str) and inner nodes. `variables`: index variables defined by it or around it. `guarded`:
-    whether it runs under a condition, without which what it reads may not exist."""
+    """A list of statements and inner nodes. `variables`: index variables defined by it or around it. `guarded`: whether
+    it runs under a condition, without which what it reads may not exist. `names`: of the variables of the function."""
 
     parent: Block | None = None
     variables: frozenset = frozenset()
     body: list = field(default_factory=list)
     memo: dict = field(default_factory=dict)
     guarded: bool = False
+    names: Names = None  # type: ignore[assignment]
+
+    def __post_init__(self):
+        if self.names is None:
+            self.names = Names(by_name) if self.parent is None else self.parent.names
 
     def child(self, *variables) -> Block:
         return Block(self, self.variables | frozenset(variables))
@@ -32,16 +40,43 @@ class Block:
             yield block
             block = block.parent
 
+    def let(self, name: str, value: Expr) -> Var:
+        """Assigns a value to a name; returns the variable."""
+        var = self.names.declare(name, value.type)
+        self.body.append(builder.assign(var, value))
+        return var
+
+    def set(self, variables: Sequence[Expr], values: Sequence[Expr]) -> None:
+        """Assigns values to variables, all of them before any of the values changes."""
+        parts: list[Assign | Store] = []
+        for var, value in zip(variables, values, strict=True):
+            assert isinstance(var, Var)
+            parts.append(builder.assign(var, value))
+        self.body.append(parts[0] if len(parts) == 1 else Together(parts))
+
+    def add(self, *lines: str) -> None:
+        """Statements as text over the names of the function."""
+        self.body += reader.statements("\n".join(lines), self.names)
+
+    def value(self, text: str | Expr) -> Expr:
+        """An expression, or the one that a text over the names of the function is."""
+        return reader.expression(text, self.names) if isinstance(text, str) else text
+
+    def statements(self) -> list[Stmt]:
+        """The body of a block without inner nodes."""
+        assert all(isinstance(node, Stmt) for node in self.body)
+        return list(self.body)
+
 
 @record
 class Items:
-    """Independent work items: all combinations of the dims' (variable name, name of its size).
+    """Independent work items: all combinations of the dims' (variable, its size).
 
     grain: 'element' (one thread does one item), 'row' (a warp or block shares the Lanes loops of one item) or 'serial'
     (one thread does one item, loops and all).
     """
 
-    dims: list[tuple[str, str]]
+    dims: list[tuple[Var, Var]]
     body: Block
     grain: str = "element"
 
@@ -50,8 +85,8 @@ class Items:
 class Inner:
     """The innermost dimension of an element-wise nest: a vector loop on a CPU, further threads on a GPU."""
 
-    variable: str
-    extent: str
+    variable: Var
+    extent: Var
     body: Block
 
 
@@ -59,24 +94,24 @@ class Inner:
 class Pieces:
     """The innermost loop in pieces: block k goes from bounds[k] to bounds[k + 1].
 
-    limits: the names between whose values the loop runs, lo and hi for one over the work items themselves; None: all.
-    Only for targets whose items walk that loop alone.
+    limits: the variables between whose values the loop runs, lo and hi for one over the work items themselves; None:
+    all. Only for targets whose items walk that loop alone.
     """
 
-    variable: str
-    bounds: list[str]
+    variable: Var
+    bounds: list[Expr]
     blocks: list[Block]
-    limits: tuple[str, str] | None = None
+    limits: tuple[Expr, Expr] | None = None
 
 
 @record
 class Lanes:
     """A loop from `start` to `extent` inside a 'row' item whose steps the lanes share: all of it on a CPU."""
 
-    variable: str
-    extent: str
+    variable: Var
+    extent: Expr
     body: Block
-    start: str = "0"
+    start: Expr = builder.ZERO
 
 
 @record
@@ -87,9 +122,9 @@ class Serial:
         order, or in any other that depends on their number alone, and no other place of any.
     """
 
-    variable: str
-    start: str
-    stop: str
+    variable: Var
+    start: Expr
+    stop: Expr
     body: Block
     together: bool = False
 
@@ -98,7 +133,7 @@ class Serial:
 class Branch:
     """`if condition:`."""
 
-    condition: str
+    condition: Expr
     body: Block
 
 
@@ -106,7 +141,7 @@ class Branch:
 class Collective:
     """Combines an accumulator over the lanes of an item, by an associative op of a dtype; nothing on a CPU."""
 
-    variable: str
+    variable: Var
     operation: str
     dtype: str
 
@@ -117,16 +152,16 @@ class Tiles:
 
     outer: further item dims. across, along: (variable, size) of the two tiled dimensions, `along` the fast one of
     the outputs. sizes: a tile's, across and along.
-    staged: (value name, dtype, load) of statements `name = load` in the body whose input is contiguous along `across`:
-    a target reads them along `across` into a small array first.
+    staged: (value, dtype, load) of statements `value = load` in the body whose input is contiguous along `across`: a
+    target reads them along `across` into a small array first.
     """
 
-    outer: list[tuple[str, str]]
-    across: tuple[str, str]
-    along: tuple[str, str]
+    outer: list[tuple[Var, Var]]
+    across: tuple[Var, Var]
+    along: tuple[Var, Var]
     sizes: tuple[int, int]
     body: Block
-    staged: list[tuple[str, str, str]] = field(default_factory=list)
+    staged: list[tuple[Var, str, Load]] = field(default_factory=list)
 
 
 @record

@@ -6,17 +6,15 @@ compiled, the one with the other stores may serve as a fallback.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable
 
 import numpy as np
 
+from hloom.compiler.kernel_ir.nodes import Stmt, Store, Var
+from hloom.compiler.kernel_ir.rewrite import mapped
 from hloom.compiler.kernels.codegen.source import KernelSource
 from hloom.ir.records import replace
-from hloom.ir.types import DTYPES, HLO_NAME, NARROW_FLOATS, PRED
-
-# (kind, pointer, index, value: a name or a number)
-_STREAM = re.compile(r"\bstream_(\w+)\((\w+), (.*), (\w+(?:\([^(),]*\))?)\)$", re.MULTILINE)
+from hloom.ir.types import HLO_NAME, NARROW_FLOATS, PRED
 
 
 def load(pointer: str, index: str, dtype: np.dtype) -> str:
@@ -38,21 +36,28 @@ def store(pointer: str, index: str, dtype: np.dtype, value: str, streamed: bool 
 def with_stores(source: KernelSource, past_caches: frozenset[str]) -> KernelSource:
     """The kernel of a text with non-temporal stores wherever possible, with those to the named pointers only."""
 
-    def kept(found: re.Match) -> str:
-        kind, pointer, index, value = found.groups()
-        return found[0] if pointer in past_caches else store(pointer, index, DTYPES[kind], value)
+    def kept(statement: Stmt) -> Stmt | None:
+        name = _streamed(statement)
+        return None if name is None or name in past_caches else replace(statement, streamed=False)
 
-    if "stream_" not in source.text:
+    nodes = source.unsettled
+    if not {*map(_streamed, nodes.walk())} - {None} - past_caches:
         return source
-    text = _STREAM.sub(kept, source.text)
-    return source if text == source.text else replace(source, text=text)
+    return KernelSource.of(replace(nodes, body=mapped(nodes.body, kept)), source.parts)
 
 
 def fallbacks(source: KernelSource, leaving: frozenset[str]) -> Callable[[], list[KernelSource]] | None:
     """Returns the kernels with all stores non-temporal, those to the pointers in `leaving`, or none: their results have
     the same bits. None where there is no difference."""
-    if "stream_" not in source.text:
+    pointers = frozenset(name for s in source.unsettled.walk() if (name := _streamed(s)) is not None)
+    if not pointers:
         return None
-    pointers = frozenset(found[1] for found in _STREAM.findall(source.text))
     kinds = dict.fromkeys((frozenset(), leaving & pointers, pointers))
     return lambda: [with_stores(source, kind) for kind in kinds]
+
+
+def _streamed(statement: Stmt) -> str | None:
+    """The pointer of a non-temporal store; None for other statements."""
+    if isinstance(statement, Store) and statement.streamed and isinstance(statement.pointer, Var):
+        return statement.pointer.name
+    return None

@@ -7,6 +7,10 @@ condition in the text.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
+from hloom.compiler.kernel_ir.builder import ONE, ZERO, both, compared, constant, operation
+from hloom.compiler.kernel_ir.nodes import Expr
 from hloom.compiler.kernels.codegen.affine import Affine
 from hloom.ir.records import record
 
@@ -35,25 +39,34 @@ def conditions(writer, position: Affine, extent: int) -> list[Condition] | None:
     if low >= 0 and high < extent:
         return []
     writer.guards.append((position, extent))
-    text = writer.text(position, "p")
-    asked = [Condition(text)] if low < 0 else []
-    return [*asked, Condition(text, writer.integer("p_n", extent))] if high >= extent else asked
+    place = writer.position(position, "p")
+    asked = [Condition(place)] if low < 0 else []
+    return [*asked, Condition(place, writer.integer("p_n", extent))] if high >= extent else asked
 
 
 @record(frozen=True)
 class Condition:
     """0 <= position, or position < below."""
 
-    position: str
-    below: str = ""
-
-    def __str__(self) -> str:
-        return f"{self.position} < {self.below}" if self.below else f"{self.position} >= 0"
+    position: Expr
+    below: Expr | None = None
 
     @property
-    def sign(self) -> str:
+    def test(self) -> Expr:
+        return compared(">=", self.position, ZERO) if self.below is None else compared("<", self.position, self.below)
+
+    @property
+    def sign(self) -> Expr:
         """A number that is negative where the condition does not hold."""
-        return f"{self.below} - 1 - ({self.position})" if self.below else f"({self.position})"
+        if self.below is None:
+            return self.position
+        return operation("-", operation("-", self.below, ONE), self.position)
+
+
+def all_of(asked: Sequence[Condition | Expr]) -> Expr:
+    """Whether all of these hold."""
+    tests = [each.test if isinstance(each, Condition) else each for each in asked]
+    return tests[0] if len(tests) == 1 else both("and", tests)
 
 
 def bounds(probe, groups: list[list[int]], dims: tuple[int, ...]) -> list[int]:
@@ -73,10 +86,10 @@ def bounds(probe, groups: list[list[int]], dims: tuple[int, ...]) -> list[int]:
     return sorted(places) if len(places) <= PIECES + 1 else whole
 
 
-def bound_text(writer, place: int, extent: str, size: int) -> str:
-    """A cut as the text of a loop's bound."""
+def bound(writer, place: int, extent: Expr, size: int) -> Expr:
+    """A cut as the bound of a loop."""
     if place <= LITERAL:
-        return f"{place}"
+        return constant(place)
     if size - place <= LITERAL:
-        return f"{extent} - {size - place}" if place < size else extent
+        return operation("-", extent, constant(size - place)) if place < size else extent
     return writer.integer("cut", place)

@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import ast
+from functools import cached_property
+from typing import Any
 
+from hloom.compiler.kernel_ir import printer, reader, scopes
 from hloom.compiler.kernel_ir.bounds.chosen import Checks
+from hloom.compiler.kernel_ir.functions import by_name
 from hloom.compiler.kernel_ir.nodes import Kernel
-from hloom.compiler.kernel_ir.printer import printed
-from hloom.compiler.kernel_ir.types import is_pointer
 from hloom.ir.process import forking
 from hloom.ir.records import record
 
 # An alias scope that nothing else names: LLVM's vectorizer keeps this mark on the vector stores it makes of stores.
 STREAMED = "hloom streamed"
-_NODES = "_nodes"
 
 
 @record(frozen=True)
@@ -34,14 +35,40 @@ class KernelSource:
     parts: tuple[tuple[str, KernelSource], ...] = ()
 
     @property
-    def nodes(self) -> Kernel | None:
-        """What the text says, where it was made of nodes: it need not be read again."""
-        return self.__dict__.get(_NODES)
-
-    @property
     def checks(self) -> Checks | None:
         """Which accesses are compiled with checks; None for a kernel without."""
         return None
+
+    @classmethod
+    def of(cls, kernel: Kernel, parts: tuple[tuple[str, KernelSource], ...] = ()) -> KernelSource:
+        """The source of nodes, which nobody changes any more."""
+        params = [f"{var.type[1:]}*" if var.type[0] == "*" else var.type for var in kernel.params]
+        source = cls(kernel.name, printer.printed(kernel), tuple(params), parts)
+        source.__dict__["_made"] = kernel
+        return source
+
+    @cached_property
+    def nodes(self) -> Kernel:
+        """The nodes of the text. Raises KernelSyntaxError, SyntaxError."""
+        kernel = self.unsettled
+        if "_made" in self.__dict__:
+            scopes.settle(kernel)
+        return kernel
+
+    @property
+    def unsettled(self) -> Kernel:
+        """The nodes, of whose variables nobody may have said yet whether they vary."""
+        made: Kernel | None = self.__dict__.get("_made")
+        if made is not None:
+            return made
+        found: Kernel | None = self.__dict__.get("nodes")
+        if found is None:
+            parts = [name for name, _ in self.parts]
+            found = self.__dict__["nodes"] = reader.read(self.text, self.params, by_name, parts)
+        return found
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {name: value for name, value in self.__dict__.items() if name not in ("nodes", "_made")}
 
 
 @record(frozen=True)
@@ -50,14 +77,6 @@ class CheckedSource(KernelSource):
     (`kernel_ir.bounds.checks`)."""
 
     checks: Checks | None = None
-
-
-def source_of(kernel: Kernel, parts: tuple[tuple[str, KernelSource], ...] = ()) -> KernelSource:
-    """The source of a kernel that is there as nodes, whose variables say whether they vary (`scopes.settle`)."""
-    params = tuple([f"{var.type[1:]}*" if is_pointer(var.type) else var.type for var in kernel.params])
-    made = KernelSource(kernel.name, printed(kernel), params, parts)
-    made.__dict__[_NODES] = kernel  # no field: sources of one text are equal
-    return made
 
 
 _parsing = forking.lock()

@@ -7,15 +7,33 @@ copy is made. Every value is written into the outermost block of the nest in whi
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import numpy as np
 
+from hloom.compiler.kernel_ir.builder import (
+    ONE,
+    call,
+    cast,
+    chosen,
+    compared,
+    constant,
+    load,
+    operation,
+    store,
+    unary,
+)
+from hloom.compiler.kernel_ir.builder import (
+    ZERO as NOTHING,
+)
+from hloom.compiler.kernel_ir.functions import by_name
+from hloom.compiler.kernel_ir.names import Names
+from hloom.compiler.kernel_ir.nodes import Expr, Load, Var
+from hloom.compiler.kernel_ir.of_ops import applied
 from hloom.compiler.kernels.codegen.affine import ZERO, Affine, Index, linear, row_major_strides
 from hloom.compiler.kernels.codegen.constants import argument, literal
 from hloom.compiler.kernels.codegen.description import Block, Branch
-from hloom.compiler.kernels.codegen.elements import load, store
-from hloom.compiler.kernels.codegen.guards import Condition, conditions
+from hloom.compiler.kernels.codegen.guards import Condition, all_of, conditions
 from hloom.compiler.reshapes import without_ones_groups
 from hloom.ir.module import Instruction
 from hloom.ir.ops import OPS
@@ -29,29 +47,30 @@ class Writer:
     """Writes the elements of one fused computation.
 
     inputs: parameter instruction -> pointer name. names: how index variables are called in the text.
-    `overrides`: instruction -> name of the value it has in the current nest (the sums of a contraction, the results of
+    `overrides`: instruction -> the value it has in the current nest (the sums of a contraction, the results of
     reductions); its index is not looked at.
     """
 
     def __init__(self, inputs: dict[Instruction, str], dims: tuple[int, ...]):
         self.inputs = inputs
         self.dims = dims
-        self.overrides: dict[Instruction, tuple[str, Block]] = {}
-        self.elements: dict[Instruction, list[tuple[str, Block]]] = {}  # the results of reductions of several operands
+        self.names = Names(by_name)
+        self.overrides: dict[Instruction, tuple[Expr, Block]] = {}
+        self.elements: dict[Instruction, list[tuple[Expr, Block]]] = {}  # the results of reductions of several operands
         self.integers: dict[str, int] = {}
         self.ranges: dict[int, tuple[int, int]] = {}  # first and last of an index in the piece that is being written
         self.guards: list[tuple[Affine, int]] = []  # (position, size) of each condition that is left to the text
         self.sized: frozenset[Instruction] = frozenset()  # constants that are arguments
         self.masks = False  # whether what is outside of an operand may be masked, see `masked`
         self.literals = 0  # coefficients and constants of indexes up to this are part of the text, not arguments
-        self.expressions: dict[str, Callable[..., tuple[str, Block]]] = {}  # further index maps that this nest has
+        self.expressions: dict[str, Callable[..., tuple[Expr, Block]]] = {}  # further index maps that this nest has
         self.piece = 0  # a value in one piece of a loop is not the one in another
         self.used: list[Affine] = []  # every affine expression that was written: what may be merged is decided by them
         self.loads: dict[str, set[Affine]] = {}
-        self.load_sites: list[tuple[Block, str, Affine, np.dtype, str]] = []  # (block, name, place, dtype, expression)
+        self.load_sites: list[tuple[Block, Var, Affine, np.dtype, Load]] = []  # (block, value, place, dtype, load)
         self.merged: dict[int, str | None] = {k: f"i{k}" for k in range(len(dims))}  # names of domain dimensions
         self.counter = 0
-        self.root = Block()
+        self.root = Block(names=self.names)
 
     # --- names ---
 
@@ -59,17 +78,25 @@ class Writer:
         self.counter += 1
         return f"{prefix}{self.counter - 1}"
 
-    def integer(self, name: str, value: int) -> str:
-        """The name of an integer argument of this value."""
+    def index(self, name: str) -> Var:
+        """The integer variable of a name."""
+        return self.names.declare(name, "s64")
+
+    def pointer(self, name: str, dtype: np.dtype) -> Var:
+        """The pointer of a name."""
+        return self.names.declare(name, f"*{HLO_NAME[dtype]}")
+
+    def integer(self, name: str, value: int) -> Var:
+        """An integer argument of this value, whose name begins so."""
         candidate, count = name, 1
         while candidate in self.integers and self.integers[candidate] != value:
             count += 1
             candidate = f"{name}_{count}"
         self.integers[candidate] = value
-        return candidate
+        return self.index(candidate)
 
-    def _number(self, name: str, value: int) -> str:
-        return f"{value}" if 0 <= value <= self.literals else self.integer(name, value)
+    def _number(self, name: str, value: int) -> Expr:
+        return constant(value) if 0 <= value <= self.literals else self.integer(name, value)
 
     def set_domain(self, groups: list[list[int]]) -> None:
         """Merges domain dimensions, each a variable of its own by default: group g becomes the variable i<g>,
@@ -87,19 +114,23 @@ class Writer:
                 terms.append((name, coefficient))
         return terms
 
-    def text(self, affine: Affine, prefix: str) -> str:
+    def position(self, affine: Affine, prefix: str) -> Expr:
         """The expression of an affine index. Coefficients other than 0 and 1 and the constant are integer arguments."""
         self.used.append(affine)
-        return self._text(affine, prefix)
+        return self._position(affine, prefix)
 
-    def _text(self, affine: Affine, prefix: str) -> str:
-        parts = []
+    def _position(self, affine: Affine, prefix: str) -> Expr:
+        total: Expr | None = None
         for name, coefficient in self.variable_names(affine):
             role = name.removeprefix("t_")  # the contraction's own variables begin so, arguments must not
-            parts.append(name if coefficient == 1 else f"{name} * {self._number(f'{prefix}_{role}', coefficient)}")
+            term: Expr = self.index(name)
+            if coefficient != 1:
+                term = operation("*", term, self._number(f"{prefix}_{role}", coefficient))
+            total = term if total is None else operation("+", total, term)
         if affine.constant:
-            parts.append(self._number(f"{prefix}_o", affine.constant))
-        return " + ".join(parts) or "0"
+            number = self._number(f"{prefix}_o", affine.constant)
+            total = number if total is None else operation("+", total, number)
+        return NOTHING if total is None else total
 
     # --- placement ---
 
@@ -136,11 +167,11 @@ class Writer:
 
     # --- elements ---
 
-    def value(self, instruction: Instruction, index: Index, block: Block) -> str:
-        """The name (or literal) of the element of `instruction` at `index`, computed in or around `block`."""
+    def value(self, instruction: Instruction, index: Index, block: Block) -> Expr:
+        """The element (a variable or a literal) of `instruction` at `index`, computed in or around `block`."""
         return self._value(instruction, index, block)[0]
 
-    def _value(self, instruction: Instruction, index: Index, block: Block) -> tuple[str, Block]:
+    def _value(self, instruction: Instruction, index: Index, block: Block) -> tuple[Expr, Block]:
         key = (instruction, index, self.piece) if self.piece else (instruction, index)
         for around in block.chain():
             if key in around.memo:
@@ -170,11 +201,10 @@ class Writer:
         if instruction not in self.sized:
             return literal(value, dtype), self.root
         target = self.place(block, (), ())
-        role, number, text = argument(value, dtype)
+        role, number, make = argument(value, dtype)
         if (role, number) not in target.memo:
             name = self.fresh("c")
-            target.body.append(f"{name} = {text.format(self.integer(role, number))}")
-            target.memo[role, number] = name, target
+            target.memo[role, number] = target.let(name, make(self.integer(role, number))), target
         return target.memo[role, number]
 
     def _elementwise(self, instruction, index, block):
@@ -184,13 +214,8 @@ class Writer:
             arguments.append(name)
             blocks.append(where)
         target = self.place(block, (), blocks)
-        shapes = [o.shape for o in instruction.operands]
-        text = OPS[instruction.opcode].expression(shapes, instruction.shape, instruction.attributes, arguments)
-        if text in arguments:
-            return text, target
-        name = self.fresh()
-        target.body.append(f"{name} = {text}")
-        return name, target
+        made = applied(instruction, arguments)
+        return (made if made in arguments else target.let(self.fresh(), made)), target
 
     def _load(self, instruction, index, block):
         pointer = self.inputs[instruction]
@@ -200,10 +225,10 @@ class Writer:
         target = _innermost_guard(block, target)
         self.loads.setdefault(pointer, set()).add(affine)
         name = self.fresh()
-        text = load(pointer, self.text(affine, pointer), instruction.dtype)
-        target.body.append(f"{name} = {text}")
-        self.load_sites.append((target, name, affine, instruction.dtype, text))
-        return name, target
+        element = load(self.names[pointer], self.position(affine, pointer))
+        value = target.let(name, element)
+        self.load_sites.append((target, value, affine, instruction.dtype, element))
+        return value, target
 
     def masked(self, instruction: Instruction, affine: Affine, asked, positions, block: Block):
         """The element of an input, or zero where a condition does not hold, without a branch: (name, block).
@@ -232,23 +257,24 @@ class Writer:
         self.used.append(affine)
         key = ("mask", *asked)
         if key not in target.memo:
-            keep = self.fresh("k")
-            target.body.append(f"{keep} = (({' | '.join(c.sign for c in asked)}) >> 63) ^ -1")
-            target.memo[key] = keep, target
+            signs = asked[0].sign
+            for condition in asked[1:]:
+                signs = operation("|", signs, condition.sign)
+            negative = operation(">>", signs, constant(63))
+            target.memo[key] = target.let(self.fresh("k"), operation("^", negative, unary("-", ONE))), target
         keep, _ = target.memo[key]
         outer = Affine(affine.constant, {v: c for v, c in affine.terms.items() if v not in along})
-        first, mask, name = self.fresh("b"), self.fresh("m"), self.fresh()
-        target.body += [f"{first} = ({self._text(outer, pointer)}) & {keep}", f"{mask} = {bits}({keep})"]
-        at = f"{first} + {self._text(Affine(0, along), pointer)}"
-        element = f"bitcast_{dtype}_{bits}({load(pointer, at, instruction.dtype)}) & {mask}"
-        block.body.append(f"{name} = bitcast_{bits}_{dtype}({bits}({element}))")
-        return name, block
+        begin, masking, name = self.fresh("b"), self.fresh("m"), self.fresh()
+        first = target.let(begin, operation("&", self._position(outer, pointer), keep))
+        mask = target.let(masking, cast(bits, keep))
+        at = operation("+", first, self._position(Affine(0, along), pointer))
+        element = call(f"bitcast_{dtype}_{bits}", (load(self.names[pointer], at),), by_name)
+        kept = cast(bits, operation("&", element, mask))
+        return block.let(name, call(f"bitcast_{bits}_{dtype}", (kept,), by_name)), block
 
-    def store(
-        self, pointer: str, affine: Affine, dtype: np.dtype, value: str, block: Block, streamed: bool = False
-    ) -> None:
+    def store(self, pointer: str, affine: Affine, value: Expr, block: Block, streamed: bool = False) -> None:
         """Writes `value` to the place `affine` of an output; `streamed`: non-temporal, if the nest's stores are."""
-        block.body.append(store(pointer, self.text(affine, pointer), dtype, value, streamed))
+        block.body.append(store(self.names[pointer], self.position(affine, pointer), value, streamed))
 
 
 def _contains(outer: Block, inner: Block) -> bool:
@@ -335,16 +361,15 @@ def _split_by_division(writer, position: Affine, strides, block):
     key = ("split", position, tuple(strides))
     if key in target.memo:
         return target.memo[key], block
-    rest, parts = writer.text(position, "q"), []
+    rest, parts = writer.position(position, "q"), []
     for stride in strides[:-1]:
-        quotient, remainder = writer.fresh("q"), writer.fresh("q")
+        above, below = writer.fresh("q"), writer.fresh("q")
         divisor = writer.integer("q_s", stride)
-        target.body.append(f"{quotient} = ({rest}) // {divisor}")
-        target.body.append(f"{remainder} = ({rest}) - {quotient} * {divisor}")
-        target.variables = target.variables | {quotient, remainder}
-        parts.append(Affine(0, {quotient: 1}))
-        rest = remainder
-    parts.append(Affine(0, {rest: 1}))
+        quotient = target.let(above, operation("//", rest, divisor))
+        rest = target.let(below, operation("-", rest, operation("*", quotient, divisor)))
+        target.variables = target.variables | {above, below}
+        parts.append(Affine(0, {above: 1}))
+    parts.append(Affine(0, {str(rest): 1}))
     extend_variables(block, target)
     target.memo[key] = parts
     return parts, block
@@ -361,27 +386,26 @@ def extend_variables(block: Block, target: Block) -> None:
         b.variables = b.variables | target.variables
 
 
-def _conditional(writer, block, asked: list, default: str, inside):
+def _conditional(writer, block, asked: Sequence[Condition | Expr], default: Expr, inside):
     """value = default; if conditions: value = inside(branch). The value is written where `block` is."""
-    name = writer.fresh()
-    block.body.append(f"{name} = {default}")
-    _branch(block, name, asked, inside)
-    return name, block
+    var = block.let(writer.fresh(), default)
+    _branch(block, var, asked, inside)
+    return var, block
 
 
-def _branch(block: Block, name: str, asked: list, inside: Callable[[Block], str]) -> None:
+def _branch(block: Block, var: Var, asked: Sequence[Condition | Expr], inside: Callable[[Block], Expr]) -> None:
     branch = block.child()
     branch.guarded = True
-    value = inside(branch)
-    branch.body.append(f"{name} = {value}")
-    block.body.append(Branch(" and ".join(map(str, asked)), branch))
+    branch.let(var.name, inside(branch))
+    block.body.append(Branch(all_of(asked), branch))
 
 
 def _pad(writer, instruction, index, block):
     operand, padding_value = instruction.operands
-    asked: list[Condition | str] = []
+    asked: list[Condition | Expr] = []
     inner: list[Affine] = []
-    divided, positions = [], []
+    divided: list[tuple[int, Expr]] = []
+    positions: list[Affine] = []
     for affine, extent, (low, _, interior) in zip(index, operand.dims, instruction["padding"], strict=True):
         position = affine + -low
         spread = extent + max(extent - 1, 0) * interior
@@ -391,16 +415,16 @@ def _pad(writer, instruction, index, block):
         asked += here
         positions += [position] * bool(here)
         if interior:
-            text = writer.text(position, "p")
+            place = writer.position(position, "p")
             step = writer.integer("p_d", interior + 1)
-            asked.append(f"({text}) % {step} == 0")
-            divided.append((len(inner), f"({text}) // {step}"))
+            asked.append(compared("==", operation("%", place, step), NOTHING))
+            divided.append((len(inner), operation("//", place, step)))
         inner.append(position)
 
     def inside(branch):
-        for k, text in divided:
+        for k, place in divided:
             name = writer.fresh("q")
-            branch.body.append(f"{name} = {text}")
+            branch.let(name, place)
             branch.variables = branch.variables | {name}
             inner[k] = Affine(0, {name: 1})
         return writer._value(operand, tuple(inner), branch)[0]
@@ -431,11 +455,11 @@ def _concatenate(writer, instruction, index, block):
     if len(possible) == 1:
         operand, inner, _ = possible[0]
         return writer._value(operand, inner, block)
-    block, name = writer.place_of_choice(instruction, index, block), writer.fresh()
-    block.body.append(f"{name} = {literal(0, instruction.dtype)}")
+    block = writer.place_of_choice(instruction, index, block)
+    var = block.let(writer.fresh(), literal(0, instruction.dtype))
     for operand, inner, asked in possible:
-        _branch(block, name, asked, functools.partial(writer.value, operand, inner))
-    return name, block
+        _branch(block, var, asked, functools.partial(writer.value, operand, inner))
+    return var, block
 
 
 def window_starts(writer, starts, dims, sizes, block):
@@ -451,7 +475,7 @@ def window_starts(writer, starts, dims, sizes, block):
     return names
 
 
-def _clamped(writer, value: str, dtype: np.dtype, where: Block, key: tuple, room: int, block: Block) -> Affine:
+def _clamped(writer, value: Expr, dtype: np.dtype, where: Block, key: tuple, room: int, block: Block) -> Affine:
     """An index variable for a value of the block `where`, clamped to 0..room. key: the same value has the same.
 
     A u64 of 2^63 or more is negative as s64, and lies beyond the end."""
@@ -460,10 +484,11 @@ def _clamped(writer, value: str, dtype: np.dtype, where: Block, key: tuple, room
     if found is None:
         name = writer.fresh("q")
         limit = writer.integer("q_n", room)
-        inside = f"min(max(s64({value}), s64(0)), {limit})"
+        start, least = cast("s64", value), cast("s64", NOTHING)
+        inside = call("min", (call("max", (start, least), by_name), limit), by_name)
         if dtype == np.uint64:
-            inside = f"{limit} if s64({value}) < s64(0) else {inside}"
-        where.body.append(f"{name} = {inside}")
+            inside = chosen(compared("<", start, least), limit, inside)
+        where.let(name, inside)
         where.variables = where.variables | {name}
         extend_variables(block, where)
         found = where.memo[key] = Affine(0, {name: 1})
@@ -531,9 +556,7 @@ def _iota(writer, instruction, index, block):
     target = _innermost_guard(block, writer.place(block, (affine,), ()))
     name = writer.fresh()
     dtype = HLO_NAME[compute_dtype(instruction.dtype)]
-    text = f"{dtype}({writer.text(affine, 'c')})"
-    target.body.append(f"{name} = {text}")
-    return name, target
+    return target.let(name, cast(dtype, writer.position(affine, "c"))), target
 
 
 def _size(writer, instruction, index, block):
@@ -542,8 +565,8 @@ def _size(writer, instruction, index, block):
     key = ("size", dtype, instruction["value"])
     if key not in target.memo:
         name = writer.fresh("c")
-        target.body.append(f"{name} = {dtype}({writer.integer(f'constant_{dtype}', instruction['value'])})")
-        target.memo[key] = name, target
+        value = cast(dtype, writer.integer(f"constant_{dtype}", instruction["value"]))
+        target.memo[key] = target.let(name, value), target
     return target.memo[key]
 
 

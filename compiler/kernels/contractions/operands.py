@@ -5,6 +5,8 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping, Sequence
 
+from hloom.compiler.kernel_ir.builder import cast
+from hloom.compiler.kernel_ir.nodes import Expr
 from hloom.compiler.kernels.codegen.affine import ZERO, Affine, linear, merge_groups, row_major_strides, variables
 from hloom.compiler.kernels.codegen.description import Block
 from hloom.compiler.kernels.codegen.serial import block_lines
@@ -87,7 +89,7 @@ def operand_of(
         array = PlainOperand(request.names[instruction], HLO_NAME[instruction.dtype])
         return Operand(array, (first, second, third), order[0])
 
-    def write(at: Iterable[str]) -> tuple[Writer, str]:
+    def write(at: Iterable[str]) -> tuple[Writer, Expr]:
         writer = request.writer(())
         writer.integers = integers
         writer.root.variables = frozenset(at)
@@ -100,7 +102,7 @@ def operand_of(
     def element(*at: str) -> tuple[list[str], str]:
         writer, value = write(at)
         own = HLO_NAME[compute_dtype(instruction.dtype)]
-        return block_lines(writer.root), value if own == accumulate else f"{accumulate}({value})"
+        return block_lines(writer.root), str(value if own == accumulate else cast(accumulate, value))
 
     # Writing it once tells which integer arguments there are, and along which index the largest input is contiguous.
     loads = write([f"t_{role}" for role in roles])[0].loads
@@ -146,17 +148,16 @@ def _write_epilogue(request, dot, dims, split, names, value, integers, accumulat
     def write(writer):
         index = variables(dims)
         own = HLO_NAME[compute_dtype(dot.dtype)]
-        result = value
+        result: Expr = writer.names.declare(value, accumulate)
         if own != accumulate:
-            result = writer.fresh()
-            writer.root.body.append(f"{result} = {own}({value})")
+            result = writer.root.let(writer.fresh(), cast(own, result))
         writer.overrides[dot] = (result, writer.root)
         elements = [writer.value(output, index, writer.root) for output in request.outputs]
         for k, (output, element) in enumerate(zip(request.outputs, elements, strict=True)):
-            writer.store(request.output_name(k), linear(index, output.dims), output.dtype, element, writer.root)
+            writer.store(request.output_name(k), linear(index, output.dims), element, writer.root)
 
     probe = request.writer(dims)
-    probe.root = Block(None, frozenset(f"i{k}" for k in range(len(dims))))
+    probe.root = Block(None, frozenset(f"i{k}" for k in range(len(dims))), names=probe.names)
     write(probe)
     merged = merge_groups(dims, probe.used, [news[0] for news in split])
     writer = request.writer(dims)

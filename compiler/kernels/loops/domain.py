@@ -7,6 +7,7 @@ import math
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from typing import TypeVar
 
+from hloom.compiler.kernel_ir.nodes import Var
 from hloom.compiler.kernels.codegen.affine import Index, linear, merge_groups, variables
 from hloom.compiler.kernels.codegen.description import Block
 from hloom.compiler.kernels.codegen.writer import Writer
@@ -37,9 +38,10 @@ class Domain:
     def sizes(self) -> list[int]:
         return [math.prod(self.dims[k] for k in group) for group in self.groups]
 
-    def named(self) -> list[tuple[str, str]]:
+    def named(self) -> list[tuple[Var, Var]]:
         """(variable, size argument) of each group."""
-        return [(f"i{g}", self.writer.integer(f"n{g}", size)) for g, size in enumerate(self.sizes)]
+        writer = self.writer
+        return [(writer.index(f"i{g}"), writer.integer(f"n{g}", size)) for g, size in enumerate(self.sizes)]
 
     def pieces(self, cuts: list[int]) -> Iterator[None]:
         """Steps through the pieces of an innermost loop that is cut: the writer writes for one after the other."""
@@ -95,4 +97,4 @@ def store_outputs(
     for k, value in values.items():
         output = request.outputs[k]
         place = linear(index[: len(output.dims)], output.dims)
-        writer.store(request.output_name(k), place, output.dtype, value, block, k in streamed)
+        writer.store(request.output_name(k), place, value, block, k in streamed)

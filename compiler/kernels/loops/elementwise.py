@@ -6,8 +6,9 @@ from __future__ import annotations
 import math
 
 from hloom.compiler.fusibility import MASKED
+from hloom.compiler.kernel_ir.nodes import Load, Var
 from hloom.compiler.kernels.codegen.description import Block, Inner, Items, Nest, Pieces, Tiles
-from hloom.compiler.kernels.codegen.guards import bound_text, bounds
+from hloom.compiler.kernels.codegen.guards import bound, bounds
 from hloom.compiler.kernels.loops.domain import Domain, store_outputs, written
 from hloom.compiler.kernels.loops.short_rows import ROWS, SHORT, STATEMENTS, written_out_nest
 from hloom.compiler.kernels.request import KernelRequest, finish
@@ -56,12 +57,16 @@ def loop_nest(request: KernelRequest) -> Nest:
     if tiled is not None:
         return _tiles(request, domain, tiled, outer, blocks[0])
     cut = len(blocks) > 1
-    texts = [bound_text(writer, place, named[-1][1], sizes[-1]) for place in cuts] if cut else []
+    ends = [bound(writer, place, named[-1][1], sizes[-1]) for place in cuts] if cut else []
     if len(named) <= 1:
         writer.root.body += outer.body
-        writer.root.body.append(Pieces(named[0][0], texts, blocks, ("lo", "hi")) if cut else Items(named, blocks[0]))
+        writer.root.body.append(
+            Pieces(named[0][0], ends, blocks, (writer.index("lo"), writer.index("hi")))
+            if cut
+            else Items(named, blocks[0])
+        )
         return finish(request, writer, "loop", writer.root, total, work)
-    outer.body.append(Pieces(named[-1][0], texts, blocks) if cut else Inner(*named[-1], blocks[0]))
+    outer.body.append(Pieces(named[-1][0], ends, blocks) if cut else Inner(*named[-1], blocks[0]))
     order = _item_order(domain, request.outputs[0]) if request.supports_loop_splitting else range(len(named) - 1)
     writer.root.body.append(Items([named[g] for g in order], outer))
     items = total // sizes[-1] if sizes[-1] else 0
@@ -139,7 +144,7 @@ def _tiles(request: KernelRequest, domain: Domain, across: int, outer: Block, in
     return finish(request, writer, "transpose", writer.root, tiles, request.flops() * tall * wide, sizes[-1])
 
 
-def _staged(domain: Domain, across: int, inner: Block) -> list[tuple[str, str, str]]:
+def _staged(domain: Domain, across: int, inner: Block) -> list[tuple[Var, str, Load]]:
     """The loads of inputs that are contiguous along `across`: a target reads a tile of them into an array first.
 
     Walking down their columns instead, a tile's rows would lie a large power of two apart for common sizes, and evict
@@ -147,10 +152,10 @@ def _staged(domain: Domain, across: int, inner: Block) -> list[tuple[str, str, s
     """
     last, far = domain.groups[-1][-1], domain.groups[across][-1]
     staged = []
-    for block, name, affine, dtype, text in domain.writer.load_sites:
+    for block, value, affine, dtype, load in domain.writer.load_sites:
         contiguous = affine.terms.get(far, 0) in (1, -1) and affine.terms.get(last, 0) not in (0, 1, -1)
         computed = any(isinstance(variable, str) for variable in affine.terms)  # known only inside of the body
         if block is not inner or not contiguous or computed or dtype == PRED:
             continue
-        staged.append((name, HLO_NAME[compute_dtype(dtype)], text))
+        staged.append((value, HLO_NAME[compute_dtype(dtype)], load))
     return staged

@@ -13,10 +13,25 @@ from collections.abc import Iterable
 
 import numpy as np
 
+from hloom.compiler.kernel_ir.builder import (
+    ONE,
+    ZERO,
+    cast,
+    constant,
+    least,
+    load,
+    minus,
+    operation,
+    plus,
+    store,
+    terms_of,
+    times,
+)
+from hloom.compiler.kernel_ir.nodes import Expr, Var
 from hloom.compiler.kernels.codegen.affine import Affine, Index, linear, variables
-from hloom.compiler.kernels.codegen.description import Block, Collective, Items, Lanes, Nest, Pieces, Serial
-from hloom.compiler.kernels.codegen.elements import load, store
-from hloom.compiler.kernels.codegen.guards import bound_text, bounds
+from hloom.compiler.kernels.codegen.description import Block, Items, Lanes, Nest, Pieces, Serial
+from hloom.compiler.kernels.codegen.guards import bound, bounds
+from hloom.compiler.kernels.codegen.writer import Writer
 from hloom.compiler.kernels.loops.accumulators import Reduction
 from hloom.compiler.kernels.loops.domain import Domain, store_outputs, written
 from hloom.compiler.kernels.loops.short_rows import ROWS, SHORT, STATEMENTS, places
@@ -108,7 +123,7 @@ class _Shape:
                     for array in Reduction(reduce).arrays:
                         writer.value(array, index, block)
                 store_outputs(request, writer, self.full_outputs, index, block)
-                writer.text(self.kept_position(index), "part")
+                writer.position(self.kept_position(index), "part")
 
         return written(request, self.dims, write, self.barriers)[0]
 
@@ -154,6 +169,22 @@ def _parts(r: int, reduction: Reduction) -> list[tuple[str, np.dtype]]:
     return [(f"part{r}_{k}", compute_dtype(array.dtype)) for k, array in enumerate(reduction.arrays)]
 
 
+def _buffers(writer: Writer, r: int, reduction: Reduction) -> list[Var]:
+    """The pointers to the part buffers of reduction number r."""
+    return [writer.pointer(name, dtype) for name, dtype in _parts(r, reduction)]
+
+
+def _in_chunk(writer: Writer, size: Expr, position: Expr) -> Expr:
+    """The place of a kept index in a buffer of chunks of so many, one after the other."""
+    return plus(times(writer.index("chunk"), size), *terms_of(position))
+
+
+def _cut_into_blocks(item: Block, columns: Expr, extent: Expr) -> tuple[Expr, Expr]:
+    """(the first column of the item's block, the end of the last one)."""
+    first = item.let("first", times(item.names["block"], columns))
+    return first, item.let("last", least(plus(first, columns), extent))
+
+
 def _stage(
     request: KernelRequest, shape: _Shape, kind: str, domain: Domain, items: int, work: float, dropped: Iterable[int]
 ) -> Nest:
@@ -186,22 +217,23 @@ def _lanes_stage(request: KernelRequest, shape: _Shape) -> Nest:
         writer = domain.writer
         item, block, reductions = _taken(request, shape, domain, "chunk")
         _reduced_loops(shape, domain, item, block, sums=[] if shape.threads else [r for r in reductions if r.is_sum])
-        position = writer.text(shape.kept_position(domain.index), "part")
-        at = f"({position}) * {writer.integer('chunks', shape.chunks)} + chunk"
+        position = writer.position(shape.kept_position(domain.index), "part")
+        at: Expr = plus(times(position, writer.integer("chunks", shape.chunks)), writer.index("chunk"))
         if shape.columns:
-            at = f"chunk * {writer.integer('kept', shape.kept_size)} + {position}"
+            at = _in_chunk(writer, writer.integer("kept", shape.kept_size), position)
         for r, reduction in enumerate(reductions):
             reduction.settle(writer, item)
-            for (part, dtype), name in zip(_parts(r, reduction), reduction.names, strict=True):
+            for part, value in zip(_buffers(writer, r, reduction), reduction.names, strict=True):
                 if reduction.opcode is not None and not shape.columns:
-                    item.body.append(Collective(name, reduction.opcode, HLO_NAME[dtype]))
-                item.body.append(store(part, at, dtype, name))
+                    item.body.append(reduction.collective())
+                item.body.append(store(part, at, value))
         return item
 
     domain, item = written(request, shape.dims, write, shape.barriers)
     named = domain.named()
     pairs = [named[g] for g in shape.groups(domain)[0]]
-    pairs.insert(len(pairs) - shape.columns, ("chunk", domain.writer.integer("chunks", shape.chunks)))
+    chunk = domain.writer.index("chunk"), domain.writer.integer("chunks", shape.chunks)
+    pairs.insert(len(pairs) - shape.columns, chunk)
     grain = "row" if shape.splittable and not shape.columns else "serial"
     return _first_stage(request, shape, domain, Items(pairs, item, grain), shape.kept_size * shape.chunks)
 
@@ -232,7 +264,7 @@ def _whole_stage(request: KernelRequest, shape: _Shape) -> Nest:
         for reduction in reductions:
             reduction.settle(domain.writer, item)
             if lanes and reduction.opcode is not None:
-                item.body.append(Collective(reduction.names[0], reduction.opcode, reduction.kind))
+                item.body.append(reduction.collective())
             reduction.define(domain.writer, item)
         kept = tuple(domain.index[k] for k in shape.kept)
         store_outputs(request, domain.writer, shape.kept_outputs, kept, item)
@@ -252,26 +284,28 @@ def _columns_stage(request: KernelRequest, shape: _Shape) -> Nest:
     cuts = [0, 0]
 
     def write(domain: Domain) -> Block:
-        writer, fast = domain.writer, domain.names[-1]
+        writer = domain.writer
         outer, inner = shape.groups(domain)
         item = writer.root.child(*(f"i{g}" for g in outer[:-1]), "chunk", "block")
-        named = dict(domain.named())
-        columns = writer.integer("columns", COLUMNS)
-        item.body += [f"first = block * {columns}", f"last = min(first + {columns}, {named[fast]})"]
+        named = domain.named()
+        fast, extent = named[-1]
+        writer.index("block")
+        first, last = _cut_into_blocks(item, writer.integer("columns", COLUMNS), extent)
         begin = _started_columns(shape, domain, item)
         outside = item.child(*(f"i{g}" for g in inner))
         blocks = [_taken_columns(request, shape, domain, outside) for _ in domain.pieces(cuts)]
-        item.body.append(Lanes(fast, "last", begin, "first"))
+        item.body.append(Lanes(fast, last, begin, first))
         chunked, chunk = _chunk(shape, domain, item)
         if len(blocks) > 1:
-            texts = [bound_text(writer, place, named[fast], domain.sizes[-1]) for place in cuts]
-            outside.body.append(Pieces(fast, texts, blocks, ("first", "last")))
+            ends = [bound(writer, place, extent, domain.sizes[-1]) for place in cuts]
+            outside.body.append(Pieces(fast, ends, blocks, (first, last)))
         else:
-            outside.body.append(Lanes(fast, "last", blocks[0], "first"))
+            outside.body.append(Lanes(fast, last, blocks[0], first))
         around = outside
         for g in reversed(inner):
-            start, stop = chunk if g == chunked else ("0", named[f"i{g}"])
-            loop = Serial(f"i{g}", start, stop, around, together=around is outside)
+            variable, size = named[g]
+            start, stop = chunk if g == chunked else (ZERO, size)
+            loop = Serial(variable, start, stop, around, together=around is outside)
             around = Block(item, item.variables, [loop])
         item.body += around.body
         return item
@@ -288,9 +322,15 @@ def _columns_stage(request: KernelRequest, shape: _Shape) -> Nest:
     *outer, _ = shape.groups(domain)[0]
     blocks = -(-sizes[-1] // COLUMNS)
     pairs = [named[g] for g in outer]
-    pairs += [("chunk", writer.integer("chunks", shape.chunks)), ("block", writer.integer("blocks", blocks))]
+    pairs += _chunks_and_blocks(shape, writer, blocks)
     items = math.prod(sizes[g] for g in outer) * shape.chunks * blocks
     return _first_stage(request, shape, domain, Items(pairs, item, "row"), items)
+
+
+def _chunks_and_blocks(shape: _Shape, writer: Writer, blocks: int) -> list[tuple[Var, Var]]:
+    """The dimensions of items that are a chunk and a block of columns."""
+    chunk = writer.index("chunk"), writer.integer("chunks", shape.chunks)
+    return [chunk, (writer.index("block"), writer.integer("blocks", blocks))]
 
 
 def _started_columns(shape: _Shape, domain: Domain, item: Block) -> Block:
@@ -299,12 +339,12 @@ def _started_columns(shape: _Shape, domain: Domain, item: Block) -> Block:
     begin = item.child(domain.names[-1])
     kept = writer.integer("kept", shape.kept_size)
     for r, reduction in enumerate(map(Reduction, shape.reduces)):
-        for k, (part, dtype) in enumerate(_parts(r, reduction)):
+        for k, part in enumerate(_buffers(writer, r, reduction)):
             if reduction.splittable:
                 start = reduction.neutral(reduction.arrays[k])
             else:
                 start = writer.value(reduction.initial[k], (), begin)
-            begin.body.append(store(part, f"chunk * {kept} + {writer.text(position, 'part')}", dtype, start))
+            begin.body.append(store(part, _in_chunk(writer, kept, writer.position(position, "part")), start))
     return begin
 
 
@@ -312,15 +352,14 @@ def _taken_columns(request: KernelRequest, shape: _Shape, domain: Domain, outsid
     """A step of the loop that adds one element to the accumulator of each column."""
     writer, index = domain.writer, domain.index
     kept = writer.integer("kept", shape.kept_size)
-    at = f"chunk * {kept} + {writer.text(shape.kept_position(index), 'part')}"
+    at = _in_chunk(writer, kept, writer.position(shape.kept_position(index), "part"))
     body = outside.child(domain.names[-1])
     for r, reduction in enumerate(map(Reduction, shape.reduces)):
         values = [writer.value(a, index, body) for a in reduction.arrays]
-        reduction.names = [writer.fresh("a") for _ in reduction.arrays]
-        accumulators = list(zip(_parts(r, reduction), reduction.names, strict=True))
-        body.body += [f"{name} = {load(part, at, dtype)}" for (part, dtype), name in accumulators]
+        names, parts = [writer.fresh("a") for _ in reduction.arrays], _buffers(writer, r, reduction)
+        reduction.names = [body.let(name, load(part, at)) for name, part in zip(names, parts, strict=True)]
         reduction.take(writer, body, values)
-        body.body += [store(part, at, dtype, name) for (part, dtype), name in accumulators]
+        body.body += [store(part, at, value) for part, value in zip(parts, reduction.names, strict=True)]
     store_outputs(request, writer, shape.full_outputs, index, body)
     return body
 
@@ -330,38 +369,36 @@ def _between_stage(request: KernelRequest, shape: _Shape) -> Nest:
 
     def write(domain: Domain) -> Block:
         writer, index = domain.writer, domain.index
-        named = dict(domain.named())
+        _, (column, extent), (step, steps) = domain.named()
         item = writer.root.child("chunk", "block")
-        columns = writer.integer("columns", COLUMNS)
-        item.body += [f"first = block * {columns}", f"last = min(first + {columns}, {named['i1']})"]
+        writer.index("block")
+        first, last = _cut_into_blocks(item, writer.integer("columns", COLUMNS), extent)
         size = writer.integer("kept", shape.kept_size)
-        at = f"chunk * {size} + {writer.text(shape.kept_position(index), 'part')}"
+        at = _in_chunk(writer, size, writer.position(shape.kept_position(index), "part"))
         begin, place = item.child("i1"), item.child("i0", "i1")
         run = place.child("i2")
         reductions = [Reduction(reduce) for reduce in shape.reduces]
         for r, reduction in enumerate(reductions):
-            ((part, dtype),) = _parts(r, reduction)
+            (part,) = _buffers(writer, r, reduction)
             (array,) = reduction.arrays
-            begin.body.append(store(part, at, dtype, reduction.neutral(array)))
+            begin.body.append(store(part, at, reduction.neutral(array)))
             reduction.start(writer, place)
             reduction.take(writer, run, [writer.value(array, index, run)])
-        place.body.append(Lanes("i2", named["i2"], run))
+        place.body.append(Lanes(step, steps, run))
         for r, reduction in enumerate(reductions):
-            ((part, dtype),) = _parts(r, reduction)
-            old = writer.fresh("a")
-            place.body.append(f"{old} = {load(part, at, dtype)}")
+            (part,) = _buffers(writer, r, reduction)
+            old = place.let(writer.fresh("a"), load(part, at))
             (joined,) = reduction.join(writer, place, [old], reduction.names)
-            place.body.append(store(part, at, dtype, joined))
-        item.body.append(Lanes("i1", "last", begin, "first"))
+            place.body.append(store(part, at, joined))
+        item.body.append(Lanes(column, last, begin, first))
         _, (start, stop) = _chunk(shape, domain, item)
-        around = Block(item, item.variables | {"i0"}, [Serial("i1", "first", "last", place)])
-        item.body.append(Serial("i0", start, stop, around))
+        around = Block(item, item.variables | {"i0"}, [Serial(column, first, last, place)])
+        item.body.append(Serial(writer.index("i0"), start, stop, around))
         return item
 
     domain, item = written(request, shape.dims, write, shape.barriers)
     blocks = -(-shape.kept_size // COLUMNS)
-    integer = domain.writer.integer
-    pairs = [("chunk", integer("chunks", shape.chunks)), ("block", integer("blocks", blocks))]
+    pairs = _chunks_and_blocks(shape, domain.writer, blocks)
     return _first_stage(request, shape, domain, Items(pairs, item, "serial"), shape.chunks * blocks)
 
 
@@ -388,28 +425,28 @@ def _few_columns_stage(request: KernelRequest, shape: _Shape) -> Nest:
         _reduced_loops(shape, domain, item, block)
         size = writer.integer("kept", shape.kept_size)
         for r, index, reduction in reductions:
-            ((part, dtype),), (name,) = _parts(r, reduction), reduction.names
-            assert reduction.opcode is not None, "few columns are of splittable reductions"
-            item.body.append(Collective(name, reduction.opcode, HLO_NAME[dtype]))
-            at = f"chunk * {size} + {writer.text(shape.kept_position(index), 'part')}"
-            item.body.append(store(part, at, dtype, name))
+            (part,), (value,) = _buffers(writer, r, reduction), reduction.names
+            item.body.append(reduction.collective())
+            at = _in_chunk(writer, size, writer.position(shape.kept_position(index), "part"))
+            item.body.append(store(part, at, value))
         return item
 
     domain, item = written(request, shape.dims, write, [*shape.barriers, shape.first_column])
     named = domain.named()
-    pairs = [named[g] for g in outer(domain)] + [("chunk", domain.writer.integer("chunks", shape.chunks))]
+    pairs = [named[g] for g in outer(domain)]
+    pairs.append((domain.writer.index("chunk"), domain.writer.integer("chunks", shape.chunks)))
     items = math.prod(domain.sizes[g] for g in outer(domain)) * shape.chunks
     return _first_stage(request, shape, domain, Items(pairs, item, "row"), items)
 
 
-def _chunk(shape: _Shape, domain: Domain, item: Block) -> tuple[int, tuple[str, str]]:
+def _chunk(shape: _Shape, domain: Domain, item: Block) -> tuple[int, tuple[Expr, Expr]]:
     """(the group that is chunked, the bounds of the item's chunk), computed in `item`; (-1, ...) where nothing is."""
     chunked, steps, _ = shape.cut(domain)
     if chunked < 0:
-        return chunked, ("0", "1")
+        return chunked, (ZERO, ONE)
     step = domain.writer.integer("steps", steps)
-    item.body += [f"begin = chunk * {step}", f"end = min(begin + {step}, {domain.named()[chunked][1]})"]
-    return chunked, ("begin", "end")
+    begin = item.let("begin", times(domain.writer.index("chunk"), step))
+    return chunked, (begin, item.let("end", least(plus(begin, step), domain.named()[chunked][1])))
 
 
 def _reduced_loops(
@@ -418,36 +455,53 @@ def _reduced_loops(
     """Puts `block` into loops over the reduced dimensions, in `item`. cut: over its chunk of them only. sums: those
     that are added in strips where the innermost loop is long."""
     named = domain.named()
-    chunked, chunk = _chunk(shape, domain, item) if cut else (-1, ("0", "1"))
+    chunked, chunk = _chunk(shape, domain, item) if cut else (-1, (ZERO, ONE))
     inner = shape.groups(domain)[1]
     if not inner:
         item.body.extend(block.body)
         return
-    start, stop = chunk if inner[-1] == chunked else ("0", named[inner[-1]][1])
+    variable, size = named[inner[-1]]
+    start, stop = chunk if inner[-1] == chunked else (ZERO, size)
     long = domain.sizes[inner[-1]] >= (2 * STRIP if inner[-1] != chunked else 2 * STRIP * shape.chunks)
     sums = list(sums) if long else []
     if sums:
-        node: Lanes | Serial = _strips(item, f"i{inner[-1]}", (start, stop), block, sums)
+        node: Lanes | Serial = _strips(item, variable, (start, stop), block, sums)
     else:
-        node = Lanes(f"i{inner[-1]}", stop, block, start)
+        node = Lanes(variable, stop, block, start)
     for g in reversed(inner[:-1]):
-        start, stop = chunk if g == chunked else ("0", named[g][1])
-        node = Serial(f"i{g}", start, stop, Block(item, item.variables | {f"i{g}"}, [node]))
+        variable, size = named[g]
+        start, stop = chunk if g == chunked else (ZERO, size)
+        node = Serial(variable, start, stop, Block(item, item.variables | {variable.name}, [node]))
     item.body.append(node)
-    item.body += [f"{r.names[0]} = {r.kind}(total_{r.names[0]})" for r in sums]
+    for r in sums:
+        item.set(r.names, [cast(r.kind, _total(item, r))])
 
 
-def _strips(item: Block, variable: str, bounds: tuple[str, str], block: Block, sums: list[Reduction]) -> Serial:
+def _total(item: Block, reduction: Reduction) -> Var:
+    """The total of double precision of a sum."""
+    return item.names.declare(f"total_{reduction.names[0]}", "f64")
+
+
+def _added_to_total(block: Block, reduction: Reduction, value: Expr) -> None:
+    total = _total(block, reduction)
+    block.set([total], [plus(total, cast("f64", value))])
+
+
+def _strips(item: Block, variable: Var, bounds: tuple[Expr, Expr], block: Block, sums: list[Reduction]) -> Serial:
     """A long loop over what is added, in strips: the sum of each goes to a total of double precision, so that the error
     of a sum does not grow with its length."""
     start, stop = bounds
-    item.body += [f"total_{r.names[0]} = f64(0.0)" for r in sums]
-    strip = item.child("strip")
-    strip.body += [f"low = {start} + strip * {STRIP}", f"high = min(low + {STRIP}, {stop})"]
-    strip.body += [f"{r.names[0]} = {r.kind}(0.0)" for r in sums]
-    strip.body.append(Lanes(variable, "high", block, "low"))
-    strip.body += [f"total_{r.names[0]} = total_{r.names[0]} + f64({r.names[0]})" for r in sums]
-    return Serial("strip", "0", f"({stop} - {start} + {STRIP - 1}) // {STRIP}", strip)
+    for r in sums:
+        item.set([_total(item, r)], [cast("f64", constant(0.0))])
+    strip, number, length = item.child("strip"), item.names.declare("strip", "s64"), constant(STRIP)
+    low = strip.let("low", plus(start, times(number, length)))
+    high = strip.let("high", least(plus(low, length), stop))
+    for r in sums:
+        strip.set(r.names, [cast(r.kind, constant(0.0))])
+    strip.body.append(Lanes(variable, high, block, low))
+    for r in sums:
+        _added_to_total(strip, r, r.names[0])
+    return Serial(number, ZERO, operation("//", plus(minus(stop, start), constant(STRIP - 1)), length), strip)
 
 
 def _join_stage(request: KernelRequest, shape: _Shape) -> Nest:
@@ -459,30 +513,31 @@ def _join_stage(request: KernelRequest, shape: _Shape) -> Nest:
         item = writer.root.child(*domain.names)
         position = linear(domain.index, shape.kept_dims)
         count = writer.integer("chunks", shape.chunks)
-        if shape.columns or shape.between:
-            at = f"chunk * {writer.integer('kept', shape.kept_size)} + {writer.text(position, 'part')}"
-        else:
-            at = f"({writer.text(position, 'part')}) * {count} + chunk"
+        chunk = writer.index("chunk")
+
+        def place_in(chunk: Expr) -> Expr:
+            if shape.columns or shape.between:
+                before = times(chunk, writer.integer("kept", shape.kept_size))
+                return plus(before, *terms_of(writer.position(position, "part")))
+            return times(writer.position(position, "part"), count)
+
+        at = place_in(chunk) if shape.columns or shape.between else plus(place_in(chunk), chunk)
         for r, reduction in enumerate(map(Reduction, shape.reduces)):
             block = item.child("chunk")
-            parts = _parts(r, reduction)
+            parts = _buffers(writer, r, reduction)
             if reduction.is_sum and not shape.threads:
-                _join_sum(writer, item, reduction, (*parts[0], at), count)
+                _join_sum(writer, item, reduction, load(parts[0], at), count)
             elif reduction.opcode is not None:
-                ((part, dtype),) = parts
+                (part,) = parts
                 reduction.start(writer, item)
-                value = writer.fresh()
-                block.body.append(f"{value} = {load(part, at, dtype)}")
-                (joined,) = reduction.join(writer, block, reduction.names, [value])
-                block.body.append(f"{reduction.names[0]} = {joined}")
-                item.body.append(Lanes("chunk", count, block) if shared else Serial("chunk", "0", count, block))
+                value = block.let(writer.fresh(), load(part, at))
+                block.set(reduction.names, reduction.join(writer, block, reduction.names, [value]))
+                item.body.append(Lanes(chunk, count, block) if shared else Serial(chunk, ZERO, count, block))
                 if shared:
-                    item.body.append(Collective(reduction.names[0], reduction.opcode, HLO_NAME[dtype]))
+                    item.body.append(reduction.collective())
             else:  # there is one chunk
-                reduction.names = [writer.fresh("a") for _ in parts]
-                only = at.replace(" + chunk", "").replace("chunk * ", "0 * ")
-                for name, (part, dtype) in zip(reduction.names, parts, strict=True):
-                    item.body.append(f"{name} = {load(part, only, dtype)}")
+                names, only = [writer.fresh("a") for _ in parts], place_in(ZERO)
+                reduction.names = [item.let(name, load(part, only)) for name, part in zip(names, parts, strict=True)]
             reduction.define(writer, item)
         store_outputs(request, writer, shape.kept_outputs, domain.index, item)
         return item
@@ -493,17 +548,14 @@ def _join_stage(request: KernelRequest, shape: _Shape) -> Nest:
     return _stage(request, shape, "join", domain, shape.kept_size, work, shape.full_outputs)
 
 
-def _join_sum(writer, item: Block, reduction: Reduction, part: tuple[str, np.dtype, str], count: str) -> None:
-    """The chunks of a sum added in double precision. part: the buffer of the chunks, its dtype and the place there."""
-    name, dtype, at = part
+def _join_sum(writer: Writer, item: Block, reduction: Reduction, part: Expr, count: Expr) -> None:
+    """The chunks of a sum added in double precision. part: the element of a chunk."""
     reduction.start(writer, item)
-    (total,) = reduction.names
     block = item.child("chunk")
-    value = writer.fresh()
-    item.body.append(f"total_{total} = f64({total})")
-    block.body += [f"{value} = {load(name, at, dtype)}", f"total_{total} = total_{total} + f64({value})"]
-    item.body.append(Serial("chunk", "0", count, block))
-    item.body.append(f"{total} = {reduction.kind}(total_{total})")
+    item.set([_total(item, reduction)], [cast("f64", reduction.names[0])])
+    _added_to_total(block, reduction, block.let(writer.fresh(), part))
+    item.body.append(Serial(writer.index("chunk"), ZERO, count, block))
+    item.set(reduction.names, [cast(reduction.kind, _total(item, reduction))])
 
 
 def _join_columns_stage(request: KernelRequest, shape: _Shape) -> Nest:
@@ -511,37 +563,36 @@ def _join_columns_stage(request: KernelRequest, shape: _Shape) -> Nest:
     some columns at a time."""
 
     def write(domain: Domain) -> Block:
-        writer, fast = domain.writer, domain.names[-1]
+        writer = domain.writer
         item = writer.root.child(*domain.names[:-1], "block")
         columns, count = writer.integer("columns", JOINED), writer.integer("chunks", shape.chunks)
         size = writer.integer("kept", shape.kept_size)
-        stop = domain.named()[-1][1]
-        item.body += [f"first = block * {columns}", f"last = min(first + {columns}, {stop})"]
-        steps, ends = item.child("chunk", fast), item.child(fast)
+        fast, stop = domain.named()[-1]
+        writer.index("block")
+        first, last = _cut_into_blocks(item, columns, stop)
+        steps, ends = item.child("chunk", fast.name), item.child(fast.name)
         for r, reduction in enumerate(map(Reduction, shape.reduces)):
-            ((part, dtype),) = _parts(r, reduction)
-            at = writer.text(linear(domain.index, shape.kept_dims), "part")
-            old, new = writer.fresh("a"), writer.fresh()
-            steps.body += [
-                f"{old} = {load(part, at, dtype)}", f"{new} = {load(part, f'chunk * {size} + {at}', dtype)}"
-            ]  # fmt: skip
+            (part,) = _buffers(writer, r, reduction)
+            at = writer.position(linear(domain.index, shape.kept_dims), "part")
+            before, behind = writer.fresh("a"), writer.fresh()
+            old = steps.let(before, load(part, at))
+            new = steps.let(behind, load(part, _in_chunk(writer, size, at)))
             (joined,) = reduction.join(writer, steps, [old], [new])
-            steps.body.append(store(part, at, dtype, joined))
+            steps.body.append(store(part, at, joined))
             reduction.start(writer, ends)
-            ends.body.append(f"{new} = {load(part, at, dtype)}")
-            (joined,) = reduction.join(writer, ends, reduction.names, [new])
-            ends.body.append(f"{reduction.names[0]} = {joined}")
+            new = ends.let(behind, load(part, at))
+            ends.set(reduction.names, reduction.join(writer, ends, reduction.names, [new]))
             reduction.define(writer, ends)
         store_outputs(request, writer, shape.kept_outputs, domain.index, ends)
-        around = Block(item, item.variables | {"chunk"}, [Lanes(fast, "last", steps, "first")])
-        item.body.append(Serial("chunk", "1", count, around, together=True))
-        item.body.append(Lanes(fast, "last", ends, "first"))
+        around = Block(item, item.variables | {"chunk"}, [Lanes(fast, last, steps, first)])
+        item.body.append(Serial(writer.index("chunk"), ONE, count, around, together=True))
+        item.body.append(Lanes(fast, last, ends, first))
         return item
 
     domain, item = written(request, shape.kept_dims, write)
     *around, fast = domain.sizes
     blocks = -(-fast // JOINED)
-    pairs = [*domain.named()[:-1], ("block", domain.writer.integer("blocks", blocks))]
+    pairs = [*domain.named()[:-1], (domain.writer.index("block"), domain.writer.integer("blocks", blocks))]
     domain.writer.root.body.append(Items(pairs, item, "serial"))
     work = 4.0 * typical(shape.chunks) * len(shape.reduces) * min(typical(fast), JOINED)
     return _stage(request, shape, "join", domain, math.prod(around) * blocks, work, shape.full_outputs)

@@ -8,9 +8,9 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable
 
+from hloom.compiler.kernel_ir.builder import ZERO, load
 from hloom.compiler.kernels.codegen.affine import linear
-from hloom.compiler.kernels.codegen.description import Block, Collective, Items, Lanes, Nest, Serial
-from hloom.compiler.kernels.codegen.elements import load
+from hloom.compiler.kernels.codegen.description import Block, Items, Lanes, Nest, Serial
 from hloom.compiler.kernels.loops.accumulators import Reduction
 from hloom.compiler.kernels.loops.domain import Domain, store_outputs, written
 from hloom.compiler.kernels.loops.short_rows import is_short, short_nest
@@ -96,7 +96,7 @@ class _Rows:
         for value, pointer in self.stashed.items():
             if value not in held and any((value, index) in b.memo for b in block.chain()):
                 element = writer.value(value, index, block)
-                writer.store(pointer, linear(index, self.dims), value.dtype, element, block)
+                writer.store(pointer, linear(index, self.dims), element, block)
                 held[value] = pointer
         for k in [k for k in self.early if self.early[k] == level]:
             read_again = level < self.depth or self.last
@@ -108,7 +108,7 @@ class _Rows:
         for reduction in here:
             reduction.settle(writer, row)
             if reduction.opcode is not None:
-                row.body.append(Collective(reduction.names[0], reduction.opcode, reduction.kind))
+                row.body.append(reduction.collective())
             reduction.define(writer, row)
 
     def _sweep(self, domain: Domain, row: Block, held: dict[Instruction, str]) -> Block:
@@ -116,9 +116,8 @@ class _Rows:
         writer = domain.writer
         block = row.child(*(f"i{g}" for g in self.outer_and_inner(domain)[1]))
         for value, pointer in held.items():
-            name, place = writer.fresh(), writer.text(linear(domain.index, self.dims), pointer)
-            block.body.append(f"{name} = {load(pointer, place, value.dtype)}")
-            block.memo[(value, domain.index)] = (name, block)
+            name, place = writer.fresh(), writer.position(linear(domain.index, self.dims), pointer)
+            block.memo[(value, domain.index)] = (block.let(name, load(writer.names[pointer], place)), block)
         return block
 
     def _add_loops(self, domain: Domain, row: Block, block: Block) -> None:
@@ -131,7 +130,7 @@ class _Rows:
         node: Lanes | Serial = Lanes(*named[inner[-1]], block)
         for g in reversed(inner[:-1]):
             variable, size = named[g]
-            node = Serial(variable, "0", size, Block(row, row.variables | {variable}, [node]))
+            node = Serial(variable, ZERO, size, Block(row, row.variables | {variable.name}, [node]))
         row.body.append(node)
 
     def _early(self, full: list[int]) -> dict[int, int]:

@@ -67,7 +67,7 @@ def written_out_nest(request: KernelRequest, dims: tuple[int, ...], kept: int) -
                 values.append((k, index, writer.value(output, index, block)))
         for k, index, value in values:
             output = request.outputs[k]
-            writer.store(request.output_name(k), linear(index, output.dims), output.dtype, value, block)
+            writer.store(request.output_name(k), linear(index, output.dims), value, block)
         return outer, block
 
     domain, (outer, block) = written(request, rows, write)

@@ -29,7 +29,7 @@ def update_nest(request: KernelRequest) -> Nest:
         value = writer.value(update, domain.index, inner)
         begin = window_starts(writer, starts, operand.dims, update.dims, inner)
         place = tuple(a + b for a, b in zip(domain.index, begin, strict=True))
-        writer.store(request.output_name(0), linear(place, operand.dims), root.dtype, value, inner)
+        writer.store(request.output_name(0), linear(place, operand.dims), value, inner)
         return outer, inner
 
     domain, (outer, inner) = written(request, update.dims, write)

@@ -14,7 +14,7 @@ from hloom.compiler.kernel_ir.generic.language import KernelFunction, Pointer, T
 from hloom.compiler.kernel_ir.generic.specialize import Known, specialized
 from hloom.compiler.kernel_ir.nodes import Expr, Var
 from hloom.compiler.kernel_ir.types import PART
-from hloom.compiler.kernels.codegen.source import source_of
+from hloom.compiler.kernels.codegen.source import KernelSource
 from hloom.compiler.kernels.launch import Launch, launch_by_work
 from hloom.compiler.kernels.request import KernelRequest
 from hloom.ir.module import Instruction
@@ -97,4 +97,4 @@ def matrix_launches(
     kernel = specialized(function, title, (*params.values(), *numbers.values()), given, types)
     room = {key: count * DTYPES[dtype].itemsize for key, (dtype, count) in temporaries.items()}
     arguments = [*pointers, *sizes.values()]
-    return [launch_by_work(source_of(kernel), arguments, items, work, room, moved=request.moved)]
+    return [launch_by_work(KernelSource.of(kernel), arguments, items, work, room, moved=request.moved)]

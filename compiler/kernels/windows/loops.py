@@ -15,7 +15,7 @@ from hloom.compiler.kernels.loops.accumulators import inline_scalars
 from hloom.compiler.kernels.request import KernelRequest
 from hloom.ir.module import Computation, Instruction
 from hloom.ir.records import field, record
-from hloom.ir.types import HLO_NAME
+from hloom.ir.types import HLO_NAME, compute_dtype
 from hloom.ir.window import WindowDimension, dilated, window_of
 
 LITERAL = 8  # window sizes up to this are constants of the kernel, so that their loops are unrolled
@@ -133,14 +133,18 @@ class Windows:
     def combined(self, computation: Computation, arguments: list[str]) -> list[str]:
         """Writes a computation's statements; returns its results."""
         block = Block()
-        results = inline_scalars(self.writer, block, computation, arguments)
+        given = [
+            block.names.declare(name, HLO_NAME[compute_dtype(parameter.dtype)])
+            for name, parameter in zip(arguments, computation.parameters, strict=True)
+        ]
+        results = inline_scalars(self.writer, block, computation, given)
         self.text.add(*block_lines(block))
-        return results
+        return [str(result) for result in results]
 
     def scalar(self, instruction: Instruction) -> str:
         """The value of a scalar operand."""
         if instruction.opcode == "constant":
-            return literal(instruction["value"].reshape(())[()], instruction.dtype)
+            return str(literal(instruction["value"].reshape(())[()], instruction.dtype))
         return load(self.request.names[instruction], "0", instruction.dtype)
 
     def finished(

@@ -13,6 +13,8 @@ from __future__ import annotations
 
 from functools import partial
 
+from hloom.compiler.kernel_ir import printer
+from hloom.compiler.kernel_ir.nodes import Stmt, Store
 from hloom.compiler.kernels.attention.rows import RowNest
 from hloom.compiler.kernels.attention.structure import Attention
 from hloom.compiler.kernels.codegen.description import Block, Branch, Collective, Lanes
@@ -22,7 +24,6 @@ from hloom.compiler.kernels.contractions.spec import ContractionSpec, PlainOpera
 from hloom.compiler.kernels.request import KernelRequest
 from hloom.compiler.normal_forms import accumulation_dtype
 from hloom.compiler.targets.cuda.codegen.render import WARP, shuffled
-from hloom.compiler.targets.cuda.codegen.staging import store_target
 from hloom.compiler.targets.cuda.contractions.launches import tensor_dtype
 from hloom.compiler.targets.cuda.contractions.operands import TENSOR_INPUTS, Side, make_side
 from hloom.compiler.targets.cuda.contractions.products import tensor_products, thread_products
@@ -90,9 +91,10 @@ class _WarpRows(RowNest):
     def lines(self, block: Block) -> list[str]:
         lines: list[str] = []
         for node in block.body:
-            if isinstance(node, str):
+            if isinstance(node, Stmt):
                 # What there is once a row is stored by one lane.
-                lines += ["if t_lane == 0:", f"    {node}"] if store_target(node) else [node]
+                here = printer.lines([node])
+                lines += ["if t_lane == 0:", *indent(here)] if isinstance(node, Store) else here
             elif isinstance(node, Branch):
                 lines += [f"if {node.condition}:", *indent(self.lines(node.body))]
             elif isinstance(node, Collective):
@@ -110,7 +112,8 @@ def _inner(block: Block) -> list[str]:
     """The lines of what one lane does for an element."""
     lines: list[str] = []
     for node in block.body:
-        lines += [node] if isinstance(node, str) else [f"if {node.condition}:", *indent(_inner(node.body))]
+        plain = isinstance(node, Stmt)
+        lines += printer.lines([node]) if plain else [f"if {node.condition}:", *indent(_inner(node.body))]
     return lines
 
 

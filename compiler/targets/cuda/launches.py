@@ -12,7 +12,7 @@ from hloom.compiler.kernels.codegen.serial import indent
 from hloom.compiler.kernels.codegen.source import KernelSource, parsed
 from hloom.compiler.kernels.launch import Launch
 from hloom.compiler.kernels.windows.loops import Windows
-from hloom.compiler.targets.cuda.codegen.render import THREADS, WARP, CudaSource, divisors, render
+from hloom.compiler.targets.cuda.codegen.render import THREADS, WARP, CudaSource, render, text_divisors
 from hloom.ir.records import record
 from hloom.ir.types import DTYPES, HLO_NAME
 
@@ -144,7 +144,7 @@ def cuda_source(
         text.append("stride = cuda.gridDim.x" + (f" * {warps}" if grain == "warp" else ""))
         text += [f"while {item} < items:", *indent([*lines, f"{item} += stride"])]
     rewritten, loaded = _rewritten("\n".join(text))
-    divided = divisors(rewritten)
+    divided = text_divisors(rewritten)
     literal = [word for word in integers if word in divided]
     arguments = tuple(word for word in integers if word not in divided and word in loaded)
     pointers = [(word, dtype) for word, dtype in pointers if word in loaded]

@@ -88,7 +88,7 @@ class _Scan:
         opcode = combiner_opcode(made.combiner)
         identity = OPS[opcode].identity if opcode else None
         assert identity is not None  # every op that `combiner_opcode` returns has one
-        return literal(identity(dtype), dtype)
+        return str(literal(identity(dtype), dtype))
 
 
 class _Rows(_Scan):

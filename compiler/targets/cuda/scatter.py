@@ -17,14 +17,18 @@ from __future__ import annotations
 
 import math
 
+from hloom.compiler.kernel_ir import builder
+from hloom.compiler.kernel_ir.builder import ZERO, minus, operation, plus, times
+from hloom.compiler.kernel_ir.nodes import Expr, Var
 from hloom.compiler.kernels.codegen.affine import Affine, linear, variables
 from hloom.compiler.kernels.codegen.description import Block, Branch, Serial
-from hloom.compiler.kernels.codegen.elements import load, store
+from hloom.compiler.kernels.codegen.elements import store
+from hloom.compiler.kernels.codegen.guards import all_of
 from hloom.compiler.kernels.codegen.serial import block_lines
 from hloom.compiler.kernels.codegen.writer import Writer
 from hloom.compiler.kernels.loops.accumulators import inline_scalars
 from hloom.compiler.kernels.request import KernelRequest
-from hloom.compiler.kernels.scatter import combine_update, neutral_of, place_of, window_begin
+from hloom.compiler.kernels.scatter import bounds_of_part, combine_update, neutral_of, place_of, window_begin
 from hloom.compiler.targets.cuda.launches import CudaLaunch, cuda_source, launch_of_source
 from hloom.compiler.targets.cuda.sorting.bitonic import Sort
 from hloom.compiler.targets.cuda.sorting.choice import launches_by
@@ -142,33 +146,34 @@ class _Scatter:
         parallel = sorted([*self.free, *self.apart])
         block = writer.root.child(*(f"i{k}" for k in parallel), *(["part"] if parts > 1 else []))
         head, items = block, 1
-        rest = "item"
+        rest = writer.index("item")
         for k in reversed(parallel):
             extent = writer.integer(f"n{k}", self.dims[k])
-            head.body += [f"rest{k} = {rest} // {extent}", f"i{k} = {rest} - rest{k} * {extent}"]
-            rest, items = f"rest{k}", items * self.dims[k]
-        pointer, shift, arrays = self.request.output_name(0), "", {}
+            above = head.let(f"rest{k}", operation("//", rest, extent))
+            head.let(f"i{k}", minus(rest, times(above, extent)))
+            rest, items = above, items * self.dims[k]
+        pointer, shift, arrays = writer.names[self.request.output_name(0)], None, {}
         nodes: list[tuple[Block, Serial | Branch]] = []
         if parts > 1:
-            pointer, shift = "table", "first + "
             size = writer.integer("size", self.root.shape.size)
-            head.body += [f"part = {rest}", f"first = part * {size}"]
+            pointer = writer.pointer("table", self.root.dtype)
+            shift = head.let("first", times(head.let("part", rest), size))
             arrays = self.tables(parts)
             items *= parts
         loops = [*self.ordered, *self.overlapping]
         for number, k in enumerate(loops):
             inside = block.child(f"i{k}")
-            start, stop = "0", writer.integer(f"n{k}", self.dims[k])
+            ends: tuple[Expr, Expr] = (ZERO, writer.integer(f"n{k}", self.dims[k]))
             if parts > 1 and not number:
-                start, stop = f"{stop} * part // parts", f"{stop} * (part + 1) // parts"
+                ends = bounds_of_part(writer, ends[1])
                 writer.integer("parts", parts)
-            nodes.append((block, Serial(f"i{k}", start, stop, inside)))
+            nodes.append((block, Serial(writer.index(f"i{k}"), *ends, inside)))
             block = inside
         conditions, begin = window_begin(writer, self.indices, self.w, which, block)
         if conditions:
             branch = block.child()
             branch.guarded = True
-            nodes.append((block, Branch(" and ".join(conditions), branch)))
+            nodes.append((block, Branch(all_of(conditions), branch)))
             block = branch
         place = place_of(self.w, index, begin)
         combine_update(writer, self.root, (pointer, shift), linear(place, self.operand.dims), index, block)
@@ -186,21 +191,21 @@ class _Scatter:
     def begin_kernel(self, parts: int) -> CudaLaunch:
         """The neutral element into all tables."""
         writer = self.request.writer(())
-        lines = [store("table", "item", self.root.dtype, neutral_of(self.root))]
+        lines = [store("table", "item", self.root.dtype, str(neutral_of(self.root)))]
         items = parts * self.root.shape.size
         return self.finish("scatter_begin", writer, lines, items, 1.0, self.tables(parts), output=False)
 
     def join_kernel(self, parts: int) -> CudaLaunch:
         """The tables into the result, in order: a thread for each element."""
         writer = self.request.writer(())
-        pointer, dtype = self.request.output_name(0), self.root.dtype
-        block, inside = Block(), Block()
+        pointer, table = writer.names[self.request.output_name(0)], writer.pointer("table", self.root.dtype)
+        block, inside = writer.root.child(), writer.root.child()
         size, count = writer.integer("size", self.root.shape.size), writer.integer("parts", parts)
-        block.body.append(f"old = {load(pointer, 'item', dtype)}")
-        inside.body.append(f"new = {load('table', f'part * {size} + item', dtype)}")
-        (value,) = inline_scalars(writer, inside, self.root["to_apply"], ["old", "new"])
-        inside.body.append(f"old = {value}")
-        block.body += [Serial("part", "0", count, inside), store(pointer, "item", dtype, "old")]
+        item, part = writer.index("item"), writer.index("part")
+        old = block.let("old", builder.load(pointer, item))
+        new = inside.let("new", builder.load(table, plus(times(part, size), item)))
+        inside.set([old], inline_scalars(writer, inside, self.root["to_apply"], [old, new]))
+        block.body += [Serial(part, ZERO, count, inside), builder.store(pointer, item, old)]
         arrays = self.tables(parts)
         return self.finish("scatter_join", writer, block_lines(block), self.root.shape.size, 2.0 * parts, arrays)
 
@@ -211,14 +216,15 @@ class _Scatter:
         kinds = {"places": place, "following": ("s32", 4), "first": ("s32", 4)}
         return {name: (*kinds[name], windows) for name in names}
 
-    def decoded(self, writer: Writer, dims, item: str) -> tuple[list[str], str]:
-        """(statements that take `item` apart into i<k>, the last of `dims` fastest; what is left of it)."""
-        lines, rest = [], item
+    def decode(self, writer: Writer, block: Block, dims, item: str) -> Var:
+        """Statements that take `item` apart into i<k>, the last of `dims` fastest; returns what is left of it."""
+        rest = writer.index(item)
         for k in reversed(dims):
             extent = writer.integer(f"n{k}", self.dims[k])
-            lines += [f"{item}_{k} = {rest} // {extent}", f"i{k} = {rest} - {item}_{k} * {extent}"]
-            rest = f"{item}_{k}"
-        return lines, rest
+            above = block.let(f"{item}_{k}", operation("//", rest, extent))
+            block.let(f"i{k}", minus(rest, times(above, extent)))
+            rest = above
+        return rest
 
     def places_kernel(self, windows: int) -> CudaLaunch:
         """Where each window begins in the result, -1 where it is not inside."""
@@ -226,13 +232,14 @@ class _Scatter:
         index = [Affine() if k in self.w.offset else a for k, a in enumerate(variables(self.dims))]
         which = [index[k] for k in self.w.places]
         block = writer.root.child(*(f"i{k}" for k in self.w.places))
-        block.body += self.decoded(writer, self.w.places, "item")[0]
+        self.decode(writer, block, self.w.places, "item")
         conditions, begin = window_begin(writer, self.indices, self.w, which, block)
-        at = writer.text(linear(place_of(self.w, tuple(index), begin), self.operand.dims), "o")
+        at = writer.position(linear(place_of(self.w, tuple(index), begin), self.operand.dims), "o")
         (kind, _, _) = self.arrays(windows, "places")["places"]
-        block.body.append(f"at = {kind}(-1)")
+        block.add(f"at = {kind}(-1)")
         lines = [*block_lines(writer.root), *block_lines(block)]
-        lines += [f"if {' and '.join(conditions) or 'True'}:", f"    at = {kind}({at})", "places[item] = at"]
+        asked = all_of(conditions) if conditions else True
+        lines += [f"if {asked}:", f"    at = {kind}({at})", "places[item] = at"]
         arrays = self.arrays(windows, "places")
         return self.finish("scatter_places", writer, lines, windows, 8.0, arrays, output=False)
 
@@ -281,17 +288,20 @@ class _Scatter:
         writer = self.request.writer(self.dims)
         index, count = variables(self.dims), writer.integer("windows", windows)
         head = writer.root.child(*(f"i{k}" for k in self.apart))
-        lines, rest = self.decoded(writer, self.apart, "item")
-        head.body += [*lines, f"m = {rest}", "at = s64(places[m])"]
+        (kind, _, _) = self.arrays(windows, "places")["places"]
+        writer.names.declare("places", f"*{kind}")
+        head.let("m", self.decode(writer, head, self.apart, "item"))
+        head.add("at = s64(places[m])")
         head.variables = head.variables | {"at"}
         inside = head.child(*(f"i{k}" for k in self.w.places))
         inside.guarded = True
-        inside.body += self.decoded(writer, self.w.places, "m")[0]
+        self.decode(writer, inside, self.w.places, "m")
         place = [Affine()] * len(self.operand.dims)
         for d, k in zip(self.w.window_dimensions, self.w.offset, strict=True):
             place[d] = index[k]
         target = linear(tuple(place), self.operand.dims) + Affine(0, {"at": 1})
-        combine_update(writer, self.root, (self.request.output_name(0), ""), target, index, inside)
+        pointer = writer.names[self.request.output_name(0)]
+        combine_update(writer, self.root, (pointer, None), target, index, inside)
         lines = [
             *block_lines(writer.root),
             *block_lines(head),

@@ -9,7 +9,6 @@ from functools import cache, lru_cache
 from hloom.compiler.kernel_ir.nodes import Binary, Call, Cast, Choice, Const, Expr, Unary, Var
 from hloom.compiler.kernel_ir.of_ops import expression
 from hloom.compiler.kernel_ir.rewrite import substituted
-from hloom.compiler.targets.cpu.library import signature
 from hloom.compiler.transforms.jvp import jvp
 from hloom.ir.build import Builder
 from hloom.ir.errors import DifferentiationError
@@ -40,7 +39,7 @@ def _opcodes() -> dict[str, str]:
         dtype = DTYPES["f32"]
         if name == "is-finite":
             continue
-        made = expression(name, [(dtype, p) for p in params], dtype, signature, lambda e: e)
+        made = expression(name, [(dtype, p) for p in params], dtype, lambda e: e)
         if isinstance(made, Call) and list(made.arguments) == params and made.function.endswith("_f32"):
             found[made.function.removesuffix("_f32")] = name
     return found
@@ -92,7 +91,7 @@ def _value(instruction: Instruction, operands: list[Expr]) -> Expr:
     if instruction.opcode in ("broadcast", "reshape", "copy"):
         return operands[0]
     pairs = [(o.dtype, value) for o, value in zip(instruction.operands, operands, strict=True)]
-    return expression(instruction.opcode, pairs, dtype, signature, lambda e: e, **instruction.attributes)
+    return expression(instruction.opcode, pairs, dtype, lambda e: e, **instruction.attributes)
 
 
 def _folded(value: Expr) -> Expr:

@@ -10,7 +10,6 @@ import numpy as np
 from hloom.compiler.kernel_ir.nodes import Assign, Binary, Call, Cast, Choice, Const, Expr, Stmt, Unary, Var
 from hloom.compiler.kernel_ir.of_ops import expression
 from hloom.compiler.kernel_ir.reader import KernelSyntaxError
-from hloom.compiler.targets.cpu.library import signature
 from hloom.errors import DTypeError, HloomError
 from hloom.ir.source import Source
 from hloom.ir.types import COMPLEX, DTYPES, HLO_NAME, PRED, compute_dtype, default_dtype, promote
@@ -92,7 +91,7 @@ class Arithmetic:
             info = np.iinfo(dtype)
             span = value.span if fits else (int(info.min), int(info.max))
             return Number(made, dtype, weak, span, value.known if fits else None)
-        made = expression("convert", [(value.dtype, value.expr)], dtype, signature, self.named)
+        made = expression("convert", [(value.dtype, value.expr)], dtype, self.named)
         return Number(made, dtype, weak)
 
     @staticmethod
@@ -178,7 +177,7 @@ class Arithmetic:
     def _of_op(self, opcode: str, values: list[Number], dtype: np.dtype, weak: bool = False, **attributes) -> Number:
         try:
             made = expression(
-                opcode, [(v.dtype, v.expr) for v in values], dtype, signature, self.named, **attributes
+                opcode, [(v.dtype, v.expr) for v in values], dtype, self.named, **attributes
             )  # fmt: skip
         except (KeyError, HloomError, KernelSyntaxError):
             kinds = ", ".join([HLO_NAME[v.dtype] for v in values])

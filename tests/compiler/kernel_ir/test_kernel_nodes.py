@@ -24,7 +24,7 @@ from hloom.compiler.kernel_ir.nodes import (
     Unary,
     Var,
 )
-from hloom.compiler.kernel_ir.printer import printed, written
+from hloom.compiler.kernel_ir.printer import printed
 from hloom.compiler.kernel_ir.reader import KernelSyntaxError, read
 from hloom.compiler.kernel_ir.types import FLOATS, INTEGERS, TypeMismatch, arithmetic, joined
 from hloom.compiler.targets.cpu import library
@@ -69,7 +69,7 @@ def test_types_are_those_of_the_language():
     }  # fmt: skip
     for text, kind in found.items():
         made = statement(f"v = {text}")
-        assert isinstance(made, Assign) and (made.var.type, written(made.value)) == (kind, text)
+        assert isinstance(made, Assign) and (made.var.type, str(made.value)) == (kind, text)
 
 
 def test_a_name_is_one_variable_of_each_block_that_assigns_it():
@@ -213,7 +213,7 @@ def test_an_expression_is_read_as_it_was_written(expression):
     def with_names(e):
         return named[e.name] if isinstance(e, Var) else e.mapped(with_names)
 
-    made = statement(f"v = {written(expression)}")
+    made = statement(f"v = {str(expression)}")
     assert isinstance(made, Assign)
     assert with_names(made.value) == expression
 

@@ -5,9 +5,10 @@ import pytest
 
 import hloom as hl
 import hloom.numpy as jnp
+from hloom.compiler.kernel_ir.nodes import Var
 from hloom.compiler.kernels.codegen.constants import argument, shown_arguments, sized
 from hloom.ir.build import Builder
-from hloom.ir.types import DTYPES, Shape
+from hloom.ir.types import DTYPES, HLO_NAME, Shape, compute_dtype
 
 
 def layer_norm(x, scale, bias):
@@ -86,8 +87,11 @@ def test_which_integers():
 @pytest.mark.parametrize("dtype", ["f32", "f64", "bf16", "s32", "s64"])
 def test_the_argument_is_the_constant(dtype):
     value = np.asarray(100).astype(DTYPES[dtype])[()]
-    role, number, text = argument(value, DTYPES[dtype])
-    assert text.count("{}") == 1 and isinstance(number, int)
+    role, number, make = argument(value, DTYPES[dtype])
+    given = Var("s64", role)
+    made = make(given)
+    assert isinstance(number, int) and [part for part in made.walk() if isinstance(part, Var)] == [given]
+    assert made.type == HLO_NAME[compute_dtype(DTYPES[dtype])]
     shown = shown_arguments(f"def f(in0, {role}, lo, hi):\n", ["in0", number])
     assert shown.startswith(f"{role} = 100")
 

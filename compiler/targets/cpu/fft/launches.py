@@ -18,6 +18,7 @@ import itertools
 import math
 
 from hloom.compiler.kernels.codegen.affine import variables
+from hloom.compiler.kernels.codegen.serial import block_lines
 from hloom.compiler.kernels.codegen.source import KernelSource
 from hloom.compiler.kernels.launch import Argument, Launch, launch_by_work
 from hloom.compiler.kernels.request import KernelRequest
@@ -138,9 +139,9 @@ def _epilogue(request: KernelRequest, fft: Instruction) -> Epilogue:
     """The element-wise ops behind a transform."""
     output = request.outputs[0]
     writer = request.writer(output.dims)
-    writer.overrides[fft] = ("z", writer.root)
+    writer.overrides[fft] = (writer.names.declare("z", HLO_NAME[fft.dtype]), writer.root)
     value = writer.value(output, variables(output.dims), writer.root)
-    lines = tuple(str(line) for line in writer.root.body)
+    lines = tuple(block_lines(writer.root))
     title = request.title("").split("_fft_")[-1].strip("_")
     return Epilogue((*lines, f"v = {value}"), output.dtype not in COMPLEX, title)
 

@@ -38,7 +38,7 @@ from hloom.compiler.kernel_ir.nodes import (
     Var,
     While,
 )
-from hloom.compiler.kernel_ir.reader import KernelSyntaxError, read
+from hloom.compiler.kernel_ir.reader import KernelSyntaxError
 from hloom.compiler.kernel_ir.types import PART, is_integer, is_pointer
 from hloom.compiler.kernels.codegen.source import KernelSource
 from hloom.compiler.targets.cpu.llvm_emitter import scratch
@@ -116,15 +116,14 @@ class Module:
 
     def nodes(self, kernel: KernelSource) -> Kernel:
         """The nodes of a kernel. Raises Unsupported, SyntaxError."""
-        found = kernel.nodes or self._read.get(kernel)
+        found = self._read.get(kernel)
         if found is None:
-            parts = [name for name, _ in kernel.parts]
             try:
-                found = read(kernel.text, kernel.params, self.signature, parts)
+                found = kernel.nodes
             except KernelSyntaxError as error:
                 raise Unsupported(str(error)) from None
             if kernel.checks is not None:
-                found = checked(found, kernel.checks, memory_of, frozenset(parts))
+                found = checked(found, kernel.checks, memory_of, frozenset([name for name, _ in kernel.parts]))
             self._read[kernel] = found
         return found
 

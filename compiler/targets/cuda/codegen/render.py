@@ -7,7 +7,12 @@ CPU's text in what surrounds the statements only; docs/reference/cuda_kernels.md
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator, Mapping, Sequence
 
+from hloom.compiler.kernel_ir import printer
+from hloom.compiler.kernel_ir.builder import ZERO
+from hloom.compiler.kernel_ir.nodes import Assign, Binary, Call, Expr, Stmt, Store, Var
+from hloom.compiler.kernel_ir.rewrite import assigned
 from hloom.compiler.kernels.codegen.description import (
     Block,
     Branch,
@@ -23,8 +28,8 @@ from hloom.compiler.kernels.codegen.serial import indent
 from hloom.compiler.kernels.codegen.source import KernelSource
 from hloom.compiler.kernels.math import FUNCTIONS
 from hloom.compiler.targets.cuda.codegen.names import meaning, split
-from hloom.compiler.targets.cuda.codegen.staging import PITCH, SIDE, stages, store_target
-from hloom.compiler.targets.cuda.codegen.wide_rows import VECTOR, WideRows
+from hloom.compiler.targets.cuda.codegen.staging import PITCH, SIDE, stages
+from hloom.compiler.targets.cuda.codegen.wide_rows import VECTOR, Aligned, Wide, in_rows, is_variable
 from hloom.ir.ops import OPS
 from hloom.ir.records import record
 from hloom.ir.types import DTYPES, Shape
@@ -41,10 +46,7 @@ _STEMS = ("bessel_i0e", "bessel_i1e", "digamma", "erfcx", "lgamma", "rem")
 LONG = {f"{stem}_{dtype}" for stem in _STEMS for dtype in ("f32", "f64")} | {"erf_inv_f64", "erfc_f64"}
 THREADS = {"element": 256, "serial": 128, "warp": 128, "block": 256, "tile": 256}
 _SHUFFLES = (16, 8, 4, 2, 1)
-_CALLED = re.compile(r"\b([a-z]\w*)\(")
 _DIVISOR = re.compile(r"(?://|%) *\(?(\w+)")
-_ASSIGNED = re.compile(r"^(\w+(?:, \w+)*) = ")
-_BOUND = re.compile(r"^(\w+) = min\(\w+ \+ (\w+), (\w+)\)$")
 
 
 @record(frozen=True)
@@ -97,16 +99,34 @@ def render(nest: Nest, threads: int | None = None, vectors: bool = True) -> Cuda
     return _Renderer(nest, threads, vectors).source()
 
 
-def _weight(line: str) -> int:
+def _weight(statement: Stmt) -> int:
     """About how many instructions a statement is."""
-    calls = [name for name in _CALLED.findall(line) if name in FUNCTIONS and split(name)[0] not in PLAIN]
+    calls = [name for name in statement.called() if name in FUNCTIONS and split(name)[0] not in PLAIN]
     known = [name for name in calls if meaning(name).how in ("libdevice", "composed") or "logistic" in name]
     return 2 + sum(UNROLLED if name in LONG else 15 for name in known)
 
 
-def divisors(lines: list[str] | tuple[str, ...]) -> set[str]:
-    """The names by which something is divided."""
+def text_divisors(lines: Sequence[str]) -> set[str]:
+    """The names by which something is divided in the text of a kernel that is not of nodes."""
     return {name for line in lines for name in _DIVISOR.findall(line)}
+
+
+def divisors(statements: Sequence[Stmt]) -> set[str]:
+    """The names by which something is divided."""
+    return {
+        name
+        for statement in statements
+        for one in statement.walk()
+        for expression in one.expressions()
+        for name in divisors_of(expression)
+    }
+
+
+def divisors_of(expression: Expr) -> Iterator[str]:
+    """The names by which something is divided in an expression."""
+    for part in expression.walk():
+        if isinstance(part, Binary) and part.op in ("//", "%"):
+            yield from (one.name for one in part.right.walk() if isinstance(one, Var))
 
 
 class _Renderer:
@@ -122,8 +142,6 @@ class _Renderer:
         self.shared: dict[str, str] = {}  # name of a shared array -> the expression that makes it
         self.divisors: set[str] = set()
         self.total = 1
-        self.copies_in: dict[str, str] = {}  # pointer -> the array of four that stands for it
-        self.copies_out: dict[str, str] = {}
 
     def source(self) -> CudaSource:
         nest = self.nest
@@ -133,7 +151,6 @@ class _Renderer:
             lines = self._rows(self.top)
         else:
             lines = self._elements(self.top)
-        self.divisors |= divisors(lines)
         literal = [name for name in nest.integers if name in self.divisors]
         arguments = tuple(name for name in nest.integers if name not in self.divisors)
         parameters = [name for name, _ in nest.pointers] + list(arguments)
@@ -174,12 +191,15 @@ class _Renderer:
     def _width(self, node: Lanes) -> int:
         """About how many steps a Lanes loop has in this launch."""
         integers = self.nest.integers
-        if node.extent in integers:
-            return integers[node.extent]
-        for line in _walk(self.top.body):
-            found = _BOUND.match(line) if isinstance(line, str) else None
-            if found and found[1] == node.extent and {found[2], found[3]} <= integers.keys():
-                return min(integers[found[2]], integers[found[3]])
+        if isinstance(node.extent, Var) and node.extent.name in integers:
+            return integers[node.extent.name]
+        for statement in _walk(self.top.body):
+            if not isinstance(statement, Assign) or statement.var is not node.extent:
+                continue
+            match statement.value:
+                case Call(function="min", arguments=(Binary(op="+", right=Var() as most), Var() as end)):
+                    if {most.name, end.name} <= integers.keys():
+                        return min(integers[most.name], integers[end.name])
         return WARP_ROW + 1
 
     # --- the loop over the items ---
@@ -188,10 +208,11 @@ class _Renderer:
         """What all items have in common, in each of them: a thread without an item may not read what another writes."""
         return self._lines(self.head)
 
-    def _decode(self, dims: list[tuple[str, str]], item: str) -> list[str]:
+    def _decode(self, dims: Sequence[tuple[object, object]], item: str) -> list[str]:
         """Statements that take the flat work item apart, the last dimension fastest."""
         lines, rest = [], item
-        for k, (variable, extent) in enumerate(reversed(dims)):
+        for k, (variable, size) in enumerate(reversed(dims)):
+            extent = str(size)
             if k == len(dims) - 1:
                 lines.append(f"{variable} = {rest}")
                 break
@@ -202,10 +223,11 @@ class _Renderer:
             rest = above
         return lines
 
-    def _count(self, dims: list[tuple[str, str]]) -> str:
-        for _, extent in dims:
+    def _count(self, dims: Sequence[tuple[object, object]]) -> str:
+        extents = [str(extent) for _, extent in dims]
+        for extent in extents:
             self.total *= self.integers[extent]
-        return " * ".join(extent for _, extent in dims) or "1"
+        return " * ".join(extents) or "1"
 
     def _loop(self, dims, first: str, stride: str, body) -> list[str]:
         """`body()` for each item of this thread, warp or block."""
@@ -229,7 +251,7 @@ class _Renderer:
                 dims.append((inner[0].variable, inner[0].extent))
                 flat = [inner[0].body.body if n is inner[0] else [n] for n in body.body]
                 body = Block(body.parent, body.variables, [statement for part in flat for statement in part])
-        wide = self._vector_lines(body.body, dims[0][0]) if self.vectors and len(dims) == 1 else None
+        wide = self._wide(body.body, dims[0][0], is_variable(dims[0][0])) if self.vectors and len(dims) == 1 else None
         if wide is not None:
             return self._vectors(*dims[0], wide, body)
         if self.vectors and node.grain == "element" and len(dims) > 1 and len(inner) == 1:
@@ -249,75 +271,46 @@ class _Renderer:
     def _wide_rows(self, dims, outer: list, body: list) -> list[str] | None:
         """Four elements of a row a thread, where rows are multiples of four long and read in order."""
         variable, extent = dims[-1]
-        dtypes = dict(self.nest.pointers)
-        if self.integers[extent] % VECTOR or any(t in ("c64", "c128") for t in dtypes.values()):
+        if self.integers[extent.name] % VECTOR:
             return None
-        wide = WideRows(body, variable, dtypes, self.integers)
-        if not wide.lines or not wide.writes or sum(map(_weight, wide.lines)) > UNROLLED:
-            return None
-        if len(wide.reads) + len(wide.writes) > MOST_VECTORS:
+        wide = self._wide(body, variable, in_rows(variable, self.integers))
+        if wide is None or not wide.statements or not wide.writes or len(wide.reads) + len(wide.writes) > MOST_VECTORS:
             return None
         self.alignment = 16
-        self.divisors.add(extent)
-        self.integers["fours"] = self.integers[extent] // VECTOR
+        self.divisors.add(extent.name)
+        self.integers["fours"] = self.integers[extent.name] // VECTOR
         dims = [*dims[:-1], ("four", "fours")]
         count = self._count(dims)
-        arrays = [(name, pointer) for found in (wide.reads, wide.writes) for (pointer, _), name in found.items()]
         return [
             f"fours = {extent} >> 2",
             f"item = s64(cuda.blockIdx.x) * {self.threads} + cuda.threadIdx.x",
             f"if item < {count}:",
             *indent([*self._decode(dims, "item"), f"{variable} = four * {VECTOR}", *self._head()]),
             *indent(self._lines(outer)),
-            *(f"    {name} = scratch_{dtypes[pointer]}({VECTOR})" for name, pointer in arrays),
-            *(f"    copy4({name}, 0, {pointer}, {index})" for (pointer, index), name in wide.reads.items()),
-            "    k = 0",
-            f"    while k < {VECTOR}:",
-            *indent(indent([*wide.lines, "k += 1"])),
-            *(f"    copy4({pointer}, {index}, {name}, 0)" for (pointer, index), name in wide.writes.items()),
+            *indent(_by_fours(wide, {at: str(at[1]) for at in (*wide.reads, *wide.writes)})),
         ]
 
-    def _vector_lines(self, body: list, variable: str) -> list[str] | None:
-        """Statements for element k of four, read from arrays x<n> and written to y<n>; None where an index is more than
-        the variable itself, a value is computed from it, or a statement is under a guard."""
-        if not all(isinstance(line, str) for line in body) or any(t in ("c64", "c128") for _, t in self.nest.pointers):
+    def _wide(self, body: list, variable: Var, aligned: Aligned) -> Wide | None:
+        """The statements for an element of four; None where they need more than vectors, or take too long."""
+        if any(dtype in ("c64", "c128") for _, dtype in self.nest.pointers):
             return None
-        if sum(map(_weight, body)) > UNROLLED:
+        wide = Wide(body, variable, aligned)
+        if wide.statements is None or sum(map(_weight, wide.statements)) > UNROLLED:
             return None
-        lines = []
-        for line in body:
-            stored = store_target(line)
-            for name, _ in self.nest.pointers:
-                for old, new in (
-                    (f"{name}[{variable}]", "{}[k]"),
-                    (f"({name}, {variable})", "({}, k)"),
-                    (f"({name}, {variable}, ", "({}, k, "),
-                ):
-                    if old in line:
-                        copies, letter = (self.copies_out, "y") if name == stored else (self.copies_in, "x")
-                        line = line.replace(old, new.format(copies.setdefault(name, f"{letter}{len(copies)}")))
-            if re.search(rf"\b{variable}\b", line):
-                return None
-            lines.append(line)
-        return lines
+        for statement in wide.statements:
+            self.divisors |= divisors([statement])
+        return wide
 
-    def _vectors(self, variable: str, extent: str, wide: list[str], body: Block) -> list[str]:
+    def _vectors(self, variable: Var, extent: Var, wide: Wide, body: Block) -> list[str]:
         """Four elements a thread, and one each for the threads after those that have four."""
         self.alignment = 16
-        count = self.integers[extent]
+        count = self.integers[extent.name]
         self.total = count // VECTOR + count % VECTOR
-        dtypes = dict(self.nest.pointers)
-        arrays = [*self.copies_in.items(), *self.copies_out.items()]
         return [
             f"four = s64(cuda.blockIdx.x) * {self.threads} + cuda.threadIdx.x",
             f"if four < {extent} >> 2:",
             *indent(self._head()),
-            *(f"    {array} = scratch_{dtypes[name]}({VECTOR})" for name, array in arrays),
-            *(f"    copy4({array}, 0, {name}, four * {VECTOR})" for name, array in self.copies_in.items()),
-            "    k = 0",
-            f"    while k < {VECTOR}:",
-            *indent(indent([*wide, "k += 1"])),
-            *(f"    copy4({name}, four * {VECTOR}, {array}, 0)" for name, array in self.copies_out.items()),
+            *indent(_by_fours(wide, dict.fromkeys((*wide.reads, *wide.writes), f"four * {VECTOR}"))),
             f"{variable} = ({extent} >> 2) * {VECTOR - 1} + four",
             f"if four >= {extent} >> 2 and {variable} < {extent}:",
             *indent([*self._head(), *self._lines(body.body)]),
@@ -337,16 +330,17 @@ class _Renderer:
 
     def _row_lines(self, body: list) -> list[str]:
         """As _lines, but what the whole row stores is stored by one lane."""
-        lines, stores = [], []
+        lines: list[str] = []
+        stores: list[Store] = []
         for node in [*body, None]:
-            if isinstance(node, str) and store_target(node):
+            if isinstance(node, Store):
                 stores.append(node)
                 continue
             if stores:
-                if any(store_target(s).startswith("io") for s in stores):
+                if any(str(s.pointer).startswith("io") for s in stores):
                     # The other lanes may not have read yet what this store overwrites.
                     lines.append("cuda.syncwarp()" if self.grain == "warp" else "cuda.syncthreads()")
-                lines += ["if lane == 0:", *indent(stores)]
+                lines += ["if lane == 0:", *indent(self._lines(stores))]
                 stores = []
             if node is not None:
                 lines += self._node(node)
@@ -354,35 +348,39 @@ class _Renderer:
 
     # --- statements ---
 
-    def _lines(self, body: list) -> list[str]:
+    def _lines(self, body: Sequence) -> list[str]:
         return [line for node in body for line in self._node(node)]
 
     def _node(self, node) -> list[str]:
-        if isinstance(node, str):
-            return [node]
+        if isinstance(node, Stmt):
+            self.divisors |= divisors([node])
+            return printer.lines([node])
         if isinstance(node, Branch):
+            self.divisors |= {*divisors_of(node.condition)}
             return [f"if {node.condition}:", *indent(self._lines(node.body.body))]
         if isinstance(node, Serial):
             return self._while(node.variable, node.start, node.stop, "1", node.body)
         if isinstance(node, Inner):
-            return self._while(node.variable, "0", node.extent, "1", node.body)
+            return self._while(node.variable, ZERO, node.extent, "1", node.body)
         if isinstance(node, Lanes):
             if self.grain not in ("warp", "block"):
                 return self._while(node.variable, node.start, node.extent, "1", node.body)
-            start = "lane" if node.start == "0" else f"{node.start} + lane"
+            start = "lane" if node.start == ZERO else f"{node.start} + lane"
             return self._while(node.variable, start, node.extent, str(self.lanes), node.body)
         if isinstance(node, Collective):
             return self._collective(node) if self.grain in ("warp", "block") else []
         raise TypeError(f"{self.nest.name}: no place for {type(node).__name__} inside of an item")
 
-    def _while(self, variable: str, start: str, stop: str, step: str, body: Block) -> list[str]:
+    def _while(self, variable: Var, start: Expr | str, stop: Expr, step: str, body: Block) -> list[str]:
         # Not `for ... in range(...)`, whose trip count is computed first: softmax by warps has 66 registers with it, 47
         # with this (sm_90). LLVM unrolls both by four, which puts four loads in flight.
+        for bound in (start, stop):
+            self.divisors |= set() if isinstance(bound, str) else {*divisors_of(bound)}
         inside = [*self._lines(body.body), f"{variable} += {step}"]
         return [f"{variable} = s64({start})", f"while {variable} < {stop}:", *indent(inside)]
 
     def _collective(self, node: Collective) -> list[str]:
-        name, lines = node.variable, shuffled(node)
+        name, lines = node.variable.name, shuffled(node)
         warps = self.threads // WARP
         if self.grain == "warp" or warps == 1:
             return lines
@@ -406,7 +404,7 @@ class _Renderer:
 
     def _tiles(self, node: Tiles) -> list[str]:
         """Block for a tile: what is staged is read along `across`, all else along the outputs' fast dimension."""
-        (row, rows), (column, columns) = node.across, node.along
+        (row, rows), (column, columns) = ((str(name), str(size)) for name, size in (node.across, node.along))
         self.divisors |= {rows, columns}
         staged, body = stages(self.nest, node)
         for stage in staged:
@@ -426,7 +424,7 @@ class _Renderer:
         def item() -> list[str]:
             lines = [f"{row}_first = band * {SIDE}", f"{column}_first = tile * {SIDE}"]
             if staged:
-                lines += cells(row, column, [f"{stage.place} = {stage.load}" for stage in staged])
+                lines += cells(row, column, self._lines([stage.fill for stage in staged]))
                 lines.append("cuda.syncthreads()")
             lines += cells(column, row, self._lines(body))
             return [*lines, "cuda.syncthreads()"] if staged else lines
@@ -440,7 +438,7 @@ class _Renderer:
 
 def shuffled(node: Collective) -> list[str]:
     """The statements that combine an accumulator over the lanes of a warp."""
-    name = node.variable
+    name = node.variable.name
     return [f"{name} = {_join(node, name, f'shuffle_xor({name}, {distance})')}" for distance in _SHUFFLES]
 
 
@@ -463,28 +461,36 @@ def _walk(block: Block):
     """All nodes and statements of a block and the blocks in it."""
     for node in block.body:
         yield node
-        if not isinstance(node, str) and hasattr(node, "body"):
+        if not isinstance(node, Stmt) and hasattr(node, "body"):
             yield from _walk(node.body)
 
 
-def assigned(statement: str) -> list[str]:
-    """The names that a statement assigns (not elements of arrays)."""
-    found = _ASSIGNED.match(statement)
-    return found[1].split(", ") if found else []
+def _by_fours(wide: Wide, places: Mapping[tuple[Var, Expr], str]) -> list[str]:
+    """The statements for four elements, between copies of what they read and write at these places."""
+    assert wide.statements is not None
+    arrays = [*wide.reads.items(), *wide.writes.items()]
+    return [
+        *(f"{array} = scratch_{array.type[1:]}({VECTOR})" for _, array in arrays),
+        *(f"copy4({array}, 0, {pointer}, {places[pointer, at]})" for (pointer, at), array in wide.reads.items()),
+        "k = 0",
+        f"while k < {VECTOR}:",
+        *indent([*printer.lines(wide.statements), "k += 1"]),
+        *(f"copy4({pointer}, {places[pointer, at]}, {array}, 0)" for (pointer, at), array in wide.writes.items()),
+    ]
 
 
 def _lanes_are_sound(item: Block) -> bool:
     """Whether lanes may share an item's Lanes loops: every accumulator in them is combined over the lanes, and nothing
     is combined that every lane has computed alike."""
-    inside: set[str] = set()
-    outside: set[str] = set()
+    inside: set[Var] = set()
+    outside: set[Var] = set()
     loops = 0
 
-    def visit(block: Block, names: set[str]) -> None:
+    def visit(block: Block, names: set[Var]) -> None:
         nonlocal loops
         for node in block.body:
-            if isinstance(node, str):
-                names.update(assigned(node))
+            if isinstance(node, Stmt):
+                names.update(assigned([node]))
             elif hasattr(node, "body"):
                 loops += isinstance(node, Lanes)
                 visit(node.body, inside if isinstance(node, Lanes) else names)

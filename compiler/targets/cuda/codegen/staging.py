@@ -1,4 +1,4 @@
-"""The shared arrays of a tiled nest, and which statements store.
+"""The shared arrays of a tiled nest.
 
 A load that jumps along the outputs' fast dimension is read along the other one into a shared array first: directly, the
 32 lanes of a warp would touch 32 lines of memory for 128 bytes.
@@ -6,8 +6,8 @@ A load that jumps along the outputs' fast dimension is read along the other one 
 
 from __future__ import annotations
 
-import re
-
+from hloom.compiler.kernel_ir.builder import assign, constant, element, minus, plus, times
+from hloom.compiler.kernel_ir.nodes import Assign, Load, Stmt, Store, Var
 from hloom.compiler.kernels.codegen.description import Nest, Tiles
 from hloom.ir.records import record
 from hloom.ir.types import DTYPES
@@ -16,24 +16,14 @@ SIDE = 32  # elements a side of a tile: a warp reads and writes whole rows of it
 PITCH = SIDE + 1  # padded, so that a column of the tile lies in 32 different banks
 SHARED_BYTES = 48 * 1024  # static shared memory that a block has on every GPU
 
-_STORE = re.compile(r"^(?:(\w+)\[.*?\] = |store_\w+\((\w+), )")
-_NAME = re.compile(r"[A-Za-z_]\w*")
-
 
 @record(frozen=True)
 class Stage:
-    """A shared array. place: where an element of the tile lies in it; load: the expression that fills it."""
+    """A shared array. fill: the statement that reads an element of the tile into it."""
 
     name: str
     dtype: str
-    place: str
-    load: str
-
-
-def store_target(statement: str) -> str:
-    """The pointer that a statement stores to, or ''."""
-    found = _STORE.match(statement)
-    return (found[1] or found[2]) if found else ""
+    fill: Stmt
 
 
 def stages(nest: Nest, node: Tiles) -> tuple[list[Stage], list]:
@@ -41,18 +31,23 @@ def stages(nest: Nest, node: Tiles) -> tuple[list[Stage], list]:
 
     A load without room, or one whose index is computed in the body, stays where it is used.
     """
-    row, column = node.across[0], node.along[0]
-    known = {row, column, *nest.integers, *(name for name, _ in (*node.outer, *nest.pointers))}
+    names, row, column = node.body.names, node.across[0], node.along[0]
+    known = {row, column, *(names.get(name) for name in nest.integers), *(variable for variable, _ in node.outer)}
+    first_row, first_column = (names.declare(f"{variable.name}_first", "s64") for variable in (row, column))
+    place = minus(plus(times(minus(row, first_row), constant(PITCH)), column), first_column)
     made: list[Stage] = []
-    body, size = list(node.body.body), 0
+    read: dict[Var, Load] = {}
+    size = 0
     for value, dtype, load in node.staged:
-        needed = set(_NAME.findall(load.partition("(")[2] if load.startswith("load_") else load))
         more = SIDE * PITCH * DTYPES[dtype].itemsize
+        needed = {part for part in load.index.walk() if isinstance(part, Var)}
         if size + more > SHARED_BYTES or not needed <= known:
             continue
         size += more
-        name = f"stage{len(made)}"
-        place = f"{name}[({row} - {row}_first) * {PITCH} + {column} - {column}_first]"
-        made.append(Stage(name, dtype, place, load))
-        body[body.index(f"{value} = {load}")] = f"{value} = {place}"
+        stage = Var(f"*{dtype}", f"stage{len(made)}")
+        made.append(Stage(stage.name, dtype, Store(stage, place, load, dtype)))
+        read[value] = element(stage, place)
+    body = [
+        assign(one.var, read[one.var]) if isinstance(one, Assign) and one.var in read else one for one in node.body.body
+    ]
     return made, body

@@ -1,4 +1,4 @@
-"""Element-wise work on rows, four elements a thread: which accesses of a statement can be those of 16 bytes.
+"""Element-wise work, four elements a thread: which accesses of statements can be those of 16 bytes.
 
 An index counts as aligned where it is the innermost variable plus multiples of four: rows that are a multiple of four
 long begin at such places, and so does every fourth element of them.
@@ -6,67 +6,77 @@ long begin at such places, and so does every fourth element of them.
 
 from __future__ import annotations
 
-import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
+
+from hloom.compiler.kernel_ir.builder import terms_of
+from hloom.compiler.kernel_ir.nodes import Binary, Const, Expr, Load, Stmt, Store, Var
+from hloom.compiler.kernel_ir.rewrite import read, replaced, with_expressions
+from hloom.ir.records import replace
 
 VECTOR = 4
-_ELEMENT = re.compile(r"(\w+)\[([^\[\]]*)\]")
-_LOAD = re.compile(r"load_(\w+)\((\w+), ([^()]*)\)")
-_STORE = re.compile(r"^store_(\w+)\((\w+), ([^(),]*), (.*)\)$")
+Aligned = Callable[[Expr], bool]
 
 
-class WideRows:
-    """The statements of a row's element, for element `k` of four.
+class Wide:
+    """The statements of an element, for element `k` of four.
 
-    pointers: by name the HLO dtype. integers: values of the names in indexes. lines: None where a statement needs more
-    than aligned accesses. reads, writes: (pointer, index) -> the array of four that stands for it.
+    aligned: whether an access at an index is one of those that vectors make. statements: None where one needs more than
+    these. reads, writes: (pointer, index) -> the array of four that stands for it.
     """
 
-    def __init__(self, body: list, variable: str, pointers: Mapping[str, str], integers: Mapping[str, int]):
-        self.variable, self.pointers, self.integers = variable, pointers, integers
-        self.reads: dict[tuple[str, str], str] = {}
-        self.writes: dict[tuple[str, str], str] = {}
-        self.lines: list[str] | None = []
-        for statement in body:
-            line = self._line(statement) if isinstance(statement, str) else None
-            if line is None:
-                self.lines = None
+    def __init__(self, body: Sequence[object], variable: Var, aligned: Aligned):
+        self.aligned = aligned
+        self.reads: dict[tuple[Var, Expr], Var] = {}
+        self.writes: dict[tuple[Var, Expr], Var] = {}
+        self.element = Var("s64", "k")
+        self.statements: list[Stmt] | None = []
+        for node in body:
+            made = self._statement(node) if isinstance(node, Stmt) and not node.BLOCKS else None
+            if made is None or any(one is variable for one in read([made])):
+                self.statements = None
                 return
-            self.lines.append(line)
+            self.statements.append(made)
 
-    def _line(self, line: str) -> str | None:
-        stored = _STORE.match(line)
-        if stored and stored[2] in self.pointers:
-            array = self._array(self.writes, "y", stored[2], stored[3])
-            line = f"store_{stored[1]}({array}, k, {stored[4]})" if array else line
-        found = re.match(r"^(\w+)\[([^\[\]]*)\] = (.*)$", line)
-        if found and found[1] in self.pointers:
-            array = self._array(self.writes, "y", found[1], found[2])
-            line = f"{array}[k] = {found[3]}" if array else line
-        line = _LOAD.sub(self._load, line)
-        line = _ELEMENT.sub(self._element, line)
-        return None if re.search(rf"\b{self.variable}\b", line) else line
+    def _statement(self, statement: Stmt) -> Stmt:
+        if isinstance(statement, Store):
+            array = self._array(self.writes, "y", statement.pointer, statement.index)
+            statement = statement if array is None else replace(statement, pointer=array, index=self.element)
+        return with_expressions(statement, lambda expression: replaced(expression, self._load))
 
-    def _load(self, found: re.Match) -> str:
-        array = self._array(self.reads, "x", found[2], found[3])
-        return f"load_{found[1]}({array}, k)" if array else found[0]
+    def _load(self, e: Expr) -> Expr | None:
+        array = self._array(self.reads, "x", e.pointer, e.index) if isinstance(e, Load) else None
+        return None if array is None else replace(e, pointer=array, index=self.element)
 
-    def _element(self, found: re.Match) -> str:
-        array = self._array(self.reads, "x", found[1], found[2])
-        return f"{array}[k]" if array else found[0]
+    def _array(self, arrays: dict[tuple[Var, Expr], Var], letter: str, pointer: Expr, index: Expr) -> Var | None:
+        """The array for an access; None for one that is not by vectors."""
+        if not isinstance(pointer, Var) or not self.aligned(index):
+            return None
+        if (pointer, index) not in arrays:
+            arrays[pointer, index] = Var(pointer.type, f"{letter}{len(arrays)}")
+        return arrays[pointer, index]
 
-    def _array(self, arrays: dict[tuple[str, str], str], letter: str, pointer: str, index: str) -> str:
-        """The array for an access; '' for one that is not by vectors."""
-        if pointer not in self.pointers or not self._aligned(index):
-            return ""
-        return arrays.setdefault((pointer, index), f"{letter}{len(arrays)}")
 
-    def _aligned(self, index: str) -> bool:
-        terms = index.split(" + ")
-        if terms.count(self.variable) != 1:
-            return False
-        return all(self._is_multiple(term) for term in terms if term != self.variable)
+def is_variable(variable: Var) -> Aligned:
+    """Elements of arrays that are walked in their order."""
+    return lambda index: index is variable
 
-    def _is_multiple(self, term: str) -> bool:
-        factors = [self.integers.get(word, int(word) if word.isdigit() else 1) for word in term.split(" * ")]
-        return any(factor % VECTOR == 0 for factor in factors)
+
+def in_rows(variable: Var, integers: Mapping[str, int]) -> Aligned:
+    """Elements of rows, which are multiples of four long. integers: values of the names in indexes."""
+
+    def is_multiple(term: Expr) -> bool:
+        match term:
+            case Binary(op="*", left=left, right=right):
+                return is_multiple(left) or is_multiple(right)
+            case Var(name=name):
+                return integers.get(name, 1) % VECTOR == 0
+            case Const(value=int() as value):
+                return value % VECTOR == 0
+        return False
+
+    def aligned(index: Expr) -> bool:
+        parts = terms_of(index)
+        others = [part for part in parts if part is not variable]
+        return len(others) == len(parts) - 1 and all(map(is_multiple, others))
+
+    return aligned

@@ -6,9 +6,14 @@ other work: an element of the result asks for the elements of the operands that 
 
 from __future__ import annotations
 
+from hloom.compiler.kernel_ir import builder
+from hloom.compiler.kernel_ir.builder import call, compared, minus, operation, plus, times
+from hloom.compiler.kernel_ir.functions import by_name
+from hloom.compiler.kernel_ir.nodes import Expr, Var
 from hloom.compiler.kernels.codegen.affine import ZERO, Affine, Index
 from hloom.compiler.kernels.codegen.constants import literal
 from hloom.compiler.kernels.codegen.description import Block, Branch, Nest, Serial
+from hloom.compiler.kernels.codegen.guards import all_of
 from hloom.compiler.kernels.codegen.writer import Writer, extend_variables
 from hloom.compiler.kernels.loops.elementwise import loop_nest
 from hloom.compiler.kernels.request import KernelRequest
@@ -38,46 +43,42 @@ def _loop(writer: Writer, block: Block, extent: int) -> tuple[Affine, Block]:
     """A loop over what is summed, in `block`: (its variable, its body)."""
     name = writer.fresh("p")
     body = block.child(name)
-    block.body.append(Serial(name, "0", writer.integer(f"{name}_n", extent), body))
+    block.body.append(Serial(writer.index(name), builder.ZERO, writer.integer(f"{name}_n", extent), body))
     return Affine(0, {name: 1}), body
 
 
-def _accumulator(writer: Writer, instruction: Instruction, block: Block) -> tuple[str, str]:
-    """(the name of the sum, its dtype), begun in `block`."""
+def _accumulator(writer: Writer, instruction: Instruction, block: Block) -> tuple[Var, str]:
+    """(the sum, its dtype), begun in `block`."""
     dtype = accumulation_dtype(instruction)
-    name = writer.fresh("a")
-    block.body.append(f"{name} = {literal(0, DTYPES[dtype])}")
-    return name, dtype
+    return block.let(writer.fresh("a"), literal(0, DTYPES[dtype])), dtype
 
 
-def _take(writer: Writer, block: Block, total: str, dtype: str, elements) -> None:
+def _take(writer: Writer, block: Block, total: Var, dtype: str, elements) -> None:
     """total += x * y, for elements (instruction, index) in `block`; fused where the dtype has that."""
     words = []
     for operand, index in elements:
         value = writer.value(operand, index, block)
-        words.append(value if HLO_NAME[compute_dtype(operand.dtype)] == dtype else f"{dtype}({value})")
+        words.append(value if HLO_NAME[compute_dtype(operand.dtype)] == dtype else builder.cast(dtype, value))
     x, y = words
     if dtype in ("f32", "f64"):
-        text = f"fma_{dtype}({x}, {y}, {total})"
+        made = call(f"fma_{dtype}", (x, y, total), by_name)
     elif dtype in ("c64", "c128"):
-        text = f"{total} + mul_{dtype}({x}, {y})"
+        made = plus(total, call(f"mul_{dtype}", (x, y), by_name))
     elif dtype == "pred":
-        text = f"or_pred({total}, and_pred({x}, {y}))"
+        made = call("or_pred", (total, call("and_pred", (x, y), by_name)), by_name)
     else:
-        text = f"{dtype}({total} + {x} * {y})"
-    block.body.append(f"{total} = {text}")
+        made = builder.cast(dtype, plus(total, times(x, y)))
+    block.set([total], [made])
 
 
-def _result(writer: Writer, instruction: Instruction, total: str, dtype: str, block: Block) -> tuple[str, Block]:
+def _result(writer: Writer, instruction: Instruction, total: Var, dtype: str, block: Block) -> tuple[Var, Block]:
     own = HLO_NAME[compute_dtype(instruction.dtype)]
     if own == dtype:
         return total, block
-    name = writer.fresh()
-    block.body.append(f"{name} = {own}({total})")
-    return name, block
+    return block.let(writer.fresh(), builder.cast(own, total)), block
 
 
-def _dot(writer: Writer, dot: Instruction, index: Index, block: Block) -> tuple[str, Block]:
+def _dot(writer: Writer, dot: Instruction, index: Index, block: Block) -> tuple[Var, Block]:
     left, right = dot.operands
     lb, rb, lc, rc = dot_dims(dot.attributes)
     lf, rf = free_dims(len(left.dims), lb, lc), free_dims(len(right.dims), rb, rc)
@@ -101,17 +102,16 @@ def _divided(writer: Writer, block: Block, affine: Affine, divisor: int) -> tupl
     """(quotient, remainder) as index variables, computed in `block`."""
     if divisor == 1:
         return affine, ZERO
-    quotient, remainder = writer.fresh("q"), writer.fresh("q")
+    above, below = writer.fresh("q"), writer.fresh("q")
     by = writer.integer("q_s", divisor)
-    block.body += [
-        f"{quotient} = ({writer.text(affine, 'q')}) // {by}",
-        f"{remainder} = ({writer.text(affine, 'q')}) - {quotient} * {by}",
-    ]
-    block.variables = block.variables | {quotient, remainder}
-    return Affine(0, {quotient: 1}), Affine(0, {remainder: 1})
+    place = writer.position(affine, "q")
+    quotient = block.let(above, operation("//", place, by))
+    block.let(below, minus(place, times(quotient, by)))
+    block.variables = block.variables | {above, below}
+    return Affine(0, {above: 1}), Affine(0, {below: 1})
 
 
-def _convolution(writer: Writer, instruction: Instruction, index: Index, block: Block) -> tuple[str, Block]:
+def _convolution(writer: Writer, instruction: Instruction, index: Index, block: Block) -> tuple[Var, Block]:
     left, right = instruction.operands
     labels, window = parse_labels(instruction["dim_labels"]), window_of(instruction)
     groups, batch_groups = groups_of(instruction.attributes)
@@ -133,23 +133,23 @@ def _convolution(writer: Writer, instruction: Instruction, index: Index, block: 
         place, extent = labels.lhs.spatial[d], left.dims[labels.lhs.spatial[d]]
         position = index[labels.out.spatial[d]] * w.stride + tap * w.window_dilation + -w.low
         spread = dilated(extent, w.base_dilation)
-        asked = []
+        asked: list[Expr] = []
         last = (instruction.dims[labels.out.spatial[d]] - 1) * w.stride + (w.size - 1) * w.window_dilation - w.low
         if w.low > 0 or last >= spread:
-            text = writer.text(position, "x")
-            asked = [f"{text} >= 0", f"{text} < {writer.integer('x_n', spread)}"]
+            at = writer.position(position, "x")
+            asked = [compared(">=", at, builder.ZERO), compared("<", at, writer.integer("x_n", spread))]
         if w.base_dilation > 1:
             # Where the position is negative nothing is asked of the remainder.
             gap = writer.integer("x_d", w.base_dilation)
-            name = writer.fresh("q")
-            inside.body.append(f"{name} = ({writer.text(position, 'x')}) // {gap}")
+            name, at = writer.fresh("q"), writer.position(position, "x")
+            divided = inside.let(name, operation("//", at, gap))
             inside.variables = inside.variables | {name}
-            asked.append(f"{name} * {gap} == {writer.text(position, 'x')}")
+            asked.append(compared("==", times(divided, gap), at))
             position = Affine(0, {name: 1})
         if asked:
             branch = inside.child()
             branch.guarded = True
-            inside.body.append(Branch(" and ".join(asked), branch))
+            inside.body.append(Branch(all_of(asked), branch))
             inside = branch
         x[place] = position
     feature, inside = _loop(writer, inside, features)

@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterable
 from hloom.compiler.kernels.codegen.serial import indent
 from hloom.compiler.kernels.contractions.spec import ContractionSpec, PlainOperand, PlainStore
 from hloom.compiler.kernels.contractions.writer import load_plain
-from hloom.compiler.targets.cuda.codegen.render import CudaSource, divisors
+from hloom.compiler.targets.cuda.codegen.render import CudaSource, text_divisors
 from hloom.compiler.targets.cuda.contractions.operands import Side
 from hloom.compiler.targets.cuda.contractions.tiles import Tile
 from hloom.compiler.targets.cuda.contractions.windows import Gathered
@@ -389,7 +389,7 @@ def make_source(
     """The source of a body, with the pointers and integers that it uses as parameters. given: (name, type) of all."""
     words = set(re.findall(r"[A-Za-z_]\w*", "\n".join(body)))
     pointers = [(name, kind) for name, kind in dict(given).items() if kind.endswith("*") and name in words]
-    literal = divisors(body) & integers.keys()
+    literal = text_divisors(body) & integers.keys()
     arguments = tuple(name for name in integers if name in words and name not in literal)
     parameters = (*(name for name, _ in pointers), *arguments)
     lines = [*(f"{name} = {integers[name]}" for name in integers if name in literal), *body]

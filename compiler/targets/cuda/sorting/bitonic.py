@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import math
 
-from hloom.compiler.kernels.codegen.description import Block
 from hloom.compiler.kernels.codegen.elements import load, store
 from hloom.compiler.kernels.codegen.serial import block_lines
 from hloom.compiler.kernels.loops.accumulators import inline_scalars
@@ -113,17 +112,18 @@ class Sort:
 
     def comparison(self) -> tuple[list[str], str, str]:
         """(statements, whether the element at a comes before that at b, whether that at b comes before that at a)."""
-        block, arguments = Block(), []
+        writer = self.request.writer(())
+        block, arguments = writer.root.child(), []
+        for name in ("base", "a", "b", "below"):
+            writer.index(name)
         for k, operand in enumerate(self.instruction.operands):
             for side in "ab":
-                value = load(self.request.names[operand], self._element(side), operand.dtype)
-                block.body.append(f"{side}{k} = {value}")
-                arguments.append(f"{side}{k}")
-        writer = self.request.writer(())
-        swapped = [name for k in range(0, len(arguments), 2) for name in (arguments[k + 1], arguments[k])]
+                block.add(f"{side}{k} = {load(self.request.names[operand], self._element(side), operand.dtype)}")
+                arguments.append(block.names[f"{side}{k}"])
+        swapped = [value for k in range(0, len(arguments), 2) for value in (arguments[k + 1], arguments[k])]
         (less,) = inline_scalars(writer, block, self.instruction["to_apply"], arguments)
         (more,) = inline_scalars(writer, block, self.instruction["to_apply"], swapped)
-        return block_lines(block), less, more
+        return block_lines(block), str(less), str(more)
 
     # --- kernels ---
 

@@ -5,7 +5,6 @@ from cuda_programs import bias_gelu, computation, layer_norm, request, softmax, 
 from kernel_nests import nests
 
 from hloom.compiler.targets.cuda.codegen.render import render
-from hloom.compiler.targets.cuda.codegen.staging import store_target
 from hloom.ir.records import replace
 
 PROGRAMS = {
@@ -100,9 +99,3 @@ def test_blocks_are_whole_warps(threads):
             render(nest, threads)
     else:
         assert render(nest, None).threads == 128
-
-
-def test_what_a_statement_stores_to():
-    assert store_target("out0[i0 * s + i1] = v3") == "out0"
-    assert store_target("store_bf16(io1, i0, v3)") == "io1"
-    assert store_target("v0 = in0[i1]") == ""
