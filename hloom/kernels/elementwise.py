@@ -10,7 +10,6 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 
 from hloom.compiler.kernel_ir.nodes import Assign, Const, Expr, For, Load, Stmt, Store, Var
-from hloom.compiler.kernel_ir.printer import written
 from hloom.compiler.kernel_ir.rewrite import replaced, substituted
 from hloom.contexts import disable_jit
 from hloom.dispatch.jit import jit
@@ -37,7 +36,7 @@ class Elements(ElementKernel):
 
     def expression(self, arguments: Sequence[str]) -> str:
         given = {p: Var(p.type, name) for p, name in zip(self.parameters, arguments, strict=True)}
-        return written(substituted(self.element, given))
+        return str(substituted(self.element, given))
 
     def evaluate(self, arrays: Sequence[np.ndarray]) -> np.ndarray:
         with disable_jit(False), resumed(None):
