@@ -11,7 +11,7 @@ from typing import Any, cast
 
 from hloom.ir.process import lazy as _lazy
 
-# The last ones are JAX's names, as `jax.export` is this package while hloom stands in for JAX (`hloom.as_jax`).
+# The last ones are JAX's names, as `jax.export` is this package while hloom replaces JAX (`hloom.as_jax`).
 _HOMES = {
     "hloom.export.artifacts": "from_artifact stablehlo_artifact",
     "hloom.export.build": "ExportedLibrary",

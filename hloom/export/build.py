@@ -51,7 +51,7 @@ SMALL = 1024  # bytes: smaller constants are always in the library
 
 @record(frozen=True)
 class ExportedLibrary:
-    """An exported library. path: its file; header: beside it, with hloom.h and hloom.hpp; weights: the file with the
+    """An exported library. path: its file; header: next to it, with hloom.h and hloom.hpp; weights: the file with the
     constants, or None where they are in the library. functions: their names. target: the name of the target."""
 
     name: str
@@ -86,26 +86,26 @@ def export(
     variables: Mapping[str, Any] | None = None,
     **named: Any,
 ) -> ExportedLibrary:
-    """Writes a library that computes what the functions compute, without Python, and a C header for it.
+    """Compiles functions to a library that runs without Python, and writes a C header for it.
 
     functions: a function, jitted or not, or several by name. examples, named: its arguments, as arrays or as
         `hl.ShapeDtypeStruct`; those of several functions by the names of their parameters.
-    folder: where the files go; it is made where it does not exist. name: of the library; None: the function's.
+    folder: where the files go; it is created if it does not exist. name: of the library; None: the function's.
     target: of `hl.export.TARGETS`; None: this machine. features: of the processor: a level such as "x86-64-v4", or
         LLVM's switches ("+dotprod"). kind: "shared", "static" or "object".
-    weights: "embedded" or "file": constants of 1 KB and more go into NAME.safetensors beside the library.
+    weights: "embedded" or "file": constants of 1 KB and more go into NAME.safetensors next to the library.
     state: names of parameters that the program keeps between calls. updates: names of the functions whose results begin
-        with the state, in this order; the first of them makes it.
+    with the state, in this order; the first of them creates it.
     check: accepted, no effect: every size of a named dimension (`hl.Dim`) is known to be served, without samples.
     compiler: the C compiler; None: the system's for this machine, zig for others.
 
     A program of `hl.sessions`, or a file of one (`sessions.load`), is exported by its runs: fetches={"train": ["train",
-    "cost"]} names what each function fetches, feeds={"x": (100, 32)} gives the shapes of feeds whose sizes are not
-    known. Its variables are the library's state `variables`, to which the function `init` gives the values of
+    "cost"]} lists the fetches of each function, feeds={"x": (100, 32)} sets the shapes of feeds whose sizes are not
+    known. Its variables are the library's state `variables`, which the function `init` sets to the values of
     `variables=` (`session.state()`), of the file, or of the program's initializer.
 
-    Raises ExportError: for steps that only Python can run (all of them at once), targets and names that do not exist, a
-    compiler that is missing or fails.
+    Raises ExportError: for steps that only Python can run (listing all of them), unknown targets and names, a compiler
+    that is missing or fails.
     """
     _check_choices(kind, check, weights)
     chosen, machine_target, machine = target_of(target, features)

@@ -1,8 +1,8 @@
 """Variants of a program that serve every size of a range.
 
-A box of sizes is served by a variant whose guards hold in all of it, by interval arithmetic. Where they hold in a part
-of the box only it is halved; a size for which the guards of all variants fail is what another one is compiled for. A
-box of one size is decided exactly, so nothing is assumed of sizes that were not looked at.
+A box of sizes is served by a variant whose guards hold in all of it, by interval arithmetic. If they hold in only a
+part of the box it is halved; for a size for which the guards of all variants fail another one is compiled. A box of one
+size is decided exactly, so nothing is assumed about sizes that were not examined.
 """
 
 from __future__ import annotations
@@ -26,10 +26,10 @@ TOGETHER = 1 << 14  # boxes whose intervals are computed in one go
 
 
 class _Cover:
-    """The boxes of sizes that no variant is known to serve. Sizes are counted in what a dimension is a multiple of.
+    """The boxes of sizes that no variant is known to serve. Sizes are counted in units of a dimension's `multiple_of`.
 
-    candidates: what may settle a box: nodes, the numbers of those that decide, and the value that all of these have to
-    have. maybe: for each box and candidate, whether that may be so in a part of the box.
+    candidates: what may settle a box: nodes, the indices of the deciding ones, and the value required of all of them.
+    maybe: for each box and candidate, whether that may hold in a part of the box.
     """
 
     def __init__(self, dims: Sequence[Dim]):
@@ -96,7 +96,8 @@ class _Cover:
 
 
 def _parts(dim: Dim) -> list[tuple[int, int]]:
-    """The ranges of a dimension's sizes, in multiples: each of the small ones, which are numbers in their variants."""
+    """The ranges of a dimension's sizes, in multiples: one for each of the small ones, which are constants in their
+    variants."""
     small = [(size, size) for size in range(dim.min, min(dim.most + 1, SMALLEST)) if dim.takes(size)]
     low, high = -(-max(dim.min, SMALLEST) // dim.multiple_of), dim.most // dim.multiple_of
     return [*small, (low, high)] if low <= high else small
@@ -110,7 +111,7 @@ def covering(
 ) -> list[Variant]:
     """Variants of a function of which at least one serves each size of the dimensions for which the facts hold.
 
-    compiled: makes the variant for sizes. Raises ExportError where they would be too many, or nobody can tell.
+    compiled: makes the variant for sizes. Raises ExportError if there would be too many, or if it cannot be decided.
     """
     cover, variants = _Cover(dims), list[Variant]()
     for fact in facts:

@@ -39,7 +39,7 @@ _DTYPES = {
 
 @record
 class Body:
-    """A function with the tables of its plans. facts: what has to hold of sizes, with the user's text."""
+    """A function with the tables of its plans. facts: requirements on sizes, with the user's text."""
 
     function: TracedFunction
     plans: list[Tables]
@@ -48,7 +48,7 @@ class Body:
 
 @record
 class Library:
-    """All that the text says. stored: numbers of the constants that are in a file."""
+    """The contents of the text. stored: indices of the constants that are in a file."""
 
     name: str
     target_name: str
@@ -325,7 +325,7 @@ def _plain(library: Library, number: int, body: Body) -> str:
 
 
 def _macros(library: Library) -> list[str]:
-    """The macros of a header with the numbers of the parts of the state, and of the functions."""
+    """The macros of a header with the indices of the parts of the state, and of the functions."""
     name = library.name.upper()
     state = [f"{name}_STATE_{part.name.upper()}" for part in library.state]
     return identifiers([*state, *(f"{name}_{body.function.request.name.upper()}" for body in library.bodies)])

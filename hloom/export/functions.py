@@ -1,4 +1,4 @@
-"""From users' functions to planned ones: what is read, what is written, and the plan of each."""
+"""From users' functions to planned ones: the inputs, the outputs, and the plan of each."""
 
 from __future__ import annotations
 
@@ -89,7 +89,7 @@ def requests_of(
     state: Sequence[str],
     updates: Sequence[str],
 ) -> list[Request]:
-    """What is to be exported. Raises ExportError, ArgumentError for arguments that are missing or too many."""
+    """The functions to be exported. Raises ExportError, ArgumentError for missing or surplus arguments."""
     if callable(functions):
         if state or updates:
             raise ExportError(
@@ -165,7 +165,7 @@ class State:
         return sum(len(tree.leaves(self.trees[one])) for one in before)
 
     def define(self, result: Any, by: str) -> None:
-        """Takes the state's trees from what a function returns."""
+        """Splits the state's trees from the result of a function."""
         for name, value in zip(self.names, _states(result, self.names, by), strict=True):
             self.trees[name] = value
         names = [
@@ -336,8 +336,7 @@ def _described(request: Request, lowered: Lowered, state: State) -> TracedFuncti
 
 
 def _outputs(request: Request, lowered: Lowered, state: State, taken: list[str]) -> tuple[list[Value], Any]:
-    """(the results without the new state, which stands in front of them; their tree, of numbers). taken: names of
-    inputs."""
+    """(the results without the new state, which precedes them; their tree, of indices). taken: names of inputs."""
     results = [o.shape for o in lowered._traced.computation.outputs()]
     parts = len(state.parts) if request.updates else 0
     info = tree.unflatten(lowered.out_tree, list(range(len(results))))
@@ -371,7 +370,7 @@ def plan_of(function: TracedFunction, machine: CrossMachine, module: Module) -> 
 
 
 def keep(function: TracedFunction, plan: Plan) -> None:
-    """Notes which parts of the state a plan computes in place."""
+    """Records which parts of the state a plan computes in place."""
     function.kept = {
         part: k for k, (kind, part) in enumerate(function.result_slots) if kind == "next" and k in plan.donated
     }

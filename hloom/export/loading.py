@@ -228,7 +228,7 @@ def _built(structure: Any, leaves: Sequence[Any]) -> Any:
 
 
 class Library:
-    """An exported library in this process. functions: by name; each is an attribute as well: `library.predict(x)`.
+    """An exported library in this process. functions: by name; each is also an attribute: `library.predict(x)`.
 
     Calls release the GIL, and any number of threads may call at once. state: the `Value`s that calls keep;
     `read_state`, `write_state`, `save_state` and `load_state` copy them. dimensions: {name: (least, most)}.
@@ -386,7 +386,7 @@ class Library:
 
 
 def _tensors(arrays: Sequence[np.ndarray]) -> tuple[Any, list]:
-    """The arrays as C has them, and what they point to."""
+    """The arrays as C structs, and the memory that they point to."""
     made = (_Tensor * max(1, len(arrays)))()
     kept: list = [arrays]
     for k, array in enumerate(arrays):
@@ -399,8 +399,8 @@ def _tensors(arrays: Sequence[np.ndarray]) -> tuple[Any, list]:
 def load(path: str | os.PathLike, *, num_threads: int = 1, weights: str | os.PathLike | None = None) -> Library:
     """Loads a shared library that hl.export wrote for this system.
 
-    num_threads: threads that share a call's work; 0: one for each processor. weights: the safetensors file of its
-    constants, by default beside it. Raises MissingFileError, ExportError for a library of another system, processor or
-    version of the interface, a library that is cut off or damaged, or a damaged file of constants.
+    num_threads: threads that share a call's work; 0: one per processor. weights: the safetensors file of its constants,
+    by default next to it. Raises MissingFileError, ExportError for a library of another system, processor or interface
+    version, a truncated or damaged library, or a damaged file of constants.
     """
     return Library(path, num_threads, weights)

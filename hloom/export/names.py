@@ -22,10 +22,10 @@ __all__ = [
 ]  # fmt: skip
 
 LONGEST = 100  # characters of an identifier
-# A question mark may begin a trigraph, a percent sign a digraph or a format: both are written by their numbers.
+# A question mark may begin a trigraph, a percent sign a digraph or a format: both are written as numeric escapes.
 _PLAIN = frozenset(string.ascii_letters + string.digits + " !#&'()*+,-./:;<=>@[]^_`{|}~$")
 _IN_COMMENTS = _PLAIN | {'"'}
-# Words of C11 and C++20, and what the header of a library declares itself.
+# Keywords of C11 and C++20, and the names that a library's header declares.
 WORDS = frozenset(
     "alignas alignof and and_eq asm auto bitand bitor bool break case catch char char8_t char16_t char32_t class "
     "compl concept const consteval constexpr constinit const_cast continue co_await co_return co_yield decltype "
@@ -52,7 +52,8 @@ def c_string(text: str) -> str:
 
 
 def c_comment(text: str) -> str:
-    """The text for the inside of a comment: what could end the comment or join its lines is written as <U+...>."""
+    """The text for the inside of a comment: characters that could end the comment or join its lines are written as
+    <U+...>."""
     made = "".join(c if c in _IN_COMMENTS else f"<U+{ord(c):04X}>" for c in text)
     return made.replace("*/", "* /").replace("/*", "/ *")
 

@@ -20,7 +20,7 @@ Row = tuple[int, int, int]
 
 
 class Nodes:
-    """Nodes in the order of evaluation, equal ones once. dimensions: their numbers by name."""
+    """Nodes in the order of evaluation, without duplicates. dimensions: their indices by name."""
 
     def __init__(self, dimensions: Mapping[str, int]):
         self.dimensions = dimensions
@@ -28,7 +28,7 @@ class Nodes:
         self._known: dict[Row, int] = {}
 
     def row(self, operation: str, first: int, second: int = 0) -> int:
-        """The number of an operation's node; first, second: numbers of nodes, or a constant, or a dimension."""
+        """The index of an operation's node; first, second: indices of nodes, or a constant, or a dimension."""
         row = (_CODES[operation], first, second)
         if row not in self._known:
             self._known[row] = len(self.rows)
@@ -74,7 +74,7 @@ class Nodes:
 def intervals(rows: Sequence[Row], low: np.ndarray, high: np.ndarray) -> tuple[list[np.ndarray], list[np.ndarray]]:
     """The least and the greatest value of each node in boxes of sizes; no value lies outside.
 
-    low, high: float64 of the shape (dimensions, boxes). A box of one size has its value, where that is exact.
+    low, high: float64 of the shape (dimensions, boxes). A box of one size has its value, if that is exact.
     """
     lows: list[np.ndarray] = []
     highs: list[np.ndarray] = []

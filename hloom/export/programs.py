@@ -21,12 +21,12 @@ from hloom.sessions.program import Program
 from hloom.tracing.trace import apply_computation
 
 STATE = "variables"  # the state's name in the library
-INITIAL = "init"  # the function that gives the variables their first values
+INITIAL = "init"  # the function that sets the variables to their initial values
 
 
 @record(eq=False)
 class ProgramFunctions:
-    """What `hl.export` is given for a program.
+    """The arguments of `hl.export` for a program.
 
     name: the program's. functions: by name. updates: those that return the variables. named: examples of the feeds, by
     the parameters' names.
@@ -41,11 +41,11 @@ class ProgramFunctions:
 def functions_of(source: Program | Saved, fetches: Any, feeds: Any, variables: Mapping[str, Any] | None):
     """The functions of a program's runs.
 
-    fetches: for each function what it fetches: {"train": ["train", "cost"], "predict": "out"}; a list or a name is a
+    fetches: the fetches of each function: {"train": ["train", "cost"], "predict": "out"}; a list or a name is a
     function `run`. feeds: placeholders and other tensors that are fed, by name or handle, with an array, a
-    `ShapeDtypeStruct` or a shape; one whose sizes are known need not be named. variables: their first values, by name;
-    by default those of a saved file, else what the program's initializer gives.
-    Raises ExportError, FetchError, FeedError.
+    `ShapeDtypeStruct` or a shape; one whose sizes are known need not be named. variables: their initial values, by
+    name; by default those of a saved file, else of the program's initializer. Raises ExportError, FetchError,
+    FeedError.
     """
     if isinstance(source, Saved):
         if source.program is None:
@@ -169,7 +169,7 @@ def _function(program: Program, plan: Plan, inputs: Sequence, results: Sequence[
 
 
 def _example(program: Program, instruction: Any, given: Any) -> Any:
-    """What a feed looks like: as given, or as its placeholder says. Raises ExportError for a size that is unknown."""
+    """The type of a feed: as given, or that of its placeholder. Raises ExportError for an unknown size."""
     name, dims, dtype = program.name_of(instruction), instruction.dims, instruction.dtype
     shown = program.sizes.shown(dims)
     if given is None:

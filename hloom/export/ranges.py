@@ -30,7 +30,7 @@ class _Variants:
         self.takes_numbers = False
 
     def at(self, sizes: Mapping[str, int]) -> Variant:
-        """The variant for sizes. Raises ExportError for kernels that take numbers only, where there are many sizes."""
+        """The variant for sizes. Raises ExportError for kernels that take fixed sizes only, if there are many sizes."""
         if not self.takes_numbers:
             try:
                 return self.variant(sizes, {name: size for name, size in sizes.items() if size < SMALLEST})

@@ -112,7 +112,7 @@ def _is_open(part: ast.AST) -> bool:
 
 
 def constraints_of(dims: Iterable[Dim]) -> list[tuple[str, Comparison]]:
-    """Those of the scopes that dimensions come from, each once, with its text."""
+    """The scopes of the dimensions, each once, with its text."""
     found: dict[str, Comparison] = {}
     for dim in dims:
         found |= dict(dim.scope.comparisons) if dim.scope is not None else {}

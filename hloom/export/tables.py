@@ -1,5 +1,5 @@
-"""A plan as the tables that the exported driver (`native/driver.c`) walks: rows of steps, argument words, what goes
-into them when a call begins."""
+"""A plan as the tables that the exported driver (`native/driver.c`) walks: rows of steps, argument words, and the
+values written into them when a call begins."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ EXPORTABLE = (KernelStep, CopyStep, JumpStep, BranchStep, SwitchStep, SwapStep)
 
 
 class Shared:
-    """What the functions of a library have in common: kernels and constants, each once."""
+    """The shared parts of a library's functions: kernels and constants, each once."""
 
     def __init__(self) -> None:
         self.kernels: dict[KernelSource, int] = {}
@@ -68,9 +68,9 @@ class Chunks:
 
 @record
 class Tables:
-    """words: argument words; fixes: (position, kind, number) of those that are addresses; rows: of the steps. nodes: of
-    the numbers that depend on sizes; guards: those that have to hold, among the first guard_nodes. uses: (kind, index,
-    node) of such numbers, which stand as 0 in the other tables."""
+    """words: argument words; fixes: (position, kind, index) of those that are addresses; rows: of the steps. nodes: of
+    the integers that depend on sizes; guards: those that have to hold, among the first guard_nodes. uses: (kind, index,
+    node) of such integers, which are 0 in the other tables."""
 
     nodes: Nodes
     words: list[int] = field(default_factory=list)
@@ -84,7 +84,7 @@ class Tables:
 
 
 def tables_of(plan: Plan, shared: Shared, dimensions: Mapping[str, int], guards: Sequence[Comparison] = ()) -> Tables:
-    """The tables of a plan whose steps are all `EXPORTABLE`. dimensions: their numbers by name."""
+    """The tables of a plan whose steps are all `EXPORTABLE`. dimensions: their indices by name."""
     made = Tables(Nodes(dimensions))
     made.guards = [made.nodes.guard(guard) for guard in guards]
     made.guard_nodes = len(made.nodes.rows)
@@ -95,12 +95,12 @@ class _Maker:
     def __init__(self, plan: Plan, shared: Shared, made: Tables):
         self.plan, self.shared, self.made = plan, shared, made
         self.constants = [shared.constant(np.asarray(value)) for value in plan.constants]
-        self.swapped: dict[int, list[int]] = {}  # swap number of a place -> the words that hold its address
+        self.swapped: dict[int, list[int]] = {}  # swap index of a reference -> the words that hold its address
         self.slots, self.arena_node = self._slots(plan.arena)
 
     def _slots(self, arena: Sequence[Buffer]) -> tuple[list[int], int]:
-        """The node of each buffer's place, and that of the bytes of all. Buffers that do not live at one time share a
-        slot, which has room for the largest of them."""
+        """The node of each buffer's offset, and that of the total size. Buffers with disjoint lifetimes share a slot,
+        which is as large as the largest of them."""
         sizes: list[Any] = []
         last: list[int] = []
         slot_of = [0] * len(arena)
@@ -201,7 +201,7 @@ class _Maker:
         for row, swap in swaps:  # now all words are there
             operands: list[int] = []
             for one in (swap.first, swap.second):
-                assert one.swap is not None  # places that are exchanged have a number
+                assert one.swap is not None  # swapped references have an index
                 positions = self.swapped[one.swap]
                 operands += [len(self.made.words), len(positions)]
                 for position in positions:

@@ -60,7 +60,7 @@ TARGETS = {
     ),
 }  # fmt: skip
 
-# x86: CPUID leaf, subleaf, register (eax, ebx, ecx, edx), bit, and what of the registers the system has to save (XCR0).
+# x86: CPUID leaf, subleaf, register (eax, ebx, ecx, edx), bit, and the register state that the system must save (XCR0).
 _AVX, _AVX512, _TILES = 0x6, 0xE6, 0x60000
 _X86_BITS = {
     "sse3": (1, 0, 2, 0, 0), "ssse3": (1, 0, 2, 9, 0), "fma": (1, 0, 2, 12, _AVX), "cx16": (1, 0, 2, 13, 0),
@@ -85,7 +85,7 @@ _AUXILIARY_BITS = {
 
 
 def host_target_name() -> str:
-    """The entry of `TARGETS` of this process, or "" where it has none."""
+    """The entry of `TARGETS` of this process, or "" if it has none."""
     system = {"linux": "linux", "win32": "windows", "darwin": "macos"}.get(sys.platform, sys.platform)
     name = f"{architecture()}-{system}"
     return name if name in TARGETS else ""
@@ -158,7 +158,7 @@ def _bits(target: Target) -> Mapping[str, tuple[int, ...]]:
 
 
 def checked_features(target: Target, machine: CrossMachine) -> list[tuple[str, tuple[int, ...]]]:
-    """What a library for the machine looks for before it runs: features, and where the processor tells of them."""
+    """The check of a library for the machine before it runs: features, and where the processor reports them."""
     return [(name, where) for name, where in _bits(target).items() if machine.has(name)]
 
 

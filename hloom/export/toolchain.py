@@ -36,7 +36,7 @@ __all__ = ["KINDS", "Toolchain", "check_library", "sealed", "toolchain"]
 
 KINDS = ("shared", "static", "object")
 _C = ("-std=c11", "-O2", "-fPIC", "-fvisibility=hidden", "-Wno-unused-function", "-Wno-psabi")
-QUIET = 3.0  # seconds after which a slow step says what it waits for
+QUIET = 3.0  # seconds after which a slow step reports what it waits for
 AGAIN = 15.0
 
 
@@ -116,7 +116,7 @@ class Toolchain:
         return [*self.compiler, "-r", "-nostdlib", "@objects.txt", "-o", file]
 
     def _run(self, command: list[str], folder: Path) -> None:
-        """Runs a command of the toolchain, saying what it waits for where that takes long."""
+        """Runs a command of the toolchain, and reports what it waits for if that takes long."""
         with tempfile.TemporaryFile() as output:
             try:
                 process = subprocess.Popen(command, cwd=folder, stdout=output, stderr=output, stdin=subprocess.DEVNULL)
@@ -168,8 +168,8 @@ def _written(path: Path, data: bytes, mode: int) -> None:
 
 
 def toolchain(target_name: str, target: Target, compiler: str | None = None) -> Toolchain:
-    """What links for a target. compiler: a command for it; None: for this machine the system's `cc`, else zig. Raises
-    ExportError where there is none."""
+    """The linker for a target. compiler: a command for it; None: for this machine the system's `cc`, else zig. Raises
+    ExportError if there is none."""
     if compiler is not None:
         words = tuple(compiler.split())
         if not words or shutil.which(words[0]) is None:
@@ -205,7 +205,7 @@ _MOST_HEADERS = 1 << 16
 
 @record(frozen=True)
 class _Layout:
-    """Of a class of ELF: the formats of file header, segment and section, and the places of offset and size in the
+    """For a class of ELF: the formats of file header, segment and section, and the positions of offset and size in the
     latter two."""
 
     file: str
@@ -240,8 +240,8 @@ def sealed(data: bytes) -> bytes:
 
 
 def check_library(path: Path) -> None:
-    """Raises ExportError for a file that is no complete shared library for this machine, FileError for one that cannot
-    be read. Libraries of systems without ELF are left to their loader."""
+    """Raises ExportError for a file that is not a complete shared library for this machine, FileError for one that
+    cannot be read. Libraries of systems without ELF are left to their loader."""
     if not sys.platform.startswith("linux"):
         return
     try:

@@ -1,7 +1,7 @@
-"""The values that attributes of ONNX's ops may have where they name one of several ways: from the texts of its schemas.
+"""The allowed values of enumerated attributes of ONNX ops, from the texts of ONNX's schemas.
 
-ONNX's schemas say so in prose only. One table for all ops, those without a rule among them; a test holds it to the
-schemas. Each name stands for all versions of its op: where a newer opset adds one, it means the same in older ones.
+ONNX's schemas list them in prose only. One table for all ops, including those without a rule; a test compares it with
+the schemas. Each entry applies to all versions of its op: a value added by a newer opset means the same in older ones.
 """
 
 from __future__ import annotations

@@ -1,8 +1,9 @@
-"""Which tensors of a model decide shapes: they are constants of its programs, though floats are weights otherwise.
+"""Finds the tensors of a model that determine shapes: they are constants of its programs, while other floats are
+weights.
 
-The scales of Resize, the limits of Range, the depth of OneHot and what such values are computed from. They are found
-when a model is loaded, by following what is computed of stored tensors and of shapes alone to the inputs that have to
-be known.
+Examples are the scales of Resize, the limits of Range, the depth of OneHot and the values they are computed from. They
+are found when a model is loaded, by following values computed only from stored tensors and shapes to the inputs that
+have to be known.
 """
 
 from __future__ import annotations
@@ -13,14 +14,14 @@ from hloom.onnx.evaluate import DEPTH, callee
 from hloom.onnx.graph import Graph, Node, Scope
 from hloom.onnx.table import find
 
-FEW = 1024  # numbers that a program may be compiled for
+FEW = 1024  # maximal number of values that a program may be compiled for
 _OF_SHAPES = frozenset({"Shape", "Size"})
 
 Sources = frozenset[str] | None  # the stored tensors that a value is computed of; None: of more than these and shapes
 
 
 def deciding(graph: Graph, scope: Scope) -> set[str]:
-    """The names of the graph's initializers whose numbers decide shapes, of up to FEW numbers each."""
+    """The names of the graph's initializers whose values determine shapes, of up to FEW elements each."""
     known: dict[str, Sources] = {
         name: frozenset({name}) if value.size <= FEW else None for name, value in graph.initializers.items()
     }
@@ -30,7 +31,8 @@ def deciding(graph: Graph, scope: Scope) -> set[str]:
 
 
 def _follow(nodes: Sequence[Node], known: dict[str, Sources], scope: Scope, found: set[str], depth: int) -> None:
-    """Adds to `found` what the nodes want of stored tensors. known: name to sources; gets those of their outputs."""
+    """Adds to `found` the stored tensors that the nodes require. known: name to sources; gets those of their
+    outputs."""
     for node in nodes:
         called = callee(node, scope) if depth < DEPTH else None
         if called is not None:
@@ -59,7 +61,7 @@ def _sources(node: Node, known: Mapping[str, Sources]) -> Sources:
 
 
 def _wanted(node: Node, known: Mapping[str, Sources], scope: Scope) -> frozenset[str]:
-    """The stored tensors whose numbers an op needs for shapes."""
+    """The stored tensors whose values an op needs for shapes."""
     entry = find(node.domain, node.op, scope.opsets.get(node.domain, 1))
     if entry is None:
         return frozenset()
@@ -80,7 +82,7 @@ def _follow_call(
 
 
 def _inside(body: Graph, known: Mapping[str, Sources]) -> dict[str, Sources]:
-    """What is known at the start of a body, whose inputs change from step to step."""
+    """The known values at the start of a body, whose inputs change from step to step."""
     env = dict(known)
     env.update(dict.fromkeys(body.initializers, frozenset()))
     env.update(dict.fromkeys(p.name for p in body.inputs))

@@ -1,4 +1,4 @@
-"""Evaluates the nodes of a graph while tracing: what is known is computed then and there, the rest is recorded."""
+"""Evaluates the nodes of a graph while tracing: known values are computed immediately, the rest is recorded."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class Host:
 
 
 class Call:
-    """What a rule may ask about its node."""
+    """The information about its node that a rule may use."""
 
     def __init__(self, node: Node, env: dict[str, Any], scope: Scope, depth: int):
         self.node, self.env, self.scope, self.depth = node, env, scope, depth
@@ -143,11 +143,11 @@ def apply(entry: Entry, node: Node, inputs: list, env: dict[str, Any], scope: Sc
 
 
 def _known_inputs(entry: Entry, inputs: list, captured: list) -> list | None:
-    """The inputs where all of them, and what the node uses from outside, are known; None otherwise."""
+    """The inputs if all of them, and the outer values that the node uses, are known; None otherwise."""
     if is_known([*inputs, *captured]):
         return inputs
     if entry.host or any(_is_text(value) for value in inputs):
-        # Tracers that carry values (grad outside of jit) have numbers too.
+        # Tracers that carry values (grad outside jit) are known too.
         return [None if value is None else static_tree(value) for value in inputs]
     return None
 
@@ -157,8 +157,8 @@ def _as_tuple(results) -> tuple:
 
 
 def _given(entry: Entry, position: int, value):
-    """What a rule gets for an input: of sizes their elements where they decide shapes, their numbers where these
-    decide what is traced, and otherwise the array that the program computes."""
+    """The value passed to a rule for an input: for sizes their elements if they determine shapes, their integer values
+    if these determine what is traced, and otherwise the array that the program computes."""
     if isinstance(value, Sizes) and position in entry.static:
         return value.elements
     if isinstance(value, Sizes) and position in entry.decides:
@@ -197,7 +197,7 @@ def _is_text(value) -> bool:
 
 @functools.cache
 def defaults(domain: str, name: str, version: int) -> dict[str, Any]:
-    """The attributes of an op that ONNX's schema gives a value, for nodes that do not set them."""
+    """The attributes of an op with a default in ONNX's schema, for nodes that do not set them."""
     schema = schema_of(name, version, domain)
     if schema is None:
         return {}
@@ -223,11 +223,11 @@ def _expanded(function, node: Node, inputs: list, scope: Scope, depth: int) -> S
     env: dict[str, Any] = dict.fromkeys(p.name for p in body.inputs)
     env.update(zip((p.name for p in body.inputs), inputs, strict=False))
     run_nodes(body.nodes, env, inner, depth + 1)
-    return [env.get(p.name) for p in body.outputs]  # optional outputs that nobody asked for are not made
+    return [env.get(p.name) for p in body.outputs]  # unused optional outputs are not computed
 
 
 def callee(node: Node, scope: Scope) -> tuple[Graph, Scope] | None:
-    """(body, what its nodes refer to) of a node that calls a function: of the model, or ONNX's body of an op without a
+    """(body, the scope of its nodes) for a node that calls a function: of the model, or ONNX's body of an op without a
     rule that does not depend on the types of its inputs. None for other nodes."""
     function = scope.functions.get((node.domain, node.op, _overload(node)))
     if function is None:
@@ -259,7 +259,7 @@ def has_function(node: Node, version: int) -> bool:
 
 
 def schema_function(node: Node, inputs: list, scope: Scope):
-    """The FunctionProto of an op's body in ONNX's schema; None where it has none."""
+    """The FunctionProto of an op's body in ONNX's schema; None if it has none."""
     onnx = package()
     version = scope.opsets.get(node.domain, 1)
     schema = schema_of(node.op, version, node.domain)

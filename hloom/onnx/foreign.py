@@ -14,10 +14,11 @@ def rule(names: str, *, domain: str, since: int = 1, static: tuple[int, ...] = (
 
     names: of one op, or of several with spaces between them.
     domain: of the ops, such as "com.microsoft"; not one of ONNX's own.
-    since: the version of the domain from which on the rule holds. The newest that a model's version reaches is taken.
-    static: positions of inputs whose numbers decide shapes; the rule gets these as NumPy arrays.
-    host: the rule gets all inputs as NumPy arrays and runs outside of programs, as the shapes of its results depend on
-        the numbers.
+    since: the version of the domain from which on the rule holds. A model uses the newest rule that its version
+    includes.
+    static: positions of inputs whose values determine shapes; the rule gets these as NumPy arrays.
+    host: the rule gets all inputs as NumPy arrays and runs outside programs, as the shapes of its results depend on
+    their values.
 
     The function gets the inputs by position, None for absent ones, and the attributes by keyword: those that it names
     after `*`, with its own defaults. It returns an array, or a tuple for several outputs. A model with other attributes

@@ -1,4 +1,4 @@
-"""A model as records: nodes with converted attributes, graphs, and what the nodes may refer to."""
+"""A model as records: nodes with converted attributes, graphs, and the scope of their nodes."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import numpy as np
 class Port:
     """An input or output of a model.
 
-    dtype: of a tensor or of the tensors of a sequence; strings are object. None where the model does not say.
+    dtype: of a tensor or of the tensors of a sequence; strings are object. None if the model does not specify it.
     shape: sizes, names of sizes, or None for an unknown size; None for an unknown rank.
     kind: tensor, sequence, optional; several from the outside in, such as "optional sequence".
     """
@@ -71,8 +71,8 @@ class Graph:
 
 @dataclass(eq=False)
 class Scope:
-    """What the nodes of a graph refer to: versions of the domains, the model's functions, and its own nodes, which the
-    op Gradient differentiates. new_ops: classes that the reference evaluator computes foreign ops with."""
+    """The scope of a graph's nodes: versions of the domains, the model's functions, and its own nodes, which the op
+    Gradient differentiates. new_ops: classes that the reference evaluator computes foreign ops with."""
 
     opsets: dict[str, int]
     functions: dict[tuple[str, str, str], Any]  # (domain, name, overload): FunctionProto

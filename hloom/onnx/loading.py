@@ -1,4 +1,4 @@
-"""`load`: a file becomes a Model, or one error that names everything that stands in the way."""
+"""`load`: turns a file into a Model, or raises one error that names every obstacle."""
 
 from __future__ import annotations
 
@@ -70,7 +70,8 @@ def supported_ops() -> dict[str, tuple[str, ...]]:
 
 
 def _check(graph: Graph, scope: Scope) -> None:
-    """Raises FileError for nodes that read what no node before them makes, and for names that are made twice."""
+    """Raises FileError for nodes that read values not produced by earlier nodes, and for names that are defined
+    twice."""
     what = f"the graph {graph.name!r} of an ONNX model"
     made = {p.name for p in graph.inputs} | set(graph.initializers)
     for node in graph.nodes:
@@ -139,7 +140,7 @@ def _check_ops(graph: Graph, scope: Scope, reader: Reader) -> None:
 
 
 def _missing(node: Node, version: int, scope: Scope) -> str:
-    """What a node needs and nothing has: its op, or attributes; '' where it can be computed."""
+    """The unsupported part of a node: its op, or attributes; '' if it can be computed."""
     entry = find(node.domain, node.op, version)
     if entry is not None and node.attributes.keys() <= entry.attributes:
         return ""
@@ -151,7 +152,7 @@ def _missing(node: Node, version: int, scope: Scope) -> str:
 
 
 def _wrong(node: Node, version: int) -> str:
-    """What of a node does not fit its op's schema: the numbers of inputs and outputs, attributes and their kinds."""
+    """Violations of an op's schema by a node: the numbers of inputs and outputs, attributes and their kinds."""
     schema = schema_of(node.op, version, node.domain)
     if schema is None:
         return ""

@@ -79,7 +79,7 @@ class Model:
         self._repeated: dict[tuple, Repeated | None] = {}  # None: such arguments are right, and that is all
 
     def __call__(self, *args, **kwargs):
-        """The output, or `Outputs` where there are several.
+        """The output, or `Outputs` if there are several.
 
         Inputs are arrays of the dtypes and shapes of `inputs` (numbers and lists are converted). A model that has
         initializers among its inputs takes other values for them by name.
@@ -107,8 +107,8 @@ class Model:
         return self._packed(outputs)
 
     def _form(self, args: tuple, kwargs: dict) -> tuple[tuple | None, Sequence]:
-        """(what decides whether arguments are right, and which program takes them; the arguments in the model's
-        order). The former is None for others than one array of the host per input."""
+        """(the key that decides whether arguments are valid, and which program takes them; the arguments in the model's
+        order). The former is None unless each input is one host array."""
         if kwargs:
             if args or kwargs.keys() != self._named_inputs:
                 return None, args

@@ -1,11 +1,11 @@
 """Programs of a model of which each serves many sizes of its inputs.
 
-Sizes of inputs that the model does not give are dimensions (`hl.Dim`): the same one for all sizes of one name, and one
-for each size without a name. The nodes are traced once with them. What is decided by a size while they are traced
-(whether axes broadcast, whether -1 in a target stands for that size) is decided by the sizes of the call, and noted: a
-program serves the sizes for which these decisions are the same (`SampledScope`), others get one of their own. Sizes of
-0 and 1 are numbers, as axes of 1 broadcast. A node that needs the number of a size makes a number of that dimension;
-where no dimension is left, or a node needs numbers that only a run knows, shapes are compiled each by itself.
+Input sizes that the model leaves open are dimensions (`hl.Dim`): the same one for all sizes of one name, and one for
+each size without a name. The nodes are traced once with them. Decisions that depend on a size during tracing (whether
+axes broadcast, whether -1 in a target is that size) are made with the sizes of the call, and recorded: a program serves
+the sizes for which these decisions are the same (`SampledScope`), others get another program. Sizes of 0 and 1 are
+fixed, as axes of 1 broadcast. A node that needs the value of a size fixes that dimension; if no dimension is left, or a
+node needs values that are known only at run time, each set of shapes is compiled separately.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class Stale(Exception):
 
 
 class _Pinned(Exception):
-    """The trace asked for the numbers of dimensions, which are to be numbers from its start on."""
+    """The trace needed the values of dimensions, which have to be fixed from its start on."""
 
 
 class Watch(Trace):
@@ -48,7 +48,7 @@ class Watch(Trace):
         self.is_traced = False
 
     def starts(self, values: Sequence) -> None:
-        """Raises Stale for a second trace, whose decisions nobody would compare with the sizes of calls."""
+        """Raises Stale for a second trace, whose decisions would not be checked against the sizes of calls."""
         super().starts(values)
         if self.is_traced and any(map(_dims_in, values)):
             raise Stale
@@ -69,7 +69,7 @@ class Watch(Trace):
 
     @property
     def names(self) -> set[str]:
-        """The dimensions of what the node reads."""
+        """The dimensions of the node's inputs."""
         return set() if self.node is None else set().union(*[_dims_in(self.env.get(name)) for name in self.node.uses])
 
 
@@ -85,7 +85,7 @@ def _dims_in(value: Any) -> set[str]:
 
 @record
 class _Program:
-    """A plan with dimensions. fixed: sizes that are numbers in it, by name."""
+    """A plan with dimensions. fixed: sizes that are constants in it, by name."""
 
     plan: Plan
     dims: Mapping[str, Dim]
@@ -175,7 +175,7 @@ class OpenPrograms:
             return None
 
     def _named(self, live: Mapping[str, Any]) -> dict[str, tuple[str | int, ...]]:
-        """Input -> its sizes, numbers and names of dimensions: of those that the model leaves open."""
+        """Input -> its sizes, integers and names of dimensions: for the inputs that the model leaves open."""
         raw: dict[str, tuple] = {}
         for name, value in live.items():
             if value is None or name not in self._ports:
@@ -230,7 +230,7 @@ class OpenPrograms:
 
 
 def _are_plain(values: Sequence) -> bool:
-    """Whether values are arrays without a device of their own, for which there are programs of open sizes, or None."""
+    """Whether values are arrays without an explicit device, for which there are programs of open sizes, or None."""
     arrays = [v for v in values if v is not None]
     return all([type(v) is Array and v._key is v._shape for v in arrays]) and takes_open_sizes(arrays)
 

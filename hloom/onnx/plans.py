@@ -19,18 +19,18 @@ class Plan:
         self.function: Any = None
         self.live: tuple[str, ...] = ()  # arguments of the function
         self.params: tuple[str, ...] = ()
-        self.known: dict[str, Any] = {}  # what was computed while tracing
+        self.known: dict[str, Any] = {}  # values computed while tracing
         self.next: dict[Any, Plan] = {}
 
     def run(self, params: Mapping[str, Any], live: dict[str, Any]) -> dict[str, Any]:
-        """What the stretch computes."""
+        """The computation of the stretch."""
         if self.function is None:
             return {}
         return self.function(*[params[n] for n in self.params], *[live[n] for n in self.live])
 
 
 class Repeated:
-    """Calls like one that was made before: they go to its program without another look at what was found out then.
+    """Calls like an earlier one: they go directly to its program, without repeating the analysis.
 
     plan: of all nodes. positions: of its arguments among the model's inputs.
     """
@@ -47,7 +47,7 @@ class Repeated:
 
 
 class Trace:
-    """Where the trace of a stretch is, and what there is at that place. count: of the nodes that it came to."""
+    """The position of a stretch's trace, and the values there. count: of the nodes that it reached."""
 
     def __init__(self) -> None:
         self.node: Node | None = None

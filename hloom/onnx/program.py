@@ -1,14 +1,14 @@
 """Programs of a model: the nodes in stretches that are compiled for the shapes of their inputs.
 
-The first shapes of a model are compiled as they are: most models are called with no others, fixed sizes run a little
-faster, and what weights alone determine is computed once for all calls. From the second shapes on a program with
-dimensions in place of the sizes that the model leaves open serves all sizes (`open_sizes`), where there is one. Where
-there is none, each set of shapes is compiled by itself:
+The first shapes of a model are compiled as fixed sizes: most models are called with no others, fixed sizes run a little
+faster, and values that depend only on weights are computed once for all calls. From the second shapes on, a program
+with dimensions for the sizes that the model leaves open serves all sizes (`open_sizes`), if possible. Otherwise each
+set of shapes is compiled separately:
 
-One stretch is mostly all. A node whose result's shape depends on numbers that exist only at run time (NonZero, a Loop
-whose number of steps is computed, ops on strings) ends it: that node is run by itself, on numbers, and what follows
-is compiled for the shapes that came out. Where only a few numbers are wanted (the target of Reshape, the number of
-TopK), what follows is compiled for these numbers instead. Either case warns once per node.
+Usually one stretch is the whole model. A node whose result's shape depends on run-time values (NonZero, a Loop whose
+number of steps is computed, ops on strings) ends it: that node is run separately, on concrete values, and the rest is
+compiled for the resulting shapes. If only a few values are needed (the target of Reshape, the k of TopK), the rest is
+compiled for these values instead. Either case warns once per node.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ from hloom.onnx.table import NeedsValue, is_known
 from hloom.tracing.signatures import identifiers
 
 PLANS = 256  # programs of one stretch
-MANY = 32  # shapes from which on a warning says that each is compiled
+MANY = 32  # number of shapes from which on a warning reports that each is compiled
 
 
 class Program:
@@ -48,7 +48,7 @@ class Program:
         self.graph, self.scope, self.params = graph, scope, params
         self.plans: dict[Any, Plan] = {}
         self.open = OpenPrograms(graph)
-        self.values: set[str] = set()  # names whose numbers programs are compiled for
+        self.values: set[str] = set()  # names whose values programs are compiled for
         self.warned: set[int] = set()
         self.warned_of_many = False
         self.outputs = [p.name for p in graph.outputs]
@@ -143,7 +143,7 @@ class Program:
 
     def _opened(self, params, live: dict[str, Any], known: dict[str, Any], watch: Watch):
         """A plan of all nodes under the dimensions of `watch`, and its results. Raises NeedsValue, Stale, and errors of
-        rules that compute with numbers alone."""
+        rules that require fixed values."""
         plan = Plan(0, len(self.graph.nodes))
         self._take(plan, params, live, known, ())
         plan.function = self._function(plan, known, frozenset(live) | frozenset(params), watch, watch.dims)
@@ -158,8 +158,8 @@ class Program:
     def _function(
         self, plan: Plan, before: Mapping[str, Any], given: frozenset[str], trace: Trace, dims: Mapping | None = None
     ) -> JitFunction:
-        """The function of a plan. before: what is known at its start; given: its inputs and the weights; dims: of
-        inputs with open sizes."""
+        """The function of a plan. before: values known at its start; given: its inputs and the weights; dims: of inputs
+        with open sizes."""
         nodes, needed, names = self.graph.nodes[plan.start : plan.stop], self.needed[plan.stop], plan.params + plan.live
 
         def compute(*values):
@@ -200,7 +200,7 @@ class Program:
                 given_now = name in live or name in params
                 if name is not None and (name in known or (at == start and not given_now)):
                     raise self._stuck(node, found, repr(name)) from found
-                if name is None or name in live or name not in params:  # the numbers of weights do not change
+                if name is None or name in live or name not in params:  # the values of weights do not change
                     self._warn(at, node, found, name)
                 plan.eager, plan.stop, plan.function = name is None, at, None
                 if name is not None:
@@ -211,7 +211,7 @@ class Program:
         return plan, {}
 
     def _stuck(self, node: Node, found: NeedsValue, value: str) -> UnsupportedError:
-        """The error for a node that asks for numbers that it was given, or that nothing computes."""
+        """The error for a node that requests values that it already has, or that nothing computes."""
         return UnsupportedError(
             f"{node.title} of the ONNX model {self.graph.name!r}",
             f"{found.what}: the numbers of {value} are not to be had before the node runs",
@@ -219,7 +219,7 @@ class Program:
         )
 
     def _eagerly(self, node: Node, env: dict[str, Any]) -> dict[str, Any]:
-        """The outputs of one node, on numbers."""
+        """The outputs of one node, on concrete values."""
         numbers = {name: _numbers(env[name]) for name in node.uses}
         try:
             run_node(node, numbers, self.scope)
@@ -244,12 +244,12 @@ class Program:
 
 
 def _signature(names: Sequence[str]) -> inspect.Signature:
-    """Parameters called as the values of a model are: what instructions and messages call them."""
+    """Parameters named after the values of a model, for instructions and messages."""
     return inspect.Signature([inspect.Parameter(name, inspect.Parameter.POSITIONAL_ONLY) for name in names])
 
 
 def _wanted(found: NeedsValue, env: Mapping[str, Any]) -> str | None:
-    """The name of the few numbers that a node wants; None where it has to run by itself."""
+    """The name of the few values that a node needs; None if it has to run separately."""
     if found.value is None or int(np.prod(found.value.shape)) > FEW:
         return None
     return next((name for name, value in env.items() if value is found.value), None)
@@ -276,7 +276,8 @@ def _live(value):
 
 
 def _as_array(value):
-    """A NumPy array of numbers as an Array, which several stretches take without another look; others as they are."""
+    """A numeric NumPy array as an Array, which several stretches accept without another check; other values
+    unchanged."""
     if (
         type(value) is np.ndarray
         and value.flags.c_contiguous

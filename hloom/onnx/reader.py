@@ -21,7 +21,7 @@ def package() -> Any:
 
 
 def schema_of(name: str, version: int, domain: str) -> Any:
-    """ONNX's schema of an op in an opset; None where it has none."""
+    """ONNX's schema of an op in an opset; None if it has none."""
     onnx = package()
     try:
         return onnx.defs.get_schema(name, version, domain)
@@ -78,7 +78,7 @@ def without_initializers(proto):
 
 
 class Reader:
-    """Converts graphs. folder: where external data may lie, None where there is none."""
+    """Converts graphs. folder: the location of external data, None if there is none."""
 
     def __init__(self, folder: Path | None = None):
         self.folder = folder
@@ -220,7 +220,7 @@ class Reader:
         return array
 
     def external(self, proto, what: str, size: int) -> bytes:
-        """The bytes of a tensor in a file beside the model. Raises FileError for paths that leave its folder."""
+        """The bytes of a tensor in a file next to the model. Raises FileError for paths that leave its folder."""
         fields = {entry.key: entry.value for entry in proto.external_data}
         location = fields.get("location", "")
         repair = "keep the data files in the model's folder, where its exporter wrote them"
@@ -269,7 +269,7 @@ def _size(dimension) -> int | str | None:
 
 
 def _require_text(*names) -> None:
-    """Raises FileError for a name that is no UTF-8, which protocol buffers hand out as bytes."""
+    """Raises FileError for a name that is not UTF-8, which protocol buffers return as bytes."""
     for name in names:
         if not isinstance(name, str):
             raise FileError("a name in an ONNX model", f"{name!r:.60}, which is not UTF-8", CORRUPT)

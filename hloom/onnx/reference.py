@@ -22,7 +22,7 @@ COST = "ONNX's reference evaluator computes it in Python, as hloom has no rule f
 
 @functools.lru_cache(maxsize=1024)
 def evaluator(node: Node, scope: Scope) -> Any:
-    """The ReferenceEvaluator of one node, whose inputs and outputs are called by position; None where ONNX has none.
+    """The ReferenceEvaluator of one node, whose inputs and outputs are named by position; None if ONNX has none.
 
     Nodes with bodies have none: these refer to values of the surrounding graph.
     """
@@ -45,14 +45,14 @@ def evaluator(node: Node, scope: Scope) -> Any:
     try:
         return reference.ReferenceEvaluator(model, new_ops=list(scope.new_ops))
     except (RuntimeError, NotImplementedError, TypeError, ValueError, LookupError, AttributeError):
-        return None  # each domain of ONNX reports an unknown op by an exception of its own
+        return None  # each ONNX domain reports an unknown op with its own exception
 
 
 def computed(node: Node, inputs: list, scope: Scope) -> Sequence:
     """The outputs of a node by the reference evaluator.
 
-    On numbers at once; in a program by a callback, where ONNX infers the shapes of the outputs. Raises NeedsValue where
-    it does not, and UnsupportedError for an op that ONNX has no reference for.
+    Runs eagerly on concrete values; in a program by a callback, if ONNX infers the shapes of the outputs. Raises
+    NeedsValue if it does not, and UnsupportedError for an op without a reference in ONNX.
     """
     found = evaluator(node, scope)
     if found is None:

@@ -1,9 +1,9 @@
-"""Tensors of sizes that are known when a program is called: what `Shape` and the nodes behind it compute.
+"""Tensors of sizes that are known when a program is called: the results of `Shape` and the nodes after it.
 
-A graph computes shapes by nodes on small tensors of integers. Where a size is open (`hloom.ir.sizes`), such a tensor is
-a `Sizes`: its elements are integers and expressions of dimensions. The functions of `ON_SIZES` compute with the
-expressions; other nodes get the values as an array that the program computes. A tensor without an expression is a NumPy
-array again, so that models of fixed shapes have none.
+A graph computes shapes by nodes on small tensors of integers. If a size is open (`hloom.ir.sizes`), such a tensor is a
+`Sizes`: its elements are integers and expressions of dimensions. The functions of `ON_SIZES` compute with the
+expressions; other nodes get the values as an array that the program computes. A tensor without an expression becomes a
+NumPy array again, so that models of fixed shapes have no `Sizes`.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ class Sizes:
         return hnp.reshape(hnp.stack(flat), self.shape)
 
     def numbers(self) -> np.ndarray:
-        """The values as numbers, where the dimensions say them. Raises UndecidedSizeError."""
+        """The values as integers, if the dimensions determine them. Raises UndecidedSizeError."""
         return np.array([int(v) for v in self.elements.reshape(-1).tolist()], self.dtype).reshape(self.shape)
 
     def __repr__(self) -> str:
@@ -67,8 +67,8 @@ class Sizes:
 
 
 def sizes_or_numbers(elements: Any, dtype) -> Sizes | np.ndarray:
-    """A tensor of these elements, objects: of numbers alone where none is an expression. An expression without room in
-    the dtype is the number that it is."""
+    """A tensor of these elements, objects: a plain array if none is an expression. An expression that may not fit in
+    the dtype is replaced by its value."""
     found = np.asarray(elements, object)
     limits = np.iinfo(dtype)
     for place, value in enumerate(found.reshape(-1).tolist()):
@@ -81,7 +81,7 @@ def sizes_or_numbers(elements: Any, dtype) -> Sizes | np.ndarray:
 
 
 def elements_of(value: Sizes | np.ndarray) -> np.ndarray:
-    """The elements of sizes or of known numbers, as an array of objects."""
+    """The elements of sizes or of known values, as an array of objects."""
     return value.elements if isinstance(value, Sizes) else np.asarray(value).astype(object)
 
 
@@ -96,14 +96,14 @@ def count_of(sizes: Iterable[Size]) -> Size:
 
 
 def as_tensor(value):
-    """A value for what takes arrays: sizes as an array that the program computes, others as they are."""
+    """A value for functions of arrays: sizes as an array that the program computes, others unchanged."""
     if isinstance(value, list):
         return [as_tensor(v) for v in value]
     return value.as_array() if isinstance(value, Sizes) else value
 
 
 def lowered(values: Sequence) -> list:
-    """Several values for what takes arrays."""
+    """Several values for functions of arrays."""
     return [as_tensor(v) for v in values]
 
 
@@ -137,7 +137,7 @@ def _numbers(value):
     return value.numbers() if isinstance(value, Sizes) else value
 
 
-# --- what computes with expressions: of inputs and attributes; NotImplemented where it cannot ---
+# --- functions of inputs and attributes that compute with expressions; NotImplemented if they cannot ---
 
 
 def _quotient(a, b):

@@ -4,8 +4,8 @@ A rule gets the inputs of a node by position (None for those that are absent) an
 defaults of ONNX's schema. It returns one value, or a tuple of values for several outputs. A rule whose first parameter
 is called `node` also gets the call: its opset, its outputs and its bodies.
 
-Values are NumPy arrays where they are known while tracing (constants, shapes and what follows from them), and arrays of
-hloom otherwise. Sequences are lists, empty optionals are None.
+Values are NumPy arrays if they are known while tracing (constants, shapes and values computed from them), and hloom
+arrays otherwise. Sequences are lists, empty optionals are None.
 """
 
 from __future__ import annotations
@@ -27,10 +27,10 @@ ONNX_DOMAINS = frozenset({"", "ai.onnx", ML, TRAINING, "ai.onnx.preview", "ai.on
 
 
 class NeedsValue(Exception):
-    """A rule needs the numbers of a value that is known only at run time.
+    """A rule needs the elements of a value that is known only at run time.
 
-    value: the array, where only its numbers are wanted; None where the whole node has to run on numbers.
-    category: of the warning that says so.
+    value: the array, if only its elements are needed; None if the whole node has to run on concrete values. category:
+    of the warning about it.
     """
 
     def __init__(self, what: str, value=None, category: type[Warning] = DataDependentWarning):
@@ -42,10 +42,10 @@ class NeedsValue(Exception):
 class Entry:
     """One op from one version on.
 
-    static: positions of inputs whose numbers decide shapes; the rule gets them as NumPy arrays.
-    decides: positions of inputs whose numbers, where they are known, decide what is traced.
-    host: the rule computes with NumPy on numbers, because its results' shapes depend on them.
-    attributes: what the rule takes by keyword.
+    static: positions of inputs whose values determine shapes; the rule gets them as NumPy arrays.
+    decides: positions of inputs whose values, if known, determine what is traced.
+    host: the rule computes with NumPy on concrete values, because its results' shapes depend on them.
+    attributes: the keywords of the rule.
     """
 
     name: str
@@ -87,7 +87,7 @@ def find(domain: str, name: str, version: int) -> Entry | None:
 
 
 def static(value, what: str) -> np.ndarray:
-    """The numbers of a value. Raises NeedsValue where they are known only at run time."""
+    """The elements of a value. Raises NeedsValue if they are known only at run time."""
     number = known(value)
     if number is None:
         raise NeedsValue(what, value)
@@ -95,7 +95,7 @@ def static(value, what: str) -> np.ndarray:
 
 
 def is_known(value: Any) -> bool:
-    """Whether the numbers of a value are there while tracing: constants, and sequences of such."""
+    """Whether the elements of a value are known while tracing: constants, and sequences of constants."""
     if isinstance(value, list):
         return all(map(is_known, value))
     return value is None or isinstance(value, (np.ndarray, dict))

@@ -19,14 +19,14 @@ class _Data(Exception):
 
 
 def _plain(values) -> bool:
-    """Whether values can pass through compiled control flow: tensors of numbers."""
+    """Whether values can pass through compiled control flow: numeric tensors."""
     return all(v is not None and not isinstance(v, list) and np.dtype(v.dtype).kind not in "OSU" for v in values)
 
 
 @op("If", decides=(0,))
 def branch(node, condition, *, then_branch, else_branch):
-    """A condition that is known chooses what is traced. Otherwise both branches are, into a `lax.cond`; where that
-    cannot be, the condition's number is asked for, and only the branch that it takes has to fit."""
+    """A known condition selects the branch to trace. Otherwise both are traced, into a `lax.cond`; if that is
+    impossible, the condition's value is requested, and only the taken branch has to be valid."""
     chosen = known(condition)
     if chosen is not None:
         return tuple(node.body(then_branch if chosen.reshape(-1)[0] else else_branch, keeps_sizes=True)())
@@ -173,7 +173,7 @@ def _scan(node, body, states, sequences, in_axes, in_directions, out_axes, out_d
 
 
 def _steps(step, values: list, rows: list[np.ndarray]):
-    """(last states, results of all steps) of a scan that Python runs step by step, on numbers."""
+    """(last states, results of all steps) of a scan that Python runs step by step, on concrete values."""
     count, made = len(values), []
     for k in range(len(rows[0])):
         results = step(*values, *[row[k] for row in rows])

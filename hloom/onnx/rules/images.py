@@ -92,7 +92,7 @@ def resized(x, scales, sizes, roi, *, mode, transformation, nearest_mode="round_
         if is_open and transformation in _OPEN and not antialias and size > 1:
             y = _resized_open(y, axis, size, scale, mode, transformation, nearest_mode, a, exclude)
             continue
-        length, size, scale = int(length), int(size), float(scale)  # matrices and places are computed here
+        length, size, scale = int(length), int(size), float(scale)  # matrices and positions are computed here
         source = _sources(transformation, scale, size, length, region)
         if mode == "nearest":
             places = np.clip(_nearest(source, nearest_mode), 0, length - 1).astype(np.int64)
@@ -115,7 +115,7 @@ def _along_axis(y, axis: int, matrix: np.ndarray):
 
 
 def _in_dtype(y, dtype: np.dtype):
-    """y in a dtype; integers are truncated, and clipped to what the dtype has."""
+    """y in a dtype; integers are truncated, and clipped to the range of the dtype."""
     if dtype.kind in "iu" and y.dtype != dtype:
         y = hnp.clip(hnp.trunc(y), hnp.iinfo(dtype).min, hnp.iinfo(dtype).max)
     return y.astype(dtype)
@@ -131,7 +131,7 @@ _OPEN = {
 
 
 def _resized_open(x, axis: int, size, scale, mode: str, transformation: str, nearest_mode: str, a: float, exclude: int):
-    """x with an axis of another size, of which the old one is open: the program computes where outputs lie."""
+    """x with an axis resized from an open size: the program computes the positions of the outputs."""
     length = x.shape[axis]
     factor = hnp.full((), size, np.float64) / length if isinstance(scale, _Ratio) else scale
     whole = hnp.full((), length, np.float64) * factor

@@ -1,4 +1,4 @@
-"""Gathers, scatters, one-hot vectors, and what selects elements by their values."""
+"""Gathers, scatters, one-hot vectors, and selection of elements by their values."""
 
 from __future__ import annotations
 

@@ -110,7 +110,7 @@ def zip_map(x, *, classlabels_int64s=None, classlabels_strings=None):
 
 @op("CastMap", domain=ML, host=True)
 def cast_map(x, *, cast_to="TO_FLOAT", map_form="DENSE", max_map=1):
-    """The values of a map in the order of its keys, or at the places that its keys name; one row."""
+    """The values of a map in the order of its keys, or at the indices given by its keys; one row."""
     kind = {"TO_FLOAT": np.float32, "TO_INT64": np.int64, "TO_STRING": object}[cast_to]
     convert = {"TO_FLOAT": float, "TO_INT64": int, "TO_STRING": str}[cast_to]
     values = {int(k): convert(v) for k, v in sorted(x.items())}

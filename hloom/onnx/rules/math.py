@@ -240,7 +240,7 @@ def is_infinite(x, *, detect_negative=1, detect_positive=1):
 
 
 def cast(x, dtype: np.dtype, saturate: bool = True, round_mode: str = "up"):
-    """x in another dtype, by ONNX's rules: 8-bit floats saturate, where they are asked to; 4-bit ones always do."""
+    """x in another dtype, by ONNX's rules: 8-bit floats saturate on request; 4-bit ones always do."""
     source = np.dtype(x.dtype)
     if source.kind in "OSU" or dtype.kind in "OSU":
         return _cast_text(x, dtype)

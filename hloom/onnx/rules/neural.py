@@ -127,7 +127,7 @@ def deformable(x, w, offset, b=None, mask=None, *, dilations=None, group=1, kern
 
 
 def key_of(node, seed: float | None):
-    """The key of a node: of its seed, and without one, of its name, so that a model always draws the same numbers."""
+    """The key of a node: from its seed, or without one from its name, so that a model always draws the same numbers."""
     text = f"{seed}" if seed is not None else f"{node.node.name} {node.node.outputs}"
     return random.key(zlib.crc32(text.encode()))
 

@@ -28,7 +28,7 @@ class _Windows:
                 span = x.shape[2 + k] + before + after - (self.kernel[k] - 1) * self.dilations[k] - 1
                 count = -(-span // self.strides[k]) + 1
                 if (count - 1) * self.strides[k] >= x.shape[2 + k] + before:
-                    count -= 1  # a window that starts in the padding behind is left out
+                    count -= 1  # a window that starts in the trailing padding is left out
                 needed = (count - 1) * self.strides[k] - span
                 self.pads[k] = before, after + greatest(0, needed)
 

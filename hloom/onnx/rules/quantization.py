@@ -140,7 +140,7 @@ def qlinear_conv(x, x_scale, x_zero, w, w_scale, w_zero, y_scale, y_zero, b=None
     return _requantized(total, x_scale * w_scale / y_scale, y_zero)
 
 
-# --- com.microsoft: what ONNX Runtime's tools for quantization write -------------------------------------------------
+# --- com.microsoft: ops written by ONNX Runtime's quantization tools -------------------------------------------------
 
 
 def _dequantized(w, scale, zero, directions: int):
@@ -163,8 +163,8 @@ def dynamic_quantize_lstm(x, w, r, b=None, lengths=None, initial=None, memory=No
                           w_zero=None, r_scale=None, r_zero=None, *, activation_alpha=None, activation_beta=None,
                           activations=None, clip=None, direction="forward", hidden_size=None,
                           input_forget=0):  # fmt: skip
-    """An LSTM whose weights (directions, inputs, 4 * hidden) are 8-bit integers. What they are multiplied by is rounded
-    to 8 bits before each product. The products are of f32: they differ from integers' in the last digits."""
+    """An LSTM whose weights (directions, inputs, 4 * hidden) are 8-bit integers. Their multiplicands are rounded to 8
+    bits before each product. The products are computed in f32: they differ from integer products in the last digits."""
     directions = w.shape[0]
     inputs = hnp.swapaxes(_dequantized(w, w_scale, w_zero, directions), 1, 2)
     hidden = hnp.swapaxes(_dequantized(r, r_scale, r_zero, directions), 1, 2)

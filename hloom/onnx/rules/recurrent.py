@@ -140,7 +140,7 @@ def lstm(x, w, r, b=None, lengths=None, initial=None, memory=None, peepholes=Non
 
 def lstm_of(x, w, r, b, lengths, initial, memory, peepholes, *, activation_alpha, activation_beta, activations, clip,
             direction, input_forget, layout, rounded=lambda value: value):  # fmt: skip
-    """The outputs of an LSTM. rounded: applied to what the weights are multiplied by."""
+    """The outputs of an LSTM. rounded: applied to the multiplicands of the weights."""
     count = 2 if direction == "bidirectional" else 1
     default = ["Sigmoid", "Tanh", "Tanh"]
     functions = _activations(activations, activation_alpha, activation_beta, default, count, clip)

@@ -23,7 +23,7 @@ def library(*values):
 
 
 def reshaped(x, shape: tuple[Size, ...], allow_zero: int = 0):
-    """x in another shape; 0 keeps a size, -1 stands for what is left."""
+    """x in another shape; 0 keeps a size, -1 is inferred from the rest."""
     if not allow_zero:
         shape = tuple(x.shape[k] if size == 0 and k < x.ndim else size for k, size in enumerate(shape))
     if allow_zero and 0 in shape and -1 in shape:
@@ -123,7 +123,7 @@ def sliced(x, starts, ends, axes=None, steps=None):
     cuts = [slice(None)] * x.ndim
     open_ends = any([isinstance(size, SizeExpression) for size in (*starts, *ends)])
     if open_ends:
-        x = hnp.asarray(x)  # NumPy cuts at numbers
+        x = hnp.asarray(x)  # NumPy splits at indices
     for k, (start, end) in enumerate(zip(starts, ends, strict=True)):
         axis = axes[k] if axes else k
         step = steps[k] if steps else 1

@@ -1,4 +1,4 @@
-"""Fourier transforms and what goes with them."""
+"""Fourier transforms and related ops."""
 
 from __future__ import annotations
 
