@@ -1,5 +1,5 @@
-"""hloom as a device of jax: `JAX_PLATFORMS=hloom python program.py` runs on hloom what jax compiles.
+"""hloom as a jax device: `JAX_PLATFORMS=hloom python program.py` runs jax's compiled programs on hloom.
 
-jax finds `entry` (an entry point of the group `jax_plugins`) and calls its `initialize`. Native code answers jax's C
-interface, PJRT (`hloom.runtime.pjrt`); Python compiles (`client`, `programs`) and is not called between.
+jax finds `entry` (an entry point of the group `jax_plugins`) and calls its `initialize`. Native code implements jax's C
+interface, PJRT (`hloom.runtime.pjrt`); Python only compiles (`client`, `programs`).
 """

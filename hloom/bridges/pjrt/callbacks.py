@@ -60,7 +60,7 @@ _functions: Named[_Callback] = Named("jax.callback")
 
 @contextlib.contextmanager
 def _own_context() -> Iterator[None]:
-    """Without the mesh of the thread that called the program: what a callback computes is a program of its own."""
+    """Without the mesh of the thread that called the program: a callback's computations are separate programs."""
     states = (config.mesh_context_manager, config.abstract_mesh_context_manager, config.device_context)
     values = ((), mesh.empty_abstract_mesh, mesh.empty_concrete_mesh)
     before = [state.swap_local(value) for state, value in zip(states, values, strict=True)]
@@ -74,11 +74,11 @@ def _own_context() -> Iterator[None]:
 def _caller(reference: weakref.ref[_Callback], single: bool) -> Callable:
     def call(*arrays):
         function = reference()
-        assert function is not None  # whoever calls it holds it
+        assert function is not None  # held by the caller
         found = function(*arrays)
         return found[0] if single else found
 
-    call.takes_whole_arrays = True  # type: ignore[attr-defined]  # as jax says of callbacks: no warning
+    call.takes_whole_arrays = True  # type: ignore[attr-defined]  # as jax does for callbacks: no warning
     return call
 
 
@@ -112,7 +112,7 @@ def takes_parts(target: str) -> bool:
 
 
 class _Buffer:
-    """Memory of an argument, or of a result, which may be written: what jaxlib's `Buffer` offers on CPUs."""
+    """Memory of an argument, or of a result, which may be written: the interface of jaxlib's `Buffer` on CPUs."""
 
     def __init__(self, memory: np.ndarray, writeable: bool):
         self._memory = memory.view()
@@ -145,7 +145,7 @@ class _Buffer:
 
 
 class _Context:
-    """What jaxlib's `ExecutionContext` offers on CPUs."""
+    """The interface of jaxlib's `ExecutionContext` on CPUs."""
 
     stage = buffer_callback.ExecutionStage.EXECUTE
     device_ordinal = 0

@@ -1,4 +1,4 @@
-"""The client: devices, executables, and what native code asks of Python."""
+"""The client: devices, executables, and requests of native code to Python."""
 
 from __future__ import annotations
 
@@ -99,7 +99,7 @@ class Client:
         return device
 
     def _memory(self, device: Block, index: int, number: int, kind: str) -> Block:
-        """All kinds are the host's memory: names by which jax's programs say where values are to be."""
+        """All kinds are host memory: names by which jax programs specify where values are placed."""
         place = Block("MEMORY")
         place.update(
             {
@@ -130,7 +130,7 @@ class Client:
         return made
 
     def load(self, data: bytes, options: bytes) -> Executable:
-        """A serialized executable. options: in place of its own, unless empty."""
+        """A serialized executable. options: replace its own, unless empty."""
         source = deserialized(data)
         return self.compile(Source(source.code, options or source.options))
 
@@ -153,7 +153,7 @@ class Client:
                 number, where = words[CONSTANTS["EXECUTABLE_NUMBER"]], words[CONSTANTS["EXECUTABLE_NEXT"]]
                 self._executables.pop(number, None)
 
-    # --- what native code asks ---
+    # --- requests of native code ---
 
     def _asked(self, request: int, first: int, second: int) -> int:
         try:

@@ -27,8 +27,8 @@ def module_of(code: bytes, context: Any) -> Any:
 
 
 def _make_synchronous(module: Any) -> None:
-    """Puts what asynchronous operations do in the place of their start, and drops control dependencies: a program runs
-    in its order anyway."""
+    """Replaces the start of an asynchronous operation with the operation, and drops control dependencies: a program
+    runs in order anyway."""
     found: list[Any] = []
 
     def visit(operation: Any) -> Any:

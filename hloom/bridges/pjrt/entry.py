@@ -1,4 +1,4 @@
-"""What jax imports and calls when it looks for plugins."""
+"""The entry point that jax imports and calls when it discovers plugins."""
 
 from __future__ import annotations
 
@@ -16,17 +16,17 @@ __all__ = ["initialize"]
 
 
 def initialize() -> None:
-    """Registers the device where jax's setting `jax_platforms` names it; other programs stay as they are.
+    """Registers the device if jax's setting `jax_platforms` names it; other programs are unaffected.
 
-    Where that fails, the first use of the device raises what is missing: jax itself would only log it, and then say
-    that it knows no such backend.
+    If that fails, the first use of the device raises the reason: jax itself would only log it, and then report an
+    unknown backend.
     """
     chosen = (jax.config.jax_platforms or "").split(",")  # type: ignore[attr-defined]  # jax enters settings by name
     if "hloom" not in chosen:
         return
     if "cpu" not in chosen:  # where jax puts the arguments of callbacks
         jax.config.update("jax_platforms", ",".join([*chosen, "cpu"]))
-    for package in (jax, jaxlib):  # their frames stand between the user's line and hloom's
+    for package in (jax, jaxlib):  # their frames are between the user's line and hloom's
         count_as_internal(os.path.realpath(package.__path__[0]))
     try:
         from hloom.bridges.pjrt import plugin  # saves start-up time of programs that run on other devices

@@ -1,4 +1,4 @@
-"""DLPack for arrays on hloom, whose memory is the host's: jax exchanges those of its own devices only."""
+"""DLPack for arrays on hloom, which are in host memory: jax only exchanges arrays of its own devices."""
 
 from __future__ import annotations
 

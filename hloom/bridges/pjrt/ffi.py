@@ -1,8 +1,8 @@
 """Handlers of XLA's FFI (`jax.ffi.register_ffi_target`, `jax.ffi.ffi_call`) in programs on hloom.
 
-A handler is a C function of one call frame, in the interface of `xla/ffi/api/c_api.h`; its memory is the host's, so
-that handlers registered for CPUs are for hloom, too. The structs and numbers here are that file's (OpenXLA, Apache
-2.0), version 0.3.
+A handler is a C function of one call frame, in the interface of `xla/ffi/api/c_api.h`; it works on host memory, so that
+handlers registered for CPUs also work on hloom. The structs and constants here are that file's (OpenXLA, Apache 2.0),
+version 0.3.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ __all__ = ["install"]
 
 _TYPED = 4  # the version of custom calls that name handlers
 _ALIGNED = 64  # bytes, as XLA aligns buffers
-_BATCH = "num_batch_dims"  # by which jax says how many leading dimensions of all arrays are a batch
+_BATCH = "num_batch_dims"  # by which jax passes the number of leading batch dimensions of all arrays
 _CODES = {
     1: "CANCELLED", 2: "UNKNOWN", 3: "INVALID_ARGUMENT", 4: "DEADLINE_EXCEEDED", 5: "NOT_FOUND", 6: "ALREADY_EXISTS",
     7: "PERMISSION_DENIED", 8: "RESOURCE_EXHAUSTED", 9: "FAILED_PRECONDITION", 10: "ABORTED", 11: "OUT_OF_RANGE",
@@ -63,14 +63,14 @@ _process.free.argtypes = [ctypes.c_void_p]
 
 
 class HandlerError(Exception):
-    """What a handler returned."""
+    """The result of a handler."""
 
 
-# --- what handlers call ---------------------------------------------------------------------------------------------
+# --- functions called by handlers ------------------------------------------------------------------------------------
 
 
 class _Tables:
-    """What handlers made, by the numbers that they have for it."""
+    """Objects made by handlers, by their handles."""
 
     def __init__(self) -> None:
         self.numbers = itertools.count(1)
@@ -145,7 +145,7 @@ def _free(where: int) -> int:
 
 
 def _schedule(where: int) -> int:
-    """Runs a task of a handler; there is no pool for them."""
+    """Runs a task of a handler inline; there is no pool for them."""
     words = words_at(where, 5)
     ctypes.CFUNCTYPE(None, ctypes.c_void_p)(words[3])(words[4])
     return 0
@@ -218,7 +218,7 @@ def _api() -> Api:
 
 
 def _attribute(value: Any, kept: list[object]) -> tuple[int, ctypes.Structure]:
-    """(its type, the struct) of an attribute; `kept` holds what the struct refers to."""
+    """(its type, the struct) of an attribute; `kept` keeps alive the objects that the struct refers to."""
     if isinstance(value, Mapping):
         return 2, _attributes(value, kept)
     if isinstance(value, str):
@@ -295,9 +295,9 @@ def _attributes(values: Mapping[str, Any], kept: list[object]) -> Attributes:
 class _Call:
     """One custom call of a program: a function of NumPy arrays.
 
-    orders: for each operand and result the dimensions in the order in which they lie in memory, major to minor.
-    aliases: for results the operand whose memory they take. batch: how many leading dimensions of all arrays are a
-    batch, of which a device may have a part.
+    orders: for each operand and result its dimensions in memory order, major to minor. aliases: for results the operand
+    whose memory they reuse. batch: how many leading dimensions of all arrays are batch dimensions, of which a device
+    may have a part.
     """
 
     def __init__(self, name: str, stages: Mapping[str, Any], attributes: Mapping[str, Any], results: Sequence[Any]):
@@ -402,7 +402,7 @@ def _converter(others: Callable) -> Callable:
         attributes, name = op.attributes, op.attributes["call_target_name"]
         version = attributes.get("api_version")
         typed = "mhlo.backend_config" in attributes or (version is not None and number(version) == _TYPED)
-        effect = flag(attributes.get("has_side_effect", False))  # an op has none: it may be left out, or repeated
+        effect = flag(attributes.get("has_side_effect", False))  # without, it may be removed or repeated
         ours = name in CUSTOM_CALLS or (is_library_call(name) and name not in _handlers and not effect)
         stages = _stages(name) if typed and not ours else None
         return others(scope, op, items) if stages is None else _typed(scope, op, items, stages)

@@ -1,4 +1,4 @@
-"""The structs and numbers of XLA's FFI: `xla/ffi/api/c_api.h`, version 0.3 (OpenXLA, Apache 2.0)."""
+"""The structs and constants of XLA's FFI: `xla/ffi/api/c_api.h`, version 0.3 (OpenXLA, Apache 2.0)."""
 
 from __future__ import annotations
 

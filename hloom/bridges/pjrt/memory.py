@@ -69,12 +69,12 @@ class Arguments:
         self._words[self._positions[f"A_{name.upper()}"]] = value
 
     def halves(self, position: int) -> tuple[int, int]:
-        """The two numbers of 4 bytes in an argument, by its position."""
+        """The two 4-byte fields in an argument, by its position."""
         value = self._words[HEADER_WORDS + position]
         return value & 0xFFFFFFFF, value >> 32
 
     def text(self, name: str) -> bytes:
-        """The bytes of an argument that has a size beside it."""
+        """The bytes of an argument that is accompanied by its size."""
         return bytes_at(self[name], self[f"{name}_size"])
 
 
@@ -93,7 +93,7 @@ def array_of(values: Sequence[int], dtype=np.int64) -> np.ndarray:
 
 
 class Block:
-    """Words with names, and what they refer to. address: of the first."""
+    """Named words, and the objects that they refer to. address: of the first."""
 
     def __init__(self, prefix: str, count: int | None = None):
         self._prefix = prefix
@@ -122,7 +122,7 @@ class Block:
 
 
 def error_block(error: BaseException) -> int:
-    """A new PJRT_Error that says what an exception says."""
+    """A new PJRT_Error with the message of an exception."""
     code = "internal"
     if isinstance(error, MemoryError):
         code = "resource exhausted"

@@ -39,7 +39,7 @@ class Named(Generic[T]):
         return self._functions.get(int(found[1])) if found else None
 
     def named_in(self, text: str) -> list[T | None]:
-        """The functions that a program's text names, in its order; None for what is not in this process any more."""
+        """The functions that a program's text names, in order; None for those that no longer exist in this process."""
         return [self._functions.get(int(number)) for number in self._name.findall(text)]
 
 

@@ -1,4 +1,4 @@
-"""What jax decides by the names of platforms: for hloom's devices as for its CPUs.
+"""Makes jax treat hloom's devices like its CPUs where it decides by platform names.
 
 hloom reads the custom calls of LAPACK that jax writes for CPUs.
 """
@@ -22,7 +22,7 @@ __all__ = ["register"]
 
 
 def _named(groups):
-    """Groups of platforms (None: all others), with hloom beside cpu unless one names hloom."""
+    """Groups of platforms (None: all others), with hloom added next to cpu unless one names hloom."""
     if groups is None or any("hloom" in group for group in groups if group):
         return groups
     return tuple((*group, "hloom") if group and "cpu" in group else group for group in groups)
@@ -44,7 +44,7 @@ def _call_exported(context, *arguments, exported):
 
 
 class _Cpu:
-    """What jax's cache asks of a backend: whether it is of a kind whose programs can be stored."""
+    """The attributes of a backend that jax's cache reads to decide whether its programs can be stored."""
 
     platform, supports_executable_serialization = "cpu", True
 

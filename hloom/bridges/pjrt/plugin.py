@@ -79,8 +79,9 @@ def _client() -> Client:
 
 @functools.cache
 def _attributes() -> tuple[list[Text], np.ndarray, np.ndarray]:
-    """The attributes of the plugin, as PJRT_NamedValues, and what they refer to. Without the version of StableHLO jax
-    writes programs in that of twelve weeks ago, which lacks newer operations; the one that is read is jaxlib's own."""
+    """The attributes of the plugin, as PJRT_NamedValues, and the objects that they refer to. Without the version of
+    StableHLO jax writes programs in that of twelve weeks ago, which lacks newer operations; the version read here is
+    jaxlib's own."""
     version = array_of([int(part) for part in stablehlo.get_current_version().split(".")])
     name = Text("stablehlo_current_version")
     size = 8 * NAMED_VALUE_WORDS
@@ -137,7 +138,7 @@ def _device_assignment(arguments: Arguments) -> None:
 
 
 def _default_assignment(arguments: Arguments) -> None:
-    # Two numbers of 4 bytes stand in one word.
+    # Two 4-byte fields share one word.
     replicas, partitions = arguments.halves(1)
     count = len(_client().devices)
     if replicas * partitions > count:
@@ -155,8 +156,8 @@ def _cost_analysis(arguments: Arguments) -> None:
 
 
 def _optimized_program(arguments: Arguments) -> None:
-    """The program as jax handed it over: it has the shapes, layouts and shardings that jax asks for. First its size is
-    asked for, then its bytes. Of a program for several devices, that of each device."""
+    """The program as passed by jax, with the shapes, layouts and shardings that jax requests. jax first requests its
+    size, then its bytes. For a program for several devices, the program of each device."""
     found = _client().executable(arguments["executable"])
     code, kind = (found.partitioned(), _HLO) if found.layouts else (found.source.code, _MLIR)
     program = words_at(arguments["program"], PROGRAM_FORMAT_SIZE + 1)

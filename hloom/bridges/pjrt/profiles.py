@@ -1,4 +1,4 @@
-"""`hl.profiler.profile` of what jax compiled for hloom's devices."""
+"""`hl.profiler.profile` for functions that jax compiled for hloom's devices."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def install(client: Callable[[], Client]) -> None:
     """Lets the profiler take jax's compiled programs."""
 
     def read(compiled: object, args: Sequence) -> tuple[Any, list[np.ndarray]] | None:
-        """The executable and the arrays that it takes; None for what jax did not compile."""
+        """The executable and the arrays that it takes; None for functions that jax did not compile."""
         if not isinstance(compiled, stages.Compiled):
             return None
         return _executable(compiled, client()), _arrays(compiled, args)
@@ -54,5 +54,5 @@ def _arrays(compiled: stages.Compiled, args: Sequence) -> list[np.ndarray]:
             _REPAIR, "",
         )  # fmt: skip
     executable: Any = compiled._executable
-    kept = executable._kept_var_idx  # jax leaves out what the program does not read
+    kept = executable._kept_var_idx  # jax drops arguments that the program does not read
     return [np.asarray(x, s.dtype) for k, (s, x) in enumerate(zip(stated, given, strict=True)) if k in kept]

@@ -66,7 +66,7 @@ def serialized(source: Source) -> bytes:
 
 
 def deserialized(data: bytes) -> Source:
-    """What `serialized` wrote. Raises ArgumentError for other bytes, and for those of another version."""
+    """The inverse of `serialized`. Raises ArgumentError for other bytes, and for those of another version."""
     asked = "loading a serialized executable"
     start = len(MAGIC) + 24
     if not data.startswith(MAGIC) or len(data) < start:
@@ -123,7 +123,7 @@ def _memories(tree: Any, count: int) -> list[int]:
 
 
 class Placement(NamedTuple):
-    """Where a program runs. devices: numbers. assignment: a DeviceAssignmentProto. free_inputs, free_outputs: whether
+    """Where a program runs. devices: indices. assignment: a DeviceAssignmentProto. free_inputs, free_outputs: whether
     layouts that are not stated are the compiler's (for all, or for each)."""
 
     devices: tuple[int, ...]
@@ -157,7 +157,7 @@ _NOTHING = b"module @options { func.func public @main() { return } }"
 
 
 def _placement(options: bytes, count: int) -> Placement:
-    """What compile options say, for a client with `count` devices. Raises UnsupportedError."""
+    """The content of compile options, for a client with `count` devices. Raises UnsupportedError."""
     found = xla_client.CompileOptions.ParseFromString(options)
     wanted = found.num_replicas * found.num_partitions
     if found.num_replicas != 1:
@@ -187,7 +187,7 @@ def _placement(options: bytes, count: int) -> Placement:
 
 
 def _device_ids(data: bytes) -> list[int]:
-    """The numbers in a DeviceAssignmentProto of one replica: fields 3 (computation_devices), in each field 1."""
+    """The device ids in a DeviceAssignmentProto of one replica: fields 3 (computation_devices), in each field 1."""
     found: list[int] = []
     for number, row in fields(data):
         if number == 3 and isinstance(row, bytes):
@@ -200,7 +200,7 @@ def _device_ids(data: bytes) -> list[int]:
 def _fitting(
     donated: frozenset[int], consumed: frozenset[int], inputs: Sequence[int], outputs: Sequence[int]
 ) -> frozenset[int]:
-    """The donated arguments of the size of a result, each with a result of its own: a caller takes it that a program
+    """The donated arguments of the size of a result, each paired with a different result: callers assume that a program
     for several devices consumes these. Sizes are bytes on a device."""
     left = list(outputs)
     for k in sorted(consumed):

@@ -1,4 +1,4 @@
-"""Protocol buffers of numbers and byte strings, as far as programs of jax have them beside MLIR."""
+"""Protocol buffers of integers and byte strings, as far as jax programs use them in addition to MLIR."""
 
 from __future__ import annotations
 

@@ -38,8 +38,7 @@ def _boxed(call):
 def _compiler(
     name: str, ours: list[BaseException], strides: list | None = None, *, saves: bool = False, tracked: bool = False
 ):
-    """ours: gets what is raised here, not by AOTAutograd. strides: of the user's results, as the program has them in
-    eager mode."""
+    """ours: collects errors raised here, not by AOTAutograd. strides: of the user's results, as in eager mode."""
 
     def compile_graph(graph_module, examples):
         try:
@@ -73,9 +72,9 @@ def _warn_of_options(options: dict) -> None:
 def hloom(graph_module, examples, **options):
     """The backend, which `torch.compile(model, backend="hloom")` finds by its name.
 
-    Compiles a graph that Dynamo captured, for calls with and without gradients. Ops that hloom has no rule for are
+    Compiles a graph that Dynamo captured, for calls with and without gradients. Ops without a rule in hloom are
     computed by torch, with a FallbackWarning for each. options: `mode` and `options` of torch.compile, which are those
-    of torch's own compiler: they change nothing here but that a warning says so.
+    of torch's own compiler: they have no effect here except a warning.
     """
     _warn_of_version()
     _warn_of_options(options)
@@ -90,7 +89,7 @@ def hloom(graph_module, examples, **options):
         keep_inference_input_mutations=True,
     )
     if is_refused(graph_module):
-        return graph_module.forward  # torch says why
+        return graph_module.forward  # torch's message says why
     shared = shares_storage(examples)
     if shared and reinterpreted(graph_module):
         return _left_to_torch(graph_module, "results are arguments that share memory, read as another dtype")

@@ -1,4 +1,4 @@
-"""Calls of translated graphs: the memory of torch's tensors is read and written where it is.
+"""Calls of translated graphs: the memory of torch's tensors is read and written in place.
 
 A call passes the tensors' addresses to the compiled program. Results are tensors of torch, allocated by torch;
 arguments that the graph changes are changed in place. `hloom.bridges.torch.open_sizes` has graphs with open sizes.
@@ -31,9 +31,9 @@ _empty: Callable[..., torch.Tensor] = getattr(torch._C._dynamo.guards, "_empty_s
 class Program:
     """A graph compiled for one set of sizes.
 
-    tracked: whether results that are views of others are views to autograd too. Where torch has derived a gradient it
-    keeps account of views itself. runs: of a module with open sizes, what runs it for these (`OpenExecutable.program`);
-    None: it is compiled here, unless the graph computes nothing.
+    tracked: whether results that are views of others are also views for autograd. If torch has derived a gradient it
+    tracks views itself. runs: for a module with open sizes, the program for these (`OpenExecutable.program`); None: it
+    is compiled here, unless the graph computes nothing.
     """
 
     def __init__(self, translation: Translation, *, tracked: bool = False, runs: Runs | None = None):
@@ -48,7 +48,7 @@ class Program:
         self._computes = runs is not None
         self._run_at, donated = runs or (_run_nothing, {})
         parameters = _parameters(translation)
-        # An update is computed where the argument is, or beside it and then copied.
+        # An update is computed in the argument's memory, or in separate memory and then copied.
         self._updates = [
             (u, len(self._new) + k in donated or (u.as_it_lies and u.position not in parameters))
             for k, u in enumerate(updates)
@@ -205,9 +205,9 @@ def _seed() -> torch.Tensor:
 def compiled(
     graph_module, sizes: Sizes, name: str, lying=None, saved=(), wanted=None, *, tracked: bool = False
 ) -> Callable[[list], list]:
-    """What calls a graph, for these sizes: a program, or parts of one where torch has to compute some of its nodes.
+    """The caller of a graph for these sizes: a program, or parts of one if torch has to compute some of its nodes.
 
-    lying, saved, wanted: as `translate` takes them. tracked: as Program has it.
+    lying, saved, wanted: as in `translate`. tracked: as in Program.
     """
     by_torch = left_to_torch(graph_module)
     if not by_torch:

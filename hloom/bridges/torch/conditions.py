@@ -1,7 +1,7 @@
-"""What torch checks while it computes: indices in range, integer divisors that are not 0.
+"""Checks that torch makes at run time: indices in range, integer divisors that are not 0.
 
-A rule notes its conditions (`bounds=True` in `hloom.bridges.torch.table`). The program has one more output, the number
-of the first condition that does not hold, or 0, and the value it fails for; the bridge reads it after each call.
+A rule records its conditions (`bounds=True` in `hloom.bridges.torch.table`). The program has one more output, the
+number of the first violated condition, or 0, and the offending value; the bridge reads it after each call.
 """
 
 from __future__ import annotations
@@ -27,7 +27,8 @@ _U64 = np.dtype(np.uint64)
 
 @record(frozen=True)
 class Condition:
-    """kind: what torch raises where it does not hold. text: torch's message, with `{}` for the value, and `{size}`."""
+    """kind: the exception that torch raises if it is violated. text: torch's message, with `{}` for the value, and
+    `{size}`."""
 
     kind: type[Exception]
     text: str
@@ -65,7 +66,7 @@ class Conditions:
 
 
 class Bounds:
-    """What a rule notes conditions with, for one node."""
+    """Records the conditions of a rule, for one node."""
 
     def __init__(self, conditions: Conditions, node, op):
         self._conditions, self._node, self._op = conditions, node, op
@@ -80,7 +81,7 @@ class Bounds:
             numbers, limit = convert(index, S64), size
             if wraps:
                 numbers, limit = numbers + _s64(size), 2 * size
-            # As numbers without sign negative ones are the greatest.
+            # As unsigned integers, negative ones are the largest.
             worst = hnp.max(lax.bitcast_convert_type(numbers, _U64))
             value = lax.bitcast_convert_type(worst, S64)
             return worst >= convert(_s64(limit), _U64), value - _s64(size) if wraps else value

@@ -1,8 +1,8 @@
-"""Ops in terms of others of torch, beside those that torch has decompositions of.
+"""Ops in terms of other torch ops, in addition to torch's own decompositions.
 
     table() -> {overload: function of tensors}
 
-Graphs are captured with them, so what stands here may use any op of torch.
+Graphs are captured with them, so functions here may use any torch op.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ def _scaled_by(function):
     return lambda x, y, z, factor: x + factor * function(y, z)
 
 
-# Of `_foreach_add.List` the op of one element is torch.add, unless it stands here, by name or by overload.
+# The op for one element of `_foreach_add.List` is torch.add, unless listed here, by name or by overload.
 _ELEMENTS: dict[str, Callable] = {
     "zero": torch.zeros_like,
     "copy": aten.copy.default,
@@ -84,8 +84,8 @@ def _lists() -> dict:
 
 
 def _each(element: Callable, divided: bool, *args, **kwargs) -> list[torch.Tensor]:
-    """element(...) for each place of the lists among the arguments; others count for all of them. divided: the last
-    argument is a tensor with an element for each place."""
+    """element(...) for each index of the lists among the arguments; other arguments apply to all of them. divided: the
+    last argument is a tensor with one element per index."""
     if divided:
         args = (*args[:-1], list(args[-1].unbind()))
     count = len(next(a for a in (*args, *kwargs.values()) if isinstance(a, (list, tuple))))

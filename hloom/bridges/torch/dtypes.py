@@ -66,7 +66,7 @@ def natural(number) -> torch.dtype:
 
 
 def _joined(high: torch.dtype | None, low: torch.dtype | None) -> torch.dtype | None:
-    """ATen's `combine_categories`: what operands of a higher priority make of the dtype of those of a lower one."""
+    """ATen's `combine_categories`: combines the dtype of operands of a higher priority with that of a lower one."""
     if high is None or low is None:
         return low if high is None else high
     if high.is_complex:
@@ -90,8 +90,8 @@ def _promoted(kinds: tuple) -> torch.dtype:
 
 
 def result_type(*values) -> torch.dtype:
-    """PyTorch's dtype of arrays and Python numbers together: arrays with dimensions decide before those without, those
-    before numbers."""
+    """PyTorch's common dtype of arrays and Python numbers: arrays with dimensions take precedence over those without,
+    and those over numbers."""
     kinds = []
     for value in values:
         if isinstance(value, ArrayMethods):
@@ -102,7 +102,7 @@ def result_type(*values) -> torch.dtype:
 
 
 def in_floats(dtype: torch.dtype) -> torch.dtype:
-    """The dtype of a function of real numbers: PyTorch's default for integers and booleans."""
+    """The dtype of a real-valued function: PyTorch's default for integers and booleans."""
     return dtype if dtype.is_floating_point or dtype.is_complex else torch.get_default_dtype()
 
 

@@ -1,4 +1,4 @@
-"""What torch's users are told: ops by their names in ATen, places by the user's lines."""
+"""Messages for torch users: ops by their ATen names, locations by the user's lines."""
 
 from __future__ import annotations
 
@@ -18,8 +18,7 @@ _FRAME = re.compile(r'File "([^"]+)", line (\d+), in (.+)')
 
 
 def source_of(node) -> Source | None:
-    """The user's line that a node of a graph comes from: the innermost one outside of torch; None where none is
-    noted."""
+    """The user's line that a node of a graph comes from: the innermost one outside torch; None if none is recorded."""
     frames = _FRAME.findall(node.meta.get("stack_trace") or "")
     for file, line, function in reversed(frames):
         if not os.path.realpath(file).startswith(_TORCH):
@@ -39,14 +38,14 @@ class RefusedOps(Exception):
 
 
 def refusal(error: Exception) -> str:
-    """What a rule raised, as the reason for which torch computes a node."""
+    """The exception of a rule, as the reason why torch computes a node."""
     if not isinstance(error, HloomError):
         return f"hloom's rule raised {type(error).__name__}: {error}"
     return f"hloom refuses {error.asked}" + (f": {error.found}" if error.found else "")
 
 
 def warn(text: str, category: type[Warning], source: Source | None = None) -> None:
-    """Warns at a line of the user's, each text once. Never raises: what can be computed does not fail by a warning."""
+    """Warns at a user line, once per text. Never raises: a warning must not make a computation fail."""
     known = source is not None and source.file
     warn_while_compiling(text, category, source if known else Source("<torch.compile>", 1, ""))
 

@@ -16,7 +16,7 @@ class ExportedFunction:
     """A program of `torch.export`, compiled by hloom. It is called with the arguments of the exported model and returns
     tensors in the same structure.
 
-    The program's parameters and buffers are read where they are; buffers that it changes are changed. There are no
+    The program's parameters and buffers are read in place; buffers that it changes are changed. There are no
     gradients: use `torch.compile(model, backend="hloom")` to train.
     """
 

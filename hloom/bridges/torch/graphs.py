@@ -1,4 +1,4 @@
-"""Graphs as torch hands them over: what their nodes declare."""
+"""Graphs as passed by torch: the declarations of their nodes."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ __all__ = ["ASSERTIONS", "COPY", "OF_SIZES", "WITH_EFFECTS", "declare", "has_ope
            "keeps_state", "op_of", "placeholders", "position_of_op", "tensors_in"]  # fmt: skip
 
 aten = torch.ops.aten
-# Sizes and strides as numbers, of a tensor whose declared value is known.
+# Sizes and strides as integers, for a tensor whose declared value is known.
 OF_SIZES: dict[Any, Callable] = {
     aten.sym_size.int: lambda sizes, strides, offset, dim: sizes[dim],
     aten.sym_stride.int: lambda sizes, strides, offset, dim: strides[dim],
     aten.sym_numel.default: lambda sizes, strides, offset: math.prod(sizes),
     aten.sym_storage_offset.default: lambda sizes, strides, offset: offset,
 }
-# What only checks sizes, which are known here: torch has guards for them.
+# Ops that only check sizes, which are known here: torch has guards for them.
 ASSERTIONS = frozenset(
     found
     for name in ("_assert_scalar", "sym_constrain_range", "sym_constrain_range_for_size")
@@ -31,7 +31,7 @@ COPY = aten.copy_.default
 # with_effects(token, op, *arguments) -> (token, *results): ops that have to run in their order. Calls pass None for a
 # token.
 WITH_EFFECTS = torch.ops.higher_order.with_effects
-# Random ops that are computed again in the backward, with the numbers of the forward. What torch calls the state of its
+# Random ops that are recomputed in the backward pass with the same random numbers. What torch calls the state of its
 # generator is the op's key here, in the first bytes.
 _KEPT_STATES = frozenset(("run_and_save_rng_state", "run_with_rng_state"))
 
@@ -48,7 +48,7 @@ def op_of(node):
 
 
 def position_of_op(node) -> int:
-    """Where the op stands among the arguments of a node that keeps a generator's state."""
+    """The position of the op among the arguments of a node that keeps a generator's state."""
     return 0 if node.target.__name__ == "run_and_save_rng_state" else 1
 
 
@@ -65,7 +65,7 @@ def is_op(node) -> bool:
 
 
 def declare(graph_module) -> None:
-    """Notes what torch leaves out: the results of random ops whose generator's state is kept."""
+    """Adds declarations that torch omits: the results of random ops whose generator's state is kept."""
     for node in graph_module.graph.nodes:
         if node.op != "call_function":
             continue

@@ -1,15 +1,15 @@
-"""Whose memory a tensor of a graph has: nodes that are views of others, and views made of tensors at run time.
+"""The memory of a graph's tensors: nodes that are views of others, and views of tensors made at run time.
 
     same_elements(node)   the node whose memory holds the elements of this one, unchanged and in its dtype
     storage_of(node)      the node that made the memory, whatever views read in it: other dtypes, conjugates, negatives
     View(...).of(tensor)  the view of a tensor's memory
 
-A functionalized graph has a change in place as a new tensor, of which all views are made again; so two results share
-memory in torch exactly where the graph makes both as views of one node.
+A functionalized graph represents an in-place change as a new tensor, of which all views are made again; so two results
+share memory in torch exactly if the graph makes both as views of one node.
 
-Dense tensors, in any order of their dimensions, are read and written as they are: a program's parameter is the memory
-in the order in which it lies; a transposition, which costs nothing where it meets another op, makes the tensor of it.
-Channels-last images are one case.
+Dense tensors, in any dimension order, are read and written directly: a program's parameter is the memory in its
+physical order; a transposition, which is free when fused with another op, turns it into the tensor. Channels-last
+images are one case.
 """
 
 from __future__ import annotations
@@ -31,13 +31,14 @@ __all__ = [
 aten = torch.ops.aten
 # Views whose elements are computed from those in memory: conjugates and negatives, which torch marks by a bit.
 _LAZY = frozenset((aten._conj.default, aten._neg_view.default))
-# Views that are hidden from autograd: their schema does not say so. And ops that may copy though theirs says views.
+# Views that are hidden from autograd, as their schema does not declare them. And ops that may copy although their
+# schema declares views.
 _HIDDEN = frozenset((aten._unsafe_view.default,))
 _MAY_COPY = frozenset((aten.reshape.default, aten.contiguous.default))
 
 
 def _viewed(node):
-    """The node of which a node is a view; None for one with memory of its own."""
+    """The node of which a node is a view; None for one with its own memory."""
     if node.op != "call_function":
         return None
     source = node.args[0] if node.args else None
@@ -102,8 +103,8 @@ def _dtype_of(node):
 
 @record(frozen=True)
 class View:
-    """What a view reads of the memory of another tensor. offset: in bytes, from that tensor's first element.
-    conjugated, negated: the bits that torch keeps for lazy conjugates and negatives."""
+    """The part of another tensor's memory that a view reads. offset: in bytes, from that tensor's first element.
+    conjugated, negated: torch's bits for lazy conjugates and negatives."""
 
     dtype: torch.dtype
     sizes: tuple[Size, ...]
@@ -113,8 +114,7 @@ class View:
     negated: bool = False
 
     def of(self, base: torch.Tensor) -> torch.Tensor:
-        """The view of the memory of `base`; where that has elements of another dtype, or lazy ones, they are read as
-        they stand in memory."""
+        """The view of the memory of `base`; elements of another dtype, or lazy ones, are read as stored in memory."""
         if base.is_conj():
             base = torch._conj(base)
         if base.is_neg():
@@ -142,8 +142,8 @@ class View:
 
 
 def order_of(sizes: Sequence[Size], strides: Sequence[Size]) -> tuple[int, ...] | None:
-    """The dimensions in the order in which they lie, the outermost first; None where the memory has gaps or is shared
-    by elements. The identity for a contiguous tensor."""
+    """The dimensions in memory order, the outermost first; None if the memory has gaps or elements overlap. The
+    identity for a contiguous tensor."""
     identity = tuple(range(len(sizes)))
     if 0 in sizes:
         return identity

@@ -1,8 +1,8 @@
 """Graphs with ops that torch computes: cut into graphs that hloom compiles, and calls of torch's ops between them.
 
-A node that torch computes gets a level: the number of such nodes on the longest path to it. What hloom computes of one
-level is one graph, so that a model with one such op in each of its layers has one graph more than layers. The ops of
-torch of a level run after its graph, in their order.
+A node that torch computes gets a level: the number of such nodes on the longest path to it. hloom's nodes of one level
+form one graph, so that a model with one such op in each of its layers has one graph more than layers. The torch ops of
+a level run after its graph, in order.
 """
 
 from __future__ import annotations
@@ -82,7 +82,7 @@ def _changes_operands(node: Node) -> bool:
 
 
 def _levels(nodes: list[Node], by_torch: Mapping[Node, Any]) -> dict[Node, int]:
-    """The level of each node that is computed. Changes of tensors keep their place among all others."""
+    """The level of each computed node. Changes of tensors keep their position among all others."""
     levels: dict[Node, int] = {}
     floor, movable = 0, True
     for node in nodes:
@@ -99,7 +99,8 @@ def _levels(nodes: list[Node], by_torch: Mapping[Node, Any]) -> dict[Node, int]:
 
 
 def _sink(nodes: list[Node], by_torch: Mapping[Node, Any], levels: dict[Node, int]) -> None:
-    """Moves what depends on arguments alone, such as a cast of weights, to its first use: less is kept in between."""
+    """Moves values that depend only on arguments, such as casts of weights, to their first use, so that less is kept in
+    between."""
     free: set[Node] = set()
     for node in nodes:
         plain = isinstance(node.meta.get("val"), torch.Tensor) and node not in by_torch and node.target is not COPY
@@ -127,8 +128,8 @@ def _segment(graph_module, nodes: list[Node], inputs: list[Node], outputs: list[
 
 @record
 class _Step:
-    """Something that runs: `call` of the values of `inputs`, a list, gives those of `outputs`. last: what nothing needs
-    afterwards."""
+    """An executable part: `call` maps the values of `inputs`, a list, to those of `outputs`. last: values that are not
+    needed afterwards."""
 
     call: Callable[[list], list]
     inputs: list[Node]
@@ -139,7 +140,8 @@ class _Step:
 class Parts:
     """A graph as calls of compiled graphs and of torch's ops.
 
-    by_torch: the nodes that torch computes. compiled(graph_module, name): what calls a graph, with a list of arguments.
+    by_torch: the nodes that torch computes. compiled(graph_module, name): the caller of a graph, which takes a list of
+    arguments.
     """
 
     def __init__(self, graph_module, by_torch: Mapping[Node, Any], name: str, compiled: Callable[[Any, str], Callable]):

@@ -1,8 +1,8 @@
-"""Calls that torch refuses in eager mode for the dtypes of their operands, though it captures them without a word.
+"""Calls that torch refuses in eager mode for the dtypes of their operands, although it captures them without an error.
 
 Kernels refuse dtypes (a softmax of integers, a product of f64 and f32); the functions by which torch captures a graph
-compute shapes and don't. So torch is asked: calls of a graph with unusual dtypes run once, on small tensors of zeros
-and of ones. A call is refused where it fails for both and does not where its operands are f32.
+only compute shapes and don't. So they are tested: calls of a graph with unusual dtypes run once, on small tensors of
+zeros and of ones. A call is refused if it fails for both but succeeds for f32 operands.
 """
 
 from __future__ import annotations
@@ -94,7 +94,7 @@ def _known(value):
 
 
 class _Declared:
-    """What is known of an operand that is a tensor."""
+    """The known properties of a tensor operand."""
 
     def __init__(self, shape: tuple[int, ...], strides: tuple[int, ...], dtype: torch.dtype):
         self.shape, self.strides, self.dtype = shape, strides, dtype

@@ -1,7 +1,7 @@
-"""Tensors that a forward graph saves for its derivative: they lie in memory as they are computed.
+"""Tensors that a forward graph saves for its derivative: they keep the layout in which they were computed.
 
 torch compiles the backward graph for the strides that the forward graph reports (`TracingContext.output_strides`). So
-around convolutions, which are computed with features last, nothing is put back into torch's order in between.
+around convolutions, which are computed with features last, nothing is converted back to torch's order in between.
 """
 
 from __future__ import annotations
@@ -34,9 +34,9 @@ def places_of_saved(count: int) -> Collection[int]:
 
 
 def strides_of_results(graph_module) -> list:
-    """Strides of the results of a graph that Dynamo captured, as eager mode has them; None where they are open.
+    """Strides of the results of a graph that Dynamo captured, as in eager mode; None if they are open.
 
-    AOTAutograd's graphs have changes in place as new tensors, which lie as their ops make them.
+    AOTAutograd's graphs represent in-place changes as new tensors, with the layout that their ops produce.
     """
     found: list[tuple[int, ...] | None] = []
     for node in graph_module.graph.output_node().args[0]:
@@ -49,8 +49,8 @@ def strides_of_results(graph_module) -> list:
 
 
 def wanted_strides(strides: list | None) -> dict[int, tuple[int, ...]]:
-    """The strides in which the graph that torch compiles now has to return the user's results with memory of their own,
-    by place. strides: of all of the user's results."""
+    """The strides in which the graph that torch compiles now has to return the user's results with their own memory, by
+    index. strides: of all of the user's results."""
     context = TracingContext.try_get()
     metadata = context.fw_metadata if context is not None else None
     if not strides or metadata is None or metadata.tokens or len(metadata.output_info) != len(strides):
@@ -70,7 +70,7 @@ def with_own_layouts(translation: Translation) -> Translation:
     new = list(translation.new)
     for number, permutation in moved.items():
         tensor = new[number]
-        # Dimension k of the output, as it was declared to lie, is dimension permutation[k] of what is computed.
+        # Dimension k of the output in its declared layout is dimension permutation[k] of the computed array.
         lying = order_of(tensor.sizes, tensor.strides)
         assert lying is not None
         sizes: list[Size] = [0] * len(lying)
@@ -96,7 +96,7 @@ def report(translation: Translation) -> None:
 
 
 def lying_otherwise(graph_module, examples) -> dict[int, tuple[int, ...]]:
-    """Strides of the arguments that lie otherwise than a graph without open sizes declares, by position."""
+    """Strides of the arguments whose layout differs from the declaration of a graph without open sizes, by position."""
     found = {}
     for k, (node, example) in enumerate(zip(placeholders(graph_module), examples, strict=True)):
         declared = node.meta.get("val")

@@ -1,18 +1,18 @@
-"""The table of ops: for each overload of ATen and of torch's prims a function that builds it of hloom's ops.
+"""The table of ops: for each overload of ATen and of torch's prims a function that builds it from hloom's ops.
 
     @rule("flip.default")
     def flip(x, dims):
         return hnp.flip(x, tuple(dims))
 
-A rule gets what the node of the graph has: hloom arrays (tracers) for tensors, Python numbers, lists and dtypes
+A rule gets the node's arguments: hloom arrays (tracers) for tensors, Python numbers, lists and dtypes
 otherwise; arguments about devices, layouts and memory are left out. It returns an array, or a tuple of arrays and None
-for an op with several results. `result=True`: it gets the declared shapes of its results too, as `result` (a Shape, or
-a tuple of them). `random=True`: it gets a key of its own, as `key`. `memory=True`: it gets the memory of its first
-argument, as a Memory, instead of that argument. `checks=True`: it gets
-`check(info, name, is_matrix=...)`, which makes a call raise torch's error of linear algebra where `info` is not 0.
-`bounds=True`: it gets `bounds`, with which it notes the indices and divisors that a call has to refuse.
-`lies=True`: it gets whether its first argument is contiguous, as `contiguous`, for ops whose results depend on it. A
-result must have the declared dims; its dtype is converted to the declared one.
+for an op with several results. `result=True`: it also gets the declared shapes of its results, as `result` (a Shape, or
+a tuple of them). `random=True`: it gets its own key, as `key`. `memory=True`: it gets the memory of its first argument,
+as a Memory, instead of that argument. `checks=True`: it gets `check(info, name, is_matrix=...)`, which makes a call
+raise torch's error of linear algebra where `info` is not 0. `bounds=True`: it gets `bounds`, with which it records the
+indices and divisors that a call has to refuse. `lies=True`: it gets whether its first argument is contiguous, as
+`contiguous`, for ops whose results depend on it. A result must have the declared dims; its dtype is converted to the
+declared one.
 """
 
 from __future__ import annotations
@@ -30,8 +30,8 @@ IGNORED = frozenset(("device", "layout", "pin_memory", "memory_format", "non_blo
 
 @record(frozen=True)
 class Rule:
-    """How an overload is built. result, random, memory, checks, bounds, lies: what it is given beside the arguments, or
-    instead of one."""
+    """How an overload is built. result, random, memory, checks, bounds, lies: inputs passed in addition to the
+    arguments, or instead of one."""
 
     build: Callable[..., Any]
     result: bool = False
@@ -44,10 +44,10 @@ class Rule:
 
 @record(frozen=True)
 class Memory:
-    """The memory that a tensor has: `elements`, one dimension, in the order in which they lie.
+    """The memory of a tensor: `elements`, one dimension, in memory order.
 
-    origin: torch's storage offset of the first of them. start: the number of the tensor's own first element among them.
-    dims, order: of the tensor that fills the memory; order is None where the rule's tensor is a part of it.
+    origin: torch's storage offset of the first of them. start: the index of the tensor's own first element among them.
+    dims, order: of the tensor that fills the memory; order is None if the rule's tensor is a part of it.
     """
 
     elements: Any
@@ -65,7 +65,7 @@ RULES: dict[Any, Rule] = {}
 
 
 def overload(name: str):
-    """The OpOverload of a name such as 'add.Tensor' or 'prims::sum.default'; None where this torch has none."""
+    """The OpOverload of a name such as 'add.Tensor' or 'prims::sum.default'; None if this torch has none."""
     space, _, rest = name.rpartition("::")
     packet, _, overload_name = rest.partition(".")
     found = getattr(getattr(torch.ops, space or "aten"), packet, None)

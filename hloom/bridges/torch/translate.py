@@ -1,9 +1,9 @@
-"""From an FX graph of ATen ops to a module of hloom.
+"""Translates an FX graph of ATen ops to an hloom module.
 
     translate(graph_module, sizes, name) -> Translation
 
 The graph's nodes are walked once; the rule of each (`hloom.bridges.torch.table`) records hloom's ops in a trace. Sizes
-that torch left open are what `sizes` has in their place, numbers or expressions; nodes that compute them are evaluated.
+that torch left open are replaced by the integers or expressions in `sizes`; nodes that compute them are evaluated.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ __all__ = ["translate"]
 EMBEDDED = 64  # elements of a constant tensor that become a constant of the program; larger ones are passed by address
 
 aten = torch.ops.aten
-_KEY_BYTES = 8  # of a random op's key, the first of what torch calls the state of its generator
+_KEY_BYTES = 8  # of a random op's key, at the start of what torch calls the state of its generator
 
 
 def translate(
@@ -71,9 +71,9 @@ def translate(
     """The module of a graph for these sizes. Raises RefusedOps for nodes whose rules refuse them, with the op and the
     user's line of each.
 
-    lying: strides of arguments that lie otherwise than the graph declares, by position. saved: places of results that
-    only the derivative's graph reads. wanted: strides of results with memory of their own that lie otherwise than the
-    graph declares, by place.
+    lying: strides of arguments whose layout differs from the graph's declaration, by position. saved: indices of
+    results that only the derivative's graph reads. wanted: strides of results with their own memory whose layout
+    differs from the graph's declaration, by index.
     """
     return _Translator(graph_module, sizes, name, lying or {}, saved, wanted or {}).translate()
 
@@ -97,7 +97,7 @@ class _Translator:
         self.new: list[New] = []
         self.outputs: list[Any] = []
         self.made: dict[Any, New] = {}
-        self.strides: dict[Any, tuple[Size, ...]] = {}  # of results that lie otherwise than declared
+        self.strides: dict[Any, tuple[Size, ...]] = {}  # of results whose layout differs from the declared one
         self.becoming: dict[Any, Any] = {}  # a node -> the argument that it replaces
         self.sharing: dict[Any, list] = {}  # a node that made memory -> the results that have it
         self.layouts: dict[int, tuple[tuple[Size, ...], tuple[Size, ...]]] = {}
@@ -130,7 +130,7 @@ class _Translator:
         return Translation(module, self.arguments, results, self.new, updates, self.layouts, checks, self.lazy,
                            self._free(results), self.conditions.found)  # fmt: skip
 
-    # --- what goes in ---
+    # --- inputs ---
 
     def _placeholder(self, node) -> None:
         value = node.meta.get("val")
@@ -158,7 +158,7 @@ class _Translator:
             )
 
     def _strides_of(self, placeholder) -> tuple[Size, ...]:
-        """As the argument lies."""
+        """In the layout of the argument."""
         found = self.lying.get(self.positions[placeholder])
         return self.sizes.strides(placeholder.meta["val"]) if found is None else found
 
@@ -229,7 +229,7 @@ class _Translator:
         options = {k: self._value(v) for k, v in node.kwargs.items() if k not in IGNORED}
         if node.target is operator.getitem:
             return node.target(*arguments, **options)
-        if is_evaluated(node):  # numbers that sizes can't express
+        if is_evaluated(node):  # values that sizes can't express
             return node.target(*_as_number(arguments), **{k: _as_number(v) for k, v in options.items()})
         if node.target is COPY:
             self._refuse_views(node)
@@ -327,7 +327,7 @@ class _Translator:
         self.arguments.append(Argument(self.positions[placeholder], None, (0,), whole=True))
         return self.trace.parameter(shape.with_dims([span]), placeholder.name, None, False)
 
-    # --- what comes out ---
+    # --- results ---
 
     def _flat_results(self) -> list:
         results = self.output.args[0]
@@ -369,8 +369,8 @@ class _Translator:
                 self.becoming[node.args[1]] = node.args[0]
 
     def _holder(self, base, item):
-        """The node whose elements are written to the memory of a result, which is then a view of it: itself where no
-        other result has this memory; otherwise the first result that fills the memory, or what made it."""
+        """The node whose elements are written to the memory of a result, which is then a view of it: itself if no other
+        result has this memory; otherwise the first result that fills the memory, or the node that made it."""
         sharing = self.sharing[base]
         if sharing == [item] and (base is item or item in self.strides or self._order(item) is not None):
             return item
@@ -393,7 +393,7 @@ class _Translator:
         return self.sizes.strides(node.meta["val"]) if found is None else found
 
     def _view(self, item, base) -> View:
-        """What a result reads of the memory of another node."""
+        """The part of another node's memory that a result reads."""
         found, held = item.meta["val"], base.meta["val"]
         offset = (self.sizes.of(found.storage_offset()) * found.itemsize
                   - self.sizes.of(held.storage_offset()) * held.itemsize)  # fmt: skip
@@ -407,11 +407,11 @@ class _Translator:
         )
 
     def _view_of_updated(self, item, base, argument) -> View:
-        """The view of an argument that a result is, made of the node that replaces it: that may lie otherwise."""
+        """A result that is a view of an argument, as a view of the node that replaces it, whose layout may differ."""
         declared, replacing = argument.meta["val"], base.meta["val"]
         if self.sizes.strides(declared) == self.sizes.strides(replacing):
             return self._view(item, base)
-        # torch makes the views, of numbers.
+        # torch makes the views, from integers.
         dims, strides = _as_number(self.sizes.each(declared.shape)), _as_number(self.sizes.strides(declared))
         with unset_fake_temporarily():
             found = torch.empty_strided(dims, strides, dtype=declared.dtype, device="meta")
@@ -456,7 +456,7 @@ class _Translator:
         return Check(made.number, name, is_matrix)
 
     def _updates(self) -> list[Update]:
-        """What replaces arguments; the values lie as these do."""
+        """The replacements of arguments; the values have the arguments' layouts."""
         found = []
         for node, value in self.updated.items():
             if node not in self.positions:  # a tensor that the graph made
@@ -505,12 +505,12 @@ def _as_declared(value, declared):
 
 
 def _as_number(value):
-    """The value with numbers in the place of sizes."""
+    """The value with integers in place of sizes."""
     if isinstance(value, (list, tuple)):
         return type(value)([_as_number(v) for v in value])
     return int(value) if isinstance(value, SizeExpression) else value
 
 
 def _is_tangent(placeholder) -> bool:
-    """Whether an argument comes from the user in the backward, in whatever form, by torch's convention of names."""
+    """Whether an argument of the backward graph is passed by the user, in any form, by torch's naming convention."""
     return str(placeholder.target).startswith("tangents")

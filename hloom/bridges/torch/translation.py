@@ -1,4 +1,4 @@
-"""A graph's module and how it is called: what memory it reads and writes, and what becomes a result."""
+"""A graph's module and how it is called: the memory it reads and writes, and its results."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ Numbers = Callable[[tuple[Size, ...]], tuple[int, ...]]
 
 @record
 class Argument:
-    """Where a parameter's memory comes from: argument `position` of the call, or `tensor`; the seed where neither is.
+    """The source of a parameter's memory: argument `position` of the call, or `tensor`; the seed if neither is set.
 
-    order: of its dimensions in memory; None where the memory is copied first, as it has gaps. whole: the memory from
+    order: of its dimensions in memory; None if the memory is copied first, as it has gaps. whole: the memory from
     the first element to the last, gaps too, as one dimension.
     """
 
@@ -99,10 +99,9 @@ class Translation:
 
     results: New, Given, Part or Number, one for each result of the graph. new: the tensors that are allocated, which
     are the module's first outputs; updates: its others. layouts: sizes and strides of the tensors among the graph's
-    arguments, by position. checks: what has to hold after a call. lazy: positions of tensors that may be conjugated or
-    negated lazily: they are read, and changed, through copies. conditions: those of
-    the flag, the module's last output, where there are any. free: numbers of the new tensors that may lie in any
-    order.
+    arguments, by position. checks: conditions to test after a call. lazy: positions of tensors that may be conjugated
+    or negated lazily: they are read, and changed, through copies. conditions: those of the flag, the module's last
+    output, where there are any. free: numbers of the new tensors that may lie in any order.
     """
 
     module: Module | None

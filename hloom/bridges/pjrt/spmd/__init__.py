@@ -1,1 +1,1 @@
-"""Programs of jax for several devices: the layouts that their annotations ask for, and what became of them."""
+"""jax programs for several devices: the layouts that their annotations request, and the resulting ones."""

@@ -1,8 +1,8 @@
 """Annotations of GSPMD, jax's older partitioner (`jax_use_shardy_partitioner=False`), in the terms of Shardy.
 
-GSPMD's shardings are tile assignments in text, without meshes (`mhlo.sharding`). A mesh is found in whose axes all of
-them can be said. Shardings of arguments, of results and of calls that one device makes are rewritten for good; hloom's
-reader understands the rest as it is, Shardy's propagation does not.
+GSPMD's shardings are tile assignments in text, without meshes (`mhlo.sharding`). A mesh is found whose axes can express
+all of them. Shardings of arguments, of results and of single-device calls are rewritten permanently; hloom's reader
+understands the rest unchanged, Shardy's propagation does not.
 """
 
 from __future__ import annotations
@@ -104,8 +104,8 @@ class Annotations:
         op.erase()
 
     def _place(self, op: Any, text: str) -> None:
-        """Shardings of an operation's results, if the text says one for each; that of a call without results says which
-        device makes it."""
+        """Shardings of an operation's results, if the text specifies one for each; that of a call without results
+        specifies its device."""
         ranks = [_rank(result.type) for result in op.results] or [0]
         placed = self._placed(text, ranks[0] if len(ranks) == 1 else ranks)
         found = [_kept(one) for one in (placed if isinstance(placed, tuple) else (placed,))]
@@ -154,7 +154,7 @@ class Annotations:
 
 
 def _operations(module: ir.Module) -> Iterator[Any]:
-    """All operations, a function before what it has."""
+    """All operations, a function before its body."""
     stack = [op.operation for op in reversed(list(module.body.operations))]
     while stack:
         op = stack.pop()
@@ -177,7 +177,7 @@ def _rank(kind: Any) -> int:
 
 
 def _kept(placed: Placed | None) -> Sharding | None:
-    """A sharding over axes of prime size; None for what stands in a manual computation."""
+    """A sharding over axes of prime size; None inside a manual computation."""
     if placed is None or placed.manual:
         return None
     device = placed.sharding.device

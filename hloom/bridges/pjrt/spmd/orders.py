@@ -1,5 +1,5 @@
-"""Programs whose arguments or results lie on the devices in another order than the program's mesh has: `device_put`
-from one mesh to another, for example. The devices' parts change places at the boundary of the program.
+"""Programs whose arguments or results use a different device order than the program's mesh: `device_put` from one mesh
+to another, for example. The devices' parts are permuted at the boundary of the program.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ def _mesh(module: Module) -> DeviceMesh | None:
 
 
 def _turned(mesh: DeviceMesh, sharding: Sharding | None) -> Sharding | None:
-    """The sharding over the mesh that a value has once its parts have changed places; None where it need not."""
+    """The sharding over the mesh that a value has after its parts are permuted; None if no permutation is needed."""
     if sharding is None or sharding.mesh.size != mesh.size or not sharding.axes:
         return None
     own = sharding.atomic()
@@ -76,7 +76,7 @@ def _turned(mesh: DeviceMesh, sharding: Sharding | None) -> Sharding | None:
 
 
 def _laid_out(mesh: DeviceMesh, instruction: Instruction) -> Instruction:
-    """An instruction in the program: there the order of the devices does not matter, only what is split."""
+    """An instruction inside the program: there the device order does not matter, only which dimensions are split."""
     own = instruction.sharding
     stated = instruction.attributes.get("sharding")
     of_result = _turned(mesh, own) if isinstance(own, Sharding) else None

@@ -1,8 +1,8 @@
-"""What jax says itself of a device's part: `jax.experimental.custom_partitioning`, whose functions say what each device
-computes, and callbacks with `partitioned=True`, which are called with the parts.
+"""Partitioning defined by jax programs: `jax.experimental.custom_partitioning`, whose functions define the computation
+of each device, and callbacks with `partitioned=True`, which are called with the parts.
 
-Both are custom calls in the program that jax hands over. Before it is partitioned, each becomes a call with a
-`PartitionRule`, which is asked once the layouts are known.
+Both are custom calls in jax's program. Before it is partitioned, each becomes a call with a `PartitionRule`, which is
+queried once the layouts are known.
 """
 
 from __future__ import annotations
@@ -165,7 +165,7 @@ def _called(instruction: Instruction, factors: FactorRule | None, rule: _Rule) -
 
 
 class _Rule:
-    """What each device does of a custom call, with its parts of the operands (`PartitionRule`)."""
+    """The work of each device for a custom call, on its parts of the operands (`PartitionRule`)."""
 
     def __init__(self, instruction: Instruction):
         self.instruction = instruction
@@ -237,7 +237,7 @@ class _Parts(_Rule):
 
 
 class _Computed(_Rule):
-    """A function whose `partition` says what each device computes."""
+    """A function whose `partition` defines the computation of each device."""
 
     def __init__(self, instruction: Instruction, functions: _Functions):
         super().__init__(instruction)
@@ -282,7 +282,7 @@ def _elements(shape: Any, sharding: Any) -> list:
 
 
 def _layouts(mesh: DeviceMesh, count: int, shardings: Sequence[Any], ranks: Sequence[int]) -> list[Sharding]:
-    """XLA's shardings in hloom's terms, over a mesh where they can be said in its axes."""
+    """XLA's shardings in hloom's terms, over a mesh if its axes can express them."""
     texts = [str(s) for s in shardings]
     reader = TileReader(texts, count, mesh)
     placed: list[Any] = [reader.placed(text, rank) for text, rank in zip(texts, ranks, strict=True)]
@@ -293,13 +293,14 @@ def _layouts(mesh: DeviceMesh, count: int, shardings: Sequence[Any], ranks: Sequ
 
 
 def _is_asked(functions: _Functions) -> bool:
-    """Whether functions in place of a sharding rule say how the result lies (`jax_use_shardy_partitioner=False`)."""
+    """Whether functions instead of a sharding rule determine the result's layout
+    (`jax_use_shardy_partitioner=False`)."""
     info = functions.info
     return info.infer_sharding_from_operands is not None or info.propagate_user_sharding is not None
 
 
 def inferred(text: str, devices: int) -> tuple[list, list] | None:
-    """How a program's arguments and results lie as hloom's propagation finds it, where such functions take part."""
+    """The layouts of a program's arguments and results as found by hloom's propagation, if such functions take part."""
     if not any(functions is not None and _is_asked(functions) for functions in _functions.named_in(text)):
         return None
     module = to_module(parse_program(text, "jax"), shardings=True)
@@ -311,8 +312,8 @@ def inferred(text: str, devices: int) -> tuple[list, list] | None:
 
 
 def _infer(module: Module, call: Instruction, functions: _Functions) -> None:
-    """Asks the functions of a call how its result lies, and annotates it: `infer_sharding_from_operands`, or
-    `propagate_user_sharding` where there is no such function and readers want the result to be split."""
+    """Queries a call's functions for the layout of its result, and annotates it: `infer_sharding_from_operands`, or
+    `propagate_user_sharding` if there is no such function and readers require the result to be split."""
     if call.sharding is not None:
         return
     with ReplicationWarning.silenced():  # compilation warns

@@ -1,7 +1,7 @@
-"""Programs for several devices: how their arguments and results are laid out, as jax's annotations (Shardy's) say.
+"""Programs for several devices: the layouts of their arguments and results, from jax's annotations (Shardy's).
 
-hloom's passes partition such a program. Before that its signature is completed here, and jax is told what it became: a
-layout of a result that nobody stated is what Shardy's propagation finds, as on jax's own devices.
+hloom's passes partition such a program. Before that its signature is completed here, and reported to jax: an
+unspecified layout of a result is determined by Shardy's propagation, as on jax's own devices.
 """
 
 from __future__ import annotations
@@ -146,9 +146,9 @@ def _dims(types: Sequence[Any]) -> list[tuple[int, ...]]:
 def state_layouts(
     module: ir.Module, devices: int, free_inputs: Sequence[bool], free_outputs: Sequence[bool]
 ) -> Layouts:
-    """The layouts of a program's arguments and results, which the module states from then on. One without a layout gets
-    what propagation finds where jax lets the compiler choose (free_inputs, free_outputs: for all, or for each), and is
-    whole on every device otherwise."""
+    """The layouts of a program's arguments and results, which are also written into the module. One without a layout
+    gets the result of propagation if jax lets the compiler choose (free_inputs, free_outputs: for all, or for each),
+    and is replicated otherwise."""
     older = Annotations.of(module, devices) if devices > 1 else None
     if older is not None:
         older.rewrite_signature(module)
@@ -291,7 +291,7 @@ _MODULE, _CONFIG, _LAYOUT, _REPLICAS, _PARTITIONS = 1, 2, 1, 4, 5
 
 def partitioned_program(text: str, found: Layouts, devices: int) -> bytes:
     """The program of each device, in StableHLO, as jax reads it (HloModuleProtoWithConfig), with the layouts of its
-    arguments and results. Raises ValueError for what XLA does not read."""
+    arguments and results. Raises ValueError for programs that XLA cannot read."""
     made = _jax.mlir.mlir_module_to_xla_computation(text, use_tuple_args=False, return_tuple=False)
     stated = (_OUTPUT_SHARDING, _INPUT_SHARDING)
     module = b"".join(

@@ -1,8 +1,8 @@
 """Graphs whose sizes torch left open: translated once with dimensions, so that one executable runs all sizes.
 
-A translation decides some things by the sizes of the call that it is made for (`SampledScope`), and serves the sizes
-for which these decisions are the same; others get a translation of their own. Its module is an `OpenExecutable`. What
-can't be translated with dimensions is compiled for each set of sizes by itself, and a warning says why.
+A translation makes some decisions by the sizes of the call that it is made for (`SampledScope`), and serves the sizes
+for which these decisions are the same; others get another translation. Its module is an `OpenExecutable`. Graphs that
+cannot be translated with dimensions are compiled separately for each set of sizes, and a warning says why.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ Runs = Callable[[list], list]  # of a call's arguments
 
 
 class OpenTranslation:
-    """A graph translated with dimensions, by name. fixed: sizes that are numbers in it, by name."""
+    """A graph translated with dimensions, by name. fixed: sizes that are constants in it, by name."""
 
     def __init__(
         self, translation: Translation, dims: Mapping[str, Dim], fixed: Mapping[str, int], scope: SampledScope,
@@ -94,7 +94,7 @@ class OpenGraph:
         return program(arguments)
 
     def program(self, numbers: Mapping[Any, int]) -> Runs:
-        """What calls the graph for the numbers of torch's symbols."""
+        """The caller of the graph for these values of torch's symbols."""
         with self._lock:
             if self._parts is None and not self._alone:
                 program = self._open_program(numbers)
@@ -124,7 +124,7 @@ class OpenGraph:
             return None
 
     def _translated(self, numbers: Mapping[Any, int]) -> OpenTranslation | None:
-        """A translation that serves these numbers; None where the graph is in parts from here on."""
+        """A translation that serves these values; None if the graph is in parts from here on."""
         by_torch = left_to_torch(self.graph_module)
         if not by_torch:
             pinned: set[str] = set()
@@ -134,7 +134,7 @@ class OpenGraph:
                     translation = translate(self.graph_module, Sizes(symbols), self.name)
                     if not scope.pinned:
                         break
-                    pinned |= scope.pinned  # numbers make a smaller program
+                    pinned |= scope.pinned  # fixed sizes make a smaller program
             except RefusedOps as error:
                 by_torch = self._refused(error, numbers)
                 if not by_torch:
@@ -185,8 +185,8 @@ def _open_places(graph_module) -> list[tuple[int, int | None]]:
 def callable_of(
     graph_module, examples, name: str, *, strides: list | None = None, saves: bool = False, tracked: bool = False
 ) -> Callable[[list], list]:
-    """What calls a graph: at once compiled, unless its sizes are open. strides: of the user's results. saves: whether
-    results are saved for the derivative's graph, which torch compiles next. tracked: as Program has it. Raises
+    """The caller of a graph: compiled immediately, unless its sizes are open. strides: of the user's results. saves:
+    whether results are saved for the derivative's graph, which torch compiles next. tracked: as in Program. Raises
     DeviceError for tensors that are not on the CPU."""
     declare(graph_module)
     if has_open_sizes(graph_module):

@@ -1,8 +1,8 @@
-"""Sizes that torch left open (SymInts) as sizes of hloom: numbers for one call, or expressions of dimensions.
+"""Sizes that torch left open (SymInts) as sizes of hloom: integers for one call, or expressions of dimensions.
 
-numbers_of(graph_module, arguments)   the numbers of torch's symbols in one call
-open_symbols(numbers, ranges)         dimensions in their place, and the scope that notes what is decided by them
-Sizes(symbols).of(value)              the size that a SymInt is
+numbers_of(graph_module, arguments)   the values of torch's symbols in one call
+open_symbols(numbers, ranges)         dimensions in their place, and the scope that records decisions made by them
+Sizes(symbols).of(value)              the size for a SymInt
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ __all__ = ["Sizes", "numbers_of", "open_symbols", "ranges_of"]
 
 
 def numbers_of(graph_module, arguments, known: Mapping[Any, int] | None = None) -> dict[Any, int]:
-    """The numbers of torch's symbols for the arguments of one call. known: what is known before."""
+    """The values of torch's symbols for the arguments of one call. known: values known before."""
     numbers = dict(known or {})
 
     def note(declared, found) -> None:
@@ -47,15 +47,15 @@ def numbers_of(graph_module, arguments, known: Mapping[Any, int] | None = None) 
 def open_symbols(
     numbers: Mapping[Any, int], ranges: Mapping[Any, tuple[int, int | None]], pinned: Collection[str] = ()
 ) -> tuple[dict[Any, Size], SampledScope]:
-    """A dimension for each symbol whose number may be that of one, with torch's bounds, the number for others; and the
-    scope of the dimensions, which decides by these numbers and notes it. ranges: torch's bounds. pinned: the names of
-    symbols that stay numbers."""
+    """A dimension with torch's bounds for each symbol whose value is valid for one, the value for others; and the scope
+    of the dimensions, which decides by these values and records it. ranges: torch's bounds. pinned: the names of
+    symbols that stay fixed."""
     scope = SampledScope({symbol.name: number for symbol, number in numbers.items()})
     symbols: dict[Any, Size] = {}
     for symbol, number in numbers.items():
         low, high = ranges.get(symbol, (SMALLEST, None))
         if not max(low, SMALLEST) <= number <= (LARGEST if high is None else high):
-            low, high = SMALLEST, None  # outside of what torch says: it is what it is
+            low, high = SMALLEST, None  # the value violates torch's bounds: drop them
         if SMALLEST <= number <= LARGEST and symbol.name not in pinned:
             symbols[symbol] = Dim(symbol.name, max(low, SMALLEST), high, scope=scope)
         else:
@@ -88,7 +88,7 @@ def _declared(value) -> list:
 
 
 class Sizes:
-    """What torch's symbols stand for: sizes of hloom."""
+    """The sizes of hloom for torch's symbols."""
 
     def __init__(self, symbols: Mapping[Any, Size]):
         self.symbols = dict(symbols)
@@ -123,7 +123,7 @@ class Sizes:
         return self._number(expression) if found is None else found
 
     def _number(self, expression) -> int:
-        """An expression of a kind that sizes have not: its number, with the numbers of its symbols."""
+        """An expression of a kind that sizes lack: its value, for the values of its symbols."""
         return int(expression.xreplace({symbol: int(self.symbols[symbol]) for symbol in expression.free_symbols}))
 
     def _computed(self, expression) -> Any:
@@ -160,7 +160,7 @@ def _power(operands: Sequence[Any]) -> Any:
     return base**exponent if isinstance(exponent, int) and exponent >= 0 else None
 
 
-# Of non-negative numbers, which sizes are, torch's remainders and quotients are Python's.
+# For non-negative integers such as sizes, torch's remainders and quotients equal Python's.
 _FUNCTIONS: dict[Any, Callable[[Sequence[Any]], Any]] = {
     sympy.Add: sum,
     sympy.Mul: _product,

@@ -1,4 +1,4 @@
-"""The rules of ATen's ops, by subject. RULES: what the modules of this package have put into the table."""
+"""The rules of ATen's ops, by subject. RULES: the rules registered by the modules of this package."""
 
 from hloom.bridges.torch.rules import (
     attention,

@@ -38,7 +38,7 @@ def _gathered(weights, rows, grouped: bool):
 
 class _Groups:
     """Heads of queries in groups that share a head of keys and values. split, merged: (batch, heads of queries, ...) as
-    (batch, heads of keys, group, ...), and back; the same where each head has keys of its own."""
+    (batch, heads of keys, group, ...), and back; unchanged if each head has its own keys."""
 
     def __init__(self, query, key, value):
         self.heads, self.shared = query.shape[1], key.shape[1]

@@ -28,7 +28,7 @@ class _Convolution:
 
     def __call__(self, x, w):
         for size in (*w.shape, x.shape[1]):
-            int(size)  # kernels and features that are open are numbers: how they are computed depends on them
+            int(size)  # open kernel and feature sizes are fixed: the algorithm depends on them
         if self.transposed:
             return self._transposed(x, w)
         pads = [(p, p) for p in self.padding]

@@ -1,4 +1,4 @@
-"""Arrays of numbers: filled, counted, empty."""
+"""New arrays: filled, ranges, empty."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def full(first, value_or_size, value=None, *, dtype=None, result):
       "new_empty_strided.default", "zeros.default", "zeros_like.default", "new_zeros.default",
       "empty_permuted.default", "_efficientzerotensor.default", result=True)  # fmt: skip
 def zeros(*arguments, dtype=None, result):
-    """What is said to be empty is zeros here."""
+    """Uninitialized tensors are zeros here."""
     return splat(0, result)
 
 

@@ -30,9 +30,9 @@ def _unnormalized(at, extent: int, align_corners: bool):
 
 
 def _inside(at, extent: int, padding_mode: int, align_corners: bool):
-    """Positions moved into the image by its border or by reflection; as they are for zeros outside.
+    """Positions moved into the image by its border or by reflection; unchanged for zero padding.
 
-    The derivative is 0 where a position is moved to the border, or lies on it, as in ATen.
+    The derivative is 0 if a position is moved to the border, or is on it, as in ATen.
     """
     zero, top = operand(0, at.dtype), operand(float(extent - 1), at.dtype)
     if padding_mode == ZEROS:
@@ -119,7 +119,7 @@ def grid_sampler(x, grid, interpolation_mode, padding_mode, align_corners):
 
 @rule("grid_sampler_2d_backward.default", "grid_sampler_3d_backward.default")
 def grid_sampler_backward(grad, x, grid, interpolation_mode, padding_mode, align_corners, output_mask):
-    """(derivative of x, derivative of the grid), those that are asked for."""
+    """(derivative of x, derivative of the grid), as requested."""
 
     def sample(x, grid):
         return _grid_sample(x, grid, interpolation_mode, padding_mode, align_corners)

@@ -75,7 +75,7 @@ def unsafe_index_put(x, indices, values, accumulate=False):
 
 
 def _masked_put(x, mask, values, accumulate: bool):
-    """values, in their order, put in (or added to) the places of x whose leading indexes a mask selects."""
+    """values, in order, written (or added) to the positions of x whose leading indices a mask selects."""
     inner = x.shape[mask.ndim :]
     flat = lax.reshape(mask, (mask.size,))
     values = hnp.broadcast_to(values, (values.shape[0] if values.ndim > len(inner) else 1, *inner))
@@ -169,7 +169,8 @@ def _along(x, dim: int, index) -> tuple:
 
 
 def _scatter(x, dim, index, source, change):
-    """change(place, values) of the elements of x that `index` names along dim, by those of source in its positions."""
+    """change(place, values) for the elements of x selected by `index` along dim, with the corresponding elements of
+    source."""
     dims = x.shape
     x, index = _one_dimension(x), _one_dimension(index)
     if not index.size:
@@ -209,7 +210,7 @@ _NEUTRAL = {"sum": 0, "mean": 0, "prod": 1}
 
 
 def _neutral(reduce: str, dtype):
-    """What leaves others as they are in a reduction."""
+    """The neutral element of a reduction."""
     if reduce in _NEUTRAL:
         return _NEUTRAL[reduce]
     if dtype.kind in "iu":
@@ -288,7 +289,7 @@ def _bound_slices(x, dim: int, index, source, bounds, text: str) -> int:
 
 
 def _slices(x, dim: int, index):
-    """What changes the slices of x along a dimension that an index names."""
+    """A function that changes the slices of x selected by an index along a dimension."""
     return _one_dimension(x).at[(*[slice(None)] * dim, _one_dimension(index))]
 
 
@@ -318,7 +319,7 @@ def index_fill(x, dim, index, value, *, bounds):
 
 @rule("masked_scatter.default")
 def masked_scatter(x, mask, source):
-    """The elements of source, in their order, in the places of x where the mask is true."""
+    """The elements of source, in order, at the positions of x where the mask is true."""
     dims = np.broadcast_shapes(mask.shape, x.shape)
     mask, x = hnp.broadcast_to(mask, dims), hnp.broadcast_to(x, dims)
     if not source.size:

@@ -25,7 +25,7 @@ S32 = DTYPES["s32"]
 
 
 def product(x, y):
-    """x y, of narrow floats in f32: what is added to it is rounded with it."""
+    """x y, for narrow floats in f32, so that an addend is rounded together with the product."""
     if x.dtype in NARROW_FLOATS:
         return hnp.matmul(x, y, preferred_element_type=F32)
     return hnp.matmul(x, y)

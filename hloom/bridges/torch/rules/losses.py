@@ -1,4 +1,4 @@
-"""Losses whose operands torch refuses by their values: class numbers, probabilities."""
+"""Losses whose operands torch checks by value: class indices, probabilities."""
 
 from __future__ import annotations
 

@@ -146,7 +146,7 @@ def _channels(v, x, dtype):
 
 
 def _normalized(x, center, scale, weight, bias):
-    """x of (batch, channels, space...) by numbers of its channels, in the dtype that it is computed in."""
+    """x of (batch, channels, space...) with per-channel statistics, in the dtype of the computation."""
     found = (x - _channels(center, x, x.dtype)) * _channels(scale, x, x.dtype)
     if weight is not None:
         found = found * _channels(weight, x, x.dtype)
@@ -193,7 +193,7 @@ def native_batch_norm_no_stats(x, weight, bias, training, momentum, eps):
 
 @rule("_native_batch_norm_legit_no_training.default", result=True)
 def native_batch_norm_no_training(x, weight, bias, running_mean, running_var, momentum, eps, *, result=None):
-    """(result, and nothing twice: the numbers of a batch are not computed)."""
+    """(result, and two empty results: batch statistics are not computed)."""
     x = _computed(x)
     scale = lax.rsqrt(_computed(running_var) + operand(eps, x.dtype))
     nothing = lax.full((0,), 0, x.dtype)

@@ -216,8 +216,8 @@ def _multiply(x, y):
 
 
 def _remainder(x, y):
-    """With the sign of the divisor. Of floats as PyTorch computes it: an infinite divisor gives NaN where signs
-    differ."""
+    """The remainder with the sign of the divisor. For floats as PyTorch computes it: an infinite divisor yields NaN if
+    signs differ."""
     if x.dtype not in INEXACT:
         return hnp.remainder(x, y)
     rest = hnp.fmod(x, y)
@@ -408,7 +408,7 @@ def scalar_tensor(value, dtype=None):
 
 
 def _counted(function):
-    """Shifts by a count that is taken in the dtype of what is shifted, so that 300 does not wrap."""
+    """Shifts by a count converted to the dtype of the shifted operand, so that 300 does not wrap."""
 
     def build(x, count, *, result):
         dtype = TO_HLOOM[result_type(x, count)]
@@ -448,7 +448,7 @@ def frexp(x, *, result):
 
 @rule("prims::div.default", result=True, bounds=True)
 def prim_div(a, b, *, result, bounds):
-    """The quotient in the dtype of the operands: of integers without what is behind the point."""
+    """The quotient in the dtype of the operands: truncated for integers."""
     return div_mode(a, b, rounding_mode=None if result.dtype in INEXACT else "trunc", bounds=bounds)
 
 
@@ -457,7 +457,7 @@ for _name in (
     "copysign cos cosh digamma eq erf erfc exp exp2 expm1 floor fmod ge gt hypot isinf isnan le lgamma log log10 log1p "
     "log2 lt maximum minimum mul ne neg pow reciprocal remainder round rsqrt sign signbit sin sinh sqrt sub tan tanh "
     "trunc where"
-).split():  # prims that compute what the op of this name in ATen does, of operands of one dtype
+).split():  # prims equivalent to the ATen op of this name, for operands of one dtype
     _prim = overload(f"prims::{_name}.default")
     _known = [overload(f"{_name}.{kind}") for kind in ("default", "Tensor", "self", "Tensor_Tensor")]
     _same_op = next((RULES[op] for op in _known if op in RULES), None)

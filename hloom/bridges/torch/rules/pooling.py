@@ -27,7 +27,7 @@ class Windows:
         self.stride = _each(stride, rank) if stride not in ((), [], None) else self.size
         self.space = tuple(dims[-rank:])
         self.counts = tuple(self._count(k, ceil_mode) for k in range(rank))
-        # Padding on the high side: as much as the last window needs, which is less or more than what was asked.
+        # Padding on the high side: as much as the last window needs, which may be less or more than requested.
         self.high = tuple(
             max((n - 1) * s + d * (k - 1) + 1 - e - p, 0)
             for n, s, d, k, e, p in zip(
@@ -58,7 +58,7 @@ class Windows:
 
     @cached_property
     def places(self) -> list[Place]:
-        """The places that elements have in windows."""
+        """The positions of elements in windows."""
         counts = tuple(-(-e // s) for e, s in zip(self.space, self.stride, strict=True))
         found = []
         for offset in self.offsets():
@@ -71,7 +71,7 @@ class Windows:
 
     @cached_property
     def edges(self) -> list[tuple[int, int, int]]:
-        """Where elements have places in windows that do not exist: how many of these there are around the others."""
+        """The windows that do not exist but in which elements have positions: how many there are around the others."""
         found = []
         for k, n in enumerate(self.counts):
             low = max(max(place.shift[k] for place in self.places), 0)
@@ -80,26 +80,26 @@ class Windows:
         return found
 
     def edged(self, values, beside=0):
-        """Values of each window with `beside` for those that do not exist, of which `of` takes parts."""
+        """Values of each window, with `beside` for windows that do not exist; `of` takes parts of them."""
         if not any(low or high for low, high, _ in self.edges):
             return values
         lead = [(0, 0, 0)] * (values.ndim - len(self.edges))
-        # Padded once: not asked about its edges for each place.
+        # Padded once, so that edges are not checked for each position.
         return lax.optimization_barrier(lax.pad(values, operand(beside, values.dtype), lead + self.edges))
 
     def of(self, place: Place, edged):
-        """Of each element of a phase the value of the window in which it has this place."""
+        """For each element of a phase the value of the window in which it has this position."""
         lead = edged.ndim - len(self.edges)
         starts = [low - q for (low, _, _), q in zip(self.edges, place.shift, strict=True)]
         ends = [start + n for start, n in zip(starts, place.counts, strict=True)]
         return lax.slice(edged, (*[0] * lead, *starts), (*edged.shape[:lead], *ends))
 
     def spread(self, part_at: Callable[[Place], Any]):
-        """The other way: an array of the unpadded space with the sum of part_at(place) over the places that an element
-        has in windows.
+        """The reverse: an array of the unpadded space with the sum of part_at(place) over the positions of an element
+        in windows.
 
-        Elements a stride apart have the same places: those of each phase of the stride are summed without the elements
-        between them, and then laid side by side.
+        Elements a stride apart have the same positions: those of each phase of the stride are summed without the
+        elements between them, and then interleaved.
         """
         sums: dict[tuple[int, ...], Any] = {}
         for place in self.places:
@@ -133,7 +133,7 @@ class Windows:
         return self._numbers(starts, self.counts)
 
     def numbers(self, place: Place):
-        """The numbers of a phase's elements in the unpadded space: s64 of its counts."""
+        """The indices of a phase's elements in the unpadded space: s64 of its counts."""
         return self._numbers(place.phase, place.counts)
 
     def _numbers(self, starts, counts):
@@ -148,8 +148,8 @@ class Windows:
 
 @record(frozen=True)
 class Place:
-    """Where elements a stride apart stand in windows: at `offset`, those of a phase of the stride, in window `shift`
-    windows before the element's own number. counts: elements of the phase."""
+    """The positions of elements a stride apart in windows: at `offset`, those of a phase of the stride, in the window
+    `shift` windows before the element's own index. counts: elements of the phase."""
 
     offset: tuple[int, ...]
     phase: tuple[int, ...]
@@ -290,7 +290,7 @@ rule("avg_pool3d_backward.default")(_avg_pool_backward(3))
 
 
 def _adaptive(x, sizes):
-    """Means of as many windows as `sizes` says: window i of n over e elements is floor(i e / n) to ceil((i + 1) e / n).
+    """Means of `sizes` windows: window i of n over e elements is floor(i e / n) to ceil((i + 1) e / n).
     One dimension after the other, as a product with a matrix of shares, unless the windows tile the dimension."""
     lead = x.ndim - len(sizes)
     for k, n in enumerate(sizes):

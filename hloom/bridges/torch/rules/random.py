@@ -1,6 +1,6 @@
-"""Random numbers. A call draws one 64-bit seed from torch's generator; each op of the program has a key of its own,
-made of the seed and of the op's number (threefry), so that `torch.manual_seed` determines what is drawn. The numbers
-are not those that torch without a compiler draws."""
+"""Random numbers. A call draws one 64-bit seed from torch's generator; each op of the program has its own key, made of
+the seed and the op's index (threefry), so that `torch.manual_seed` determines the results. The numbers differ from
+those of torch without a compiler."""
 
 from __future__ import annotations
 
@@ -109,5 +109,5 @@ def randint_like(x, high, *, dtype=None, result, key):
 
 @rule("randperm.default", result=True, random=True)
 def randperm(n, *, dtype=None, result, key):
-    """The order of n random numbers of 64 bits."""
+    """The sort order of n random 64-bit integers."""
     return convert(hnp.argsort(raw_bits(key, THREEFRY, 64, (n,)), stable=True), S64)

@@ -17,7 +17,7 @@ from hloom.numpy.reducing.reductions import center
 
 
 def axes_of(x, dims) -> tuple[int, ...]:
-    """Axes as non-negative numbers; all of them for None and for an empty list."""
+    """Axes as non-negative integers; all of them for None and for an empty list."""
     if dims is None or (isinstance(dims, (list, tuple)) and not dims):
         return tuple(range(x.ndim))
     if isinstance(dims, int):
@@ -122,7 +122,7 @@ def min_dim(x, dim, keepdim=False):
 
 
 def variance(x, axes, correction, keepdim):
-    """(variance, mean) over axes, in the dtype of x: the mean first, then the squares of what differs from it."""
+    """(variance, mean) over axes, in the dtype of x: the mean first, then the squared deviations."""
     middle = center(x, axes, keepdims=True)
     apart = x - middle
     squares = hnp.sum(hnp.real(apart * hnp.conj(apart)) if x.dtype.kind == "c" else apart * apart,
@@ -180,8 +180,8 @@ __all__ = ["axes_of", "variance"]
 
 @rule("histc.default")
 def histc(x, bins=100, min=0, max=0):  # noqa: A002 - torch's names
-    """How many elements are in each of `bins` equal parts of min..max, or of what the elements span where these are
-    equal. The upper end belongs to the last part; what is outside, and NaN, is not counted."""
+    """How many elements are in each of `bins` equal parts of min..max, or of the elements' range if these are equal.
+    The upper end belongs to the last part; values outside, and NaN, are not counted."""
     if x.dtype not in FLOATS:
         raise UnsupportedError("a histogram of integers", f"{x.dtype}", "convert them to floats", "")
     x = lax.reshape(x, (x.size,))

@@ -21,7 +21,7 @@ def _computed(x):
 
 
 def _taken(x, places: np.ndarray, axis: int):
-    """The elements of x at known places along an axis."""
+    """The elements of x at known positions along an axis."""
     axis %= x.ndim
     count, extent = len(places), x.shape[axis]
     if extent and count % extent == 0 and (places == np.repeat(np.arange(extent), count // extent)).all():

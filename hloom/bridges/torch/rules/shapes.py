@@ -1,4 +1,4 @@
-"""Views, joins, parts and paddings: where elements stand."""
+"""Views, joins, parts and paddings: ops that rearrange elements."""
 
 from __future__ import annotations
 

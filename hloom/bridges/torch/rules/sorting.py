@@ -56,7 +56,7 @@ def kthvalue(x, k, dim=-1, keepdim=False):
 
 
 def _median(x, dim: int, keepdim: bool, skips_nan: bool):
-    """The lower of the two in the middle, and its position. A NaN is the median of what has one, unless skipped."""
+    """The lower of the two middle elements, and its position. The median of data with a NaN is NaN, unless skipped."""
     if not x.ndim:
         return x, lax.full((), 0, S64)
     dim %= x.ndim
@@ -116,7 +116,7 @@ _extremes_so_far("cummax", lax.cummax, hnp.greater_equal)
 _extremes_so_far("cummin", lax.cummin, hnp.less_equal)
 
 
-# --- places in an order ---
+# --- positions in an order ---
 
 
 @rule("searchsorted.Tensor", "searchsorted.Scalar")

@@ -16,8 +16,8 @@ from hloom.ir.sizes.expressions import Size
 
 
 def _nested(dims: Sequence[Size], strides: Sequence[Size]) -> list[int] | None:
-    """The dimensions with more than one element, the widest stride first, where each lies within a step of the one
-    before; None where elements overlap."""
+    """The dimensions with more than one element, the widest stride first, if each fits within a step of the one before;
+    None if elements overlap."""
     wide = sorted((k for k, n in enumerate(dims) if n > 1), key=lambda k: -strides[k])
     for k, after in enumerate(wide):
         room = strides[wide[k - 1]] if k else None
@@ -65,7 +65,7 @@ def as_strided(memory: Memory, size, stride, storage_offset=None, *, result):
     if not result.size:
         return lax.full(dims, 0, result.dtype)
     _checked(flat.shape[0], dims, stride, start)
-    # Dimensions of stride 0 repeat what the others read.
+    # Dimensions of stride 0 repeat the elements of the others.
     read = [n if s else 1 for n, s in zip(dims, stride, strict=True)]
     nested = _nested(read, stride)
     if nested is None:

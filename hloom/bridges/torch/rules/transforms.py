@@ -43,7 +43,7 @@ def fft_c2c(x, dim, normalization, forward):
 
 
 def _norm(apart, p: float):
-    """The p-norm of the last dimension of non-negative numbers."""
+    """The p-norm of the last dimension of non-negative values."""
     if p == 0:
         return hnp.sum(convert(hnp.not_equal(apart, operand(0, apart.dtype)), apart.dtype), axis=-1)
     if p == 1:
@@ -95,7 +95,7 @@ def cdist_backward(grad, x, y, p, distance, *, result):
 
 
 def _pairs(x):
-    """The rows of each pair, (first, second), and their numbers."""
+    """The rows of each pair, (first, second), and their indices."""
     numbers = [hnp.asarray(v.astype(np.int32)) for v in np.triu_indices(x.shape[0], 1)]
     return [hnp.take(x, n, axis=0) for n in numbers], numbers
 
