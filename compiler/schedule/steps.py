@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from hloom.compiler.kernels.launch import Launch
 from hloom.ir.module import Instruction
 from hloom.ir.records import field, record
@@ -40,6 +42,18 @@ class KernelStep(Step):
     instruction: Instruction
     devices: frozenset[int] | None = None
     extents: dict[str, int | list[int]] = field(default_factory=dict)
+
+    def least_extents(self) -> dict[str, Any]:
+        """The bytes behind each pointer: the least of the devices that make the launch; None where it is not known."""
+        found: dict[str, Any] = {}
+        for name, nbytes in self.extents.items():
+            if isinstance(nbytes, list):
+                devices = range(len(nbytes)) if self.devices is None else self.devices
+                known = [nbytes[device] for device in devices]
+                found[name] = min(known) if all([isinstance(one, int) for one in known]) else None
+            else:
+                found[name] = nbytes
+        return found
 
 
 @record

@@ -79,39 +79,48 @@ def elements_of(body: Body) -> list[Elements] | None:
 
     Its operands are arrays of the results' shape, and numbers.
     """
-    drafts, results = body.drafts, body.results()
-    if len(drafts) != 1 or drafts[0].item is None or drafts[0].scratches or not results:
+    if not _is_simple(body):
         return None
-    arrays = {p: a for p, a in body.arrays.items() if a.role == "in"}
-    if len(arrays) + len(results) != len(body.arrays) or len({r.dims for r in results}) != 1:
-        return None
-    dims = results[0].dims
-    if any(a.dims not in ((), dims) or a.dtype.kind == "c" for a in arrays.values()) or not dims or not arrays:
-        return None
-    draft = drafts[0]
+    (draft,), results = body.drafts, body.results()
     nest, statements = _straight([*draft.prologue, *draft.body])
     stores = [s for s in statements if isinstance(s, Store)]
     if nest is None or len(stores) != len(results) or len({s.pointer for s in stores}) != len(results):
         return None
+    loops = _loops(draft, nest, statements, body)
     index = stores[0].index
-    definitions = {s.var: s.value for s in statements if isinstance(s, Assign)}
-    loops = Loops(dict.fromkeys(_digits(draft)), {loop.var for loop in nest}, dict(definitions), dict(body.sizes))
-    for digit in _digits(draft):
-        loops.definitions.pop(digit, None)
-    whole = linear(index, loops)
-    if any(linear(s.index, loops) != whole for s in stores):
+    if any(linear(s.index, loops) != linear(index, loops) for s in stores):
         return None
-    if not _covers(index, draft, nest, loops, body, math.prod(dims)):
+    if not _covers(index, draft, nest, loops, body, math.prod(results[0].dims)):
         return None
-    parameters = {p: Var(_register(p), f"p{a.number}") for p, a in sorted(arrays.items(), key=lambda x: x[1].number)}
+    arrays = sorted([(a.number, p) for p, a in body.arrays.items() if a.role == "in"], key=lambda pair: pair[0])
+    parameters = {p: Var(_register(p), f"p{number}") for number, p in arrays}
     made: list[Elements] = []
     for store in sorted(stores, key=lambda s: body.arrays[_pointer(s)].number):
         element = _element(store.value, index, loops, parameters, body)
         if element is None:
             return None
         name = f"{body.name}_{len(made)}" if len(results) > 1 else body.name
-        made.append(_elements(name, element, parameters.values(), body.arrays[_pointer(store)].dtype, dims))
+        array = body.arrays[_pointer(store)]
+        made.append(_elements(name, element, parameters.values(), array.dtype, array.dims))
     return made
+
+
+def _is_simple(body: Body) -> bool:
+    """Whether a kernel is one loop of real operands and results, all of one shape or numbers, without memory."""
+    results = body.results()
+    operands = [a for a in body.arrays.values() if a.role == "in"]
+    if len(body.drafts) != 1 or len(operands) + len(results) != len(body.arrays) or not operands or not results:
+        return False
+    if body.drafts[0].item is None or body.drafts[0].scratches:
+        return False
+    dims = results[0].dims
+    shapes = [*[a.dims or dims for a in operands], *[a.dims for a in results]]
+    return bool(dims) and set(shapes) == {dims} and all(a.dtype.kind != "c" for a in operands)
+
+
+def _loops(draft: Draft, nest: list[For], statements: Sequence[Stmt], body: Body) -> Loops:
+    definitions = {s.var: s.value for s in statements if isinstance(s, Assign) and s.var not in _digits(draft)}
+    return Loops(dict.fromkeys(_digits(draft)), {loop.var for loop in nest}, definitions, dict(body.sizes))
 
 
 def _digits(draft: Draft) -> tuple[Var, ...]:

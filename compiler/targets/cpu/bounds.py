@@ -10,12 +10,11 @@ from hloom.compiler.kernel_ir.nodes import Kernel
 from hloom.compiler.kernel_ir.reader import read
 from hloom.compiler.kernels.codegen.source import KernelSource
 from hloom.compiler.kernels.launch import Launch
-from hloom.compiler.schedule.steps import KernelStep
 from hloom.compiler.targets.cpu import library
 from hloom.compiler.targets.cpu.microkernels.memory import memory_of
 from hloom.ir.types import DTYPES
 
-__all__ = ["accesses_of", "extents_of", "nodes_of"]
+__all__ = ["accesses_of", "nodes_of"]
 
 
 @functools.lru_cache(256)
@@ -31,24 +30,11 @@ def _parts(source: KernelSource) -> dict[str, KernelSource]:
     return found
 
 
-def extents_of(step: KernelStep) -> dict[str, object]:
-    """The bytes that each pointer leads to, the least of the devices that make the launch."""
-    found: dict[str, object] = {}
-    for name, nbytes in step.extents.items():
-        if isinstance(nbytes, list):
-            devices = range(len(nbytes)) if step.devices is None else step.devices
-            known = [nbytes[device] for device in devices]
-            found[name] = min(known) if all([isinstance(one, int) for one in known]) else None
-        else:
-            found[name] = nbytes
-    return found
-
-
 def accesses_of(launch: Launch, extents: Mapping[str, object]) -> dict[KernelSource, list[Access]]:
     """The accesses of a launch, and of the kernels that it calls, by the kernel.
 
-    extents: `extents_of` its step. What depends on sizes is not known. Raises KernelSyntaxError, which no kernel that
-    the LLVM emitter compiles does.
+    extents: of its step (`KernelStep.least_extents`). What depends on sizes is not known. Raises KernelSyntaxError,
+    which no kernel that the LLVM emitter compiles does.
     """
     source = launch.source
     kernel, parts = nodes_of(source), _parts(source)

@@ -21,7 +21,7 @@ from hloom.compiler.kernel_ir.reader import KernelSyntaxError
 from hloom.compiler.kernels.codegen.source import CheckedSource, KernelSource
 from hloom.compiler.schedule.scheduler import Plan
 from hloom.compiler.schedule.steps import KernelStep, Place, Step
-from hloom.compiler.targets.cpu.bounds import accesses_of, extents_of, nodes_of
+from hloom.compiler.targets.cpu.bounds import accesses_of, nodes_of
 from hloom.errors import InternalError
 from hloom.ir.records import replace
 from hloom.runtime.host_steps import explained_by
@@ -79,7 +79,7 @@ def _step(step: Step, level: str) -> Step:
 
 
 def _accesses(step: KernelStep) -> Mapping[KernelSource, list[Access]]:
-    launch, known = step.launch, extents_of(step)
+    launch, known = step.launch, step.least_extents()
     if not all([isinstance(a, (str, int, KernelSource)) for a in (*launch.arguments, launch.items)]):
         return accesses_of(launch, known)
     extents = tuple([(name, repr(nbytes)) for name, nbytes in known.items()])
