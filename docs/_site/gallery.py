@@ -12,6 +12,8 @@ from __future__ import annotations
 import ast
 import hashlib
 import json
+import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -19,6 +21,7 @@ from pathlib import Path
 ROOT = Path(__file__).parents[2]
 OUTPUTS = Path(__file__).with_name("gallery.json")
 TIME_LIMIT = 300  # seconds for one example
+COLUMNS = 120  # of tables
 MOST_LINES = 14  # of an output that are shown
 # Names of examples by subject; those that need a cluster, a second process or root are listed without an output.
 GROUPS = {
@@ -67,8 +70,11 @@ def page() -> str:
 
 def run(name: str) -> None:
     command = [sys.executable, f"examples/{name}.py"]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=TIME_LIMIT, check=True)
-    outputs = kept() | {name: {"source": digest(name), "output": done.stdout.rstrip().replace(str(ROOT), "hloom")}}
+    wide = os.environ | {"COLUMNS": str(COLUMNS + len(str(ROOT)))}  # tables cut no path off
+    done = subprocess.run(command, cwd=ROOT, env=wide, capture_output=True, text=True, timeout=TIME_LIMIT, check=True)
+    text = re.sub(rf"{re.escape(str(ROOT))}/(\S+)", lambda found: found[1].ljust(len(found[0])), done.stdout)
+    lines = [line.rstrip() for line in text.rstrip().splitlines()]
+    outputs = kept() | {name: {"source": digest(name), "output": "\n".join(lines)}}
     OUTPUTS.write_text(json.dumps(dict(sorted(outputs.items())), indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
 
 
