@@ -6,6 +6,7 @@ Functions are recognized by what they are, not by the name that the user's file 
 
 from __future__ import annotations
 
+import sys
 from types import FunctionType
 from typing import Any
 
@@ -25,6 +26,7 @@ __all__ = [
     "dtype_of",
     "inlined",
     "known_name",
+    "of_numba",
 ]
 
 # NumPy's names of what is one op of numbers in a common dtype: {"exp": "exponential"}.
@@ -72,6 +74,21 @@ def known_name(function: Any) -> str | None:
     if name and (module == "math" or module.split(".")[0] in ("numpy", "hloom", "scipy", "jax", "_operator")):
         return name
     return None
+
+
+def of_numba(function: Any) -> tuple[Any, bool]:
+    """(the Python function of one that Numba compiles, whether it is called for each element of arrays).
+
+    Other objects are themselves. Numba is not imported: where the user has not, there are no such functions.
+    """
+    numba: Any = sys.modules.get("numba")
+    if numba is None:
+        return function, False
+    if isinstance(function, numba.core.dispatcher.Dispatcher):  # numba.njit
+        return function.py_func, False
+    if isinstance(function, numba.np.ufunc.dufunc.DUFunc):  # numba.vectorize
+        return function._dispatcher.py_func, True
+    return function, False
 
 
 def inlined(function: Any) -> bool:
