@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import linecache
 import re
 from pathlib import Path
 
@@ -10,13 +11,18 @@ import pytest
 
 DOCS = Path(__file__).parents[1] / "docs"
 # Control flow, networks and devices have tests of their own beside the features.
-PAGES = [*sorted((DOCS / "start").glob("*.md")), *[DOCS / "guides" / f"{name}.md" for name in ("transforms", "sizes")]]
+PAGES = [
+    *sorted((DOCS / "start").glob("*.md")),
+    *[DOCS / "guides" / f"{name}.md" for name in ("transforms", "sizes", "kernels")],
+]
 
 
 def run_blocks(page: Path) -> dict:
     scope: dict = {}
-    for code in re.findall(r"```python\n(.*?)```", page.read_text(encoding="utf-8"), re.DOTALL):
-        exec(compile(code, page.name, "exec"), scope)
+    for k, code in enumerate(re.findall(r"```python\n(.*?)```", page.read_text(encoding="utf-8"), re.DOTALL)):
+        name = f"{page.stem}_{k}.py"
+        linecache.cache[name] = (len(code), None, code.splitlines(keepends=True), name)  # kernels have sources
+        exec(compile(code, name, "exec"), scope)
     return scope
 
 
@@ -30,6 +36,19 @@ def test_transforms():
     assert scope["per_example"].shape == (3, 4, 4)
     np.testing.assert_allclose(scope["y"], np.zeros((3, 4)), atol=1e-6)
     np.testing.assert_allclose(scope["curvature"], np.diag(6.0 * np.arange(3)))
+
+
+def test_kernels():
+    scope = run_blocks(DOCS / "guides" / "kernels.md")
+    x = scope["x"]
+    np.testing.assert_allclose(scope["z"], 3 * x, rtol=1e-6)
+    np.testing.assert_allclose(np.asarray(scope["p"]).sum(1), np.ones(10), rtol=1e-5)
+    np.testing.assert_array_equal(scope["counts"], np.histogram(x, 8, (0, 1))[0])
+    np.testing.assert_allclose(scope["values"], np.sort(x.reshape(10, 100), 1)[:, :-4:-1])
+    np.testing.assert_allclose(scope["slope"], 12 * x, rtol=1e-5)
+    for name in ("smoothed", "gated"):
+        given = [np.random.default_rng(0).normal(size=(9, 12)).astype(np.float32)] * (1 if name == "smoothed" else 2)
+        np.testing.assert_allclose(scope[name](*given), scope[name].python(*given), rtol=1e-5, atol=1e-6)
 
 
 def test_getting_started():
