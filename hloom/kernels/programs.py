@@ -26,6 +26,7 @@ from hloom.compiler.kernel_ir.rewrite import assigned, mapped, read, replaced, w
 from hloom.compiler.kernels.user import Phase, Program
 from hloom.ir.records import field, record, replace
 from hloom.ir.types import HLO_NAME, Shape
+from hloom.kernels.combined import in_parts
 from hloom.kernels.work import work_of
 
 __all__ = ["Array", "Batch", "Body", "Draft", "Names", "Tile", "assembled", "fault_array", "passed_on"]
@@ -123,11 +124,14 @@ def fault_array(role: str, number: int = 0) -> Array:
 
 def assembled(body: Body, batch: Batch = ()) -> tuple[Program, list[Shape]]:
     """(launches, shapes of the results) of so many calls at once."""
-    drafts = [_batched(body, draft, batch) for draft in body.drafts] if batch else body.drafts
     sizes = [size for size, _ in batch]
+    arrays, trips = dict(body.arrays), dict(body.sizes)
+    drafts: list[Draft] = []
+    for draft in body.drafts:
+        drafts += [_batched(body, draft, batch)] if batch else _in_parts(body, draft, arrays, trips)
     arguments: dict[Var, str | int] = {}
     temporaries: dict[str, int] = {}
-    for pointer, array in body.arrays.items():
+    for pointer, array in arrays.items():
         kept = array.role == "temporary"
         arguments[pointer] = argument = f"temporary_{pointer.name}" if kept else f"{array.role}{array.number}"
         if kept:
@@ -137,9 +141,24 @@ def assembled(body: Body, batch: Batch = ()) -> tuple[Program, list[Shape]]:
     phases = []
     for k, draft in enumerate(drafts):
         name = f"kernel_{body.name}_{k}" if len(drafts) > 1 else f"kernel_{body.name}"
-        phases.append(_phase(draft, "".join(c if c.isalnum() else "_" for c in name), arguments, body.sizes))
+        phases.append(_phase(draft, "".join(c if c.isalnum() else "_" for c in name), arguments, trips))
     shapes = [Shape(a.dtype, a.dims if a.shared else (*sizes, *a.dims)) for a in body.results()]
     return Program(tuple(phases), temporaries), shapes
+
+
+def _in_parts(body: Body, draft: Draft, arrays: dict[Var, Array], trips: dict[Var, int]) -> list[Draft]:
+    """A loop that one thread would run, in parts where it combines values, and the loops that join them."""
+    if not draft.whole or draft.item is None:
+        return [draft]
+    work = work_of(draft.body, body.sizes)
+    made = in_parts(draft.body, draft.item, draft.items, work, body.arrays, body.names.fresh)
+    if made is None:
+        return [draft]
+    trips[made.each] = -(-draft.items // made.count)
+    for table, (dtype, count) in made.tables.items():
+        arrays[table] = Array(dtype, (count,), "temporary")
+    loop = replace(draft, body=made.body, item=made.part, items=made.count, whole=False, digits=(made.part,))
+    return [loop, *[Draft(statements, k, count) for k, count, statements in made.joins]]
 
 
 def _phase(draft: Draft, name: str, arguments: Mapping[Var, str | int], sizes: Mapping[Var, int]) -> Phase:

@@ -320,7 +320,7 @@ class Arrays(Memory):
             most = ranges.union(size.span, (0, bound.span[1]))
             return Number(made.expr, S64, made.weak, (0, most[1]), made.known)
         if not stop:
-            self.check(bound, self.binary("+", size, integer(1)), view, dimension)
+            bound = self.check(bound, self.binary("+", size, integer(1)), view, dimension)
             return Number(bound.expr, S64, bound.weak, ranges.meet(bound.span, (0, size.span[1])), bound.known)
         return bound
 

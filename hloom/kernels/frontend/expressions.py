@@ -425,7 +425,7 @@ class Expressions(Arrays):
                 index = self.whole(self.as_operand_number(entry, text))
                 if index.known is not None and index.known < 0:
                     index = self.binary("+", view.dims[k], index)
-                self.check(index, view.dims[k], view, k)
+                index = self.check(index, view.dims[k], view, k)
                 start = self.binary("+", start, self.binary("*", index, view.strides[k]))
             k += 1
         dims, strides = [*dims, *view.dims[k:]], [*strides, *view.strides[k:]]

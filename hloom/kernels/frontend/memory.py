@@ -16,7 +16,7 @@ from hloom.ir.types import COMPLEX, HLO_NAME
 from hloom.kernels.frontend import ranges
 from hloom.kernels.frontend.arithmetic import Arithmetic, register
 from hloom.kernels.frontend.races import Access, Loops, race
-from hloom.kernels.frontend.values import S64, Number, View
+from hloom.kernels.frontend.values import S64, UNKNOWN, Number, View
 
 __all__ = ["FAULT_BITS", "Check", "Memory"]
 
@@ -52,8 +52,8 @@ class Memory(Arithmetic):
         """The offset of an element. Raises ShapeError for one that is out of range for certain."""
         offset = view.start
         for k, (index, size, stride) in enumerate(zip(indices, view.dims, view.strides, strict=True)):
-            self.check(index, size, view, k)
-            offset = self.binary("+", offset, self.binary("*", self.whole(index), stride))
+            index = self.check(self.whole(index), size, view, k)
+            offset = self.binary("+", offset, self.binary("*", index, stride))
         return offset.expr
 
     def whole(self, index: Number) -> Number:
@@ -64,8 +64,8 @@ class Memory(Arithmetic):
             )
         return self.cast(index, S64)
 
-    def check(self, index: Number, size: Number, view: View, dimension: int) -> None:
-        """Sees to it that 0 <= index < size."""
+    def check(self, index: Number, size: Number, view: View, dimension: int) -> Number:
+        """Sees to it that 0 <= index < size. Returns the index as it is then known."""
         valid = ranges.within(index.span, size.span)
         if valid is None and index.span[0] is not None and index.span[0] >= 0 and isinstance(index.expr, Var):
             valid = self.limits.get(index.expr) == size.expr or None
@@ -84,6 +84,11 @@ class Memory(Arithmetic):
             high = Binary("pred", ">=", value, size.expr)
             sized = size.known if isinstance(size.known, int) else None
             self.fail_if(Logic("or", (low, high)), f"index of dimension {dimension} of '{view.name}'", sized, value)
+            most = None if size.span[1] is None else size.span[1] - 1
+            span = ranges.meet(index.span, (0, most))
+            self.spans[value] = ranges.meet(self.spans.get(value, UNKNOWN), span)
+            return Number(value, index.dtype, index.weak, span, index.known)
+        return index
 
     def fail_if(self, test: Expr, what: str, size: int | None, value: Expr) -> None:
         """Ends the kernel where a test is true."""
