@@ -29,6 +29,8 @@ def test_kernels_on_a_gpu(name):
     given = [small(a) for a in arguments]
     if name == "ragged":
         given = [floats(9, 9)]
+    if name == "rows_of":
+        given = [given[0], given[1] % 9]  # rows that a small array has
     if name == "product":
         given = [floats(3, 4), floats(4, 5)]
     arrays = [a for a in given if isinstance(a, np.ndarray)]
