@@ -52,6 +52,7 @@ class _Verifier:
         self.names: dict[str, Var] = {}  # the variable that a name is for the reader of the text
         self.values: frozenset[Var] = frozenset()  # the variables that have values here, whichever way led here
         self.loops = 0
+        self.seen: set[int] = set()
 
     def wrong(self, message: str) -> InvalidKernel:
         return InvalidKernel(f"{self.nodes.name}: {message}")
@@ -76,6 +77,9 @@ class _Verifier:
         self.names = names | {name: var for name, var in self.names.items() if var.varies}
 
     def statement(self, s: Stmt) -> None:
+        if id(s) in self.seen:
+            raise self.wrong("a statement at two places")
+        self.seen.add(id(s))
         for expression in s.expressions():
             self.value(expression)
         match s:

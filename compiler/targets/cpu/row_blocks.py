@@ -78,8 +78,13 @@ def steps_together(node: Serial) -> list[Stmt] | None:
     return [
         assign(whole, plus(node.start, count)),
         For(step, node.start, whole, width, [*steps, *several, over(_joined(inner, copies))]),
-        For(step, whole, node.stop, ONE, [*before, over(list(inner))]),
+        For(step, whole, node.stop, ONE, [*_again(before), over(_again(inner))]),
     ]
+
+
+def _again(statements: Sequence[Stmt]) -> list[Stmt]:
+    """The same statements at another place: a statement has one."""
+    return [with_variables(statement, {}) for statement in statements]
 
 
 def _copies(statements: Sequence[Stmt], step: Var) -> list[_Variables]:
@@ -90,7 +95,7 @@ def _copies(statements: Sequence[Stmt], step: Var) -> list[_Variables]:
 
 def _jammed(statements: Sequence[Stmt], copies: Sequence[_Variables]) -> list[Stmt]:
     """Each statement for all rows."""
-    return [with_variables(statement, own) if own else statement for statement in statements for own in copies]
+    return [with_variables(statement, own) for statement in statements for own in copies]
 
 
 def _joined(statements: Sequence[Stmt], copies: Sequence[_Variables]) -> list[Stmt]:
@@ -107,7 +112,7 @@ def _joined(statements: Sequence[Stmt], copies: Sequence[_Variables]) -> list[St
                         accumulators.append((own, statement, function, value))
     kept = [statement for own, *_ in accumulators for statement in own]
     others = [s for s in statements if not any(s is one for one in kept)]
-    result = [with_variables(statement, own) if own else statement for own in copies for statement in others]
+    result = [with_variables(statement, own) for own in copies for statement in others]
     for (first, _, last), statement, function, value in accumulators:
         values = [own.get(value, value) for own in copies]
         pairs = [_both(function, one, other) for one, other in zip(values[::2], values[1::2], strict=True)]

@@ -62,6 +62,7 @@ def assert_written_as_read(source: KernelSource) -> None:
     nodes = read(source.text, source.params, library.signature, parts)
     assert tree(printed(nodes)) == tree(source.text)
     verify(nodes, library.signature, parts)
+    verify(source.nodes, library.signature, parts)
     for _, part in source.parts:
         assert_written_as_read(part)
 

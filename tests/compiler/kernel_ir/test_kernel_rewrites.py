@@ -227,6 +227,7 @@ def test_settled_nodes_are_those_that_are_read(body):
 
 V, W = Var("f32", "v"), Var("f32", "w")
 VARYING = Var("f32", "v", True)
+STORE = Store(X, LO, constant(1.0), "f32")
 
 
 @pytest.mark.parametrize(
@@ -254,6 +255,7 @@ VARYING = Var("f32", "v", True)
         ([For(Var("s64", "i"), LO, constant(0.5), ONE, [])], "the bound 0.5 of f64"),
         ([While(constant(0.5), [])], "the truth of f64"),
         ([Jump("break")], "break outside of a loop"),
+        ([STORE, STORE], "a statement at two places"),
         ([Together([Assign(V, LO)])], "v holds f32 and s64"),
     ],
 )  # fmt: skip
