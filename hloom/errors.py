@@ -24,7 +24,7 @@ from __future__ import annotations
 
 import errno
 import importlib
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from hloom.ir.base_error import OutOfMemoryError
 from hloom.ir.errors import (
@@ -42,7 +42,9 @@ from hloom.ir.errors import (
     UndecidedSizeError,
     UnsupportedError,
 )
-from hloom.ir.verify import VerifyError
+
+if TYPE_CHECKING:
+    from hloom.ir.verify import VerifyError
 
 
 class TracerError(HloomError, TypeError):
@@ -266,13 +268,14 @@ UnexpectedTracerError = LeakedTracerError
 JaxRuntimeError, JAXTypeError, JAXIndexError = HloomError, TracerError, IndexOutOfBoundsError
 
 
-def __getattr__(name: str):
-    if name == "CudaError":  # what the driver of a GPU answers; nothing of CUDA is imported before
-        # Saves start-up time: only programs on GPUs need it.
-        from hloom.runtime.cuda.errors import CudaError
+# Errors of rooms that `import hloom` does not load: GPUs, and the verifier with the printer of HLO text.
+_LATE = {"CudaError": "hloom.runtime.cuda.errors", "VerifyError": "hloom.ir.verify"}
 
-        return CudaError
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+def __getattr__(name: str):
+    if (module := _LATE.get(name)) is None:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(importlib.import_module(module), name)
 
 
 __all__ = [

@@ -20,7 +20,6 @@ import numpy as np
 
 from hloom.arrays.array import Array
 from hloom.arrays.digits import DOUBLE, WIDE, is_repeated, widened_operands
-from hloom.compiler.transforms.custom import OtherTangent
 from hloom.errors import PrecisionWarning
 from hloom.ir.build import Builder
 from hloom.ir.module import Instruction
@@ -145,6 +144,8 @@ def note_lack(values) -> None:
 
 def with_derivative_of(x: Tracer, exact) -> Tracer:
     """The twin of x with the derivative of x. Where single precision overflows, the twin is still finite."""
+    from hloom.compiler.transforms.custom import OtherTangent  # only functions with rules need it, not `import hloom`
+
     builder = Builder("exact")
     _, value = builder.parameter(x._shape), builder.parameter(exact._shape)
     second = builder.finish(builder.emit("copy", value))

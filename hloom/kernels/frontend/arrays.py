@@ -66,6 +66,12 @@ class Arrays(Memory):
         differs = self.compare("!=", size, other)
         self.fail_if(differs.expr, "sizes of arrays that are combined differ: the second one", None, other.expr)
 
+    def product(self, sizes: Sequence[Number]) -> Number:
+        found = integer(1)
+        for size in sizes:
+            found = self.binary("*", found, size)
+        return found
+
     # --- element-wise
 
     def elementwise(self, function: Callable[..., Number], *values: Array | Number) -> Array | Number:

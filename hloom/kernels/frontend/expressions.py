@@ -204,12 +204,6 @@ class Expressions(Arrays):
         made = self._of_op(which, [value], np.dtype(f"f{value.dtype.itemsize // 2}"))
         return Number(made.expr, made.dtype)
 
-    def product(self, sizes: Sequence[Number]) -> Number:
-        found = integer(1)
-        for size in sizes:
-            found = self.binary("*", found, size)
-        return found
-
     # --- arithmetic
 
     def combined(self, op: str, left: Value, right: Value, text: str) -> Value:

@@ -195,7 +195,7 @@ class _Lowering(Statements):
     def _dims(self, shape: Value, text: str) -> tuple[Number, ...]:
         sizes = self.static(shape)
         entries = sizes if isinstance(sizes, tuple) else (sizes,)
-        return tuple([self.whole(self.as_operand_number(self._as_value(n), text)) for n in entries])
+        return tuple([self.whole(self.as_operand_number(self.as_value(n), text)) for n in entries])
 
     def _first_value(self, name: str, given: list[Value], named: dict[str, Value], text: str) -> Number | None:
         """What the elements are at first; None: it is not said."""
@@ -210,9 +210,6 @@ class _Lowering(Statements):
         if not number.weak:
             return number.dtype
         return default_dtype({"f": float, "b": bool}.get(number.dtype.kind, int))
-
-    def _as_value(self, value: Any) -> Value:
-        return value if isinstance(value, (Static, Number, View, Lazy)) else self.number(value)
 
     def _hint(self) -> str:
         return self.assigning or "made"
@@ -349,7 +346,7 @@ class _Lowering(Statements):
         given, _ = self.arguments_of(call)
         if len(given) == 1 and isinstance(given[0], Static) and isinstance(given[0].value, tuple):
             given = list(given[0].value)
-        return [self.whole(self.as_operand_number(self._as_value(g), ast.unparse(call))) for g in given]
+        return [self.whole(self.as_operand_number(self.as_value(g), ast.unparse(call))) for g in given]
 
     def _parallel(self, node: ast.For, call: ast.Call) -> None:
         if call.keywords or not call.args or node.orelse:
@@ -479,7 +476,7 @@ class _Lowering(Statements):
     def _results(self, value: Value) -> Any:
         """The tree of numbers of results."""
         if isinstance(value, Static) and isinstance(value.value, tuple):
-            return tuple([self._results(self._as_value(part)) for part in value.value])
+            return tuple([self._results(self.as_value(part)) for part in value.value])
         value = self.as_number(value) if not isinstance(value, View) else value
         if isinstance(value, Number):
             view = self._global((), self._strong(value), "a result")
