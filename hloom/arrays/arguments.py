@@ -110,7 +110,7 @@ def wrong_call(
     elif "key" in parameters and "key" not in kwargs:
         repair = "pass key=hl.random.key(0), for each layer another one: first, second = hl.random.split(key)"
     else:
-        repair = "pass what is missing"
+        repair = "pass the missing arguments"
     return ArgumentError(f"{name} takes ({', '.join(names)})", f"{name}({_given(args, kwargs)}): {found}", repair)
 
 

@@ -70,7 +70,7 @@ def make_array_from_single_device_arrays(shape, sharding, arrays, *, dtype=None)
             raise ShapeError(
                 f"the part of an array of shape {dims} on {device} has the shape {local}",
                 f"{array._shape!r}",
-                "pass what sharding.devices_indices_map(shape)[device] selects",
+                "pass the part selected by sharding.devices_indices_map(shape)[device]",
             )
     shape_of = Shape(arrays[0].dtype, dims)
     parts = [_data(by_device[d]) if d in by_device else None for d in place.devices]

@@ -216,7 +216,7 @@ def _checked_part(part, local: tuple[int, ...], dims: tuple[int, ...], index, dt
         raise ShapeError(
             f"the part of an array of shape {dims} at {index} has the shape {local}",
             f"{found.shape}",
-            "return what the index selects: data[index]",
+            "return the part selected by the index: data[index]",
         )
     return np.ascontiguousarray(found).reshape(local)
 

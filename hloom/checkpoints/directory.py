@@ -362,7 +362,7 @@ class Checkpoint:
             raise CheckpointError(
                 f"restore the checkpoint {self.path} like a tree of {len(wanted)} leaves",
                 "\n    ".join([f"{len(found)} difference{'s' * (len(found) > 1)}", *found[:MOST_DIFFERENCES], *more]),
-                "pass like= of the saved structure, or partial=True to take what is there",
+                "pass like= of the saved structure, or partial=True to restore the matching leaves",
             )
 
     def _difference(self, name: str, leaf) -> str | None:

@@ -158,7 +158,7 @@ class File:
                 dtype, shape = _DTYPES[value["dtype"]], tuple(value["shape"])
                 begin, end = value["data_offsets"]
                 if not all(type(n) is int and n >= 0 for n in (*shape, begin, end)):
-                    raise ValueError(f"sizes of {name!r} that are no natural numbers")
+                    raise ValueError(f"sizes of {name!r} that are not natural numbers")
                 entry = found[name] = Entry(dtype, shape, self._first + begin)
                 if end - begin != entry.bytes or self._first + end > size:
                     raise ValueError(f"{name!r} has {entry.bytes} bytes from {begin} to {end} of {size - self._first}")

@@ -111,7 +111,7 @@ class ParameterServers:
             if getattr(leaf, "dtype", None) not in FLOATS:
                 raise ArgumentError(
                     f"variable {name} of a parameter server", f"{getattr(leaf, 'dtype', type(leaf).__name__)}",
-                    "keep what is no float array out of the model",
+                    "keep everything but float arrays out of the model",
                 )  # fmt: skip
         self._peers = Peers(cluster, f"/job:worker/task:{worker}")
         servers = [Task(job, index) for index in range(cluster.num_tasks(job))]
@@ -151,7 +151,7 @@ class ParameterServers:
             header = {"op": "variables.restore", "group": self.group, "step": step}
             share.peer.request(header, (), timeout)
             if step:
-                say(f"the variables of {share.peer.task} go on from step {step}")
+                say(f"the variables of {share.peer.task} continue from step {step}")
 
     def _creation(self, share: _Share) -> dict:
         return {
@@ -215,7 +215,7 @@ class ParameterServers:
             if answer["problem"]:
                 raise DistributedError(
                     f"the variables of {share.peer.task} are saved", answer["problem"].replace("\n", "; "),
-                    "make room on that disk; the servers go on and try again",
+                    "free space on that disk; the servers continue and retry",
                 )  # fmt: skip
         return [answer["step"] for answer in answers]
 
@@ -245,7 +245,7 @@ class ParameterServers:
                     return answer, found
                 problem = DistributedError(
                     f"the variables {self.group!r} of {share.peer.task}", "the server was restarted",
-                    "restart the job: all go on from the last saved step",
+                    "restart the job: all resume from the last saved step",
                 )  # fmt: skip
                 if self.synchronous or not retry:
                     raise problem

@@ -88,7 +88,7 @@ class Part:
             raise ArgumentError(
                 f"argument {number} of '{self.name}' is {want!r}",
                 f"{value.dtype}{list(value.shape)}",
-                "send what the program was compiled for",
+                "send arguments that the program was compiled for",
             )
 
     def run(self, arguments: Sequence[np.ndarray | None], transport: Transport) -> list[np.ndarray]:

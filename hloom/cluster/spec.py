@@ -151,7 +151,7 @@ def _checked(jobs: Any) -> dict[str, dict[int, str]]:
                 raise ArgumentError(
                     f"address {address} of /job:{job}/task:{index}",
                     f"it is that of {seen[address]} too",
-                    "give each task a port of its own",
+                    "give each task a different port",
                 )
             seen[address] = f"/job:{job}/task:{index}"
             found[job][index] = address
@@ -203,7 +203,7 @@ def key_of_file(path: str | os.PathLike, make: bool = False) -> bytes:
         raise file_error("the key of clusters", error) from error
     if len(key) < 16:
         raise DistributedError(
-            f"the key of clusters in {file}", "it is no hexadecimal text of at least 16 bytes", "delete the file"
+            f"the key of clusters in {file}", "it is not a hexadecimal text of at least 16 bytes", "delete the file"
         )
     return key
 

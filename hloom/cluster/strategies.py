@@ -114,8 +114,8 @@ def all_reduce(own: np.ndarray, total: np.ndarray) -> None:
         if waited > config.distributed_timeout:
             raise DistributedError(
                 "the sum of the gradients over all processes",
-                f"some of the {group.count} processes did not come for {waited:.0f} s",
-                "look at what they do (hloom cluster status), or set hl.config.distributed_timeout",
+                f"some of the {group.count} processes did not arrive within {waited:.0f} s",
+                "check their status (hloom cluster status), or set hl.config.distributed_timeout",
             )
         # MPI makes progress only while it is polled. Yielding at each poll, instead of switching to short sleeps after
         # a while, would queue behind all other processes of a busy machine.

@@ -368,7 +368,7 @@ class VariableStore:
             raise DistributedError(what, group.failure, "restart the job from its last checkpoint")
         left, me = deadline - time.monotonic(), threading.get_ident()
         if left <= 0:
-            raise DistributedError(what, f"{whom} did not come", "look at the log of that worker")
+            raise DistributedError(what, f"{whom} did not arrive", "look at the log of that worker")
         self._waits.setdefault(me, (whom, time.monotonic()))
         try:
             group.changed.wait(min(left, 1.0))

@@ -146,7 +146,7 @@ class Stream:
             raise self._malformed(f"a header of {length} bytes, of at most {limit}")
         header = _parsed(self._bytes(length, deadline))
         if not isinstance(header, dict):
-            raise self._malformed("a header that is no JSON object")
+            raise self._malformed("a header that is not a JSON object")
         return header
 
     @contextlib.contextmanager
@@ -212,7 +212,7 @@ class Stream:
         return Timeout(
             f"an answer of {self.peer}",
             f"nothing came for {timeout:g} s" if timeout is not None else "nothing came",
-            "look at what that process does (py-spy dump --pid), or set hl.config.distributed_timeout",
+            "inspect that process (py-spy dump --pid), or set hl.config.distributed_timeout",
         )
 
     def close(self) -> None:
@@ -299,7 +299,7 @@ def _greet(raw: socket.socket, key: bytes, peer: str, address: str, deadline: fl
         kind = DistributedError if begin else PeerLost
         raise kind(
             f"a server of hloom at {address}",
-            f"what listens there begins with {begin[:16]!r}" if begin else "it closed the connection",
+            f"the server there answers with {begin[:16]!r}" if begin else "it closed the connection",
             "check the address in the ClusterSpec, and tls= on both sides",
         )
     stream = Stream(raw, peer)

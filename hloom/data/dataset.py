@@ -202,7 +202,7 @@ class Dataset:
         if isinstance(size, (Device, str)) or hasattr(size, "mesh"):
             raise ArgumentError(
                 f"prefetch({size!r})",
-                "a device where the number of elements stands",
+                "a device in place of the number of elements",
                 f"write prefetch(device={size!r})",
             )
         size = _count(size, "prefetch(size)", 1)

@@ -81,7 +81,7 @@ def encode_sequence_example(context: Mapping[str, Any], lists: Mapping[str, Any]
         if isinstance(steps, (str, bytes)) or not hasattr(steps, "__iter__"):
             raise DataError(
                 f"a tf.train.SequenceExample with the feature list {name!r}", f"{type(steps).__name__}: {steps!r:.60}",
-                "pass a list with a value for each step; what belongs to the whole example goes into the context",
+                "pass a list with a value for each step; features of the whole example go into the context",
             )  # fmt: skip
         entries.append(_entry(name, b"".join(_field(1, _encoded_value(name, step)) for step in steps)))
     return _field(1, _encoded_features(context)) + _field(2, b"".join(entries))

@@ -133,7 +133,7 @@ class Anchors:
         """Moves to the position of the state. Returns the elements with the wanted indices, in order; None for none."""
         at, pulled = int(state["from"]), int(state["pulled"])
         if not 0 <= at <= pulled or (len(wanted) and not (at <= wanted.min() and wanted.max() < pulled)):
-            raise state_error("its numbers contradict each other")
+            raise state_error("its counters are inconsistent")
         self.node.restore(state["input"])
         self._states.clear()
         self._states.append((at, state["input"]))

@@ -109,6 +109,6 @@ def check_target(target: str, device) -> None:
     if device is not None:
         raise ArgumentError(
             f"jit(target={target!r}, device={str(device)!r})",
-            "a target says what is compiled for, a device where it runs",
-            "leave out one of them: what runs on a device is compiled for it",
+            "a target selects the machine to compile for, a device the one that runs it",
+            "leave out one of them: a program that runs on a device is compiled for it",
         )

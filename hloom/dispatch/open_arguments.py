@@ -130,7 +130,7 @@ class OpenArguments:
         if axis is None or (isinstance(axis, int) and not isinstance(axis, bool) and axis >= 0):
             return axis
         raise ArgumentError(
-            f"dims of the argument {name!r} of '{self._signature.name}'", f"{axis!r} is no dimension",
+            f"dims of the argument {name!r} of '{self._signature.name}'", f"{axis!r} is not a dimension",
             "pass a name, a Dim, an integer, or None for the size that a call has",
         )  # fmt: skip
 
@@ -177,7 +177,7 @@ class AbstractedAxes:
             if not isinstance(name, (str, SizeExpression)) or type(axis) is not int or axis < 0:
                 raise ArgumentError(
                     self._named.what, f"{axis!r}: {name!r} in {axes!r:.60}",
-                    'name dimensions by their numbers, {0: "n"}, or in their order, ("n", None)',
+                    'name dimensions by index, {0: "n"}, or in their order, ("n", None)',
                 )  # fmt: skip
             found[axis] = self._named.size(name)
         return _Axes(found, axes if isinstance(axes, tuple) else None)

@@ -83,7 +83,7 @@ def placed_arguments(leaves: list, places, positional: tuple, what: str) -> tupl
         bare = isinstance(leaf, (Array, ShapeDtypeStruct)) and leaf._device is None
         if bare and explicit_dims(place, len(leaf._shape.dims)) is not None:
             untyped.append(k)
-        place.check_shape(leaf._shape, f"argument {k}, as {what} say,")
+        place.check_shape(leaf._shape, f"argument {k}, as {what} require,")
         if isinstance(leaf, ShapeDtypeStruct):
             made[k] = ShapeDtypeStruct(leaf.shape, leaf.dtype, leaf.weak, sharding=place)
         elif not isinstance(leaf, Array):
@@ -92,7 +92,7 @@ def placed_arguments(leaves: list, places, positional: tuple, what: str) -> tupl
             made[k] = leaf if leaf._device is not None else moved(leaf, place)
         elif not leaf.is_sharded or not leaf._device.is_equivalent_to(place, len(leaf.shape)):
             raise ArgumentError(
-                f"argument {k} as {what} say: {place!r}",
+                f"argument {k} as {what} require: {place!r}",
                 f"{leaf._shape!r} is {leaf.sharding!r}",
                 "move it with hl.device_put, or leave its sharding out (None)",
             )

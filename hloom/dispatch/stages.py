@@ -209,7 +209,7 @@ class Compiled:
             call = call.without_twins()
         if call.key != known and not self._is_open_for(call.key):
             raise ArgumentError(
-                f"a compiled '{self._signature.name}' takes what it was lowered for",
+                f"a compiled '{self._signature.name}' takes the arguments it was lowered for",
                 f"{call.key.structure}, {call.key.leaves}; lowered for {known.structure}, {known.leaves}",
                 "call the jitted function itself, which compiles for other shapes",
             )

@@ -157,7 +157,7 @@ def same_program(name: str, text: str, members: Sequence[int] | None = None) -> 
     raise DistributedError(
         f"all processes run the same program '{name}'",
         f"line {number} here is\n    {mine.strip()}\nand in process {other}\n    {theirs.strip()}",
-        "let what the program depends on be the same in all processes: arguments' shapes, flags, random seeds",
+        "make everything the program depends on the same in all processes: arguments' shapes, flags, random seeds",
     )
 
 

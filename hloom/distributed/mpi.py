@@ -217,7 +217,7 @@ class Group:
                 raise DistributedError(
                     f"{doing}: every process takes part",
                     f"nothing came from process {names} for {seconds:g} s",
-                    "look at what that process does (py-spy dump --pid), or set hl.config.distributed_timeout",
+                    "inspect that process (py-spy dump --pid), or set hl.config.distributed_timeout",
                 )
             if waited > _BUSY:
                 time.sleep(_POLL)

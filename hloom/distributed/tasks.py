@@ -25,7 +25,7 @@ def tasks_of_cluster(cluster: Any) -> list[tuple[str, int]]:
     found = []
     for job, tasks in given.items():
         if not isinstance(job, str) or not re.fullmatch(r"\w+", job):
-            raise _bad(cluster, f"{job!r} is no name of a job: letters, digits and underscores")
+            raise _bad(cluster, f"{job!r} is not a job name: letters, digits and underscores")
         if isinstance(tasks, int) and not isinstance(tasks, bool) and tasks >= 0:
             numbers: list = list(range(tasks))
         elif isinstance(tasks, Mapping):

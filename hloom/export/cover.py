@@ -132,6 +132,6 @@ def _refused(name: str, dims: Sequence[Dim], found: str) -> ExportError:
     return ExportError(
         f"export of {name!r} for {', '.join([dim.declaration() for dim in dims])}",
         found,
-        "narrow the range of the Dim, or say of what its sizes are multiples: Dim('n', 8, 4096, multiple_of=8)",
+        "narrow the range of the Dim, or state a divisor of its sizes: Dim('n', 8, 4096, multiple_of=8)",
         source="",
     )

@@ -186,7 +186,7 @@ class State:
                 found = f"{wrong[1]!r} in place of {wrong[0]!r}" if wrong else f"{tree.structure(value)}"
                 raise ExportError(
                     f"export: {by!r} updates the state", f"{name!r} that it returns has another form: {found}",
-                    "return the state with the trees, shapes and dtypes that the first function of updates= gives it",
+                    "return the state with the trees, shapes and dtypes that the first function of updates= returns",
                 )  # fmt: skip
 
 
@@ -197,7 +197,7 @@ def _states(result: Any, names: tuple[str, ...], by: str) -> list:
         if wrong := next((leaf for leaf in tree.leaves(found) if is_open(leaf)), None):
             raise ExportError(
                 f"export of {by!r}", f"a part of the state is {wrong!r}, whose size is not the same in all calls",
-                "keep the state of one size, and pass what varies as arguments",
+                "keep the state at one size, and pass varying arrays as arguments",
             )  # fmt: skip
         return found
     raise ExportError(

@@ -250,7 +250,7 @@ class Library:
             ) from None  # fmt: skip
         except AttributeError:
             raise ExportError(
-                f"load of {self.path}", "it is no library of hloom's", "export it with hl.export"
+                f"load of {self.path}", "it is not an hloom library", "export it with hl.export"
             ) from None
         entry.restype = ctypes.POINTER(_Library)
         self._library = entry().contents

@@ -114,7 +114,7 @@ def checked_name(name: str, what: str) -> str:
     if what == "a function" and (name in OWN or re.fullmatch(r"constant_\d+", name)):
         raise ExportError(
             f"export: a function has the name {name!r}",
-            "the library has a function of its own with this name",
+            "the library itself has a function of this name",
             f"pass another name: hl.export({{'{name}_step': f}}, ...)",
         )
     return name

@@ -79,7 +79,7 @@ def functions_of(source: Program | Saved, fetches: Any, feeds: Any, variables: M
 def _fed(program: Program, feed: Any) -> Node:
     node = program.find(feed, "feed")
     if not isinstance(node, Node):
-        raise FeedError(f"feed {feed!r}", f"{node!r} is no tensor", "feed placeholders and other tensors")
+        raise FeedError(f"feed {feed!r}", f"{node!r} is not a tensor", "feed placeholders and other tensors")
     return node
 
 
@@ -94,7 +94,7 @@ def _initializer(program: Program, values: Mapping[str, Any]) -> Callable:
     unknown = [name for name in values if name not in program.variables]
     if unknown:
         raise ExportError(
-            f"export of '{program.name}'", f"a value for {unknown[0]!r}, which is no variable", "leave it out"
+            f"export of '{program.name}'", f"a value for {unknown[0]!r}, which is not a variable", "leave it out"
         )
     others = [v for name, v in program.variables.items() if name not in values]
     without = [v.name for v in others if v.record.initial is None]
@@ -107,7 +107,7 @@ def _initializer(program: Program, values: Mapping[str, Any]) -> Callable:
         want = program.variables[name]._shape
         if tuple(np.shape(value)) != want.dims or np.asarray(value).dtype != want.dtype:
             raise ExportError(
-                f"export of '{program.name}'", f"the value of {name!r} is no {want!r}", "pass session.state()"
+                f"export of '{program.name}'", f"the value of {name!r} is not {want!r}", "pass session.state()"
             )
     starts = [v.record.initial for v in others]
     nodes: list[Any] = [Node(program.trace, i) for i in starts if i is not None]
@@ -131,7 +131,7 @@ def _run_of(program: Program, fetches: Any, fed: Mapping, examples: Mapping) -> 
         taken = need.host_values[0].name if need.host_values else need.hosts[0].name
         raise ExportError(
             f"export of '{program.name}'", f"{taken!r} comes from Python: a queue, a dataset or a callback",
-            f"feed what it gives: feeds={{{taken!r}: ...}}",
+            f"feed its result: feeds={{{taken!r}: ...}}",
         )  # fmt: skip
     inputs = [i for i in program.instructions if i in need.instructions and i in fed]
     inputs += [p.instruction for p in need.placeholders if p.instruction not in fed]
@@ -179,7 +179,7 @@ def _example(program: Program, instruction: Any, given: Any) -> Any:
             raise ExportError(
                 f"export of '{program.name}'",
                 f"{what} {name!r} has sizes that are not known: {HLO_NAME[dtype]}{list(shown)}",
-                f"give them: feeds={{{name!r}: (100, ...)}}, or a range: (hl.Dim('batch', 1, 64), ...)",
+                f"specify them: feeds={{{name!r}: (100, ...)}}, or a range: (hl.Dim('batch', 1, 64), ...)",
             )
         return ShapeDtypeStruct(dims, dtype)
     shape = tuple(given) if isinstance(given, (tuple, list)) else tuple(given.shape)

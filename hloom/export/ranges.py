@@ -54,7 +54,7 @@ class _Variants:
     def refused(self, count: int, error: Exception) -> ExportError:
         return ExportError(
             f"export of {self.function.request.name!r} for {', '.join(d.declaration() for d in self.dims.values())}",
-            f"a kernel of it takes numbers, so that each of {count:,} sizes is a variant by itself ({error})",
+            f"one of its kernels needs fixed sizes, so that each of {count:,} sizes is a separate variant ({error})",
             f"narrow the ranges to {MOST_VARIANTS} sizes, or export for fixed ones",
             source="",
         )

@@ -256,7 +256,7 @@ def check_library(path: Path) -> None:
 def _check(file: BinaryIO, size: int) -> None:
     begin = file.read(16)
     if begin[:4] != b"\x7fELF"[: len(begin)] or not begin:
-        raise _ForeignError(f"it is no shared library of Linux: it begins with {begin[:4]!r}")
+        raise _ForeignError(f"it is not a Linux shared library: it begins with {begin[:4]!r}")
     kinds = {1: "<", 2: ">"}
     if len(begin) < 16 or begin[4] not in _LAYOUTS or begin[5] not in kinds:
         raise _DamageError(f"its header is damaged or cut off, in a file of {size} bytes")
@@ -333,7 +333,7 @@ def _check_seal(file: BinaryIO, end: int, size: int) -> None:
         file.seek(end)
         found = _SEAL.unpack(file.read(_SEAL.size))
     if found is None or found[:2] != (_MAGIC, end):
-        raise _DamageError(f"{size - end} bytes follow its last section, and are no checksum of hloom's")
+        raise _DamageError(f"{size - end} bytes follow its last section, and are not a checksum of hloom")
     file.seek(0)
     total, left = 0, end
     while left and (chunk := file.read(min(left, _CHUNK))):

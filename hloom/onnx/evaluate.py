@@ -175,7 +175,7 @@ def static_tree(value):
     if isinstance(value, Sizes):
         return value.numbers()
     try:
-        return static(value, "it runs on numbers")
+        return static(value, "it runs on concrete values")
     except NeedsValue as found:
         raise NeedsValue(found.what) from None
 

@@ -30,7 +30,7 @@ def rule(names: str, *, domain: str, since: int = 1, static: tuple[int, ...] = (
     """
     what = f"a rule for {names!r} of the domain {domain!r}"
     if domain in ONNX_DOMAINS:
-        raise ArgumentError(what, "a domain of ONNX, whose ops hloom defines", "give the op a domain of your own")
+        raise ArgumentError(what, "a domain of ONNX, whose ops hloom defines", "use your own domain for the op")
     if not isinstance(names, str) or not names.split():
         raise ArgumentError(what, "no name of an op", 'name it, as in hl.onnx.rule("Scaled", domain="mine")')
     try:
@@ -40,7 +40,7 @@ def rule(names: str, *, domain: str, since: int = 1, static: tuple[int, ...] = (
 
     def declare(function: Callable) -> Callable:
         if not callable(function):
-            raise ArgumentError(what, f"{type(function).__name__}, which is no function", "decorate a function")
+            raise ArgumentError(what, f"{type(function).__name__}, which is not a function", "decorate a function")
         return op(names, since=version, domain=domain, static=tuple(static), host=host)(function)
 
     return declare

@@ -214,7 +214,7 @@ class Program:
         """The error for a node that requests values that it already has, or that nothing computes."""
         return UnsupportedError(
             f"{node.title} of the ONNX model {self.graph.name!r}",
-            f"{found.what}: the numbers of {value} are not to be had before the node runs",
+            f"{found.what}: the values of {value} are not available before the node runs",
             "store them in the model as an initializer, or pass them as an input",
         )
 
@@ -231,7 +231,7 @@ class Program:
         if at in self.warned or found.what == "it reads strings":
             return
         self.warned.add(at)
-        how = f"programs are compiled for the numbers of {name!r}" if name else "it runs by itself, not compiled"
+        how = f"programs are compiled for the values of {name!r}" if name else "it runs by itself, not compiled"
         warn_while_compiling(f"{node.title}: {found.what}; {how}", found.category, current_source())
 
     def unknown(self, found: NeedsValue) -> ConcretizationTypeError:

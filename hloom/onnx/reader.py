@@ -51,7 +51,7 @@ def parse(source) -> tuple[Any, Path | None]:
     try:
         model.ParseFromString(bytes(content))
     except Exception as error:  # the class of the error depends on the version of protobuf
-        raise FileError(what, f"{len(content)} bytes that are no ONNX model ({error})", CORRUPT) from None
+        raise FileError(what, f"{len(content)} bytes that are not an ONNX model ({error})", CORRUPT) from None
     if not model.ir_version or not model.HasField("graph") or not model.graph.output:
         found = "no version of the format" if not model.ir_version else "no graph with outputs"
         raise FileError(what, f"{len(content)} bytes with {found}", CORRUPT)

@@ -58,7 +58,7 @@ def converted(data: Any, dtype: np.dtype, shape: Sequence[int]) -> np.ndarray:
 def from_bytes(data: bytes, dtype: np.dtype) -> np.ndarray:
     """The elements of gRPC's raw contents, which are little-endian. Raises ConversionError."""
     if len(data) % dtype.itemsize:
-        raise ConversionError(f"{len(data)} bytes are no whole number of elements of {dtype.itemsize} bytes")
+        raise ConversionError(f"{len(data)} bytes are not a whole number of elements of {dtype.itemsize} bytes")
     made = np.frombuffer(data, dtype.newbyteorder("<")).astype(dtype, copy=False)
     if dtype.kind == "b" and (np.frombuffer(data, np.uint8) > 1).any():
         raise ConversionError("a boolean is a byte of 0 or 1")

@@ -86,7 +86,7 @@ class Limits:
         except (_TooLargeError, zlib.error):
             pass
         if state.damaged and not state.begun:
-            await _refuse(send, 400, "the body is no gzip")
+            await _refuse(send, 400, "the body is not gzip")
         elif state.too_large and not state.begun:
             await self._too_large(receive, send)
 

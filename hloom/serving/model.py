@@ -136,7 +136,7 @@ def _array(model: str, given: RequestInput, value: Value) -> np.ndarray:
     try:
         return converted(getattr(given.data, "root", given.data), value.dtype, shape)
     except ConversionError as error:
-        raise InferenceError(f"model {model}: the data of {value.name} are no {datatype}: {error}") from None
+        raise InferenceError(f"model {model}: the data of {value.name} are not {datatype}: {error}") from None
 
 
 def _output(name: str, array: np.ndarray) -> ResponseOutput:

@@ -247,7 +247,7 @@ def _process(command: Sequence[str], options: ServerOptions) -> int:
         return 0
     if not ready:
         raise ExportError(
-            "serving models with Triton", f"it ended with status {process.returncode}", "see what it printed above"
+            "serving models with Triton", f"it ended with status {process.returncode}", "see its output above"
         )
     return process.returncode or 1
 

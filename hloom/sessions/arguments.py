@@ -122,7 +122,7 @@ def _converted(value: Any, array: np.ndarray, wanted: np.dtype) -> np.ndarray:
         raise DTypeError(
             f"a constant of {HLO_NAME[wanted]}",
             f"the value is {value!r:.60}",
-            "pass numbers that the dtype holds, or another dtype",
+            "pass values that the dtype can hold, or another dtype",
         )
     return made
 
@@ -136,8 +136,8 @@ def _padded(array: np.ndarray, shape: Any) -> np.ndarray:
     count = int(np.prod(dims, dtype=np.int64))
     if array.size > count or (not array.size and count):
         raise ShapeError(
-            f"a constant of shape {dims}", f"{array.size} values for {count} places",
-            "pass one value, or at most as many as the shape has places",
+            f"a constant of shape {dims}", f"{array.size} values for {count} elements",
+            "pass one value, or at most as many as the shape has elements",
         )  # fmt: skip
     flat = array.reshape(-1)
     return np.concatenate([flat, np.repeat(flat[-1:], count - flat.size)]).reshape(dims)

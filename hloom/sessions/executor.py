@@ -293,7 +293,7 @@ class Step:
             converted = np.asarray(value).astype(wanted)
             if wanted.kind not in "iu" or np.array_equal(converted, value):
                 return converted
-            self._refuse(k, name, f"numbers that {HLO_NAME[wanted]} does not hold", "feed smaller numbers")
+            self._refuse(k, name, f"values that {HLO_NAME[wanted]} cannot hold", "feed smaller numbers")
         self._refuse(k, name, f"an array of {value.dtype}", f"convert it: array.astype({wanted.name!r})")
 
     def _match(self, name: str, array: Any, shape: Shape, source: Any, given: dict) -> None:

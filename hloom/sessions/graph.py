@@ -118,7 +118,7 @@ class Node(Tracer):
         raise LeakedTracerError(
             f"a compiled function that uses {self!r} of '{self.program.name}'",
             "it is called outside of the program, where a node has no value",
-            "call it inside of `with program:`, or pass it what session.run returns",
+            "call it inside `with program:`, or pass it the result of session.run",
         )
 
     @property

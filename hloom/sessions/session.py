@@ -89,7 +89,7 @@ class Session:
             except FetchError as error:
                 raise FeedError(error.asked, error.found, error.repair) from None
             if not isinstance(node, Node):
-                raise FeedError(f"feed {name!r}", f"{node!r} is no tensor", "feed placeholders and other tensors")
+                raise FeedError(f"feed {name!r}", f"{node!r} is not a tensor", "feed placeholders and other tensors")
             if any(other.instruction is node.instruction for other in nodes):
                 raise FeedError(f"feed {node.name!r}", "it is fed twice, by name and by handle", "feed it once")
             nodes.append(node)
@@ -137,7 +137,7 @@ class Session:
         for name, value in values.items():
             node = self.program.find(name, "restore")
             if name not in self.program.variables:
-                raise FetchError(f"restore {name!r}", f"{node!r} is no variable", "restore variables only")
+                raise FetchError(f"restore {name!r}", f"{node!r} is not a variable", "restore variables only")
             shape = self.program.variables[name]._shape
             if tuple(value.shape) != shape.dims or value.dtype != shape.dtype:
                 raise FeedError(

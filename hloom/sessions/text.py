@@ -132,7 +132,7 @@ def _check_callbacks(program: Graph) -> None:
         if any(isinstance(value, HostFunction) for value in instruction.attributes.values()):
             raise UnsupportedError(
                 f"'{program.name}' as text", f"it calls a Python function: {instruction['custom_call_target']}",
-                "prune it to what does without: program.prune(fetches)", instruction.source,
+                "prune it to a part without them: program.prune(fetches)", instruction.source,
             )  # fmt: skip
 
 
@@ -244,7 +244,7 @@ def _fill(program: Graph, header: dict[str, Any], entry: Computation, constants:
         if "constant" not in row:
             _read_parameter(program, row, by_text)
     if len(program.sources) != len(program.trace.builder.parameters):
-        raise ValueError("parameters that are not said to be placeholders or variables")
+        raise ValueError("parameters that are declared neither placeholders nor variables")
     place = {instruction: k for k, instruction in enumerate(instructions)}
     _read_updates(program, header["updates"], by_text, place)
     for row in header["targets"]:
@@ -320,7 +320,7 @@ def _with_constants(
 def _read_parameter(program: Graph, row: Mapping[str, Any], by_text: Mapping[str, Instruction]) -> None:
     instruction = by_text[row["in"]]
     if instruction.opcode != "parameter":
-        raise ValueError(f"{row['in']} is no parameter")
+        raise ValueError(f"{row['in']} is not a parameter")
     if "variable" in row:
         name = str(row["variable"])
         initial = None if row["initial"] is None else by_text[row["initial"]]

@@ -186,7 +186,7 @@ def assume(comparison: Comparison | bool) -> None:
         )  # fmt: skip
     if comparison is not True and not isinstance(comparison, Comparison):
         raise ArgumentError(
-            "hl.assume(...)", f"{type(comparison).__name__} {comparison!r:.60} is no comparison of sizes",
+            "hl.assume(...)", f"{type(comparison).__name__} {comparison!r:.60} is not a comparison of sizes",
             "compare sizes, which are known when a program is called: hl.assume(x.shape[0] % 2 == 0)",
         )  # fmt: skip
     if isinstance(comparison, Comparison):
@@ -194,7 +194,7 @@ def assume(comparison: Comparison | bool) -> None:
             (name, dim), *_ = _dims(comparison).items()
             raise ArgumentError(
                 f"hl.assume({comparison!r})", "no function is traced here, so no call would check it",
-                f"say it in the function, or in {name} itself: {dim.declaration()[:-1]}, multiple_of=8)",
+                f"state it in the function, or in {name} itself: {dim.declaration()[:-1]}, multiple_of=8)",
             )  # fmt: skip
         adopt(Assumption(comparison, current_source()))
 
@@ -207,7 +207,7 @@ def adopt(*assumptions: Assumption) -> None:
             if trace is not None and trace.assumptions is None:
                 raise ArgumentError(
                     f"hl.assume({one}) within {trace.kind} '{trace.name}'", "programs of sessions keep no assumptions",
-                    "say it of the placeholder's size: hl.Dim('n', multiple_of=8)", one.source,
+                    "state it for the placeholder's size: hl.Dim('n', multiple_of=8)", one.source,
                 )  # fmt: skip
         for trace in TRACES.active:
             if trace is not None and trace.assumptions is not None:

@@ -192,7 +192,7 @@ def refused_argument(function, name: str, structure, leaves, static, error: Argu
         except ArgumentError:
             repair = error.repair
             if _is_static(leaf) and len(place) > 2:
-                repair = "take it out of the tree: an argument of its own can be marked as static (static_argnames)"
+                repair = "take it out of the tree: a separate argument can be marked as static (static_argnames)"
             elif _is_static(leaf):
                 by_name = f"static_argnames={path!r}" if path.isidentifier() else f"static_argnums={place[1].entry}"
                 repair = f"mark it as static: hl.jit({name}, {by_name})"

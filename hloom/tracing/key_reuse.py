@@ -37,7 +37,7 @@ def use_key(data: Array | Tracer, name: str) -> None:
     if before is not None:
         raise KeyReuseError(
             f"{name} of a key that was used before",
-            f"used by {before}; it gives the same random numbers again",
+            f"used by {before}; it yields the same random numbers again",
             "split it: key, subkey = hl.random.split(key), and use each key once; hl.random.clone allows a second use",
         )
 

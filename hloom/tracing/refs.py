@@ -96,7 +96,7 @@ class Ref:
         return len(self._states[-1][0])
 
     def __array__(self, dtype=None, copy=None):
-        raise ArgumentError("an array of a Ref", f"{self.description}, which is no array", "read it: ref[...]")
+        raise ArgumentError("an array of a Ref", f"{self.description}, which is not an array", "read it: ref[...]")
 
     def _check(self, index) -> None:
         """Raises IndexOutOfBoundsError for an integer outside of its axis, which arrays clamp or drop."""

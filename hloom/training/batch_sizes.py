@@ -146,7 +146,7 @@ class _OpenFunction(JitFunction):
                 if found.traced.uses_mesh or isinstance(found, OpenSpmdSpecialization):
                     raise _Refused("it names a mesh")
                 if not found.ready_for([as_array(leaf) for leaf in call.leaves]):
-                    raise _Refused("most sizes need a program of their own")
+                    raise _Refused("most sizes need a separate program")
         except _Refused:
             raise
         except HloomError as error:

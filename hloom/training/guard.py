@@ -33,7 +33,7 @@ class Step:
             raise ArgumentError(
                 "fit takes a function step(state, batch) -> (state, metrics)",
                 type(step).__name__,
-                "pass hl.training.train_step(loss, optimizer) or a function of your own",
+                "pass hl.training.train_step(loss, optimizer) or your own function",
             )
         if policy not in POLICIES:
             raise ArgumentError("a policy for losses that are not finite", repr(policy), f"one of {POLICIES}")
@@ -155,7 +155,7 @@ def _wrong_result(found) -> ArgumentError:
     return ArgumentError(
         "a step returns (state, metrics): the new state, and a loss or a dict of scalars",
         kind,
-        "put what changes into one tree: return (model, optimizer_state), loss",
+        "put everything that changes into one tree: return (model, optimizer_state), loss",
     )
 
 

@@ -162,7 +162,7 @@ class Run(Loop):
                 self.save()
             self.manager.wait()
             if self._leaving is not None:
-                self.say(f"saved {self.manager.path(self.step)}; run the program again to go on")
+                self.say(f"saved {self.manager.path(self.step)}; run the program again to continue")
 
     def _one(self) -> None:
         """The next step, or the end of an epoch."""
@@ -293,7 +293,7 @@ class Run(Loop):
             raise CheckpointError(
                 f"start from step 0 with checkpoints in {self.manager.folder}",
                 f"it has step {latest}",
-                "choose another folder, delete this one, or leave resume=False out to go on",
+                "choose another folder, delete this one, or omit resume=False to continue",
             )
         self._log.open(0)
 
@@ -408,7 +408,7 @@ def fit(
     if on_nan == "skip" and not guarded.keeps:
         raise ArgumentError(
             "on_nan='skip' keeps the state of before a step",
-            "a step compiled with a device, shardings or static arguments of its own, which cannot be wrapped",
+            "a step compiled with its own device, shardings or static arguments, which cannot be wrapped",
             "wrap the optimizer in optim.apply_if_finite, and pass on_nan='ignore'",
         )
     if epochs is not None and epochs > 1:

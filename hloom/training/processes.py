@@ -47,7 +47,7 @@ class Members:
             raise DistributedError(
                 f"all processes of fit after step {step}",
                 f"they have done {-first} to {last} steps",
-                "give all processes batches of the same number",
+                "give all processes the same number of batches",
             )
         return found or None, self.count - stopping if stopping else None
 

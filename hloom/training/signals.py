@@ -31,7 +31,7 @@ class Signals:
             raise KeyboardInterrupt
         self.received = number
         if number == signal.SIGINT and sys.stderr.isatty():
-            print("\nleaving after this step; press Ctrl-C again to leave at once", file=sys.stderr, flush=True)
+            print("\nleaving after this step; press Ctrl-C again to leave immediately", file=sys.stderr, flush=True)
 
     def __exit__(self, *exception) -> None:
         for number, handler in self._before.items():

@@ -378,7 +378,7 @@ class Api:
         """Captures the work that `enqueue()` puts on the stream into a new graph instead of running it."""
         driver = self.driver
         mode = driver.CUstreamCaptureMode.CU_STREAM_CAPTURE_MODE_THREAD_LOCAL
-        self._do(driver.cuStreamBeginCapture(stream, mode), f"what {what} enqueues was recorded", where)
+        self._do(driver.cuStreamBeginCapture(stream, mode), f"the work of {what} was captured", where)
         try:
             enqueue()
         except BaseException:
@@ -386,7 +386,7 @@ class Api:
             if not status and graph and graph[0]:
                 driver.cuGraphDestroy(graph[0])
             raise
-        return self._do(driver.cuStreamEndCapture(stream), f"what {what} enqueued was recorded", where)
+        return self._do(driver.cuStreamEndCapture(stream), f"the work of {what} was captured", where)
 
     def add_child(self, graph, after: list, child, where: str):
         """A copy of the graph `child` as a node."""

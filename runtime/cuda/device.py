@@ -189,7 +189,7 @@ class Device:
 
             attempt(api.set_current, self.context)
             for stream in (self.uploads, self.main, self.downloads):
-                attempt(api.synchronize_stream, stream, "what was enqueued was waited for, to close the device")
+                attempt(api.synchronize_stream, stream, "enqueued work was waited for, to close the device")
             while self._deferred:
                 attempt(self._deferred.popleft()[1])
             for release in self.pool.reclaimers():

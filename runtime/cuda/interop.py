@@ -59,7 +59,7 @@ def _from_dlpack(device, other):
         capsule = other.__dlpack__(stream=int(device.main))
     found = next((n for n in NAMES if capsule_is(capsule, n[0])), None)
     if found is None:
-        raise CudaInteropError(what, "what it hands out is not a DLPack capsule", "update that library")
+        raise CudaInteropError(what, "its __dlpack__ does not return a DLPack capsule", "update that library")
     name, used, kind_of = found
     address = capsule_get(capsule, name)
     managed = kind_of.from_address(address)

@@ -209,7 +209,7 @@ class Pool:
         self._collect()
         self._free_idle(0)
         device = self.device
-        device.api.synchronize_stream(device.main, "what was enqueued was waited for, to free its memory")
+        device.api.synchronize_stream(device.main, "enqueued work was waited for, to free its memory")
         device.api.trim_pool(device.pool_handle, 0)
 
     def on_pressure(self, method: Callable[[], None]) -> None:

@@ -12,8 +12,8 @@ FUNCTIONS = (
         "invalid argument",
         "hloom: the buffer has been deleted or donated; use the array that the call returned",
     ),
-    error_helper("pjrt_error_lent", "failed precondition", "hloom: the buffer has no external reference to give back"),
-    error_helper("pjrt_error_range", "out of range", "hloom: the bytes asked for lie outside of the buffer"),
+    error_helper("pjrt_error_lent", "failed precondition", "hloom: the buffer has no external reference to release"),
+    error_helper("pjrt_error_range", "out of range", "hloom: the requested bytes are outside the buffer"),
     helper(
         "pjrt_no_memory",
         "client, size",

@@ -38,7 +38,7 @@ def initialize() -> None:
 
 def _refuse(error: Exception):
     if isinstance(error, ImportError):
-        repair = "install what is missing: pip install --upgrade 'hloom[jax]'"
+        repair = "install the missing package: pip install --upgrade 'hloom[jax]'"
     else:
         repair = "install a jax that hloom is tested with: pip install --upgrade 'hloom[jax]'"
     raise UnsupportedError(

@@ -48,7 +48,7 @@ def _reason(node: Node, found: Mapping[Node, str]) -> str:
             if tensor.dtype not in TO_HLOOM or tensor.layout != torch.strided:
                 return f"hloom has no tensors of dtype {tensor.dtype} and layout {tensor.layout}"
     if any(_is_open(n.meta.get("val")) for n in (node, *node.all_input_nodes)):
-        return "its sizes or operands are numbers that are known only when it runs"
+        return "its sizes or operands are known only at run time"
     if is_evaluated(node) or node.target in (operator.getitem, COPY) or op_of(node) in RULES:
         return ""
     return "hloom has no rule for it"

@@ -158,7 +158,7 @@ class RaySupervisor(Supervisor):
             ray.util.remove_placement_group(group)
             if self._may_shrink():
                 self.workers -= 1
-                self._say(f"hloom cluster: Ray has no room for {count} processes; the job goes on with {count - 1}")
+                self._say(f"hloom cluster: Ray has no room for {count} processes; the job continues with {count - 1}")
                 continue
             whole, free = (found.get("CPU", 0) for found in (ray.cluster_resources(), ray.available_resources()))
             raise DistributedError(

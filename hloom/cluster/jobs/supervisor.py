@@ -248,7 +248,7 @@ class Supervisor:
             host.forget(name)
         if job == "worker" and self.job.elastic and self.workers - len(ended) > 1:
             ended.add(name)
-            self._say(f"hloom cluster: {self.problem}; the job goes on without it")
+            self._say(f"hloom cluster: {self.problem}; the job continues without it")
             return
         self.restarts += 1
         self._say(

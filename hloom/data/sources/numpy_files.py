@@ -69,7 +69,7 @@ def _mapped(name: str) -> Any:
         raise file_error(f"reading {name}", error) from None
     except (ValueError, EOFError, zipfile.BadZipFile) as error:
         # NumPy's text for any other file recommends to unpickle it.
-        found = "it is no file of arrays, or has Python objects" if "pickle" in str(error) else str(error)
+        found = "it is not a file of arrays, or has Python objects" if "pickle" in str(error) else str(error)
         raise DataError(f"the arrays of {name}", found, "pass a file of numpy.save or numpy.savez") from None
 
 

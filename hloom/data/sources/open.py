@@ -61,7 +61,7 @@ def generator(function: Callable[[], Iterable]) -> Dataset:
     """
     if not callable(function):
         raise ArgumentError(
-            "a dataset of a generator", f"a {type(function).__name__}", "pass the function, not what it returned"
+            "a dataset of a generator", f"a {type(function).__name__}", "pass the function, not its result"
         )
     return Dataset(lambda: Generator(function))
 
@@ -95,7 +95,7 @@ def tfrecord(
         )
     for name, value in (("interleave", interleave), ("run", run)):
         if not isinstance(value, int) or value < 1:
-            raise ArgumentError(f"tfrecord({name}={value!r})", "it is no positive integer", "pass 1 or more")
+            raise ArgumentError(f"tfrecord({name}={value!r})", "it is not a positive integer", "pass 1 or more")
     return Dataset(
         lambda: TFRecords(names, features, kind, interleave, run, shuffle_files, verify, on_corrupt == "skip")
     )

@@ -80,7 +80,7 @@ def decode_image(data: bytes, size: Sequence[int] | None = None, mode: str | Non
                 image = image.resize((width, height))
             return np.asarray(image)
     except images.UnidentifiedImageError:
-        found = f"{len(data)} bytes that are no image"
+        found = f"{len(data)} bytes that are not an image"
     except (OSError, SyntaxError, ValueError, EOFError, images.DecompressionBombError) as error:
         found = str(error) or type(error).__name__
     raise DataError("decoding an image", found, "replace the image, or leave its record out with filter()")

@@ -163,7 +163,7 @@ def _scan(node, body, states, sequences, in_axes, in_directions, out_axes, out_d
         values, made = lax.scan(advance, states, rows)
     except NeedsValue:
         if not is_known([*given, *sequences]) or not rows or not rows[0].shape[0]:
-            raise NeedsValue("its body needs numbers of its inputs") from None
+            raise NeedsValue("its body needs the values of its inputs") from None
         values, made = _steps(step, given, [np.asarray(r) for r in rows])
     results = []
     for value, axis, backwards in zip(made, out_axes, out_directions, strict=True):

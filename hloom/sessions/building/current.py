@@ -76,8 +76,8 @@ def _variable(given: Any, what: str) -> Variable:
     if not isinstance(given, Variable):
         raise ArgumentError(
             f"{what}(variable, value)",
-            f"{given!r:.80} is no variable",
-            "pass what variable() returned",
+            f"{given!r:.80} is not a variable",
+            "pass the result of variable()",
         )
     return given
 

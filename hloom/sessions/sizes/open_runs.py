@@ -54,7 +54,7 @@ class OpenRun:
                 # The user did not request open sizes, so fall back to compiling for each size.
                 warnings.simplefilter("ignore", FallbackWarning)
                 if not self.function.ready_for(*operands):
-                    self.close("most sizes need a program of their own")  # these have one now
+                    self.close("most sizes need a separate program")  # these have one now
             return ""
         except HloomError as error:
             return f"{error.asked}: {error.found}"

@@ -33,7 +33,7 @@ OPERATIONS = {"add": 0, "multiply": 1, "maximum": 2, "minimum": 3}
 BYTES = TYPES["u8"]
 IN_PROGRESS, NO_COLOR = 7, -1
 POLL = 0.0005  # seconds
-REPAIR = "set NCCL_DEBUG=INFO for what NCCL says, and check that it sees all GPUs"
+REPAIR = "set NCCL_DEBUG=INFO for NCCL's log, and check that it sees all GPUs"
 
 
 def load_nccl() -> Any:

@@ -246,7 +246,7 @@ class Executable:
         return True
 
     def _private(self, nbytes: int) -> Buffer:
-        return self.device.pool.take(nbytes, f"copies of what loops of {self.name} use")
+        return self.device.pool.take(nbytes, f"copies for the loops of {self.name}")
 
     def _run(self, list_of_units: list, inputs, outputs, begun: Callable[[], None]) -> None:
         for unit in list_of_units:

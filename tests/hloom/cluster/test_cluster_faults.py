@@ -96,7 +96,7 @@ def test_an_elastic_job_goes_on_without_a_worker(tmp_path, gangs, mode, options)
     made = job(tmp_path, "job", mode, 40, 0.03, elastic=True, asynchronous=mode == "async", **options)
     status, lines = disturbed(made, lambda: os.kill(reached(made, "worker-1", 7)["pid"], signal.SIGKILL))
     assert status == 0, lines
-    wanted = "the job goes on without it" if mode == "async" else "with 1 workers, from the last checkpoint"
+    wanted = "the job continues without it" if mode == "async" else "with 1 workers, from the last checkpoint"
     assert any(wanted in line for line in lines), lines
     (only,) = outs(tmp_path, "job")
     assert int(only.split()[1]) >= 40

@@ -83,7 +83,7 @@ def test_the_key_file_is_made_once_for_its_owner_only(tmp_path):
         spec.key_of_file(str(path))
     path.write_text("no key")
     path.chmod(0o600)
-    with pytest.raises(DistributedError, match="no hexadecimal text"):
+    with pytest.raises(DistributedError, match="not a hexadecimal text"):
         spec.key_of_file(str(path))
 
 
@@ -167,7 +167,7 @@ def test_an_old_peer_is_named_with_its_version():
 
 def test_another_service_at_the_port():
     address = _answering(b"HTTP/1.1 400 Bad Request\r\n")
-    with pytest.raises(DistributedError, match="begins with b'HTTP"):
+    with pytest.raises(DistributedError, match="answers with b'HTTP"):
         wire.connect(address, KEY, None, "/job:ps/task:0")
 
 

@@ -374,7 +374,7 @@ def test_lower_and_compile():
     times = compiled.timings()
     assert list(times) == ["trace", "passes", "plan", "source", "kernels", "front end", "llvm", "load"]
     assert times["trace"] > 0 and times["passes"] > 0 and times["kernels"] >= times["load"] >= 0
-    with pytest.raises(ArgumentError, match="takes what it was lowered for"):
+    with pytest.raises(ArgumentError, match="takes the arguments it was lowered for"):
         compiled(X.astype(np.float64), w)
 
 

@@ -73,8 +73,8 @@ def test_libraries_with_changed_bytes(library, tmp_path):
 def test_what_the_error_says(library, tmp_path):
     path, data = tmp_path / "lib.so", library.read_bytes()
     for changed, found in (
-        (b"", "no shared library"),
-        (b"MZ" + data[2:], "no shared library of Linux"),
+        (b"", "not a Linux shared library"),
+        (b"MZ" + data[2:], "not a Linux shared library"),
         (data[:3000], "cut off"),
         (data[:18] + b"\x08\x00" + data[20:], "it is for machine 8"),
         (data[:16] + b"\x02\x00" + data[18:], "of type 2"),

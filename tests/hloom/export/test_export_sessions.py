@@ -63,7 +63,7 @@ def test_mistakes(tmp_path):
         ({"fetches": "outt"}, FetchError, "did you mean 'out'"),
         ({"fetches": "out", "feeds": {"x": (6, 5)}}, ArgumentError, r"f32\[None, 4\]"),
         ({"fetches": {"init": "out"}, "feeds": {"x": (6, 4)}}, ExportError, "a second function 'init'"),
-        ({"fetches": "out", "feeds": {"x": (6, 4)}, "variables": {"v": X}}, ExportError, "no variable"),
+        ({"fetches": "out", "feeds": {"x": (6, 4)}, "variables": {"v": X}}, ExportError, "not a variable"),
         ({"fetches": "out", "feeds": {"x": (6, 4)}, "variables": {"b": X}}, ExportError, "the value of 'b'"),
         ({"fetches": "out", "x": X}, ExportError, "pass fetches="),
     ):

@@ -159,7 +159,7 @@ def test_mistakes_in_rules_are_named():
     ):  # fmt: skip
         with pytest.raises(hl.errors.ArgumentError, match=text):
             hl.onnx.rule(**arguments)
-    with pytest.raises(hl.errors.ArgumentError, match="no function"):
+    with pytest.raises(hl.errors.ArgumentError, match="not a function"):
         hl.onnx.rule("A", domain="mine")(3)
 
 

@@ -122,7 +122,7 @@ def test_few_numbers_that_decide_shapes_compile_a_program_each(x):
             [tensor("y")],
         )  # fmt: skip
     )
-    with pytest.warns(hl.errors.DataDependentWarning, match="compiled for the numbers of 't'"):
+    with pytest.warns(hl.errors.DataDependentWarning, match="compiled for the values of 't'"):
         assert loaded(x, np.array([6, 2])).shape == (6, 2)
     with warnings.catch_warnings(record=True) as warned:
         warnings.simplefilter("always")

@@ -30,7 +30,7 @@ MISTAKES = [
     (lambda: optim.adam(1e-3, clipnorm=1.0), "'clipnorm'", "optim.clip_by_global_norm"),
     (lambda: optim.adam(params=PARAMETERS), "params=", "optimizer.init(parameters)"),
     (lambda: optim.adam(PARAMETERS, 1e-3), "dict", "optimizer.init(parameters)"),
-    (lambda: optim.adam(), "missing", "pass what is missing"),
+    (lambda: optim.adam(), "missing", "pass the missing arguments"),
     (lambda: optim.cosine_decay_schedule(1e-3, steps=100), "steps=100", "decay_steps"),
     (lambda: optim.adam("1e-3"), "str '1e-3'", "learning_rate=0.001"),
     (lambda: optim.sgd("high"), "str 'high'", "a number, such as learning_rate=1e-3"),

@@ -76,7 +76,7 @@ def test_versions(server):
         (inputs(x, shape=[-4, -6]), "it must be"),
         (inputs(x, data=[1.0]), "has 1 elements, its shape"),
         (inputs(x, data=[]), "has 0 elements"),
-        (inputs(x, data=["a"] * 24), "are no FP32"),
+        (inputs(x, data=["a"] * 24), "are not FP32"),
         ({**inputs(x), "outputs": [{"name": "worst"}]}, "there is no output 'worst'"),
     ],
 )

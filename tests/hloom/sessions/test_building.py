@@ -76,8 +76,8 @@ def test_constants_of_text_and_of_unknown_sizes(program):
 @pytest.mark.parametrize(
     ("arguments", "kind", "found"),
     [
-        (([1, 2, 3], None, [2]), errors.ShapeError, "3 values for 2 places"),
-        (([], "float32", [2]), errors.ShapeError, "0 values for 2 places"),
+        (([1, 2, 3], None, [2]), errors.ShapeError, "3 values for 2 elements"),
+        (([], "float32", [2]), errors.ShapeError, "0 values for 2 elements"),
         ((1.5, np.int32), errors.DTypeError, "the value is 1.5"),
         ((300, "int8"), errors.DTypeError, "300"),
         ((-1, "uint8", [3]), errors.DTypeError, "-1"),
@@ -173,7 +173,7 @@ def test_assignments_are_functions_too(program):
     assert [f.tolist() for f in found[:3]] == [[1, 2, 3], [2, 3, 4], [1, 2, 3]]
     assert found[5].tolist() == [[3, 3], [0, 0], [-1, -1]]
     for function in (sessions.assign, sessions.assign_add, sessions.assign_sub):
-        with pytest.raises(errors.ArgumentError, match="is no variable"):
+        with pytest.raises(errors.ArgumentError, match="is not a variable"):
             function(w + 1, 1)
 
 

@@ -188,7 +188,7 @@ def test_what_has_no_program_of_open_sizes_is_compiled_for_each(capfd):
         made = same(program, "y", [{"x": rows(n)} for n in (8, 9, 12, 15, 9)])
     assert len(made) == 5  # one of them finds out
     said = capfd.readouterr().err
-    assert said.count("is compiled for the sizes of each run") == 1 and "a program of their own" in said
+    assert said.count("is compiled for the sizes of each run") == 1 and "a separate program" in said
     assert "test_open_runs.py" in said
 
 
@@ -200,7 +200,7 @@ def test_sizes_of_which_most_need_a_variant_are_compiled_for_each(capfd):
     sizes = [(9, 9, 9), *[(a, b, c) for a in (0, 1, 5) for b in (0, 1, 6) for c in (0, 1, 7)]]
     with hl.config(debug=1):
         same(program, "y", [{f"x{k}": rows(n, 2) for k, n in enumerate(given)} for given in sizes])
-    assert capfd.readouterr().err.count("most sizes need a program of their own") == 1
+    assert capfd.readouterr().err.count("most sizes need a separate program") == 1
 
 
 def test_callbacks_are_called_once_for_each_run():

@@ -277,7 +277,7 @@ def test_bad_input():
     assert "astype('float32')" in raised(errors.FeedError, session, "out", {"x": X.astype(np.complex64)})
     assert "3 here and 100 in 'x'" in raised(errors.FeedError, session, "cost", {"x": X, "y": Y[:3]})
     assert "it is fed twice" in raised(errors.FeedError, session, "out", {"x": X, program["x"]: X})
-    assert "is no tensor" in raised(errors.FeedError, session, "out", {"train": X})
+    assert "is not a tensor" in raised(errors.FeedError, session, "out", {"train": X})
     assert "int 3" in raised(errors.FetchError, session, 3)
     assert "belongs to" in raised(errors.FetchError, session, mlp()["cost"])
     with pytest.raises(errors.ArgumentError, match="names are unique"):

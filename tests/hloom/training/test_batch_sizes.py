@@ -314,7 +314,7 @@ REFUSED = {
     "a mask": (lambda w, b: hnp.mean((b[0][b[1] > 0] @ w) ** 2), "boolean index"),
     "a set": (lambda w, b: error(w, b) * (2 if b[0].shape[0] in {7, 3} else 1), "a dict or set looked up by the size"),
     "a default": (lambda w, b: error(w, b) * {7: 3.0, 3: 2.0}.get(b[1].shape[0], 1.0), "a dict or set looked up"),
-    "an FFT": (lambda w, b: hnp.abs(hnp.fft.fft(b[0] @ w - b[1])).mean(), "most sizes need a program of their own"),
+    "an FFT": (lambda w, b: hnp.abs(hnp.fft.fft(b[0] @ w - b[1])).mean(), "most sizes need a separate program"),
     "a shape": (lambda w, b: error(w, b) * {(7, 3): 3.0}.get(b[0].shape, 1.0), "a dict or set looked up"),
 }
 

@@ -442,9 +442,9 @@ def test_a_loop_gives_up_memory_of_its_own_under_pressure():
     for _ in range(CAPTURES + REBUILDS + 1):
         inputs = [dev.put(x, "x"), dev.put(y, "y"), dev.put(np.int32(2), "steps")]
         kept += [inputs, loop(inputs)]
-    assert "copies of what loops" in str(dev.pool.largest(99))
+    assert "copies for the loops" in str(dev.pool.largest(99))
     dev.pool.release_unused()
-    assert "copies of what loops" not in str(dev.pool.largest(99))
+    assert "copies for the loops" not in str(dev.pool.largest(99))
     assert np.allclose(fetch(dev, loop(inputs)[0]), x * y * y)
-    assert "copies of what loops" in str(dev.pool.largest(99))
+    assert "copies for the loops" in str(dev.pool.largest(99))
     finish(dev)

@@ -199,7 +199,7 @@ def test_a_loop_whose_addresses_never_come_again_gets_memory_of_its_own(names):
         kept += [inputs, out]
         built.append(dev.fake.counts()["cuGraphInstantiate"])
     assert built[-1] == built[-4] == 2 * CAPTURES + REBUILDS - 1
-    assert "copies of what loops of" in str(dev.pool.largest(99))
+    assert "copies for the loops of" in str(dev.pool.largest(99))
     finish(dev)
 
 
@@ -228,7 +228,7 @@ def test_bodies_with_memory_of_their_own_between_python_functions():
         (out,) = run(inputs)
         assert (fetch(dev, out) == (x + 1) * (2 if turn % 2 else 1)).all()
         kept += [inputs, out]
-    assert "copies of what loops of" in str(dev.pool.largest(99))
+    assert "copies for the loops of" in str(dev.pool.largest(99))
     finish(dev)
 
 

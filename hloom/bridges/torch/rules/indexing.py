@@ -280,7 +280,7 @@ def _bound_slices(x, dim: int, index, source, bounds, text: str) -> int:
     x, source, dim = _one_dimension(x), _one_dimension(source), dim % max(x.ndim, 1)
     if source.ndim != x.ndim or source.shape != (*x.shape[:dim], index.size, *x.shape[dim + 1 :]):
         raise UnsupportedError(
-            "slices of a tensor by their numbers",
+            "slices of a tensor by their indices",
             f"{index.size} of {x._shape!r} for {source._shape!r}",
             "pass a source with a slice for each number",
         )

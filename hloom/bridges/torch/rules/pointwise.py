@@ -413,9 +413,7 @@ def _counted(function):
     def build(x, count, *, result):
         dtype = TO_HLOOM[result_type(x, count)]
         if dtype.kind not in "iu":
-            raise UnsupportedError(
-                "a shift of numbers that are no integers", f"{dtype}", "multiply by a power of 2", ""
-            )
+            raise UnsupportedError("a shift of non-integers", f"{dtype}", "multiply by a power of 2", "")
         x, count = (hnp.broadcast_to(operand(v, dtype), result.dims) for v in (x, count))
         return function(x, count)
 
