@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import NoReturn
 
 import numpy as np
@@ -282,6 +282,24 @@ class Arithmetic:
             span = ranges.of_operation("-", (0, 0), value.span)
             return Number(Unary("s64", "-", value.expr), S64, value.weak, span)
         return self._of_op("negate", [value], value.dtype, value.weak)
+
+    def as_python(self, name: str, first: Number, second: Number) -> Number:
+        """Python's max and min: the first one, unless the second is greater or less; a NaN is neither."""
+        if first.dtype.kind != "f" and second.dtype.kind != "f":
+            return self.binary(name, first, second)
+        if first.known is not None and second.known is not None:
+            return self.binary(name, first, second)
+        a, b = [Number(self._held(v.expr), v.dtype, v.weak, v.span, v.known) for v in (first, second)]
+        return self.choice(self.compare(">" if name == "max" else "<", b, a).expr, b, a)
+
+    def direct(self, name: str, values: Sequence[Number]) -> Number:
+        """A function of floats that the kernel language has by this name."""
+        given, dtype, weak = self.promoted(*values)
+        if dtype.kind in "iub":
+            dtype = _F64 if weak else default_dtype(float)
+            given = [self.cast(v, dtype) for v in given]
+        kind = register(dtype)
+        return Number(Call(kind, f"{name}_{kind}", tuple([v.expr for v in given])), dtype, weak)
 
     def inverted(self, value: Number) -> Number:
         """`not x` of truth values, `~x` of integers."""

@@ -11,7 +11,7 @@ from typing import Any, ClassVar, NoReturn
 
 import numpy as np
 
-from hloom.compiler.kernel_ir.nodes import Assign, Binary, Call, Const, If, Load, Logic, Var
+from hloom.compiler.kernel_ir.nodes import Assign, Binary, Const, If, Load, Logic, Var
 from hloom.errors import ArgumentError, DTypeError, HloomError, UnsupportedError
 from hloom.ir.types import DTYPES, HLO_NAME, PRED, as_dtype, default_dtype
 from hloom.kernels import language
@@ -529,7 +529,7 @@ class Expressions(Arrays):
         if name in functions.LOGICAL:
             operands = [self.elementwise(self.truth, operand) for operand in operands]
         if name in functions.DIRECT:
-            return self.elementwise(lambda *values: self._direct(name, values), *operands)
+            return self.elementwise(lambda *values: self.direct(name, values), *operands)
         if (opcode := functions.OPERATIONS.get(name)) is not None:
             if name in ("negative", "bitwise_not", "invert", "bitwise_invert"):
                 made = self.negative if name == "negative" else self.inverted
@@ -540,25 +540,8 @@ class Expressions(Arrays):
     def _fold(self, name: str, operands: Sequence[Array | Number]) -> Array | Number:
         first, *rest = operands
         for other in rest:
-            first = self.elementwise(lambda a, b: self._as_python(name, a, b), first, other)
+            first = self.elementwise(lambda a, b: self.as_python(name, a, b), first, other)
         return first
-
-    def _as_python(self, name: str, first: Number, second: Number) -> Number:
-        """Python's max and min: the first one, unless the second is greater or less; a NaN is neither."""
-        if first.dtype.kind != "f" and second.dtype.kind != "f":
-            return self.binary(name, first, second)
-        if first.known is not None and second.known is not None:
-            return self.binary(name, first, second)
-        a, b = [Number(self._held(v.expr), v.dtype, v.weak, v.span, v.known) for v in (first, second)]
-        return self.choice(self.compare(">" if name == "max" else "<", b, a).expr, b, a)
-
-    def _direct(self, name: str, values: Sequence[Number]) -> Number:
-        given, dtype, weak = self.promoted(*values)
-        if dtype.kind in "iub":
-            dtype = _F64 if weak else default_dtype(float)
-            given = [self.cast(v, dtype) for v in given]
-        kind = register(dtype)
-        return Number(Call(kind, f"{name}_{kind}", tuple([v.expr for v in given])), dtype, weak)
 
     def _reduction(self, kind: str, operands: list, named: dict[str, Value], given: list[Value], text: str) -> Value:
         array = operands[0]
