@@ -407,6 +407,92 @@ def iteration_that_ends_early(x):
     return out
 
 
+def statements_outside_of_loops(x):
+    out = x.copy()
+    out[:] = out / out[0]
+    out[1:] = out[:-1]
+    a = (x * 2)[1:3]
+    b = x[::-1].copy()
+    s = (x * x)[2:].sum()
+    if x[0] > 0:
+        b[0] = s
+    else:
+        b[1] = s
+    for i in range(3):
+        b[i] += a[i % 2]
+    y = np.zeros(len(x), x.dtype)
+    for i in hl.parallel(len(x)):
+        y[i] = out[i] + b[i] + a[0]
+    c = y
+    c += 1
+    return y, out, b
+
+
+def arrays_outside_of_loops(x):
+    m = np.zeros((3, 6), x.dtype)
+    for i in hl.parallel(3):
+        m[i] = x * i
+    n = m.sum(axis=0, keepdims=True) + m
+    t = m.T
+    u = np.where(n > 2, n, -n)
+    o = np.empty_like(u)
+    for i in hl.parallel(3):
+        o[i] = u[i] + t[:, i]
+    return o, n.max(axis=1)
+
+
+def numbers_outside_of_loops(x):
+    best = -1.0
+    at = 0
+    for i in range(len(x)):
+        if x[i] > best and i != 5:
+            best = x[i]
+            at = i
+    r = np.zeros(3, x.dtype)
+    for t in hl.tile(3):
+        r[t] = best
+    n = 0
+    while n < 4 and x[n] < 2:
+        n += 1
+    r[0] = n
+    r[1] = at
+    return r, best
+
+
+def array_that_two_names_held(x):
+    e = x * 2
+    f = e
+    e = e + 1
+    o = np.zeros(6, np.float32)
+    for i in hl.parallel(6):
+        o[i] = f[i] * 10 + e[i]
+    return o
+
+
+def steps_in_order(x):
+    cur = x.copy()
+    nxt = np.zeros(6, np.float32)
+    for s in range(3):
+        for i in range(1, 5):
+            nxt[i] = cur[i - 1] + cur[i + 1]
+        cur[:] = nxt
+    return cur
+
+
+def iterations_of_while(x):
+    out = np.zeros(6, np.float32)
+    for i in hl.parallel(6):
+        v = x[i]
+        while v > 1:
+            v = v / 2
+            if v < 1.3:
+                out[i] += 1
+                continue
+            out[i] += v
+        out[i] = out[i] + v
+    return out
+
+
 X = np.array([0.5, 1, 2, 3, 4, 5], np.float32)
 ARGUMENTS = {"x": X, "m": np.arange(20, dtype=np.float32).reshape(4, 5), "b": np.array([1, 44, 200, 255], np.uint8)}
 PROGRAMS = [
@@ -448,6 +534,12 @@ PROGRAMS = [
     loop_over_tuples,
     function_of_several_results,
     iteration_that_ends_early,
+    statements_outside_of_loops,
+    arrays_outside_of_loops,
+    numbers_outside_of_loops,
+    array_that_two_names_held,
+    steps_in_order,
+    iterations_of_while,
 ]
 
 
@@ -463,3 +555,14 @@ def test_a_kernel_is_what_python_computes(function):
         found, wanted = (found,), (wanted,)
     for one, other in zip(found, wanted, strict=True):
         np.testing.assert_array_equal(np.asarray(one), other)
+
+
+@pytest.mark.parametrize("function", PROGRAMS[-6:], ids=[f.__name__ for f in PROGRAMS[-6:]])
+def test_many_calls_at_once(function):
+    many = np.random.default_rng(0).random((3, 6)).astype(np.float32) * 4
+    kernel = hl.kernel(function)
+    found, wanted = hl.vmap(kernel)(many), [kernel.python(row) for row in many]
+    if not isinstance(wanted[0], tuple):
+        found, wanted = (found,), [(one,) for one in wanted]
+    for k, one in enumerate(found):
+        np.testing.assert_allclose(np.asarray(one), np.stack([np.asarray(row[k]) for row in wanted]), rtol=1e-5)
