@@ -263,7 +263,7 @@ class Pool:
     def _moved(self, shelf: Shelf) -> np.ndarray | None:
         """The least idle block that is large enough, moved from its shelf to this one: its pages are there already.
 
-        None where there is none, and for small arrays, whose allocation costs less than the search.
+        None if there is none, and for small arrays, whose allocation costs less than the search.
         """
         if shelf.nbytes < _LARGE or not _GIL:
             return None

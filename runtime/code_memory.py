@@ -74,7 +74,7 @@ class _Block:
         self.free = [[0, self.pages]]
 
     def take(self, pages: int) -> int | None:
-        """The first of so many free pages; None where there are not so many in a row."""
+        """The first of this many free pages; None if there are not so many in a row."""
         for index, (first, number) in enumerate(self.free):
             if number >= pages:
                 if number == pages:
@@ -153,12 +153,12 @@ class _Blocks:
         block = _Block(max(BLOCK, pages * PAGE))
         self._blocks.append(block)
         first = block.take(pages)
-        assert first is not None  # it is as large as asked for
+        assert first is not None  # it has exactly the requested size
         return Piece(self, block, first, pages)
 
     def give_back(self, block: _Block, first: int, pages: int) -> None:
-        """Called by destructors, which run in any thread at any time: where the lock is held, who holds it or takes it
-        next does the work."""
+        """Called by destructors, which run in any thread at any time: if the lock is held, its current or next holder
+        does the work."""
         self._returned.append((block, first, pages))
         if self._lock.acquire(blocking=False):
             try:
@@ -189,7 +189,7 @@ def _blocks() -> _Blocks:
 
 
 def place(sizes: Sequence[int]) -> list[Piece]:
-    """Memory for objects of so many bytes: a piece for each, writable."""
+    """Memory for objects of these sizes in bytes: a piece for each, writable."""
     return _blocks().place(sizes)
 
 

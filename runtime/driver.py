@@ -2,7 +2,7 @@
 
     install(addresses, threads=None) -> Driver                         once, from `backends.cpu.driver.driver()`
     Driver.activation(steps, relocations, args, slots, *, release_gil=True) -> Activation
-    Driver.run(activation.address) -> bool               with the slots as they are
+    Driver.run(activation.address) -> bool               with the current slots
     Driver.call(activation.address, *inputs) -> bool     inputs: addresses (int) or ndarrays, put into slots 0, 1, ...
     Driver.set_num_threads(count), Driver.num_threads
 
@@ -150,7 +150,7 @@ class Driver:
         self._addresses = dict(addresses)
         self._worker = ctypes.CFUNCTYPE(None, ctypes.c_int64, ctypes.c_int64)(addresses["hloom_worker"])
         self._stop = ctypes.CFUNCTYPE(None, ctypes.c_int64)(addresses["hloom_stop"])
-        # Pools stay alive for good: a program that runs in another thread may hold the address of an old one.
+        # Pools are kept alive forever: a program that runs in another thread may hold the address of an old one.
         self._pools: list[_Pool] = []
         self._lock = forking.lock()
         self._spins = self._calibrate()

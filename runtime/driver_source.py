@@ -28,7 +28,7 @@ AWAIT = 8  # args positions of the addresses of two words and of a status byte: 
 # Step number before this one, args position of the address of a status byte. Looks for signals and at the byte from
 # time to time, and ends the program where a signal handler raised or the byte is 0.
 LOOP = 9
-LOOK = 10  # looks for signals, before a Python step
+LOOK = 10  # checks for signals, before a Python step
 # Kernel address, args offset: called repeatedly until the batch of messages at the first argument word is done or the
 # status byte at the second is 0.
 POLL = 11
@@ -49,7 +49,7 @@ FLAG_RESUMES = 8  # the program returns where it would have to wait, and is call
 # Words of a batch of messages (`hloom.runtime.distributed.messages`) that the driver reads: 1 when all have arrived;
 # how often it was looked at.
 BATCH_DONE, BATCH_TURNS = 14, 15
-BATCH_LOOK = 4096  # turns after which the driver looks for signals
+BATCH_LOOK = 4096  # turns after which the driver checks for signals
 
 # Words of the thread pool. Words written by one thread while others spin on different words are 128 bytes apart,
 # because processors fetch cache lines in pairs.
@@ -86,7 +86,7 @@ BEGINS = 64  # POOL_SPINS divided by this: iterations that a thread has to begin
 MAX_JOB = (1 << (63 - JOB_SHIFT)) - 1
 LONG_WAIT = 20000  # iterations in which a program waiting for another device yields its core before it sleeps: a few ms
 
-# How often loops look for signals. Looking needs the GIL, for which a thread may wait 5 ms.
+# How often loops check for signals. Looking needs the GIL, for which a thread may wait 5 ms.
 LOOK_NANOSECONDS = 100_000_000
 MOST_TURNS = 1 << 40
 
@@ -338,7 +338,7 @@ def hloom_turns(block):
     return turns
 """
 
-# Runs the handlers of signals that came. CPython does so in its main thread only.
+# Runs the handlers of pending signals. CPython does so in its main thread only.
 LOOK_FOR_SIGNALS = """
 def hloom_look(block, low, high):
     thread = load(block, BLOCK_THREAD)

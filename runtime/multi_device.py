@@ -184,7 +184,7 @@ class MultiDeviceProgram:
     ):
         """outputs: shapes of the outputs, indexed by the programs' references. initial: control words of a new call.
         channel_bytes: size of each channel buffer. donated: as in a Program. elsewhere: indices of the results that are
-        in other processes, returned as None; None where the program is this process's alone."""
+        in other processes, returned as None; None if the program is this process's alone."""
         self.executors = list(executors)
         self.initial = np.array(initial or [0], np.int64)
         self.channel_bytes = list(channel_bytes)

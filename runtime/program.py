@@ -127,7 +127,7 @@ class Frame:
         self.open = [(places[kind] + 8 * position, node) for kind, position, node in maker.open]
 
     def check(self) -> None:
-        """Raises KeyboardInterrupt where a signal handler raised in a Python step before its first line: ctypes reports
+        """Raises KeyboardInterrupt if a signal handler raised in a Python step before its first line: ctypes reports
         that and drops it."""
         if not self.done[0]:
             self.done[0] = 1
@@ -530,7 +530,7 @@ class Executable:
         return outputs
 
     def kept(self, inputs: Sequence[np.ndarray]) -> np.ndarray | None:
-        """The memory that is prepared for these inputs; None where nothing is."""
+        """The memory that is prepared for these inputs; None if nothing is."""
         return None if self._preparation is None else self._preparation.kept(inputs)
 
     def _raise_error_of(self, frame: Frame) -> None:

@@ -79,7 +79,7 @@ class Team:
             self.words[at : at + 2] = frame.address, driver.state_address
 
     def reset(self) -> None:
-        """After a call that ended before its end: no device has come to any barrier."""
+        """After a call that ended before its end: no device has reached any barrier."""
         self.counts[:] = 0
         self.targets[:] = 0
         self.state[0] = 1

@@ -114,7 +114,7 @@ class Count:
 
 @record(frozen=True)
 class Arrive:
-    """The device has come to a barrier of its group, if it is in one. number: of the barrier."""
+    """The device arrives at a barrier of its group, if it is in one. number: of the barrier."""
 
     number: int
     groups: tuple[tuple[int, ...], ...]
@@ -122,7 +122,7 @@ class Arrive:
 
 @record(frozen=True)
 class Await:
-    """Waits until all devices of its group have come to the barrier."""
+    """Waits until all devices of its group have reached the barrier."""
 
     number: int
     groups: tuple[tuple[int, ...], ...]

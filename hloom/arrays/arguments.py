@@ -258,7 +258,7 @@ ARGUMENTS: dict[str, tuple[str, ...]] = {
 
 
 def nearest_argument(name: str, known: Iterable[str]) -> str:
-    """The names of a function that are meant by one that it does not have; '' where none is near."""
+    """Suggests names of a function for one that it does not have; '' if none is similar."""
     known = list(known)
     for meant in ARGUMENTS.get(name, ()):
         if set(meant.split(", ")) <= set(known):

@@ -391,7 +391,7 @@ def _is_on_gpu(data) -> bool:
 
 def common_device(arrays, what: str):
     """The device that was chosen for some of the arrays, or None; the sharding of the first array on several devices.
-    Raises DeviceError where there are two devices, or two sets of them."""
+    Raises DeviceError if there are two devices, or two sets of them."""
     chosen = None
     for array in arrays:
         device = getattr(array, "_device", None)

@@ -32,7 +32,7 @@ REPAIRS = {
 
 
 def check_result(value, opcode: str = "", operands: Sequence[Array] = ()) -> None:
-    """Raises NonFiniteError where an array of a result has a NaN (debug_nans) or infinity (debug_infs).
+    """Raises NonFiniteError if an array of a result has a NaN (debug_nans) or infinity (debug_infs).
 
     opcode, operands: of the operation that made it, run eagerly.
     """
@@ -76,7 +76,7 @@ class _Inside(Exception):
 
 
 def _origin(computation: Computation, arguments: Sequence[np.ndarray]) -> NonFiniteError | None:
-    """The error of the first instruction that made a wrong value which reached the results; None where the reference
+    """The error of the first instruction that made a wrong value which reached the results; None if the reference
     computes none."""
     found: dict[Instruction, Any] = {}
 

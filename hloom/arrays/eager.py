@@ -39,14 +39,14 @@ def eager_result(value, weak: bool, device, opcode: str, operands) -> Array:
 
 
 def eager_device(arrays, what: str):
-    """The device of an eager result: that of the enclosing `hl.device` scope, that of the operands, or None where none
+    """The device of an eager result: that of the enclosing `hl.device` scope, that of the operands, or None if none
     was chosen. Raises DeviceError for operands on two devices."""
     return for_eager_operation(scoped_device(), what) if device_scopes.device else common_device(arrays, what)
 
 
 def eager_devices(computation: Computation, arrays, beside) -> dict[Instruction, Any]:
     """The device of each instruction of a computation that runs eagerly: that of `hl.device` scopes in the function,
-    else that of its operands. Raises DeviceError where the function has no scopes and its arguments have two devices.
+    else that of its operands. Raises DeviceError if the function has no scopes and its arguments have two devices.
     """
     if not chosen_devices(computation):
         device = eager_device([*arrays, *beside], f"'{computation.name}'")

@@ -45,7 +45,7 @@ def make_array_from_callback(shape, sharding, data_callback, dtype=None) -> Arra
 def make_array_from_single_device_arrays(shape, sharding, arrays, *, dtype=None) -> Array:
     """The array whose parts are these arrays, one on each device of this process, in any order.
 
-    Raises ArgumentError where a device has none or two of them, ShapeError for a part of another shape.
+    Raises ArgumentError if a device has none or two of them, ShapeError for a part of another shape.
     """
     place, dims = as_sharding(sharding), tuple(map(int, shape))
     if not over_several(place):

@@ -109,7 +109,7 @@ _HOST_TYPES = (1, 3)  # DLPack's device types of memory that the host reads: pla
 def _borrowed(value) -> Array | None:
     """An Array over the memory of another library's array on a device that keeps arrays; None for one of the host.
 
-    Raises CudaError, DeviceError where no kind of device shares that memory.
+    Raises CudaError, DeviceError if no kind of device shares that memory.
     """
     if not hasattr(value, "__dlpack_device__"):
         return None
@@ -205,7 +205,7 @@ def to_numpy(x) -> np.ndarray:
 def to_torch(x, *, copy: bool = True):
     """A PyTorch tensor of an array, with its dtype. copy=False shares the memory, which must not be written to.
 
-    Raises ArgumentError, and ImportError where there is no PyTorch.
+    Raises ArgumentError, and ImportError if there is no PyTorch.
     """
     import torch  # an optional library, which takes seconds to start
 

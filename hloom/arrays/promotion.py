@@ -110,7 +110,7 @@ def are_same(first: tuple, other: tuple) -> bool:
 
 
 def _different(sizes) -> list:
-    """The sizes of which none equals another. Raises UndecidedSizeError where it is not known."""
+    """The sizes of which none equals another. Raises UndecidedSizeError if it is not known."""
     found: list = []
     for size in sizes:
         if not any([size == other for other in found]):

@@ -37,7 +37,7 @@ class ShardedData:
         return self.sharding.layout(len(self.shape.dims))
 
     def numpy(self) -> np.ndarray:
-        """The whole array, put together once. Raises ArgumentError where parts are in other processes."""
+        """The whole array, put together once. Raises ArgumentError if parts are in other processes."""
         if self._whole is None:
             first = next((p for p in self.parts if p is not None), None)
             if self.sharding.is_fully_replicated and first is not None:

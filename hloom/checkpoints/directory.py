@@ -48,7 +48,7 @@ MOST_DIFFERENCES = 20
 
 @record
 class _Saved:
-    """An array as it is saved: the parts that this process holds, each with the indexes of its first element."""
+    """A saved array: the parts that this process holds, each with the indexes of its first element."""
 
     dtype: str
     shape: tuple[int, ...]
@@ -70,7 +70,7 @@ def _part(name: str, number: int) -> str:
 
 
 class Snapshot:
-    """The leaves of a tree as they are now. Arrays of hloom are immutable, so they are held, not copied; NumPy arrays
+    """The current leaves of a tree. Arrays of hloom are immutable, so they are held, not copied; NumPy arrays
     are copied if `copy`, because the program may change them while they are written."""
 
     def __init__(self, value: Any, *, copy: bool = False):
@@ -148,7 +148,7 @@ def write(
     metadata: Mapping[str, Any] | None = None,
 ) -> Path:
     """Writes a checkpoint, which is on the disk when this returns. In a program of several processes all of them call
-    it, and each writes its parts. Raises CheckpointError where one of that name is there, or another process fails,
+    it, and each writes its parts. Raises CheckpointError if one of that name is there, or another process fails,
     FileError, DistributedError."""
     path = Path(path)
     meeting, first = Meeting(path), index() == 0
@@ -366,7 +366,7 @@ class Checkpoint:
             )
 
     def _difference(self, name: str, leaf) -> str | None:
-        """How the saved leaf differs from one of `like`; None where it fits."""
+        """How the saved leaf differs from one of `like`; None if it fits."""
         stored = self._arrays.get(name)
         if stored is None:
             value = decoded_leaf(self._values[name])

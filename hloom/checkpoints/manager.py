@@ -34,9 +34,10 @@ class Manager:
     waits for the one before. Arrays of hloom are not copied: while a checkpoint is being written, a step that would
     overwrite a donated array works on a copy of it.
 
-    keep: how many of the latest stay (None: all). best: the name of a metric and "min" or "max"; the keep_best
-    checkpoints with the best values stay too. keep_every: those whose step it divides stay for good; keep_every_hours:
-    and the first of each such period.
+    keep: how many of the latest are kept (None: all). best: the name of a metric and "min" or "max"; the keep_best
+    checkpoints with the best values are also kept. keep_every: those whose step is a multiple of it are kept
+    permanently;
+    keep_every_hours: and the first of each such period.
 
     >>> with hl.checkpoints.Manager("runs", keep=2) as manager:
     ...     for step in range(4):
@@ -180,11 +181,11 @@ class Manager:
         return sorted(int(m[1]) for p in self.folder.iterdir() if (m := _NAME.fullmatch(p.name)))
 
     def latest(self) -> int | None:
-        """The last saved step; None where there is none."""
+        """The last saved step; None if there is none."""
         return max(self.steps(), default=None)
 
     def best(self) -> int | None:
-        """The saved step with the best metric; None where there is none."""
+        """The saved step with the best metric; None if there is none."""
         ranked = self._ranked(self.steps())
         return ranked[0] if ranked else None
 
@@ -197,7 +198,7 @@ class Manager:
     def restore(self, like: Any = None, *, step: int | None = None, partial: bool = False) -> Any:
         """The tree of a step, the last one by default; `hl.checkpoints.restore` explains the arguments.
 
-        Raises MissingFileError where nothing was saved, CheckpointError."""
+        Raises MissingFileError if nothing was saved, CheckpointError."""
         self.wait()
         chosen = self.latest() if step is None else step
         if chosen is None:

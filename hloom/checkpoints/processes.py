@@ -39,7 +39,8 @@ class Meeting:
         return [json.loads(text) for text in found]
 
     def agree(self, error: BaseException | None) -> None:
-        """Raises where a process could not do its part: there the error, elsewhere CheckpointError that tells it."""
+        """Raises where a process could not do its part: there the error, elsewhere a CheckpointError that reports
+        it."""
         if self.alone and error is not None:
             raise error
         found = getattr(error, "found", None) or str(error)

@@ -52,7 +52,7 @@ class Entry:
 def write(path: str | os.PathLike, arrays: Mapping[str, np.ndarray], metadata: Mapping[str, str] | None = None) -> int:
     """Writes C-contiguous arrays and returns the bytes of the file, which are on the disk then.
 
-    Raises FileError where the system refuses, such as a full disk.
+    Raises FileError if the system refuses, such as a full disk.
     """
     header: dict[str, Any] = {METADATA: dict(metadata)} if metadata else {}
     offset = 0

@@ -59,8 +59,8 @@ def decoded_leaf(value) -> Any:
 
 
 def structure_of(value: Any, names: Iterable[str]) -> Any:
-    """The containers of a tree as JSON, with the names of leaves in their order; classes of programs stay unknown
-    (restoring needs a tree to be like)."""
+    """The containers of a tree as JSON, with the names of leaves in their order; user-defined classes remain unknown
+    (restoring them needs `like`)."""
     return _structure(value, iter(names))
 
 
@@ -79,7 +79,7 @@ def _structure(value, names) -> Any:
 
 
 def built(structure: Any, leaves: Mapping[str, Any], what: str) -> Any:
-    """The tree of a structure and leaves by name. Raises CheckpointError where it has classes of programs."""
+    """The tree of a structure and leaves by name. Raises CheckpointError if it has classes of programs."""
     ((kind, inner),) = structure.items() if len(structure) == 1 else (("class", structure["class"]),)
     if kind == "none":
         return None

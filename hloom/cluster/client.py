@@ -57,7 +57,7 @@ class RemoteData:
         return peer.attached and peer.incarnation == self.incarnation and self._link is _connection
 
     def numpy(self) -> np.ndarray:
-        """The elements. Raises DistributedError where the task was restarted."""
+        """The elements. Raises DistributedError if the task was restarted."""
         if self._value is None:
             if not self.is_there():
                 raise DistributedError(
@@ -194,7 +194,7 @@ class Connection:
         return entries, sent
 
     def drop(self, task: Task, held: int) -> None:
-        """Notes that an array is not needed any more; the task hears of it with the next program."""
+        """Marks an array as no longer needed; the task hears of it with the next program."""
         self._dropped.setdefault(task, []).append(held)
 
     def dropped(self, task: Task) -> list[int]:
@@ -212,7 +212,7 @@ class Connection:
                 peer.detach()  # it is this one that has failed
 
     def check(self) -> None:
-        """Forgets connections to tasks that do not answer, so that the next call looks for them anew."""
+        """Forgets connections to tasks that do not answer, so that the next call looks them up again."""
         for task in self.spec.tasks:
             peer = self.peers[task]
             if peer.attached:
@@ -274,7 +274,7 @@ def close_for(server: ServerTasks) -> None:
 
 
 def connection() -> Connection:
-    """The cluster that this process is connected to; where it is a server itself, the server's. Raises
+    """The cluster that this process is connected to; if it is a server itself, the server's. Raises
     DistributedError where there is none."""
     found = processes.tasks()
     with _connecting:

@@ -124,12 +124,12 @@ class ParameterServers:
         self._pool = ThreadPoolExecutor(len(servers), thread_name_prefix="hloom parameter servers")
         self._lock = threading.Lock()
         self.waited = 0.0  # seconds for other workers
-        self.late = 0  # gradients that came too late to count
+        self.late = 0  # gradients that arrived too late to count
 
     # --- the beginning ---
 
     def start(self, timeout: float | None = None) -> int:
-        """Waits for the servers, makes the variables where there are none, and takes part. Returns the worker's next
+        """Waits for the servers, creates the variables if there are none, and joins. Returns the worker's next
         step."""
         seconds = config.distributed_timeout if timeout is None else timeout
         for reached in [self._pool.submit(share.peer.attach, seconds) for share in self._shares]:
@@ -173,7 +173,7 @@ class ParameterServers:
     # --- training ---
 
     def pull(self, step: int | None = None) -> Any:
-        """The model as it is on the servers. step: the worker's, where staleness is bounded. Raises
+        """The current model on the servers. step: the worker's, where staleness is bounded. Raises
         DistributedError."""
         if self.staleness is not None and step is not None:
             started = time.monotonic()
@@ -187,8 +187,8 @@ class ParameterServers:
         return tree.unflatten(self._structure, leaves)
 
     def push(self, step: int, gradients: Any) -> bool:
-        """Sends the gradients of a step. Whether they count: False for a repeat, and for one that came too late in
-        synchronous training, which waits until the step is applied. Raises DistributedError."""
+        """Sends the gradients of a step. Whether they count: False for a repeat, and for a late one in synchronous
+        training, which waits until the step is applied. Raises DistributedError."""
         leaves = [np.asarray(leaf) for leaf in tree.leaves(gradients)]
         header = {"op": "variables.push", "worker": self.worker, "step": step}
         answers = self._all(header, [[leaves[k] for k in share.numbers] for share in self._shares])
@@ -209,7 +209,7 @@ class ParameterServers:
         return int(self._ask(self._shares[0], {"op": "variables.pull"})[0]["step"])
 
     def save(self) -> list[int]:
-        """Saves the variables now; the step that each server has saved. Raises DistributedError where one could not."""
+        """Saves the variables now; the step that each server has saved. Raises DistributedError if one could not."""
         answers = [answer for answer, _ in self._all({"op": "variables.save"})]
         for share, answer in zip(self._shares, answers, strict=True):
             if answer["problem"]:

@@ -1,4 +1,4 @@
-"""Where values meet: a sender leaves a value for a receiver, who takes it, now or later."""
+"""Exchange of values: a sender leaves a value for a receiver, who takes it, now or later."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _ENDED = 4096  # runs that are remembered after their end
 
 @record(frozen=True)
 class Channel:
-    """A value on its way: run, its number in the partition, who receives it, and of a loop the step."""
+    """A value on its way: run, its index in the partition, its receiver, and the step in a loop."""
 
     run: str
     number: int
@@ -63,10 +63,10 @@ class Rendezvous:
             self._changed.notify_all()
 
     def take(self, channel: Channel, sender: str, timeout: float) -> np.ndarray:
-        """A value, as soon as it is there. Raises DistributedError that names the sender."""
+        """A value, as soon as it is available. Raises DistributedError that names the sender."""
         what = f"a value of channel {channel.number}"
         with self._changed:
-            if channel.run in self._ended:  # before this receiver asked
+            if channel.run in self._ended:  # before this receiver's request
                 raise _failed(what, sender, self._ended[channel.run])
             run = self._run(channel.run)
             self._wait(lambda: channel in run.values, run, timeout, what, sender)
@@ -106,7 +106,7 @@ class Rendezvous:
             del self._waits[me]
 
     def end(self, name: str, failure: str = "") -> None:
-        """Ends a run: its values are dropped, and who waits in it fails."""
+        """Ends a run: its values are dropped, and its waiting receivers fail."""
         with self._changed:
             run = self._runs.pop(name, None)
             failure = failure or "the run has ended"
@@ -125,7 +125,7 @@ class Rendezvous:
                 self._runs.pop(name)
 
     def waits(self) -> list[dict]:
-        """Who is waited for, and for how long: [{"for": "/job:ps/task:0", "seconds": 2.5}]."""
+        """The pending waits, and their durations: [{"for": "/job:ps/task:0", "seconds": 2.5}]."""
         now = time.monotonic()
         with self._changed:
             return [{"for": whom, "seconds": round(now - started, 3)} for whom, started in self._waits.values()]

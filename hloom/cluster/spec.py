@@ -25,8 +25,8 @@ _JOB = re.compile(r"\w+")
 
 @record(frozen=True)
 class Tls:
-    """Certificates in PEM files. certificate, private_key: of the servers. authority: who signed the certificates that
-    are accepted. The names in a certificate have to be the hosts of the ClusterSpec."""
+    """Certificates in PEM files. certificate, private_key: of the servers. authority: the certificate authority of
+    accepted certificates. The names in a certificate have to be the hosts of the ClusterSpec."""
 
     certificate: str
     private_key: str
@@ -167,7 +167,7 @@ def split_address(address: str) -> tuple[str, int]:
 
 
 def make_key(path: str | os.PathLike) -> Path:
-    """Makes a file with a new key for clusters, which only its owner may read; one that is there stays as it is.
+    """Makes a file with a new key for clusters, which only its owner may read; an existing one is kept.
 
     For `hl.config.cluster_key_file`, on one host; the others get copies of it. Raises FileError, DistributedError for a
     file that holds no key, or that others may read.
@@ -177,7 +177,7 @@ def make_key(path: str | os.PathLike) -> Path:
 
 
 def key_of_file(path: str | os.PathLike, make: bool = False) -> bytes:
-    """The key in a file. make: a missing file is created. Raises MissingFileError, FileError, DistributedError where
+    """The key in a file. make: a missing file is created. Raises MissingFileError, FileError, DistributedError if
     others may read it."""
     file = Path(path).expanduser()
     try:

@@ -26,7 +26,7 @@ from hloom.transforms.gradient import value_and_grad
 from hloom.tree import pytrees as tree
 
 Loss = Callable[[Any, Any], Any]
-# Seconds that a worker looks for the others without a pause, and more for each byte; and of the pauses after that.
+# Seconds that a worker polls for the others without a pause, and more for each byte; and of the pauses after that.
 _SPIN, _SPIN_BYTE, _PAUSE = 0.001, 4e-10, 5e-5
 
 
@@ -104,7 +104,7 @@ class AllReduce:
 
 
 def all_reduce(own: np.ndarray, total: np.ndarray) -> None:
-    """The sum over all processes of an array, in `total`. Raises DistributedError where a process does not come within
+    """The sum over all processes of an array, in `total`. Raises DistributedError if a process does not come within
     `hl.config.distributed_timeout`."""
     group = distributed.group()
     request = group.communicator.Iallreduce(own, total)

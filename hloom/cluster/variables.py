@@ -30,7 +30,7 @@ Answer = tuple[dict, Sequence[np.ndarray]]
 class Group:
     """names: of the variables. values: theirs, then those of the optimizer's state. step: applied updates. ledger:
     the last counted step of each worker. staged: gradients of steps that are not applied yet. committed: workers in
-    the order in which they came. active: the workers that take part now, with the client of each."""
+    order of arrival. active: the active workers, with the client of each."""
 
     text: str
     names: list[str]
@@ -90,7 +90,7 @@ class Group:
         return True
 
     def restore(self, step: int) -> None:
-        """Raises CheckpointError where the model has changed."""
+        """Raises CheckpointError if the model has changed."""
         assert self.manager is not None
         found = Checkpoint(self.manager.path(step)).restore(like=self.tree() | _any_length(self.manager, step))
         self.values = [np.asarray(value) for value in found["values"]]
@@ -100,7 +100,7 @@ class Group:
 
 
 def _any_length(manager: Manager, step: int) -> dict:
-    """The ledger of a checkpoint, whose length is the number of workers that there were; and its optimizer."""
+    """The ledger of a checkpoint, whose length is the number of workers at that time; and its optimizer."""
     found = Checkpoint(manager.path(step)).restore()
     return {name: found[name] for name in ("workers", "steps", "program")}
 
@@ -125,7 +125,7 @@ class VariableStore:
     # --- the beginning ---
 
     def create(self, header: dict, arrays: list[np.ndarray]) -> Answer:
-        """Makes a group, where there is none. The answer tells which steps are saved."""
+        """Creates a group, if there is none. The answer tells which steps are saved."""
         name = str(header["group"])
         with self._lock:
             found = self._groups.get(name)
@@ -173,7 +173,7 @@ class VariableStore:
             return {"step": group.step}, ()
 
     def join(self, header: dict, arrays: list[np.ndarray]) -> Answer:
-        """A worker takes part from now on. Waits until the variables are there."""
+        """A worker joins. Waits until the variables are there."""
         deadline = time.monotonic() + header["timeout"]
         while (group := self._group(header)) is None or not group.ready:
             if time.monotonic() > deadline:
@@ -212,7 +212,7 @@ class VariableStore:
     # --- training ---
 
     def pull(self, header: dict, arrays: list[np.ndarray]) -> Answer:
-        """The variables as they are now."""
+        """The current values of the variables."""
         group = self._group(header)
         if group is None or not group.ready:
             return {"unknown": True}, ()
@@ -401,7 +401,7 @@ class VariableStore:
         }  # fmt: skip
 
     def unsaved(self) -> str:
-        """Why the last save of a group failed; '' where none did."""
+        """Why the last save of a group failed; '' if none did."""
         return next((group.save_error for group in list(self._groups.values()) if group.save_error), "")
 
     def close(self) -> None:

@@ -61,7 +61,7 @@ class MalformedError(DistributedError):
 
 
 def remaining(deadline: float) -> float:
-    """The seconds until a time (time.monotonic()). Raises TimeoutError where it is over."""
+    """The seconds until a time (time.monotonic()). Raises TimeoutError once it has passed."""
     left = deadline - time.monotonic()
     if left <= 0:
         raise TimeoutError("the time is over")
@@ -329,8 +329,8 @@ def _check_version(hello: dict, who: str) -> None:
 
 
 def accept(connection: socket.socket, key: bytes, deadline: float) -> Stream:
-    """The server's side of `connect`, over at a time (time.monotonic()). Raises DistributedError, OSError for who may
-    not come in, who is told where that is possible; the caller closes the connection."""
+    """The server's side of `connect`, over at a time (time.monotonic()). Raises DistributedError, OSError for rejected
+    peers, which are notified if possible; the caller closes the connection."""
     connection.settimeout(remaining(deadline))
     host, port = connection.getpeername()[:2]
     stream = Stream(connection, f"the client at {host}:{port}")

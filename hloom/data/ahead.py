@@ -1,7 +1,7 @@
 """Steps that work ahead of their consumer: maps in threads or processes, and prefetching.
 
-Such a step notes the state of its input from time to time. Its own state is the latest noted one and how many elements
-came after it, which a restored iterator reads again and drops.
+Such a step records the state of its input periodically. Its own state is the latest recorded one and the number of
+elements after it, which a restored iterator reads again and drops.
 """
 
 from __future__ import annotations

@@ -180,7 +180,7 @@ def _leaf_name(structure, index: int) -> str:
 
 
 def as_columns(block: Block, asked: str) -> Block:
-    """The block as columns. Raises DataError where the elements differ in structure, shape or dtype."""
+    """The block as columns. Raises DataError if the elements differ in structure, shape or dtype."""
     if block.leaves is not None:
         return block
     structure, values = _columns(block, asked)
@@ -210,7 +210,7 @@ def _column(values: list, block: Block, structure, index: int, asked: str) -> np
 
 
 def stacked(block: Block, asked: str = "a batch") -> Any:
-    """The elements as one tree of arrays with a leading axis. Raises DataError where they do not fit."""
+    """The elements as one tree of arrays with a leading axis. Raises DataError if they do not fit."""
     columns = as_columns(block, asked)
     if columns.leaves is None:
         return columns.elements()[0]

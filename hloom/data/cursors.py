@@ -9,11 +9,11 @@ from __future__ import annotations
 from hloom.data.blocks import Block
 from hloom.data.nodes import Node, State
 
-_BATCHES, _ELEMENTS = 32, 8192  # between two noted states
+_BATCHES, _ELEMENTS = 32, 8192  # between two recorded states
 
 
 class Noted:
-    """An input, and after each block a mark: the latest noted state and how many elements came since."""
+    """An input, and after each block a mark: the latest recorded state and the number of elements since."""
 
     def __init__(self, node: Node):
         self.node, self.spacing = node, _BATCHES if node.single else _ELEMENTS

@@ -42,7 +42,7 @@ class Dataset:
         return DataIterator(self._open(), self._epochs)
 
     def __len__(self) -> int:
-        """The number of elements. Raises ArgumentError where it is unknown: of files and generators, after
+        """The number of elements. Raises ArgumentError if it is unknown: of files and generators, after
         `filter`."""
         if self._size is None:
             raise ArgumentError(  # a TypeError, which list(dataset) takes for a length that is unknown
@@ -94,7 +94,7 @@ class Dataset:
         return Dataset(lambda: Filter(self._open(), predicate))
 
     def shuffle(self, window: int | None = None, *, seed: int = 0) -> Dataset:
-        """The elements in another order, and in another one in each epoch of `repeat`.
+        """The elements in a shuffled order, different in each epoch of `repeat`.
 
         window: each element is drawn at random from that many; `min_after_dequeue` + 1 of other systems. None shuffles
         everything, by indices where the source has them (arrays, sequences, ArrayRecord, images), else in memory.

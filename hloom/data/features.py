@@ -92,7 +92,7 @@ class FeatureList(Feature):
     kind = source.STEPS
 
     def __init__(self, feature: Feature, *, optional: bool = False):
-        """Raises ArgumentError where the steps have no fixed shape."""
+        """Raises ArgumentError if the steps have no fixed shape."""
         if not isinstance(feature, Feature) or isinstance(feature, FeatureList):
             raise ArgumentError(
                 "the feature of each step", f"{feature!r:.60}", "pass hl.data.Bytes, Text, Int64 or Float"

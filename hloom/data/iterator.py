@@ -69,7 +69,7 @@ class DataIterator:
         return {"node": self._node.state(), "used": 0}
 
     def restore(self, state: dict[str, Any]) -> DataIterator:
-        """Goes to where a state was taken; returns the iterator. Raises DataError for a state of another dataset."""
+        """Moves to the position of a state; returns the iterator. Raises DataError for a state of another dataset."""
         self._block, self._at, self._before = [], 0, None
         self._node.begin(self._epochs)
         fresh = {"node": self._node.state(), "used": 0}

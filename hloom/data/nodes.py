@@ -1,6 +1,6 @@
 """Iterations in progress: a tree of nodes, one for each step of a dataset.
 
-A node hands out its elements in blocks, in an order that depends on seeds and epochs only. Its position is available at
+A node delivers its elements in blocks, in an order that depends on seeds and epochs only. Its position is available at
 any time as a tree of dicts, integers and arrays whose structure and shapes depend on the dataset only, so that the
 state of a fresh iterator is the `like` of a saved one.
 """
@@ -43,7 +43,7 @@ class Node:
         return {"input": self.inputs[0].state()} if self.inputs else {}
 
     def restore(self, state: State) -> None:
-        """Goes to where `state` was taken. `begin` was called with the same epochs."""
+        """Moves to the position of `state`. `begin` was called with the same epochs."""
         self.inputs[0].restore(state["input"])
 
     def corrupt(self) -> int:
@@ -213,7 +213,7 @@ def function_error(function: Callable, step: str, record: str, error: Exception)
 
 
 def user_line(error: BaseException) -> Source | str:
-    """The innermost line of the user's in a traceback; '' where there is none."""
+    """The innermost line of the user's in a traceback; '' if there is none."""
     found: Source | str = ""
     trace = error.__traceback__
     while trace is not None:

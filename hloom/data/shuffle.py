@@ -88,12 +88,12 @@ def _exchanged(column: np.ndarray, slots, incoming: np.ndarray, later, earlier) 
     drawn = column.take(slots, axis=0)
     if len(later):
         drawn[later] = incoming[earlier]
-    column[slots] = incoming  # of repeated slots the last one stays
+    column[slots] = incoming  # of repeated slots the last one wins
     return drawn
 
 
 class Anchors:
-    """An input whose states are noted from time to time, so that its latest elements can be read again.
+    """An input whose states are recorded periodically, so that its latest elements can be read again.
 
     spacing: elements between two states.
     """
@@ -118,7 +118,7 @@ class Anchors:
         return block
 
     def due(self) -> bool:
-        """Whether `next` notes a state, and `oldest` would be of use."""
+        """Whether `next` records a state, and `oldest` would be useful."""
         return bool(self._states) and self.pulled - self._states[-1][0] >= self.spacing
 
     def state(self, oldest: int | None) -> State:

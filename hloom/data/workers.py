@@ -24,7 +24,7 @@ from hloom.ir.process.living import Living
 from hloom.ir.source import Source
 
 _LOOK = 1.0  # seconds after which a worker that waits looks whether its parent is still there
-_ENDING = 2.0  # seconds that a worker process has to end by itself
+_ENDING = 2.0  # seconds that a worker process has to end on its own
 
 _connections: Living = Living()  # the ends of this process
 
@@ -47,7 +47,7 @@ class ThreadWorkers:
 
 
 class ProcessWorkers(ThreadWorkers):
-    """`count` processes, and as many threads that hand them elements."""
+    """`count` processes, and as many threads that feed them elements."""
 
     def __init__(self, function: Callable, seed: int | None, count: int):
         super().__init__(function, seed, count)

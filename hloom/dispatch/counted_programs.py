@@ -19,7 +19,7 @@ __all__ = ["compiled_module", "refuse_computed_sizes"]
 
 
 def compiled_module(backend: Backend, module: Module, options: CompileOptions) -> Executable:
-    """The module as an executable. Raises UnsupportedError where sizes are of a kind that is not compiled."""
+    """The module as an executable. Raises UnsupportedError if sizes are of a kind that is not compiled."""
     is_open = any([p.shape.is_open for p in module.entry.parameters])
     if not computes_sizes(module.entry):
         return (backend.compile_open if is_open else backend.compile)(module, options)

@@ -91,7 +91,7 @@ def _hashable(value: Any) -> Hashable:
 def with_own_sizes(computation: Computation) -> Computation:
     """A separately traced computation, for one call of it: the sizes it computes belong to this call.
 
-    Raises ConcretizationTypeError where the traced code may not compute sizes.
+    Raises ConcretizationTypeError if the traced code may not compute sizes.
     """
     if not computes_sizes(computation):
         return computation

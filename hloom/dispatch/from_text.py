@@ -174,7 +174,7 @@ class Program:
         return tuple(shapes)
 
     def _leaves(self, args: Sequence) -> list:
-        """The arrays in the arguments. Raises ArgumentError, DTypeError, ShapeError where they do not fit."""
+        """The arrays in the arguments. Raises ArgumentError, DTypeError, ShapeError if they do not fit."""
         wanted = self._reader.parameters()
         if len(args) != len(wanted):
             raise ArgumentError(

@@ -51,7 +51,7 @@ from hloom.tracing.trace import TRACES, Traced, as_array, call_computation, curr
 from hloom.tree import pytrees as tree
 
 _LATE = 16  # versions that are looked through for one that differs in devices only, or least
-_QUICK = 1024  # sizes of a function with open ones whose calls go the shortest way
+_QUICK = 1024  # sizes of a function with open ones whose calls take the fast path
 _LEAVES = frozenset((Array, np.ndarray, float, int, bool, complex))  # types of arguments that are not trees
 
 
@@ -275,7 +275,7 @@ class JitFunction:
         return result
 
     def _use_keys(self, call: Call, traced: Traced) -> None:
-        """Notes the arguments that are random keys which the function uses up."""
+        """Records the arguments that are random keys consumed by the function."""
         if config.debug_key_reuse:
             for k in traced.used_keys:
                 use_key(call.leaves[k], f"'{self._name}'")
@@ -348,7 +348,7 @@ class JitFunction:
         return [a or t for a, t in zip(asked, typed, strict=True)]
 
     def _program(self, call: Call, traced: Traced) -> SpmdProgram | None:
-        """The program over several devices for this call; None where it is for one, or for parts on several."""
+        """The program over several devices for this call; None if it is for one, or for parts on several."""
         asked = self._out_shardings(traced)
         if not is_over_several(call.leaves, traced.computation, asked):
             return None
@@ -365,7 +365,7 @@ class JitFunction:
         if traced is None:
             function = self._signature.with_statics(call.statics)
             started, uses = time.perf_counter(), uses_of_mesh()
-            # The device of a call is noted at the call, as the trace serves others too.
+            # The device of a call is recorded at the call, as the trace serves others too.
             with device_scope(""), computed_sizes():
                 hints = call.hints()
                 traced = trace_function(
@@ -402,7 +402,7 @@ class JitFunction:
         return None
 
     def _keep(self, key: Key, traced: Traced) -> KeptProgram:
-        """Notes a version of this function that is kept from now on."""
+        """Registers a version of this function, which is kept from now on."""
         kept = self._kept.get(key)
         if kept is None:
             kept = self._kept[key] = KeptProgram(weakref.ref(self), key)
@@ -410,7 +410,7 @@ class JitFunction:
         return kept
 
     def slow_down(self, kept: KeptProgram) -> None:
-        """From now on calls of a version take a way on which its use is noted."""
+        """From now on calls of a version take a path that records its use."""
         if kept.fast_key is not None:
             if self._open is None:
                 self._fast.pop(kept.fast_key, None)
@@ -419,7 +419,7 @@ class JitFunction:
             kept.fast_key = None
 
     def forget(self, kept: KeptProgram) -> None:
-        """Forgets a version, which is traced and compiled anew when it is called again. Any thread may call it."""
+        """Drops a version, which is traced and compiled again on its next call. Any thread may call it."""
         self.slow_down(kept)
         for versions in (self._specializations, self._traced, self._kept):
             versions.pop(kept.key, None)

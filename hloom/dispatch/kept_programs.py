@@ -31,7 +31,7 @@ class Owner(Protocol):
     """A function that has programs."""
 
     def slow_down(self, kept: KeptProgram) -> None:
-        """Takes the quickest way from a program, so that its next call is noted."""
+        """Removes a program's fast path, so that its next call is recorded."""
 
     def forget(self, kept: KeptProgram) -> None:
         """Lets a program go."""
@@ -39,7 +39,7 @@ class Owner(Protocol):
 
 class KeptProgram:
     """One version of a function. used: whether it was called since it was last the oldest one. fast_key: under which
-    the function finds it the quickest way; None where it does not."""
+    the function finds it the quickest way; None if it does not."""
 
     __slots__ = ("fast_key", "function", "key", "nbytes", "used")
 

@@ -23,7 +23,7 @@ __all__ = ["AbstractedAxes", "OpenArguments", "open_arguments", "open_function"]
 
 
 def open_arguments(signature: Signature) -> OpenArguments | AbstractedAxes | None:
-    """Those of the options `dims` or `abstracted_axes`; None where neither is given. Raises ArgumentError."""
+    """Those of the options `dims` or `abstracted_axes`; None if neither is given. Raises ArgumentError."""
     dims, axes = signature.options.dims, signature.options.abstracted_axes
     if dims is not None and axes is not None:
         raise ArgumentError(

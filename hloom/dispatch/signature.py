@@ -121,7 +121,7 @@ class Call:
         return any([leaf.weak for leaf in self.leaves])
 
     def values(self, wide: tuple[int, ...] = ()) -> list[np.ndarray] | None:
-        """The leaves as NumPy arrays, then the exact values of some; None where one is known by its shape only."""
+        """The leaves as NumPy arrays, then the exact values of some; None if one is known by its shape only."""
         if any(isinstance(leaf, ShapeDtypeStruct) for leaf in self.leaves):
             return None
         arrays = [as_array(leaf) for leaf in self.leaves]
@@ -140,7 +140,7 @@ class Signature:
     """The parameters of a function, and which of them `JitOptions` make static or donated. name: for people."""
 
     def __init__(self, function: Callable, name: str, options: JitOptions):
-        """Raises ArgumentError where an option names an argument that the function does not have."""
+        """Raises ArgumentError if an option names an argument that the function does not have."""
         self.function, self.name, self.options = function, name, options
         self.has_statics = bool(options.static_argnums or options.static_argnames)
         self._has_donations = bool(options.donate_argnums or options.donate_argnames)

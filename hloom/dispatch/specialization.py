@@ -92,7 +92,7 @@ class Specialization:
             raise
 
     def _checked_values(self, arrays) -> list:
-        """The same. Raises ArgumentError where one is a ShapeDtypeStruct."""
+        """The same. Raises ArgumentError if one is a ShapeDtypeStruct."""
         return self._values([as_array(a) for a in arrays])
 
     def _wrap(self, outputs: list):

@@ -147,7 +147,7 @@ class SpmdProgram:
     # --- calls ---
 
     def _order(self, sharding: NamedSharding | None) -> list[int] | None:
-        """For each partition the number of its part in an argument; None where the mesh has the devices in order."""
+        """For each partition the number of its part in an argument; None if the mesh has the devices in order."""
         if sharding is None or sharding.devices == self.assignment.devices:
             return None
         return [sharding.devices.index(d) for d in self.assignment.devices]
@@ -337,7 +337,7 @@ eager_programs = _EagerPrograms()
 
 
 def check_one_place(options_device, leaves: Sequence, what: str) -> None:
-    """Raises DeviceError where a function over several devices is compiled for one, or its arguments are apart."""
+    """Raises DeviceError if a function over several devices is compiled for one, or its arguments are apart."""
     place = common_device(leaves, what)
     if options_device is not None and place.__class__ is NamedSharding:
         raise DeviceError(

@@ -192,7 +192,7 @@ class Compiled:
         self._fitting: set[Key] = set()  # of open sizes, that were compared
 
     def __reduce__(self):
-        """The function and the shapes: it is compiled anew where it is unpickled, of kernels in the disk cache."""
+        """The function and the shapes: it is recompiled where it is unpickled, from kernels in the disk cache."""
         return _compiled, _without_data(self._origin)
 
     def __call__(self, *args, **kwargs):

@@ -100,7 +100,8 @@ def initialize(
 
 
 def meet() -> None:
-    """Meets the other processes before the program begins, for launchers: `initialize` may still be called once."""
+    """Connects to the other processes before the program begins, for launchers: `initialize` may still be called
+    once."""
     global _met_before
     initialize()
     _met_before = True
@@ -134,8 +135,8 @@ def shutdown() -> None:
 
 
 def barrier(name: str = "hl.distributed.barrier()", timeout: float | None = None) -> None:
-    """Waits until every process is here. Raises DistributedError that names who did not come within `timeout` seconds
-    (None: `hl.config.distributed_timeout`), or that is somewhere else."""
+    """Waits until every process is here. Raises DistributedError that names the processes that did not arrive within
+    `timeout` seconds (None: `hl.config.distributed_timeout`), or that is somewhere else."""
     group().exchange(b"", name, timeout)
 
 

@@ -105,7 +105,7 @@ class _Watch:
     def status(self) -> int:
         for reader in self._readers:
             reader.start()
-        # Who ends the launcher ends the processes.
+        # Ending the launcher ends the processes.
         in_main = threading.current_thread() is threading.main_thread()
         before = signal.signal(signal.SIGTERM, signal.default_int_handler) if in_main else None
         try:
@@ -179,7 +179,7 @@ class _Watch:
         return 130
 
     def _explained(self, code: int) -> int:
-        """The status to exit with. Says on standard error which process failed first, where it was one."""
+        """The status to exit with. Reports on standard error which process failed first, if any."""
         statuses = {int(path.stem): int(path.read_text()) for path in self.folder.glob("*.status")}
         failed = next((k for k in self._ended if statuses.get(k) != 0), None)
         if failed is None and code == 0:

@@ -1,4 +1,5 @@
-"""MPI as the way between processes: who takes part, small messages, and waits that end and name who is missing.
+"""MPI as the way between processes: the participants, small messages, and waits that time out and name the missing
+processes.
 
 Source: the MPI standard, version 4.1. mpi4py and a library (MPICH as a wheel) are the extra `cluster`.
 """
@@ -22,17 +23,17 @@ from hloom.distributed.environment import installed_file, process_number, starte
 from hloom.errors import DistributedError
 from hloom.runtime.distributed.messages import TAGS, Limit, Transport
 
-_POLL = 0.0002  # seconds between looks at messages, after a first while without a pause
+_POLL = 0.0002  # seconds between polls of messages, after an initial phase without pauses
 _BUSY = 0.002
 _TAG, _CHANNELS = 1, 1 << 14
 _HEADER = struct.Struct("<qq")  # the index of a meeting of two processes, and the bytes of its purpose
-_PROGRAMS = 1 << 10  # groups of tags, if MPI has so many
+_PROGRAMS = 1 << 10  # groups of tags, if MPI supports that many
 LEAVES = "hl.distributed.shutdown()"
 
 
 @functools.cache
 def library() -> Any:
-    """`mpi4py.MPI`, initialized for calls from any thread. Raises DistributedError where it is missing."""
+    """`mpi4py.MPI`, initialized for calls from any thread. Raises DistributedError if it is missing."""
     path = installed_file("libmpi.so.12") or installed_file("libmpi.so.40")
     if path is not None:
         os.environ.setdefault("MPI4PY_LIBMPI", str(path))
@@ -66,7 +67,7 @@ def _word(handle) -> int:
 
 
 class Group:
-    """All processes of a program. Its messages do not meet those of the program's own use of MPI.
+    """All processes of a program. Its messages are separate from the program's own use of MPI.
 
     index, count: of this process, and of all.
     """
@@ -194,7 +195,7 @@ class Group:
 
     @staticmethod
     def _check(process: int, theirs: bytes, mine: bytes) -> None:
-        """Raises DistributedError where another process has come to another meeting."""
+        """Raises DistributedError if another process has reached a different meeting."""
         if theirs == mine:
             return
         (doing, members), (other, others) = json.loads(mine), json.loads(theirs)
@@ -227,7 +228,7 @@ class Group:
         return self._mpi.Get_error_string(code)
 
     def leave(self) -> None:
-        """Tells the others that this process does not come to their meetings any more."""
+        """Tells the others that this process will join no more meetings."""
         head = json.dumps([LEAVES, [self.index]]).encode()
         for k in range(self.count):
             if k != self.index:

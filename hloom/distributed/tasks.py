@@ -50,7 +50,7 @@ def assigned(claims: Sequence[tuple[str | None, int | None]], cluster: Sequence[
     """The task of each process: the claimed one, or the first free task. claims: (job, task) of each process, with None
     for an unspecified entry. cluster: all tasks; None: those that are claimed.
 
-    Raises DistributedError where two processes are one task, a task does not exist, or has no process.
+    Raises DistributedError if two processes are one task, a task does not exist, or has no process.
     """
     if cluster is not None and len(cluster) != len(claims):
         raise DistributedError(

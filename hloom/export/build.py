@@ -52,7 +52,7 @@ SMALL = 1024  # bytes: smaller constants are always in the library
 @record(frozen=True)
 class ExportedLibrary:
     """An exported library. path: its file; header: next to it, with hloom.h and hloom.hpp; weights: the file with the
-    constants, or None where they are in the library. functions: their names. target: the name of the target."""
+    constants, or None if they are in the library. functions: their names. target: the name of the target."""
 
     name: str
     path: Path

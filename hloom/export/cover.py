@@ -69,7 +69,7 @@ class _Cover:
         self.low, self.high, self.maybe = self.low[:, which], self.high[:, which], self.maybe[which]
 
     def unserved(self) -> dict[str, int] | None:
-        """Sizes in the largest box in which no candidate may be right, rather large ones; None where there is none."""
+        """Sizes in the largest box in which no candidate may be right, rather large ones; None if there is none."""
         alone = np.flatnonzero(~self.maybe.any(1))
         if not len(alone):
             return None
@@ -80,7 +80,7 @@ class _Cover:
         return {dim.name: int(size) for dim, size in zip(self.dims, sizes, strict=True)}
 
     def halve(self) -> bool:
-        """Halves each box where it is longest, and compares the parts; False where one is a single size."""
+        """Halves each box where it is longest, and compares the parts; False if one is a single size."""
         axis, every = np.argmax(self.high - self.low, 0), np.arange(len(self))
         low, high = self.low[axis, every], self.high[axis, every]
         if (low == high).any():

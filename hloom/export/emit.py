@@ -332,7 +332,7 @@ def _macros(library: Library) -> list[str]:
 
 
 def check_names(library: Library) -> None:
-    """Raises ExportError where a name that the library defines is one that its driver uses."""
+    """Raises ExportError if a name that the library defines is one that its driver uses."""
     own = [f"{library.name}_{name}" for name in (*OWN, *(body.function.request.name for body in library.bodies))]
     used = words("".join((NATIVE / file).read_text() for file in _TEXTS))
     if found := [name for name in (*own, *_macros(library)) if name in used]:

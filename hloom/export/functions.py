@@ -248,7 +248,7 @@ def _traceable(leaf: Any) -> Any:
 
 
 def dimensions_of(requests: Sequence[Request]) -> list[Dim]:
-    """The named dimensions of all arguments, each once, those without a bound up to MOST. Raises ExportError where a
+    """The named dimensions of all arguments, each once, those without a bound up to MOST. Raises ExportError if a
     name has two ranges, and where one is in expressions only, so that arrays do not tell its size."""
     found: dict[str, Dim] = {}
     for request in requests:

@@ -97,7 +97,7 @@ OWN = frozenset("create destroy run error library output_shape read_state write_
 
 
 def checked_name(name: str, what: str) -> str:
-    """The name of a library or function. Raises ExportError where C does not accept it."""
+    """The name of a library or function. Raises ExportError if C does not accept it."""
     if not re.fullmatch(r"[A-Za-z][A-Za-z0-9_]*", name) or len(name) > LONGEST or name in WORDS:
         raise ExportError(
             f"export: the name of {what} is {name!r}",

@@ -21,7 +21,7 @@ class Target:
 
     triple: LLVM's. zig: the name that `zig cc -target` takes. cpu, features: LLVM's names of the least processor.
     vector_bytes, vector_registers: of that one. fma: the feature with which a processor multiplies and adds in one
-    instruction; "" where all of the architecture do, "-" where none does. shared, static: names of files, of a name.
+    instruction; "" if all of the architecture do, "-" where none does. shared, static: names of files, of a name.
     """
 
     triple: str

@@ -280,7 +280,7 @@ def _check(file: BinaryIO, size: int) -> None:
 
 @functools.cache
 def _own_header() -> tuple[bytes, int] | None:
-    """Class and byte order, and the number of the machine, of this process's program; None where it is not known."""
+    """Class and byte order, and the number of the machine, of this process's program; None if it is not known."""
     try:
         with open("/proc/self/exe", "rb") as file:
             begin = file.read(20)

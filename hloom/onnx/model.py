@@ -123,7 +123,7 @@ class Model:
         """The model as a pure function, for jit, grad and vmap: `hl.grad(loss)(model.params)`.
 
         params: as `model.params`. inputs: name to array, or a sequence in the order of `model.inputs`.
-        Raises ConcretizationTypeError where a shape depends on a traced value.
+        Raises ConcretizationTypeError if a shape depends on a traced value.
         """
         values = dict(inputs) if isinstance(inputs, Mapping) else self._arguments(tuple(inputs), {})
         env = {**self._graph.initializers, **params, **values}

@@ -104,7 +104,7 @@ class _Program:
 class OpenPrograms:
     """The programs with dimensions of a graph.
 
-    reason: why shapes are compiled each by itself; None where they are not.
+    reason: why each set of shapes is compiled separately; None if they are not.
     """
 
     def __init__(self, graph: Graph):
@@ -134,14 +134,15 @@ class OpenPrograms:
             self.reason = self._pending = None
 
     def settle(self) -> None:
-        """Shapes are compiled each by itself from here on, as the sizes of a call that could not be open are right."""
+        """From here on each set of shapes is compiled separately, as the sizes of a call that could not be open are
+        valid."""
         if self._pending is not None:
             self.reason, self._pending = self._pending, None
 
     def run(
         self, params: Mapping[str, Any], live: dict[str, Any], traced: Callable[[Watch], tuple[Plan, dict]]
     ) -> tuple[Plan, dict] | None:
-        """(the plan for the sizes of these inputs, its results); None where they have to be compiled by themselves.
+        """(the plan for the sizes of these inputs, its results); None if they have to be compiled by themselves.
 
         traced: makes a plan under dimensions and runs it.
         """
@@ -190,7 +191,7 @@ class OpenPrograms:
         return {name: tuple([texts.get(key, key) for key in sizes]) for name, sizes in raw.items()}
 
     def _made(self, names: Mapping[str, tuple], sizes: Mapping[str, int], traced) -> tuple[_Program, dict] | None:
-        """A program for these sizes and its results; None where no size of it can be open."""
+        """A program for these sizes and its results; None if no size of it can be open."""
         needed: dict[str, str] = {}
         while True:
             scope = SampledScope(sizes)

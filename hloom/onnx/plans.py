@@ -11,7 +11,7 @@ __all__ = ["Plan", "Repeated", "Trace"]
 
 
 class Plan:
-    """A stretch: nodes start..stop, compiled; then the node at stop by itself, if `eager`."""
+    """A stretch: nodes start..stop, compiled; then the node at stop separately, if `eager`."""
 
     def __init__(self, start: int, stop: int):
         self.start, self.stop = start, stop

@@ -96,7 +96,7 @@ class Program:
                 start += 1
 
     def repeated(self, inputs: Sequence[str], live: dict[str, Any]) -> Repeated | None:
-        """For calls with inputs like these, which were just made. None where the program depends on more than dtypes
+        """For calls with inputs like these, which were just made. None if the program depends on more than dtypes
         and shapes, or is of several stretches."""
         key = tuple([(name, _shape_of(v)) for name, v in live.items()])
         plan = None if self.values else self.plans.get(key)
@@ -183,7 +183,7 @@ class Program:
         return JitFunction(compute, JitOptions(steady=len(plan.params), dims=dims))
 
     def _traced(self, start: int, params, live: dict[str, Any], known: dict[str, Any], fixed: dict[str, Any]):
-        """A new stretch and its results; None where `values` has grown and the key must be made anew."""
+        """A new stretch and its results; None if `values` has grown and the key must be made anew."""
         plan = Plan(start, len(self.graph.nodes))
         host = {name: Host(shape=getattr(v, "shape", None)) for name, v in live.items() if _on_host(v)}
         self._take(plan, params, live, known, host.keys() | fixed.keys())
@@ -269,7 +269,7 @@ def _numbers(value):
 
 
 def _live(value):
-    """A value as arrays of hloom; strings and maps stay as they are."""
+    """A value as arrays of hloom; strings and maps are unchanged."""
     if isinstance(value, list):
         return [_live(v) for v in value]
     return value if value is None or isinstance(value, dict) or _on_host(value) else hnp.asarray(value)

@@ -16,7 +16,7 @@ CORRUPT = "export the model again; onnx.checker.check_model says more"
 
 
 def package() -> Any:
-    """The package onnx, which reads the files. Raises UnsupportedError where it is not installed."""
+    """The package onnx, which reads the files. Raises UnsupportedError if it is not installed."""
     return import_extra("reading ONNX models", "onnx", "onnx")
 
 
@@ -182,7 +182,7 @@ class Reader:
         return Port(proto.name, dtype, shape, " ".join(kinds) or "tensor")
 
     def tensor(self, proto) -> np.ndarray:
-        """The array of a tensor. Raises FileError where the sizes and the bytes do not fit, before allocating."""
+        """The array of a tensor. Raises FileError if the sizes and the bytes do not fit, before allocating."""
         what = f"the tensor {proto.name!r} of an ONNX model"
         dims = tuple(proto.dims)
         dtype = dtype_of(proto.data_type, what)

@@ -101,7 +101,7 @@ def _value(result):
 
 
 def _inferred(node: Node, inputs: list, scope: Scope) -> list[ShapeDtypeStruct] | None:
-    """The shapes and dtypes of the outputs that ONNX infers; None where it leaves one open."""
+    """The shapes and dtypes of the outputs that ONNX infers; None if it leaves one open."""
     onnx = package()
     schema = schema_of(node.op, scope.opsets.get(node.domain, 1), node.domain)
     if schema is None or any(isinstance(v, (list, dict)) for v in inputs):

@@ -86,7 +86,7 @@ def check(options: ServerOptions) -> None:
 
 
 def check_access(options: ServerOptions) -> None:
-    """Raises ArgumentError where keys leave management open to more than it should be."""
+    """Raises ArgumentError if keys leave management open to more than it should be."""
     if options.management_key is not None and not options.management:
         raise ArgumentError("a key for management", "management is off", "--management turns it on")
     if not options.management:
@@ -123,7 +123,7 @@ def check_ports(host: str, ports: tuple[int, ...], metrics_host: str, metrics_po
 
 
 def _require_batches(model: Model, library: Library, function: Any, most: int) -> None:
-    """Raises ArgumentError where requests cannot be joined along the first dimension."""
+    """Raises ArgumentError if requests cannot be joined along the first dimension."""
     first = {value.shape[0] if value.shape else None for value in (*function.inputs, *function.outputs)}
     name = next(iter(first))
     if len(first) == 1 and isinstance(name, str) and library.dimensions[name][1] >= most:

@@ -20,8 +20,8 @@ _LATE = b"HTTP/1.1 408 Request Timeout\r\nconnection: close\r\ncontent-length: 0
 
 
 def limited(connections: int, header_seconds: float) -> type[H11Protocol]:
-    """uvicorn's protocol for at most so many connections, each of which sends the header of its next request within so
-    many seconds of its beginning."""
+    """uvicorn's protocol with a limit on connections, and a deadline for the header of each request, counted from its
+    first byte."""
 
     class Limited(H11Protocol):
         app_state: dict[str, Any]
@@ -52,7 +52,7 @@ def limited(connections: int, header_seconds: float) -> type[H11Protocol]:
             self._forget()
 
         def _watch(self) -> None:
-            """Starts the time of a header, or ends it where it is complete."""
+            """Starts the deadline of a header, or cancels it once the header is complete."""
             if self.conn.their_state is not h11.IDLE:
                 self._forget()
             elif self._timer is None:

@@ -91,7 +91,7 @@ class Limits:
             await self._too_large(receive, send)
 
     def _refusal(self, headers: dict[bytes, bytes]) -> str | None:
-        """Why a request for management is refused, whatever its key; None where it is not. A page of another site can
+        """Why a request for management is refused, whatever its key; None if it is not. A page of another site can
         send requests to this server with the user's browser, also by a name that it gave this machine's address."""
         if not self.access.management:
             return _OFF

@@ -144,7 +144,7 @@ class Estimator:
             return results | {_STEP: int(session.run(_STEP))}
 
     def predict(self, input_fn: Callable) -> Iterator[Any]:
-        """The predictions of each example, in order. Raises ArgumentError where nothing was trained."""
+        """The predictions of each example, in order. Raises ArgumentError if nothing was trained."""
         program, spec = self._built(PREDICT, input_fn)
         _require(spec, "predictions")
         with self._session(program, self._trained()) as session:
@@ -154,7 +154,7 @@ class Estimator:
                     yield tree.map(lambda value: value[k], values)  # noqa: B023  (called here)
 
     def get_variable_names(self) -> list[str]:
-        """The names of the variables. Raises ArgumentError where nothing was trained."""
+        """The names of the variables. Raises ArgumentError if nothing was trained."""
         return list(self._trained())
 
     def get_variable_value(self, name: str) -> np.ndarray:

@@ -297,7 +297,7 @@ class Step:
         self._refuse(k, name, f"an array of {value.dtype}", f"convert it: array.astype({wanted.name!r})")
 
     def _match(self, name: str, array: Any, shape: Shape, source: Any, given: dict) -> None:
-        """Notes the unknown sizes that an array has. Raises FeedError where its shape does not fit."""
+        """Records the unknown sizes of an array. Raises FeedError if its shape does not fit."""
         k = [*self.plan.feeds, *(v.name for v in self.plan.host_values)].index(name)
         if array.ndim != shape.rank:
             repair = "feed an array of this rank"

@@ -128,7 +128,7 @@ class Node(Tracer):
 
     @property
     def device_name(self) -> str:
-        """The device that was chosen for it; '' where none was."""
+        """The device that was chosen for it; '' if none was."""
         return self.instruction.device
 
     def __repr__(self) -> str:
@@ -187,7 +187,7 @@ class Variable(Node):
 
     @property
     def initial_value(self) -> Node | None:
-        """The tensor that the variable starts with; None where it has to be assigned or restored."""
+        """The tensor that the variable starts with; None if it has to be assigned or restored."""
         return None if self.record.initial is None else Node(self.trace, self.record.initial)
 
     @property

@@ -156,7 +156,7 @@ class Program:
     ) -> Variable:
         """A tensor that sessions keep between runs.
 
-        initial: an array, a node, a number or a function without arguments that makes one; None where the variable is
+        initial: an array, a node, a number or a function without arguments that makes one; None if the variable is
         always assigned or restored before it is read (then shape is needed). trainable: whether `minimize` changes it.
         """
         name = self._new_name(name)

@@ -29,7 +29,7 @@ from hloom.sessions.graph import Node, Operation
 from hloom.sessions.program import QUEUE_RUNNERS, Program, current_program, program_of
 from hloom.tree import pytrees as tree
 
-_WAIT = 0.05  # seconds between looks at whether a waiting thread has to stop
+_WAIT = 0.05  # seconds between checks whether a waiting thread has to stop
 
 
 class FIFOQueue:
@@ -138,11 +138,11 @@ class FIFOQueue:
             self._changed.notify_all()
 
     def take(self) -> list[np.ndarray]:
-        """Takes an element; waits while there is none. Raises OutOfRangeError where a closed queue is empty."""
+        """Takes an element; waits while there is none. Raises OutOfRangeError if a closed queue is empty."""
         return self._take(1, 1)[0]
 
     def _least(self) -> int:
-        """How many elements stay in the queue while it is open."""
+        """How many elements remain in the queue while it is open."""
         return 0
 
     def _next(self) -> list[np.ndarray]:
@@ -187,8 +187,8 @@ def _list(parts: Any) -> list:
 class ShuffleQueue(FIFOQueue):
     """Elements are taken in random order.
 
-    min_after_dequeue: how many stay in the queue while it is open, which is how well it shuffles. seed: the order, for
-    one thread that enqueues.
+    min_after_dequeue: how many remain in the queue while it is open, which determines how well it shuffles. seed: the
+    order, for one thread that enqueues.
     """
 
     def __init__(
@@ -309,7 +309,7 @@ class Coordinator:
         self._stop.set()
 
     def wait_for_stop(self, timeout: float | None = None) -> bool:
-        """Waits for a stop, for at most so many seconds; whether there was one."""
+        """Waits for a stop, for at most this many seconds; whether there was one."""
         return self._stop.wait(timeout)
 
     def start(self, target: Callable[[], None], name: str = "hloom-coordinated") -> threading.Thread:

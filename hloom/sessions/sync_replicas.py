@@ -1,7 +1,7 @@
 """Synchronous steps of several workers that each run their own program on shared variables.
 
-As TensorFlow's SyncReplicasOptimizer: each variable collects gradients where it is, and the optimizer is applied to
-their mean when enough have come; a gradient of values that were replaced since is dropped.
+As TensorFlow's SyncReplicasOptimizer: each variable collects gradients on its device, and the optimizer is applied to
+their mean when enough have arrived; a gradient of values that were replaced since is dropped.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from hloom.sessions.training import assigned, chosen_variables, colocate, gradie
 from hloom.tracing.trace import bind, resumed
 from hloom.tree import pytrees as tree
 
-_PAUSE, _LONGEST = 0.001, 0.02  # seconds between looks at the step
+_PAUSE, _LONGEST = 0.001, 0.02  # seconds between polls of the step
 
 
 class SyncReplicas:
@@ -106,7 +106,7 @@ class SyncReplicas:
     def run(self, session: Session, fetches: Any, feed: Mapping | None = None, timeout: float | None = None) -> Any:
         """`session.run`, and then waits until the step is applied that the gradients of this run belong to.
 
-        timeout: seconds; None: `hl.config.distributed_timeout`. Raises DistributedError where too few gradients come.
+        timeout: seconds; None: `hl.config.distributed_timeout`. Raises DistributedError if too few gradients come.
         """
         if self._step is None:
             raise SessionError("a synchronous run", "no gradients are applied", "call sync.minimize(loss) first")

@@ -141,7 +141,7 @@ def minimize(
 
 
 def chosen_variables(program: Program, variables: Iterable[Variable] | None) -> list[Variable]:
-    """Those that an optimizer changes: by default the trainable ones. Raises ArgumentError where there are none."""
+    """Those that an optimizer changes: by default the trainable ones. Raises ArgumentError if there are none."""
     chosen = program.get_collection(TRAINABLE_VARIABLES) if variables is None else list(variables)
     if not chosen:
         raise ArgumentError(
@@ -234,7 +234,7 @@ def global_step(program: Program | None = None) -> Variable:
 class MovingAverage:
     """Exponential moving averages of variables, in variables that begin with their initial values.
 
-    decay: the share of the average that stays. num_updates: a tensor that counts steps; then the decay is at most
+    decay: the retained share of the average. num_updates: a tensor that counts steps; then the decay is at most
     (1 + n) / (10 + n), so that averages are good from the beginning.
 
         averages = MovingAverage(0.99, step)
@@ -268,7 +268,7 @@ class MovingAverage:
         return program.group(*updates, name=name)
 
     def average(self, variable: Variable) -> Variable:
-        """The variable with the average of another one. Raises ArgumentError where `apply` did not have it."""
+        """The variable with the average of another one. Raises ArgumentError if `apply` did not have it."""
         if variable.name not in self._averages:
             raise ArgumentError(
                 f"the average of {variable.name!r}", f"averages of {', '.join(self._averages) or 'nothing'}",

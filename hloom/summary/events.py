@@ -46,7 +46,7 @@ _MODULES = {
 @cache
 def tensorboard() -> SimpleNamespace:
     """The modules of the package `tensorboard` that write events, by the names above; their import takes a quarter of a
-    second. Raises UnsupportedError where the package is not installed."""
+    second. Raises UnsupportedError if the package is not installed."""
     asked = "event files of the package tensorboard (Writer(folder, events=False, lines='jsonl') does without)"
     return SimpleNamespace(**{name: import_extra(asked, "train", module) for name, module in _MODULES.items()})
 
@@ -105,7 +105,7 @@ def histogram(tag: str, values: np.ndarray, count: int = BUCKETS):
 
 
 def pictures(asked: str, values: Any) -> np.ndarray:
-    """u8[n, height, width, channels]: pictures as they are encoded.
+    """u8[n, height, width, channels]: images in encoded form.
 
     values: [height, width], [height, width, channels] or [n, height, width, channels] of 1 (grey), 3 (RGB) or 4 (RGBA)
     channels; u8, or floats from 0 to 1. Raises ShapeError, DTypeError.

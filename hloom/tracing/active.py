@@ -22,7 +22,7 @@ from hloom.ir.source import current_source
 class RunningTrace(Protocol):
     """The interface of a running trace (`hloom.tracing.trace`).
 
-    kind: the transformation that messages name. assumptions: about sizes, by text; None where it keeps none. captures:
+    kind: the transformation that messages name. assumptions: about sizes, by text; None if it keeps none. captures:
     (the tracer of a surrounding trace, the parameter that represents it here). used_keys: consumed random keys, and
     their consumers.
     """
@@ -44,7 +44,7 @@ class _Traces(threading.local):
         # trace starts again with them when one is missing.
         self.twins = False
         self.can_restart = False
-        # Counter for the names of computed sizes; None where the traced code may not compute any.
+        # Counter for the names of computed sizes; None if the traced code may not compute any.
         self.counts: Iterator[int] | None = None
 
 
@@ -130,7 +130,7 @@ def brings_twins() -> bool:
 
 
 def require_twins() -> bool:
-    """Whether nested functions bring twins. Raises NeedsTwins where the trace can start again with them."""
+    """Whether nested functions include twins. Raises NeedsTwins if the trace can restart with them."""
     if not TRACES.twins and TRACES.can_restart:
         raise NeedsTwins
     return TRACES.twins
@@ -200,7 +200,7 @@ def assume(comparison: Comparison | bool) -> None:
 
 
 def adopt(*assumptions: Assumption) -> None:
-    """Notes assumptions in all traces that are active, and takes them for granted from here on. Raises ArgumentError
+    """Records assumptions in all active traces, and relies on them from here on. Raises ArgumentError
     within the program of a session."""
     for one in assumptions:
         for trace in TRACES.active:
@@ -216,7 +216,7 @@ def adopt(*assumptions: Assumption) -> None:
 
 
 def assumptions_of(trace: RunningTrace, computation: Computation) -> tuple[Assumption, ...]:
-    """Those of a trace that has ended. Raises ArgumentError where no call tells the size of a dimension in one."""
+    """Those of a trace that has ended. Raises ArgumentError if no call tells the size of a dimension in one."""
     found = tuple((trace.assumptions or {}).values())
     if found and not any(TRACES.active):
         told = {name for p in computation.parameters for size in p.shape.dims for name in dims_of(size)}

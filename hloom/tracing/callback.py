@@ -163,7 +163,7 @@ def debug_print(fmt: str, *args, ordered: bool = False, partitioned: bool = Fals
 
         hl.debug.print("loss {} after {n} steps", loss, n=step)
 
-    Raises ArgumentError where the format names arguments that are not given.
+    Raises ArgumentError if the format names arguments that are not given.
 
     >>> @hl.jit
     ... def f(x):

@@ -68,7 +68,7 @@ def is_eager(*operands) -> bool:
 
 
 def at_once(name: str, function: Callable, *operands, weak: bool = False):
-    """The result of a function of several ops, computed by one function of NumPy arrays; None where the ops are needed.
+    """The result of a function of several ops, computed by one function of NumPy arrays; None if the ops are needed.
 
     They are needed in a trace, for narrow floats, and for Python numbers, whose digits they keep. The ops are the
     specification: tests compare `function(*arrays)` with them. It must not write to its operands, which have any

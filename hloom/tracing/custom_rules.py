@@ -185,7 +185,7 @@ class Call(HoldsTracers):
         return tree.unflatten(traced.out_tree, results)
 
     def _note_twins(self, results: list) -> None:
-        """The twins of weakly typed results, which the function computes anew; their derivatives are those of the
+        """The twins of weakly typed results, which the function recomputes; their derivatives are those of the
         rule."""
         traced = self._traced(True)
         exact = [self.twins[k] if k in self.twins else _constant_twin(self.leaves[k]) for k in traced.wide]

@@ -30,7 +30,7 @@ from hloom.tracing.trace import Trace, Tracer, bind, resumed, twins_of_results, 
 
 
 def widened(x: Array | Tracer, dtype: np.dtype):
-    """The twin of a weakly typed value that is converted to `dtype`; None where the conversion of the value itself is
+    """The twin of a weakly typed value that is converted to `dtype`; None if the conversion of the value itself is
     the same."""
     own = x._shape.dtype
     if own not in DOUBLE or (dtype not in WIDE and not _may_have_wrapped(x, dtype)):
@@ -78,7 +78,7 @@ def created(x, name: str, numbers):
 
 
 def strongly_typed(result, name: str, *operands):
-    """result, which the function `name` made of operands, notes where weakly typed ones lose digits in it."""
+    """result, which the function `name` made from operands; records if weakly typed ones lose digits in it."""
     if result.weak or result._shape.dtype not in DOUBLE or not has_digits(result):
         return result
     return created(result, name, None) if any(map(_lacks_digits, operands)) else result
@@ -127,7 +127,7 @@ def wide_value(x: Array | Tracer):
 
 
 def note_twin(x, exact):
-    """Notes the twin of a weakly typed value, which a nested function returned; returns the value."""
+    """Records the twin of a weakly typed value, which a nested function returned; returns the value."""
     if isinstance(x, Tracer):
         x.trace.exact[x.instruction] = exact
     else:
@@ -136,7 +136,7 @@ def note_twin(x, exact):
 
 
 def note_lack(values) -> None:
-    """Notes that the twins of the weakly typed values among these parameters are not passed."""
+    """Records that the twins of the weakly typed values among these parameters are not passed."""
     for x in values:
         if x.weak and has_digits(x):
             x.trace.without_twin.add(x.instruction)

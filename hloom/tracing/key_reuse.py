@@ -20,7 +20,7 @@ _used: dict[int, tuple[weakref.ref, str]] = {}  # by the id of an array: the arr
 
 
 def use_key(data: Array | Tracer, name: str) -> None:
-    """Notes that `name` uses up the key with these words. Raises KeyReuseError where it was used up before."""
+    """Records that `name` consumes the key with these words. Raises KeyReuseError if it was already consumed."""
     user = f"{name} at {current_source() or 'an unknown line'}"
     trace = current_trace()
     if trace is not None:

@@ -12,7 +12,7 @@ class HoldsTracers:
 
 
 def check_leaks(trace, tracer: type) -> None:
-    """Looks for a `tracer` of this trace that others than hloom's records reference. Raises LeakedTracerError."""
+    """Looks for a `tracer` of this trace that is referenced outside hloom's records. Raises LeakedTracerError."""
     gc.collect()
     # isinstance would ask dead weak proxies for their class.
     objects = gc.get_objects()

@@ -14,7 +14,7 @@ from hloom.tracing.callback import debug_callback
 
 
 def check_in_range(indices: Any, low: int, size: int, asked: str, repair: str) -> None:
-    """Raises IndexOutOfBoundsError where an index (Array or Tracer) is not in low <= index < size.
+    """Raises IndexOutOfBoundsError if an index (Array or Tracer) is not in low <= index < size.
 
     Traced indices are compared with their values where the trace carries them. In a compiled program they are
     compared when it runs, if `hl.config.debug_checks` is set; the error then names the line that was traced.

@@ -239,7 +239,7 @@ def leaf_names(value, base: str) -> list[str]:
 
 
 def same_tree(found, wanted, what: str) -> None:
-    """Raises TreeError where a region does not return the required structure."""
+    """Raises TreeError if a region does not return the required structure."""
     if found != wanted:
         raise TreeError(
             what, f"{tree.written(found)}, expected {tree.written(wanted)}", "return a tree of the same structure"

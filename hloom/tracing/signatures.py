@@ -120,7 +120,7 @@ def identifiers(names: Iterable[str]) -> list[str]:
 
 
 def raise_wrong_call(error: TypeError, function, name: str, args, kwargs) -> None:
-    """Raises ArgumentError where a user's function refused the arguments that hloom called it with."""
+    """Raises ArgumentError if a user's function refused the arguments that hloom called it with."""
     last = error.__traceback__
     while last is not None and last.tb_next is not None:
         last = last.tb_next
@@ -136,7 +136,7 @@ def raise_wrong_call(error: TypeError, function, name: str, args, kwargs) -> Non
 
 
 def call_of_user(function, name: str, *args):
-    """function(*args). Raises ArgumentError where a user's function does not take these arguments."""
+    """function(*args). Raises ArgumentError if a user's function does not take these arguments."""
     try:
         return function(*args)
     except TypeError as error:

@@ -314,7 +314,7 @@ class Tracer(ArrayMethods):
 
 
 def typed_sharding(x) -> NamedSharding | None:
-    """The layout over explicit mesh axes in the type of a value; None where they do not split it."""
+    """The layout over explicit mesh axes in the type of a value; None if they do not split it."""
     if isinstance(x, Tracer):
         layouts = x.trace.layouts
         return layouts.sharding(x.instruction) if layouts is not None and x.instruction in layouts.found else None

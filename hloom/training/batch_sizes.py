@@ -121,7 +121,7 @@ class _OfNumbers(Scope):
 
 
 class _OpenFunction(JitFunction):
-    """A function whose batches have an open size. Raises _Refused in place of all that goes wrong ahead of a run."""
+    """A function whose batches have an open size. Raises _Refused instead of any error before a run."""
 
     def __init__(self, function: JitFunction, pattern: Signature):
         structure, kinds = pattern

@@ -46,7 +46,7 @@ class Callback:
 
 
 class EarlyStopping(Callback):
-    """Stops when a metric did not improve for so many evaluations.
+    """Stops when a metric has not improved for this many evaluations.
 
     metric: a name such as "eval_loss". order: "min" or "max". patience: evaluations without an improvement of more
     than min_delta.

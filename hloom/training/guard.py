@@ -70,7 +70,7 @@ class Step:
         return found[0], named(found[1])
 
     def explain(self, state: Any, batch: Any) -> str:
-        """The operation that made the first NaN or infinity in a step, with the user's line; '' where none did."""
+        """The operation that made the first NaN or infinity in a step, with the user's line; '' if none did."""
         function = self._step.function if isinstance(self._step, JitFunction) else self._step
         for setting in ("debug_nans", "debug_infs"):  # infinities alone may be meant, as those of masks
             # Without donation: the state is still needed.

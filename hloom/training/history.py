@@ -24,7 +24,7 @@ Row = dict[str, Any]
 class History:
     """Rows of metrics by step, each with `step`, `epoch` and `seconds` (of training), in memory and in a file.
 
-    path: a file that ends in .jsonl or .csv, or None. Rows are in the file when `flush` returns. writes: False where
+    path: a file that ends in .jsonl or .csv, or None. Rows are in the file when `flush` returns. writes: False if
     another process writes the file.
     """
 
@@ -124,7 +124,7 @@ def _number(text: str) -> Any:
 
 
 def require_matplotlib() -> None:
-    """Raises ArgumentError where curves cannot be drawn."""
+    """Raises ArgumentError if curves cannot be drawn."""
     if importlib.util.find_spec("matplotlib") is None:
         raise ArgumentError(
             "curves of a run are drawn by matplotlib", "it is not installed", "pip install 'hloom[train]'"

@@ -288,7 +288,7 @@ class Run(Loop):
         self._each("on_checkpoint")
 
     def begin(self) -> None:
-        """Starts at step 0. Raises CheckpointError where another run has left checkpoints."""
+        """Starts at step 0. Raises CheckpointError if another run has left checkpoints."""
         if self.manager is not None and (latest := self.manager.latest()) is not None:
             raise CheckpointError(
                 f"start from step 0 with checkpoints in {self.manager.folder}",
@@ -298,7 +298,7 @@ class Run(Loop):
         self._log.open(0)
 
     def resume(self) -> bool:
-        """Goes on from the latest checkpoint; False where there is none. Raises CheckpointError."""
+        """Resumes from the latest checkpoint; returns False if there is none. Raises CheckpointError."""
         latest = None if self.manager is None else self.manager.latest()
         if self.manager is None or latest is None:
             self._log.open(0)

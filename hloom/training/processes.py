@@ -37,7 +37,7 @@ class Members:
     def agree(self, step: int, signal: int | None, stops: bool) -> tuple[int | None, int | None]:
         """The signal that one of the processes received, and one that stops, after the same step in all of them.
 
-        Raises DistributedError where they are at different steps, or one does not come in time.
+        Raises DistributedError if they are at different steps, or one does not arrive in time.
         """
         if self.count == 1:
             return signal, 0 if stops else None

@@ -88,7 +88,7 @@ class Progress:
         return "  ".join(parts)
 
     def message(self, text: str) -> None:
-        """A line that stays."""
+        """A permanent line."""
         if self._bar is not None:
             self._bar.console.print(text, highlight=False, markup=False)
         else:

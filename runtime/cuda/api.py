@@ -22,7 +22,7 @@ PER_THREAD_STREAM = 2
 @record(frozen=True)
 class FunctionFacts:
     """Of a loaded kernel. registers: 32-bit registers a thread. local_bytes: of a thread, on its stack or spilled.
-    shared_bytes: static, of a block. max_threads: of a block, with so many registers."""
+    shared_bytes: static, of a block. max_threads: of a block, with this many registers."""
 
     registers: int
     local_bytes: int
@@ -397,7 +397,7 @@ class Api:
         return self._do(self.driver.cuGraphInstantiate(graph, 0), f"the graph of {what} was prepared")
 
     def update_graph(self, executable, graph) -> bool:
-        """Updates an executable graph with the arguments of a graph of the same topology. False where the driver
+        """Updates an executable graph with the arguments of a graph of the same topology. False if the driver
         refuses; the executable must then not be launched again."""
         status, *_ = self.driver.cuGraphExecUpdate(executable, graph)
         if int(status) == 910:

@@ -229,7 +229,7 @@ class Device:
 
     def guard(self) -> _Guard:
         """A context manager around calls of the driver, which it returns: one thread at a time, the context current. It
-        notes the loss of the device."""
+        records the loss of the device."""
         return self._guard
 
     def _enter(self) -> None:
@@ -246,7 +246,7 @@ class Device:
             collect(self)
 
     def _lose(self, error: CudaDeviceLostError) -> CudaDeviceLostError:
-        """Notes that the device is lost, and names the programs that may have caused it."""
+        """Records that the device is lost, and names the programs that may have caused it."""
         if self.lost is None:
             suspects = list(dict.fromkeys(program for _, program in self._flight))
             found = error.found
@@ -325,7 +325,7 @@ class Device:
                 self.discard(api.destroy_event, last)
 
     def launched(self, program: Running) -> None:
-        """Notes a call of a program as being in flight."""
+        """Records a call of a program as in flight."""
         self._calls += 1
         self._flight.append((self._calls, program))
 

@@ -76,7 +76,7 @@ def available(api: Api | None = None, needed: int = DRIVER_NEEDED) -> CudaUnavai
 
 
 def gpus(api: Api | None = None, needed: int = DRIVER_NEEDED) -> list[GpuFacts]:
-    """The GPUs that programs run on. Raises CudaUnavailableError where there is none, CudaError."""
+    """The GPUs that programs run on. Raises CudaUnavailableError if there is none, CudaError."""
     api = api or load_api()
     version = api.start()
     if version < needed:

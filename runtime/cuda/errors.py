@@ -107,7 +107,7 @@ class CudaLibraryError(CudaError):
 
 
 class CudaInteropError(CudaError, TypeError):
-    """An array cannot be shared with another library as it is."""
+    """An array cannot be shared with another library without a copy."""
 
     immediate = True
 

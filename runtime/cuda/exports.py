@@ -168,7 +168,7 @@ def export_dlpack(array, stream=None, max_version=None, dl_device=None, copy=Non
 
 
 def cuda_array_interface(array) -> dict:
-    """Version 3. `stream` is ours: who takes the array waits for it. Raises CudaError, AttributeError for a dtype that
+    """Version 3. `stream` is ours: the consumer waits for it. Raises CudaError, AttributeError for a dtype that
     NumPy has no type string for."""
     if array.dtype not in CODES_OF or array.dtype == BFLOAT16:
         # AttributeError: libraries ask by hasattr, and then try DLPack.

@@ -84,7 +84,7 @@ class Buffer:
 
 
 def rounded(nbytes: int) -> int:
-    """The size of the block that so many bytes are given."""
+    """The block size used for an allocation of this many bytes."""
     granule = GRANULE if nbytes <= _LARGE else _LARGE_GRANULE
     return max(granule, -(-nbytes // granule) * granule)
 
@@ -148,7 +148,7 @@ class Pool:
                     device.follow(event)
             self._returned.popleft()
             self._in_use -= capacity
-            if stream is not None:  # it never came to the main stream, which must not use it then
+            if stream is not None:  # it never reached the main stream, which therefore must not use it
                 self._refused.append((address, stream))
                 continue
             if not shelved:
@@ -171,7 +171,7 @@ class Pool:
                 self._refused.append((address, self.device.main))
             if not shelf:
                 del self._shelves[capacity]
-        while self._refused:  # one that the driver refuses stays owed, and is tried again the next time
+        while self._refused:  # a refused one stays in the list, and is retried the next time
             address, stream = self._refused[-1]
             try:
                 self.device.api.free(address, stream)

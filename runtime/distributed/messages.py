@@ -24,7 +24,7 @@ TABLE_FAILED = 10  # 0; 1 + the number of a message that did not come; or minus 
 TABLE_FLAG, TABLE_ZERO = 11, 12  # room for an int, a zero
 TABLE_NEXT = 13  # the number of messages that are known to be complete
 TABLE_DONE, TABLE_TURNS = BATCH_DONE, BATCH_TURNS
-TABLE_BEGAN, TABLE_CLOCK = 16, 17  # when the first look at a clock was, or 0; room for a time: two words
+TABLE_BEGAN, TABLE_CLOCK = 16, 17  # the time of the first clock reading, or 0; room for a time: two words
 TABLE_WORDS = 20
 MESSAGE_RECEIVES, MESSAGE_BYTES, MESSAGE_PEER, MESSAGE_TAG = 0, 1, 2, 3
 MESSAGE_WORDS = 4
@@ -64,7 +64,7 @@ def hloom_messages_start(words, low, high):
             return
 """
 
-# Who waits for long offers its core, then sleeps; a clock is read from time to time.
+# Long waits first yield the core, then sleep; a clock is read from time to time.
 _POLL = """
 def hloom_messages_poll(words, low, high):
     table = load(words, WORD_TABLE)
@@ -172,7 +172,7 @@ class Others:
         """The message of a step between two devices; both ends have one tag."""
         source, target = (self._place(d) for d in ((peer, device) if receives else (device, peer)))
         count = max(self.processes.count(p) for p in set(self.processes))
-        # Steps that share a tag are far apart, and of the same two devices, whose messages keep their order.
+        # Steps that share a tag are far apart, and belong to the same two devices, whose messages stay in order.
         tag = (number % (TAGS // count**2) * count + source) * count + target
         return Message(receives, size, self.processes[peer], self.base + tag)
 
@@ -207,7 +207,7 @@ class Batch:
         self.address = table.ctypes.data
 
     def failure(self) -> Message | int | None:
-        """The message that did not come in time, the code of an MPI error, or None."""
+        """The message that timed out, the code of an MPI error, or None."""
         failed = int(self._table[TABLE_FAILED])
         if failed > 0:
             return self.messages[failed - 1]

@@ -133,7 +133,7 @@ FUNCTIONS = (
         )
         for name in ("Buffer_UnsafePointer", "Buffer_OpaqueDeviceMemoryDataPointer")
     ),
-    # Who refers to the memory from outside holds its storage, which a donation then does not take.
+    # External references to the memory hold its storage, which a donation then does not reuse.
     c_function(
         "Buffer_IncreaseExternalReferenceCount",
         """

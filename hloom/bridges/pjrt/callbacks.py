@@ -1,7 +1,7 @@
 """Python functions in jax's programs (pure_callback, io_callback, debug.print): custom calls that name the function.
 
 A name leads to its function as long as jax or an executable holds it. The calls of a program happen in its order, so
-tokens, by which jax orders them, are passed on as they are.
+tokens, by which jax orders them, are passed through unchanged.
 """
 
 from __future__ import annotations
@@ -83,7 +83,7 @@ def _caller(reference: weakref.ref[_Callback], single: bool) -> Callable:
 
 
 def held(text: str) -> list[_Callback]:
-    """The functions that a program calls, so that who holds the list keeps them. Raises UnsupportedError where one is
+    """The functions that a program calls; holding the list keeps them alive. Raises UnsupportedError if one is
     not of this process."""
     found = _functions.named_in(text)
     kept = [callback for callback in found if callback is not None]

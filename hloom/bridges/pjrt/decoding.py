@@ -1,4 +1,4 @@
-"""The text of the programs that jax hands over."""
+"""The text of the programs passed by jax."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def _replace(operation: Any, values: Any) -> None:
         result.replace_all_uses_with(value)
 
 
-_ARTIFACT = re.compile(rb"ML\xefR.StableHLO_v", re.DOTALL)  # bytecode, its version, and who wrote it
+_ARTIFACT = re.compile(rb"ML\xefR.StableHLO_v", re.DOTALL)  # bytecode, its version, and its producer
 
 
 def text_of(module: Any) -> str:

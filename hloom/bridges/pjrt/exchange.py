@@ -13,7 +13,8 @@ _ON_HOST = (dlpack.DLDeviceType.kDLCPU, 0)
 
 
 class _Lent:
-    """The memory of a NumPy array, as one that may be written: older consumers of DLPack cannot be told otherwise."""
+    """The memory of a NumPy array, as one that may be written: older consumers of DLPack cannot be notified
+    otherwise."""
 
     def __init__(self, of: np.ndarray):
         interface = dict(of.__array_interface__)

@@ -38,7 +38,7 @@ def words_at(where: int, count: int):
 
 @functools.lru_cache(maxsize=256)
 def _words(count: int):
-    """The type of so many words. Types refer to themselves, so each new one is left to the garbage collector."""
+    """The type of this many words. Types refer to themselves, so each new one is left to the garbage collector."""
     return ctypes.c_int64 * count
 
 
@@ -79,7 +79,7 @@ class Arguments:
 
 
 class Text:
-    """Bytes that stay where they are."""
+    """Bytes at a fixed address."""
 
     def __init__(self, text: str | bytes):
         self.data = text.encode() if isinstance(text, str) else text

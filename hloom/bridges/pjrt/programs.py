@@ -1,4 +1,4 @@
-"""From the program that jax hands over to an executable that native code calls."""
+"""Compiles jax's program to an executable that native code calls."""
 
 from __future__ import annotations
 

@@ -50,9 +50,9 @@ class Conditions:
         self._known: dict[tuple, Any] = {}
 
     def note(self, condition: Condition, key: tuple, operand, trace) -> None:
-        """Notes a condition on `operand` once for each key. trace(): (whether it fails, the value it fails for)."""
+        """Records a condition on `operand` once for each key. trace(): (whether it fails, the value it fails for)."""
         if (id(operand), *key) not in self._known:
-            self._known[id(operand), *key] = operand  # kept, so that its id stays its own
+            self._known[id(operand), *key] = operand  # kept, so that its id stays unique
             self.found.append(condition)
             self._traced.append(trace())
 
@@ -98,7 +98,7 @@ class Bounds:
             self._note(condition, ("divisor",), y, lambda: (hnp.any(hnp.equal(y, as_array(zero))), _s64(0)))
 
     def holds(self, operand, fails, kind: type[Exception], text: str) -> None:
-        """An operand must be as torch wants it. fails(): whether it is not."""
+        """An operand must meet torch's requirements. fails(): whether it is not."""
         condition = Condition(kind, text, str(self._op), source_of(self._node))
         self._note(condition, (kind, text), operand, lambda: (fails(), _s64(0)))
 

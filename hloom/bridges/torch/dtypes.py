@@ -46,7 +46,7 @@ def dtype_of(value) -> np.dtype:
 
 
 def convert(x, dtype):
-    """An array in a dtype (torch's or hloom's); itself where it has it."""
+    """An array in a dtype (torch's or hloom's); itself if it has it."""
     wanted = TO_HLOOM[dtype] if isinstance(dtype, torch.dtype) else dtype
     if x.dtype == wanted:
         return x

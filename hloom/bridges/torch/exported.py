@@ -41,7 +41,7 @@ class ExportedFunction:
         self._call = callable_of(graph_module, [node.meta.get("val") for node in nodes], "torch_exported", tracked=True)
 
     def __call__(self, *args, **kwargs):
-        """The results for these arguments. Raises ArgumentError where they are not those that were exported."""
+        """The results for these arguments. Raises ArgumentError if they are not those that were exported."""
         flat, structure = pytree.tree_flatten((args, kwargs))
         if structure != self.program.call_spec.in_spec:
             raise ArgumentError(

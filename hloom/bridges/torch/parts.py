@@ -40,7 +40,7 @@ def left_to_torch(graph_module, refused: Mapping[Node, str] | None = None) -> di
 
 
 def _reason(node: Node, found: Mapping[Node, str]) -> str:
-    """Why torch computes a node; '' where hloom does. found: the nodes before it that torch computes."""
+    """Why torch computes a node; '' if hloom does. found: the nodes before it that torch computes."""
     if node.target is operator.getitem and node.args[0] in found:
         return found[node.args[0]]
     for value in (node, *node.all_input_nodes):
@@ -112,7 +112,7 @@ def _sink(nodes: list[Node], by_torch: Mapping[Node, Any], levels: dict[Node, in
 
 
 def _segment(graph_module, nodes: list[Node], inputs: list[Node], outputs: list[Node]) -> GraphModule:
-    """A graph of some nodes. inputs, outputs: the nodes whose values come in and go out."""
+    """A graph of some nodes. inputs, outputs: the nodes whose values enter and leave it."""
     graph, copies = Graph(), dict[Node, Node]()
     for node in inputs:
         copies[node] = graph.placeholder(node.name)
@@ -194,7 +194,7 @@ class Parts:
             kept.update(step.inputs)
 
     def with_calls(self, changed: Callable[[Callable[[list], list]], Callable[[list], list]]) -> Parts:
-        """The same with `changed(call)` in the place of each call."""
+        """The same with each call replaced by `changed(call)`."""
         made = copy(self)
         made.steps = [replace(step, call=changed(step.call)) for step in self.steps]
         return made

@@ -253,7 +253,7 @@ class _Translator:
     def _build(self, node, arguments, options):
         try:
             return self._built(node, arguments, options)
-        except Exception as error:  # whatever a rule meets, torch computes this op instead
+        except Exception as error:  # whatever error a rule raises, torch computes this op instead
             self.refused[node] = refusal(error)
             return _each_tensor(node.meta.get("val"), self._stand_in)
 

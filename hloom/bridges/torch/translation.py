@@ -51,7 +51,7 @@ class New:
 
 @record(frozen=True)
 class Given:
-    """An argument as it is. lazy: whether it was declared to be conjugated, and negated, lazily."""
+    """An unchanged argument. lazy: whether it was declared to be conjugated, and negated, lazily."""
 
     position: int
     lazy: tuple[bool, bool] = (False, False)
@@ -116,7 +116,7 @@ class Translation:
     conditions: list[Condition] = field(default_factory=list)
 
     def at(self, sizes: Mapping[str, int]) -> Translation:
-        """How the module is called for sizes of its dimensions, by name. The module stays as it is."""
+        """How the module is called for sizes of its dimensions, by name. The module is unchanged."""
         known: dict[Size, int] = {}
 
         def number(size: Size) -> int:

@@ -79,7 +79,7 @@ class GraphStore:
         return {"handle": self.shared.add(arrays[0].tobytes())}, ()
 
     def update(self, header: dict, given: Sequence[np.ndarray | None]) -> Answer:
-        """Runs an update of variables of this task, which another task's session asks for."""
+        """Runs an update of variables of this task, at the request of another task's session."""
         handle = str(header["handle"])
         if not self.shared.knows(handle):
             return {"unknown": True}, ()
@@ -92,7 +92,7 @@ class ServerExecutor:
     """The client's side: an executor for `Session`."""
 
     def __init__(self, target: str, *, key: bytes | None = None, tls: Tls | None = None, timeout: float | None = None):
-        """Raises DistributedError where no server with this key answers at the target."""
+        """Raises DistributedError if no server with this key answers at the target."""
         spec, self._task = cluster_of(target, key=key, tls=tls, timeout=timeout)
         self._peers = Peers(spec)
         self._peer = self._peers.attached(self._task, timeout)

@@ -51,7 +51,7 @@ class Variables:
         self._parts: dict[str, Part] = {}
 
     def value(self, name: str) -> np.ndarray:
-        """A value that stays as it is. Raises UninitializedError."""
+        """A value that does not change. Raises UninitializedError."""
         found = self.executor.snapshot(name)
         if found is None:
             raise UninitializedError(
@@ -121,7 +121,7 @@ def _athome(plan: Plan, own: Task) -> None:
 
 
 class DistributedStep(Step):
-    """A loaded run over several tasks. Variables stay where they are: nothing is donated, or locked in between."""
+    """A loaded run over several tasks. Variables stay in place: nothing is donated, or locked in between."""
 
     def __init__(self, executor: LocalExecutor, program: Program, plan: Plan, variables: Variables, own: Task, link):
         super().__init__(executor, program, plan)

@@ -72,7 +72,7 @@ class Job:
         return {"backup": self.backup, "elastic": self.elastic}
 
     def write_tasks(self, workers: int, attempt: int, hosts: Sequence[str] = ()) -> None:
-        """The files that tell the processes of an attempt who they are: `tasks/worker-0.json` and so on."""
+        """The files that identify the processes of an attempt: `tasks/worker-0.json` and so on."""
         folder = Path(self.folder) / "tasks"
         folder.mkdir(parents=True, exist_ok=True)
         addresses = free_addresses(workers + self.ps)

@@ -105,7 +105,7 @@ def check(made: dict[str, Any]) -> None:
 
 
 def apply(made: dict[str, Any]) -> int:
-    """Gives the manifest to `kubectl apply`, and returns its status. Raises DistributedError where there is none."""
+    """Passes the manifest to `kubectl apply`, and returns its status. Raises DistributedError if kubectl is missing."""
     kubectl = shutil.which("kubectl")
     if kubectl is None:
         raise DistributedError(

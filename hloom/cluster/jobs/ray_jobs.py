@@ -29,7 +29,7 @@ _REACH_SECONDS = 10.0
 
 
 def library() -> Any:
-    """The module ray. Raises DistributedError where it is missing."""
+    """The module ray. Raises DistributedError if it is missing."""
     try:
         # Takes half a second, and is an extra.
         import ray
@@ -148,7 +148,7 @@ class RaySupervisor(Supervisor):
             self._release()
 
     def _place(self) -> None:
-        """Agents on the nodes where Ray put the bundles of the job. Raises DistributedError where there is no room."""
+        """Agents on the nodes where Ray put the bundles of the job. Raises DistributedError if there is no room."""
         ray = self._ray
         while True:
             count = self.workers + self.job.ps
@@ -198,7 +198,7 @@ class RaySupervisor(Supervisor):
 
 class SupervisorActor:
     """The supervisor as an actor that Ray starts again when it dies: it begins with the last checkpoint, as after any
-    other fault. Its log is in memory for who follows, and in the job's folder."""
+    other fault. Its log is in memory for followers, and in the job's folder."""
 
     def __init__(self, folder: str, path: list[str]):
         sys.path[:] = path

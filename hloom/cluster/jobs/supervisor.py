@@ -26,7 +26,7 @@ from hloom.distributed.launcher import mpiexec
 from hloom.distributed.parents import die_with_parent
 from hloom.errors import DistributedError
 
-LOOK = 0.05  # seconds between looks at the processes
+LOOK = 0.05  # seconds between checks of the processes
 GRACE = 10.0  # seconds that processes have to save and leave
 PAUSE = 0.2  # seconds before a restart
 HOPELESS = 3  # attempts in a row that end by an error of the program before its first step
@@ -237,7 +237,7 @@ class Supervisor:
         return None
 
     def _needed(self) -> int:
-        """How many workers have to come to the end: backup workers may be late."""
+        """How many workers have to finish: backup workers may be late."""
         return self.workers
 
     def _again(self, name: str, ended: set[str]) -> None:

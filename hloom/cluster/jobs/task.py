@@ -30,7 +30,7 @@ def main() -> None:
     parent = os.getppid()
     die_with_parent()
     for stream in (sys.stdout, sys.stderr):
-        if isinstance(stream, io.TextIOWrapper):  # whole lines, in front of which the process is named
+        if isinstance(stream, io.TextIOWrapper):  # whole lines, prefixed with the name of the process
             stream.reconfigure(line_buffering=True, write_through=False)
     if os.getppid() != parent:  # it has ended already
         sys.exit(1)

@@ -26,7 +26,7 @@ def from_access(access: Access) -> Dataset:
 
 def arrays(tree: Any) -> Dataset:
     """The rows of an array, or of the arrays of a tree: `arrays({"x": x, "y": y})`, `arrays((x, y))`. Nothing is
-    copied; memory-mapped arrays stay on the disk. Raises ShapeError, ArgumentError.
+    copied; memory-mapped arrays stay on disk. Raises ShapeError, ArgumentError.
 
     >>> data = hl.data.arrays({"x": np.arange(4), "y": np.arange(4) ** 2})
     >>> [int(element["y"]) for element in data]

@@ -206,7 +206,7 @@ class TFRecords(Node):
         return file
 
     def _load(self, slot: int) -> Block | None:
-        """The current block of a slot, the next one where it was used up; None where no file is left for the slot."""
+        """The current block of a slot, or the next one if it is exhausted; None if no file is left for the slot."""
         place = self._place[slot]
         block = self._blocks[slot]
         while block is None or place[3] >= block.size:

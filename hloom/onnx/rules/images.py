@@ -172,7 +172,7 @@ def _ratio(size, length) -> float | _Ratio:
 
 
 def _scaled(length: Size, scale: float) -> Size:
-    """The size that so many times a length is, rounded down."""
+    """A length times a factor, rounded down."""
     if not isinstance(length, SizeExpression):
         return math.floor(scale * length)
     times, parts = scale.as_integer_ratio()  # exact, as a product of a number of 24 bits with a length is

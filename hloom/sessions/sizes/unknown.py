@@ -43,7 +43,7 @@ class Sizes:
         return self._add(name, identifiers([*self.identifiers().values(), found])[-1])
 
     def adopt(self, size: SizeExpression) -> SizeExpression:
-        """A size of the user's own dimensions, which become the program's. Raises ArgumentError where another has the
+        """A size of the user's own dimensions, which become the program's. Raises ArgumentError if another has the
         name of one."""
         for name, dim in dims_of(size).items():
             if self.dims.setdefault(name, dim).terms != dim.terms:
@@ -55,7 +55,7 @@ class Sizes:
         return size
 
     def solved(self, shapes: Sequence[tuple[Sequence, Sequence[int]]]) -> dict[str, int] | None:
-        """The sizes, by name, for which shapes (wanted, given) agree; None where there are none."""
+        """The sizes, by name, for which shapes (wanted, given) agree; None if there are none."""
         found = solved(shapes)
         names = {dim.name: name for name, dim in self.dims.items()}
         return None if found is None else {names[identifier]: size for identifier, size in found.items()}

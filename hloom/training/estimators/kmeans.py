@@ -44,7 +44,7 @@ class KMeans(TransformerMixin, ClusterMixin, BaseEstimator):
     """k-means clusters (Lloyd, 1982), from centers chosen far from each other (k-means++, Arthur and Vassilvitskii,
     2007).
 
-    n_init: starts, of which the tightest stays. max_iter, tol: iterations at most, and the movement of the centers,
+    n_init: starts, of which the tightest is kept. max_iter, tol: iterations at most, and the movement of the centers,
     relative to the variance of the features, that ends them.
     """
 

@@ -1,7 +1,7 @@
 """cuFFT by ctypes, with the scaling of cuBLAS: Fourier transforms of row-major arrays, as work on a stream.
 
     CuFft(fft, blas, api)          from load_library("cufft") and ("cublas"), or objects with the same functions
-    .work_bytes(transform)         size of its plan's work area; None where there is no plan for it
+    .work_bytes(transform)         size of its plan's work area; None if there is no plan for it
     .call(transform, work_bytes)   -> LibraryCall
     .close()                       destroys plans and handle; others are made on the next use
 
@@ -137,7 +137,7 @@ class CuFft:
             self._blas = None
 
     def work_bytes(self, transform: Transform) -> int | None:
-        """Makes the plan. Raises CudaError where it could not be made for another reason than the transform."""
+        """Makes the plan. Raises CudaError if it could not be made for another reason than the transform."""
         try:
             return self._open(transform)[1]
         except CudaLibraryError as error:

@@ -41,7 +41,7 @@ _OPERATION = {"N": 0, "T": 1, "C": 2}
 _DIAGONAL = {"N": 0, "U": 1}
 _VECTORS = 1  # cusolverEigMode_t
 _ALLOC_FAILED = {"cusolver": 2, "cublas": 3}
-_OVERWRITTEN = {"trsm": 1, "getrs": 2}  # the number of the operand that a routine overwrites, where it is not 0
+_OVERWRITTEN = {"trsm": 1, "getrs": 2}  # the index of the operand that a routine overwrites, if not 0
 _ALIGNMENT = 256
 
 

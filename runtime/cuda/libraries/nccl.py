@@ -37,7 +37,7 @@ REPAIR = "set NCCL_DEBUG=INFO for NCCL's log, and check that it sees all GPUs"
 
 
 def load_nccl() -> Any:
-    """The module of NCCL's functions. Raises CudaLibraryError where the extra `nccl` is missing."""
+    """The module of NCCL's functions. Raises CudaLibraryError if the extra `nccl` is missing."""
     try:
         nccl = importlib.import_module("nccl.bindings.nccl")  # only programs over several GPUs pay for it
         nccl.get_version()  # finds the library
@@ -199,7 +199,7 @@ class Nccl:
         self._end(self.module.comm_abort, made)
 
     def destroy(self, made: Sequence[Communicator]) -> None:
-        """Gives communicators back whose work is done. Raises nothing."""
+        """Destroys communicators whose work is done. Raises nothing."""
         self._end(self.module.comm_destroy, made)
 
     def _end(self, function: Callable, made: Sequence[Communicator]) -> None:

@@ -36,7 +36,7 @@ def lowering(context, value, *, callback):
 
 
 def with_observers(module: Module) -> Module:
-    """The module with calls that have an observer in place of those that name a function. Raises UnsupportedError where
+    """The module with calls that have an observer in place of those that name a function. Raises UnsupportedError if
     one is not of this process."""
     return map_module(module, lambda i: _observed(i, module.partitions) if _is_call(i) else i)
 

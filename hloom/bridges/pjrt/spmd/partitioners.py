@@ -97,7 +97,7 @@ def _factors(call: Any) -> FactorRule | None:
 
 
 class _Target(HostFunction):
-    """The target of a custom call while layouts are found. rule: its factors; None where its arrays have nothing to do
+    """The target of a custom call while layouts are found. rule: its factors; None if its arrays have nothing to do
     with each other."""
 
     rule: FactorRule | None
@@ -116,7 +116,7 @@ class _Target(HostFunction):
 
 
 def with_rules(module: Module) -> Module:
-    """The module with a call that has a rule in place of each custom call that has one. Raises UnsupportedError where
+    """The module with a call that has a rule in place of each custom call that has one. Raises UnsupportedError if
     its functions are not of this process."""
     named: dict[Instruction, _Functions] = {}
 

@@ -75,7 +75,7 @@ class OpenGraph:
         self._programs: OrderedDict[tuple, Runs] = OrderedDict()
         self.translations: list[OpenTranslation] = []
         self._parts: Parts | None = None
-        self._alone = False  # whether each set of sizes is compiled by itself
+        self._alone = False  # whether each set of sizes is compiled separately
         self._lock = forking.rlock()
 
     def __call__(self, arguments: list) -> list:
@@ -105,8 +105,8 @@ class OpenGraph:
         return self._parts.with_calls(lambda call: call.program(numbers) if isinstance(call, OpenGraph) else call)
 
     def _open_program(self, numbers: Mapping[Any, int]) -> Program | None:
-        """The program by a translation with dimensions. None where there is none: the graph is in parts, or each set of
-        sizes is compiled by itself."""
+        """The program by a translation with dimensions. None if there is none: the graph is in parts, or each set of
+        sizes is compiled separately."""
         sizes = {symbol.name: number for symbol, number in numbers.items()}
         try:
             found = next((one for one in self.translations if one.serves(sizes)), None)

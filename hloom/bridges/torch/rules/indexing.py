@@ -35,7 +35,7 @@ def _index(x, indices) -> tuple:
 
 
 def _bound(x, indices, bounds) -> None:
-    """Notes the bounds of index tensors, which count from the end where they are negative."""
+    """Records the bounds of index tensors, whose negative elements count from the end."""
     for dim, entry in enumerate(indices):
         if entry is not None and entry.dtype not in (PRED, np.dtype(np.uint8)):
             bounds.indices(entry, x.shape[dim], dim, wraps=True)
@@ -150,7 +150,7 @@ def gather(x, dim, index, *, bounds):
 
 
 def _bound_along(x, dim: int, index, bounds) -> None:
-    """Notes that indices along a dimension are in it, none of them negative."""
+    """Records that indices along a dimension are in range, none of them negative."""
     dim %= max(x.ndim, 1)
     bounds.indices(index, _one_dimension(x).shape[dim], dim, kind=RuntimeError)
 
@@ -275,7 +275,7 @@ def index_reduce(x, dim, index, source, reduce, *, include_self=True, bounds):
 
 
 def _bound_slices(x, dim: int, index, source, bounds, text: str) -> int:
-    """Notes that an index names slices of x along a dimension, which is returned. Raises UnsupportedError where there
+    """Records that an index selects slices of x along a dimension, which is returned. Raises UnsupportedError if there
     is not one slice of source for each: torch computes the op then, and refuses it."""
     x, source, dim = _one_dimension(x), _one_dimension(source), dim % max(x.ndim, 1)
     if source.ndim != x.ndim or source.shape != (*x.shape[:dim], index.size, *x.shape[dim + 1 :]):

@@ -1,7 +1,7 @@
 """Linear algebra: products and factorizations of matrices, systems of equations, eigenvalues. Matrices are the last two
 dimensions.
 
-Derivatives use the factors of the forward: these have to be the ones that torch has. Ops ending in `_ex` return
+Derivatives use the factors of the forward: these have to equal torch's. Ops ending in `_ex` return
 LAPACK's `info`, s32, for each matrix: 0, or the number of the first pivot that is zero (LU) or not positive (Cholesky).
 torch raises its errors from it.
 """

@@ -235,7 +235,7 @@ def _sum_windows(x, windows: Windows):
 
 
 def _divisors(windows: Windows, count_include_pad: bool, divisor) -> np.ndarray | None:
-    """How many elements each window has, as an array of the counts; None where all have one number, the divisor."""
+    """How many elements each window has, as an array of the counts; None if all have one number, the divisor."""
     if divisor is not None:
         return None
     lines = []

@@ -132,7 +132,7 @@ def variance(x, axes, correction, keepdim):
 
 
 def _degrees(size, correction, dtype):
-    """The degrees of freedom of so many elements, of a float's dtype."""
+    """The degrees of freedom for this many elements, in a float dtype."""
     if not isinstance(size, SizeExpression):
         return operand(max(float(size - correction), 0.0), dtype)
     return hnp.maximum(count(size, dtype) - count(correction, dtype), operand(0, dtype))

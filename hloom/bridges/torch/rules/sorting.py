@@ -99,7 +99,7 @@ _medians("nanmedian", True)
 
 
 def _extremes_so_far(name: str, running, reaches):
-    """(the extremes of the elements so far, their last positions); a NaN stays."""
+    """(the extremes of the elements so far, their last positions); NaN is kept."""
 
     @rule(f"{name}.default")
     def build(x, dim):
