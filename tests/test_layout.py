@@ -383,15 +383,12 @@ def test_imports_inside_functions_are_few_and_have_reasons():
 MOST_BRANCHES = 20  # of a function, with those in it
 # The functions with more, and what holds each of them together.
 BRANCHY = {
-    "compiler/kernel_ir/bounds/abstract.py _for": "one step of the proof: the variables of a loop in each iteration",
     "compiler/kernel_ir/bounds/abstract.py _within": "one step of the proof: the ways to show an index in bounds",
     "compiler/kernel_ir/bounds/ranges.py _sup": "a case for each kind of term",
     "compiler/kernels/attention/structure.py attention_of": "the conditions of one pattern, each with its return",
     "compiler/kernels/attention/structure.py _kind": "a case for each op of that pattern",
     "compiler/kernels/contractions/im2col.py image_of": "the conditions of one pattern, each with its return",
     "compiler/kernels/matrices/eigh.py eigh": "a kernel, of which each loop is a step of one algorithm",
-    "compiler/passes/spmd/compute.py _chosen": "one choice: its candidates, those that fit, and their prices",
-    "compiler/passes/spmd/linear.py linear_operands": "a case for each family of linear ops",
     "compiler/targets/cpu/llvm_emitter/values.py cast": "LLVM has an instruction for each pair of kinds",
     "compiler/targets/cuda/contractions/operands.py make_side": "one choice: how threads load, and what excludes a way",
 }

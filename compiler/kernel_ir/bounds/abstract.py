@@ -214,55 +214,66 @@ class Run(Arithmetic):
 
     def _for(self, node: For) -> bool:
         start, stop, step = (self.number(self.value(bound)) for bound in (node.start, node.stop, node.step))
-        by = step.number
+        by = step.number or None
         facts = self.facts
-        if by is None or by == 0:
-            least, most = facts.interval(step)
-            rising = least >= 1
-            by = None
-        else:
-            rising = by > 0
-        if by is None and not rising:
-            span = None
-        else:
+        rising = facts.interval(step)[0] >= 1 if by is None else by > 0
+        span = None
+        if by is not None or rising:
             span = stop - start if rising else start - stop  # at least 1 where there is an iteration
             if facts.is_at_most(span):
                 return True
         all_items = self.items is not None and (start, stop) == self.items
         certain = self.certain and span is not None and (all_items or facts.is_at_least(span, 1))
+        known = start.number is not None and stop.number is not None
 
         def enter() -> Affine | None:
             """The number of the iteration; None where there is none."""
             if span is None:
                 self.environment[node.var] = self.unknown(node.var.name, "s64")
                 return Affine(((facts.symbol("iteration", 0, LONGEST), 1),), 0)
-            if by is None:  # a step that is no number: start + step * k
-                name, lo, hi = node.var.name, facts.inf(start), facts.sup(stop) - 1
-                made = facts.symbol(name, lo, hi, [((start,), 1)], [((stop - 1,), 1)])
-                self.environment[node.var] = Affine(((made, 1),), 0)
-                count = Affine(((facts.symbol("iteration", 0, max(0, hi - lo)), 1),), 0)
+            if by is None:
+                count = self._enter_unknown_steps(node.var, start, stop)
             elif by == 1:
-                lo, hi = facts.inf(start), facts.sup(stop) - 1
-                made = facts.symbol(node.var.name, lo, hi, [((start,), 1)], [((stop - 1,), 1)])
-                made.exact = certain and (all_items or (start.number is not None and stop.number is not None))
-                self.environment[node.var] = Affine(((made, 1),), 0)
-                count = self.environment[node.var] - start  # type: ignore[operator]
+                count = self._enter_single_steps(node.var, start, stop, certain and (all_items or known))
             else:
-                most = (facts.sup(span) - 1) // abs(by)
-                made = facts.symbol("iteration", 0, most, (), [below(span - 1, abs(by))])
-                made.exact = certain and start.number is not None and stop.number is not None
-                count = Affine(((made, 1),), 0)
-                self.environment[node.var] = start + count * by
+                count = self._enter_steps(node.var, start, span, by, certain and known)
             return count if facts.assume(span - 1) else None
 
-        def trips() -> Affine:
-            if span is None or by is None:
-                return Affine(((facts.symbol("iterations", 0, LONGEST), 1),), 0)
-            made = facts.quotient(span + (abs(by) - 1), Affine((), abs(by)))
-            assert made is not None
-            return facts.maximum([Affine((), 0), made])
+        return self._loop(node, node.body, enter, lambda: self._trips(span, by), certain)
 
-        return self._loop(node, node.body, enter, trips, certain)
+    def _trips(self, span: Affine | None, by: int | None) -> Affine:
+        """The number of iterations."""
+        if span is None or by is None:
+            return Affine(((self.facts.symbol("iterations", 0, LONGEST), 1),), 0)
+        made = self.facts.quotient(span + (abs(by) - 1), Affine((), abs(by)))
+        assert made is not None
+        return self.facts.maximum([Affine((), 0), made])
+
+    def _enter_unknown_steps(self, var: Var, start: Affine, stop: Affine) -> Affine:
+        """The iteration of a loop whose step is at least 1, and no number."""
+        facts = self.facts
+        lo, hi = facts.inf(start), facts.sup(stop) - 1
+        made = facts.symbol(var.name, lo, hi, [((start,), 1)], [((stop - 1,), 1)])
+        self.environment[var] = Affine(((made, 1),), 0)
+        return Affine(((facts.symbol("iteration", 0, max(0, hi - lo)), 1),), 0)
+
+    def _enter_single_steps(self, var: Var, start: Affine, stop: Affine, exact: bool) -> Affine:
+        """The iteration of a loop by 1. exact: each value between is one of an iteration."""
+        facts = self.facts
+        made = facts.symbol(var.name, facts.inf(start), facts.sup(stop) - 1, [((start,), 1)], [((stop - 1,), 1)])
+        made.exact = exact
+        value = self.environment[var] = Affine(((made, 1),), 0)
+        return value - start
+
+    def _enter_steps(self, var: Var, start: Affine, span: Affine, by: int, exact: bool) -> Affine:
+        """The iteration of a loop by a number other than 1."""
+        facts = self.facts
+        most = (facts.sup(span) - 1) // abs(by)
+        made = facts.symbol("iteration", 0, most, (), [below(span - 1, abs(by))])
+        made.exact = exact
+        count = Affine(((made, 1),), 0)
+        self.environment[var] = start + count * by
+        return count
 
     def _while(self, node: While) -> bool:
         def enter() -> Affine | None:

@@ -133,37 +133,13 @@ def _chosen(
     scope: Scope, instruction: Instruction, rule: FactorRule, given: list[Held], allowed, special: Special | None
 ) -> Choice:
     chooser, shapes = scope.partitioner.chooser, result_shapes(instruction.shape)
-    wanted = scope.wanted(instruction)
-    said: list[Layout] = [
-        w if w is not None else scope.layouts.whole(s.rank) for w, s in zip(wanted, shapes, strict=True)
-    ]
-    target = [scope.layouts.of(w.dims) for w in said]
-    wanted_sums = scope.sums.get(instruction, ())
-    if wanted_sums and not set(wanted_sums) & set(target[0].axes):
-        target = [scope.layouts.of(target[0].dims, wanted_sums)]
-    layouts = [min(h.versions, key=lambda layout: len(layout.unreduced)) for h in given]
-    weights = [typical(h.shape.bytes) for h in given]
-    rules = []
-    sums = [h.sums for h in given]
-    if any(sums):
-        rules += [(linear, axes) for linear, axes in linear_operands(scope, instruction, given, sums)]
-    rules.append(((), ()))
-    found = [
-        chooser.choice(rule, axes, linear, unreduced)
-        for linear, unreduced in rules
-        for axes in chooser.candidates(rule, allowed, layouts, target, unreduced, weights)
-    ]
-    fitting = [c for c in found if fits(scope, instruction, rule, c, special)]
-    if len(fitting) < len(found):
-        hard = rule.windows | rule.masked | (rule.reduction if rule.combiner == OWN else frozenset())
-        easy = {tuple([() if f in hard else a for f, a in enumerate(c.axes)]): c.unreduced for c in found}
-        fitting += [chooser.choice(rule, axes, (), ()) for axes, unreduced in easy.items() if not unreduced]
-    found = fitting
+    target = _target(scope, instruction, shapes)
+    ways = _candidates(scope, instruction, rule, given, allowed, target)
+    found = _fitting(scope, instruction, rule, special, ways)
     if len(found) == 1:
         return found[0]
     operands = [h.shape for h in given]
     versions = [list(h.versions) for h in given]
-
     entry = OPS[instruction.opcode]
     operations = entry.flops / costs.FLOPS if entry.family == "contraction" else costs.COPY
 
@@ -175,6 +151,46 @@ def _chosen(
         return more + chooser.total(choice, versions, target, operands, shapes) - (1.0 if choice.unreduced else 0.0)
 
     return min(found, key=price)
+
+
+def _target(scope: Scope, instruction: Instruction, shapes) -> list[Layout]:
+    """The layouts that the results are wanted in."""
+    pairs = zip(scope.wanted(instruction), shapes, strict=True)
+    said: list[Layout] = [w if w is not None else scope.layouts.whole(s.rank) for w, s in pairs]
+    target = [scope.layouts.of(w.dims) for w in said]
+    sums = scope.sums.get(instruction, ())
+    if sums and not set(sums) & set(target[0].axes):
+        return [scope.layouts.of(target[0].dims, sums)]
+    return target
+
+
+def _candidates(
+    scope: Scope, instruction: Instruction, rule: FactorRule, given: list[Held], allowed, target: list[Layout]
+) -> list[Choice]:
+    """The ways to share the work, with operands whose sums stay partial or without."""
+    chooser = scope.partitioner.chooser
+    layouts = [min(h.versions, key=lambda layout: len(layout.unreduced)) for h in given]
+    weights = [typical(h.shape.bytes) for h in given]
+    sums = [h.sums for h in given]
+    rules = [*linear_operands(scope, instruction, given, sums)] if any(sums) else []
+    return [
+        chooser.choice(rule, axes, linear, unreduced)
+        for linear, unreduced in [*rules, ((), ())]
+        for axes in chooser.candidates(rule, allowed, layouts, target, unreduced, weights)
+    ]
+
+
+def _fitting(
+    scope: Scope, instruction: Instruction, rule: FactorRule, special: Special | None, found: list[Choice]
+) -> list[Choice]:
+    """Those of the ways that the op can be computed in, and those that are without what keeps others from it."""
+    fitting = [c for c in found if fits(scope, instruction, rule, c, special)]
+    if len(fitting) < len(found):
+        hard = rule.windows | rule.masked | (rule.reduction if rule.combiner == OWN else frozenset())
+        easy = {tuple([() if f in hard else a for f, a in enumerate(c.axes)]): c.unreduced for c in found}
+        chooser = scope.partitioner.chooser
+        fitting += [chooser.choice(rule, axes, (), ()) for axes, unreduced in easy.items() if not unreduced]
+    return fitting
 
 
 def fits(scope: Scope, instruction: Instruction, rule: FactorRule, choice: Choice, special: Special | None) -> bool:

@@ -29,27 +29,32 @@ def linear_operands(
     Only values that nobody else reads stay partial, so that no sum is made twice, and only where the result has not
     more elements than they have.
     """
-    opcode, shape = instruction.opcode, instruction.shape
+    shape = instruction.shape
     partial = [k for k, axes in enumerate(sums) if axes]
     if isinstance(shape, TupleShape) or shape.dtype == PRED or any(given[k].readers > 1 for k in partial):
         return
-    found: list[tuple[int, ...]] = []
-    if opcode in TOGETHER:
-        # Where the sum is wanted in parts, what is no sum is one that one device has.
-        wanted = len({sums[k] for k in partial}) == 1 and sums[partial[0]] == scope.sums.get(instruction)
-        if wanted or (len(partial) == len(given) and len(set(sums)) == 1):
-            found.append(tuple(range(len(given))))
-    elif opcode in FIRST:
-        if partial == [*range(FIRST[opcode])] and len({sums[k] for k in partial}) == 1:
-            found.append(tuple(partial))
-    elif opcode == "convert":
-        if widens(given[0].shape.dtype, shape.dtype):
-            found.append((0,))
-    elif opcode in EACH and _allowed(scope, instruction):
-        found += [(k,) for k in partial if k < EACH[opcode] and given[k].shape.dtype == shape.dtype]
-    for operands in found:
+    for operands in _ways(scope, instruction, given, sums, partial):
         if shape.size <= sum(given[k].shape.size for k in operands):
             yield operands, sums[operands[0]]
+
+
+def _ways(
+    scope: Scope, instruction: Instruction, given: list[Held], sums: list[Axes], partial: list[int]
+) -> list[tuple[int, ...]]:
+    """The operands that may stay partial, by the family of linear ops. partial: those that have partial sums."""
+    opcode, dtype = instruction.opcode, instruction.dtype
+    one_layout = len({sums[k] for k in partial}) == 1
+    if opcode in TOGETHER:
+        # Where the sum is wanted in parts, what is no sum is one that one device has.
+        wanted = one_layout and sums[partial[0]] == scope.sums.get(instruction)
+        return [tuple(range(len(given)))] if wanted or (one_layout and len(partial) == len(given)) else []
+    if opcode in FIRST:
+        return [tuple(partial)] if one_layout and partial == [*range(FIRST[opcode])] else []
+    if opcode == "convert":
+        return [(0,)] if widens(given[0].shape.dtype, dtype) else []
+    if opcode not in EACH or not _allowed(scope, instruction):
+        return []
+    return [(k,) for k in partial if k < EACH[opcode] and given[k].shape.dtype == dtype]
 
 
 def widens(source, target) -> bool:
