@@ -5,6 +5,7 @@ Each raises TypeMismatch for operands that the operation does not take.
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Sequence
 
 from hloom.compiler.kernel_ir.functions import EFFECTS, Signature, UnknownFunction, by_name, returned
@@ -55,6 +56,7 @@ def constant(value: bool | int | float) -> Const:
         return Const("pred", value)
     if isinstance(value, float):
         return Const("f64", value)
+    value = operator.index(value)  # of a size that its dimensions decide; others are arguments of the kernel
     if not -_LEAST <= value < 2 * _LEAST:
         raise TypeMismatch(f"the constant {value}")
     return Const("s64" if value < _LEAST else "u64", value)

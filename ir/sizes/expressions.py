@@ -168,22 +168,22 @@ class SizeExpression:
             found, repair = scope.advice() or (found, repair)
         return UndecidedSizeError(f"{asked} the size {self}", found, repair)
 
-    def _number(self) -> int | None:
-        """The number that its dimensions say it is, where they do."""
+    def number(self) -> int | None:
+        """The number that its dimensions, or a guard that is noted here, say it is; None where they leave it open."""
         return next((found for scope in scopes_of(self) if (found := scope.number(self)) is not None), None)
 
     def __index__(self) -> int:
-        if (found := self._number()) is not None:
+        if (found := self.number()) is not None:
             return found
         raise self._refused("a Python integer of", "use the size itself (2*n, n//2), or loop with lax.fori_loop")
 
     def __int__(self) -> int:
-        if (found := self._number()) is not None:
+        if (found := self.number()) is not None:
             return found
         raise self._refused("int() of", "use the size itself: n, 2*n, n//2")
 
     def __float__(self) -> float:
-        if (found := self._number()) is not None:
+        if (found := self.number()) is not None:
             return float(found)
         raise self._refused("float() of", "compute with arrays: 1 / n, hnp.sqrt(n)")
 
@@ -194,7 +194,7 @@ class SizeExpression:
 
     def __format__(self, spec: str) -> str:
         """The text of the size; of the number, where there is one: that is what texts of kernels have."""
-        found = self._number()
+        found = self.number()
         return format(str(self) if found is None else found, spec)
 
     def __repr__(self) -> str:

@@ -14,7 +14,7 @@ from typing import Any
 from hloom.ir.sizes.expressions import Comparison, Dim, Scope, SizeExpression, dims_of, scopes_of
 from hloom.ir.sizes.terms import Terms
 
-__all__ = ["GuardedScope", "SampledScope", "inner", "size_key", "typical"]
+__all__ = ["GuardedScope", "SampledScope", "inner", "size_key", "typical", "decided"]
 
 PROVED = 16  # guards from which others are proved
 
@@ -104,3 +104,9 @@ def typical(size: Any) -> Any:
         if isinstance(scope, GuardedScope):
             return size.at(scope.sample)
     return int(size)  # an error that names it
+
+
+def decided(size: Any) -> int | None:
+    """The number of a size, where it is one, its dimensions say it, or a guard may, by which the program is for that
+    number alone; None where calls decide it. Compare first, so that only small sizes are decided."""
+    return size.number() if isinstance(size, SizeExpression) else size

@@ -13,6 +13,7 @@ from hloom.compiler.kernel_ir.builder import ONE, ZERO, both, compared, constant
 from hloom.compiler.kernel_ir.nodes import Expr
 from hloom.compiler.kernels.codegen.affine import Affine
 from hloom.ir.records import record
+from hloom.ir.sizes.guards import decided
 
 PIECES = 8  # a loop is cut into no more; each is a loop to compile
 SHORTEST = 16  # smaller sizes are not worth a cut
@@ -87,9 +88,9 @@ def bounds(probe, groups: list[list[int]], dims: tuple[int, ...]) -> list[int]:
 
 
 def bound(writer, place: int, extent: Expr, size: int) -> Expr:
-    """A cut as the bound of a loop."""
-    if place <= LITERAL:
-        return constant(place)
-    if size - place <= LITERAL:
-        return operation("-", extent, constant(size - place)) if place < size else extent
+    """A cut as the bound of a loop. One that depends on sizes of the call is an argument."""
+    if place <= LITERAL and (first := decided(place)) is not None:
+        return constant(first)
+    if size - place <= LITERAL and (rest := decided(size - place)) is not None:
+        return operation("-", extent, constant(rest)) if rest else extent
     return writer.integer("cut", place)

@@ -38,6 +38,7 @@ from hloom.compiler.reshapes import without_ones_groups
 from hloom.ir.module import Instruction
 from hloom.ir.ops import OPS
 from hloom.ir.ops.indexing.gather import gather_windows
+from hloom.ir.sizes.guards import decided
 from hloom.ir.types import HLO_NAME, compute_dtype
 
 MASKS = {"f32": "u32", "f64": "u64"}  # dtype of a register -> integers of its size
@@ -96,7 +97,8 @@ class Writer:
         return self.index(candidate)
 
     def _number(self, name: str, value: int) -> Expr:
-        return constant(value) if 0 <= value <= self.literals else self.integer(name, value)
+        literal = decided(value) if 0 <= value <= self.literals else None
+        return self.integer(name, value) if literal is None else constant(literal)
 
     def set_domain(self, groups: list[list[int]]) -> None:
         """Merges domain dimensions, each a variable of its own by default: group g becomes the variable i<g>,
