@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 import hloom as hl
+from hloom.training.loop import Run
 
 pytest.importorskip("sklearn")
 pytest.importorskip("tensorboard", reason="pip install 'hloom[train]'")
@@ -26,19 +27,19 @@ def test_digits_are_trained_and_resumed(tmp_path):
     class Killed(Exception):
         pass
 
-    save = hl.training.Loop.save
+    save = Run.save
 
     def save_and_die(loop, **options):
         save(loop, **options)
         if loop.epoch == 2:
             raise Killed
 
-    hl.training.Loop.save = save_and_die
+    Run.save = save_and_die
     try:
         with pytest.raises(Killed):
             example.train(tmp_path / "parts", epochs=6, progress=False)
     finally:
-        hl.training.Loop.save = save
+        Run.save = save
     found = example.train(tmp_path / "parts", epochs=6, progress=False)
     keys = [s.state._replace(key=hl.random.key_data(s.state.key)) for s in (found, whole)]
     for a, b in zip(*map(hl.tree.leaves, keys), strict=True):

@@ -309,8 +309,9 @@ case("collective-broadcast", lambda x: x.op("collective-broadcast", **ALONE), (n
 SPLIT = Sharding(DeviceMesh(("x",), (2,)), (("x",), ()))
 case("sharding-constraint", lambda x: x.op("sharding-constraint", sharding=SPLIT), (normal, D))
 
-# Tested where functions make them: test_control_transforms.py, test_custom_derivatives.py and test_manual.py.
-ELSEWHERE = {"call", "while", "conditional", "scan", "manual-computation"}
+# Tested where functions make them: test_control_transforms.py, test_custom_derivatives.py, test_manual.py, and
+# tests/hloom/kernels.
+ELSEWHERE = {"call", "while", "conditional", "scan", "manual-computation", "kernel", "kernel-map"}
 
 # Derivative zero wherever there is one: functions of a float array.
 STEPS = {

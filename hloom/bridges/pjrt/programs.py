@@ -246,9 +246,7 @@ class Executable:
             options = CompileOptions(devices=tuple(f"cpu:{k}" for k in placement.devices), donated=donated)
             module = with_observers(with_rules(in_one_order(module)))
             with ReplicationWarning.silenced(has_rule=True):  # as XLA, which gathers a split matrix without a word
-                compiled: SpmdExecutable = SpmdBackend().compile(
-                    with_observers(with_rules(in_one_order(module))), options
-                )
+                compiled: SpmdExecutable = SpmdBackend().compile(module, options)
             self.compiled, self.driver = compiled, compiled.runner.team
         self.name = tree.name or "main"
         self.program = self.compiled.runner.program

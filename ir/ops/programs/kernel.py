@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from hloom.ir.build import Value, tuple_elements
-from hloom.ir.errors import ShapeError, UnsupportedError
+from hloom.ir.errors import AttributeValueError, ShapeError, UnsupportedError
 from hloom.ir.op_table import No, op
 from hloom.ir.types import Shape, TupleShape
 
@@ -48,6 +48,13 @@ def _lost(name: str) -> UnsupportedError:
     )
 
 
+def _given(attributes) -> object:
+    """The attribute `kernel`."""
+    if "kernel" not in attributes:
+        raise AttributeValueError("an instruction of a kernel has the kernel", "none", "trace a call of the kernel")
+    return attributes["kernel"]
+
+
 def _own(name) -> UserKernel:
     if not isinstance(name, UserKernel):
         raise _lost(name)
@@ -67,7 +74,7 @@ def _batch(build, instruction, operands, mapped):
 op(
     "kernel",
     family="library",
-    infer=lambda operands, attributes, shape: _own(attributes["kernel"]).shape,
+    infer=lambda operands, attributes, shape: _own(_given(attributes)).shape,
     reference=lambda *arrays, shape, kernel: _own(kernel).evaluate(arrays),
     code=No("it has kernels of its own"),
     jvp=lambda build, instruction, *given: _own(instruction["kernel"]).jvp(build, instruction, *given),
@@ -105,7 +112,7 @@ def _own_element(name) -> ElementKernel:
 
 
 def _map_infer(operands, attributes, shape):
-    kernel = _own_element(attributes["kernel"])
+    kernel = _own_element(_given(attributes))
     first, *rest = operands
     for other in rest:
         if not isinstance(other, Shape) or other.dims != first.dims:

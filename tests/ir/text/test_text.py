@@ -45,6 +45,8 @@ def test_every_op_is_in_a_printed_module():
         "recv",  # not in programs of single devices: tests/compiler/placement/test_partition.py
         "size",  # not in programs of known sizes: tests/ir/sizes/test_open_programs.py
         "set-dimension-size",  # likewise: tests/hloom/dispatch/test_computed_sizes.py
+        "kernel",
+        "kernel-map",  # made of users' functions: tests/hloom/kernels
     }
 
 
