@@ -9,12 +9,13 @@ from typing import Any
 import numpy as np
 
 from hloom.arrays.array import Array
+from hloom.compiler.transforms.custom import OtherTangent
 from hloom.errors import ArgumentError, DifferentiationError, DTypeError, ShapeError, TreeError
 from hloom.ir.build import Builder
 from hloom.ir.records import field, record
 from hloom.ir.types import HLO_NAME, INEXACT, Shape, kind
 from hloom.tracing.conversion import convert, with_weakness
-from hloom.tracing.exact import has_digits, note_lack, note_twin, wide_value, with_derivative_of
+from hloom.tracing.exact import has_digits, note_lack, note_twin, wide_value
 from hloom.tracing.leaks import HoldsTracers
 from hloom.tracing.signatures import argument_hints, function_name, with_positions
 from hloom.tracing.trace import (
@@ -329,3 +330,11 @@ def pair_of(value, what: str):
         found = f"{type(value).__name__}" + (f" of length {len(value)}" if isinstance(value, (tuple, list)) else "")
         raise TreeError(f"{what} returns a pair", found, "return two values")
     return value
+
+
+def with_derivative_of(x: Tracer, exact) -> Tracer:
+    """The twin of x with the derivative of x. Where single precision overflows, the twin is still finite."""
+    builder = Builder("exact")
+    _, value = builder.parameter(x._shape), builder.parameter(exact._shape)
+    second = builder.finish(builder.emit("copy", value))
+    return bind("call", x, exact, to_apply=second, rule=OtherTangent())

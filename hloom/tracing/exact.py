@@ -21,7 +21,6 @@ import numpy as np
 from hloom.arrays.array import Array
 from hloom.arrays.digits import DOUBLE, WIDE, is_repeated, widened_operands
 from hloom.errors import PrecisionWarning
-from hloom.ir.build import Builder
 from hloom.ir.module import Instruction
 from hloom.ir.source import current_source
 from hloom.ir.types import INEXACT, INTEGERS, Shape
@@ -140,16 +139,6 @@ def note_lack(values) -> None:
     for x in values:
         if x.weak and has_digits(x):
             x.trace.without_twin.add(x.instruction)
-
-
-def with_derivative_of(x: Tracer, exact) -> Tracer:
-    """The twin of x with the derivative of x. Where single precision overflows, the twin is still finite."""
-    from hloom.compiler.transforms.custom import OtherTangent  # only functions with rules need it, not `import hloom`
-
-    builder = Builder("exact")
-    _, value = builder.parameter(x._shape), builder.parameter(exact._shape)
-    second = builder.finish(builder.emit("copy", value))
-    return bind("call", x, exact, to_apply=second, rule=OtherTangent())
 
 
 def narrowed(exact, shape, weak: bool = True):

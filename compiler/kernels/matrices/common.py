@@ -9,9 +9,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from typing import TYPE_CHECKING
 
 from hloom.compiler.kernel_ir.generic.language import KernelFunction, Pointer, T, kernel_function, s64
-from hloom.compiler.kernel_ir.generic.specialize import Known, specialized
 from hloom.compiler.kernel_ir.nodes import Expr, Var
 from hloom.compiler.kernel_ir.types import PART
 from hloom.compiler.kernels.codegen.source import KernelSource
@@ -19,6 +19,9 @@ from hloom.compiler.kernels.launch import Launch, launch_by_work
 from hloom.compiler.kernels.request import KernelRequest
 from hloom.ir.module import Instruction
 from hloom.ir.types import DTYPES, HLO_NAME, Shape
+
+if TYPE_CHECKING:
+    from hloom.compiler.kernel_ir.generic.specialize import Known
 
 REAL = (DTYPES["f32"], DTYPES["f64"])
 COMPLEX = (DTYPES["c64"], DTYPES["c128"])
@@ -94,6 +97,8 @@ def matrix_launches(
     title = request.title("matrix")
     types = {"T": kind, "R": PART.get(kind, kind), "Int": HLO_NAME[request.outputs[0].dtype]}
     given = {name: given[name] for name in taken}
+    from hloom.compiler.kernel_ir.generic.specialize import specialized  # only programs with such kernels need it
+
     kernel = specialized(function, title, (*params.values(), *numbers.values()), given, types)
     room = {key: count * DTYPES[dtype].itemsize for key, (dtype, count) in temporaries.items()}
     arguments = [*pointers, *sizes.values()]

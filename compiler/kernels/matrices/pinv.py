@@ -6,6 +6,8 @@ square of d[r] may underflow.
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from hloom.compiler.kernel_ir.generic.language import (
     KernelFunction,
     Pointer,
@@ -19,7 +21,6 @@ from hloom.compiler.kernel_ir.generic.language import (
     s64,
     summed,
 )
-from hloom.compiler.kernel_ir.generic.specialize import Known
 from hloom.compiler.kernels.launch import Launch
 from hloom.compiler.kernels.matrices import svd, unitary
 from hloom.compiler.kernels.matrices.common import batch, is_complex, matrix_launches
@@ -28,6 +29,9 @@ from hloom.compiler.kernels.matrices.unitary import measure, read_columns
 from hloom.compiler.kernels.matrices.unitary import rotate as rotate_complex
 from hloom.compiler.kernels.request import KernelRequest
 from hloom.ir.types import HLO_NAME
+
+if TYPE_CHECKING:
+    from hloom.compiler.kernel_ir.generic.specialize import Known
 
 
 @kernel_function
