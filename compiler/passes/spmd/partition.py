@@ -17,7 +17,7 @@ from hloom.compiler.passes.spmd.special import indexing, reduce_windows, windows
 from hloom.ir.module import Instruction, Module
 from hloom.ir.rewrite import sweep
 from hloom.ir.spmd.sharding import DeviceMesh, Sharding
-from hloom.ir.types import TupleShape
+from hloom.ir.types import result_shapes
 
 
 @module_pass("partition")
@@ -47,9 +47,9 @@ def partition(module: Module) -> Module:
     if made.opcode == "parameter" or made.sharding is not None:
         made = scope.builder.emit("copy", made)
     made.sharding = root.sharding
-    shapes = [made.shape.elements if isinstance(made.shape, TupleShape) else (made.shape,)]
+    shapes = result_shapes(made.shape)
     parameters = [p.shape for p in scope.builder.parameters]
-    aliases = {o: p for o, p in module.aliases.items() if shapes[0][o] is parameters[p]}
+    aliases = {o: p for o, p in module.aliases.items() if shapes[o] is parameters[p]}
     computation = sweep(scope.builder.finish(made))
     return Module(module.name, computation, aliases, module.replicas, module.partitions)
 

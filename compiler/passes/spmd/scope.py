@@ -13,9 +13,8 @@ from hloom.ir.build import Builder
 from hloom.ir.errors import ReplicationWarning
 from hloom.ir.module import Instruction
 from hloom.ir.sizes.guards import typical
-from hloom.ir.spmd.factors import result_shapes
 from hloom.ir.spmd.sharding import DeviceMesh, Sharding
-from hloom.ir.types import Shape, TupleShape
+from hloom.ir.types import Shape, TupleShape, result_shapes
 
 
 class Held:
@@ -91,7 +90,7 @@ class Scope:
 
     def wanted(self, instruction: Instruction) -> list[Layout | None]:
         """The layouts of an instruction's result, or of the elements of a tuple."""
-        shapes = instruction.shape.elements if isinstance(instruction.shape, TupleShape) else (instruction.shape,)
+        shapes = result_shapes(instruction.shape)
         sharding = instruction.sharding
         shardings = sharding if isinstance(sharding, (tuple, list)) else (sharding,) * len(shapes)
         return [

@@ -2,25 +2,15 @@
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Mapping
 
 from hloom.compiler.kernel_ir.bounds.verifier import Access, Range, by_kernel
-from hloom.compiler.kernel_ir.nodes import Kernel
-from hloom.compiler.kernel_ir.reader import read
 from hloom.compiler.kernels.codegen.source import KernelSource
 from hloom.compiler.kernels.launch import Launch
-from hloom.compiler.targets.cpu import library
 from hloom.compiler.targets.cpu.microkernels.memory import memory_of
 from hloom.ir.types import DTYPES
 
-__all__ = ["accesses_of", "nodes_of"]
-
-
-@functools.lru_cache(256)
-def nodes_of(source: KernelSource) -> Kernel:
-    """The nodes of a kernel. Raises KernelSyntaxError."""
-    return source.nodes or read(source.text, source.params, library.signature, [name for name, _ in source.parts])
+__all__ = ["accesses_of"]
 
 
 def _parts(source: KernelSource) -> dict[str, KernelSource]:
@@ -37,7 +27,7 @@ def accesses_of(launch: Launch, extents: Mapping[str, object]) -> dict[KernelSou
     which no kernel that the LLVM emitter compiles does.
     """
     source = launch.source
-    kernel, parts = nodes_of(source), _parts(source)
+    kernel, parts = source.nodes, _parts(source)
     nodes = {source: kernel}
     sizes: dict[str, int | None] = {}
     ranges: dict[str, Range] = {}
@@ -55,7 +45,7 @@ def accesses_of(launch: Launch, extents: Mapping[str, object]) -> dict[KernelSou
         lo, hi = kernel.params[-2:]
         ranges |= {lo.name: (0, max(launch.items - 1, 0)), hi.name: (min(launch.items, 1), launch.items)}
     for one in (*called.values(), *parts.values()):
-        nodes.setdefault(one, nodes_of(one))
+        nodes.setdefault(one, one.nodes)
     found = by_kernel(
         kernel, sizes, ranges, {name: nodes[one] for name, one in called.items()},
         {name: nodes[one] for name, one in parts.items()}, memory_of,

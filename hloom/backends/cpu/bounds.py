@@ -21,7 +21,7 @@ from hloom.compiler.kernel_ir.reader import KernelSyntaxError
 from hloom.compiler.kernels.codegen.source import CheckedSource, KernelSource
 from hloom.compiler.schedule.scheduler import Plan
 from hloom.compiler.schedule.steps import KernelStep, Place, Step
-from hloom.compiler.targets.cpu.bounds import accesses_of, nodes_of
+from hloom.compiler.targets.cpu.bounds import accesses_of
 from hloom.errors import InternalError
 from hloom.ir.records import replace
 from hloom.runtime.host_steps import explained_by
@@ -114,7 +114,7 @@ def _failed(access: int, index: int, size: int, launch: int) -> InternalError:
 
 
 def _error(source: KernelSource, access: Access, found: str, step: KernelStep) -> InternalError:
-    line = printed(nodes_of(source)).splitlines()[access.line - 1].strip()
+    line = printed(source.nodes).splitlines()[access.line - 1].strip()
     return InternalError(
         f"the kernel {source.name}, which computes {step.instruction.opcode}, accesses memory outside of its arrays",
         f"{found}, in {access.text} in line {access.line}: {line}",

@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-import re
-
 from hloom.compiler.kernel_ir.bounds.accesses import Memory, integer, plus, times
 from hloom.compiler.kernel_ir.nodes import Binary, Call, Expr
 from hloom.compiler.kernels.contractions.tile_shapes import ITEMSIZES, TILE_ARGUMENTS
 from hloom.compiler.targets.cpu.fft.names import PASS, SPECTRUM, parameters
-from hloom.compiler.targets.cpu.microkernels.names import BLOCK
+from hloom.compiler.targets.cpu.microkernels.names import BLOCK, MOVE
 
 __all__ = ["MOVE", "MOVED_BYTES", "memory_of"]
 
 # A vector copy of elements: which, of what dtype, how many.
-MOVE = re.compile(r"(copy|copy_first|zero)_([a-z]+\d+)_(\d+)")
 MOVED_BYTES = {"f32": 4, "f64": 8, "s32": 4, "u32": 4, "s64": 8, "u64": 8}
 _WORD = 4  # bytes of a word of narrow numbers in a tile
 

@@ -17,10 +17,11 @@ from hloom.compiler.kernels.contractions.tile_shapes import (
 )
 from hloom.compiler.targets.cpu.fft.names import parameters
 
-__all__ = ["BLOCK", "PAIR", "argument_count", "prebuilt_blocks"]
+__all__ = ["BLOCK", "MOVE", "PAIR", "argument_count", "prebuilt_blocks"]
 
 PAIR = "pair32"  # two 16-bit integers in a word; their products are summed in 32 bits
 BLOCK = re.compile(r"(tile|transpose)_([a-z]+\d+)_(\d+)x(\d+)")
+MOVE = re.compile(r"(copy|copy_first|zero)_([a-z]+\d+)_(\d+)")
 
 
 def argument_count(name: str) -> int | None:

@@ -13,11 +13,9 @@ from numba.extending import intrinsic
 
 from hloom.compiler.targets.cpu.microkernels import fma
 from hloom.compiler.targets.cpu.microkernels.ir_building import BYTE, BYTES, ELEMENTS, I64, VOID
-from hloom.compiler.targets.cpu.microkernels.names import argument_count
+from hloom.compiler.targets.cpu.microkernels.names import MOVE, argument_count
 from hloom.compiler.targets.cpu.numba_frontend.builtins import separate_types
 from hloom.compiler.targets.cpu.numba_frontend.frontend import external
-
-_ROW = re.compile(r"(copy|copy_first|zero)_([a-z]+\d+)_(\d+)")
 
 
 def _integer(value: int) -> ir.Constant:
@@ -178,7 +176,7 @@ def resolve(name: str):
         return _SINGLE[name]
     if (count := argument_count(name)) is not None:
         return _block(name, count)
-    if (match := _ROW.fullmatch(name)) and match[2] in ELEMENTS:
+    if (match := MOVE.fullmatch(name)) and match[2] in ELEMENTS:
         return _MOVES[match[1]](name, match[2], int(match[3]))
     raise KeyError(name)
 
