@@ -29,6 +29,7 @@ from hloom.compiler.kernel_ir.types import (
     FLOATS,
     INTEGERS,
     PART,
+    REGISTER,
     STORED,
     TypeMismatch,
     arithmetic,
@@ -60,6 +61,17 @@ def constant(value: bool | int | float) -> Const:
     if not -_LEAST <= value < 2 * _LEAST:
         raise TypeMismatch(f"the constant {value}")
     return Const("s64" if value < _LEAST else "u64", value)
+
+
+def number(value: bool | int | float | complex, kind: str) -> Expr:
+    """A number of a type; one that Python does not write is converted from one that it does."""
+    if isinstance(value, complex):
+        parts = [number(part, PART[kind]) for part in (value.real, value.imag)]
+        return Call(kind, f"complex_{PART[kind]}", tuple(parts))
+    if kind == "pred":
+        return Const("pred", bool(value))
+    exact = constant(float(value) if kind in FLOATS else value)
+    return exact if exact.type == kind else Cast(kind, exact)
 
 
 def operation(op: str, left: Expr, right: Expr) -> Binary:
@@ -151,7 +163,7 @@ def load(pointer: Expr, index: Expr) -> Load:
     """An element as a register: f16 and bf16 as f32, pred as a truth value."""
     _indexed(pointer, index)
     kind = pointer.type[1:]
-    return Load({"f16": "f32", "bf16": "f32"}.get(kind, kind), pointer, index)
+    return Load(REGISTER.get(kind, kind), pointer, index)
 
 
 def call(name: str, arguments: Sequence[Expr], signature: Signature) -> Expr:

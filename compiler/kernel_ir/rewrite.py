@@ -10,8 +10,10 @@ from typing import Any
 
 from hloom.compiler.kernel_ir.nodes import (
     Assign,
+    Binary,
     Expr,
     For,
+    Load,
     Scratch,
     Stmt,
     Store,
@@ -20,7 +22,17 @@ from hloom.compiler.kernel_ir.nodes import (
 )
 from hloom.ir.records import replace
 
-__all__ = ["assigned", "copied", "mapped", "read", "replaced", "substituted", "with_expressions", "with_variables"]
+__all__ = [
+    "assigned",
+    "copied",
+    "mapped",
+    "read",
+    "replaced",
+    "substituted",
+    "with_arrays",
+    "with_expressions",
+    "with_variables",
+]
 
 Rewrite = Callable[[Stmt], "Stmt | list[Stmt] | None"]
 
@@ -113,3 +125,23 @@ def copied(statements: Iterable[Stmt], rename: Callable[[str], str], more: Itera
     originals = list(statements)
     own = {var: Var(var.type, rename(var.name), var.varies) for var in (*assigned(originals), *more)}
     return [with_variables(statement, own) for statement in originals]
+
+
+def with_arrays(statements: Iterable[Stmt], places: Mapping[Var, tuple[Var, Expr]]) -> list[Stmt]:
+    """Statements with other memory in the place of some arrays. places: by pointer, the other one and where in it the
+    array begins."""
+
+    def load(expression: Expr) -> Expr | None:
+        if isinstance(expression, Load) and isinstance(expression.pointer, Var) and expression.pointer in places:
+            pointer, start = places[expression.pointer]
+            return Load(expression.type, pointer, Binary("s64", "+", start, replaced(expression.index, load)))
+        return None
+
+    def store(statement: Stmt) -> Stmt | None:
+        assert not isinstance(statement, Together)
+        if isinstance(statement, Store) and isinstance(statement.pointer, Var) and statement.pointer in places:
+            pointer, start = places[statement.pointer]
+            return replace(statement, pointer=pointer, index=Binary("s64", "+", start, statement.index))
+        return None
+
+    return mapped([with_expressions(s, lambda e: replaced(e, load)) for s in statements], store)

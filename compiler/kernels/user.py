@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from hloom.compiler.kernel_ir.builder import constant
-from hloom.compiler.kernel_ir.nodes import Call, Cast, Const, Expr, Kernel, Load
+from hloom.compiler.kernel_ir.builder import number
+from hloom.compiler.kernel_ir.nodes import Expr, Kernel, Load
 from hloom.compiler.kernel_ir.printer import printed
 from hloom.compiler.kernel_ir.rewrite import replaced, with_expressions
 from hloom.compiler.kernels.codegen.source import KernelSource
@@ -67,6 +67,7 @@ def user_launches(request: KernelRequest) -> list[Launch]:
         if not phase.items:
             continue
         kinds = [f"{var.type[1:]}*" if var.type[0] == "*" else var.type for var in phase.kernel.params]
+        # By its text: phases share variables, which may vary in one and not in another.
         source = KernelSource(phase.kernel.name, printed(phase.kernel), tuple(kinds))
         temporaries = program.temporaries_of(phase)
         arguments = list(phase.arguments)
@@ -91,18 +92,10 @@ def _with_constants(phase: Phase, constants: dict[str, Instruction]) -> Kernel:
     if not known:
         return kernel
 
-    def number(expression: Expr) -> Expr | None:
+    def known_value(expression: Expr) -> Expr | None:
         if isinstance(expression, Load) and expression.pointer in known:
-            return _number(known[expression.pointer].item(), expression.type)
+            return number(known[expression.pointer].item(), expression.type)
         return None
 
-    body = [with_expressions(s, lambda e: replaced(e, number)) for s in kernel.body]
+    body = [with_expressions(s, lambda e: replaced(e, known_value)) for s in kernel.body]
     return Kernel(kernel.name, tuple([var for var in kernel.params if var not in known]), body)
-
-
-def _number(value: Any, kind: str) -> Expr:
-    if isinstance(value, complex):
-        parts = [_number(part, {"c64": "f32", "c128": "f64"}[kind]) for part in (value.real, value.imag)]
-        return Call(kind, f"complex_{parts[0].type}", tuple(parts))
-    exact = Const("pred", bool(value)) if kind == "pred" else constant(value if kind[0] != "f" else float(value))
-    return exact if exact.type == kind else Cast(kind, exact)

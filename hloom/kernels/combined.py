@@ -11,6 +11,7 @@ from typing import Protocol
 
 import numpy as np
 
+from hloom.compiler.kernel_ir.builder import number
 from hloom.compiler.kernel_ir.nodes import (
     Assign,
     Binary,
@@ -25,7 +26,8 @@ from hloom.compiler.kernel_ir.nodes import (
     Together,
     Var,
 )
-from hloom.compiler.kernel_ir.rewrite import mapped, replaced, with_expressions
+from hloom.compiler.kernel_ir.rewrite import with_arrays
+from hloom.ir.op_table import OPS
 from hloom.ir.records import record
 from hloom.ir.types import HLO_NAME, compute_dtype
 
@@ -34,7 +36,7 @@ __all__ = ["Parts", "in_parts"]
 PARTS = 8  # at most so many
 ENOUGH = 1 << 15  # element operations of a part, at least
 TABLES = 16  # so many operations for each element of a table, which is begun and joined
-_NEUTRAL = {"+": lambda dtype: 0, "max": lambda dtype: _limits(dtype)[0], "min": lambda dtype: _limits(dtype)[1]}
+_OPCODES = {"+": "add", "max": "maximum", "min": "minimum"}
 
 
 class _Array(Protocol):
@@ -78,14 +80,14 @@ def in_parts(
     body: list[Stmt] = []
     joins = []
     tables: dict[Var, tuple[np.dtype, int]] = {}
-    places: dict[Var, tuple[Var, Var]] = {}
+    places: dict[Var, tuple[Var, Expr]] = {}
     for pointer, (op, update) in updates.items():
         array = arrays[pointer]
         table, start = Var(pointer.type, fresh(f"{pointer.name}_table")), Var("s64", fresh(f"{pointer.name}_start"))
         places[pointer], tables[table] = (table, start), (array.dtype, count * array.count)
         size = Const("s64", array.count)
         k, register = Var("s64", fresh("k")), HLO_NAME[compute_dtype(array.dtype)]
-        neutral = _constant(_NEUTRAL[op](array.dtype), register)
+        neutral = number(OPS[_OPCODES[op]].neutral(array.dtype).item(), register)
         body.append(Assign(start, Binary("s64", "*", part, size)))
         begin = Store(table, Binary("s64", "+", start, k), neutral, update.stored)
         body.append(For(k, Const("s64", 0), size, Const("s64", 1), [begin]))
@@ -94,7 +96,7 @@ def in_parts(
     following = Binary("s64", "+", part, Const("s64", 1))
     body.append(Assign(first, Binary("s64", "//", Binary("s64", "*", part, total), parts)))
     body.append(Assign(end, Binary("s64", "//", Binary("s64", "*", following, total), parts)))
-    body.append(For(item, first, end, Const("s64", 1), _with_tables(statements, places)))
+    body.append(For(item, first, end, Const("s64", 1), with_arrays(statements, places)))
     return Parts(part, count, end, body, joins, tables)
 
 
@@ -144,7 +146,7 @@ def _operation(store: Store) -> str | None:
         case _:
             return None
     dtype = store.stored
-    if pointer is not store.pointer or index != store.index or op not in _NEUTRAL or dtype in ("u64", "pred"):
+    if pointer is not store.pointer or index != store.index or op not in _OPCODES or dtype in ("u64", "pred"):
         return None
     return None if store.augmented else op
 
@@ -175,31 +177,3 @@ def _again(value: Expr, total: Expr, other: Expr) -> Expr:
             return Binary(value.type, value.op, total, other)
     assert isinstance(value, Call)
     return Call(value.type, value.function, (total, other))
-
-
-def _with_tables(statements: Sequence[Stmt], places: Mapping[Var, tuple[Var, Var]]) -> list[Stmt]:
-    def load(expression: Expr) -> Expr | None:
-        if isinstance(expression, Load) and isinstance(expression.pointer, Var) and expression.pointer in places:
-            table, start = places[expression.pointer]
-            return Load(expression.type, table, Binary("s64", "+", start, replaced(expression.index, load)))
-        return None
-
-    def store(statement: Stmt) -> Stmt | None:
-        if isinstance(statement, Store) and isinstance(statement.pointer, Var) and statement.pointer in places:
-            table, start = places[statement.pointer]
-            return Store(table, Binary("s64", "+", start, statement.index), statement.value, statement.stored)
-        return None
-
-    return mapped([with_expressions(s, lambda e: replaced(e, load)) for s in statements], store)
-
-
-def _limits(dtype: np.dtype) -> tuple[float, float]:
-    if dtype.kind in "iu":
-        info = np.iinfo(dtype)
-        return int(info.min), int(info.max)
-    return -np.inf, np.inf
-
-
-def _constant(value: float, register: str) -> Expr:
-    exact = Const("s64", value) if isinstance(value, int) else Const("f64", float(value))
-    return exact if exact.type == register else Cast(register, exact)

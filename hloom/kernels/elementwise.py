@@ -9,13 +9,14 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 
+from hloom.compiler.kernel_ir.builder import number
 from hloom.compiler.kernel_ir.nodes import Assign, Const, Expr, For, Load, Stmt, Store, Var
 from hloom.compiler.kernel_ir.rewrite import replaced, substituted
+from hloom.compiler.kernel_ir.types import REGISTER
 from hloom.contexts import disable_jit
 from hloom.dispatch.jit import jit
 from hloom.ir.build import Value
 from hloom.ir.ops.programs.kernel import ElementKernel
-from hloom.kernels.derivatives.partials import number
 from hloom.kernels.derivatives.tangents import Tangents
 from hloom.kernels.frontend.races import Loops, linear
 from hloom.kernels.programs import Body, Draft
@@ -135,7 +136,7 @@ def _pointer(store: Store) -> Var:
 
 
 def _register(pointer: Var) -> str:
-    return {"f16": "f32", "bf16": "f32"}.get(pointer.type[1:], pointer.type[1:])
+    return REGISTER.get(pointer.type[1:], pointer.type[1:])
 
 
 def _straight(block: Sequence[Stmt]) -> tuple[list[For] | None, list[Stmt]]:

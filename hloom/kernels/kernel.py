@@ -69,9 +69,8 @@ class KernelFunction:
                 f"hl.kernel of '{function.__name__}'", f"static_argnames has '{missing[0]}', which is no parameter",
                 f"the parameters are {', '.join(self.signature.parameters)}",
             )  # fmt: skip
-        definition, _, above = definition_of(function)
-        self.name = definition.name
-        self.line = above + definition.lineno
+        self.definition = definition_of(function)
+        self.name = self.definition[0].name
         self._made: dict[Any, tuple[Lowered, Instance, list[Elements] | None]] = {}
         numbers = tuple([k for k, name in enumerate(self.signature.parameters) if name in static])
         self._compiled = jit(self._bound, static_argnums=numbers, static_argnames=static)
@@ -137,21 +136,19 @@ class KernelFunction:
                 f"a call of the kernel '{self.name}'", "a static argument cannot be hashed", "pass tuples and numbers"
             ) from None
         if found is None:
-            definition, file, above = definition_of(self.function)
             names = outside_names(self.function)
-            made = lowered(definition, file, above, names, arguments, self.name, weak, self.unchecked)
-            python = functools.partial(self._by_python, arguments, bool(made.checks))
+            made = lowered(*self.definition, names, arguments, self.name, weak, self.unchecked)
+            python = functools.partial(self._by_python, arguments, made)
             elements = None if made.checks else elements_of(made.body)
             found = self._made[key] = (made, instance(made.body, made.fault, python=python), elements)
         return found
 
-    def _by_python(self, arguments: dict[str, Any], checks: bool, arrays: Sequence[np.ndarray], batch: Batch):
+    def _by_python(self, arguments: dict[str, Any], made: Lowered, arrays: Sequence[np.ndarray], batch: Batch):
         """The results as Python computes them."""
         names = [name for name, value in arguments.items() if isinstance(value, Shape)]
         results = self._calls(arguments, dict(zip(names, arrays, strict=True)), names, batch)
-        made = self.at(arguments, frozenset())[1]
         dtypes = [array.dtype for array in made.body.results()]
-        fault = [np.zeros(1, np.int64)] * checks
+        fault = [np.zeros(1, np.int64)] * bool(made.checks)
         return [*[np.asarray(r, d) for r, d in zip(results, dtypes, strict=False)], *fault]
 
     def _calls(self, arguments: dict[str, Any], given: dict[str, Any], names: list[str], batch: Batch) -> list:

@@ -19,13 +19,12 @@ from hloom.compiler.kernel_ir.nodes import (
     Scratch,
     Stmt,
     Store,
-    Together,
     Var,
 )
-from hloom.compiler.kernel_ir.rewrite import assigned, mapped, read, replaced, with_expressions
+from hloom.compiler.kernel_ir.rewrite import assigned, read, with_arrays
 from hloom.compiler.kernels.user import Phase, Program
 from hloom.ir.records import field, record, replace
-from hloom.ir.types import HLO_NAME, Shape
+from hloom.ir.types import DTYPES, Shape
 from hloom.kernels.combined import in_parts
 from hloom.kernels.work import work_of
 
@@ -201,27 +200,9 @@ def _batched(body: Body, draft: Draft, batch: Batch) -> Draft:
     used = {*read([*draft.prologue, *draft.body])}
     unused = {start for pointer, start in starts.items() if pointer not in used}
     head = [s for s in head if not (isinstance(s, Assign) and s.var in unused)]
-    inner = _moved([*draft.prologue, *draft.body], starts)
+    inner = with_arrays([*draft.prologue, *draft.body], {p: (p, start) for p, start in starts.items()})
     items = draft.items * math.prod([n for n, _ in batch])
     return replace(draft, body=[*head, *inner], item=every, items=items, prologue=[])
-
-
-def _moved(statements: Sequence[Stmt], starts: Mapping[Var, Var]) -> list[Stmt]:
-    """Statements whose arrays begin elsewhere."""
-
-    def load(expression: Expr) -> Expr | None:
-        if isinstance(expression, Load) and isinstance(expression.pointer, Var) and expression.pointer in starts:
-            index = replaced(expression.index, load)
-            return Load(expression.type, expression.pointer, Binary("s64", "+", starts[expression.pointer], index))
-        return None
-
-    def store(statement: Stmt) -> Stmt | None:
-        if isinstance(statement, Store) and isinstance(statement.pointer, Var) and statement.pointer in starts:
-            return replace(statement, index=Binary("s64", "+", starts[statement.pointer], statement.index))
-        assert not isinstance(statement, Together)
-        return None
-
-    return mapped([with_expressions(s, lambda e: replaced(e, load)) for s in statements], store)
 
 
 def passed_on(drafts: Sequence[Draft], arrays: dict[Var, Array], names: Names) -> None:
@@ -240,8 +221,7 @@ def passed_on(drafts: Sequence[Draft], arrays: dict[Var, Array], names: Names) -
                 continue
             if var not in cells:
                 cells[var] = Var(f"*{var.type}", names.fresh(f"{var.name}_cell"))
-                (dtype,) = [d for d, name in HLO_NAME.items() if name == var.type]
-                arrays[cells[var]] = Array(dtype, (1,), "temporary")
+                arrays[cells[var]] = Array(DTYPES[var.type], (1,), "temporary")
             if not any(isinstance(s, Store) and s.pointer is cells[var] for s in maker.body):
                 maker.body.append(Store(cells[var], zero, var, var.type))
             loads.append(Assign(var, Load(var.type, cells[var], zero)))

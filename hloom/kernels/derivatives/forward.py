@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from hloom.compiler.kernel_ir.builder import number
 from hloom.compiler.kernel_ir.nodes import (
     Assign,
     For,
@@ -16,7 +17,6 @@ from hloom.compiler.kernel_ir.nodes import (
 )  # fmt: skip
 from hloom.ir.records import replace
 from hloom.kernels.derivatives.activity import FLOATS, active
-from hloom.kernels.derivatives.partials import number
 from hloom.kernels.derivatives.tangents import Tangents
 from hloom.kernels.programs import Array, Body, Draft, fault_array
 

@@ -6,7 +6,8 @@ import math
 from collections.abc import Callable, Sequence
 from functools import cache, lru_cache
 
-from hloom.compiler.kernel_ir.nodes import Binary, Call, Cast, Choice, Const, Expr, Unary, Var
+from hloom.compiler.kernel_ir.builder import number
+from hloom.compiler.kernel_ir.nodes import Binary, Call, Choice, Expr, Unary, Var
 from hloom.compiler.kernel_ir.of_ops import expression
 from hloom.compiler.kernel_ir.rewrite import substituted
 from hloom.compiler.transforms.jvp import jvp
@@ -16,16 +17,11 @@ from hloom.ir.module import Instruction
 from hloom.ir.op_table import OPS, No
 from hloom.ir.types import DTYPES, HLO_NAME, Shape, compute_dtype
 
-__all__ = ["FLAT", "has_partials", "number", "partial"]
+__all__ = ["FLAT", "has_partials", "partial"]
 
 _KINDS = ("f32", "f64")
 # Functions whose derivative is zero wherever they have one.
 FLAT = frozenset(("floor", "ceil", "trunc", "round_even", "round_afz", "sign"))
-
-
-def number(value: float, kind: str) -> Expr:
-    """A constant of f32 or f64."""
-    return Const("f64", value) if kind == "f64" else Cast(kind, Const("f64", value))
 
 
 @cache
@@ -83,11 +79,7 @@ def _value(instruction: Instruction, operands: list[Expr]) -> Expr:
     """An instruction of numbers of one element."""
     dtype = instruction.dtype
     if instruction.opcode == "constant":
-        value, kind = instruction["value"].item(), HLO_NAME[compute_dtype(dtype)]
-        if kind in _KINDS:
-            return number(float(value), kind)
-        exact = Const("pred", bool(value)) if kind == "pred" else Const("s64", int(value))
-        return exact if exact.type == kind else Cast(kind, exact)
+        return number(instruction["value"].item(), HLO_NAME[compute_dtype(dtype)])
     if instruction.opcode in ("broadcast", "reshape", "copy"):
         return operands[0]
     pairs = [(o.dtype, value) for o, value in zip(instruction.operands, operands, strict=True)]

@@ -10,10 +10,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 
+from hloom.compiler.kernel_ir.builder import number
 from hloom.compiler.kernel_ir.nodes import (
     Assign,
     Binary,
-    Cast,
     Const,
     Expr,
     For,
@@ -27,11 +27,11 @@ from hloom.compiler.kernel_ir.nodes import (
     While,
 )  # fmt: skip
 from hloom.compiler.kernel_ir.rewrite import assigned, read
+from hloom.compiler.kernel_ir.types import REGISTER
 from hloom.ir.records import replace
 from hloom.kernels.derivatives.activity import FLOATS, active, floats, statements_of, unsupported
 from hloom.kernels.derivatives.cotangents import Cotangents
 from hloom.kernels.derivatives.disjoint import is_disjoint
-from hloom.kernels.derivatives.partials import number
 from hloom.kernels.derivatives.tape import Place, Tape
 from hloom.kernels.programs import Array, Body, Draft, fault_array
 
@@ -65,12 +65,12 @@ class _Reverse:
 
     def made(self) -> Body:
         drafts = self.body.drafts
-        loaded = [_loads(_needed(self, draft)) for draft in drafts]
+        needed = [_needed(self, draft) for draft in drafts]
         forward, backward = list[Draft](), list[Draft]()
         for k, draft in enumerate(drafts):
-            wanted = set().union(*loaded[: k + 1])
+            earlier = set().union(*map(_loads, needed[:k]))
             last = k == len(drafts) - 1
-            there, back = _Loop(self, draft, wanted, separate=not last).made()
+            there, back = _Loop(self, draft, needed[k] | earlier, separate=not last).made()
             forward += there
             backward[:0] = back
         before = self._arrays()
@@ -170,13 +170,13 @@ def _values(statements: Iterable[Stmt], of: _Reverse) -> set[Var]:
 class _Loop:
     """One loop of the kernel, forwards and backwards.
 
-    wanted: pointers whose elements going back loads, in this loop or in earlier ones.
+    needed: what going back reads in this loop, and pointers whose elements it loads in earlier ones.
     """
 
-    def __init__(self, of: _Reverse, draft: Draft, wanted: set[Var], separate: bool):
+    def __init__(self, of: _Reverse, draft: Draft, needed: set[Var], separate: bool):
         self.of, self.draft = of, draft
         self.statements = statements_of(draft)
-        self.needed = _needed(of, draft) | wanted
+        self.needed = needed
         self.tape = Tape(of.body.name, draft, of.body.trips, of.body.names, separate)
         self.separate = separate
         self.stored = {s.pointer for s in _walk(self.statements, of.fault) if isinstance(s, Store)}
@@ -197,7 +197,7 @@ class _Loop:
         back += self._back(self.statements)
         scratches, arrays = self.tape.finish()
         self.of.arrays |= arrays
-        zeros: list[Stmt] = [Assign(var, _zero(var.type)) for var in changing]
+        zeros: list[Stmt] = [Assign(var, number(0, var.type)) for var in changing]
         bars = [self.of.shadow(v) for v in assigned(self.statements) if v in self.of.active and v.type in FLOATS]
         cleared: list[Stmt] = [Assign(bar, number(0.0, bar.type)) for bar in dict.fromkeys(bars)]
         shadows = [Scratch(self.of.shadow(s.var), s.size) for s in draft.scratches if s.var in self.of.active]
@@ -280,7 +280,7 @@ class _Loop:
                 case Store(pointer=Var() as pointer, index=index):
                     if place is not None:
                         stored = pointer.type[1:]
-                        kind = {"f16": "f32", "bf16": "f32"}.get(stored, stored)
+                        kind = REGISTER.get(stored, stored)
                         made.append(place.push(Load(kind, pointer, index)))
                     made.append(s)
                 case For(body=inner):
@@ -324,7 +324,7 @@ class _Loop:
                     made += of.cotangents.of(value, held)
             case Store(pointer=Var() as pointer, index=index, value=value):
                 stored = pointer.type[1:]
-                kind = {"f16": "f32", "bf16": "f32"}.get(stored, stored)
+                kind = REGISTER.get(stored, stored)
                 if place is not None:
                     made.append(Store(pointer, index, place.load(kind), stored))
                 if pointer in of.active:
@@ -358,10 +358,3 @@ def _reversed(loop: For, body: list[Stmt]) -> For:
             last = Binary("s64", "+", loop.start, Binary("s64", "*", count, loop.step))
             return For(loop.var, last, Binary("s64", "-", loop.start, sign), Const("s64", -step), body)
     raise AssertionError("steps of loops are known")
-
-
-def _zero(kind: str) -> Expr:
-    if kind in FLOATS:
-        return number(0.0, kind)
-    zero = Const("s64", 0)
-    return Const("pred", False) if kind == "pred" else zero if kind == "s64" else Cast(kind, zero)

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Sequence
 
+from hloom.compiler.kernel_ir.builder import number
 from hloom.compiler.kernel_ir.nodes import Binary, Call, Cast, Choice, Expr, Load, Unary, Var
 from hloom.kernels.derivatives.activity import FLOATS, unsupported
-from hloom.kernels.derivatives.partials import FLAT, has_partials, number, partial
+from hloom.kernels.derivatives.partials import FLAT, has_partials, partial
 
 __all__ = ["Tangents"]
 

@@ -15,6 +15,7 @@ from hloom.ir.source import Source
 from hloom.ir.types import COMPLEX, DTYPES, HLO_NAME, PRED, compute_dtype, default_dtype, promote
 from hloom.kernels.frontend import ranges
 from hloom.kernels.frontend.values import S64, UNKNOWN, Number, integer
+from hloom.kernels.programs import Names
 
 __all__ = ["COMPARISONS", "Arithmetic", "register"]
 
@@ -36,26 +37,18 @@ def register(dtype: np.dtype) -> str:
     return HLO_NAME[compute_dtype(dtype)]
 
 
-class Arithmetic:
+class Arithmetic(Names):
     """Makes nodes of numbers. block: where statements go. source: the user's line."""
 
     def __init__(self, source: Source, taken: frozenset[str] = frozenset()):
         self.source, self.block = source, list[Stmt]()
-        self.taken = set(taken)
+        super().__init__(taken)
         self.spans: dict[Var, ranges.Range] = {}
 
     def refuse(self, error: type[HloomError], asked: str, found: str, repair: str) -> NoReturn:
         raise error(asked, found, repair, self.source)
 
     # --- statements and names
-
-    def fresh(self, hint: str) -> str:
-        """A name that nothing else has."""
-        name, k = hint, 1
-        while name in self.taken:
-            name, k = f"{hint}_{k}", k + 1
-        self.taken.add(name)
-        return name
 
     def named(self, value: Expr, hint: str = "v") -> Var:
         """A variable that holds a value."""

@@ -9,6 +9,7 @@ import numpy as np
 
 from hloom.compiler.kernel_ir.nodes import Assign, Call, Const, For, If, Load, Scratch, Var
 from hloom.errors import ArgumentError, ShapeError, UnsupportedError
+from hloom.ir.op_table import OPS
 from hloom.ir.types import HLO_NAME, PRED, default_dtype
 from hloom.kernels.frontend import ranges
 from hloom.kernels.frontend.arithmetic import register
@@ -16,11 +17,12 @@ from hloom.kernels.frontend.memory import Memory
 from hloom.kernels.frontend.values import S64, Lazy, Number, View, integer
 from hloom.numpy.reducing.reductions import sum_dtype
 
-__all__ = ["Array", "Arrays", "number_of_elements"]
+__all__ = ["Array", "Arrays"]
 
 Array = View | Lazy
 SCRATCH = 1 << 20  # bytes of one array that an iteration has for itself
 _NAMES = "ijkl"
+_OPCODES = {"sum": "add", "prod": "multiply", "max": "maximum", "min": "minimum", "and": "and", "or": "or"}
 _TOTALS = {"sum": "total", "prod": "product", "max": "largest", "min": "smallest", "and": "every", "or": "some"}
 
 
@@ -220,7 +222,9 @@ class Arrays(Memory):
 
         def element(at: Sequence[Number]) -> Number:
             total = Var(register(dtype), self.fresh(_TOTALS[kind]), True)
-            self.block.append(Assign(total, self.cast(self.number(_neutral(kind, dtype)), dtype).expr))
+            self.block.append(
+                Assign(total, self.cast(self.number(OPS[_OPCODES[kind]].neutral(dtype).real.item()), dtype).expr)
+            )
 
             def step(inner: Sequence[Number]) -> None:
                 where = dict(zip(axes, inner, strict=True)) | dict(zip(kept, at, strict=True))
@@ -329,23 +333,6 @@ class Arrays(Memory):
             bound = self.check(bound, self.binary("+", size, integer(1)), view, dimension)
             return Number(bound.expr, S64, bound.weak, ranges.meet(bound.span, (0, size.span[1])), bound.known)
         return bound
-
-
-def _neutral(kind: str, dtype: np.dtype):
-    if kind in ("sum", "or"):
-        return 0 if dtype != PRED else False
-    if kind in ("prod", "and"):
-        return 1 if dtype != PRED else True
-    if dtype.kind in "iu":
-        info = np.iinfo(dtype)
-        return int(info.min if kind == "max" else info.max)
-    return -math.inf if kind == "max" else math.inf
-
-
-def number_of_elements(dims: Sequence[Number]) -> int | None:
-    """Of an array whose sizes are known."""
-    known = [size.known for size in dims]
-    return None if None in known else math.prod(known)
 
 
 def _same_place(view: View, other: View) -> bool:

@@ -567,9 +567,6 @@ class Expressions(Arrays):
             )
         return self.reduced(kind, array, tuple(sorted(axes)), bool(keep))
 
-    def test_of(self, value: Number) -> Number:
-        return self.truth(value)
-
 
 def _operands(test: Number, wanted: bool) -> tuple:
     match test.expr:

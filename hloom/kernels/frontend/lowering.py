@@ -36,7 +36,6 @@ _RESERVED = frozenset(
      "prefetch", "pass", "and", "or", "not", "call_kernel")
 )  # fmt: skip
 _INNER = 32  # iterations from which on the last index of a parallel loop is a loop of its own in an item
-_PARTS, _PART_ITEMS = 8, 4096  # tables of atomic updates; iterations from which on they pay
 
 
 @record(frozen=True)
