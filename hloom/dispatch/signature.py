@@ -198,7 +198,7 @@ class Signature:
 
     def _static_key(self, statics: dict[int | str, Any]) -> tuple:
         try:
-            key: tuple = tuple((where, *_distinct(statics[where])) for where in sorted(statics, key=str))
+            key: tuple = tuple((where, *distinct(statics[where])) for where in sorted(statics, key=str))
             if TRACES.axes:  # named axes of the vmaps around the call, to which collectives in the function refer
                 key = (*key, TRACES.axes)
             if device_scopes.device and not TRACES.active:
@@ -269,7 +269,7 @@ def _check_arguments_exist(function: Callable, options: JitOptions) -> None:
         )
 
 
-def _distinct(value) -> tuple:
+def distinct(value) -> tuple:
     """1, 1.0 and True are equal, and 0.0 and -0.0, but a function may return different things for them."""
     kind = type(value)
     return (kind, repr(value)) if kind in (float, complex) else (kind, value)

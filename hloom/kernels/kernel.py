@@ -11,6 +11,7 @@ import numpy as np
 
 from hloom.config import config
 from hloom.dispatch.jit import jit
+from hloom.dispatch.signature import distinct
 from hloom.errors import ArgumentError
 from hloom.ir.types import Shape
 from hloom.kernels.elementwise import Elements, elements_of
@@ -128,7 +129,7 @@ class KernelFunction:
 
     def at(self, arguments: dict[str, Any], weak: frozenset[str]) -> tuple[Lowered, Instance, list[Elements] | None]:
         """The kernel for shapes and values of arguments; the same one for the same arguments."""
-        key = (tuple(arguments.items()), weak)
+        key = (tuple([(name, *distinct(value)) for name, value in arguments.items()]), weak)
         try:
             found = self._made.get(key)
         except TypeError:

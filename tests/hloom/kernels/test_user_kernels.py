@@ -203,3 +203,19 @@ def test_a_derivative_that_is_given():
     found = hl.grad(lambda x: (f(x) ** 2).sum())(X)
     wanted = hl.grad(lambda x: (hl.nn.softmax(x, 1) ** 2).sum())(hnp.asarray(X))
     assert_equal(found, wanted, 1e-5)
+
+
+@hl.kernel(static_argnames="k")
+def scaled_twice(x, k):
+    out = np.empty(len(x), np.float32)
+    for i in hl.parallel(len(x)):
+        out[i] = (x[i] * 200_000 * k) * 200_000
+    return out
+
+
+def test_static_numbers_of_other_types_are_other_kernels():
+    x = np.arange(1, 5, dtype=np.int32)
+    wrapped = (x * np.int32(200_000)).astype(np.int64) * 200_000
+    assert_equal(scaled_twice(x, 1), wrapped.astype(np.int32))
+    assert_equal(scaled_twice(x, 1.0), x * 4e10)
+    assert_equal(scaled_twice(x, 1), wrapped.astype(np.int32))
