@@ -40,8 +40,8 @@ from hloom.compiler.kernel_ir.types import (
 )
 
 __all__ = [
-    "ONE", "ZERO", "assign", "both", "call", "cast", "chosen", "compared", "constant", "do", "element", "least", "load",
-    "minus", "operation", "part", "plus", "store", "terms_of", "times", "truth", "unary",
+    "ONE", "ZERO", "assign", "both", "call", "cast", "chosen", "compared", "constant", "do", "element", "floor_divided",
+    "greatest", "least", "load", "minus", "operation", "part", "plus", "store", "terms_of", "times", "truth", "unary",
 ]  # fmt: skip
 
 ZERO, ONE = Const("s64", 0), Const("s64", 1)
@@ -101,6 +101,15 @@ def minus(left: Expr, right: Expr) -> Binary:
 
 def times(left: Expr, right: Expr) -> Binary:
     return operation("*", left, right)
+
+
+def floor_divided(left: Expr, right: Expr) -> Binary:
+    return operation("//", left, right)
+
+
+def greatest(*values: Expr) -> Expr:
+    """`max(a, b)` of numbers of one kind."""
+    return call("max", values, by_name)
 
 
 def least(*values: Expr) -> Expr:

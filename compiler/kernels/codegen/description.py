@@ -11,7 +11,19 @@ from collections.abc import Iterator, Sequence
 from hloom.compiler.kernel_ir import builder, reader
 from hloom.compiler.kernel_ir.functions import by_name
 from hloom.compiler.kernel_ir.names import Names
-from hloom.compiler.kernel_ir.nodes import Assign, Expr, Load, Stmt, Store, Together, Var
+from hloom.compiler.kernel_ir.nodes import (
+    Assign,
+    Expr,
+    For,
+    If,
+    Load,
+    Scratch,
+    Stmt,
+    Store,
+    Together,
+    Var,
+    While,
+)
 from hloom.ir.records import field, record
 
 
@@ -53,6 +65,44 @@ class Block:
             assert isinstance(var, Var)
             parts.append(builder.assign(var, value))
         self.body.append(parts[0] if len(parts) == 1 else Together(parts))
+
+    def store(self, pointer: Expr, index: Expr, value: Expr, streamed: bool = False) -> None:
+        """Writes an element; streamed: non-temporal, where the target has such stores."""
+        self.body.append(builder.store(pointer, index, value, streamed))
+
+    def increase(self, var: Var, by: Expr) -> None:
+        """`var += by`."""
+        self.body.append(Assign(var, builder.plus(var, by), True))
+
+    def scratch(self, name: str, dtype: str, size: int) -> Var:
+        """Memory of so many elements that a call of the kernel has for itself."""
+        var = self.names.declare(name, f"*{dtype}")
+        self.body.append(Scratch(var, size))
+        return var
+
+    # The blocks of statements, which have no inner nodes.
+
+    def loop(self, name: str, start: Expr, stop: Expr, step: Expr = builder.ONE) -> tuple[Var, Block]:
+        """(the variable, the block) of a loop `for name in range(start, stop, step)`."""
+        inside, var = self.child(name), self.names.declare(name, "s64")
+        self.body.append(For(var, start, stop, step, inside.body))
+        return var, inside
+
+    def repeat(self, test: Expr) -> Block:
+        """The block of a loop `while test`."""
+        inside = self.child()
+        self.body.append(While(builder.truth(test), inside.body))
+        return inside
+
+    def branch(self, test: Expr) -> Block:
+        """The block of `if test`."""
+        return self.branches(test)[0]
+
+    def branches(self, test: Expr) -> tuple[Block, Block]:
+        """The blocks of `if test`, and of its `else` if it gets statements."""
+        then, other = self.child(), self.child()
+        self.body.append(If(builder.truth(test), then.body, other.body))
+        return then, other
 
     def add(self, *lines: str) -> None:
         """Statements as text over the names of the function."""

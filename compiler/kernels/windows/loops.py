@@ -1,21 +1,38 @@
-"""What kernels of windows share: the dimensions, the loops over a window, and the text that they become."""
+"""What kernels of windows share: the dimensions, the loops over a window, and the launch that they become."""
 
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 
+import numpy as np
+
+from hloom.compiler.kernel_ir.builder import (
+    ONE,
+    ZERO,
+    compared,
+    constant,
+    floor_divided,
+    greatest,
+    least,
+    load,
+    minus,
+    plus,
+    terms_of,
+    times,
+)
+from hloom.compiler.kernel_ir.nodes import Expr, Kernel, Var
+from hloom.compiler.kernel_ir.rewrite import read
 from hloom.compiler.kernels.codegen.constants import literal
 from hloom.compiler.kernels.codegen.description import Block
-from hloom.compiler.kernels.codegen.elements import fallbacks, load, with_stores
-from hloom.compiler.kernels.codegen.serial import block_lines, indent
+from hloom.compiler.kernels.codegen.elements import fallbacks, with_stores
 from hloom.compiler.kernels.codegen.source import KernelSource
 from hloom.compiler.kernels.codegen.writer import Writer
 from hloom.compiler.kernels.launch import Launch, launch_by_work
 from hloom.compiler.kernels.loops.accumulators import inline_scalars
 from hloom.compiler.kernels.request import KernelRequest
 from hloom.ir.module import Computation, Instruction
-from hloom.ir.records import field, record
-from hloom.ir.types import HLO_NAME, compute_dtype
+from hloom.ir.records import record
 from hloom.ir.window import WindowDimension, dilated, window_of
 
 LITERAL = 8  # window sizes up to this are constants of the kernel, so that their loops are unrolled
@@ -36,31 +53,12 @@ class Dimension:
         return plain and w.size == w.stride and self.count * w.size == self.extent
 
 
-@record
-class Text:
-    """Lines with their depth, and the integer arguments that they use."""
-
-    integers: dict[str, int] = field(default_factory=dict)
-    lines: list[str] = field(default_factory=list)
-    depth: int = 0
-
-    def add(self, *lines: str) -> None:
-        self.lines += ["    " * self.depth + line for line in lines]
-
-    def open(self, header: str) -> None:
-        self.add(header)
-        self.depth += 1
-
-    def number(self, name: str, value: int) -> str:
-        self.integers[name] = value
-        return name
-
-    def times(self, variable: str, name: str, value: int) -> str:
-        return variable if value == 1 else f"{variable} * {self.number(name, value)}"
-
-
 class Windows:
-    """What both kernels share: the dimensions, and the loops over a window."""
+    """What both kernels share: the dimensions, and the loops over a window.
+
+    root: the statements of the kernel. integers: its integer arguments. middle: the dimensions from the first to the
+    last one that the window does not leave alone; lead, inner: elements of those before and after.
+    """
 
     def __init__(self, request: KernelRequest, instruction: Instruction):
         self.request, self.instruction = request, instruction
@@ -73,97 +71,118 @@ class Windows:
         self.middle = [Dimension(e, d.output(e), d) for e, d in zip(dims[first:last], window[first:last], strict=True)]
         self.plane = math.prod(d.extent for d in self.middle)
         self.places = math.prod(d.count for d in self.middle)
-        self.text = Text()
         self.writer: Writer = request.writer(())
-        self.writer.integers = self.text.integers
+        self.root, self.names, self.integers = self.writer.root, self.writer.names, self.writer.integers
 
-    def position(self, terms: list[tuple[str, int, str]]) -> str:
+    def number(self, name: str, value: int) -> Var:
+        """An integer argument."""
+        self.integers[name] = value
+        return self.writer.index(name)
+
+    def size(self, name: str, value: int) -> Expr:
+        """A number that short loops are unrolled by, else an argument."""
+        return constant(value) if value <= LITERAL else self.number(name, value)
+
+    def times(self, value: Expr, name: str, factor: int) -> Expr:
+        return value if factor == 1 else times(value, self.number(name, factor))
+
+    def items(self, step: Expr = ONE) -> tuple[Var, Block]:
+        """(the work item, the statements for one) of the kernel."""
+        return self.root.loop("item", self.writer.index("lo"), self.writer.index("hi"), step)
+
+    def operand(self, instruction: Instruction) -> Var:
+        return self.names[self.request.names[instruction]]
+
+    def output(self, k: int) -> Var:
+        return self.names[self.request.output_name(k)]
+
+    def position(self, terms: Sequence[tuple[str, int, str]]) -> Expr:
         """The flat index of coordinates, the last fastest: (variable, size, name of the size) each."""
-        result = ""
+        result: Expr | None = None
         for variable, extent, name in terms:
-            if not result:
-                result = variable
-            else:
-                result = f"({result}) * {self.text.number(name, extent)} + {variable}" if extent != 1 else result
-        return result or "0"
+            if result is None:
+                result = self.names[variable]
+            elif extent != 1:
+                result = plus(times(result, self.number(name, extent)), self.names[variable])
+        return ZERO if result is None else result
 
-    def open_window(self, count: int | None = None) -> str:
-        """Opens the loops over the elements of the window at place p0, p1, ...; returns their position in a plane.
+    def open_window(self, block: Block, count: int | None = None) -> tuple[Expr, Block]:
+        """(the position in a plane, the block) of the elements of the window at place p0, p1, ..., in loops over them.
 
         count: only along the first so many dimensions.
         """
-        text = self.text
         opened = self.middle if count is None else self.middle[:count]
         for k, d in enumerate(opened):
             w = d.window
-            base = text.times(f"p{k}", f"stride{k}", w.stride)
+            base = self.times(self.names[f"p{k}"], f"stride{k}", w.stride)
             if w.low:
-                base += f" - {text.number(f'low{k}', w.low)}"
-            text.add(f"b{k} = {base}")
+                base = minus(base, self.number(f"low{k}", w.low))
+            base = block.let(f"b{k}", base)
             spread = dilated(d.extent, w.base_dilation)
-            size = f"{w.size}" if w.size <= LITERAL else text.number(f"size{k}", w.size)
-            start, stop = "0", size
+            size = self.size(f"size{k}", w.size)
+            start: Expr = ZERO
+            stop = size
             if w.low > 0 or (d.count - 1) * w.stride - w.low + w.reach > spread:
-                reach = text.number(f"reach{k}", spread)
-                step = text.number(f"step{k}", w.window_dilation) if w.window_dilation != 1 else ""
-                if step:
-                    text.add(f"from{k} = max({step} - 1 - b{k}, 0) // {step}")
-                    text.add(f"to{k} = min(max({reach} - b{k} + {step} - 1, 0) // {step}, {size})")
+                reach = self.number(f"reach{k}", spread)
+                if w.window_dilation != 1:
+                    step = self.number(f"step{k}", w.window_dilation)
+                    before, after = minus(minus(step, ONE), base), minus(plus(minus(reach, base), step), ONE)
+                    start = floor_divided(greatest(before, ZERO), step)
+                    stop = least(floor_divided(greatest(after, ZERO), step), size)
                 else:
-                    text.add(f"from{k} = max(0 - b{k}, 0)", f"to{k} = min({reach} - b{k}, {size})")
-                start, stop = f"from{k}", f"to{k}"
-            text.open(f"for w{k} in range({start}, {stop}):")
-            text.add(f"x{k} = b{k} + {text.times(f'w{k}', f'step{k}', w.window_dilation)}")
+                    start, stop = greatest(minus(ZERO, base), ZERO), least(minus(reach, base), size)
+                start, stop = block.let(f"from{k}", start), block.let(f"to{k}", stop)
+            within, block = block.loop(f"w{k}", start, stop)
+            x = block.let(f"x{k}", plus(base, self.times(within, f"step{k}", w.window_dilation)))
             if w.base_dilation != 1:
-                gap = text.number(f"gap{k}", w.base_dilation)
-                text.add(f"y{k} = x{k} // {gap}")
-                text.open(f"if y{k} * {gap} == x{k}:")
-                text.add(f"x{k} = y{k}")
-        return self.position([(f"x{k}", d.extent, f"extent{k}") for k, d in enumerate(opened)])
+                gap = self.number(f"gap{k}", w.base_dilation)
+                y = block.let(f"y{k}", floor_divided(x, gap))
+                block = block.branch(compared("==", times(y, gap), x))
+                block.let(f"x{k}", y)
+        return self.position([(f"x{k}", d.extent, f"extent{k}") for k, d in enumerate(opened)]), block
 
-    def place(self, item: str, dims) -> None:
-        """Statements that split a work item into lead and p0, p1, ... (those of `dims`)."""
+    def place(self, block: Block, item: Var, dims: range) -> Var:
+        """Splits a work item into p0, p1, ... (those of `dims`) and `lead`, which it returns."""
         rest = item
         for k in reversed(dims):
-            count = self.text.number(f"count{k}", self.middle[k].count)
-            self.text.add(f"rest{k} = {rest} // {count}", f"p{k} = {rest} - rest{k} * {count}")
-            rest = f"rest{k}"
-        self.text.add(f"lead = {rest}")
+            count = self.number(f"count{k}", self.middle[k].count)
+            above = block.let(f"rest{k}", floor_divided(rest, count))
+            block.let(f"p{k}", minus(rest, times(above, count)))
+            rest = above
+        return block.let("lead", rest)
 
-    def combined(self, computation: Computation, arguments: list[str]) -> list[str]:
+    def combined(self, block: Block, computation: Computation, arguments: Sequence[Expr]) -> list[Expr]:
         """Writes a computation's statements; returns its results."""
-        block = Block()
-        given = [
-            block.names.declare(name, HLO_NAME[compute_dtype(parameter.dtype)])
-            for name, parameter in zip(arguments, computation.parameters, strict=True)
-        ]
-        results = inline_scalars(self.writer, block, computation, given)
-        self.text.add(*block_lines(block))
-        return [str(result) for result in results]
+        return inline_scalars(self.writer, block, computation, arguments)
 
-    def scalar(self, instruction: Instruction) -> str:
+    def scalar(self, instruction: Instruction) -> Expr:
         """The value of a scalar operand."""
         if instruction.opcode == "constant":
-            return str(literal(instruction["value"].reshape(())[()], instruction.dtype))
-        return load(self.request.names[instruction], "0", instruction.dtype)
+            return literal(instruction["value"].reshape(())[()], instruction.dtype)
+        return load(self.operand(instruction), ZERO)
 
     def finished(
-        self, kind: str, items: int, work: float, least: int = 1, parts: dict | None = None, outputs: bool = True
-    ) -> Launch:
+        self, kind: str, items: int, work: float, least: int = 1,
+        parts: dict[str, tuple[np.dtype, int]] | None = None, outputs: bool = True,
+    ) -> Launch:  # fmt: skip
         """parts: name -> (dtype, elements) of arrays between kernels. outputs: whether the results are written."""
         parts = parts or {}
-        pointers = [p for p in self.request.input_pointers() if any(p[0] in line for line in self.text.lines)]
-        pointers += [(name, HLO_NAME[dtype]) for name, (dtype, _) in parts.items()]
+        used = {var.name for var in read(self.root.statements())}
+        pointers = [name for name, _ in self.request.input_pointers() if name in used]
+        pointers += parts
         if outputs:
-            pointers += self.request.output_pointers()
-        names = [name for name, _ in pointers] + list(self.text.integers)
-        title = self.request.title(kind)
-        lines = [f"def {title}({', '.join([*names, 'lo', 'hi'])}):", *indent(self.text.lines)]
-        types = [f"{dtype}*" for _, dtype in pointers] + ["s64"] * (len(self.text.integers) + 2)
-        source = KernelSource(title, "\n".join(lines) + "\n", tuple(types))
-        arguments = [name for name, _ in pointers] + list(self.text.integers.values())
+            pointers += [name for name, _ in self.request.output_pointers()]
+        params = [self.names[name] for name in pointers]
+        params += [self.writer.index(name) for name in (*self.integers, "lo", "hi")]
+        source = KernelSource.of(Kernel(self.request.title(kind), tuple(params), self.root.statements()))
         temporaries = {name: dtype.itemsize * count for name, (dtype, count) in parts.items()}
         chosen = with_stores(source, self.request.past_caches(*self.request.outputs[0].dims[-1:]))
+        arguments = [*pointers, *self.integers.values()]
         launch = launch_by_work(chosen, arguments, items, work, temporaries, least=least, moved=self.request.moved)
         launch.fallbacks = fallbacks(source, self.request.leaving_names)
         return launch
+
+
+def beyond(start: Expr, position: Expr) -> Expr:
+    """`start + position`, a sum that is added from the left."""
+    return plus(start, *terms_of(position))

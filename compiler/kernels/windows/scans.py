@@ -11,7 +11,21 @@ from __future__ import annotations
 
 import math
 
-from hloom.compiler.kernels.codegen.elements import load, store
+from hloom.compiler.kernel_ir.builder import (
+    ONE,
+    ZERO,
+    constant,
+    floor_divided,
+    greatest,
+    least,
+    load,
+    minus,
+    operation,
+    plus,
+    times,
+)
+from hloom.compiler.kernel_ir.nodes import Expr, Var
+from hloom.compiler.kernels.codegen.description import Block
 from hloom.compiler.kernels.launch import Launch
 from hloom.compiler.kernels.windows.reduce_window import ReduceWindow
 from hloom.ir.build import combiner_opcode
@@ -46,123 +60,123 @@ def running_launches(made: ReduceWindow, dimension: int, reverse: bool) -> list[
 def _rows(made: ReduceWindow, extent: int, reverse: bool) -> Launch:
     """An item is a row along the dimension, whose accumulators run through all of it. Several rows go side by side; the
     last one again where fewer are left, so that a row's bits do not depend on the chunk it is in."""
-    text = made.text
-    text.number("extent", extent)
-    rows = range(TOGETHER)
-    text.open(f"for item in range(lo, hi, {TOGETHER}):")
-    names = [[f"a{k}_{r}" for k in range(len(made.arrays))] for r in rows]
-    for r in rows:
-        text.add(f"first{r} = min(item + {r}, hi - 1) * extent")
-        for name, start in zip(names[r], made.initial, strict=True):
-            text.add(f"{name} = {made.scalar(start)}")
-    text.open("for x in range(extent):")
-    text.add(f"at = {'extent - 1 - x' if reverse else 'x'}")
-    for r in rows:
-        made.take(names[r], f"first{r} + at", reverse)
-    for r in rows:
-        _write(made, names[r], f"first{r} + at")
+    length, end = made.number("extent", extent), made.writer.index("hi")
+    item, block = made.items(constant(TOGETHER))
+    names = [[f"a{k}_{r}" for k in range(len(made.arrays))] for r in range(TOGETHER)]
+    firsts = []
+    for r, accumulators in enumerate(names):
+        row = least(plus(item, constant(r)), minus(end, ONE))
+        firsts.append(block.let(f"first{r}", times(row, length)))
+        made.begin(block, accumulators)
+    x, block = block.loop("x", ZERO, length)
+    at = block.let("at", minus(minus(length, ONE), x) if reverse else x)
+    for first, accumulators in zip(firsts, names, strict=True):
+        made.take(block, accumulators, plus(first, at), reverse)
+    for first, accumulators in zip(firsts, names, strict=True):
+        made.write(block, accumulators, plus(first, at))
     return made.finished("running", made.lead * made.plane * made.inner // extent, typical(extent) * 4.0, TOGETHER)
 
 
 def _columns(made: ReduceWindow, extent: int, below: int, reverse: bool) -> Launch:
     """An item is a column, but the columns of a chunk go side by side along their rows, some rows at a time: the
     accumulators of a block of columns stay in the first cache."""
-    text, sign = made.text, "-" if reverse else "+"
-    text.number("extent", extent)
-    text.number("below", below)
-    kept = [f"kept{k}" for k in range(len(made.arrays))]
-    for name, array in zip(kept, made.arrays, strict=True):
-        text.add(f"{name} = scratch_{HLO_NAME[array.dtype]}({BLOCK})")
-    text.open("for row in range(lo // below, (hi - 1) // below + 1):")
-    text.add("left = max(lo - row * below, 0)", "right = min(hi - row * below, below)")
-    text.add(f"first = row * extent * below{' + (extent - 1) * below' if reverse else ''}")
-    text.open(f"for begin in range(left, right, {BLOCK}):")
-    text.add(f"end = min(begin + {BLOCK}, right)")
+    root, length, width = made.root, made.number("extent", extent), made.number("below", below)
+    lo, hi = made.writer.index("lo"), made.writer.index("hi")
+    kept = [root.scratch(f"kept{k}", HLO_NAME[array.dtype], BLOCK) for k, array in enumerate(made.arrays)]
+    row, block = root.loop("row", floor_divided(lo, width), plus(floor_divided(minus(hi, ONE), width), ONE))
+    left = block.let("left", greatest(minus(lo, times(row, width)), ZERO))
+    right = block.let("right", least(minus(hi, times(row, width)), width))
+    corner: Expr = times(times(row, length), width)
+    first = block.let("first", plus(corner, times(minus(length, ONE), width)) if reverse else corner)
+    begin, block = block.loop("begin", left, right, constant(BLOCK))
+    end = block.let("end", least(plus(begin, constant(BLOCK)), right))
 
-    def rows(count: int, accumulators: list[str]) -> None:
-        """The loop over the columns of `count` rows from row x on."""
-        text.add(*[f"at{r} = first {sign} (x + {r}) * below" for r in range(count)])
-        text.open("for c in range(begin, end):")
-        text.add(*[f"{name} = {start}" for name, start in zip(made.names, accumulators, strict=True)])
+    def rows(block: Block, x: Var, count: int, started: bool) -> None:
+        """The loop over the columns of `count` rows from row x on. started: whether there are rows before."""
+        places = []
         for r in range(count):
-            made.take(made.names, f"at{r} + c", reverse)
-            _write(made, made.names, f"at{r} + c", streamed=True)
-        for name, scratch, array in zip(made.names, kept, made.arrays, strict=True):
-            text.add(store(scratch, "c - begin", array.dtype, name))
-        text.depth -= 1
+            down = times(plus(x, constant(r)), width)
+            places.append(block.let(f"at{r}", operation("-" if reverse else "+", first, down)))
+        column, inside = block.loop("c", begin, end)
+        place = minus(column, begin)
+        if started:
+            for name, memory in zip(made.accumulators, kept, strict=True):
+                inside.let(name, load(memory, place))
+        else:
+            made.begin(inside, made.accumulators)
+        for at in places:
+            made.take(inside, made.accumulators, plus(at, column), reverse)
+            made.write(inside, made.accumulators, plus(at, column), streamed=True)
+        for name, memory in zip(made.accumulators, kept, strict=True):
+            inside.store(memory, place, made.names[name])
 
-    before = [load(name, "c - begin", array.dtype) for name, array in zip(kept, made.arrays, strict=True)]
-    text.add("x = 0")
-    rows(1, [made.scalar(start) for start in made.initial])
-    text.add(f"whole = 1 + (extent - 1) // {STEPS} * {STEPS}")
-    for header, count in ((f"for x in range(1, whole, {STEPS}):", STEPS), ("for x in range(whole, extent):", 1)):
-        text.open(header)
-        rows(count, before)
-        text.depth -= 1
+    rows(block, block.let("x", ZERO), 1, started=False)
+    steps = constant(STEPS)
+    whole = block.let("whole", plus(ONE, times(floor_divided(minus(length, ONE), steps), steps)))
+    x, inside = block.loop("x", ONE, whole, steps)
+    rows(inside, x, STEPS, started=True)
+    x, inside = block.loop("x", whole, length)
+    rows(inside, x, 1, started=True)
     items = made.lead * made.plane * made.inner // extent
     return made.finished("running_rows", items, typical(extent) * 1.0, min(COLUMNS, below))
 
 
-def _write(made: ReduceWindow, names: list[str], at: str, streamed: bool = False) -> None:
-    """Stores the accumulators. streamed: by non-temporal stores, if the kernel has them."""
-    request = made.request
-    for k, (name, array) in enumerate(zip(names, made.arrays, strict=True)):
-        made.text.add(store(request.output_name(k), at, array.dtype, name, streamed and request.streamed(k)))
-
-
 def _chains(made: ReduceWindow, extent: int, rows: int, groups: int, reverse: bool, last: bool) -> Launch:
     """An item is a group of a row. `last`: the second kernel, which writes the result, else the first."""
-    text, (array,) = made.text, made.arrays
-    dtype = array.dtype
-    wide = PRED if dtype == PRED else compute_dtype(dtype)
-    source, out = made.request.names[array], made.request.output_name(0)
+    (array,) = made.arrays
+    source, names = made.operand(array), made.names
+    wide = PRED if array.dtype == PRED else compute_dtype(array.dtype)
     numbers = range(CHAINS)
+    chains, away = constant(CHAINS), "-" if reverse else "+"
 
-    def combine(into: str, before: str, behind: str) -> None:
-        made.combine([into], [behind, before] if reverse else [before, behind])
+    def combine(block: Block, into: str, before: str, behind: str) -> None:
+        made.combine(block, [into], [names[name] for name in ((behind, before) if reverse else (before, behind))])
 
-    def element(chain: int, at: str) -> None:
-        text.add(f"e{chain} = {load(source, at, dtype)}")
-        combine(f"a{chain}", f"a{chain}", f"e{chain}")
-        write(chain, at)
+    def element(block: Block, chain: int, at: Expr) -> None:
+        block.let(f"e{chain}", load(source, at))
+        combine(block, f"a{chain}", f"a{chain}", f"e{chain}")
+        write(block, chain, at)
 
-    def write(chain: int, at: str) -> None:
+    def write(block: Block, chain: int, at: Expr) -> None:
         if last:
-            combine(f"v{chain}", f"before{chain}", f"a{chain}")
-            text.add(store(out, at, dtype, f"v{chain}"))
+            combine(block, f"v{chain}", f"before{chain}", f"a{chain}")
+            made.write(block, [f"v{chain}"], at)
 
-    text.number("extent", extent)
-    text.number("groups", groups)
-    text.open("for item in range(lo, hi):")
-    text.add("row = item // groups", "group = item - row * groups")
-    text.add("start = extent * group // groups", "count = extent * (group + 1) // groups - start")
-    text.add(f"length = count // {CHAINS}")
-    sign = "-" if reverse else "+"
-    text.add(f"first = row * extent + {'extent - 1 - start' if reverse else 'start'}")
+    length, count_of = made.number("extent", extent), made.number("groups", groups)
+    item, block = made.items()
+    row = block.let("row", floor_divided(item, count_of))
+    group = block.let("group", minus(item, times(row, count_of)))
+    start = block.let("start", floor_divided(times(length, group), count_of))
+    stop = floor_divided(times(length, plus(group, ONE)), count_of)
+    count = block.let("count", minus(stop, start))
+    part_length = block.let("length", floor_divided(count, chains))
+    corner = times(row, length)
+    first = block.let("first", minus(minus(plus(corner, length), ONE), start) if reverse else plus(corner, start))
     if last:
-        text.add(f"before0 = {made.scalar(made.initial[0])}")
-        text.open(f"for p in range(row * groups * {CHAINS}, item * {CHAINS}):")
-        text.add(f"joined = {load('part', 'p', wide)}")
-        combine("before0", "before0", "joined")
-        text.depth -= 1
+        made.begin(block, ["before0"])
+        part = made.writer.pointer("part", wide)
+        p, inside = block.loop("p", times(times(row, count_of), chains), times(item, chains))
+        inside.let("joined", load(part, p))
+        combine(inside, "before0", "before0", "joined")
         for k in numbers[1:]:
-            text.add(f"joined = {load('part', f'item * {CHAINS} + {k - 1}', wide)}")
-            combine(f"before{k}", f"before{k - 1}", "joined")
+            block.let("joined", load(part, plus(times(item, chains), constant(k - 1))))
+            combine(block, f"before{k}", f"before{k - 1}", "joined")
+    places = []
     for k in numbers:
-        text.add(f"at{k} = first {sign} {k} * length")
-        text.add(f"a{k} = {load(source, f'at{k}', dtype)}")
-        write(k, f"at{k}")
-    text.open("for x in range(1, length):")
+        at = block.let(f"at{k}", operation(away, first, times(constant(k), part_length)))
+        places.append(at)
+        block.let(f"a{k}", load(source, at))
+        write(block, k, at)
+    x, inside = block.loop("x", ONE, part_length)
     for k in numbers:
-        element(k, f"at{k} {sign} x")
-    text.depth -= 1
-    end = CHAINS - 1  # the last chain has what does not divide by the number of them
-    text.open(f"for x in range(length * {CHAINS}, count):")
-    element(end, f"first {sign} x")
-    text.depth -= 1
+        element(inside, k, operation(away, places[k], x))
+    # The last chain has what does not divide by the number of them.
+    x, inside = block.loop("x", times(part_length, chains), count)
+    element(inside, CHAINS - 1, operation(away, first, x))
     if not last:
+        part = made.writer.pointer("part", wide)
         for k in numbers:
-            text.add(store("part", f"item * {CHAINS} + {k}", wide, f"a{k}"))
+            block.store(part, plus(times(item, chains), constant(k)), names[f"a{k}"])
     parts = {"part": (wide, rows * groups * CHAINS)}
     kind = "running_chains" if last else "running_parts"
     return made.finished(kind, rows * groups, extent * 4.0 / groups, parts=parts, outputs=last)

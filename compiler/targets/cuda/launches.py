@@ -7,6 +7,7 @@ import functools
 from collections.abc import Sequence
 from typing import Protocol
 
+from hloom.compiler.kernel_ir import printer
 from hloom.compiler.kernels.codegen.description import Nest
 from hloom.compiler.kernels.codegen.serial import indent
 from hloom.compiler.kernels.codegen.source import KernelSource, parsed
@@ -162,15 +163,15 @@ def cuda_source(
 def launch_of_windows(
     made: Windows, kind: str, items: int, work: float, processors: int, *, arrays=None, outputs: bool = True, **how
 ) -> CudaLaunch:
-    """The launch of the kernel whose lines `made` holds. arrays: name -> (HLO dtype, elements) of temporaries between
-    kernels; how: arguments of `cuda_source`."""
+    """The launch of the kernel whose statements `made` holds. arrays: name -> (HLO dtype, elements) of temporaries
+    between kernels; how: arguments of `cuda_source`."""
     request, arrays = made.request, arrays or {}
     pointers = [(request.names[p], HLO_NAME[p.dtype]) for p in request.computation.parameters]
     pointers = [p for p in pointers if p[0].startswith("in")]
     pointers += [(name, dtype) for name, (dtype, _) in arrays.items()]
     if outputs:
         pointers += [(request.output_name(k), HLO_NAME[o.dtype]) for k, o in enumerate(request.outputs)]
-    integers = made.text.integers
-    source = cuda_source(request.title(kind), pointers, integers, made.text.lines, items=items, **how)
+    integers, lines = made.integers, printer.lines(made.root.statements())
+    source = cuda_source(request.title(kind), pointers, integers, lines, items=items, **how)
     temporaries = {name: DTYPES[dtype].itemsize * count for name, (dtype, count) in arrays.items()}
     return launch_of_source(source, {**integers, "items": items}, items * work, temporaries, processors=processors)

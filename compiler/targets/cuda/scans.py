@@ -12,11 +12,26 @@ has. So running sums of what is not negative never fall, whatever the rounding.
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 
+from hloom.compiler.kernel_ir.builder import (
+    ONE,
+    ZERO,
+    cast,
+    compared,
+    constant,
+    floor_divided,
+    load,
+    minus,
+    operation,
+    plus,
+    times,
+)
+from hloom.compiler.kernel_ir.nodes import Call, Do, Expr, Var
 from hloom.compiler.kernels.codegen.constants import literal
-from hloom.compiler.kernels.codegen.elements import load, store
+from hloom.compiler.kernels.codegen.description import Block
 from hloom.compiler.kernels.windows.reduce_window import ReduceWindow
-from hloom.compiler.targets.cuda.codegen.render import shared_type, through_shared
+from hloom.compiler.targets.cuda.codegen.render import shared_type
 from hloom.compiler.targets.cuda.launches import CudaLaunch, launch_of_windows
 from hloom.ir.build import combiner_opcode
 from hloom.ir.ops import OPS
@@ -65,30 +80,64 @@ class _Scan:
         arrays = {"part": (_registers(made)[0], parts)} if self.groups > 1 else {}
         return launch_of_windows(made, kind, items, work, self.processors, arrays=arrays, outputs=last, **how)
 
-    def joined(self, made: ReduceWindow, before: str, behind: str) -> str:
-        """The expression of what comes before and what comes behind, in the order in which they are gone through."""
-        arguments = [behind, before] if self.reverse else [before, behind]
-        (result,) = made.combined(made.combiner, arguments)
+    def joined(self, made: ReduceWindow, block: Block, before: Expr, behind: Expr) -> Expr:
+        """What comes before and what comes behind, combined in the order in which they are gone through."""
+        (result,) = made.combined(block, made.combiner, [behind, before] if self.reverse else [before, behind])
         return result
 
-    def join(self, made: ReduceWindow, into: str, before: str, behind: str) -> None:
-        made.text.add(f"{into} = {self.joined(made, before, behind)}")
+    def join(self, made: ReduceWindow, block: Block, into: str, before: Expr, behind: Expr) -> None:
+        block.let(into, self.joined(made, block, before, behind))
 
-    def cut(self, made: ReduceWindow) -> None:
-        text = made.text
-        text.number("extent", self.extent)
+    def cut(self, made: ReduceWindow) -> tuple[Var, Var, Var]:
+        """(elements of a row, the first, the end) of the group."""
+        block = made.root
+        extent = made.number("extent", self.extent)
         if self.groups > 1:
-            groups = text.number("groups", self.groups)
-            text.add(f"start = extent * group // {groups}", f"stop = extent * (group + 1) // {groups}")
+            groups, group = made.number("groups", self.groups), made.names["group"]
+            start = block.let("start", floor_divided(times(extent, group), groups))
+            stop = block.let("stop", floor_divided(times(extent, plus(group, ONE)), groups))
         else:
-            text.add("start = s64(0)", "stop = extent")
+            start, stop = block.let("start", cast("s64", ZERO)), block.let("stop", extent)
+        return extent, start, stop
 
-    def neutral(self, made: ReduceWindow) -> str:
+    def row(self, made: ReduceWindow, item: Var) -> Var:
+        """The row of an item, whose group in the row is `group` where there are several."""
+        block = made.root
+        if self.groups == 1:
+            return block.let("row", item)
+        groups = made.number("groups", self.groups)
+        row = block.let("row", floor_divided(item, groups))
+        block.let("group", minus(item, times(row, groups)))
+        return row
+
+    def neutral(self, made: ReduceWindow) -> Expr:
         dtype = made.arrays[0].dtype
         opcode = combiner_opcode(made.combiner)
         identity = OPS[opcode].identity if opcode else None
         assert identity is not None  # every op that `combiner_opcode` returns has one
-        return str(literal(identity(dtype), dtype))
+        return literal(identity(dtype), dtype)
+
+
+def _part(made: ReduceWindow) -> Var:
+    """The memory of what each group is, combined."""
+    return made.names.declare("part", f"*{_registers(made)[0]}")
+
+
+def _barrier(block: Block) -> None:
+    block.body.append(Do("cuda.syncthreads", ()))
+
+
+def _shared(made: ReduceWindow, name: str, kind: str) -> Var:
+    """A shared array of registers of a type."""
+    return made.names.declare(name, f"*{'u8' if kind == 'pred' else kind}")
+
+
+def _to_shared(value: Expr) -> Expr:
+    return cast("u8", value) if value.type == "pred" else value
+
+
+def _from_shared(element: Expr, kind: str) -> Expr:
+    return compared("!=", element, cast("u8", ZERO)) if kind == "pred" else element
 
 
 class _Rows(_Scan):
@@ -97,22 +146,21 @@ class _Rows(_Scan):
         self.lanes = lanes
 
     def launch(self, made: ReduceWindow, last: bool) -> CudaLaunch:
-        text, (array,) = made.text, made.arrays
-        dtype, (kind,) = array.dtype, _registers(made)
+        root, (kind,) = made.root, _registers(made)
         shared: dict[str, str] = {}
+        item, lane = made.writer.index("item"), made.writer.index("lane")
         self._begin(made, shared, kind, last)
-        text.open("while tile < stop:")
-        self._combine_tile(made, last)
+        tile = made.names["tile"]
+        block = root.repeat(compared("<", tile, made.names["stop"]))
+        places = self._combine_tile(made, block, last)
         if self.lanes > WARP:
-            self._between_warps(made, shared, kind, last)
+            self._between_warps(made, block, shared, kind, last)
         if last:
-            self._store_tile(made)
-        self.join(made, "carry", "carry", "total")
-        text.add(f"tile += {EACH * self.lanes}")
-        text.depth = 0
+            self._store_tile(made, block, places)
+        self.join(made, block, "carry", made.names["carry"], made.names["total"])
+        block.increase(tile, constant(EACH * self.lanes))
         if not last:
-            text.open("if lane == 0:")
-            text.add(store("part", "item", PRED if kind == "pred" else compute_dtype(dtype), "carry"))
+            root.branch(compared("==", lane, ZERO)).store(_part(made), item, made.names["carry"])
         grain = "warp" if self.lanes == WARP else "block"
         items = self.rows * self.groups
         name = "running" if last else "running_part"
@@ -123,94 +171,88 @@ class _Rows(_Scan):
 
     def _begin(self, made: ReduceWindow, shared: dict[str, str], kind: str, last: bool) -> None:
         """Where the row and its group begin, and what comes before the group."""
-        text = made.text
-        if self.groups > 1:
-            groups = text.number("groups", self.groups)
-            text.add(f"row = item // {groups}", f"group = item - row * {groups}")
-        else:
-            text.add("row = item")
-        self.cut(made)
-        text.add("first = row * extent" + (" + extent - 1" if self.reverse else ""))
+        block = made.root
+        row = self.row(made, made.names["item"])
+        extent, start, _ = self.cut(made)
+        first: Expr = times(row, extent)
+        block.let("first", minus(plus(first, extent), ONE) if self.reverse else first)
         if last:
-            text.add(f"before = {made.scalar(made.initial[0])}")
+            made.begin(block, ["before"])
             if self.groups > 1:
                 shared["parts"] = f"cuda.shared.array({GROUPS}, {shared_type(kind)})"
                 self._put_together(made, kind)
-        text.add(f"carry = {self.neutral(made)}", "tile = start")
+        block.let("carry", self.neutral(made))
+        block.let("tile", start)
 
-    def _combine_tile(self, made: ReduceWindow, last: bool) -> None:
-        """Each lane's elements and those of the lanes of its warp before it; `total` becomes that of the warp."""
-        text, (array,), neutral, numbers = made.text, made.arrays, self.neutral(made), range(EACH)
-        text.add(f"at = tile + lane * {EACH}")
+    def _combine_tile(self, made: ReduceWindow, block: Block, last: bool) -> list[tuple[Expr, Expr]]:
+        """Each lane's elements and those of the lanes of its warp before it; `total` becomes that of the warp. Returns
+        for each element whether there is one, and its place."""
+        (array,), numbers, names = made.arrays, range(EACH), made.names
+        at = block.let("at", plus(names["tile"], times(names["lane"], constant(EACH))))
+        neutral = self.neutral(made)
+        places: list[tuple[Expr, Expr]] = []
         for k in numbers:
-            text.add(f"e{k} = {neutral}")
-            text.open(f"if at + {k} < stop:")
-            text.add(f"e{k} = {load(made.request.names[array], self._place(k), array.dtype)}")
-            text.depth -= 1
-        text.add("s0 = e0")
+            block.let(f"e{k}", neutral)
+            inside = compared("<", plus(at, constant(k)), names["stop"])
+            first = names["first"]
+            place = minus(first, plus(at, constant(k))) if self.reverse else plus(first, at, constant(k))
+            block.branch(inside).let(f"e{k}", load(made.operand(array), place))
+            places.append((inside, place))
+        block.let("s0", names["e0"])
         for k in numbers[1:]:
-            self.join(made, f"s{k}", f"s{k - 1}", f"e{k}")
-        text.add(f"total = s{EACH - 1}")
+            self.join(made, block, f"s{k}", names[f"s{k - 1}"], names[f"e{k}"])
+        total = block.let("total", names[f"s{EACH - 1}"])
         for distance in (1, 2, 4, 8, 16):
-            text.add(f"other = shuffle_xor(total, {distance})")
-            text.open(f"if lane & {distance} != 0:")
+            other = block.let("other", Call(total.type, "shuffle_xor", (total, constant(distance))))
+            bit = operation("&", names["lane"], constant(distance))
+            behind, before = block.branches(compared("!=", bit, ZERO))
             for k in numbers if last else ():
-                self.join(made, f"s{k}", "other", f"s{k}")
-            self.join(made, "total", "other", "total")
-            text.depth -= 1
-            text.open("else:")
-            self.join(made, "total", "total", "other")
-            text.depth -= 1
+                self.join(made, behind, f"s{k}", other, names[f"s{k}"])
+            self.join(made, behind, "total", other, total)
+            self.join(made, before, "total", total, other)
+        return places
 
-    def _store_tile(self, made: ReduceWindow) -> None:
+    def _store_tile(self, made: ReduceWindow, block: Block, places: Sequence[tuple[Expr, Expr]]) -> None:
         """The results of a tile, with what comes before the tile and before the group."""
-        text = made.text
-        for k in range(EACH):
-            text.open(f"if at + {k} < stop:")
-            self.join(made, f"s{k}", "carry", f"s{k}")
-            self.join(made, f"s{k}", "before", f"s{k}")
-            text.add(store(made.request.output_name(0), self._place(k), made.arrays[0].dtype, f"s{k}"))
-            text.depth -= 1
+        names = made.names
+        for k, (inside, place) in enumerate(places):
+            stored = block.branch(inside)
+            self.join(made, stored, f"s{k}", names["carry"], names[f"s{k}"])
+            self.join(made, stored, f"s{k}", names["before"], names[f"s{k}"])
+            made.write(stored, [f"s{k}"], place)
 
-    def _place(self, k: int) -> str:
-        return f"first - (at + {k})" if self.reverse else f"first + at + {k}"
-
-    def _between_warps(self, made: ReduceWindow, shared, kind: str, last: bool) -> None:
+    def _between_warps(self, made: ReduceWindow, block: Block, shared, kind: str, last: bool) -> None:
         """Puts the totals of the warps before in front of each element; the total becomes that of the block."""
-        text = made.text
+        names = made.names
+        lane, total = names["lane"], names["total"]
         shared["box"] = f"cuda.shared.array({BLOCK // WARP}, {shared_type(kind)})"
-        value, read = through_shared(kind)
-        text.open("if lane & 31 == 0:")
-        text.add(f"box[lane >> 5] = {value.format('total')}")
-        text.depth -= 1
-        text.add("cuda.syncthreads()", f"total = {read.format('box[0]')}", "warp = 1", "ahead = total")
-        text.open(f"while warp < {BLOCK // WARP}:")
-        text.open("if warp == lane >> 5:")
-        text.add("ahead = total")
-        text.depth -= 1
-        self.join(made, "total", "total", read.format("box[warp]"))
-        text.add("warp += 1")
-        text.depth -= 1
-        text.add("cuda.syncthreads()")
+        box = _shared(made, "box", kind)
+        own = operation(">>", lane, constant(5))
+        first = block.branch(compared("==", operation("&", lane, constant(WARP - 1)), ZERO))
+        first.store(box, own, _to_shared(total))
+        _barrier(block)
+        block.let("total", _from_shared(load(box, ZERO), kind))
+        warp, ahead = block.let("warp", ONE), block.let("ahead", total)
+        following = block.repeat(compared("<", warp, constant(BLOCK // WARP)))
+        following.branch(compared("==", warp, own)).let("ahead", total)
+        self.join(made, following, "total", total, _from_shared(load(box, warp), kind))
+        following.increase(warp, ONE)
+        _barrier(block)
         if last:
-            text.open("if lane >> 5 != 0:")
+            others = block.branch(compared("!=", own, ZERO))
             for k in range(EACH):
-                self.join(made, f"s{k}", "ahead", f"s{k}")
-            text.depth -= 1
+                self.join(made, others, f"s{k}", ahead, names[f"s{k}"])
 
     def _put_together(self, made: ReduceWindow, kind: str) -> None:
         """before = the initial value and all groups of the row before this one, one after the other."""
-        text = made.text
-        value, read = through_shared(kind)
-        wide = PRED if kind == "pred" else compute_dtype(made.arrays[0].dtype)
-        text.open("for p in range(lane, group, lanes):".replace("lanes", str(self.lanes)))
-        text.add(f"parts[p] = {value.format(load('part', 'item - group + p', wide))}")
-        text.depth -= 1
-        text.add("cuda.syncthreads()")
-        text.open("for p in range(group):")
-        self.join(made, "before", "before", read.format("parts[p]"))
-        text.depth -= 1
-        text.add("cuda.syncthreads()")
+        block, names = made.root, made.names
+        parts, group = _shared(made, "parts", kind), names["group"]
+        p, inside = block.loop("p", names["lane"], group, constant(self.lanes))
+        inside.store(parts, p, _to_shared(load(_part(made), plus(minus(names["item"], group), p))))
+        _barrier(block)
+        p, inside = block.loop("p", ZERO, group)
+        self.join(made, inside, "before", names["before"], _from_shared(load(parts, p), kind))
+        _barrier(block)
 
 
 class _Columns(_Scan):
@@ -221,47 +263,38 @@ class _Columns(_Scan):
         self.below = below
 
     def launch(self, made: ReduceWindow, last: bool) -> CudaLaunch:
-        text, arrays = made.text, made.arrays
-        kinds = _registers(made)
-        names = [f"a{k}" for k in range(len(arrays))]
-        below = text.number("below", self.below)
-        text.add(f"rest = item // {below}", f"column = item - rest * {below}")
+        block, names, accumulators = made.root, made.names, made.accumulators
+        item, width = made.writer.index("item"), made.number("below", self.below)
+        rest = block.let("rest", floor_divided(item, width))
+        column = block.let("column", minus(item, times(rest, width)))
+        row = self.row(made, rest)
+        extent, start, stop = self.cut(made)
+        corner: Expr = times(row, extent)
+        corner = minus(plus(corner, extent), ONE) if self.reverse else corner
+        first = block.let("first", plus(times(corner, width), column))
         if self.groups > 1:
-            groups = text.number("groups", self.groups)
-            text.add(f"row = rest // {groups}", f"group = rest - row * {groups}")
+            block.let("a0", self.neutral(made))
         else:
-            text.add("row = rest")
-        self.cut(made)
-        text.add("first = (row * extent" + (" + extent - 1" if self.reverse else "") + f") * {below} + column")
-        if self.groups > 1:
-            text.add(f"a0 = {self.neutral(made)}")
-        else:
-            for name, start in zip(names, made.initial, strict=True):
-                text.add(f"{name} = {made.scalar(start)}")
+            made.begin(block, accumulators)
         if last and self.groups > 1:
-            wide = PRED if kinds[0] == "pred" else compute_dtype(arrays[0].dtype)
-            text.add(f"before = {made.scalar(made.initial[0])}")
-            text.open("for p in range(group):")
-            text.add(f"joined = {load('part', f'(rest - group + p) * {below} + column', wide)}")
-            self.join(made, "before", "before", "joined")
-            text.depth -= 1
-        text.open("for x in range(start, stop):")
-        text.add(f"at = first {'-' if self.reverse else '+'} x * {below}")
-        values = [f"e{k}" for k in range(len(arrays))]
-        for value, array in zip(values, arrays, strict=True):
-            text.add(f"{value} = {load(made.request.names[array], 'at', array.dtype)}")
+            made.begin(block, ["before"])
+            group = names["group"]
+            p, inside = block.loop("p", ZERO, group)
+            place = plus(times(plus(minus(rest, group), p), width), column)
+            self.join(made, inside, "before", names["before"], inside.let("joined", load(_part(made), place)))
+        x, inside = block.loop("x", start, stop)
+        at = inside.let("at", operation("-" if self.reverse else "+", first, times(x, width)))
         if self.groups > 1:
-            self.join(made, "a0", "a0", "e0")
+            value = inside.let("e0", load(made.operand(made.arrays[0]), at))
+            self.join(made, inside, "a0", names["a0"], value)
         else:
-            made.combine(names, [*values, *names] if self.reverse else [*names, *values])
-        for k, array in enumerate(arrays):
-            if last:
-                result = self.joined(made, "before", names[k]) if self.groups > 1 else names[k]
-                text.add(store(made.request.output_name(k), "at", array.dtype, result))
-        text.depth -= 1
+            made.take(inside, accumulators, at, self.reverse)
+        if last and self.groups > 1:
+            inside.store(made.output(0), at, self.joined(made, inside, names["before"], names["a0"]))
+        elif last:
+            made.write(inside, accumulators, at)
         items = self.rows * self.groups * self.below
         if not last:
-            wide = PRED if kinds[0] == "pred" else compute_dtype(arrays[0].dtype)
-            text.add(store("part", "item", wide, "a0"))
+            block.store(_part(made), item, names["a0"])
         name = "running_columns" if last else "running_columns_part"
         return self.finished(made, name, items, self.extent * 4.0 / self.groups, items, grain="serial")

@@ -9,10 +9,27 @@ from __future__ import annotations
 
 import math
 
+from hloom.compiler.kernel_ir.builder import (
+    ONE,
+    ZERO,
+    both,
+    call,
+    cast,
+    compared,
+    floor_divided,
+    greatest,
+    least,
+    load,
+    minus,
+    plus,
+    times,
+    unary,
+)
+from hloom.compiler.kernel_ir.functions import by_name
+from hloom.compiler.kernel_ir.nodes import Expr, Var
 from hloom.compiler.kernels.codegen.constants import literal
-from hloom.compiler.kernels.codegen.elements import load, store
 from hloom.compiler.kernels.request import KernelRequest
-from hloom.compiler.kernels.windows.loops import Windows
+from hloom.compiler.kernels.windows.loops import Windows, beyond
 from hloom.compiler.kernels.windows.reduce_window import ReduceWindow
 from hloom.compiler.targets.cuda.launches import CudaLaunch, launch_of_windows
 from hloom.compiler.targets.cuda.scans import running_launches
@@ -43,48 +60,51 @@ class _ReduceWindow(ReduceWindow):
         return _ReduceWindow(self.request, self.instruction)
 
     def launch(self, processors: int) -> CudaLaunch:
-        text = self.text
-        names = [f"a{k}" for k in range(len(self.arrays))]
-        column = _place(self)
-        for name, start in zip(names, self.initial, strict=True):
-            text.add(f"{name} = {self.scalar(start)}")
-        source = self._source(self.open_window())
-        self.take(names, f"{source} + {column}" if column else source)
-        text.depth = 0
-        for k, (name, array) in enumerate(zip(names, self.arrays, strict=True)):
-            text.add(store(self.request.output_name(k), "item", array.dtype, name))
+        column, block = _place(self), self.root
+        self.begin(block, self.accumulators)
+        position, within = self.open_window(block)
+        source = self.source(position)
+        self.take(within, self.accumulators, source if column is None else plus(source, column))
+        self.write(block, self.accumulators, self.names["item"])
         taps = math.prod(d.window.size for d in self.middle)
         items = self.lead * self.places * self.inner
         return launch_of_windows(self, "window", items, taps * 2.0, processors, grain="element")
 
 
-def _place(made: Windows) -> str:
-    """Takes `item` apart into lead, p0, p1, ... and what is innermost; returns the name of that, '' where it is one."""
+def _place(made: Windows) -> Var | None:
+    """Takes `item` apart into lead, p0, p1, ... and what is innermost; returns that, None where it is one."""
+    block, item = made.root, made.writer.index("item")
     if made.inner == 1:
-        made.place("item", range(len(made.middle)))
-        return ""
-    inner = made.text.number("inner", made.inner)
-    made.text.add(f"place = item // {inner}", f"column = item - place * {inner}")
-    made.place("place", range(len(made.middle)))
-    return "column"
+        made.place(block, item, range(len(made.middle)))
+        return None
+    inner = made.number("inner", made.inner)
+    place = block.let("place", floor_divided(item, inner))
+    column = block.let("column", minus(item, times(place, inner)))
+    made.place(block, place, range(len(made.middle)))
+    return column
 
 
 class _Chosen(Windows):
     """The first kernel: the element that each window chooses, as its place in the operand; -1 where there is none."""
 
     def launch(self, processors: int) -> CudaLaunch:
-        operand, text, dtype = self.instruction.operands[0], self.text, self.instruction.operands[0].dtype
+        operand, block = self.instruction.operands[0], self.root
         column = _place(self)
-        text.add("chosen = s64(-1)", f"best = {literal(0, dtype)}")
-        position = self.open_window()
-        at = f"lead * {text.number('plane', self.plane)} + {position}" if self.middle else "lead"
-        at = f"({at}) * {text.number('inner', self.inner)} + {column}" if column else at
-        text.add(f"at = {at}", f"value = {load(self.request.names[operand], 'at', dtype)}")
-        (keep,) = self.combined(self.instruction["select"], ["best", "value"])
-        text.open(f"if chosen < 0 or not {keep}:")
-        text.add("best = value", "chosen = s64(at)")
-        text.depth = 0
-        text.add("chosen0[item] = chosen")
+        chosen = block.let("chosen", cast("s64", unary("-", ONE)))
+        best = block.let("best", literal(0, operand.dtype))
+        position, within = self.open_window(block)
+        at: Expr = self.names["lead"]
+        if self.middle:
+            at = beyond(times(at, self.number("plane", self.plane)), position)
+        if column is not None:
+            at = plus(times(at, self.number("inner", self.inner)), column)
+        at = within.let("at", at)
+        value = within.let("value", load(self.operand(operand), at))
+        (keep,) = self.combined(within, self.instruction["select"], [best, value])
+        better = within.branch(both("or", [compared("<", chosen, ZERO), unary("not", keep)]))
+        better.let("best", value)
+        better.let("chosen", cast("s64", at))
+        block.store(self.names.declare("chosen0", "*s64"), self.names["item"], chosen)
         items = self.lead * self.places * self.inner
         taps = math.prod(d.window.size for d in self.middle)
         return launch_of_windows(
@@ -98,36 +118,42 @@ class _Gathered(Windows):
 
     def launch(self, processors: int) -> CudaLaunch:
         operand, source, initial = self.instruction.operands
-        text, dtype = self.text, operand.dtype
-        rest = "item"
+        block, item = self.root, self.writer.index("item")
+        rest, column = item, None
         if self.inner != 1:
-            inner = text.number("inner", self.inner)
-            text.add(f"position = item // {inner}", f"column = item - position * {inner}")
-            rest = "position"
+            inner = self.number("inner", self.inner)
+            rest = block.let("position", floor_divided(item, inner))
+            column = block.let("column", minus(item, times(rest, inner)))
         for k in reversed(range(len(self.middle))):
-            extent = text.number(f"extent{k}", self.middle[k].extent)
-            text.add(f"rest{k} = {rest} // {extent}", f"x{k} = {rest} - rest{k} * {extent}")
-            rest = f"rest{k}"
-        text.add(f"lead = {rest}", f"total = {self.scalar(initial)}")
+            extent = self.number(f"extent{k}", self.middle[k].extent)
+            above = block.let(f"rest{k}", floor_divided(rest, extent))
+            block.let(f"x{k}", minus(rest, times(above, extent)))
+            rest = above
+        lead: Expr = block.let("lead", rest)
+        total, within = block.let("total", self.scalar(initial)), block
         for k, d in enumerate(self.middle):
             # Places p whose window may have x: p * stride - low <= x <= p * stride - low + reach - 1.
             w = d.window
-            at = text.times(f"x{k}", f"gap{k}", w.base_dilation)
-            at = f"{at} + {text.number(f'low{k}', w.low)}" if w.low else at
-            reach = text.number(f"reach{k}", dilated(w.size, w.window_dilation) - 1)
-            stride, count = text.number(f"stride{k}", w.stride), text.number(f"count{k}", d.count)
-            text.add(f"first{k} = max({at} - {reach} + {stride} - 1, 0) // {stride}")
-            text.add(f"last{k} = min(max({at} + {stride}, 0) // {stride}, {count})")
-            text.open(f"for p{k} in range(first{k}, last{k}):")
+            at = self.times(self.names[f"x{k}"], f"gap{k}", w.base_dilation)
+            at = plus(at, self.number(f"low{k}", w.low)) if w.low else at
+            reach = self.number(f"reach{k}", dilated(w.size, w.window_dilation) - 1)
+            stride, count = self.number(f"stride{k}", w.stride), self.number(f"count{k}", d.count)
+            before = minus(plus(minus(at, reach), stride), ONE)
+            first = within.let(f"first{k}", floor_divided(greatest(before, ZERO), stride))
+            after = floor_divided(greatest(plus(at, stride), ZERO), stride)
+            _, within = within.loop(f"p{k}", first, within.let(f"last{k}", least(after, count)))
         position = self.position([(f"p{k}", d.count, f"count{k}") for k, d in enumerate(self.middle)])
-        place = f"lead * {text.number('places', self.places)} + {position}" if self.middle else "lead"
-        text.add(f"place = ({place}) * inner + column" if self.inner != 1 else f"place = {place}")
-        text.open("if chosen0[place] == item:")
-        text.add(f"new = {load(self.request.names[source], 'place', dtype)}")
-        (result,) = self.combined(self.instruction["scatter"], ["total", "new"])
-        text.add(f"total = round_{HLO_NAME[dtype]}({result})" if dtype in NARROW_FLOATS else f"total = {result}")
-        text.depth = 0
-        text.add(store(self.request.output_name(0), "item", dtype, "total"))
+        if self.middle:
+            lead = beyond(times(lead, self.number("places", self.places)), position)
+        place = within.let("place", lead if column is None else plus(times(lead, inner), column))
+        noted = load(self.names.declare("chosen0", "*s64"), place)
+        within = within.branch(compared("==", noted, item))
+        new = within.let("new", load(self.operand(source), place))
+        (result,) = self.combined(within, self.instruction["scatter"], [total, new])
+        if operand.dtype in NARROW_FLOATS:
+            result = call(f"round_{HLO_NAME[operand.dtype]}", (result,), by_name)
+        within.let("total", result)
+        block.store(self.output(0), item, total)
         items = self.lead * self.plane * self.inner
         arrays = {"chosen0": ("s64", max(self.lead * self.places * self.inner, 1))}
         return launch_of_windows(self, "gather_chosen", items, 4.0, processors, arrays=arrays, grain="element")

@@ -8,6 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from hloom.compiler.kernel_ir import builder
+from hloom.compiler.kernel_ir.builder import ONE, ZERO, constant, load
 from hloom.compiler.kernel_ir.nodes import (
     Assign,
     Binary,
@@ -17,6 +19,7 @@ from hloom.compiler.kernel_ir.nodes import (
     Const,
     For,
     If,
+    Kernel,
     Load,
     Logic,
     Store,
@@ -27,6 +30,7 @@ from hloom.compiler.kernel_ir.nodes import (
 from hloom.compiler.kernel_ir.printer import printed
 from hloom.compiler.kernel_ir.reader import KernelSyntaxError, read
 from hloom.compiler.kernel_ir.types import FLOATS, INTEGERS, TypeMismatch, arithmetic, joined
+from hloom.compiler.kernels.codegen.description import Block
 from hloom.compiler.targets.cpu import library
 
 PARAMS = ("f32*", "s32*", "pred*", "f16*", "c64*", "s64", "s64")
@@ -223,3 +227,31 @@ def test_branches_are_written_as_elif():
     assert isinstance(made, If)
     (other,) = made.other
     assert isinstance(other, If) and len(other.other) == 1
+
+
+def test_statements_of_a_block():
+    root = Block()
+    table, lo, hi = (root.names.declare(name, kind) for name, kind in (("x", "*f32"), ("lo", "s64"), ("hi", "s64")))
+    near = root.scratch("near", "f32", 4)
+    count = root.let("count", ZERO)
+    i, inside = root.loop("i", lo, hi, constant(2))
+    inside.store(near, ZERO, load(table, i), streamed=True)
+    few, many = inside.branches(builder.compared("<", count, constant(3)))
+    few.increase(count, ONE)
+    many.repeat(builder.compared(">", count, i)).let("count", i)
+    inside.branch(builder.compared("==", i, hi)).store(table, i, load(near, ZERO))
+    text = """\
+def k(x, lo, hi):
+    near = scratch_f32(4)
+    count = 0
+    for i in range(lo, hi, 2):
+        stream_f32(near, 0, x[i])
+        if count < 3:
+            count += 1
+        else:
+            while count > i:
+                count = i
+        if i == hi:
+            x[i] = near[0]
+"""
+    assert printed(Kernel("k", (table, lo, hi), root.statements())) == text

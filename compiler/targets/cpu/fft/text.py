@@ -8,10 +8,9 @@ from __future__ import annotations
 import functools
 
 from hloom.compiler.kernels.codegen.source import KernelSource
-from hloom.compiler.kernels.windows.loops import Text
 from hloom.compiler.targets.cpu.fft.names import parameters
 from hloom.compiler.targets.cpu.fft.parts import SIZES
-from hloom.ir.records import record
+from hloom.ir.records import field, record
 
 # Bytes by which one block lies further than the other in the pages of memory: what a pass reads and what it writes then
 # do not share sets of the first cache. The eight streams of each that are 4096 bytes apart fill its ways alone.
@@ -70,6 +69,26 @@ def _pass_words(form: Form, number: int) -> str:
     if last:
         words += ["topairs"] * form.stores_directly + ["twiddled"] * form.twiddled + ["scaled"] * form.scaled
     return "_".join(words)
+
+
+@record
+class Text:
+    """Lines with their depth, and the integer arguments that they use."""
+
+    integers: dict[str, int] = field(default_factory=dict)
+    lines: list[str] = field(default_factory=list)
+    depth: int = 0
+
+    def add(self, *lines: str) -> None:
+        self.lines += ["    " * self.depth + line for line in lines]
+
+    def open(self, header: str) -> None:
+        self.add(header)
+        self.depth += 1
+
+    def number(self, name: str, value: int) -> str:
+        self.integers[name] = value
+        return name
 
 
 class _Text(Text):
