@@ -12,7 +12,7 @@ import traceback
 from collections.abc import Sequence
 from pathlib import Path
 
-from hloom.compiler.passes import PASSES
+from hloom.compiler.passes import all_passes
 from hloom.compiler.pipeline import PIPELINE, PassRecord, pass_names, run_passes
 from hloom.ir.errors import AttributeValueError
 from hloom.ir.stablehlo.reading import read_module
@@ -67,7 +67,7 @@ def load_passes(file: str) -> tuple[str, ...]:
 
     Raises AttributeValueError for a file that does not exist, does not run, or registers no pass.
     """
-    before = set(PASSES)
+    before = set(all_passes())
     try:
         runpy.run_path(file, run_name=Path(file).stem)
     except Exception as error:
@@ -78,7 +78,7 @@ def load_passes(file: str) -> tuple[str, ...]:
             f"{type(error).__name__}{line}: {error}",
             "name a Python file that runs on its own",
         ) from error
-    names = tuple(name for name in PASSES if name not in before)
+    names = tuple(name for name in all_passes() if name not in before)
     if not names:
         raise AttributeValueError(
             f"the passes of {file!r}",
@@ -90,8 +90,9 @@ def load_passes(file: str) -> tuple[str, ...]:
 
 def pass_list() -> str:
     """The passes with what they do, one per line."""
-    width = max(map(len, PASSES))
-    return "passes:\n" + "\n".join(f"  {name:{width}}  {PASSES[name].summary}" for name in sorted(PASSES))
+    passes = all_passes()
+    width = max(map(len, passes))
+    return "passes:\n" + "\n".join(f"  {name:{width}}  {passes[name].summary}" for name in sorted(passes))
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

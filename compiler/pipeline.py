@@ -6,8 +6,8 @@ import difflib
 from collections.abc import Callable, Sequence
 from time import perf_counter
 
-import hloom.compiler.passes  # noqa: F401  (registers the passes)
-from hloom.compiler.passes.registry import PASSES, Team
+from hloom.compiler.passes import PASSES, all_passes
+from hloom.compiler.passes.registry import Team
 from hloom.compiler.targets.base import Target
 from hloom.compiler.targets.cpu.target import host_target
 from hloom.ir.errors import AttributeValueError
@@ -85,6 +85,8 @@ def pass_names(text: str) -> tuple[str, ...]:
 
 
 def check_names(names: Sequence[str]) -> None:
+    if not all(name in PASSES for name in names):
+        all_passes()
     for name in names:
         if name not in PASSES:
             nearest = difflib.get_close_matches(name, PASSES, 1)

@@ -6,7 +6,20 @@ gives the same bytes. What an attribute looks like is declared by the op table (
 `attributes.KINDS`, so a new op needs no change here.
 """
 
-from hloom.ir.text.parser import parse_module
-from hloom.ir.text.printer import print_computation, print_instruction, print_module
+from typing import TYPE_CHECKING
 
+from hloom.ir.process.lazy import lazy_names as _lazy_names
+
+if TYPE_CHECKING:
+    from hloom.ir.text.parser import parse_module
+    from hloom.ir.text.printer import print_computation, print_instruction, print_module
+
+# The verifier, which is part of every first call, needs the printer alone.
+__getattr__ = _lazy_names(
+    globals(),
+    {
+        "hloom.ir.text.parser": "parse_module",
+        "hloom.ir.text.printer": "print_computation print_instruction print_module",
+    },
+)
 __all__ = ["parse_module", "print_computation", "print_instruction", "print_module"]

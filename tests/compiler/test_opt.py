@@ -3,7 +3,7 @@
 import pytest
 
 from hloom.commands import main
-from hloom.compiler.passes import PASSES
+from hloom.compiler.passes import PASSES, all_passes
 from hloom.compiler.pipeline import PIPELINE
 
 TEXT = """HloModule main
@@ -28,7 +28,7 @@ def rename_main(module: Module) -> Module:
 def files(tmp_path):
     (tmp_path / "layer.hlo").write_text(TEXT)
     (tmp_path / "my_pass.py").write_text(PASS)
-    before = dict(PASSES)
+    before = dict(all_passes())
     yield tmp_path
     for name in set(PASSES) - set(before):
         del PASSES[name]

@@ -10,13 +10,15 @@ import json
 import os
 import platform
 import re
-import subprocess
 import sys
 from pathlib import Path
 
 from hloom.compiler.cache import default_cache
 from hloom.ir.process import forking
+from hloom.ir.process.lazy import LazyModule
 from hloom.ir.records import record, replace
+
+subprocess = LazyModule("subprocess")  # for macOS alone
 
 
 @record(frozen=True)

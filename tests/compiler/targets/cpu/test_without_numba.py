@@ -92,6 +92,8 @@ def test_a_new_process_does_not_import_it(tmp_path):
         "    for function in (hnp.max, hnp.invert, hnp.negative, hnp.sort, hnp.ptp):\n"
         "        hl.jit(function)(np.arange(100).astype(dtype))\n"
         "assert 'numba' not in sys.modules\n"
+        "later = ('hloom.compiler.passes.spmd', 'hloom.ir.text.parser')\n"
+        "assert not [name for name in sys.modules if name.startswith(later)]\n"
     )
     environment = os.environ | {"HLOOM_CACHE_DIR": str(tmp_path)}
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, env=environment)
