@@ -132,7 +132,7 @@ LARGER_ROOMS = {"hloom/jax": 17, "ir": 17, "hloom/bridges/torch/rules": 18}
 # here, in the change that needs it.
 # fmt: off
 LINES_OF_ROOMS = {
-    "benchmarks": 10000, "compiler": 1750, "compiler/kernel_ir": 6000, "compiler/kernels": 14500,
+    "benchmarks": 10500, "compiler": 1750, "compiler/kernel_ir": 6000, "compiler/kernels": 14500,
     "compiler/passes": 10000, "compiler/placement": 1250, "compiler/schedule": 3500, "compiler/targets": 750,
     "compiler/targets/cpu": 7500, "compiler/targets/cuda": 7250, "compiler/transforms": 3750, "hloom": 2250,
     "hloom/arrays": 2750, "hloom/backends": 6250, "hloom/bridges": 10250, "hloom/checkpoints": 1750,
@@ -383,10 +383,10 @@ def test_imports_inside_functions_are_few_and_have_reasons():
 MOST_BRANCHES = 20  # of a function, with those in it
 # The functions with more, and what holds each of them together.
 BRANCHY = {
+    "compiler/kernel_ir/affine/facts.py _sup": "a case for each kind of term",
     "compiler/kernel_ir/bounds/abstract.py _within": "one step of the proof: the ways to show an index in bounds",
-    "compiler/kernel_ir/bounds/ranges.py _sup": "a case for each kind of term",
-    "compiler/kernels/attention/structure.py attention_of": "the conditions of one pattern, each with its return",
     "compiler/kernels/attention/structure.py _kind": "a case for each op of that pattern",
+    "compiler/kernels/attention/structure.py attention_of": "the conditions of one pattern, each with its return",
     "compiler/kernels/contractions/im2col.py image_of": "the conditions of one pattern, each with its return",
     "compiler/kernels/matrices/eigh.py eigh": "a kernel, of which each loop is a step of one algorithm",
     "compiler/targets/cpu/llvm_emitter/values.py cast": "LLVM has an instruction for each pair of kinds",

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable
 
 from hloom.compiler.kernel_ir.nodes import Assign, Expr, For, Kernel, Scratch, Stmt, Store, Together, Var
 
-__all__ = ["settle", "varying"]
+__all__ = ["settle", "varying", "varying_variables"]
 
 
 def varying(
@@ -79,16 +79,24 @@ class _Walk:
 
 def settle(kernel: Kernel) -> None:
     """Says of each variable whether it varies, where statements were made without a look at the others."""
-    _Settle(kernel)
+    for var in varying_variables(kernel.body, kernel.params):
+        var.varies = True
+
+
+def varying_variables(statements: Iterable[Stmt], visible: Iterable[Var]) -> set[Var]:
+    """The variables that are more than one value each on the way from an assignment to their uses. visible: those that
+    have a value before. Of others that are only read, it says that they vary."""
+    return _Settle(statements, visible).found
 
 
 class _Settle:
     """As `_Walk`, of nodes: a variable that is assigned while it has a value, or read outside of the block that assigns
     it, varies."""
 
-    def __init__(self, kernel: Kernel):
-        self.visible: set[Var] = set(kernel.params)
-        self.block(kernel.body, ())
+    def __init__(self, statements: Iterable[Stmt], visible: Iterable[Var]):
+        self.found: set[Var] = set()
+        self.visible: set[Var] = set(visible)
+        self.block(statements, ())
 
     def block(self, statements: Iterable[Stmt], bound: tuple[Var, ...]) -> None:
         before, self.visible = self.visible, set(self.visible)
@@ -114,13 +122,13 @@ class _Settle:
 
     def writes(self, var: Var) -> None:
         if var in self.visible:
-            var.varies = True
+            self.found.add(var)
         self.visible.add(var)
 
     def reads(self, expression: Expr) -> None:
         if isinstance(expression, Var):
             if expression not in self.visible:
-                expression.varies = True
+                self.found.add(expression)
         else:
             for name in expression.PARTS:
                 part = getattr(expression, name)

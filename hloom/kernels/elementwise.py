@@ -18,7 +18,7 @@ from hloom.dispatch.jit import jit
 from hloom.ir.build import Value
 from hloom.ir.ops.programs.kernel import ElementKernel
 from hloom.kernels.derivatives.tangents import Tangents
-from hloom.kernels.frontend.races import Loops, linear
+from hloom.kernels.frontend.races import Loops, index_of
 from hloom.kernels.programs import Body, Draft
 from hloom.tracing.trace import bind, resumed
 
@@ -89,7 +89,7 @@ def elements_of(body: Body) -> list[Elements] | None:
         return None
     loops = _loops(draft, nest, statements, body)
     index = stores[0].index
-    if any(linear(s.index, loops) != linear(index, loops) for s in stores):
+    if any(index_of(s.index, loops) != index_of(index, loops) for s in stores):
         return None
     if not _covers(index, draft, nest, loops, body, math.prod(results[0].dims)):
         return None
@@ -163,9 +163,10 @@ def _straight(block: Sequence[Stmt]) -> tuple[list[For] | None, list[Stmt]]:
 def _covers(index: Expr, draft: Draft, nest: list[For], loops: Loops, body: Body, count: int) -> bool:
     """Whether an index takes each value from 0 to `count` less one, once."""
     digits = _digits(draft)
-    form = linear(index, loops)
-    if form is None or form.get(None, 0):
+    form = index_of(index, loops)
+    if form is None or form.constant:
         return False
+    factors = dict(form.terms)
     extents: dict[Var, int] = {}
     for digit in digits:
         extents[digit] = (body.spans.get(digit, (None, None))[1] or 0) + 1
@@ -175,15 +176,15 @@ def _covers(index: Expr, draft: Draft, nest: list[For], loops: Loops, body: Body
         stop = loop.stop
         size = stop.value if isinstance(stop, Const) else body.sizes.get(stop) if isinstance(stop, Var) else None
         tile = body.tiles.get(stop) if isinstance(stop, Var) else None
-        if tile is not None and form.get(tile.digit, 0) == tile.step * form.get(loop.var, 0):
-            form = {var: factor for var, factor in form.items() if var is not tile.digit}
+        if tile is not None and factors.get(tile.digit, 0) == tile.step * factors.get(loop.var, 0):
+            factors.pop(tile.digit, None)
             extents.pop(tile.digit, None)
             size = tile.size
         if not isinstance(size, int):
             return False
         extents[loop.var] = size
     factor = 1
-    for place, var in sorted((form.get(var, 0), k) for k, var in enumerate(extents)):
+    for place, var in sorted((factors.get(var, 0), k) for k, var in enumerate(extents)):
         extent = list(extents.values())[var]
         if extent == 1:
             continue
@@ -195,7 +196,7 @@ def _covers(index: Expr, draft: Draft, nest: list[For], loops: Loops, body: Body
 
 def _element(value: Expr, index: Expr, loops: Loops, parameters: dict[Var, Var], body: Body) -> Expr | None:
     """The value as an expression of elements of the operands; None where it reads others."""
-    made, whole = value, linear(index, loops)
+    made, whole = value, index_of(index, loops)
     for _ in range(len(loops.definitions) + 1):
         before = made
         made = substituted(made, loops.definitions)
@@ -209,7 +210,7 @@ def _element(value: Expr, index: Expr, loops: Loops, parameters: dict[Var, Var],
             return None
         if not body.arrays[part.pointer].dims:
             return parameters[part.pointer]
-        return parameters[part.pointer] if linear(part.index, loops) == whole else None
+        return parameters[part.pointer] if index_of(part.index, loops) == whole else None
 
     made = replaced(made, element)
     left = set(_variables(made)) - set(parameters.values())

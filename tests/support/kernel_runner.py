@@ -9,8 +9,8 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Callable, Mapping
 
+from hloom.compiler.kernel_ir.affine.arithmetic import limits
 from hloom.compiler.kernel_ir.bounds.accesses import Sites
-from hloom.compiler.kernel_ir.bounds.arithmetic import limits
 from hloom.compiler.kernel_ir.nodes import (
     Assign,
     Binary,

@@ -7,30 +7,26 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+from hloom.compiler.kernel_ir.affine.arithmetic import Truth, Value
+from hloom.compiler.kernel_ir.affine.evaluation import Evaluation
+from hloom.compiler.kernel_ir.affine.facts import Symbol, below, youngest
+from hloom.compiler.kernel_ir.affine.sums import Affine, multiple
 from hloom.compiler.kernel_ir.bounds.accesses import Memory, Site, Sites, assigned, element_bytes
-from hloom.compiler.kernel_ir.bounds.arithmetic import Arithmetic, Truth, Value
 from hloom.compiler.kernel_ir.bounds.loops import LONGEST, Loop
-from hloom.compiler.kernel_ir.bounds.ranges import Affine, Symbol, below
 from hloom.compiler.kernel_ir.nodes import (
     Assign,
     Binary,
-    Call,
-    Cast,
-    Choice,
     Const,
     Do,
-    Expr,
     For,
     If,
     Jump,
     Kernel,
     Load,
-    Logic,
     Scratch,
     Stmt,
     Store,
     Together,
-    Unary,
     Var,
     While,
 )
@@ -42,14 +38,13 @@ PROVED, UNPROVED, OUT = "proved", "unproved", "out of range"
 _WORSE = (PROVED, UNPROVED, OUT)
 STATEMENTS = 60_000  # statements that are run for one kernel, at most
 PASSES = 6  # over the body of a loop, until what it is assumed to keep is what it keeps
-_COMPARISONS = ("<", "<=", ">", ">=", "==", "!=")
 
 
 class TooLong(Exception):
     """A kernel whose nested loops take too many passes."""
 
 
-class Run(Arithmetic):
+class Run(Evaluation):
     """One run. journal: the worst that was found of each access. certain: whether each call runs the statement, in
     every iteration."""
 
@@ -60,7 +55,7 @@ class Run(Arithmetic):
         self.journal: dict[Site, tuple[str, str]] = {}
         self.here = Sites(Kernel("", (), []), None)
         self.loops: list[Loop] = []
-        self.certain, self.left = True, False  # left: whether a return may have been run
+        self.left = False  # left: whether a return may have been run
         self.items: tuple[Affine, Affine] | None = None
         self.missed = False  # whether a call is of a kernel that is not known
         self._statement: Stmt | None = None
@@ -114,9 +109,7 @@ class Run(Arithmetic):
                 for var, value in made:
                     self.assign(var, value)
             case Scratch():
-                self.environment[node.var] = self.base(
-                    node.var.name, Affine((), node.size * element_bytes(node.var.type))
-                )
+                self.environment[node.var] = self.base(node.var.name, Affine(node.size * element_bytes(node.var.type)))
             case Do():
                 self._do(node)
             case If():
@@ -147,7 +140,7 @@ class Run(Arithmetic):
             self.value(node.value.right)
         else:
             self.value(node.value)
-        self._access(node, pointer, index)
+        self.accessed(node, pointer, index)
 
     def _do(self, node: Do) -> None:
         values = [self.value(argument) for argument in node.arguments]
@@ -155,7 +148,7 @@ class Run(Arithmetic):
             self.called(part, values)
         elif node.function == "call_kernel":
             target = values[0]
-            found = self.kernels.get(target.terms[0][0]) if isinstance(target, Affine) and target.terms else None
+            found = self.kernels.get(youngest(target)) if isinstance(target, Affine) and target.terms else None
             if found is None:
                 self.missed = True
             else:
@@ -230,7 +223,7 @@ class Run(Arithmetic):
             """The number of the iteration; None where there is none."""
             if span is None:
                 self.environment[node.var] = self.unknown(node.var.name, "s64")
-                return Affine(((facts.symbol("iteration", 0, LONGEST), 1),), 0)
+                return multiple(facts.symbol("iteration", 0, LONGEST))
             if by is None:
                 count = self._enter_unknown_steps(node.var, start, stop)
             elif by == 1:
@@ -244,25 +237,25 @@ class Run(Arithmetic):
     def _trips(self, span: Affine | None, by: int | None) -> Affine:
         """The number of iterations."""
         if span is None or by is None:
-            return Affine(((self.facts.symbol("iterations", 0, LONGEST), 1),), 0)
-        made = self.facts.quotient(span + (abs(by) - 1), Affine((), abs(by)))
+            return multiple(self.facts.symbol("iterations", 0, LONGEST))
+        made = self.facts.quotient(span + (abs(by) - 1), Affine(abs(by)))
         assert made is not None
-        return self.facts.maximum([Affine((), 0), made])
+        return self.facts.maximum([Affine(0), made])
 
     def _enter_unknown_steps(self, var: Var, start: Affine, stop: Affine) -> Affine:
         """The iteration of a loop whose step is at least 1, and no number."""
         facts = self.facts
         lo, hi = facts.inf(start), facts.sup(stop) - 1
         made = facts.symbol(var.name, lo, hi, [((start,), 1)], [((stop - 1,), 1)])
-        self.environment[var] = Affine(((made, 1),), 0)
-        return Affine(((facts.symbol("iteration", 0, max(0, hi - lo)), 1),), 0)
+        self.environment[var] = multiple(made)
+        return multiple(facts.symbol("iteration", 0, max(0, hi - lo)))
 
     def _enter_single_steps(self, var: Var, start: Affine, stop: Affine, exact: bool) -> Affine:
         """The iteration of a loop by 1. exact: each value between is one of an iteration."""
         facts = self.facts
         made = facts.symbol(var.name, facts.inf(start), facts.sup(stop) - 1, [((start,), 1)], [((stop - 1,), 1)])
         made.exact = exact
-        value = self.environment[var] = Affine(((made, 1),), 0)
+        value = self.environment[var] = multiple(made)
         return value - start
 
     def _enter_steps(self, var: Var, start: Affine, span: Affine, by: int, exact: bool) -> Affine:
@@ -271,13 +264,13 @@ class Run(Arithmetic):
         most = (facts.sup(span) - 1) // abs(by)
         made = facts.symbol("iteration", 0, most, (), [below(span - 1, abs(by))])
         made.exact = exact
-        count = Affine(((made, 1),), 0)
+        count = multiple(made)
         self.environment[var] = start + count * by
         return count
 
     def _while(self, node: While) -> bool:
         def enter() -> Affine | None:
-            count = Affine(((self.facts.symbol("iteration", 0, LONGEST), 1),), 0)
+            count = multiple(self.facts.symbol("iteration", 0, LONGEST))
             self._statement = node
             test = self.truth(self.value(node.test))
             if self.decided(test) is False or not self.assume(test.yes):
@@ -285,7 +278,7 @@ class Run(Arithmetic):
             return count
 
         def trips() -> Affine:
-            return Affine(((self.facts.symbol("iterations", 0, LONGEST), 1),), 0)
+            return multiple(self.facts.symbol("iterations", 0, LONGEST))
 
         endless = node.test == Const("pred", True)
         if not self._loop(node, node.body, enter, trips, False, endless):
@@ -311,7 +304,7 @@ class Run(Arithmetic):
             self.certain = certain
             self.loops.append(loop)
             # The values of the variables at the head of an iteration need its number, which needs no variable.
-            count = Affine(((facts.symbol("count", 0, LONGEST), 1),), 0)
+            count = multiple(facts.symbol("count", 0, LONGEST))
             if isinstance(node, For):
                 entered = enter()
                 count = entered or count
@@ -332,80 +325,6 @@ class Run(Arithmetic):
         self.loops_broke = loop.broke
         return not endless or loop.broke
 
-    # --- expressions
-
-    def value(self, node: Expr) -> Value:
-        match node:
-            case Var():
-                if node in self.environment:
-                    return self.environment[node]
-                return self.unknown(node.name, node.type)
-            case Const(type="pred"):
-                return Truth((), (), bool(node.value))
-            case Const():
-                return Affine((), int(node.value)) if is_integer(node.type) else None
-            case Binary():
-                return self._binary(node)
-            case Load():
-                pointer, index = self.value(node.pointer), self.value(node.index)
-                self._access(node, pointer, index)
-                return self.unknown("element", node.type)
-            case Cast():
-                return self.cast(node.type, self.value(node.operand))
-            case Choice():
-                return self._choice(node)
-            case Logic():
-                return self._logic(node)
-            case Unary():
-                return self.unary(node.type, node.op, self.value(node.operand))
-            case Call():
-                return self.call(node.type, node.function, [self.value(argument) for argument in node.arguments])
-        return None
-
-    def _binary(self, node: Binary) -> Value:
-        left, right = self.value(node.left), self.value(node.right)
-        if node.op in _COMPARISONS:
-            return self.compared(node.op, left, right, {node.left.type, node.right.type})
-        if node.type == "pred":
-            return self.combined(node.op, [self.truth(left), self.truth(right)])
-        if is_integer(node.type):
-            return self.binary(node.type, node.op, self.number(left), self.number(right))
-        return None
-
-    def _logic(self, node: Logic) -> Value:
-        """Later operands are evaluated where the earlier ones do not decide."""
-        mark, made, certain = self.facts.mark(), list[Truth](), self.certain
-        for operand in node.operands:
-            made.append(self.truth(self.value(operand)))
-            self.certain = False
-            if not self.assume(made[-1].yes if node.op == "and" else made[-1].no):
-                break
-        self.facts.undo(mark)
-        self.certain = certain
-        return self.combined("&" if node.op == "and" else "|", made)
-
-    def _choice(self, node: Choice) -> Value:
-        test = self.truth(self.value(node.test))
-        known = self.decided(test)
-        if known is not None:
-            return self.value(node.yes if known else node.no)
-        made, certain = list[Value](), self.certain
-        bounds: list[tuple[int, int]] = []
-        for given, part in ((test.yes, node.yes), (test.no, node.no)):
-            mark, self.certain = self.facts.mark(), False
-            if self.assume(given):
-                made.append(self.value(part))
-                if isinstance(made[-1], Truth) and is_integer(node.type):
-                    made[-1] = self.number(made[-1])
-                if isinstance(made[-1], Affine):
-                    bounds.append(self.facts.interval(made[-1]))
-            self.facts.undo(mark)
-        self.certain = certain
-        if not made or not all([isinstance(value, Affine) for value in made]):
-            return self.unknown("choice", node.type)
-        values = [value for value in made if isinstance(value, Affine)]
-        return self.facts.one_of("choice", values, min([b[0] for b in bounds]), max([b[1] for b in bounds]))
-
     # --- accesses
 
     def note(self, site: Site, status: str, reason: str = "") -> None:
@@ -413,27 +332,27 @@ class Run(Arithmetic):
         if old is None or _WORSE.index(old[0]) < _WORSE.index(status):
             self.journal[site] = status, reason
 
-    def _access(self, node: Load | Store, pointer: Value, index: Value) -> None:
+    def accessed(self, node: Load | Store, pointer: Value, index: Value) -> None:
         site = self.here.of_access[id(self._statement), id(node)]
         if not isinstance(pointer, Affine) or not isinstance(index, Affine):
             self.note(site, UNPROVED, "its address is not known")
             return
         size = site.itemsize
-        self._within(site, pointer + index * size, Affine((), size), size)
+        self._within(site, pointer + index * size, Affine(size), size)
 
     def _memory(self, site: Site, memory: Memory) -> None:
         facts, mark = self.facts, self.facts.mark()
         start = self.number(self.value(memory.start))
-        before = after = Affine((), 0)
+        before = after = Affine(0)
         some = True
         for count, stride in memory.strides:
             many, apart = self.number(self.value(count)), self.number(self.value(stride))
             some = some and facts.assume(many - 1)
             last = facts.product(many - 1, apart)
             if not facts.is_at_least(last):
-                before = before + facts.minimum([Affine((), 0), last])
+                before = before + facts.minimum([Affine(0), last])
             if not facts.is_at_most(last):
-                after = after + facts.maximum([Affine((), 0), last])
+                after = after + facts.maximum([Affine(0), last])
         if not some:
             pass
         elif memory.runs is not None and not facts.is_at_most(self.number(self.value(memory.runs[0])), 1):
@@ -444,19 +363,19 @@ class Run(Arithmetic):
 
     def _within(self, site: Site, word: Affine, nbytes: Affine, unit: int) -> None:
         """Notes whether so many bytes at an address are within an array. unit: bytes that its size is counted in."""
-        bases = [term for term in word.terms if term[0].is_base]
-        if len(bases) != 1 or bases[0][1] != 1:
-            several = next((term for term in word.terms if term[0].choices), None)
+        bases = [symbol for symbol in word.terms if symbol.is_base]
+        if len(bases) != 1 or word.terms[bases[0]] != 1:
+            several = next((symbol for symbol in word.terms if symbol.choices), None)
             if several is None or bases:
                 self.note(site, UNPROVED, "its address is of no array that is known")
                 return
-            symbol, factor = several
+            factor = word.terms[several]
             certain, self.certain = self.certain, False
-            for choice in symbol.choices:
-                self._within(site, word.without(symbol) + choice * factor, nbytes, unit)
+            for choice in several.choices:
+                self._within(site, word.without(several) + choice * factor, nbytes, unit)
             self.certain = certain
             return
-        base, facts = bases[0][0], self.facts
+        base, facts = bases[0], self.facts
         offset = word.without(base)
         if base.region is None:
             self.note(site, UNPROVED, f"the size of {base.name} is not known")
@@ -471,8 +390,10 @@ class Run(Arithmetic):
             f"{what}, those accessed are from {least} to {facts.sup(offset + nbytes) - 1}"
         )  # fmt: skip
         outside = facts.is_at_most(offset, -1) or facts.is_at_most(room, -1)
-        if all([symbol.exact for symbol, _ in offset.terms]) and nbytes.number is not None:
-            outside = outside or sum([f * (s.lo if f > 0 else s.hi) for s, f in offset.terms]) + offset.const < 0
-            highest = sum([f * (s.hi if f > 0 else s.lo) for s, f in offset.terms]) + offset.const
+        if all([symbol.exact for symbol in offset.terms]) and nbytes.number is not None:
+            outside = (
+                outside or sum([f * (s.lo if f > 0 else s.hi) for s, f in offset.terms.items()]) + offset.constant < 0
+            )
+            highest = sum([f * (s.hi if f > 0 else s.lo) for s, f in offset.terms.items()]) + offset.constant
             outside = outside or facts.is_at_most(base.region - nbytes - highest, -1)
         self.note(site, OUT if outside and self.certain else UNPROVED, reason)

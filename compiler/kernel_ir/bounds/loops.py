@@ -9,9 +9,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 
+from hloom.compiler.kernel_ir.affine.arithmetic import Arithmetic, Value, limits
+from hloom.compiler.kernel_ir.affine.sums import Affine, multiple
 from hloom.compiler.kernel_ir.bounds.accesses import assigned
-from hloom.compiler.kernel_ir.bounds.arithmetic import Arithmetic, Value, limits
-from hloom.compiler.kernel_ir.bounds.ranges import Affine
 from hloom.compiler.kernel_ir.nodes import Binary, Call, Expr, For, Load, Stmt, Var, While
 from hloom.compiler.kernel_ir.types import is_integer
 
@@ -30,7 +30,7 @@ class Carried:
     def __init__(self, var: Var, value: Affine, lowers: list[Affine], uppers: list[Affine]):
         self.var = var
         found = Arithmetic.base_of(value)
-        self.base = Affine(((found[0], 1),), 0) if found else Affine((), 0)
+        self.base = multiple(found[0]) if found else Affine(0)
         self.start = found[1] if found else value
         self.lowers, self.uppers = lowers, uppers
         self.step: int | None = None
@@ -48,7 +48,7 @@ class Carried:
         if not self.base.terms:
             return None if Arithmetic.base_of(value) else value
         rest = value - self.base
-        return None if any([symbol.points for symbol, _ in rest.terms]) else rest
+        return None if any([symbol.points for symbol in rest.terms]) else rest
 
 
 class Loop:
@@ -72,7 +72,7 @@ class Loop:
         """Bounds of a variable at the head of an iteration that hold at the first one."""
         found = Arithmetic.base_of(value)
         start = found[1] if found else value
-        lowers, uppers = [start, Affine((), 0)], [start]
+        lowers, uppers = [start, Affine(0)], [start]
         for expression in dict.fromkeys(_compared(node, var)):
             if any([one in self.assigned for one in _variables(expression)]):
                 continue
@@ -104,7 +104,7 @@ class Loop:
         made: dict[Var, Value] = {}
         for one in self.carried:
             if self._probes:
-                one.head = Affine(((run.facts.symbol(one.var.name, -_PROBE, _PROBE), 1),), 0)
+                one.head = multiple(run.facts.symbol(one.var.name, -_PROBE, _PROBE))
             elif one.step is not None:
                 one.head = one.start + count * one.step
             elif one.follows is None:
@@ -126,7 +126,7 @@ class Loop:
         lo = max([lo, *map(facts.inf, one.lowers)])
         hi = min([hi, *map(facts.sup, one.uppers)])
         lowers, uppers = [((x,), 1) for x in one.lowers], [((x,), 1) for x in one.uppers]
-        return Affine(((facts.symbol(one.var.name, lo, hi, lowers, uppers), 1),), 0)
+        return multiple(facts.symbol(one.var.name, lo, hi, lowers, uppers))
 
     def ends(self, run: Arithmetic) -> None:
         """An iteration ends, here."""
@@ -179,8 +179,8 @@ class Loop:
             if one.known and one.step is None and one.after_one:
                 lo, hi = run.facts.interval(one.start)
                 lo, hi = min([lo, *(x for x, _ in one.after_one)]), max([hi, *(x for _, x in one.after_one)])
-                one.lowers += [Affine((), lo)] * (lo > -_PROBE // 2)
-                one.uppers += [Affine((), hi)] * (hi < _PROBE // 2)
+                one.lowers += [Affine(lo)] * (lo > -_PROBE // 2)
+                one.uppers += [Affine(hi)] * (hi < _PROBE // 2)
         return False
 
     def _leader(self, one: Carried) -> tuple[Carried, int] | None:
@@ -221,7 +221,7 @@ class Loop:
                     continue
                 known = [end for end in ends if end is not None]
                 lo, hi = min([lo for lo, _ in known]), max([hi for _, hi in known])
-                value = Affine(((run.facts.symbol(one.var.name, lo, hi), 1),), 0)
+                value = multiple(run.facts.symbol(one.var.name, lo, hi))
             made[one.var] = one.base + value
         return made
 
@@ -230,7 +230,8 @@ def _ratio(value: Affine | None, by: Affine | None) -> int | None:
     """The number that one sum is a multiple of another by."""
     if value is None or by is None or not by.terms or not value.terms:
         return None
-    factor, rest = divmod(value.terms[0][1], by.terms[0][1])
+    variable, step = next(iter(by.terms.items()))
+    factor, rest = divmod(value.terms.get(variable, 0), step)
     return factor if rest == 0 and value == by * factor else None
 
 

@@ -2,19 +2,20 @@
 
     verify(kernel, extents, ranges) -> list[Access]
 
-The kernel is run on what is known of its integers (`ranges.Facts`) instead of on numbers. A branch knows its test, a
-loop its variable's bounds; what a loop changes keeps the bounds that one iteration keeps, which is found by assuming
-them, running the body and dropping those that it breaks. Arithmetic that might not fit into its type has an unknown
-result, so what is proved holds of the kernel's own arithmetic.
+The kernel is run on what is known of its integers (`affine.facts.Facts`) instead of on numbers. A branch knows its
+test, a loop its variable's bounds; what a loop changes keeps the bounds that one iteration keeps, which is found by
+assuming them, running the body and dropping those that it breaks. Arithmetic that might not fit into its type has an
+unknown result, so what is proved holds of the kernel's own arithmetic.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 
+from hloom.compiler.kernel_ir.affine.facts import youngest
+from hloom.compiler.kernel_ir.affine.sums import Affine
 from hloom.compiler.kernel_ir.bounds.abstract import PROVED, UNPROVED, Run, TooLong
 from hloom.compiler.kernel_ir.bounds.accesses import Blocks, Site, Sites, element_bytes
-from hloom.compiler.kernel_ir.bounds.ranges import Affine
 from hloom.compiler.kernel_ir.nodes import Expr, Kernel
 from hloom.ir.records import record
 
@@ -97,19 +98,19 @@ def _start(
             made = run.unknown(var.name, "s64")
             assert isinstance(made, Affine)
             environment[var] = made
-            run.kernels[made.terms[0][0]] = called[var.name]
+            run.kernels[youngest(made)] = called[var.name]
         elif isinstance(found, int):
-            environment[var] = Affine((), found)
+            environment[var] = Affine(found)
         elif var.type[0] != "*":
             environment[var] = run.unknown(var.name, var.type, *(found or ()))
     if len(kernel.params) >= 2:  # a call does some items, all calls together do all
         lo, hi = (environment.get(var) for var in kernel.params[-2:])
         if isinstance(lo, Affine) and isinstance(hi, Affine) and lo.terms and hi.terms:
-            hi.terms[0][0].lowers.append(((lo + 1,), 1))
+            youngest(hi).lowers.append(((lo + 1,), 1))
             run.items = (lo, hi) if all([var.name in ranges for var in kernel.params[-2:]]) else None
     for var in pointers:
         extent = extents.get(var.name)
-        value = Affine((), extent) if isinstance(extent, int) else None if extent is None else run.value(extent)
+        value = Affine(extent) if isinstance(extent, int) else None if extent is None else run.value(extent)
         address = environment[var]
         if isinstance(value, Affine) and isinstance(address, Affine):
-            address.terms[0][0].region = value * element_bytes(var.type)
+            youngest(address).region = value * element_bytes(var.type)

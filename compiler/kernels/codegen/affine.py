@@ -1,47 +1,19 @@
-"""Affine index expressions: a constant plus integer multiples of index variables.
+"""Indices of a kernel's domain, as affine expressions.
 
-A variable is a domain dimension (an int, 0 the outermost) or the name of an index that the kernel computes (a str).
+A variable is a dimension of the domain (an int, 0 the outermost) or the name of an index that the kernel computes (a
+str).
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
+
+from hloom.compiler.kernel_ir.affine.sums import Affine
+
+__all__ = ["ZERO", "Affine", "Index", "Variable", "linear", "merge_groups", "row_major_strides", "variables"]
 
 Variable = int | str
-
-
-class Affine:
-    """constant + sum of coefficient * variable. Immutable and hashable."""
-
-    __slots__ = ("constant", "terms", "_hash")
-
-    def __init__(self, constant: int = 0, terms: Mapping[Variable, int] | None = None):
-        self.constant = constant
-        self.terms = {v: c for v, c in (terms or {}).items() if c}
-        self._hash = hash((constant, frozenset(self.terms.items())))
-
-    def __hash__(self) -> int:
-        return self._hash
-
-    def __eq__(self, other) -> bool:
-        return isinstance(other, Affine) and self.constant == other.constant and self.terms == other.terms
-
-    def __add__(self, other: Affine | int) -> Affine:
-        if not isinstance(other, Affine):
-            return Affine(self.constant + other, self.terms)
-        terms = dict(self.terms)
-        for variable, coefficient in other.terms.items():
-            terms[variable] = terms.get(variable, 0) + coefficient
-        return Affine(self.constant + other.constant, terms)
-
-    def __mul__(self, factor: int) -> Affine:
-        return Affine(self.constant * factor, {v: c * factor for v, c in self.terms.items()})
-
-    def __repr__(self) -> str:
-        return " + ".join([str(self.constant), *(f"{c}*{v}" for v, c in self.terms.items())])
-
-
 Index = tuple[Affine, ...]
 ZERO = Affine()
 

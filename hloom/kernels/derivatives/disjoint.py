@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+from hloom.compiler.kernel_ir.affine.sums import Affine
 from hloom.compiler.kernel_ir.nodes import Assign, Expr, For, Load, Stmt, Store, Var
 from hloom.kernels.derivatives.activity import statements_of
-from hloom.kernels.frontend.races import Linear, Loops, linear
+from hloom.kernels.frontend.races import Loops, index_of
 from hloom.kernels.programs import Body, Draft
 
 __all__ = ["is_disjoint"]
@@ -22,12 +23,12 @@ def is_disjoint(draft: Draft, pointer: Var, body: Body) -> bool:
     ranges: list[tuple[int, int]] = []  # of the indexes without their digits' terms
     factors: set[tuple[int, ...]] = set()
     for index in dict.fromkeys(_indices(statements, pointer)):
-        form = linear(index, loops)
+        form = index_of(index, loops)
         found = None if form is None else _range(form, digits, body)
         if form is None or found is None:
             return False
         ranges.append(found)
-        factors.add(tuple([form.get(digit, 0) for digit in digits]))
+        factors.add(tuple([form.terms.get(digit, 0) for digit in digits]))
     if not ranges:
         return True
     if len(factors) > 1:
@@ -58,11 +59,11 @@ def _indices(statements: list[Stmt], pointer: Var) -> list[Expr]:
     return found
 
 
-def _range(form: Linear, digits: Sequence[Var], body: Body) -> tuple[int, int] | None:
+def _range(form: Affine, digits: Sequence[Var], body: Body) -> tuple[int, int] | None:
     """The least and the greatest value of an index where all digits are 0; None where they are not known."""
-    low = high = form.get(None, 0)
-    for var, factor in form.items():
-        if var is None or var in digits:
+    low = high = form.constant
+    for var, factor in form.terms.items():
+        if var in digits:
             continue
         first, last = body.spans.get(var, (None, None))
         if first is None or last is None:

@@ -6,14 +6,13 @@ writes. Offsets that depend on data, and accesses under conditions, prove nothin
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
-from hloom.compiler.kernel_ir.nodes import Binary, Const, Expr, Var
+from hloom.compiler.kernel_ir.affine.sums import Affine, linear, multiple
+from hloom.compiler.kernel_ir.nodes import Expr, Var
 from hloom.errors import ArgumentError
 from hloom.ir.records import field, record
 from hloom.ir.source import Source
 
-__all__ = ["Access", "Loops", "race"]
+__all__ = ["Access", "Loops", "index_of", "race"]
 
 
 @record(frozen=True, eq=False)
@@ -42,41 +41,18 @@ class Loops:
     known: dict[Var, int] = field(default_factory=dict)
     ragged: set[Var] = field(default_factory=set)
 
-
-Linear = Mapping[Var | None, int]  # factors of variables; of None: the constant
-
-
-def linear(value: Expr, loops: Loops) -> dict[Var | None, int] | None:
-    """An index as a sum of variables with factors; None where it is something else."""
-    match value:
-        case Const(value=int(number)):
-            return {None: number}
-        case Var():
-            if value in loops.known:
-                return {None: loops.known[value]}
-            if value in loops.definitions:
-                return linear(loops.definitions[value], loops)
-            return {value: 1} if value in loops.parallel or value in loops.serial else None
-        case Binary(op="+" | "-" as op):
-            left, right = linear(value.left, loops), linear(value.right, loops)
-            if left is None or right is None:
-                return None
-            sign = 1 if op == "+" else -1
-            return _without_zeros({v: left.get(v, 0) + sign * right.get(v, 0) for v in (*left, *right)})
-        case Binary(op="*"):
-            left, right = linear(value.left, loops), linear(value.right, loops)
-            if left is None or right is None:
-                return None
-            if set(left) - {None}:
-                left, right = right, left
-            if set(left) - {None}:
-                return None
-            return _without_zeros({v: factor * left.get(None, 0) for v, factor in right.items()})
-    return None
+    def meaning(self, var: Var) -> Affine | Expr | None:
+        """What a variable is in a sum of the variables of loops."""
+        if var in self.known:
+            return Affine(self.known[var])
+        if var in self.definitions:
+            return self.definitions[var]
+        return multiple(var) if var in self.parallel or var in self.serial else None
 
 
-def _without_zeros(form: dict[Var | None, int]) -> dict[Var | None, int]:
-    return {v: factor for v, factor in form.items() if factor or v is None}
+def index_of(value: Expr, loops: Loops) -> Affine | None:
+    """An index as a sum of the variables of loops; None where it is something else."""
+    return linear(value, loops.meaning)
 
 
 def race(access: Access, other: Access, loops: Loops) -> tuple | None:
@@ -86,15 +62,15 @@ def race(access: Access, other: Access, loops: Loops) -> tuple | None:
         return None
     if access.conditions or other.conditions:
         return None
-    first, second = linear(access.at, loops), linear(other.at, loops)
-    if first is None or second is None or not loops.ragged.isdisjoint(first):
+    first, second = index_of(access.at, loops), index_of(other.at, loops)
+    if first is None or second is None or not loops.ragged.isdisjoint(first.terms):
         return None
     if access is other:
-        return _same_element(access) if access.written and not first.keys() >= many.keys() else None
-    if first | {None: 0} != second | {None: 0}:
+        return _same_element(access) if access.written and not first.terms.keys() >= many.keys() else None
+    distance = (first - second).number
+    if distance is None:
         return None
-    distance = abs(first.get(None, 0) - second.get(None, 0))
-    if any(_apart(distance, abs(first.get(var, 0)), count) for var, count in many.items()):
+    if any(_apart(abs(distance), abs(first.terms.get(var, 0)), count) for var, count in many.items()):
         return _neighbour(access if access.written else other, access, other)
     return None
 

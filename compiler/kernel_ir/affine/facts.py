@@ -10,12 +10,15 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-__all__ = ["Affine", "Bound", "Facts", "Symbol", "above", "below"]
+from hloom.compiler.kernel_ir.affine.sums import Affine, multiple
+
+__all__ = ["Bound", "Facts", "Symbol", "above", "below", "youngest"]
 
 EFFORT = 1500  # replacements for one question; what is not found by then is answered by the numbers alone
 
 # A bound of a symbol: one of some sums, whichever is the worst, over a positive number.
-Bound = tuple[tuple["Affine", ...], int]
+Bound = tuple[tuple[Affine, ...], int]
+_Terms = tuple[tuple["Symbol", int], ...]  # the youngest symbol first
 
 
 class Symbol:
@@ -54,72 +57,31 @@ class Symbol:
         return self.name
 
 
-class Affine:
-    """A sum of symbols with integer factors, the youngest symbol first, and a number."""
-
-    __slots__ = ("const", "terms")
-
-    def __init__(self, terms: tuple[tuple[Symbol, int], ...], const: int):
-        self.terms, self.const = terms, const
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, Affine) and self.const == other.const and self.terms == other.terms
-
-    def __hash__(self) -> int:
-        return hash((self.terms, self.const))
-
-    def __repr__(self) -> str:
-        parts = [f"{factor} * {symbol}" if factor != 1 else str(symbol) for symbol, factor in self.terms]
-        return " + ".join([*parts, str(self.const)] if self.const or not parts else parts)
-
-    @property
-    def number(self) -> int | None:
-        """Its value, where it has no symbol."""
-        return None if self.terms else self.const
-
-    def __add__(self, other: Affine | int) -> Affine:
-        if isinstance(other, int):
-            return Affine(self.terms, self.const + other)
-        if not other.terms:
-            return Affine(self.terms, self.const + other.const)
-        factors = dict(self.terms)
-        for symbol, factor in other.terms:
-            factors[symbol] = factors.get(symbol, 0) + factor
-        terms = [(symbol, factor) for symbol, factor in factors.items() if factor]
-        terms.sort(key=_age)
-        return Affine(tuple(terms), self.const + other.const)
-
-    def __mul__(self, factor: int) -> Affine:
-        if factor == 0:
-            return Affine((), 0)
-        return Affine(tuple([(symbol, f * factor) for symbol, f in self.terms]), self.const * factor)
-
-    def __neg__(self) -> Affine:
-        return self * -1
-
-    def __sub__(self, other: Affine | int) -> Affine:
-        return self + (-other)
-
-    def without(self, symbol: Symbol) -> Affine:
-        return Affine(tuple([term for term in self.terms if term[0] is not symbol]), self.const)
+def _age(symbol: Symbol) -> int:
+    return symbol.order
 
 
-def _age(term: tuple[Symbol, int]) -> int:
+def _older(term: tuple[Symbol, int]) -> int:
     return -term[0].order
 
 
-def of(number: int) -> Affine:
-    return Affine((), number)
+def _sorted(value: Affine) -> _Terms:
+    return tuple(sorted(value.terms.items(), key=_older))
+
+
+def youngest(value: Affine) -> Symbol:
+    """The youngest symbol of a sum that has one."""
+    return max(value.terms, key=_age)
 
 
 def reduced(value: Affine, over: int = 0) -> tuple[Affine, int]:
     """A sum that is at least 0, or the numerator of an upper bound of an integer, and the denominator, in lowest terms:
     what is left of its number is rounded down."""
-    divisor = math.gcd(over, *[factor for _, factor in value.terms])
+    divisor = math.gcd(over, *value.terms.values())
     if divisor <= 1:
         return value, over
-    terms = tuple([(symbol, factor // divisor) for symbol, factor in value.terms])
-    return Affine(terms, value.const // divisor), over // divisor
+    terms = {symbol: factor // divisor for symbol, factor in value.terms.items()}
+    return Affine(value.constant // divisor, terms), over // divisor
 
 
 def below(value: Affine, over: int = 1) -> Bound:
@@ -142,7 +104,7 @@ class Facts:
         # What is taken back: the bounds of a symbol as they were, and the key of a value that was computed.
         self._trail: list[tuple[Symbol, int, int, int, int] | None] = []
         self._noted: list[tuple[object, ...]] = []  # a key for each None
-        self._memo: dict[tuple[tuple[Symbol, int], ...], int] = {}
+        self._memo: dict[_Terms, int] = {}
         self._made: dict[tuple[object, ...], Affine] = {}  # values that were computed before
         self._effort = 0
 
@@ -171,7 +133,7 @@ class Facts:
     def sup(self, value: Affine, goal: int | None = None) -> int:
         """A number that a sum is never above. goal: one that is low enough."""
         self._effort = 0
-        return self._sup(value.terms, None if goal is None else goal - value.const) + value.const
+        return self._sup(_sorted(value), None if goal is None else goal - value.constant) + value.constant
 
     def inf(self, value: Affine, goal: int | None = None) -> int:
         """A number that a sum is never below. goal: one that is high enough."""
@@ -183,7 +145,7 @@ class Facts:
     def is_at_most(self, value: Affine, number: int = 0) -> bool:
         return self.sup(value, number) <= number
 
-    def _sup(self, terms: tuple[tuple[Symbol, int], ...], goal: int | None) -> int:
+    def _sup(self, terms: _Terms, goal: int | None) -> int:
         if not terms:
             return 0
         if len(terms) == 1 and not (terms[0][0].uppers if terms[0][1] > 0 else terms[0][0].lowers):
@@ -200,15 +162,16 @@ class Facts:
         self._effort += 1
         best = factor * end + self._sup(rest, None if goal is None else goal - factor * end)
         if symbol.lo != symbol.hi:
-            others = Affine(rest, 0)
-            for alternatives, over in symbol.uppers if factor > 0 else symbol.lowers:
+            bounds = symbol.uppers if factor > 0 else symbol.lowers
+            others = Affine(0, dict(rest) if bounds else None)
+            for alternatives, over in bounds:
                 if goal is not None and best <= goal:
                     return best
                 worst = None
                 for one in alternatives:
                     both = others * over + one * factor
-                    wanted = None if goal is None else goal * over - both.const
-                    bound = (self._sup(both.terms, wanted) + both.const) // over
+                    wanted = None if goal is None else goal * over - both.constant
+                    bound = (self._sup(_sorted(both), wanted) + both.constant) // over
                     worst = bound if worst is None else max(worst, bound)
                     if worst >= best:
                         break
@@ -241,26 +204,27 @@ class Facts:
     def assume(self, value: Affine) -> bool:
         """From here on a sum is at least 0. False where that cannot be."""
         if not value.terms:
-            return value.const >= 0
+            return value.constant >= 0
         if self.sup(value, -1) < 0:
             return False
         possible = True
         value, _ = reduced(value)
-        for symbol, factor in value.terms:
+        last = youngest(value)
+        for symbol, factor in _sorted(value):
             rest = value.without(symbol)
-            youngest = symbol is value.terms[0][0]
+            is_youngest = symbol is last
             most = self.sup(rest)
             lo, hi = symbol.lo, symbol.hi
             if factor > 0:
                 lo = max(lo, -(most // factor))  # symbol >= -rest / factor
             else:
                 hi = min(hi, most // -factor)
-            if not youngest and (lo, hi) == (symbol.lo, symbol.hi):
+            if not is_youngest and (lo, hi) == (symbol.lo, symbol.hi):
                 continue
             first = symbol.lo < 1
             self._trail.append((symbol, symbol.lo, symbol.hi, len(symbol.lowers), len(symbol.uppers)))
             symbol.lo, symbol.hi = lo, hi
-            if youngest and rest.terms:
+            if is_youngest and rest.terms:
                 if factor > 0:
                     symbol.lowers.append(above(-rest, factor))
                 else:
@@ -276,7 +240,7 @@ class Facts:
     def assume_differs(self, value: Affine) -> bool:
         """From here on a sum is not 0, where it cannot be on one side of it."""
         if not value.terms:
-            return value.const != 0
+            return value.constant != 0
         if self.is_at_least(value, 0):
             return self.assume(value - 1)
         if self.is_at_most(value, 0):
@@ -297,8 +261,8 @@ class Facts:
         bound = (tuple(values), 1)
         made = self.symbol(name, lo, hi, [bound], [bound])
         made.choices = tuple(values)
-        made.points = all([any([symbol.points for symbol, _ in value.terms]) for value in values])
-        return Affine(((made, 1),), 0)
+        made.points = all([any([symbol.points for symbol in value.terms]) for value in values])
+        return multiple(made)
 
     def minimum(self, values: Sequence[Affine]) -> Affine:
         kept: list[Affine] = []
@@ -314,7 +278,7 @@ class Facts:
         made = self.symbol(
             "min", min(map(self.inf, kept)), min(map(self.sup, kept)), [(tuple(kept), 1)], [((v,), 1) for v in kept]
         )
-        return self.note(Affine(((made, 1),), 0), *key)
+        return self.note(multiple(made), *key)
 
     def maximum(self, values: Sequence[Affine]) -> Affine:
         return -self.minimum([-value for value in values])
@@ -327,12 +291,12 @@ class Facts:
             if least < 1 or not self.is_at_least(value):
                 return None
             made = self.symbol("quotient", self.inf(value) // most, self.sup(value) // least, (), [((value,), 1)])
-            return Affine(((made, 1),), 0)
+            return multiple(made)
         if number < 1:
             return None
-        whole = [(symbol, factor) for symbol, factor in value.terms if factor % number == 0]
-        outside = Affine(tuple([(symbol, factor // number) for symbol, factor in whole]), value.const // number)
-        rest = Affine(tuple([term for term in value.terms if term[1] % number]), value.const % number)
+        whole = {symbol: factor // number for symbol, factor in value.terms.items() if factor % number == 0}
+        outside = Affine(value.constant // number, whole)
+        rest = Affine(value.constant % number, {s: factor for s, factor in value.terms.items() if factor % number})
         lo, hi = self.inf(rest) // number, self.sup(rest) // number
         if lo == hi:
             return outside + lo
@@ -341,17 +305,17 @@ class Facts:
             return found
         lo, hi = self.inf(value) // number, self.sup(value) // number
         made = self.symbol("quotient", lo, hi, [above(value - (number - 1), number)], [below(value, number)])
-        return self.note(Affine(((made, 1),), 0), *key)
+        return self.note(multiple(made), *key)
 
     def product(self, left: Affine, right: Affine) -> Affine:
         if left.number is not None:
             return right * left.number
         if right.number is not None:
             return left * right.number
-        total = left * right.const + right * left.const - left.const * right.const
+        total = left * right.constant + right * left.constant - left.constant * right.constant
         total = total + 0
-        for a, f in left.terms:
-            for b, g in right.terms:
+        for a, f in left.terms.items():
+            for b, g in right.terms.items():
                 total = total + self._product(a, b) * (f * g)
         return total
 
@@ -359,17 +323,17 @@ class Facts:
         if a.order > b.order:
             a, b = b, a
         if a.lo == a.hi:
-            return Affine(((b, a.lo),), 0) if a.lo else of(0)
+            return multiple(b, a.lo)
         if b.lo == b.hi:
-            return Affine(((a, b.lo),), 0) if b.lo else of(0)
+            return multiple(a, b.lo)
         if (found := self.known("product", a, b)) is not None:
             return found
         corners = [x * y for x in (a.lo, a.hi) for y in (b.lo, b.hi)]
         made = self.symbol("product", min(corners), max(corners))
         for x, y in ((a, b), (b, a)):
             if y.lo >= 0:  # x.lo * y <= x * y <= x.hi * y
-                made.uppers.append(((Affine(((y, x.hi),), 0) if x.hi else of(0),), 1))
-                made.lowers.append(((Affine(((y, x.lo),), 0) if x.lo else of(0),), 1))
+                made.uppers.append(((multiple(y, x.hi),), 1))
+                made.lowers.append(((multiple(y, x.lo),), 1))
         if a.lo >= 0 and b.lo >= 0:
-            made.implied = (Affine(((a, 1),), -1), Affine(((b, 1),), -1))
-        return self.note(Affine(((made, 1),), 0), "product", a, b)
+            made.implied = (multiple(a) - 1, multiple(b) - 1)
+        return self.note(multiple(made), "product", a, b)

@@ -1,4 +1,4 @@
-"""Arithmetic of the kernel language on what is known of numbers (`ranges`).
+"""Arithmetic of the kernel language on what is known of numbers (`facts`).
 
 What might not fit into its type is a new symbol of which nothing but the type is known.
 """
@@ -7,7 +7,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from hloom.compiler.kernel_ir.bounds.ranges import Affine, Facts, Symbol
+from hloom.compiler.kernel_ir.affine.facts import Facts, Symbol
+from hloom.compiler.kernel_ir.affine.sums import Affine, multiple
 from hloom.compiler.kernel_ir.nodes import Var
 from hloom.compiler.kernel_ir.types import BITS, is_integer, is_pointer
 from hloom.ir.records import record
@@ -41,7 +42,7 @@ def limits(kind: str) -> tuple[int, int]:
 
 
 def _number(value: int) -> Affine:
-    return Affine((), value)
+    return Affine(value)
 
 
 class Arithmetic:
@@ -61,25 +62,25 @@ class Arithmetic:
             return None
         least, most = limits(kind)
         made = self.facts.symbol(name, least if lo is None else lo, most if hi is None else hi)
-        return Affine(((made, 1),), 0)
+        return multiple(made)
 
     def base(self, name: str, nbytes: Affine | None) -> Affine:
         """The address of an array of so many bytes; None: nobody knows."""
         made = self.facts.symbol(name, 1, ADDRESSES)
         made.is_base = made.points = True
         made.region = nbytes
-        return Affine(((made, 1),), 0)
+        return multiple(made)
 
     def fitting(self, value: Affine, kind: str) -> Affine:
         """A result, where it surely fits into its type."""
         least, most = limits(kind)
-        lo = hi = value.const
-        for symbol, factor in value.terms:
+        lo = hi = value.constant
+        for symbol, factor in value.terms.items():
             lo += factor * (symbol.lo if factor > 0 else symbol.hi)
             hi += factor * (symbol.hi if factor > 0 else symbol.lo)
         if (lo >= least or self.facts.is_at_least(value, least)) and (hi <= most or self.facts.is_at_most(value, most)):
             return value
-        return Affine(((self.facts.symbol("any", least, most), 1),), 0)
+        return multiple(self.facts.symbol("any", least, most))
 
     # --- preds
 
@@ -101,8 +102,8 @@ class Arithmetic:
                 return _number(int(known))
             made = self.facts.symbol("pred", 0, 1)
             made.implied = tuple([fact for at_least, fact in value.yes if at_least])
-            return Affine(((made, 1),), 0)
-        return Affine(((self.facts.symbol("any", *limits("s64")), 1),), 0)
+            return multiple(made)
+        return multiple(self.facts.symbol("any", *limits("s64")))
 
     def decided(self, test: Truth) -> bool | None:
         if test.known is not None:
@@ -219,7 +220,7 @@ class Arithmetic:
         if self.facts.is_at_least(left):
             found.uppers.append(((left,), 1))
             found.hi = min(found.hi, self.facts.sup(left))
-        return Affine(((found, 1),), 0)
+        return multiple(found)
 
     def _masked(self, kind: str, left: Affine, right: Affine) -> Value:
         if left.number is not None:
@@ -273,7 +274,7 @@ class Arithmetic:
     @staticmethod
     def base_of(value: Affine) -> tuple[Symbol, Affine] | None:
         """The address of an array that another address is made from, and its distance; None for other numbers."""
-        bases = [term for term in value.terms if term[0].points]
-        if len(bases) != 1 or bases[0][1] != 1:
+        bases = [symbol for symbol in value.terms if symbol.points]
+        if len(bases) != 1 or value.terms[bases[0]] != 1:
             return None
-        return bases[0][0], value.without(bases[0][0])
+        return bases[0], value.without(bases[0])
