@@ -17,10 +17,10 @@ from hloom.ir.types import Shape
 from hloom.kernels.elementwise import Elements, elements_of
 from hloom.kernels.faults import watch
 from hloom.kernels.frontend.lowering import Lowered, lowered
-from hloom.kernels.frontend.syntax import definition_of, outside_names
 from hloom.kernels.instances import Instance, instance
+from hloom.kernels.origin import origin_of
 from hloom.kernels.programs import Batch
-from hloom.numpy import broadcast_to
+from hloom.numpy import broadcast_shapes, broadcast_to
 from hloom.tracing.trace import as_array, bind
 
 __all__ = ["KernelFunction", "kernel"]
@@ -41,7 +41,8 @@ def kernel(function: Callable | None = None, *, static_argnames: str | Sequence[
 
     Loops over `hl.parallel(n)` and `hl.tile(shape)` are divided among the cores; loops over `range` within them run in
     order. There are numbers, elements, slices, element-wise expressions and reductions of arrays, and calls of NumPy's
-    functions and of the user's own. Arguments are arrays and numbers, which are not written to.
+    functions and of the user's own. Arguments are arrays and numbers, which are not written to. `function` may also be
+    one that Numba compiles: `hl.kernel(njit_function)`.
 
     static_argnames: arguments that are Python values, such as sizes. unchecked: indices that are not proved to be in
     range are not checked; an index out of range is then undefined behaviour.
@@ -61,17 +62,17 @@ class KernelFunction:
     def __init__(self, function: Callable, static: tuple[str, ...], unchecked: bool):
         if not callable(function):
             raise ArgumentError("hl.kernel takes a function", f"{type(function).__name__}", "decorate a function")
-        functools.update_wrapper(self, function)
-        self.function, self.static, self.unchecked = function, static, unchecked
-        self.signature = inspect.signature(function)
+        self.origin = origin_of(function)
+        self.function, self.static, self.unchecked = self.origin.python, static, unchecked
+        functools.update_wrapper(self, self.origin.written)
+        self.signature = inspect.signature(self.origin.written)
         missing = [name for name in static if name not in self.signature.parameters]
         if missing:
             raise ArgumentError(
                 f"hl.kernel of '{function.__name__}'", f"static_argnames has '{missing[0]}', which is no parameter",
                 f"the parameters are {', '.join(self.signature.parameters)}",
             )  # fmt: skip
-        self.definition = definition_of(function)
-        self.name = self.definition[0].name
+        self.name = self.origin.definition[0].name
         self._made: dict[Any, tuple[Lowered, Instance, list[Elements] | None]] = {}
         numbers = tuple([k for k, name in enumerate(self.signature.parameters) if name in static])
         self._compiled = jit(self._bound, static_argnums=numbers, static_argnames=static)
@@ -117,6 +118,11 @@ class KernelFunction:
             shapes[name] = array._shape
             if getattr(array, "weak", False):
                 weak.add(name)
+        if self.origin.of_elements:
+            dims = broadcast_shapes(*[array.shape for array in arrays])
+            arrays = [broadcast_to(array, dims) if array.ndim else array for array in arrays]
+            given = dict(zip([name for name in shapes if isinstance(shapes[name], Shape)], arrays, strict=True))
+            shapes |= {name: array._shape for name, array in given.items()}
         made, kernel, elements = self.at(shapes, frozenset(weak))
         if elements is not None and not config.disable_jit:  # as ops, which are fused with those around the call
             dims = elements[0].dims
@@ -137,8 +143,10 @@ class KernelFunction:
                 f"a call of the kernel '{self.name}'", "a static argument cannot be hashed", "pass tuples and numbers"
             ) from None
         if found is None:
-            names = outside_names(self.function)
-            made = lowered(*self.definition, names, arguments, self.name, weak, self.unchecked)
+            origin = self.origin
+            made = lowered(
+                *origin.definition, origin.outside(), arguments, self.name, weak, self.unchecked, origin.parallel
+            )
             python = functools.partial(self._by_python, arguments, made)
             elements = None if made.checks else elements_of(made.body)
             found = self._made[key] = (made, instance(made.body, made.fault, python=python), elements)

@@ -25,6 +25,7 @@ __all__ = [
     "REDUCTIONS",
     "dtype_of",
     "inlined",
+    "is_prange",
     "known_name",
     "of_numba",
 ]
@@ -89,6 +90,12 @@ def of_numba(function: Any) -> tuple[Any, bool]:
     if isinstance(function, numba.np.ufunc.dufunc.DUFunc):  # numba.vectorize
         return function._dispatcher.py_func, True
     return function, False
+
+
+def is_prange(function: Any) -> bool:
+    """Whether a function is `numba.prange`."""
+    numba: Any = sys.modules.get("numba")
+    return numba is not None and function is numba.prange
 
 
 def inlined(function: Any) -> bool:

@@ -52,16 +52,17 @@ class Lowered:
 
 def lowered(
     definition: ast.FunctionDef, file: str, above: int, outside: Mapping[str, Any], arguments: Mapping[str, Any],
-    name: str, weak: frozenset[str] = frozenset(), unchecked: bool = False,
+    name: str, weak: frozenset[str] = frozenset(), unchecked: bool = False, prange: bool = True,
 ) -> Lowered:  # fmt: skip
     """The kernel.
 
-    arguments: a Shape for each array, else a Python value. weak: names of Python numbers.
+    arguments: a Shape for each array, else a Python value. weak: names of Python numbers. prange: whether
+    `numba.prange` divides a loop among the cores.
     Raises the errors of the kernel's mistakes, at their lines.
     """
     declared: dict[str, tuple[np.dtype, bool]] = {}
     while True:
-        made = _Lowering(definition, file, above, outside, name, weak, declared, unchecked)
+        made = _Lowering(definition, file, above, outside, name, weak, declared, unchecked, prange)
         try:
             return made.run(definition, arguments)
         except Widen as found:
@@ -74,12 +75,13 @@ class _Lowering(Statements):
     def __init__(
         self, definition: ast.FunctionDef, file: str, above: int, outside: Mapping[str, Any], name: str,
         weak: frozenset[str], declared: dict[str, tuple[np.dtype, bool]], unchecked: bool,
+        prange: bool,
     ):  # fmt: skip
         super().__init__(Source(file, above + definition.lineno, name), _RESERVED, unchecked)
         self.file, self.above, self.function, self.outside = file, above, name, outside
         self.names, self.unset, self.bound_in, self.owners = {}, set(), {}, {}
         self.own = {*assigned_names(definition.body), *[a.arg for a in definition.args.args]}
-        self.weak, self.implied = weak, {}
+        self.weak, self.implied, self.prange = weak, {}, prange
         self.declared, self.cells, self.stack = declared, {}, []
         self.drafts: list[Draft] = []
         self.scratches: list[Scratch] = []
@@ -334,12 +336,16 @@ class _Lowering(Statements):
             super().do_for(node)
             return
         function = self.static(self.value(call.func))
-        if function is language.parallel:
+        if function is language.parallel or (functions.is_prange(function) and self._is_parallel(node)):
             self._parallel(node, call)
         elif function is language.tile:
             self._tiles(node, call)
         else:
             super().do_for(node)
+
+    def _is_parallel(self, node: ast.For) -> bool:
+        """Whether a loop over `numba.prange` is divided: not where it sums into variables from before the loop."""
+        return self.prange and not any(name in self.names for name in assigned_names(node.body))
 
     def _sizes(self, call: ast.Call) -> list[Number]:
         given, _ = self.arguments_of(call)

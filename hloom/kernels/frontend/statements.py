@@ -21,7 +21,7 @@ from hloom.compiler.kernel_ir.nodes import (
 from hloom.errors import ArgumentError, UnsupportedError
 from hloom.ir.source import Source
 from hloom.kernels import language
-from hloom.kernels.frontend import ranges
+from hloom.kernels.frontend import functions, ranges
 from hloom.kernels.frontend.expressions import BINARY
 from hloom.kernels.frontend.names import Names
 from hloom.kernels.frontend.syntax import assigned_names, carried_names, definition_of, direction, jumps, outside_names
@@ -310,7 +310,7 @@ class Statements(Names):
                 called, args = None, []
         if called in (language.parallel, language.tile):
             self.parallel_inside(node)
-        elif called is range:
+        elif called is range or functions.is_prange(called):
             self._range(node, [self.whole(self.scalar(a, "a bound of a range")) for a in args])
         else:
             self._over_values(node)
