@@ -46,6 +46,7 @@ def test_kernels():
     np.testing.assert_array_equal(scope["counts"], np.histogram(x, 8, (0, 1))[0])
     np.testing.assert_allclose(scope["values"], np.sort(x.reshape(10, 100), 1)[:, :-4:-1])
     np.testing.assert_allclose(scope["slope"], 12 * x, rtol=1e-5)
+    np.testing.assert_allclose(scope["bent"], np.minimum(x, 0.7), rtol=1e-5)
     for name in ("smoothed", "gated"):
         given = [np.random.default_rng(0).normal(size=(9, 12)).astype(np.float32)] * (1 if name == "smoothed" else 2)
         np.testing.assert_allclose(scope[name](*given), scope[name].python(*given), rtol=1e-5, atol=1e-6)
