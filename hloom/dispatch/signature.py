@@ -270,8 +270,13 @@ def _check_arguments_exist(function: Callable, options: JitOptions) -> None:
 
 
 def distinct(value) -> tuple:
-    """1, 1.0 and True are equal, and 0.0 and -0.0, but a function may return different things for them."""
+    """1, 1.0 and True are equal, and 0.0 and -0.0, but a function may return different things for them, and for tuples
+    and frozen sets of them."""
     kind = type(value)
+    if kind is tuple or (isinstance(value, tuple) and hasattr(value, "_fields")):
+        return (kind, tuple([distinct(one) for one in value]))
+    if kind is frozenset:
+        return (kind, frozenset(map(distinct, value)))
     return (kind, repr(value)) if kind in (float, complex) else (kind, value)
 
 

@@ -143,6 +143,19 @@ def test_equal_static_values_of_different_types_are_different():
     assert [float(f(np.float32(0), n)) for n in (True, 1, 1.0, True)] == [10, 20, 30, 10]
 
 
+@pytest.mark.parametrize(
+    "values",
+    [((1, 2), (1.0, 2), (True, 2), (1, 2.0)), (((0.0,),), ((-0.0,),), ((0,),)), (frozenset({1}), frozenset({1.0}))],
+    ids=["tuple", "nested", "frozenset"],
+)
+def test_equal_static_tuples_of_different_types_are_different(values):
+    seen = []
+    f = hl.jit(lambda x, static: seen.append(static) or x, static_argnums=1)
+    for value in [*values, *values]:
+        f(1.0, value)
+    assert list(map(repr, seen)) == list(map(repr, values))
+
+
 def test_an_unhashable_static_argument_is_named():
     f = hl.jit(lambda x, table: x, static_argnames="table")
     with pytest.raises(ArgumentError, match="static argument 'table' of '.*' must be hashable") as caught:
