@@ -40,8 +40,9 @@ from hloom.compiler.kernel_ir.types import (
 )
 
 __all__ = [
-    "ONE", "ZERO", "assign", "both", "call", "cast", "chosen", "compared", "constant", "do", "element", "floor_divided",
-    "greatest", "least", "load", "minus", "operation", "part", "plus", "store", "terms_of", "times", "truth", "unary",
+    "ONE", "ZERO", "address", "assign", "both", "call", "cast", "chosen", "compared", "constant", "do", "element",
+    "floor_divided", "greatest", "increased", "least", "load", "minus", "operation", "part", "plus", "quotient",
+    "store", "terms_of", "times", "truth", "unary",
 ]  # fmt: skip
 
 ZERO, ONE = Const("s64", 0), Const("s64", 1)
@@ -107,14 +108,24 @@ def floor_divided(left: Expr, right: Expr) -> Binary:
     return operation("//", left, right)
 
 
+def least(*values: Expr) -> Expr:
+    """`min(a, b)` of numbers of one kind."""
+    return call("min", values, by_name)
+
+
 def greatest(*values: Expr) -> Expr:
     """`max(a, b)` of numbers of one kind."""
     return call("max", values, by_name)
 
 
-def least(*values: Expr) -> Expr:
-    """`min(a, b)` of numbers of one kind."""
-    return call("min", values, by_name)
+def quotient(x: Expr, y: Expr) -> Expr:
+    """`quotient(x, y)` of integers that are not negative."""
+    return call("quotient", (x, y), by_name)
+
+
+def address(pointer: Expr) -> Expr:
+    """`address(p)`, in bytes."""
+    return call("address", (pointer,), by_name)
 
 
 def compared(op: str, left: Expr, right: Expr) -> Binary:
@@ -193,6 +204,11 @@ def assign(var: Var, value: Expr) -> Assign:
         if not is_integer(value.type) or var.type != "s64" or value.type == "u64":
             raise TypeMismatch(f"{var.name} holds {var.type} and {value.type}")
     return Assign(var, value)
+
+
+def increased(var: Var, by: Expr) -> Assign:
+    """`var += by`."""
+    return Assign(var, plus(var, by), augmented=True)
 
 
 def store(pointer: Expr, index: Expr, value: Expr, streamed: bool = False) -> Store:

@@ -6,6 +6,7 @@ import math
 from functools import cached_property
 
 from hloom.compiler.kernel_ir.builder import operation
+from hloom.compiler.kernel_ir.names import Names
 from hloom.compiler.kernels.codegen.constants import sized
 from hloom.compiler.kernels.codegen.description import Block, Nest
 from hloom.compiler.kernels.codegen.writer import Writer
@@ -95,8 +96,9 @@ class KernelRequest:
         distinct = list(dict.fromkeys(reversed(ops)))[:3]
         return "_".join([kind, *reversed(distinct)])
 
-    def writer(self, dims: tuple[int, ...]) -> Writer:
-        writer = Writer(dict(self.names), dims)
+    def writer(self, dims: tuple[int, ...], names: Names | None = None) -> Writer:
+        """A writer of elements. names: of the function's variables, where it has others besides."""
+        writer = Writer(dict(self.names), dims, names)
         for instruction, name in (*self.names.items(), *((o, self.output_name(k)) for k, o in enumerate(self.outputs))):
             writer.pointer(name, instruction.dtype)
         writer.sized = self.sized

@@ -47,15 +47,15 @@ MASKS = {"f32": "u32", "f64": "u64"}  # dtype of a register -> integers of its s
 class Writer:
     """Writes the elements of one fused computation.
 
-    inputs: parameter instruction -> pointer name. names: how index variables are called in the text.
+    inputs: parameter instruction -> pointer name. names: of the function's variables, where it has others besides.
     `overrides`: instruction -> the value it has in the current nest (the sums of a contraction, the results of
     reductions); its index is not looked at.
     """
 
-    def __init__(self, inputs: dict[Instruction, str], dims: tuple[int, ...]):
+    def __init__(self, inputs: dict[Instruction, str], dims: tuple[int, ...], names: Names | None = None):
         self.inputs = inputs
         self.dims = dims
-        self.names = Names(by_name)
+        self.names = Names(by_name) if names is None else names
         self.overrides: dict[Instruction, tuple[Expr, Block]] = {}
         self.elements: dict[Instruction, list[tuple[Expr, Block]]] = {}  # the results of reductions of several operands
         self.integers: dict[str, int] = {}

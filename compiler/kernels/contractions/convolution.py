@@ -10,7 +10,29 @@ and p is contiguous in memory, and writes zeros where a run leaves the array.
 
 from __future__ import annotations
 
-from hloom.compiler.kernels.codegen.serial import indent
+from collections.abc import Callable, Sequence
+
+from hloom.compiler.kernel_ir.builder import (
+    ONE,
+    ZERO,
+    address,
+    cast,
+    compared,
+    constant,
+    do,
+    greatest,
+    increased,
+    least,
+    minus,
+    plus,
+    quotient,
+    store,
+    times,
+)
+from hloom.compiler.kernel_ir.functions import by_name
+from hloom.compiler.kernel_ir.names import Names
+from hloom.compiler.kernel_ir.nodes import Assign, Expr, For, If, Stmt, Var, While
+from hloom.compiler.kernels.codegen.guards import all_of
 from hloom.compiler.kernels.contractions.convolution_dims import Component, ConvolutionRoles
 from hloom.compiler.kernels.contractions.im2col import image_of
 from hloom.compiler.kernels.contractions.operands import ContractionParts, epilogue_of, extra_params
@@ -37,7 +59,7 @@ def convolution_parts(request: KernelRequest, instruction: Instruction, machine)
     if dtype == accumulate and (image := image_of(roles, request.names[left], dtype, integers)):
         filled = image.operand(machine)
     if filled is None:
-        filled = FilledOperand(_Packing(roles, request.names[left], dtype, accumulate, fast, integers).lines)
+        filled = FilledOperand(_Packing(roles, request.names[left], dtype, accumulate, fast, integers).fill)
     rhs = PlainOperand(request.names[right], HLO_NAME[right.dtype])
     epilogue = epilogue_of(request, instruction, roles, integers, accumulate)
     params = extra_params(request, integers, rhs, epilogue)
@@ -59,164 +81,198 @@ class _Packing:
         # The slow index is walked one by one, along the fast one whole runs of its innermost component are copied.
         self.slow, self.fast = (rows, depths) if fast == "p" else (depths, rows)
         self.slow_name, self.fast_name = ("i", "p") if fast == "p" else ("p", "i")
-        self.lines("0")  # the integer arguments are known from now on
+        probe = Names(by_name)
+        for name in ("t_i0", "t_rows", "t_p0", "t_depth", "t_b", "k"):
+            probe.index(name)
+        for name, kind in ((pointer, dtype), ("t_left", accumulate)):
+            probe.declare(name, f"*{kind}")
+        self.fill(probe, ZERO)  # the integer arguments are known from now on
 
-    def number(self, name: str, value: int) -> str:
+    def number(self, name: str, value: int) -> Var:
         self.integers[name] = value
-        return name
+        return self.names.index(name)
 
-    def digits(self, rest: str, components, prefix: str) -> list[str]:
+    def digits(self, rest: Expr, components: Sequence[Component], prefix: str) -> list[Stmt]:
         """Statements that take an index apart: prefix0, prefix1, ... from the outermost component on."""
-        lines = []
+        v, made = self.names, list[Stmt]()
         for k in range(len(components) - 1, 0, -1):
             extent = self.number(f"c_{prefix}{k}", components[k].extent)
-            lines += [f"w_q = quotient({rest}, {extent})", f"w_{prefix}{k} = {rest} - w_q * {extent}"]
+            made.append(v.let("w_q", quotient(rest, extent)))
+            made.append(v.let(f"w_{prefix}{k}", minus(rest, times(v["w_q"], extent))))
+            rest = v["w_q"]
             if k > 1:
-                lines.append("w_r = w_q")
-                rest = "w_r"
-            else:
-                rest = "w_q"
-        return [*lines, f"w_{prefix}0 = {rest}"]
+                made.append(v.let("w_r", rest))
+                rest = v["w_r"]
+        return [*made, v.let(f"w_{prefix}0", rest)]
 
-    def offset(self, components, prefix: str, space: int | None) -> list[str]:
+    def offset(self, components: Sequence[Component], prefix: str, space: int | None) -> list[Expr]:
         """The terms of the components along one spatial dimension (None: in memory)."""
-        terms = []
+        terms: list[Expr] = []
         for k, c in enumerate(components):
             if c.space == space:
-                step = "" if c.step == 1 else f" * {self.number(f'c_{prefix}{k}_step', c.step)}"
-                terms.append(f"w_{prefix}{k}{step}")
+                digit = self.names.index(f"w_{prefix}{k}")
+                terms.append(digit if c.step == 1 else times(digit, self.number(f"c_{prefix}{k}_step", c.step)))
         return terms
 
-    def lines(self, row: str) -> list[str]:
+    def fill(self, names: Names, row: Expr) -> list[Stmt]:
         """The statements; `row`: elements of scratch memory from one slow index to the next."""
-        slow, fast = self.slow_name, self.fast_name
-        begin, count = {"i": ("t_i0", "t_rows"), "p": ("t_p0", "t_depth")}[fast]
-        slow_begin, slow_count = {"i": ("t_i0", "t_rows"), "p": ("t_p0", "t_depth")}[slow]
-        lines = [*self.digits(begin, self.fast, "first"), f"w_end = {begin} + {count}"]
-        body = [f"t_at = (t_{slow} - {slow_begin}) * {row} - {begin}", *self.digits(f"t_{slow}", self.slow, "s")]
-        memory = [f"t_b * {self.number('c_batch', self.roles.batch_stride)}", *self.offset(self.slow, "s", None)]
-        body.append(f"w_base = {' + '.join(memory)}")
+        self.names = v = names
+        begin, count = {"i": (v["t_i0"], v["t_rows"]), "p": (v["t_p0"], v["t_depth"])}[self.fast_name]
+        slow_begin, slow_count = {"i": (v["t_i0"], v["t_rows"]), "p": (v["t_p0"], v["t_depth"])}[self.slow_name]
+        made = [*self.digits(begin, self.fast, "first"), v.let("w_end", plus(begin, count))]
+        slow = v.index(f"t_{self.slow_name}")
+        body: list[Stmt] = [v.let("t_at", minus(times(minus(slow, slow_begin), row), begin))]
+        body += self.digits(slow, self.slow, "s")
+        memory = [times(v["t_b"], self.number("c_batch", self.roles.batch_stride)), *self.offset(self.slow, "s", None)]
+        body.append(v.let("w_base", plus(*memory)))
         for d, space in enumerate(self.roles.spaces):
             terms = self.offset(self.slow, "s", d)
             if space.start:
                 terms.append(self.number(f"c_start{d}", space.start))
-            body.append(f"w_x{d} = {' + '.join(terms) or '0'}")
-        runs = [f"w_f{k} = w_first{k}" for k in range(len(self.fast))]
-        runs += [f"w_at = {begin}", "while w_at < w_end:", *indent(self.run())]
-        if fast == "p" and len(self.fast) > 1 and self.adjacent():
-            conditions = ["t_depth == k"]
+            body.append(v.let(f"w_x{d}", plus(*terms) if terms else ZERO))
+        runs: list[Stmt] = [v.let(f"w_f{k}", v[f"w_first{k}"]) for k in range(len(self.fast))]
+        runs.append(v.let("w_at", begin))
+        runs.append(While(compared("<", v["w_at"], v["w_end"]), self.run()))
+        if self.fast_name == "p" and len(self.fast) > 1 and self.adjacent():
+            asked: list[Expr] = [compared("==", v["t_depth"], v["k"])]
             for d, space in enumerate(self.roles.spaces):
                 if space.checked:
                     reach = sum((c.extent - 1) * c.step for c in self.fast if c.space == d)
-                    last = self.number(f"c_last{d}", space.extent - reach)
-                    conditions += [f"w_x{d} >= 0", f"w_x{d} < {last}"]
-            body += [f"if {' and '.join(conditions)}:", *indent(self.window()), "else:", *indent(runs)]
+                    asked += self.between(v[f"w_x{d}"], self.number(f"c_last{d}", space.extent - reach))
+            body.append(If(all_of(asked), self.window(), runs))
         else:
             body += runs
-        return [*lines, f"for t_{slow} in range({slow_begin}, {slow_begin} + {slow_count}):", *indent(body)]
+        return [*made, For(slow, slow_begin, plus(slow_begin, slow_count), ONE, body)]
+
+    def between(self, position: Expr, extent: Expr) -> list[Expr]:
+        """The conditions that a position is inside."""
+        return [compared(">=", position, ZERO), compared("<", position, extent)]
 
     def adjacent(self) -> bool:
         """Whether the elements of a run are copied as they are, one after another."""
         return self.roles.memory_step(self.fast[-1]) == 1 and self.dtype == self.accumulate
 
-    def window(self) -> list[str]:
+    def window(self) -> list[Stmt]:
         """All of a window that lies inside of the array: nothing but the copies of its runs."""
+        v = self.names
         *outer, inner = self.fast
-        memory = ["w_base", *self.offset(outer, "g", None)]
+        digits = [v.index(f"w_g{k}") for k in range(len(outer))]
+        memory = [v["w_base"], *self.offset(outer, "g", None)]
         for d, space in enumerate(self.roles.spaces):
-            position = " + ".join([f"w_x{d}", *self.offset(outer, "g", d)])
-            stride = "" if space.stride == 1 else f" * {self.number(f'c_stride{d}', space.stride)}"
-            memory.append(f"({position}){stride}")
+            position = plus(v[f"w_x{d}"], *self.offset(outer, "g", d))
+            stride = space.stride != 1
+            memory.append(times(position, self.number(f"c_stride{d}", space.stride)) if stride else position)
         extent = self.number(f"c_first{len(outer)}", inner.extent)
-        loop = [f"for w_e in range({extent}):", f"    t_left[w_to + w_e] = {self.element('w_from + w_e')}"]
-        lines = [f"w_from = {' + '.join(memory)}", *(self.copied() or loop), f"w_to += {extent}"]
+        to, start = v.let("w_to", v["t_at"]), v.let("w_from", plus(*memory))
+        copy = self.copied() or [self.over(ZERO, extent, lambda e: self.put(e, self.element(plus(v["w_from"], e))))]
+        made: list[Stmt] = [start, *copy, increased(v["w_to"], extent)]
         for k in range(len(outer) - 1, -1, -1):
-            extent = self.number(f"c_first{k}", outer[k].extent)
-            lines = [f"for w_g{k} in range({extent}):", *indent(lines)]
-        return ["w_to = t_at", *lines]
+            made = [For(digits[k], ZERO, self.number(f"c_first{k}", outer[k].extent), ONE, made)]
+        return [to, *made]
 
-    def copied(self) -> list[str]:
+    def over(self, start: Expr, stop: Expr, body: Callable[[Var], Stmt]) -> For:
+        """A loop over elements of a run."""
+        e = self.names.index("w_e")
+        return For(e, start, stop, ONE, [body(e)])
+
+    def put(self, e: Expr, value: Expr) -> Stmt:
+        """Writes element e of a run."""
+        return store(self.names["t_left"], plus(self.names["w_to"], e), value)
+
+    def memory_at(self, e: Expr | None = None) -> tuple[Expr, Expr]:
+        """The addresses of a run in memory and in scratch memory, or of its element e."""
+        v, size = self.names, constant(ITEMSIZES[self.accumulate])
+        source, target = (v["w_from"], v["w_to"]) if e is None else (plus(v["w_from"], e), plus(v["w_to"], e))
+        return plus(address(v[self.pointer]), times(source, size)), plus(address(v["t_left"]), times(target, size))
+
+    def copied(self) -> list[Stmt]:
         """A whole run by a few vectors, where it is short: LLVM makes calls of the C library of loops that copy and
         clear, which take longer than a short run does."""
         inner = self.fast[-1]
         if not self.adjacent() or not 1 < inner.extent <= SHORT:
             return []
-        size = ITEMSIZES[self.accumulate]
-        places = f"address({self.pointer}) + w_from * {size}, address(t_left) + w_to * {size}"
-        return [f"copy_{self.dtype}_{inner.extent}({places})"]
+        return [do(f"copy_{self.dtype}_{inner.extent}", self.memory_at())]
 
-    def run(self) -> list[str]:
+    def run(self) -> list[Stmt]:
         """One run along the innermost component of the fast index, and the step to the next."""
-        last = len(self.fast) - 1
-        inner = self.fast[last]
+        v, last = self.names, len(self.fast) - 1
+        inner, digit = self.fast[last], v[f"w_f{last}"]
         extent = self.number(f"c_first{last}", inner.extent)
-        lines = [f"w_run = min({extent} - w_f{last}, w_end - w_at)"]
-        memory = ["w_base", *self.offset(self.fast, "f", None)]
-        conditions = []
+        made: list[Stmt] = [v.let("w_run", least(minus(extent, digit), minus(v["w_end"], v["w_at"])))]
+        memory = [v["w_base"], *self.offset(self.fast, "f", None)]
+        asked: list[Expr] = []
         for d, space in enumerate(self.roles.spaces):
-            position = f"w_y{d}"
-            lines.append(f"{position} = {' + '.join([f'w_x{d}', *self.offset(self.fast, 'f', d)])}")
-            stride = "" if space.stride == 1 else f" * {self.number(f'c_stride{d}', space.stride)}"
-            memory.append(f"{position}{stride}")
+            made.append(v.let(f"w_y{d}", plus(v[f"w_x{d}"], *self.offset(self.fast, "f", d))))
+            position: Expr = v[f"w_y{d}"]
+            stride = space.stride != 1
+            memory.append(times(position, self.number(f"c_stride{d}", space.stride)) if stride else position)
             if space.checked and inner.space != d:
-                size = self.number(f"c_extent{d}", space.extent)
-                conditions += [f"{position} >= 0", f"{position} < {size}"]
-        lines += [f"w_from = {' + '.join(memory)}", "w_to = t_at + w_at"]
+                asked += self.between(position, self.number(f"c_extent{d}", space.extent))
+        made += [v.let("w_from", plus(*memory)), v.let("w_to", plus(v["t_at"], v["w_at"]))]
         step = self.roles.memory_step(inner)
-        at = "w_from + w_e" if step == 1 else f"w_from + w_e * {self.number('c_jump', step)}"
-        copy = f"t_left[w_to + w_e] = {self.element(at)}"
-        zero = f"t_left[w_to + w_e] = {self.accumulate}(0)"
-        lines += self.clipped(inner, conditions, copy, zero)
-        return [*lines, "w_at += w_run", f"w_f{last} = 0", *self.carry(last - 1)]
+        jump = None if step == 1 else self.number("c_jump", step)
 
-    def clipped(self, inner: Component, conditions: list[str], copy: str, zero: str) -> list[str]:
+        def copy(e: Var) -> Stmt:
+            return self.put(e, self.element(plus(v["w_from"], e if jump is None else times(e, jump))))
+
+        made += self.clipped(inner, asked, copy)
+        return [*made, increased(v["w_at"], v["w_run"]), v.let(f"w_f{last}", ZERO), *self.carry(last - 1)]
+
+    def clipped(self, inner: Component, asked: list[Expr], copy: Callable[[Var], Stmt]) -> list[Stmt]:
         """The loop over a run. What is outside of the array is zero: all of the run where a condition does not hold,
         and the part that is outside along the run's own spatial dimension."""
-        inside = f"if {' and '.join(conditions)}:"
-        clear = ["for w_e in range(w_run):", f"    {zero}"]
+        v, run = self.names, self.names["w_run"]
+        clear = self.over(ZERO, run, lambda e: self.put(e, cast(self.accumulate, ZERO)))
         if inner.space is None or not self.roles.spaces[inner.space].checked:
-            lines = self.whole("w_run", ["for w_e in range(w_run):", f"    {copy}"])
-            return [inside, *indent(lines), "else:", *indent(clear)] if conditions else lines
+            lines = self.whole(run, [self.over(ZERO, run, copy)])
+            return [If(all_of(asked), lines, [clear])] if asked else lines
         d = inner.space
-        size = self.number(f"c_extent{d}", self.roles.spaces[d].extent)
-        if inner.step == 1:
-            lines = [f"w_e0 = min(max(0 - w_y{d}, 0), w_run)", f"w_e1 = max(min({size} - w_y{d}, w_run), w_e0)"]
+        size, y = self.number(f"c_extent{d}", self.roles.spaces[d].extent), v[f"w_y{d}"]
+        made: list[Stmt] = []
+        if asked:
+            made += [v.let("w_e0", ZERO), v.let("w_e1", ZERO), If(all_of(asked), self.inside(inner, size, y))]
         else:
-            step = self.number("c_every", inner.step)
-            lines = [
-                f"w_e0 = min(quotient(max({step} - 1 - w_y{d}, 0), {step}), w_run)",
-                f"w_e1 = max(min(quotient(max({size} - w_y{d} + {step} - 1, 0), {step}), w_run), w_e0)",
-            ]
-        if conditions:
-            lines = ["w_e0 = 0", "w_e1 = 0", inside, *indent(lines)]
+            made += self.inside(inner, size, y)
+        e0, e1 = v["w_e0"], v["w_e1"]
+        count = minus(e1, e0)
         # Few loops: each takes LLVM as long as the rest of a run.
-        parts = ["if w_e1 - w_e0 < w_run:", *indent(clear), "for w_e in range(w_e0, w_e1):", f"    {copy}"]
+        parts: list[Stmt] = [If(compared("<", count, run), [clear]), self.over(e0, e1, copy)]
         if self.copied():
-            itemsize, extent = ITEMSIZES[self.accumulate], inner.extent
-            parts = [
-                f"if w_run == {extent}:",
-                f"    zero_{self.dtype}_{extent}(address(t_left) + w_to * {itemsize})",
-                f"    copy_first_{self.dtype}_{extent}(address({self.pointer}) + (w_from + w_e0) * {itemsize}, "
-                f"address(t_left) + (w_to + w_e0) * {itemsize}, w_e1 - w_e0)",
-                "else:",
-                *indent(parts),
+            extent = inner.extent
+            some = [
+                do(f"zero_{self.dtype}_{extent}", self.memory_at()[1:]),
+                do(f"copy_first_{self.dtype}_{extent}", (*self.memory_at(e0), count)),
             ]
-        return lines + self.whole("w_e1 - w_e0", parts)
+            parts = [If(compared("==", run, constant(extent)), some, parts)]
+        return made + self.whole(count, parts)
 
-    def whole(self, count: str, parts: list[str]) -> list[str]:
+    def inside(self, inner: Component, size: Expr, y: Expr) -> list[Stmt]:
+        """The bounds of the part of a run that is inside of the array along its own spatial dimension."""
+        v, run = self.names, self.names["w_run"]
+        if inner.step == 1:
+            first: Assign = v.let("w_e0", least(greatest(minus(ZERO, y), ZERO), run))
+            return [first, v.let("w_e1", greatest(least(minus(size, y), run), v["w_e0"]))]
+        step = self.number("c_every", inner.step)
+        before = greatest(minus(minus(step, ONE), y), ZERO)
+        behind = greatest(minus(plus(minus(size, y), step), ONE), ZERO)
+        first = v.let("w_e0", least(quotient(before, step), run))
+        return [first, v.let("w_e1", greatest(least(quotient(behind, step), run), v["w_e0"]))]
+
+    def whole(self, count: Expr, parts: list[Stmt]) -> list[Stmt]:
         """`parts`, but quicker where `count`, the elements inside of the array, are those of a whole run."""
         if not (copy := self.copied()):
             return parts
-        return [f"if {count} == {self.fast[-1].extent}:", *indent(copy), "else:", *indent(parts)]
+        return [If(compared("==", count, constant(self.fast[-1].extent)), copy, parts)]
 
-    def carry(self, k: int) -> list[str]:
+    def carry(self, k: int) -> list[Stmt]:
         if k < 0:
             return []
-        lines = [f"w_f{k} += 1"]
+        digit = self.names[f"w_f{k}"]
+        made: list[Stmt] = [increased(digit, ONE)]
         if k > 0:
             extent = self.number(f"c_first{k}", self.fast[k].extent)
-            lines += [f"if w_f{k} == {extent}:", f"    w_f{k} = 0", *indent(self.carry(k - 1))]
-        return lines
+            made.append(If(compared("==", digit, extent), [self.names.let(f"w_f{k}", ZERO), *self.carry(k - 1)]))
+        return made
 
-    def element(self, at: str) -> str:
-        return load_plain(PlainOperand(self.pointer, self.dtype), at, self.accumulate)
+    def element(self, at: Expr) -> Expr:
+        return load_plain(self.names[self.pointer], at, self.accumulate)

@@ -15,13 +15,33 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from hloom.compiler.kernels.codegen.serial import indent
+from hloom.compiler.kernel_ir.builder import (
+    ONE,
+    ZERO,
+    address,
+    cast,
+    compared,
+    constant,
+    greatest,
+    increased,
+    load,
+    minus,
+    plus,
+    quotient,
+    store,
+    times,
+)
+from hloom.compiler.kernel_ir.functions import by_name
+from hloom.compiler.kernel_ir.names import Names
+from hloom.compiler.kernel_ir.nodes import Expr, For, If, Stmt, Var
+from hloom.compiler.kernels.codegen.guards import all_of
 from hloom.compiler.kernels.contractions import room
 from hloom.compiler.kernels.contractions.convolution_dims import Component, ConvolutionRoles
 from hloom.compiler.kernels.contractions.room import ceil
 from hloom.compiler.kernels.contractions.shared import block_area
 from hloom.compiler.kernels.contractions.spec import StagedOperand
 from hloom.compiler.kernels.contractions.tile_shapes import ITEMSIZES
+from hloom.compiler.kernels.contractions.writer import together
 from hloom.ir.records import record
 from hloom.ir.sizes.expressions import SizeExpression
 
@@ -136,15 +156,15 @@ class Image:
         most = min(most, room.rows_in_lines(room.OFFSETS, line))
         window = math.prod(c.extent for c in self.taps.outer) * self.taps.inner[0]
         share = 1.5 * self.length * self._step_across(self.places) / (self.places.inner[0] * window)
-        self.lines()  # written once to know its integer arguments
+        self.fill(self._probe())  # written once to know its integer arguments
         return StagedOperand(
-            self.lines,
-            self.number("c_row_step", row_step),
-            self.number("c_depth_step", depth_step),
+            self.fill,
+            self.number("c_row_step", row_step).name,
+            self.number("c_depth_step", depth_step).name,
             line,
-            self.number("c_line", line),
+            self.number("c_line", line).name,
             run,
-            self.number("c_run", run),
+            self.number("c_run", run).name,
             units * run,
             most,
             min(1.0, share),
@@ -152,9 +172,18 @@ class Image:
             lambda lines: self._elements(lines if self.by_rows else units),
         )
 
-    def number(self, name: str, value: int) -> str:
+    def number(self, name: str, value: int) -> Var:
         self.integers[name] = value
-        return name
+        return self.names.index(name)
+
+    def _probe(self) -> Names:
+        """Names of all that the statements use besides."""
+        probe = Names(by_name)
+        for name in ("t_b", "t_i0", "t_rows", "t_p0", "t_depth", "t_first"):
+            probe.index(name)
+        for name, kind in ((self.pointer, self.dtype), ("t_left", self.dtype), ("t_lines", "s64"), ("t_runs", "s64")):
+            probe.declare(name, f"*{kind}")
+        return probe
 
     def _step_across(self, side: Side) -> int:
         return next((c.step for c in side.outer if _is_across(self.roles, c)), 1)
@@ -179,111 +208,132 @@ class Image:
 
     # --- the statements ---
 
-    def lines(self) -> list[str]:
+    def fill(self, names: Names) -> list[Stmt]:
         """Fill `t_left`, `t_lines` and `t_runs` for the rows from t_i0 on, and the products from t_p0 on."""
+        self.names = names
         return [*self._taps(), *self._places()]
 
-    def _begin(self, side: Side) -> tuple[str, str, str, str]:
+    def _begin(self, side: Side) -> tuple[Var, Var, Var, Var]:
         """(first value, how many, the table of distances, the extent of a line or run) of a side in a block."""
+        v = self.names
         if (side is self.places) == self.by_rows:
-            return "t_i0", "t_rows", "t_lines", "c_line"
-        return "t_p0", "t_depth", "t_runs", "c_run"
+            return v["t_i0"], v["t_rows"], v["t_lines"], v.index("c_line")
+        return v["t_p0"], v["t_depth"], v["t_runs"], v.index("c_run")
 
-    def _counted(self, side: Side, name: str) -> list[str]:
+    def _counted(self, side: Side, name: str) -> list[Stmt]:
         begin, count, _, extent = self._begin(side)
-        return [
-            f"w_{name} = quotient({begin}, {extent})",
-            f"w_{name}s = quotient({begin} + {count} - 1, {extent}) + 1 - w_{name}",
-        ]
+        first = self.names.let(f"w_{name}", quotient(begin, extent))
+        behind = plus(quotient(minus(plus(begin, count), ONE), extent), ONE)
+        return [first, self.names.let(f"w_{name}s", minus(behind, first.var))]
 
-    def _taps(self) -> list[str]:
-        table = self._begin(self.taps)[2]
-        terms, rest, digits = [], "w_rest", []
+    def _taps(self) -> list[Stmt]:
+        v, table = self.names, self._begin(self.taps)[2]
+        t, rest = v.index("w_t"), v.index("w_rest")
+        terms: list[Expr] = []
+        digits: list[Stmt] = []
         for k in range(len(self.taps.outer) - 1, -1, -1):
             component = self.taps.outer[k]
             step = component.step * self.row if component.space == self.roles.across else self._step_along(component)
             if k:
                 extent = self.number(f"c_tap{k}", component.extent)
-                digits += [f"w_q = quotient({rest}, {extent})", f"w_d{k} = {rest} - w_q * {extent}", f"{rest} = w_q"]
+                digits.append(v.let("w_q", quotient(rest, extent)))
+                digits.append(v.let(f"w_d{k}", minus(rest, times(v["w_q"], extent))))
+                digits.append(v.let("w_rest", v["w_q"]))
             else:
-                digits.append(f"w_d0 = {rest}")
-            terms.append(f"w_d{k} * {self.number(f'c_tap{k}_step', step * self.size)}")
-        body = ["w_rest = w_tap + w_t", *digits, f"w_away = {' + '.join(terms) or '0'}"]
+                digits.append(v.let("w_d0", rest))
+            terms.append(times(v[f"w_d{k}"], self.number(f"c_tap{k}_step", step * self.size)))
+        origin = v.let("t_origin", ZERO)
+        counted = self._counted(self.taps, "tap")
+        away = v.let("w_away", plus(*terms) if terms else ZERO)
+        body: list[Stmt] = [v.let("w_rest", plus(v["w_tap"], t)), *digits, away]
         if self.by_rows:  # runs are counted from the first one, where the operand begins
-            body += ["if w_t == 0:", "    t_origin = w_away", f"{table}[w_t] = w_away - t_origin"]
+            body.append(If(compared("==", t, ZERO), [v.let("t_origin", away.var)]))
+            body.append(store(table, t, minus(away.var, origin.var)))
         else:
-            body.append(f"{table}[w_t] = w_away")
-        return ["t_origin = 0", *self._counted(self.taps, "tap"), "for w_t in range(w_taps):", *indent(body)]
+            body.append(store(table, t, away.var))
+        return [origin, *counted, For(t, ZERO, v["w_taps"], ONE, body)]
 
     def _step_along(self, component: Component) -> int:
         return component.step * (1 if component.space is None else self.roles.spaces[component.space].stride)
 
-    def _places(self) -> list[str]:
-        table = self._begin(self.places)[2]
+    def _places(self) -> list[Stmt]:
+        v, table = self.names, self._begin(self.places)[2]
         height = self.number("c_height", _height(self.roles, self.places))
         step, span = self.number("c_across", self._step_across(self.places)), self.number("c_span", self._span())
-        row = self.number("c_image_row", self.row)
-        copy, length = self._copied_row(step, row)
-        body = [
-            f"w_need = (w_y - w_top) * {step} + {span}",
-            "for w_r in range(w_ready, w_need):",
-            *indent(copy),
-            "w_ready = max(w_ready, w_need)",
-            f"{table}[w_l] = (w_at + (w_y - w_top) * {step} * {row}) * {self.size}",
-            "w_y += 1",
-            f"if w_y == {height}:",  # the next image
-            "    w_y = 0",
-            "    w_image += 1",
-            f"    w_at += w_ready * {row}",
-            "    w_top = 0",
-            "    w_ready = 0",
+        row, size = self.number("c_image_row", self.row), constant(self.size)
+        begin = together(v, w_from=ZERO, t_soon=ZERO, t_soon_bytes=ZERO)
+        counted = self._counted(self.places, "line")
+        line, lines, image = v["w_line"], v["w_lines"], v.index("w_image")
+        start: list[Stmt] = [
+            v.let("w_image", quotient(line, height)),
+            v.let("w_y", minus(line, times(image, height))),
+            v.let("w_top", v["w_y"]),
+            v.let("w_at", ZERO),
+            v.let("w_ready", ZERO),
         ]
-        lines = [
-            *self._counted(self.places, "line"),
-            f"w_image = quotient(w_line, {height})",
-            f"w_y = w_line - w_image * {height}",
-            "w_top = w_y",
-            "w_at = 0",
-            "w_ready = 0",
-            "for w_l in range(w_lines):",
-            *indent(body),
+        y, top, at, ready = v["w_y"], v["w_top"], v["w_at"], v["w_ready"]
+        place, r = v.index("w_l"), v.index("w_r")
+        copy, length = self._copied_row(step, row)
+        need = v.let("w_need", plus(times(minus(y, top), step), span))
+        next_image: list[Stmt] = [
+            v.let("w_y", ZERO),
+            increased(image, ONE),
+            increased(at, times(ready, row)),
+            v.let("w_top", ZERO),
+            v.let("w_ready", ZERO),
+        ]
+        body: list[Stmt] = [
+            need,
+            For(r, ready, need.var, ONE, copy),
+            v.let("w_ready", greatest(ready, need.var)),
+            store(table, place, times(plus(at, times(times(minus(y, top), step), row)), size)),
+            increased(y, ONE),
+            If(compared("==", y, height), next_image),
+        ]
+        made: list[Stmt] = [
+            *counted,
+            *start,
+            For(place, ZERO, lines, ONE, body),
             # The next rows, which a block or step copies after this one, follow the last.
-            f"t_soon = address({self.pointer}) + w_from * {self.size}",
-            f"t_soon_bytes = (w_lines * {step} + 1) * {length} * {self.size}",
+            v.let("t_soon", plus(address(v[self.pointer]), times(v["w_from"], size))),
+            v.let("t_soon_bytes", times(times(plus(times(lines, step), ONE), length), size)),
         ]
         # The rows of a block are the same for each of its steps.
         if self.by_rows:
-            lines = ["if t_p0 == t_first:", *indent(lines)]
-        return ["w_from, t_soon, t_soon_bytes = 0, 0, 0", *lines]
+            made = [If(compared("==", v["t_p0"], v["t_first"]), made)]
+        return [begin, *made]
 
-    def _copied_row(self, step: str, row: str) -> tuple[list[str], str]:
+    def _copied_row(self, step: Expr, row: Expr) -> tuple[list[Stmt], Expr]:
         """(the statements that copy row w_r of the image, with the zeros around it; its length)."""
-        roles, number = self.roles, self.number
+        roles, number, v = self.roles, self.number, self.names
         along, across = roles.spaces[roles.along], None if roles.across is None else roles.spaces[roles.across]
-        batch = [f"w_image * {number('c_image', c.step)}" for c in self.places.outer if roles.is_batch(c)]
+        source, inside = v.index("w_in"), list[Expr]()
+        batch = [times(v["w_image"], number("c_image", c.step)) for c in self.places.outer if roles.is_batch(c)]
         first = along.start * along.stride
-        memory = [f"t_b * {number('c_batch', roles.batch_stride)}", *batch, number("c_first", first)]
-        conditions = []
+        memory = [times(v["t_b"], number("c_batch", roles.batch_stride)), *batch, number("c_first", first)]
         if across is not None:
-            memory.append(f"w_in * {number('c_stride', across.stride)}")
+            memory.append(times(source, number("c_stride", across.stride)))
             if across.checked:
-                conditions = ["w_in >= 0", f"w_in < {number('c_rows', across.extent)}"]
+                inside = [compared(">=", source, ZERO), compared("<", source, number("c_rows", across.extent))]
         left = number("c_left", max(-first, 0))
         right = number("c_right", max(min(self.length, along.extent * along.stride - first), 0))
         length = number("c_length", self.length)
-        inside = [f"w_0 = {left}", f"w_1 = {right}"]
-        if conditions:
-            inside = ["w_0 = 0", "w_1 = 0", f"if {' and '.join(conditions)}:", *indent(inside)]
-        start = number("c_start", across.start) if across is not None else "0"
+        bounds: list[Stmt] = [v.let("w_0", left), v.let("w_1", right)]
+        if inside:
+            bounds = [v.let("w_0", ZERO), v.let("w_1", ZERO), If(all_of(inside), bounds)]
+        start = number("c_start", across.start) if across is not None else ZERO
+        e, target = v.index("w_e"), v["t_left"]
+
+        def over(begin: Expr, end: Expr, value: Expr) -> For:
+            return For(e, begin, end, ONE, [store(target, plus(v["w_to"], e), value)])
+
+        nothing = cast(self.dtype, ZERO)
         return [
-            f"w_in = w_top * {step} + {start} + w_r",
-            f"w_to = w_at + w_r * {row}",
-            f"w_from = {' + '.join(memory)}",
-            *inside,
-            "for w_e in range(w_0):",
-            f"    t_left[w_to + w_e] = {self.dtype}(0)",
-            "for w_e in range(w_0, w_1):",
-            f"    t_left[w_to + w_e] = {self.pointer}[w_from + w_e]",
-            f"for w_e in range(w_1, {length}):",
-            f"    t_left[w_to + w_e] = {self.dtype}(0)",
+            v.let("w_in", plus(times(v["w_top"], step), start, v["w_r"])),
+            v.let("w_to", plus(v["w_at"], times(v["w_r"], row))),
+            v.let("w_from", plus(*memory)),
+            *bounds,
+            over(ZERO, v["w_0"], nothing),
+            over(v["w_0"], v["w_1"], load(v[self.pointer], plus(v["w_from"], e))),
+            over(v["w_1"], length, nothing),
         ], length

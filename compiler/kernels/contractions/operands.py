@@ -1,15 +1,17 @@
-"""Operands, epilogue and dimensions of a fused contraction: index maps, and the text of elements."""
+"""Operands, epilogue and dimensions of a fused contraction: index maps, and the statements of elements."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
 
-from hloom.compiler.kernel_ir.builder import cast
-from hloom.compiler.kernel_ir.nodes import Expr
+from hloom.compiler.kernel_ir.builder import cast, plus, times
+from hloom.compiler.kernel_ir.functions import by_name
+from hloom.compiler.kernel_ir.names import Names
+from hloom.compiler.kernel_ir.nodes import Expr, Stmt
 from hloom.compiler.kernels.codegen.affine import ZERO, Affine, linear, merge_groups, row_major_strides, variables
 from hloom.compiler.kernels.codegen.description import Block
-from hloom.compiler.kernels.codegen.serial import block_lines
+from hloom.compiler.kernels.codegen.serial import block_statements
 from hloom.compiler.kernels.codegen.writer import Writer
 from hloom.compiler.kernels.contractions.convolution_dims import ConvolutionRoles
 from hloom.compiler.kernels.contractions.spec import ContractionSpec, Element, Epilogue, PlainOperand, PlainStore
@@ -82,15 +84,15 @@ def operand_of(
     accumulate: str,
     order: Sequence[str],
 ) -> Operand:
-    """A plain array, or the text of an element. `order`: roles to prefer as the fast one, the default first."""
+    """A plain array, or the code of an element. `order`: roles to prefer as the fast one, the default first."""
     if instruction in request.names:
         strides = row_major_strides(instruction.dims)
         first, second, third = (0 if d is None else strides[d] for d in roles.values())
         array = PlainOperand(request.names[instruction], HLO_NAME[instruction.dtype])
         return Operand(array, (first, second, third), order[0])
 
-    def write(at: Iterable[str]) -> tuple[Writer, Expr]:
-        writer = request.writer(())
+    def write(names: Names, at: Iterable[str]) -> tuple[Writer, Expr]:
+        writer = request.writer((), names)
         writer.integers = integers
         writer.root.variables = frozenset(at)
         position = [ZERO] * len(instruction.dims)
@@ -99,13 +101,13 @@ def operand_of(
                 position[dimension] = Affine(0, {variable: 1})
         return writer, writer.value(instruction, tuple(position), writer.root)
 
-    def element(*at: str) -> tuple[list[str], str]:
-        writer, value = write(at)
+    def element(names: Names, *at: str) -> tuple[list[Stmt], Expr]:
+        writer, value = write(names.part(), at)
         own = HLO_NAME[compute_dtype(instruction.dtype)]
-        return block_lines(writer.root), str(value if own == accumulate else cast(accumulate, value))
+        return block_statements(writer.root), value if own == accumulate else cast(accumulate, value)
 
     # Writing it once tells which integer arguments there are, and along which index the largest input is contiguous.
-    loads = write([f"t_{role}" for role in roles])[0].loads
+    loads = write(Names(by_name), [f"t_{role}" for role in roles])[0].loads
     fast, largest = order[0], 0
     for parameter, pointer in request.names.items():
         for affine in loads.get(pointer, ()):
@@ -134,17 +136,19 @@ def epilogue_of(
         raise ValueError(f"the dimensions {roles.dims} and {dims} do not correspond")
     split = [news for _, news in groups]
 
-    def lines(value: str, b: str, i: str, j: str) -> list[str]:
-        names = [{"b": b, "i": i, "j": j, "bj": "t_bj"}[role] for role in wide]
-        writer = _write_epilogue(request, dot, dims, split, names, value, integers, accumulate)
-        joined = [f"t_bj = {b} * n + {j}"] if "bj" in wide else []
-        return joined + block_lines(writer.root)
+    def consume(names: Names, value: str, b: str, i: str, j: str) -> list[Stmt]:
+        names, joined = names.part(), list[Stmt]()
+        if "bj" in wide:
+            joined.append(names.let("t_bj", plus(times(names.index(b), names.index("n")), names.index(j))))
+        at = [{"b": b, "i": i, "j": j, "bj": "t_bj"}[role] for role in wide]
+        writer = _write_epilogue(request, dot, dims, split, names, at, value, integers, accumulate)
+        return joined + block_statements(writer.root)
 
-    lines("t_sum", "t_b", "t_i", "t_j")  # written once to know its integer arguments
-    return lines
+    consume(Names(by_name), "t_sum", "t_b", "t_i", "t_j")  # written once to know its integer arguments
+    return consume
 
 
-def _write_epilogue(request, dot, dims, split, names, value, integers, accumulate) -> Writer:
+def _write_epilogue(request, dot, dims, split, names, at, value, integers, accumulate) -> Writer:
     def write(writer):
         index = variables(dims)
         own = HLO_NAME[compute_dtype(dot.dtype)]
@@ -160,11 +164,11 @@ def _write_epilogue(request, dot, dims, split, names, value, integers, accumulat
     probe.root = Block(None, frozenset(f"i{k}" for k in range(len(dims))), names=probe.names)
     write(probe)
     merged = merge_groups(dims, probe.used, [news[0] for news in split])
-    writer = request.writer(dims)
+    writer = request.writer(dims, names)
     writer.integers = integers
     writer.merged = dict.fromkeys(range(len(dims)))
-    writer.root.variables = frozenset(names)
-    for name, news in zip(names, split, strict=True):
+    writer.root.variables = frozenset(at)
+    for name, news in zip(at, split, strict=True):
         name_dims(writer, writer.root, dims, [g for g in merged if set(g) <= set(news)], name)
     write(writer)
     return writer

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import re
 
 from hloom.compiler.kernels.codegen.source import KernelSource
 from hloom.compiler.kernels.contractions.shared import (
@@ -40,6 +39,10 @@ NARROW = ("s8", "u8", "s16", "pred")  # dtypes whose values are 16-bit integers 
 PAIRED = ("s32", "u32")  # dtypes in which pairs of their products are summed
 SUMS_BYTES = 512 << 10  # of the sums of a block, which lie on the stack
 SIGNS = {"s8": "s", "u8": "u", "pred": "u"}  # dtypes that matrix registers multiply
+# Parameters of all kernels of contractions; names of operands' and epilogues' own parameters differ from them.
+OWN = frozenset(
+    ("batch", "m", "n", "k", "lo", "hi", *(f"{side}_s{role}" for side in ("lhs", "rhs") for role in "bijp"))
+)
 FEWEST_IN_MATRIX = 1 << 15  # products: to say how large the registers are takes as long as some thousand
 
 
@@ -70,7 +73,7 @@ def render(
     columns: those that the tile is chosen for; None: n, or the widest tile where no sizes are given.
     """
     for name, _ in spec.extra_params:
-        if re.match(r"t_|(lhs|rhs)_s[bijp]$|(batch|m|n|k|lo|hi)$", name):
+        if name in OWN or name.startswith("t_"):
             raise ValueError(f"contraction {spec.name}: the kernel has a variable {name!r} of its own")
     rows = None
     if extents:

@@ -19,14 +19,16 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import TypeGuard
 
+from hloom.compiler.kernel_ir.names import Names
+from hloom.compiler.kernel_ir.nodes import Expr, Stmt
 from hloom.compiler.kernels.codegen.source import KernelSource
 from hloom.compiler.kernels.contractions.shared import Blocking
 from hloom.ir.records import record
 
 PACK, PRODUCT = 0, 1  # indices of the two shared kernels in `ContractionKernels.kernels`
 
-Element = Callable[[str, str, str], tuple[list[str], str]]
-Epilogue = Callable[[str, str, str, str], list[str]]
+Element = Callable[[Names, str, str, str], tuple[list[Stmt], Expr]]
+Epilogue = Callable[[Names, str, str, str, str], list[Stmt]]
 
 
 @record(frozen=True)
@@ -45,23 +47,23 @@ class PlainOperand:
 class FilledOperand:
     """A lhs that fills a block of scratch memory itself.
 
-    lines(row) -> the statements that write, for t_i0 <= i < t_i0 + t_rows and t_p0 <= p < t_p0 + t_depth of batch t_b,
-    the element (i, p) to `t_left`: at (i - t_i0) * row + p - t_p0 where the spec's `lhs_fast` is "p", at
-    (p - t_p0) * row + i - t_i0 where it is "i".
+    fill(names, row) -> the statements that write, for t_i0 <= i < t_i0 + t_rows and t_p0 <= p < t_p0 + t_depth of batch
+    t_b, the element (i, p) to `t_left`: at (i - t_i0) * row + p - t_p0 where the spec's `lhs_fast` is "p", at
+    (p - t_p0) * row + i - t_i0 where it is "i". `names` has all these, and gets the statements' own.
     """
 
-    lines: Callable[[str], list[str]]
+    fill: Callable[[Names, Expr], list[Stmt]]
 
 
 @record(frozen=True)
 class StagedOperand:
     """A lhs in scratch memory that tiles read in place: its rows are in lines, its products in runs.
 
-    lines:    the statements that write, for a block (as of `FilledOperand`), `t_left` and distances in bytes: to
-              `t_lines` those of the lines of the block's rows; to `t_runs` those of each run from the first run of the
-              step's products, which is `t_origin` bytes from the beginning of the products.
+    fill:     names -> the statements that write, for a block (as of `FilledOperand`), `t_left` and distances in bytes:
+              to `t_lines` those of the lines of the block's rows; to `t_runs` those of each run from the first run of
+              the step's products, which is `t_origin` bytes from the beginning of the products.
     row_step, depth_step: names of the elements from a row of a line to the next, and from a product of a run.
-    line, run: rows of a line, products of a run. line_text, run_text: names of them.
+    line, run: rows of a line, products of a run. line_name, run_name: names of them.
     step:     products in a partial sum, whole runs.
     most_rows: rows of a block that scratch memory has room for.
     by_rows:  whether a block writes elements for its own rows only; otherwise every block writes those of all rows.
@@ -69,13 +71,13 @@ class StagedOperand:
     elements: those of `t_left` that a block whose rows are in so many lines uses at most.
     """
 
-    lines: Callable[[], list[str]]
+    fill: Callable[[Names], list[Stmt]]
     row_step: str
     depth_step: str
     line: int
-    line_text: str
+    line_name: str
     run: int
-    run_text: str
+    run_name: str
     step: int
     most_rows: int
     share: float
@@ -96,17 +98,18 @@ class ContractionSpec:
 
     name:         name of the kernels.
     accumulate:   HLO dtype of the sums: f32, f64, s32, s64, u32 or u64 (integers wrap).
-    lhs, rhs:     `PlainOperand`, or element(b, i, p) / element(b, p, j) -> (statements, expression): given the names of
-                  index variables, the text of the operand's element, of dtype `accumulate`.
-    epilogue:     `PlainStore`, or epilogue(value, b, i, j) -> statements that consume the sum named `value`.
-    extra_params: (name, type) of every parameter that those texts use; types as in `KernelSource.params`. `batch`, `m`,
-                  `n` and `k` need not be listed, the texts may use them.
+    lhs, rhs:     `PlainOperand`, or element(names, b, i, p) / element(names, b, p, j) -> (statements, value): the
+                  operand's element, of dtype `accumulate`, at indexes that are variables of these names.
+    epilogue:     `PlainStore`, or epilogue(names, value, b, i, j) -> statements that consume the sum named `value`.
+    extra_params: (name, type) of every parameter that those statements use; types as in `KernelSource.params`. `batch`,
+                  `m`, `n` and `k` need not be listed, the statements may use them.
     lhs_fast:     index along which the lhs element's memory is contiguous, "p" or "i": the loop to vectorize.
     rhs_fast:     the same for rhs, "j" or "p".
     rhs_batched:  False where the rhs element does not depend on b, so that it is packed once.
     epilogue_fast: index along which the epilogue's memory is contiguous, "j" or "i".
 
-    The kernels' own variables begin with `t_`; the names in texts must not.
+    `names` are those of the function that the statements become a part of; what they declare is their own. The kernels'
+    variables begin with `t_`; those of operands and epilogues must not.
     """
 
     name: str
@@ -152,9 +155,9 @@ class Step:
 
 @record(frozen=True)
 class ContractionKernels:
-    """The kernel texts of a spec. A plan may use only some of them.
+    """The kernels of a spec. A plan may use only some of them.
 
-    kernels:    `pack_T` and `product_T`, equal texts for all specs of a dtype, then the spec's own.
+    kernels:    `pack_T` and `product_T`, equal ones for all specs of a dtype, then the spec's own.
     parameters: the parameter names of each, in the order of its `params`.
     fused:      index of the kernel with the spec's lhs and epilogue; `product_T` itself where both are plain.
     packing:    index of the kernel that packs rhs.

@@ -2,10 +2,33 @@
 
 from __future__ import annotations
 
-import re
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
-from hloom.compiler.kernels.codegen.serial import indent
+from hloom.compiler.kernel_ir.builder import (
+    ONE,
+    ZERO,
+    address,
+    both,
+    call,
+    cast,
+    chosen,
+    compared,
+    constant,
+    do,
+    greatest,
+    least,
+    load,
+    minus,
+    operation,
+    plus,
+    quotient,
+    store,
+    times,
+)
+from hloom.compiler.kernel_ir.functions import by_name
+from hloom.compiler.kernel_ir.names import Names
+from hloom.compiler.kernel_ir.nodes import Assign, Expr, For, If, Kernel, Scratch, Stmt, Together, Var
+from hloom.compiler.kernel_ir.rewrite import read
 from hloom.compiler.kernels.codegen.source import KernelSource
 from hloom.compiler.kernels.contractions import room
 from hloom.compiler.kernels.contractions.shared import GROUP_COLUMNS, PACK_PARAMS, PRODUCT_PARAMS, Blocking
@@ -21,26 +44,43 @@ from hloom.compiler.kernels.contractions.spec import (
 )
 from hloom.ir.types import DTYPES
 
-Kernel = tuple[KernelSource, tuple[str, ...]]  # with the names of its parameters
+NamedKernel = tuple[KernelSource, tuple[str, ...]]  # with the names of its parameters
 
 
 def _integers(names: str) -> list[tuple[str, str]]:
     return [(name, "s64") for name in names.split()]
 
 
-def _loop(header: str, *body: str | list[str]) -> list[str]:
-    lines = [line for part in body for line in ([part] if isinstance(part, str) else part)]
-    return [header, *indent(lines)]
-
-
-def load_plain(operand: PlainOperand, index: str, accumulate: str) -> str:
+def load_plain(pointer: Expr, index: Expr, accumulate: str) -> Expr:
     """The element of a plain operand at `index`, in the accumulation dtype."""
-    if operand.dtype == accumulate:
-        return f"{operand.pointer}[{index}]"
-    if operand.dtype in ("f16", "bf16", "pred"):
-        value = f"load_{operand.dtype}({operand.pointer}, {index})"
-        return value if (operand.dtype, accumulate) in (("f16", "f32"), ("bf16", "f32")) else f"{accumulate}({value})"
-    return f"{accumulate}({operand.pointer}[{index}])"
+    value = load(pointer, index)
+    return value if value.type == accumulate else cast(accumulate, value)
+
+
+def together(names: Names, **values: Expr) -> Together:
+    """`a, b = x, y`."""
+    return Together([names.let(name, value) for name, value in values.items()])
+
+
+def with_used(name: str, given: Mapping[str, str], names: Names, body: list[Stmt]) -> tuple[Kernel, tuple[str, ...]]:
+    """The kernel of a body, with those parameters which it uses, and their names. given: types by name, of variables
+    that `names` has."""
+    used = {*read(body)}
+    params = [names[param] for param in given if names[param] in used] + [names["lo"], names["hi"]]
+    return Kernel(name, tuple(params), body), tuple([param.name for param in params])
+
+
+def declare(names: Names, given: Mapping[str, str]) -> None:
+    """Gives parameters their names. given: types by name, as in `KernelSource.params`."""
+    for name, kind in given.items():
+        names.declare(name, f"*{kind[:-1]}" if kind[-1] == "*" else kind)
+    names.index("lo")
+    names.index("hi")
+
+
+def call_kernel(function: Expr, item: Expr, after: Expr, arguments: Iterable[Expr]) -> Stmt:
+    """A call of a shared kernel for one item."""
+    return do("call_kernel", (function, item, after, *arguments))
 
 
 class Writer:
@@ -48,351 +88,442 @@ class Writer:
 
     def __init__(self, spec: ContractionSpec, blocking: Blocking):
         self.spec, self.blocking = spec, blocking
-        self.dtype, self.size, self.columns = spec.accumulate, blocking.size, blocking.tile.columns
+        self.dtype, self.columns = spec.accumulate, blocking.tile.columns
+        self.size = constant(blocking.size)
+        self.panel, self.line = constant(self.columns), constant(self.columns * blocking.size)  # elements, bytes
         self.adjacent = False  # whether lhs_sp is known to be 1
         self.last = False  # whether it is the last word, which may lack elements
+        self.names = Names(by_name)
+        self.given: dict[str, str] = {}
 
-    def kernel(self, name: str, own: Sequence[tuple[str, str]], body: list[str]) -> Kernel:
-        """The kernel of a body, with those parameters of the spec and of `own` which it uses."""
-        words = set(re.findall(r"[A-Za-z_]\w*", "\n".join(body)))
+    def begin(self, own: Sequence[tuple[str, str]]) -> Names:
+        """Begins a kernel. own: parameters that it may have besides those of the spec."""
         plain = [(x.pointer, f"{x.dtype}*") for x in (self.spec.lhs, self.spec.rhs) if isinstance(x, PlainOperand)]
         if isinstance(self.spec.epilogue, PlainStore):
             plain.append((self.spec.epilogue.pointer, f"{self.dtype}*"))
-        given = dict([*plain, *self.spec.extra_params, *own])
-        params = [(name, kind) for name, kind in given.items() if name in words] + [("lo", "s64"), ("hi", "s64")]
-        text = "\n".join([f"def {name}({', '.join(name for name, _ in params)}):", *indent(body)]) + "\n"
-        return KernelSource(name, text, tuple(kind for _, kind in params)), tuple(name for name, _ in params)
+        self.given, self.names = dict([*plain, *self.spec.extra_params, *own]), Names(by_name)
+        declare(self.names, self.given)
+        return self.names
 
-    def call(self, function: str, params: Iterable[str], values: dict[str, str], item: str = "0") -> list[str]:
+    def kernel(self, name: str, body: list[Stmt]) -> NamedKernel:
+        """The kernel of a body, with the parameters which it uses."""
+        kernel, params = with_used(name, self.given, self.names, body)
+        return KernelSource.of(kernel), params
+
+    def scratch(self, name: str, count: int, dtype: str = "") -> Scratch:
+        """Scratch memory, of the accumulation dtype unless another one is given."""
+        return Scratch(self.names.declare(name, f"*{dtype or self.dtype}"), count)
+
+    def call(self, function: Expr, params: Iterable[str], values: Mapping[str, Expr], item: Expr = ZERO) -> Stmt:
         """A call of a shared kernel for one item, the arguments given by name (the others are zero)."""
-        listed = ", ".join(values.get(name, "0") for name in list(params)[:-2])
-        return [f"call_kernel({function}, {item}, {item} + 1, {listed})"]
+        listed = [values.get(name, ZERO) for name in list(params)[:-2]]
+        return call_kernel(function, item, plus(item, ONE), listed)
+
+    def over(self, name: str, start: Expr, stop: Expr, body: Callable[[], list[Stmt]], step: Expr = ONE) -> For:
+        """A loop, whose body is written once its variable has a name."""
+        return For(self.names.index(name), start, stop, step, body())
 
     # --- rhs -----------------------------------------------------------------------------------------------------
 
-    def rhs_kernel(self) -> Kernel:
+    def rhs_kernel(self) -> NamedKernel:
         """Evaluates rhs into panels; items are (batch element, group of panels, step of p)."""
-        spec, columns = self.spec, self.columns
-        group = max(1, GROUP_COLUMNS // columns)
+        spec, group = self.spec, max(1, GROUP_COLUMNS // self.columns)
+        own = _integers("batch m n k rhs_sb rhs_sp rhs_sj t_panels t_groups t_chunks t_step t_pack t_k")
+        v = self.begin([("t_packed", f"{self.dtype}*"), *own])
+        sizes = {"t_line": group * self.columns, "t_turn": self.blocking.scratch.turned}
+        scratch = [self.scratch(name, size) for name, size in sizes.items()]
+        item, k, step = v.index("t_item"), v["k"], v["t_step"]
+        body: list[Stmt] = [
+            v.let("t_strip", quotient(item, v["t_chunks"])),
+            v.let("t_b", quotient(v["t_strip"], v["t_groups"])),
+            v.let("t_q0", times(minus(v["t_strip"], times(v["t_b"], v["t_groups"])), constant(group))),
+            v.let("t_q1", least(plus(v["t_q0"], constant(group)), v["t_panels"])),
+            v.let("t_p0", times(minus(item, times(v["t_strip"], v["t_chunks"])), step)),
+            v.let("t_p1", least(plus(v["t_p0"], step), k)),
+            v.let("t_depth", minus(v["t_p1"], v["t_p0"])),
+        ]
+        row = minus(times(plus(times(v["t_b"], k), v["t_p0"]), v["t_panels"]), v["t_p0"])
+        body.append(v.let("t_base", plus(address(v["t_packed"]), times(row, self.line))))
         lines, turned = self.rhs_lines(group), self.rhs_turned()
         if isinstance(spec.rhs, PlainOperand):
-            body = [*_loop("if rhs_sp == 1 and rhs_sj != 1:", turned), *_loop("else:", lines)]
+            by_depth = both("and", [compared("==", v["rhs_sp"], ONE), compared("!=", v["rhs_sj"], ONE)])
+            body.append(If(by_depth, [turned], lines))
         else:
-            body = turned if spec.rhs_fast == "p" else lines
-        used = "\n".join(body)
-        sizes = {"t_line": group * columns, "t_turn": self.blocking.scratch.turned}
-        text = [
-            *(f"{name} = scratch_{self.dtype}({size})" for name, size in sizes.items() if name in used),
-            *_loop(
-                "for t_item in range(lo, hi):",
-                "t_strip = quotient(t_item, t_chunks)",
-                "t_b = quotient(t_strip, t_groups)",
-                f"t_q0 = (t_strip - t_b * t_groups) * {group}",
-                f"t_q1 = min(t_q0 + {group}, t_panels)",
-                "t_p0 = (t_item - t_strip * t_chunks) * t_step",
-                "t_p1 = min(t_p0 + t_step, k)",
-                "t_depth = t_p1 - t_p0",
-                f"t_base = address(t_packed) + ((t_b * k + t_p0) * t_panels - t_p0) * {columns * self.size}",
-                body,
-            ),
-        ]
-        own = _integers("batch m n k rhs_sb rhs_sp rhs_sj t_panels t_groups t_chunks t_step t_pack t_k")
-        return self.kernel(f"{spec.name}_rhs", [("t_packed", f"{self.dtype}*"), *own], text)
+            body += [turned] if spec.rhs_fast == "p" else lines
+        used = {*read(body)}
+        needed = [area for area in scratch if area.var in used]
+        return self.kernel(f"{spec.name}_rhs", [*needed, For(item, v["lo"], v["hi"], ONE, body)])
 
-    def rhs_element(self, fast: str) -> Element:
-        """The element code of rhs; of a plain rhs of another dtype, along p with the stride known to be one."""
-        rhs = self.spec.rhs
+    def rhs_element(self, fast: str) -> tuple[list[Stmt], Expr]:
+        """The element of rhs at t_b, t_p, t_j; of a plain rhs of another dtype, along p with the stride known to be
+        one."""
+        rhs, v = self.spec.rhs, self.names
         if not isinstance(rhs, PlainOperand):
-            return rhs
-        step = "" if fast == "p" else " * rhs_sp"
-        return lambda b, p, j: self.load(rhs, lambda p: f"{b} * rhs_sb + {p}{step} + {j} * rhs_sj", p)
+            return rhs(v, "t_b", "t_p", "t_j")
 
-    def load(self, operand: PlainOperand, at: Callable[[str], str], p: str) -> tuple[list[str], str]:
-        """The element of a plain operand at p; of words the two or four elements from 2 p or 4 p on, zeros where there
-        are no more."""
-        count = self.blocking.in_word
+        def place(p: Expr) -> Expr:
+            along = p if fast == "p" else times(p, v["rhs_sp"])
+            return plus(times(v["t_b"], v["rhs_sb"]), along, times(v["t_j"], v["rhs_sj"]))
+
+        return [], self.load(rhs, place)
+
+    def load(self, operand: PlainOperand, at: Callable[[Expr], Expr]) -> Expr:
+        """The element of a plain operand at t_p; of words the two or four elements from 2 t_p or 4 t_p on, zeros where
+        there are no more."""
+        count, pointer, p = self.blocking.in_word, self.names[operand.pointer], self.names["t_p"]
         if count == 1:
-            return [], load_plain(operand, at(p), self.dtype)
-        bits, parts = 32 // count, []
+            return load_plain(pointer, at(p), self.dtype)
+        bits, word = 32 // count, None
         for e in range(count):
-            q = f"({count} * {p} + {e})"
-            value = f"s64({self.bits(load_plain(operand, at(q), self.dtype))})"
+            q = plus(times(constant(count), p), constant(e))
+            value: Expr = cast("s64", self.bits(load_plain(pointer, at(q), self.dtype)))
             if e and self.last:
-                value = f"({value} if {q} < t_k else 0)"
+                value = chosen(compared("<", q, self.names["t_k"]), value, ZERO)
             if e < count - 1:
-                value = f"({value} & {(1 << bits) - 1})"
-            parts.append(f"({value} << {e * bits})" if e else value)
-        word = " | ".join(parts)
-        return [], f"bitcast_s32_f32(s32({word}))" if self.dtype == "f32" else f"{self.dtype}({word})"
+                value = operation("&", value, constant((1 << bits) - 1))
+            if e:
+                value = operation("<<", value, constant(e * bits))
+            word = value if word is None else operation("|", word, value)
+        assert word is not None
+        return call("bitcast_s32_f32", (cast("s32", word),), by_name) if self.dtype == "f32" else cast(self.dtype, word)
 
-    def bits(self, value: str) -> str:
+    def bits(self, value: Expr) -> Expr:
         """The integer that represents a value in a word."""
-        return f"bitcast_f32_u32({value}) >> u32(16)" if self.dtype == "f32" else value
+        if self.dtype != "f32":
+            return value
+        return operation(">>", call("bitcast_f32_u32", (value,), by_name), cast("u32", constant(16)))
 
     def over_p(
-        self, start: str, stop: str, body: Callable[[], list[str]], copied: tuple[str, str] | None = None
-    ) -> list[str]:
+        self, start: Expr, stop: Expr, body: Callable[[], list[Stmt]], copied: tuple[Expr, Expr] | None = None
+    ) -> list[Stmt]:
         """`body` for every p; of words the last may lack elements. copied: addresses (source, target) of words from 0
         on that are the elements as they lie in memory."""
         if self.blocking.in_word == 1:
-            return _loop(f"for t_p in range({start}, {stop}):", body())
-        lines, columns = [f"t_whole = min({stop}, quotient(t_k, {self.blocking.in_word}))"], self.columns
+            return [self.over("t_p", start, stop, body)]
+        v = self.names
+        lines: list[Stmt] = [v.let("t_whole", least(stop, quotient(v["t_k"], constant(self.blocking.in_word))))]
+        whole = v["t_whole"]
         if copied:
-            source, target = copied
-            lines += [
-                f"t_source, t_target = {source}, {target}",
-                *_loop(
-                    f"for t_p in range({start}, t_whole - {columns - 1}, {columns}):",
-                    f"copy_{self.dtype}_{columns}(t_source + t_p * {self.size}, t_target + t_p * {self.size})",
-                ),
-            ]
-            start = f"{start} + quotient(max(t_whole - ({start}), 0), {columns}) * {columns}"
-        lines += _loop(f"for t_p in range({start}, t_whole):", body())
+            lines.append(together(v, t_source=copied[0], t_target=copied[1]))
+
+            def copy() -> list[Stmt]:
+                offset = times(v["t_p"], self.size)
+                return [self.copy(plus(v["t_source"], offset), plus(v["t_target"], offset))]
+
+            lines.append(self.over("t_p", start, minus(whole, constant(self.columns - 1)), copy, self.panel))
+            done = times(quotient(greatest(minus(whole, start), ZERO), self.panel), self.panel)
+            start = plus(start, done)
+        lines.append(self.over("t_p", start, whole, body))
         self.last = True
-        lines += _loop(f"for t_p in range(t_whole, {stop}):", body())
+        lines.append(self.over("t_p", whole, stop, body))
         self.last = False
         return lines
 
-    def words_of(self, operand: Element | PlainOperand, begin: str, scratch: str) -> tuple[str, str] | None:
+    def copy(self, source: Expr, target: Expr) -> Stmt:
+        """Copies a row of a panel."""
+        return do(f"copy_{self.dtype}_{self.columns}", (source, target))
+
+    def words_of(self, operand: object, begin: Expr, scratch: str) -> tuple[Expr, Expr] | None:
         """The addresses (in memory, in scratch memory) of the words of an operand from its element `begin` on, where
         elements that lie side by side are words as they are."""
         if not isinstance(operand, PlainOperand):
             return None
-        size = DTYPES[operand.dtype].itemsize
-        if self.blocking.in_word * size != self.size:
+        size, v = DTYPES[operand.dtype].itemsize, self.names
+        if self.blocking.in_word * size != self.blocking.size:
             return None
-        return f"address({operand.pointer}) + ({begin}) * {size}", f"address({scratch}) + t_at * {self.size}"
+        source = plus(address(v[operand.pointer]), times(begin, constant(size)))
+        return source, plus(address(v[scratch]), times(v["t_at"], self.size))
 
-    def rhs_lines(self, group: int) -> list[str]:
+    def rhs_lines(self, group: int) -> list[Stmt]:
         """Elements along j: a line of several panels is computed in one long loop, then cut into panels."""
-        columns, size = self.columns, self.size
+        v = self.names
 
-        def line() -> list[str]:
-            statements, value = self.rhs_element("j")("t_b", "t_p", "t_j")
-            return [
-                *_loop(
-                    f"for t_j in range(t_j0, min(t_q1 * {columns}, n)):",
-                    [*statements, f"t_line[t_j - t_j0] = {value}"],
-                ),
-                *_loop(
-                    "for t_q in range(t_q0, t_q1):",
-                    f"copy_{self.dtype}_{columns}(address(t_line) + (t_q - t_q0) * {columns * size}, "
-                    f"t_base + (t_q * t_depth + t_p) * {columns * size})",
-                ),
-            ]
+        def compute() -> list[Stmt]:
+            statements, value = self.rhs_element("j")
+            return [*statements, store(v["t_line"], minus(v["t_j"], v["t_j0"]), value)]
+
+        def cut() -> list[Stmt]:
+            source = plus(address(v["t_line"]), times(minus(v["t_q"], v["t_q0"]), self.line))
+            return [self.copy(source, self.panel_row(v["t_p"]))]
+
+        def line() -> list[Stmt]:
+            stop = least(times(v["t_q1"], self.panel), v["n"])
+            return [self.over("t_j", v["t_j0"], stop, compute), self.over("t_q", v["t_q0"], v["t_q1"], cut)]
+
+        def clear() -> list[Stmt]:
+            return [store(v["t_line"], v["t_x"], cast(self.dtype, ZERO))]
 
         return [
-            f"t_j0 = t_q0 * {columns}",
-            *_loop(f"for t_x in range({group * columns}):", f"t_line[t_x] = {self.dtype}(0)"),
-            *self.over_p("t_p0", "t_p1", line),
+            v.let("t_j0", times(v["t_q0"], self.panel)),
+            self.over("t_x", ZERO, constant(group * self.columns), clear),
+            *self.over_p(v["t_p0"], v["t_p1"], line),
         ]
 
-    def rhs_turned(self) -> list[str]:
+    def panel_row(self, p: Expr) -> Expr:
+        """The address of row p of panel t_q."""
+        v = self.names
+        return plus(v["t_base"], times(plus(times(v["t_q"], v["t_depth"]), p), self.line))
+
+    def rhs_turned(self) -> Stmt:
         """Elements along p: the columns of a panel are computed one after another, then transposed into the panel."""
-        columns, size = self.columns, self.size
+        v, line = self.names, constant(room.DEPTH + room.GAP)
 
-        def element() -> list[str]:
-            statements, value = self.rhs_element("p")("t_b", "t_p", "t_j")
-            return [*statements, f"t_turn[t_at + t_p] = {value}"]
+        def element() -> list[Stmt]:
+            statements, value = self.rhs_element("p")
+            return [*statements, store(v["t_turn"], plus(v["t_at"], v["t_p"]), value)]
 
-        copied = self.words_of(self.spec.rhs, "t_b * rhs_sb + t_j * rhs_sj", "t_turn")
-        pack = {
-            "rhs": "address(t_turn)", "packed": f"t_base + (t_q * t_depth + t_p0) * {columns * size}",
-            "n": f"min({columns}, n - t_q * {columns})", "k": "t_depth", "rhs_sp": "1",
-            "rhs_sj": str(room.DEPTH + room.GAP), "panels": "1", "groups": "1", "chunks": "1", "step": "t_depth",
-        }  # fmt: skip
-        return _loop(
-            "for t_q in range(t_q0, t_q1):",
-            _loop(
-                f"for t_j in range(t_q * {columns}, min(t_q * {columns} + {columns}, n)):",
-                f"t_at = (t_j - t_q * {columns}) * {room.DEPTH + room.GAP} - t_p0",
-                self.over_p("t_p0", "t_p1", element, copied),
-            ),
-            self.call("t_pack", PACK_PARAMS, pack),
-        )
+        def column() -> list[Stmt]:
+            j, first = v["t_j"], times(v["t_q"], self.panel)
+            at = v.let("t_at", minus(times(minus(j, first), line), v["t_p0"]))
+            begin = plus(times(v["t_b"], v["rhs_sb"]), times(j, v["rhs_sj"]))
+            return [at, *self.over_p(v["t_p0"], v["t_p1"], element, self.words_of(self.spec.rhs, begin, "t_turn"))]
+
+        def panel() -> list[Stmt]:
+            first = times(v["t_q"], self.panel)
+            pack = {
+                "rhs": address(v["t_turn"]), "packed": self.panel_row(v["t_p0"]),
+                "n": least(self.panel, minus(v["n"], first)), "k": v["t_depth"], "rhs_sp": ONE, "rhs_sj": line,
+                "panels": ONE, "groups": ONE, "chunks": ONE, "step": v["t_depth"],
+            }  # fmt: skip
+            columns = self.over("t_j", first, least(plus(first, self.panel), v["n"]), column)
+            return [columns, self.call(v["t_pack"], PACK_PARAMS, pack)]
+
+        return self.over("t_q", v["t_q0"], v["t_q1"], panel)
 
     # --- lhs and epilogue ----------------------------------------------------------------------------------------
 
-    def fused_kernel(self) -> Kernel:
+    def fused_kernel(self) -> NamedKernel:
         """Evaluates blocks of lhs, multiplies them with panels, runs the epilogue; items are blocks of the result.
 
         The columns of a panel are an argument, so that other tiles have the same text."""
         spec, epilogue = self.spec, self.spec.epilogue
-        # The product gets our item of the same blocks, and addresses moved so that its block lies in scratch memory.
-        blocks = (
-            "row_blocks column_blocks block_rows block_panels panels packed_sb packed_sp copy_rhs step part part_items"
-        )
-        product = {name: f"t_{name}" for name in blocks.split()} | {"m": "m", "direct_panels": "t_direct"}
-        scratch, consume = [], []
-        if isinstance(epilogue, PlainStore):
-            out = f"address({epilogue.pointer}) + (t_number * t_out_part + t_b * m * n) * {self.size}"
-            product |= {"out": out, "out_si": "n", "n": "n", "full_panels": "t_full_panels"}
-        else:
-            scratch.append(f"t_sums = scratch_{self.dtype}({self.blocking.scratch.sums})")
-            out = f"address(t_sums) - (t_i0 * t_sums_row + t_q0 * t_columns) * {self.size}"
-            product |= {"out": out, "out_si": "t_sums_row", "full_panels": "t_panels"}
-            consume = self.epilogue(epilogue)
-        if is_same(spec.rhs, self.dtype):
-            product |= {name: name for name in ("rhs_sb", "rhs_sp", "rhs_sj")}
-            product["rhs"] = f"address({spec.rhs.pointer})"
-        if is_same(spec.lhs, self.dtype):
-            product |= {name: name for name in ("lhs_sb", "lhs_si", "lhs_sp", "k")} | {
-                "lhs": f"address({spec.lhs.pointer})", "packed": "address(t_packed)", "pack_lhs": "t_pack_lhs",
-            }  # fmt: skip
-            multiply = self.call("t_product", PRODUCT_PARAMS, product, "t_item")
-        else:
-            arrays, multiply = self.evaluated_product(product)
-            scratch += arrays
-        body = [
-            *scratch,
-            *_loop(
-                "for t_item in range(lo, hi):",
-                f"t_row = t_step + {room.GAP}",
-                "t_number = quotient(t_item, t_part_items)",
-                "t_first = t_number * t_part",
-                "t_last = min(t_first + t_part, k)",
-                "t_block = t_item - t_number * t_part_items",
-                "t_line = quotient(t_block, t_row_blocks)",
-                "t_b = quotient(t_line, t_column_blocks)",
-                "t_i0 = (t_block - t_line * t_row_blocks) * t_block_rows",
-                "t_rows = min(t_block_rows, m - t_i0)",
-                "t_q0 = (t_line - t_b * t_column_blocks) * t_block_panels",
-                "t_j1 = min((t_q0 + t_block_panels) * t_columns, n)",
-                multiply,
-                consume,
-            ),
-        ]
         integers = _integers(
             "t_product batch m n k lhs_sb lhs_si lhs_sp rhs_sb rhs_sp rhs_sj t_row_blocks t_column_blocks t_block_rows"
             " t_block_panels t_panels t_direct t_packed_sb t_packed_sp t_pack_lhs t_copy_rhs t_step t_k t_full_panels"
             " t_sums_row t_columns t_part t_part_items t_out_part"
         )
-        return self.kernel(spec.name, [("t_packed", f"{self.dtype}*"), *integers], body)
-
-    def evaluated_product(self, product: dict[str, str]) -> tuple[list[str], list[str]]:
-        """(scratch memory, statements) of the product of a block of lhs that is evaluated step by step."""
-        lhs, size, sizes = self.spec.lhs, self.size, self.blocking.scratch
-        area, tables = sizes.evaluated, []
-        if isinstance(lhs, StagedOperand):
-            area = sizes.staged
-            tables = [f"{table} = scratch_s64({sizes.offsets})" for table in ("t_lines", "t_runs")]
-        product = product | {
-            "packed": f"address(t_packed) + t_p0 * t_packed_sp * {size}", "k": "t_depth",
-            "accumulate": "t_p0 - t_first", "part": "t_depth",
-        }  # fmt: skip
-        if "rhs" in product:
-            product["rhs"] += f" + t_p0 * rhs_sp * {size}"
-        strides, evaluate = self.lhs_block()
-        multiply = _loop(
-            "for t_p0 in range(t_first, max(t_last, t_first + 1), t_step):",
-            "t_depth = min(t_step, t_last - t_p0)",
-            evaluate,
-            self.call("t_product", PRODUCT_PARAMS, product | strides, "t_block"),
+        v = self.begin([("t_packed", f"{self.dtype}*"), *integers])
+        item = v.index("t_item")
+        body = self.place(item)
+        # The product gets our item of the same blocks, and addresses moved so that its block lies in scratch memory.
+        blocks = (
+            "row_blocks column_blocks block_rows block_panels panels packed_sb packed_sp copy_rhs step part part_items"
         )
-        return [f"t_left = scratch_{self.dtype}({area})", *tables], multiply
-
-    def lhs_block(self) -> tuple[dict[str, str], list[str]]:
-        """(arguments of the product, statements that write `t_left`) of a block of lhs in one step."""
-        lhs, size = self.spec.lhs, self.size
-        if isinstance(lhs, StagedOperand):
-            return {
-                "lhs": f"address(t_left) + t_origin - t_i0 * {lhs.row_step} * {size}", "lhs_si": lhs.row_step,
-                "lhs_sp": lhs.depth_step, "line_rows": lhs.line_text, "line_offsets": "address(t_lines)",
-                "line_start": f"t_i0 - quotient(t_i0, {lhs.line_text}) * {lhs.line_text}",
-                "run": lhs.run_text, "run_offsets": "address(t_runs)", "soon": "t_soon", "soon_bytes": "t_soon_bytes",
-            }, lhs.lines()  # fmt: skip
-        if isinstance(lhs, PlainOperand):
-            evaluate = ["t_turned, t_si, t_sp = 0, t_row, 1", *self.lhs_any_rows(lhs)]
-            if not self.blocking.by_matrix:
-                turned = ["t_turned, t_si, t_sp = t_pack_lhs, 1, t_block_rows", *self.lhs_columns(lhs)]
-                evaluate = [*_loop("if lhs_si == 1 and lhs_sp != 1:", turned), *_loop("else:", evaluate)]
-            first = f"address(t_left) - t_i0 * t_si * {size}"
-            return {"lhs": first, "lhs_si": "t_si", "lhs_sp": "t_sp", "pack_lhs": "t_turned"}, evaluate
-        if self.spec.lhs_fast == "i":
-            first, pack = f"address(t_left) - t_i0 * {size}", {"pack_lhs": "t_pack_lhs"}
-            lines = lhs.lines("t_block_rows") if isinstance(lhs, FilledOperand) else self.lhs_columns(lhs)
-            return {"lhs": first, "lhs_si": "1", "lhs_sp": "t_block_rows"} | pack, lines
-        first = f"address(t_left) - t_i0 * t_row * {size}"
-        lines = lhs.lines("t_row") if isinstance(lhs, FilledOperand) else self.lhs_rows(lhs)
-        return {"lhs": first, "lhs_si": "t_row", "lhs_sp": "1"}, lines
-
-    def join_kernel(self) -> Kernel:
-        """Adds the parts of every sum and runs the epilogue; items are rows of the result."""
-        epilogue, add = self.spec.epilogue, f"{self.dtype}(t_parts[t_at + t_j] + t_parts[t_from + t_j])"
+        product: dict[str, Expr] = {name: v[f"t_{name}"] for name in blocks.split()}
+        product |= {"m": v["m"], "direct_panels": v["t_direct"]}
+        scratch: list[Stmt] = []
         if isinstance(epilogue, PlainStore):
-            statements = [f"{epilogue.pointer}[t_at + t_j] = t_sum"]
+            first = plus(times(v["t_number"], v["t_out_part"]), times(times(v["t_b"], v["m"]), v["n"]))
+            out = plus(address(v[epilogue.pointer]), times(first, self.size))
+            product |= {"out": out, "out_si": v["n"], "n": v["n"], "full_panels": v["t_full_panels"]}
         else:
-            statements = epilogue("t_sum", "t_b", "t_i", "t_j")
-        body = _loop(
-            "for t_item in range(lo, hi):",
-            "t_b = quotient(t_item, m)",
-            "t_i = t_item - t_b * m",
-            "t_at = t_item * n",
-            _loop(
-                "for t_number in range(1, t_splits):",
-                "t_from = t_at + t_number * t_out_part",
-                _loop("for t_j in range(n):", f"t_parts[t_at + t_j] = {add}"),
-            ),
-            _loop("for t_j in range(n):", ["t_sum = t_parts[t_at + t_j]", *statements]),
-        )
-        own = [("t_parts", f"{self.dtype}*"), *_integers("batch m n k t_splits t_out_part")]
-        return self.kernel(f"{self.spec.name}_join", own, body)
+            scratch.append(self.scratch("t_sums", self.blocking.scratch.sums))
+            first = plus(times(v["t_i0"], v["t_sums_row"]), times(v["t_q0"], v["t_columns"]))
+            out = minus(address(v["t_sums"]), times(first, self.size))
+            product |= {"out": out, "out_si": v["t_sums_row"], "full_panels": v["t_panels"]}
+        if is_same(spec.rhs, self.dtype):
+            product |= {name: v[name] for name in ("rhs_sb", "rhs_sp", "rhs_sj")}
+            product["rhs"] = address(v[spec.rhs.pointer])
+        if is_same(spec.lhs, self.dtype):
+            product |= {name: v[name] for name in ("lhs_sb", "lhs_si", "lhs_sp", "k")} | {
+                "lhs": address(v[spec.lhs.pointer]), "packed": address(v["t_packed"]), "pack_lhs": v["t_pack_lhs"],
+            }  # fmt: skip
+            body.append(self.call(v["t_product"], PRODUCT_PARAMS, product, item))
+        else:
+            arrays, multiply = self.evaluated_product(product)
+            scratch += arrays
+            body.append(multiply)
+        if not isinstance(epilogue, PlainStore):
+            body.append(self.epilogue(epilogue))
+        return self.kernel(spec.name, [*scratch, For(item, v["lo"], v["hi"], ONE, body)])
 
-    def lhs_element(self, lhs: Element | PlainOperand, fast: str) -> Element:
-        """The element code of lhs; of a plain lhs of another dtype, along i with the stride known to be one."""
+    def place(self, item: Var) -> list[Stmt]:
+        """Which block of the result an item is."""
+        v = self.names
+        return [
+            v.let("t_row", plus(v["t_step"], constant(room.GAP))),
+            v.let("t_number", quotient(item, v["t_part_items"])),
+            v.let("t_first", times(v["t_number"], v["t_part"])),
+            v.let("t_last", least(plus(v["t_first"], v["t_part"]), v["k"])),
+            v.let("t_block", minus(item, times(v["t_number"], v["t_part_items"]))),
+            v.let("t_line", quotient(v["t_block"], v["t_row_blocks"])),
+            v.let("t_b", quotient(v["t_line"], v["t_column_blocks"])),
+            v.let("t_i0", times(minus(v["t_block"], times(v["t_line"], v["t_row_blocks"])), v["t_block_rows"])),
+            v.let("t_rows", least(v["t_block_rows"], minus(v["m"], v["t_i0"]))),
+            v.let("t_q0", times(minus(v["t_line"], times(v["t_b"], v["t_column_blocks"])), v["t_block_panels"])),
+            v.let("t_j1", least(times(plus(v["t_q0"], v["t_block_panels"]), v["t_columns"]), v["n"])),
+        ]
+
+    def evaluated_product(self, product: dict[str, Expr]) -> tuple[list[Stmt], Stmt]:
+        """(scratch memory, the loop) of the product of a block of lhs that is evaluated step by step."""
+        lhs, v, sizes = self.spec.lhs, self.names, self.blocking.scratch
+        staged = isinstance(lhs, StagedOperand)
+        scratch: list[Stmt] = [self.scratch("t_left", sizes.staged if staged else sizes.evaluated)]
+        if staged:
+            scratch += [self.scratch(table, sizes.offsets, "s64") for table in ("t_lines", "t_runs")]
+
+        def multiply() -> list[Stmt]:
+            p0 = v["t_p0"]
+            depth = v.let("t_depth", least(v["t_step"], minus(v["t_last"], p0)))
+            given = product | {
+                "packed": plus(address(v["t_packed"]), times(times(p0, v["t_packed_sp"]), self.size)),
+                "k": v["t_depth"], "accumulate": minus(p0, v["t_first"]), "part": v["t_depth"],
+            }  # fmt: skip
+            if "rhs" in product:
+                given["rhs"] = plus(product["rhs"], times(times(p0, v["rhs_sp"]), self.size))
+            strides, evaluate = self.lhs_block()
+            return [depth, *evaluate, self.call(v["t_product"], PRODUCT_PARAMS, given | strides, v["t_block"])]
+
+        stop = greatest(v["t_last"], plus(v["t_first"], ONE))
+        return scratch, self.over("t_p0", v["t_first"], stop, multiply, v["t_step"])
+
+    def lhs_block(self) -> tuple[dict[str, Expr], list[Stmt]]:
+        """(arguments of the product, statements that write `t_left`) of a block of lhs in one step."""
+        lhs, v, left, i0 = self.spec.lhs, self.names, address(self.names["t_left"]), self.names["t_i0"]
+        if isinstance(lhs, StagedOperand):
+            statements = lhs.fill(v)
+            row_step, line, run = v[lhs.row_step], v[lhs.line_name], v[lhs.run_name]
+            return {
+                "lhs": minus(plus(left, v["t_origin"]), times(times(i0, row_step), self.size)), "lhs_si": row_step,
+                "lhs_sp": v[lhs.depth_step], "line_rows": line, "line_offsets": address(v["t_lines"]),
+                "line_start": minus(i0, times(quotient(i0, line), line)), "run": run,
+                "run_offsets": address(v["t_runs"]), "soon": v["t_soon"], "soon_bytes": v["t_soon_bytes"],
+            }, statements  # fmt: skip
+        if isinstance(lhs, PlainOperand):
+            return self.plain_lhs_block(lhs)
+        if self.spec.lhs_fast == "i":
+            rows = v["t_block_rows"]
+            statements = lhs.fill(v, rows) if isinstance(lhs, FilledOperand) else self.lhs_columns(lhs)
+            first = minus(left, times(i0, self.size))
+            return {"lhs": first, "lhs_si": ONE, "lhs_sp": rows, "pack_lhs": v["t_pack_lhs"]}, statements
+        row = v["t_row"]
+        statements = lhs.fill(v, row) if isinstance(lhs, FilledOperand) else self.lhs_rows(lhs)
+        return {"lhs": minus(left, times(times(i0, row), self.size)), "lhs_si": row, "lhs_sp": ONE}, statements
+
+    def plain_lhs_block(self, lhs: PlainOperand) -> tuple[dict[str, Expr], list[Stmt]]:
+        """`lhs_block` of an array of another dtype."""
+        v = self.names
+        evaluate: list[Stmt] = [together(v, t_turned=ZERO, t_si=v["t_row"], t_sp=ONE), *self.lhs_any_rows(lhs)]
+        if not self.blocking.by_matrix:
+            turned = together(v, t_turned=v["t_pack_lhs"], t_si=ONE, t_sp=v["t_block_rows"])
+            by_rows = both("and", [compared("==", v["lhs_si"], ONE), compared("!=", v["lhs_sp"], ONE)])
+            evaluate = [If(by_rows, [turned, *self.lhs_columns(lhs)], evaluate)]
+        first = minus(address(v["t_left"]), times(times(v["t_i0"], v["t_si"]), self.size))
+        return {"lhs": first, "lhs_si": v["t_si"], "lhs_sp": v["t_sp"], "pack_lhs": v["t_turned"]}, evaluate
+
+    def join_kernel(self) -> NamedKernel:
+        """Adds the parts of every sum and runs the epilogue; items are rows of the result."""
+        epilogue = self.spec.epilogue
+        v = self.begin([("t_parts", f"{self.dtype}*"), *_integers("batch m n k t_splits t_out_part")])
+        item, parts = v.index("t_item"), v["t_parts"]
+
+        def add() -> list[Stmt]:
+            at = plus(v["t_at"], v["t_j"])
+            total = plus(load(parts, at), load(parts, plus(v["t_from"], v["t_j"])))
+            return [store(parts, at, cast(self.dtype, total))]
+
+        def add_part() -> list[Stmt]:
+            start = v.let("t_from", plus(v["t_at"], times(v["t_number"], v["t_out_part"])))
+            return [start, self.over("t_j", ZERO, v["n"], add)]
+
+        def consume() -> list[Stmt]:
+            at = plus(v["t_at"], v["t_j"])
+            if isinstance(epilogue, PlainStore):
+                return [v.let("t_sum", load(parts, at)), store(v[epilogue.pointer], at, v["t_sum"])]
+            return self.consumed(epilogue, load(parts, at))
+
+        body = [
+            v.let("t_b", quotient(item, v["m"])),
+            v.let("t_i", minus(item, times(v["t_b"], v["m"]))),
+            v.let("t_at", times(item, v["n"])),
+            self.over("t_number", ONE, v["t_splits"], add_part),
+            self.over("t_j", ZERO, v["n"], consume),
+        ]
+        return self.kernel(f"{self.spec.name}_join", [For(item, v["lo"], v["hi"], ONE, body)])
+
+    def lhs_element(self, lhs: Element | PlainOperand, fast: str) -> tuple[list[Stmt], Expr]:
+        """The element of lhs at t_b, t_i, t_p; of a plain lhs of another dtype, along i with the stride known to be
+        one."""
+        v, adjacent = self.names, self.adjacent
         if not isinstance(lhs, PlainOperand):
-            return lhs
-        step = "" if fast == "i" else " * lhs_si"
-        p_step = "" if self.adjacent else " * lhs_sp"
-        return lambda b, i, p: self.load(lhs, lambda p: f"{b} * lhs_sb + {i}{step} + {p}{p_step}", p)
+            return lhs(v, "t_b", "t_i", "t_p")
 
-    def lhs_rows(self, lhs: Element | PlainOperand) -> list[str]:
-        def element() -> list[str]:
-            statements, value = self.lhs_element(lhs, "p")("t_b", "t_i", "t_p")
-            return [*statements, f"t_left[t_at + t_p] = {value}"]
+        def place(p: Expr) -> Expr:
+            row = v["t_i"] if fast == "i" else times(v["t_i"], v["lhs_si"])
+            return plus(times(v["t_b"], v["lhs_sb"]), row, p if adjacent else times(p, v["lhs_sp"]))
 
-        copied = self.words_of(lhs, "t_b * lhs_sb + t_i * lhs_si", "t_left") if self.adjacent else None
-        return _loop(
-            "for t_i in range(t_i0, t_i0 + t_rows):",
-            "t_at = (t_i - t_i0) * t_row - t_p0",
-            self.over_p("t_p0", "t_p0 + t_depth", element, copied),
-        )
+        return [], self.load(lhs, place)
 
-    def lhs_any_rows(self, lhs: PlainOperand) -> list[str]:
+    def lhs_rows(self, lhs: Element | PlainOperand) -> list[Stmt]:
+        v = self.names
+
+        def element() -> list[Stmt]:
+            statements, value = self.lhs_element(lhs, "p")
+            return [*statements, store(v["t_left"], plus(v["t_at"], v["t_p"]), value)]
+
+        def row() -> list[Stmt]:
+            i, p0 = v["t_i"], v["t_p0"]
+            at = v.let("t_at", minus(times(minus(i, v["t_i0"]), v["t_row"]), p0))
+            copied = None
+            if self.adjacent:
+                begin = plus(times(v["t_b"], v["lhs_sb"]), times(i, v["lhs_si"]))
+                copied = self.words_of(lhs, begin, "t_left")
+            return [at, *self.over_p(p0, plus(p0, v["t_depth"]), element, copied)]
+
+        return [self.over_rows(row)]
+
+    def over_rows(self, body: Callable[[], list[Stmt]]) -> Stmt:
+        """A loop over the rows of a block."""
+        i0 = self.names["t_i0"]
+        return self.over("t_i", i0, plus(i0, self.names["t_rows"]), body)
+
+    def lhs_any_rows(self, lhs: PlainOperand) -> list[Stmt]:
         # The vectorizer makes two versions of a loop with an unknown step by itself, but not of one with words.
         if self.blocking.in_word == 1:
             return self.lhs_rows(lhs)
         self.adjacent = True
         adjacent = self.lhs_rows(lhs)
         self.adjacent = False
-        return [*_loop("if lhs_sp == 1:", adjacent), *_loop("else:", self.lhs_rows(lhs))]
+        return [If(compared("==", self.names["lhs_sp"], ONE), adjacent, self.lhs_rows(lhs))]
 
-    def lhs_columns(self, lhs: Element | PlainOperand) -> list[str]:
-        def column() -> list[str]:
-            statements, value = self.lhs_element(lhs, "i")("t_b", "t_i", "t_p")
-            return [
-                "t_at = (t_p - t_p0) * t_block_rows - t_i0",
-                *_loop("for t_i in range(t_i0, t_i0 + t_rows):", [*statements, f"t_left[t_at + t_i] = {value}"]),
-            ]
+    def lhs_columns(self, lhs: Element | PlainOperand) -> list[Stmt]:
+        v = self.names
 
-        return self.over_p("t_p0", "t_p0 + t_depth", column)
+        def element() -> list[Stmt]:
+            statements, value = self.lhs_element(lhs, "i")
+            return [*statements, store(v["t_left"], plus(v["t_at"], v["t_i"]), value)]
 
-    def epilogue(self, epilogue: Epilogue) -> list[str]:
-        statements = epilogue("t_sum", "t_b", "t_i", "t_j")
+        def column() -> list[Stmt]:
+            at = minus(times(minus(v["t_p"], v["t_p0"]), v["t_block_rows"]), v["t_i0"])
+            return [v.let("t_at", at), self.over_rows(element)]
+
+        return self.over_p(v["t_p0"], plus(v["t_p0"], v["t_depth"]), column)
+
+    def epilogue(self, epilogue: Epilogue) -> Stmt:
+        """The epilogue of all sums of a block."""
+        v, row = self.names, self.names["t_sums_row"]
+        first = times(v["t_q0"], v["t_columns"])
         if self.spec.epilogue_fast == "i":
-            return _loop(
-                "for t_j in range(t_q0 * t_columns, t_j1):",
-                "t_at = t_j - t_q0 * t_columns - t_i0 * t_sums_row",
-                _loop(
-                    "for t_i in range(t_i0, t_i0 + t_rows):",
-                    ["t_sum = t_sums[t_at + t_i * t_sums_row]", *statements],
-                ),
-            )
-        return _loop(
-            "for t_i in range(t_i0, t_i0 + t_rows):",
-            "t_at = (t_i - t_i0) * t_sums_row - t_q0 * t_columns",
-            _loop(
-                "for t_j in range(t_q0 * t_columns, t_j1):",
-                ["t_sum = t_sums[t_at + t_j]", *statements],
-            ),
-        )
+
+            def down() -> list[Stmt]:
+                return self.consumed(epilogue, load(v["t_sums"], plus(v["t_at"], times(v["t_i"], row))))
+
+            def column() -> list[Stmt]:
+                at = minus(minus(v["t_j"], first), times(v["t_i0"], row))
+                return [v.let("t_at", at), self.over_rows(down)]
+
+            return self.over("t_j", first, v["t_j1"], column)
+
+        def across() -> list[Stmt]:
+            return self.consumed(epilogue, load(v["t_sums"], plus(v["t_at"], v["t_j"])))
+
+        def line() -> list[Stmt]:
+            at = v.let("t_at", minus(times(minus(v["t_i"], v["t_i0"]), row), first))
+            return [at, self.over("t_j", first, v["t_j1"], across)]
+
+        return self.over_rows(line)
+
+    def consumed(self, epilogue: Epilogue, value: Expr) -> list[Stmt]:
+        """The epilogue of one sum, at t_b, t_i, t_j."""
+        total: Assign = self.names.let("t_sum", value)
+        return [total, *epilogue(self.names, "t_sum", "t_b", "t_i", "t_j")]

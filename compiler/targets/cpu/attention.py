@@ -25,6 +25,9 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 
+from hloom.compiler.kernel_ir import printer
+from hloom.compiler.kernel_ir.functions import by_name
+from hloom.compiler.kernel_ir.names import Names
 from hloom.compiler.kernels.attention.rows import RowNest
 from hloom.compiler.kernels.attention.structure import SCORES, SUMS, Attention, attention_of
 from hloom.compiler.kernels.codegen.elements import fallbacks, load, with_stores
@@ -299,7 +302,8 @@ class _Kernel:
         """(statements, the value of an operand's element)."""
         code = operand.code
         if not isinstance(code, PlainOperand):
-            return code(*at)
+            statements, value = code(Names(by_name), *at)
+            return printer.lines(statements), str(value)
         roles = "bip" if name == "queries" else "bpj"
         steps = [f"{variable} * t_{name}_s{role}" for variable, role in zip(at, roles, strict=True)]
         if operand.strides[2] == 1:

@@ -14,7 +14,9 @@ from __future__ import annotations
 from functools import partial
 
 from hloom.compiler.kernel_ir import printer
-from hloom.compiler.kernel_ir.nodes import Stmt, Store
+from hloom.compiler.kernel_ir.builder import constant, load, minus, plus, times
+from hloom.compiler.kernel_ir.names import Names
+from hloom.compiler.kernel_ir.nodes import Expr, Stmt, Store
 from hloom.compiler.kernels.attention.rows import RowNest
 from hloom.compiler.kernels.attention.structure import Attention
 from hloom.compiler.kernels.codegen.description import Block, Branch, Collective, Lanes
@@ -145,8 +147,9 @@ class _Kernel:
         self.line = _up(self.n, tiles[0].columns) + GAP
         self.width = _up(self.d, tiles[1].columns) + GAP
 
-        def weights(b: str, i: str, p: str) -> tuple[list[str], str]:
-            return [], f"t_scores[({i} - t_i0) * {self.line} + {p}]"
+        def weights(names: Names, b: str, i: str, p: str) -> tuple[list[Stmt], Expr]:
+            row = times(minus(names.index(i), names.index("t_i0")), constant(self.line))
+            return [], load(names.declare("t_scores", "*f32"), plus(row, names.index(p)))
 
         self.one = self._part(tiles[0], "1", queries.code, queries, keys, "n", self.n, self.k)
         self.two = self._part(tiles[1], "2", weights, None, values, "d", self.d, self.n)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from hloom.compiler.kernel_ir import builder
-from hloom.compiler.kernel_ir.builder import ONE, ZERO, constant
+from hloom.compiler.kernel_ir.builder import ONE, ZERO, cast, compared, constant
 from hloom.compiler.kernel_ir.functions import UnknownFunction, by_name, returned
 from hloom.compiler.kernel_ir.names import Names
 from hloom.compiler.kernel_ir.nodes import (
@@ -146,6 +146,20 @@ def test_names_that_hold_two_types():
         expression("w + 1", names)
     with pytest.raises(KeyError):
         names["w"]
+
+
+def test_a_part_has_names_of_its_own():
+    names = Names(library.signature)
+    n = names.index("n")
+    one, two = names.part(), names.part()
+    first, second = one.let("v", cast("f32", n)), two.let("v", compared("<", one["n"], two.index("n")))
+    assert (first.var.type, second.var.type) == ("f32", "pred")
+    assert one["v"] is first.var and second.value == compared("<", n, n)
+    with pytest.raises(KeyError):
+        names["v"]
+    with pytest.raises(TypeMismatch, match="n holds s64 and f32"):
+        one.declare("n", "f32")
+    assert one.let("n", ONE).var is n
 
 
 # --- rewrites ---

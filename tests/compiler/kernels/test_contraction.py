@@ -14,6 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from llvmlite import ir
 
+from hloom.compiler.kernel_ir.reader import expression, statements
 from hloom.compiler.kernels.contractions.blocking import step_plan
 from hloom.compiler.kernels.contractions.render import render
 from hloom.compiler.kernels.contractions.spec import ContractionSpec, KernelAddress, PlainOperand, PlainStore
@@ -216,15 +217,16 @@ def gelu(x):
     return 0.5 * x * (1 + np.tanh(0.7978845608 * (x + 0.044715 * x**3)))
 
 
-def gelu_epilogue(value, b, i, j):
+def gelu_epilogue(names, value, b, i, j):
     """Bias, gelu, a bf16 output, and the sum itself as a second output."""
-    return [
+    lines = [
         f"v0 = {value} + bias[{j}]",
         "v1 = f32(0.7978845608) * (v0 + f32(0.044715) * v0 * v0 * v0)",
         "v2 = f32(0.5) * v0 * (f32(1) + tanh_f32(v1))",
         f"store_bf16(activation, ({b} * m + {i}) * n + {j}, v2)",
         f"raw[({b} * m + {i}) * n + {j}] = {value}",
     ]
+    return statements("\n".join(lines), names.part())
 
 
 GELU_PARAMS = (("bias", "f32*"), ("activation", "bf16*"), ("raw", "f32*"))
@@ -252,13 +254,13 @@ def test_epilogue_of_plain_operands(batch, m, n, k, turn_lhs, turn_rhs):
 def elements(turn_lhs, turn_rhs):
     """Element code: lhs is max(x, 0) of bf16 data, rhs is w * scale[p]."""
 
-    def lhs(b, i, p):
-        at = f"({b} * k + {p}) * m + {i}" if turn_lhs else f"({b} * m + {i}) * k + {p}"
-        return [f"e0 = load_bf16(x, {at})"], "max_f32(e0, f32(0))"
+    def lhs(names, b, i, p):
+        at, own = f"({b} * k + {p}) * m + {i}" if turn_lhs else f"({b} * m + {i}) * k + {p}", names.part()
+        return statements(f"e0 = load_bf16(x, {at})", own), expression("max_f32(e0, f32(0))", own)
 
-    def rhs(b, p, j):
-        at = f"{j} * k + {p}" if turn_rhs else f"{p} * n + {j}"
-        return [f"e0 = w[{at}]", f"e1 = e0 * scale[{p}]"], "e1"
+    def rhs(names, b, p, j):
+        at, own = f"{j} * k + {p}" if turn_rhs else f"{p} * n + {j}", names.part()
+        return statements(f"e0 = w[{at}]\ne1 = e0 * scale[{p}]", own), own["e1"]
 
     return lhs, rhs
 
@@ -338,7 +340,8 @@ def test_parts_of_sums_with_prologues_and_epilogues(fused):
 
 def test_rhs_that_is_the_same_for_the_whole_batch_is_packed_once():
     lhs, rhs = elements(False, False)
-    spec = ContractionSpec("layer", "f32", lhs, rhs, gelu_epilogue, GELU_PARAMS)
+    params = (*GELU_PARAMS, ("x", "bf16*"), ("w", "f32*"), ("scale", "f32*"))
+    spec = ContractionSpec("layer", "f32", lhs, rhs, gelu_epilogue, params)
     sizes = [
         step_plan(render(replace(spec, rhs_batched=batched), host()), 8, 50, 40, 30)[0].temporaries["t_packed"]
         for batched in (True, False)

@@ -9,6 +9,7 @@ from __future__ import annotations
 from hloom.compiler.kernel_ir import builder
 from hloom.compiler.kernel_ir.builder import call, compared, minus, operation, plus, times
 from hloom.compiler.kernel_ir.functions import by_name
+from hloom.compiler.kernel_ir.names import Names
 from hloom.compiler.kernel_ir.nodes import Expr, Var
 from hloom.compiler.kernels.codegen.affine import ZERO, Affine, Index
 from hloom.compiler.kernels.codegen.constants import literal
@@ -28,8 +29,8 @@ from hloom.ir.window import dilated, window_of
 class _Request(KernelRequest):
     """A request whose nests know sums of products."""
 
-    def writer(self, dims: tuple[int, ...]) -> Writer:
-        writer = super().writer(dims)
+    def writer(self, dims: tuple[int, ...], names: Names | None = None) -> Writer:
+        writer = super().writer(dims, names)
         writer.expressions |= {"dot": _dot, "convolution": _convolution}
         return writer
 

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from hloom.compiler.kernels.contractions.spec import Element, FilledOperand, PlainOperand, StagedOperand
+from hloom.compiler.kernel_ir import printer
+from hloom.compiler.kernel_ir.functions import by_name
+from hloom.compiler.kernel_ir.names import Names
+from hloom.compiler.kernels.contractions.spec import Element, Epilogue, FilledOperand, PlainOperand, StagedOperand
 from hloom.compiler.targets.cuda.contractions.tiles import Tile
 from hloom.compiler.targets.cuda.contractions.windows import Gathered
 from hloom.ir.records import record
@@ -102,3 +105,24 @@ def make_side(
     return Side(
         name, role, code, dtype, how, fast, inner, extent, tile.depth, pitch, first, count % extent == 0, whole_depth
     )
+
+
+def element_text(element: Element, *at: str) -> tuple[list[str], str]:
+    """(lines, expression) of an operand's element at indexes of these names."""
+    statements, value = element(Names(by_name), *at)
+    return printer.lines(statements), str(value)
+
+
+def epilogue_text(epilogue: Epilogue) -> list[str]:
+    """The lines that consume `t_sum` at t_b, t_i, t_j."""
+    return printer.lines(epilogue(Names(by_name), "t_sum", "t_b", "t_i", "t_j"))
+
+
+def plain_text(operand: PlainOperand, index: str, accumulate: str) -> str:
+    """The element of a plain operand at `index`, in the accumulation dtype."""
+    if operand.dtype == accumulate:
+        return f"{operand.pointer}[{index}]"
+    if operand.dtype in ("f16", "bf16", "pred"):
+        value = f"load_{operand.dtype}({operand.pointer}, {index})"
+        return value if (operand.dtype, accumulate) in (("f16", "f32"), ("bf16", "f32")) else f"{accumulate}({value})"
+    return f"{accumulate}({operand.pointer}[{index}])"

@@ -14,9 +14,8 @@ from collections.abc import Callable, Iterable
 
 from hloom.compiler.kernels.codegen.serial import indent
 from hloom.compiler.kernels.contractions.spec import ContractionSpec, PlainOperand, PlainStore
-from hloom.compiler.kernels.contractions.writer import load_plain
 from hloom.compiler.targets.cuda.codegen.render import CudaSource, text_divisors
-from hloom.compiler.targets.cuda.contractions.operands import Side
+from hloom.compiler.targets.cuda.contractions.operands import Side, element_text, epilogue_text, plain_text
 from hloom.compiler.targets.cuda.contractions.tiles import Tile
 from hloom.compiler.targets.cuda.contractions.windows import Gathered
 from hloom.ir.records import record
@@ -177,13 +176,13 @@ class Text:
         if isinstance(side.code, PlainOperand):
             head, condition, address = self.access(side)
             statements: list[str] = []
-            value = load_plain(side.code, address, self.spec.accumulate)
+            value = plain_text(side.code, address, self.spec.accumulate)
         else:
             role, p = self.names(side)
             head, condition = [f"t_{side.role} = t_{side.role}0 + {role}", f"t_p = t_ahead + {p}"], self.inside(side)
             assert callable(side.code)  # CUDA has neither filled nor staged operands
             order = ("t_b", "t_i", "t_p") if side.role == "i" else ("t_b", "t_p", "t_j")
-            statements, value = side.code(*order)
+            statements, value = element_text(side.code, *order)
         at = self.place(side, stage)
         if condition:
             given = [f"t_value = {self.spec.accumulate}(0)", f"if {condition}:"]
@@ -325,7 +324,7 @@ class Text:
             else:
                 inside = [f"{spec.epilogue.pointer}[{out}] = t_sums[t_line * {pitch} + t_across]"]
         else:
-            inside = [f"t_sum = t_sums[t_line * {pitch} + t_across]", *spec.epilogue("t_sum", "t_b", "t_i", "t_j")]
+            inside = [f"t_sum = t_sums[t_line * {pitch} + t_across]", *epilogue_text(spec.epilogue)]
         asked = []
         if not self.left.whole_role:
             asked.append("t_i < m")
@@ -357,7 +356,7 @@ def join_source(spec: ContractionSpec, integers: dict[str, int], size: int) -> C
     if isinstance(epilogue, PlainStore):
         statements = [f"{epilogue.pointer}[t_at] = t_sum"]
     else:
-        statements = epilogue("t_sum", "t_b", "t_i", "t_j")
+        statements = epilogue_text(epilogue)
     add = "t_sum + t_parts[t_from]"
     body = [
         f"t_at = s64(cuda.blockIdx.x) * {JOIN_THREADS} + cuda.threadIdx.x",

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from hloom.compiler.kernel_ir.functions import by_name
+from hloom.compiler.kernel_ir.names import Names
 from hloom.compiler.kernels.contractions.convolution_dims import Component, ConvolutionRoles
 from hloom.compiler.kernels.contractions.operands import ContractionParts, epilogue_of, extra_params
 from hloom.compiler.kernels.contractions.spec import ContractionSpec, PlainOperand, PlainStore
@@ -57,13 +59,13 @@ def swapped(made: ContractionParts) -> ContractionParts:
     if isinstance(epilogue, PlainStore):
         return made
     assert isinstance(gathered, Gathered)  # of `convolution_parts`
-    epilogue("t_sum", "t_b", "t_j", "t_i")  # its integer arguments have names after the indexes
+    epilogue(Names(by_name), "t_sum", "t_b", "t_j", "t_i")  # its integer arguments have names after the indexes
     right = replace(gathered, runs=lambda width: "j" if gathered.runs(width) == "i" else gathered.runs(width))
     turned = replace(
         spec,
         lhs=spec.rhs,
         rhs=right,
-        epilogue=lambda value, b, i, j: epilogue(value, b, j, i),
+        epilogue=lambda names, value, b, i, j: epilogue(names, value, b, j, i),
         rhs_fast="j" if spec.lhs_fast == "i" else "p",
         lhs_fast="i",
     )
