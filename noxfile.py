@@ -81,6 +81,12 @@ def bounds(session: nox.Session) -> None:
 
 
 @nox.session
+def mutation(session: nox.Session) -> None:
+    """Changes 200 places of the IR and the compiler, one at a time, and looks whether a test fails: every night."""
+    session.run("python", "tests/mutation.py", *session.posargs)
+
+
+@nox.session
 def lint(session: nox.Session) -> None:
     """Checks style, formatting and the direction of imports."""
     session.run("ruff", "check", ".", *session.posargs)
