@@ -104,6 +104,7 @@ def _of_kind(function, arguments: list[Value], kind: str, count: int) -> list[Va
 def _instruction(kind: str, count: int, text: str) -> Callable:
     def call(function, arguments):
         values = _of_kind(function, arguments, kind, count)
+        function.operations += kind in _FLOATS
         return Value(kind, function.result(text.format(*[value.text for value in values])))
 
     return call

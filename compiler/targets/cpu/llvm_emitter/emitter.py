@@ -56,7 +56,7 @@ from hloom.compiler.targets.cpu.llvm_emitter.analysis import (
 from hloom.compiler.targets.cpu.llvm_emitter.calls import CALLS, call_function
 from hloom.compiler.targets.cpu.llvm_emitter.shared import INLINED, SHARED, often_called
 from hloom.compiler.targets.cpu.llvm_emitter.values import LLVM, Unsupported, Value, Values, element
-from hloom.compiler.targets.cpu.loop_hints import interleaved, is_interleaved
+from hloom.compiler.targets.cpu.loop_hints import OPTION, interleave_count, is_interleaved
 from hloom.compiler.targets.cpu.microkernels.memory import memory_of
 from hloom.ir.types import DTYPES
 
@@ -64,6 +64,7 @@ _COMPARE = {
     "<": ("slt", "ult", "olt"), "<=": ("sle", "ule", "ole"), ">": ("sgt", "ugt", "ogt"), ">=": ("sge", "uge", "oge"),
     "==": ("eq", "eq", "oeq"), "!=": ("ne", "ne", "une"),
 }  # fmt: skip
+_COUNTS = {2: 8999, 4: 8998}  # vectors per iteration of a loop -> the metadata that says so
 _LEAVES = {"break": 1, "continue": 0}  # the label of a loop that a jump goes to
 
 Size = Callable[[str], int]
@@ -87,14 +88,13 @@ def kernel_text(
         calls = Counter([name for nodes in module.nodes_of(kernel) for name in nodes.called()])
         module.share(often_called(calls, size))
         module.often = frozenset(name for name, count in calls.items() if count > INLINED)
+    # Loops of many calls have enough to do at a time.
+    module.interleaves = is_interleaved(module.nodes(kernel).called()) and not module.shared
     for name, part in kernel.parts:
         module.part(name, part)
     module.function(f"{kernel.name}.body", kernel, "noinline nounwind")
     module.entry(kernel)
-    text = module.text(triple)
-    # Loops of many calls have enough to do at a time.
-    wanted = is_interleaved(module.nodes(kernel).called()) and not module.shared
-    return (interleaved(text) if wanted else text), list(module.libraries)
+    return module.text(triple), list(module.libraries)
 
 
 class Module:
@@ -109,6 +109,8 @@ class Module:
         self.symbols: dict[KernelSource, str] = {}
         self.metadata: list[str] = []
         self.loops: list[str] = []
+        self.interleaves = False  # whether innermost loops are marked for it
+        self.interleaved: list[str] = []
         self.explicit = True  # until a loop is found that LLVM's vectorizer may want
         self.shared: frozenset[str] = frozenset()
         self.often: frozenset[str] = frozenset()  # parts that are called too often to be inlined
@@ -157,6 +159,14 @@ class Module:
             ]
         number = 8000 + len(self.loops)
         self.loops.append(f"!{number} = distinct !{{!{number}, !8000, !8001}}")
+        return f", !llvm.loop !{number}"
+
+    def interleaved_loop(self, operations: int) -> str:
+        """The mark of an innermost loop with so many operations that LLVM's vectorizer interleaves."""
+        if not self.interleaves:
+            return ""
+        number = 9000 + len(self.interleaved)
+        self.interleaved.append(f"!{number} = distinct !{{!{number}, !{_COUNTS[interleave_count(operations)]}}}")
         return f", !llvm.loop !{number}"
 
     def part(self, name: str, kernel: KernelSource) -> None:
@@ -210,7 +220,9 @@ class Module:
             *self.metadata,
             *self.loops,
         ]
-        return "\n\n".join(parts) + "\n"
+        counts = [f'!{number} = !{{!"{OPTION}", i32 {count}}}' for count, number in _COUNTS.items()]
+        marks = ["", *self.interleaved, *counts] if self.interleaved else []
+        return "\n\n".join(parts) + "\n" + "\n".join(marks)
 
 
 class _Function(Values):
@@ -230,6 +242,7 @@ class _Function(Values):
         self.arrays: list[scratch.Array] = []
         self.calls_kernels = False
         self.loops: list[tuple[str, str]] = []  # labels for `continue` and `break`
+        self.ended = 0  # loops that LLVM's vectorizer may want, up to here
 
     def define(self, symbol: str, attributes: str) -> str:
         arguments = [Value(var.type, f"%{var.name}") for var in self.kernel.params]
@@ -336,6 +349,7 @@ class _Function(Values):
             return self._run(run, start, stop)
         head, body, latch, end = (self.label(what) for what in ("head", "body", "latch", "end"))
         current, following = self.name(), self.name()
+        ended, operations = self.ended, self.operations
         before = self.next_block(self.label("before"))
         self.next_block(head)
         self.add(f"{current} = phi i64 [ {start}, %{before} ], [ {following}, %{latch} ]")
@@ -358,8 +372,14 @@ class _Function(Values):
         self.loops.pop()
         self.next_block(latch)
         self.add(f"{following} = add nsw i64 {current}, {step}")
-        self.add(f"br label %{head}{self.module.plain_loop() if is_plain(node) else ''}")
+        mark = self.module.plain_loop() if is_plain(node) else self.mark(ended, operations)
+        self.add(f"br label %{head}{mark}")
         self.block(end)
+
+    def mark(self, ended: int, operations: int) -> str:
+        """The mark of a loop that ends here. ended, operations: how many there were where it began."""
+        inner, self.ended = self.ended - ended, self.ended + 1
+        return "" if inner else self.module.interleaved_loop(self.operations - operations)
 
     def _run(self, run: Run, start: str, stop: str) -> None:
         self.values[run.variable] = Value("s64", start)
@@ -378,6 +398,7 @@ class _Function(Values):
 
     def _while(self, node: While) -> None:
         head, body, end = (self.label(what) for what in ("head", "body", "end"))
+        ended, operations = self.ended, self.operations
         self.next_block(head)
         if node.test == Const("pred", True):
             self.go_to(body)
@@ -387,7 +408,7 @@ class _Function(Values):
         self.loops.append((head, end))
         self.nested(node.body)
         self.loops.pop()
-        self.go_to(head)
+        self.add(f"br label %{head}{self.mark(ended, operations)}")
         self.block(end)
 
     def _if(self, node: If) -> None:

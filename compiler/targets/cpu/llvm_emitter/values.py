@@ -43,6 +43,7 @@ class Values:
 
     def __init__(self):
         self.lines: list[str] = []
+        self.operations = 0  # additions, products and quotients of floats
         self._names = 0
 
     def add(self, line: str) -> None:
@@ -193,6 +194,7 @@ class Values:
             name = {"+": "fadd", "-": "fsub", "*": "fmul", "/": "fdiv"}.get(operator)
             if name is None:
                 raise Unsupported(f"{operator} of floats")
+            self.operations += 1
             return Value(kind, self.result(f"{name} {self.typed(left)}, {right.text}"))
         if operator in ("&", "|", "^"):
             name = {"&": "and", "|": "or", "^": "xor"}[operator]

@@ -52,8 +52,13 @@ def multiply_add(builder: ir.IRBuilder, letters: str, a: ir.Value, b: ir.Value, 
 
 def disable_unrolling(branch: ir.Instruction) -> None:
     """For a loop whose body has enough independent work: unrolled, it would only take longer to compile."""
+    name_loop(branch, [ir.MetaDataString(branch.function.module, "llvm.loop.unroll.disable")])
+
+
+def name_loop(branch: ir.Instruction, option: Sequence[ir.Value]) -> None:
+    """Gives a loop, by its branch back, a name with an option: the option's words."""
     module = branch.function.module
-    options = [module.add_metadata([ir.MetaDataString(module, "llvm.loop.unroll.disable")])]
+    options = [module.add_metadata(option)]
     # The first operand of the node is the node itself, the form LLVM requires of a loop's name.
     node = ir.MDValue(module, options, name=str(len(module.metadata)))
     node.operands = (node, *options)

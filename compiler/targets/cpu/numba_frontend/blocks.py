@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
-import re
+from collections.abc import Iterable
 
 from llvmlite import ir
 from numba.core import types
@@ -181,10 +181,10 @@ def resolve(name: str):
     raise KeyError(name)
 
 
-def namespace(text: str) -> dict[str, object]:
-    """The names of this module that a kernel source uses."""
+def namespace(names: Iterable[str]) -> dict[str, object]:
+    """Those of some names that are names of this module."""
     found = {}
-    for name in {*re.findall(r"\b(?:tile|transpose|copy|zero|fft\d*)_\w+", text), *_SINGLE}:
-        with contextlib.suppress(KeyError):  # a variable of the source that looks like a tile
+    for name in names:
+        with contextlib.suppress(KeyError):
             found[name] = resolve(name)
     return found

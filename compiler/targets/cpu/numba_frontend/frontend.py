@@ -27,6 +27,7 @@ from numba.extending import intrinsic
 
 from hloom.compiler.kernels.math.registry import REGISTER
 from hloom.compiler.targets.cpu.numba_frontend.builtins import REPLACEMENTS
+from hloom.compiler.targets.cpu.numba_frontend.loops import interleave_loops
 from hloom.ir.process import forking
 
 # What a pointer points at in memory, where that is not the type of the value.
@@ -233,11 +234,13 @@ class FrontEnd:
         arguments: Sequence[types.Type],
         result: types.Type,
         wrap: Callable[[ir.Module, ir.Function, Callable], None],
+        interleaves: bool = False,
     ) -> str:
         """LLVM IR (text) of `function` as an internal function `symbol`.body, and of what `wrap` adds.
 
         wrap: called as wrap(module, body, call); `call(builder, values)` emits a call of the body and returns its
               result in Numba's return representation (None for a function without result).
+        interleaves: whether innermost loops are marked for it (`loop_hints`).
         """
         state = compiler.StateDict()
         state.update(
@@ -284,6 +287,8 @@ class FrontEnd:
             return builder.load(slot)
 
         wrap(module, body, call)
+        if interleaves:
+            interleave_loops(module)
         return str(module)
 
 
@@ -323,11 +328,14 @@ def front_end() -> FrontEnd:
         return _front_end
 
 
-def define(name: str, text: str, names: Mapping[str, object]) -> python_types.FunctionType:
-    """The Python function that `text` defines, with `names` as its globals."""
+def define(
+    name: str, text: str, names: Mapping[str, object], of: Callable[[Sequence[str]], Mapping[str, object]] | None = None
+) -> python_types.FunctionType:
+    """The Python function that `text` defines, with `names` as its globals, and those that `of` has for the names that
+    the function uses."""
     scope: dict[str, Any] = dict(names)
     exec(compile(text, f"<kernel {name}>", "exec"), scope)
-    return with_kernel_builtins(scope[name])
+    return with_kernel_builtins(scope[name], of(scope[name].__code__.co_names) if of is not None else None)
 
 
 def with_kernel_builtins(

@@ -31,7 +31,7 @@ from hloom.compiler.targets.cpu.interface import (
     kernel_key,
     library_symbol,
 )
-from hloom.compiler.targets.cpu.loop_hints import interleaved, is_interleaved
+from hloom.compiler.targets.cpu.loop_hints import is_interleaved
 from hloom.compiler.targets.cpu.microkernels.names import argument_count
 from hloom.compiler.targets.cpu.numba_frontend import blocks, intrinsics
 from hloom.compiler.targets.cpu.numba_frontend.frontend import (
@@ -65,23 +65,24 @@ def kernel_module(kernel: KernelSource, library: Library) -> tuple[str, list[byt
     """LLVM IR of a kernel with its C entry, and what it is linked with. Raises KernelCompileError."""
     if kernel.params[-2:] != ("s64", "s64"):
         raise KernelCompileError(kernel.name, kernel.text, f"the last params must be lo and hi, not {kernel.params}")
-    text, names, libraries = _lowered(kernel, kernel.name, functools.partial(_kernel_entry, kernel.name), library)
-    return (interleaved(text) if is_interleaved(names) else text), libraries
+    return _lowered(kernel, kernel.name, functools.partial(_kernel_entry, kernel.name), library, is_interleaved)
 
 
-def _lowered(kernel: KernelSource, symbol: str, entry: Callable, library: Library):
-    """LLVM IR of a kernel, the names that its source uses, and what it is linked with."""
+def _lowered(
+    kernel: KernelSource, symbol: str, entry: Callable, library: Library, interleaves: Callable = lambda names: False
+) -> tuple[str, list[bytes | str]]:
+    """LLVM IR of a kernel, and what it is linked with. interleaves: whether a kernel of these names interleaves its
+    loops."""
     called = {name: external(_part_symbol(part), "void", part.params) for name, part in kernel.parts}
-    scope = {**_names(), **blocks.namespace(kernel.text), **called}
     try:
-        function = define(kernel.name, kernel.text, scope)
+        function = define(kernel.name, kernel.text, {**_names(), **called}, blocks.namespace)
+        names = function.__code__.co_names
         arguments = [numba_type(param) for param in kernel.params]
-        text = front_end().lower(function, symbol, arguments, types.none, entry)
+        text = front_end().lower(function, symbol, arguments, types.none, entry, interleaves(names))
     except _ERRORS as error:
         raise KernelCompileError(kernel.name, kernel.text, _message(error)) from error
-    names = function.__code__.co_names
     linked = [library(name) for name in names if _is_function(name) or argument_count(name) is not None]
-    return text, names, linked + [_part(part, library) for _, part in kernel.parts]
+    return text, linked + [_part(part, library) for _, part in kernel.parts]
 
 
 def _part_symbol(kernel: KernelSource) -> str:
@@ -92,7 +93,7 @@ def _part(kernel: KernelSource, library: Library) -> bytes:
     """Bitcode of a kernel that another one calls: a function of its parameters, inlined there."""
     symbol = _part_symbol(kernel)
     arguments = tuple(numba_type(param) for param in kernel.params)
-    text, _, libraries = _lowered(
+    text, libraries = _lowered(
         kernel, symbol, functools.partial(_function_entry, symbol, arguments, types.none), library
     )
     return backend.bitcode(text, libraries)

@@ -307,15 +307,19 @@ def test_long_plain_arithmetic_does_four_vectors_per_iteration(code_machine):
     assert stores.count(stores[0]) == 4
 
 
-def test_only_innermost_loops_are_marked():
-    from hloom.compiler.targets.cpu.loop_hints import interleaved
-
-    text = (
-        "define void @f() {\nA:\n  br label %B\nB:\n  br label %C\nC:\n  br i1 %x, label %D, label %E\n"
-        "D:\n  br label %C\nE:\n  br label %B\n}"
-    )
-    marked = [line for line in interleaved(text).splitlines() if "llvm.loop !" in line]
-    assert marked == ["  br label %C, !llvm.loop !9000"]
+@pytest.mark.parametrize("loop", ["for j in range(n):", "while x[i * n + j] > f32(0):"])
+@pytest.mark.parametrize("front_end", ["emitter", "numba"])
+def test_only_innermost_loops_are_marked(loop, front_end, monkeypatch):
+    lines = ["for i in range(lo, hi):", "    j = 0", f"    {loop}", "        x[i * n + j] = x[i * n + j] * f32(2)"]
+    lines += ["        j += 1"] * loop.startswith("while")
+    body = "".join(f"    {line}\n" for line in lines)
+    kernel = KernelSource("f", f"def f(x, n, lo, hi):\n{body}", ("f32*", "s64", "s64", "s64"))
+    if front_end == "numba":
+        monkeypatch.setattr(codegen, "compiled_by_numba", lambda: True)
+    marked = [line for line in codegen.llvm_ir(kernel, optimized=False).splitlines() if "!llvm.loop !" in line]
+    assert len(marked) == 1
+    text = codegen.llvm_ir(kernel, optimized=False)
+    assert 'llvm.loop.interleave.count", i32 2' in text
 
 
 @pytest.mark.parametrize("store", ["x[i] = {}", "stream_f32(x, i, {})"])
