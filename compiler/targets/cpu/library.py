@@ -24,7 +24,7 @@ from hloom.compiler.targets.cpu.llvm_emitter.calls import CALLS
 from hloom.compiler.targets.cpu.llvm_emitter.shared import SHARED, scalars, shared_text
 from hloom.compiler.targets.cpu.llvm_emitter.values import LLVM
 from hloom.compiler.targets.cpu.machine import architecture
-from hloom.compiler.targets.cpu.microkernels.names import BLOCK, argument_count, prebuilt_blocks
+from hloom.compiler.targets.cpu.microkernels.names import argument_count, block_of, prebuilt_blocks
 from hloom.compiler.targets.cpu.prebuilt import archive
 from hloom.ir.process import forking
 
@@ -148,12 +148,11 @@ def _block_text(name: str) -> str:
 
     module = ir.Module(name)
     module.triple = llvm.get_process_triple()
-    if match := BLOCK.fullmatch(name):
-        kind, dtype, rows, columns = match.groups()
-        if kind == "tile":
-            function = fma.build_tile(module, dtype, int(rows), int(columns))
+    if block := block_of(name):
+        if block.kind == "tile":
+            function = fma.build_tile(module, block.dtype, block.rows, block.columns)
         else:
-            function = fma.build_transpose(module, dtype, int(rows))
+            function = fma.build_transpose(module, block.dtype, block.rows)
     else:
         function = butterflies.build(module, name)
     function.linkage = "linkonce_odr"

@@ -35,7 +35,7 @@ import math
 
 from llvmlite import ir
 
-from hloom.compiler.targets.cpu.fft.names import PASS, SPECTRUM, parameters
+from hloom.compiler.targets.cpu.fft.names import Pass, Spectrum, function_of, parameters
 from hloom.compiler.targets.cpu.microkernels.ir_building import (
     BYTES,
     ELEMENTS,
@@ -57,12 +57,11 @@ def build(module: ir.Module, name: str) -> ir.Function:
         return function
     builder = ir.IRBuilder(function.append_basic_block("entry"))
     arguments = dict(zip(names, function.args, strict=True))
-    if match := SPECTRUM.fullmatch(name):
-        writer = _Writer(builder, match[2], int(match[3]), False)
-        (_half if match[1] == "half" else _whole)(writer, **arguments)
-    elif match := PASS.fullmatch(name):
-        writer = _Writer(builder, match[2], int(match[3]), bool(match[5]))
-        _Pass(writer, int(match[1]), (match[6] or "")[1:], arguments).write(match[4])
+    match function_of(name):
+        case Spectrum(kind, dtype, lanes):
+            (_half if kind == "half" else _whole)(_Writer(builder, dtype, lanes, False), **arguments)
+        case Pass(radix, dtype, lanes, stage, inverse, read):
+            _Pass(_Writer(builder, dtype, lanes, inverse), radix, read[1:], arguments).write(stage)
     builder.ret_void()
     return function
 

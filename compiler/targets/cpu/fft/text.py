@@ -8,7 +8,7 @@ from __future__ import annotations
 import functools
 
 from hloom.compiler.kernels.codegen.source import KernelSource
-from hloom.compiler.targets.cpu.fft.names import parameters
+from hloom.compiler.targets.cpu.fft.names import Pass, parameters
 from hloom.compiler.targets.cpu.fft.parts import SIZES
 from hloom.ir.records import field, record
 
@@ -58,17 +58,16 @@ class Form:
 
 def pass_names(form: Form, radices: tuple[int, ...]) -> list[str]:
     """The names of a transform's passes."""
-    return [f"fft{radix}_{_pass_words(form, number)}" for number, radix in enumerate(radices)]
+    return [_pass_of(form, number, radix).name for number, radix in enumerate(radices)]
 
 
-def _pass_words(form: Form, number: int) -> str:
-    """The name of a pass without its radix."""
+def _pass_of(form: Form, number: int, radix: int) -> Pass:
     last = number == form.passes - 1
-    words = [form.dtype, str(form.lanes), "last" if last else "inner" if number else "first"]
-    words += ["inverse"] * form.inverse + ["frompairs"] * (number == 0 and form.read == "columns")
-    if last:
-        words += ["topairs"] * form.stores_directly + ["twiddled"] * form.twiddled + ["scaled"] * form.scaled
-    return "_".join(words)
+    return Pass(
+        radix, form.dtype, form.lanes, "last" if last else "inner" if number else "first", form.inverse,
+        "_frompairs" * (number == 0 and form.read == "columns"), "_topairs" * (last and form.stores_directly),
+        last and form.twiddled, last and form.scaled,
+    )  # fmt: skip
 
 
 @record
@@ -206,7 +205,7 @@ class _Text(Text):
                 values["lane_twiddles"] = "address(lane_twiddles)"
             if target == self.free:
                 self.block, self.free = self.free, self.block
-            names = parameters(f"fft2_{_pass_words(form, number)}") or ()
+            names = parameters(_pass_of(form, number, 2).name) or ()  # those of all radices
             self.part(f"pass{number}", *(values[name] for name in names))
 
     def spectrum(self) -> None:

@@ -7,12 +7,12 @@ from collections.abc import Callable
 
 from hloom.compiler.kernel_ir.types import PART, REGISTER, is_integer, is_pointer
 from hloom.compiler.kernels.codegen.source import STREAMED
+from hloom.compiler.kernels.contractions.tile_shapes import ITEMSIZES
 from hloom.compiler.targets.cpu.interface import library_symbol
 from hloom.compiler.targets.cpu.llvm_emitter.checks import CHECKS
 from hloom.compiler.targets.cpu.llvm_emitter.shared import shared_symbol
 from hloom.compiler.targets.cpu.llvm_emitter.values import LLVM, Unsupported, Value
-from hloom.compiler.targets.cpu.microkernels.memory import MOVE, MOVED_BYTES
-from hloom.compiler.targets.cpu.microkernels.names import argument_count
+from hloom.compiler.targets.cpu.microkernels.names import argument_count, move_of, symbol_of
 
 _FLOATS = {"f32": "float", "f64": "double"}
 _INTEGERS = [f"{sign}{bits}" for sign in "su" for bits in (8, 16, 32, 64)]
@@ -20,12 +20,10 @@ _INTEGERS = [f"{sign}{bits}" for sign in "su" for bits in (8, 16, 32, 64)]
 
 def call_function(function, name: str, arguments: list[Value]) -> Value | None:
     """A call of a name that is no single instruction: a block of a contraction, or a function of the library."""
-    if match := MOVE.fullmatch(name):
-        if match[2] not in MOVED_BYTES:
-            raise Unsupported(name)
-        return _MOVES[match[1]](function, match[2], int(match[3]), [v.text for v in _words(function, arguments)])
+    if move := move_of(name):
+        return _MOVES[move.kind](function, move.dtype, move.elements, [v.text for v in _words(function, arguments)])
     if (count := argument_count(name)) is not None:
-        symbol = f"hloom_{name}"
+        symbol = symbol_of(name)
         function.module.declare(symbol, f"declare void @{symbol}({', '.join(['i64'] * count)})")
         function.module.libraries[name] = None
         function.add(f"call void @{symbol}({', '.join(map(function.typed, _words(function, arguments, count)))})")
@@ -238,8 +236,8 @@ def _move(function, dtype: str, lanes: int, source: str, target: str, offset: st
     """One vector from source to target, both at that byte offset. Elements are aligned, vectors need not be."""
     vector = f"<{lanes} x {LLVM[dtype]}>"
     here, there = (function.result(f"getelementptr i8, ptr {base}, i64 {offset}") for base in (source, target))
-    value = function.result(f"load {vector}, ptr {here}, align {MOVED_BYTES[dtype]}")
-    function.add(f"store {vector} {value}, ptr {there}, align {MOVED_BYTES[dtype]}")
+    value = function.result(f"load {vector}, ptr {here}, align {ITEMSIZES[dtype]}")
+    function.add(f"store {vector} {value}, ptr {there}, align {ITEMSIZES[dtype]}")
 
 
 def _copy(function, dtype: str, count: int, arguments: list[str]) -> None:
@@ -247,7 +245,7 @@ def _copy(function, dtype: str, count: int, arguments: list[str]) -> None:
     done = 0
     while done < count:
         lanes = min(1 << ((count - done).bit_length() - 1), 64)
-        _move(function, dtype, lanes, source, target, str(done * MOVED_BYTES[dtype]))
+        _move(function, dtype, lanes, source, target, str(done * ITEMSIZES[dtype]))
         done += lanes
 
 
@@ -262,7 +260,7 @@ def _copy_first(function, dtype: str, columns: int, arguments: list[str]) -> Non
         function.block(then)
         # The elements before these are those of the larger powers of two.
         first = function.result(f"and i64 {count}, {-2 * lanes}")
-        _move(function, dtype, lanes, source, target, function.result(f"mul i64 {first}, {MOVED_BYTES[dtype]}"))
+        _move(function, dtype, lanes, source, target, function.result(f"mul i64 {first}, {ITEMSIZES[dtype]}"))
         function.next_block(end)
         lanes //= 2
 
@@ -271,8 +269,8 @@ def _zero(function, dtype: str, count: int, arguments: list[str]) -> None:
     (target,) = arguments
     lanes = count & -count
     for x in range(0, count, lanes):
-        place = _pointer(function, function.result(f"add i64 {target}, {x * MOVED_BYTES[dtype]}"))
-        function.add(f"store <{lanes} x {LLVM[dtype]}> zeroinitializer, ptr {place}, align {MOVED_BYTES[dtype]}")
+        place = _pointer(function, function.result(f"add i64 {target}, {x * ITEMSIZES[dtype]}"))
+        function.add(f"store <{lanes} x {LLVM[dtype]}> zeroinitializer, ptr {place}, align {ITEMSIZES[dtype]}")
 
 
 _MOVES = {"copy": _copy, "copy_first": _copy_first, "zero": _zero}

@@ -5,30 +5,28 @@ from __future__ import annotations
 from hloom.compiler.kernel_ir.bounds.accesses import Memory, integer, plus, times
 from hloom.compiler.kernel_ir.nodes import Binary, Call, Expr
 from hloom.compiler.kernels.contractions.tile_shapes import ITEMSIZES, TILE_ARGUMENTS
-from hloom.compiler.targets.cpu.fft.names import PASS, SPECTRUM, parameters
-from hloom.compiler.targets.cpu.microkernels.names import BLOCK, MOVE
+from hloom.compiler.targets.cpu.fft.names import Pass, Spectrum, function_of, parameters
+from hloom.compiler.targets.cpu.microkernels.names import Block, Move, block_of, move_of
 
-__all__ = ["MOVE", "MOVED_BYTES", "memory_of"]
+__all__ = ["memory_of"]
 
-# A vector copy of elements: which, of what dtype, how many.
-MOVED_BYTES = {"f32": 4, "f64": 8, "s32": 4, "u32": 4, "s64": 8, "u64": 8}
 _WORD = 4  # bytes of a word of narrow numbers in a tile
 
 
 def memory_of(name: str, arguments: tuple[Expr, ...]) -> tuple[Memory, ...] | None:
     """The memory that a block function reads and writes; None for a name that is none of them."""
-    if match := MOVE.fullmatch(name):
-        return _move(match[1], MOVED_BYTES[match[2]], int(match[3]), arguments) if match[2] in MOVED_BYTES else None
-    if match := BLOCK.fullmatch(name):
-        kind, dtype, rows, columns = match.groups()
-        if kind == "tile":
-            return _tile(ITEMSIZES.get(dtype, _WORD), int(columns), arguments)
-        return _transpose(ITEMSIZES[dtype], int(rows), arguments) if dtype in ITEMSIZES else None
-    if match := PASS.fullmatch(name):
-        given = dict(zip(parameters(name) or (), arguments, strict=True))
-        return _pass(int(match[1]), ITEMSIZES[match[2]], int(match[3]), match[6] or "", given)
-    if match := SPECTRUM.fullmatch(name):
-        return _spectrum(ITEMSIZES[match[2]], int(match[3]), arguments)
+    match move_of(name) or block_of(name) or function_of(name):
+        case Move(kind, dtype, count):
+            return _move(kind, ITEMSIZES[dtype], count, arguments)
+        case Block("tile", dtype, _, columns):
+            return _tile(ITEMSIZES.get(dtype, _WORD), columns, arguments)
+        case Block("transpose", dtype, side):
+            return _transpose(ITEMSIZES[dtype], side, arguments)
+        case Pass(radix, dtype, lanes, read=read):
+            given = dict(zip(parameters(name) or (), arguments, strict=True))
+            return _pass(radix, ITEMSIZES[dtype], lanes, read, given)
+        case Spectrum(_, dtype, lanes):
+            return _spectrum(ITEMSIZES[dtype], lanes, arguments)
     return None
 
 

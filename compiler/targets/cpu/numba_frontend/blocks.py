@@ -13,7 +13,7 @@ from numba.extending import intrinsic
 
 from hloom.compiler.targets.cpu.microkernels import fma
 from hloom.compiler.targets.cpu.microkernels.ir_building import BYTE, BYTES, ELEMENTS, I64, VOID
-from hloom.compiler.targets.cpu.microkernels.names import MOVE, argument_count
+from hloom.compiler.targets.cpu.microkernels.names import argument_count, move_of, symbol_of
 from hloom.compiler.targets.cpu.numba_frontend.builtins import separate_types
 from hloom.compiler.targets.cpu.numba_frontend.frontend import external
 
@@ -33,7 +33,7 @@ def _check_int64(arguments, name) -> None:
 
 def _block(name: str, count: int):
     """A call of a block function, which the kernel is linked with."""
-    return external(f"hloom_{name}", "void", ["s64"] * count, lambda given: _check_int64(given, name))
+    return external(symbol_of(name), "void", ["s64"] * count, lambda given: _check_int64(given, name))
 
 
 def _copy(name: str, dtype: str, count: int):
@@ -176,8 +176,8 @@ def resolve(name: str):
         return _SINGLE[name]
     if (count := argument_count(name)) is not None:
         return _block(name, count)
-    if (match := MOVE.fullmatch(name)) and match[2] in ELEMENTS:
-        return _MOVES[match[1]](name, match[2], int(match[3]))
+    if move := move_of(name):
+        return _MOVES[move.kind](name, move.dtype, move.elements)
     raise KeyError(name)
 
 
