@@ -5,9 +5,8 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import functools
-import re
 import threading
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 import llvmlite.binding as llvm
 
@@ -15,6 +14,7 @@ from hloom.compiler.targets.cpu.half_floats import CONVERSIONS
 from hloom.compiler.targets.cpu.llvm_emitter.analysis import EXPLICIT
 from hloom.compiler.targets.cpu.llvm_emitter.shared import is_shared_symbol
 from hloom.compiler.targets.cpu.machine import Machine, architecture, host, level_machine, native_machine
+from hloom.compiler.targets.cpu.microkernels.names import is_block_symbol
 from hloom.compiler.targets.cpu.nontemporal_stores import is_streamed, past_caches
 from hloom.ir.process import forking
 
@@ -194,14 +194,20 @@ def bitcode(text: str, libraries: Iterable[bytes | str] = ()) -> bytes:
         return module.as_bitcode()
 
 
-def optimized(text: str, libraries: Iterable[bytes | str] = (), machine: Machine | None = None) -> llvm.ModuleRef:
+# Of the modules of a kernel, its own first: changes them, and returns the text of a further one, or "".
+Adapt = Callable[[list[llvm.ModuleRef]], str]
+
+
+def optimized(
+    text: str, libraries: Iterable[bytes | str] = (), machine: Machine | None = None, adapt: Adapt | None = None
+) -> llvm.ModuleRef:
     """The module in `text`, in a context of its own, linked with `libraries` (all of it inlined or dropped) and
-    optimized as `compiled` does it."""
+    optimized as `compiled` does it. adapt: as in `_linked`."""
     machine = machine or host()
     libraries = list(libraries)
     has_halves = any(isinstance(part, str) and "half" in part for part in (text, *libraries))
     context = llvm.create_context()
-    module = _linked(text, libraries, machine, context)
+    module = _linked(text, libraries, machine, context, adapt)
     if text.startswith(EXPLICIT):
         _simplify(module, machine)
     else:
@@ -236,22 +242,27 @@ def assembly(module: llvm.ModuleRef, machine: Machine | None = None) -> str:
         return _target_machine(machine or host()).emit_assembly(module)
 
 
-_BLOCK = re.compile(r"@(hloom_(?:tile|transpose|fft\d*)_\w+)\(")
-
-
-def _linked(text: str, libraries: Iterable[bytes | str], machine: Machine, context=None) -> llvm.ModuleRef:
-    """The module in `text` with its libraries, which are bitcode or text themselves."""
-    module = llvm.parse_assembly(text, context)
-    module.data_layout = layout = str(_target_machine(machine).target_data)
-    for library in libraries:
-        if isinstance(library, bytes):
-            module.link_in(llvm.parse_bitcode(library, context))
-            continue
-        other = llvm.parse_assembly(library, context)
-        other.data_layout = layout
+def _linked(
+    text: str, libraries: Iterable[bytes | str], machine: Machine, context=None, adapt: Adapt | None = None
+) -> llvm.ModuleRef:
+    """The module in `text` with its libraries, which are bitcode or text themselves. adapt: changes each before they
+    are linked, and returns a module of what they need then."""
+    layout = str(_target_machine(machine).target_data)
+    parts = []
+    for part in (text, *libraries):
+        parse = llvm.parse_bitcode if isinstance(part, bytes) else llvm.parse_assembly
+        parts.append(parse(part, context))
+        parts[-1].data_layout = layout
+    module, *others = parts
+    internal = [f.name for part in others for f in part.functions if not f.is_declaration and is_block_symbol(f.name)]
+    if adapt is not None and (more := adapt(parts)):
+        others.append(llvm.parse_assembly(more, context))
+        others[-1].data_layout = layout
+        internal += [function.name for function in others[-1].functions]
+    for other in others:
         module.link_in(other)
-        if block := _BLOCK.search(library):
-            module.get_function(block[1]).linkage = "internal"
+    for name in internal:
+        module.get_function(name).linkage = "internal"
     return module
 
 

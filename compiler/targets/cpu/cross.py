@@ -5,7 +5,8 @@
 The math library is compiled for the host's architecture, but its IR holds no instruction of it. What remains to change
 is the triple, and `llvm.fma` where the machine has no such instruction: LLVM would call the C library's function for
 every element, which was 40 times slower for LeNet on wasm32. A product and a sum in float64 stand for float32's, where
-the product is exact; in float64 the sum of a product and its error, as Dekker computes it; register tiles round twice.
+the product is exact; in float64 the sum of a product and its error, as Dekker computes it. Register tiles and passes of
+Fourier transforms say `llvm.fmuladd`, which rounds twice there.
 
 Source: T. J. Dekker, "A floating-point technique for extending the available precision", 1971.
 """
@@ -14,7 +15,7 @@ from __future__ import annotations
 
 import functools
 import hashlib
-import re
+from collections.abc import Callable
 
 import llvmlite.binding as llvm
 import numpy as np
@@ -30,12 +31,7 @@ from hloom.ir.records import record
 
 __all__ = ["CrossMachine", "assembly", "data_object", "object_code", "symbol"]
 
-_TRIPLE = re.compile(r'^target triple = ".*"\n', re.MULTILINE)
-_LAYOUT = re.compile(r'^target datalayout = ".*"\n', re.MULTILINE)
-_EXTREMUM = re.compile(r"@llvm\.(maximum|minimum)\.((?:v\d+)?f64)\b")
-_FMA = re.compile(r"@llvm\.fma\.((?:v\d+)?f(?:32|64))\b")
-_DECLARED_FMA = re.compile(r"^declare .*@hloom\.fma\.((?:v\d+)?f(?:32|64))\(.*\n", re.MULTILINE)
-_VERSION = "3"  # of this file: part of the cache keys
+_VERSION = "4"  # of this file: part of the cache keys
 
 
 @record(frozen=True)
@@ -133,14 +129,9 @@ _ABI = {"riscv64": "lp64d"}
 
 def _module(kernel: KernelSource, machine: CrossMachine) -> llvm.ModuleRef:
     """The optimized module of a kernel, with `symbol` as its only visible name."""
-    text, named = _texts(kernel, machine)
-    if not machine.has_fma:
-        text, named = _without_fma(text), [(name, _without_fma(part, name)) for name, part in named]
-    if machine.arch.startswith("arm"):
-        text, named = _without_extrema(text), [(name, _without_extrema(part)) for name, part in named]
-    libraries = [part for _, part in named]
+    text, libraries = _texts(kernel, machine)
     _target_machine(machine)  # the passes look for it under the machine
-    module = backend.optimized(text, libraries, machine)
+    module = backend.optimized(text, libraries, machine, lambda modules: _adapted(modules, machine))
     module.triple = machine.triple
     entry = symbol(kernel, machine)
     for function in module.functions:
@@ -156,40 +147,75 @@ def _module(kernel: KernelSource, machine: CrossMachine) -> llvm.ModuleRef:
     return module
 
 
-def _texts(kernel: KernelSource, machine: CrossMachine) -> tuple[str, list[tuple[str, str]]]:
+def _texts(kernel: KernelSource, machine: CrossMachine) -> tuple[str, list[bytes | str]]:
     """LLVM IR of a kernel, and of the functions that it calls by name."""
     try:
         text, names = emitter.kernel_text(kernel, machine.triple, library.signature, library.shared_size)
-        parts = [(name, library.module_text(name)) for name in names]
+        return text, [_for_machine(library.module_text(name), machine) for name in names]
     except (emitter.Unsupported, SyntaxError):  # unusual mixtures of types
         text, linked = library.numba_lowering().kernel_module(kernel, library.module_text)
-        parts = [("", part if isinstance(part, str) else str(llvm.parse_bitcode(part))) for part in linked]
-    return _for_machine(text, machine), [(name, _for_machine(part, machine)) for name, part in parts]
+        return text, [part if isinstance(part, bytes) else _for_machine(part, machine) for part in linked]
 
 
 def _for_machine(text: str, machine: CrossMachine) -> str:
-    text = _LAYOUT.sub("", _TRIPLE.sub(f'target triple = "{machine.triple}"\n', text))
-    # A calling convention of x86 alone keeps its vector registers across rare calls.
+    """The text of a function of the math library, which was compiled for the host. A calling convention of x86 alone
+    keeps its vector registers across rare calls."""
     return text if machine.arch == "x86_64" else text.replace("preserve_allcc ", "")
 
 
-def _without_extrema(text: str) -> str:
-    """The module with functions of its own in place of `llvm.maximum` and `llvm.minimum` of float64, for which LLVM's
-    code generator for 32-bit ARM ends the process."""
-    kinds = {found.groups() for found in _EXTREMUM.finditer(text)}
-    if not kinds:
-        return text
-    text = _EXTREMUM.sub(r"@hloom.\1.\2", text)
-    text = re.sub(r"^declare .*@hloom\.(?:max|min)imum\..*\n", "", text, flags=re.MULTILINE)
-    return text + "\n" + "\n".join(_extremum(*kind) for kind in sorted(kinds))
+def _adapted(modules: list[llvm.ModuleRef], machine: CrossMachine) -> str:
+    """Makes modules those of a machine. What LLVM cannot compile there, or not well, becomes calls of functions of our
+    own, which the module in the text returned defines."""
+    made: dict[str, str] = {}
+    for module in modules:
+        module.triple = machine.triple
+        for function in list(module.functions):
+            if (write := _replacement(function.name, machine)) is None:
+                continue
+            kind = _Kind.of(function.global_value_type.get_function_return())
+            if write is _fma or kind.is_double:
+                symbol = f"hloom.{function.name}"
+                made[symbol] = write(symbol, kind)
+                function.name = symbol
+    return "\n".join(made.values())
 
 
-def _extremum(name: str, kind: str) -> str:
-    """`hloom.maximum.KIND`: NaN where one is NaN, and 0 is more than -0."""
-    lanes = kind[1:-3] if kind.startswith("v") else ""
-    vector, words, mask = (f"<{lanes} x {one}>" if lanes else one for one in ("double", "i64", "i1"))
-    order, bits = ("ogt", "and") if name == "maximum" else ("olt", "or")
-    return f"""define internal {vector} @hloom.{name}.{kind}({vector} %a, {vector} %b) alwaysinline nounwind {{
+def _replacement(name: str, machine: CrossMachine) -> Callable[[str, _Kind], str] | None:
+    """What writes a function of ours in place of one of LLVM; None where LLVM's serves. Its code generator for 32-bit
+    ARM ends the process for the extrema of float64."""
+    if name.startswith("llvm.fma."):
+        return None if machine.has_fma else _fma
+    if machine.arch.startswith("arm"):
+        if name.startswith("llvm.maximum."):
+            return functools.partial(_extremum, "ogt", "and")
+        if name.startswith("llvm.minimum."):
+            return functools.partial(_extremum, "olt", "or")
+    return None
+
+
+@record(frozen=True)
+class _Kind:
+    """A float32 or float64, or a vector of them (lanes: 0 for a single one), with the types that go with it."""
+
+    is_double: bool
+    lanes: int
+
+    @classmethod
+    def of(cls, kind: llvm.TypeRef) -> _Kind:
+        element, lanes = (next(iter(kind.elements)), kind.element_count) if kind.is_vector else (kind, 0)
+        return cls(element.type_kind == llvm.TypeKind.double, lanes)
+
+    def of_each(self, element: str) -> str:
+        return f"<{self.lanes} x {element}>" if self.lanes else element
+
+    def __str__(self) -> str:
+        return self.of_each("double" if self.is_double else "float")
+
+
+def _extremum(order: str, bits: str, symbol: str, kind: _Kind) -> str:
+    """The larger or the smaller float64: NaN where one is NaN, and 0 is more than -0."""
+    vector, words, mask = str(kind), kind.of_each("i64"), kind.of_each("i1")
+    return f"""define {vector} @{symbol}({vector} %a, {vector} %b) alwaysinline nounwind {{
   %unordered = fcmp uno {vector} %a, %b
   %nan = fadd {vector} %a, %b
   %first = fcmp {order} {vector} %a, %b
@@ -206,43 +232,25 @@ def _extremum(name: str, kind: str) -> str:
 """
 
 
-def _without_fma(text: str, name: str = "") -> str:
-    """The module with functions of its own in place of `llvm.fma`. name: of the function that it defines."""
-    if "@llvm.fma." not in text:
-        return text
-    text = _FMA.sub(r"@hloom.fma.\1", text)
-    kinds = set(_DECLARED_FMA.findall(text))
-    text = _DECLARED_FMA.sub("", text)
-    once = name.startswith(("tile_", "fft"))
-    return text + "\n" + "\n".join(_fma(kind, once) for kind in sorted(kinds))
-
-
-def _fma(kind: str, once: bool) -> str:
-    """`hloom.fma.KIND`. once: a product and a sum, each rounded."""
-    match = re.fullmatch(r"(?:v(\d+))?f(32|64)", kind)
-    assert match is not None
-    lanes, bits = match.groups()
-    scalar = "float" if bits == "32" else "double"
-    vector = f"<{lanes} x {scalar}>" if lanes else scalar
-    wide = f"<{lanes} x double>" if lanes else "double"
-    head = f"define internal {vector} @hloom.fma.{kind}({vector} %a, {vector} %b, {vector} %c) alwaysinline nounwind {{"
-    if once:
-        body = f"  %p = fmul {vector} %a, %b\n  %r = fadd {vector} %p, %c\n  ret {vector} %r"
-    elif bits == "32":
+def _fma(symbol: str, kind: _Kind) -> str:
+    """a * b + c, rounded once."""
+    vector, wide = str(kind), kind.of_each("double")
+    if kind.is_double:
+        body = _dekker(kind)
+    else:
         body = "\n".join(
             [f"  %w{x} = fpext {vector} %{x} to {wide}" for x in "abc"]
             + [f"  %p = fmul {wide} %wa, %wb", f"  %s = fadd {wide} %p, %wc"]
             + [f"  %r = fptrunc {wide} %s to {vector}", f"  ret {vector} %r"]
         )
-    else:
-        body = _dekker(vector, lanes)
-    return f"{head}\n{body}\n}}\n"
+    head = f"define {vector} @{symbol}({vector} %a, {vector} %b, {vector} %c) alwaysinline nounwind"
+    return f"{head} {{\n{body}\n}}\n"
 
 
-def _dekker(kind: str, lanes: str | None) -> str:
+def _dekker(kind: _Kind) -> str:
     """a*b + c of float64: the product with its error, then their sum with c, whose error is added as well."""
     split = "0x41A0000002000000"  # 2^27 + 1
-    factor = f"<{', '.join([f'double {split}'] * int(lanes))}>" if lanes else split
+    factor = f"<{', '.join([f'double {split}'] * kind.lanes)}>" if kind.lanes else split
     lines = [f"  %p = fmul {kind} %a, %b"]
     for x in "ab":
         lines += [
@@ -259,10 +267,9 @@ def _dekker(kind: str, lanes: str | None) -> str:
     )  # fmt: skip
     lines += [f"  %{name} = {how} {kind} %{x}, %{y}" for name, how, x, y in steps]
     # Numbers so large that their halves overflow, and infinities: rounded twice.
-    mask = f"<{lanes} x i1>" if lanes else "i1"
     lines += [
         f"  %ok = fcmp oeq {kind} %t, %t",
-        f"  %r = select {mask} %ok, {kind} %r0, {kind} %s",
+        f"  %r = select {kind.of_each('i1')} %ok, {kind} %r0, {kind} %s",
         f"  ret {kind} %r",
     ]
     return "\n".join(lines)
