@@ -50,11 +50,12 @@ class NativeFunction(Protocol):
 @record(frozen=True)
 class LibraryFunction:
     """A function of the math library: HLO dtypes of its parameters and result, and the LLVM IR of a module that defines
-    `library_symbol(name)` with all that it calls inlined."""
+    `library_symbol(name)` with all that it calls inlined. size: the instructions in it."""
 
     parameters: tuple[str, ...]
     result: str
     text: str
+    size: int
 
 
 def library_symbol(name: str) -> str:

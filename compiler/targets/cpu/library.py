@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import functools
 import hashlib
-import re
+import json
 import sys
 
 from hloom.compiler.cache import default_cache
@@ -60,11 +60,11 @@ def module_text(name: str) -> str:
 
 
 def shared_size(name: str) -> int:
-    """Lines of LLVM IR of a function of the math library that vectors can be passed to; 0 for other names."""
+    """Instructions of a function of the math library that vectors can be passed to; 0 for other names."""
     known = None if name in CALLS else signature(name)
     if known is None or scalars((*known[0], known[1])) is None:
         return 0
-    return module_text(name).count("\n")
+    return (_stored(name) or _compiled(name)).size
 
 
 def entries() -> dict[str, bytes]:
@@ -123,18 +123,15 @@ def _report() -> None:
     )
 
 
-_LEFT_OUT = re.compile(r"^(;.*|source_filename.*|target datalayout.*|)\n", re.MULTILINE)
-
-
 def _encoded(function: LibraryFunction) -> bytes:
-    head = f"{' '.join(function.parameters)} -> {function.result}\n"
-    return (head + _LEFT_OUT.sub("", function.text)).encode()
+    head = json.dumps([function.parameters, function.result, function.size])
+    return f"{head}\n{function.text}".encode()
 
 
 def _decoded(data: bytes) -> LibraryFunction:
     head, text = data.decode().split("\n", 1)
-    parameters, result = head.split(" -> ")
-    return LibraryFunction(tuple(parameters.split()), result, text)
+    parameters, result, size = json.loads(head)
+    return LibraryFunction(tuple(parameters), result, text, size)
 
 
 def _block_text(name: str) -> str:

@@ -77,7 +77,7 @@ def kernel_text(
 
     signature: HLO dtypes of the parameters and of the result of a function of the math library; None where there is
                none.
-    size:      lines of LLVM IR of a function that may be shared (`shared`), 0 for others; None: all are inlined.
+    size:      instructions of a function that may be shared (`shared`), 0 for others; None: all are inlined.
 
     Raises Unsupported for what Numba has to compile, SyntaxError.
     """

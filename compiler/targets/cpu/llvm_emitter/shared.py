@@ -21,7 +21,7 @@ from hloom.compiler.targets.cpu.llvm_emitter.values import LLVM
 SHARED = "shared "  # before the name of a function: the module with its shared form
 CALLS = 6  # of one function, from which on it may be shared
 INLINED = 4  # calls of one part of a kernel up to which it is inlined
-LINES = 1200  # of LLVM IR that its inlined copies would have
+INSTRUCTIONS = 1100  # that its inlined copies would have
 _WIDTHS = {"float": (4, 8, 16), "double": (2, 4, 8), "i32": (4, 8, 16), "i64": (2, 4, 8)}  # lanes of variants, by type
 
 
@@ -38,13 +38,13 @@ def is_shared_symbol(symbol: str) -> bool:
 def often_called(calls: Counter[str], size: Callable[[str], int]) -> frozenset[str]:
     """The functions of the math library that are called so often that they are to be shared.
 
-    size: lines of LLVM IR of a function that can be shared; 0 for others.
+    size: instructions of a function that can be shared; 0 for others.
     """
     calls = calls.copy()
     for name in [name for name in calls if name.endswith("_c64") and not size(name)]:
         calls[f"{name[:-4]}_c128"] += calls[name]  # computed by that function
     often = (name for name, count in calls.items() if count >= CALLS)
-    return frozenset(name for name in often if calls[name] * size(name) >= LINES)
+    return frozenset(name for name in often if calls[name] * size(name) >= INSTRUCTIONS)
 
 
 def scalars(kinds: Iterable[str]) -> list[str] | None:

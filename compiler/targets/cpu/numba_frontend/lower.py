@@ -182,9 +182,11 @@ def library_function(name: str, library: Library) -> LibraryFunction:
     else:
         names = ", ".join(f"a{k}" for k in range(len(entry.parameters)))
         function = define("call", f"def call({names}):\n    return {name}({names})\n", _names())
-    module = _lowered_function(function, library_symbol(name), entry.parameters, entry.result)
-    compiled = backend.bitcode(module, [library(called) for called in used])
-    return LibraryFunction(entry.parameters, entry.result, str(llvm.parse_bitcode(compiled)))
+    text = _lowered_function(function, library_symbol(name), entry.parameters, entry.result)
+    compiled = backend.bitcode(text, [library(called) for called in used])
+    module = llvm.parse_bitcode(compiled)
+    size = sum(1 for function in module.functions for block in function.blocks for _ in block.instructions)
+    return LibraryFunction(entry.parameters, entry.result, str(module), size)
 
 
 def library_names(dtypes: set[str]) -> list[str]:

@@ -13,7 +13,7 @@ from hloom.compiler.targets.cpu.llvm_emitter import emitter, shared
 from hloom.ir.types import DTYPES
 from hloom.runtime import native
 
-CALLS = 2 * shared.LINES // 30  # enough of any function of 30 lines
+CALLS = 2 * shared.INSTRUCTIONS // 30  # enough of any function of 30 instructions
 
 
 def kernel(name: str, dtype: str, calls: int, arguments: int = 1) -> KernelSource:
@@ -51,7 +51,7 @@ def test_shared_and_inlined_functions_have_the_same_bits(name, dtype, arguments)
     a = a.astype(DTYPES[dtype])
     if dtype == "c128":
         a.imag = rng.permutation(a.real)
-    source = kernel(name, dtype, max(8, shared.LINES // library.shared_size(name) + 1), arguments)
+    source = kernel(name, dtype, max(8, shared.INSTRUCTIONS // library.shared_size(name) + 1), arguments)
     assert values(source, a, True).tobytes() == values(source, a, False).tobytes()
 
 
