@@ -86,23 +86,24 @@ def _compile(source: KernelSource, arch: str, lower, ptx_of) -> CudaCode:
         )
     with forking.no_fork(), _lock:
         try:
-            ptx = ptx_of(lower(source), (int(found[1]), int(found[2])))
+            ptx = ptx_of(lower(source), arch)
         except LookupError:
             raise
         except Exception as error:
             raise CudaCompileError(f"compile {source.name} for {arch}", f"{error}\n{source.text}") from error
-    if found[3]:
-        ptx = re.sub(r"^\.target sm_\d+", f".target {arch}", ptx, flags=re.MULTILINE)
     made = _code(source.name, ptx, arch)
     # Registers are not bounded for the sake of further blocks where that would spill some.
-    unbounded = re.sub(r"\.minnctapersm \d+", "", ptx)
-    if made.spills and unbounded != ptx:
-        return min(made, _code(source.name, unbounded, arch), key=lambda code: code.spills)
+    if made.spills and getattr(source, "together", 1) > 1:
+        return min(made, _code(source.name, ptx, arch, _ONE_BLOCK), key=lambda code: code.spills)
     return made
 
 
-def _code(name: str, ptx: str, arch: str) -> CudaCode:
-    cubin, log = _assemble(name, ptx, arch)
+# In place of what the text says of how many blocks a processor has at a time.
+_ONE_BLOCK = ("-Xptxas=--override-directive-values", "-Xptxas=--minnctapersm=1")
+
+
+def _code(name: str, ptx: str, arch: str, options: tuple[str, ...] = ()) -> CudaCode:
+    cubin, log = _assemble(name, ptx, arch, options)
     return CudaCode(
         name, arch, cubin, ptx, _number(r"Used (\d+) registers", log),
         _number(r"(\d+) bytes spill stores", log) + _number(r"(\d+) bytes spill loads", log),
@@ -115,11 +116,11 @@ def _number(pattern: str, text: str) -> int:
     return int(found[1]) if found else 0
 
 
-def _assemble(name: str, ptx: str, arch: str) -> tuple[bytes, str]:
+def _assemble(name: str, ptx: str, arch: str, options: tuple[str, ...]) -> tuple[bytes, str]:
     """The cubin of PTX text, and the assembler's report."""
     from cuda.bindings import nvjitlink  # saves start-up time: NVIDIA's bindings
 
-    handle = nvjitlink.create(2, [f"-arch={arch}", "-verbose"])
+    handle = nvjitlink.create(2 + len(options), [f"-arch={arch}", "-verbose", *options])
     try:
         data = ptx.encode()
         try:

@@ -55,10 +55,10 @@ def lower_cuda(source: KernelSource) -> str:
     return ir.replace(result.fndesc.llvm_func_name, source.name)
 
 
-def ptx_of(ir: str, capability: tuple[int, int]) -> str:
-    """PTX of LLVM IR. Numba's `cuda.compile` is `lower_cuda` and this, without a way to switch contraction off."""
-    major, minor = capability
-    ptx = nvvm.compile_ir(ir.split(_BETWEEN), **_OPTIONS, arch=f"compute_{major}{minor}")
+def ptx_of(ir: str, arch: str) -> str:
+    """PTX of LLVM IR for an architecture such as "sm_90a". Numba's `cuda.compile` is `lower_cuda` and this, without a
+    way to switch contraction off."""
+    ptx = nvvm.compile_ir(ir.split(_BETWEEN), **_OPTIONS, arch=f"compute_{arch.removeprefix('sm_')}")
     return ptx.decode().strip("\0").strip()
 
 
