@@ -13,8 +13,9 @@ from hloom.compiler.kernel_ir.nodes import Kernel
 from hloom.ir.process import forking
 from hloom.ir.records import record
 
-# An alias scope that nothing else names: LLVM's vectorizer keeps this mark on the vector stores it makes of stores.
-STREAMED = "hloom streamed"
+# The mark of a store that goes past the caches: metadata that nothing else in a kernel has, of the kinds that LLVM's
+# vectorizer keeps on the vector stores it makes of stores. It is about the order among atomic accesses.
+STREAM_MARK = "!mmra"
 
 
 @record(frozen=True)

@@ -8,7 +8,7 @@ from llvmlite import ir
 from numba import types
 from numba.extending import intrinsic
 
-from hloom.compiler.kernels.codegen.source import STREAMED
+from hloom.compiler.kernels.codegen.source import STREAM_MARK
 from hloom.compiler.kernels.math.bits import from_bits, to_bits
 from hloom.compiler.kernels.math.registry import COMPLEX, FLOATS, FUNCTIONS, INTEGERS, REGISTER, Function
 
@@ -59,9 +59,8 @@ def _store(dtype: str, streamed: bool = False) -> Callable:
                 pointer = builder.bitcast(pointer, value.type.as_pointer())
             stored = builder.store(value, builder.gep(pointer, [index]))
             if streamed:
-                domain = builder.module.add_metadata(["hloom"])
-                scope = builder.module.add_metadata([STREAMED, domain])
-                stored.set_metadata("alias.scope", builder.module.add_metadata([scope]))
+                mark = builder.module.add_metadata(["hloom", "streamed"])
+                stored.set_metadata(STREAM_MARK.removeprefix("!"), mark)
             return context.get_dummy_value()
 
         return types.void(pointer, types.int64, REGISTER[dtype]), emit

@@ -4,6 +4,8 @@ An ordinary store into a line that is not in the caches reads the line from memo
 but needs an address that is a multiple of the vector's size, which LLVM's vectorizer can't know and therefore refuses.
 So the vectorizer sees ordinary stores with a mark, and this pass comes after it: each marked vector store becomes a
 test of the address and one store of either kind. Rows of any length are right that way, and aligned ones fast.
+The pass reads and changes text: llvmlite's objects have neither the marks and alignments of instructions nor a way to
+change them.
 
 What such a loop reads comes from memory too, one vector at a time behind the arithmetic of the last ones, while a core
 can wait for many lines at the same time. So the loop prefetches what it will read 4 KiB later. Loops that sum rows or
@@ -16,10 +18,10 @@ import re
 
 import llvmlite.binding as llvm
 
-from hloom.compiler.kernels.codegen.source import STREAMED
+from hloom.compiler.kernels.codegen.source import STREAM_MARK
 from hloom.compiler.kernels.contractions.tile_shapes import CACHE_LINE
 
-_STORE = re.compile(r"^  store <(\d+) x (\w+)> (\S+), ptr (\S+), align (\d+), (.*)!alias\.scope (![0-9]+)(.*)$")
+_STORE = re.compile(r"^  store <(\d+) x (\w+)> (\S+), ptr (\S+), align (\d+), .*!mmra ")
 _LOAD = re.compile(r"^  %\S+ = load <(\d+) x (\w+)>, ptr (\S+), align ")
 _PLACE = re.compile(r"^  (%\S+) = getelementptr (?:inbounds |nuw |nusw )*(\w+), ptr %\S+, i64 (\d+)$")
 _BYTES = {"i8": 1, "i16": 2, "i32": 4, "i64": 8, "float": 4, "double": 8}
@@ -31,7 +33,7 @@ AHEAD = 4096  # bytes between what a loop prefetches and what it reads
 
 def is_streamed(text: str) -> bool:
     """Whether LLVM IR (text) has stores with the mark."""
-    return STREAMED in text
+    return STREAM_MARK in text
 
 
 def past_caches(module: llvm.ModuleRef, vector_bytes: int, context: llvm.ContextRef | None = None) -> llvm.ModuleRef:
@@ -41,7 +43,6 @@ def past_caches(module: llvm.ModuleRef, vector_bytes: int, context: llvm.Context
     context: LLVM's, of the module. The stores are calls of functions that have yet to be inlined.
     """
     lines = str(module).split("\n")
-    scopes = _marked_scopes(lines)
     helpers: dict[str, str] = {}
     start = 0  # the first line of the function that `line` is in
     streaming = False
@@ -55,10 +56,10 @@ def past_caches(module: llvm.ModuleRef, vector_bytes: int, context: llvm.Context
                 for old in result[start:]
                 for part in ([f"  call void @{_FENCE}()", old] if old.startswith("  ret ") else [old])
             ]
-        elif "!alias.scope" in line and (store := _STORE.match(line)):
-            count, element, value, place, align, _, scope, _ = store.groups()
+        elif STREAM_MARK in line and (store := _STORE.match(line)):
+            count, element, value, place, align = store.groups()
             size = int(count) * _BYTES.get(element, 0)
-            if scope in scopes and size >= 16:
+            if size >= 16:
                 name = f"hloom_stream_{count}x{element}_{align}"
                 helpers[name] = _helper(name, f"<{count} x {element}>", int(align), min(size, vector_bytes))
                 line = f"  call void @{name}(<{count} x {element}> {value}, ptr {place})"
@@ -100,16 +101,6 @@ def _prefetching(lines: list[str], vector_bytes: int) -> list[str]:
     if asked and not any(line.startswith("declare") and f"@{_AHEAD}(" in line for line in lines):
         result.append(f"declare void @{_AHEAD}(ptr, i32, i32, i32)")
     return result
-
-
-def _marked_scopes(lines: list[str]) -> set[str]:
-    """Names of the lists of alias scopes that hold the mark."""
-    scopes = {line.split(" =")[0] for line in lines if line.startswith("!") and f'"{STREAMED}"' in line}
-    return {
-        line.split(" =")[0]
-        for line in lines
-        if line.startswith("!") and any(re.search(rf"!{{{scope}}}", line) for scope in scopes)
-    }
 
 
 def _helper(name: str, vector: str, align: int, wanted: int) -> str:

@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from hloom.compiler.kernel_ir.types import PART, REGISTER, is_integer, is_pointer
-from hloom.compiler.kernels.codegen.source import STREAMED
+from hloom.compiler.kernels.codegen.source import STREAM_MARK
 from hloom.compiler.kernels.contractions.tile_shapes import ITEMSIZES
 from hloom.compiler.targets.cpu.interface import library_symbol
 from hloom.compiler.targets.cpu.llvm_emitter.checks import CHECKS
@@ -216,16 +216,16 @@ def _store(dtype: str, streamed: bool = False) -> Callable:
         else:
             bits = function.cast(value, dtype)
         place, _ = function.place(Value(f"*{bits.kind}", pointer.text), index)
-        mark = f", !alias.scope {_scope(function.module)}" if streamed else ""
+        mark = f", {STREAM_MARK} {_streamed(function.module)}" if streamed else ""
         function.add(f"store {function.typed(bits)}, ptr {place}{mark}")
 
     return call
 
 
-def _scope(module) -> str:
+def _streamed(module) -> str:
     if not module.metadata:
-        module.metadata += ['!0 = !{!"hloom"}', f'!1 = !{{!"{STREAMED}", !0}}', "!2 = !{!1}"]
-    return "!2"
+        module.metadata.append('!0 = !{!"hloom", !"streamed"}')
+    return "!0"
 
 
 def _pointer(function, word: str) -> str:
