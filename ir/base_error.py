@@ -1,5 +1,5 @@
-"""The base of all errors of hloom, below everything that raises one: the IR, the compiler, the runtime and the front
-end."""
+"""The base of all hloom errors, imported by every layer that raises one: the IR, the compiler, the runtime and the
+front end."""
 
 from __future__ import annotations
 
@@ -9,11 +9,9 @@ from hloom.ir.source import Source, current_source
 class HloomError(Exception):
     """Base of all errors of hloom.
 
-    asked:  what the user's code asked for, one sentence.
-    found:  what was there instead (shapes, dtypes, values).
-    repair: one thing to try.
-    source: the user's file and line (or a text that says it, '' for none); by default the innermost frame outside
-    of hloom, of Python's own modules and of libraries that take any arrays.
+    asked: the request of the user's code, one sentence. found: what was found instead (shapes, dtypes, values). repair:
+    one possible fix. source: the user's file and line (or a string for it, '' for none); by default the innermost frame
+    outside of hloom, the standard library and libraries that accept any arrays.
     """
 
     def __init__(self, asked: str, found: str = "", repair: str = "", source: Source | str | None = None):
@@ -39,12 +37,12 @@ class OutOfMemoryError(HloomError, MemoryError):
 
 
 def out_of_memory(asked: str, found: str) -> OutOfMemoryError:
-    """The error for what was asked, with its shape, and what was found, with its bytes."""
+    """The error for a request, with its shape, and what was found, with its size in bytes."""
     return OutOfMemoryError(asked, found, "use smaller arrays, or compute in parts (lax.map, lax.scan)")
 
 
 def no_memory(error: MemoryError, name: str, shapes: list) -> MemoryError:
-    """What NumPy says when there is no memory for what `name` returns, as an error of hloom."""
+    """NumPy's MemoryError for the results of `name`, as a hloom error."""
     if isinstance(error, HloomError):
         return error
     return out_of_memory(f"{name}, which returns {', '.join(map(repr, shapes))}", str(error))

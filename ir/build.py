@@ -1,4 +1,4 @@
-"""Builder: makes instructions with inferred shapes. Value: an instruction with operators, for rules."""
+"""Builder: creates instructions with inferred shapes. Value: an instruction with operators, for rules."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class Builder:
         self.made_by: tuple[str, ...] = ()
 
     def add(self, instruction: Instruction) -> Instruction:
-        """Appends an instruction that is ready made."""
+        """Appends an existing instruction."""
         self.instructions.append(instruction)
         return instruction
 
@@ -63,7 +63,7 @@ class Builder:
         return self.add(Instruction(opcode, operands, shape, attributes, hint, self.source, self.made_by))
 
     def constant(self, value, dtype=None) -> Instruction:
-        """A constant array. The value is copied unless it is a NumPy array of that dtype already."""
+        """A constant array. The value is copied unless it already is a NumPy array of that dtype."""
         array = np.asarray(value, dtype=None if dtype is None else as_dtype(dtype))
         array = array.astype(as_dtype(array.dtype), copy=False)
         return self.add(
@@ -73,7 +73,7 @@ class Builder:
         )
 
     def splat(self, value, shape: Shape) -> Instruction:
-        """A number broadcast to a shape. A size that is known when the program is called is its value."""
+        """A number broadcast to a shape. A dynamic size becomes its run-time value."""
         if isinstance(value, SizeExpression):
             scalar = self.emit("size", shape=shape.with_dims(()), value=value)
         else:
@@ -86,14 +86,14 @@ class Builder:
         return self.emit("tuple", *elements)
 
     def inline(self, computation: Computation, arguments) -> Instruction:
-        """Copies the computation's instructions in, its parameters replaced; returns the root's copy."""
+        """Inlines the computation's instructions with its parameters replaced; returns the root's copy."""
         mapped = dict(zip(computation.parameters, arguments, strict=True))
         self.add_copies(computation.instructions, mapped)
         return mapped[computation.root]
 
     def add_copies(self, instructions: Iterable[Instruction], mapped: dict[Instruction, Instruction]) -> None:
-        """Copies instructions in, in their order. mapped: what stands for their operands; the copies go into it, and
-        instructions that are in it already are skipped."""
+        """Copies instructions, in order. mapped: replacements of their operands; copies are added to it, and
+        instructions already in it are skipped."""
         for instruction in instructions:
             if instruction not in mapped:
                 operands = tuple([mapped[o] for o in instruction.operands])
@@ -147,19 +147,19 @@ class Value:
         return self.instruction.shape.dims
 
     def like(self, value) -> Value:
-        """A constant of this one's shape and dtype."""
+        """A constant with this value's shape and dtype."""
         return Value(self.builder, self.builder.splat(value, self.shape))
 
     def filled(self, number, shape: Shape) -> Value:
-        """A constant of another shape and dtype, in this one's computation."""
+        """A constant of another shape and dtype, in this value's computation."""
         return Value(self.builder, self.builder.splat(number, shape))
 
     def scalar(self, number) -> Value:
-        """A scalar constant of this one's dtype."""
+        """A scalar constant with this value's dtype."""
         return self.filled(number, Shape(self.dtype))
 
     def numbers(self, shape: Shape, dimension: int) -> Value:
-        """The index along a dimension, in each element of a shape: an iota in this one's computation."""
+        """The index along a dimension for each element of a shape: an iota in this value's computation."""
         return Value(self.builder, self.builder.emit("iota", shape=shape, iota_dimension=dimension))
 
     def op(self, opcode: str, *others, shape=None, **attributes) -> Value:
@@ -168,13 +168,13 @@ class Value:
         return Value(self.builder, self.builder.emit(opcode, *operands, shape=shape, **attributes))
 
     def results(self) -> Value | list[Value]:
-        """What rules return of an op with one result or several: the value itself, or the elements of a tuple."""
+        """The result of a rule for an op with one or several results: the value itself, or the elements of a tuple."""
         if not isinstance(self.instruction.shape, TupleShape):
             return self
         return [self.op("get-tuple-element", index=k) for k in range(len(self.instruction.shape.elements))]
 
     def _binary(self, opcode: str, other) -> Value:
-        """`op` for the operators: differentiation spends most of its time here."""
+        """`op` for the operators: a hot path of differentiation."""
         if not isinstance(other, Value):
             other = self.like(other)
         builder = self.builder
@@ -210,7 +210,7 @@ class Value:
         return self.op("compare", other, direction=direction)
 
     def where(self, on_true, on_false) -> Value:
-        """select(self, on_true, on_false); self is pred. One of the two may be a number."""
+        """select(self, on_true, on_false); self is pred. Either of the two may be a number."""
         if not isinstance(on_true, Value):
             on_true = on_false.like(on_true)
         return self.op("select", on_true, on_true.like(on_false) if not isinstance(on_false, Value) else on_false)
@@ -263,7 +263,7 @@ def scalar_computation(opcode: str, dtype) -> Computation:
 
 
 def assignment_computation(dtype) -> Computation:
-    """The computation (a, b) -> b on scalars, the same object each time: a scatter with it overwrites."""
+    """The computation (a, b) -> b on scalars, the same object each time; a scatter with it overwrites."""
     key = ("assignment", as_dtype(dtype))
     if key not in _combiners:
         builder = Builder(f"assign_{key[1].name}")
@@ -284,10 +284,10 @@ def combiner_opcode(computation: Computation) -> str | None:
 
 
 class Placed(Value):
-    """A cotangent that is zero but for some places: of what a slice or a gather has read.
+    """A cotangent that is zero except at some elements, those that a slice or a gather has read.
 
-    add_to: makes `array + value` for an array of this one's shape by updating those places of it. In a loop that is
-    done in place, where adding whole arrays costs their size at each step.
+    add_to: computes `array + value` for an array of this shape by updating these elements. In a loop this happens in
+    place, whereas adding whole arrays costs their size in each step.
     """
 
     __slots__ = ("add_to",)

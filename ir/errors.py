@@ -1,8 +1,8 @@
-"""The errors of hloom: each says what was asked, what was found, on which line of the user's, and one repair.
+"""The errors of hloom: each states the request, what was found, the user's line, and one repair.
 
 The base is `hloom.ir.base_error.HloomError`. The classes are documented for users in `hloom/errors.py`, which
-re-exports them. Where JAX raises ValueError for one case of a mistake and TypeError for another, the class is both, so
-that handlers of either kind find it.
+re-exports them. Where JAX raises ValueError for some cases of an error and TypeError for others, the class derives from
+both, so that handlers of either kind catch it.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ class ShapeError(HloomError, ValueError, TypeError):
 
 
 class UndecidedSizeError(ShapeError):
-    """A decision depends on a size that is known when the program is called.
+    """A decision depends on a size that is known only when the program is called.
 
-    Say what holds: bounds (`hl.Dim("n", min=2)`), multiples (`hl.Dim("n", multiple_of=8)`), or compute with arrays.
+    State constraints: bounds (`hl.Dim("n", min=2)`), multiples (`hl.Dim("n", multiple_of=8)`), or compute with arrays.
     """
 
 
 class DTypeError(HloomError, TypeError, ValueError):
-    """Element types do not fit together, or an operation has no meaning for one."""
+    """Element types do not fit together, or an operation is not defined for one."""
 
 
 class ArgumentError(HloomError, TypeError, ValueError):

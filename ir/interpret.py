@@ -1,4 +1,4 @@
-"""The reference interpreter: NumPy, one op at a time. What an op means is what this computes."""
+"""The reference interpreter: NumPy, one op at a time. It defines the semantics of ops."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from hloom.ir.types import Shape
 
 
 def evaluate_instruction(instruction: Instruction, operands, shape=None) -> np.ndarray | tuple:
-    """The value of one instruction from its operands' values."""
+    """Evaluates one instruction on its operands' values."""
     reference = OPS[instruction.opcode].reference
     assert not isinstance(reference, No), reference.reason
     return reference(*operands, shape=shape or instruction.shape, **instruction.attributes)
@@ -48,7 +48,7 @@ def evaluate(
     """The value of a computation: a NumPy array, or a tuple of them.
 
     lifted: a shape; the computation is one on scalars and is applied to each element of arguments of this shape.
-    known: values of instructions that need not be computed again. each: what computes an instruction.
+    known: values of instructions that are already computed. each: the function that evaluates an instruction.
     """
     values: dict[Instruction, Any] = dict(known or {})
     values.update(zip(computation.parameters, arguments, strict=True))

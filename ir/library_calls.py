@@ -1,8 +1,8 @@
 """Custom calls of other libraries in JAX's programs, as ops: LAPACK's (`lapack_spotrf_ffi`, ...) and XLA's own.
 
-Sources: the signatures in jaxlib/cpu/lapack_kernels (the FFI's attributes: characters as their ASCII codes, pivots from
-1, and the number `info`, 0 where all went well), and XLA's custom calls Qr, LuDecomposition, Eigh, TopK, ApproxTopK. A
-batch element for which LAPACK fails has NaN as its result, and info 0.
+Sources: the signatures in jaxlib/cpu/lapack_kernels (the FFI's attributes: characters as their ASCII codes, 1-based
+pivots, and the status `info`, 0 for success), and XLA's custom calls Qr, LuDecomposition, Eigh, TopK, ApproxTopK. The
+result of a batch element for which LAPACK fails is NaN, with info 0.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ from hloom.ir.types import COMPLEX, PRED, Shape
 
 
 class Call(NamedTuple):
-    """A custom call: where its ops go, its operands, its options, the shapes of its results, and the computations that
-    it calls, `computation(k)`."""
+    """A custom call: the builder for its ops, its operands, its options, the shapes of its results, and the
+    computations that it calls, `computation(k)`."""
 
     builder: Builder
     operands: tuple[Instruction, ...]
@@ -29,7 +29,7 @@ class Call(NamedTuple):
     computation: Callable[[int], Computation] | None = None
 
     def emit(self, opcode: str, *operands: Instruction, shape=None, **attributes) -> list[Instruction]:
-        """The results of an op of the table; of the call's operands unless others are given."""
+        """The results of an op of the table, by default on the call's operands."""
         made = self.builder.emit(opcode, *(operands or self.operands), shape=shape, **attributes)
         return tuple_elements(self.builder, made)
 
@@ -45,9 +45,9 @@ class Call(NamedTuple):
 
 
 def expand(target: str, call: Call) -> list[Instruction]:
-    """The results of a custom call, of which `is_library_call` holds, in ops of the table.
+    """The results of a custom call for which `is_library_call` holds, in ops of the table.
 
-    Raises ValueError for options that the ops do not have, and the errors of the ops.
+    Raises ValueError for options that the ops do not support, and the errors of the ops.
     """
     return _CALLS[target](call)
 
@@ -57,7 +57,7 @@ def is_library_call(target: str) -> bool:
 
 
 def parse_options(text: str) -> dict:
-    """The numbers and flags of `{mode = 86 : ui8, lower = true}` or of the same as JSON."""
+    """The numbers and flags of `{mode = 86 : ui8, lower = true}` or its JSON equivalent."""
     words = {"true": True, "false": False}
     found = _OPTION.findall(text)
     return {key: words[value] if value in words else int(value) for key, value in found}
@@ -78,7 +78,7 @@ def _geqrf(call):
 
 
 def _geqp3(call):
-    """The factors of the columns in the order of the pivots: the second operand leaves all of them free."""
+    """The factors of the columns in the order of the pivots: the second operand marks all of them as free."""
     a = call.operands[0]
     *batch, m, _ = a.shape.dims
     pivots = call.emit("qr", a, full_matrices=False, pivoting=True)[2]
@@ -108,7 +108,7 @@ def _syevd(call):
 
 
 def _gesdd(call):
-    """mode: 'A' all singular vectors, 'S' as many as values, 'N' none: their places are then zeros."""
+    """mode: 'A' all singular vectors, 'S' as many as values, 'N' none, which are then zeros."""
     mode = call.character("mode", "A")
     if mode not in ("A", "S", "N"):
         raise ValueError(f"a singular value decomposition in mode '{mode}' writes over its operand, hloom's do not")
@@ -120,7 +120,8 @@ def _gesdd(call):
 
 
 def _geev(call):
-    """Real matrices have the parts of the eigenvalues as two results. Vectors that are not asked for are zeros."""
+    """For real matrices the eigenvalues' real and imaginary parts are two results. Vectors that are not requested are
+    zeros."""
     a = call.operands[0]
     left, right = (call.character(f"compute_{side}", "V") == "V" for side in ("left", "right"))
     values, *vectors = call.emit("eig", a, left=left, right=right)
@@ -134,7 +135,7 @@ def _geev(call):
 
 
 def _diagonal(builder: Builder, a: Instruction, offset: int) -> Value:
-    """Element (i, i + offset) of matrices, 0 where there is none."""
+    """Element (i, i + offset) of matrices, 0 if out of bounds."""
     dims = a.shape.dims
     *batch, n, _ = dims
     mask = builder.constant(np.eye(n, k=offset, dtype=bool), PRED)
@@ -146,8 +147,8 @@ def _diagonal(builder: Builder, a: Instruction, offset: int) -> Value:
 
 
 def _gees(call):
-    """The Schur form. LAPACK's 2 x 2 blocks have equal elements on the diagonal and others of opposite signs, so that
-    these are the real parts of the eigenvalues, and the imaginary ones are +-sqrt(-b c)."""
+    """The Schur form. LAPACK's 2 x 2 blocks have equal diagonal elements, which are the real parts of the eigenvalues,
+    and off-diagonal ones of opposite signs; the imaginary parts are +-sqrt(-b c)."""
     a = call.operands[0]
     if call.character("sort", "N") != "N":
         raise ValueError("eigenvalues in an order of their own: hloom's schur leaves them where they are")
@@ -200,7 +201,7 @@ def _sytrd(call):
 
 
 def _gtsv(call):
-    """The factors that LAPACK leaves in the diagonals are not results that anyone reads: they stay as they were."""
+    """The factors that LAPACK leaves in the diagonals are never read: the diagonals are returned unchanged."""
     return [*call.operands[:3], *call.emit("tridiagonal-solve"), call.info()]
 
 
@@ -212,7 +213,7 @@ def _perturbed_tridiagonal(call):
 
 
 def _placed(call):
-    """Where an array lies: on one device nothing changes."""
+    """The layout of an array: a no-op on one device."""
     return call.emit("copy")
 
 
@@ -230,7 +231,7 @@ def _top_k(call):
 
 
 def _approximate_top_k(call):
-    """Exactly the first in the order of the comparator, as on every backend but TPUs."""
+    """Exactly the first k in the comparator's order, as on every backend except TPUs."""
     count = len(call.shapes)
     dimension = call.options["reduction_dim"]
     sorted_ = call.emit(

@@ -1,4 +1,4 @@
-"""scan as a while loop, which is how HLO has it."""
+"""Lowering of scan to a while loop, HLO's form."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def lower_scans(module: Module) -> Module:
 
 
 def _lowered(computation: Computation, done: dict[int, Computation]) -> Computation:
-    """The computation with its scans lowered, calling what `done` has in place of what it calls."""
+    """The computation with its scans lowered, and called computations replaced by those in `done`."""
     builder = Builder(computation.name)
     mapped: dict[Instruction, Instruction] = {}
     for instruction in computation.instructions:
@@ -49,7 +49,7 @@ def _lowered(computation: Computation, done: dict[int, Computation]) -> Computat
 
 
 def lower_scan(builder: Builder, scan: Instruction) -> Instruction:
-    """Adds to the builder the loop that a scan stands for; returns a tuple of the scan's shape.
+    """Emits the loop of a scan; returns a tuple of the scan's shape.
 
     A scan of one step becomes its body. The state of the loop: the counter, constants, carry, ys, xs.
     """
@@ -118,10 +118,10 @@ def _body(name: str, shape, scan: Instruction, reverse: bool, outer: Builder) ->
 
 
 class _Value(NamedTuple):
-    """An instruction as the caller of its computation sees it: calls, which fused kernels are, are looked through."""
+    """An instruction as seen by the caller of its computation: looks through calls, including fused kernels."""
 
     instruction: Instruction
-    given: dict[Instruction, _Value]  # values of its computation's parameters, where that is called
+    given: dict[Instruction, _Value]  # values of its computation's parameters, at the call
 
     @property
     def opcode(self) -> str:
@@ -150,15 +150,15 @@ def _value(instruction: Instruction, given: dict[Instruction, _Value] | None = N
 
 
 def _state_index(value: _Value) -> int | None:
-    """Which element of a loop's state a value is."""
+    """The index of a value in a loop's state."""
     is_element = value.opcode == "get-tuple-element" and value.operand(0).opcode == "parameter"
     return value.instruction["index"] if is_element else None
 
 
 def counted_trips(loop: Instruction) -> int | None:
-    """How often a while loop runs, where it counts an element of its state to a constant; None where it is unknown.
+    """The trip count of a while loop that counts an element of its state up to a constant; None if unknown.
 
-    The loops that `lower_scan` makes, and those that front ends write the same way.
+    It recognizes loops from `lower_scan` and loops of the same form from front ends.
     """
     start, condition = loop.operands[0], _value(loop["condition"].root)
     if condition.opcode != "compare" or start.opcode != "tuple":
@@ -178,7 +178,7 @@ def counted_trips(loop: Instruction) -> int | None:
         return None
     step = int(change.instruction["value"]) * (1 if following.opcode == "add" else -1)
     first, last = int(initial["value"]), int(limit.instruction["value"])
-    # Only towards the limit, so that the counter does not wrap around on its way.
+    # Only towards the limit, so that the counter cannot wrap around.
     if condition.instruction["direction"] == "LT" and step > 0:
         return max(0, -(-(last - first) // step))
     if condition.instruction["direction"] == "LE" and step > 0:

@@ -1,8 +1,8 @@
 """Module, Computation, Instruction: the graph.
 
-SSA in program order: a computation's `instructions` is a topological order in which effects stay in sequence.
-Instructions are never changed after they are made; passes build new computations and share the instructions that
-stay the same. Names are given by the printer from `hint`, so that they are stable and unique.
+SSA in program order: a computation's `instructions` are in a topological order that preserves the sequence of effects.
+Instructions are immutable; passes build new computations and share unchanged instructions. The printer derives stable
+and unique names from `hint`.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ class Instruction:
     """One operation on the results of others.
 
     opcode: the HLO name, a key of the op table (`hloom.ir.ops.OPS`).
-    attributes: as the op's entry declares them; called computations stand here too (`to_apply`, `calls`).
-    hint: the name it should have in text. source: the user's line. made_by: names of the rules and passes that made it.
-    settled: bits of tables of rules none of which changes it (`rewrite`). opcodes: its own and those of its operands,
-    by which rules are found; None until somebody asks. sharding: a `Sharding` (of a tuple, a tuple of them), or None
-    where nobody chose one (`hloom.ir.spmd.sharding`).
+    attributes: as the op's entry declares them; including called computations (`to_apply`, `calls`). hint: its
+    preferred name in text. source: the user's line. made_by: names of the rules and passes that created it. settled:
+    bits of rule tables known not to change it (`rewrite`). opcodes: its own and its operands', for the lookup of rules;
+    computed on first use. sharding: a `Sharding` (for a tuple, a tuple of them), or None if unspecified
+    (`hloom.ir.spmd.sharding`).
     """
 
     __slots__ = (
@@ -45,7 +45,7 @@ class Instruction:
     ):
         self.opcode = opcode
         self.operands = operands
-        self.shape: Any = shape  # a Shape or a TupleShape, as the opcode says
+        self.shape: Any = shape  # a Shape or a TupleShape, depending on the opcode
         self.attributes = attributes or {}
         self.hint = hint
         self.source = source
@@ -67,7 +67,7 @@ class Instruction:
 
     @property
     def device(self) -> str:
-        """The device that the user chose for it; '' where none is."""
+        """The device that the user chose for it, or ''."""
         return self.source.device if self.source is not None else ""
 
     def called(self) -> list[Computation]:
@@ -83,8 +83,8 @@ class Instruction:
     def replaced(
         self, operands: Mapping[Instruction, Instruction], computations: Mapping[int, Computation]
     ) -> Instruction:
-        """The instruction with what the maps have in place of its operands and of what it calls (computations by id);
-        itself where they have neither."""
+        """The instruction with its operands and called computations (by id) replaced by the maps; itself if neither
+        changes."""
         callees: dict[str, Any] = {}
         for name, value in self.attributes.items():
             new = value
@@ -113,7 +113,7 @@ class Instruction:
 
 @record(frozen=True)
 class Assumption:
-    """A comparison of sizes that a program takes for granted, and the user's line that says so."""
+    """A comparison of sizes that a program assumes, and the user's line that states it."""
 
     comparison: Comparison
     source: Source | None
@@ -142,7 +142,7 @@ class Computation:
         return list(self.root.operands) if self.root.opcode == "tuple" else [self.root]
 
     def users(self) -> dict[Instruction, list[Instruction]]:
-        """For each instruction those that have it as an operand (once for each operand position)."""
+        """The users of each instruction (once per operand position)."""
         users: dict[Instruction, list[Instruction]] = {i: [] for i in self.instructions}
         for instruction in self.instructions:
             for operand in instruction.operands:
@@ -154,12 +154,12 @@ class Computation:
 
 
 class Module:
-    """A whole program: an entry computation and, through its instructions, the computations that it calls.
+    """A whole program: an entry computation and, through its instructions, all called computations.
 
     `aliases`: output index to parameter index for donated inputs (HLO's input_output_alias). `replicas`, `partitions`:
-    on how many devices it runs (HLO's replica_count, num_partitions). An instruction's `sharding` lays its value out
-    over the partitions; a module in which none has one, or all have been partitioned, is what each device runs.
-    `assumptions`: what the program takes for granted of its open sizes, which who calls it has to check.
+    the number of devices (HLO's replica_count, num_partitions). An instruction's `sharding` is the layout of its value
+    over the partitions; a module without shardings, or after partitioning, is the program of each device.
+    `assumptions`: conditions on open sizes, to be checked by the caller.
     """
 
     __slots__ = ("name", "entry", "aliases", "replicas", "partitions", "assumptions")
@@ -180,12 +180,12 @@ class Module:
 
     @property
     def jaxpr(self) -> Module:
-        """The module itself, for programs that ask a trace for its jaxpr in order to print it."""
+        """The module itself, for programs that print the jaxpr of a trace."""
         return self
 
     @property
     def eqns(self) -> list[Instruction]:
-        """The instructions of the entry, parameters left out."""
+        """The instructions of the entry, without parameters."""
         return [i for i in self.entry.instructions if i.opcode != "parameter"]
 
     def computations(self) -> list[Computation]:
@@ -204,8 +204,8 @@ class Module:
 
 
 def callees_first(entry: Computation, called: Callable[[Instruction], list[Computation]]) -> list[Computation]:
-    """The computations below an entry, callees before callers, the entry last. called: those that an instruction calls,
-    in the order in which they are walked."""
+    """The computations below an entry, callees before callers, the entry last. called: the computations that an
+    instruction calls, in the order of the walk."""
     order: list[Computation] = []
     seen = {id(entry)}
     stack = [(entry, iter([c for i in entry.instructions for c in called(i)]))]
@@ -261,10 +261,10 @@ def reachable(roots: Iterable[Instruction]) -> set[Instruction]:
 
 
 def map_module(module: Module, change: Callable[[Instruction], Instruction]) -> Module:
-    """The module with `change(instruction)` in place of each instruction, callees first; the same object where nothing
+    """The module with each instruction replaced by `change(instruction)`, callees first; the same object if nothing
     changes.
 
-    Operands and called computations of the instruction that `change` accepts are changed ones already.
+    The operands and called computations of the instructions passed to `change` have already been replaced.
     """
     done: dict[int, Computation] = {}
     for computation in module.computations():

@@ -1,8 +1,8 @@
-"""The op table: one entry declares everything that hloom knows of an op.
+"""The op table: one entry declares everything that hloom knows about an op.
 
 `op(name, ...)` adds an entry to `OPS`. The builder, verifier, printer, parser, interpreter, differentiation,
-simplifier, fusion and kernel writer read it; nothing else lists ops by name to learn what they are. Parts that an op
-does not have are written as `No("reason")`.
+simplifier, fusion and kernel writer read it; nothing else lists ops by name to find their properties. Missing parts of
+an entry are `No("reason")`.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from hloom.ir.types import HLO_NAME, compute_dtype, kind
 
 @record(frozen=True)
 class No:
-    """A part that an op does not have, with the reason. False in a condition."""
+    """A missing part of an op, with the reason. False in a condition."""
 
     reason: str
 
@@ -32,8 +32,8 @@ class No:
 class NumPy:
     """The functions of `hloom.numpy` that are one op on promoted operands.
 
-    names: separated by blanks; the first is the function's own name, the others are aliases.
-    refused: kinds of dtypes that the functions refuse although the op has them.
+    names: separated by blanks; the first is the function's name, the others are aliases. refused: kinds of dtypes that
+    the functions reject although the op supports them.
     """
 
     names: str
@@ -45,20 +45,20 @@ class Op:
     """An entry of the op table.
 
     name: HLO's opcode. family: 'elementwise', 'index' (moves elements), 'reduce', 'contraction', 'structure', 'control'
-        (runs the computations it calls as programs), 'window' (combines what is in a sliding window) or 'library' (a
-        step of its own, computed by the reference: NumPy and SciPy between two native segments).
-    infer(operands: list of shapes, attributes: dict, shape: the shape that was asked for or None) -> the result's
-        shape; raises ShapeError, DTypeError or AttributeValueError.
-    reference(*arrays, shape, **attributes) -> NumPy array (a tuple of them for a tuple shape): the meaning of the op.
+    (runs the computations it calls as programs), 'window' (combines the elements of a sliding window) or 'library' (a
+    separate step, computed by the reference: NumPy and SciPy between two native segments). infer(operands: list of
+    shapes, attributes: dict, shape: the requested shape or None) -> the result's shape; raises ShapeError, DTypeError
+    or AttributeValueError. reference(*arrays, shape, **attributes) -> NumPy array (a tuple of them for a tuple shape):
+    the meaning of the op.
     code: the expression for one element in the kernel dialect: a template by kind of dtype ({0}, {1} the operands, {t}
         the operand's compute dtype, {r} the result's), or a function (operand shapes, result shape, attributes,
         arguments) -> str.
-    jvp(build, instruction, primals, tangents) -> tangent of the result, or None where it is zero. `primals` are Values
+    jvp(build, instruction, primals, tangents) -> tangent of the result, or None if it is zero. `primals` are Values
         of the new computation, `tangents` Values or None, at least one of them a Value; `build.primal` is the result's
         own Value. The tangent of a tuple is a list of Values and None.
-    transpose(build, instruction, cotangent, operands) -> one cotangent or None for each operand. `operands` holds
-        Values, None for those that the op is linear in. The cotangent of a tuple is a list of Values and None.
-    batch(build, instruction, operands, mapped) -> the result for a batch of `build.size` independent elements.
+    transpose(build, instruction, cotangent, operands) -> one cotangent or None for each operand. `operands` contains
+    Values, None for those that the op is linear in. The cotangent of a tuple is a list of Values and None. batch(build,
+    instruction, operands, mapped) -> the result for a batch of `build.size` independent elements.
         `operands` are Values of the new computation; those with mapped[k] have one more dimension, the first, of size
         `build.size` (for a tuple operand mapped[k] is a list, and so is operands[k]); the result has it first as well.
         `build.spread(value)` broadcasts an unmapped operand, `build.spread_all(operands, mapped)` all of them,
@@ -68,33 +68,32 @@ class Op:
         operand is mapped. The result of a tuple shape is a list of Values; `build.unmapped(value)` marks a result that
         is the same for all batch elements. An element-wise op whose operands have one shape needs no rule: it gets
         `elementwise_batch`.
-    factors(instruction) -> the `FactorRule` that says which dimensions of operands and result go together, by which
-        shardings propagate and programs are partitioned. An element-wise op has `pointwise` by default. With
-        No("reason") the op is computed whole on every device; a sharded operand is gathered, with a warning.
-    bounded(build, instruction, operands) -> the result with the shape of the bounds, where sizes of operands or of the
-        result are computed by the program (`hloom.ir.sizes.counted`). `operands` are Values (lists of them for tuples)
+    factors(instruction) -> the `FactorRule` with the corresponding dimensions of operands and results, for sharding
+    propagation and partitioning. An element-wise op has `pointwise` by default. With No("reason") the op is replicated
+    on every device; a sharded operand is gathered, with a warning. bounded(build, instruction, operands) -> the result
+    with the shape of the bounds, if sizes of operands or of the result are computed by the program
+    (`hloom.ir.sizes.counted`). `operands` are Values (lists of them for tuples)
         whose elements beyond a size are arbitrary, as those of the result may be. `build.stored(shape)` is the shape of
-        the bounds, `build.size(size)` the value of a size, `build.masked(value, shape, dimensions, fill)` has a number
+        the bounds, `build.size(size)` the value of a size, `build.masked(value, shape, dimensions, fill)` is a number
         beyond the sizes of some dimensions (`hloom.compiler.transforms.counted.Counting`). An element-wise op has
-        `pointwise_bounded` by default. With No("reason") such arrays are refused.
-    attributes: name -> how it is written in HLO text ('ints', 'int', 'string', 'flag', 'enum', 'slices', 'padding',
-        'computation', 'literal', ...: `hloom.ir.text.attributes.KINDS`); all attributes an instruction of this op can
-        have. A flag may be missing, and what has a question mark after it ('ints?').
-    dialects: the languages that have the op under its name, separated by blanks: 'hlo', 'stablehlo', 'chlo' (the last
-        two write underscores for hyphens). In the text of others the op is a custom call of the target `text`.
-    text: the opcode in HLO text; `name` where HLO has it. With a dot in it ("chlo.lgamma", "hloom.erfcx") it is the
-        target of the custom call as which the op is written; its attributes are then frontend attributes.
-    arity, kinds: of an element-wise op on operands of one shape and dtype: their number, and the kinds of the dtype.
+        `pointwise_bounded` by default. With No("reason") such arrays are rejected. attributes: name -> how it is
+        written in HLO text ('ints', 'int', 'string', 'flag', 'enum', 'slices', 'padding', 'computation', 'literal',
+        ...: `hloom.ir.text.attributes.KINDS`); all attributes an instruction of this op can have. Flags, and kinds
+        followed by a question mark ('ints?'), are optional.
+    dialects: the languages with this op, separated by blanks: 'hlo', 'stablehlo', 'chlo' (the last two with underscores
+    for hyphens). In other languages the op is a custom call with the target `text`. text: the opcode in HLO text;
+    `name` if HLO has the op. With a dot in it ("chlo.lgamma", "hloom.erfcx") it is the target of a custom call that
+    represents the op; its attributes are then frontend attributes.
+    arity, kinds: for an element-wise op on operands of equal shape and dtype, the number of operands and the kinds of
+    the dtype.
     lax, numpy: the functions of `hloom.lax` (names separated by blanks) and `hloom.numpy` that are this op.
-    doc: what these compute, in terms of the operands {0}, {1}, ...: the first line of their docstrings.
-    example: a call of one of them, {f}, and what an interpreter prints: the end of their docstrings, which tests run.
-    takes_accuracy: the functions of `hloom.lax` accept `accuracy=`. There is one implementation, the exact one.
-    ulp: the largest error seen of its kernel in f32 and f64, in units in the last place
-        (`hloom.compiler.kernels.math.registry`); None where it is exact or not measured.
-    shaped: the result's shape is not implied by the operands and has to be given.
-    flops: floating point operations for each element of the result.
-    transcendental: a function of real numbers that takes more than arithmetic (exp, sqrt, power): cost analyses count
-        its values apart, too.
+    doc: the first line of their docstrings, in terms of the operands {0}, {1}, .... example: a call of one of them,
+    {f}, and its output: the end of their docstrings, which tests run. takes_accuracy: the functions of `hloom.lax`
+    accept `accuracy=`. The only implementation is the accurate one. ulp: the largest observed error of its kernel in
+    f32 and f64, in units in the last place (`hloom.compiler.kernels.math.registry`); None if exact or not measured.
+    shaped: the result's shape is not determined by the operands and must be passed. flops: floating point operations
+    per element of the result. transcendental: a function of real numbers beyond arithmetic (exp, sqrt, power), which
+    cost analyses also count separately.
     """
 
     name: str
@@ -130,7 +129,8 @@ class Op:
 
     @property
     def is_custom_call(self) -> bool:
-        """Whether HLO text has no opcode for the op, so that it is written as a custom call of the target `text`."""
+        """Whether HLO text lacks an opcode for the op, which is then written as a custom call with the target
+        `text`."""
         return "." in self.text
 
     def neutral(self, dtype) -> np.ndarray:
@@ -140,13 +140,14 @@ class Op:
         return np.asarray(self.identity(dtype)).astype(dtype)
 
     def evaluate(self, *arrays, shape, **attributes) -> Any:
-        """What the op means: its reference on arrays."""
+        """The semantics of the op: its reference on arrays."""
         if isinstance(self.reference, No):
             raise KeyError(f"{self.name} has no reference: {self.reference.reason}")
         return self.reference(*arrays, shape=shape, **attributes)
 
     def expression(self, operands, shape, attributes, arguments: list[str]) -> str:
-        """The kernel dialect's expression for one element. Shapes give the dtypes; `arguments` are operand names."""
+        """The kernel dialect's expression for one element. Shapes determine the dtypes; `arguments` are operand
+        names."""
         if callable(self.code):
             return self.code(operands, shape, attributes, arguments)
         if isinstance(self.code, No):
@@ -162,13 +163,13 @@ class Op:
         )
 
 
-# What shape rules raise that meet a tuple, or an attribute that is missing or of another kind; they say what is wrong
-# in hloom's errors where the operands are arrays and the attributes what the op declares.
+# Exceptions of shape rules for tuples and for missing or mistyped attributes. For array operands and declared
+# attributes, shape rules raise hloom errors.
 RULE_ERRORS = (AttributeError, TypeError, ValueError, LookupError, ArithmeticError)
 
 
 def refused_by_rule(opcode: str, shapes, attributes, error: Exception) -> AttributeValueError:
-    """The error for operands and attributes that a shape rule cannot even read."""
+    """The error for operands and attributes of the wrong kind for a shape rule."""
     declared = ", ".join(f"{name} ({kind})" for name, kind in OPS[opcode].attributes.items()) or "none"
     given = ", ".join(f"{name}={value!r:.60}" for name, value in attributes.items())
     return AttributeValueError(
@@ -179,8 +180,8 @@ def refused_by_rule(opcode: str, shapes, attributes, error: Exception) -> Attrib
 
 
 def factor_rule(instruction) -> FactorRule | No:
-    """Which dimensions of an instruction's operands and results go together. A custom call of a function has the rule
-    that its target carries (`HostFunction.factors`), if any."""
+    """The corresponding dimensions of an instruction's operands and results. A custom call of a function has the rule
+    of its target (`HostFunction.factors`), if any."""
     own = getattr(instruction.attributes.get("custom_call_target"), "factors", None)
     factors = own or OPS[instruction.opcode].factors
     return factors if isinstance(factors, No) else factors(instruction)
@@ -194,7 +195,7 @@ def elementwise_batch(build, instruction, operands, mapped):
 
 
 def pointwise_bounded(build, instruction, operands):
-    """The op on all that is stored: the default of the family 'elementwise'."""
+    """The op on all stored elements: the default of the family 'elementwise'."""
     first, *rest = operands
     return first.op(instruction.opcode, *rest, shape=build.stored(instruction.shape), **instruction.attributes)
 

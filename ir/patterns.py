@@ -1,7 +1,7 @@
-"""Patterns of instructions, which rules of rewriting are made of (`rewrite`).
+"""Patterns of instructions, for rewrite rules (`rewrite`).
 
-Arithmetic on patterns makes patterns of the HLO ops: `x - x`, `sqrt(x) * c`. A pattern matches, captures what its names
-stand for, and builds what it describes.
+Arithmetic on patterns makes patterns of the HLO ops: `x - x`, `sqrt(x) * c`. A pattern matches, captures instructions
+by name, and builds the instruction that it describes.
 """
 
 from __future__ import annotations
@@ -17,29 +17,29 @@ from hloom.ir.types import Shape
 
 
 class Emitter(Protocol):
-    """What results of rules are made with."""
+    """The builder interface for results of rules."""
 
     def emit(self, opcode: str, *operands: Instruction, **attributes: object) -> Instruction:
         """`opcode(operands)` with its inferred shape."""
 
     def splat(self, number: object, shape: Shape) -> Instruction:
-        """A number in every element of a shape."""
+        """A number broadcast to a shape."""
 
 
 _SPLATS = frozenset(("constant", "broadcast"))
 
 
 class Pattern(ABC):
-    """Something that an instruction matches or not. Arithmetic on patterns makes patterns of the HLO ops.
+    """A predicate on instructions. Arithmetic on patterns makes patterns of the HLO ops.
 
-    Numbers in patterns stand for splats: scalar constants or broadcasts of them, equal bit for bit (0 is not -0).
+    Numbers in patterns match splats: scalar constants or broadcasts of them, compared bit for bit (0 is not -0).
     """
 
     __slots__ = ()
 
     @abstractmethod
     def match(self, instruction: Instruction, captures: dict[str, Instruction]) -> bool:
-        """Whether the instruction matches; what the names in the pattern stand for goes into `captures`."""
+        """Whether the instruction matches; instructions matched by names in the pattern are added to `captures`."""
 
     @abstractmethod
     def build(self, rewriter: Emitter, root: Instruction, captures: dict[str, Instruction]) -> Instruction:
@@ -49,7 +49,7 @@ class Pattern(ABC):
         return iter(())
 
     def opcodes_matched(self) -> frozenset[str] | None:
-        """Opcodes one of which an instruction that matches has; None: any."""
+        """The opcodes of matching instructions; None: any."""
         return None
 
     def __add__(self, other):
@@ -123,7 +123,7 @@ class Splat(Pattern):
 
 
 class Number(Pattern):
-    """Matches the splats of one number; as a result it is that number in the shape and dtype of the root."""
+    """Matches the splats of one number; as a result, that number in the shape and dtype of the root."""
 
     __slots__ = ("number",)
 
@@ -142,11 +142,11 @@ class Number(Pattern):
 
 
 class Op(Pattern):
-    """Matches an instruction of one of some opcodes whose operands match; `name` captures it.
+    """Matches an instruction with one of some opcodes whose operands match; `name` captures it.
 
-    `Op("reshape | transpose", x)`: one opcode or several. Without operands given, any operands match.
-    `some`, `every`: opcodes one of which some operand has, or every operand (of one at least).
-    `where`: attribute name -> value that it must have.
+    `Op("reshape | transpose", x)`: one opcode or several. Without operand patterns, any operands match. `some`,
+    `every`: at least one operand, or every operand (of at least one), has one of these opcodes. `where`: attribute name
+    -> required value.
     """
 
     __slots__ = ("opcodes", "operands", "name", "some", "every", "where")
@@ -163,7 +163,7 @@ class Op(Pattern):
         return None if "*" in self.opcodes else frozenset(self.opcodes)
 
     def may_match(self, operands: tuple[str, ...]) -> bool:
-        """Whether an instruction whose operands have these opcodes can match, its own opcode left out."""
+        """Whether an instruction whose operands have these opcodes can match, regardless of its own opcode."""
         if self.some is not None and self.some.isdisjoint(operands):
             return False
         if self.every is not None and not (operands and self.every.issuperset(operands)):
@@ -183,7 +183,7 @@ class Op(Pattern):
         return self.match_operands(instruction, captures)
 
     def match_operands(self, instruction, captures):
-        """As `match`, of an instruction of one of the opcodes for whose operands `may_match` holds."""
+        """As `match`, for an instruction with one of the opcodes for whose operands `may_match` holds."""
         if self.operands:
             if len(self.operands) != len(instruction.operands):
                 return False
@@ -232,13 +232,13 @@ def splat_value(instruction: Instruction) -> np.ndarray | None:
 
 
 def is_splat_of(instruction: Instruction, number) -> bool:
-    """Whether every element is just this number, as `same_bits` compares."""
+    """Whether every element is exactly this number, compared by `same_bits`."""
     value = splat_value(instruction)
     return value is not None and same_bits(value, number)
 
 
 def same_bits(value: np.ndarray, number) -> bool:
-    """Whether a rank-0 array holds just this number: 0 is not -0, NaN is NaN, 0.5 is not an integer."""
+    """Whether a rank-0 array is exactly this number: 0 is not -0, NaN is NaN, 0.5 is not an integer."""
     with np.errstate(all="ignore"):
         try:
             wanted = np.asarray(number).astype(value.dtype)

@@ -1,7 +1,6 @@
-"""Programs for other compilers: ops that only hloom has become calls of computations in ops that HLO has, and so do
-fusions.
+"""Programs for other compilers: hloom-specific ops become calls of computations in HLO's ops, as do fusions.
 
-Generators of random bits are written out exactly, and so are neighbours of floats. Sources: Salmon, Moraes, Dror and
+Generators of random bits and neighbours of floats are expanded exactly. Sources: Salmon, Moraes, Dror and
 Shaw, Parallel random numbers: as easy as 1, 2, 3 (2011); M. Giles, Approximating the erfinv function (2010), for
 float32.
 """
@@ -29,7 +28,7 @@ _GENERATORS: dict[str, tuple[Callable, int]] = {
 def portable(module: Module, dialect: str = "hlo") -> Module:
     """The module in a form that other compilers accept: the ops of `EXPANSIONS` as calls, and fusions as calls.
 
-    dialect: 'hlo' or 'stablehlo', whose CHLO has some of these ops. A pass: the same object where nothing changes.
+    dialect: 'hlo' or 'stablehlo', whose CHLO has some of these ops. A pass: returns the same object if nothing changes.
     """
     wanted = set(_GENERATORS if dialect == "stablehlo" else EXPANSIONS)
     made: dict[tuple, Computation] = {}
@@ -44,9 +43,9 @@ def portable(module: Module, dialect: str = "hlo") -> Module:
 
 
 def fusions_as_calls(module: Module) -> Module:
-    """The module with a call in place of every fusion, whose kind is the attribute `fusion_kind` of the call.
+    """The module with every fusion replaced by a call with its kind in the attribute `fusion_kind`.
 
-    Each compiler has fusions of its own forms, and XLA's backend for CPUs stops the process on others.
+    Compilers accept different forms of fusions, and XLA's CPU backend aborts on others.
     """
 
     def change(instruction: Instruction) -> Instruction:
@@ -65,7 +64,7 @@ def _call(instruction: Instruction, attributes: dict) -> Instruction:
 
 
 def _called(instruction: Instruction, made) -> Computation | None:
-    """The computation that says what an instruction computes, made once for its shapes; None where there is none."""
+    """The expansion of an instruction as a computation, created once per shape; None if there is none."""
     shapes = tuple(o.shape for o in instruction.operands)
     key = (instruction.opcode, shapes)
     if key not in made:
@@ -80,7 +79,7 @@ def _called(instruction: Instruction, made) -> Computation | None:
 
 
 class _Word:
-    """A value with the operators of unsigned words. Constants are made once."""
+    """A value with the operators of unsigned words. Constants are shared."""
 
     def __init__(self, value: Value, constants: dict[int, Value]):
         self.value, self.constants = value, constants
@@ -126,7 +125,7 @@ def _generated(opcode: str):
 
 
 def _next_after(x: Value, y: Value) -> Value | None:
-    """The bits of a float, without the sign, count its places from zero."""
+    """The bits of a float without the sign are its rank among floats, counted from zero."""
     words = {"f16": "s16", "bf16": "s16", "f32": "s32", "f64": "s64"}
     word = words.get(HLO_NAME[x.dtype])
     if word is None:

@@ -1,7 +1,7 @@
-"""Classes that consist of their fields, as in `dataclasses`, but cheap to define.
+"""Classes of plain fields, as in `dataclasses`, but cheap to define.
 
 `import hloom` defines over a hundred of them. `dataclasses` writes and compiles up to seven methods per class; here
-only `__init__` is. Comparison, hash and repr are closures over the names of the fields.
+only `__init__`. Comparison, hash and repr are closures over the field names.
 
     @record                         or @record(frozen=True), @record(eq=False)
     class Chunk:
@@ -25,7 +25,7 @@ _NONE = object()
 
 
 class _Field:
-    """What `field` says of a field."""
+    """The options of a field."""
 
     __slots__ = ("default", "make", "shown")
 
@@ -34,7 +34,7 @@ class _Field:
 
 
 def field(*, default: Any = _NONE, default_factory: Callable[[], Any] | None = None, repr: bool = True) -> Any:
-    """A field with its default, one that is made anew for each instance, and whether the text of a record shows it."""
+    """A field with its default or default factory, and whether repr shows it."""
     return _Field(default, default_factory, repr)
 
 
@@ -42,9 +42,9 @@ def field(*, default: Any = _NONE, default_factory: Callable[[], Any] | None = N
 def record(cls: Any = None, *, frozen: bool = False, eq: bool = True):
     """Makes a class a record of its annotated names, those of its bases before its own.
 
-    frozen: fields can't be set (AttributeError), and the hash is that of the fields. eq: equal when of the same class
-    with equal fields; otherwise only itself. Methods that the class has stay its own; `__post_init__` is called by
-    `__init__`. Raises TypeError for a field without a default behind one with, ValueError for a mutable default.
+    frozen: fields can't be set (AttributeError), and the hash is that of the fields. eq: equal if of the same class
+    with equal fields; otherwise by identity. Methods defined by the class are kept; `__init__` calls `__post_init__`.
+    Raises TypeError for a field without a default after one with a default, ValueError for a mutable default.
     """
     if cls is None:
         return lambda made: record(made, frozen=frozen, eq=eq)
@@ -82,7 +82,7 @@ def record(cls: Any = None, *, frozen: bool = False, eq: bool = True):
             setattr(cls, name, method)
 
     cls.__record_fields__ = fields
-    cls.__match_args__ = names  # type: ignore[misc]  # (mypy lets nobody assign this name, not even of Any)
+    cls.__match_args__ = names  # type: ignore[misc]  # (mypy forbids assigning this name, even for Any)
     give("__init__", _init(cls, fields, frozen))
     give("__repr__", __repr__)
     if eq:
@@ -130,7 +130,7 @@ def _init(cls: type, fields: dict[str, _Field], frozen: bool) -> Callable:
             parameters.append(f"{name}=default_{name}")
             if made.make:
                 value = f"default_{name}.make() if {name} is default_{name} else {name}"
-        # A frozen record's go past the refusal. (No local name, which a field could have too.)
+        # A frozen record's fields bypass its __setattr__. (No local name, which could clash with a field's.)
         lines.append(f"    self.__dict__[{name!r}] = {value}" if frozen else f"    self.{name} = {value}")
     if hasattr(cls, "__post_init__"):
         lines.append("    self.__post_init__()")

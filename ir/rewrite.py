@@ -1,15 +1,15 @@
 """Patterns, rule tables and the driver that applies them.
 
-A rule is one line: a pattern on the left, its result on the right, and the identity as a mathematician would write it.
+A rule is one line: a pattern on the left, its result on the right, and the identity in mathematical notation.
 
     x, c = Any("x"), Splat("c")
     rule(x - x, 0, when=lambda x: is_integer(x), name="subtract-self", identity="x - x = 0")
     rule(x * 1, x, name="multiply-one", identity="x * 1 = x")
 
-Rules stand in `Rules` tables, which combine with `+` and are searched by the opcode of the pattern's root. The driver
-walks a computation in program order and simplifies each instruction, also those that rules create, before its users
-are looked at. A rule looks only at an instruction and what it depends on, so one walk is enough but for rules that ask
-how often a value is used; the walk is repeated (a bounded number of times) until nothing changes.
+Rules are collected in `Rules` tables, which combine with `+` and are indexed by the opcode of the pattern's root. The
+driver walks a computation in program order and simplifies each instruction, including those that rules create, before
+visiting its users. A rule depends only on an instruction and its operands, so one walk suffices except for rules that
+count uses; the walk is repeated (a bounded number of times) to a fixed point.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from hloom.ir.source import Source, warn_while_compiling
 from hloom.ir.types import COMPLEX, FLOATS, INTEGERS, PRED, Shape, are_equal
 from hloom.ir.types import INEXACT as INEXACT_DTYPES
 
-# A chain of rules longer than this, each working on what the one before made, is taken to be a cycle.
+# A longer chain of rules, each applied to the result of the previous one, is considered a cycle.
 LONGEST_CHAIN = 64
 MOST_WALKS = 4
 
@@ -37,7 +37,7 @@ MOST_WALKS = 4
 
 
 def has_effects(instruction: Instruction) -> bool:
-    """Whether the instruction must be kept, in its place, although nobody uses its result."""
+    """Whether the instruction must be kept, in order, even if its result is unused."""
     if not instruction.attributes:
         return OPS[instruction.opcode].effects
     return any(
@@ -45,7 +45,7 @@ def has_effects(instruction: Instruction) -> bool:
     )
 
 
-# Conditions of rules: their parameter is called `root`, so that they can stand as `when=is_integer`.
+# Conditions of rules: their parameter is called `root`, for use as `when=is_integer`.
 
 
 def is_integer(root: Instruction) -> bool:
@@ -78,15 +78,15 @@ EXACT, ROUNDING, INEXACT = "exact", "rounding", "inexact"
 class Rule:
     """A rewrite.
 
-    numerics: 'exact': the same bits (of a NaN only that it is one). 'rounding': the op replaced leaves its last bits or
-        its order open (power, reductions), and the result is within the same bound and agrees on NaN, infinities and
-        signed zeros. 'inexact': needs an explicit flag.
-    counts_uses: whether it asks how often a value is used (`Rewriter.used_once`): another walk may answer otherwise.
+    numerics: 'exact': the same bits (except for NaN payloads). 'rounding': the replaced op does not specify its last
+    bits or its order (power, reductions), and the result is within the same bound and agrees on NaN, infinities and
+    signed zeros. 'inexact': needs an explicit flag. counts_uses: whether it depends on the number of uses of a value
+    (`Rewriter.used_once`), which may differ in another walk.
     """
 
     name: str
     pattern: Op
-    result: Callable  # (rewriter, root, captures) -> Instruction, or None when it does not apply after all
+    result: Callable  # (rewriter, root, captures) -> Instruction, or None if it does not apply
     when: Callable | None  # (rewriter, root, captures) -> bool
     identity: str
     numerics: str
@@ -94,7 +94,7 @@ class Rule:
 
 
 def _by_name(function: Callable, names: set[str], rule_name: str) -> Callable:
-    """Calls `function` with what its parameters are called: `b` the rewriter, `root`, or a capture of the pattern."""
+    """Calls `function` with arguments by parameter name: `b` the rewriter, `root`, or a capture of the pattern."""
     code = function.__code__
     parameters = list(code.co_varnames[: code.co_argcount])  # (`inspect.signature` takes ten times as long)
     unknown = [p for p in parameters if p not in names and p not in ("b", "root")]
@@ -122,11 +122,11 @@ def rule(
     numerics: str = EXACT,
     counts_uses: bool = False,
 ) -> Rule:
-    """A rule that replaces what matches `pattern` by `result`.
+    """A rule that replaces instructions matching `pattern` by `result`.
 
-    result: a pattern (built from the captures), a number (in the root's shape), or a function of captures, named by its
-        parameters (`b` is the Rewriter, `root` the instruction matched), that returns an instruction or None.
-    when: a function of captures, named likewise: whether the rule applies.
+    result: a pattern (built from the captures), a number (in the root's shape), or a function of captures, matched by
+    parameter name (`b` is the Rewriter, `root` the matched instruction), that returns an instruction or None. when: a
+    condition, a function of captures as well.
     """
     names = set(pattern.names())
     if callable(result):
@@ -142,11 +142,11 @@ def rule(
 
 
 _marks = itertools.count()
-_marked: dict[int, list[Rule]] = {}  # a bit of `Instruction.settled` -> the rules that it speaks of
+_marked: dict[int, list[Rule]] = {}  # a bit of `Instruction.settled` -> the rules that it covers
 
 
 class Rules:
-    """A table of rules. `+` combines tables; rules are tried in the order in which they stand.
+    """A table of rules. `+` combines tables; rules are tried in order.
 
     A pattern whose opcode is `*` is tried on every instruction, after those of its opcode.
     """
@@ -172,8 +172,8 @@ class Rules:
     def candidates(self, inexact: bool = False, settled: int = 0) -> Candidates:
         """The rules to try on instructions with these bits of `Instruction.settled`.
 
-        An instruction and what it depends on never change, so what no rule of a table wanted once none of them wants in
-        any table, but those that count uses.
+        Instructions and their operands are immutable, so an instruction that no rule of a table matched need not be
+        tried again, except by rules that count uses.
         """
         found = self._tables.get((inexact, settled))
         if found is None:
@@ -184,7 +184,7 @@ class Rules:
         return found
 
     def mark(self, inexact: bool = False) -> int:
-        """A bit for `Instruction.settled`, this table's own."""
+        """The bit of this table in `Instruction.settled`."""
         if inexact not in self._marks:
             self._marks[inexact] = mark = 1 << next(_marks)
             _marked[mark] = self._allowed(inexact)
@@ -195,9 +195,9 @@ class Rules:
 
 
 class Candidates(dict):
-    """(opcode, opcodes of the operands ...) -> the rules that may match such an instruction, in their order.
+    """(opcode, opcodes of the operands ...) -> the rules that may match such an instruction, in order.
 
-    Filled as it is asked: most instructions then have no rule to try, instead of four.
+    Filled on demand: most instructions then have no rule to try, instead of four.
     """
 
     def __init__(self, rules: Iterable[Rule]):
@@ -222,24 +222,24 @@ class Candidates(dict):
 
 
 class Rewriter:
-    """One walk over a computation. Rules make instructions through it: `emit`, `splat`, `reshape`, ...
+    """One walk over a computation. Rules create instructions through it: `emit`, `splat`, `reshape`, ...
 
-    Whatever is emitted is simplified first, so what comes back need not be an instruction of the opcode asked for.
+    Emitted instructions are simplified first, so the result may have another opcode than requested.
     """
 
     def __init__(self, computation: Computation, rules: Rules, inexact: bool = False):
         self.computation = computation
         self.table, self.inexact = rules, inexact
-        self.candidates: dict[int, Candidates] = {}  # by what is settled
+        self.candidates: dict[int, Candidates] = {}  # by settled bits
         self.mark = rules.mark(inexact)
-        self.rule: Rule | None = None  # that is being tried
+        self.rule: Rule | None = None  # the rule being tried
         self.instructions: list[Instruction] = []
         self.uses: dict[Instruction, int] = {}
-        self.counted = False  # whether those of the computation are among the uses
+        self.counted = False  # whether the computation's uses are included
         self.source: Source | None = None
         self.made_by: tuple[str, ...] = ()
         self.chain: list[str] = []
-        self.splats: dict[tuple[Shape, bytes], Instruction] = {}  # those made in this walk, for all that ask
+        self.splats: dict[tuple[Shape, bytes], Instruction] = {}  # created in this walk, shared
         self.changed = False
 
     def run(self) -> Computation:
@@ -266,7 +266,7 @@ class Rewriter:
         return sweep(Computation(computation.name, parameters, self.instructions, root))
 
     def all_uses(self) -> dict[Instruction, int]:
-        """How often each value is used: in the computation, and by what was emitted."""
+        """The number of uses of each value: in the computation, and by emitted instructions."""
         uses = self.uses
         if not self.counted:
             self.counted = True
@@ -278,7 +278,7 @@ class Rewriter:
         return uses
 
     def rules_for(self, instruction: Instruction) -> list[Rule]:
-        """The rules that an instruction may match, by the opcodes alone and what is known of it."""
+        """The rules that an instruction may match, by opcodes and settled bits alone."""
         key = instruction.opcodes
         if key is None:
             key = instruction.opcodes = (instruction.opcode, *[o.opcode for o in instruction.operands])
@@ -338,13 +338,13 @@ class Rewriter:
             )
         self.changed = True
         hint = instruction.hint
-        # A name that only repeats the opcode would say the wrong thing of another op.
+        # A hint that only repeats the opcode would be wrong for another op.
         if hint and not result.hint and not hint.startswith(instruction.opcode):
             if result in self.instructions[first_new:]:
                 result.hint = hint
         return result
 
-    # What rules build with.
+    # The builder interface of rules.
 
     def emit(self, opcode: str, *operands: Instruction, shape: AnyShape | None = None, **attributes) -> Instruction:
         """`opcode(operands)` with its inferred shape, simplified."""
@@ -355,7 +355,7 @@ class Rewriter:
         return self.visit(Instruction(opcode, operands, shape, attributes, "", self.source, self.made_by))
 
     def again(self, instruction: Instruction, *operands: Instruction, shape: AnyShape | None = None, **attributes):
-        """The op of `instruction` with its attributes (others where given) on other operands; shape inferred."""
+        """The op of `instruction` with its attributes (or those given) on other operands; shape inferred."""
         if shape is None and OPS[instruction.opcode].shaped:
             shape = instruction.shape
         return self.emit(instruction.opcode, *operands, shape=shape, **{**instruction.attributes, **attributes})
@@ -407,13 +407,14 @@ class Rewriter:
         return self.emit("convert", operand, shape=operand.shape.with_dtype(dtype))
 
     def used_once(self, instruction: Instruction) -> bool:
-        """Whether it has only one user. Sure when True; False also when a use has gone in this very walk."""
+        """Whether it has only one user. Conservative: may be False if a use was removed in the current walk."""
         assert self.rule is None or self.rule.counts_uses, f"rule {self.rule.name} says counts_uses=True"
         return self.all_uses().get(instruction, 0) <= 1
 
 
 def sweep(computation: Computation) -> Computation:
-    """The computation without what neither its root nor an effect needs; parameters stay. Order is kept."""
+    """The computation without instructions needed by neither its root nor an effect; parameters are kept. Preserves
+    order."""
     needed: set[Instruction] = set(computation.parameters)
     needed.add(computation.root)
     kept = []
@@ -428,9 +429,9 @@ def sweep(computation: Computation) -> Computation:
 
 
 def rewrite(computation: Computation, rules: Rules, *, inexact: bool = False, walks: int = MOST_WALKS) -> Computation:
-    """The computation with the rules applied until nothing changes; the same object when nothing did.
+    """The computation with the rules applied to a fixed point; the same object if nothing changed.
 
-    inexact: rules with numerics 'inexact' too. walks: at most so many walks over the whole.
+    inexact: includes rules with numerics 'inexact'. walks: the maximum number of walks.
     """
     for _ in range(walks):
         changed = Rewriter(computation, rules, inexact).run()

@@ -1,4 +1,4 @@
-"""Where in the user's program something came from: file, line, function, variable name, and the device chosen there."""
+"""Source locations in the user's program: file, line, function, variable name, and the device chosen there."""
 
 from __future__ import annotations
 
@@ -15,17 +15,17 @@ from types import FrameType
 from typing import NamedTuple
 
 _ROOT = os.path.dirname(os.path.dirname(os.path.realpath(__file__)))
-# In a checkout the rooms lie side by side (the package reaches them through links), installed inside of the package.
+# In a checkout the packages are siblings (linked into hloom), in an installation they are inside of it.
 _INSTALLED = os.path.exists(os.path.join(_ROOT, "dispatch"))
 _ROOMS = ("ir", "compiler", "runtime", "hloom")
 _OURS = (_ROOT + os.sep,) if _INSTALLED else tuple(os.path.join(_ROOT, room) + os.sep for room in _ROOMS)
 _LIBRARIES = (
     f"{os.sep}optree{os.sep}", f"{os.sep}functools.py", f"{os.sep}contextlib.py", "<frozen ",
-    # Where threads begin, and modules that are imported by name.
+    # Entry points of threads, and modules that are imported by name.
     *(os.path.join(os.path.dirname(os.__file__), *p) for p in (
         ("threading.py",), ("concurrent", "futures", "thread.py"), ("importlib", "__init__.py"))),
 )  # fmt: skip
-# Packages whose functions call methods and protocols of any array: the user's line is the one that calls them.
+# Packages whose functions call methods and protocols of arbitrary arrays: the user's line is their caller.
 _TAKE_ARRAYS = (
     "numpy", "scipy", "ml_dtypes", "opt_einsum", "einops", "array_api_compat", "array_api_extra", "sklearn", "pandas",
     "xarray", "matplotlib",
@@ -35,11 +35,11 @@ _INSTALLED_BELOW = (f"{os.sep}site-packages{os.sep}", f"{os.sep}dist-packages{os
 
 
 class Source(NamedTuple):
-    """A place in the user's program.
+    """A location in the user's program.
 
-    variable: the name that the result is assigned to, or ''. device: the name of the device that was chosen for what
-    stands there (`device_scope`), or ''. What a pass or a derivative makes of an instruction has its source, and so its
-    device.
+    variable: the name that the result is assigned to, or ''. device: the name of the device chosen for this location
+    (`device_scope`), or ''. Instructions that passes and derivatives create from another one have its source, and thus
+    its device.
     """
 
     file: str
@@ -49,7 +49,7 @@ class Source(NamedTuple):
     device: str = ""
 
     def code(self) -> str:
-        """The line's text, without the space around it; '' where the file cannot be read."""
+        """The line's text, stripped; '' if the file cannot be read."""
         return linecache.getline(self.file, self.line).strip() if self.file else ""
 
     def __str__(self) -> str:
@@ -62,7 +62,7 @@ _internal: dict[str, bool] = {}
 
 
 def is_internal(filename: str) -> bool:
-    """Whether a file is hloom's, or of a library that stands between the user's code and hloom's."""
+    """Whether a file belongs to hloom, or to a library between the user's code and hloom's."""
     known = _internal.get(filename)
     if known is None:
         path = os.path.realpath(filename) if os.path.exists(filename) else filename
@@ -75,7 +75,7 @@ _not_the_users: dict[str, bool] = {}
 
 
 def is_not_the_users(filename: str) -> bool:
-    """Whether a file is hloom's, Python's, or of a library that takes any arrays: no line of it is the user's."""
+    """Whether a file belongs to hloom, Python, or a library for arbitrary arrays, and thus contains no user code."""
     known = _not_the_users.get(filename)
     if known is None:
         known = is_internal(filename) or _is_of_python(filename) or _takes_arrays(filename)
@@ -88,13 +88,13 @@ def _is_of_python(filename: str) -> bool:
 
 
 def _takes_arrays(filename: str) -> bool:
-    modules = [sys.modules.get(name) for name in _TAKE_ARRAYS]  # one with a frame on the stack was imported
+    modules = [sys.modules.get(name) for name in _TAKE_ARRAYS]  # a module with a frame on the stack has been imported
     folders = [folder for module in modules for folder in getattr(module, "__path__", ())]
     return any(filename.startswith(folder + os.sep) for folder in folders)
 
 
 def count_as_internal(path: str) -> None:
-    """From now on a file, or the files in a folder, count as a library's."""
+    """Registers a file, or the files in a folder, as library code."""
     global _OURS
     _OURS = (*_OURS, path + os.sep if os.path.isdir(path) else path)
     _internal.clear()
@@ -105,7 +105,7 @@ def count_as_internal(path: str) -> None:
 def _assigned_name(code, last: int) -> str:
     """The variable that the value made by the instruction at byte offset `last` is stored in directly, or ''."""
     number = 0
-    # (`dis.get_instructions` begins with the first: half a millisecond for a function of some length.)
+    # (`dis.get_instructions` starts at the first instruction: half a millisecond for a long function.)
     for at in range(last + 2, len(code.co_code), 2):
         name, number = dis.opname[code.co_code[at]], number << 8 | code.co_code[at + 1]
         if name in ("STORE_FAST", "STORE_DEREF"):
@@ -127,17 +127,18 @@ def _source_at(code, last: int, line: int) -> Source:
 class _Scope(threading.local):
     device = ""
     rule: Callable[[str, str], str] | None = None  # (opcode, variable) -> the device of an operation
-    anywhere = False  # whether devices may be named that this process does not know (yet)
-    names = ""  # of the `named_scope`s, separated by slashes
-    place: Source | None = None  # where the program stands that is translated, in place of the frames' lines
+    anywhere = False  # whether devices may be named that this process does not (yet) know
+    names = ""  # names of the `named_scope`s, separated by slashes
+    place: Source | None = None  # the location in a program being translated, instead of the frames' lines
 
 
-device_scopes = _Scope()  # of each thread: `device` is that of the innermost scope, or ''
+device_scopes = _Scope()  # per thread: `device` is that of the innermost scope, or ''
 
 
 @contextmanager
 def device_scope(device: str, rule: Callable[[str, str], str] | None = None):
-    """Within it, sources of this thread name this device ('': none), or the one that a rule says for each operation."""
+    """Within it, sources of this thread name this device ('': none), or the one that a rule returns for each
+    operation."""
     before = device_scopes.device, device_scopes.rule
     device_scopes.device, device_scopes.rule = device, rule
     try:
@@ -148,8 +149,8 @@ def device_scope(device: str, rule: Callable[[str, str], str] | None = None):
 
 @contextmanager
 def source_scope():
-    """Within it, this thread's sources are those that the yielded function was last called with, not its frames': for
-    programs of other frameworks, which note their lines themselves. None: frames again."""
+    """Within it, this thread's source is the last argument of the yielded function instead of its frames', for programs
+    of other frameworks, which record their lines themselves. None: frames again."""
     before = device_scopes.place
 
     def at(place: Source | None) -> None:
@@ -163,7 +164,7 @@ def source_scope():
 
 @contextmanager
 def name_scope(name: str, outermost: bool = False):
-    """Within it, the functions of sources of this thread have this name and a slash in front."""
+    """Within it, function names in this thread's sources are prefixed with this name and a slash."""
     before = device_scopes.names
     device_scopes.names = name if outermost or not before else f"{before}/{name}"
     try:
@@ -180,17 +181,17 @@ def _in_scopes(source: Source | None, device: str, names: str) -> Source:
 
 @lru_cache(maxsize=65536)
 def on_device(source: Source | None, device: str) -> Source:
-    """A source with a device instead of its own."""
+    """A source with another device."""
     return (source or Source("", 0, ""))._replace(device=device)
 
 
 def placement_line(name: str, opcode: str, device: str, source: Source | None) -> str:
-    """A line of the log of placements (`hl.config.log_device_placement`)."""
+    """A line of the placement log (`hl.config.log_device_placement`)."""
     return f"{name}: ({opcode}) {device}" + (f" at {source}" if source is not None and source.file else "")
 
 
 def warn_user(message: str, category: type[Warning]) -> None:
-    """Warns at the line of the innermost frame that is the user's, once for each line by Python's default."""
+    """Warns at the line of the innermost user frame, by default once per line."""
     frame: FrameType | None = sys._getframe(1)
     while frame is not None and frame.f_back is not None and is_not_the_users(frame.f_code.co_filename):
         frame = frame.f_back
@@ -206,15 +207,15 @@ def warn_user(message: str, category: type[Warning]) -> None:
     )
 
 
-_SHOWN: dict = {}  # registry of the warnings of compilations
+_SHOWN: dict = {}  # registry of compilation warnings
 
 
 def warn_while_compiling(text: str, category: type[Warning], source: Source | None = None) -> None:
-    """Warns of a line of the user's, once for each text and line. Never raises.
+    """Warns about a user's line, once per message and line. Never raises.
 
-    With warnings as errors (`python -W error`, pytest's and jax's own settings) Python raises a warning where it is
-    issued. In the middle of a compilation, on a thread of hloom's or below another library's frames, that would end a
-    program that is right, some only on a busy machine: there the text is printed to stderr instead.
+    With warnings as errors (`python -W error`, the settings of pytest and jax) Python raises a warning where it is
+    issued. During compilation, on an hloom thread or below another library's frames, that would abort a correct
+    program, sometimes only on a busy machine: the message is then printed to stderr instead.
     """
     file, line = (source.file, source.line) if source is not None else ("hloom", 0)
     try:
@@ -227,9 +228,9 @@ def warn_while_compiling(text: str, category: type[Warning], source: Source | No
 
 
 def current_source(opcode: str = "") -> Source | None:
-    """The innermost frame of the call stack that is the user's, with the chosen device; None where neither is.
+    """The innermost user frame of the call stack, with the chosen device; None if there is neither.
 
-    opcode: of the operation that is asked for, for rules that choose devices."""
+    opcode: of the requested operation, for rules that choose devices."""
     if device_scopes.place is not None:
         return device_scopes.place
     frame: FrameType | None = sys._getframe(1)

@@ -1,4 +1,4 @@
-"""Tracebacks of uncaught errors without hloom's own frames, which stand between the user's line and the error."""
+"""Tracebacks of uncaught errors without hloom's internal frames between the user's line and the error."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ def _frames(trace: TracebackType | None) -> list[TracebackType]:
 
 
 def shortened(error: BaseException) -> int:
-    """Takes hloom's frames out of the traceback of an error and of those that it came from; how many they were.
+    """Removes hloom's frames from the traceback of an error and its causes; returns their number.
 
-    An error that is not hloom's, raised in hloom's code, keeps its frames, and so does one without frames of the user.
+    A foreign error raised in hloom's code keeps its frames, as does an error without user frames.
     """
     removed = 0
     seen: set[int] = set()
@@ -48,7 +48,8 @@ def shortened(error: BaseException) -> int:
 
 
 def install(full: Callable[[], bool]) -> None:
-    """Shortens what Python and IPython print of uncaught errors, unless `full()`. What handlers catch is unchanged."""
+    """Shortens the tracebacks that Python and IPython print for uncaught errors, unless `full()`. Caught errors are
+    unchanged."""
     previous = sys.excepthook
 
     def hook(kind, error, trace):

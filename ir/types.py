@@ -1,8 +1,8 @@
 """Element types, shapes and type promotion.
 
 An element type is a NumPy dtype; its HLO name (`f32`, `bf16`, `pred`, ...) is how text and kernels spell it.
-A `Shape` is an element type with dimensions. Shapes are interned: equal shapes are the same object, so that they are
-cheap dictionary keys. Those that nobody uses are removed when there are many.
+A `Shape` is an element type with dimensions. Shapes are interned: equal shapes are the same object, which makes them
+cheap dictionary keys. Unused ones are removed when there are many.
 """
 
 from __future__ import annotations
@@ -64,14 +64,14 @@ FLOATS = FLOATS8 | {DTYPES[n] for n in ("f16", "bf16", "f32", "f64")}
 NARROW_FLOATS = FLOATS - {DTYPES["f32"], DTYPES["f64"]}  # computed in float32
 COMPLEX = frozenset(DTYPES[n] for n in ("c64", "c128"))
 INEXACT = FLOATS | COMPLEX
-# Elements of less than 8 bits stand in a byte each.
+# Elements with fewer than 8 bits occupy a byte each.
 BITS: dict[np.dtype, int] = {DTYPES[n]: int(n[1]) for n in ("s2", "u2", "s4", "u4", "f4e2m1fn")}
-# What kernels neither load nor compute with: ops on them run on the host.
+# Dtypes without kernel support: ops on them run on the host.
 HOST_DTYPES = FLOATS8 | frozenset(BITS)
 
 
 def bit_width(dtype: np.dtype) -> int:
-    """The bits of an element, which are the low ones of the byte that it stands in where they are less than 8."""
+    """The number of bits of an element; fewer than 8 are the low bits of a byte."""
     return BITS.get(dtype, 8 * dtype.itemsize)
 
 
@@ -86,22 +86,23 @@ def kind(dtype: np.dtype) -> str:
     return "complex" if dtype in COMPLEX else "pred"
 
 
-# The dtypes of Python numbers: 32 bits wide, or 64 on request (`set_default_width`).
+# The dtypes of Python scalars: 32 bits wide, or 64 on request (`set_default_width`).
 DEFAULTS: dict[type, np.dtype] = {bool: PRED}
 
 
-# What NumPy's 64-bit dtypes become, and promotions to 64 bits of narrower operands: empty unless `narrow` was called.
+# Replacements of NumPy's 64-bit dtypes, and of promotions of narrower operands to 64 bits: empty unless `narrow` was
+# called.
 NARROWED: dict[np.dtype, np.dtype] = {}
 _RULES = {"strict": False}
 
 
 def strict_promotion(strict: bool) -> None:
-    """Makes `promote` refuse operands of different dtypes, except weak ones, or promote them again."""
+    """Makes `promote` reject operands of different dtypes, except weak ones, or accept them again."""
     _RULES["strict"] = strict
 
 
 def narrow_scalars(narrow: bool) -> None:
-    """Makes NumPy's scalars and promotions of 64 bits mean 32, or mean what they are again."""
+    """Converts NumPy's 64-bit dtypes and promotions to 64 bits to 32 bits, or restores them."""
     NARROWED.clear()
     if narrow:
         pairs = (("f64", "f32"), ("s64", "s32"), ("u64", "u32"), ("c128", "c64"))
@@ -109,14 +110,14 @@ def narrow_scalars(narrow: bool) -> None:
 
 
 def set_default_width(bits: int) -> None:
-    """Makes Python's integers, floats and complex numbers so wide (32 or 64) where nothing else decides."""
+    """Sets the default width (32 or 64) of Python's integers, floats and complex numbers."""
     names = {32: ("s32", "f32", "c64"), 64: ("s64", "f64", "c128")}[bits]
     DEFAULTS.update(zip((int, float, complex), (DTYPES[n] for n in names), strict=True))
     as_dtype.cache_clear()
 
 
 def default_dtype(kind: type) -> np.dtype:
-    """The dtype of Python's int, float or complex numbers where nothing else decides."""
+    """The default dtype of Python's int, float or complex numbers."""
     return DEFAULTS[kind]
 
 
@@ -124,7 +125,7 @@ def default_dtype(kind: type) -> np.dtype:
 def as_dtype(dtype) -> np.dtype:
     """The NumPy dtype of an HLO name, a NumPy or Python type or a dtype.
 
-    Raises DTypeError for anything that hloom has no element type for (strings, objects, float128, dates).
+    Raises DTypeError for unsupported element types (strings, objects, float128, dates).
     """
     if isinstance(dtype, str) and dtype in DTYPES:
         return DTYPES[dtype]
@@ -175,8 +176,7 @@ def compute_dtype(dtype: np.dtype) -> np.dtype:
 
 
 def wide_dtype(dtype: np.dtype) -> np.dtype:
-    """The dtype of the references' sums and products, one step wider than that of floats: the best answer of the dtype,
-    which sums in the dtype itself are not."""
+    """The dtype of the references' sums and products, one step wider for floats, for correctly rounded results."""
     if dtype in NARROW_FLOATS or dtype == DTYPES["f32"]:
         return DTYPES["f64"]
     return DTYPES["c128"] if dtype == DTYPES["c64"] else dtype
@@ -186,8 +186,8 @@ MOST_DIMENSIONS = 64
 
 
 class OpenDims(tuple):
-    """Dimensions, some of which are sizes that are known later. Equal to others where each is known to be equal. Their
-    hash is that of a tuple of them, which a size may refuse."""
+    """Dimensions with dynamic sizes. Equal to others if each is known to be equal. The hash is that of their tuple,
+    which a size may reject."""
 
     __slots__ = ()
 
@@ -204,15 +204,15 @@ class OpenDims(tuple):
 
 
 def canonical_dims(dims) -> tuple[Any, ...]:
-    """Sizes as a tuple that compares as they do."""
+    """Sizes as a tuple with the same comparison."""
     if any([isinstance(d, SizeExpression) for d in dims]):
         return OpenDims([d if isinstance(d, SizeExpression) else int(d) for d in dims])
     return tuple([int(d) for d in dims])
 
 
 def in_general(shapes) -> AbstractContextManager[None]:
-    """A block in which the open sizes of shapes count as at least 2, as those of arrays do in general: what decides by
-    a size of 0 or 1 (an axis to broadcast, an empty array) decides for others. Sizes that a program computes do not."""
+    """A block in which open sizes of shapes are assumed to be at least 2, as for arrays in general: decisions on sizes
+    of 0 or 1 (a broadcast axis, an empty array) assume larger ones. Does not apply to sizes computed by the program."""
     if not any([shape.is_open for shape in shapes]):
         return nullcontext()
     dims = {name: dim for shape in shapes for size in shape.dims for name, dim in dims_of(size).items()}
@@ -226,12 +226,12 @@ class Shape:
     _interned: dict[tuple, Shape] = {}
     dtype: np.dtype
     dims: tuple[int, ...]
-    size: int  # or an expression, as sizes are
+    size: int  # or an expression, like sizes
 
     def __new__(cls, dtype, dims: tuple[Any, ...] = ()) -> Shape:
         try:
             found = cls._interned.get((dtype, dims))
-        except UndecidedSizeError:  # sizes that refuse to be keys
+        except UndecidedSizeError:  # sizes that cannot be keys
             found = None
         if found is None:
             canonical = (as_dtype(dtype), canonical_dims(dims))
@@ -259,7 +259,7 @@ class Shape:
 
     @property
     def is_open(self) -> bool:
-        """Whether some of its sizes are known only when a program is called."""
+        """Whether it has dynamic sizes."""
         return self.dims.__class__ is OpenDims
 
     @property
@@ -316,7 +316,7 @@ def result_shapes(shape: Any) -> tuple[Any, ...]:
 
 
 def are_equal(first: Shape | TupleShape, second: Shape | TupleShape) -> bool:
-    """Whether two shapes are one: equal sizes of open shapes may be written in two ways."""
+    """Whether two shapes are equal: equal open sizes may be written differently."""
     if first is second:
         return True
     if isinstance(first, TupleShape) or isinstance(second, TupleShape):
@@ -326,7 +326,7 @@ def are_equal(first: Shape | TupleShape, second: Shape | TupleShape) -> bool:
     return alike and (first.is_open or second.is_open) and first.dims == second.dims
 
 
-# Without a global lock nobody can tell which shapes are unused: then they are kept.
+# Without the GIL it is unknown which shapes are unused, so they are kept.
 _SWEPT_FROM = 8192 if getattr(sys, "_is_gil_enabled", lambda: True)() else sys.maxsize
 _swept_at = {Shape: _SWEPT_FROM, TupleShape: _SWEPT_FROM}  # the number of shapes from which unused ones are removed
 _interning = forking.lock()
@@ -341,8 +341,8 @@ def _intern(cls, key, made):
 
 
 def _sweep(cls) -> None:
-    """Removes the shapes that nobody uses. One that another thread looks up meanwhile is found before it is taken out,
-    and counts as used, or when it is back, as that thread waits for the lock."""
+    """Removes unused shapes. A concurrent lookup finds a shape either before its removal, and counts as a use, or after
+    its return, as that thread waits for the lock."""
     interned = cls._interned
     with forking.no_fork(), _interning:
         for key in list(interned):
@@ -439,7 +439,7 @@ def _default(node: str, operands) -> np.dtype:
 def promote(*operands: tuple[np.dtype, bool]) -> tuple[np.dtype, bool]:
     """The common dtype of (dtype, weak) pairs, and whether it is weak itself.
 
-    Weak types are those of Python scalars: they take the dtype of the array beside them where its kind suffices.
+    Weak types are those of Python scalars: they take the dtype of the other operand if its kind suffices.
     """
     first = operands[0]
     if all(o == first for o in operands):
@@ -449,7 +449,7 @@ def promote(*operands: tuple[np.dtype, bool]) -> tuple[np.dtype, bool]:
         _check_strict(operands, strong)
     node = _join(frozenset(_node(*o) for o in operands))
     if node in _WEAK_TYPES:
-        # As in JAX what an integer array and a Python float give is weak, but not 64 bits that were asked for.
+        # As in JAX the result of an integer array and a Python float is weak, unless 64 bits were requested.
         weak = not strong or not _is_wide(strong) or _default(node, ()) == DTYPES[_WIDE_DEFAULT[node]]
         return _default(node, operands), weak
     dtype = DTYPES[node]
@@ -462,7 +462,7 @@ _CATEGORY = {"pred": 0, "signed": 1, "unsigned": 1, "float": 2, "complex": 3}
 
 
 def _check_strict(operands, strong) -> None:
-    """Strict promotion: one dtype, and weak numbers that it can hold. Raises DTypeError."""
+    """Strict promotion: a single dtype, and weak scalars that it can represent. Raises DTypeError."""
     dtypes = {dtype for dtype, _ in strong}
     if not dtypes:
         return
@@ -484,7 +484,7 @@ def scalar_dtype(value) -> tuple[np.dtype, bool]:
         dtype = as_dtype(value.dtype)
         return NARROWED.get(dtype, dtype), False
     if isinstance(value, int):
-        # A Python int that does not fit in 32 bits keeps its value rather than wrapping in silence.
+        # A Python int that does not fit in 32 bits keeps its value rather than wrapping silently.
         return DEFAULTS[int] if -(2**31) <= value < 2**31 else DTYPES["s64" if value < 2**63 else "u64"], True
     if isinstance(value, float):
         return DEFAULTS[float], True

@@ -1,6 +1,6 @@
-"""The verifier: whether a module keeps the rules of the IR. Run after a pass in debug mode, and on parsed text.
+"""The verifier: checks a module against the rules of the IR. Run after a pass in debug mode, and on parsed text.
 
-Each rule has a name (`RULES`), which the error says beside the instruction's text and provenance.
+Each rule has a name (`RULES`), which the error states along with the instruction's text and provenance.
 """
 
 from __future__ import annotations
@@ -50,14 +50,14 @@ def _fail(
     error = VerifyError(
         f"rule '{rule}' is broken in computation {computation.name}: {RULES[rule]}{text}", found, repair
     )
-    # The user's line that the instruction comes from; where the verifier was called from says nothing.
+    # The user's line of the instruction; the verifier's call site is irrelevant.
     error.source = instruction.source if instruction is not None else None
     error.rule, error.instruction = rule, instruction
     raise error
 
 
 def verify(module: Module) -> None:
-    """Checks all computations of a module, how they call each other, and its aliases. Raises VerifyError."""
+    """Checks all computations of a module, their calls, and its aliases. Raises VerifyError."""
     _check_calls(module.entry)
     for computation in printing_order(module.entry):
         verify_computation(computation)
@@ -67,7 +67,7 @@ def verify(module: Module) -> None:
 
 
 def verify_computation(computation: Computation) -> None:
-    """Checks one computation; of those that it calls only the signatures. Raises VerifyError."""
+    """Checks one computation, and only the signatures of those that it calls. Raises VerifyError."""
     seen: set[Instruction] = set()
     for instruction in computation.instructions:
         if instruction in seen:
@@ -100,7 +100,7 @@ def _check_shardings(computation: Computation, partitions: int) -> None:
             _fail("sharding", f"{error.asked}; {error.found}", computation, instruction, error.repair)
         for sharding in all_shardings(instruction.sharding):
             if sharding.device is None and sharding.is_replicated:
-                continue  # combiners of scalars are shared by modules
+                continue  # scalar combiners are shared between modules
             last = sharding.mesh.size - 1 if sharding.device is None else sharding.device
             if last >= partitions or (sharding.device is None and last + 1 < partitions):
                 found = f"a mesh of {last + 1} devices, the module has {partitions} partitions"
@@ -129,7 +129,7 @@ def _check_shape(computation: Computation, instruction: Instruction, entry) -> N
         found = f"{error.asked}; {error.found}" if error.found else error.asked
         _fail("shape", found, computation, instruction, error.repair)
     except (AttributeError, TypeError, ValueError, LookupError, ArithmeticError) as error:
-        # Shape rules read the operands that an op has, and not every one first asks whether they are there and arrays.
+        # Shape rules access the expected operands without always checking that they exist and are arrays.
         _fail("shape", f"{instruction.opcode} cannot take these operands ({error})", computation, instruction)
     if not are_equal(shape, instruction.shape):
         _fail("shape", f"{instruction.shape!r}, inferred {shape!r}", computation, instruction)
@@ -147,7 +147,7 @@ def _check_parameters(computation: Computation) -> None:
 
 
 def _check_calls(entry: Computation) -> None:
-    """No cycles in the graph of calls; by depth first, with the chain of open calls at hand."""
+    """Checks that the call graph is acyclic, by depth-first search with the chain of open calls."""
 
     def calls(computation):
         return iter([(c, i) for i in computation.instructions for c in callees(i)])

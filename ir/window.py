@@ -1,4 +1,4 @@
-"""Windows that slide over an array: HLO's description of one dimension, and the arithmetic that every user needs."""
+"""Sliding windows: HLO's description of one dimension, and shared arithmetic."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from hloom.ir.sizes.expressions import greatest
 
 
 class WindowDimension(NamedTuple):
-    """A window along one dimension, as HLO has it (reduce-window, convolution).
+    """A window along one dimension, as in HLO (reduce-window, convolution).
 
-    low, high: padding. base_dilation spreads the operand, window_dilation the window.
+    low, high: padding. base_dilation dilates the operand, window_dilation the window.
     """
 
     size: int
@@ -32,12 +32,12 @@ class WindowDimension(NamedTuple):
         return dilated(self.size, self.window_dilation)
 
     def output(self, size: int) -> int:
-        """How many places the window has on an operand of this size."""
+        """The number of window positions for an operand of this size."""
         padded = dilated(size, self.base_dilation) + self.low + self.high
         return greatest((padded - self.reach) // self.stride + 1, 0)
 
     def transposed(self, size: int, count: int) -> WindowDimension:
-        """The window that leads from `count` places back to the operand: what the derivative of a sum needs."""
+        """The window that maps `count` positions back to the operand, for the derivative of a sum."""
         low = self.reach - 1 - self.low
         high = dilated(size, self.base_dilation) - 1 + self.reach - dilated(count, self.stride) - low
         return WindowDimension(
@@ -45,24 +45,24 @@ class WindowDimension(NamedTuple):
         )
 
     def running(self, size: int) -> bool | None:
-        """Whether the window runs from an end of the operand to each place: False from its first element on, True to
-        its last one, None where it is another window."""
+        """Whether the window extends from an end of the operand to each position: False from its first element, True to
+        its last one, None for other windows."""
         if self.stride != 1 or self.base_dilation != 1 or self.window_dilation != 1 or self.size < size:
             return None
         return {(self.size - 1, 0): False, (0, self.size - 1): True}.get((self.low, self.high))
 
     def is_plain(self) -> bool:
-        """Whether the window has one place a dimension of the operand and one element: nothing happens here."""
+        """Whether the window has one element and is trivial in this dimension."""
         return self.size == self.stride == self.base_dilation == 1 and self.low == self.high == 0
 
 
 def dilated(size: int, dilation: int) -> int:
-    """The size with `dilation - 1` places between neighbours."""
+    """The size with `dilation - 1` gaps between neighbours."""
     return (size - 1) * dilation + 1 if size > 0 else 0
 
 
 def window_of(instruction) -> tuple[WindowDimension, ...]:
-    """The window of an instruction; empty where there is nothing to slide over (HLO's text then has none)."""
+    """The window of an instruction; empty if there are no dimensions (HLO's text then has none)."""
     return instruction.attributes.get("window", ())
 
 
@@ -89,7 +89,7 @@ def check_window(name: str, window: Sequence[WindowDimension], rank: int, dilate
 
 
 def window_output(name: str, dims: Sequence[int], window: Sequence[WindowDimension]) -> tuple[int, ...]:
-    """How many places the window has in each dimension. Raises ShapeError where padding removes more than there is."""
+    """The number of window positions in each dimension. Raises ShapeError if negative padding exceeds the size."""
     for k, (size, d) in enumerate(zip(dims, window, strict=True)):
         if dilated(size, d.base_dilation) + d.low + d.high < 0:
             raise ShapeError(
@@ -101,14 +101,14 @@ def window_output(name: str, dims: Sequence[int], window: Sequence[WindowDimensi
 
 
 def padded(array: np.ndarray, value, window: Sequence[WindowDimension]) -> np.ndarray:
-    """The array spread by base dilation and padded (or cropped) with `value`."""
+    """The array dilated by base_dilation and padded (or cropped) with `value`."""
     if all(d.low == d.high == 0 and d.base_dilation == 1 for d in window):
         return array
     return pad_array(array, value, [(d.low, d.high, d.base_dilation - 1) for d in window])
 
 
 def window_view(array: np.ndarray, window: Sequence[WindowDimension], places: Sequence[int]) -> np.ndarray:
-    """A view of a padded array: its dimensions are the places of the window, then the elements of the window."""
+    """A view of a padded array: its dimensions are the window positions, then the elements of the window."""
     steps = [s * d.window_dilation for s, d in zip(array.strides, window, strict=True)]
     strides = [s * d.stride for s, d in zip(array.strides, window, strict=True)]
     sizes = [d.size for d in window]

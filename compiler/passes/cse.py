@@ -12,22 +12,22 @@ from hloom.ir.module import Computation, Instruction, Module
 from hloom.ir.ops import OPS
 from hloom.ir.rewrite import has_effects
 
-# Constants up to this many bytes are compared by what they hold, larger ones by identity.
+# Constants up to this many bytes are compared by value, larger ones by identity.
 COMPARED_BYTES = 4096
 
 
 @module_pass("cse")
 def eliminate_common_subexpressions(module: Module) -> Module:
-    """Computes once what is computed twice: same op, operands, attributes and called computations.
+    """Merges equal computations: same op, operands, attributes and called computations.
 
-    The operands of commutative ops may stand in either order.
+    The operands of commutative ops may be in either order.
     """
     keys = StructuralKeys()
     return change_computations(module, lambda computation: _eliminate(computation, keys))
 
 
 class StructuralKeys:
-    """Hashable keys of attributes and computations: equal keys mean the same meaning."""
+    """Hashable keys of attributes and computations: equal keys mean equal semantics."""
 
     def __init__(self) -> None:
         self._computations: dict[int, tuple[Computation, Hashable]] = {}
@@ -49,19 +49,20 @@ class StructuralKeys:
         return (type(value).__name__, value)
 
     def computation(self, computation: Computation) -> Hashable:
-        """What equal computations share; names and provenance do not count."""
+        """The key of a computation, ignoring names and provenance."""
         known = self._computations.get(id(computation))
         if known is None:
-            # The computation is kept beside its key, so that its id stays taken.
+            # The computation is stored with its key, so that its id is not reused.
             known = self._computations[id(computation)] = computation, self.shortened(self.rows(computation))
         return known[1]
 
     def shortened(self, rows: tuple) -> Hashable:
-        """What stands for the rows of a computation: a number."""
+        """A number for the rows of a computation."""
         return self._numbers.setdefault(rows, len(self._numbers))
 
     def rows(self, computation: Computation) -> tuple:
-        """What a computation is: an entry for each instruction, operands by their place, and the place of the root."""
+        """The structure of a computation: an entry for each instruction, with operands by index, and the index of the
+        root."""
         index: dict[Instruction, int] = {}
         rows = []
         for instruction in computation.instructions:
@@ -72,14 +73,14 @@ class StructuralKeys:
 
 
 class LastingKeys(StructuralKeys):
-    """Keys that mean the same in every instance."""
+    """Keys that are valid across instances."""
 
     def shortened(self, rows: tuple) -> Hashable:
         return rows
 
 
 def _eliminate(computation: Computation, keys: StructuralKeys) -> Computation:
-    # Attributes are compared only of instructions that are equal else.
+    # Attributes are compared last.
     first: dict[tuple, Instruction | dict[tuple, Instruction]] = {}
     mapped: dict[Instruction, Instruction] = {}
     instructions: list[Instruction] = []

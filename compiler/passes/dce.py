@@ -10,5 +10,5 @@ from hloom.ir.rewrite import sweep
 
 @module_pass("dce")
 def eliminate_dead_code(module: Module) -> Module:
-    """Removes the instructions that neither the result nor an effect needs. Parameters stay."""
+    """Removes the instructions that neither the result nor an effect needs. Parameters are kept."""
     return change_computations(module, sweep)

@@ -1,4 +1,4 @@
-"""fold-constants: what is made of constants alone is computed at compile time."""
+"""fold-constants: evaluates ops on constants at compile time."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from hloom.ir.rewrite import rewrite
 
 @module_pass("fold-constants")
 def fold_constants(module: Module) -> Module:
-    """Computes ops of constants with the reference interpreter, where that makes no larger literal.
+    """Evaluates ops on constants with the reference interpreter, unless the literal would be larger.
 
-    A result has at most as many elements as its largest array operand, or 1024; broadcasts and iotas stay, because a
-    kernel computes them from its index.
+    A result has at most as many elements as its largest array operand, or 1024; broadcasts and iotas are kept, because
+    a kernel computes them from its index.
     """
     return change_computations(module, lambda computation: rewrite(computation, FOLD_ARRAYS))

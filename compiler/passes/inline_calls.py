@@ -1,4 +1,4 @@
-"""inline-calls: the instructions of called computations stand in their callers."""
+"""inline-calls: inlines called computations into their callers."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from hloom.ir.module import Module
 def inline_calls(module: Module) -> Module:
     """Replaces every call by the instructions of the computation it calls; they keep the user's lines.
 
-    Raises UnsupportedError where that would be too many instructions.
+    Raises UnsupportedError if the result would have too many instructions.
     """
     inline.check_size(module.entry)
     return change_computations(module, partial(inline.inline_calls, rules=True))

@@ -1,13 +1,14 @@
-"""move-reshapes and move-transposes: reshapes and transposes leave element-wise chains, so that they meet and cancel.
+"""move-reshapes and move-transposes: move reshapes and transposes out of element-wise chains, so that they meet and
+cancel.
 
-move-image-transposes does so again with those that convolutions brought in, and past what stands between two layers of
-a network: windows and concatenations.
+move-image-transposes repeats this for transposes introduced by convolutions, also across the windows and concatenations
+between layers of a network.
 
-Directions, by which the passes end:
-- A reshape of a computed array (of a dot, a reduction, ...) sinks: f(reshape(x)) = reshape(f(x)), where the other
-  operands can be reshaped for nothing.
-- A reshape of element-wise ops on parameters and constants rises to these, where it is only another way to index.
-- A transpose sinks, until a dot, a reduction or another transpose takes it up.
+Directions, which ensure termination:
+- A reshape of a computed array (of a dot, a reduction, ...) sinks: f(reshape(x)) = reshape(f(x)), if the other operands
+  can be reshaped for free.
+- A reshape of element-wise ops on parameters and constants rises to these, where it only changes indexing.
+- A transpose sinks, until a dot, a reduction or another transpose absorbs it.
 """
 
 from __future__ import annotations
@@ -24,13 +25,13 @@ from hloom.ir.ops.indexing.movement import inverse_permutation
 from hloom.ir.patterns import Any, Op
 from hloom.ir.rewrite import Rules, rewrite, rule
 
-# Chains of element-wise ops are looked through so far for what is free to reshape.
+# Maximum depth of the search for free reshapes in chains of element-wise ops.
 DEPTH = 8
 STORED = frozenset(("parameter", "constant", "get-tuple-element"))
 
 
 def is_elementwise(instruction: Instruction) -> bool:
-    """Whether each element comes from the elements at the same place (a bitcast may change the extents)."""
+    """Whether each element depends on the elements at the same index (a bitcast may change the sizes)."""
     return OPS[instruction.opcode].family == "elementwise" and all(
         o.dims == instruction.dims or (not o.dims and instruction.opcode != "bitcast-convert")
         for o in instruction.operands
@@ -38,8 +39,8 @@ def is_elementwise(instruction: Instruction) -> bool:
 
 
 def is_free(b, instruction: Instruction, dims: tuple[int, ...], depth: int = DEPTH) -> bool:
-    """Whether reshaping it to `dims` costs nothing: stored arrays, splats, broadcasts that allow it, other reshapes,
-    and element-wise ops of such that nobody else uses."""
+    """Whether reshaping it to `dims` is free: stored arrays, splats, compatible broadcasts, other reshapes, and
+    element-wise ops of these without other users."""
     if instruction.opcode in STORED or instruction.opcode == "reshape":
         return True
     if instruction.opcode == "broadcast":
@@ -51,7 +52,7 @@ def is_free(b, instruction: Instruction, dims: tuple[int, ...], depth: int = DEP
 
 
 def with_reshaped(b, root, dims):
-    """The element-wise root on operands reshaped to `dims`; scalars beside arrays stay."""
+    """The element-wise root on operands reshaped to `dims`; scalar operands are unchanged."""
     operands = []
     for operand in root.operands:
         if operand.dims == root.dims:
@@ -63,8 +64,8 @@ def with_reshaped(b, root, dims):
 def sink_reshape(b, root):
     """f(reshape(x), y) = reshape(f(x, y')), x computed and y' free.
 
-    Of several computed arrays of other extents the one of the lowest rank gives its extents: a product's two dimensions
-    are what its epilogue can work in. The others keep a reshape each, as they had.
+    Of several computed arrays with different dimensions the one of lowest rank determines them: an epilogue works in
+    the two dimensions of its product. The others keep their reshapes.
     """
     computed = [
         o.operands[0].dims
@@ -113,7 +114,7 @@ def sink_transpose(b, root):
 
 
 def in_order(dimensions, permutation) -> bool:
-    """Whether a transpose leaves these dimensions in their order, so that a broadcast along the others takes it up."""
+    """Whether a transpose preserves the order of these dimensions, so that a broadcast along the others absorbs it."""
     places = [permutation.index(d) for d in dimensions]
     return places == sorted(places)
 
@@ -142,7 +143,7 @@ def sink_transposes_of_parts(b, root):
 
 
 def sink_transpose_of_reshape(b, root, x, inner):
-    """Where a reshape parts or joins dimensions that the transpose leaves side by side, the reshape comes first."""
+    """If a reshape splits or merges dimensions that the transpose keeps adjacent, the reshape comes first."""
     groups = reshape_groups(inner.dims, root.dims)
     if groups is None:
         return None
@@ -223,24 +224,25 @@ WINDOWS = Rules(
     ]
 )
 MOVED_RESHAPES: Rules = RESHAPES + MOVEMENT + REDUCTIONS
-# A product takes up its transpose before that could sink away from it.
+# A product absorbs its transpose before it could sink away.
 MOVED_TRANSPOSES: Rules = TRANSPOSED_DOTS + TRANSPOSES + MOVEMENT + REDUCTIONS
 MOVED_IMAGES: Rules = MOVED_TRANSPOSES + WINDOWS
 
 
 @module_pass("move-reshapes")
 def move_reshapes(module: Module) -> Module:
-    """Moves reshapes out of element-wise chains: to stored arrays, or behind the chain."""
+    """Moves reshapes out of element-wise chains: to stored arrays, or after the chain."""
     return change_computations(module, lambda computation: rewrite(computation, MOVED_RESHAPES))
 
 
 @module_pass("move-transposes")
 def move_transposes(module: Module) -> Module:
-    """Moves transposes behind element-wise chains, towards the dots and reductions that take them up."""
+    """Moves transposes after element-wise chains, towards the dots and reductions that absorb them."""
     return change_computations(module, lambda computation: rewrite(computation, MOVED_TRANSPOSES))
 
 
 @module_pass("move-image-transposes", "convolution")
 def move_image_transposes(module: Module) -> Module:
-    """Moves the transposes around convolutions past what stands between them, so that layers meet in one order."""
+    """Moves the transposes around convolutions past the ops between them, so that consecutive layers use the same
+    order."""
     return change_computations(module, lambda computation: rewrite(computation, MOVED_IMAGES))

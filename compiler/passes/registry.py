@@ -1,7 +1,7 @@
 """The registry of passes: `@module_pass("name")` on a function from a valid Module to a valid Module.
 
 A pass with a second parameter gets the target that the module is compiled for; one with the keyword `team` the devices
-that run it together.
+that run it jointly.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ from hloom.ir.spmd.sharding import DeviceMesh
 
 @record(frozen=True)
 class Team:
-    """The devices that run a program together. devices: their names, by number. processes: the process of each, where
-    they are in several; else empty. mesh: whose axes the user named; passes divide them into axes of prime size."""
+    """The devices that run a program jointly. devices: their names, by number. processes: the process of each, if there
+    are several; else empty. mesh: the user's mesh; passes divide its axes into axes of prime size."""
 
     devices: tuple[str, ...] = ()
     processes: tuple[int, ...] = ()
@@ -28,7 +28,7 @@ class Team:
 @record(frozen=True)
 class Pass:
     """A named pass. `summary`: the first line of its docstring. `run(module, target, team) -> module` never changes its
-    argument. `opcodes`: without any of them it has nothing to do; empty where that depends on more than opcodes."""
+    argument. `opcodes`: it applies only to modules with one of them; empty if that depends on more than opcodes."""
 
     name: str
     summary: str
@@ -42,7 +42,7 @@ PASSES: dict[str, Pass] = {}
 
 def module_pass(name: str, *opcodes: str):
     """Registers a function of (module), (module, target) or (module, *, team) as a pass for modules with one of the
-    opcodes. Raises ValueError for a name that is registered already."""
+    opcodes. Raises ValueError for a name that is already registered."""
 
     def register(function: Callable[..., Module]) -> Callable[..., Module]:
         if name in PASSES:

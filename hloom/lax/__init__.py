@@ -1,6 +1,6 @@
 """The ops of the table as functions, with JAX's names and argument names (`jax.lax`).
 
-Nothing is promoted or broadcast here, except Python numbers, which take the dtype and shape of the arrays beside them.
+Nothing is promoted or broadcast here, except Python scalars, which take the dtype and shape of the other operands.
 """
 
 from typing import TYPE_CHECKING as _TYPE_CHECKING
@@ -118,8 +118,8 @@ _HOMES = {
     ),
     "hloom.tracing.callback": "infeed outfeed",
 }
-# What Python refuses in an argument becomes an error of hloom's. Element-wise functions check all that they accept,
-# except these, whose arguments are not arrays alone.
+# Python's argument errors become hloom errors. Element-wise functions check all of their arguments themselves, except
+# these, which have other arguments than arrays.
 _WITH_OPTIONS = frozenset(("bitcast_convert_type", "convert_element_type", "integer_pow", "reduce_precision", "round"))
 _explained = _arguments.explained_functions(
     "hloom.lax",

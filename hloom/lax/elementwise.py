@@ -1,7 +1,7 @@
-"""Element-wise functions of `hloom.lax` that are more than one op of the table (`hloom.lax.table`) as it stands.
+"""Element-wise functions of `hloom.lax` that are not exactly one op of the table (`hloom.lax.table`).
 
-As in `jax.lax` nothing is promoted: array operands have one dtype, and one shape but for scalars and dimensions of
-size 1, which are broadcast. Python numbers take the dtype of the arrays beside them.
+As in `jax.lax` nothing is promoted: array operands have equal dtypes and, except for scalars and dimensions of size 1,
+which are broadcast, equal shapes. Python scalars take the dtype of the other operands.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ class RoundingMethod:
 
 
 def round(x, rounding_method: int = RoundingMethod.AWAY_FROM_ZERO):
-    """x rounded to whole numbers, floats. Halves go away from zero, or to the even neighbour. Raises DTypeError.
+    """x rounded to integers, floats. Halves are rounded away from zero, or to even. Raises DTypeError.
 
     >>> hl.lax.round(hnp.array([0.5, 1.5]))
     Array([1., 2.], dtype=float32)
@@ -113,7 +113,7 @@ def conj(x):
 def integer_pow(x, y: int):
     """x to the power of a static integer y, by repeated squaring: at most 2 log2|y| multiplications.
 
-    Raises ArgumentError where y is no Python integer, DTypeError for a negative power of integers.
+    Raises ArgumentError if y is not a Python integer, DTypeError for a negative power of integers.
 
     >>> hl.lax.integer_pow(hnp.array([2.0, 3.0]), -2).round(3)
     Array([0.25 , 0.111], dtype=float32)
@@ -139,9 +139,9 @@ def integer_pow(x, y: int):
 
 
 def select(pred, on_true, on_false):
-    """on_true where pred, otherwise on_false. pred, booleans or integers 0 and 1, is a scalar or of their shape.
+    """on_true where pred, otherwise on_false. pred, booleans or integers 0 and 1, is a scalar or has their shape.
 
-    on_true and on_false: numbers of one dtype, or keys of one implementation. Raises ShapeError, DTypeError.
+    on_true and on_false: numbers of equal dtype, or keys of equal implementation. Raises ShapeError, DTypeError.
 
     >>> hl.lax.select(hnp.array([True, False]), hnp.array([1, 2]), hnp.array([10, 20]))
     Array([ 1, 20], dtype=int32)
@@ -158,7 +158,7 @@ def select(pred, on_true, on_false):
 
 
 def clamp(min, x, max):
-    """min(max(x, min), max). The bounds are scalars or of the shape of x, with its dtype. NaN stays.
+    """min(max(x, min), max). The bounds are scalars or have the shape of x, with its dtype. NaN is preserved.
 
     Raises ShapeError, DTypeError.
 
@@ -172,7 +172,7 @@ def clamp(min, x, max):
 
 
 def convert_element_type(operand, new_dtype):
-    """operand with another dtype. Floats to integers truncate and saturate, NaN gives 0. Raises DTypeError.
+    """operand with another dtype. Floats to integers truncate and saturate, NaN becomes 0. Raises DTypeError.
 
     >>> hl.lax.convert_element_type(hnp.array([1.7, -1.7, hnp.nan]), hnp.int32)
     Array([ 1, -1,  0], dtype=int32)
@@ -183,10 +183,10 @@ def convert_element_type(operand, new_dtype):
 
 
 def bitcast_convert_type(operand, new_dtype):
-    """The bits of operand read as another dtype.
+    """The bits of operand reinterpreted as another dtype.
 
-    A wider element becomes several along a new last dimension, and a last dimension of the right size becomes one
-    wider element. Raises ShapeError, DTypeError.
+    A narrower dtype adds a new last dimension; a wider one consumes the last dimension, which must have the matching
+    size. Raises ShapeError, DTypeError.
 
     >>> hl.lax.bitcast_convert_type(hnp.array([1.0, -1.0]), hnp.uint32)
     Array([1065353216, 3212836864], dtype=uint32)
@@ -201,7 +201,8 @@ def bitcast_convert_type(operand, new_dtype):
 
 
 def reduce_precision(operand, exponent_bits: int, mantissa_bits: int):
-    """operand rounded to a float format of so many bits, in its own dtype. Raises AttributeValueError, DTypeError.
+    """operand rounded to a float format with this many bits, in its original dtype. Raises AttributeValueError,
+    DTypeError.
 
     >>> hl.lax.reduce_precision(hnp.array([1.001]), exponent_bits=8, mantissa_bits=7)
     Array([1.], dtype=float32)
@@ -211,7 +212,7 @@ def reduce_precision(operand, exponent_bits: int, mantissa_bits: int):
 
 
 def is_nan(x):
-    """x is NaN, pred: the only value that differs from itself."""
+    """Whether x is NaN, pred: the only value that is not equal to itself."""
     x = as_operand(x, "is_nan")
     return bind("compare", x, x, direction="NE")
 
@@ -219,7 +220,7 @@ def is_nan(x):
 def random_gamma_grad(a, x):
     """The derivative of a sample x of the gamma distribution with respect to its shape a.
 
-    -igamma_grad_a(a, x) over the density at x.
+    -igamma_grad_a(a, x) divided by the density at x.
     Source: Figurnov et al., Implicit reparameterization gradients, 2018. Raises ShapeError, DTypeError.
 
     >>> hl.lax.random_gamma_grad(hnp.array([2.0]), hnp.array([1.0])).round(3)

@@ -1,4 +1,4 @@
-"""Functions of `hloom.lax` that put arrays together and take them apart, and small ones beside them."""
+"""Functions of `hloom.lax` that join and split arrays, and related small functions."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from hloom.lax.table import add, bitwise_and, mul, shift_right_arithmetic, shift
 
 
 def stack(operands, axis: int = 0):
-    """Arrays of one shape and dtype joined along a new axis at this place of the result. Raises ShapeError.
+    """Arrays of equal shape and dtype joined along a new axis at this position of the result. Raises ShapeError.
 
     >>> hl.lax.stack([hnp.array([1, 2]), hnp.array([3, 4])])
     Array([[1, 2],
@@ -54,7 +54,7 @@ def unstack(x, axis: int = 0) -> tuple:
 
 
 def tile(operand, reps):
-    """operand repeated reps[k] times along each dimension k. Raises ShapeError where their numbers differ.
+    """operand repeated reps[k] times along each dimension k. Raises ShapeError if the number of reps is not the rank.
 
     >>> hl.lax.tile(hnp.array([1, 2]), (3,))
     Array([1, 2, 1, 2, 1, 2], dtype=int32)
@@ -86,7 +86,7 @@ def broadcast_like(arr, like_arr):
 
 @takes_out_sharding
 def empty(shape, dtype, *, out_sharding=None):
-    """An array for values to come; its elements are 0. Raises ShapeError, DTypeError.
+    """An array for values to be written; its elements are 0. Raises ShapeError, DTypeError.
 
     >>> hl.lax.empty((2, 3), "f32").shape
     (2, 3)
@@ -95,7 +95,7 @@ def empty(shape, dtype, *, out_sharding=None):
 
 
 def dtype(x):
-    """The dtype that an array, a Python number, or a dtype itself has as an hloom array.
+    """The dtype that an array, a Python scalar, or a dtype has as an hloom array.
 
     >>> hl.lax.dtype(1.0), hl.lax.dtype(hnp.array([1]))
     (dtype('float32'), dtype('int32'))
@@ -106,7 +106,7 @@ def dtype(x):
 
 
 def stage(x, /):
-    """x as an array: what a function of `hloom.lax` makes of its argument."""
+    """x as an array, as functions of `hloom.lax` convert their arguments."""
     return as_operand(x, "stage")
 
 
@@ -120,9 +120,9 @@ def shape_as_value(shape):
 
 
 def select_n(which, *cases):
-    """Element-wise cases[which]: arrays of one shape and dtype, chosen by a pred (two cases) or an s32.
+    """Element-wise cases[which]: arrays of equal shape and dtype, selected by a pred (two cases) or an s32.
 
-    which: of their shape, or a scalar. A number outside takes the first or the last case. Raises ArgumentError,
+    which: of their shape, or a scalar; values out of range are clamped. Raises ArgumentError,
     ShapeError, DTypeError.
 
     >>> hl.lax.select_n(hnp.array([0, 2]), hnp.array([1, 2]), hnp.array([10, 20]), hnp.array([100, 200]))
@@ -144,7 +144,7 @@ def select_n(which, *cases):
 
 
 def mulhi(x, y, /):
-    """The high half of the bits of the product of integers, in their dtype. Raises ShapeError, DTypeError.
+    """The high half of the product of integers, in their dtype. Raises ShapeError, DTypeError.
 
     >>> hl.lax.mulhi(hnp.array([2**30]), hnp.array([8]))
     Array([2], dtype=int32)
@@ -157,7 +157,7 @@ def mulhi(x, y, /):
         wide = DTYPES[("s" if signed else "u") + str(2 * bits)]
         product = mul(convert(x, wide), convert(y, wide))
         return convert((shift_right_arithmetic if signed else shift_right_logical)(product, bits), x.dtype)
-    # Schoolbook multiplication of halves, unsigned; for signed x = u - 2^64 [x < 0] the rest is subtracted.
+    # Schoolbook multiplication of unsigned halves; for signed x = u - 2^64 [x < 0] the correction is subtracted.
     a, b = convert(x, DTYPES["u64"]), convert(y, DTYPES["u64"])
     mask = 2**32 - 1
     low = lambda v: bitwise_and(v, mask)  # noqa: E731

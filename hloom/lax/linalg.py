@@ -1,7 +1,7 @@
-"""Linear algebra with `jax.lax.linalg`'s names. Matrices are the last two axes; those before are a batch.
+"""Linear algebra with `jax.lax.linalg`'s names. Matrices are the last two axes; leading axes are a batch.
 
-Elements are f32, f64, c64 or c128 and keep their dtype. LAPACK (through NumPy and SciPy) computes on the host, between
-the native stretches of a compiled function. A matrix for which LAPACK fails has NaN as its result.
+Elements are f32, f64, c64 or c128 and keep their dtype. LAPACK (through NumPy and SciPy) runs on the host, between the
+native segments of a compiled function. The result is NaN for a matrix on which LAPACK fails.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from hloom.tracing.trace import bind
 
 
 class SvdAlgorithm(enum.Enum):
-    """How singular values are computed. On the CPU it is always LAPACK's gesdd."""
+    """The algorithm for singular values. On the CPU always LAPACK's gesdd."""
 
     DEFAULT = "default"
     QR = "QR"
@@ -46,7 +46,7 @@ class SvdAlgorithm(enum.Enum):
 
 
 class EighImplementation(enum.Enum):
-    """How eigenvalues of hermitian matrices are computed. On the CPU it is always LAPACK's syevd and heevd."""
+    """The algorithm for eigenvalues of hermitian matrices. On the CPU always LAPACK's syevd and heevd."""
 
     QR = "qr"
     JACOBI = "jacobi"
@@ -54,7 +54,7 @@ class EighImplementation(enum.Enum):
 
 
 class EigImplementation(enum.Enum):
-    """How eigenvalues are computed. On the CPU it is always LAPACK's geev."""
+    """The algorithm for eigenvalues. On the CPU always LAPACK's geev."""
 
     CUSOLVER = "cusolver"
     MAGMA = "magma"
@@ -77,7 +77,7 @@ def matrices(x, name: str):
 
 
 def square(x, name: str):
-    """The operand, of rank 2 or more and with square matrices. Raises ShapeError, ArgumentError."""
+    """The operand, a square matrix or a batch of them. Raises ShapeError, ArgumentError."""
     x = matrices(x, name)
     if x.shape[-1] != x.shape[-2]:
         raise ShapeError(
@@ -89,7 +89,7 @@ def square(x, name: str):
 
 
 def conjugate(x):
-    """The complex conjugate; a real array itself."""
+    """The complex conjugate; real arrays are returned unchanged."""
     return conj(x) if x.dtype in COMPLEX else x
 
 
@@ -135,7 +135,7 @@ def _checked_subset(name: str, subset_by_index, count: int) -> tuple[int, int] |
 
 
 def cholesky(x, *, symmetrize_input: bool = True):
-    """The lower triangular L with x = L L^H, NaN where x is not positive definite.
+    """The lower triangular L with x = L L^H, NaN if x is not positive definite.
 
     symmetrize_input: x is replaced by its hermitian part; otherwise only its lower triangle is read.
     Raises ShapeError, DTypeError.
@@ -151,7 +151,7 @@ def cholesky(x, *, symmetrize_input: bool = True):
 def cholesky_update(r_matrix, w_vector):
     """The upper triangular factor of R^T R + w w^T, for a real upper triangular R (n, n) and a vector w (n,).
 
-    By the QR factorization of R over w^T, its diagonal made positive. Raises ShapeError, DTypeError.
+    Computed by the QR factorization of R stacked on w^T, with a positive diagonal. Raises ShapeError, DTypeError.
     """
     r, w = square(r_matrix, "cholesky_update"), as_operand(w_vector, "cholesky_update")
     if r.ndim != 2 or w.shape != r.shape[1:]:
@@ -186,7 +186,8 @@ def lu(x):
 
 
 def lu_pivots_to_permutation(pivots, permutation_size: int):
-    """The permutation of `permutation_size` rows that the exchanges `pivots` (..., k) make. Raises ShapeError."""
+    """The permutation of `permutation_size` rows that results from the row exchanges `pivots` (..., k). Raises
+    ShapeError."""
     x = as_operand(pivots, "lu_pivots_to_permutation")
     size = whole_number(permutation_size, "lu_pivots_to_permutation", "permutation_size")
     return bind("lu-pivots-to-permutation", x, shape=Shape(x.dtype, (*x.shape[:-1], size)))
@@ -216,9 +217,9 @@ def householder_product(a, taus):
 
 
 def ormqr(a, taus, c, *, left: bool = True, transpose: bool = False):
-    """The product of c with the whole orthogonal factor of a QR factorization, or its adjoint.
+    """The product of c with the full orthogonal factor of a QR factorization, or its adjoint.
 
-    a, taus: as `householder_product` takes them, a (..., m, n). left: Q c, otherwise c Q. Raises ShapeError.
+    a, taus: as for `householder_product`, a (..., m, n). left: Q c, otherwise c Q. Raises ShapeError.
     """
     a, taus, c = matrices(a, "ormqr"), as_operand(taus, "ormqr"), matrices(c, "ormqr")
     rows, count = a.shape[-2], a.shape[-1]
@@ -267,9 +268,9 @@ def eig(
     x, *, compute_left_eigenvectors: bool = True, compute_right_eigenvectors: bool = True,
     enable_eigvec_derivs: bool = False, implementation=None, use_magma=None,
 ):  # fmt: skip
-    """[w, vl, vr]: complex eigenvalues and, where they are asked for, left and right eigenvectors of length 1.
+    """[w, vl, vr]: complex eigenvalues and, if requested, left and right eigenvectors of length 1.
 
-    vl^H x = w vl^H and x vr = vr w. Derivatives: of the eigenvalues and right eigenvectors.
+    vl^H x = w vl^H and x vr = vr w. The eigenvalues and right eigenvectors are differentiable.
     Raises ShapeError, DTypeError.
 
     >>> values, left, right = hl.lax.linalg.eig(hnp.array([[2.0, 0.0], [0.0, 3.0]]))
@@ -311,7 +312,7 @@ def svd(x, *, full_matrices: bool = True, compute_uv: bool = True, subset_by_ind
 def schur(x, *, compute_schur_vectors: bool = True, sort_eig_vals: bool = False, select_callable=None):
     """(t, q) with x = q t q^H: t upper triangular (with blocks of 2 for pairs of complex eigenvalues of a real x).
 
-    Without compute_schur_vectors [t]. Raises ShapeError, DTypeError; ArgumentError for sorting, which hloom has not.
+    Without compute_schur_vectors [t]. Raises ShapeError, DTypeError; ArgumentError for sorting, which is not supported.
 
     >>> t, vectors = hl.lax.linalg.schur(hnp.array([[1.0, 2.0], [0.0, 3.0]]))
     >>> t.shape
@@ -349,10 +350,10 @@ def triangular_solve(
     a, b, *, left_side: bool = False, lower: bool = False, transpose_a: bool = False, conjugate_a: bool = False,
     unit_diagonal: bool = False,
 ):  # fmt: skip
-    """x with op(a) x = b (left_side) or x op(a) = b, where op may transpose and conjugate the triangular a.
+    """The solution x of op(a) x = b (left_side) or x op(a) = b, where op may transpose and conjugate the triangular a.
 
     a: (..., n, n), of which one triangle is read; b: (..., n, k) or (..., k, n), or one vector (..., n).
-    unit_diagonal: the diagonal counts as 1. Raises ShapeError, DTypeError.
+    unit_diagonal: the diagonal is taken as 1. Raises ShapeError, DTypeError.
 
     >>> a, b = hnp.array([[2.0, 0.0], [1.0, 4.0]]), hnp.array([[2.0], [9.0]])
     >>> hl.lax.linalg.triangular_solve(a, b, left_side=True, lower=True)
@@ -380,10 +381,11 @@ def triangular_solve(
 
 
 def tridiagonal_solve(dl, d, du, b, *, perturb_singular: bool = False):
-    """x with T x = b, T tridiagonal: dl below (dl[0] is not read), d on and du above the diagonal (du[-1] is not read).
+    """The solution x of T x = b, T tridiagonal: dl below (dl[0] is not read), d on and du above the diagonal (du[-1] is
+    not read).
 
-    dl, d, du: (..., n); b: (..., n, k). A singular T gives NaN; with perturb_singular tiny pivots of its LU
-    decomposition are moved so far that the result is finite, for inverse iteration. Raises ShapeError, DTypeError.
+    dl, d, du: (..., n); b: (..., n, k). NaN for a singular T; with perturb_singular, tiny pivots of its LU
+    decomposition are perturbed so that the result is finite, for inverse iteration. Raises ShapeError, DTypeError.
 
     >>> lower, middle, upper = hnp.array([0.0, 1.0]), hnp.array([2.0, 2.0]), hnp.array([1.0, 0.0])
     >>> hl.lax.linalg.tridiagonal_solve(lower, middle, upper, hnp.array([[3.0], [3.0]])).round(3)

@@ -1,4 +1,4 @@
-"""Functions of `hloom.lax` that make arrays and move elements: iota, full, broadcast, reshape, slice, pad, ..."""
+"""Functions of `hloom.lax` that create arrays and move elements: iota, full, broadcast, reshape, slice, pad, ..."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ from hloom.lax.operands import broadcast_shapes as broadcast_dims
 from hloom.lax.operands import full as full_constant
 from hloom.tracing.trace import beside, bind
 
-# --- arrays from nothing ------------------------------------------------------------------------------------------
+# --- creation -----------------------------------------------------------------------------------------------------
 
 
 def iota(dtype, size: int):
@@ -47,7 +47,7 @@ def iota(dtype, size: int):
 
 @takes_out_sharding
 def broadcasted_iota(dtype, shape, dimension: int, *, out_sharding=None):
-    """An array whose elements are their own index along `dimension`. Raises ShapeError, DTypeError.
+    """An array whose elements are their index along `dimension`. Raises ShapeError, DTypeError.
 
     >>> hl.lax.broadcasted_iota(hnp.int32, (2, 3), 1)
     Array([[0, 1, 2],
@@ -62,7 +62,7 @@ def broadcasted_iota(dtype, shape, dimension: int, *, out_sharding=None):
 
 
 def full(shape, fill_value, dtype=None):
-    """An array of this shape whose elements are all the scalar fill_value. Raises ShapeError, DTypeError.
+    """An array of this shape filled with the scalar fill_value. Raises ShapeError, DTypeError.
 
     >>> hl.lax.full((2, 2), 1.5)
     Array([[1.5, 1.5],
@@ -84,7 +84,7 @@ def full(shape, fill_value, dtype=None):
 
 
 def full_like(x, fill_value, dtype=None, shape=None):
-    """`full` with the shape and dtype of x where they are not given.
+    """`full` with the shape and dtype of x unless given.
 
     >>> hl.lax.full_like(hnp.array([1.0, 2.0]), 7.0)
     Array([7., 7.], dtype=float32)
@@ -117,9 +117,9 @@ def broadcast(operand, sizes, *, out_sharding=None):
 
 @takes_out_sharding
 def broadcast_in_dim(operand, shape, broadcast_dimensions, *, out_sharding=None):
-    """operand with its dimension k placed at broadcast_dimensions[k] of the result.
+    """operand with its dimension k at broadcast_dimensions[k] of the result.
 
-    A dimension of size 1 is stretched where the result has another size; dimensions that are not named are new.
+    A dimension of size 1 is broadcast if the result has another size; the other dimensions are new.
     Raises ShapeError, AttributeValueError.
 
     >>> hl.lax.broadcast_in_dim(hnp.array([1, 2]), (2, 3), (0,))
@@ -158,7 +158,7 @@ def broadcast_to_rank(x, rank: int):
 
 @takes_out_sharding
 def reshape(operand, new_sizes, dimensions=None, *, out_sharding=None):
-    """operand, numbers or keys, with this shape, row-major; first transposed by `dimensions`, if given.
+    """operand (numbers or keys) with this shape, row-major; first transposed by `dimensions`, if given.
 
     Raises ShapeError.
 
@@ -276,7 +276,7 @@ def _bound(size) -> Any:
 
 
 def slice_by(x, bounds):
-    """The slice with these (start, limit, stride); x itself where it is whole."""
+    """The slice with these (start, limit, stride); x itself if that is all of x."""
     if all(s == 1 and is_known(a == 0) and is_known(b == d) for (a, b, s), d in zip(bounds, x.shape, strict=True)):
         return x
     return bind("slice", x, weak=x.weak, slice=bounds)
@@ -302,7 +302,7 @@ def slice_in_dim(operand, start_index, limit_index, stride: int = 1, axis: int =
 
 
 def index_in_dim(operand, index: int, axis: int = 0, keepdims: bool = True):
-    """operand[index] along one axis. Raises ShapeError where the static index is outside.
+    """operand[index] along one axis. Raises ShapeError if the static index is out of bounds.
 
     >>> hl.lax.index_in_dim(hnp.array([[1, 2], [3, 4]]), 1, axis=1, keepdims=False)
     Array([2, 4], dtype=int32)
@@ -335,7 +335,7 @@ def pad(operand, padding_value, padding_config):
 
 
 def concatenate(operands, dimension: int):
-    """The arrays one after the other along `dimension`. Raises ShapeError, DTypeError, ArgumentError.
+    """The arrays concatenated along `dimension`. Raises ShapeError, DTypeError, ArgumentError.
 
     >>> hl.lax.concatenate([hnp.array([1, 2]), hnp.array([3])], 0)
     Array([1, 2, 3], dtype=int32)
@@ -353,7 +353,7 @@ def concatenate(operands, dimension: int):
 
 
 def _starts(name: str, x, start_indices, negative=True) -> list:
-    """Scalar start indexes, negative ones counted from the end (`negative`: whether, for each dimension or all)."""
+    """Scalar start indices; negative ones count from the end if `negative` (for each dimension or for all)."""
     if isinstance(start_indices, ArrayMethods) and start_indices.ndim:
         start_indices = [index_in_dim(start_indices, k, keepdims=False) for k in range(start_indices.shape[0])]
     if len(start_indices) != x.ndim:
@@ -392,7 +392,7 @@ def dynamic_slice(operand, start_indices, slice_sizes, *, allow_negative_indices
     """The window of static slice_sizes that starts at start_indices, which may be computed.
 
     Negative starts count from the end, unless allow_negative_indices (one for all or for each dimension) is False; a
-    window that would leave operand is moved inside. Raises ShapeError, AttributeValueError, DTypeError.
+    window that would exceed operand is clamped to its bounds. Raises ShapeError, AttributeValueError, DTypeError.
 
     >>> hl.lax.dynamic_slice(hnp.arange(10), (3,), (4,))
     Array([3, 4, 5, 6], dtype=int32)
@@ -406,7 +406,7 @@ def dynamic_slice(operand, start_indices, slice_sizes, *, allow_negative_indices
 
 
 def dynamic_slice_in_dim(operand, start_index, slice_size: int, axis: int = 0, *, allow_negative_indices: bool = True):
-    """`dynamic_slice` along one axis, all of the others whole.
+    """`dynamic_slice` along one axis, with the full size of all others.
 
     >>> hl.lax.dynamic_slice_in_dim(hnp.arange(10), 3, 2)
     Array([3, 4], dtype=int32)
@@ -431,7 +431,7 @@ def dynamic_index_in_dim(operand, index, axis: int = 0, keepdims: bool = True, *
 def dynamic_update_slice(operand, update, start_indices, *, allow_negative_indices=True):
     """operand with the window that starts at start_indices replaced by update, of the same rank and dtype.
 
-    Negative starts count from the end; a window that would leave operand is moved inside.
+    Negative starts count from the end; a window that would exceed operand is clamped to its bounds.
     Raises ShapeError, DTypeError.
 
     >>> hl.lax.dynamic_update_slice(hnp.zeros(5), hnp.array([1.0, 2.0]), (2,))
@@ -470,7 +470,7 @@ def dynamic_update_index_in_dim(operand, update, index, axis: int, *, allow_nega
 
 
 def broadcast_shapes(*shapes) -> tuple[int, ...]:
-    """The shape to which all of these shapes broadcast. Raises ShapeError.
+    """The common shape to which these shapes broadcast. Raises ShapeError.
 
     >>> hl.lax.broadcast_shapes((3, 1), (1, 4))
     (3, 4)
@@ -479,7 +479,7 @@ def broadcast_shapes(*shapes) -> tuple[int, ...]:
 
 
 def split(operand, sizes, axis: int = 0) -> list:
-    """The consecutive parts of this shape along an axis. Raises ShapeError where they do not add up.
+    """The consecutive parts of these sizes along an axis. Raises ShapeError if they do not add up.
 
     >>> hl.lax.split(hnp.arange(5), (2, 3))
     [Array([0, 1], dtype=int32), Array([2, 3, 4], dtype=int32)]
@@ -498,7 +498,7 @@ def split(operand, sizes, axis: int = 0) -> list:
 
 
 def collapse(operand, start_dimension: int, stop_dimension: int | None = None):
-    """The dimensions from start to stop (the end) as one. Raises ShapeError.
+    """The dimensions from start to stop (by default the end) merged into one. Raises ShapeError.
 
     >>> hl.lax.collapse(hnp.zeros((2, 3, 4)), 0, 2).shape
     (6, 4)

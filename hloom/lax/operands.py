@@ -1,7 +1,7 @@
-"""How `hloom.lax`, `hloom.numpy` and `hloom.nn` read their arguments: arrays, promotion, axes, shapes.
+"""Argument conversion for `hloom.lax`, `hloom.numpy` and `hloom.nn`: arrays, promotion, axes, shapes.
 
 Functions of real numbers convert integers first, by `to_inexact`: 64-bit integers to f64, as NumPy and the Array API
-do, all others to f32. What `hloom.arrays.promotion` and `hloom.tracing.conversion` have is here too.
+do, all others to f32. The names of `hloom.arrays.promotion` and `hloom.tracing.conversion` are re-exported.
 """
 
 from __future__ import annotations
@@ -80,7 +80,7 @@ __all__ = [
 
 
 def as_operand(value, name: str):
-    """An Array or Tracer of an argument of the function `name`. Raises ArgumentError."""
+    """An argument of the function `name` as an Array or Tracer. Raises ArgumentError."""
     if isinstance(value, ArrayMethods):
         return value
     if isinstance(value, (list, tuple)) and holds_arrays(value):
@@ -89,14 +89,14 @@ def as_operand(value, name: str):
 
 
 def holds_arrays(value) -> bool:
-    """Whether nested lists have an Array, a Tracer or a NumPy array among their leaves."""
+    """Whether nested lists contain an Array, a Tracer or a NumPy array."""
     if isinstance(value, (list, tuple)):
         return any(holds_arrays(v) for v in value)
     return isinstance(value, (ArrayMethods, np.ndarray, np.generic, SizeExpression))
 
 
 def stack_nested(value):
-    """The array of nested lists with arrays among their leaves. Raises ArgumentError, ShapeError."""
+    """The array of nested lists that contain arrays. Raises ArgumentError, ShapeError."""
     if not isinstance(value, (list, tuple)):
         return value if type(value) in NUMBERS else as_operand(value, "array")
     if not value:
@@ -115,12 +115,12 @@ def stack_nested(value):
 
 
 def read(values, name: str) -> list:
-    """Arrays, Tracers and Python numbers as they are, everything else as an Array."""
+    """Arrays, Tracers and Python scalars unchanged, everything else as an Array."""
     return [v if isinstance(v, ArrayMethods) or type(v) in NUMBERS else as_operand(v, name) for v in values]
 
 
 def promote_operands(name: str, values, change=None, broadcast: bool = True):
-    """(operands of one promoted dtype and, if `broadcast`, one shape; whether the result is weak).
+    """(operands with a common promoted dtype and, if `broadcast`, a common shape; whether the result is weakly typed).
 
     change: dtype -> dtype, applied to the promoted dtype. Raises ArgumentError, DTypeError, ShapeError.
     """
@@ -139,7 +139,7 @@ def promote_operands(name: str, values, change=None, broadcast: bool = True):
             return [convert(v, target, v.weak) for v in values], weak
     values = read(values, name)
     if len(values) == 2 and type(values[1]) in NUMBERS and isinstance(values[0], ArrayMethods):
-        # An array and a number, the most frequent case: nothing to broadcast.
+        # An array and a scalar, the most frequent case: nothing to broadcast.
         first = values[0]
         shape = first._shape
         dtype, weak = promoted((shape.dtype, first.weak), scalar_dtype(values[1]))
@@ -154,7 +154,7 @@ def promote_operands(name: str, values, change=None, broadcast: bool = True):
 
 
 def _promoted_operands(name: str, values: list, change, broadcast: bool):
-    """As `promote_operands`, of any values that `read` returns."""
+    """As `promote_operands`, for any values that `read` returns."""
     try:
         dtype, weak = promoted(*[dtype_of(v) for v in values])
     except DTypeError as error:
@@ -163,7 +163,7 @@ def _promoted_operands(name: str, values: list, change, broadcast: bool):
         dtype = change(dtype)
     if not broadcast:
         found = [conform(v, dtype, dims_of(v)) for v in values]
-        if weak:  # then no operand is a strong one of this dtype
+        if weak:  # then no strongly typed operand has this dtype
             found = [with_weakness(value, True) for value in found]
         return found, weak
     shapes = [dims_of(v) for v in values]
@@ -173,7 +173,7 @@ def _promoted_operands(name: str, values: list, change, broadcast: bool):
 
 
 def to_inexact(x, name: str):
-    """The operand of a function of real numbers: integers converted by `inexact_dtype`."""
+    """The operand of a function of real numbers, with integers converted by `inexact_dtype`."""
     x = as_operand(x, name)
     dtype = x._shape.dtype
     if dtype in INEXACT:
@@ -182,20 +182,20 @@ def to_inexact(x, name: str):
 
 
 def convert_index(x, dtype):
-    """Indexes in another integer dtype. A u64 of 2^63 or more stays beyond every end: the largest s64."""
+    """Indices in another integer dtype. A u64 of 2^63 or more becomes the largest s64 and thus stays out of bounds."""
     if x.dtype == np.uint64:
         x = bind("minimum", x, full(np.iinfo(np.int64).max, x.dtype, x.shape))
     return convert(x, dtype)
 
 
 def index_dtype(extent: Size) -> np.dtype:
-    """The dtype of indexes up to a size: s32 where it has room, as it has for the value of a size that is not known."""
+    """The dtype of indices up to a size: s32 if it fits, as it does for the value of an unknown size."""
     return DTYPES["s64" if is_known(extent > np.iinfo(np.int32).max) else "s32"]
 
 
 def index_of_axis(x, extent: int):
-    """Indexes in a type that also holds the size of their axis, for arithmetic with both: an int8 into 300 elements
-    as s32."""
+    """Indices in a dtype that can also represent the size of their axis, for arithmetic with both: s32 for an int8
+    index into 300 elements."""
     if is_known(extent <= np.iinfo(x.dtype).max):
         return x
     if isinstance(extent, SizeExpression) and x.dtype.itemsize >= 4:
@@ -228,12 +228,12 @@ def whole_number(value, name: str, what: str) -> int:
 
 
 def static_size(value, name: str, what: str = "size") -> Any:
-    """A size: a static Python integer, or one that is known when the program is called. Raises ArgumentError."""
+    """A size: a static Python integer, or a dynamic size. Raises ArgumentError."""
     return value if isinstance(value, SizeExpression) else whole_number(value, name, what)
 
 
 def canonical_axis(axis, rank: int, name: str) -> int:
-    """An axis counted from the front. Raises IndexOutOfBoundsError (a ShapeError) where it does not exist."""
+    """An axis counted from the front. Raises IndexOutOfBoundsError (a ShapeError) if it does not exist."""
     number = whole_number(axis, name, "axis")
     if not -rank <= number < rank:
         raise IndexOutOfBoundsError(
@@ -245,7 +245,7 @@ def canonical_axis(axis, rank: int, name: str) -> int:
 
 
 def canonical_axes(axis, rank: int, name: str) -> tuple[int, ...]:
-    """Axes counted from the front in the order given; None stands for all of them. Raises ShapeError."""
+    """Axes counted from the front in the given order; None means all of them. Raises ShapeError."""
     if axis is None:
         return tuple(range(rank))
     if not isinstance(axis, (tuple, list)):
@@ -259,7 +259,7 @@ def canonical_axes(axis, rank: int, name: str) -> tuple[int, ...]:
 
 
 def canonical_shape(shape, name: str) -> tuple[int, ...]:
-    """Extents from an integer or a sequence of integers. Raises ShapeError for a negative one."""
+    """Sizes from an integer or a sequence of integers. Raises ShapeError for a negative one."""
     if (isinstance(shape, ArrayMethods) and shape._shape.dims) or (isinstance(shape, np.ndarray) and shape.ndim):
         shape = tuple(shape)
     if not isinstance(shape, (tuple, list)):

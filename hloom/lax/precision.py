@@ -1,4 +1,4 @@
-"""What functions of `hloom.lax` take to say how exact they may be. On the CPU results have full precision always."""
+"""Precision arguments of `hloom.lax` functions. On the CPU results always have full precision."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from hloom.ir.records import record
 
 
 class Precision(enum.Enum):
-    """How exact a product may be on devices that have faster, coarser ones; on the CPU all are the same."""
+    """The precision of a product on devices with faster, less precise ones; on the CPU all are equivalent."""
 
     DEFAULT = 0
     HIGH = 1
@@ -21,7 +21,8 @@ class Precision(enum.Enum):
 
 @record(frozen=True)
 class DotAlgorithm:
-    """How a product is computed: dtypes of the operands and of the sum, and into how many parts operands are split."""
+    """The algorithm of a product: dtypes of the operands and of the sum, and the number of parts that operands are
+    split into."""
 
     lhs_precision_type: Any
     rhs_precision_type: Any
@@ -33,7 +34,7 @@ class DotAlgorithm:
 
 
 class DotAlgorithmPreset(enum.Enum):
-    """The algorithms that devices have: operands, sum, and how many products of parts. The CPU takes its own."""
+    """The algorithms of devices: operands, sum, and number of partial products. The CPU ignores them."""
 
     DEFAULT = enum.auto()
     ANY_F8_ANY_F8_F32 = enum.auto()
@@ -58,7 +59,7 @@ class DotAlgorithmPreset(enum.Enum):
 
 @record(frozen=True)
 class Tolerance:
-    """The error that a function may have: absolute, relative, or in units of the last place."""
+    """The permitted error of a function: absolute, relative, or in units in the last place."""
 
     atol: float = 0.0
     rtol: float = 0.0
@@ -66,13 +67,13 @@ class Tolerance:
 
 
 class AccuracyMode(enum.Enum):
-    """Which implementation of a function to take where a device has several; on the CPU there is one, the exact."""
+    """The implementation of a function to use if a device has several; the CPU has only the accurate one."""
 
     HIGHEST = 1
     DEFAULT = 2
 
 
 PrecisionLike = Precision | DotAlgorithm | DotAlgorithmPreset | str | tuple | None
-"""What functions accept as precision=."""
+"""The values that functions accept as precision=."""
 DotDimensionNumbers = tuple
-"""((contracting left, right), (batch left, right)), positions of axes."""
+"""((contracting left, right), (batch left, right)), axis indices."""

@@ -12,7 +12,7 @@ from hloom.tracing.trace import bind
 
 
 class RandomAlgorithm(enum.IntEnum):
-    """Which generator `rng_bit_generator` takes, as in `jax.lax`."""
+    """The generators of `rng_bit_generator`, as in `jax.lax`."""
 
     RNG_DEFAULT = 0
     RNG_THREE_FRY = 1
@@ -23,7 +23,7 @@ _OPCODE_NAMES = {0: "rng_default", 1: "rng_three_fry", 2: "rng_philox"}
 
 
 def rng_bit_generator(key, shape, dtype="u32", algorithm=RandomAlgorithm.RNG_DEFAULT):
-    """(the state after it, random bits of this shape).
+    """(the next state, random bits of this shape).
 
     key: u32[4], or u64[2]: a key and a counter; for Philox also u32[6] or u64[3]. dtype: u8, u16, u32 or u64. The bits
     are those of XLA on a CPU. Raises ShapeError, DTypeError, ArgumentError.

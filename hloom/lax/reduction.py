@@ -1,4 +1,4 @@
-"""Functions of `hloom.lax` that combine elements: reductions, argmax, dot; and those that steer the compiler."""
+"""Functions of `hloom.lax` that combine elements: reductions, argmax, dot; and compiler directives."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def highest(dtype):
 
 
 def reduce_with(opcode: str, x, axes, initial):
-    """x reduced by a binary op over canonical axes, not weak. No axes: x itself."""
+    """x reduced by a binary op over canonical axes, strongly typed. Without axes, x itself."""
     if not axes:
         return with_weakness(x, False) if x.weak else x
     return bind(
@@ -72,7 +72,7 @@ def _reduction(name: str, opcode: str, initial, text: str, printed: str):
 
 reduce_sum = _reduction("reduce_sum", "add", lambda dtype: 0, "The sum", "[22, 12]")
 reduce_prod = _reduction("reduce_prod", "multiply", lambda dtype: 1, "The product", "[120,  35]")
-_NAN = "(NaN where there is one)"
+_NAN = "(NaN if there is one)"
 reduce_max = _reduction("reduce_max", "maximum", lowest, f"The largest element {_NAN}", "[12,  7]")
 reduce_min = _reduction("reduce_min", "minimum", highest, f"The smallest element {_NAN}", "[10,  5]")
 reduce_and = _reduction(
@@ -83,9 +83,9 @@ reduce_xor = _reduction("reduce_xor", "xor", lambda dtype: 0, "`xor`", "[6, 2]")
 
 
 def reduce(operands, init_values, computation, dimensions):
-    """operands (an array or a tree of arrays of one shape) combined over `dimensions`.
+    """operands (an array or a tree of arrays of equal shape) reduced over `dimensions`.
 
-    computation(accumulator, element) -> accumulator, on scalars or trees of scalars as `operands` is, associative;
+    computation(accumulator, element) -> accumulator: associative, on scalars or trees of scalars like `operands`;
     init_values: its neutral elements, scalars. Raises ShapeError, DTypeError, AttributeValueError.
 
     >>> hl.lax.reduce(hnp.array([[1, 2], [3, 4]]), 0, hl.lax.add, (1,))
@@ -137,8 +137,8 @@ def _arg_extreme(name: str, operand, axis: int, index_dtype, largest: bool):
             return found
     if x.dtype == PRED:
         x = convert(x, as_dtype("s8"))
-    # Two reductions: the extreme, then the smallest index that reaches it (or is NaN, which the extreme then is too).
-    # Unlike one reduction of (value, index) pairs both vectorize.
+    # Two reductions: the extremum, then the smallest index that attains it (or is NaN, as then the extremum is too).
+    # Unlike a single reduction of (value, index) pairs, both vectorize.
     opcode, neutral = ("maximum", lowest(x.dtype)) if largest else ("minimum", highest(x.dtype))
     extreme = reduce_with(opcode, x, (axis,), neutral)
     kept = tuple(k for k in range(x.ndim) if k != axis)
@@ -147,7 +147,7 @@ def _arg_extreme(name: str, operand, axis: int, index_dtype, largest: bool):
     if x.dtype in FLOATS:
         found = bind("or", found, is_nan(x))
     index = broadcasted_iota(dtype, x.shape, axis)
-    last = highest(dtype)  # some element reaches the extreme; a number that follows no size serves all shapes
+    last = highest(dtype)  # some element attains the extremum; a constant independent of the size serves all shapes
     return reduce_with("minimum", bind("select", found, index, full(last, dtype, x.shape)), (axis,), last)
 
 
@@ -174,11 +174,12 @@ def argmin(operand, axis: int, index_dtype="s32"):
 
 @takes_out_sharding
 def dot_general(lhs, rhs, dimension_numbers, precision=None, preferred_element_type=None, *, out_sharding=None):
-    """The sum of products over paired dimensions.
+    """The sum of products over contracted dimensions.
 
-    dimension_numbers: ((lhs_contracting, rhs_contracting), (lhs_batch, rhs_batch)). Result dimensions: batch, what is
-    left of lhs, what is left of rhs; its dtype is preferred_element_type or that of lhs and rhs. `precision` is taken
-    for JAX's sake: products are computed in the full precision of their dtype. Raises ShapeError, AttributeValueError.
+    dimension_numbers: ((lhs_contracting, rhs_contracting), (lhs_batch, rhs_batch)). Result dimensions: batch, the
+    remaining ones of lhs, the remaining ones of rhs; its dtype is preferred_element_type or that of lhs and rhs.
+    `precision` is accepted for compatibility with JAX: products are computed in the full precision of their dtype.
+    Raises ShapeError, AttributeValueError.
 
     >>> a, b = hnp.ones((8, 2, 3)), hnp.ones((8, 3, 4))
     >>> hl.lax.dot_general(a, b, (((2,), (1,)), ((0,), (0,)))).shape
@@ -248,7 +249,7 @@ def batch_matmul(lhs, rhs, precision=None):
     return dot_dimensions(left, right, batch, batch, (rank - 1,), (rank - 2,))
 
 
-# --- to the compiler ----------------------------------------------------------------------------------------------
+# --- compiler directives ------------------------------------------------------------------------------------------
 
 
 def stop_gradient(x):
@@ -268,7 +269,7 @@ def stop_gradient(x):
 
 
 def optimization_barrier(operand):
-    """operand (an array or a tree of them): nothing is moved or fused across it.
+    """operand (an array or a tree of them), as a barrier to code motion and fusion.
 
     >>> hl.lax.optimization_barrier((hnp.array([1]), hnp.array([2.0])))
     (Array([1], dtype=int32), Array([2.], dtype=float32))
@@ -285,8 +286,8 @@ def optimization_barrier(operand):
 def custom_call(target: str, *operands, shape, has_side_effect: bool = False):
     """The function registered under this name (`hl.register_custom_call`) applied to arrays.
 
-    shape: (dtype, sizes) of its result, or a list of them for several results. Raises ShapeError where the function
-    returns something else, HloomError where none is registered.
+    shape: (dtype, sizes) of its result, or a list of them for several results. Raises ShapeError if the function
+    returns something else, HloomError if none is registered.
 
     >>> hl.register_custom_call("my_reverse", lambda x: x[::-1].copy())
     >>> hl.lax.custom_call("my_reverse", hnp.array([1, 2, 3]), shape=("s32", (3,)))
@@ -314,5 +315,5 @@ def custom_call(target: str, *operands, shape, has_side_effect: bool = False):
 
 
 def keep_axes(x, axes, dims):
-    """A reduced x with the reduced axes back as size 1. dims: the sizes before the reduction."""
+    """A reduced x with the reduced axes restored as size 1. dims: the sizes before the reduction."""
     return reshape_to(x, tuple(1 if k in axes else d for k, d in enumerate(dims)))

@@ -1,4 +1,4 @@
-"""Running sums and products by windows as long as the array; other running combinations in log2(size) steps."""
+"""Running sums and products through windows as long as the array; other scans in log2(size) steps."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from hloom.tracing.trace import bind
 
 
 def scan_steps(x, axis: int, combine, neutral, reverse: bool = False):
-    """Running `combine` along an axis: each step combines with what stands 1, 2, 4, ... positions before (or behind).
+    """Running `combine` along an axis: each step combines with the element 1, 2, 4, ... positions before (or after).
 
     combine(x, shifted) -> array, associative and commutative; neutral: a number.
     """
@@ -28,7 +28,7 @@ def scan_steps(x, axis: int, combine, neutral, reverse: bool = False):
 
 
 def running(x, axis: int, opcode: str, reverse: bool = False):
-    """The running combination along an axis, in the order of the elements: 'add', 'multiply', 'or', 'and'."""
+    """The running combination along an axis, in element order: 'add', 'multiply', 'or', 'and'."""
     extent = x.shape[axis]
     if extent < 2:
         return x
@@ -65,7 +65,7 @@ def _stepped(combine, neutral):
 def _log_add(a, b):
     larger = max(a, b)
     difference = sub(a, b)
-    # The difference of equal infinities is NaN; the larger is then the sum.
+    # The difference of equal infinities is NaN; the larger one is then the result.
     return select(is_nan(difference), add(a, b), add(larger, log1p(exp(neg(absolute(difference))))))
 
 

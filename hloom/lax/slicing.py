@@ -1,4 +1,4 @@
-"""gather and scatter of `hloom.lax`: elements at computed positions, with rules for positions outside of the array."""
+"""gather and scatter of `hloom.lax`: elements at computed indices, with modes for indices out of bounds."""
 
 from __future__ import annotations
 
@@ -33,12 +33,12 @@ from hloom.tree import pytrees as tree
 
 
 class GatherDimensionNumbers(NamedTuple):
-    """Which dimension is which in a gather. The last dimension of the start indexes holds their components.
+    """The dimensions of a gather. The last dimension of the start indices holds their components.
 
-    offset_dims: the result's dimensions that walk inside of a window. collapsed_slice_dims: the operand's dimensions of
-    window size 1 that the result lacks. start_index_map: the operand dimension of each component.
-    operand_batching_dims, start_indices_batching_dims: dimensions that walk together.
-    Source: the gather operation in OpenXLA's operation semantics.
+    offset_dims: the result's dimensions within a window. collapsed_slice_dims: the operand's dimensions of window size
+    1 that the result lacks. start_index_map: the operand dimension of each component. operand_batching_dims,
+    start_indices_batching_dims: corresponding batch dimensions. Source: the gather operation in OpenXLA's operation
+    semantics.
     """
 
     offset_dims: tuple[int, ...]
@@ -49,7 +49,7 @@ class GatherDimensionNumbers(NamedTuple):
 
 
 class ScatterDimensionNumbers(NamedTuple):
-    """Which dimension is which in a scatter: as `GatherDimensionNumbers`, with the updates in place of the result."""
+    """The dimensions of a scatter: as `GatherDimensionNumbers`, with the updates in place of the result."""
 
     update_window_dims: tuple[int, ...]
     inserted_window_dims: tuple[int, ...]
@@ -59,10 +59,10 @@ class ScatterDimensionNumbers(NamedTuple):
 
 
 class GatherScatterMode(enum.Enum):
-    """What becomes of positions outside of the array.
+    """The treatment of indices out of bounds.
 
-    CLIP: moved to the nearest inside. FILL_OR_DROP: a gather gives fill_value, a scatter leaves the update out.
-    PROMISE_IN_BOUNDS: there are none (a gather then clips, a scatter drops). ONE_HOT: as FILL_OR_DROP.
+    CLIP: clamped. FILL_OR_DROP: a gather returns fill_value, a scatter drops the update. PROMISE_IN_BOUNDS: there are
+    none (otherwise a gather clamps, a scatter drops). ONE_HOT: as FILL_OR_DROP.
     """
 
     CLIP = 0
@@ -96,7 +96,8 @@ _MODES = {
 
 
 def default_fill(dtype):
-    """What a gather gives for positions outside: NaN, the least signed integer, the largest unsigned one, True."""
+    """The result of a gather for indices out of bounds: NaN, the smallest signed integer, the largest unsigned one,
+    True."""
     dtype = as_dtype(dtype)
     if dtype in INEXACT:
         return float("nan")
@@ -132,7 +133,7 @@ def _vector(sizes: list[Size], dtype):
 
 
 def clipped(indices, limits):
-    """Indexes (components in the last dimension) moved between 0 and the limits."""
+    """Indices (components in the last dimension) clamped between 0 and the limits."""
     if not limits:
         return indices
     high = _vector(_limits(indices.dtype, limits), indices.dtype)
@@ -142,9 +143,9 @@ def clipped(indices, limits):
 
 
 def inside(indices, limits):
-    """pred of the sizes of the indexes without the last dimension: whether all components are in 0..limit.
+    """pred with the shape of the indices without the last dimension: whether all components are in 0..limit.
 
-    None where there is nothing to compare."""
+    None if there is nothing to compare."""
     result = None
     for k, limit in enumerate(_limits(indices.dtype, limits)):
         bounds = (*((0, d, 1) for d in indices.shape[:-1]), (k, k + 1, 1))
@@ -172,7 +173,7 @@ def gather(
     """Windows of `operand`, of sizes slice_sizes, that begin at start_indices.
 
     start_indices: integers, components in the last dimension. mode: see `GatherScatterMode`, by default
-    'fill'; fill_value: by default NaN, the least signed or the largest unsigned integer, or True.
+    'fill'; fill_value: by default NaN, the smallest signed or the largest unsigned integer, or True.
     Raises ShapeError, DTypeError, AttributeValueError, ArgumentError.
 
     >>> numbers = hl.lax.GatherDimensionNumbers(offset_dims=(1,), collapsed_slice_dims=(0,), start_index_map=(0,))
@@ -188,7 +189,7 @@ def gather(
     w = Windows(x.shape, indices.shape, *numbers[:3], *numbers[3:], indices.ndim - 1, sizes)
     attributes = gather_attributes(w, indices_are_sorted)
     if mode == GatherScatterMode.PROMISE_IN_BOUNDS and config.clamp_indexes:
-        attributes["drops_outside"] = True  # as in JAX, where the promise is broken
+        attributes["drops_outside"] = True  # as in JAX, if the promise is broken
     result = bind("gather", x, indices, weak=x.weak, **attributes)
     if mode not in (GatherScatterMode.FILL_OR_DROP, GatherScatterMode.ONE_HOT):
         return result
@@ -200,7 +201,7 @@ def gather(
 
 
 def filled(like, fill_value):
-    """An array like another one of a fill value; by default that of `default_fill`."""
+    """An array like another one, filled with a fill value; by default that of `default_fill`."""
     value = default_fill(like.dtype) if fill_value is None else fill_value
     if type(value) in NUMBERS:
         value = constant(value, like.dtype)
@@ -210,7 +211,8 @@ def filled(like, fill_value):
 
 
 def _updates(name: str, updates, x):
-    """The updates of a scatter. A number takes the operand's dtype unless that would cut it, which the op refuses."""
+    """The updates of a scatter. A scalar takes the operand's dtype unless that would truncate it, which the op
+    rejects."""
     if type(updates) in NUMBERS and promoted((x.dtype, False), scalar_dtype(updates))[0] == x.dtype:
         return constant(updates, x.dtype)
     return as_operand(updates, name)
@@ -263,11 +265,11 @@ def _scatter_function(name: str, opcode: str | None, meaning: str, printed: str)
             mode,
         )
 
-    text = f"""operand with windows {meaning} updates, at the positions scatter_indices.
+    text = f"""operand with windows {meaning} updates, at scatter_indices.
 
-scatter_indices: integers, components in the last dimension. Several updates of one place are applied in their
-order. mode: see `GatherScatterMode`, by default updates outside are dropped.
-Raises ShapeError, DTypeError, AttributeValueError, ArgumentError.
+scatter_indices: integers, components in the last dimension. Several updates of one element are applied in order. mode:
+see `GatherScatterMode`, by default updates outside are dropped. Raises ShapeError, DTypeError, AttributeValueError,
+ArgumentError.
 """
     call = """numbers = hl.lax.ScatterDimensionNumbers((), (0,), (0,))
 >>> {f}(hnp.array([5, 5, 5]), hnp.array([[0], [2]]), hnp.array([9, 2]), numbers)"""
@@ -292,7 +294,7 @@ def scatter_sub(
     unique_indices: bool = False,
     mode=None,
 ):
-    """operand with windows decreased by updates, at the positions scatter_indices; the rest as in `scatter_add`.
+    """operand with updates subtracted from the windows at scatter_indices; otherwise as `scatter_add`.
 
     >>> numbers = hl.lax.ScatterDimensionNumbers((), (0,), (0,))
     >>> hl.lax.scatter_sub(hnp.zeros(4), hnp.array([[1], [3]]), hnp.array([5.0, 7.0]), numbers)
@@ -324,7 +326,7 @@ def scatter_apply(
 ):
     """operand with func (scalar to scalar of the same dtype) applied to the windows at scatter_indices.
 
-    update_shape: the sizes that the updates of a `scatter` would have. A place that is named twice is changed twice.
+    update_shape: the sizes that the updates of a `scatter` would have. Repeated indices apply func repeatedly.
     Raises ShapeError, DTypeError, ArgumentError.
 
     >>> numbers = hl.lax.ScatterDimensionNumbers((), (0,), (0,))
@@ -367,9 +369,9 @@ def applied(func, dtype):
 
 
 def index_take(src, idxs, axes):
-    """src[..., idxs[0], ..., idxs[1], ...]: elements along several axes at once; the new dimension comes first.
+    """src[..., idxs[0], ..., idxs[1], ...]: simultaneous indexing along several axes; the new dimension comes first.
 
-    idxs: one array of integers of rank 1 for each of axes. Raises ShapeError, DTypeError.
+    idxs: one integer array of rank 1 per axis. Raises ShapeError, DTypeError.
 
     >>> hl.lax.index_take(hnp.arange(6).reshape(3, 2), (hnp.array([2, 0]),), (0,))
     Array([[4, 5],

@@ -11,7 +11,7 @@ from hloom.tracing.trace import bind
 def sort(operand, dimension: int = -1, is_stable: bool = True, num_keys: int = 1):
     """operand sorted along a dimension; a tuple of arrays is sorted together, by its first num_keys arrays.
 
-    NaN comes last, -0.0 and 0.0 are equal, complex numbers go by real, then imaginary part.
+    NaN comes last, -0.0 and 0.0 are equal, complex numbers are ordered by real, then imaginary part.
     Raises ShapeError, ArgumentError.
 
     >>> hl.lax.sort(hnp.array([3, 1, 2]))
@@ -60,9 +60,9 @@ def sort_key_val(keys, values, dimension: int = -1, is_stable: bool = True):
 
 
 def top_k(operand, k: int, *, axis: int = -1):
-    """(the k largest elements along an axis in decreasing order, their positions as s32).
+    """(the k largest elements along an axis in descending order, their indices as s32).
 
-    Equal elements come by place; by the total order of floats, so 0.0 before -0.0 and NaN before everything.
+    Equal elements are in order of index; floats use their total order, so 0.0 comes before -0.0 and NaN first.
     Raises ShapeError, AttributeValueError, DTypeError.
 
     >>> hl.lax.top_k(hnp.array([3, 9, 1, 7]), 2)
@@ -101,7 +101,7 @@ def approx_max_k(
     reduction_input_size_override: int = -1,
     aggregate_to_topk: bool = True,
 ):
-    """`top_k` along reduction_dimension: exact, so any recall_target is met. Raises ArgumentError as `top_k` does.
+    """`top_k` along reduction_dimension: exact, so any recall_target is met. Raises ArgumentError like `top_k`.
 
     >>> hl.lax.approx_max_k(hnp.array([3.0, 9.0, 1.0, 7.0]), 2)
     (Array([9., 7.], dtype=float32), Array([1, 3], dtype=int32))
@@ -117,7 +117,7 @@ def approx_min_k(
     reduction_input_size_override: int = -1,
     aggregate_to_topk: bool = True,
 ):
-    """The k smallest along reduction_dimension in increasing order and their positions: exact.
+    """The k smallest along reduction_dimension in ascending order and their indices: exact.
 
     >>> hl.lax.approx_min_k(hnp.array([3.0, 9.0, 1.0, 7.0]), 2)
     (Array([1., 3.], dtype=float32), Array([2, 0], dtype=int32))

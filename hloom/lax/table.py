@@ -1,7 +1,7 @@
 """The functions of `hloom.lax` that are one element-wise op each, made from the op table (`Op.lax`).
 
-As in `jax.lax` nothing is promoted: array operands have one dtype, and one shape except that scalars and dimensions of
-size 1 are broadcast. Python numbers take the dtype of the arrays beside them.
+As in `jax.lax` nothing is promoted: array operands have equal dtypes and, except for scalars and dimensions of size 1,
+which are broadcast, equal shapes. Python scalars take the dtype of the other operands.
 """
 
 from __future__ import annotations
@@ -35,21 +35,21 @@ _KINDS = {
 
 
 def documented(function: Callable, name: str, text: str) -> Callable:
-    """The function with a name and a docstring of its own."""
+    """The function with the given name and docstring."""
     function.__name__ = function.__qualname__ = name
     function.__doc__ = text
     return function
 
 
 def first_line(entry: Op, *operands: str) -> str:
-    """What the function computes, in terms of its parameters."""
+    """The first line of the docstring: the result in terms of the parameters."""
     return entry.doc.format(*operands) if "{" in entry.doc else entry.doc
 
 
 def docstring(text: str, example: tuple[str, str] | None = None, function: str = "") -> str:
-    """A docstring of paragraphs; the last one calls a function in an interpreter.
+    """A docstring of paragraphs, the last of which is an interpreter example.
 
-    example: a call of {f}, and what is printed (`Op.example`). function: how the example spells {f}.
+    example: a call of {f}, and its output (`Op.example`). function: the spelling of {f} in the example.
     """
     if example is not None:
         call, printed = example
@@ -66,7 +66,8 @@ def kinds_of_elements(kinds) -> str:
 
 
 def like_arrays(name: str, values) -> tuple[list, bool]:
-    """Python numbers as arrays of the dtype and shape of the arrays beside them; whether all are weakly typed."""
+    """(operands with Python scalars converted to the dtype and shape of the other operands; whether all are weakly
+    typed)."""
     if all(isinstance(v, ArrayMethods) for v in values):
         return values, all(v.weak for v in values)
     values = read(values, name)
@@ -88,7 +89,7 @@ def like_arrays(name: str, values) -> tuple[list, bool]:
 
 
 def _stretched(name: str, arrays) -> list:
-    """Arrays of one rank, or scalars, broadcast along the dimensions where they have size 1."""
+    """Arrays of equal rank, or scalars, broadcast along their dimensions of size 1."""
     rank = builtins.max(x.ndim for x in arrays)
     if any(x.ndim not in (0, rank) for x in arrays):
         raise ShapeError(
@@ -117,9 +118,9 @@ def _with_accuracy(plain: Callable) -> Callable:
 
 
 def binary(name: str, opcode: str, keeps_weak: bool = True, **attributes) -> Callable:
-    """The function of two operands that is the op with these attributes.
+    """The binary function that is the op with these attributes.
 
-    keeps_weak: whether the result of weakly typed operands is weakly typed; that of a comparison is not.
+    keeps_weak: whether the result of weakly typed operands is weakly typed, which that of a comparison is not.
     """
 
     def function(x, y):

@@ -24,15 +24,14 @@ from hloom.tree import pytrees as tree
 
 
 def device_put(x, device=None, *, src=None, donate: bool = False, may_alias: bool | None = None):
-    """The arrays of a tree on a device, or on several. NumPy arrays and numbers become Arrays. Raises DeviceError,
-    ArgumentError, ShapeError.
+    """The arrays of a tree placed on a device, or on several. NumPy arrays and scalars become Arrays. Raises
+    DeviceError, ArgumentError, ShapeError.
 
-    device: a name such as 'cpu:0', a Device, a sharding (a NamedSharding gives each device of its mesh a part), a
-    PartitionSpec for the current mesh, or a tree of these that is a prefix of x; None is the device of the scope
-    around, and outside of scopes arrays stay where they are. A device of another process is named by all processes:
-    the one that has it gets the value, which is sent where it was on a device of a third one. In a jitted function
-    the value is computed wherever it is, and sent. The other arguments are JAX's and say how memory may be shared,
-    which is free here.
+    device: a name such as 'cpu:0', a Device, a sharding (a NamedSharding distributes the array over its mesh), a
+    PartitionSpec for the current mesh, or a tree of these that is a prefix of x; None is the device of the enclosing
+    scope, and outside of scopes arrays are not moved. For a device of another process, all processes make the call: the
+    owner gets the value, which is sent if it was on a device of a third process. In a jitted function the value is sent
+    from where it was computed. The other arguments, for sharing of memory, are accepted for compatibility with JAX.
 
     >>> x = hl.device_put({"w": np.ones((2, 3), np.float32)})
     >>> x["w"].shape
@@ -41,13 +40,13 @@ def device_put(x, device=None, *, src=None, donate: bool = False, may_alias: boo
     if device is None or not isinstance(device, (tuple, list, dict)) or isinstance(device, PartitionSpec):
         return put_all(x, device, "copy")
     leaves, structure = tree.flatten(x)
-    places = spread(device, x, "the places of device_put")
+    places = spread(device, x, "the destinations of device_put")
     found = [put_all(leaf, place, "copy") for leaf, place in zip(leaves, places, strict=True)]
     return tree.unflatten(structure, found)
 
 
 def put_all(x, device, logged: str = ""):
-    """`device_put` of a tree to one place. logged: the operation that the log of placements names; '' for none."""
+    """`device_put` of a tree to a single destination. logged: the operation named in the placement log; '' for none."""
     if isinstance(device, (Sharding, PartitionSpec)):
         place = as_sharding(device)
         if over_several(place):
@@ -82,8 +81,8 @@ def put_all(x, device, logged: str = ""):
 
 
 def _between_processes(x: Array, target: Device) -> Array:
-    """An array on a device of another process, or moved from one. What no process was chosen for has the same value in
-    all of them, so that nothing is sent."""
+    """An array on a device of another process, or moved from one. Arrays without a process have the same value in all
+    of them, so nothing is sent."""
     if x.is_sharded:
         x = jit(lambda x: x, out_shardings=NamedSharding(x._device.mesh, PartitionSpec()))(x).addressable_data(0)
     elif x._device is not None and x._device.process_index != target.process_index:
@@ -92,8 +91,8 @@ def _between_processes(x: Array, target: Device) -> Array:
 
 
 def reshard(x, out_shardings):
-    """x (an array or a tree of them) laid out as a sharding says: a NamedSharding, or a PartitionSpec for the current
-    mesh. Raises DeviceError, ArgumentError, ShapeError.
+    """x (an array or a tree of them) with a sharding: a NamedSharding, or a PartitionSpec for the current mesh. Raises
+    DeviceError, ArgumentError, ShapeError.
 
     >>> mesh = hl.make_mesh((1,), ("data",))
     >>> hl.reshard(hnp.arange(4), hl.NamedSharding(mesh, hl.P("data"))).shape
@@ -103,10 +102,10 @@ def reshard(x, out_shardings):
 
 
 def with_sharding_constraint(x, shardings):
-    """x (an array or a tree of them), laid out as `shardings` (a tree that is a prefix of x) say.
+    """x (an array or a tree of them) with the layouts `shardings` (a tree that is a prefix of x).
 
-    In a jitted function it tells the compiler how a value is split over the mesh; the compiler chooses what nobody
-    tells, and what a spec has as `P.UNCONSTRAINED`. Raises ArgumentError for a PartitionSpec without a current mesh.
+    In a jitted function it fixes how a value is split over the mesh; the compiler chooses unspecified layouts, and
+    dimensions that a spec has as `P.UNCONSTRAINED`. Raises ArgumentError for a PartitionSpec without a current mesh.
 
     >>> mesh = hl.make_mesh((1,), ("data",))
     >>> f = hl.jit(lambda x: hl.lax.with_sharding_constraint(x + 1, hl.NamedSharding(mesh, hl.P("data"))))
@@ -141,7 +140,7 @@ def with_sharding_constraint(x, shardings):
 
 
 def _label() -> str:
-    """What a user calls an array that is made now: the variable that it is assigned to, or the line."""
+    """The user's name for an array being created: the variable that it is assigned to, or the line."""
     source = current_source()
     return (source.variable or f"an array of {source}") if source else "an array"
 
@@ -159,7 +158,7 @@ def block_until_ready(x):
 
 
 def device_get(x):
-    """The arrays of a tree as NumPy arrays; everything else as it is. Raises TracerConversionError.
+    """The arrays of a tree as NumPy arrays; everything else unchanged. Raises TracerConversionError.
 
     >>> hl.device_get({"w": hnp.array([1, 2])})
     {'w': array([1, 2], dtype=int32)}
@@ -168,12 +167,12 @@ def device_get(x):
 
 
 def copy_to_host_async(x):
-    """x itself: the memory of the CPU is the host's, and what is on a GPU is copied when it is read."""
+    """x itself: CPU devices use host memory, and arrays on a GPU are copied when read."""
     return x
 
 
 def _axis_names(axes, args) -> tuple:
-    """The axes that were named; by default all explicit ones of arguments, of the trace and of the current mesh."""
+    """The given axes; by default all explicit ones of arguments, of the trace and of the current mesh."""
     if axes is not None:
         return (axes,) if isinstance(axes, str) else tuple(axes)
     places = [typed_sharding(leaf) for leaf in tree.leaves(args)]
@@ -185,10 +184,10 @@ def _axis_names(axes, args) -> tuple:
 
 
 def auto_axes(f=None, /, *, axes=None, out_sharding=None):
-    """f with explicit mesh axes left to the compiler; its results are laid out as out_sharding says.
+    """f with explicit mesh axes left to the compiler; its results have the layout out_sharding.
 
-    axes: their names, by default all. Within f types do not show them, and no layout is ambiguous. out_sharding: a tree
-    of shardings that is a prefix of the result; the function takes out_sharding= at a call too.
+    axes: their names, by default all. Within f types do not include them, and no layout is ambiguous. out_sharding: a
+    tree of shardings that is a prefix of the result; calls also accept out_sharding=.
     """
     if f is None:
         return functools.partial(auto_axes, axes=axes, out_sharding=out_sharding)
@@ -203,10 +202,10 @@ def auto_axes(f=None, /, *, axes=None, out_sharding=None):
 
 
 def explicit_axes(f=None, /, *, axes=None, in_sharding=None):
-    """f with axes that are left to the compiler as explicit ones; its arguments are laid out as in_sharding says.
+    """f with automatic axes made explicit; its arguments have the layout in_sharding.
 
     axes: their names, by default all of the current mesh. in_sharding: a tree of shardings that is a prefix of the
-    tuple of arguments; the function takes in_sharding= at a call too.
+    tuple of arguments; calls also accept in_sharding=.
     """
     if f is None:
         return functools.partial(explicit_axes, axes=axes, in_sharding=in_sharding)
@@ -232,7 +231,7 @@ def _explicit(place: NamedSharding, axes) -> NamedSharding:
     return place.update(mesh=place.mesh.update_axis_types(dict.fromkeys(names, AxisType.Explicit)))
 
 
-# Where JAX has them; that package knows no ops.
+# JAX has them there; that package does not import ops.
 for _function in (reshard, auto_axes, explicit_axes):
     setattr(sharding, _function.__name__, _function)
 

@@ -1,4 +1,4 @@
-"""Sliding windows: `jax.lax.reduce_window`, and select-and-scatter, by which pooling is differentiated."""
+"""Sliding windows: `jax.lax.reduce_window`, and select-and-scatter, the derivative of pooling."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def _window(name: str, dims, sizes, strides, padding, base_dilation=None, window
 def reduce_window_shape_tuple(
     operand_shape, window_dimensions, window_strides, padding, base_dilation=None, window_dilation=None
 ) -> tuple[int, ...]:
-    """The shape of a reduce_window: how many positions the window has. Raises ShapeError, AttributeValueError.
+    """The shape of a reduce_window: the number of window positions. Raises ShapeError, AttributeValueError.
 
     >>> hl.lax.reduce_window_shape_tuple((8, 8), (2, 2), (2, 2), [(0, 0), (0, 0)])
     (4, 4)
@@ -69,12 +69,12 @@ def reduce_window(
     base_dilation=None,
     window_dilation=None,
 ):
-    """operand (an array, or a tree of arrays of one shape) combined over the positions of a sliding window.
+    """operand (an array, or a tree of arrays of equal shape) reduced over a sliding window.
 
-    computation(accumulator, element) -> accumulator, on scalars or trees of scalars, associative; init_value: its
-    neutral element, a scalar for each array. window_dimensions, window_strides, base_dilation, window_dilation: an
-    integer for each dimension (dimensions that are not windowed have 1); padding: 'VALID', 'SAME', 'SAME_LOWER' or
-    (low, high) pairs. Padding takes no part. Raises ShapeError, DTypeError, AttributeValueError.
+    computation(accumulator, element) -> accumulator: associative, on scalars or trees of scalars; init_value: its
+    neutral element, a scalar per array. window_dimensions, window_strides, base_dilation, window_dilation: an integer
+    for each dimension (1 for dimensions without a window); padding: 'VALID', 'SAME', 'SAME_LOWER' or (low, high)
+    pairs. Padding is ignored. Raises ShapeError, DTypeError, AttributeValueError.
 
     >>> hl.lax.reduce_window(hnp.arange(6), 0, hl.lax.add, (2,), (2,), "VALID")
     Array([1, 5, 9], dtype=int32)
@@ -114,22 +114,22 @@ def _known(name: str, opcode: str, neutral, text: str, printed: str):
         )
 
     example = "{f}(hnp.array([1, 5, 2, 4]), (2,), (2,))", f"Array({printed}, dtype=int32)"
-    text = f"{text} in each place of a window; arguments as in `reduce_window`. Raises what that raises."
+    text = f"{text} in each window; arguments and errors as for `reduce_window`."
     return documented(function, name, docstring(text, example, f"hl.lax.{name}"))
 
 
 reduce_window_sum = _known("reduce_window_sum", "add", lambda dtype: 0, "The sum", "[6, 6]")
-_NAN = "(NaN where there is one)"
+_NAN = "(NaN if there is one)"
 reduce_window_max = _known("reduce_window_max", "maximum", lowest, f"The largest element {_NAN}", "[5, 4]")
 reduce_window_min = _known("reduce_window_min", "minimum", highest, f"The smallest element {_NAN}", "[1, 2]")
 
 
 def select_and_scatter(operand, select, window_dimensions, window_strides, padding, source, init_value, scatter):
-    """An array of operand's shape, init_value everywhere, into which each element of `source` is scattered: to the
-    element of operand that is selected in that place of the window.
+    """An array of operand's shape, filled with init_value, to which each element of `source` is scattered, at the
+    element of operand selected in the corresponding window.
 
-    select(selected, element) -> pred: whether the first stays; scatter(old, new) -> element: how several sources for
-    one element are combined. source has the sizes of the positions of the window. Raises ShapeError, DTypeError.
+    select(selected, element) -> pred: whether to keep the first; scatter(old, new) -> element: combines several sources
+    for one element. source has one element per window position. Raises ShapeError, DTypeError.
     """
     name = "select_and_scatter"
     x, s = as_operand(operand, name), as_operand(source, name)

@@ -15,7 +15,7 @@ from hloom.nn.module import Module, static
 class MultiHeadAttention(Module):
     """softmax(q k^T / sqrt(d)) v in `heads` parallel heads (Vaswani et al., 2017). Inputs: (batch, time, features).
 
-    `attention(x, is_causal=True)` hides later positions; by default every position sees all others.
+    `attention(x, is_causal=True)` masks later positions; by default every position attends to all others.
 
     >>> layer = hl.nn.MultiHeadAttention(64, heads=8, key=hl.random.key(0))
     >>> layer(hnp.ones((2, 10, 64))).shape
@@ -41,9 +41,10 @@ class MultiHeadAttention(Module):
         self.heads = heads
 
     def __call__(self, x, context=None, *, mask=None, is_causal: bool = False):
-        """x: (batch, time, features), the queries. context: keys and values come from it, by default from x.
+        """x: (batch, time, features), the queries. context: the source of keys and values, by default x.
 
-        mask: booleans that broadcast to (batch, heads, queries, keys); False hides. is_causal: hides what comes later.
+        mask: booleans that broadcast to (batch, heads, queries, keys); False is masked. is_causal: masks later
+        positions.
         """
         context = x if context is None else context
         query, key, value = (
@@ -55,10 +56,11 @@ class MultiHeadAttention(Module):
 
 
 class TransformerBlock(Module):
-    """x + attention(norm(x)), then x + MLP(norm(x)): a block with the normalization first (Xiong et al., 2020).
+    """x + attention(norm(x)), then x + MLP(norm(x)): a pre-norm block (Xiong et al., 2020).
 
-    `block(x, is_causal=True)` is a decoder: a position sees itself and what is before it. By default each position sees
-    all others, as in an encoder. mask=(batch, heads, queries, keys) hides where it is False, such as padding.
+    `block(x, is_causal=True)` is a decoder: a position attends to itself and earlier ones. By default each position
+    attends to all others, as in an encoder. mask=(batch, heads, queries, keys) is False for masked pairs, such as
+    padding.
 
     >>> block = hl.nn.TransformerBlock(64, heads=8, key=hl.random.key(0))
     >>> block(hnp.ones((2, 10, 64))).shape

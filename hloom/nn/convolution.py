@@ -12,7 +12,7 @@ from hloom.lax.operands import as_operand
 from hloom.nn import initializers
 from hloom.nn.module import Module, static
 
-_SPATIAL = "DHW"  # up to three window dimensions, named as JAX's strings do
+_SPATIAL = "DHW"  # up to three window dimensions, named as in JAX's strings
 
 
 def _numbers(rank: int) -> tuple[str, str, str]:
@@ -28,7 +28,7 @@ class Conv(Module):
     """Convolution of (batch, ..., channels) with 1 to 3 window dimensions, as many as `window` has.
 
     padding: 'SAME', 'VALID' or a pair (before, after) for each window dimension. dilation: of the window.
-    groups: channels are convolved in so many independent groups; as many as channels is depthwise.
+    groups: the number of independent groups of channels; as many as channels is a depthwise convolution.
 
     >>> layer = hl.nn.Conv(3, 16, (3, 3), key=hl.random.key(0), strides=2)
     >>> layer(hnp.ones((8, 28, 28, 3))).shape
@@ -157,7 +157,7 @@ def checked_padding(padding, rank: int, layer: str):
 
 
 def _repair(x, kernel, rank: int, channels: int, layer: str) -> str:
-    """What makes an input of the wrong shape fit."""
+    """The repair for an input of the wrong shape."""
     if x.ndim > rank + 2 and channels in (x.shape[1], x.shape[-1]) and x.ndim <= 5:
         window = f"({', '.join([str(kernel.shape[0])] * (x.ndim - 2))})"
         made = f"{layer}({channels}, {kernel.shape[-1]}, {window})"

@@ -1,4 +1,4 @@
-"""Attention over an encoder's outputs, and beam search: what turns recurrent cells into sequence-to-sequence models."""
+"""Attention over an encoder's outputs, and beam search, for sequence-to-sequence models of recurrent cells."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class BahdanauAttention(Module):
     vector: Any
 
     def __init__(self, queries: int, memory: int, units: int, *, key, dtype="f32"):
-        """queries, memory: features of the decoder's outputs and of the encoder's. units: those of the sum."""
+        """queries, memory: features of the decoder's outputs and of the encoder's. units: dimension of the sum."""
         keys = random.split(key, 3)
         self.query = Linear(queries, units, key=keys[0], dtype=dtype)
         self.memory = Linear(memory, units, key=keys[1], use_bias=False, dtype=dtype)
@@ -63,8 +63,8 @@ class LuongAttention(Module):
 
 
 class AttentionState(NamedTuple):
-    """cell: state of the cell. context: (batch, memory features). memory: (batch, time, features). prepared: what the
-    scores need of it. mask: (batch, time), False hides."""
+    """cell: state of the cell. context: (batch, memory features). memory: (batch, time, features). prepared: the part
+    of the scores computed from it once. mask: (batch, time), False is masked."""
 
     cell: Any
     context: Any
@@ -74,7 +74,8 @@ class AttentionState(NamedTuple):
 
 
 class AttentionCell(Module):
-    """A cell that reads its input with a context, the weighted mean of a memory, and chooses the next weights.
+    """A cell with attention: it reads its input together with a context, the weighted mean of a memory, and computes
+    the next weights.
 
     cell: takes inputs of (inputs + memory features). The output is tanh(W [cell's output, context]) of `outputs`
     features (Luong et al., 2015, equation 5). Use `initial_state(memory, lengths)`, then the cell alone, in
@@ -90,8 +91,8 @@ class AttentionCell(Module):
         self.output = Linear(cell.features + memory, outputs, key=key, use_bias=False, dtype=dtype)
 
     def initial_state(self, memory, lengths=None, cell_state=None) -> AttentionState:
-        """memory: (batch, time, features). lengths: (batch,) of the memory's sequences; what is behind them is hidden.
-        cell_state: by default the cell's own. Raises ShapeError."""
+        """memory: (batch, time, features). lengths: (batch,) of the memory's sequences; later positions are masked.
+        cell_state: by default the cell's initial state. Raises ShapeError."""
         memory = as_operand(memory, "AttentionCell")
         if memory.ndim != 3:
             raise ShapeError(
@@ -106,11 +107,11 @@ class AttentionCell(Module):
         return AttentionState(state, context, memory, self.attention.prepare(memory), mask)
 
     def prepare(self, x):
-        """The inputs themselves: each step needs the context of the one before."""
-        return hnp.asarray(x)  # each step needs the context of the one before
+        """The inputs unchanged: each step needs the context of the previous one."""
+        return hnp.asarray(x)  # each step needs the context of the previous one
 
     def step(self, state: AttentionState, x):
-        """(the new state, the output with attention to the memory)."""
+        """(the new state, the output, which includes the context)."""
         cell, out = self.cell(state.cell, hnp.concatenate([x, state.context.astype(x.dtype)], axis=-1))
         scores = hnp.where(state.mask, self.attention.scores(out, state.prepared), -hnp.inf)
         context = hnp.einsum("bt,btf->bf", softmax(scores), state.memory)
@@ -123,7 +124,7 @@ class AttentionCell(Module):
 
 class Beams(NamedTuple):
     """tokens: (batch, beams, length) s32, `end` after the end. scores: (batch, beams), log probabilities divided by the
-    length penalty, the best first. lengths: (batch, beams) s32, `end` included."""
+    length penalty, in descending order. lengths: (batch, beams) s32, `end` included."""
 
     tokens: Any
     scores: Any
@@ -140,12 +141,12 @@ def beam_search(
     max_length: int,
     length_penalty: float = 0.0,
 ) -> Beams:
-    """The most probable sequences that a decoder writes, as far as the best `beam_width` prefixes lead to them.
+    """The most probable sequences of a decoder, approximated by keeping the `beam_width` best prefixes.
 
     step: step(state, tokens (n,)) -> (state, logits (n, vocabulary)), for n = batch * beam_width rows. state: a tree of
     arrays (batch, ...). start: the first tokens, (batch,) integers. end: the token that ends a sequence. Sequences that
-    do not end within max_length are returned as they are. length_penalty: exponent a of ((5 + length) / 6)^a, by which
-    scores are divided (Wu et al., 2016, equation 14). Can be compiled. Raises ArgumentError, ShapeError.
+    do not end within max_length are returned as they are. length_penalty: exponent a of the divisor ((5 + length) /
+    6)^a of scores (Wu et al., 2016, equation 14). Works under jit. Raises ArgumentError, ShapeError.
 
     >>> log_p = hnp.log(hnp.array([0.1, 0.6, 0.3]))
     >>> def step(state, tokens):
@@ -166,7 +167,7 @@ def beam_search(
     batch, width = start.shape[0], beam_width
     state = tree.map(lambda x: hnp.repeat(hnp.asarray(x), width, axis=0), state)
     tokens = hnp.full((batch, width, max_length), end, "s32")
-    # At first all beams are the same: only one of them may be continued.
+    # Initially all beams are equal: only one of them may be continued.
     first = hnp.broadcast_to(hnp.where(hnp.arange(width) == 0, 0.0, -hnp.inf), (batch, width)).astype("f32")
     last = hnp.repeat(start.astype("s32"), width)
     ended = hnp.zeros((batch, width), "pred")
@@ -187,7 +188,7 @@ def beam_search(
             )
         vocabulary = logits.shape[1]
         chances = hnp.reshape(log_softmax(logits.astype("f32")), (batch, width, vocabulary))
-        # A sequence that has ended is continued in one way, which costs nothing.
+        # A finished sequence has a single continuation, at no cost.
         stay = hnp.where(hnp.arange(vocabulary) == end, 0.0, -hnp.inf)
         chances = hnp.where(ended[:, :, None], stay, chances)
         candidates = totals[:, :, None] + chances

@@ -1,6 +1,6 @@
-"""Activations, softmax and their relatives: pure functions of arrays, with `jax.nn`'s names and numerics.
+"""Activations, softmax and related functions: pure functions of arrays, with `jax.nn`'s names and numerics.
 
-Complex numbers are compared by their real parts, then by their imaginary ones, as NumPy has it."""
+Complex numbers are compared by their real, then their imaginary parts, as in NumPy."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def relu(x):
     zero = lax.full_like(x, 0)
     if x.dtype in COMPLEX:
         return hnp.maximum(x, zero)
-    # x <= 0 is false for NaN, so that NaN stays; the derivative is that of the branch chosen.
+    # x <= 0 is false for NaN, which is thus preserved; the derivative is that of the selected branch.
     return lax.select(lax.le(x, zero), zero, x)
 
 
@@ -135,13 +135,13 @@ def elu(x, alpha=1.0):
     """
     x = to_inexact(x, "elu")
     positive = hnp.greater(x, 0.0)
-    # exp of the branch that is not taken is that of 0, so that it does not overflow and its derivative is finite.
+    # The unselected branch computes exp(0), so that it does not overflow and its derivative is finite.
     negative = lax.expm1(lax.select(positive, lax.full_like(x, 0), x))
     return hnp.where(positive, x, hnp.multiply(alpha, negative))
 
 
 def selu(x):
-    """1.0507 elu(x, 1.67326), which keeps mean 0 and variance 1.
+    """1.0507 elu(x, 1.67326), which preserves mean 0 and variance 1.
 
     >>> hl.nn.selu(hnp.array([-1.0, 2.0])).round(3)
     Array([-1.111,  2.101], dtype=float32)
@@ -224,7 +224,7 @@ def squareplus(x, b=4):
     return hnp.divide(hnp.add(x, hnp.sqrt(hnp.add(lax.square(x), b))), 2.0)
 
 
-# What `gelu` limits exponents to, so that neither exponentials nor their derivatives overflow.
+# The limit of exponents in `gelu`, so that neither exponentials nor their derivatives overflow.
 _EXPONENTS = {DTYPES["f32"]: 80.0, DTYPES["f64"]: 700.0}
 
 
@@ -267,7 +267,7 @@ def glu(x, axis: int = -1):
 
 
 def logsumexp(a, axis=None, b=None, keepdims: bool = False, return_sign: bool = False, where=None):
-    """log(sum(b exp(a))) over axes without overflow; -inf of nothing. With return_sign (log|sum|, its sign).
+    """log(sum(b exp(a))) over axes without overflow; -inf for an empty sum. With return_sign (log|sum|, its sign).
 
     Raises ShapeError, DTypeError.
 
@@ -296,7 +296,7 @@ def logsumexp(a, axis=None, b=None, keepdims: bool = False, return_sign: bool = 
 
 
 def _shifted(x, axis, where, name):
-    """(x minus its maximum, the axes). The maximum passes no gradient: it cancels in what follows."""
+    """(x minus its maximum, the axes). The maximum has no gradient, as it cancels in the result."""
     x = to_inexact(x, name)
     axes = canonical_axes(axis, x.ndim, name)
     top = lax.stop_gradient(hnp.max(x, axes, initial=-math.inf, where=where))
@@ -304,12 +304,12 @@ def _shifted(x, axis, where, name):
 
 
 def _spread(reduced, axes, dims):
-    """A reduced array along its axes again: one broadcast, no reshapes."""
+    """A reduced array broadcast back along its axes: one broadcast, no reshapes."""
     return lax.broadcast_in_dim(reduced, dims, [k for k in range(len(dims)) if k not in axes])
 
 
 def softmax(x, axis=-1, where=None):
-    """exp(x) / sum(exp(x)) over axes (the last by default); elements where `where` is false give 0.
+    """exp(x) / sum(exp(x)) over axes (the last by default); 0 where `where` is false.
 
     Raises ShapeError, DTypeError.
 
@@ -333,14 +333,14 @@ def _softmax(x, axes):
 
 @_softmax.defjvp
 def _softmax_derivative(axes, primals, tangents):
-    """y (t - sum(y t)): of the result alone, so that a gradient keeps nothing else."""
+    """y (t - sum(y t)): a function of the result alone, so the gradient stores nothing else."""
     (x,), (t,) = primals, tangents
     y = _softmax(x, axes)
     return y, lax.mul(y, lax.sub(t, _spread(hnp.sum(lax.mul(y, t), axes), axes, y.shape)))
 
 
 def log_softmax(x, axis=-1, where=None):
-    """x - logsumexp(x) over axes (the last by default); elements where `where` is false give -inf.
+    """x - logsumexp(x) over axes (the last by default); -inf where `where` is false.
 
     Raises ShapeError, DTypeError.
 
@@ -365,13 +365,13 @@ def standardize(x, axis=-1, mean=None, variance=None, epsilon=1e-5, where=None):
     if mean is None:
         mean = center(x, axis, keepdims=True, where=where)
     if variance is None:
-        # The mean of squares less the square of the mean, as jax.nn has it, cancels; this does not.
+        # The mean of squares minus the square of the mean, as in jax.nn, suffers from cancellation; this does not.
         variance = hnp.var(x, axis, keepdims=True, where=where)
     return hnp.multiply(hnp.subtract(x, mean), lax.rsqrt(hnp.add(variance, epsilon)))
 
 
 def one_hot(x, num_classes: int, *, dtype=None, axis: int = -1):
-    """1 at position x[i] of a new axis of size num_classes, 0 elsewhere; all 0 for an x outside.
+    """1 at position x[i] of a new axis of size num_classes, 0 elsewhere; all 0 if x[i] is out of range.
 
     x: integers. dtype: f32 by default, f64 with `hl.config.enable_x64`. Raises ShapeError, DTypeError.
 
@@ -431,8 +431,8 @@ def dot_product_attention(query, key, value, bias=None, mask=None, *, scale=None
 
     query: (batch, targets, heads, features) or without batch; key, value: (batch, sources, key heads, features), where
     heads is a multiple of key heads. bias and mask (true where attended) broadcast to (batch, heads, targets, sources).
-    scale: 1 / sqrt(features) by default. The logits are of the dtype of query, the softmax in f32 for narrow floats.
-    Returns an array of the shape of query. Raises ShapeError, DTypeError.
+    scale: 1 / sqrt(features) by default. The logits have query's dtype; the softmax is computed in f32 for narrow
+    floats. Returns an array of the shape of query. Raises ShapeError, DTypeError.
 
     >>> q = k = v = hl.random.normal(hl.random.key(0), (2, 10, 8, 64))
     >>> hl.nn.dot_product_attention(q, k, v, is_causal=True).shape

@@ -14,7 +14,7 @@ from hloom.ir.types import as_dtype
 
 
 class Initializer(Protocol):
-    """What the functions of this module are or return: init(key, shape, dtype) -> array."""
+    """The type of initializers, which the functions of this module are or return: init(key, shape, dtype) -> array."""
 
     def __call__(self, key, shape, dtype="f32"):
         """The initial values."""
@@ -80,7 +80,7 @@ def normal(stddev=1e-2, dtype="f32"):
 
 
 def truncated_normal(stddev=1e-2, dtype="f32", lower=-2.0, upper=2.0):
-    """Normal, cut off at `lower` and `upper` standard deviations.
+    """Normal, truncated at `lower` and `upper` standard deviations.
 
     >>> w = hl.nn.initializers.truncated_normal(stddev=1.0)(hl.random.key(0), (64, 32))
     >>> bool(hnp.abs(w).max() <= 2)
@@ -94,7 +94,7 @@ def _axes(axis) -> tuple[int, ...]:
 
 
 def _fans(shape, in_axis, out_axis, batch_axis) -> tuple[float, float]:
-    """The inputs and outputs that one unit sees: for a convolution each times the size of the window."""
+    """The fan-in and fan-out of a unit: for a convolution each times the size of the window."""
     if len(shape) < 2:
         raise ArgumentError(
             "variance scaling needs arrays of two or more dimensions",
@@ -109,7 +109,7 @@ def _fans(shape, in_axis, out_axis, batch_axis) -> tuple[float, float]:
 
 
 def _in_disk(key, modulus, shape, dtype):
-    """Complex numbers of any direction; modulus: of a uniform number between 0 and 1."""
+    """Complex numbers with uniform argument; modulus: a function of a uniform number between 0 and 1."""
     real = np.empty(0, dtype).real.dtype
     for_modulus, for_angle = random.split(key)
     angle = 2 * math.pi * random.uniform(for_angle, shape, real)
@@ -117,7 +117,7 @@ def _in_disk(key, modulus, shape, dtype):
 
 
 def _complex_truncated_normal(key, upper: float, shape, dtype):
-    """Normal in the complex plane, cut off at the modulus `upper`; of variance 1 before that."""
+    """Normal in the complex plane, with variance 1 before truncation at the modulus `upper`."""
     mass = 1 - math.exp(-(upper**2))
     return _in_disk(key, lambda u: hnp.sqrt(-hnp.log1p(-mass * u)), shape, dtype)
 
@@ -143,10 +143,10 @@ def variance_scaling(scale, mode, distribution, in_axis=-2, out_axis=-1, batch_a
         }
         if mode not in sizes:
             raise ArgumentError("a mode of variance_scaling", repr(mode), f"one of {', '.join(sizes)}")
-        variance = scale / (sizes[mode] or 1)  # of an empty array
+        variance = scale / (sizes[mode] or 1)  # for an empty array
         dtype = as_dtype(dtype)
         if distribution == "truncated_normal":
-            # 0.8796...: the standard deviation of a normal cut off at two of them; 0.9531... that of a complex one.
+            # 0.8796...: the standard deviation of a normal truncated at two of them; 0.9531... of a complex one.
             if dtype.kind == "c":
                 factor = math.sqrt(variance) / 0.95311164380491208
                 return _complex_truncated_normal(key, 2, shape, dtype) * hnp.asarray(factor, dtype)
@@ -188,7 +188,7 @@ he_normal = kaiming_normal = _scaled("he_normal", 2.0, "fan_in", "truncated_norm
 
 
 def orthogonal(scale=1.0, column_axis=-1, dtype="f32"):
-    """Random matrices with orthonormal rows or columns, the fewer of the two (Saxe et al., 2014).
+    """Random matrices with orthonormal rows or columns, whichever are fewer (Saxe et al., 2014).
 
     >>> q = hl.nn.initializers.orthogonal()(hl.random.key(0), (4, 4))
     >>> bool(hnp.allclose(q @ q.T, hnp.eye(4), atol=1e-5))
@@ -213,8 +213,8 @@ def orthogonal(scale=1.0, column_axis=-1, dtype="f32"):
 
 
 def delta_orthogonal(scale=1.0, column_axis=-1, dtype="f32"):
-    """Convolution kernels (1 to 3 window dimensions first) that are orthogonal in the middle and zero elsewhere
-    (Xiao et al., 2018).
+    """Convolution kernels (1 to 3 leading window dimensions) that are orthogonal at the center and zero elsewhere (Xiao
+    et al., 2018).
 
     >>> hl.nn.initializers.delta_orthogonal()(hl.random.key(0), (3, 3, 4, 8)).shape
     (3, 3, 4, 8)

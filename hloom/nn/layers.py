@@ -1,4 +1,4 @@
-"""Layers without memory: Linear, Embedding, normalizations, Dropout, pooling, Sequential, Lambda."""
+"""Layers without state: Linear, Embedding, normalizations, Dropout, pooling, Sequential, Lambda."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from hloom.tracing.range_checks import check_in_range
 def checked_features(x, features: int, layer: str, parameter=None):
     """`x` as an array whose last dimension is `features`. Raises ShapeError.
 
-    parameter: one of the layer's; a PrecisionWarning is issued where x has more bits.
+    parameter: one of the layer's; a PrecisionWarning is issued if x has more bits.
     """
     x = as_operand(x, layer)
     if x.ndim == 0 or x.shape[-1] != features:
@@ -69,7 +69,7 @@ class Linear(Module):
 class Embedding(Module):
     """A table of vectors: __call__(ids) looks them up, attend(x) is x @ table.T (tied output weights).
 
-    An id out of range raises IndexOutOfBoundsError where its value is known: outside of `jit`, and everywhere under
+    An id out of range raises IndexOutOfBoundsError if its value is known: outside of `jit`, and everywhere under
     `hl.config.debug_checks`. Otherwise its vector is NaN.
 
     >>> layer = hl.nn.Embedding(1000, 64, key=hl.random.key(0))
@@ -105,7 +105,7 @@ class Embedding(Module):
         rows = hnp.take(self.table, ids, axis=0, mode="clip")
         if self.table.dtype not in INEXACT:
             return rows
-        # Added, not selected: the gradient of the table stays a plain scatter. (-0.0 + x is x for every x.)
+        # Added, not selected, so that the gradient of the table remains a plain scatter. (-0.0 + x is x for every x.)
         wrong = hnp.where((ids < 0) | (ids >= count), np.nan, -0.0).astype(rows.dtype)
         return rows + hnp.expand_dims(wrong, -1)
 
@@ -192,9 +192,9 @@ class GroupNorm(Module):
 class BatchNorm(Module):
     """Normalization by the statistics of the batch (Ioffe and Szegedy, 2015). x: (..., features).
 
-    In training (`nn.apply`) mean and variance are those of the batch, over all dimensions but the last, and the running
-    ones move by 1 - momentum; otherwise the running ones are used. axis_name: a mapped axis (`hl.vmap`) over which the
-    batch's statistics are averaged too.
+    In training (`nn.apply`) it uses the mean and variance of the batch, over all dimensions but the last, and updates
+    the running ones by 1 - momentum; otherwise it uses the running ones. axis_name: a mapped axis (`hl.vmap`) over
+    which the batch's statistics are also averaged.
 
     >>> layer = hl.nn.BatchNorm(3)
     >>> y, layer = hl.nn.apply(layer, hl.random.normal(hl.random.key(0), (16, 3)), training=True)
@@ -232,7 +232,7 @@ class BatchNorm(Module):
                 variance=keep * self.variance + (1 - keep) * lax.stop_gradient(variance),
             )
         else:
-            # Running statistics are leaves, but nothing to learn: they have no gradient.
+            # Running statistics are leaves, but not trainable: they have no gradient.
             mean, variance = lax.stop_gradient(self.mean), lax.stop_gradient(self.variance)
         return (x - mean) * lax.rsqrt(variance + self.epsilon) * self.scale + self.bias
 
@@ -326,7 +326,7 @@ class AvgPool(MaxPool):
 
 
 class Sequential(Module):
-    """Layers (or functions) one after the other.
+    """Layers (or functions) applied in sequence.
 
     >>> first, second = hl.random.split(hl.random.key(0))
     >>> model = hl.nn.Sequential(hl.nn.Linear(4, 32, key=first), hl.nn.relu, hl.nn.Linear(32, 3, key=second))
@@ -339,7 +339,7 @@ class Sequential(Module):
     def __init__(self, *layers):
         if len(layers) == 1 and isinstance(layers[0], (list, tuple)):
             layers = tuple(layers[0])
-        # A function is no leaf: it becomes part of the structure.
+        # A function is not a leaf: it becomes part of the structure.
         self.layers = tuple(x if isinstance(x, Module) else Lambda(x) for x in layers)
 
     def __call__(self, x):

@@ -61,7 +61,7 @@ def log_loss(predictions, labels, epsilon=1e-7):
     Array([0.693, 0.105], dtype=float32)
     """
     predictions = to_inexact(predictions, "log_loss")
-    _difference(predictions, labels, "log_loss")  # raises where the shapes differ
+    _difference(predictions, labels, "log_loss")  # raises if the shapes differ
     labels = hnp.asarray(labels).astype(predictions.dtype)
     return -labels * hnp.log(predictions + epsilon) - (1 - labels) * hnp.log(1 - predictions + epsilon)
 
@@ -95,10 +95,10 @@ _REDUCTIONS = ("none", "sum", "mean", "sum_over_batch_size", "sum_by_nonzero_wei
 def compute_weighted_loss(losses, weights=1.0, reduction: str = "sum_by_nonzero_weights"):
     """Losses times weights, reduced to a scalar, with TensorFlow's names of reductions.
 
-    weights: a number, or an array that broadcasts to the losses: of their leading dimensions, such as one per example,
-    or of all of them. reduction: "sum_by_nonzero_weights" divides the sum by the number of losses whose weight is not 0
-    (so that padding with weight 0 does not count), "mean" by the sum of the weights, "sum_over_batch_size" by the
-    number of losses; "sum"; "none" returns the products. A sum over nothing is 0. Raises ArgumentError, ShapeError.
+    weights: a scalar, or an array that broadcasts to the losses: one per leading dimension, such as per example, or one
+    per loss. reduction: "sum_by_nonzero_weights" divides the sum by the number of losses with nonzero weight (which
+    excludes padding with weight 0), "mean" by the sum of the weights, "sum_over_batch_size" by the number of losses;
+    "sum"; "none" returns the products. An empty sum is 0. Raises ArgumentError, ShapeError.
 
     >>> losses, weights = hnp.array([1.0, 2.0, 6.0]), hnp.array([1.0, 1.0, 0.0])
     >>> hl.nn.losses.compute_weighted_loss(losses, weights)
@@ -115,7 +115,7 @@ def compute_weighted_loss(losses, weights=1.0, reduction: str = "sum_by_nonzero_
             "give the weights the leading dimensions of the losses",
         )
     weights = hnp.broadcast_to(hnp.reshape(weights.astype(losses.dtype), dims), losses.shape)
-    # A weight of 0 leaves a loss out, whatever it is: the padded part may be infinite.
+    # A weight of 0 excludes a loss, even if it is infinite, as in padding.
     products = hnp.where(weights == 0, 0, losses * weights)
     if reduction == "none":
         return products
@@ -164,7 +164,7 @@ def hinge_loss(predictor_outputs, targets):
 def sigmoid_binary_cross_entropy(logits, labels):
     """-labels log(p) - (1 - labels) log(1 - p) of p = sigmoid(logits), element-wise, without overflow.
 
-    labels: of the logits' shape, or one number for all. Raises ShapeError.
+    labels: of the logits' shape, or a scalar. Raises ShapeError.
 
     >>> hl.nn.losses.sigmoid_binary_cross_entropy(hnp.array([0.0, 100.0]), hnp.array([1.0, 1.0])).round(3)
     Array([0.693, 0.   ], dtype=float32)
@@ -196,7 +196,7 @@ def softmax_cross_entropy(logits, labels, axis: int = -1, where=None):
 def softmax_cross_entropy_with_integer_labels(logits, labels, axis: int = -1, where=None):
     """-log_softmax(logits)[labels] over `axis`. labels: integers, logits' shape without the axis.
 
-    A label out of range raises IndexOutOfBoundsError where its value is known: outside of `jit`, and everywhere under
+    A label out of range raises IndexOutOfBoundsError if its value is known: outside of `jit`, and everywhere under
     `hl.config.debug_checks`. Otherwise its loss is NaN. Raises DTypeError and ShapeError.
 
     >>> logits, labels = hnp.array([[2.0, 0.0], [0.0, 0.0]]), hnp.array([0, 1])
@@ -227,7 +227,7 @@ def softmax_cross_entropy_with_integer_labels(logits, labels, axis: int = -1, wh
         f"softmax_cross_entropy_with_integer_labels of {count} classes takes labels from 0 to {count - 1}",
         "check the labels and the number of logits; leave padding out with a valid label and hnp.where of the loss",
     )
-    # By comparison with the class numbers, not by a gather: it fuses with the softmax, forward and backward.
+    # By comparison with the class indices, not by a gather: this fuses with the softmax, forward and backward.
     classes = lax.broadcasted_iota(labels.dtype, logits.shape, axis)
     chosen = hnp.equal(classes, hnp.expand_dims(labels, axis))
     picked = hnp.sum(hnp.where(chosen, logits, 0), axis=axis)
@@ -287,7 +287,7 @@ def cosine_distance(predictions, targets, epsilon=0.0, axis: int = -1):
 
 
 def _paired(predictions, targets, name: str):
-    """The targets in the predictions' dtype. Raises ShapeError where their shape is neither the predictions' nor ()."""
+    """The targets in the predictions' dtype. Raises ShapeError if their shape is neither the predictions' nor ()."""
     targets = as_operand(targets, name)
     if targets.ndim:
         _difference(predictions, targets, name)
@@ -297,7 +297,7 @@ def _paired(predictions, targets, name: str):
 def _difference(predictions, targets, name: str):
     targets = as_operand(targets, name)
     if targets.shape != predictions.shape:
-        # Broadcasting (n, 1) against (n,) is the mistake that trains without an error and learns nothing.
+        # Broadcasting (n, 1) against (n,) is a silent mistake: training runs without an error and learns nothing.
         raise ShapeError(
             f"{name} takes predictions and targets of one shape",
             f"{predictions._shape!r} and {targets._shape!r}",
@@ -310,9 +310,9 @@ def ctc_loss(logits, logit_paddings, labels, label_paddings, blank_id: int = 0, 
     """Connectionist temporal classification (Graves et al., 2006): -log of the probability of the labels.
 
     logits: (batch, frames, classes). logit_paddings: (batch, frames), 1 where a frame is padding.
-    labels: (batch, length) integers. label_paddings: (batch, length), 1 where a label is padding; padding stands at
-    the right. blank_id: the class of the blank. log_epsilon: log of the probability of what cannot be.
-    Returns (batch,); NaN where a label is out of range, or IndexOutOfBoundsError where its value is known or under
+    labels: (batch, length) integers. label_paddings: (batch, length), 1 where a label is padding; padding is on the
+    right. blank_id: the class of the blank. log_epsilon: log of the probability of impossible alignments. Returns
+    (batch,); NaN if a label is out of range, or IndexOutOfBoundsError if its value is known or under
     `hl.config.debug_checks`. Raises ShapeError.
 
     >>> logits, labels = hnp.zeros((1, 4, 3)), hnp.array([[1, 2]])
@@ -351,7 +351,7 @@ def ctc_loss(logits, logit_paddings, labels, label_paddings, blank_id: int = 0, 
         from_blank = before_blank[:, :-1] + emit
         staying = before_label + emit
         label = hnp.logaddexp(from_blank, staying)
-        # From the label before, where the two differ.
+        # From the previous label, if the two differ.
         moving = before_label[:, :-1] + log_epsilon * repeats[:, :-1] + emit[:, 1:]
         label = hnp.concatenate([label[:, :1], hnp.logaddexp(label[:, 1:], moving)], axis=1)
         arriving = hnp.pad(before_label, ((0, 0), (1, 0)), constant_values=log_epsilon)
@@ -369,7 +369,7 @@ def ctc_loss(logits, logit_paddings, labels, label_paddings, blank_id: int = 0, 
 
 
 def _out_of_range(labels, classes: int):
-    """Which rows have a label that is no class. Raises IndexOutOfBoundsError where their values are known."""
+    """The rows with a label out of range. Raises IndexOutOfBoundsError if their values are known."""
     asked = f"ctc_loss of {classes} classes takes labels from 0 to {classes - 1}"
     check_in_range(labels, 0, classes, asked, "check the labels and the number of logits")
     return hnp.any((labels < 0) | (labels >= classes), axis=1)

@@ -1,4 +1,4 @@
-"""What users of other frameworks write of a layer, and what hloom answers."""
+"""Habits from other frameworks that are errors here, with their repairs."""
 
 from __future__ import annotations
 
@@ -6,12 +6,12 @@ from collections.abc import Callable
 
 from hloom.errors import ArgumentError
 
-# What other frameworks call the method that a call of a layer runs.
+# Names of a layer's call method in other frameworks.
 _CALLS = ("forward", "call", "apply")
 
 
 def refused_call(cls: type) -> Callable | None:
-    """The `__call__` of a class that has none, but a method of which users think that a call runs it; else None."""
+    """A `__call__` that raises, for a class that lacks one but has another framework's call method; else None."""
     if any("__call__" in base.__dict__ for base in cls.__mro__):
         return None
     found = next((name for name in _CALLS if callable(cls.__dict__.get(name))), None)
@@ -29,7 +29,7 @@ def refused_call(cls: type) -> Callable | None:
 
 
 def check_callable(module, what: str) -> None:
-    """Raises ArgumentError for what `nn.apply` or a summary cannot call."""
+    """Raises ArgumentError for an object that `nn.apply` or a summary cannot call."""
     if callable(module):
         return
     cls = type(module).__name__

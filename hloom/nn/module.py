@@ -1,8 +1,8 @@
 """Module: layers as plain trees of arrays.
 
-A layer is a class with annotated fields, as a dataclass has them. Its arrays are leaves, so that `hl.grad`, `hl.jit`,
-`hl.tree.map` and optimizers take a layer as they take a dictionary of arrays; what is declared by `static()` (sizes,
-strings, functions) belongs to the structure.
+A layer is a class with annotated fields, like a dataclass. Its arrays are leaves, so `hl.grad`, `hl.jit`, `hl.tree.map`
+and optimizers accept a layer like a dictionary of arrays; fields declared with `static()` (sizes, strings, functions)
+belong to the structure.
 
     class Perceptron(nn.Module):
         hidden: nn.Linear
@@ -16,8 +16,8 @@ strings, functions) belongs to the structure.
     gradient = hl.grad(loss)(model, images, labels)      # a Perceptron of gradients
 
 `print(model)` shows the tree of layers, `print(model.summary(x))` a table with output shapes, parameters and FLOPs.
-Calling a layer is inference: dropout does nothing, batch normalization uses its running statistics. `apply` runs it for
-training, and returns the module with what it recorded:
+Calling a layer is inference: dropout does nothing, batch normalization uses its running statistics. `apply` runs it in
+training mode, and returns the module with updated statistics:
 
     logits, model = nn.apply(model, images, training=True, key=key)
 """
@@ -44,7 +44,7 @@ F64 = DTYPES["f64"]
 
 
 def static(**options):
-    """A field that is part of the structure, not an array: sizes, strings, functions. It has to be hashable.
+    """A field that is part of the structure, not an array: sizes, strings, functions. It must be hashable.
 
     >>> class Scale(hl.nn.Module):
     ...     factor: float = hl.nn.static(default=2.0)
@@ -74,7 +74,7 @@ class Module(Described):
 
     def __init_subclass__(cls, *, init: bool = True, **options):
         super().__init_subclass__(**options)
-        # A subclass that adds no field keeps the __init__ that it inherits; init=False says so to type checkers.
+        # A subclass without new fields inherits __init__; init=False tells type checkers so.
         inherits = "__annotations__" not in cls.__dict__ and Module not in cls.__bases__
         makes_init = init and not (inherits or "__init__" in cls.__dict__)
         dataclasses.dataclass(init=makes_init, repr=False, eq=False)(cls)
@@ -99,7 +99,7 @@ class Module(Described):
         object.__setattr__(self, name, value)
 
     def replace(self, **changes) -> Module:
-        """A copy with other fields. Raises ArgumentError for a field that there is not."""
+        """A copy with changed fields. Raises ArgumentError for an unknown field."""
         known = {f.name for f in dataclasses.fields(self)}
         for name in changes:
             if name not in known:
@@ -122,7 +122,7 @@ answer(Module, OF_LAYERS)
 
 
 def _freezing(init):
-    """An __init__ after which the outermost object cannot be assigned to any more."""
+    """An __init__ that freezes the outermost object when it returns."""
 
     @functools.wraps(init)
     def wrapped(self, *args, **kwargs):
@@ -144,19 +144,19 @@ def _freezing(init):
 
 
 def _check_attributes(module) -> None:
-    """Raises ArgumentError for an attribute that is no field."""
+    """Raises ArgumentError for an attribute that is not a field."""
     others = module.__dict__.keys() - {*module._leaves, *module._static, "_depth"}
     if others:
         name, layer = min(others), type(module).__name__
         raise ArgumentError(
             f"{layer}.{name} was assigned in __init__",
-            f"it is no field of {layer}: compiled functions, gradients and checkpoints would lose it",
+            f"it is not a field of {layer}: compiled functions, gradients and checkpoints would lose it",
             f"declare it in the class: `{name}: hl.Array`, or `{name}: int = hl.nn.static()` for a constant",
         )
 
 
 def _check_arguments(init, layer: str, args, kwargs, error: TypeError) -> None:
-    """Raises ArgumentError where __init__ does not take these arguments, or a layer of hloom's cannot use them."""
+    """Raises ArgumentError if __init__ does not take these arguments, or a built-in layer cannot use them."""
     signature = inspect.signature(init)
     own = signature.replace(parameters=[*signature.parameters.values()][1:])
     try:
@@ -183,7 +183,7 @@ def _restored(cls, metadata, children):
 
 
 def warn_of_wide_input(x, parameter, layer: str) -> None:
-    """Warns at the user's line, once for each trace, where x is float64 and a layer's parameter has fewer bits."""
+    """Warns at the user's line, once per trace, if x is float64 and a layer's parameter has fewer bits."""
     if x.dtype != F64 or parameter.dtype not in FLOATS or parameter.dtype == F64 or x.weak:
         return
     trace = current_trace()
@@ -202,7 +202,7 @@ def warn_of_wide_input(x, parameter, layer: str) -> None:
 
 
 class _Session:
-    """One run of `apply`: the flag, the random key and what layers recorded."""
+    """One run of `apply`: the training flag, the random key and the values that layers recorded."""
 
     def __init__(self, training: bool, key):
         self.training = training
@@ -220,11 +220,11 @@ _SESSIONS = _Sessions()
 
 
 def apply(module, *args, training: bool = True, key=None, **kwargs):
-    """(module(*args, **kwargs), the module with what its layers recorded).
+    """(module(*args, **kwargs), the module with the values that its layers recorded).
 
-    training: batch normalization uses and records the batch's statistics, dropout drops. key: for dropout.
-    Pure: it can be traced, differentiated and batched. The layers that record have to run in the same trace, not inside
-    of a `jit` or `scan` of their own.
+    training: batch normalization uses and records the batch's statistics, dropout drops. key: for dropout. Pure: it can
+    be traced, differentiated and batched. Layers that record must run in the same trace, not inside of a nested `jit`
+    or `scan`.
 
     >>> model = hl.nn.Dropout(0.5)
     >>> y, model = hl.nn.apply(model, hnp.ones(1000), key=hl.random.key(0))
@@ -236,8 +236,8 @@ def apply(module, *args, training: bool = True, key=None, **kwargs):
 
 
 def apply_function(function, module, *args, training: bool = True, key=None):
-    """(function(module, *args), the module with what its layers recorded): `apply` for a function that calls the layers
-    of a module or of a tree of them, such as a loss."""
+    """(function(module, *args), the module with the values that its layers recorded): `apply` for a function that calls
+    the layers of a module or of a tree of them, such as a loss."""
     session = _Session(training, key)
     _SESSIONS.active.append(session)
     try:
@@ -248,7 +248,7 @@ def apply_function(function, module, *args, training: bool = True, key=None):
 
 
 def is_training() -> bool:
-    """Whether the layer, or the loss of `hl.training.train_step`, runs for training (`apply`).
+    """Whether the layer, or the loss of `hl.training.train_step`, runs in training mode (`apply`).
 
     >>> hl.nn.is_training()
     False
@@ -258,7 +258,7 @@ def is_training() -> bool:
 
 
 def draw_key(layer: str = "a layer"):
-    """A random key of its own for a layer, or a loss, that runs for training. layer: its name in the error.
+    """A new random key for a layer, or a loss, that runs in training mode. layer: its name in the error.
 
     Raises ArgumentError without a key in `apply`, or in the state of `hl.training.train_step`.
     """
@@ -275,7 +275,7 @@ def draw_key(layer: str = "a layer"):
 
 
 def record(module: Module, **fields) -> None:
-    """Called by a layer in training: the module that `apply` returns has these values in its fields."""
+    """Records new values for the fields of a layer in training, for the module that `apply` returns."""
     if _SESSIONS.active:
         _SESSIONS.active[-1].recorded[id(module)] = (module, fields)
 

@@ -14,7 +14,7 @@ from hloom.nn.convolution import checked_padding
 
 
 def _arguments(name: str, inputs, window_shape, strides, padding):
-    """(operand, window, strides, padding) over all of the operand's dimensions."""
+    """(operand, window, strides, padding) for all dimensions of the operand."""
     x = as_operand(inputs, name)
     if isinstance(window_shape, int):
         window_shape = (window_shape,)
@@ -36,10 +36,10 @@ def _arguments(name: str, inputs, window_shape, strides, padding):
 
 
 def max_pool(inputs, window_shape, strides=None, padding="VALID"):
-    """The largest element of each window of (batch..., space..., channels); NaN where there is one.
+    """The largest element of each window of (batch..., space..., channels); NaN if there is one.
 
     window_shape, strides (default 1): an integer for each spatial dimension; padding: 'VALID', 'SAME', 'SAME_LOWER' or
-    (low, high) pairs for these; padding is never the largest. Raises ShapeError, AttributeValueError.
+    (low, high) pairs for these; padding is never selected. Raises ShapeError, AttributeValueError.
 
     >>> hl.nn.max_pool(hnp.arange(4.0).reshape(1, 4, 1), (2,), strides=(2,)).ravel()
     Array([1., 3.], dtype=float32)
@@ -59,7 +59,7 @@ def min_pool(inputs, window_shape, strides=None, padding="VALID"):
 def avg_pool(inputs, window_shape, strides=None, padding="VALID", count_include_pad: bool = True):
     """The mean of each window; arguments and errors as in `max_pool`.
 
-    count_include_pad: padding counts as zeros; otherwise the mean is that of the elements inside.
+    count_include_pad: padding counts as zeros; otherwise it is excluded from the mean.
 
     >>> hl.nn.avg_pool(hnp.arange(4.0).reshape(1, 4, 1), (2,), strides=(2,)).ravel()
     Array([0.5, 2.5], dtype=float32)
@@ -79,7 +79,7 @@ def avg_pool(inputs, window_shape, strides=None, padding="VALID", count_include_
 
 
 def pool(inputs, init, reduce_fn, window_shape, strides, padding):
-    """Each window combined by reduce_fn(accumulator, element) from init; arguments and errors as in `max_pool`.
+    """Each window reduced by reduce_fn(accumulator, element) from init; arguments and errors as in `max_pool`.
 
     >>> x = hnp.arange(4.0).reshape(1, 4, 1)
     >>> hl.nn.pool(x, 0.0, hl.lax.add, (2,), (2,), "VALID").ravel()

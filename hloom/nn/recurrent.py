@@ -16,7 +16,7 @@ from hloom.nn.module import Module, static
 
 
 class _Cell(Module):
-    """Gates of an input and a hidden state: x @ input_kernel + h @ hidden_kernel + bias."""
+    """The gates from an input and a hidden state: x @ input_kernel + h @ hidden_kernel + bias."""
 
     input_kernel: Any
     hidden_kernel: Any
@@ -38,7 +38,7 @@ class _Cell(Module):
         return self.hidden_kernel.shape[0]
 
     def prepare(self, x):
-        """The part of the gates that needs no state: for all times in one product."""
+        """The part of the gates that is independent of the state: one product for all time steps."""
         x = checked_features(x, self.input_kernel.shape[0], type(self).__name__, self.input_kernel)
         return hnp.matmul(x, self.input_kernel) + self.bias
 
@@ -70,7 +70,7 @@ class RNNCell(_Cell, init=False):
 class LSTMCell(_Cell):
     """Long short-term memory (Hochreiter and Schmidhuber, 1997; with a forget gate, Gers et al., 2000).
 
-    The state is (c, h), each (..., features). Gates stand in the order input, forget, cell, output; the forget gate's
+    The state is (c, h), each (..., features). Gates are in the order input, forget, cell, output; the forget gate's
     bias starts at 1.
 
     >>> cell = hl.nn.LSTMCell(4, 8, key=hl.random.key(0))
@@ -101,7 +101,7 @@ class LSTMCell(_Cell):
 
 
 class GRUCell(_Cell, init=False):
-    """Gated recurrent unit (Cho et al., 2014). Gates stand in the order reset, update, candidate.
+    """Gated recurrent unit (Cho et al., 2014). Gates are in the order reset, update, candidate.
 
     >>> cell = hl.nn.GRUCell(4, 8, key=hl.random.key(0))
     >>> state, output = cell(cell.initial_state(2), hnp.ones((2, 4)))
@@ -124,7 +124,7 @@ class GRUCell(_Cell, init=False):
 class Recurrent(Module):
     """A cell scanned over time: (batch, time, features) to (outputs, last state).
 
-    One product computes all time steps of the input; the loop computes the product with the state only.
+    A single product handles all time steps of the input; only the product with the state is in the loop.
 
     >>> layer = hl.nn.Recurrent(hl.nn.RNNCell(4, 8, key=hl.random.key(0)))
     >>> layer(hnp.ones((2, 10, 4)))[0].shape
@@ -139,8 +139,8 @@ class Recurrent(Module):
     def __call__(self, x, state=None, *, reverse: bool = False, lengths=None):
         """x: (batch, time, inputs). state: by default zeros. Returns ((batch, time, features), state).
 
-        lengths: (batch,), the time steps of each sequence. Outputs after them are 0, the state is that after the last
-        one; `reverse` begins with the last one of each sequence. Raises ShapeError.
+        lengths: (batch,), the time steps of each sequence. Outputs after them are 0, and the state is the one after the
+        last step; `reverse` begins with the last step of each sequence. Raises ShapeError.
         """
         gates = self.cell.prepare(x)
         state = self.cell.initial_state(*gates.shape[:-2]) if state is None else state
@@ -173,12 +173,12 @@ def _checked_lengths(lengths, x):
 
 
 def _rows(flags, x):
-    """(batch,) with the rank of x."""
+    """(batch,) expanded to the rank of x."""
     return hnp.reshape(flags, flags.shape + (1,) * (x.ndim - 1))
 
 
 class StackedCells(Module):
-    """Cells on top of each other as one: each reads the output of the one below. The state is the tuple of theirs.
+    """Cells stacked into one: each reads the output of the one below. The state is the tuple of their states.
 
     >>> first, second = hl.random.split(hl.random.key(0))
     >>> cell = hl.nn.StackedCells(hl.nn.GRUCell(4, 8, key=first), hl.nn.GRUCell(8, 8, key=second))
@@ -194,11 +194,11 @@ class StackedCells(Module):
         self.cells = cells
 
     def prepare(self, x):
-        """What the lowest cell computes of all inputs at once."""
+        """The part of the lowest cell that is computed for all inputs together."""
         return self.cells[0].prepare(x)
 
     def initial_state(self, *batch: int):
-        """The states of the cells, a tuple."""
+        """A tuple of the cells' states."""
         return tuple(cell.initial_state(*batch) for cell in self.cells)
 
     def step(self, state, gates):
@@ -215,7 +215,8 @@ class StackedCells(Module):
 
 
 class Bidirectional(Module):
-    """A layer over time and one against it: (batch, time, inputs) to ((batch, time, features of both), both states).
+    """A layer forward in time and one backward: (batch, time, inputs) to ((batch, time, features of both), both
+    states).
 
     forward, backward: `Recurrent` layers, such as LSTM. merge: "concat" or "sum" of their outputs.
 
@@ -235,7 +236,7 @@ class Bidirectional(Module):
         self.forward, self.backward, self.merge = forward, backward, merge
 
     def __call__(self, x, states=(None, None), *, lengths=None):
-        """lengths: as of `Recurrent`; padding stays behind the sequences."""
+        """lengths: as for `Recurrent`; padding stays after the sequences."""
         ahead, first = self.forward(x, states[0], lengths=lengths)
         back, second = self.backward(x, states[1], reverse=True, lengths=lengths)
         outputs = hnp.concatenate([ahead, back], axis=-1) if self.merge == "concat" else ahead + back
@@ -243,7 +244,7 @@ class Bidirectional(Module):
 
 
 class _CellLayer(Recurrent):
-    """`Recurrent` over a cell of its own."""
+    """`Recurrent` over a new cell."""
 
     _cell: ClassVar[type[_Cell]]
 

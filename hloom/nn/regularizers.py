@@ -46,7 +46,7 @@ def penalty(regularizer: Callable[[Any], Any], model: Any, names: str | tuple[st
     """The sum of a regularizer over the parameters whose paths match, a scalar to be added to the loss.
 
     names: patterns with * and ?, for paths such as `layers/0/kernel`: "*kernel" are all weights without biases,
-    "encoder/*" a part of the model. Raises ArgumentError where none matches.
+    "encoder/*" a part of the model. Raises ArgumentError if none matches.
     """
     patterns = (names,) if isinstance(names, str) else tuple(names)
     paths = {tree.keystr(path, simple=True, separator="/"): leaf for path, leaf in tree.leaves_with_path(model)}

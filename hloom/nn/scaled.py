@@ -1,8 +1,8 @@
-"""Products of numbers of 4 and 8 bits with a scale for each block: `scaled_matmul`, `scaled_dot_general`.
+"""Products of block-scaled 4-bit and 8-bit numbers: `scaled_matmul`, `scaled_dot_general`.
 
 Formats: mxfp8 is the OCP Microscaling Formats specification 1.0 (blocks of 32 f8e4m3fn, a power of two each); nvfp4 has
-blocks of 16 f4e2m1fn with a scale f8e4m3fn each and one f32 scale for the array. Where the hardware has no such
-products, as a CPU, the numbers are rounded to these formats and multiplied in f32.
+blocks of 16 f4e2m1fn with a scale f8e4m3fn each and one f32 scale for the array. On hardware without such products,
+such as CPUs, operands are rounded to these formats and multiplied in f32.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from hloom.transforms.custom_derivatives import custom_vjp
 
 @record(frozen=True)
 class BlockScaleConfig:
-    """How an operand is rounded: a format's name, the numbers of a block, the dtypes of numbers and scales.
+    """The rounding of an operand: the format's name, the block size, the dtypes of elements and scales.
 
     global_scale: one f32 for the whole array (nvfp4), or None.
     """
@@ -41,7 +41,7 @@ _LARGEST = {"f8e4m3fn": 448.0, "f4e2m1fn": 6.0}
 def get_scaled_dot_general_config(mode: str, global_scale=None) -> BlockScaleConfig:
     """The configuration of a format, 'mxfp8' or 'nvfp4', for an operand of `scaled_dot_general`. Raises ArgumentError.
 
-    global_scale: only of nvfp4; 1 by default.
+    global_scale: for nvfp4 only; 1 by default.
     """
     if mode not in _FORMATS:
         raise ArgumentError("a format of scaled numbers", f"{mode!r}", f"one of {', '.join(_FORMATS)}")
@@ -54,7 +54,7 @@ def get_scaled_dot_general_config(mode: str, global_scale=None) -> BlockScaleCon
 
 
 def scaled_matmul(lhs, rhs, lhs_scales, rhs_scales, preferred_element_type="f32"):
-    """The products of rows of lhs (B, M, K) with rows of rhs (B, N, K), each with a scale for each block: (B, M, N).
+    """The products of rows of lhs (B, M, K) with rows of rhs (B, N, K), both with block scales: (B, M, N).
 
     lhs_scales (B, M, K / block), rhs_scales (B, N, K / block); products and sums in f32. Raises ShapeError.
     """
@@ -72,7 +72,7 @@ def scaled_matmul(lhs, rhs, lhs_scales, rhs_scales, preferred_element_type="f32"
 
 
 def _rounded(x, config: BlockScaleConfig):
-    """(numbers, scales) of x (B, M, K) in a format, by blocks along K, which is filled up with zeros."""
+    """(elements, scales) of x (B, M, K) in a format, in blocks along K, which is zero-padded."""
     rows, depth = x.shape[:2], x.shape[2]
     count = -(-depth // config.block_size)
     x = hnp.pad(x.astype("f32"), ((0, 0), (0, 0), (0, count * config.block_size - depth)))
@@ -80,7 +80,7 @@ def _rounded(x, config: BlockScaleConfig):
     largest = _LARGEST["f8e4m3fn" if config.mode == "mxfp8" else "f4e2m1fn"]
     share = hnp.max(hnp.abs(blocks), axis=-1) / largest
     if config.mode == "mxfp8":
-        # The smallest power of two by which the block's largest number fits.
+        # The smallest power of two with which the block's largest element fits.
         power = hnp.clip(hnp.ceil(hnp.log2(hnp.where(share == 0, 1.0, share))), -127, 127)
         scales = hnp.exp2(power)
         divisor = scales
@@ -93,7 +93,7 @@ def _rounded(x, config: BlockScaleConfig):
 
 
 def _product(left, right, configs, dtype):
-    """(B, M, K) by (B, N, K), both rounded first."""
+    """(B, M, K) times (B, N, K), both rounded first."""
     (a, a_scales), (b, b_scales) = _rounded(left, configs[0]), _rounded(right, configs[1])
     found = scaled_matmul(a, b, a_scales, b_scales)
     for config in configs:
@@ -108,7 +108,7 @@ def scaled_dot_general(
     """`lax.dot_general` of operands rounded to a format of scaled blocks along the contracted dimensions.
 
     configs: three of `get_scaled_dot_general_config`, for lhs, rhs and the result's cotangent, whose products in the
-    derivative are rounded too; None: no rounding. Result dimensions: batch, what is left of lhs, of rhs. Raises
+    derivative are rounded too; None: no rounding. Result dimensions: batch, the remaining ones of lhs, of rhs. Raises
     ArgumentError, ShapeError.
     """
     dtype = as_dtype(preferred_element_type)
@@ -144,7 +144,7 @@ def scaled_dot_general(
 
 
 def _as_rows(x, contracted, batch):
-    """(x as (B, M, K), the sizes that B stands for, those that M stands for)."""
+    """(x as (B, M, K), the sizes merged into B, those merged into M)."""
     free = tuple(k for k in range(x.ndim) if k not in contracted and k not in batch)
     x = hnp.transpose(x, (*batch, *free, *contracted))
     dims = x.shape

@@ -1,4 +1,4 @@
-"""What a module looks like: the tree that `print(model)` shows, and the table of `model.summary(x)`."""
+"""Summaries of modules: the tree that `print(model)` shows, and the table of `model.summary(x)`."""
 
 from __future__ import annotations
 
@@ -16,21 +16,21 @@ from hloom.tree import pytrees as tree
 
 
 class _Calls(threading.local):
-    finished: Any = None  # called with (module, result, FLOPs) after each call of a module, where a summary is made
+    finished: Any = None  # called with (module, result, FLOPs) after each call of a module while a summary is made
 
 
 _CALLS = _Calls()
 
 
 def recorded(call):
-    """A module's __call__ that a summary learns of."""
+    """Wraps a module's __call__ to report to a summary."""
 
     @functools.wraps(call)
     def wrapped(self, *args, **kwargs):
         finished, trace = _CALLS.finished, current_trace()
         if finished is None or trace is None:
             return call(self, *args, **kwargs)
-        # Saves start-up time: only a summary counts.
+        # Saves start-up time: needed by summaries only.
         from hloom.compiler.analysis import instruction_flops
 
         before = len(trace.builder.instructions)
@@ -42,7 +42,7 @@ def recorded(call):
 
 
 class Described:
-    """The base of modules: their text."""
+    """The base of modules: their repr and summary."""
 
     _leaves: ClassVar[tuple[str, ...]] = ()
     _static: ClassVar[tuple[str, ...]] = ()
@@ -96,7 +96,7 @@ class Row:
 
 @record(frozen=True)
 class Summary:
-    """What `Module.summary` returns: rows in the order in which the calls ended, the module's own last."""
+    """The result of `Module.summary`: rows in order of completion, the module itself last."""
 
     name: str
     rows: list[Row]
@@ -105,11 +105,11 @@ class Summary:
 
     @property
     def flops(self) -> float:
-        """Of the whole call."""
+        """For the whole call."""
         return self.rows[-1].flops if self.rows else 0.0
 
     def __rich__(self):
-        # Saves start-up time: only who looks at a summary needs rich.
+        # Saves start-up time: rich is needed only to display a summary.
         from rich.table import Table
 
         table = Table(title=self.name)
@@ -122,7 +122,7 @@ class Summary:
         return table
 
     def __str__(self) -> str:
-        from rich.console import Console  # saves start-up time: only who prints a summary needs rich
+        from rich.console import Console  # saves start-up time: rich is needed only to print a summary
 
         console = Console(width=120, color_system=None)
         with console.capture() as text:
@@ -133,7 +133,7 @@ class Summary:
 
 
 def submodules(module, path: str = "") -> Iterator[tuple[str, Described]]:
-    """(path, module) of a module ('' for itself) and of those in it: 'layers[0]', 'block.attention'."""
+    """(path, module) of a module ('' for itself) and its submodules: 'layers[0]', 'block.attention'."""
     yield path, module
     for name, value in _parts(module, path):
         if isinstance(value, Described):

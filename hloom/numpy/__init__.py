@@ -1,7 +1,7 @@
-"""The functions of NumPy on hloom's arrays, with `jax.numpy`'s names and promotion.
+"""NumPy's functions for hloom arrays, with the names and promotion rules of `jax.numpy`.
 
-Outside of `hl.jit` every call computes eagerly; inside it is recorded and compiled. Arrays of 64 bits stay so;
-Python numbers take the dtype of the array beside them, and alone they are pred, s32, f32 or c64.
+Outside of `hl.jit` every call computes eagerly; inside it is recorded and compiled. 64-bit arrays keep their dtype;
+Python scalars take the dtype of the other operand, and alone are pred, s32, f32 or c64.
 """
 
 import math as _math
@@ -204,7 +204,7 @@ _UFUNCS: dict[str, tuple[int, object, dict[str, str]]] = {
     "logaddexp2": (2, -_math.inf, {}),
     "negative": (1, None, {}),
 }
-# Functions that only move elements: arrays of random keys are moved as others are.
+# Data movement functions, which also accept arrays of random keys.
 _MOVERS = frozenset(
     (
         "append array_split atleast_1d atleast_2d atleast_3d broadcast_to column_stack concat concatenate delete "
@@ -215,7 +215,7 @@ _MOVERS = frozenset(
 _ufunc, _key_arrays, _dtypes = (
     _lazy.LazyModule(f"hloom.numpy.{name}") for name in ("elementwise.ufunc", "key_arrays", "dtypes")
 )
-# What Python refuses in an argument is said in hloom's errors. Element-wise functions check all that they accept.
+# Python's argument errors are raised as hloom errors. Element-wise functions check all of their arguments themselves.
 _explained = _arguments.explained_functions(
     "hloom.numpy",
     {

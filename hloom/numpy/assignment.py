@@ -1,5 +1,5 @@
-"""Methods of arrays with `hl.config.item_assignment`: what is a view in NumPy is one (`hloom.arrays.views`), and
-`x += y` changes x."""
+"""Methods of arrays with `hl.config.item_assignment`: NumPy's views are views (`hloom.arrays.views`), and `x += y`
+changes x."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ from hloom.ir.types import HLO_NAME, INTEGERS, PRED
 from hloom.tracing.trace import current_trace
 
 IN_PLACE = ("add", "sub", "mul", "truediv", "floordiv", "mod", "pow", "matmul", "and", "or", "xor", "lshift", "rshift")
-# Methods and properties that are views in NumPy where they move no elements.
+# Methods and properties that return views in NumPy, unless they move elements.
 VIEWS = ("reshape", "ravel", "squeeze", "swapaxes", "transpose", "T", "mT", "real", "imag")
 
 _MISSING = object()
-_plain: dict[str, object] = {}  # what Array itself had by these names without the setting
+_plain: dict[str, object] = {}  # Array's attributes of these names without the setting
 
 
 def use(assigns: bool) -> None:
-    """Gives Array the methods that know of views and in-place operators, or takes them away."""
+    """Installs the methods that support views and in-place operators on Array, or removes them."""
     if assigns and not _plain:
         for name in ("__getitem__", *VIEWS):
             plain = getattr(Array, name)
@@ -55,7 +55,7 @@ def _viewing(name: str, plain):
 
 
 def _part(index) -> Callable | None:
-    """What takes a basic index of NumPy data; None for an index by arrays, whose result is a copy."""
+    """The function that applies a basic index to NumPy data; None for an index with arrays, whose result is a copy."""
     entries = []
     for entry in index if isinstance(index, tuple) else (index,):
         if isinstance(entry, ArrayMethods):
@@ -72,7 +72,7 @@ def _part(index) -> Callable | None:
 
 
 def _view(x: Array, result, part: Callable | None):
-    """The result as a view of x, where NumPy's is one: not of an element, which is a number."""
+    """The result as a view of x, if NumPy's is a view: a single element is a scalar instead."""
     if part is None or current_trace() is not None or type(result) is not Array or not result._shape.dims:
         return result
     root, chain = views.origin(x)

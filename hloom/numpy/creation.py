@@ -1,4 +1,4 @@
-"""Arrays from nothing, from Python values, and like other arrays."""
+"""Creation of arrays: filled, from Python values, and like other arrays."""
 
 from __future__ import annotations
 
@@ -57,8 +57,7 @@ from hloom.tree import pytrees as tree
 
 
 def on_device(make):
-    """A function that makes an array, with the arguments `device` and `out_sharding`, or the `hl.device` scope around,
-    heeded."""
+    """A creation function that honors the arguments `device` and `out_sharding`, or the enclosing `hl.device` scope."""
 
     @functools.wraps(make)
     def placed(*args, device=None, out_sharding=None, **options):
@@ -80,10 +79,10 @@ def on_device(make):
 def array(
     object, dtype=None, copy: bool = True, order: str | None = None, ndmin: int = 0, *, device=None, out_sharding=None
 ):
-    """An array of a number, a NumPy array, an array of another library (DLPack), or nested lists of all of these.
+    """An array from a scalar, a NumPy array, an array of another library (DLPack), or nested lists of all of these.
 
-    Without a dtype NumPy and hloom arrays keep theirs; Python numbers become pred, s32, f32 or c64, and one alone is
-    weak. `copy` and `order` are taken for NumPy's sake: arrays cannot be changed and are row-major.
+    Without a dtype NumPy and hloom arrays keep theirs; Python scalars become pred, s32, f32 or c64, and a single one is
+    weakly typed. `copy` and `order` are accepted for compatibility with NumPy: arrays are immutable and row-major.
     Raises ArgumentError, DTypeError, ShapeError.
 
     >>> hnp.array([[1, 2], [3, 4]])
@@ -136,21 +135,21 @@ def astype(x, dtype, /, *, copy: bool | None = None, device=None):
 
 
 def _own(result, x):
-    """A result that is x itself as another array, where assignments could tell them apart."""
+    """A result that is x itself as a new array, if assignments could distinguish them."""
     if result is x and isinstance(x, Array) and config.item_assignment:
         return _with_digits_of(Array(x._held(), x.weak, x._device, x._shape), x)
     return result
 
 
 def _with_digits_of(result: Array, x: Array) -> Array:
-    """A copy of x, with the digits beyond its dtype that x has."""
+    """A copy of x, including digits beyond its dtype."""
     if has_twin(x):
         result._exact = x._exact
     return result
 
 
 def copy(a, order: str | None = None):
-    """Another array of the same elements, which stays as it is when a is donated. Of what lies on a GPU a itself.
+    """A new array of the same elements, which remains valid when a is donated. For arrays on a GPU, a itself.
 
     >>> x = hnp.array([1, 2])
     >>> y = hnp.copy(x)
@@ -165,8 +164,8 @@ def copy(a, order: str | None = None):
 
 @on_device
 def from_dlpack(x, /, *, device=None, copy=None):
-    """An array of another library's array, through DLPack. On a GPU it shares the memory; on the host it is copied
-    where the other library may write to it. Raises ArgumentError, CudaError, DeviceError.
+    """An array from another library, through DLPack. On a GPU it shares the memory; on the host it is copied if the
+    other library may write to it. Raises ArgumentError, CudaError, DeviceError.
 
     >>> hnp.from_dlpack(np.array([1.0, 2.0], np.float32))
     Array([1., 2.], dtype=float32)
@@ -183,7 +182,7 @@ def frombuffer(buffer, dtype=float, count: int = -1, offset: int = 0):
     return Array(np.frombuffer(buffer, as_dtype(dtype), count, offset).copy())
 
 
-# --- of one value -------------------------------------------------------------------------------------------------
+# --- filled -------------------------------------------------------------------------------------------------------
 
 
 @on_device
@@ -213,7 +212,7 @@ empty = zeros
 
 @on_device
 def full(shape, fill_value, dtype=None, *, device=None, out_sharding=None):
-    """fill_value, which broadcasts, in this shape; weak as it is where no dtype is given.
+    """fill_value broadcast to this shape; it keeps its weak type if no dtype is given.
 
     Raises ShapeError, DTypeError.
 
@@ -245,7 +244,7 @@ def _log_constant() -> None:
 
 
 def _weak_full(result, value):
-    """The array of one Python number, weakly typed: beside double precision it has all digits of the number."""
+    """A weakly typed array of one Python scalar, which keeps full precision when combined with double precision."""
     result = with_weakness(result, True)
     if isinstance(result, Array):
         result._exact = value
@@ -262,7 +261,7 @@ def _plain(value, dtype):
 def _like(x, dtype, shape, name: str):
     if isinstance(x, (np.ndarray, np.generic)) or not (hasattr(x, "shape") and hasattr(x, "dtype")):
         x = as_operand(x, name)
-    elif not isinstance(x, ArrayMethods):  # what has a shape and a dtype need not be an array
+    elif not isinstance(x, ArrayMethods):  # any object with a shape and a dtype, not only an array
         shape = x.shape if shape is None else shape
     return x.shape if shape is None else canonical_shape(shape, name), x.dtype if dtype is None else as_dtype(dtype)
 
@@ -276,13 +275,13 @@ def _filled(name: str, a, value, dtype, shape):
 
 
 def _as_model(result, a):
-    """A result, laid out as the array that it is like."""
+    """A result with the layout of its prototype."""
     return laid_out_as(result, a) if isinstance(a, ArrayMethods) and not device_scopes.device else result
 
 
 @on_device
 def zeros_like(a, dtype=None, shape=None, *, device=None, out_sharding=None):
-    """Zeros with the shape and dtype (and weakness) of a where they are not given.
+    """Zeros with the shape and dtype (and weak type) of a unless given.
 
     >>> hnp.zeros_like(hnp.array([[1.5, 2.5]]))
     Array([[0., 0.]], dtype=float32)
@@ -292,7 +291,7 @@ def zeros_like(a, dtype=None, shape=None, *, device=None, out_sharding=None):
 
 @on_device
 def ones_like(a, dtype=None, shape=None, *, device=None, out_sharding=None):
-    """Ones with the shape and dtype (and weakness) of a where they are not given.
+    """Ones with the shape and dtype (and weak type) of a unless given.
 
     >>> hnp.ones_like(hnp.array([3, 4]))
     Array([1, 1], dtype=int32)
@@ -305,7 +304,7 @@ empty_like = zeros_like
 
 @on_device
 def full_like(a, fill_value, dtype=None, shape=None, *, device=None, out_sharding=None):
-    """fill_value with the shape and dtype (and weakness) of a where they are not given. Raises ShapeError.
+    """fill_value with the shape and dtype (and weak type) of a unless given. Raises ShapeError.
 
     >>> hnp.full_like(hnp.array([1.5, 2.5]), 3)
     Array([3., 3.], dtype=float32)
@@ -317,7 +316,7 @@ def full_like(a, fill_value, dtype=None, shape=None, *, device=None, out_shardin
     return with_weakness(result, True) if weak else result
 
 
-# --- numbers in order ---------------------------------------------------------------------------------------------
+# --- ranges -------------------------------------------------------------------------------------------------------
 
 
 def _static(value, name: str):
@@ -338,9 +337,10 @@ def _static(value, name: str):
 
 @on_device
 def arange(start, stop=None, step=None, dtype=None, *, device=None, out_sharding=None):
-    """start, start + step, ..., up to and without stop: ceil((stop - start) / step) numbers.
+    """start, start + step, ..., excluding stop: ceil((stop - start) / step) values.
 
-    All static. The dtype is s32 for integers and f32 otherwise, or that of the arrays given. Raises ArgumentError.
+    All arguments are static. The dtype is s32 for integers and f32 otherwise, or that of array arguments. Raises
+    ArgumentError.
 
     >>> hnp.arange(3)
     Array([0, 1, 2], dtype=int32)
@@ -375,9 +375,9 @@ def arange(start, stop=None, step=None, dtype=None, *, device=None, out_sharding
 
 
 def _spaced(first, last, position, parts: Size, endpoint: bool):
-    """The points between first and last by their positions, all of one shape."""
+    """The points between first and last at these positions, all of one shape."""
     work, shape = first.dtype, first.shape
-    # One division each, so that whole numbers are exact; scaled by a power of two against overflow on the way.
+    # One division each, so that integers are exact; scaled by a power of two to avoid intermediate overflow.
     scale = 2.0**-24 if isinstance(parts, SizeExpression) else 2.0 ** -parts.bit_length()
     distance = lax.sub(lax.mul(last, scale), lax.mul(first, scale))
 
@@ -387,7 +387,7 @@ def _spaced(first, last, position, parts: Size, endpoint: bool):
         return lax.div(lax.div(lax.mul(count, distance), whole), scale)
 
     result = lax.add(first, moved(position))
-    # Where even the distance is too large for the dtype, the second half is counted from the end.
+    # If even the distance overflows the dtype, the second half is computed from the end.
     from_last = lax.sub(last, moved(lax.sub(whole, position)))
     finite = lax.is_finite(lax.real(result) if work in COMPLEX else result)
     result = lax.select(finite, result, from_last)
@@ -397,11 +397,11 @@ def _spaced(first, last, position, parts: Size, endpoint: bool):
 
 
 def _line(first: np.ndarray, last: np.ndarray, num: int, parts: int) -> np.ndarray:
-    """What `_spaced` computes, of two numbers, in pieces that stay in the cache."""
+    """`_spaced` of two scalars, computed in blocks that fit in the cache."""
     work = first.dtype.type
     scale = work(2.0 ** -parts.bit_length())
     distance = last * scale - first * scale
-    finite = np.isfinite(first + work(parts) * distance / work(parts) / scale)  # the largest on the way
+    finite = np.isfinite(first + work(parts) * distance / work(parts) / scale)  # the largest intermediate value
     numbers = np.arange(min(num, PIECE)).astype(first.dtype)
     result = np.empty(num, first.dtype)
     for k in range(0, num, PIECE):
@@ -413,13 +413,13 @@ def _line(first: np.ndarray, last: np.ndarray, num: int, parts: int) -> np.ndarr
         if not finite:
             from_last = last - (parts - position) * distance / work(parts) / scale
             np.copyto(piece, from_last, where=~np.isfinite(piece))
-    if parts < num:  # in f32 several positions may be the last one
+    if parts < num:  # in f32 several positions may round to the last one
         np.copyto(piece, last, where=position == parts)
     return result
 
 
 def _points(start, stop, num: int, endpoint: bool, axis: int):
-    """The numbers of `linspace` in the dtype of start and stop, which have one shape."""
+    """The values of `linspace` in the dtype of start and stop, which have equal shapes."""
     work, dims = start.dtype, start.shape
     parts = num - 1 if endpoint else num
     if parts > 0 and not dims and work in FLOATS:
@@ -446,9 +446,9 @@ def linspace(
     *,
     device=None,
 ):
-    """num evenly spaced numbers from start to stop (without stop unless endpoint), along a new axis.
+    """num evenly spaced values from start to stop (excluding stop unless endpoint), along a new axis.
 
-    start and stop broadcast and may be traced. f32 or the dtype of the arrays given. With retstep also the step.
+    start and stop broadcast and may be traced. f32 or the dtype of array arguments. With retstep also returns the step.
     Raises ShapeError, DTypeError, ArgumentError.
 
     >>> hnp.linspace(0, 1, 5)
@@ -465,7 +465,7 @@ def linspace(
     (start, stop), _ = promote_operands("linspace", (start, stop), change)
     work, dims = start.dtype, start.shape
     if isinstance(num, SizeExpression) and work.itemsize < 4 and work in FLOATS:
-        # Numbers of 16 bits may not count so far.
+        # 16-bit dtypes may not represent all positions.
         target = work if target is None else target
         work = DTYPES["f32"]
         start, stop = convert(start, work), convert(stop, work)
@@ -497,7 +497,8 @@ def logspace(start, stop, num: int = 50, endpoint: bool = True, base=10.0, dtype
 
 
 def geomspace(start, stop, num: int = 50, endpoint: bool = True, dtype=None, axis: int = 0):
-    """num numbers from start to stop with one ratio between neighbours; of one sign and not 0. Raises ShapeError.
+    """num values from start to stop in geometric progression; start and stop are nonzero and have the same sign. Raises
+    ShapeError.
 
     >>> hnp.geomspace(1, 1000, 4).round(2)
     Array([   1.,   10.,  100., 1000.], dtype=float32)
@@ -543,7 +544,7 @@ def indices(dimensions, dtype=None, sparse: bool = False):
 
 
 def meshgrid(*xi, copy: bool = True, sparse: bool = False, indexing: str = "xy"):
-    """Coordinate arrays of coordinate vectors, a list. 'xy' puts the first vector along axis 1, 'ij' along axis 0.
+    """A list of coordinate arrays from coordinate vectors. 'xy' puts the first vector along axis 1, 'ij' along axis 0.
 
     Raises ShapeError, ArgumentError.
 

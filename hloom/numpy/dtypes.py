@@ -17,7 +17,7 @@ from hloom.numpy.creation import array
 
 
 class _ScalarMeta(type):
-    """Makes the classes `hnp.float32` ... equal to the dtypes that they stand for, and callable."""
+    """Makes the classes `hnp.float32` ... equal to the dtypes that they represent, and callable."""
 
     dtype: np.dtype
 
@@ -36,7 +36,7 @@ class _ScalarMeta(type):
         return hash(cls.dtype.type)  # equal to that type, so it hashes as that type
 
     def __eq__(cls, other) -> builtins.bool:
-        if other is None:  # which NumPy takes for float64
+        if other is None:  # which NumPy interprets as float64
             return False
         return other is cls or cls.dtype == (other if isinstance(other, type) else getattr(other, "dtype", other))
 
@@ -102,7 +102,7 @@ class dtype(metaclass=_DtypeMeta):
 
 
 def default_types() -> dict[str, type]:
-    """The scalar types of Python numbers, `int_`, `uint`, `float_` and `complex_`: 64 bits with enable_x64."""
+    """The scalar types of Python scalars, `int_`, `uint`, `float_` and `complex_`: 64 bits with enable_x64."""
     wide = default_dtype(float).itemsize == 8
     return {
         "int_": int64 if wide else int32,
@@ -117,7 +117,7 @@ def _limits_of(value) -> np.dtype:
 
 
 class finfo:
-    """The limits of a float (or complex) dtype, Python numbers, as the Array API has them.
+    """The limits of a float (or complex) dtype as Python numbers, as in the Array API.
 
     dtype: anything that names it, or an array. Attributes: bits, eps, epsneg, max, min, smallest_normal (tiny),
     smallest_subnormal, resolution, precision, nmant, nexp, iexp, maxexp, minexp, machep, negep, dtype.
@@ -148,7 +148,7 @@ class finfo:
     def __init__(self, dtype):
         found = _limits_of(dtype)
         if found not in INEXACT:
-            raise DTypeError(f"finfo of {found}", "it is no float", "use hnp.iinfo for integers")
+            raise DTypeError(f"finfo of {found}", "it is not a float dtype", "use hnp.iinfo for integers")
         limits = ml_dtypes.finfo(found)
         self.dtype = np.dtype(limits.dtype)
         for name in ("eps", "epsneg", "max", "min", "smallest_normal", "tiny", "smallest_subnormal", "resolution"):
@@ -171,7 +171,7 @@ class iinfo:
     def __init__(self, int_type):
         found = _limits_of(int_type)
         if found not in INTEGERS:
-            raise DTypeError(f"iinfo of {found}", "it is no integer", "use hnp.finfo for floats")
+            raise DTypeError(f"iinfo of {found}", "it is not an integer dtype", "use hnp.finfo for floats")
         limits = ml_dtypes.iinfo(found)
         self.dtype, self.bits = found, int(limits.bits)
         self.min, self.max, self.kind = int(limits.min), int(limits.max), found.kind
@@ -214,7 +214,7 @@ def is_category(value) -> builtins.bool:
 
 
 def issubdtype(arg1, arg2) -> builtins.bool:
-    """Whether a dtype (or category) lies in a category such as `hnp.floating`, or is that dtype. Raises DTypeError.
+    """Whether a dtype (or category) belongs to a category such as `hnp.floating`, or is that dtype. Raises DTypeError.
 
     >>> hnp.issubdtype(hnp.bfloat16, hnp.floating)
     True
@@ -255,7 +255,7 @@ def _is_dtype(value) -> builtins.bool:
 
 
 def result_type(*arrays_and_dtypes):
-    """The dtype to which arrays, Python numbers and dtypes promote together (JAX's lattice). Raises DTypeError.
+    """The dtype to which arrays, Python scalars and dtypes promote (JAX's lattice). Raises DTypeError.
 
     >>> hnp.result_type(hnp.array([1, 2]), 0.5)
     dtype('float32')
@@ -268,7 +268,7 @@ def result_type(*arrays_and_dtypes):
     pairs = []
     for value in arrays_and_dtypes:
         if _is_dtype(value):
-            # The types float, int, ... stand for Python numbers.
+            # The types float, int, ... represent Python scalars.
             pairs.append((as_dtype(value), value is int or value is float or value is complex))
         elif hasattr(value, "weak_type") and not isinstance(value, ArrayMethods):  # a shape without an array
             pairs.append((as_dtype(value.dtype), value.weak_type))
@@ -287,7 +287,7 @@ def promote_types(a, b):
 
 
 def can_cast(from_, to, casting: str = "safe") -> builtins.bool:
-    """Whether a conversion is allowed: as NumPy's, but 'safe' means that promotion with `to` gives `to`.
+    """Whether a conversion is allowed, as in NumPy, except that 'safe' means that promotion with `to` returns `to`.
 
     from_: an array, a Python number or a dtype.
 
@@ -310,7 +310,7 @@ def can_cast(from_, to, casting: str = "safe") -> builtins.bool:
     if casting != "safe":
         raise ArgumentError("can_cast knows its rules by name", f"{casting!r}", "'no', 'safe', 'same_kind' or 'unsafe'")
     if source in INTEGERS and target in INEXACT:
-        # The lattice lets every integer meet every float; a safe cast keeps the values.
+        # The lattice promotes every integer with every float; a safe cast preserves values.
         bits = finfo(target).nmant + 1
         return bits >= iinfo(source).bits - (source in SIGNED)
     return promoted((source, False), (target, False))[0] == target

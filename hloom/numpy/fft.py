@@ -1,7 +1,7 @@
 """Fourier transforms with `numpy.fft`'s and `jax.numpy.fft`'s names: also the Array API's extension `fft`.
 
-Computed in the precision of the operand: f32 and c64 in single, f64 and c128 in double. Any number of axes; those
-beyond three are transformed three at a time.
+Computed in the precision of the operand: f32 and c64 in single, f64 and c128 in double. Any number of axes is
+supported; more than three are transformed three at a time.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _NORMS = (None, "backward", "ortho", "forward")
 
 
 def _read(a, name: str, is_complex: bool):
-    """The operand with float or complex elements of 32 or 64 bits a part."""
+    """The operand as floats or complex numbers with 32 or 64 bits per part."""
     x = as_operand(a, name)
     dtype = x.dtype
     if dtype not in INEXACT:
@@ -96,7 +96,7 @@ def _transform(name: str, a, s, axes, norm, kind: str):
 
 
 def _resized(x, lead: int, lengths):
-    """The last axes cut or filled with zeros to this shape."""
+    """The last axes truncated or zero-padded to this shape."""
     widths = [(0, 0, 0)] * lead + [(0, n - d, 0) for n, d in zip(lengths, x.shape[lead:], strict=True)]
     if not any(w[1] for w in widths):
         return x
@@ -127,7 +127,7 @@ def _several(name: str, kind: str, text: str, printed: str):
         function,
         name,
         text,
-        "s: lengths to which the axes are cut or filled; axes: by default all.",
+        "s: lengths to which the axes are truncated or padded; axes: by default all.",
         "hnp.ones((4, 6))).shape",
         printed,
     )
@@ -140,7 +140,12 @@ def _two(name: str, kind: str, text: str, printed: str):
         return _transform(name, a, s, axes, norm, kind)
 
     return _documented(
-        function, name, text, "s: lengths to which the two axes are cut or filled.", "hnp.ones((4, 6))).shape", printed
+        function,
+        name,
+        text,
+        "s: lengths to which the two axes are truncated or padded.",
+        "hnp.ones((4, 6))).shape",
+        printed,
     )
 
 
@@ -154,7 +159,7 @@ def _one(name: str, kind: str, text: str, printed: str):
         function,
         name,
         text,
-        "n: the length to which the axis is cut or filled.",
+        "n: the length to which the axis is truncated or padded.",
         "hnp.array([1.0, 2.0, 4.0, 1.0])).real.round(3)",
         printed,
     )
@@ -162,13 +167,13 @@ def _one(name: str, kind: str, text: str, printed: str):
 
 def _documented(function, name: str, text: str, lengths: str, call: str, printed: str):
     text = (
-        f"{text}\n\n{lengths}\nnorm: where it is divided by the number of points: 'backward' (the default: in the "
-        "inverse), 'forward'\nor 'ortho' (its square root in both). Raises ShapeError, DTypeError, ArgumentError."
+        f"{text}\n\n{lengths}\nnorm: which transform is divided by the number of points: 'backward' (the default: the "
+        "inverse), 'forward',\nor 'ortho' (both, by its square root). Raises ShapeError, DTypeError, ArgumentError."
     )
     return documented(function, name, docstring(text, (f"{{f}}({call}", printed), f"hnp.fft.{name}"))
 
 
-_HALF = "of real numbers: the half of the spectrum that is not redundant"
+_HALF = "of real values: the non-redundant half of the spectrum"
 fft = _one("fft", "FFT", "The discrete Fourier transform along an axis.", "Array([ 8., -3.,  2., -3.], dtype=float32)")
 ifft = _one(
     "ifft",
@@ -209,9 +214,9 @@ def _other_norm(name: str, norm):
 
 
 def hfft(a, n=None, axis: int = -1, norm=None):
-    """The transform of a signal with Hermitian symmetry, of which a holds the first half: n real points.
+    """The transform of a signal with Hermitian symmetry, given its first half a: n real points.
 
-    Arguments and errors as of `irfft`; the scale of norm is that of a forward transform.
+    Arguments and errors as for `irfft`; norm scales as for a forward transform.
 
     >>> hnp.fft.hfft(hnp.array([1.0, 2.0, 4.0])).round(3)
     Array([ 9., -3.,  1., -3.], dtype=float32)
@@ -229,7 +234,7 @@ def ihfft(a, n=None, axis: int = -1, norm=None):
     other = _other_norm("ihfft", norm)
     half = rfft(a, n, axis)
     points = as_operand(a, "ihfft").shape[axis] if n is None else n
-    # Scaled after the conjugate, as complex numbers: zeros get the signs that they have in JAX.
+    # Scaled after conjugation, as complex numbers, so that zeros have the same signs as in JAX.
     scale = {"forward": 1 / points, "ortho": 1 / math.sqrt(points), "backward": None}[other]
     return lax.conj(half) if scale is None else lax.mul(lax.conj(half), scale)
 

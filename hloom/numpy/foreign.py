@@ -1,4 +1,4 @@
-"""Names that arrays, layers and optimizers have in other libraries, and what takes their place here."""
+"""Names that arrays, layers and optimizers have in other libraries, and their replacements here."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from hloom.errors import ForeignAttributeError
 
 
 class _Foreign:
-    """An attribute that a class does not have under this name: its use says what takes its place.
+    """A name that a class does not have: accessing it raises an error with the replacement.
 
-    `hasattr` and `getattr` with a default find nothing, as before; other attributes are looked up as fast.
+    `hasattr` and `getattr` with a default still find nothing; the lookup of other attributes is not slowed down.
     """
 
     def __init__(self, name: str, repair: str):
@@ -24,7 +24,7 @@ class _Foreign:
 
 
 def answer(cls: type, names: Mapping[str, str]) -> None:
-    """Lets the use of names that a class does not have say what to write: name -> repair."""
+    """Registers names that a class does not have, with what to write instead: name -> repair."""
     for name, repair in names.items():
         if not hasattr(cls, name):
             setattr(cls, name, _Foreign(name, repair))

@@ -1,4 +1,4 @@
-"""Functions that only move elements, for arrays of random keys too: each word of the keys is moved alike."""
+"""Data movement functions for arrays of random keys: each word of the keys is moved alike."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from hloom.tree import pytrees as tree
 
 
 def takes_keys(function):
-    """The function, with key arrays (`hl.random.key`) among its arguments where it has none of numbers alone."""
+    """The function, extended to key arrays (`hl.random.key`) among its arguments."""
 
     @functools.wraps(function)
     def moved(*args, **kwargs):
         try:
             return function(*args, **kwargs)
-        except Exception:  # whatever refused them: keys are looked for then only, and calls of numbers pay nothing
+        except Exception:  # keys are looked for only after an error, so calls without keys have no overhead
             result = _moved(function, args, kwargs)
             if result is None:
                 raise
@@ -26,7 +26,7 @@ def takes_keys(function):
 
 
 def _moved(function, args, kwargs):
-    """The result where some argument is a key array; None where none is."""
+    """The result if some argument is a key array; None otherwise."""
     leaves, structure = tree.flatten((args, kwargs), is_leaf=lambda x: isinstance(x, KeyArray))
     places = [k for k, leaf in enumerate(leaves) if isinstance(leaf, KeyArray)]
     if not places:

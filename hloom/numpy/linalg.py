@@ -1,7 +1,7 @@
 """Linear algebra with `numpy.linalg`'s and `jax.numpy.linalg`'s names: also the Array API's extension `linalg`.
 
-Matrices are the last two axes; those before are a batch. Integers are computed in float (64-bit ones in f64); f16 and
-bf16 are errors, because LAPACK has no routines for them. Results of several arrays are named tuples.
+Matrices are the last two axes; leading axes are a batch. Integers are converted to floats (64-bit ones to f64); f16 and
+bf16 are errors, because LAPACK does not support them. Multiple results are named tuples.
 """
 
 from __future__ import annotations
@@ -101,9 +101,9 @@ class SlogdetResult(NamedTuple):
 
 
 def cond(x, p=None):
-    """The condition number |x| |x^-1| in the norm p (as `norm` takes for matrices; None and 2: singular values).
+    """The condition number |x| |x^-1| in the matrix norm p (as for `norm`; None and 2: singular values).
 
-    inf of a singular matrix; NaN where x has one. Raises ShapeError, DTypeError, ArgumentError.
+    inf for a singular matrix; NaN if x contains NaN. Raises ShapeError, DTypeError, ArgumentError.
 
     >>> hnp.linalg.cond(hnp.array([[2.0, 0.0], [0.0, 0.5]])).round(3)
     Array(4., dtype=float32)
@@ -116,13 +116,13 @@ def cond(x, p=None):
         result = s[..., 0] / s[..., -1] if p != -2 else s[..., -1] / s[..., 0]
     else:
         result = norm(x, p, (-2, -1)) * norm(inv(x), p, (-2, -1))
-    # NaN from numbers that are none stays, NaN from a singular matrix is an infinite condition.
+    # NaN from NaN inputs is kept, NaN from a singular matrix is an infinite condition number.
     own = reductions.any(isnan(x), axis=(-2, -1))
     return where(isnan(result) & ~own, lax.full_like(result, np.inf), result)
 
 
 def det(a):
-    """The determinant; its derivative exists also where it is 0. Raises ShapeError, DTypeError.
+    """The determinant, differentiable also where it is 0. Raises ShapeError, DTypeError.
 
     >>> hnp.linalg.det(hnp.array([[2.0, 1.0], [4.0, 3.0]])).round(3)
     Array(2., dtype=float32)
@@ -143,7 +143,7 @@ def slogdet(a, *, method: str | None = None):
         raise ArgumentError("slogdet takes method 'lu' or 'qr'", f"{method!r}", "leave it out")
     n = a.shape[-1]
     if method == "qr":
-        # The determinant of Q is the product of those of its reflections: (-1) for each of a real matrix.
+        # The determinant of Q is the product over its reflections: -1 for each in the real case.
         form, taus = lax.linalg.geqrf(lax.stop_gradient(a))
         sign = prod(where(taus != 0, -1, 1), axis=-1).astype(a.dtype)
         if np.dtype(a.dtype).kind == "c":
@@ -161,12 +161,12 @@ def slogdet(a, *, method: str | None = None):
 
 
 def _log(x):
-    """The logarithm, in single precision rounded once: errors of it would add up over the diagonal."""
+    """The logarithm, correctly rounded in single precision: its errors would accumulate over the diagonal."""
     return convert(lax.log(convert(x, DTYPES["f64"])), x.dtype)
 
 
 def inv(a):
-    """The inverse; of a singular matrix it holds inf or NaN. Raises ShapeError, DTypeError.
+    """The inverse; for a singular matrix it contains inf or NaN. Raises ShapeError, DTypeError.
 
     >>> hnp.linalg.inv(hnp.array([[2.0, 0.0], [0.0, 4.0]]))
     Array([[0.5 , 0.  ],
@@ -177,7 +177,7 @@ def inv(a):
 
 
 def solve(a, b):
-    """x with a x = b: b a vector (n,) or matrices (..., n, k). A singular a gives inf or NaN.
+    """The solution x of a x = b, with b a vector (n,) or matrices (..., n, k). inf or NaN for a singular a.
 
     Raises ShapeError, DTypeError.
 
@@ -205,15 +205,15 @@ def _inexact(dtype):
 
 
 def _larger_size(x) -> Size:
-    """max(m, n) of matrices."""
+    """max(m, n) of the matrices."""
     return greatest(*x.shape[-2:])
 
 
 def pinv(a, rtol=None, hermitian: bool = False, *, rcond=None):
     """The pseudo-inverse of Moore and Penrose, (..., n, m).
 
-    Singular values up to rtol times the largest count as 0; rtol (rcond is its old name) is 10 max(m, n) eps by
-    default, a number or an array that broadcasts to the batch. Raises ShapeError, DTypeError.
+    Singular values up to rtol times the largest are treated as 0; rtol (formerly rcond) is 10 max(m, n) eps by default,
+    a scalar or an array that broadcasts to the batch. Raises ShapeError, DTypeError.
 
     >>> hnp.linalg.pinv(hnp.array([[2.0, 0.0], [0.0, 0.0]])).round(3)
     Array([[0.5, 0. ],
@@ -231,7 +231,7 @@ def pinv(a, rtol=None, hermitian: bool = False, *, rcond=None):
 def matrix_rank(M, rtol=None, *, hermitian: bool = False, tol=None):
     """The number of singular values above rtol times the largest (default max(m, n) eps), or above tol; s32.
 
-    An array of rank 0 or 1 has rank 1, or 0 where all of it is 0. Raises ArgumentError, DTypeError.
+    An array of rank 0 or 1 has rank 1, or 0 if all its elements are 0. Raises ArgumentError, DTypeError.
 
     >>> hnp.linalg.matrix_rank(hnp.array([[1.0, 2.0], [2.0, 4.0]]))
     Array(1, dtype=int32)
@@ -254,9 +254,9 @@ def matrix_rank(M, rtol=None, *, hermitian: bool = False, tol=None):
 def lstsq(a, b, rcond=None, *, numpy_resid: bool = False):
     """(x, residuals, rank, s): the x (n,) or (n, k) of least norm among those that minimize |b - a x|.
 
-    residuals: the squared norms of b - a x, one for each column (empty as NumPy has it where numpy_resid and a has not
-    full rank or no more rows than columns). Singular values up to rcond times the largest count as 0: by default
-    max(m, n) eps. Raises ShapeError, DTypeError.
+    residuals: the squared norms of b - a x, one per column (empty as in NumPy if numpy_resid and a lacks full rank or
+    has no more rows than columns). Singular values up to rcond times the largest are treated as 0: by default max(m, n)
+    eps. Raises ShapeError, DTypeError.
 
     >>> a, b = hnp.array([[0.0, 1.0], [1.0, 1.0], [2.0, 1.0]]), hnp.array([1.0, 3.0, 5.0])
     >>> x, residuals, rank, singular_values = hnp.linalg.lstsq(a, b)
@@ -277,7 +277,7 @@ def lstsq(a, b, rcond=None, *, numpy_resid: bool = False):
     columns = lax.expand_dims(b, (1,)) if b.ndim == 1 else b
     s = svdvals(a)
     rank = reductions.sum(s > rcond * reductions.max(s, initial=0), dtype="s32")
-    # The pseudo-inverse of a tiny matrix overflows where the solution does not.
+    # The pseudo-inverse of a tiny matrix may overflow although the solution does not.
     factor = _to_usual_range(a)
     x = matmul(pinv(a * factor, rcond), columns * factor)
     if numpy_resid and (m <= n or int(rank) < n):
@@ -288,7 +288,7 @@ def lstsq(a, b, rcond=None, *, numpy_resid: bool = False):
 
 
 def _to_usual_range(a):
-    """A power of two that takes a matrix with very small or large elements nearer to 1, and 1 for all others."""
+    """A power of two that scales a matrix with very small or large elements towards 1; 1 for all others."""
     half = 2.0 ** (64 if real_dtype(a.dtype) == DTYPES["f32"] else 512)
     size = reductions.max(lax.abs(lax.stop_gradient(a)), initial=0)
     return where(size < 1 / half, half, where(size > half, 1 / half, 1.0)).astype(a.dtype)
@@ -363,9 +363,9 @@ def tensorsolve(a, b, axes=None):
 def norm(x, ord=None, axis=None, keepdims: bool = False):
     """The norm of vectors (one axis) or matrices (two axes).
 
-    ord of vectors: None or 2 (Euclidean), inf, -inf, 0 (elements that are not 0), or any p; of matrices: None or 'fro',
+    ord of vectors: None or 2 (Euclidean), inf, -inf, 0 (nonzero elements), or any p; of matrices: None or 'fro',
     'nuc' (sum of the singular values), 1, -1 (columns), inf, -inf (rows), 2, -2 (singular values). Without axis and ord
-    all elements are one vector. Raises ShapeError, ArgumentError, DTypeError.
+    the flattened array is one vector. Raises ShapeError, ArgumentError, DTypeError.
 
     >>> hnp.linalg.norm(hnp.array([3.0, 4.0]))
     Array(5., dtype=float32)
@@ -461,7 +461,7 @@ def _matrix(x, order, axes, keepdims):
     )
 
 
-# --- functions of the Array API's extension that differ from those of the main namespace --------------------------
+# --- functions of the Array API extension that differ from the main namespace -------------------------------------
 
 
 def cross(x1, x2, /, *, axis: int = -1):

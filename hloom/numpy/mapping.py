@@ -1,4 +1,4 @@
-"""Functions applied along axes, element by element and piece by piece."""
+"""Functions applied along axes, element by element, and piecewise."""
 
 from __future__ import annotations
 
@@ -36,11 +36,11 @@ def _read_signature(text: str) -> tuple[list[tuple[str, ...]], list[tuple[str, .
 
 
 def vectorize(pyfunc, *, excluded=frozenset(), signature: str | None = None):
-    """A function of arrays of any rank from one of arrays of fixed rank, by `hl.vmap` over all leading axes.
+    """Extends a function of arrays of fixed rank to arrays of any rank, by `hl.vmap` over all leading axes.
 
     signature: the core axes, such as '(n,m),(m)->(n)'; scalars by default. Leading axes broadcast.
-    excluded: positions and names of arguments that are passed on as they are.
-    Raises ArgumentError, and ShapeError where core axes of one name differ.
+    excluded: positions and names of arguments that are passed unchanged. Raises ArgumentError, and ShapeError if core
+    axes of the same name differ.
     """
     excluded = frozenset(excluded)
     if any(not isinstance(e, (int, str)) or (isinstance(e, int) and e < 0) for e in excluded):
@@ -54,7 +54,7 @@ def vectorize(pyfunc, *, excluded=frozenset(), signature: str | None = None):
 
 
 def _vectorized_call(pyfunc, excluded: frozenset, signature: str | None, args: tuple, kwargs: dict):
-    """What `vectorize`'s function returns for arguments."""
+    """Evaluates `vectorize`'s function for arguments."""
     name = getattr(pyfunc, "__name__", "the function")
     names = [key for key in kwargs if key not in excluded]
     places = [k for k in range(len(args)) if k not in excluded]
@@ -81,7 +81,7 @@ def _vectorized_call(pyfunc, excluded: frozenset, signature: str | None, args: t
 
 
 def _over_leading_axes(name: str, mapped, arrays: list, ranks: list[int]):
-    """The function applied to what the leading axes have, as many as `ranks` says, which broadcast."""
+    """The function mapped over the leading axes, given the core `ranks`; leading axes broadcast."""
     dims = broadcast_shapes(name, [a.shape[:rank] for a, rank in zip(arrays, ranks, strict=True)] or [()])
     # One vmap for each leading axis, the last axis innermost; an array of size 1 there is not mapped.
     squeezed = []
@@ -113,7 +113,7 @@ def _check_cores(name, arrays, cores) -> None:
 
 
 def _checked(function, name, results):
-    """Raises ShapeError where the function's results do not have the ranks of the signature."""
+    """Raises ShapeError if the function's results do not have the ranks of the signature."""
 
     def call(*args):
         found = function(*args)
@@ -129,7 +129,7 @@ def _checked(function, name, results):
 
 
 def _repeated(function, extent: int):
-    """A new first axis over which nothing changes."""
+    """A new first axis along which the values are constant."""
 
     def call(*args):
         found = function(*args)
@@ -139,7 +139,7 @@ def _repeated(function, extent: int):
 
 
 def apply_along_axis(func1d, axis: int, arr, *args, **kwargs):
-    """func1d(vector, *args, **kwargs) of every vector along an axis; its results' axes take the place of that axis.
+    """func1d(vector, *args, **kwargs) of every vector along an axis; its results' axes replace that axis.
 
     Raises ShapeError.
 
@@ -160,7 +160,7 @@ def apply_along_axis(func1d, axis: int, arr, *args, **kwargs):
 
 
 def apply_over_axes(func, a, axes):
-    """func(array, axis) for each axis in turn, where a result may have lost that axis. Raises ShapeError.
+    """func(array, axis) for each axis in turn; a result may lack that axis. Raises ShapeError.
 
     >>> hnp.apply_over_axes(hnp.sum, hnp.ones((2, 3, 4)), [0, 2]).ravel()
     Array([8., 8., 8.], dtype=float32)
@@ -181,7 +181,8 @@ def apply_over_axes(func, a, axes):
 
 
 def piecewise(x, condlist, funclist, *args, **kw):
-    """At each place the function (or number) of the last condition that holds there; elsewhere 0, or one function more.
+    """At each element the function (or scalar) of the last condition that holds; elsewhere 0, or an extra default
+    function.
 
     All functions are computed for all elements. Raises ArgumentError, ShapeError.
 
@@ -198,7 +199,7 @@ def piecewise(x, condlist, funclist, *args, **kw):
     functions = list(funclist)
     if len(functions) not in (len(conditions), len(conditions) + 1):
         raise ArgumentError(
-            "piecewise takes a function for each condition, and maybe one for all else",
+            "piecewise takes a function for each condition, and optionally a default",
             f"{len(conditions)} conditions, {len(functions)} functions",
             "match them",
         )

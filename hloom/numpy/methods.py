@@ -59,9 +59,9 @@ _OPERANDS = (ArrayMethods, int, float, complex, bool, np.ndarray, np.generic, Si
 
 
 class _Deferred:
-    """An attribute of arrays that replaces itself, when it is used first, by what it makes of a function.
+    """An attribute of arrays that replaces itself on first use by the method made from a function.
 
-    Programs start without the modules of the methods that they do not call.
+    Programs do not import the modules of methods that they do not call.
     """
 
     def __init__(self, attribute: str, module, function: str, make: Callable[[Any], Any] | None = None):
@@ -135,14 +135,15 @@ _PRINT = "hl.debug.print('{x:.3f}', x=x) prints it when the function runs; f'{x}
 
 
 def _format(self, specification: str) -> str:
-    """A traced value as its number is formatted; without a specification its text. Raises TracerConversionError."""
+    """Formats a traced value; without a format specification its repr, otherwise raises TracerConversionError."""
     if not specification:
         return str(self)
     return format(ConcreteArray(self._concrete("a formatted number of a traced value", _PRINT)), specification)
 
 
 def _round(self, digits=None):
-    """round(x) of a traced value is a Python integer. Raises TracerConversionError. round(x, digits) is traced."""
+    """round(x) of a traced value would be a Python integer: raises TracerConversionError. round(x, digits) is
+    traced."""
     return self._number(round) if digits is None else self.round(digits)
 
 
@@ -176,8 +177,8 @@ def _attach() -> None:
 
 
 def _function(name: str, inputs: list):
-    """A function of NumPy on values, sizes among them: as of NumPy's integers, of 64 bits, and as of Python's beside
-    arrays."""
+    """A NumPy function of values that include sizes, which count as 64-bit NumPy integers, or, next to arrays, as
+    Python integers."""
     if any(isinstance(one, np.ndarray) for one in inputs):
         return getattr(hnp, name)(*inputs)
     dtype = getattr(np, name)(*[np.int64(2) if isinstance(one, SizeExpression) else one for one in inputs]).dtype

@@ -1,4 +1,4 @@
-"""What the Array API standard lets a program ask a namespace: capabilities, devices, dtypes."""
+"""The Array API standard's inspection of a namespace: capabilities, devices, dtypes."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ class NamespaceInfo:
     """`hnp.__array_namespace_info__()`, as the Array API standard 2024.12 describes it."""
 
     def capabilities(self) -> dict:
-        """What the standard leaves open.
+        """Optional capabilities of the standard.
 
-        Masks are indexes and results may depend on values outside of jit; arrays have up to 64 axes.
+        Outside of jit, boolean indexing and data-dependent shapes are supported; arrays have up to 64 axes.
         """
         return {"boolean indexing": True, "data-dependent shapes": True, "max dimensions": 64}
 
     def default_device(self) -> Device:
-        """The device of arrays for which none was chosen."""
+        """The default device of arrays."""
         return default_device()
 
     def devices(self) -> list[Device]:
@@ -38,7 +38,7 @@ class NamespaceInfo:
         return program_devices()
 
     def default_dtypes(self, *, device=None) -> dict:
-        """The dtypes of Python numbers: 32 bits wide, 64 with `hl.config.enable_x64`. Raises DeviceError."""
+        """The default dtypes: 32 bits wide, 64 with `hl.config.enable_x64`. Raises DeviceError."""
         device_of(device)
         return {
             "real floating": default_float(),
@@ -60,5 +60,5 @@ class NamespaceInfo:
 
 
 def __array_namespace_info__() -> NamespaceInfo:
-    """What this namespace can do: see `NamespaceInfo`."""
+    """The capabilities of this namespace: see `NamespaceInfo`."""
     return NamespaceInfo()

@@ -12,7 +12,7 @@ from hloom.lax.operands import NUMBERS, as_operand, canonical_shape, default_flo
 from hloom.numpy.creation import array, asarray
 from hloom.transforms.vmap import vmap
 
-# Arrays print with NumPy's options, so these are NumPy's own functions.
+# Arrays print with NumPy's options, so these are NumPy's functions.
 printoptions, set_printoptions, get_printoptions = np.printoptions, np.set_printoptions, np.get_printoptions
 
 
@@ -50,12 +50,12 @@ def _options(precision, suppress, **more):
 
 
 def _for_file(value):
-    """The NumPy array that is written.
+    """The NumPy array to write.
 
-    The format has no names for the dtypes of ml_dtypes. bfloat16 becomes two unnamed bytes, as JAX writes it; the
-    others become records of one field, which has the name of the dtype.
+    The format cannot name the dtypes of ml_dtypes. bfloat16 becomes two unnamed bytes, as in JAX; the others become
+    records with one field, named after the dtype.
     """
-    # Python's numbers and NumPy's own arrays keep all their bits where others would be narrowed.
+    # Python scalars and NumPy arrays keep all their bits instead of being narrowed.
     array = np.asarray(value if isinstance(value, (np.ndarray, np.generic, *NUMBERS)) else as_operand(value, "save"))
     if array.dtype.isbuiltin != 2 or array.dtype == ml_dtypes.bfloat16:
         return array
@@ -63,7 +63,7 @@ def _for_file(value):
 
 
 def _from_file(found):
-    """The array that `_for_file` took."""
+    """The inverse of `_for_file`."""
     if not isinstance(found, np.ndarray):
         return found
     if found.dtype == np.dtype("V2"):
@@ -105,7 +105,7 @@ def savez(file, *args, allow_pickle: bool = True, **kwds) -> None:
 def load(file, *args, **kwargs):
     """The array of an .npy file; of an .npz file NumPy's dictionary of NumPy arrays. Arguments as numpy.load's.
 
-    bfloat16, whose name the format does not keep, is read back from elements of two unnamed bytes.
+    Elements of two unnamed bytes are read as bfloat16, whose name the format does not store.
 
     >>> import io
     >>> file = io.BytesIO()
@@ -129,7 +129,7 @@ def fromfile(file, dtype=float, count: int = -1, sep: str = "", offset: int = 0)
 
 
 def fromstring(string: str, dtype=float, count: int = -1, *, sep: str):
-    """A vector of the numbers in a text, separated by sep. Raises DTypeError.
+    """A vector of the numbers in a string, separated by sep. Raises DTypeError.
 
     >>> hnp.fromstring("1 2 3", dtype=hnp.int32, sep=" ")
     Array([1, 2, 3], dtype=int32)
@@ -138,7 +138,7 @@ def fromstring(string: str, dtype=float, count: int = -1, *, sep: str):
 
 
 def fromiter(iter, dtype, count: int = -1):
-    """A vector of the numbers that an iterator gives, at most count of them. Raises DTypeError.
+    """A vector of the first count numbers of an iterator. Raises DTypeError.
 
     >>> hnp.fromiter((k * k for k in range(4)), dtype=hnp.int32)
     Array([0, 1, 4, 9], dtype=int32)
@@ -147,9 +147,9 @@ def fromiter(iter, dtype, count: int = -1):
 
 
 def fromfunction(function, shape, *, dtype=None, **kwargs):
-    """function(i, j, ...) for each index of this shape: called once on indexes of one element, then mapped.
+    """function(i, j, ...) for each index of this shape: called once with the indices of one element, then mapped.
 
-    dtype: of the indexes, floats by default. Further keywords go to the function. Raises ShapeError.
+    dtype: of the indices, floats by default. Further keywords are passed to the function. Raises ShapeError.
 
     >>> hnp.fromfunction(lambda i, j: 10 * i + j, (2, 3), dtype=int)
     Array([[ 0,  1,  2],

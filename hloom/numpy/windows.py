@@ -36,7 +36,7 @@ blackman = _window("blackman", "The Blackman window: 0.42 - 0.5 cos + 0.08 cos",
 
 
 def bartlett(M: int):
-    """The triangle over M points that is 0 at the edges, f32. Raises ArgumentError.
+    """The triangular window over M points, 0 at the edges, f32. Raises ArgumentError.
 
     >>> hnp.bartlett(5)
     Array([0. , 0.5, 1. , 0.5, 0. ], dtype=float32)

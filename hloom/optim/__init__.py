@@ -72,7 +72,7 @@ _hyperparameters = _lazy.LazyModule("hloom.optim.hyperparameters")
 
 
 def _prepared(name: str, value):
-    """What makes optimizers and schedules checks its arguments."""
+    """Constructors of optimizers and schedules check their arguments."""
     return _hyperparameters.checked(value) if _hyperparameters.makes_optimizers(value) else value
 
 

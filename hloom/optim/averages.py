@@ -1,4 +1,4 @@
-"""The exponential moving average of parameters, which often does better than the last parameters."""
+"""The exponential moving average of parameters, which often performs better than the last parameters."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from hloom.optim.base import zeros_like
 
 
 class ExponentialMovingAverage(NamedTuple):
-    """A moving average of a tree of parameters; a tree itself, so that it goes through `jit` and checkpoints.
+    """A moving average of a tree of parameters; itself a tree, for use with `jit` and checkpoints.
 
         average = optim.ExponentialMovingAverage.of(parameters, decay=0.999)
         average = average.update(parameters)      # after each step
         accuracy(average.value(), images)         # in evaluation
 
-    `of` starts without an observation and corrects the value for that; `at` starts at the parameters. decay: share of
-    the old average that stays at each step. count: observations. missing: the share of the total that is not observed.
+    `of` starts without observations and corrects the bias; `at` starts at the parameters. decay: the weight of the old
+    average at each step. count: observations. missing: the total weight not yet observed.
 
     >>> average = hl.optim.ExponentialMovingAverage.of({"w": hnp.array([1.0])}, 0.9)
     >>> average = average.update({"w": hnp.array([2.0])})
@@ -32,13 +32,13 @@ class ExponentialMovingAverage(NamedTuple):
 
     @classmethod
     def of(cls, parameters, decay=0.999) -> ExponentialMovingAverage:
-        """An average without observations, of the parameters' structure."""
+        """An average without observations, with the parameters' structure."""
         return cls(zeros_like(parameters), hnp.asarray(decay, "f32"), hnp.zeros((), "s32"), hnp.ones((), "f32"))
 
     @classmethod
     def at(cls, parameters, decay=0.999) -> ExponentialMovingAverage:
         """An average that starts at the parameters, as TensorFlow's does."""
-        # Added to zeros: buffers of its own, so that both can be donated.
+        # Added to zeros for separate buffers, so that both can be donated.
         total = tree.map(lambda p: hnp.zeros_like(p) + p, parameters)
         return cls(total, hnp.asarray(decay, "f32"), hnp.zeros((), "s32"), hnp.zeros((), "f32"))
 
@@ -58,6 +58,6 @@ class ExponentialMovingAverage(NamedTuple):
         return ExponentialMovingAverage(total, self.decay, self.count + 1, self.missing * decay)
 
     def value(self):
-        """The averaged parameters; zeros before the first observation of an average that has none."""
+        """The averaged parameters; zeros if there are no observations."""
         share = hnp.maximum(1 - self.missing, hnp.finfo("f32").tiny)
         return tree.map(lambda a: a / share.astype(a.dtype), self.total)

@@ -5,8 +5,8 @@ A transformation is a pair of pure functions on trees, with Optax's names and ar
     init(parameters) -> state
     update(updates, state, parameters=None) -> (updates, state)
 
-The updates of the last one are added to the parameters (`apply_updates`). States are named tuples of
-arrays, so that they go through `jit`, checkpoints and `tree.map` like any other tree.
+The updates of the last one are added to the parameters (`apply_updates`). States are named tuples of arrays, and work
+with `jit`, checkpoints and `tree.map` like any other tree.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ answer(GradientTransformation, OF_OPTIMIZERS)
 
 
 class EmptyState(NamedTuple):
-    """The state of a transformation that keeps none."""
+    """The state of a stateless transformation."""
 
 
 class ChainState(NamedTuple):
@@ -51,7 +51,7 @@ class ChainState(NamedTuple):
 
 
 def check_state(state, kind: type, name: str) -> None:
-    """Raises ArgumentError where `update` is given the state of another transformation."""
+    """Raises ArgumentError if `update` is passed the state of another transformation."""
     if not isinstance(state, kind):
         raise ArgumentError(
             f"the update of {name} takes the state that its init made, {kind.__name__}",
@@ -61,7 +61,7 @@ def check_state(state, kind: type, name: str) -> None:
 
 
 def identity() -> GradientTransformation:
-    """Leaves the updates as they are.
+    """Returns the updates unchanged.
 
     >>> transform = hl.optim.identity()
     >>> transform.update(hnp.array([2.0]), transform.init(None))[0]
@@ -71,7 +71,7 @@ def identity() -> GradientTransformation:
 
 
 def stateless(function: Callable) -> GradientTransformation:
-    """The transformation that applies function(updates, parameters) -> updates and keeps no state.
+    """The stateless transformation that applies function(updates, parameters) -> updates.
 
     >>> transform = hl.optim.stateless(lambda updates, parameters: hl.tree.map(hnp.sign, updates))
     >>> transform.update(hnp.array([3.0, -0.1]), transform.init(None))[0]
@@ -87,12 +87,12 @@ def stateless(function: Callable) -> GradientTransformation:
 
 
 def leafwise(function: Callable) -> GradientTransformation:
-    """The transformation that applies function(update) to each leaf and keeps no state."""
+    """The stateless transformation that applies function(update) to each leaf."""
     return stateless(lambda updates, parameters: tree.map(function, updates))
 
 
 def chain(*transformations: GradientTransformation) -> GradientTransformation:
-    """One transformation after the other. Raises ArgumentError for something that is none.
+    """The composition of transformations, in order. Raises ArgumentError for other objects.
 
     >>> w = hnp.array([3.0, 4.0])
     >>> optimizer = hl.optim.chain(hl.optim.clip_by_global_norm(1.0), hl.optim.sgd(1.0))
@@ -187,7 +187,7 @@ def global_norm(updates):
 
 
 def zeros_like(parameters, dtype=None):
-    """A tree of zeros like the parameters; `dtype` for all of them where given."""
+    """A tree of zeros like the parameters; all with `dtype` if given."""
     return tree.map(lambda p: hnp.zeros_like(p, dtype=dtype), parameters)
 
 
@@ -234,7 +234,8 @@ def masked(inner: GradientTransformation, mask) -> GradientTransformation:
 
 
 def _resolved(given, values):
-    """A tree like `values`: the one given, or what the function given returns. A tree can be callable: a layer is."""
+    """A tree like `values`: the argument, or the result of the argument as a function. A tree may be callable, like a
+    layer."""
     if callable(given) and tree.structure(given) != tree.structure(values):
         return given(values)
     return given
@@ -337,7 +338,7 @@ def all_finite(values):
 
 
 class FiniteState(NamedTuple):
-    """Counts of `apply_if_finite` (int32 scalars) and the state of what is inside."""
+    """Counts of `apply_if_finite` (int32 scalars) and the inner state."""
 
     notfinite_count: Any
     total_notfinite: Any
@@ -373,7 +374,7 @@ def apply_if_finite(inner: GradientTransformation, max_consecutive_errors: int) 
 
 
 class MultiStepsState(NamedTuple):
-    """count: int32 scalar, gradients since the last step. total: their mean so far. inner_state: of the optimizer."""
+    """count: int32 scalar, gradients since the last step. total: their mean so far. inner_state: the optimizer's."""
 
     count: Any
     total: Any
@@ -381,9 +382,10 @@ class MultiStepsState(NamedTuple):
 
 
 def multi_steps(inner: GradientTransformation, every: int) -> GradientTransformation:
-    """Gradient accumulation: `inner` takes a step by the mean of each `every` gradients; updates are zero between.
+    """Gradient accumulation: `inner` takes a step with the mean of every `every` gradients; updates are zero in
+    between.
 
-    Schedules and moments of `inner` see one step for each `every` calls. Raises ArgumentError.
+    Schedules and moments of `inner` count one step per `every` calls. Raises ArgumentError.
 
     >>> w = hnp.array([0.0])
     >>> optimizer = hl.optim.multi_steps(hl.optim.sgd(1.0), every=2)

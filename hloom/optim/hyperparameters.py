@@ -1,6 +1,6 @@
-"""Hyperparameters of optimizers and schedules: numbers, checked where the optimizer is made.
+"""Hyperparameters of optimizers and schedules, checked when the optimizer is constructed.
 
-A text in place of a number would be found in the first step only, inside of the formula that uses it.
+A string in place of a number would otherwise fail only in the first step, inside of the formula that uses it.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ from hloom.tree import pytrees as tree
 Number = Annotated[Any, "a number"]
 Rate = Annotated[Any, "a number or a schedule"]
 _NUMBERS = (int, float, complex, np.number, np.bool_, ArrayMethods)
-# What other libraries have as an argument of an optimizer, and hloom as a transformation of its own.
+# Arguments of optimizers in other libraries that are separate transformations in hloom.
 _ELSEWHERE = {
     "weight_decay": "take optim.adamw, or optim.chain(optim.add_decayed_weights(...), the optimizer)",
     "clipnorm": "write optim.chain(optim.clip_by_global_norm(...), the optimizer)",
     "global_clipnorm": "write optim.chain(optim.clip_by_global_norm(...), the optimizer)",
     "clipvalue": "write optim.chain(optim.clip(...), the optimizer)",
     "amsgrad": "take optim.amsgrad",
-    "momentum": "take optim.sgd(learning_rate, momentum), or another optimizer: this one has moments of its own",
+    "momentum": "take optim.sgd(learning_rate, momentum), or another optimizer: this one has its own moments",
     "params": "pass the parameters to init: state = optimizer.init(parameters)",
     "parameters": "pass the parameters to init: state = optimizer.init(parameters)",
     "maximize": "negate the loss",
@@ -40,9 +40,9 @@ _ELSEWHERE = {
 
 
 def checked(function: Callable) -> Callable:
-    """A function that makes an optimizer, a transformation or a schedule, with answers to wrong arguments.
+    """A constructor of an optimizer, a transformation or a schedule, with checks of its arguments.
 
-    Raises ArgumentError for a name that it does not have, and for a Number or Rate that is none.
+    Raises ArgumentError for an unknown argument, and for an invalid Number or Rate.
     """
     signature = inspect.signature(function)
 
@@ -62,7 +62,7 @@ def checked(function: Callable) -> Callable:
 
 
 def makes_optimizers(value) -> bool:
-    """Whether a public name of `hloom.optim` is a function that is called once, for an optimizer or a schedule."""
+    """Whether a public name of `hloom.optim` is a constructor of an optimizer or a schedule."""
     if not inspect.isfunction(value) or not value.__module__.startswith("hloom.optim."):
         return False
     return value.__module__.endswith(".schedules") or value.__annotations__.get("return") == "GradientTransformation"

@@ -1,9 +1,9 @@
-"""Loss scaling for training in float16, whose smallest numbers gradients fall below.
+"""Loss scaling for training in float16, in which small gradients underflow.
 
     scale = optim.DynamicLossScale.of(2.0**15)
     gradients = hl.grad(lambda p: scale.scaled(loss(p)))(parameters)
     gradients, finite = scale.unscaled(gradients)
-    scale = scale.update(finite)          # and take the step only where `finite`
+    scale = scale.update(finite)          # and take the step only if `finite`
 
 Source: Micikevicius et al., Mixed precision training, 2018.
 """
@@ -19,9 +19,9 @@ from hloom.optim.base import all_finite
 
 
 class DynamicLossScale(NamedTuple):
-    """A factor of the loss that is halved by gradients that are not finite, and doubled by `period` steps without.
+    """A factor of the loss, halved after non-finite gradients and doubled after `period` finite steps.
 
-    A tree: it goes through `jit` and checkpoints. scale: f32[]. count: finite steps since the last change, s32[].
+    A tree, for use with `jit` and checkpoints. scale: f32[]. count: finite steps since the last change, s32[].
 
     >>> scale = hl.optim.DynamicLossScale.of(1024.0)
     >>> float(scale.scale)
@@ -34,7 +34,7 @@ class DynamicLossScale(NamedTuple):
 
     @classmethod
     def of(cls, scale=2.0**15, period: int = 2000) -> DynamicLossScale:
-        """The state that begins with this scale. period: the steps without overflow after which it is doubled."""
+        """The initial state with this scale. period: the number of steps without overflow after which it is doubled."""
         return cls(hnp.asarray(scale, "f32"), hnp.zeros((), "s32"), hnp.asarray(period, "s32"))
 
     def scaled(self, loss):
@@ -42,7 +42,7 @@ class DynamicLossScale(NamedTuple):
         return hnp.asarray(loss).astype("f32") * self.scale
 
     def unscaled(self, gradients):
-        """(gradients divided by the scale, in float32 at least; whether all of them are finite, pred[])."""
+        """(gradients divided by the scale, in float32 at least; whether all are finite, pred[])."""
 
         def of(g):
             return (g.astype("f32") if g.dtype.itemsize < 4 else g) / self.scale

@@ -1,4 +1,4 @@
-"""Optimizers with Optax's names and arguments. `learning_rate` is a number or a schedule of the step count."""
+"""Optimizers with Optax's names and arguments. `learning_rate` is a number or a schedule over the step count."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from hloom.optim.hyperparameters import Number, Rate
 def sgd(
     learning_rate: Rate, momentum: Number = None, nesterov: bool = False, accumulator_dtype=None
 ) -> GradientTransformation:
-    """Stochastic gradient descent, with (Nesterov) momentum where `momentum` is given.
+    """Stochastic gradient descent, with (Nesterov) momentum if `momentum` is given.
 
     >>> w = hnp.array([1.0, -2.0])
     >>> optimizer = hl.optim.sgd(0.1, momentum=0.9)

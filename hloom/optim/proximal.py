@@ -1,7 +1,7 @@
-"""Optimizers that move parameters to a minimum of a proximal problem: sparse ones, for wide linear models.
+"""Optimizers that solve a proximal problem in each step, which yields sparse parameters for wide linear models.
 
-Their updates are differences to the new parameters, so that `update` needs the parameters, and they are the last of a
-chain. learning_rate: a number or a schedule of the step count. With l1 = l2 = 0 the proximal ones are plain Adagrad and
+Their updates are differences to the new parameters, so `update` needs the parameters, and they must be last in a chain.
+learning_rate: a number or a schedule over the step count. With l1 = l2 = 0 the proximal ones are plain Adagrad and
 gradient descent.
 """
 
@@ -61,7 +61,7 @@ def _proximal(step, learning_rate, initial_accumulator_value: float | None, line
 
 
 def _shrunk(x, threshold):
-    """x moved towards 0 by the threshold: the proximal map of threshold * |x|."""
+    """Soft thresholding, x shrunk towards 0: the proximal map of threshold * |x|."""
     return hnp.sign(x) * hnp.maximum(hnp.abs(x) - threshold, 0)
 
 
@@ -77,7 +77,7 @@ def ftrl(
     """Follow the regularized leader, by coordinates (McMahan et al., Ad click prediction, 2013). Update and arguments
     are those of TensorFlow's Ftrl.
 
-    l1, l2: strengths of the regularization; l1 makes weights exactly zero. l2_shrinkage: l2 of the current weights
+    l1, l2: strengths of the regularization; l1 makes weights exactly zero. l2_shrinkage: l2 on the current weights
     only, which is not accumulated. learning_rate_power: the accumulator's power, at most 0. Raises ArgumentError.
 
     >>> w = hnp.array([1.0, -2.0])
@@ -142,8 +142,8 @@ def proximal_gradient_descent(learning_rate: Rate, l1: Number = 0.0, l2: Number 
 def adagrad_da(
     learning_rate: Rate, initial_accumulator_value: Number = 0.1, l1: Number = 0.0, l2: Number = 0.0
 ) -> GradientTransformation:
-    """Adagrad with dual averaging: the parameters follow from the sums of all gradients (Duchi et al., 2011, equation
-    24). They are 0 where no gradient was, so that a model has to be linear, or to start near 0.
+    """Adagrad with dual averaging: the parameters are a function of the sums of all gradients (Duchi et al., 2011,
+    equation 24). They are 0 without gradients, so a model must be linear, or start near 0.
 
     >>> w = hnp.array([1.0, -2.0])
     >>> optimizer = hl.optim.adagrad_da(0.1)

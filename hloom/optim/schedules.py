@@ -1,4 +1,4 @@
-"""Schedules: functions of the step count (an int32 scalar, from 0 on) that return a step size."""
+"""Schedules: functions from the step count (an int32 scalar, starting at 0) to a step size."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def polynomial_schedule(
 
 
 def linear_schedule(init_value: Number, end_value: Number, transition_steps: int, transition_begin: int = 0):
-    """A straight line from init_value to end_value.
+    """Linear from init_value to end_value.
 
     >>> schedule = hl.optim.linear_schedule(1.0, 0.0, 10)
     >>> [round(float(schedule(step)), 3) for step in (0, 5, 20)]
@@ -72,7 +72,7 @@ def exponential_decay(
     staircase: bool = False,
     end_value: Number = None,
 ):
-    """init_value * decay_rate ** (t / transition_steps); staircase: in whole steps; end_value: a bound.
+    """init_value * decay_rate ** (t / transition_steps); staircase: with an integer exponent; end_value: a bound.
 
     >>> schedule = hl.optim.exponential_decay(1.0, 10, 0.5)
     >>> [round(float(schedule(step)), 3) for step in (0, 10, 20)]
@@ -113,7 +113,7 @@ def cosine_decay_schedule(init_value: Number, decay_steps: int, alpha: Number = 
 
 
 def join_schedules(schedules, boundaries):
-    """One schedule after the other; each starts to count at its boundary.
+    """Schedules in sequence; each starts counting at its boundary.
 
     >>> warmup = hl.optim.linear_schedule(0.0, 1.0, 10)
     >>> schedule = hl.optim.join_schedules([warmup, hl.optim.constant_schedule(1.0)], [10])
@@ -138,7 +138,7 @@ def join_schedules(schedules, boundaries):
 
 
 def warmup_constant_schedule(init_value: Number, peak_value: Number, warmup_steps: int):
-    """A line from init_value to peak_value, which then stays.
+    """Linear from init_value to peak_value, then constant.
 
     >>> schedule = hl.optim.warmup_constant_schedule(0.0, 1.0, 10)
     >>> [round(float(schedule(step)), 3) for step in (0, 5, 50)]
@@ -155,7 +155,7 @@ def warmup_cosine_decay_schedule(
     end_value: Number = 0.0,
     exponent: Number = 1.0,
 ):
-    """A line up to peak_value, then half a cosine to end_value. decay_steps counts the warm-up in.
+    """Linear up to peak_value, then half a cosine to end_value. decay_steps includes the warm-up.
 
     >>> schedule = hl.optim.warmup_cosine_decay_schedule(0.0, 1.0, 10, 100)
     >>> [round(float(schedule(step)), 3) for step in (0, 10, 55, 100)]
@@ -176,7 +176,7 @@ def warmup_exponential_decay_schedule(
     staircase: bool = False,
     end_value: Number = None,
 ):
-    """A line up to peak_value, then exponential decay.
+    """Linear up to peak_value, then exponential decay.
 
     >>> schedule = hl.optim.warmup_exponential_decay_schedule(0.0, 1.0, 10, 10, 0.5)
     >>> [round(float(schedule(step)), 3) for step in (0, 10, 20)]
@@ -187,7 +187,7 @@ def warmup_exponential_decay_schedule(
 
 
 def sgdr_schedule(cosine_kwargs):
-    """Warm restarts: a warmup_cosine_decay_schedule for each of the dictionaries of arguments, one after the other.
+    """Warm restarts: a sequence of warmup_cosine_decay_schedules, one per dictionary of arguments.
 
     >>> cycle = {"init_value": 0.0, "peak_value": 1.0, "warmup_steps": 5, "decay_steps": 20}
     >>> schedule = hl.optim.sgdr_schedule([cycle, cycle])

@@ -1,4 +1,4 @@
-"""The transformations that optimizers are chained from: scalings by schedules, moments and norms, and clipping."""
+"""The building blocks of optimizers: scaling by schedules, moments and norms, and clipping."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from hloom.optim.hyperparameters import Number, Rate
 
 
 def scale(step_size: Number) -> GradientTransformation:
-    """The updates times a number.
+    """The updates times a scalar.
 
     >>> transform = hl.optim.scale(-0.1)
     >>> transform.update(hnp.array([1.0, 2.0]), transform.init(None))[0]
@@ -30,7 +30,7 @@ class ScheduleState(NamedTuple):
 
 
 def scale_by_schedule(step_size_fn) -> GradientTransformation:
-    """The updates times step_size_fn(count), count from 0 on.
+    """The updates times step_size_fn(count), with count starting at 0.
 
     >>> transform = hl.optim.scale_by_schedule(hl.optim.linear_schedule(1.0, 0.0, 2))
     >>> first, state = transform.update(hnp.array([4.0]), transform.init(None))
@@ -67,7 +67,7 @@ class TraceState(NamedTuple):
 
 
 def trace(decay: Number, nesterov: bool = False, accumulator_dtype=None) -> GradientTransformation:
-    """Momentum: t <- g + decay t; with `nesterov` g + decay t is handed on (Sutskever et al., 2013).
+    """Momentum: t <- g + decay t; with `nesterov` the result is g + decay t (Sutskever et al., 2013).
 
     >>> transform = hl.optim.trace(0.9)
     >>> first, state = transform.update(hnp.array([1.0]), transform.init(hnp.zeros(1)))
@@ -133,7 +133,7 @@ def moment(updates, moments, decay, order: int):
 
 
 def bias_correction(moments, decay, count):
-    """moments / (1 - decay^count): what an average that began at zero is short of (Kingma and Ba, 2015).
+    """moments / (1 - decay^count): corrects the bias of an average that started at zero (Kingma and Ba, 2015).
 
     >>> hl.optim.bias_correction(hnp.array([0.1]), 0.9, 1).round(3)
     Array([1.], dtype=float32)
@@ -160,7 +160,7 @@ def _adam_init(mu_dtype):
 def scale_by_adam(
     b1: Number = 0.9, b2: Number = 0.999, eps: Number = 1e-8, eps_root: Number = 0.0, mu_dtype=None, *, nesterov=False
 ) -> GradientTransformation:
-    """mu / (sqrt(nu + eps_root) + eps) with corrected moments (Kingma and Ba, Adam, 2015; nesterov: Dozat, 2016).
+    """mu / (sqrt(nu + eps_root) + eps) with bias-corrected moments (Kingma and Ba, Adam, 2015; nesterov: Dozat, 2016).
 
     >>> transform = hl.optim.scale_by_adam()
     >>> updates, state = transform.update(hnp.array([5.0, -0.1]), transform.init(hnp.zeros(2)))
@@ -187,7 +187,7 @@ def scale_by_adam(
 
 
 class AmsgradState(NamedTuple):
-    """As AdamState, and the largest corrected second moments so far."""
+    """As AdamState, with the maximum of the corrected second moments so far."""
 
     count: Any
     mu: Any
@@ -198,7 +198,7 @@ class AmsgradState(NamedTuple):
 def scale_by_amsgrad(
     b1: Number = 0.9, b2: Number = 0.999, eps: Number = 1e-8, eps_root: Number = 0.0, mu_dtype=None
 ) -> GradientTransformation:
-    """Adam with second moments that never fall (Reddi et al., On the convergence of Adam and beyond, 2018)."""
+    """Adam with non-decreasing second moments (Reddi et al., On the convergence of Adam and beyond, 2018)."""
 
     def init(parameters):
         count, mu, nu = _adam_init(mu_dtype)(parameters)
@@ -307,7 +307,7 @@ class AdadeltaState(NamedTuple):
 
 
 def scale_by_adadelta(rho: Number = 0.9, eps: Number = 1e-6) -> GradientTransformation:
-    """Steps as large as the running size of steps over that of gradients (Zeiler, Adadelta, 2012)."""
+    """Steps scaled by the ratio of the running magnitudes of steps and gradients (Zeiler, Adadelta, 2012)."""
 
     def update(updates, state, parameters=None):
         check_state(state, AdadeltaState, "scale_by_adadelta")
@@ -402,7 +402,7 @@ def scale_by_trust_ratio(
 
 
 def clip(max_delta: Number) -> GradientTransformation:
-    """Every element between -max_delta and max_delta.
+    """Every element clipped to [-max_delta, max_delta].
 
     >>> transform = hl.optim.clip(1.0)
     >>> transform.update(hnp.array([-3.0, 0.5]), transform.init(None))[0]
@@ -412,7 +412,7 @@ def clip(max_delta: Number) -> GradientTransformation:
 
 
 def clip_by_global_norm(max_norm: Number) -> GradientTransformation:
-    """All updates scaled down together where their norm is above max_norm (Pascanu et al., 2012).
+    """All updates scaled down jointly if their global norm exceeds max_norm (Pascanu et al., 2012).
 
     >>> transform = hl.optim.clip_by_global_norm(1.0)
     >>> updates, state = transform.update({"a": hnp.array([3.0]), "b": hnp.array([4.0])}, transform.init(None))
@@ -422,14 +422,14 @@ def clip_by_global_norm(max_norm: Number) -> GradientTransformation:
 
     def clipped(updates, parameters):
         norm = global_norm(updates)
-        # Divided first: the norm of large updates times max_norm could overflow.
+        # Divided first, as the norm of large updates times max_norm could overflow.
         return tree.map(lambda g: hnp.where(norm < max_norm, g, (g / norm.astype(g.dtype)) * max_norm), updates)
 
     return stateless(clipped)
 
 
 def clip_by_block_rms(threshold: Number) -> GradientTransformation:
-    """Each leaf scaled down where its root mean square is above the threshold.
+    """Each leaf scaled down if its root mean square exceeds the threshold.
 
     >>> transform = hl.optim.clip_by_block_rms(1.0)
     >>> transform.update(hnp.array([2.0, -2.0]), transform.init(None))[0].round(3)
@@ -443,7 +443,7 @@ def clip_by_block_rms(threshold: Number) -> GradientTransformation:
 
 
 def centralize() -> GradientTransformation:
-    """The mean over all dimensions but the first taken off arrays of two or more (Yong et al., 2020).
+    """Subtracts the mean over all dimensions but the first from arrays of rank two or more (Yong et al., 2020).
 
     >>> transform = hl.optim.centralize()
     >>> transform.update(hnp.array([[1.0, 3.0]]), transform.init(None))[0]

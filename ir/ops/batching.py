@@ -1,4 +1,4 @@
-"""Batching rules that the entries of several families share, and those of the ops that move elements.
+"""Batching rules shared by several families, and those of the ops that move elements.
 
 A rule is `rule(build, instruction, operands, mapped)`, see `hloom.ir.op_table.Op`. The new dimension is the first.
 """
@@ -18,7 +18,7 @@ def batched_shape(build, instruction):
 
 
 def full_or_scalar(build, instruction, value, mapped):
-    """An operand that may be a scalar beside arrays (a select's condition, a clamp's bound) as one of those two."""
+    """Adapts an operand that may be a scalar or an array (a select's condition, a clamp's bound)."""
     if not mapped:
         return value if value.dims == () else build.spread(value)
     dims = (build.size, *instruction.dims)
@@ -39,7 +39,7 @@ def clamp_batch(build, instruction, operands, mapped):
 
 
 def shifted(dimensions) -> tuple[int, ...]:
-    """Dimensions of an unmapped value as those of the mapped one."""
+    """Dimensions of the unbatched value as those of the batched one."""
     return tuple([d + 1 for d in dimensions])
 
 
@@ -70,7 +70,7 @@ def pad_batch(build, instruction, operands, mapped):
     padding = ((0, 0, 0), *instruction["padding"])
     if not mapped[1]:
         return operand.op("pad", value, padding=padding)
-    # One padding value per batch element: where the padding is, is known from a mask that is padded likewise.
+    # One padding value per batch element: a mask that is padded likewise marks the padding.
     source = instruction.operands[0].shape
     truth = operand.builder.splat(True, source.with_dtype(np.dtype(np.bool_)))
     inside = Value(operand.builder, truth)
@@ -87,7 +87,7 @@ def concatenate_batch(build, instruction, operands, mapped):
 
 
 def sequential_batch(build, instruction, operands, mapped):
-    """The op once per batch element: for ops whose meaning hloom cannot see."""
+    """The op once per batch element, for ops that are opaque to hloom."""
     return build.sequential(instruction, operands, mapped)
 
 
@@ -100,8 +100,8 @@ def _zero_start(build, starts):
 
 
 def _start_vectors(build, starts, mapped, limits, with_number: bool):
-    """s64 [size, rank]: the start of each batch element's window, moved inside as in HLO; `with_number` puts the
-    element's index first."""
+    """s64 [size, rank]: the start of each batch element's window, clamped as in HLO; `with_number` prepends the
+    element's index."""
     s64 = as_dtype("s64")
     columns = [build.iota("s64")] if with_number else []
     for start, is_mapped, limit in zip(starts, mapped, limits, strict=True):
@@ -205,7 +205,7 @@ def dot_batch(build, instruction, operands, mapped):
 
 
 def barrier_batch(build, instruction, operands, mapped):
-    """Mapped and unmapped values stay what they are, behind one barrier."""
+    """Mapped and unmapped values are unchanged, behind one barrier."""
     values = operands[0] if isinstance(operands[0], list) else operands
     flags = mapped[0] if isinstance(operands[0], list) else mapped
     held = values[0].op("optimization-barrier", *values[1:])

@@ -1,7 +1,7 @@
-"""Rules for arrays whose sizes a program computes: `bounded` of the ops that move, reduce and multiply elements.
+"""Rules for arrays with sizes computed by the program: `bounded` of the ops that move, reduce and multiply elements.
 
 A rule is `rule(build, instruction, operands)`, see `hloom.ir.op_table.Op`. The operands are stored with the shapes of
-the bounds, and what lies beyond a size is arbitrary: it is masked where elements meet.
+the bounds, and elements beyond a size are arbitrary: they are masked where elements are combined.
 """
 
 from __future__ import annotations
@@ -26,14 +26,14 @@ __all__ = [
 
 
 def refused(instruction, why: str) -> UnsupportedError:
-    """The error for an instruction that is not computed of such arrays."""
+    """The error for an instruction that does not support such arrays."""
     shapes = ", ".join([repr(o.shape) for o in instruction.operands]) or repr(instruction.shape)
     asked = f"'{instruction.opcode}' of {shapes}, of a size that the program computes"
     return UnsupportedError(asked, why, REPAIR, instruction.source)
 
 
 def is_open(size: Size) -> TypeGuard[SizeExpression]:
-    """Whether a size is no number."""
+    """Whether a size is not a plain number."""
     return isinstance(size, SizeExpression)
 
 
@@ -42,8 +42,8 @@ def broadcast_bounded(build, instruction, operands):
 
 
 def reshape_bounded(build, instruction, operands):
-    """Row-major order keeps the elements in front where a computed size is the first of those that are joined or
-    split: f32[n,3] to f32[3*n]."""
+    """Row-major order keeps the valid elements at the front if the computed size is the first of the merged or split
+    ones: f32[n,3] to f32[3*n]."""
     before, after = ([d for d in shape.dims if is_open(d) or d != 1] for shape in _both(instruction))
     while before and after and is_same_size(before[0], after[0]):
         del before[0], after[0]
@@ -60,7 +60,7 @@ def _both(instruction):
 
 
 def is_same_size(left: Size, right: Size) -> bool:
-    """Whether two sizes are written in one way, so that they have one bound."""
+    """Whether two sizes are the same expression, and thus have the same bound."""
     if is_open(left) and is_open(right):
         return left.terms == right.terms
     return not is_open(left) and not is_open(right) and left == right
@@ -71,18 +71,18 @@ def transpose_bounded(build, instruction, operands):
 
 
 def _window(build, value, starts: Sequence[Size], lengths: Sequence[int]):
-    """Stored elements from starts that may be computed sizes; what lies beyond the end is arbitrary."""
+    """Stored elements from starts that may be computed sizes; elements beyond the end are arbitrary."""
     if not any(map(is_open, starts)):
         starts, ends = list(starts), [start + n for start, n in zip(starts, lengths, strict=True)]
         missing = [(0, max(end - size, 0), 0) for end, size in zip(ends, value.dims, strict=True)]
         value = value.op("pad", value.scalar(0), padding=tuple(missing)) if any(m for _, m, _ in missing) else value
         return value.op("slice", slice=tuple([(s, e, 1) for s, e in zip(starts, ends, strict=True)]))
-    longer = value.op("pad", value.scalar(0), padding=tuple([(0, n, 0) for n in lengths]))  # no start is moved inside
+    longer = value.op("pad", value.scalar(0), padding=tuple([(0, n, 0) for n in lengths]))  # no start is clamped
     return longer.op("dynamic-slice", *map(build.size, starts), dynamic_slice_sizes=tuple(lengths))
 
 
 def reverse_bounded(build, instruction, operands):
-    """The elements are the last ones of what is stored then."""
+    """The valid elements are then the last stored ones."""
     reversed_ = operands[0].op("reverse", dimensions=instruction["dimensions"])
     sizes = zip(instruction.dims, reversed_.dims, strict=True)
     turned = instruction["dimensions"]
@@ -118,7 +118,7 @@ def pad_bounded(build, instruction, operands):
 
 
 def concatenate_bounded(build, instruction, operands):
-    """Each operand is written over what lies beyond the sizes of those before it."""
+    """Each operand overwrites the elements beyond the sizes of the previous ones."""
     (d,) = instruction["dimensions"]
     sizes = [o.dims[d] for o in instruction.operands]
     if not any(map(is_open, sizes[:-1])):
@@ -135,7 +135,7 @@ def concatenate_bounded(build, instruction, operands):
 
 
 def sort_bounded(build, instruction, operands):
-    """A first key puts what lies beyond a size last."""
+    """A leading key sorts the elements beyond a size last."""
     (d,), shape, comparator = instruction["dimensions"], instruction.operands[0].shape, instruction["to_apply"]
     first, *rest = operands
     if not is_open(shape.dims[d]):
@@ -157,7 +157,7 @@ def iota_bounded(build, instruction, operands):
 
 
 def reduce_bounded(build, instruction, operands):
-    """The neutral element stands beyond the sizes."""
+    """The neutral element fills the elements beyond the sizes."""
     array = instruction.operands[0].shape
     reduced = [d for d in instruction["dimensions"] if is_open(array.dims[d])]
     combiner = combiner_opcode(instruction["to_apply"])
@@ -170,7 +170,7 @@ def reduce_bounded(build, instruction, operands):
 
 
 def dot_bounded(build, instruction, operands):
-    """Both operands are 0 beyond the sizes that are summed over: what stands there may be infinite."""
+    """Both operands are set to 0 beyond the sizes that are summed over, as elements there may be infinite."""
     masked = []
     for operand, value, side in zip(instruction.operands, operands, ("lhs", "rhs"), strict=True):
         summed = [d for d in instruction.attributes.get(f"{side}_contracting_dims", ()) if is_open(operand.dims[d])]
@@ -179,5 +179,5 @@ def dot_bounded(build, instruction, operands):
 
 
 def nested_bounded(build, instruction, operands):
-    """The computations that it calls have sizes of their own; values of computed sizes do not go in or out."""
+    """Called computations have separate sizes; values of computed sizes cannot cross the call."""
     return build.with_called(instruction, operands)

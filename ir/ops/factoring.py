@@ -24,14 +24,14 @@ def transpose_factors(instruction) -> FactorRule:
 
 
 def reshape_factors(instruction) -> FactorRule:
-    """The greatest common divisor of the two sizes that begin at one place is a factor of both dimensions. Where it is
-    1, dimensions up to the next common boundary have to be seen as a whole."""
+    """The greatest common divisor of the two sizes that begin at the same position is a factor of both dimensions. If
+    it is 1, dimensions up to the next common boundary are needed as a whole."""
     rule = RuleBuilder(instruction)
     old, new = rule.operand_dims[0], rule.result_dims[0]
     if 0 in old:
         return rule.finish()
     i = j = -1
-    a = b = 1  # what is left of dimension i of the operand, and j of the result
+    a = b = 1  # the remaining sizes of dimension i of the operand and j of the result
     while True:
         while a == 1 and i + 1 < len(old):
             i += 1
@@ -82,7 +82,7 @@ def pad_factors(instruction) -> FactorRule:
 
 def _shifted(instruction, moves: list[bool], arrays: int = 1) -> FactorRule:
     """Dimension by dimension, of the first `arrays` operands and all results; those with moves[d] need elements of
-    neighbours. Operands behind are scalars."""
+    neighbours. The remaining operands are scalars."""
     if not any(moves):
         return pointwise(instruction)
     rule = RuleBuilder(instruction)
@@ -144,7 +144,7 @@ def window_factors(instruction) -> FactorRule:
 
 
 def each_alone(instruction) -> FactorRule:
-    """Operand k and result k have one shape; operands go with no other one."""
+    """Operand k corresponds to result k, of the same shape, and to no other one."""
     if len(instruction.operands) == 1:
         return pointwise(instruction)
     rule = RuleBuilder(instruction)
@@ -155,7 +155,7 @@ def each_alone(instruction) -> FactorRule:
 
 
 def exchanged_factors(instruction) -> FactorRule:
-    """A collective along its `dimensions`, which have to be seen as a whole; the others pass through."""
+    """A collective along its `dimensions`, which are needed as a whole; the others pass through."""
     dimensions = instruction.attributes.get("dimensions", ())
     if not dimensions:
         return each_alone(instruction)
@@ -167,5 +167,5 @@ def exchanged_factors(instruction) -> FactorRule:
 
 
 def along_dimensions(instruction) -> FactorRule:
-    """A sort: the dimensions that it names have to be seen as a whole."""
+    """A sort: its dimension is needed as a whole."""
     return along(instruction, instruction["dimensions"])

@@ -1,4 +1,4 @@
-"""Shape rules, references and derivative helpers that the entries of several families share."""
+"""Shape rules, references and derivative helpers shared by several families."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def require_kind(op_name: str, shape: Shape, kinds) -> None:
 
 
 def require_shape(name: str, shape) -> None:
-    """Raises unless the shape of a result was given."""
+    """Raises unless the result's shape was passed."""
     if not isinstance(shape, Shape):
         raise AttributeValueError(f"{name} needs the shape of its result", f"{shape!r}", "pass shape=")
 
@@ -60,7 +60,8 @@ def require_same(op_name: str, shapes) -> None:
 
 
 def elementwise(op_name: str, arity: int, kinds=(), result=None):
-    """The rule: `arity` operands of one shape, dtypes among `kinds`; result of that shape, dtype `result(dtype)`."""
+    """The rule: `arity` operands of equal shape, dtypes among `kinds`; a result of that shape, dtype
+    `result(dtype)`."""
 
     def infer(operands, attributes, shape):
         require_count(op_name, operands, arity)
@@ -79,7 +80,7 @@ to_real = real_dtype
 
 
 def in_float32(function):
-    """The reference computed in float32 for the narrow floats, whose results are then rounded."""
+    """The reference, computed in float32 for narrow floats and then rounded."""
 
     @functools.wraps(function)
     def reference(*arrays, shape, **attributes):
@@ -95,7 +96,7 @@ def in_float32(function):
 
 
 def partials(*derivatives):
-    """jvp from one derivative an operand: each is f(g, y, *primals) -> the tangent's term, or None for zero."""
+    """jvp from one derivative per operand: each is f(g, y, *primals) -> the tangent's term, or None for zero."""
 
     def jvp(build, instruction, primals, tangents):
         total = None
@@ -110,7 +111,7 @@ def partials(*derivatives):
 
 
 def linear_jvp(build, instruction, primals, tangents):
-    """jvp of an op that is linear in all of its operands together: the op itself on the tangents."""
+    """jvp of an op that is jointly linear in all of its operands: the op itself on the tangents."""
     filled = [p.like(0) if t is None else t for p, t in zip(primals, tangents, strict=True)]
     first = filled[0]
     return first.op(instruction.opcode, *filled[1:], shape=instruction.shape, **instruction.attributes)
@@ -122,7 +123,7 @@ def zero_jvp(build, instruction, primals, tangents):
 
 
 def conjugate(x):
-    """The complex conjugate of a Value; a real one itself."""
+    """The complex conjugate of a Value; the identity for real ones."""
     if x.dtype not in COMPLEX:
         return x
     return x.op("real").op("complex", -x.op("imag"))
@@ -132,7 +133,7 @@ def conjugate(x):
 
 
 def arrays_and_initial_values(op_name: str, operands) -> tuple[list[Shape], list[Shape]]:
-    """The two halves of a reduction's operands: arrays of one shape, and a scalar of each one's dtype."""
+    """The two halves of a reduction's operands: arrays of equal shape, and a scalar of each array's dtype."""
     if len(operands) < 2 or len(operands) % 2:
         raise ShapeError(
             f"{op_name} takes arrays and as many initial scalars",
@@ -189,10 +190,11 @@ UFUNCS = {
 
 
 def combined_precisely(compute: Callable[[np.dtype], np.ndarray], x: np.ndarray, opcode: str, wide: np.dtype):
-    """`compute(wide)`; where combining in the dtype of x itself overflows, or a product vanishes, what that gives.
+    """`compute(wide)`, except where combining in x's dtype overflows, or a product underflows to zero: there the result
+    in x's dtype.
 
-    Sums and products of f32 and c64 are combined in double precision, and yet end where compiled code and NumPy end:
-    they do not go on behind an overflow as if the dtype had a wider range.
+    Sums and products of f32 and c64 are combined in double precision, but must match compiled code and NumPy on
+    overflow, rather than continue with the wider range.
     """
     result = np.asarray(compute(wide))
     if x.dtype not in (np.float32, np.complex64):
@@ -207,7 +209,7 @@ def combined_precisely(compute: Callable[[np.dtype], np.ndarray], x: np.ndarray,
 
 
 def _may_overflow(x: np.ndarray) -> bool:
-    """Whether some sum of elements may exceed the range of f32."""
+    """Whether any partial sum of elements may exceed the range of f32."""
     if not x.size:
         return False
     parts = (x.real, x.imag) if x.dtype.kind == "c" else (x,)

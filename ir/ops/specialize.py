@@ -1,5 +1,5 @@
-"""A program for given sizes of its named dimensions: sizes in its shapes and attributes become numbers, or sizes of
-other dimensions, and every shape is inferred again, so that what cannot have these sizes is an error at the user's
+"""Specializes a program for given sizes of its named dimensions: sizes in shapes and attributes become numbers, or
+sizes of other dimensions, and every shape is inferred again, so that impossible sizes are an error at the user's
 line."""
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ __all__ = ["Renaming", "Specialization"]
 
 
 class Specialization:
-    """Computations for given sizes of dimensions, by name; those that several share are made once."""
+    """Computations for given sizes of dimensions, by name; shared computations are specialized once."""
 
     def __init__(self, sizes: Mapping[str, Size]):
         self.sizes = dict(sizes)
@@ -28,9 +28,9 @@ class Specialization:
         self._computations: dict[int, tuple[Computation, Computation]] = {}
 
     def computation(self, computation: Computation) -> Computation:
-        """The computation for these sizes; itself where none of them is in it.
+        """The computation for these sizes; itself if it does not depend on them.
 
-        Raises ShapeError, at the user's line, where an operation cannot have these sizes.
+        Raises ShapeError, at the user's line, if an operation cannot have these sizes.
         """
         known = self._computations.get(id(computation))
         if known is not None:
@@ -50,7 +50,7 @@ class Specialization:
         return result
 
     def alone(self, instruction: Instruction) -> Instruction:
-        """An instruction for these sizes whose operands are parameters. Raises ShapeError as `computation` does."""
+        """An instruction for these sizes whose operands are parameters. Raises ShapeError like `computation`."""
         parameters = {
             o: Instruction("parameter", (), self.shape(o.shape), {"index": k}, o.hint, o.source)
             for k, o in enumerate(dict.fromkeys(instruction.operands))
@@ -121,7 +121,7 @@ class Specialization:
 
 
 class Renaming(Specialization):
-    """Computations with dimensions in place of others of the same bounds: nothing is inferred again, or decided."""
+    """Computations with dimensions renamed to others of the same bounds, without new inference or decisions."""
 
     def __init__(self, dims: Mapping[str, Dim]):
         super().__init__(dims)

@@ -1,1 +1,1 @@
-"""The Python process around the IR: forks, and modules that are imported at first use."""
+"""The Python process around the IR: forks, and lazy imports."""

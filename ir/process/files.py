@@ -1,13 +1,13 @@
-"""Files that appear under their names when they are complete, and what killed writers left of others.
+"""Atomic file writes, and cleanup after killed writers.
 
     with whole_file(path) as partial: ...        write to `partial`; it becomes `path` when the block ends without error
     write_whole(path, data, mode=0o644)
-    Partial(path)                                the same for writers that stay open: `commit()` or `discard()`
+    Partial(path)                                the same for writers that remain open: `commit()` or `discard()`
     with temporary_folder(prefix) as folder: ... a folder that is removed at the block's end
 
-A partial file is `.NAME.RANDOM.part`, beside the file. Its writer holds a lock on it (flock), which the system
-releases however the process ends. So the next writer of the same name can tell, on whichever host or after
-whatever restart, which partial files have nobody any more, and removes those. Temporary folders are treated alike.
+A partial file is `.NAME.RANDOM.part`, next to the file. Its writer holds a lock on it (flock), which the system
+releases when the process ends for any reason. The next writer of the same name, on any host or after a restart, can
+therefore detect and remove abandoned partial files. Temporary folders are handled likewise.
 """
 
 from __future__ import annotations
@@ -29,9 +29,9 @@ except ImportError:  # Windows: nothing is removed there
 __all__ = ["Partial", "is_unicode", "temporary_folder", "whole_file", "write_whole"]
 
 _SUFFIX = ".part"
-_LONGEST = 200  # bytes of a name that are kept: file systems allow 255
+_LONGEST = 200  # bytes of a name that are used: file systems allow 255
 _TRIES = 16
-_YOUNG = 60.0  # seconds: a folder of this age may not have its lock yet
+_YOUNG = 60.0  # seconds: a younger folder may not have its lock yet
 
 
 class Partial:
@@ -48,18 +48,18 @@ class Partial:
             self._lock = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_EXCL, mode)
             if _locked(self._lock) and _is_at(self._lock, self.path):
                 return
-            os.close(self._lock)  # another process took it for an abandoned one in the meantime
+            os.close(self._lock)  # another process considered it abandoned in the meantime
         raise OSError(f"{self.path} is removed by another process")
 
     def commit(self) -> None:
-        """Gives the file its name, in place of what has it."""
+        """Renames the file to its target, replacing any existing one."""
         try:
             os.replace(self.path, self.target)
         finally:
             self.discard()
 
     def discard(self) -> None:
-        """Removes the file, unless it has its name already."""
+        """Removes the file, unless it has been committed."""
         lock, self._lock = self._lock, -1
         if lock >= 0:
             self.path.unlink(missing_ok=True)
@@ -68,7 +68,7 @@ class Partial:
 
 @contextlib.contextmanager
 def whole_file(target: str | os.PathLike, mode: int = 0o666) -> Iterator[Path]:
-    """Where to write a file so that it appears complete or not at all. Raises OSError."""
+    """A path to write to, which is renamed to the target on success. Raises OSError."""
     partial = Partial(target, mode)
     try:
         yield partial.path
@@ -78,7 +78,7 @@ def whole_file(target: str | os.PathLike, mode: int = 0o666) -> Iterator[Path]:
 
 
 def is_unicode(text: str) -> bool:
-    """Whether a file can hold the text: strings of Python may have halves of pairs."""
+    """Whether a text can be encoded: Python strings may contain lone surrogates."""
     try:
         text.encode()
     except UnicodeEncodeError:
@@ -87,15 +87,15 @@ def is_unicode(text: str) -> bool:
 
 
 def write_whole(target: str | os.PathLike, data: bytes, mode: int = 0o666) -> None:
-    """Writes a file that appears complete or not at all. Raises OSError."""
+    """Writes a file atomically. Raises OSError."""
     with whole_file(target, mode) as partial:
         partial.write_bytes(data)
 
 
 @contextlib.contextmanager
 def temporary_folder(prefix: str) -> Iterator[Path]:
-    """A folder for this process only, removed at the end; those of the prefix that killed processes of this user left
-    are removed before. Raises OSError."""
+    """A folder for this process only, removed at the end; folders of the prefix left by this user's killed processes
+    are removed first. Raises OSError."""
     _remove_abandoned_folders(Path(tempfile.gettempdir()), prefix)
     with tempfile.TemporaryDirectory(prefix=prefix) as folder:
         lock = os.open(folder, os.O_RDONLY) if fcntl is not None else -1
@@ -146,7 +146,7 @@ def _remove_unlocked(path: Path) -> None:
 
 
 def _locked(file: int) -> bool:
-    """Whether the lock is this process's now. A file system without locks has none to lose."""
+    """Whether this process now holds the lock. True on a file system without locks."""
     if fcntl is None:
         return True
     try:

@@ -1,8 +1,8 @@
-"""The floating-point environment of a thread: its rounding, and whether denormal numbers count as zero.
+"""The floating-point environment of a thread: its rounding mode, and whether denormal numbers are flushed to zero.
 
-Other libraries change it. The threads in which XLA calls a plugin take denormal numbers for zero, and so does a thread
-after `torch.set_flush_denormal(True)`; what a compiler computes there, the constants of a program to begin with, is
-another value. A thread begins with the environment of the one that starts it.
+Other libraries change it. The threads in which XLA calls a plugin flush denormal numbers, and so does a thread after
+`torch.set_flush_denormal(True)`; a compiler would compute different values there, for example for a program's
+constants. A thread inherits the environment of the one that starts it.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ def _default() -> object:
 
 @contextlib.contextmanager
 def default_floats() -> Iterator[None]:
-    """IEEE 754's defaults for a while: rounds to the nearest, and keeps denormal numbers."""
+    """Temporarily restores IEEE 754's defaults: round to nearest, with denormal numbers."""
     kept = ctypes.create_string_buffer(_BYTES)
     _process.fegetenv(kept)
     _process.fesetenv(_default())

@@ -1,16 +1,15 @@
-"""What happens to locks and helper threads when the process forks. Everything in hloom that has a rule for it is here.
+"""Fork safety of locks and helper threads, for all of hloom.
 
-    lock(), rlock()                               locks that a forked child finds free
-    with no_fork():                               a fork by another thread waits until the block is left
+    lock(), rlock()                               locks that are free in a forked child
+    with no_fork():                               a fork by another thread waits until the block ends
     on_fork(before=None, parent=None, child=None) functions to call before a fork, and after it in parent and child
 
-A forked child has the thread that forked and no other. A lock that another thread held stays locked in it, and what
-that thread was changing stays half changed. So:
+A forked child contains only the thread that forked. A lock held by another thread stays locked, and data that it was
+modifying stays inconsistent. Therefore:
 
-- What a `lock()` guards is changed by single assignments, so that it is valid whenever another thread forks.
-- Libraries that keep state of their own and have no rule for forks (LLVM, Numba, modules during their import) are used
-  under `no_fork()`.
-- A helper thread's owner forgets it in the child, and starts another when it is needed.
+- Data guarded by a `lock()` is modified by single assignments, so that it is valid whenever another thread forks.
+- Libraries with internal state that are not fork-safe (LLVM, Numba, modules during import) are used under `no_fork()`.
+- A helper thread's owner discards it in the child, and starts another one when needed.
 
 `multiprocessing` (method "fork"), pools of workers and data loaders fork in the middle of programs.
 """
@@ -27,15 +26,15 @@ from hloom.ir.process.living import Living
 
 __all__ = ["lock", "no_fork", "on_fork", "rlock"]
 
-# Seconds that a fork waits for other threads. More than any kernel takes to compile; beyond it something hangs already,
-# and a fork that hangs with it would be worse.
+# Seconds that a fork waits for other threads: more than any kernel takes to compile. Beyond this something hangs
+# already, and a hanging fork would be worse.
 PATIENCE = 60.0
 
 Hook = Callable[[], None]
 _hooks: list[tuple[Hook | None, Hook | None, Hook | None]] = []
 _locks: Living = Living()
 _changed = threading.Condition(threading.Lock())
-_inside: dict[int, int] = {}  # thread: how many blocks of `no_fork` it is in
+_inside: dict[int, int] = {}  # thread: its nesting depth of `no_fork` blocks
 _forks = 0  # threads that are about to fork
 
 
@@ -59,9 +58,10 @@ def on_fork(before: Hook | None = None, parent: Hook | None = None, child: Hook 
 
 
 class no_fork:
-    """While a thread is in this block, other threads that fork wait. Blocks nest.
+    """While a thread is in this block, forks by other threads wait. Blocks nest.
 
-    Locks under which other threads enter such a block are taken before it, or three threads could wait for each other.
+    Locks under which other threads enter such a block must be acquired before it, as three threads could deadlock
+    otherwise.
     """
 
     __slots__ = ()
@@ -96,7 +96,7 @@ def _before_fork() -> None:
         _forks += 1
         _changed.wait_for(lambda: _inside.keys() <= {me}, PATIENCE)
     for name in absent & sys.modules.keys():
-        # Imported while the fork waited, too late to be asked to acquire its lock, and it will be asked to release it.
+        # Imported while the fork waited: too late for its acquire hook, but its release hook will run.
         with contextlib.suppress(AttributeError):
             getattr(sys.modules[name], _ACQUIRED_BEFORE[name]).acquire()
 
@@ -117,7 +117,7 @@ def _in_child() -> None:
     for thread in _inside.keys() - {threading.get_ident()}:
         del _inside[thread]
     for each in _locks:
-        if not getattr(each, "_is_owned", bool)():  # the thread that forked goes on with what it holds
+        if not getattr(each, "_is_owned", bool)():  # the forking thread continues with the locks that it holds
             each._at_fork_reinit()  # as the standard library does for its own locks
     for _, _, child in _hooks:
         if child is not None:

@@ -1,4 +1,4 @@
-"""Modules and names that are imported when they are used first."""
+"""Modules and names that are imported on first use."""
 
 from __future__ import annotations
 
@@ -10,13 +10,14 @@ from hloom.ir.process.forking import no_fork
 
 
 class LazyModule:
-    """Stands for a module: its first attribute imports it. SciPy takes longer to import than all of hloom."""
+    """A proxy of a module, which is imported on the first attribute access. SciPy takes longer to import than all of
+    hloom."""
 
     def __init__(self, name: str):
         self._name = name
 
     def __getattr__(self, attribute: str) -> Any:
-        if attribute.startswith("__"):  # what copy, pickle and inspect ask any object for
+        if attribute.startswith("__"):  # attributes that copy, pickle and inspect look up on any object
             raise AttributeError(attribute)
         with no_fork():
             value = getattr(importlib.import_module(self._name), attribute)
@@ -32,11 +33,11 @@ def lazy_names(
 ) -> Callable[[str], Any]:
     """The `__getattr__` of a package whose names are imported from their modules at first use (PEP 562).
 
-    A program then starts without the modules of functions that it does not call. Type checkers see the same names
-    through `from ... import *` under TYPE_CHECKING; tests hold the two lists together.
+    A program does not import the modules of functions that it does not call. Type checkers see the same names through
+    `from ... import *` under TYPE_CHECKING; tests keep the two lists consistent.
 
     homes: module -> its public names, separated by spaces. modules: public name -> the module of that name.
-    prepare: what the package does to a value before it is public.
+    prepare: applied by the package to a value before it is public.
     """
     package = namespace["__name__"]
     home_of = {name: home for home, names in homes.items() for name in names.split()}

@@ -1,4 +1,4 @@
-"""The objects of one kind that are alive, for what concerns all of them."""
+"""Registry of the live objects of one kind."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ __all__ = ["Living"]
 
 
 class Living(Generic[T]):
-    """Objects, as long as others keep them. Threads may add some while others iterate, which `weakref.WeakSet` answers
-    with "Set changed size during iteration": iterating is over those that were alive when it began.
+    """Weakly referenced objects. Threads may add objects while others iterate, for which `weakref.WeakSet` raises "Set
+    changed size during iteration": iteration covers the objects alive at its start.
     """
 
     __slots__ = ("_references",)
@@ -22,7 +22,7 @@ class Living(Generic[T]):
         self._references: dict[int, weakref.ref[T]] = {}
 
     def add(self, one: T) -> None:
-        """Notes an object. It is forgotten before its memory is given back, so its id is a key."""
+        """Adds an object. It is removed before its memory is freed, so its id can serve as a key."""
         key, references = id(one), self._references
         references[key] = weakref.ref(one, lambda _: references.pop(key, None))
 

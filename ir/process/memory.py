@@ -1,9 +1,10 @@
-"""Memory that is kept to save work, and may be freed at any time.
+"""Cached memory that may be freed at any time.
 
-    on_release(function)    function(everything) frees what nobody uses now
+    on_release(function) function(everything) frees unused memory
     release(everything)     calls them all
 
-everything: also what is likely to be needed again, such as idle blocks of the buffer pool. Results never depend on it.
+everything: includes memory likely to be needed again, such as idle blocks of the buffer pool. Results never depend on
+it.
 """
 
 from __future__ import annotations
@@ -16,12 +17,12 @@ _functions: list[Callable[[bool], object]] = []
 
 
 def on_release(function: Callable[[bool], object]) -> Callable[[bool], object]:
-    """Adds a function, which is returned; usable as a decorator."""
+    """Registers a function and returns it; usable as a decorator."""
     _functions.append(function)
     return function
 
 
 def release(everything: bool = False) -> None:
-    """Frees what nobody uses now."""
+    """Frees unused memory."""
     for function in _functions:
         function(everything)

@@ -1,7 +1,6 @@
-"""Sizes that are known when a program is called: expressions of named dimensions, and what holds for them.
+"""Dynamic sizes, known when a program is called: expressions of named dimensions, and facts about them.
 
-`expressions` has the sizes with Python's operators; below it `terms` are the polynomials that they are, `bounds` the
-intervals of their values, `forms` the canonical form of quotients and extrema, `facts` what is assumed and what follows
-from it; `text` writes sizes and `reading` reads them. An integer is a size, too: code that computes with sizes serves
-both.
+`expressions` has the sizes with Python's operators; below it are `terms`, their polynomials, `bounds`, intervals of
+their values, `forms`, the canonical form of quotients and extrema, and `facts`, assumptions and inference; `text`
+prints sizes and `reading` parses them. An integer is a size, too: code that computes with sizes handles both.
 """

@@ -1,4 +1,4 @@
-"""Intervals: the least and greatest value that a polynomial may have, by the bounds of its symbols alone."""
+"""Interval arithmetic: bounds of a polynomial's values from the bounds of its symbols alone."""
 
 from __future__ import annotations
 
@@ -17,7 +17,8 @@ EVERYTHING: Interval = (-math.inf, math.inf)
 
 @lru_cache(maxsize=4096)
 def bounds(terms: Terms) -> Interval:
-    """(least, greatest); infinite where nothing bounds them. No value lies outside, not every value inside is one."""
+    """(minimum, maximum); infinite if unbounded. The interval contains all values, but may be larger than their
+    range."""
     if len(terms) > 1 and (common := _common(terms)):
         rest = tuple([(_without(monomial, common), factor) for monomial, factor in terms])
         return _times(of_monomial((common,)), bounds(rest))
@@ -31,7 +32,7 @@ def bounds(terms: Terms) -> Interval:
 
 
 def _common(terms: Terms) -> Atom | None:
-    """An atom of all terms: n*m - n is n times m - 1, which says more than the terms do."""
+    """An atom common to all terms: n*m - n is n times m - 1, which yields tighter bounds than the terms."""
     return next((atom for atom in terms[0][0] if all(atom in monomial for monomial, _ in terms)), None)
 
 
@@ -45,7 +46,7 @@ def of_monomial(monomial: Monomial) -> Interval:
     found: Interval = (1, 1)
     k = 0
     while k < len(monomial):
-        power = monomial.count(monomial[k])  # equal atoms stand together
+        power = monomial.count(monomial[k])  # equal atoms are adjacent
         found = _times(found, _raised(_of_atom(monomial[k]), power))
         k += power
     return found

@@ -1,7 +1,7 @@
-"""Sizes that a program computes: how many elements a mask selects.
+"""Sizes computed by the program: the number of elements that a mask selects.
 
 Such a size is a `Dim` from 0 to a bound. An array with it is stored with the bound's shape (StableHLO's bounded
-dynamism); `hloom.compiler.transforms.counted` makes a program of fixed shapes of one with such sizes. The values
+dynamism); `hloom.compiler.transforms.counted` converts a program with such sizes to one with fixed shapes. Values
 beyond the size are arbitrary.
 """
 
@@ -22,14 +22,15 @@ REPAIR = "pass size= to hnp.nonzero (or to the function that selects), so that t
 
 @record(frozen=True)
 class Check:
-    """A size that has to be at least 1 when the program has run, and the error where it is 0."""
+    """A size that must be at least 1 when the program has run, and the error if it is 0."""
 
     size: SizeExpression
     error: ShapeError
 
 
 class CountedScope(Scope):
-    """What is known of one computed size. asked: what selects the elements; source: where. checks: what has to hold."""
+    """The scope of one computed size. asked: the operation that selects the elements; source: its line. checks:
+    conditions that must hold."""
 
     __slots__ = ("asked", "checks", "source")
     in_general = False
@@ -61,7 +62,7 @@ def counted_scopes(*sizes: Size) -> list[CountedScope]:
 
 
 def require_elements(sizes: Iterable[Size], asked: str, found: str, repair: str) -> None:
-    """Raises ShapeError for a size of 0. That of a computed size is raised when the program has run."""
+    """Raises ShapeError for a size of 0; for a computed size, after the program has run."""
     for size in sizes:
         scopes = counted_scopes(size)
         if not scopes:

@@ -1,4 +1,4 @@
-"""Sizes and comparisons of sizes as numbers that are known when a program is called (`hloom.ir.sizes.numbers`)."""
+"""Conversion of sizes and their comparisons to run-time numbers (`hloom.ir.sizes.numbers`)."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ __all__ = ["holds", "number_of"]
 
 
 def number_of(nodes: Nodes, size: Size) -> Number:
-    """The number that a size is. The nodes are given the sizes of its dimensions, by name."""
+    """The number of a size. The given nodes are the sizes of its dimensions, by name."""
     return _terms(nodes, size.terms) if isinstance(size, SizeExpression) else size
 
 
 def holds(nodes: Nodes, comparison: Comparison) -> Number:
-    """1 where a comparison of sizes holds, else 0."""
+    """1 if a comparison of sizes holds, else 0."""
     left, right = number_of(nodes, comparison.left), number_of(nodes, comparison.right)
     how = comparison.how
     if how in ("==", "!="):

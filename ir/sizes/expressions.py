@@ -1,8 +1,8 @@
 """Sizes that depend on named dimensions, with Python's operators.
 
-A size is an integer or a `SizeExpression`. Arithmetic with expressions makes sizes: an integer where the result is the
-same number for all sizes. Comparisons are True or False where bounds and assumptions decide them; where these do not
-they are a `Comparison`, whose truth value is an error that names what is not known.
+A size is an integer or a `SizeExpression`. Arithmetic with expressions returns sizes: an integer if the result is
+constant. Comparisons are True or False if bounds and assumptions decide them; otherwise they are a `Comparison`, whose
+truth value raises an error that names the undecided condition.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ __all__ = [
     "single", "size_at", "size_of_terms", "size_with",
 ]  # fmt: skip
 
-LARGEST = 1 << 40  # of a dimension without a bound
+LARGEST = 1 << 40  # the bound of an unbounded dimension
 _FACTS: ContextVar[Facts] = ContextVar("facts of sizes", default=facts.NONE)
 
 
@@ -37,7 +37,7 @@ class SizeExpression:
 
     __slots__ = ("_hash", "terms")
     terms: Terms
-    # Set by what traces programs: the value of a size as a scalar array, and a function of NumPy on values.
+    # Set by tracing: the value of a size as a scalar array, and a NumPy function on values.
     to_array: ClassVar[Callable[[SizeExpression], Any] | None] = None
     to_function: ClassVar[Callable[[str, list], Any] | None] = None
 
@@ -46,7 +46,7 @@ class SizeExpression:
         self._hash = t.hash_of(terms)
 
     def at(self, sizes: Mapping[str, int]) -> int:
-        """The number for sizes of the dimensions, by name. Raises ShapeError for a quotient by 0."""
+        """The value for sizes of the dimensions, by name. Raises ShapeError for a division by 0."""
         return t.at(self.terms, sizes)
 
     # --- arithmetic ---
@@ -96,8 +96,7 @@ class SizeExpression:
         return NotImplemented if _terms(other) is None else (other // self, other % self)
 
     def as_array(self) -> Any:
-        """The value as a scalar array; as an integer where one is known. Raises UndecidedSizeError where no program is
-        traced."""
+        """The value as a scalar array, or as an integer if known. Raises UndecidedSizeError outside of a trace."""
         found = next((known for scope in scopes_of(self) if (known := scope.value(self)) is not None), None)
         if found is not None:
             return found
@@ -152,7 +151,8 @@ class SizeExpression:
         return _compared(self, other, "<")
 
     def __hash__(self) -> int:
-        """Raises UndecidedSizeError where sizes may not be looked up: a dict of numbers has none, and says nothing."""
+        """Raises UndecidedSizeError where lookups by size are forbidden: a dict keyed by numbers would silently not
+        find it."""
         if any([scope.refuses_lookups for scope in scopes_of(self)]):
             raise self._refused("a dict or set looked up by", "compare sizes, or compute with arrays")
         return self._hash
@@ -160,7 +160,7 @@ class SizeExpression:
     def __bool__(self) -> bool:
         return bool(self != 0)
 
-    # --- as a number: it has none yet ---
+    # --- conversion to a number: it has none yet ---
 
     def _refused(self, asked: str, repair: str) -> UndecidedSizeError:
         found = "it is known when the program is called"
@@ -169,7 +169,7 @@ class SizeExpression:
         return UndecidedSizeError(f"{asked} the size {self}", found, repair)
 
     def number(self) -> int | None:
-        """The number that its dimensions, or a guard that is noted here, say it is; None where they leave it open."""
+        """The number determined by its dimensions, or by a guard that is recorded here; None if it is open."""
         return next((found for scope in scopes_of(self) if (found := scope.number(self)) is not None), None)
 
     def __index__(self) -> int:
@@ -193,7 +193,7 @@ class SizeExpression:
         return SizeExpression.to_function(ufunc.__name__, list(inputs))
 
     def __format__(self, spec: str) -> str:
-        """The text of the size; of the number, where there is one: that is what texts of kernels have."""
+        """The text of the size; of the number if there is one, as in kernel sources."""
         found = self.number()
         return format(str(self) if found is None else found, spec)
 
@@ -208,10 +208,10 @@ Size: TypeAlias = int | SizeExpression
 
 
 class Dim(SizeExpression):
-    """A named dimension of any size from `min` to `max` that `multiple_of` divides.
+    """A named dimension with any size from `min` to `max` that is a multiple of `multiple_of`.
 
-    name: an identifier; equal names are the same dimension and have the same bounds. max: None for no bound; `most` is
-    its number then, too. scope: what else is known of it. Raises ArgumentError.
+    name: an identifier; equal names are the same dimension and must have the same bounds. max: None if unbounded;
+    `most` is always a number. scope: additional facts about it. Raises ArgumentError.
 
         x = hl.ShapeDtypeStruct((hl.Dim("batch", 1, 4096), 784), "float32")
 
@@ -242,16 +242,16 @@ class Dim(SizeExpression):
 
     @property
     def scope(self) -> Scope | None:
-        """What else is known of it, if anything."""
+        """Additional facts about it, if any."""
         symbol = self.terms[0][0][0]
         return symbol.scope if isinstance(symbol, Symbol) else None
 
     def takes(self, size: int) -> bool:
-        """Whether it may be of a size."""
+        """Whether a size is allowed."""
         return self.min <= size <= self.most and size % self.multiple_of == 0
 
     def declaration(self) -> str:
-        """As code has it: Dim('n', min=1, max=4096)."""
+        """As in code: Dim('n', min=1, max=4096)."""
         bound = "" if self.max is None else f", max={self.max}"
         return (
             f"Dim({self.name!r}, min={self.min}{bound}{f', multiple_of={self.multiple_of}' * (self.multiple_of > 1)})"
@@ -266,44 +266,44 @@ def _dim(name: str, low: int, high: int | None, multiple: int) -> Dim:
 
 
 class Scope:
-    """What is known of dimensions wherever they are used. comparisons: with the text that the user gave each. answered:
-    what has been proved, and stays so with more facts. answers_all: whether `decide` answers each question, so that
-    proofs are not worth their time. refuses_lookups: whether a size is no key, as in functions that were written for
-    numbers: `{8: a}.get(n, b)` asks for no decision."""
+    """Facts about dimensions that hold wherever they are used. comparisons: with the user's text of each. answered:
+    results already proved, which remain valid with more facts. answers_all: whether `decide` answers every question, so
+    that proofs are unnecessary. refuses_lookups: whether sizes cannot be dict keys, as in functions written for
+    numbers: `{8: a}.get(n, b)` would not ask for a decision."""
 
     __slots__ = ("answered", "comparisons", "facts", "trace")
-    in_general = True  # whether a size counts as at least 2 while a function of such arrays is traced
+    in_general = True  # whether a size is assumed to be at least 2 while a function of such arrays is traced
     answers_all = refuses_lookups = False
 
     def __init__(self, trace: Any = None) -> None:
         self.comparisons: tuple[tuple[str, Comparison], ...] = ()
         self.facts = facts.NONE
         self.answered: dict[tuple[Terms, str, Terms], bool] = {}
-        self.trace = trace  # in which values of sizes are computed where no other is current
+        self.trace = trace  # in which values of sizes are computed if no other is current
 
     def add(self, text: str, comparison: Comparison) -> None:
         self.comparisons += ((text, comparison),)
         self.facts = assumed(self.facts, comparison)
 
     def decide(self, comparison: Comparison) -> bool | None:
-        """Whether a comparison holds that facts leave open; None: nobody knows."""
+        """Decides a comparison that facts leave open; None: undecided."""
         return None
 
     def number(self, size: SizeExpression) -> int | None:
-        """The number that a size is; None: it is known when the program is called."""
+        """The number of a size; None if known only when the program is called."""
         return None
 
     def advice(self) -> tuple[str, str] | None:
-        """(why it has no number yet, what to do) for errors; None: nothing of its own."""
+        """(why it has no number yet, what to do) for errors; None for the default."""
         return None
 
     def value(self, size: SizeExpression) -> int | None:
-        """The number that stands for the value of a size in a program; None: the program computes it."""
+        """The number that represents the value of a size in a program; None if the program computes it."""
         return self.number(size)
 
 
 class Comparison:
-    """A comparison of sizes. how: '==', '!=', '>=', '>', '<=' or '<'. It has no truth value, because it is made where
+    """A comparison of sizes. how: '==', '!=', '>=', '>', '<=' or '<'. It has no truth value, as it exists only where
     bounds and assumptions do not decide."""
 
     __slots__ = ("how", "left", "right")
@@ -312,7 +312,7 @@ class Comparison:
         self.left, self.how, self.right = left, how, right
 
     def holds(self, sizes: Mapping[str, int]) -> bool:
-        """Whether it holds for sizes of the dimensions, by name."""
+        """Whether it holds for given sizes of the dimensions, by name."""
         return bool(_PYTHON[self.how](size_at(self.left, sizes), size_at(self.right, sizes)))
 
     def __bool__(self) -> bool:
@@ -333,7 +333,7 @@ class Comparison:
         )
 
     def _decided_by(self, dims: Mapping[str, Dim]) -> str | None:
-        """A declaration of one of the dimensions that decides it: that what it is divided by divides it."""
+        """A declaration of one of the dimensions that would decide it: as a multiple of its divisor."""
         for divisor in [d for side in (self.left, self.right) for d in divisors_of(side) if isinstance(d, int)]:
             for name, dim in dims.items():
                 multiple = dim.multiple_of * divisor
@@ -351,7 +351,7 @@ class Comparison:
         return f"{self.left!s} {self.how} {self.right!s}"
 
     def over(self, sizes: Mapping[str, Size]) -> Comparison | bool:
-        """The comparison with other sizes in place of dimensions, by name."""
+        """The comparison with dimensions substituted by sizes, by name."""
         compared: Comparison | bool = _PYTHON[self.how](size_with(self.left, sizes), size_with(self.right, sizes))
         return compared
 
@@ -385,14 +385,14 @@ def _compared(left: SizeExpression, right: Any, how: str) -> Any:
 
 
 def _with_number(function: Callable, left: Any, right: Any) -> Any:
-    """The result for a size and a float, which is an array; NotImplemented for what is no number."""
+    """The result for a size and a float, which is an array; NotImplemented for non-numbers."""
     if not any(isinstance(one, (float, complex)) for one in (left, right)):
         return NotImplemented
     return function(*[one.as_array() if isinstance(one, SizeExpression) else one for one in (left, right)])
 
 
 def _tightened(left: Terms, right: Terms, known: Facts) -> tuple[Terms, Terms, Facts]:
-    """Both sides and the facts with symbols of the assumed bounds, in whose canonical form less is left to prove."""
+    """Both sides and the facts with symbols that have the assumed bounds, whose canonical form leaves less to prove."""
     lows = {s: low for s, low in known.lows().items() if low <= s.high} if known else {}
     if not lows:
         return left, right, known
@@ -413,7 +413,7 @@ def _decided(left: Terms, right: Terms, known: Facts, how: str) -> bool | None:
 
 
 def assumed(known: Facts, comparison: Comparison) -> Facts:
-    """The facts with one more."""
+    """The facts extended by one."""
     difference = t.minus(_terms(comparison.left) or t.ZERO, _terms(comparison.right) or t.ZERO)
     how = comparison.how
     if how == "!=":
@@ -427,7 +427,7 @@ def assumed(known: Facts, comparison: Comparison) -> Facts:
 
 @contextlib.contextmanager
 def assuming(*comparisons: Comparison | bool) -> Iterator[None]:
-    """A block in which comparisons hold, and those of `assume` until its end."""
+    """A block in which comparisons are assumed, including those added by `assume` until its end."""
     token = _FACTS.set(_FACTS.get())
     try:
         for comparison in comparisons:
@@ -438,15 +438,15 @@ def assuming(*comparisons: Comparison | bool) -> Iterator[None]:
 
 
 def known_facts() -> tuple[tuple[Terms, ...], ...]:
-    """What is assumed here, to be compared with what is elsewhere; () where nothing is."""
+    """A comparable key of the current assumptions; () if there are none."""
     known = _FACTS.get()
     return (known.nonnegative, known.nonzero) if known else ()
 
 
 def assume(comparison: Comparison | bool) -> Comparison | None:
-    """Adds a comparison of sizes to what is assumed here. Returns it; None where it was known before.
+    """Adds a comparison of sizes to the current assumptions. Returns it; None if already known.
 
-    Raises ShapeError where it does not hold for any sizes, ArgumentError where it is no comparison of sizes.
+    Raises ShapeError if it cannot hold, ArgumentError if it is not a comparison of sizes.
     """
     if isinstance(comparison, Comparison):
         _FACTS.set(assumed(_FACTS.get(), comparison))
@@ -462,7 +462,7 @@ def assume(comparison: Comparison | bool) -> Comparison | None:
     )
 
 
-# --- sizes, integers among them ---
+# --- sizes, including integers ---
 
 
 def is_known(answer: Any) -> bool:
@@ -476,24 +476,24 @@ def _size(terms: Terms) -> Size:
 
 
 def _terms(size: Any) -> Terms | None:
-    """The polynomial of a size; None of anything else."""
+    """The polynomial of a size; None for anything else."""
     if isinstance(size, SizeExpression):
         return size.terms
     if isinstance(size, bool) or not hasattr(size, "__index__"):
         return None
     try:
         return t.number(operator.index(size))
-    except TypeError:  # an array that is no integer
+    except TypeError:  # a non-integer array
         return None
 
 
 def size_at(size: Size, sizes: Mapping[str, int]) -> int:
-    """A size for sizes of the dimensions, by name."""
+    """The value of a size for given sizes of the dimensions, by name."""
     return size.at(sizes) if isinstance(size, SizeExpression) else size
 
 
 def size_with(size: Size, sizes: Mapping[str, Size]) -> Size:
-    """A size with others in place of dimensions, by name."""
+    """A size with dimensions substituted by sizes, by name."""
     if not isinstance(size, SizeExpression):
         return size
     return _size(forms.with_sizes(size.terms, {name: _terms(given) or t.ZERO for name, given in sizes.items()}))
@@ -508,7 +508,7 @@ def dims_of(size: Any) -> dict[str, Dim]:
 
 
 def divisors_of(size: Any) -> list[Size]:
-    """The divisors of the floor quotients in a size, each after those within it."""
+    """The divisors of the floor quotients in a size, inner ones first."""
     found: dict[Terms, None] = {}
 
     def look(terms: Terms) -> None:
@@ -535,7 +535,7 @@ def _of_symbol(symbol: Symbol) -> Dim:
 
 
 def single(size: Any) -> Dim | None:
-    """The dimension that a size is by itself; None of others."""
+    """The dimension that a size consists of; None for other sizes."""
     if isinstance(size, Dim):
         return size
     found = dims_of(size)
@@ -543,21 +543,21 @@ def single(size: Any) -> Dim | None:
 
 
 def least(*sizes: Size) -> Any:
-    """The least of some sizes."""
+    """The minimum of some sizes."""
     if not any([isinstance(size, SizeExpression) for size in sizes]):
         return min(sizes)
     return _size(forms.extremum("min", [_terms(size) or t.ZERO for size in sizes]))
 
 
 def greatest(*sizes: Size) -> Any:
-    """The greatest of some sizes."""
+    """The maximum of some sizes."""
     if not any([isinstance(size, SizeExpression) for size in sizes]):
         return max(sizes)
     return _size(forms.extremum("max", [_terms(size) or t.ZERO for size in sizes]))
 
 
 def common_divisor(a: Size, b: Size) -> Size:
-    """The greatest size that is known to divide both."""
+    """The greatest known common divisor."""
     for whole, part in ((a, b), (b, a)):
         if is_known(whole % part == 0):
             return part
@@ -565,22 +565,22 @@ def common_divisor(a: Size, b: Size) -> Size:
 
 
 def lowest(size: Size) -> int | float:
-    """What a size is at least; an integer is itself."""
+    """The lower bound of a size; integers unchanged."""
     return bounds.bounds(_terms(size) or t.ZERO)[0]
 
 
 def highest(size: Size) -> int | float:
-    """What a size is at most; an integer is itself."""
+    """The upper bound of a size; integers unchanged."""
     return bounds.bounds(_terms(size) or t.ZERO)[1]
 
 
 def size_of_terms(terms: Terms) -> Size:
-    """The size that a polynomial is."""
+    """The size of a polynomial."""
     return _size(terms)
 
 
 def parsed_sizes(text: str, dims: Mapping[str, Dim]) -> tuple[Size, ...]:
-    """The sizes of a text with commas between them. Raises ArgumentError."""
+    """The sizes in a comma-separated text. Raises ArgumentError."""
     return tuple([_size(terms) for terms in reading.parsed_several(text, _named(text, dims))])
 
 

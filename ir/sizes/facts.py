@@ -1,10 +1,9 @@
-"""What is assumed of sizes, and what follows from it.
+"""Assumptions about sizes, and inference from them.
 
-A proof that a polynomial is at least 0 is a sum: the polynomial is a combination, with positive factors, of what is
-known to be at least 0, and of terms whose intervals are. What is known is assumed, or holds for each atom by itself:
-for q = a // b that b*q <= a <= b*q + b - 1. Each step adds one such inequality to cancel a term that could be too low,
-as in the elimination of Fourier and Motzkin. The number of steps is limited: where they do not suffice nothing is
-decided.
+A proof that a polynomial is nonnegative writes it as a combination, with positive factors, of expressions known to be
+nonnegative and of terms with nonnegative intervals. Known inequalities are assumptions, or properties of an atom: for q
+= a // b, b*q <= a <= b*q + b - 1. Each step adds one such inequality to cancel a term that could be negative, as in
+Fourier-Motzkin elimination. The number of steps is limited: if they do not suffice, the question is undecided.
 """
 
 from __future__ import annotations
@@ -24,7 +23,7 @@ TRIED = 128  # steps of one proof
 
 
 class Facts:
-    """Polynomials that are at least 0, and polynomials that are not 0. Immutable."""
+    """Nonnegative polynomials, and nonzero polynomials. Immutable."""
 
     __slots__ = ("_known", "nonnegative", "nonzero")
 
@@ -43,13 +42,13 @@ class Facts:
         return Facts(self.nonnegative, (*self.nonzero, *more))
 
     def joined(self, other: Facts) -> Facts:
-        """Both; one of them itself where the other has nothing."""
+        """The union; one of them itself if the other is empty."""
         if self is other or not other:
             return self
         return other if not self else Facts(self.nonnegative + other.nonnegative, self.nonzero + other.nonzero)
 
     def lows(self) -> dict[Symbol, int]:
-        """What symbols are at least, where that is assumed of one by itself."""
+        """Lower bounds of symbols that are assumed directly."""
         found: dict[Symbol, int] = {}
         for terms in self.nonnegative:
             (monomial, factor), *rest = terms
@@ -70,7 +69,7 @@ class Facts:
             return True
         factors = math.gcd(*[factor for monomial, factor in terms if monomial])
         if factors == 0 or t.constant_of(terms) % factors:
-            return False  # a number, or all terms but the constant have a factor that the constant has not
+            return False  # a number, or all terms but the constant have a factor that the constant lacks
         if any(terms in (one, t.scaled(one, -1)) for one in self.nonzero):
             return False
         above, below = self.is_nonnegative(terms), self.is_nonnegative(t.scaled(terms, -1))
@@ -78,7 +77,7 @@ class Facts:
             return False
         if above and below:
             return True
-        if above or below:  # not 0, so beyond 1
+        if above or below:  # not 0, so at least 1
             beyond = t.plus(t.scaled(terms, 1 if above else -1), t.number(-1))
             return False if self._proves(beyond) else None
         return None
@@ -117,13 +116,13 @@ class _Proof:
                     common = math.gcd(amount, factor)
                     times = abs(amount) // common
                     rest = t.plus(t.scaled(terms, times), one, -abs(factor) // common)
-                    # An integer is at least 0 where some times as much is more than minus that many.
+                    # An integer x is nonnegative if k*x > -k.
                     if self.holds(_divided(t.plus(rest, t.number(times - 1))), depth - 1):
                         return True
         return False
 
     def _case(self, terms: Terms, atom: Extremum, operand: Terms, depth: int) -> bool:
-        """Whether it holds where an extremum is this one of its operands, so that the others are not beyond."""
+        """Whether it holds if an extremum is this one of its operands, with the others not beyond it."""
         others = [other for other in atom.operands if other != operand]
         known = [t.minus(other, operand) if atom.kind == "min" else t.minus(operand, other) for other in others]
         inner = _Proof((*self.nonnegative, *known))
@@ -140,8 +139,8 @@ class _Proof:
 
 
 def _to_cancel(terms: Terms) -> list[tuple[Monomial, int]]:
-    """The terms that an inequality may cancel: one without a bound has to go, whatever else does; for others an
-    inequality may say more than the bounds."""
+    """The terms that an inequality may cancel: an unbounded one must be cancelled; for others an inequality may be
+    tighter than the bounds."""
     found = [(monomial, factor) for monomial, factor in terms if monomial]
     for monomial, factor in found:
         if min(end * factor for end in of_monomial(monomial)) == -math.inf:
@@ -150,18 +149,19 @@ def _to_cancel(terms: Terms) -> list[tuple[Monomial, int]]:
 
 
 def _over(terms: Terms, atom: Atom) -> Terms:
-    """The polynomial divided by an atom of all its terms."""
+    """The polynomial divided by an atom common to all its terms."""
     return t.ordered({t.without(monomial, (atom,)) or (): factor for monomial, factor in terms})
 
 
 def _replaced(terms: Terms, atom: Extremum, operand: Terms) -> Terms:
-    """The polynomial with an operand in place of an extremum that is a term by itself."""
+    """The polynomial with an extremum that is a separate term replaced by an operand."""
     factor = dict(terms)[(atom,)]
     return t.plus(t.plus(terms, t.of(atom), -factor), operand, factor)
 
 
 def _divided(terms: Terms) -> Terms:
-    """The polynomial over the factor of all its terms but the constant, which is rounded down: as good for integers."""
+    """The polynomial divided by the common factor of all its terms but the constant, which is rounded down: equivalent
+    for integers."""
     common = math.gcd(*[factor for monomial, factor in terms if monomial])
     if common < 2:
         return terms
@@ -170,7 +170,7 @@ def _divided(terms: Terms) -> Terms:
 
 @lru_cache(maxsize=1024)
 def _of_atom(atom: Atom) -> list[Terms]:
-    """What is at least 0 by the meaning of an atom."""
+    """The nonnegative expressions that follow from the definition of an atom."""
     one = t.of(atom)
     if isinstance(atom, Quotient) and bounds(atom.divisor)[0] >= 1:
         rest = t.minus(atom.numerator, t.times(atom.divisor, one))
@@ -185,7 +185,7 @@ NONE = Facts()
 
 
 class _Intervals(Facts):
-    """What intervals decide, without a proof."""
+    """Decision by intervals, without a proof."""
 
     __slots__ = ()
 

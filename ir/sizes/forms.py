@@ -2,7 +2,7 @@
 
 The rules are exact, for a positive number k:
 
-    (k*x + r) // k = x + r // k            what the divisor divides leaves the quotient
+    (k*x + r) // k = x + r // k            multiples of the divisor leave the quotient
     (g*x + c) // (g*k) = (x + c//g) // k   a factor of all terms but the constant is cancelled
     (x // j) // k = x // (j*k)             for a positive number j
     p*q // q = p                           for polynomials
@@ -36,7 +36,7 @@ def _by_number(numerator: Terms, divisor: int) -> Terms:
     whole = t.ordered({monomial: factor // divisor for monomial, factor in numerator})
     rest = t.ordered({monomial: factor % divisor for monomial, factor in numerator})
     if t.value_of(rest) is not None:
-        return whole  # what is left is less than the divisor
+        return whole  # the remainder is less than the divisor
     common = math.gcd(divisor, *[factor for monomial, factor in rest if monomial])
     if common > 1:
         rest = t.ordered({monomial: factor // common for monomial, factor in rest})  # rounds the constant down
@@ -57,7 +57,7 @@ def _by_polynomial(numerator: Terms, divisor: Terms) -> Terms:
     exact = _exact(numerator, divisor)
     if exact is not None:
         return exact
-    if len(divisor) == 1 and divisor[0][1] > 0:  # a product: what it divides leaves the quotient
+    if len(divisor) == 1 and divisor[0][1] > 0:  # a product: its multiples leave the quotient
         product, factor = divisor[0]
         whole: dict[Monomial, int] = {}
         rest: dict[Monomial, int] = {}
@@ -78,8 +78,8 @@ def _by_polynomial(numerator: Terms, divisor: Terms) -> Terms:
 
 
 def _exact(numerator: Terms, divisor: Terms) -> Terms | None:
-    """The polynomial whose product with the divisor is the numerator; None where there is none. Long division: the
-    order of terms is graded and lexicographic, so each step lowers the first term."""
+    """The exact quotient of numerator and divisor; None if there is none. Long division: the order of terms is graded
+    lexicographic, so each step lowers the leading term."""
     lead, factor = divisor[0]
     result = t.ZERO
     while numerator:
@@ -93,8 +93,8 @@ def _exact(numerator: Terms, divisor: Terms) -> Terms | None:
 
 
 def extremum(kind: str, operands: Iterable[Terms]) -> Terms:
-    """The least ('min') or greatest ('max') of polynomials. One that is never less (greater) than another is left
-    out."""
+    """The minimum ('min') or maximum ('max') of polynomials, without those that are never less (greater) than
+    another."""
     flat: dict[Terms, None] = {}
     for one in operands:
         inner = _single(one)
@@ -110,20 +110,20 @@ def extremum(kind: str, operands: Iterable[Terms]) -> Terms:
 
 
 def _single(terms: Terms) -> Atom | None:
-    """The atom that a polynomial is; None where it is more."""
+    """The atom that a polynomial consists of; None if it is more."""
     if len(terms) == 1 and terms[0][1] == 1 and len(terms[0][0]) == 1:
         return terms[0][0][0]
     return None
 
 
 def with_sizes(terms: Terms, sizes: Mapping[str, Terms]) -> Terms:
-    """The polynomial with others in place of named dimensions, by name."""
+    """The polynomial with named dimensions substituted, by name."""
     symbols = [symbol for symbol in t.symbols(terms).values() if symbol.name in sizes]
     return replaced(terms, {s: quotient(sizes[s.name], t.number(s.multiple)) for s in symbols})
 
 
 def replaced(terms: Terms, mapping: Mapping[Symbol, Terms]) -> Terms:
-    """The polynomial with others in place of symbols."""
+    """The polynomial with symbols substituted."""
     if not mapping:
         return terms
     total = t.ZERO

@@ -1,9 +1,9 @@
-"""Programs for many sizes: what is decided while one is compiled is decided for sample sizes, and noted as a guard.
+"""Programs for many sizes: decisions during compilation are made for sample sizes, and recorded as guards.
 
-The compiler asks sizes as it asks numbers: `n >= 8`, `m == 1`, `int(n)`. In a `GuardedScope` a comparison that bounds
-and facts leave open has the answer of the sample, and the scope notes it. A program is right for all sizes for which
-its guards hold; `int(n)` notes that n is that number. `typical` gives the number of the sample without a guard, for
-choices of which each is right: blocks, chunks, an order.
+The compiler uses sizes like numbers: `n >= 8`, `m == 1`, `int(n)`. In a `GuardedScope` a comparison that bounds and
+facts do not decide is answered for the sample and recorded. A program is correct for all sizes that satisfy its guards;
+`int(n)` records that n is that number. `typical` returns the sample's number without a guard, for choices that affect
+only performance: blocks, chunks, an order.
 """
 
 from __future__ import annotations
@@ -22,22 +22,22 @@ _OPPOSITE = {"==": "!=", "!=": "==", ">=": "<", "<": ">=", ">": "<=", "<=": ">"}
 
 
 def inner(name: str) -> str:
-    """The name of a dimension in a guarded scope. No text of a kernel has such a name, so that a size that is written
-    into one by mistake does not compile."""
+    """The name of a dimension in a guarded scope. Kernel sources cannot contain such a name, so a size written into one
+    by mistake does not compile."""
     return f"size__{name}"
 
 
 def size_key(size: Any) -> Any:
-    """What stands for a size in a dict, which compares keys by `==`: a decision, of sizes."""
+    """The dict key of a size, as dicts compare keys by `==`, which would be a decision."""
     return size.terms if isinstance(size, SizeExpression) else size
 
 
 class GuardedScope(Scope):
-    """Dimensions with sample sizes, by name. guards: what was decided by them, in its order. settled: whether the
-    guards are in use, so that no decision may be added: one is an UndecidedSizeError from then on.
+    """Dimensions with sample sizes, by name. guards: the decisions made, in order. settled: whether the guards are in
+    use, after which a new decision is an UndecidedSizeError.
 
-    What follows from guards is one more guard at worst, which excludes no sizes. So after some guards nothing is proved
-    any more: proofs from many facts take longer than all else.
+    A guard implied by others is redundant but harmless. Therefore nothing is proved after a certain number of guards,
+    as proofs from many facts would dominate compile time.
     """
 
     __slots__ = ("_answers", "answers_all", "guards", "sample", "settled")
@@ -50,11 +50,11 @@ class GuardedScope(Scope):
         self.answers_all = self.settled = False
 
     def dim(self, dim: Dim, low: int) -> Dim:
-        """A dimension of the scope like another one, of at least `low`, with the name `inner(dim.name)`."""
+        """A dimension of the scope that corresponds to another one, at least `low`, with the name `inner(dim.name)`."""
         return Dim(inner(dim.name), max(dim.min, low), dim.max, multiple_of=dim.multiple_of, scope=self)
 
     def decide(self, comparison: Comparison) -> bool | None:
-        """The answer for the sample, which is a guard from here on."""
+        """The answer for the sample, recorded as a guard."""
         if self.settled:
             return None
         asked = size_key(comparison.left), comparison.how, size_key(comparison.right)
@@ -70,15 +70,15 @@ class GuardedScope(Scope):
         return answer
 
     def number(self, size: SizeExpression) -> int | None:
-        """The size of the sample, which is a guard from here on."""
+        """The size of the sample, recorded as a guard."""
         found = size.at(self.sample)
         answer = size == found
         return None if isinstance(answer, Comparison) and self.decide(answer) is None else found
 
 
 class SampledScope(GuardedScope):
-    """Dimensions of a program that is traced under guards: they keep their names, and the program computes the values
-    of sizes. pinned: the names of those of which the trace asked for the number."""
+    """Dimensions of a program traced under guards: they keep their names, and the program computes the values of sizes.
+    pinned: the names of those whose number the trace used."""
 
     __slots__ = ("pinned",)
 
@@ -96,8 +96,8 @@ class SampledScope(GuardedScope):
 
 
 def typical(size: Any) -> Any:
-    """The number of the sample for a size of a guarded scope, without a guard: for choices of which each is right.
-    A number is itself."""
+    """The sample's number for a size of a guarded scope, without a guard, for choices that affect only performance.
+    Numbers are unchanged."""
     if not isinstance(size, SizeExpression):
         return size
     for scope in scopes_of(size):
@@ -107,6 +107,6 @@ def typical(size: Any) -> Any:
 
 
 def decided(size: Any) -> int | None:
-    """The number of a size, where it is one, its dimensions say it, or a guard may, by which the program is for that
-    number alone; None where calls decide it. Compare first, so that only small sizes are decided."""
+    """The number of a size, if it is one, its dimensions determine it, or a guard may fix it, which restricts the
+    program to that number; None if calls determine it. Compare first, so that only small sizes are fixed."""
     return size.number() if isinstance(size, SizeExpression) else size

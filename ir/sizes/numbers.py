@@ -1,8 +1,8 @@
-"""Numbers that are known when a program is called: a list of integer operations, which native code evaluates.
+"""Numbers computed when a program is called: a list of integer operations, which native code evaluates.
 
-A `Node` stands for a number of the list. It has Python's operators, so that what computes with numbers makes operations
-where it is given nodes; equal operations are one. `lower_of`, `higher_of` and `chosen` take integers and nodes.
-`hloom.ir.sizes.evaluation` makes nodes of sizes, `hloom.runtime.open_program` evaluates them.
+A `Node` is a number of the list. It has Python's operators, so code that computes with numbers records operations when
+given nodes; equal operations are shared. `lower_of`, `higher_of` and `chosen` accept integers and nodes.
+`hloom.ir.sizes.evaluation` converts sizes to nodes, `hloom.runtime.open_program` evaluates them.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Any, TypeAlias
 
 __all__ = ["OPERATIONS", "Node", "Nodes", "Number", "chosen", "higher_of", "lower_of"]
 
-# The function of each operation, by its number in rows of `Nodes`.
+# The function of each operation, by its code in rows of `Nodes`.
 OPERATIONS: tuple[Callable[[int, int], int], ...] = (
     operator.add,
     operator.sub,
@@ -28,7 +28,7 @@ ADD, SUBTRACT, MULTIPLY, DIVIDE, LEAST, GREATEST, LESS_EQUAL, EQUAL = range(len(
 
 
 class Node:
-    """A number of a list of operations. index: of its value among the values of the list."""
+    """A number in a list of operations. index: of its value in the list."""
 
     __slots__ = ("index", "nodes")
 
@@ -95,7 +95,7 @@ def higher_of(left: Number, right: Number) -> Any:
 
 
 def chosen(condition: Number, true: Number, false: Number) -> Any:
-    """`true` where a condition (1 or 0) holds, else `false`."""
+    """`true` if a condition (1 or 0) holds, else `false`."""
     return condition * true + (1 - condition) * false if isinstance(condition, Node) else true if condition else false
 
 
@@ -104,10 +104,10 @@ def _nodes(*numbers: Number) -> Nodes | None:
 
 
 class Nodes:
-    """A list of operations over given numbers, which have names.
+    """A list of operations over named inputs.
 
-    values: for each node its value, where it is a constant, or 0. rows: (operation, node, node, node of the result) in
-    the order in which they are evaluated.
+    values: for each node its value if constant, or 0. rows: (operation, node, node, node of the result) in evaluation
+    order.
     """
 
     def __init__(self, names: Sequence[str]):
@@ -122,7 +122,7 @@ class Nodes:
         return self._inputs[name]
 
     def define(self, name: str, node: Node) -> None:
-        """Gives a node a further name."""
+        """Adds a name for a node."""
         self._inputs[name] = node
 
     def constant(self, number: int) -> Node:
@@ -136,7 +136,7 @@ class Nodes:
         return Node(self, len(self.values) - 1)
 
     def made(self, operation: int, left: Number, right: Number) -> Number:
-        """The result of an operation; a number where both operands are."""
+        """The result of an operation; a number if both operands are numbers."""
         left, right = [one if isinstance(one, Node) else int(one) for one in (left, right)]
         if isinstance(left, int) and isinstance(right, int) and not (operation == DIVIDE and right == 0):
             return OPERATIONS[operation](left, right)
@@ -161,11 +161,11 @@ class Nodes:
         return self.made(DIVIDE, left, right)
 
     def equal(self, left: Number, right: Number) -> Number:
-        """1 where two numbers are equal, else 0."""
+        """1 if two numbers are equal, else 0."""
         return self.made(EQUAL, left, right)
 
     def at_most(self, left: Number, right: Number) -> Number:
-        """1 where the first number is at most the second, else 0."""
+        """1 if the first number is at most the second, else 0."""
         return self.made(LESS_EQUAL, left, right)
 
     def node(self, number: Number) -> Node:

@@ -1,24 +1,24 @@
-"""Which sizes are numbers of a program, and from when on a program of dimensions is made: the policy of every door.
+"""The policy of all entry points: which sizes are static in a program, and when a program with dimensions is compiled.
 
-`hl.jit` and `hl.export` make what their user names dimensions for, jax and torch what their programs do. Sessions,
-`fit` and ONNX models were written without dimensions: their first sizes have programs of their own, which compile in
-about half the time and run a little faster, and most runs have no others.
+`hl.jit` and `hl.export` use the dimensions named by the user, jax and torch those of their programs. Sessions, `fit`
+and ONNX models do not name dimensions: their first sizes have static programs, which compile in about half the time and
+run slightly faster, and most runs need no others.
 """
 
 from __future__ import annotations
 
 __all__ = ["ALONE", "ALONE_OF_MODELS", "MOST_PROGRAMS", "SMALLEST", "USUAL"]
 
-# The smallest size of a dimension while a program is traced and compiled. Smaller ones are numbers, in programs of
-# their own: axes that broadcast, and empty arrays.
+# The smallest size of a dimension while a program is traced and compiled. Smaller ones (broadcast axes, empty arrays)
+# are static, in separate programs.
 SMALLEST = 2
-# Sets of sizes of a session's feeds, and of the batches of `fit`, that have programs of their own: most batches are of
-# one size, and the last one of another, for which an open program would be a loss.
+# Number of static programs for sizes of a session's feeds, and of the batches of `fit`: most batches have one size, and
+# the last one another, for which an open program would not pay off.
 ALONE = 2
-# The same of an ONNX model: a prompt, or one batch.
+# The same for an ONNX model: a prompt, or one batch.
 ALONE_OF_MODELS = 1
-# Variants of one program (`OpenExecutable`) whose number is not asked after. With more of them it has to serve two
-# sizes by each to be worth its time.
+# Variants of one program (`OpenExecutable`) that are always allowed. Beyond these, it must serve two sizes per variant
+# to be worthwhile.
 USUAL = 6
-# Programs of one ONNX model whose decisions differ by the sizes for which they were traced.
+# Programs of one ONNX model with different decisions for the sizes they were traced for.
 MOST_PROGRAMS = 32

@@ -1,4 +1,4 @@
-"""Reads sizes: expressions of numbers and names, as `text` and jax write them. Nothing is executed."""
+"""Parses sizes: expressions of numbers and names, as printed by `text` and jax. Nothing is executed."""
 
 from __future__ import annotations
 
@@ -18,18 +18,18 @@ _EXTREMA = ("min", "max")
 
 
 def parsed(text: str, named: Callable[[str], Terms]) -> Terms:
-    """The polynomial of a text. named: of a name. Raises ArgumentError, as `named` may."""
+    """The polynomial of a text. named: the polynomial of a name. Raises ArgumentError, as `named` may."""
     return terms_of(parsed_node(text), text, named)
 
 
 def parsed_several(text: str, named: Callable[[str], Terms]) -> list[Terms]:
-    """The polynomials of a text with commas between them. Raises ArgumentError, as `named` may."""
+    """The polynomials of a comma-separated text. Raises ArgumentError, as `named` may."""
     node = parsed_node(text)
     return [terms_of(one, text, named) for one in (node.elts if isinstance(node, ast.Tuple) else [node])]
 
 
 def parsed_node(text: str, what: str = "the size", repair: str = "write a size such as '2*b + 1'") -> ast.expr:
-    """The expression of a text. Raises ArgumentError, which says what the text is."""
+    """The expression of a text. Raises ArgumentError, which quotes the text."""
     try:
         return ast.parse(text.strip(), mode="eval").body
     except (SyntaxError, ValueError, RecursionError, MemoryError):
@@ -37,7 +37,7 @@ def parsed_node(text: str, what: str = "the size", repair: str = "write a size s
 
 
 def terms_of(node: ast.AST, text: str, named: Callable[[str], Terms]) -> Terms:
-    """The polynomial of an expression of Python in a text."""
+    """The polynomial of a parsed Python expression."""
 
     def inner(one: ast.AST) -> Terms:
         return terms_of(one, text, named)

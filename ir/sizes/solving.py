@@ -1,4 +1,4 @@
-"""The sizes of dimensions that the shapes of arrays tell."""
+"""Inference of dimension sizes from the shapes of arrays."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ __all__ = ["solved"]
 
 
 def solved(shapes: Sequence[tuple[Sequence[Size], Sequence[int]]]) -> dict[str, int] | None:
-    """The sizes of dimensions, by name, for which shapes (wanted, given) agree; None where there are none or they are
-    not told: each has to stand alone in a shape, or be the only unknown one of an expression that grows with it."""
+    """The sizes of dimensions, by name, for which shapes (wanted, given) agree; None if there are none or they are not
+    determined: each must be alone in a shape, or the only unknown of an expression that is monotonic in it."""
     sizes: dict[str, int] = {}
     pairs = [(w, g) for wanted, given in shapes for w, g in zip(wanted, given, strict=True)]
     left = [pair for pair in pairs if dims_of(pair[0])]
@@ -30,7 +30,7 @@ def solved(shapes: Sequence[tuple[Sequence[Size], Sequence[int]]]) -> dict[str, 
 
 
 def _solution(wanted: Size, given: int, dim: Dim, sizes: Mapping[str, int]) -> int:
-    """The least size of a dimension with which an expression is not less than a number."""
+    """The smallest size of a dimension for which an expression is at least a number."""
     low, high = dim.min, min(dim.most, max(2 * abs(given) + 2, dim.min))
     while low < high:
         middle = (low + high) // 2

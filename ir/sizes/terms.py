@@ -1,8 +1,8 @@
-"""Polynomials with integer coefficients over atoms: what sizes are made of.
+"""Polynomials with integer coefficients over atoms, the representation of sizes.
 
-`Terms` are a sum of products of atoms in one order: polynomials that are equal by the laws of rings are equal tuples.
-Atoms are symbols (named dimensions), floor quotients, and the least or greatest of several polynomials. A number is the
-term of no atoms, and no terms are 0.
+`Terms` are a sum of products of atoms in canonical order: polynomials that are equal by the ring axioms are equal
+tuples. Atoms are symbols (named dimensions), floor quotients, and the minimum or maximum of several polynomials. A
+number is a term without atoms; the empty sum is 0.
 """
 
 from __future__ import annotations
@@ -17,10 +17,10 @@ __all__ = ["Atom", "Extremum", "Monomial", "Quotient", "Symbol", "Terms"]
 
 
 class Symbol:
-    """A named dimension, counted in its multiple: a dimension that 8 divides is 8 times its symbol.
+    """A named dimension in units of its multiple: a dimension that is a multiple of 8 is 8 times its symbol.
 
-    low, high: bounds of the symbol, not of the dimension. scope: what else is known of it, an object with `facts`, or
-    None. Symbols of several scopes are different ones.
+    low, high: bounds of the symbol, not of the dimension. scope: additional facts, an object with `facts`, or None.
+    Symbols of different scopes are distinct.
     """
 
     __slots__ = ("_hash", "high", "key", "low", "multiple", "name", "scope")
@@ -70,7 +70,7 @@ class Quotient:
 
 
 class Extremum:
-    """The least (`min`) or greatest (`max`) of several polynomials, in one order."""
+    """The minimum (`min`) or maximum (`max`) of several polynomials, in canonical order."""
 
     __slots__ = ("_hash", "key", "kind", "operands")
 
@@ -93,19 +93,19 @@ class Extremum:
 
 
 Atom: TypeAlias = Symbol | Quotient | Extremum
-Monomial: TypeAlias = tuple[Atom, ...]  # in the order of their keys
+Monomial: TypeAlias = tuple[Atom, ...]  # ordered by key
 Terms: TypeAlias = tuple[tuple[Monomial, int], ...]  # products of more atoms first; no coefficient is 0
 ZERO: Terms = ()
 
 
 def key(terms: Terms) -> tuple:
-    """A key that orders polynomials; its elements are numbers, texts and tuples at the same places."""
+    """A sort key of polynomials; its elements are numbers, strings and tuples at the same positions."""
     return tuple([(-len(monomial), tuple([atom.key for atom in monomial]), factor) for monomial, factor in terms])
 
 
 def hash_of(terms: Terms) -> int:
-    """The hash of a polynomial. A dict asks whether two sizes of one hash are equal, which may be undecided, and
-    hash(-1) is hash(-2): so it is of twice the factors."""
+    """The hash of a polynomial. A dict compares sizes with equal hashes, which may be undecided; since hash(-1) is
+    hash(-2), doubled factors are hashed."""
     return hash(tuple([(monomial, 2 * factor) for monomial, factor in terms]))
 
 
@@ -118,7 +118,7 @@ def of(atom: Atom, factor: int = 1) -> Terms:
 
 
 def value_of(terms: Terms) -> int | None:
-    """The number that a polynomial is; None where it has atoms."""
+    """The number of a constant polynomial; None if it has atoms."""
     if not terms:
         return 0
     return terms[0][1] if not terms[0][0] else None
@@ -166,7 +166,7 @@ def _order(atom: Atom) -> tuple:
 
 
 def without(monomial: Monomial, other: Monomial) -> Monomial | None:
-    """A product divided by another; None where the other is no part of it."""
+    """A product divided by another; None if it is not divisible."""
     left = list(monomial)
     for atom in other:
         if atom not in left:
@@ -181,7 +181,7 @@ def at(terms: Terms, sizes: Mapping[str, int]) -> int:
 
 
 def atoms(terms: Terms) -> Iterator[Atom]:
-    """All atoms, those within others too."""
+    """All atoms, including nested ones."""
     for monomial, _ in terms:
         for atom in monomial:
             yield atom

@@ -1,4 +1,4 @@
-"""How sizes are written: `2*n + 1`, `n//2`, `(n + 3) % 4`, `min(n, 5)`. `hloom.ir.sizes.reading` reads them again."""
+"""Printing of sizes: `2*n + 1`, `n//2`, `(n + 3) % 4`, `min(n, 5)`. `hloom.ir.sizes.reading` parses them."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ __all__ = ["written"]
 
 
 class _Word(str):
-    """A factor of a term: a name, a call, or a quotient, which stands in parentheses beside others."""
+    """A factor of a term: a name, a call, or a quotient, which is parenthesized next to others."""
 
     __slots__ = ("is_quotient",)
     is_quotient: bool
@@ -43,7 +43,7 @@ def _term(monomial: Monomial, factor: int) -> tuple[list[_Word], int]:
     words = []
     for atom in monomial:
         if isinstance(atom, Symbol) and factor % atom.multiple == 0:
-            factor //= atom.multiple  # the symbol of a dimension that 8 divides is an eighth of it
+            factor //= atom.multiple  # the symbol of a dimension that is a multiple of 8 is an eighth of it
             words.append(_Word(atom.name))
         else:
             words.append(_atom(atom))
@@ -68,7 +68,7 @@ def _operand(terms: Terms) -> str:
 
 
 def _remainder(terms: Terms) -> tuple[_Word, int, Terms] | None:
-    """(a % b, its factor, the other terms) where k*(a - b*(a//b)) is a part of a polynomial."""
+    """(a % b, its factor, the other terms) if a polynomial contains k*(a - b*(a//b))."""
     for monomial, factor in terms:
         if len(monomial) != 1 or not isinstance(atom := monomial[0], Quotient):
             continue

@@ -1,1 +1,1 @@
-"""Canonicalization: every op in the form that kernels take."""
+"""Canonicalization: converts every op to the form that kernels expect."""

@@ -1,8 +1,8 @@
-"""canonicalize-convolutions: every convolution in the form that the contraction nest takes, or as simpler ops.
+"""canonicalize-convolutions: converts every convolution to the contraction nest's form, or to simpler ops.
 
 The form (`normal_forms.is_normal_convolution`): no dilation of the operand, no reversal, no batch groups, real
-numbers, the kernel's output features first or last in memory, the result's first, last or second. A convolution whose
-windows do not overlap in anything is a dot; one with a group for each feature is a sum over the window's elements.
+numbers, the kernel's output features first or last in memory, the result's first, last or second. A convolution with
+non-overlapping windows is a dot; a depthwise one is a sum over the window's elements.
 """
 
 from __future__ import annotations
@@ -34,25 +34,26 @@ from hloom.ir.types import (
 from hloom.ir.window import WindowDimension, window_of
 
 NAME = "canonicalize-convolutions"
-# Elements of a window up to which a convolution with a group for each feature is written out as a sum.
+# Maximum number of window elements for which a depthwise convolution is expanded to a sum.
 WRITTEN_OUT = 64
-# Elements of a window that one kernel sums: it has a bound on its instructions, and would store what is beyond.
+# Number of window elements that one kernel sums, as its number of instructions is limited: the rest is a separate
+# kernel.
 TOGETHER = 16
-# Places of a result's row up to which rows are computed as one.
+# Maximum row length of results whose rows are computed as one.
 SHORT = 32
-# Products for each element that is read or written from which on the order of dimensions is changed for them.
+# Minimum number of products per element read or written for which the order of dimensions is changed.
 TURNED = 12
-# Instructions before a convolution that are looked at in search of a transpose, and those looked through beside
-# element-wise ones.
+# Number of instructions before a convolution searched for a transpose, and opcodes looked through besides element-wise
+# ones.
 LOOKED_AT = 64
 LOOKED_THROUGH = ("pad", "slice", "concatenate", "optimization-barrier")
-# What elements that kernels do not load are converted to.
+# Conversions of element types that kernels cannot load.
 _STORED = {d: DTYPES["f32" if d in FLOATS8 else "s32" if d in SIGNED else "u32"] for d in HOST_DTYPES}
 
 
 @module_pass(NAME, "convolution")
 def canonicalize_convolutions(module: Module) -> Module:
-    """Convolutions in the form that the contraction nest takes, or as dots, or as sums of products."""
+    """Converts convolutions to the contraction nest's form, to dots, or to sums of products."""
     return change_computations(module, lambda computation: replaced(computation, NAME, _is_wanted, _simplified))
 
 
@@ -65,7 +66,7 @@ def _is_wanted(instruction: Instruction) -> bool:
 
 
 def _simplified(builder: Builder, instruction: Instruction, _) -> Instruction:
-    """One convolution, made simpler step by step until it is in normal form or gone."""
+    """One convolution, simplified step by step until it is in normal form or eliminated."""
     left, right = (Value(builder, o) for o in instruction.operands)
     return _simplify(left, right, instruction.shape, dict(instruction.attributes)).instruction
 
@@ -107,7 +108,7 @@ def _simplify(x: Value, w: Value, shape: Shape, attributes: dict) -> Value:
 
 
 def _of_one_kind(x: Value, w: Value, shape: Shape, attributes: dict) -> Value | None:
-    """The convolution by way of element types that kernels sum in; None where they do already."""
+    """The convolution in element types that kernels can accumulate; None if it is already."""
     if shape.dtype == PRED or x.dtype == PRED or w.dtype == PRED:
         wide = DTYPES["s32"] if shape.dtype == PRED else shape.dtype
         made = _simplify(x.convert(wide), w.convert(wide), shape.with_dtype(wide), attributes)
@@ -153,10 +154,10 @@ def _without_dilation(x: Value, labels: Labels, window):
 
 
 def _by_phases(k: int, x: Value, w: Value, shape: Shape, labels: Labels, attributes: dict) -> Value:
-    """A convolution of a spread operand (the gradient of a strided one) without the zeros between its elements.
+    """A convolution of a dilated operand (the gradient of a strided one) without the zeros between its elements.
 
-    Places a dilation apart along spatial dimension k meet the same elements of the window: the kernel falls apart into
-    one for each phase of the dilation, and the results of these are interleaved.
+    Positions a dilation apart along spatial dimension k use the same elements of the window: the kernel splits into one
+    per phase of the dilation, whose results are interleaved.
     """
     window = attributes["window"]
     d, gap = window[k], window[k].base_dilation
@@ -233,7 +234,7 @@ def _as_dot(x: Value, w: Value, shape: Shape, labels: Labels, window) -> Value:
         lhs_contracting_dims=tuple(own),
         rhs_contracting_dims=tuple(kept.index(t) for t in other),
     )
-    # The roles of the product's dimensions, with those that were contracted away last (extent 1).
+    # The roles of the product's dimensions, with the contracted ones last (size 1).
     role = {labels.lhs.batch: labels.out.batch, **dict(zip(labels.lhs.spatial, labels.out.spatial, strict=True))}
     order = [*(role[k] for k in free), labels.out.feature]
     whole = [d for d in labels.out.spatial if d not in order]
@@ -242,11 +243,11 @@ def _as_dot(x: Value, w: Value, shape: Shape, labels: Labels, window) -> Value:
     return made.transpose([order.index(d) for d in range(len(order))])
 
 
-# --- written out --------------------------------------------------------------------------------------------------
+# --- expanded -----------------------------------------------------------------------------------------------------
 
 
 def _is_written_out(instruction: Instruction) -> bool:
-    """Whether each feature is convolved alone (depthwise), with a small window."""
+    """Whether it is depthwise, with a small window."""
     groups, batch_groups = groups_of(instruction.attributes)
     labels, window = parse_labels(instruction["dim_labels"]), window_of(instruction)
     if batch_groups != 1 or groups == 1 or instruction.operands[1].dims[labels.rhs.feature] != 1:
@@ -255,10 +256,10 @@ def _is_written_out(instruction: Instruction) -> bool:
 
 
 def _written_out(x: Value, w: Value, shape: Shape, labels: Labels, window) -> Value:
-    """The sum over the elements of the window of shifted operands, each times its element of the kernel.
+    """The sum over window elements of shifted operands times kernel elements.
 
-    It is computed with the operand's dimensions in their order, or with features last where both the operand and the
-    result have them there.
+    It is computed in the operand's dimension order, or with features last if both the operand and the result have them
+    last.
     """
     rank = len(window)
     sums = DTYPES["f32"] if shape.dtype in NARROW_FLOATS else shape.dtype
@@ -268,7 +269,7 @@ def _written_out(x: Value, w: Value, shape: Shape, labels: Labels, window) -> Va
     w = w.transpose([*labels.rhs.spatial, labels.rhs.feature, labels.rhs.batch])
     at, space = order.index(labels.lhs.feature), [order.index(d) for d in labels.lhs.spatial]
     groups, outputs = x.dims[at], w.dims[-1]
-    # Padded once, and not asked about its edges for each element of the window; rows of features are masked.
+    # Padded once, instead of checking edges for each element of the window; rows of features are masked.
     x = _with_edges(x, space, window, apart=not last or outputs < MASKED)
     counts = [shape.dims[d] for d in labels.out.spatial]
     rows = _Rows.of(x, space, counts, window)
@@ -303,7 +304,7 @@ def _written_out(x: Value, w: Value, shape: Shape, labels: Labels, window) -> Va
 
 
 def _with_edges(x: Value, space: list[int], window, apart: bool) -> Value:
-    """The operand with the padding of its window along the dimensions `space`. apart: computed before the sum is."""
+    """The operand with the padding of its window along the dimensions `space`. apart: computed before the sum."""
     if not any(d.low or d.high for d in window):
         return x
     edges = [(0, 0, 0)] * len(x.dims)
@@ -314,7 +315,7 @@ def _with_edges(x: Value, space: list[int], window, apart: bool) -> Value:
 
 
 def _shifted(x: Value, tap: tuple[int, ...], space: list[int], counts: list[int], window, rows: _Rows | None):
-    """The bounds of the part of the operand that an element of the window is multiplied by."""
+    """The bounds of the operand's part that a window element multiplies."""
     starts = [t * d.window_dilation for t, d in zip(tap, window, strict=True)]
     bounds = [(0, n, 1) for n in x.dims]
     if rows is not None:
@@ -328,8 +329,8 @@ def _shifted(x: Value, tap: tuple[int, ...], space: list[int], counts: list[int]
 
 @record(frozen=True)
 class _Rows:
-    """Short rows of an image computed as one: the padded image is one row, of which a window's element is one shift.
-    Elements between the rows are computed and left out.
+    """Short rows of an image computed as one: the padded image is one row, and a window element is a shift of it.
+    Elements between the rows are computed and dropped.
 
     count, length: of the result's rows; width: of the operand's, padded; reach: elements from the result's first to its
     last.
@@ -342,7 +343,7 @@ class _Rows:
 
     @classmethod
     def of(cls, x: Value, space, counts, window) -> _Rows | None:
-        """Where an image of short rows is moved over in steps of 1, and space is last; else None."""
+        """If a window moves over an image of short rows in steps of 1, with space last; else None."""
         if len(space) != 2 or space != [len(x.dims) - 2, len(x.dims) - 1] or any(d.stride != 1 for d in window):
             return None
         width = x.dims[-1]
@@ -362,7 +363,7 @@ class _Rows:
 
 
 def _is_summed(instruction: Instruction) -> bool:
-    """Whether it is the gradient of a kernel of which each feature is convolved alone: few places, large windows."""
+    """Whether it is the gradient of a depthwise kernel: few positions, large windows."""
     groups, batch_groups = groups_of(instruction.attributes)
     labels, window = parse_labels(instruction["dim_labels"]), window_of(instruction)
     left, right = (o.dims for o in instruction.operands)
@@ -374,7 +375,7 @@ def _is_summed(instruction: Instruction) -> bool:
 
 
 def _summed(x: Value, w: Value, shape: Shape, labels: Labels, window) -> Value:
-    """For each place one sum of products over the window and what is summed beside it, with the groups last."""
+    """One sum of products per position, over the window and the other contracted dimensions, with the groups last."""
     rank = len(window)
     sums = DTYPES["f32"] if shape.dtype in NARROW_FLOATS else shape.dtype
     x = x.transpose([labels.lhs.feature, *labels.lhs.spatial, labels.lhs.batch])
@@ -402,8 +403,8 @@ def _summed(x: Value, w: Value, shape: Shape, labels: Labels, window) -> Value:
 
 
 def _is_turned(instruction: Instruction) -> bool:
-    """Whether the arrays are brought into an order in which features are last: where the operand has space last, and
-    there is so much work for each of its elements that reading them all once more does not matter."""
+    """Whether to transpose the arrays to put features last: if the operand has space last, and there is so much work
+    per element that reading everything once more is negligible."""
     labels = parse_labels(instruction["dim_labels"])
     left, right = (o.dims for o in instruction.operands)
     if not labels.lhs.spatial or len(left) - 1 not in labels.lhs.spatial or groups_of(instruction.attributes) != (1, 1):
@@ -411,16 +412,16 @@ def _is_turned(instruction: Instruction) -> bool:
     inputs, outputs = right[labels.rhs.feature], right[labels.rhs.batch]
     places = math.prod(instruction.dims[d] for d in labels.out.spatial)
     taps = math.prod(d.size for d in window_of(instruction))
-    # Of an operand that is the gradient of a kernel's the window is large and has few places. Zeros between the
-    # operand's elements are not multiplied.
+    # For the gradient of a kernel, the window is large and has few positions. Zeros between the operand's elements are
+    # not multiplied.
     spread = math.prod(d.base_dilation for d in window_of(instruction))
     work = left[labels.lhs.batch] * inputs * outputs * taps * places // spread
     return work > TURNED * (math.prod(left) + math.prod(instruction.dims) + math.prod(right))
 
 
 def _comes_turned(operand: Instruction, labels: Labels) -> bool:
-    """Whether element-wise work and windows lead to the operand, whose space is last, from an array that has its
-    features last."""
+    """Whether the operand, with space last, is computed by element-wise ops and windows from an array with features
+    last."""
     if not labels.lhs.spatial or len(operand.dims) - 1 not in labels.lhs.spatial:
         return False
     seen, stack = {operand}, [operand]
@@ -439,8 +440,8 @@ def _comes_turned(operand: Instruction, labels: Labels) -> bool:
 
 
 def _turned(x: Value, w: Value, shape: Shape, labels: Labels, attributes: dict) -> Value:
-    """The convolution with the operand's second dimension (its features, or what they are to a gradient) last, the
-    kernel's dimensions in the order of the operand's, and the result's too."""
+    """The convolution with the operand's second dimension (the features, or their role in a gradient) last, and the
+    kernel's and the result's dimensions in the same order."""
     rank = len(labels.lhs.order)
     order = [k for k in range(rank) if k not in labels.lhs.spatial]
     order = [order[0], *labels.lhs.spatial, order[1]]

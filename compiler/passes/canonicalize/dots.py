@@ -1,8 +1,8 @@
-"""canonicalize-dots: every dot in the form the contraction nest takes, or as a multiplication and a reduction.
+"""canonicalize-dots: converts every dot to the contraction nest's form, or to a multiplication and a reduction.
 
-The form: lhs [b]?, {m, k} in either order; rhs [b]?, {k, n} in either order; result [b]?, m, n; every extent above 1.
-Dimensions of one kind are joined by free reshapes. An operand is transposed only where its memory order does not let
-its dimensions of one kind be joined; the order of joined dimensions is chosen so that the fewest bytes are moved.
+The form: lhs [b]?, {m, k} in either order; rhs [b]?, {k, n} in either order; result [b]?, m, n; all sizes above 1.
+Dimensions of the same kind are merged by free reshapes. An operand is transposed only if its memory order prevents
+merging; the order of merged dimensions minimizes the bytes moved.
 """
 
 from __future__ import annotations
@@ -29,20 +29,20 @@ Label = tuple[str, int]
 
 @record(frozen=True)
 class Side:
-    """An operand: the instruction, a label for each of its dimensions, and the bytes moved already to make it."""
+    """An operand: the instruction, a label for each of its dimensions, and the bytes moved so far to create it."""
 
     array: Instruction
     labels: tuple[Label, ...]
     moved: int = 0
 
     def wide(self) -> tuple[Label, ...]:
-        """The labels of the dimensions whose extent is not 1, in memory order."""
+        """The labels of the dimensions with sizes other than 1, in memory order."""
         return tuple(label for label, extent in zip(self.labels, self.array.dims, strict=True) if extent != 1)
 
 
 @record(frozen=True)
 class Plan:
-    """In which order the dimensions of each kind are joined, and the bytes that transposes then move."""
+    """The order in which the dimensions of each kind are merged, and the bytes that transposes then move."""
 
     batch: tuple[Label, ...]
     left: tuple[Label, ...]
@@ -80,7 +80,7 @@ def labelled(root: Instruction) -> tuple[Side, Side, tuple[Label, ...]]:
 
 
 def through_transposes(side: Side) -> Side:
-    """The side before the transposes that made it."""
+    """The side before the transposes that produced it."""
     array, labels = side.array, side.labels
     while array.opcode == "transpose":
         before: list[Label] = [("", 0)] * len(labels)
@@ -91,7 +91,7 @@ def through_transposes(side: Side) -> Side:
 
 
 def without_broadcast_batch(side: Side) -> Side:
-    """A broadcast operand without the batch dimensions that it only repeats itself along."""
+    """A broadcast operand without the batch dimensions that it is broadcast along."""
     array = side.array
     if array.opcode != "broadcast":
         return side
@@ -102,7 +102,7 @@ def without_broadcast_batch(side: Side) -> Side:
 
 
 def best_plan(left: Side, right: Side, result: Sequence[Label], extents: dict[Label, int], result_bytes: int) -> Plan:
-    """The orders that move the fewest bytes; those of the result where it makes no difference."""
+    """The orders that move the fewest bytes; at ties, the result's."""
     mine, other = left.wide(), right.wide()
     moved = left.moved + right.moved
     shared = set(mine) & set(other)
@@ -130,18 +130,18 @@ def best_plan(left: Side, right: Side, result: Sequence[Label], extents: dict[La
             cost += result_bytes
         if best is None or cost < best.bytes:
             best = Plan(b, m, n, k, cost)
-    assert best is not None  # each kind has one order at least
+    assert best is not None  # each kind has at least one order
     return best
 
 
 def best_sides(left: Side, right: Side, result, extents, result_bytes: int) -> tuple[Side, Side, Plan]:
-    """The operands as they are, before their transposes, or before their broadcasts along batch dimensions: whichever
-    moves the fewest bytes. A transpose that has to be is left where it stands, so that the pass ends."""
+    """The operands unchanged, before their transposes, or before their broadcasts along batch dimensions: whichever
+    moves the fewest bytes. A necessary transpose is left in place, so that the pass terminates."""
     best = left, right, best_plan(left, right, result, extents, result_bytes)
     before_left, before_right = through_transposes(left), through_transposes(right)
     choices = dict.fromkeys(((left, before_right), (before_left, right), (before_left, before_right)), False)
     for mine, other in ((before_left, before_right), (left, right)):
-        # Without its repetition along the batch an operand is smaller, and the product has more rows to a matrix.
+        # Without the broadcast along the batch an operand is smaller, and the product has more rows per matrix.
         choices[mine, without_broadcast_batch(other)] = True
         choices[without_broadcast_batch(mine), other] = True
     for (mine, other), fewer in choices.items():
@@ -156,8 +156,8 @@ def best_sides(left: Side, right: Side, result, extents, result_bytes: int) -> t
 
 
 def arranged(b, side: Side, preferred: tuple[tuple[Label, ...], ...], other: tuple[tuple[Label, ...], ...]):
-    """The operand with the labels of each group joined: in the order of groups that it has in memory, else transposed
-    to the preferred one. Returns (instruction, groups in their order); empty groups are left out."""
+    """The operand with the labels of each group merged, in memory order if possible, else transposed to the preferred
+    one. Returns (instruction, groups in order), without empty groups."""
     wide = side.wide()
     for groups in (preferred, other):
         if wide == sum(groups, ()):
@@ -174,7 +174,7 @@ def arranged(b, side: Side, preferred: tuple[tuple[Label, ...], ...], other: tup
 
 
 def is_canonical(root: Instruction) -> bool:
-    """Whether there is nothing to do, found without a plan."""
+    """Whether there is nothing to do, determined without a plan."""
     left, right = root.operands
     lb, rb, lc, rc = dot_dims(root.attributes)
     rank = 2 + len(lb)
@@ -191,7 +191,7 @@ def is_canonical(root: Instruction) -> bool:
 
 
 def canonical(b, root: Instruction) -> Instruction | None:
-    """The dot in normal form, or None when it is in normal form already."""
+    """The dot in normal form, or None if it already is."""
     if is_canonical(root):
         return None
     left, right, result = labelled(root)
@@ -201,8 +201,8 @@ def canonical(b, root: Instruction) -> Instruction | None:
     if 0 in root.dims:
         return None  # simplify makes empty arrays constants
     kinds = {label[0] for label, extent in extents.items() if extent != 1}
-    # A product without a free or without a contracted dimension has no reuse that tiles could exploit: it is bound by
-    # memory, and a loop or a row nest fuses it with what is around. Complex numbers and pred have no register tiles.
+    # A product without a free or without a contracted dimension has no reuse for tiles to exploit: it is memory-bound,
+    # and a loop or row nest fuses it with neighbouring ops. Complex numbers and pred have no register tiles.
     if not {"m", "n", "k"} <= kinds or root.shape.dtype in COMPLEX or root.shape.dtype == PRED:
         return multiply_reduce(b, root, through_transposes(left), through_transposes(right), result, extents)
     left, right, plan = best_sides(left, right, result, extents, root.shape.bytes)
@@ -228,7 +228,7 @@ def canonical(b, root: Instruction) -> Instruction | None:
 
 
 def ordered(b, array: Instruction, order: Sequence[Label], result: Sequence[Label], extents) -> Instruction:
-    """An array whose joined dimensions have the labels `order` as one with a dimension for each label of `result`."""
+    """An array whose merged dimensions have the labels `order`, with a dimension for each label of `result`."""
     array = b.reshape(array, [extents[label] for label in order])
     wanted = [label for label in result if label in order]
     array = b.transpose(array, [order.index(label) for label in wanted])
@@ -236,7 +236,7 @@ def ordered(b, array: Instruction, order: Sequence[Label], result: Sequence[Labe
 
 
 def multiply_reduce(b, root, left: Side, right: Side, result, extents) -> Instruction | None:
-    """sum over k of lhs * rhs, in the memory order of an operand that has all dimensions, if one has."""
+    """sum over k of lhs * rhs, in the memory order of an operand with all dimensions, if any."""
     dtypes = {side.array.shape.dtype for side in (left, right)}
     if PRED in dtypes | {root.shape.dtype} and dtypes != {PRED}:
         return None
@@ -319,5 +319,5 @@ CANONICAL: Rules = DOTS + MOVEMENT
 
 @module_pass("canonicalize-dots")
 def canonicalize_dots(module: Module) -> Module:
-    """Brings every dot into the contraction nest's form, or makes it a multiplication and a reduction."""
+    """Converts every dot to the contraction nest's form, or to a multiplication and a reduction."""
     return change_computations(module, lambda computation: rewrite(computation, CANONICAL))

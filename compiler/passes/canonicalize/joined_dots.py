@@ -1,9 +1,9 @@
-"""join-dots: a sum of many dots of equal sizes as one dot of their operands side by side.
+"""join-dots: merges a sum of many dots of equal sizes into one dot of concatenated operands.
 
     a1 b1 + a2 b2 + ... = [a1 a2 ...] [b1; b2; ...]
 
-So is the gradient of a matrix that a loop in Python uses in each of its steps. Apart, each of the dots writes a result
-that the sum reads again, which takes longer than the few products of each step.
+This occurs in the gradient of a matrix used in each step of a Python loop. Separately, each dot writes a result that
+the sum reads again, which takes longer than the few products of a step.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ from hloom.ir.ops.linalg.dot import dot_dims
 from hloom.ir.types import PRED
 
 NAME = "join-dots"
-FEWEST = 3  # dots that are worth it
+FEWEST = 3  # minimum number of dots
 
 
 @module_pass(NAME, "dot")
 def join_dots(module: Module) -> Module:
-    """Sums of dots of equal sizes with few products each as one dot of their operands side by side."""
+    """Merges sums of small dots of equal sizes into one dot of concatenated operands."""
     return change_computations(module, _joined)
 
 
@@ -38,7 +38,7 @@ def _joined(computation: Computation) -> Computation:
     uses = Counter(o for i in computation.instructions for o in i.operands)
     uses[computation.root] += 1
     adds = [i for i in computation.instructions if i.opcode == "add" and i.dtype != PRED]
-    # Adds whose result only another add of the same sum uses.
+    # Adds whose result is used only by another add of the same sum.
     inner = {o for i in adds for o in i.operands if o.opcode == "add" and uses[o] == 1 and o.dims == i.dims}
     sums = {}
     for i in adds:
@@ -57,7 +57,7 @@ def _joined(computation: Computation) -> Computation:
 def _sum(
     builder: Builder, pairs: list[tuple[Instruction, Instruction]], groups: list[list[Instruction]]
 ) -> Instruction:
-    """The sum of terms, (term, what it has become), with each group of dots as one."""
+    """The sum of terms (term, replacement), with each group of dots merged."""
     new = dict(pairs)
     joined = {dot for group in groups for dot in group}
     dots = (_side_by_side(builder, [new[dot] for dot in group]) for group in groups)
@@ -66,7 +66,7 @@ def _sum(
 
 
 def _terms(original: Instruction, current: Instruction, inner: set[Instruction]):
-    """(term, what it has become) of a sum, from the first to the last."""
+    """(term, replacement) of a sum, in order."""
     stack, found = [(original, current)], []
     while stack:
         old, new = stack.pop()
@@ -78,7 +78,7 @@ def _terms(original: Instruction, current: Instruction, inner: set[Instruction])
 
 
 def _groups(terms: list[Instruction], uses: Counter) -> list[list[Instruction]]:
-    """The dots among the terms of a sum that become one."""
+    """The groups of dots among the terms of a sum to merge."""
     found: dict[tuple, list[Instruction]] = {}
     for term in terms:
         if term.opcode == "dot" and uses[term] == 1:
@@ -92,7 +92,7 @@ def _groups(terms: list[Instruction], uses: Counter) -> list[list[Instruction]]:
 
 
 def _pays(group: list[Instruction]) -> bool:
-    """Whether the operands are smaller than the results, which are not written and read any more."""
+    """Whether the operands are smaller than the results, whose writes and reads are saved."""
     return sum(o.shape.size for dot in group for o in dot.operands) < len(group) * group[0].shape.size
 
 
@@ -112,8 +112,8 @@ def _side_by_side(builder: Builder, group: list[Instruction]) -> Value:
 
 
 def _laid_out(builder: Builder, parts: list[Value], place: int) -> Value:
-    """The parts side by side along a dimension, copied one by one: a loop over a concatenation of many asks for each
-    element which it comes from."""
+    """The parts concatenated along a dimension, copied one by one, as a loop over a concatenation of many would test
+    each element for its part."""
     dims = list(parts[0].dims)
     dims[place] = sum(part.dims[place] for part in parts)
     first = parts[0].instruction.shape

@@ -1,9 +1,9 @@
-"""merge-dots: dots of few rows with one matrix as one dot of their rows below each other.
+"""merge-dots: merges dots of few rows with the same matrix into one dot of stacked rows.
 
     x1 w, x2 w, ... = slices of [x1; x2; ...] w
 
-So are the steps of a recurrent network that a loop in Python (or an exporter) has written out: each reads the whole
-matrix for a row. Dots of which one needs the result of another stay apart.
+This occurs in recurrent networks unrolled by a Python loop (or an exporter): each step reads the whole matrix for a
+row. Dots that depend on each other are not merged.
 """
 
 from __future__ import annotations
@@ -18,16 +18,16 @@ from hloom.ir.ops.linalg.dot import dot_dims
 from hloom.ir.rewrite import has_effects, sweep
 
 NAME = "merge-dots"
-FEWEST = 4  # dots that are worth it
-TURNED = 16  # rows of all that are, where the matrix has its sums along its rows: it is turned before
-ROWS = 16  # of a dot: for more the products take longer than the reading of the matrix
-NEAR = 32 << 10  # bytes of a matrix that stays in the first-level cache, where reading it again takes no time
-MATRICES = 16  # each takes a walk over all instructions
+FEWEST = 4  # minimum number of dots
+TURNED = 16  # minimum number of rows if the matrix is contracted along its rows, as it is transposed first
+ROWS = 16  # maximum number of rows of a dot: for more, the products take longer than reading the matrix
+NEAR = 32 << 10  # bytes of a matrix that stays in the L1 cache, where rereading is free
+MATRICES = 16  # maximum number of groups, as each takes a walk over all instructions
 
 
 @module_pass(NAME, "dot")
 def merge_dots(module: Module) -> Module:
-    """Dots of few rows each with one matrix as one dot."""
+    """Merges dots of few rows with the same matrix into one dot."""
     return change_computations(module, _merged)
 
 
@@ -36,10 +36,10 @@ def _merged(computation: Computation) -> Computation:
     for instruction in computation.instructions:
         if instruction.opcode == "dot" and (key := _key(instruction)) is not None:
             found.setdefault(key, []).append(instruction)
-    # Sizes decide last, about what else may be merged: of open ones each decision excludes some.
+    # Sizes are tested last, as each decision on open sizes excludes some.
     short = [[dot for dot in dots if _is_short(dot)] for dots in found.values() if len(dots) >= FEWEST]
     several = sorted((dots for dots in short if len(dots) >= FEWEST), key=len, reverse=True)[:MATRICES]
-    place = {dot: dot for dots in several for dot in dots}  # where each stands after the changes so far
+    place = {dot: dot for dots in several for dot in dots}  # the position of each after the changes so far
     for dots in several:
         first = {place[dot]: dot for dot in dots}
         levels = [[first[dot] for dot in group] for group in _independent(computation, list(first))]
@@ -51,13 +51,13 @@ def _merged(computation: Computation) -> Computation:
 
 
 def _sides(dot: Instruction) -> tuple[int, int]:
-    """(which operand is the rows, which the matrix): a vector may stand on either side."""
+    """(index of the operand with the rows, index of the matrix): a vector may be on either side."""
     x, w = dot.operands
     return (1, 0) if len(w.dims) == 1 or (len(x.dims) == 2 and w.shape.size in w.dims and w.dims[-1] == 1) else (0, 1)
 
 
 def _key(dot: Instruction) -> tuple | None:
-    """What dots that may become one have in common; None for a dot that stays."""
+    """The common key of dots that may be merged; None for a dot that is not."""
     lb, rb, *contracting = dot_dims(dot.attributes)
     rows, matrix = _sides(dot)
     x, w = dot.operands[rows], dot.operands[matrix]
@@ -78,7 +78,7 @@ def _is_short(dot: Instruction) -> bool:
 
 
 def _independent(computation: Computation, dots: list[Instruction]) -> list[list[Instruction]]:
-    """The dots in groups of which none needs the result of another: by how many of them come before each."""
+    """The dots in groups of independent ones, by the number of dots that each depends on."""
     wanted, level = set(dots), dict[Instruction, int]()
     groups: dict[int, list[Instruction]] = {}
     for instruction in computation.instructions:
@@ -91,7 +91,7 @@ def _independent(computation: Computation, dots: list[Instruction]) -> list[list
 
 
 def _pays(group: list[Instruction]) -> bool:
-    """Whether what is moved in order to have one dot is less than the matrix that the others do not read."""
+    """Whether the bytes moved for merging are fewer than the saved reads of the matrix."""
     matrix = _sides(group[0])[1]
     w, (along,) = group[0].operands[matrix], dot_dims(group[0].attributes)[2 + matrix]
     columns = w.dims[1 - along]
@@ -104,14 +104,14 @@ def _pays(group: list[Instruction]) -> bool:
 
 
 def _has_effects_between(computation: Computation, group: list[Instruction]) -> bool:
-    """Whether instructions whose order matters stand where others have to change places."""
+    """Whether instructions with effects are in the range to be reordered."""
     instructions = computation.instructions
     first, last = instructions.index(group[0]), instructions.index(group[-1])
     return any(map(has_effects, instructions[first:last]))
 
 
 def _with_one(computation: Computation, group: list[Instruction], place: dict[Instruction, Instruction]) -> Computation:
-    """The computation with one dot for a group, where the operands of all of them are there."""
+    """The computation with one dot for a group, at the position where all operands are available."""
     builder = Builder(computation.name)
     mapped: dict[Instruction, Instruction] = {}
     members = set(group)
@@ -142,7 +142,7 @@ def _with_one(computation: Computation, group: list[Instruction], place: dict[In
 
 
 def _one(builder: Builder, group: list[Instruction], mapped: dict[Instruction, Instruction]) -> Iterable[Instruction]:
-    """The results of the dots of a group, as parts of one."""
+    """The results of the dots of a group, as parts of the merged one."""
     first, matrix = group[0], _sides(group[0])[1]
     w, along = mapped[first.operands[matrix]], dot_dims(first.attributes)[2 + matrix]
     depth, columns = w.dims[along[0]], w.dims[1 - along[0]]

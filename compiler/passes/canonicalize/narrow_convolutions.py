@@ -1,6 +1,6 @@
-"""narrow-convolutions: a convolution of narrow integers as a dot of its windows, side by side in an array.
+"""narrow-convolutions: converts a convolution of narrow integers to a dot of its windows (im2col).
 
-Products of 8-bit and 16-bit integers are summed in words of several where both operands of a dot lie in arrays: some
+Products of 8-bit and 16-bit integers are accumulated several per word if both operands of a dot are in memory: about
 three times as fast as products of 32-bit integers. The windows of a 3 x 3 convolution are nine times its operand, whose
 elements are a quarter or half as large as those sums.
 """
@@ -23,14 +23,14 @@ from hloom.ir.window import window_of
 
 NAME = "narrow-convolutions"
 S16, S32 = DTYPES["s16"], DTYPES["s32"]
-WINDOW = 49  # elements of a window, at most
-FEWEST = 8  # output features: with fewer the copy of the windows takes as long as the products
-MOST = 1 << 26  # elements of all windows
+WINDOW = 49  # maximum number of window elements
+FEWEST = 8  # minimum number of output features: with fewer, copying the windows takes as long as the products
+MOST = 1 << 26  # maximum number of elements of all windows
 
 
 @module_pass(NAME, "convolution")
 def narrow_convolutions(module: Module, target: Target) -> Module:
-    """Convolutions of 8-bit and 16-bit integers as dots of their windows."""
+    """Converts convolutions of 8-bit and 16-bit integers to dots of their windows."""
     if not target.supports_integer_words:
         return module
     return change_computations(module, lambda computation: replaced(computation, NAME, _is_wanted, _as_dot))

@@ -1,4 +1,4 @@
-"""expand-normalizations: batch-norm-training, -inference and -grad as sums and element-wise ops, which fuse."""
+"""expand-normalizations: expands batch-norm-training, -inference and -grad to sums and element-wise ops, which fuse."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ NAME = "expand-normalizations"
 
 @module_pass(NAME, *OPCODES)
 def expand_normalizations(module: Module) -> Module:
-    """Batch normalizations as sums and element-wise ops."""
+    """Expands batch normalizations to sums and element-wise ops."""
     return change_computations(module, lambda computation: replaced(computation, NAME, _is_wanted, _expand))
 
 

@@ -1,4 +1,4 @@
-"""expand-random: rng-bit-generator as element-wise generators, whose bits fuse into what consumes them."""
+"""expand-random: expands rng-bit-generator to element-wise generators, whose bits fuse into their consumers."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ NAME = "expand-random"
 
 @module_pass(NAME, "rng-bit-generator")
 def expand_random(module: Module) -> Module:
-    """Replaces every rng-bit-generator by counters, generators of one element, and the layout of their words."""
+    """Replaces every rng-bit-generator by counters, element-wise generators, and the layout of their words."""
     return change_computations(module, lambda computation: replaced(computation, NAME, _is_wanted, _expand))
 
 

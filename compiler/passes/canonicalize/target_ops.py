@@ -1,4 +1,4 @@
-"""expand-target-ops: ops that the target has no kernels for, as ops that it has."""
+"""expand-target-ops: expands ops without a kernel on the target."""
 
 from __future__ import annotations
 
@@ -9,5 +9,5 @@ from hloom.ir.module import Module
 
 @module_pass("expand-target-ops")
 def expand_target_ops(module: Module, target: Target) -> Module:
-    """Replaces ops that the target has no kernels for by ops that it has, such as calls of a library."""
+    """Replaces ops without a kernel on the target by supported ones, such as library calls."""
     return target.expand(module)

@@ -1,1 +1,1 @@
-"""Fusion: which instructions become one kernel."""
+"""Fusion: grouping instructions into kernels."""

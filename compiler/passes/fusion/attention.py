@@ -1,9 +1,9 @@
-"""fuse-attention: a contraction, the row nest that alone reads its result, and a contraction over those rows become one
-kernel, so that scores never reach memory.
+"""fuse-attention: fuses a contraction, the row nest that is the only reader of its result, and a contraction over those
+rows, so that scores never reach memory.
 
-It runs after `fuse`, on what that produced: three kernels become one, where the target has a kernel for all of it
-(`Target.can_fuse`). Outputs of the row nest that others read too (weights, for a gradient) are outputs of the kernel.
-Transposes that only feed it, or that alone read its result, are part of it.
+It runs after `fuse`, on its result: three kernels become one, if the target has a kernel for it (`Target.can_fuse`).
+Outputs of the row nest with other readers (weights, for a gradient) are outputs of the kernel. Transposes that only
+feed it, or that are the only reader of its result, are part of it.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ def fuse_attention(module: Module, target: Target) -> Module:
 
 @record
 class _Joined:
-    """What becomes one kernel. end, nest: its last instruction, its row nest. further: numbers of the nest's outputs
-    that others read too. body, inputs: the computation, and what it reads."""
+    """A kernel to form. end, nest: its last instruction, its row nest. further: indices of the nest's outputs with
+    other readers. body, inputs: the computation and its operands."""
 
     end: Instruction
     nest: Instruction
@@ -54,7 +54,7 @@ def _fuse(computation: Computation, target: Target) -> Computation:
 
 
 def _rebuilt(computation: Computation, joined: dict[Instruction, _Joined]) -> Computation:
-    """The computation with each of the joined kernels in the place where what it reads is there."""
+    """The computation with each of the joined kernels at the position where its inputs are available."""
     rebuilding = _Rebuilding(computation, joined)
     effects = [i for i in computation.instructions if has_effects(i)]
     stack = [(i, False) for i in reversed([*effects, computation.root])]
@@ -84,7 +84,7 @@ class _Rebuilding:
             self.builder.parameters.append(parameter)
 
     def kernel_of(self, instruction: Instruction) -> _Joined | None:
-        """The joined kernel that an instruction, or the tuple of which it is an element, becomes part of."""
+        """The joined kernel that an instruction, or the tuple that it is an element of, becomes part of."""
         of_tuple = instruction.opcode == "get-tuple-element" and instruction.operands[0] in self.joined
         return self.joined.get(instruction.operands[0] if of_tuple else instruction)
 
@@ -118,7 +118,7 @@ class _Rebuilding:
 
 
 def _has(instruction: Instruction, opcode: str) -> bool:
-    """Whether a kernel is of, or contains, an op."""
+    """Whether a kernel is, or contains, an op."""
     if instruction.opcode == "fusion":
         return any(i.opcode == opcode for i in instruction["calls"].instructions)
     return instruction.opcode == opcode
@@ -137,10 +137,10 @@ class _Search:
         self.computation, self.target = computation, target
         self.users = computation.users()
         self.order = {i: k for k, i in enumerate(computation.instructions)}
-        self.ends: set[Instruction] = set()  # of the kernels found so far
+        self.ends: set[Instruction] = set()  # members of the kernels found so far
 
     def find(self, second: Instruction) -> _Joined | None:
-        """The kernel that has `second` as its last contraction, where a row nest and a contraction stand before it."""
+        """The kernel with `second` as its last contraction, if a row nest and a contraction precede it."""
         if not _has(second, "dot") or _has(second, "reduce"):
             return None
         for operand in second.operands:
@@ -157,7 +157,8 @@ class _Search:
         return None
 
     def _joined(self, first: Instruction, nest: Instruction, second: Instruction, end: Instruction) -> _Joined | None:
-        """The kernel of these, with all that is between them; `end`: `second`, or what transposes its result."""
+        """The kernel of these instructions and everything between them; `end`: `second`, or the transpose of its
+        result."""
         parts: set[Instruction] = {first, nest, *_made_of_nothing(nest)}
         if not self._only_for(first, {nest}, parts):
             return None
@@ -175,7 +176,7 @@ class _Search:
         return _Joined(end, nest, further, body, inputs)
 
     def _only_for(self, instruction: Instruction, readers: set[Instruction], parts: set[Instruction]) -> bool:
-        """Whether none but `readers` read a value, through reshapes too; those go into `parts`."""
+        """Whether only `readers` read a value, directly or through reshapes, which are added to `parts`."""
         users = self.users[instruction]
         if instruction is self.computation.root or not users:
             return False
@@ -183,7 +184,8 @@ class _Search:
         return all(u in readers or (u.opcode in THROUGH and self._only_for(u, readers, parts)) for u in users)
 
     def _further(self, nest: Instruction, readers: set[Instruction], parts: set[Instruction]) -> list[int]:
-        """Numbers of the nest's outputs that others than `readers` read. What is between goes into `parts`."""
+        """Indices of the nest's outputs with readers other than `readers`. Instructions in between are added to
+        `parts`."""
         several = isinstance(nest.shape, TupleShape)
         further = []
         for output in self.users[nest] if several else [nest]:
@@ -193,7 +195,7 @@ class _Search:
         return sorted(set(further))
 
     def _between(self, output: Instruction, readers: set[Instruction]) -> set[Instruction]:
-        """What leads from an output to `readers` through reshapes, the output too."""
+        """The path from an output to `readers` through reshapes, including the output."""
         found = {output}
         for user in self.users[output]:
             if user.opcode in THROUGH and not readers.isdisjoint(self._readers(user)):
@@ -207,7 +209,7 @@ class _Search:
         return readers
 
     def _transposing(self, second: Instruction) -> Instruction | None:
-        """What alone reads a result and transposes it, rows of features left whole."""
+        """The only reader of a result, if it is a transpose that preserves rows of features."""
         readers = self._readers(second)
         if len(readers) != 1 or isinstance(second.shape, TupleShape):
             return None
@@ -218,8 +220,8 @@ class _Search:
         return reader
 
     def _moved(self, operand: Instruction, contraction: Instruction) -> set[Instruction]:
-        """A transpose that only a contraction reads, and the reshapes between: read in the order that it has in memory
-        while it is packed. Runs of memory have to remain runs of rows or columns."""
+        """A transpose that only a contraction reads, and the reshapes in between: packing reads it in memory order.
+        Contiguous runs must remain runs of rows or columns."""
         source = operand
         while source.opcode == "reshape":
             source = source.operands[0]
@@ -232,7 +234,7 @@ class _Search:
         return between if source["dimensions"].index(rank - 1) >= rank - 2 else set()
 
     def _leads_back(self, readers: tuple[Instruction, Instruction], nest: Instruction) -> bool:
-        """Whether `readers` need the nest through other kernels, so that they can't be one with it."""
+        """Whether `readers` depend on the nest through other kernels, which prevents fusion."""
         seen: set[Instruction] = set()
         stack = [o for r in readers for o in r.operands if _source(o) is not nest and _source(o) not in readers]
         while stack:
@@ -246,12 +248,13 @@ class _Search:
 
 
 def _made_of_nothing(nest: Instruction) -> set[Instruction]:
-    """Operands of a nest that are made of indexes and constants alone (masks): cheaper to compute than to read."""
+    """Operands of a nest that are computed only from indices and constants (masks), which are cheaper to compute than
+    to read."""
     return {o for o in nest.operands if o.opcode == "fusion" and not o.operands}
 
 
 def _body(end: Instruction, nest, further: list[int], parts) -> tuple[Computation, list[Instruction]]:
-    """(the computation of the parts and `end` as one, with further outputs of the nest; what it reads)."""
+    """(the computation of the parts and `end`, with further outputs of the nest; its operands)."""
     order: list[Instruction] = []
     seen: set[Instruction] = set()
     inputs: dict[Instruction, None] = {}
@@ -288,7 +291,7 @@ def _body(end: Instruction, nest, further: list[int], parts) -> tuple[Computatio
 
 
 def _inlined(builder: Builder, computation: Computation, arguments) -> list[Instruction]:
-    """The outputs of a computation written out."""
+    """The flattened outputs of a computation."""
     mapped = dict(zip(computation.parameters, arguments, strict=True))
     builder.add_copies([i for i in computation.instructions if i.opcode != "tuple"], mapped)
     return [e for o in computation.outputs() for e in tuple_elements(builder, mapped[o])]

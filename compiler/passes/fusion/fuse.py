@@ -1,9 +1,9 @@
-"""Fusion: which instructions become one kernel.
+"""Fusion: grouping instructions into kernels.
 
-Consumers first: each instruction joins the group of its consumers where one loop nest can compute both (`group.py` and
-the `accepts` of the target's kernel kinds), else starts a group of its own. An instruction with consumers in several
-groups, or that is an output itself, joins one of them as a further output. Then sibling groups over the same domain
-that share an input are joined. Finally each group becomes a `fusion` instruction.
+Consumers first: each instruction joins the group of its consumers if one loop nest can compute both (`group.py` and the
+`accepts` of the target's kernel kinds), else starts a new group. An instruction with consumers in several groups, or
+that is itself an output, joins one of them as a further output. Then sibling groups over the same domain that share an
+input are joined. Finally each group becomes a `fusion` instruction.
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ from hloom.ir.records import field, record
 from hloom.ir.rewrite import has_effects
 from hloom.ir.types import Shape, TupleShape
 
-SIBLINGS = 64  # groups that one group tries in vain to join: more would cost time that grows as the square
-SUMS = 4  # of arrays of their own, in a kernel that siblings become
-DEAR = ("contraction", "reduce", "window", "library")  # families whose work is worth doing while a value is on its way
-JOINED = 8  # consumers of one instruction that are joined for its sake
+SIBLINGS = 64  # maximum number of failed attempts of a group to join others: more would take quadratic time
+SUMS = 4  # maximum size of separate arrays in a kernel of siblings
+DEAR = ("contraction", "reduce", "window", "library")  # families whose work is worth overlapping with a transfer
+JOINED = 8  # maximum number of consumers that are joined for one instruction
 
 
 @module_pass("fuse")
@@ -44,7 +44,7 @@ def fuse(module: Module, target: Target) -> Module:
 
 
 def _waits(computation: Computation) -> dict[Instruction, frozenset[Instruction]]:
-    """For each instruction the received values that it is made from; empty where the computation receives none."""
+    """The received values that each instruction depends on; empty if the computation receives none."""
     if not any(i.opcode == "recv" for i in computation.instructions):
         return {}
     waits: dict[Instruction, frozenset[Instruction]] = {}
@@ -56,7 +56,7 @@ def _waits(computation: Computation) -> dict[Instruction, frozenset[Instruction]
 
 @record
 class Decision:
-    """Why an edge was fused or not (`explain`)."""
+    """The reason why an edge was fused or not (`explain`)."""
 
     producer: Instruction
     consumer: Group
@@ -108,7 +108,7 @@ class Grouping:
             instruction.opcode == "bitcast-convert" and not has_expression(instruction)
         ):
             self.reachability.pass_through(instruction)
-            return  # free where it stands: the same buffer with other extents
+            return  # free: the same buffer with other dimensions
         group = Group(self.made, instruction, self.facts)
         self.made += 1
         self.groups[group] = None
@@ -116,8 +116,8 @@ class Grouping:
         self.groups_of[instruction].add(group)
 
     def _is_taken(self, instruction: Instruction, consumers: list[Group], external: bool) -> bool:
-        """Whether the kernels of its consumers compute an instruction, which has none of its own then. external: others
-        read it, too."""
+        """Whether the kernels of its consumers compute an instruction, which then needs no separate kernel. external:
+        whether it has other readers."""
         if instruction in self.facts.duplicable and consumers:
             accepting = [g for g in consumers if self._accepts(g, instruction)]
             self._add(instruction, accepting)
@@ -130,7 +130,7 @@ class Grouping:
         return bool(consumers) and instruction.opcode != "reshape" and self._joins(instruction, consumers, external)
 
     def _joins(self, instruction: Instruction, consumers: list[Group], external: bool) -> bool:
-        """As `_is_taken`, of one that several kernels read: in the kernel that they become, in each of them, or as a
+        """As `_is_taken`, for an instruction that several kernels read: in the joined kernel, in each of them, or as a
         further output of one."""
         joined = self._joined_consumers(instruction, consumers)
         if not external:
@@ -152,15 +152,15 @@ class Grouping:
         self.groups_of[instruction] |= set(groups)
 
     def _recompute(self, instruction: Instruction, consumers: list[Group]) -> bool:
-        """Lets each consumer compute a cheap instruction from an array in memory, where all of them can."""
+        """Lets each consumer recompute a cheap instruction from an array in memory, if all of them can."""
         if instruction not in self.facts.recomputed or not all(self._accepts(g, instruction) for g in consumers):
             return False
         self._add(instruction, consumers)
         return True
 
     def _joined_consumers(self, instruction: Instruction, consumers: list[Group]) -> Group | None:
-        """The group that several consumers over one domain become, so that none of them has to read the instruction
-        from memory; None where they do not fit together."""
+        """The joined group of several consumers over one domain, which avoids reading the instruction from memory; None
+        if they are incompatible."""
         if not 2 <= len(consumers) <= JOINED or OPS[instruction.opcode].family != "elementwise":
             return None
         if any(not g.is_loop or g.domain != instruction.dims or g.sibling_key() is None for g in consumers):
@@ -170,7 +170,7 @@ class Grouping:
         if not all(self._accepts(g, instruction, output=True) for g in consumers):
             return None
         pairs = itertools.combinations(consumers, 2)
-        if not all(self._independent(a, b) for a, b in pairs):  # and waiting for the same
+        if not all(self._independent(a, b) for a, b in pairs):  # and waiting for the same values
             return None
         first, *others = consumers
         for other in others:
@@ -185,8 +185,8 @@ class Grouping:
         return fused
 
     def _would_wait(self, group: Group, instruction: Instruction, output: bool) -> bool:
-        """Whether an instruction would be computed later, in a kernel that waits for more received values: as an output
-        that another device may wait for in turn, or as work that could be done while waiting."""
+        """Whether fusion would delay an instruction in a kernel that waits for more received values, either as an
+        output that another device may wait for, or as work that could overlap with waiting."""
         own, others = self.waits[instruction], self.waits[group.outputs[0]]
         return own != others if output else own != others and OPS[instruction.opcode].family in DEAR
 
@@ -205,7 +205,7 @@ class Grouping:
                 self._join_siblings(groups)
 
     def _join_siblings(self, groups: list[Group]) -> None:
-        """Of groups over one domain the last first: each takes up those that share an input with it."""
+        """For groups over one domain, the last one first: each joins those that share an input with it."""
         place = {group: k for k, group in enumerate(groups)}
         inputs = {group: self._large_inputs(group) for group in groups}
         readers: dict[Instruction, list[Group]] = {}
@@ -227,7 +227,7 @@ class Grouping:
                     continue
                 self._merge(first, other)
                 left.discard(other)
-                # Its inputs may be shared with groups further on.
+                # Its inputs may be shared with later groups.
                 for instruction in inputs[other] - inputs[first]:
                     for g in readers[instruction]:
                         if g in left and g not in seen and place[g] > at:
@@ -236,7 +236,7 @@ class Grouping:
                 inputs[first] |= inputs[other]
 
     def _large_inputs(self, group: Group) -> set[Instruction]:
-        """What a group reads from outside that is worth reading once for two groups."""
+        """The inputs of a group that are worth sharing between two groups."""
         size = group.domain_size()
         return {
             o
@@ -252,8 +252,8 @@ class Grouping:
 
     @staticmethod
     def _few_sums(a: Group, b: Group) -> bool:
-        """Whether the sums of two groups, each with operands of its own, have room in vector registers: beyond, each of
-        them takes many times as long as reading their common input once more."""
+        """Whether the sums of two groups with separate operands fit in vector registers: otherwise each takes many
+        times as long as rereading the common input."""
         members = {*a.members, *b.members}
         if sum(m.opcode == "reduce" for m in members) <= SUMS:
             return True
@@ -293,7 +293,7 @@ class Grouping:
             needs = bodies[id(made_by)][0] if made_by else list(instruction.operands)
             if not ready:
                 stack.append((instruction, True))
-                # What waits for other devices comes after what does not, for what is sent late after the rest.
+                # Kernels that wait for other devices come after those that do not, later sends after earlier ones.
                 order = sorted(needs, key=self._last_received) if self.waits else needs
                 stack.extend((n, False) for n in reversed(order) if n not in mapped)
                 continue
@@ -305,18 +305,17 @@ class Grouping:
         return builder.finish(mapped[self.computation.root])
 
     def _last_received(self, instruction: Instruction) -> int:
-        """The last channel that an instruction waits for, in the order of sends; -1 for none."""
+        """The last channel that an instruction waits for, in send order; -1 for none."""
         return max((i["channel_id"] for i in self.waits[instruction]), default=-1)
 
     def _apart(self, materialized: dict[Instruction, Group]) -> list[Instruction]:
-        """Where values are received, the work that waits for none: it is done while they come."""
+        """The work that does not wait for received values, to overlap with the transfers."""
         if not self.waits:
             return []
         return [i for i in self.computation.instructions if i in materialized and not self.waits[i]]
 
     def _effects(self) -> list[Instruction]:
-        """What must stand in the program in this order. A value is received where it is first needed; one that nobody
-        needs is received at the end."""
+        """Order constraints of the program. A value is received where it is first needed; an unused one at the end."""
         effects = [i for i in self.computation.instructions if has_effects(i)]
         received = [i for i in effects if i.opcode == "recv"]
         if not received:
@@ -326,7 +325,7 @@ class Grouping:
         return [*others, *(i for i in received if i not in needed)]
 
     def _body(self, group: Group) -> tuple[list[Instruction], list[Instruction]]:
-        """(inputs, members in program order) of a group: what its outputs need of it."""
+        """(inputs, members in program order) of a group, as needed by its outputs."""
         inside: set[Instruction] = set()
         inputs: dict[Instruction, None] = {}
         stack = list(group.outputs)
@@ -345,7 +344,7 @@ class Grouping:
         return list(dict.fromkeys(ordered)), members
 
     def _free_input(self, instruction: Instruction, group: Group) -> bool:
-        """A reshape of something outside of the group: read as an input of the new extents, at no cost."""
+        """A reshape of a value outside of the group: read as an input with the new dimensions, at no cost."""
         return instruction.opcode == "reshape" and group not in self.groups_of[instruction.operands[0]]
 
     def _emit(self, builder, group, body, operands, mapped) -> None:
@@ -361,7 +360,7 @@ class Grouping:
                 instruction.shape, f"p_{instruction.hint}" if instruction.hint else ""
             )
         inner.add_copies(members, copies)
-        # A reduction of several operands is an output for each of them.
+        # A reduction of several operands has one output per operand.
         outputs = [element for o in group.outputs for element in tuple_elements(inner, copies[o])]
         calls = inner.finish(outputs[0] if len(outputs) == 1 else inner.tuple(outputs))
         builder.source, builder.made_by = root.source, (*root.made_by, "fuse")
@@ -380,7 +379,7 @@ class Grouping:
 
 
 def explain(computation: Computation, target: Target) -> list[str]:
-    """For each edge that was considered: producer, consumer, fused or not, and why."""
+    """For each considered edge: producer, consumer, whether it was fused, and the reason."""
     grouping = Grouping(computation, target)
     grouping.producers()
     lines = []

@@ -1,4 +1,4 @@
-"""Groups of instructions that become one kernel, and the facts about instructions that decide what joins them."""
+"""Groups of instructions that form kernels, and facts about instructions that determine membership."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ from hloom.ir.ops import OPS
 from hloom.ir.sizes.guards import typical
 from hloom.ir.types import Shape
 
-MEMBERS = 150  # instructions in a kernel: compile time grows faster than linearly beyond
+MEMBERS = 150  # maximum number of instructions in a kernel: compile time grows superlinearly beyond
 WRITTEN = 300  # expressions in its text, where an instruction stands once for each index at which it is read
 BRANCHES = {"pad": 4, "concatenate": 6, "dynamic-update-slice": 4}  # expressions that cost as much as their conditions
-PIECES = 4  # of a concatenate that its number in BRANCHES stands for
-STEPS = 3  # cheap steps from an array in memory that are computed again rather than written and read
-# Index maps that are known by one attribute and the operand's dimensions.
+PIECES = 4  # operands of a concatenate to which its number in BRANCHES applies
+STEPS = 3  # maximum number of cheap steps from an array in memory that are recomputed rather than written and read
+# Index maps determined by one attribute and the operand's dimensions.
 INDEX_MAPS = {
     "broadcast": "dimensions",
     "transpose": "dimensions",
@@ -40,12 +40,12 @@ NEVER = {"parameter", "tuple", "get-tuple-element", "custom-call", "call", "fusi
 
 
 class Facts:
-    """Facts about the instructions of a computation that decisions need, found in one walk.
+    """Facts about the instructions of a computation, collected in one walk.
 
-    behind_contraction: element-wise work leads from a contraction of the same size to these.
-    duplicable: every consumer computes its own, which is cheaper than writing and reading it.
-    recomputed: as cheap to compute again as to read -> steps from an array in memory.
-    versions: equal for an array and what updates make of it one after the other. updated: of arrays that have updates.
+    behind_contraction: element-wise results of a contraction of the same size. duplicable: recomputed by every
+    consumer, which is cheaper than writing and reading. recomputed: as cheap to recompute as to read -> steps from an
+    array in memory. versions: equal for an array and its successive updates. updated: versions of arrays that have
+    updates.
     """
 
     def __init__(self, instructions: list[Instruction], users: dict[Instruction, list[Instruction]], target: Target):
@@ -53,8 +53,8 @@ class Facts:
         self.behind_contraction: set[Instruction] = set()
         self.duplicable: set[Instruction] = set()
         self.recomputed: dict[Instruction, int] = {}
-        self.indices: dict[tuple, int] = {}  # each different index gets a number
-        self.places: dict[Instruction, dict[Instruction, list[int]]] = {}  # of the operands of an instruction
+        self.indices: dict[tuple, int] = {}  # a number for each distinct index
+        self.places: dict[Instruction, dict[Instruction, list[int]]] = {}  # for the operands of an instruction
         self.versions: dict[Instruction, Instruction] = {}
         self.updated: set[Instruction] = set()
         for instruction in instructions:
@@ -75,17 +75,17 @@ class Facts:
                 self.updated.add(version)
 
     def reads_version(self, instruction: Instruction, update: Instruction) -> bool:
-        """Whether an instruction reads the array of an update, or what that was before earlier updates."""
+        """Whether an instruction reads the array of an update, or an earlier version of it."""
         version = self.versions[update]
         return any(self.versions.get(operand, operand) is version for operand in instruction.operands)
 
     def reads_updated(self, instruction: Instruction) -> bool:
-        """Whether an instruction reads a little of an array that something else updates. Two updates that read each
-        other's arrays would each have to come before the other."""
+        """Whether an instruction reads a small part of an array that another one updates. Two updates that read each
+        other's arrays would form a cycle."""
         return any(True for _ in self.states_read(instruction))
 
     def states_read(self, instruction: Instruction) -> Iterator[tuple[Instruction, Instruction]]:
-        """(version, what it is there) of the arrays with updates of which an instruction reads a little."""
+        """(version, the array at that version) of the updated arrays of which an instruction reads a small part."""
         for operand in instruction.operands:
             version = self.versions.get(operand, operand)
             if version not in self.updated or not isinstance(operand.shape, Shape):
@@ -96,20 +96,20 @@ class Facts:
                 yield version, operand
 
     def own_index(self, dims: tuple[int, ...]) -> Indices:
-        """The index of an output of these dimensions."""
+        """The index of an output with these dimensions."""
         return frozenset([self.indices.setdefault(("own", dims), len(self.indices) + 1)]) if dims else SCALAR
 
     def indices_read(self, user: Instruction, operand: Instruction, at: Indices) -> Indices:
-        """The indices at which a user that is computed at the indices `at` reads an operand.
+        """The indices at which a user computed at the indices `at` reads an operand.
 
-        Equal numbers are equal indices; a kernel may find that others are equal too.
+        Equal numbers are equal indices; a kernel may find further equalities.
         """
         if not operand.dims:
             return SCALAR
         opcode = user.opcode
         if OPS[opcode].family == "elementwise":
             return at
-        # Any other user may read it under a condition, where none finds the value of another.
+        # Any other user may read it under a condition, which prevents sharing.
         how: tuple = (id(user),)
         if opcode in INDEX_MAPS:
             attribute = INDEX_MAPS[opcode]
@@ -119,7 +119,7 @@ class Facts:
         return frozenset([self.indices.setdefault(key, len(self.indices) + 1) for key in keys])
 
     def _places(self, instruction: Instruction) -> dict[Instruction, list[int]]:
-        """The numbers of the operands that are each instruction."""
+        """The operand positions of each instruction."""
         found = self.places.get(instruction)
         if found is None:
             found = self.places[instruction] = {}
@@ -128,7 +128,7 @@ class Facts:
         return found
 
     def is_materialized(self, instruction: Instruction) -> bool:
-        """Whether an instruction's value is in memory anyway, or is no array."""
+        """Whether an instruction's value is in memory anyway, or is not an array."""
         if instruction.opcode in NEVER or OPS[instruction.opcode].family == "control":
             return True
         if instruction.opcode == "constant":
@@ -136,7 +136,7 @@ class Facts:
         return not self.target.has_kernel(instruction)
 
     def _note_recomputed(self, instruction: Instruction) -> None:
-        """`x - mean` of an x in memory: separate consumers read x instead, and nobody writes the difference."""
+        """`x - mean` for x in memory: separate consumers read x instead, and the difference is not written."""
         cheap = OPS[instruction.opcode].family == "elementwise" and OPS[instruction.opcode].flops < EXPENSIVE
         if not cheap or instruction.shape.size == 1:
             return
@@ -172,15 +172,14 @@ class Facts:
 
 
 class Group:
-    """Instructions that become one kernel.
+    """Instructions that form one kernel.
 
-    head: the instruction that decides the kernel's kind, if any; no reduction is one. reduction: one of its reductions.
-    by_rows: whether they are done row by row. domain: the dimensions that the kernel loops over.
-    evaluations: how often an element of a member is computed, in all. indices: at which the kernel's text computes a
-    member; written: how many they are for all members. states: of arrays with updates, those that members read a little
-    of, by version. in_place: members reached from the outputs at
-    their own index. aligned: members computed at the first indices of the domain only. roles: 'lhs', 'rhs' or
-    'epilogue' of members around a contraction.
+    head: the instruction that determines the kernel's kind, if any; never a reduction. reduction: one of its
+    reductions. by_rows: whether reductions are row by row. domain: the dimensions that the kernel loops over.
+    evaluations: the total number of evaluations of an element of a member. indices: at which the kernel's source
+    computes a member; written: their total number for all members. states: the updated arrays of which members read a
+    small part, by version. in_place: members reached from the outputs at their own index. aligned: members computed
+    only at the leading indices of the domain. roles: 'lhs', 'rhs' or 'epilogue' of members around a contraction.
     """
 
     def __init__(self, number: int, root: Instruction, facts: Facts):
@@ -247,10 +246,10 @@ class Group:
 
     @property
     def is_loop(self) -> bool:
-        """Whether the group is element-wise work alone."""
+        """Whether the group consists of element-wise work only."""
         return self.head is None and self.reduction is None
 
-    # --- what is known of the whole computation, for the `accepts` of kinds (`KernelGroup`) ---
+    # --- facts about the whole computation, for the `accepts` of kinds (`KernelGroup`) ---
 
     @property
     def target(self) -> Target:
@@ -263,7 +262,7 @@ class Group:
         return self.facts.is_materialized(instruction)
 
     def can_fuse(self, instruction: Instruction, output: bool) -> tuple[bool, str]:
-        """(whether the group's kernel can compute the instruction too, why). output: as a further output."""
+        """(whether the group's kernel can also compute the instruction, the reason). output: as a further output."""
         if len(self.members) >= MEMBERS:
             return False, f"the kernel has {MEMBERS} instructions"
         if not isinstance(instruction.shape, Shape):
@@ -288,7 +287,8 @@ class Group:
         return kind.accepts(self, instruction, users, output)
 
     def reads_with(self, states: Iterable[tuple[Instruction, Instruction]]) -> bool:
-        """Whether no array would have to be kept as it was before an update, because one kernel reads both."""
+        """Whether no kernel reads an array both before and after an update, which would require keeping the old
+        version."""
         return all(self.states.get(version, state) is state for version, state in states)
 
     def _fits_output(self, instruction: Instruction) -> bool:
@@ -298,7 +298,7 @@ class Group:
         return instruction.dims == self.domain
 
     def sibling_key(self) -> tuple | None:
-        """Groups with one key may be joined."""
+        """Groups with equal keys may be joined."""
         if self.head is not None or any(o.opcode in IN_PLACE for o in self.outputs):
             return None
         if self.reduction is None:
@@ -309,7 +309,7 @@ class Group:
         return math.prod(self.domain)
 
     def users_inside(self, instruction: Instruction) -> list[Instruction]:
-        """The members that use an instruction, once for each operand position."""
+        """The members that use an instruction, once per operand position."""
         users = self.facts.users[instruction]
         if len(users) > 2 * len(self.members):  # a constant of a large program
             return [m for m in self.members for o in m.operands if o is instruction]
@@ -318,18 +318,18 @@ class Group:
     # --- how members read an instruction; `users`: those that do ---
 
     def indices_of(self, instruction: Instruction, users: list[Instruction]) -> Indices:
-        """The indices at which the kernel's text computes an instruction."""
+        """The indices at which the kernel's source computes an instruction."""
         if not users:
             return self.facts.own_index(self.domain)
         found = {self.facts.indices_read(user, instruction, self.indices[user]) for user in users}
         return found.pop() if len(found) == 1 else frozenset().union(*found)
 
     def evaluations_of(self, instruction: Instruction, users: list[Instruction]) -> float:
-        """How often an element of the instruction is computed in the group, in all."""
+        """The total number of evaluations of an element of the instruction in the group."""
         size = typical(instruction.shape.size) if isinstance(instruction.shape, Shape) else 1
         if not users:
             return float(size)
-        elsewhere = here = 0.0  # read at other indices by each such user, at one index by all others together
+        elsewhere = here = 0.0  # each such user reads at a separate index, all others at a common one
         for user in users:
             times = self.evaluations[user]
             if user.opcode == "broadcast" and user["dimensions"] == tuple(range(len(instruction.dims))):
@@ -355,7 +355,7 @@ class Group:
         return all(u in self.aligned and _keeps_alignment(u, instruction) for u in users)
 
     def role_of(self, instruction: Instruction, users: list[Instruction]) -> str:
-        """What the instruction is to a contraction: 'lhs', 'rhs', 'epilogue', or 'mixed' where users differ."""
+        """The role of the instruction in a contraction: 'lhs', 'rhs', 'epilogue', or 'mixed' if users differ."""
         roles = set()
         for user in users:
             if user is self.head:
@@ -366,7 +366,7 @@ class Group:
 
 
 def _branches(instruction: Instruction) -> int:
-    """How many expressions an instruction costs as much as."""
+    """The cost of an instruction in expressions."""
     found = BRANCHES.get(instruction.opcode, 1)
     return found + max(0, len(instruction.operands) - PIECES) if instruction.opcode == "concatenate" else found
 

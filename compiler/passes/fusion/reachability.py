@@ -1,9 +1,9 @@
-"""Which groups depend on which, so that joining two of them never makes a circle.
+"""Transitive dependences between groups, so that joining two of them never creates a cycle.
 
-Each group keeps the set of all groups that need it, at any distance, as the bits of one integer: a query is one `&`,
-and joining two groups is one `|` for each group before them. Bits would take memory that grows as the square of the
-program, so that a long program is divided into segments: outputs of one group lie in one segment. What lies between two
-groups of a segment is in it too, since a group's outputs follow all that it reads.
+Each group stores the set of all groups that depend on it, directly or indirectly, as the bits of one integer: a query
+is one `&`, and joining two groups is one `|` for each group before them. The bits would take quadratic memory, so a
+long program is divided into segments: all outputs of a group are in one segment. Groups between two groups of a segment
+are in it too, since a group's outputs follow its inputs.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ SEGMENT = 8192  # instructions
 
 
 class Reachability:
-    """The groups that need each group, found while the groups grow from the last instruction to the first.
+    """The dependents of each group, computed while the groups grow from the last instruction to the first.
 
-    order: the position of each instruction. groups_of: the groups that compute each instruction so far.
+    order: the index of each instruction. groups_of: the groups that compute each instruction so far.
     """
 
     def __init__(
@@ -31,18 +31,18 @@ class Reachability:
         self.order, self.users, self.groups_of = order, users, groups_of
         self._bits: dict[Group, int] = {}
         self._made: dict[int, int] = {}  # groups so far, by segment
-        # By segment: what needs each group, or each instruction that no group computes.
+        # By segment: the dependents of each group, or of each instruction that no group computes.
         self._after: dict[int, dict[Group | Instruction, int]] = {}
 
     def segment(self, instruction: Instruction) -> int:
         return self.order[instruction] // SEGMENT
 
     def together(self, groups: Iterable[Group]) -> bool:
-        """Whether the groups lie in one segment: others are never joined."""
+        """Whether the groups are in one segment: others are never joined."""
         return len({self.segment(g.outputs[0]) for g in groups}) == 1
 
     def add(self, group: Group) -> None:
-        """Notes a new group of one output, whose users are all placed."""
+        """Records a new group of one output, whose users have all been processed."""
         (output,) = group.outputs
         segment = self.segment(output)
         number = self._made[segment] = self._made.get(segment, -1) + 1
@@ -51,13 +51,13 @@ class Reachability:
         after[group] = self._needing(output, None)
 
     def pass_through(self, instruction: Instruction) -> None:
-        """Notes an instruction that no group computes."""
+        """Records an instruction that no group computes."""
         needing = self._needing(instruction, None)
         if needing:
             self._after[self.segment(instruction)][instruction] = needing
 
     def _needing(self, instruction: Instruction, own: Group | None) -> int:
-        """The groups of its segment that need an instruction; but for `own`, which reads it itself."""
+        """The groups of its segment that depend on an instruction, except `own`, which reads it directly."""
         segment = self.segment(instruction)
         after = self._after.get(segment, {})
         found = 0
@@ -71,7 +71,8 @@ class Reachability:
         return found
 
     def add_output(self, group: Group, instruction: Instruction) -> bool:
-        """Lets a group have a further output, unless the group would then depend on itself. Returns whether it may."""
+        """Adds a further output to a group, unless the group would then depend on itself. Returns whether it was
+        added."""
         segment = self.segment(instruction)
         if segment != self.segment(group.outputs[0]):
             return False
@@ -85,12 +86,12 @@ class Reachability:
         return True
 
     def independent(self, a: Group, b: Group) -> bool:
-        """Whether neither of two groups of one segment needs the other."""
+        """Whether two groups of one segment are independent."""
         after = self._after[self.segment(a.outputs[0])]
         return not (after[a] & self._bits[b] or after[b] & self._bits[a])
 
     def join(self, into: Group, other: Group) -> None:
-        """Notes that a group computes what another one of its segment did."""
+        """Records that a group absorbs another one of its segment."""
         after = self._after[self.segment(into.outputs[0])]
         both = self._bits[into] | self._bits.pop(other)
         needing = after[into] | after.pop(other)
@@ -100,7 +101,7 @@ class Reachability:
 
     @staticmethod
     def _spread(after: dict[Group | Instruction, int], bits: int, needing: int) -> None:
-        """Whatever is before the groups of `bits` is needed by those of `needing` as well."""
+        """Adds `needing` to the dependents of everything before the groups of `bits`."""
         for key, found in after.items():
             if found & bits:
                 after[key] = found | needing

@@ -1,7 +1,8 @@
-"""flatten-call-graph: every loop and branch calls its own computations, whose order lets state be overwritten.
+"""flatten-call-graph: makes computations of loops and branches unique, and orders them so that state can be
+overwritten.
 
-The schedule assigns storage to each instruction, so a computation that two instructions call stands twice. What reads
-an array precedes what updates it, wherever that is possible (`read_before_written`).
+The schedule assigns storage to each instruction, so a computation with two callers is duplicated. Reads of an array
+precede its updates wherever possible (`read_before_written`).
 """
 
 from __future__ import annotations
@@ -15,14 +16,15 @@ from hloom.ir.module import Computation, Instruction, Module
 
 @module_pass("flatten-call-graph", "while", "conditional", *IN_PLACE)
 def flatten_call_graph(module: Module) -> Module:
-    """Gives every loop and branch its own computations; arrays are read before they are updated in place."""
+    """Makes the computations of loops and branches unique; orders reads of arrays before in-place updates."""
     check_size(module.entry)
     entry = read_before_written(_flattened(module.entry))
     return module if entry is module.entry else module.with_entry(entry)
 
 
 def _flattened(computation: Computation) -> Computation:
-    """The computation with copies of all that it runs, at any depth: computations may be shared, storage may not."""
+    """The computation with copies of all computations that it runs, at any depth: computations may be shared, storage
+    may not."""
     if not any(is_control(i) for i in computation.instructions):
         return computation
     mapped: dict[Instruction, Instruction] = {}

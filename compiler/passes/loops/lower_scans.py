@@ -1,4 +1,4 @@
-"""lower-scans: scan, which keeps the structure of a loop for transforms, as HLO's while."""
+"""lower-scans: lowers scan, which preserves the structure of a loop for transforms, to HLO's while."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
-"""The order of a computation in which values are read before they are overwritten, wherever that is possible.
+"""Reorders a computation so that values are read before they are overwritten, wherever possible.
 
-An update of an array (scatter, dynamic-update-slice, a loop that changes it) is made in place where nothing reads the
-old array later. So what reads it precedes the update; in the body of a loop, what reads an element of the state
-precedes the maker of its next value.
+An update of an array (scatter, dynamic-update-slice, a loop that changes it) is in place if nothing reads the old array
+later. Therefore readers precede the update; in a loop body, readers of a state element precede the producer of its next
+value.
 """
 
 from __future__ import annotations
@@ -15,12 +15,12 @@ from hloom.ir.module import Computation, Instruction
 from hloom.ir.rewrite import has_effects
 from hloom.ir.types import Shape, TupleShape
 
-VISITED = 100_000  # instructions that the search for a dependence may visit in one computation
+VISITED = 100_000  # maximum number of instructions visited by dependence searches in one computation
 Needs = dict[Instruction, set[Instruction]]
 
 
 def read_before_written(computation: Computation, is_body: bool = False) -> Computation:
-    """The computation in that order; itself where nothing moves. is_body: of a loop."""
+    """The reordered computation; itself if nothing moves. is_body: of a loop."""
     writers = list(_updates(computation))
     if is_body and computation.root.opcode == "tuple":
         makers = enumerate(elements(computation))
@@ -55,7 +55,8 @@ def read_before_written(computation: Computation, is_body: bool = False) -> Comp
 
 
 def elements(computation: Computation) -> list[Instruction | None]:
-    """What computes each element of a body's result, through elements of kernels with several; None for no work."""
+    """The producer of each element of a body's result, looking through elements of multi-output kernels; None if there
+    is no work."""
     outputs = computation.root.operands if computation.root.opcode == "tuple" else (computation.root,)
     makers: list[Instruction | None] = []
     for output in outputs:
@@ -66,7 +67,7 @@ def elements(computation: Computation) -> list[Instruction | None]:
 
 
 def _updates(computation: Computation) -> Iterator[tuple[Instruction, object]]:
-    """Pairs of an instruction and the value that it updates, in place where it can."""
+    """Pairs of an instruction and the value that it updates, in place if possible."""
     for instruction in computation.instructions:
         updated = updated_operand(instruction)
         if updated is not None:
@@ -84,7 +85,7 @@ def _updates(computation: Computation) -> Iterator[tuple[Instruction, object]]:
 
 
 def _value(instruction: Instruction) -> object:
-    """The same for an instruction and what has its bytes: an element of a parameter is that element."""
+    """A common key for an instruction and its aliases: an element of a parameter is that element."""
     while instruction.opcode in ALIASES:
         instruction = instruction.operands[0]
     if instruction.opcode == "get-tuple-element" and instruction.operands[0].opcode == "parameter":
@@ -93,7 +94,7 @@ def _value(instruction: Instruction) -> object:
 
 
 def _readers(computation: Computation, wanted: set[object]) -> dict[object, list[Instruction]]:
-    """The work that reads each of these values, through reshapes and tuples."""
+    """The readers of each of these values, through reshapes and tuples."""
     users = computation.users()
     found: dict[object, list[Instruction]] = {}
     elements_of = computation.parameters[0] if len(computation.parameters) == 1 else None
@@ -126,8 +127,8 @@ def _work(value: Instruction, users) -> list[Instruction]:
 
 
 def _depends(instruction: Instruction, other: Instruction, before: Needs, order, left: int) -> tuple[bool, int]:
-    """(whether `instruction` has to come after `other`, how many were visited); what stands before both is passed
-    over, and a circle that comes about in this way is found by `_sorted`."""
+    """(whether `instruction` must follow `other`, the number of visited instructions); instructions before both are
+    skipped, and a resulting cycle is found by `_sorted`."""
     first = order[other]
     stack, seen = [instruction], {instruction}
     while stack and len(seen) < left:
@@ -142,7 +143,8 @@ def _depends(instruction: Instruction, other: Instruction, before: Needs, order,
 
 
 def _sorted(computation: Computation, before: Needs, order) -> Computation:
-    """Topological, and otherwise as it was; the computation itself where the needs are a circle."""
+    """A topological order that otherwise preserves the original one; the computation itself if the constraints are
+    cyclic."""
     waiting = {i: len(needs) for i, needs in before.items()}
     after: dict[Instruction, list[Instruction]] = {i: [] for i in before}
     for instruction, needs in before.items():

@@ -1,8 +1,8 @@
-"""simplify-loops: the state of loops is what they need, and branches that are known are taken.
+"""simplify-loops: minimizes loop state, hoists loop invariants, and folds branches with known conditions.
 
-Of a while loop: its state becomes a flat tuple; elements that nobody reads go; elements that the body hands on stand
-for themselves outside, and where they begin as a constant it stands in the body; what the body computes from such
-elements alone, and is dear, is computed before the loop; a loop that is known to run no time or once is not there.
+For a while loop: its state becomes a flat tuple; unused elements are removed; invariant elements are replaced by their
+initial values outside, and, if constant, inside of the body; expensive loop-invariant code is hoisted; loops with a
+trip count of zero or one are eliminated.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ from hloom.ir.rewrite import has_effects, sweep
 from hloom.ir.types import Shape, TupleShape
 
 DEAR_FAMILIES = frozenset(("contraction", "reduce", "library", "window", "control"))
-DEAR_FLOPS = 8.0  # of an element-wise op: it costs more than reading its result in each step
+DEAR_FLOPS = 8.0  # minimum cost of an element-wise op that exceeds reading its result in each step
 
 
 @module_pass("simplify-loops", "while", "conditional")
 def simplify_loops(module: Module) -> Module:
-    """Takes out of loops what is dead, constant or the same in each step; takes branches that are known."""
+    """Removes dead, constant and loop-invariant state; folds known branches."""
     return change_computations(module, _simplified)
 
 
@@ -51,14 +51,14 @@ def _is_loop_or_branch(instruction: Instruction) -> bool:
 
 
 def _used(instruction: Instruction, users, root: Instruction) -> set[int] | None:
-    """The elements of a flat result that somebody reads; None for all."""
+    """The elements of a flat result that are read; None for all."""
     if instruction is root or any(u.opcode != "get-tuple-element" for u in users[instruction]):
         return None
     return {u["index"] for u in users[instruction]}
 
 
 def _while(builder: Builder, loop: Instruction, used: set[int] | None) -> Instruction | None:
-    """The simplified loop as a tuple of its results; None where there is nothing to do."""
+    """The simplified loop as a tuple of its results; None if there is nothing to do."""
     is_flat = _is_flat(loop.shape)
     is_plain = is_flat and loop.operands[0].opcode == "tuple"
     trips = counted_trips(loop) if is_plain else None
@@ -104,8 +104,8 @@ def _over_state(
     constants: Mapping[int, Instruction],
     is_body: bool,
 ) -> Computation:
-    """A loop's body or condition as a function of a tuple: the elements `state` of the loop's, then what was hoisted.
-    Constants are copied into it."""
+    """A loop's body or condition as a function of a tuple: the elements `state` of the loop's state, then hoisted
+    values. Constants are copied into it."""
     inner = Builder(computation.name)
     given = tuple_elements(inner, inner.parameter(shape, "state"))
     mapped = dict(zip([computation.parameters[k] for k in state], given, strict=False))
@@ -164,7 +164,7 @@ def _copied_constant(builder: Builder, value: Instruction) -> Instruction:
 
 
 def _hoisted(body: Computation, kept: set[int], live: set[int]) -> list[Instruction]:
-    """The instructions that are the same in each step, dear, and read by something that is not."""
+    """The expensive loop-invariant instructions that are read by variant ones."""
     same: set[Instruction] = {body.parameters[k] for k in kept}
     dear: set[Instruction] = set()
     found: dict[Instruction, None] = {}
@@ -180,7 +180,7 @@ def _hoisted(body: Computation, kept: set[int], live: set[int]) -> list[Instruct
                 dear.add(instruction)
             continue
         found |= dict.fromkeys(o for o in operands if o in dear and isinstance(o.shape, Shape))
-        # An element of a tuple that is dear is taken itself.
+        # An element of an expensive tuple is hoisted itself.
     for output in body.outputs():
         if output in dear:
             found[output] = None
@@ -206,8 +206,8 @@ def _before(builder: Builder, body: Computation, kept, initial, hoisted) -> list
 
 
 def _conditional(builder: Builder, instruction: Instruction, used: set[int] | None) -> Instruction | None:
-    """The branch that a constant chooses; or the conditional with flat tuples, without results that nobody reads, and
-    with constants in the branches; None where there is nothing to do."""
+    """The branch selected by a constant; or the conditional with flat tuples, without unused results, and with
+    constants copied into the branches; None if there is nothing to do."""
     selector, *arguments = instruction.operands
     branches = instruction["branch_computations"]
     chosen = _chosen_branch(instruction)
@@ -236,10 +236,10 @@ def _conditional(builder: Builder, instruction: Instruction, used: set[int] | No
 
 
 def _chosen_branch(instruction: Instruction) -> int | None:
-    """The number of the branch that a conditional takes, where that is known.
+    """The index of the branch that a conditional takes, if known.
 
-    A branch that sends or receives stays one: other devices, which may not know what is chosen, do theirs as one, and
-    the places of its channels are a branch's.
+    A branch that sends or receives remains a branch: other devices, which may not know the condition, execute theirs as
+    a branch, and its channels are allocated for one.
     """
     selector, count = instruction.operands[0], len(instruction["branch_computations"])
     if (selector.opcode != "constant" and count > 1) or has_transfers(instruction):
@@ -253,7 +253,7 @@ def _chosen_branch(instruction: Instruction) -> int | None:
 
 
 def _taken(body: Computation, values: list[Instruction], wanted: list[int]) -> list[int]:
-    """What a branch takes of its arguments: what it reads for the wanted results and is no constant."""
+    """The arguments that a branch needs: non-constant ones read for the used results."""
     needed = reachable([body.outputs()[k] for k in wanted]) | _effects(body)
     pairs = enumerate(zip(body.parameters, values, strict=True))
     return [k for k, (p, v) in pairs if p in needed and not _is_constant(v)]
@@ -262,8 +262,8 @@ def _taken(body: Computation, values: list[Instruction], wanted: list[int]) -> l
 def _over_taken(
     body: Computation, shape: TupleShape, values: list[Instruction], taken: list[int], wanted: list[int]
 ) -> Computation:
-    """A branch as a function of a tuple of the arguments that it takes, with the wanted results. Constants are copied
-    into it."""
+    """A branch as a function of a tuple of its needed arguments, with the used results. Constants are copied into
+    it."""
     inner = Builder(body.name)
     elements = tuple_elements(inner, inner.parameter(shape, "operands"))
     mapped = dict(zip([body.parameters[k] for k in taken], elements, strict=True))

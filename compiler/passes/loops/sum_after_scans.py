@@ -1,8 +1,8 @@
-"""sum-after-scans: what a scan only adds up is multiplied, or reduced, once after it.
+"""sum-after-scans: hoists accumulated products and reductions out of scans, batched over all steps.
 
 The gradient of a weight that every step uses is `carry + dot(a, b)`. A product of a few rows in each step reads and
-writes all of the sum; after the scan the same is one product over all steps' rows, at the speed of large ones. This
-changes the summation order, as a dot always may.
+writes the whole sum; after the scan it is one large product over the rows of all steps. This changes the summation
+order, as a dot always may.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ from hloom.ir.rewrite import sweep
 
 NAME = "sum-after-scans"
 LEAST_STEPS = 4
-LONGEST = 512  # terms of a step's sums; longer ones pay for the way to the sum and back themselves
-MOVES = ("transpose", "reshape")  # what may lie between the sum and what is added: the same for a sum as for its terms
+LONGEST = 512  # maximum number of terms of a step's sums; longer ones amortize reading and writing the sum
+MOVES = ("transpose", "reshape")  # ops that may lie between the sum and the addend, as they commute with sums
 
 
 @module_pass(NAME, "scan")
 def sum_after_scans(module: Module) -> Module:
-    """Takes products and reductions that a scan only adds up out of it, to where all its steps are one operand."""
+    """Hoists accumulated products and reductions out of scans, batched over all steps."""
     return change_computations(module, lambda c: replaced(c, NAME, _is_scan, _without_sums))
 
 
@@ -40,17 +40,17 @@ def _without_sums(builder: Builder, scan: Instruction, _) -> Instruction | None:
 
 @record
 class _Term:
-    """What is added to a carry in each step: `moves` of `summed`, a dot or a reduction, the innermost first."""
+    """The addend of a carry in each step: `moves` applied to `summed`, a dot or a reduction, the innermost first."""
 
     summed: Instruction
     moves: list[Instruction] = field(default_factory=list)
 
 
 class _Sums:
-    """What of one scan is computed after it.
+    """The hoisting plan of one scan.
 
-    terms: by the number of a carry. kept: values of the body that are there of all steps after the scan, `stacked` ones
-        because of the terms.
+    terms: by carry index. kept: values of the body available for all steps after the scan, of which `stacked` ones are
+    added for the terms.
     """
 
     def __init__(self, scan: Instruction):
@@ -64,15 +64,15 @@ class _Sums:
         self.ys = self.results[len(self.carry) :]
         self.kept = {*self.xs, *self.ys}
         self.users = self.body.users()
-        # So many elements may be kept for later: as many as the scan has from before or leaves.
+        # The number of elements that may be kept for later: as many as the scan reads or returns.
         self.room = sum(math.prod(value.dims) for value in (*self.xs, *self.ys))
         found = {k: term for k in range(len(self.carry)) if (term := self._term(k)) is not None}
-        # Products first: a reduction has to find its operand kept, it is not worth that itself.
+        # Products first: a reduction only uses operands that are kept anyway, as it is not worth storing them.
         for k, term in sorted(found.items(), key=lambda item: item[1].summed.opcode != "dot"):
             self._take(k, term)
 
     def _term(self, k: int) -> _Term | None:
-        """What is all that happens to a carry; None where something else does."""
+        """The term of a carry that is only accumulated; None for other carries."""
         parameter, new = self.carry[k], self.results[k]
         if new.opcode != "add" or self.users[parameter] != [new] or self.users[new] != [self.body.root]:
             return None
@@ -95,7 +95,7 @@ class _Sums:
             new = [o for o in dict.fromkeys((lhs, rhs)) if not self._is_kept(o)]
             elements = sum(math.prod(o.dims) for o in new)
             fits = elements <= min(math.prod(summed.dims), self.room) and terms <= LONGEST
-            # What is the same in each step would be kept once for each.
+            # A loop-invariant operand would be stored once per step.
             if not fits or any(o in self.consts or o.opcode == "constant" for o in new):
                 return
             self.room -= elements
@@ -106,11 +106,11 @@ class _Sums:
         self.terms[k] = term
 
     def _is_kept(self, value: Instruction) -> bool:
-        """Whether all steps' values are there after the scan."""
+        """Whether the values of all steps are available after the scan."""
         return value in self.kept or (value.opcode in MOVES and self._is_kept(value.operands[0]))
 
     def taken_out(self, builder: Builder) -> Instruction:
-        """Adds the scan without the sums, and the sums; a tuple of the scan's shape."""
+        """Emits the scan without the sums, and the sums; a tuple of the scan's shape."""
         scan, body = self.scan, self.body
         consts, carry, xs = split_scan(scan.attributes, scan.operands)
         stays = [k for k in range(len(carry)) if k not in self.terms]
@@ -143,7 +143,7 @@ class _Sums:
 
 
 def _summed(builder: Builder, term: _Term, everything: dict[Instruction, Instruction]) -> Instruction:
-    """The sum of a term over all steps, which are the first dimension of `everything`."""
+    """The sum of a term over all steps, the first dimension of `everything`."""
     summed = term.summed
     if summed.opcode == "dot":
         later = {
@@ -164,7 +164,7 @@ def _summed(builder: Builder, term: _Term, everything: dict[Instruction, Instruc
 
 
 def _stacked(builder: Builder, value: Instruction, everything: dict[Instruction, Instruction]) -> Instruction:
-    """A value of all steps, one after the other."""
+    """The values of all steps, concatenated."""
     if value in everything:
         return everything[value]
     operand = _stacked(builder, value.operands[0], everything)

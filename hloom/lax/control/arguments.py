@@ -1,4 +1,4 @@
-"""Arguments of loops and branches: functions, trees of arrays, and carries that keep their types."""
+"""Arguments of loops and branches: functions, trees of arrays, and carries with invariant types."""
 
 from __future__ import annotations
 
@@ -29,9 +29,10 @@ def array_leaves(value, what: str, base: str):
 
 
 def checked_carry(leaves, names, body_shapes, body_weak, what: str):
-    """The first carry, where weak leaves (Python numbers) take the dtype that the body returns; and whether any did.
+    """(the initial carry, whose weakly typed leaves (Python scalars) take the dtype that the body returns; whether any
+    changed).
 
-    Raises ShapeError or DTypeError where a leaf changes its type on the way through the body.
+    Raises ShapeError or DTypeError if the body changes the type of a leaf.
     """
     promoted, changed = [], False
     for leaf, name, shape, weak in zip(leaves, names, body_shapes, body_weak, strict=True):
@@ -47,7 +48,7 @@ def checked_carry(leaves, names, body_shapes, body_weak, what: str):
 
 
 def _changed(leaf, name: str, shape: Shape, weak: bool, what: str) -> ShapeError | DTypeError:
-    """The error of a leaf that comes out of a body as another type than it goes in."""
+    """The error for a leaf whose type the body changes."""
     error: type[ShapeError | DTypeError] = ShapeError if leaf._shape.dims != shape.dims else DTypeError
     repair = f"convert the body's {name} with astype, or start with an array of its dtype"
     if error is ShapeError:
@@ -60,8 +61,8 @@ def _changed(leaf, name: str, shape: Shape, weak: bool, what: str) -> ShapeError
 
 
 def checked_return(before, after, what: str, base: str):
-    """What the body of a loop returns for a value, for loops that are made of another one: errors name the loop that
-    the user wrote, and the value as it is called there. Raises TreeError, ShapeError, DTypeError."""
+    """The result of a loop body for a value, for loops built from other loops: errors name the loop that the user
+    wrote, and the value by its name there. Raises TreeError, ShapeError, DTypeError."""
     given, structure = tree.flatten(before)
     returned, found = tree.flatten(after)
     same_tree(found, structure, f"{what}: body_fun returns the structure of {base}")
@@ -74,7 +75,7 @@ def checked_return(before, after, what: str, base: str):
 
 
 def _joins(weak_dtype, dtype, weak: bool) -> bool:
-    """Whether a weakly typed number may take the dtype."""
+    """Whether a weakly typed scalar may take the dtype."""
     return promote((weak_dtype, True), (dtype, weak))[0] == dtype
 
 
@@ -90,14 +91,13 @@ def with_weakness_flags(values, weak):
 
 
 def carried_twins(body: Region, count: int, *others: Region) -> list[int]:
-    """Which of the `count` leaves of a loop's state have a twin beside them: those whose twin is read in a step, or
-    returned by it."""
+    """Which of the `count` leaves of a loop's state have a twin: those whose twin is read or returned by a step."""
     found = {k for region in (body, *others) for k in region.wide}
     return sorted(k for k in found | set(body.twins) if k < count)
 
 
 def results_of(builder, body: Region, results):
-    """(the results of an inlined region, a function from their numbers to their values in double width)."""
+    """(the results of an inlined region, a function from result indices to the values in double width)."""
     own, exact = results[: len(body.weak)], dict(zip(body.twins, results[len(body.weak) :], strict=True))
 
     def wide(k: int):
@@ -109,7 +109,7 @@ def results_of(builder, body: Region, results):
 
 
 def with_twins(values, numbers, exact) -> list:
-    """The values, those with these numbers with their twins where they are weakly typed."""
+    """The values, with the twins of those at these indices that are weakly typed."""
     values = list(values)
     for k, value in zip(numbers, exact, strict=True):
         if values[k].weak:

@@ -13,11 +13,11 @@ from hloom.tree import pytrees as tree
 
 
 def associative_scan(fn, elems, reverse: bool = False, axis: int = 0):
-    """The running results of an associative function along an axis, in a number of steps that grows as the logarithm.
+    """The prefix results of an associative function along an axis, in logarithmically many steps.
 
-    fn: (a, b) -> a tree like elems; it combines slices element by element. elems: a tree of arrays of one size along
-    the axis. reverse: from the end. Returns a tree like elems. G. E. Blelloch, Prefix sums and their applications
-    (1990): pairs are combined, scanned in half the length, and the positions between filled in.
+    fn: (a, b) -> a tree like elems; it combines slices element-wise. elems: a tree of arrays of equal size along the
+    axis. reverse: starts at the end. Returns a tree like elems. G. E. Blelloch, Prefix sums and their applications
+    (1990): pairs are combined, scanned at half the length, and the positions in between filled in.
 
     >>> hl.associative_scan(hnp.maximum, hnp.array([3, 1, 4, 1, 5]))
     Array([3, 3, 4, 4, 5], dtype=int32)
@@ -81,7 +81,7 @@ def _associative(combine, values, axis: int):
 
 
 def _interleaved(even, odd, axis: int):
-    """even[0], odd[0], even[1], odd[1], ... along an axis; there are as many even as odd ones, or one more."""
+    """even[0], odd[0], even[1], odd[1], ... along an axis; there are as many even elements as odd ones, or one more."""
     count = odd._shape.dims[axis]
     pairs = [expand_dims(x, (axis + 1,)) for x in (slice_in_dim(even, 0, count, axis=axis), odd)]
     dims = list(odd._shape.dims)

@@ -31,11 +31,11 @@ _MISSING = object()
 
 
 def cond(pred, true_fun, false_fun, *operands, operand=_MISSING, linear=None):
-    """`true_fun(*operands)` where pred is true, else `false_fun(*operands)`. Only the chosen one is computed.
+    """`true_fun(*operands)` where pred is true, else `false_fun(*operands)`. Only the selected one is computed.
 
-    pred: a scalar (a number is true where it is not 0). Both functions return trees of one structure, with the same
-    shapes and dtypes. The older form cond(pred, true_operand, true_fun, false_operand, false_fun) works too.
-    Raises TreeError, ShapeError or DTypeError where the branches differ.
+    pred: a scalar (true if nonzero). Both functions return trees of the same structure, shapes and dtypes. The older
+    form cond(pred, true_operand, true_fun, false_operand, false_fun) works too. Raises TreeError, ShapeError or
+    DTypeError if the branches differ.
 
     >>> absolute = lambda x: hl.cond(x > 0, lambda v: v, lambda v: -v, x)
     >>> absolute(-3.0)
@@ -66,9 +66,9 @@ def cond(pred, true_fun, false_fun, *operands, operand=_MISSING, linear=None):
 
 
 def switch(index, branches, *operands, operand=_MISSING):
-    """`branches[index](*operands)`; an index out of range is moved into it. Only the chosen branch is computed.
+    """`branches[index](*operands)`; an index out of range is clamped. Only the selected branch is computed.
 
-    index: an int scalar. branches: functions that return trees of one structure, shapes and dtypes.
+    index: an int scalar. branches: functions that return trees of the same structure, shapes and dtypes.
 
     >>> branches = [lambda x: x, lambda x: 10 * x, lambda x: -x]
     >>> hl.lax.switch(1, branches, hnp.array([1, 2]))
@@ -141,12 +141,12 @@ def _converted(builder, value: Instruction, shape: Shape) -> Instruction:
     if value.shape is shape:
         return value
     if value.dtype in DOUBLE and shape.dtype in WIDE:
-        require_twins()  # a Python number in one branch becomes double precision as another branch is
+        require_twins()  # a Python scalar in one branch becomes double precision if another branch is
     return builder.emit("convert", value, shape=shape)
 
 
 def _joined_branches(name: str, bodies: list[Region], titles) -> list[tuple[Shape, bool]]:
-    """(shape, weak) of each result: Python numbers in one branch take the dtype of the other's array."""
+    """(shape, weak) of each result: Python scalars in one branch take the dtype of the other's array."""
     first = bodies[0]
     for body, title in zip(bodies[1:], titles[1:], strict=True):
         if body.out_tree != first.out_tree:
@@ -174,7 +174,7 @@ def _joined_branches(name: str, bodies: list[Region], titles) -> list[tuple[Shap
                 f"{leaf} of {titles[0]} is {described(*found[0])}, of {title} {described(shape, flag)}",
                 "convert or broadcast the result of one branch",
             )
-        # As in JAX: of equal dtypes one branch decides, in cond that of a predicate that does not hold.
+        # As in JAX: for equal dtypes one branch determines the type, in cond the false branch.
         equal = all(s.dtype == dtype for s, _ in found)
         decides = found[-1 if name == "cond" else 0][1]
         joined.append((found[0][0].with_dtype(dtype), decides if equal else not strong))
@@ -182,9 +182,9 @@ def _joined_branches(name: str, bodies: list[Region], titles) -> list[tuple[Shap
 
 
 def platform_dependent(*args, default=None, **per_platform):
-    """The function given for the platform that the program runs on (`cpu=`, `cuda=`), or `default`, called with args.
+    """Calls the function for the platform of the program (`cpu=`, `cuda=`), or `default`, with args.
 
-    Raises ArgumentError where there is none for it.
+    Raises ArgumentError if there is none.
 
     >>> hl.lax.platform_dependent(hnp.array([2.0]), cpu=lambda x: x + 1, default=lambda x: x)
     Array([3.], dtype=float32)

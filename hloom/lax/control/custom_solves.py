@@ -1,4 +1,4 @@
-"""custom_linear_solve and custom_root: solutions of equations whose derivatives come from the equations themselves."""
+"""custom_linear_solve and custom_root: solutions of equations with implicit differentiation."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from hloom.tree import pytrees as tree
 
 
 def custom_linear_solve(matvec, b, solve, transpose_solve=None, symmetric: bool = False, has_aux: bool = False):
-    """x with matvec(x) = b, as solve(matvec, b) computes it, and the derivatives of the linear system.
+    """The solution x of matvec(x) = b, computed by solve(matvec, b), with the derivatives of the linear system.
 
     matvec: a linear function between trees of arrays of the structure of b. solve(matvec, b) -> x; it need not be
-    differentiable. transpose_solve(vecmat, b): solves with the transposed function, for reverse mode; not needed where
-    symmetric says that matvec is its own transpose. has_aux: solve returns (x, anything), and so does this function.
-    Derivatives: by b and by all that matvec closes over. Raises TreeError, ShapeError, DifferentiationError.
+    differentiable. transpose_solve(vecmat, b): solves with the transposed function, for reverse mode; not needed if
+    matvec is symmetric. has_aux: solve returns (x, aux), and so does this function. Derivatives: with respect to b and
+    all values that matvec closes over. Raises TreeError, ShapeError, DifferentiationError.
 
     >>> a = hnp.array([[2.0, 0.0], [0.0, 4.0]])
     >>> def solve(matvec, b):
@@ -39,7 +39,7 @@ def custom_linear_solve(matvec, b, solve, transpose_solve=None, symmetric: bool 
     used = operator.captures
 
     def traced_solve(method, computation, what: str):
-        """The method traced on (b, values that matvec uses)."""
+        """The method traced with (b, values that matvec uses)."""
 
         def run(right, values):
             def apply(x):
@@ -74,7 +74,7 @@ def custom_linear_solve(matvec, b, solve, transpose_solve=None, symmetric: bool 
 
 
 def _check_operator(operator, structure, shapes) -> None:
-    """Raises TreeError or ShapeError where the traced matvec does not map the space of b to itself."""
+    """Raises TreeError or ShapeError if the traced matvec does not map the space of b to itself."""
     found = [o.shape for o in operator.computation.outputs()]
     if operator.out_tree != structure:
         raise TreeError(
@@ -97,11 +97,11 @@ def _split(result, has_aux: bool):
 
 
 def custom_root(f, initial_guess, solve, tangent_solve, has_aux: bool = False):
-    """x with f(x) = 0, as solve(f, initial_guess) computes it, and the derivatives of the implicit function.
+    """A root x of f, computed by solve(f, initial_guess), with the derivatives of the implicit function.
 
-    tangent_solve(g, y): x with g(x) = y for a linear function g between the arrays of x. Derivatives: by all that f
-    closes over; none by initial_guess. has_aux: solve returns (x, anything), and so does this function.
-    Raises ArgumentError, TreeError.
+    tangent_solve(g, y): solves g(x) = y for a linear function g on the arrays of x. Derivatives: with respect to all
+    values that f closes over; none with respect to initial_guess. has_aux: solve returns (x, aux), and so does this
+    function. Raises ArgumentError, TreeError.
 
     >>> def newton(f, x0):
     ...     return hl.lax.fori_loop(0, 20, lambda i, x: x - f(x) / hl.grad(f)(x), x0)

@@ -1,6 +1,6 @@
 """Loops on traced values with JAX's names: while_loop and fori_loop.
 
-Bodies and conditions are traced once. Outside of jit a loop is compiled, once for equal regions, and run.
+Bodies and conditions are traced once. Outside of jit a loop is compiled, once per distinct region, and run.
 """
 
 from __future__ import annotations
@@ -43,10 +43,10 @@ def while_loop(cond_fun, body_fun, init_val, *, max_steps: int | None = None):
     """`val = init_val; while cond_fun(val): val = body_fun(val)`; the last val.
 
     cond_fun: val -> a bool scalar. body_fun: val -> the next val, a tree of the same structure, shapes and dtypes.
-    max_steps: stops after so many steps at the latest. The loop can then be differentiated in reverse mode, which has
-        to keep something of each step; a loop without a bound has forward mode only.
+    max_steps: an upper bound on the number of steps, which enables reverse mode, as that stores residuals of each step;
+    an unbounded loop has forward mode only.
 
-    Raises TreeError, ShapeError or DTypeError where the body does not return what it takes.
+    Raises TreeError, ShapeError or DTypeError if the body changes the type of val.
 
         hl.lax.while_loop(lambda x: x < 100.0, lambda x: x * 2.0, 1.0)       # 128.0
 
@@ -110,7 +110,7 @@ def _check_condition(condition: Region) -> None:
 
 
 def _bounded_while(cond_fun, body_fun, init_val, max_steps: int):
-    """A scan of max_steps steps, of which those after the end hand the value on."""
+    """A scan of max_steps steps; those after the end pass the value through."""
     if max_steps < 0:
         raise ArgumentError("while_loop takes max_steps of at least 0", f"{max_steps}", "give a bound, or None")
     leaves, structure, names = array_leaves(init_val, "while_loop", "init_val")
@@ -131,8 +131,8 @@ def _bounded_while(cond_fun, body_fun, init_val, max_steps: int):
 def fori_loop(lower, upper, body_fun, init_val, *, unroll=None):
     """`val = init_val; for i in range(lower, upper): val = body_fun(i, val)`; the last val.
 
-    lower, upper: int scalars. Where both are Python integers the loop is a scan and can be differentiated in reverse
-        mode; otherwise it is a while loop. unroll: as for scan, of loops with such bounds.
+    lower, upper: int scalars. If both are Python integers the loop is a scan and has a reverse mode; otherwise it is a
+    while loop. unroll: as for scan, for loops with such bounds.
 
     >>> hl.fori_loop(0, 5, lambda i, total: total + i, 0)
     Array(10, dtype=int32, weak_type=True)
@@ -145,7 +145,7 @@ def fori_loop(lower, upper, body_fun, init_val, *, unroll=None):
         after = call_of_user(body_fun, function_name(body_fun, "body_fun"), count, value)
         return checked_return(value, after, "fori_loop", "init_val")
 
-    if current_trace() is not None:  # known numbers, such as elements of a shape, are worth a loop of known length
+    if current_trace() is not None:  # concrete values, such as elements of a shape, allow a loop of static length
         lower, upper = _known(lower), _known(upper)
     static = all(isinstance(b, (int, np.integer)) and not isinstance(b, bool) for b in (lower, upper))
     if not static:
@@ -174,7 +174,7 @@ def fori_loop(lower, upper, body_fun, init_val, *, unroll=None):
     wide = not (-(2**31) <= lower < 2**31 and -(2**31) <= upper < 2**31)
     dtype = DTYPES["s64"] if wide else given if given is not None else default_int()
     start = as_array(np.asarray(lower, dtype))
-    start.weak = given is None  # Python's integers take the dtype of what they are computed with
+    start.weak = given is None  # Python integers take the dtype of the other operand
 
     def step(state, _):
         count, value = state
@@ -185,7 +185,7 @@ def fori_loop(lower, upper, body_fun, init_val, *, unroll=None):
 
 
 def _known(bound):
-    """A bound that is an array with a value as a NumPy integer; others as they are."""
+    """A bound: a concrete array as a NumPy integer, others unchanged."""
     if isinstance(bound, (Array, np.ndarray)) and not bound.shape and kind(bound.dtype) in ("signed", "unsigned"):
         return np.asarray(bound)[()]
     return bound

@@ -1,7 +1,8 @@
-"""Named axes: what the batch elements of a `vmap(..., axis_name="i")`, or the devices of a `shard_map`, exchange.
+"""Collectives over named axes: between the batch elements of a `vmap(..., axis_name="i")`, or the devices of a
+`shard_map`.
 
 Inside the mapped function each of them is a participant of the axis. Every function takes trees of arrays, and raises
-ParticipantsError where neither around it has an axis of that name.
+ParticipantsError if no enclosing map has an axis of that name.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from hloom.tree import pytrees as tree
 
 
 def axis_size(axis_name) -> int:
-    """How many participants a named axis has; the product for a tuple of names. A Python integer.
+    """The number of participants of a named axis; the product for a tuple of names. A Python integer.
 
     >>> hl.vmap(lambda x: x * hl.lax.axis_size("i"), axis_name="i")(hnp.array([1, 2, 3]))
     Array([3, 6, 9], dtype=int32)
@@ -30,7 +31,7 @@ def axis_size(axis_name) -> int:
 
 
 def axis_index(axis_name):
-    """s32[]: the number of this participant along the axis; row-major for a tuple of names.
+    """s32[]: the index of this participant along the axis; row-major for a tuple of names.
 
     >>> hl.vmap(lambda x: x + hl.lax.axis_index("i"), axis_name="i")(hnp.array([10, 20, 30]))
     Array([10, 21, 32], dtype=int32)
@@ -43,8 +44,8 @@ def axis_index(axis_name):
 
 
 def psum(x, axis_name, *, axis_index_groups=None):
-    """The sum over all participants (of a group, with axis_index_groups: lists of numbers that together name each
-    participant once). A Python number is multiplied by their number, and stays one.
+    """The sum over all participants (of a group, with axis_index_groups: lists of indices that form a partition of the
+    participants). A Python number is multiplied by the number of participants, and remains a Python number.
 
     >>> hl.vmap(lambda x: hl.lax.psum(x, "i"), axis_name="i")(hnp.array([1, 5, 2]))
     Array([8, 8, 8], dtype=int32)
@@ -61,7 +62,7 @@ def psum(x, axis_name, *, axis_index_groups=None):
 
 
 def pmean(x, axis_name, *, axis_index_groups=None):
-    """The mean over all participants, as `psum`. Integers give floats.
+    """The mean over all participants, as `psum`. Integers become floats.
 
     >>> hl.vmap(lambda x: x - hl.lax.pmean(x, "i"), axis_name="i")(hnp.array([1.0, 2.0, 3.0]))
     Array([-1.,  0.,  1.], dtype=float32)
@@ -100,8 +101,8 @@ def pmin(x, axis_name, *, axis_index_groups=None):
 
 
 def all_gather(x, axis_name, *, axis_index_groups=None, axis: int = 0, tiled: bool = False):
-    """The values of all participants, stacked along a new axis `axis`, or joined along it with tiled=True. Over several
-    axes they count row-major.
+    """The values of all participants, stacked along a new axis `axis`, or concatenated along it with tiled=True.
+    Several axes are in row-major order.
 
     >>> hl.vmap(lambda x: hl.lax.all_gather(x, "i"), axis_name="i")(hnp.array([1, 2]))
     Array([[1, 2],
@@ -127,10 +128,11 @@ def all_gather(x, axis_name, *, axis_index_groups=None, axis: int = 0, tiled: bo
 
 
 def psum_scatter(x, axis_name, *, scatter_dimension: int = 0, axis_index_groups=None, tiled: bool = False):
-    """The sum over all participants, of which each keeps its part along `scatter_dimension`.
+    """The sum over all participants, scattered along `scatter_dimension`.
 
-    Without tiled the size is the number of participants, and the dimension goes; with tiled=True it is a multiple of
-    it, and is divided. Over several axes, with tiled=True, parts count row-major. Raises ShapeError.
+    Without tiled, its size is the number of participants, and the dimension is removed; with tiled=True its size is a
+    multiple of that number, and is divided. Over several axes, with tiled=True, parts are in row-major order. Raises
+    ShapeError.
 
     >>> hl.vmap(lambda x: hl.lax.psum_scatter(x, "i"), axis_name="i")(hnp.array([[1, 2], [10, 20]]))
     Array([11, 22], dtype=int32)
@@ -164,10 +166,10 @@ def psum_scatter(x, axis_name, *, scatter_dimension: int = 0, axis_index_groups=
 
 
 def all_to_all(x, axis_name, split_axis: int, concat_axis: int, *, axis_index_groups=None, tiled: bool = False):
-    """Part k of `split_axis` goes to participant k; what arrives is put together along `concat_axis`.
+    """Part k of `split_axis` goes to participant k; received parts are concatenated along `concat_axis`.
 
-    Without tiled the size of split_axis is the number of participants, the axis goes, and a new axis concat_axis
-    counts the senders; with tiled=True the sizes are divided and multiplied. Raises ShapeError.
+    Without tiled, the size of split_axis is the number of participants, the axis is removed, and a new axis concat_axis
+    indexes the senders; with tiled=True the sizes are divided and multiplied. Raises ShapeError.
 
     >>> x = hnp.arange(4).reshape(2, 2)
     >>> hl.vmap(lambda row: hl.lax.all_to_all(row, "i", 0, 0), axis_name="i")(x)
@@ -190,7 +192,7 @@ def all_to_all(x, axis_name, split_axis: int, concat_axis: int, *, axis_index_gr
         sent = bind("all-to-all", leaf, dimensions=(split,), axis_name=(name,), axis_size=size)
         dims = leaf.shape
         opened = _reshaped(sent, (*dims[:split], size, extent // size, *dims[split + 1 :]))
-        # The senders stand at `split`; their parts after them.
+        # The senders are at `split`, followed by their parts.
         order = [k for k in range(rank + 1) if k != split]
         if tiled:
             place = order.index(concat if concat < split else concat + 1)
@@ -208,10 +210,10 @@ def all_to_all(x, axis_name, split_axis: int, concat_axis: int, *, axis_index_gr
 
 
 def ppermute(x, axis_name, perm):
-    """Participant s sends its value to participant t for each (s, t) of perm; who gets none has zeros.
+    """Participant s sends its value to participant t for each (s, t) of perm; participants without a source get zeros.
 
-    Raises AttributeValueError where a participant is a source or a target twice, ArgumentError for one that there is
-    not.
+    Raises AttributeValueError if a participant is a source or a target twice, ArgumentError for one that does not
+    exist.
 
     >>> ring = [(0, 1), (1, 2), (2, 0)]
     >>> hl.vmap(lambda x: hl.lax.ppermute(x, "i", ring), axis_name="i")(hnp.array([10, 20, 30]))
@@ -231,7 +233,7 @@ def ppermute(x, axis_name, perm):
 
 
 def pshuffle(x, axis_name, perm):
-    """Participant k gets the value of participant perm[k]. Raises ArgumentError where perm is no permutation."""
+    """Participant k gets the value of participant perm[k]. Raises ArgumentError if perm is not a permutation."""
     size = axis_size(axis_name)
     if sorted(perm) != list(range(size)):
         raise ArgumentError("pshuffle takes a permutation of the participants", f"{perm!r}", f"of 0 to {size - 1}")
@@ -279,7 +281,7 @@ def _sizes(axis_name, what: str) -> dict:
 def _one(what: str, axis_name, groups) -> tuple:
     sizes = _sizes(axis_name, what)
     if len(sizes) != 1:
-        raise ArgumentError(f"{what} over several axes", f"{axis_name!r}", "apply it to one axis after the other")
+        raise ArgumentError(f"{what} over several axes", f"{axis_name!r}", "apply it to each axis in turn")
     if groups is not None:
         raise ArgumentError(
             f"{what} with axis_index_groups", f"{groups!r}", "use psum, pmean, pmax or pmin, which take groups"
@@ -322,7 +324,7 @@ def _axis(what: str, axis: int, rank: int) -> int:
 
 
 def _merged(x: Array, axis: int):
-    """x with an axis and the one after it as one."""
+    """x with an axis and the next one merged."""
     d = _axis("all_gather", axis, len(x.shape) - 1)
     return _reshaped(x, (*x.shape[:d], x.shape[d] * x.shape[d + 1], *x.shape[d + 2 :]))
 

@@ -1,4 +1,4 @@
-"""Functions of `hloom.lax` about programs: named parts, values kept alive, and random numbers without a key."""
+"""Functions of `hloom.lax` for programs: named parts, liveness, and random numbers without a key."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ from hloom.tree import pytrees as tree
 
 
 def composite(decomposition, name: str, version: int = 0):
-    """decomposition as a part of the program with a name and a version, for compilers that know it by them.
+    """Calls decomposition as a named and versioned part of the program, for compilers that recognize the name.
 
-    hloom compiles what decomposition does; its array arguments go by position, attributes by name. Raises
+    hloom compiles the decomposition; array arguments are passed by position, attributes by name. Raises
     ArgumentError.
 
     >>> square = hl.lax.composite(lambda x: x * x, "mine.square")
@@ -38,18 +38,19 @@ def composite(decomposition, name: str, version: int = 0):
 
 
 def dce_sink(val, *, prevent_mlir_dce: bool = False) -> None:
-    """Keeps what computes val (an array or a tree of them) in the program, though nothing uses it."""
+    """Keeps the computation of val (an array or a tree of them) in the program although it is unused."""
     debug_callback(_nothing, val)
 
 
 def _nothing(value) -> None:
-    """What a kept value is given to."""
+    """The consumer of a kept value."""
 
 
 def rng_uniform(a, b, shape):
-    """Uniform random numbers in [a, b) from the system's entropy: others each time, and no key. Raises DTypeError.
+    """Uniform random numbers in [a, b) from the system's entropy: different each time, without a key. Raises
+    DTypeError.
 
-    a, b: float scalars. `hloom.random` makes numbers that can be made again.
+    a, b: float scalars. `hloom.random` has reproducible numbers.
     """
     (low, high), _ = promote_operands("rng_uniform", (a, b))
     if low.dtype not in FLOATS or low.ndim:
@@ -65,9 +66,9 @@ def _uniform(dims):
 
 
 def pcast(x, axis_name, *, to: str):
-    """x (an array or a tree of them), seen as the same or as different on the devices of named axes.
+    """Marks x (an array or a tree of them) as equal or as varying over the devices of named axes.
 
-    to: 'varying' or 'reduced' or 'unreduced' or 'invariant'. Values need no such mark here: x itself. Raises
+    to: 'varying' or 'reduced' or 'unreduced' or 'invariant'. hloom needs no such mark: returns x itself. Raises
     ArgumentError.
     """
     if to not in ("varying", "reduced", "unreduced", "invariant"):

@@ -1,6 +1,6 @@
-"""Loops of known length with JAX's names: scan and map.
+"""Loops of static length with JAX's names: scan and map.
 
-The body is traced once. Outside of jit a loop is compiled, once for equal bodies, and run.
+The body is traced once. Outside of jit a loop is compiled, once per distinct body, and run.
 """
 
 from __future__ import annotations
@@ -38,12 +38,12 @@ from hloom.tree import pytrees as tree
 def scan(f, init, xs=None, length: int | None = None, reverse: bool = False, unroll=1, _split_transpose: bool = False):
     """A loop over the first axis of xs that carries a value and stacks results: `(carry, y) = f(carry, x)` for each x.
 
-    init: the first carry, a tree that keeps its structure, shapes and dtypes. xs: a tree of arrays of one first size,
-    or None with `length`. reverse: from the last x to the first; ys stand where their x does. unroll: True, or at least
-    the length, writes the steps one behind the other instead of a loop; smaller numbers are of no effect.
+    init: the initial carry, a tree whose structure, shapes and dtypes are invariant. xs: a tree of arrays with equal
+    first sizes, or None with `length`. reverse: from the last x to the first; each y is at the index of its x. unroll:
+    True, or at least the length, unrolls the loop; smaller numbers have no effect.
 
-    Returns (last carry, ys): ys is the tree of y, each leaf with a new first axis. Can be differentiated in both modes.
-    Raises ShapeError where sizes differ, and what concerns the carry: TreeError, ShapeError, DTypeError.
+    Returns (last carry, ys): ys is the tree of y, each leaf with a new first axis. Supports forward and reverse mode.
+    Raises ShapeError if sizes differ, and for the carry TreeError, ShapeError, DTypeError.
 
         total, sums = hl.lax.scan(lambda s, x: (s + x, s + x), 0.0, hnp.arange(4.0))
 
@@ -68,7 +68,7 @@ def scan(f, init, xs=None, length: int | None = None, reverse: bool = False, unr
     state = count + len(carried)
 
     def step(builder, first, rest, consts):
-        """The results of a step, the state first, then what is stacked."""
+        """The results of a step: the state, then the stacked values."""
         wide = dict(zip(carried, first[count:], strict=True))
         wide |= {k + count: x for k, x in zip(scanned, rest[len(items) :], strict=True)}
         results = inline_region(builder, body, [*first[:count], *rest[: len(items)]], captures, consts, wide)
@@ -104,7 +104,7 @@ def scan(f, init, xs=None, length: int | None = None, reverse: bool = False, unr
 
 
 def _traced_body(f, pair, carry: list, carry_tree, names: list, items: list, item_names: list) -> tuple[Region, list]:
-    """The body, and the carry as it takes it: traced until it returns a carry of the dtypes and layouts of that."""
+    """(the body, the carry that it takes): traced until the returned carry has the same dtypes and layouts."""
     count, slices = len(carry), [x._shape.with_dims(x._shape.dims[1:]) for x in items]
     while True:
         body = trace_region(
@@ -141,7 +141,7 @@ def scan_length(items, names, length) -> int:
     if length is not None:
         found["length"] = whole_number(length, "scan", "length")
     if not found:
-        raise ArgumentError("scan needs to know how many steps to make", "neither xs nor length", "pass length=")
+        raise ArgumentError("scan needs the number of steps", "neither xs nor length", "pass length=")
     sizes = {size_key(size): size for size in found.values()}
     if len(sizes) != 1:
         extents = ", ".join(f"{name} {extent}" for name, extent in found.items())
@@ -169,9 +169,9 @@ def _unrolled(builder, step, consts, carry, xs, length: int, reverse: bool) -> I
 
 
 def map(f, xs, *, batch_size: int | None = None):
-    """`f` applied to each slice of xs along the first axis, one after the other; results stacked.
+    """`f` applied to each slice of xs along the first axis, sequentially; the results are stacked.
 
-    xs: a tree of arrays of one first size. batch_size: slices that are computed together, by vmap.
+    xs: a tree of arrays with equal first sizes. batch_size: number of slices computed together, by vmap.
 
     >>> hl.lax.map(lambda x: x * x, hnp.arange(4))
     Array([0, 1, 4, 9], dtype=int32)

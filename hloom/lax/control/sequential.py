@@ -8,7 +8,7 @@ from hloom.tree import pytrees as tree
 
 
 def sequential_vmap(fun):
-    """The function, applied to one problem after the other under vmap (`lax.map`)."""
+    """The function, applied to batch elements sequentially under vmap (`lax.map`)."""
     function = custom_vmap(fun)
 
     @function.def_vmap

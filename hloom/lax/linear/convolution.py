@@ -1,4 +1,4 @@
-"""Convolutions with `jax.lax`'s names: strides, dilations, groups and any order of dimensions, as HLO has them."""
+"""Convolutions with `jax.lax`'s names: strides, dilations, groups and any order of dimensions, as in HLO."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ from hloom.tracing.trace import bind
 
 
 class ConvDimensionNumbers(NamedTuple):
-    """Where the dimensions of a convolution are.
+    """The layout of a convolution's dimensions.
 
-    lhs_spec, out_spec: (batch, features, space...) as positions in the array; rhs_spec: (output features, input
-    features, space...).
+    lhs_spec, out_spec: dimension indices of (batch, features, space...); rhs_spec: of (output features, input features,
+    space...).
     """
 
     lhs_spec: tuple[int, ...]
@@ -33,14 +33,14 @@ class ConvDimensionNumbers(NamedTuple):
 
 
 ConvGeneralDilatedDimensionNumbers = tuple[str, str, str] | ConvDimensionNumbers | None
-"""What convolutions accept as dimension_numbers=."""
+"""The values that convolutions accept as dimension_numbers=."""
 
 
 def conv_dimension_numbers(lhs_shape, rhs_shape, dimension_numbers) -> ConvDimensionNumbers:
     """ConvDimensionNumbers from three strings such as ('NHWC', 'HWIO', 'NHWC').
 
     N and C name batch and features, O and I the kernel's output and input features, all other letters are spatial, in
-    the order in which the kernel has them. None: ('NCHW', 'OIHW', 'NCHW'), for any number of spatial dimensions. Raises
+    the kernel's order. None: ('NCHW', 'OIHW', 'NCHW'), for any number of spatial dimensions. Raises
     AttributeValueError, ShapeError.
 
     >>> hl.lax.conv_dimension_numbers((1, 28, 28, 3), (3, 3, 3, 8), ("NHWC", "HWIO", "NHWC")).lhs_spec
@@ -169,14 +169,15 @@ def conv_general_dilated(
     preferred_element_type=None,
     out_sharding=None,
 ):
-    """The convolution of neural networks (the kernel is not turned around), with all of HLO's attributes.
+    """The convolution of neural networks (the kernel is not flipped), with all of HLO's attributes.
 
-    lhs: an array of batch, features and space; rhs: the kernel, of output features, input features and space, both of
-    one dtype. window_strides, lhs_dilation, rhs_dilation: an integer for each spatial dimension. padding: 'SAME',
+    lhs: an array of batch, features and space; rhs: the kernel, of output features, input features and space, of the
+    same dtype. window_strides, lhs_dilation, rhs_dilation: an integer for each spatial dimension. padding: 'SAME',
     'SAME_LOWER', 'VALID' or (low, high) pairs, which may be negative. dimension_numbers: see `conv_dimension_numbers`.
-    feature_group_count: groups of features that are convolved apart; batch_group_count: the same for the batch.
-    preferred_element_type: dtype of sums and result. `precision` is taken for JAX's sake: products are computed in the
-    full precision of their dtype. Raises ShapeError, DTypeError, AttributeValueError.
+    feature_group_count: number of groups of features that are convolved separately; batch_group_count: the same for the
+    batch.
+    preferred_element_type: dtype of sums and result. `precision` is accepted for compatibility with JAX: products are
+    computed in the full precision of their dtype. Raises ShapeError, DTypeError, AttributeValueError.
 
     >>> images, kernel = hnp.ones((8, 28, 28, 3)), hnp.ones((3, 3, 3, 16))
     >>> hl.lax.conv_general_dilated(images, kernel, (2, 2), "SAME", dimension_numbers=("NHWC", "HWIO", "NHWC")).shape
@@ -262,11 +263,11 @@ def conv_transpose(
     preferred_element_type=None,
     use_consistent_padding: bool = False,
 ):
-    """The transpose of a convolution ("deconvolution"): lhs is spread by `strides` and convolved with rhs.
+    """The transpose of a convolution ("deconvolution"): lhs is dilated by `strides` and convolved with rhs.
 
-    padding: 'SAME' (size * stride positions), 'VALID' (what a VALID convolution would have come from), or (low, high)
-    pairs of the spread array; with use_consistent_padding, pairs of the convolution that it is the transpose of.
-    transpose_kernel: rhs is the kernel of that convolution: turned around, input and output features exchanged.
+    padding: 'SAME' (size * stride positions), 'VALID' (the input size of a VALID convolution), or (low, high) pairs for
+    the dilated array; with use_consistent_padding, pairs of the convolution that this transposes. transpose_kernel: rhs
+    is the kernel of that convolution: it is flipped, with input and output features exchanged.
     dimension_numbers: as in `conv_general_dilated`, by default channels last. Raises ShapeError, AttributeValueError.
 
     >>> images, kernel = hnp.ones((1, 4, 4, 3)), hnp.ones((2, 2, 3, 8))
@@ -304,7 +305,7 @@ def conv_transpose(
 
 
 def _transposed_padding(size: int, stride: int, padding: str) -> tuple[int, int]:
-    """(low, high) of a transposed convolution, so that 'SAME' gives size * stride positions."""
+    """(low, high) of a transposed convolution, so that 'SAME' yields size * stride positions."""
     if padding.upper() == "SAME":
         total = size + stride - 2
         low = size - 1 if stride > size - 1 else -(-total // 2)
@@ -329,9 +330,9 @@ def conv_general_dilated_patches(
     precision=None,
     preferred_element_type=None,
 ):
-    """The elements of each window as features: C * prod(filter_shape) of them, those of one channel together.
+    """The elements of each window as features: C * prod(filter_shape) of them, grouped by channel.
 
-    dimension_numbers: those of lhs and result count, the kernel's name the spatial dimensions. Raises ShapeError,
+    dimension_numbers: of lhs and result; the kernel's only names the spatial dimensions. Raises ShapeError,
     AttributeValueError.
 
     >>> patches = hl.lax.conv_general_dilated_patches(hnp.ones((1, 3, 8, 8)), (2, 2), (2, 2), "VALID")
@@ -362,10 +363,10 @@ def conv_general_dilated_local(
     dimension_numbers=None,
     precision=None,
 ):
-    """A convolution with a kernel of its own at each place (a locally connected layer).
+    """A convolution with a different kernel at each position (a locally connected layer).
 
-    rhs: its spatial sizes are those of the result, its input features C * prod(filter_shape), those of one channel
-    together. Raises ShapeError, AttributeValueError.
+    rhs: its spatial sizes are those of the result, its input features C * prod(filter_shape), grouped by channel.
+    Raises ShapeError, AttributeValueError.
     """
     x, w = as_operand(lhs, "conv_general_dilated_local"), as_operand(rhs, "conv_general_dilated_local")
     numbers = conv_dimension_numbers(x.shape, w.shape, dimension_numbers)
@@ -381,7 +382,7 @@ def conv_general_dilated_local(
             "give rhs the result's spatial sizes and C * prod(filter_shape) input features",
         )
     made = dot_general(w, patches, (((inputs,), (feature,)), (tuple(places), tuple(space))))
-    order = [*space, feature, batch]  # of the product's dimensions: where each goes
+    order = [*space, feature, batch]  # destination of each dimension of the product
     return transpose(made, [order.index(d) for d in range(x.ndim)])
 
 

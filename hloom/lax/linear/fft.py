@@ -10,7 +10,7 @@ from hloom.tracing.trace import bind
 
 
 class FftType(enum.IntEnum):
-    """The four transforms: complex to complex, its inverse, real to half a spectrum, and its inverse."""
+    """The four transforms: complex to complex, its inverse, real to half-spectrum, and its inverse."""
 
     FFT = 0
     IFFT = 1
@@ -22,8 +22,8 @@ def fft(x, fft_type, fft_lengths):
     """The discrete Fourier transform over the last one to three axes.
 
     fft_type: an FftType or its name; fft_lengths: the sizes of those axes (of the real side for RFFT and IRFFT).
-    Forward transforms are not scaled, inverse ones are divided by the number of points. f32 and c64 stay in single
-    precision. Raises ShapeError, DTypeError, ArgumentError.
+    Forward transforms are not scaled, inverse ones are divided by the number of points. f32 and c64 are computed in
+    single precision. Raises ShapeError, DTypeError, ArgumentError.
 
     >>> hl.lax.fft(hnp.array([1.0, 0.0, 0.0, 0.0]), "RFFT", (4,)).real
     Array([1., 1., 1.], dtype=float32)

@@ -1,4 +1,4 @@
-"""Products of matrices in groups of rows (`ragged_dot`) and of numbers with a scale for each block (`scaled_dot`)."""
+"""Matrix products over groups of rows (`ragged_dot`) and with block-scaled operands (`scaled_dot`)."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ from hloom.lax.table import bitwise_and, mul, sub
 
 @record(frozen=True)
 class RaggedDotDimensionNumbers:
-    """Which dimensions `ragged_dot_general` contracts, pairs, cuts into groups, and counts the groups along.
+    """The contracted, batch, ragged and group dimensions of `ragged_dot_general`.
 
-    dot_dimension_numbers: as of `dot_general`; lhs_ragged_dimensions: the one of lhs that is cut; rhs_group_dimensions:
-    the one of rhs that counts groups, if there is one.
+    dot_dimension_numbers: as for `dot_general`; lhs_ragged_dimensions: the dimension of lhs that is divided into
+    groups; rhs_group_dimensions: the dimension of rhs that indexes groups, if any.
     """
 
     dot_dimension_numbers: tuple
@@ -38,9 +38,10 @@ class RaggedDotDimensionNumbers:
 def ragged_dot(
     lhs, rhs, group_sizes, precision=None, preferred_element_type=None, group_offset=None, out_sharding=None
 ):
-    """Rows of lhs (m, k), in groups of group_sizes (g), each group by its own matrix of rhs (g, k, n): (m, n).
+    """Multiplies each group of rows of lhs (m, k), with sizes group_sizes (g), by a separate matrix of rhs (g, k, n):
+    (m, n).
 
-    Rows behind the last group give 0. Raises ShapeError, DTypeError.
+    Rows after the last group are 0. Raises ShapeError, DTypeError.
 
     >>> rows, weights = hnp.array([[1.0], [2.0], [3.0]]), hnp.array([[[1.0]], [[10.0]]])
     >>> hl.lax.ragged_dot(rows, weights, hnp.array([1, 2]))
@@ -63,12 +64,12 @@ def ragged_dot_general(
     group_offset=None,
     out_sharding=None,
 ):
-    """`dot_general` with one dimension of lhs cut into groups of group_sizes.
+    """`dot_general` with one dimension of lhs divided into groups of group_sizes.
 
-    Where it is neither contracted nor paired, each group has its own rhs, along rhs_group_dimensions. Where it is
-    contracted, the result has a new first dimension, the product of each group. Where it is paired, the groups make no
-    difference. group_sizes: integers [g], or with the batch dimensions and those of lhs before the cut one in front.
-    Raises ShapeError, DTypeError, ArgumentError.
+    If it is neither a contracting nor a batch dimension, each group uses a separate rhs, along rhs_group_dimensions. If
+    it is contracted, the result has a new first dimension, the product of each group. If it is a batch dimension, the
+    groups have no effect. group_sizes: integers [g], optionally with leading batch dimensions and the dimensions of lhs
+    before the ragged one. Raises ShapeError, DTypeError, ArgumentError.
     """
     name = "ragged_dot_general"
     left, right, sizes = (as_operand(x, name) for x in (lhs, rhs, group_sizes))
@@ -105,12 +106,12 @@ def ragged_dot_general(
         pairs = (((0, *lc), (group, *rc)), (lb, rb))
         return dot_general(parts, right, pairs, precision, preferred_element_type)
     found = dot_general(parts, right, ((lc, rc), (lb, rb)), precision, preferred_element_type)
-    place = len(lb)  # behind the batch dimensions
+    place = len(lb)  # after the batch dimensions
     return transpose(found, (place, *(k for k in range(found.ndim) if k != place)))
 
 
 def _in_groups(name, x, sizes, ragged: int, contracting, batch):
-    """x with a new first dimension, the groups: what is not of the group is 0."""
+    """x with a new first dimension for the groups: elements of other groups are 0."""
     count = sizes.shape[-1]
     if sizes.ndim > 1:
         outer = contracting if contracting is not None else range(x.ndim)
@@ -142,7 +143,7 @@ def _in_groups(name, x, sizes, ragged: int, contracting, batch):
 
 
 def scaled(x, scale, name: str, dtype):
-    """x times its scale, which has one element for each block of x along a dimension, in a wider dtype."""
+    """x times its scale, with one element per block of x along a dimension, in a wider dtype."""
     x = convert(as_operand(x, name), dtype)
     if scale is None:
         return x
@@ -160,9 +161,9 @@ def scaled(x, scale, name: str, dtype):
 
 
 def scaled_dot(lhs, rhs, *, lhs_scale=None, rhs_scale=None, dimension_numbers=None, preferred_element_type=None):
-    """dot_general(lhs * lhs_scale, rhs * rhs_scale), each scale one element for a block of its operand.
+    """dot_general(lhs * lhs_scale, rhs * rhs_scale), each scale with one element per block of its operand.
 
-    dimension_numbers: as of `dot_general`; by default the last dimension of lhs with the last but one of rhs, over
+    dimension_numbers: as for `dot_general`; by default the last dimension of lhs with the second to last of rhs, over
     equal leading ones. Products are computed in f32. Raises ShapeError.
     """
     dtype = as_dtype("bf16" if preferred_element_type is None else preferred_element_type)

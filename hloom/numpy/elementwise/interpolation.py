@@ -17,9 +17,9 @@ from hloom.numpy.shaping.sorting import argsort, searchsorted
 
 
 def interp(x, xp, fp, left=None, right=None, period=None):
-    """fp interpolated linearly at x, where fp are the values at the increasing points xp.
+    """Linear interpolation at x of the values fp at the increasing points xp.
 
-    left, right: the values below and above all points, fp's first and last by default ('extrapolate' continues the
+    left, right: the values below and above all points, by default fp's first and last ('extrapolate' continues the
     line). period: xp is periodic and need not be sorted. Raises ShapeError, DTypeError.
 
     >>> hnp.interp(hnp.array([0.5, 1.5]), hnp.array([0.0, 1.0, 2.0]), hnp.array([0.0, 10.0, 40.0]))
@@ -55,7 +55,7 @@ def interp(x, xp, fp, left=None, right=None, period=None):
 
 
 def _within_period(x, xp, fp, period):
-    """(x within a period, the points of one period in their order with a neighbour on each side, their values)."""
+    """(x reduced to one period, the sorted points of one period with a neighbour on each side, their values)."""
     period = abs(period) if not hasattr(period, "_shape") else lax.abs(period)
     x, xp = remainder(x, period), remainder(xp, period)
     order = argsort(xp)

@@ -1,4 +1,4 @@
-"""Comparison, truth, bits and choice."""
+"""Comparison, logic, bits and selection."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ _MIRRORED = {"EQ": "EQ", "NE": "NE", "LT": "GT", "LE": "GE", "GT": "LT", "GE": "
 
 
 def _beyond(x1, x2, direction: str):
-    """A comparison with a Python integer that the dtype of the array beside it does not hold; None for other cases."""
+    """A comparison with a Python integer that is out of range for the other operand's dtype; None for other cases."""
     if type(x1) is int:
         x1, x2, direction = x2, x1, _MIRRORED[direction]
     if not hasattr(x1, "dtype") or x1.dtype not in INTEGERS:
@@ -101,7 +101,7 @@ def _closeness(rtol, atol, equal_nan: bool):
 
 
 def isclose(a, b, rtol=1e-5, atol=1e-8, equal_nan: bool = False):
-    """|a - b| <= atol + rtol |b|, pred; what is equal is close, infinities too. Raises ShapeError, DTypeError.
+    """|a - b| <= atol + rtol |b|, pred; equal values are close, including infinities. Raises ShapeError, DTypeError.
 
     >>> hnp.isclose(hnp.array([1.0, 2.0]), hnp.array([1.0, 2.1]))
     Array([ True, False], dtype=bool)
@@ -134,7 +134,7 @@ def allclose(a, b, rtol=1e-5, atol=1e-8, equal_nan: bool = False):
 
 
 def array_equal(a1, a2, equal_nan: bool = False):
-    """Whether both have one shape and equal elements, a pred scalar.
+    """Whether both have equal shapes and elements, a pred scalar.
 
     >>> hnp.array_equal(hnp.array([1, 2]), hnp.array([1, 3]))
     Array(False, dtype=bool)
@@ -164,11 +164,12 @@ def array_equiv(a1, a2):
     return lax.reduce_and(equal(a1, a2), None)
 
 
-# --- kinds of numbers ---------------------------------------------------------------------------------------------
+# --- classification -----------------------------------------------------------------------------------------------
 
 
 def _on_parts(name: str, text: str, function, others: bool, join, eager, printed: str):
-    """A test of floats; complex numbers join the tests of their parts, other dtypes give `others`."""
+    """A test of floats; for complex numbers the tests of both parts are combined, for other dtypes the result is
+    `others`."""
 
     def test(x, /):
         x = as_operand(x, name)
@@ -338,7 +339,7 @@ def bitwise_count(x, /):
 
 bitwise_left_shift, bitwise_right_shift = left_shift, right_shift
 
-# --- choice -------------------------------------------------------------------------------------------------------
+# --- selection ----------------------------------------------------------------------------------------------------
 
 
 def where(condition, x, y):

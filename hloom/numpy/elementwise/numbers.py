@@ -60,7 +60,7 @@ def frexp(x, /):
     kept = lax.bitwise_and(pattern, ((1 << (8 * x.dtype.itemsize)) - 1) ^ (mask << bits))
     mantissa = lax.bitcast_convert_type(lax.bitwise_or(kept, (bias - 1) << bits), x.dtype)
     if current_trace() is not None:
-        # The pieces of its bits have no derivative: that of x / 2**exponent, by a sum with nothing.
+        # Bit operations have no derivative: adding a zero gives the mantissa that of x / 2**exponent.
         one, largest = full(1, x.dtype, x.shape), full(float(ml_dtypes.finfo(x.dtype).max), x.dtype, x.shape)
         safe = lax.select(special, one, x)
         slope = lax.min(lax.abs(lax.div(mantissa, safe)), largest)
@@ -70,7 +70,7 @@ def frexp(x, /):
 
 
 def nextafter(x1, x2, /):
-    """The next number of the dtype after x1 towards x2; floats. Raises ShapeError, DTypeError for complex operands.
+    """The next representable value after x1 towards x2; floats. Raises ShapeError, DTypeError for complex operands.
 
     >>> hnp.nextafter(hnp.array([1.0]), 2.0)
     Array([1.0000001], dtype=float32)
@@ -82,9 +82,9 @@ def nextafter(x1, x2, /):
 
 
 def spacing(x, /):
-    """The distance of x to the next number of its dtype away from 0, negative for negative x; floats.
+    """The distance from x to the next representable value away from 0, negative for negative x; floats.
 
-    Infinities and NaN give NaN. Raises DTypeError for complex x.
+    NaN for infinities and NaN. Raises DTypeError for complex x.
 
     >>> hnp.spacing(hnp.array([1.0, 1024.0]))
     Array([1.1920929e-07, 1.2207031e-04], dtype=float32)
@@ -95,7 +95,7 @@ def spacing(x, /):
 
     outward = lax.select(lax.lt(x, 0.0), full(-np.inf, x.dtype, x.shape), full(np.inf, x.dtype, x.shape))
     distance = lax.sub(lax.nextafter(x, outward), x)
-    # Beyond the largest number the distance is that towards 0.
+    # For the largest finite value, the distance towards 0.
     inward = lax.sub(x, lax.nextafter(x, full(0.0, x.dtype, x.shape)))
     distance = lax.select(lax.is_finite(distance), distance, inward)
     return lax.select(lax.is_finite(x), distance, full(np.nan, x.dtype, x.shape))
@@ -107,7 +107,7 @@ def spacing(x, /):
 def gcd(x1, x2):
     """The greatest common divisor of integers, not negative, element-wise. Raises ShapeError, DTypeError.
 
-    Euclid's algorithm on all elements at once, until every remainder is 0.
+    Euclid's algorithm, vectorized over all elements until every remainder is 0.
 
     >>> hnp.gcd(hnp.array([12, 18]), 8)
     Array([4, 2], dtype=int32)
@@ -117,7 +117,7 @@ def gcd(x1, x2):
 
 
 def _magnitude(x):
-    """|x| as an unsigned integer, which holds that of the smallest number too."""
+    """|x| as an unsigned integer, which also represents that of the minimum."""
     return lax.bitcast_convert_type(lax.abs(x), np.dtype(f"u{x.dtype.itemsize}")) if x.dtype.kind == "i" else x
 
 
@@ -161,8 +161,8 @@ def _integers(name, x1, x2):
 def view(a, dtype):
     """The same bits as another dtype; the last size follows from the sizes of the elements.
 
-    Python's float, int and complex are the wide ones where the elements are of 64 bits. Raises ShapeError where the
-    last axis cannot be cut or joined, DTypeError.
+    Python's float, int and complex are the 64-bit types (complex128) if the elements have 64 bits. Raises ShapeError if
+    the last axis cannot be split or joined, DTypeError.
 
     >>> hnp.view(hnp.array([1.0]), hnp.int32)
     Array([1065353216], dtype=int32)
@@ -196,7 +196,7 @@ def view(a, dtype):
 
 
 def _complex_view(x, target):
-    """By way of the real dtype of half the size: a complex number is its real part, then its imaginary part."""
+    """Through the real dtype of half the size: a complex number is its real part, then its imaginary part."""
     if x.dtype in COMPLEX:
         pairs = lax.concatenate([reshape_to(p, (*x.shape, 1)) for p in (lax.real(x), lax.imag(x))], x.ndim)
         return view(reshape_to(pairs, (*x.shape[:-1], 2 * x.shape[-1])), target)
@@ -207,7 +207,7 @@ def _complex_view(x, target):
 
 
 def byteswap(a, inplace: bool = False):
-    """The bytes of each element in reverse order. inplace=True is refused. Raises ArgumentError.
+    """The bytes of each element in reverse order. inplace=True is rejected. Raises ArgumentError.
 
     >>> hnp.byteswap(hnp.array([1], dtype=hnp.int16))
     Array([256], dtype=int16)
@@ -227,14 +227,15 @@ def byteswap(a, inplace: bool = False):
 
 
 def _bit_order(name: str, order: str) -> list[int]:
-    """How far each bit is shifted, in the order in which bits stand in a byte."""
+    """The shift of each bit, in bit order."""
     if order not in ("big", "little"):
         raise ArgumentError(f"{name} takes bitorder 'big' or 'little'", f"{order!r}", "pass one of the two")
     return list(range(7, -1, -1) if order == "big" else range(8))
 
 
 def packbits(a, axis: int | None = None, bitorder: str = "big"):
-    """Truth values, eight to a u8, along an axis (of the flat array); zeros fill the last. Raises ShapeError.
+    """Booleans packed eight to a u8 along an axis (of the flat array); the last one is padded with zeros. Raises
+    ShapeError.
 
     >>> hnp.packbits(hnp.array([1, 0, 0, 0, 0, 0, 1, 1], dtype=hnp.uint8))
     Array([131], dtype=uint8)
@@ -257,10 +258,10 @@ def packbits(a, axis: int | None = None, bitorder: str = "big"):
 
 
 def unpackbits(a, axis: int | None = None, count: int | None = None, bitorder: str = "big"):
-    """The bits of u8 numbers as u8 numbers 0 and 1 along an axis (of the flat array).
+    """The bits of u8 values as u8 values 0 and 1 along an axis (of the flat array).
 
-    count: so many bits of each row; negative: all but so many; more than there are: zeros behind them.
-    Raises ShapeError, DTypeError.
+    count: the number of bits per row; if negative, the number to omit; if larger than available, the row is padded with
+    zeros. Raises ShapeError, DTypeError.
 
     >>> hnp.unpackbits(hnp.array([131], dtype=hnp.uint8))
     Array([1, 0, 0, 0, 0, 0, 1, 1], dtype=uint8)
@@ -286,13 +287,13 @@ def unpackbits(a, axis: int | None = None, count: int | None = None, bitorder: s
     return lax.slice_in_dim(bits, 0, wanted, axis=axis)
 
 
-# --- indexes as numbers -------------------------------------------------------------------------------------------
+# --- flat indices -------------------------------------------------------------------------------------------------
 
 
 def unravel_index(indices, shape):
     """The index along each axis, a tuple of arrays, of positions in the row-major order of this shape.
 
-    Negative positions count from the end; positions outside are moved to the nearest. Raises ShapeError, DTypeError.
+    Negative positions count from the end; positions out of bounds are clamped. Raises ShapeError, DTypeError.
 
     >>> hnp.unravel_index(hnp.array([4, 11]), (3, 4))
     (Array([1, 2], dtype=int32), Array([0, 3], dtype=int32))
@@ -316,8 +317,8 @@ def unravel_index(indices, shape):
 def ravel_multi_index(multi_index, dims, mode: str = "raise", order: str = "C"):
     """The position in row-major order (order 'F': column-major) of indexes, one array for each axis.
 
-    mode 'wrap' and 'clip' say what becomes of an index outside; 'raise' raises for values that are known, which inside
-    of jit they are not. Raises ShapeError, ArgumentError, DTypeError.
+    mode 'wrap' and 'clip' define the treatment of indices out of bounds; 'raise' needs concrete values, which are not
+    available inside of jit. Raises ShapeError, ArgumentError, DTypeError.
 
     >>> hnp.ravel_multi_index((hnp.array([1, 2]), hnp.array([0, 3])), (3, 4))
     Array([ 4, 11], dtype=int32)
@@ -333,7 +334,7 @@ def ravel_multi_index(multi_index, dims, mode: str = "raise", order: str = "C"):
     given, _ = promote_operands("ravel_multi_index", given)
     if given and given[0].dtype not in INTEGERS:
         raise refuse("ravel_multi_index", given[0], "convert the indexes to integers")
-    given = [index_of_axis(index, product(extents)) for index in given]  # positions, and what they are summed from
+    given = [index_of_axis(index, product(extents)) for index in given]  # positions, and their summands
     total, stride = None, 1
     pairs = list(zip(given, extents, strict=True))
     for index, extent in pairs if order == "F" else reversed(pairs):
@@ -342,7 +343,7 @@ def ravel_multi_index(multi_index, dims, mode: str = "raise", order: str = "C"):
         elif mode == "clip":
             index = lax.clamp(0, index, extent - 1)
         else:
-            values = np.asarray(index)  # a traced index raises here: it has no value that could be checked
+            values = np.asarray(index)  # a traced index raises here: its value cannot be checked
             if values.size and not (values.min() >= 0 and values.max() < extent):
                 raise IndexOutOfBoundsError(
                     f"an index along an axis of size {extent}",

@@ -55,13 +55,13 @@ def _truncate(x):
     return lax.select(lax.lt(x, 0.0), lax.ceil(x), lax.floor(x))
 
 
-floor = _rounding("floor", lax.floor, "The largest whole number that is not above x.", "[-2.,  2.]")
-ceil = _rounding("ceil", lax.ceil, "The smallest whole number that is not below x.", "[-1.,  3.]")
+floor = _rounding("floor", lax.floor, "The largest integer that is not above x.", "[-2.,  2.]")
+ceil = _rounding("ceil", lax.ceil, "The smallest integer that is not below x.", "[-1.,  3.]")
 trunc = fix = _rounding("trunc", _truncate, "x without its fraction.", "[-1.,  2.]")
 
 
 def rint(x, /):
-    """The nearest whole number, halves to the even one, element-wise; integers become floats.
+    """The nearest integer, halves to even, element-wise; integers become floats.
 
     >>> hnp.rint(hnp.array([0.5, 1.5, -1.2]))
     Array([ 0.,  2., -1.], dtype=float32)
@@ -70,7 +70,7 @@ def rint(x, /):
 
 
 def round(a, decimals: int = 0, out=None):
-    """a rounded to so many decimals, halves to the even neighbour, element-wise. Integers stay integers.
+    """a rounded to a number of decimals, halves to even, element-wise. Integers stay integers.
 
     >>> hnp.round(hnp.array([0.5, 1.5, 2.675]), 2)
     Array([0.5 , 1.5 , 2.68], dtype=float32)
@@ -174,7 +174,7 @@ def angle(z, deg: bool = False):
 
 
 def ldexp(x1, x2, /):
-    """x1 * 2**x2 for whole x2, element-wise; floats. Raises ShapeError, DTypeError.
+    """x1 * 2**x2 for integer x2, element-wise; floats. Raises ShapeError, DTypeError.
 
     >>> hnp.ldexp(hnp.array([0.5, 3.0]), hnp.array([2, 1]))
     Array([2., 6.], dtype=float32)
@@ -190,7 +190,8 @@ def ldexp(x1, x2, /):
     if found is not None:
         return found
     (x1, x2), weak = promote_operands("ldexp", (x1, x2))
-    # Three factors, each a finite power of two, reach from the least subnormal number beyond the largest.
+    # Three factors, each a finite power of two, cover the range from the smallest subnormal to beyond the largest
+    # number.
     most = finfo(x1.dtype).maxexp - 2
     exponent = lax.clamp(-3.0 * most, x2, 3.0 * most)
     third = lax.floor(lax.mul(exponent, 1 / 3))
@@ -267,7 +268,7 @@ def held(value: int, dtype) -> int:
 
 
 def clip(x=None, /, min=None, max=None, *, a=None, a_min=None, a_max=None):
-    """x limited to min and max, which broadcast; None is no limit. NaN stays. Raises ShapeError, DTypeError.
+    """x clipped to [min, max], which broadcast; None is unbounded. NaN is preserved. Raises ShapeError, DTypeError.
 
     >>> hnp.clip(hnp.array([-2, 0, 7]), 0, 5)
     Array([0, 0, 5], dtype=int32)
@@ -279,11 +280,11 @@ def clip(x=None, /, min=None, max=None, *, a=None, a_min=None, a_max=None):
     given = [v for v in (low, high) if v is not None]
     if not given:
         return x
-    # A Python integer that the dtype of x does not hold limits nothing beyond what the dtype does.
+    # A Python integer out of range for x's dtype is no tighter than the dtype's own limit.
     given = [held(v, x.dtype) if type(v) is int and x.dtype in INTEGERS else v for v in read(given, "clip")]
     (x, *given), weak = promote_operands("clip", (x, *given))
     if low is not None and high is not None:
-        if x.dtype in FLOATS:  # as two extremes, which share derivatives where x is at a bound
+        if x.dtype in FLOATS:  # as a minimum and a maximum, which share derivatives at ties
             return bind("minimum", bind("maximum", x, given[0], weak=weak), given[1], weak=weak)
         return bind("clamp", given[0], x, given[1], weak=weak)
     return bind("minimum" if low is None else "maximum", x, given[0], weak=weak)

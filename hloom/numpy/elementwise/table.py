@@ -15,8 +15,8 @@ from hloom.tracing.trace import bind
 
 
 def refuse(name: str, x, repair: str) -> DTypeError:
-    """The error for an element type that a function has no meaning for."""
-    return DTypeError(f"{name} has no meaning for {HLO_NAME[x.dtype]}", f"{x._shape!r}", repair)
+    """The error for an element type for which a function is not defined."""
+    return DTypeError(f"{name} is not defined for {HLO_NAME[x.dtype]}", f"{x._shape!r}", repair)
 
 
 def weakly(x, weak: bool):
@@ -27,8 +27,8 @@ def weakly(x, weak: bool):
 def binary(name: str, opcode: str, text: str, change=None, refused=frozenset(), instead=None, example=None) -> Callable:
     """A function of two operands that is one op on promoted operands.
 
-    change: the promoted dtype -> the one to compute in. refused: dtypes that the function has no meaning for;
-    `instead`, if given, is what to do with their promoted operands. example: as `Op.example`.
+    change: the promoted dtype -> the one to compute in. refused: dtypes for which the function is not defined;
+    `instead`, if given, is applied to their promoted operands. example: as `Op.example`.
     """
 
     def function(x1, x2, /):

@@ -1,7 +1,7 @@
 """Element-wise functions as objects: reductions, running results, outer products and updates by any of them.
 
 `hnp.add` and the other element-wise functions are plain functions that carry these as attributes (`hnp.add.reduce`), so
-that calling them costs nothing more; `frompyfunc` makes a `ufunc` of any function of scalars.
+calling them has no extra cost; `frompyfunc` makes a `ufunc` from any function of scalars.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class ufunc(metaclass=_UfuncMeta):
         self.nin, self.nout, self.nargs, self.identity = nin, nout, nin + nout, identity
         self.__name__: str = name or str(getattr(function, "__name__", "ufunc"))
         self.__doc__ = getattr(function, "__doc__", None)
-        self._methods = methods or {}  # method -> the function of hloom.numpy, or the method of `x.at[...]`, that it is
+        self._methods = methods or {}  # method -> the equivalent function of hloom.numpy, or method of `x.at[...]`
 
     def __repr__(self) -> str:
         return f"<hloom.numpy.elementwise.ufunc '{self.__name__}'>"
@@ -54,9 +54,9 @@ class ufunc(metaclass=_UfuncMeta):
             )
 
     def reduce(self, a, axis=0, dtype=None, out=None, keepdims: bool = False, initial=None, where=None):
-        """The elements along an axis (None: all, a tuple: each in turn) combined from the first to the last.
+        """The elements along an axis (None: all, a tuple: each in turn) combined from first to last.
 
-        where leaves elements out and needs initial, or the function's identity. Raises ArgumentError, ShapeError.
+        where excludes elements and needs initial, or the function's identity. Raises ArgumentError, ShapeError.
         """
         self._of_two("reduce")
         if "reduce" in self._methods:
@@ -131,9 +131,9 @@ class ufunc(metaclass=_UfuncMeta):
         return self._function(reshape_to(a, a.shape + (1,) * b.ndim), b)
 
     def at(self, a, indices, b=None, *, inplace: bool = True):
-        """a with the function applied at indices, one after the other where an index is there several times.
+        """a with the function applied at indices, sequentially for repeated indices.
 
-        Arrays do not change, so inplace=False has to be given. Raises ArgumentError.
+        Arrays are immutable, so inplace=False is required. Raises ArgumentError.
         """
         if inplace:
             raise ArgumentError(
@@ -159,7 +159,7 @@ class ufunc(metaclass=_UfuncMeta):
         return reshape_to(lax.scan(step, flat, pairs)[0], x.shape)
 
     def reduceat(self, a, indices, axis: int = 0, dtype=None, out=None):
-        """For each i the elements from indices[i] up to indices[i + 1] combined; just one where these do not increase.
+        """For each i the combined elements from indices[i] up to indices[i + 1]; a single one if these do not increase.
 
         Raises ShapeError.
         """

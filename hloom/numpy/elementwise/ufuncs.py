@@ -1,4 +1,5 @@
-"""Arithmetic, exponentials and trigonometry: more than one op of the table (`hloom.numpy.elementwise.table`)."""
+"""Arithmetic, exponentials and trigonometry that take more than one op (`hloom.numpy.elementwise.table` has the
+others)."""
 
 from __future__ import annotations
 
@@ -30,7 +31,7 @@ divide = true_divide
 
 
 def in_order(x, y, direction: str):
-    """x < y ('LT', or 'LE', 'GT', 'GE') of complex numbers: by real parts, then by imaginary ones, as NumPy has it."""
+    """x < y ('LT', or 'LE', 'GT', 'GE') of complex numbers: by real parts, then by imaginary ones, as in NumPy."""
     parts = lax.real(x), lax.real(y), lax.imag(x), lax.imag(y)
     strict = bind("compare", *parts[:2], direction=direction[0] + "T")
     tied = bind("compare", *parts[2:], direction=direction)
@@ -156,8 +157,8 @@ def _eager_root(x: np.ndarray) -> np.ndarray:
 def power(x1, x2, /):
     """x1 to the power x2, element-wise.
 
-    A small Python integer x2 is done by multiplications, so that its derivative is simple, 0.5 by a root. Integers
-    to the power of integers are integers; negative static powers of them are refused. Raises ShapeError, DTypeError.
+    A small Python integer x2 uses multiplications, whose derivative is simple, and 0.5 a square root. Integer powers of
+    integers are integers; negative static exponents are rejected for them. Raises ShapeError, DTypeError.
 
     >>> hnp.power(hnp.array([2, 3]), 3)
     Array([ 8, 27], dtype=int32)
@@ -215,7 +216,7 @@ def with_sign(x, y):
 
 
 def _nonzero_divisor(y):
-    """(y with zeros replaced by one, where it is zero)."""
+    """(y with zeros replaced by one, mask of the zeros)."""
     zero = lax.eq(y, 0)
     return lax.select(zero, full(1, y.dtype, y.shape), y), zero
 
@@ -225,7 +226,7 @@ def _opposite(a, b):
 
 
 def _integer_divmod(x, y):
-    """Python's quotient and remainder, each 0 where y is 0 as NumPy has it."""
+    """Python's quotient and remainder, each 0 where y is 0, as in NumPy."""
     safe, zero = _nonzero_divisor(y)
     quotient, rest = lax.div(x, safe), lax.rem(x, safe)
     if x.dtype.kind == "i" or x.dtype == DTYPES["s4"]:
@@ -240,12 +241,12 @@ def _float_remainder(x, y):
     rest = lax.rem(x, y)
     adjust = lax.bitwise_and(lax.ne(rest, 0), _opposite(rest, y))
     rest = lax.select(adjust, lax.add(rest, y), rest)
-    # A zero remainder has the sign of y; NaN is not equal to 0 and stays.
+    # A zero remainder has the sign of y; NaN is not equal to 0 and is preserved.
     return lax.select(lax.eq(rest, 0), with_sign(full(0.0, x.dtype, x.shape), y), rest)
 
 
 def _float_floor_divide(x, y):
-    """NumPy's: the quotient of x - x % y, which is nearly whole, rounded; x / y where y is 0."""
+    """As in NumPy: the quotient of x - x % y, which is nearly an integer, rounded; x / y where y is 0."""
     rest = lax.rem(x, y)
     quotient = lax.div(lax.sub(x, rest), y)
     adjust = lax.bitwise_and(lax.ne(rest, 0), _opposite(rest, y))
@@ -258,7 +259,7 @@ def _float_floor_divide(x, y):
 
 
 def _divided(name, x1, x2, eager: Callable, of_integers: Callable, of_floats: Callable):
-    """A kind of division: by a function of NumPy arrays, or in ops of integers or floats."""
+    """A division, by a function of NumPy arrays, or by ops of integers or floats."""
     (x1, x2), weak = promote_operands(name, (x1, x2), lambda d: DTYPES["s32"] if d == PRED else d)
     if x1.dtype in COMPLEX:
         raise refuse(name, x1, "divide, and round the real and imaginary parts")
@@ -269,7 +270,7 @@ def _divided(name, x1, x2, eager: Callable, of_integers: Callable, of_floats: Ca
 
 
 def floor_divide(x1, x2, /):
-    """The quotient rounded down, element-wise. Integers divided by zero give 0, as in NumPy.
+    """The quotient rounded down, element-wise. Integer division by zero is 0, as in NumPy.
 
     Raises ShapeError, DTypeError for complex operands.
 
@@ -280,7 +281,7 @@ def floor_divide(x1, x2, /):
 
 
 def remainder(x1, x2, /):
-    """The remainder with the sign of x2 (Python's %), element-wise. Integers modulo zero give 0, as in NumPy.
+    """The remainder with the sign of x2 (Python's %), element-wise. Integers modulo zero are 0, as in NumPy.
 
     Raises ShapeError, DTypeError for complex operands.
 
@@ -305,7 +306,7 @@ def divmod(x1, x2, /):
 
 
 def fmod(x1, x2, /):
-    """The remainder with the sign of x1 (C's), element-wise. Integers modulo zero give 0, as in NumPy.
+    """The remainder with the sign of x1 (C's), element-wise. Integers modulo zero are 0, as in NumPy.
 
     Raises ShapeError, DTypeError for complex operands.
 
@@ -355,7 +356,7 @@ def _complex_expm1(x):
 
 
 def exp2(x, /):
-    """2 to the power x, element-wise: power(2, x), exact for whole x. Integers become floats.
+    """2 to the power x, element-wise: power(2, x), exact for integer x. Integers become floats.
 
     >>> hnp.exp2(hnp.array([0.0, 3.0, -1.0]))
     Array([1. , 8. , 0.5], dtype=float32)
@@ -376,7 +377,7 @@ def _complex_exp2(x):
 
 
 def _scaled_log(x, scale: float):
-    """log(x) / scale. A quotient of complex numbers would make NaN of the parts beside an infinite one."""
+    """log(x) / scale. A complex quotient would turn parts next to an infinite one into NaN."""
     y = lax.log(x)
     if x.dtype in COMPLEX:
         return lax.complex(lax.div(lax.real(y), scale), lax.div(lax.imag(y), scale))
@@ -428,16 +429,16 @@ def logaddexp2(x1, x2, /):
 
 
 def _log_add(base: float, exp, log1p):
-    """log_base(base^a + base^b) with the derivative that it has: the logistic function of the difference.
+    """log_base(base^a + base^b) with an explicit derivative, the logistic function of the difference.
 
-    That of the formula by |a - b| would lack its second derivative where the operands are equal.
+    The formula with |a - b| would lose the second derivative where the operands are equal.
     """
 
     @custom_jvp
     def log_add(a, b):
         difference = lax.sub(a, b)
         larger = lax.max(a, b)
-        # Equal infinities differ by NaN; their sum is what the operands add to.
+        # The difference of equal infinities is NaN; their sum is the result.
         ordinary = lax.add(larger, log1p(exp(lax.neg(lax.abs(difference)))))
         return lax.select(is_nan(difference), lax.add(a, b), ordinary)
 
@@ -534,7 +535,7 @@ def sinc(x, /):
     def quotient(x):
         zero = lax.eq(x, 0)
         angle = lax.mul(lax.select(zero, lax.full_like(x, 1), x), math.pi)
-        # At 0 the series: its derivatives there are those of the function.
+        # At 0 the series, which has the derivatives of the function there.
         square = lax.mul(lax.mul(x, math.pi), lax.mul(x, math.pi))
         series = lax.full_like(x, 1 / 6227020800)
         for divisor in (-39916800, 362880, -5040, 120, -6, 1):

@@ -1,1 +1,1 @@
-"""Subscripts, index updates, and functions that read or write elements by position."""
+"""Subscripts, index updates, and functions that read or write elements by index."""

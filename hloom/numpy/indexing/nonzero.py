@@ -1,4 +1,4 @@
-"""Positions by value: nonzero, flatnonzero, argwhere, and `where` of one argument."""
+"""Indices by value: nonzero, flatnonzero, argwhere, and `where` with one argument."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ S32 = DTYPES["s32"]
 
 
 def true_places(mask, size: int, beyond: int):
-    """The positions of the true elements of a mask of rank 1 in order, `size` of them; missing ones are `beyond`."""
+    """The indices of the first `size` true elements of a mask of rank 1; missing ones are `beyond`."""
     dtype = default_int()
     count = mask.shape[0]
     if not size or not count:
@@ -32,10 +32,11 @@ def true_places(mask, size: int, beyond: int):
 
 
 def nonzero(a, *, size: int | None = None, fill_value=None):
-    """The positions of the elements that are not 0: one array of integers for each axis, in row-major order.
+    """The indices of the nonzero elements: one integer array per axis, in row-major order.
 
-    size: the number of positions; others are cut off, missing ones are fill_value (0; one, or one for each axis).
-    Without it the program counts them under jit (docs/guides/sizes.md). Raises ConcretizationTypeError, ArgumentError.
+    size: the number of indices; further ones are dropped, missing ones are fill_value (default 0; a scalar, or one per
+    axis). Without size, the result has a dynamic size under jit (docs/guides/sizes.md). Raises ConcretizationTypeError,
+    ArgumentError.
 
     >>> hnp.nonzero(hnp.array([[0, 3], [4, 0]]))
     (Array([0, 1], dtype=int32), Array([1, 0], dtype=int32))
@@ -64,7 +65,7 @@ def nonzero(a, *, size: int | None = None, fill_value=None):
 
 
 def _counted(x, mask):
-    """`nonzero` of a traced array: as many positions as the program counts."""
+    """`nonzero` of a traced array, with a size that is computed at run time."""
     everywhere = nonzero(x, size=x.size)
     if not x.size:
         return everywhere
@@ -74,7 +75,7 @@ def _counted(x, mask):
 
 
 def flatnonzero(a, *, size: int | None = None, fill_value=None):
-    """The positions of the elements of the flat array that are not 0. Arguments as in `nonzero`.
+    """The indices of the nonzero elements of the flat array. Arguments as in `nonzero`.
 
     >>> hnp.flatnonzero(hnp.array([0, 7, 0, 9]))
     Array([1, 3], dtype=int32)
@@ -83,7 +84,7 @@ def flatnonzero(a, *, size: int | None = None, fill_value=None):
 
 
 def argwhere(a, *, size: int | None = None, fill_value=None):
-    """The positions of the elements that are not 0, one row for each. Arguments as in `nonzero`.
+    """The indices of the nonzero elements, one row for each. Arguments as in `nonzero`.
 
     >>> hnp.argwhere(hnp.array([[0, 3], [4, 0]]))
     Array([[0, 1],
@@ -97,7 +98,7 @@ def argwhere(a, *, size: int | None = None, fill_value=None):
 def where(condition, x=None, y=None, /, *, size: int | None = None, fill_value=None):
     """x where condition is true (not 0), otherwise y. All three broadcast, x and y promote.
 
-    Without x and y the indices where condition is true: `nonzero`, to which size and fill_value belong.
+    Without x and y the indices where condition is true, as by `nonzero` with size and fill_value.
     Raises ShapeError, DTypeError, ArgumentError.
 
     >>> x = hnp.array([-1.0, 2.0, -3.0])

@@ -1,4 +1,4 @@
-"""x[index]: NumPy's indexing, basic and advanced. `Index` says what an index means for an array of some sizes."""
+"""x[index]: NumPy's indexing, basic and advanced. `Index` is an index resolved for an array of given sizes."""
 
 from __future__ import annotations
 
@@ -63,14 +63,14 @@ class Index:
         return [count_of(*b) for b in self.bounds]
 
     def is_whole(self) -> bool:
-        """Whether the static part is the whole array as it stands."""
+        """Whether the static part is the whole array, unchanged."""
         return not self.reverse and all(
             step == 1 and is_known(start == 0) and is_known(limit == extent)
             for (start, limit, step), extent in zip(self.bounds, self.dims, strict=True)
         )
 
     def place(self) -> tuple[bool, int, int]:
-        """(whether arrays stand together, kept and new axes before them, kept axes before them)."""
+        """(whether the arrays are adjacent, kept and new axes before them, kept axes before them)."""
         advanced = [k for k, (kind, _) in enumerate(self.items) if kind in ("array", "integer")]
         if not self.arrays or advanced != list(range(advanced[0], advanced[-1] + 1)):
             return False, 0, 0
@@ -88,7 +88,7 @@ class Index:
         return broadcast_shapes("indexing with arrays", [a.shape for a in self.arrays.values()])
 
     def shape(self, core: bool = False) -> tuple[int, ...]:
-        """The shape of what the index names; core: without new axes."""
+        """The shape of the indexed part; core: without new axes."""
         counts = self.counts()
         rest = [1 if kind == "new" else counts[axis] for kind, axis in self.items if kind in ("slice", "new")]
         _, before, kept_before = self.place()
@@ -98,7 +98,7 @@ class Index:
 
 
 def count_of(start: Size, limit: Size, step: int) -> Any:
-    """How many elements a static part has; step > 0, start <= limit."""
+    """The number of elements of a static part; step > 0, start <= limit."""
     return -((start - limit) // step)
 
 
@@ -110,11 +110,11 @@ def _is_numpy(value) -> bool:
 
 
 def read_index(x, index, clamps: bool = False, wrap_negative: bool = True) -> Index:
-    """The `Index` of what stands in x[...].
+    """The `Index` for the expression in x[...].
 
-    clamps: a static integer outside becomes an array, so that a mode says what happens; otherwise it raises.
-    wrap_negative: negative integers count from the end; otherwise they are outside.
-    Raises IndexOutOfBoundsError, UnsupportedIndexError, NonConcreteBooleanIndexError, ShapeError.
+    clamps: a static integer out of bounds becomes an array, to which the mode applies; otherwise it raises.
+    wrap_negative: negative integers count from the end; otherwise they are out of bounds. Raises IndexOutOfBoundsError,
+    UnsupportedIndexError, NonConcreteBooleanIndexError, ShapeError.
     """
     result = Index(x.shape)
     axis = 0
@@ -141,7 +141,7 @@ def read_index(x, index, clamps: bool = False, wrap_negative: bool = True) -> In
 
 
 def _static_index(entry: int) -> np.ndarray:
-    """A Python integer as an index array: of s32 where it has room, else the nearest s64."""
+    """A Python integer as an index array: s32 if it fits, else the nearest s64."""
     small, large = np.iinfo(np.int32), np.iinfo(np.int64)
     if small.min <= entry <= small.max:
         return np.asarray(entry, S32)
@@ -168,7 +168,7 @@ def _read_slice(x, entry, axis: int, result: Index) -> None:
 
 
 def _read_slice_of_size(x, entry, axis: int, result: Index) -> None:
-    """A slice of an axis, or with bounds, whose size is known when the program is called."""
+    """A slice of an axis with a dynamic size, or with dynamic bounds."""
     extent = x.shape[axis]
     step = 1 if entry.step is None else whole_number(entry.step, "a slice", "step")
     if step == 0:
@@ -199,7 +199,7 @@ def _read_slice_of_size(x, entry, axis: int, result: Index) -> None:
 
 
 def _entries(x, index) -> list:
-    """One entry for each axis and new axis: masks as arrays of positions, the Ellipsis filled with whole slices."""
+    """One entry per axis and new axis: masks as index arrays, the Ellipsis expanded to whole slices."""
     entries = []
     for entry in index:
         entry = _entry(entry)
@@ -229,7 +229,7 @@ def _axis_of(x, entries, index) -> int:
     """The axis at which the next entry begins."""
     if Ellipsis not in [e for e in entries if e is Ellipsis]:
         return sum(e is not None for e in entries)
-    # Behind the dots: counted from the end.
+    # After the Ellipsis: counted from the end.
     after = next(k for k, e in enumerate(index) if e is Ellipsis) + 1
     behind = 0
     for entry in index[after:]:
@@ -242,9 +242,10 @@ def _axis_of(x, entries, index) -> int:
 
 
 def _mask(x, mask, axis: int) -> list:
-    """The positions of the true elements of a boolean array, one array for each of its dimensions.
+    """The indices of the true elements of a boolean array, one array per dimension.
 
-    An empty mask names nothing along any axis: the Array API standard lets its sizes be 0 where the array's are not.
+    An empty mask selects nothing along any axis: the Array API standard allows its sizes to be 0 where the array's are
+    not.
     """
     dims = x.shape[axis : axis + mask.ndim]
     if len(dims) != mask.ndim or any(m not in (d, 0) for m, d in zip(mask.shape, dims, strict=True)):
@@ -262,7 +263,7 @@ def concrete_mask(mask) -> np.ndarray:
         if mask.value is None:
             raise NonConcreteBooleanIndexError(
                 "a boolean index inside of jit",
-                f"a traced mask {mask._shape!r}: how many elements it names is known only when the function runs",
+                f"a traced mask {mask._shape!r}: the number of selected elements is known only at run time",
                 "use hnp.where(mask, x, y), or hnp.nonzero(mask, size=n) to name a fixed number of them",
             )
         return np.asarray(mask.value)
@@ -349,12 +350,12 @@ def _not_empty(x, axis: int) -> None:
 
 
 def index_array(x, index):
-    """The part of x that `index` names, by NumPy's rules.
+    """The part of x selected by `index`, by NumPy's rules.
 
     index: an integer, a slice (any step), None (a new axis), Ellipsis, an array of integers or a boolean mask, or a
-    tuple of these. A negative integer counts from the end. A static integer outside raises; a computed one is moved to
-    the nearest, since a compiled function cannot raise. The program counts the true elements of a mask under jit.
-    Raises IndexOutOfBoundsError (also for too many indexes and masks of other sizes), UnsupportedIndexError,
+    tuple of these. A negative integer counts from the end. A static integer out of bounds raises; a computed one is
+    clamped, since a compiled function cannot raise. Under jit, a mask yields a dynamic size. Raises
+    IndexOutOfBoundsError (also for too many indexes and masks of other sizes), UnsupportedIndexError,
     NonConcreteBooleanIndexError.
     """
     x = as_operand(x, "indexing")
@@ -382,8 +383,8 @@ def index_array(x, index):
 
 
 def _view_of(x: Array, index) -> Array | None:
-    """Outside of a trace: x by static and computed integers, slices, None and Ellipsis. None where others are among
-    them, and where NumPy refuses them."""
+    """Outside of a trace: x by static and computed integers, slices, None and Ellipsis. None if there are others, or if
+    NumPy rejects them."""
     operands: tuple[Array, ...] = (x,)
     for entry in index if index.__class__ is tuple else (index,):
         if entry.__class__ not in _STATIC_ENTRIES:
@@ -405,8 +406,8 @@ def _view_of(x: Array, index) -> Array | None:
 
 
 def _moved_inside(x: Array, index: tuple) -> tuple | None:
-    """An index with computed integers as static ones, those outside moved to the nearest. None where the axis that each
-    of them is of is not its number, or empty."""
+    """An index with computed integers as static ones, clamped to the bounds. None unless each of them indexes the axis
+    of its position, or if an axis is empty."""
     dims = x._shape.dims
     if len(index) > len(dims) or 0 in dims or any(e is None or e is Ellipsis for e in index):
         return None
@@ -420,7 +421,8 @@ def _moved_inside(x: Array, index: tuple) -> tuple | None:
 
 
 def is_false(index) -> bool:
-    """Whether an index is one false boolean: nothing, along a new axis. Raises NonConcreteBooleanIndexError."""
+    """Whether an index is a single false boolean, which selects nothing along a new axis. Raises
+    NonConcreteBooleanIndexError."""
     if not isinstance(index, (bool, np.bool_, np.ndarray, ArrayMethods)):
         return False
     if isinstance(index, (bool, np.bool_)):
@@ -434,7 +436,7 @@ def static_part(x, read: Index):
 
 
 def _dynamic(x, read: Index):
-    """Scalar positions: one window, which compiled code reads in place, and into which its cotangent is added."""
+    """Scalar indices: one window, which compiled code reads in place, and to which its cotangent is added."""
     for axis in read.arrays:
         _not_empty(x, axis)
     whole = [(0, d, 1) for d in x.shape]
@@ -450,7 +452,7 @@ def _dynamic(x, read: Index):
 
 
 def known_inside(x, read: Index, wrap_negative: bool) -> Array | None:
-    """Outside of a trace: the elements that an index with arrays names. None where a position is outside."""
+    """Outside of a trace: the elements selected by an index with arrays. None if an index is out of bounds."""
     if not isinstance(x, Array) or x.is_sharded or current_trace() is not None:
         return None
     for place in read.arrays.values():
@@ -466,7 +468,7 @@ def known_inside(x, read: Index, wrap_negative: bool) -> Array | None:
 
 
 def _at_once(x: Array, read: Index, inside: bool = False) -> Array:
-    """Outside of a trace: NumPy's own indexing, with positions outside moved inside, or an IndexError for them."""
+    """Outside of a trace: NumPy's indexing, with out-of-bounds indices clamped, or an IndexError for them."""
     value = x._value()[tuple(builtins.slice(*b) for b in read.bounds)]
     value = np.flip(value, tuple(read.reverse)) if read.reverse else value
     entries: list[builtins.slice | int | np.ndarray | None] = []
@@ -485,7 +487,7 @@ def _at_once(x: Array, read: Index, inside: bool = False) -> Array:
             if place.dtype == np.uint64:  # beyond the end, not negative
                 place = np.minimum(place, np.iinfo(np.int64).max)
             entries.append(place.astype(np.int64, copy=False))
-    shape = read.shape()  # raises where the arrays do not broadcast
+    shape = read.shape()  # raises if the arrays do not broadcast
     try:
         found = value[tuple(entries)]
     except IndexError:
@@ -499,12 +501,12 @@ def _at_once(x: Array, read: Index, inside: bool = False) -> Array:
 
 
 def _nearest(place: np.ndarray, extent: int) -> np.ndarray:
-    """Positions, negative ones from the end, with those outside moved to the nearest."""
+    """Indices, with negative ones counted from the end and out-of-bounds ones clamped."""
     return np.clip(np.where(place < 0, place + extent, place), 0, max(extent - 1, 0))
 
 
 def start_indices(read: Index, wrap_negative: bool = True):
-    """The positions of the arrays, broadcast together, components in the last dimension: start indexes of a gather."""
+    """The index arrays broadcast together, components in the last dimension: start indices of a gather."""
     dims = read.array_shape()
     arrays = [_wrapped(a, read.dims[axis], wrap_negative) for axis, a in read.arrays.items()]
     if len({a.dtype for a in arrays}) > 1:
@@ -515,7 +517,7 @@ def start_indices(read: Index, wrap_negative: bool = True):
 
 
 def _wrapped(array, extent: int, wrap_negative: bool):
-    """Places with those that count from the end counted from the front."""
+    """Indices with negative ones converted to count from the front."""
     if isinstance(array, Array) and not isinstance(extent, SizeExpression):
         array = array._value()
     if _is_numpy(array):

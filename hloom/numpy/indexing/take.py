@@ -1,4 +1,4 @@
-"""Elements by place and positions by value: take, put, nonzero, compress, choose and their like."""
+"""Elements by index and indices by value: take, put, nonzero, compress, choose and related functions."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ from hloom.numpy.shaping.manipulation import broadcast_to, ravel, resize
 from hloom.tracing.concrete import known, require_known
 from hloom.tracing.trace import current_trace
 
-# --- what several functions need ----------------------------------------------------------------------------------
+# --- shared helpers -----------------------------------------------------------------------------------------------
 
 
 def index_operand(indices, name: str):
@@ -51,11 +51,11 @@ def index_operand(indices, name: str):
 
 def _no_out(name: str, out) -> None:
     if out is not None:
-        raise ArgumentError(f"{name} makes a new array", "out=", "use the result; arrays do not change")
+        raise ArgumentError(f"{name} returns a new array", "out=", "use the result; arrays are immutable")
 
 
 def _in_place(function):
-    """Makes inplace=True an error, or with `hl.config.item_assignment` a change of the first argument."""
+    """Makes inplace=True an error, or, with `hl.config.item_assignment`, modifies the first argument."""
     name, signature = function.__name__, inspect.signature(function)
 
     @functools.wraps(function)
@@ -64,7 +64,7 @@ def _in_place(function):
         arr, inplace = next(iter(given.arguments.values())), given.arguments.get("inplace", True)
         if inplace and not (config.item_assignment and isinstance(arr, Array) and current_trace() is None):
             raise ArgumentError(
-                f"{name} cannot change its argument, as arrays do not change",
+                f"{name} cannot change its argument, as arrays are immutable",
                 "inplace=True",
                 "pass inplace=False and use the result",
             )
@@ -75,7 +75,7 @@ def _in_place(function):
 
 
 def _moded(indices, extent: int, mode, name: str):
-    """(indexes, mode of a gather) for NumPy's and JAX's names of modes."""
+    """(indices, mode of a gather) for NumPy's and JAX's names of modes."""
     if mode == "wrap":
         return remainder(index_of_axis(indices, extent), max(extent, 1)), GatherScatterMode.PROMISE_IN_BOUNDS
     if mode == "raise":
@@ -100,8 +100,8 @@ def take(
 ):
     """Elements of a along an axis (None: of the flat array), at integer indices of any shape.
 
-    mode: outside of the axis 'fill' (the default: fill_value, or NaN, the least integer, True), 'clip' or 'wrap'.
-    Negative indexes count from the end. Raises ShapeError, DTypeError, ArgumentError.
+    mode, for indices out of bounds: 'fill' (the default: fill_value, or NaN, the smallest integer, True), 'clip' or
+    'wrap'. Negative indices count from the end. Raises ShapeError, DTypeError, ArgumentError.
 
     >>> hnp.take(hnp.array([10, 20, 30]), hnp.array([2, 0, 2]))
     Array([30, 10, 30], dtype=int32)
@@ -123,7 +123,7 @@ def take(
 
 
 def _along(x, indices, axis, name: str):
-    """(x, indexes, axis) of one rank and equal sizes but for the axis."""
+    """(x, indices, axis) of equal rank and equal sizes except along the axis."""
     x, indices = as_operand(x, name), index_operand(indices, name)
     if axis is None:
         x, axis = ravel(x), 0
@@ -144,10 +144,10 @@ def _wrapped_along(indices, extent: int, wrap):
 def take_along_axis(
     arr, indices, axis: int | None = -1, mode=None, fill_value=None, *, wrap_negative_indices: bool | None = None
 ):
-    """result[.., i, ..] = arr[.., indices[.., i, ..], ..]: the positions that argsort and argmax give.
+    """result[.., i, ..] = arr[.., indices[.., i, ..], ..]: the indices are those returned by argsort and argmax.
 
-    indices: integers of arr's rank, other axes broadcast. mode: outside 'fill' (the default), 'clip', 'wrap'.
-    Raises ShapeError, DTypeError, ArgumentError.
+    indices: integers of arr's rank, other axes broadcast. mode, for indices out of bounds: 'fill' (the default),
+    'clip', 'wrap'. Raises ShapeError, DTypeError, ArgumentError.
 
     >>> x = hnp.array([[3, 1, 2], [6, 5, 4]])
     >>> hnp.take_along_axis(x, hnp.argsort(x, axis=1), axis=1)
@@ -178,10 +178,10 @@ def take_along_axis(
 
 @_in_place
 def put(a, ind, v, mode=None, *, inplace: bool = True):
-    """a with the elements ind of the flat array replaced by v, which is repeated as often as needed.
+    """a with the elements ind of the flat array replaced by v, which is repeated as needed.
 
-    mode: outside 'clip' or 'wrap'; by default left out. inplace=True needs `hl.config.item_assignment`.
-    Raises ArgumentError, DTypeError.
+    mode, for indices out of bounds: 'clip' or 'wrap'; by default they are dropped. inplace=True needs
+    `hl.config.item_assignment`. Raises ArgumentError, DTypeError.
 
     >>> hnp.put(hnp.array([1, 2, 3]), hnp.array([0, 2]), hnp.array([10, 30]), inplace=False)
     Array([10,  2, 30], dtype=int32)
@@ -203,9 +203,10 @@ def _repeated(values, count: int):
 
 @_in_place
 def put_along_axis(arr, indices, values, axis: int | None, inplace: bool = True, *, mode=None):
-    """arr with values at the positions that `take_along_axis` reads. inplace=True needs `hl.config.item_assignment`.
+    """arr with values at the indices that `take_along_axis` reads. inplace=True needs `hl.config.item_assignment`.
 
-    mode: outside 'clip' or 'wrap'; by default left out. Raises ShapeError, DTypeError, ArgumentError.
+    mode, for indices out of bounds: 'clip' or 'wrap'; by default they are dropped. Raises ShapeError, DTypeError,
+    ArgumentError.
 
     >>> x = hnp.array([[3, 1, 2], [6, 5, 4]])
     >>> hnp.put_along_axis(x, hnp.argmax(x, axis=1, keepdims=True), 0, axis=1, inplace=False)
@@ -229,7 +230,7 @@ def put_along_axis(arr, indices, values, axis: int | None, inplace: bool = True,
 
 @_in_place
 def place(arr, mask, vals, *, inplace: bool = True):
-    """arr with the elements where mask is true replaced by vals in turn, which repeat.
+    """arr with the elements where mask is true replaced by successive vals, which repeat.
 
     inplace=True needs `hl.config.item_assignment`. Raises ArgumentError, ShapeError.
 
@@ -254,7 +255,7 @@ def place(arr, mask, vals, *, inplace: bool = True):
 
 
 def putmask(a, mask, values):
-    """a with the elements where mask is true replaced by those of values at the same place, which repeat."""
+    """a with the elements where mask is true replaced by those of values at the same flat index, which repeat."""
     x = as_operand(a, "putmask")
     values = _repeated(ravel(as_operand(values, "putmask")), x.size)
     return where(
@@ -262,15 +263,14 @@ def putmask(a, mask, values):
     )
 
 
-# --- choosing -----------------------------------------------------------------------------------------------------
+# --- selection ----------------------------------------------------------------------------------------------------
 
 
 def compress(condition, a, axis: int | None = None, *, size: int | None = None, fill_value=0, out=None):
     """The slices of a along an axis (None: elements of the flat array) where condition, of rank 1, is true.
 
-    size: so many slices; missing ones hold fill_value. Without it the program counts them under jit. A condition may be
-    shorter than the axis.
-    Raises ShapeError, TracerConversionError, ArgumentError.
+    size: the number of slices; missing ones are fill_value. Without size, the result has a dynamic size under jit. The
+    condition may be shorter than the axis. Raises ShapeError, TracerConversionError, ArgumentError.
 
     >>> hnp.compress(hnp.array([True, False, True]), hnp.array([1, 2, 3]))
     Array([1, 3], dtype=int32)
@@ -309,7 +309,7 @@ def extract(condition, arr, *, size: int | None = None, fill_value=0):
 def choose(a, choices, out=None, mode: str = "raise"):
     """result[i] = choices[a[i]][i], element by element; a and the choices broadcast together.
 
-    mode: outside of the choices 'wrap', 'clip', or 'raise' (an error, so a has to be known).
+    mode, for values out of range: 'wrap', 'clip', or 'raise' (which needs a concrete a).
     Raises ArgumentError, DTypeError, IndexOutOfBoundsError, ShapeError, TracerConversionError.
 
     >>> hnp.choose(hnp.array([0, 1, 0]), [hnp.array([1, 2, 3]), hnp.array([10, 20, 30])])
@@ -326,7 +326,7 @@ def choose(a, choices, out=None, mode: str = "raise"):
     dims = broadcast_shapes("choose", [which.shape, *(x.shape for x in arrays)])
     count = len(arrays)
     if mode == "raise":
-        value = require_known(which, "choose", "mode='raise' needs the numbers", "pass mode='clip' or mode='wrap'")
+        value = require_known(which, "choose", "mode='raise' needs concrete values", "pass mode='clip' or mode='wrap'")
         if value.size and not (0 <= value.min() and value.max() < count):
             raise IndexOutOfBoundsError(
                 f"choose among {count} choices", f"numbers from {value.min()} to {value.max()}", "pass mode='clip'"
@@ -344,11 +344,11 @@ def choose(a, choices, out=None, mode: str = "raise"):
     return result
 
 
-# --- grids of positions ----------------------------------------------------------------------------------------------
+# --- index grids --------------------------------------------------------------------------------------------------
 
 
 def ix_(*args):
-    """Arrays of rank 1 shaped so that together they index a grid: x[ix_(rows, columns)]. Masks become positions.
+    """Arrays of rank 1 reshaped to index a grid together: x[ix_(rows, columns)]. Masks become indices.
 
     Raises ShapeError.
 
@@ -424,7 +424,7 @@ def triu_indices_from(arr, k: int = 0):
 
 
 def diag_indices(n: int, ndim: int = 2):
-    """The positions of the main diagonal of an array with ndim axes of size n. Raises ArgumentError.
+    """The indices of the main diagonal of an array with ndim axes of size n. Raises ArgumentError.
 
     >>> hnp.diag_indices(2)
     (Array([0, 1], dtype=int32), Array([0, 1], dtype=int32))
@@ -449,7 +449,7 @@ def diag_indices_from(arr):
 
 
 def mask_indices(n: int, mask_func, k: int = 0, *, size: int | None = None):
-    """The positions where mask_func(ones of (n, n), k) is not 0. size as in `nonzero`.
+    """The indices where mask_func(ones of (n, n), k) is nonzero. size as in `nonzero`.
 
     >>> hnp.mask_indices(2, hnp.triu)
     (Array([0, 0, 1], dtype=int32), Array([0, 1, 1], dtype=int32))

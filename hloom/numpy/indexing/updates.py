@@ -1,4 +1,4 @@
-"""x.at[index]: new arrays with some elements changed, since arrays do not change."""
+"""x.at[index]: copies with some elements changed, since arrays are immutable."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ from hloom.tracing.trace import Tracer, bind
 
 
 class IndexUpdates:
-    """What `x.at` is: `x.at[index]` has the methods of `IndexedPart`."""
+    """The object `x.at`: `x.at[index]` has the methods of `IndexedPart`."""
 
     __slots__ = ("array",)
 
@@ -64,15 +64,14 @@ class IndexUpdates:
 
 
 class IndexedPart:
-    """The elements of an array that an index names, for reading and for making changed copies.
+    """The elements of an array selected by an index, for reading and for modified copies.
 
-    Every method takes indices_are_sorted and unique_indices (promises that make the work faster), mode (what happens
-    outside of the array: 'drop' (the default of changes), 'clip', 'promise_in_bounds', for get also 'fill') and
-    wrap_negative_indices. values broadcast to the named part. The result has the array's dtype; where values are of a
-    wider one, what changes is computed in the promoted dtype, then converted: [4, 6] of s32 multiplied by 1.5 is
-    [6, 9]. Where the index names a place several times, add, multiply, min, max and apply count each of them, and set
-    keeps the last.
-    Raises IndexOutOfBoundsError, UnsupportedIndexError, NonConcreteBooleanIndexError, ShapeError, DTypeError.
+    Every method takes indices_are_sorted and unique_indices (promises that allow faster code), mode (for indices out of
+    bounds: 'drop' (the default of updates), 'clip', 'promise_in_bounds', for get also 'fill') and
+    wrap_negative_indices. values broadcast to the selected part. The result has the array's dtype; if values have a
+    wider one, the update is computed in the promoted dtype, then converted: [4, 6] of s32 multiplied by 1.5 is [6, 9].
+    For repeated indices, add, multiply, min, max and apply accumulate, and set keeps the last. Raises
+    IndexOutOfBoundsError, UnsupportedIndexError, NonConcreteBooleanIndexError, ShapeError, DTypeError.
     """
 
     __slots__ = ("array", "index")
@@ -95,7 +94,8 @@ class IndexedPart:
         out_sharding=None,
         wrap_negative_indices: bool = True,
     ):
-        """The elements: x[index], positions outside by `mode`: moved inside by default, filled with a fill_value."""
+        """The elements x[index], with out-of-bounds indices by `mode`: clamped by default, filled if fill_value is
+        given."""
         x = as_operand(self.array, "at[].get")
         if mode is None:
             mode = GatherScatterMode.CLIP if fill_value is None else GatherScatterMode.FILL_OR_DROP
@@ -109,68 +109,69 @@ class IndexedPart:
         return take_index(x, read, mode, fill_value, indices_are_sorted, wrap_negative_indices)
 
     def set(self, values, **options):
-        """x with values there."""
+        """x with the selected elements replaced by values."""
         return self._updated("set", values, **options)
 
     def add(self, values, **options):
-        """x with values added there."""
+        """x with values added to the selected elements."""
         return self._updated("add", values, **options)
 
     def subtract(self, values, **options):
-        """x with values subtracted there."""
+        """x with values subtracted from the selected elements."""
         return self._updated("subtract", values, **options)
 
     sub = subtract
 
     def multiply(self, values, **options):
-        """x with its elements multiplied by values there."""
+        """x with the selected elements multiplied by values."""
         return self._updated("multiply", values, **options)
 
     mul = multiply
 
     def divide(self, values, **options):
-        """x with its elements divided by values there. Integers become floats, as by x / y."""
+        """x with the selected elements divided by values. Integers become floats, as by x / y."""
         x = as_operand(self.array, "at[].divide")
         divided = divide(x, self._factors(x, values, options))
         return convert(divided, inexact_dtype(x.dtype), divided.weak)
 
     def power(self, values, **options):
-        """x with its elements raised to values there."""
+        """x with the selected elements raised to values."""
         x = as_operand(self.array, "at[].power")
         exponents = self._factors(x, values, options)
         raised = convert(power(x, exponents), x.dtype, x.weak)
         return raised if _holds(exponents.dtype, x.dtype) else self._touched(raised, x, options)
 
     def min(self, values, **options):
-        """x with the smaller of x and values there."""
+        """x with the minimum of the selected elements and values."""
         return self._updated("min", values, **options)
 
     def max(self, values, **options):
-        """x with the larger of x and values there."""
+        """x with the maximum of the selected elements and values."""
         return self._updated("max", values, **options)
 
     def apply(self, func, **options):
-        """x with func(element) there; func takes and returns one element, or a whole array with unique indexes."""
+        """x with func applied to the selected elements; func takes and returns one element, or a whole array with
+        unique indices."""
         return self._updated("apply", func, **options)
 
     def _factors(self, x, values, options):
-        """1 in the promoted dtype of x and values, and values at the places that the index names."""
+        """1 in the promoted dtype of x and values, with values at the selected elements."""
         ones = lax.full_like(x, 1, _common_dtype(x, values) or x.dtype)
         return IndexedPart(ones, self.index)._updated("multiply", values, **options)
 
     def _touched(self, changed, x, options):
-        """changed at the places that the index names, x everywhere else."""
+        """changed at the selected elements, x elsewhere."""
         touched = IndexedPart(lax.full_like(x, False, PRED), self.index).set(True, **options)
         return bind("select", touched, changed, x, weak=x.weak)
 
     def _promoted(self, kind: str, x, values, dtype, options):
-        """The change computed in a dtype that promotes those of x and values. What is not touched keeps its digits."""
+        """The update computed in the promoted dtype of x and values. Other elements keep their digits."""
         wide = IndexedPart(convert(x, dtype), self.index)
         changed = convert(wide._updated(kind, convert(values, dtype), **options), x.dtype, x.weak)
         return changed if _holds(dtype, x.dtype) else self._touched(changed, x, options)
 
     def _updated(self, kind: str, values, **options):
-        """The change of one kind, after promotion."""
+        """One kind of update, after promotion."""
         x = as_operand(self.array, f"at[].{kind}")
         if kind not in ("set", "apply"):
             if not isinstance(values, ArrayMethods) and type(values) not in NUMBERS:
@@ -215,7 +216,7 @@ class IndexedPart:
             values = values(take_index(x, read, mode, wrap_negative=wrap_negative_indices))
             values, kind = _to_core(convert(values, x.dtype), read, name), "set"
         if any(not part.shape[axis] for axis in read.arrays):
-            return x  # an empty axis: every place is outside
+            return x  # an empty axis: every index is out of bounds
         indices = start_indices(read, wrap_negative_indices)
         rank, kept = indices.ndim - 1, read.kept()
         _, _, before = read.place()
@@ -239,20 +240,20 @@ def _common_dtype(x, values) -> np.dtype | None:
     if type(values) not in NUMBERS:
         values = as_operand(values, "at")
     elif type(values) is int and x.dtype in INTEGERS:
-        return None  # takes the array's dtype, or raises where that cannot hold it
+        return None  # converts to the array's dtype, or raises if out of range
     dtype, _ = promoted((x.dtype, x.weak), dtype_of(values))
     return None if dtype == x.dtype else dtype
 
 
 def _holds(wide: np.dtype, narrow: np.dtype) -> bool:
-    """Whether every element of one dtype is one of the other."""
+    """Whether every value of one dtype is representable in the other."""
     if narrow in INTEGERS and wide in INEXACT:
         return max(-limits(narrow)[0], limits(narrow)[1]) < 2 ** (ml_dtypes.finfo(wide).nmant + 2)
     return True
 
 
 def _to_core(values, read: Index, name: str):
-    """The values broadcast to the part that is named, without its new axes."""
+    """The values broadcast to the selected part, without its new axes."""
     full, core = read.shape(), read.shape(core=True)
     dims = values.shape
     while len(dims) > len(full) and dims[0] == 1:
@@ -278,7 +279,7 @@ def _combined(kind: str, part, values, read: Index):
 
 
 def with_static_part(x, read: Index, part):
-    """x with the elements that the slices and integers of an index name replaced."""
+    """x with the elements selected by the slices and integers of an index replaced."""
     if read.is_whole():
         return part
     part = lax.rev(part, read.reverse)
@@ -289,7 +290,7 @@ def with_static_part(x, read: Index, part):
         return lax.dynamic_update_slice(x, part, starts)
     padding, mask_padding = [], []
     for (start, limit, step), extent in zip(read.bounds, x.shape, strict=True):
-        last = start + (count_of(start, limit, step) - 1) * step + 1  # behind it; the limit may be further
+        last = start + (count_of(start, limit, step) - 1) * step + 1  # after it; the limit may be further
         padding.append((start, extent - last, step - 1))
         mask_padding.append((start, extent - last, step - 1))
     spread = bind("pad", part, constant(0, part.dtype), padding=tuple(padding))
@@ -299,7 +300,7 @@ def with_static_part(x, read: Index, part):
 
 
 def _where_mask(x, index, kind: str, values):
-    """The change for one traced mask and values that broadcast over it: a choice, element by element."""
+    """The update for one traced mask and values that broadcast over it: an element-wise select."""
     index = index if not isinstance(index, tuple) else index[0] if len(index) == 1 else None
     is_mask = isinstance(index, Tracer) and index.dtype == PRED and index.shape == x.shape[: index.ndim]
     rest = x.shape[index.ndim :] if is_mask else ()
@@ -307,7 +308,8 @@ def _where_mask(x, index, kind: str, values):
     if not is_mask or not plain:
         raise NonConcreteBooleanIndexError(
             "a change at a boolean index inside of jit",
-            f"a traced mask with values {getattr(values, '_shape', values)!r}: how many elements it names is not known",
+            f"a traced mask with values {getattr(values, '_shape', values)!r}: the number of selected elements is not "
+            "known",
             "use hnp.where(mask, values, x), or a single mask with one value for all elements",
         )
 

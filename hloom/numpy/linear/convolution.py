@@ -1,4 +1,4 @@
-"""convolve and correlate: sums of products of sequences shifted against each other, onto the convolution op."""
+"""convolve and correlate: sums of products of shifted sequences, through the convolution op."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ MODES = ("full", "same", "valid")
 
 
 def mode_padding(mode: str, size: int, name: str) -> tuple[int, int]:
-    """(low, high) padding with which a window of `size` elements gives the positions of a mode. Raises
+    """The (low, high) padding for a window of `size` elements in a mode. Raises
     AttributeValueError."""
     if mode == "full":
         return size - 1, size - 1
@@ -23,7 +23,7 @@ def mode_padding(mode: str, size: int, name: str) -> tuple[int, int]:
 
 
 def slide(x, window, pads, preferred_element_type=None):
-    """The sum of window * (what it covers) at each place of x: an array with as many dimensions as both have."""
+    """The sum of window * (covered elements) at each position of x; all have the same rank."""
     rank = x.ndim
     left, right = reshape_to(x, (1, 1, *x.shape)), reshape_to(window, (1, 1, *window.shape))
     made = conv_general_dilated(left, right, (1,) * rank, list(pads), preferred_element_type=preferred_element_type)
@@ -52,8 +52,8 @@ def _sequences(name: str, a, v):
 def convolve(a, v, mode: str = "full", *, precision=None, preferred_element_type=None):
     """The convolution of two sequences: the sum over k of a[k] v[n - k].
 
-    mode: 'full' (everywhere they overlap: M + N - 1 positions), 'same' (the max(M, N) middle ones), 'valid' (where they
-    overlap completely). Raises ShapeError, AttributeValueError.
+    mode: 'full' (all M + N - 1 overlapping positions), 'same' (the central max(M, N) of them), 'valid' (complete
+    overlap). Raises ShapeError, AttributeValueError.
 
     >>> hnp.convolve(hnp.array([1.0, 2.0, 3.0]), hnp.array([0.0, 1.0, 0.5]))
     Array([0. , 1. , 2.5, 4. , 1.5], dtype=float32)
@@ -77,6 +77,6 @@ def correlate(a, v, mode: str = "valid", *, precision=None, preferred_element_ty
     y = lax.conj(y) if y.dtype.kind == "c" else y
     if x.shape[0] >= y.shape[0]:
         return slide(x, y, [mode_padding(mode, y.shape[0], "correlate")], preferred_element_type)
-    # The shorter one slides, and what comes out is the other way round.
+    # The shorter one slides, which reverses the result.
     pads = mode_padding(mode, x.shape[0], "correlate")
     return lax.rev(slide(y, x, [pads], preferred_element_type), (0,))

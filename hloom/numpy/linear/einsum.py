@@ -30,12 +30,12 @@ def einsum(
     out_sharding=None,
     _dot_general=None,
 ):
-    """Einstein's sum convention: einsum("ij,jk->ik", a, b). Understands repeated labels, implicit outputs and "...".
+    """Einstein summation: einsum("ij,jk->ik", a, b). Supports repeated labels, implicit outputs and "...".
 
-    Also einsum(a, [0, 1], b, [1, 2], [0, 2]). Three operands and more are contracted in the order that opt_einsum
-    finds: optimize is True or "auto", "optimal", "greedy" or another of its algorithms, a path as `einsum_path`
-    returns it, or False (from left to right). _dot_general: what contracts two operands instead of `lax.dot_general`,
-    with its arguments. Raises ArgumentError, ShapeError, DTypeError.
+    Also einsum(a, [0, 1], b, [1, 2], [0, 2]). Three or more operands are contracted in the order that opt_einsum finds:
+    optimize is True or "auto", "optimal", "greedy" or another of its algorithms, a path as `einsum_path` returns it, or
+    False (from left to right). _dot_general: replaces `lax.dot_general`, with the same arguments. Raises ArgumentError,
+    ShapeError, DTypeError.
 
     >>> a, b = hnp.arange(6).reshape(2, 3), hnp.arange(12).reshape(3, 4)
     >>> hnp.einsum("ij,jk->ik", a, b)
@@ -45,7 +45,7 @@ def einsum(
     Array(3., dtype=float32)
     """
     if out is not None:
-        raise ArgumentError("einsum returns a new array", "out=", "leave out= out: arrays do not change")
+        raise ArgumentError("einsum returns a new array", "out=", "leave out= out: arrays are immutable")
     if not isinstance(subscripts, str):
         subscripts, operands = _subscripts_of_lists((subscripts, *operands))
     operands, _ = promote_operands("einsum", operands, broadcast=False)
@@ -73,9 +73,9 @@ def einsum(
 
 
 def einsum_path(subscripts, /, *operands, optimize="auto"):
-    """(path, description): the pairs that `einsum` contracts, one after the other, and opt_einsum's account of them.
+    """(path, description): the pairs that `einsum` contracts in order, and opt_einsum's report.
 
-    Operands are taken off the list by position and their result is put at its end. Raises as `einsum` does.
+    Operands are removed from the list by index and their result is appended. Raises like `einsum`.
 
     >>> path, text = hnp.einsum_path("ij,jk,kl->il", hnp.ones((2, 9)), hnp.ones((9, 9)), hnp.ones((9, 2)))
     >>> path
@@ -107,7 +107,7 @@ def _labelled(subscripts: str, operands):
 
 
 def _joined(first, second, rest, output, preferred_element_type, dot_general):
-    """Two terms contracted over the labels that nothing else needs."""
+    """Two terms contracted over the labels that no other term needs."""
     (left, left_labels), (right, right_labels) = first, second
     needed = frozenset(output).union(*(labels for _, labels in rest))
     left, left_labels = _sum_out(left, left_labels, needed | frozenset(right_labels))
@@ -122,8 +122,8 @@ def _joined(first, second, rest, output, preferred_element_type, dot_general):
 
 
 def _plain(inputs, output, extents):
-    """The subscripts with one letter a label, and the sizes of each operand, as opt_einsum takes them."""
-    # Labels that are letters stay as they are.
+    """The subscripts with one letter per label, and the sizes of each operand, in opt_einsum's form."""
+    # Labels that are letters are kept.
     own = all(isinstance(label, str) and len(label) == 1 for label in extents)
     letters = {label: label if own else opt_einsum.get_symbol(k) for k, label in enumerate(extents)}
     words = ["".join(letters[label] for label in labels) for labels in inputs]
@@ -132,7 +132,7 @@ def _plain(inputs, output, extents):
 
 
 def _path(inputs, output, extents, optimize):
-    """The positions of the operands that are contracted, one tuple a step."""
+    """The indices of the contracted operands, one tuple per step."""
     if isinstance(optimize, (list, tuple)):
         steps = [s for s in optimize if s != "einsum_path"]
         count, checked = len(inputs), []
@@ -233,7 +233,7 @@ def _labels(word: str, extra: int) -> list[str]:
 
 
 def _normalize(x, labels, extents):
-    """x with distinct labels (diagonals of repeated ones) and without axes that are to be stretched."""
+    """x with distinct labels (diagonals of repeated ones) and without axes to be broadcast."""
     labels = list(labels)
     stretched = [k for k, label in enumerate(labels) if x.shape[k] == 1 and extents[label] != 1]
     if stretched:

@@ -1,4 +1,4 @@
-"""The factorizations and eigenvalues of `hloom.numpy.linalg`: what LAPACK computes, with NumPy's names of results."""
+"""The factorizations and eigenvalues of `hloom.numpy.linalg`: LAPACK's results under NumPy's names."""
 
 from __future__ import annotations
 
@@ -53,9 +53,9 @@ def float_square(a, name: str):
 
 
 def cholesky(a, *, upper: bool = False, symmetrize_input: bool = True):
-    """The lower triangular L with a = L L^H, or the upper U with a = U^H U; NaN where a is not positive definite.
+    """The lower triangular L with a = L L^H, or the upper U with a = U^H U; NaN if a is not positive definite.
 
-    symmetrize_input: a is replaced by its hermitian part first. Raises ShapeError, DTypeError.
+    symmetrize_input: first replaces a by its hermitian part. Raises ShapeError, DTypeError.
 
     >>> hnp.linalg.cholesky(hnp.array([[4.0, 2.0], [2.0, 5.0]]))
     Array([[2., 0.],
@@ -66,7 +66,7 @@ def cholesky(a, *, upper: bool = False, symmetrize_input: bool = True):
 
 
 def qr(a, mode: str = "reduced"):
-    """QRResult(Q, R) of a = Q R. mode: 'reduced', 'complete' (a square Q), 'r' (R alone) or 'raw' (as LAPACK has it).
+    """QRResult(Q, R) of a = Q R. mode: 'reduced', 'complete' (a square Q), 'r' (R alone) or 'raw' (LAPACK's form).
 
     Raises ShapeError, DTypeError, ArgumentError.
 
@@ -131,7 +131,7 @@ def eig(a):
 
 
 def eigvals(a):
-    """The complex eigenvalues of a general matrix, in no order. Raises ShapeError, DTypeError.
+    """The complex eigenvalues of a general matrix, unordered. Raises ShapeError, DTypeError.
 
     >>> hnp.sort(hnp.linalg.eigvals(hnp.array([[0.0, 1.0], [-2.0, -3.0]])).real).round(3)
     Array([-2., -1.], dtype=float32)
@@ -143,7 +143,7 @@ def eigvals(a):
 def eigh(a, UPLO: str | None = None, symmetrize_input: bool = True):
     """EighResult(eigenvalues, eigenvectors) of a hermitian matrix: real and ascending, columns orthonormal.
 
-    UPLO: the triangle that is read, 'L' or 'U', where symmetrize_input is False. Raises ShapeError, ArgumentError.
+    UPLO: the triangle that is read, 'L' or 'U', if symmetrize_input is False. Raises ShapeError, ArgumentError.
 
     >>> values, vectors = hnp.linalg.eigh(hnp.array([[2.0, 1.0], [1.0, 2.0]]))
     >>> values.round(3)

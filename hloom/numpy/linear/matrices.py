@@ -36,7 +36,7 @@ def eye(N, M=None, k: int = 0, dtype=None, *, device=None, out_sharding=None):
            [0., 0., 1.]], dtype=float32)
     """
     rows, columns = canonical_shape((N, N if M is None else M), "eye")
-    # A diagonal outside is as far away as it may be: its number need not fit into s32.
+    # A diagonal outside of the matrix is clamped, as its index may not fit into s32.
     offset = max(min(whole_number(k, "eye", "diagonal"), columns + 1), -rows - 1)
     mask = _offset_mask(rows, columns, offset, "EQ")
     return convert(mask, default_float() if dtype is None else as_dtype(dtype))

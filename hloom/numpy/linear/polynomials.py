@@ -55,9 +55,9 @@ def poly(seq_of_zeros):
 
 
 def polydiv(u, v, *, trim_leading_zeros: bool = False):
-    """(quotient, remainder) of two polynomials. The remainder has the length of u, or no leading zeros on request.
+    """(quotient, remainder) of two polynomials. The remainder has the length of u unless trimmed.
 
-    trim_leading_zeros looks at values, so it does not work inside of jit. Raises ShapeError.
+    trim_leading_zeros depends on values, so it is not supported inside of jit. Raises ShapeError.
 
     >>> quotient, remainder = hnp.polydiv(hnp.array([1.0, 0.0, -1.0]), hnp.array([1.0, 1.0]))
     >>> quotient
@@ -76,7 +76,7 @@ def polydiv(u, v, *, trim_leading_zeros: bool = False):
         quotient.append(factor)
         taken = lax.mul(broadcast_dims_to(factor, v.shape), v)
         rest = lax.sub(rest, lax.pad(taken, 0, ((k, size - k - v.shape[0], 0),)))
-    # What was divided away is 0 but for rounding.
+    # The eliminated coefficients are 0 except for rounding.
     kept = lax.slice_in_dim(rest, count, None)
     rest = lax.concatenate([full(0, u.dtype, (count,)), kept], 0)
     if trim_leading_zeros:
@@ -88,8 +88,8 @@ def polydiv(u, v, *, trim_leading_zeros: bool = False):
 def roots(p, *, strip_zeros: bool = True):
     """The zeros of a polynomial, complex: the eigenvalues of its companion matrix.
 
-    strip_zeros: leading zeros are left out, which looks at values; pass False inside of jit, where each leading zero
-    gives a NaN at the end. Raises ShapeError.
+    strip_zeros: removes leading zeros, which depends on values; pass False inside of jit, where each leading zero
+    yields a NaN at the end. Raises ShapeError.
 
     >>> hnp.sort(hnp.roots(hnp.array([1.0, 0.0, -4.0])).real).round(3)
     Array([-2.,  2.], dtype=float32)
@@ -124,7 +124,8 @@ def _companion(x):
 
 
 def _roots_of_known_number(x, target):
-    """As many zeros as the degree allows: leading zeros go to the end, and the zeros that they stand for become NaN."""
+    """As many roots as the degree allows: leading zeros are moved to the end, and the corresponding roots become
+    NaN."""
     leading = argmax(not_equal(x, 0))
     companion = _companion(roll(x, lax.neg(leading)))
     found = lax.linalg.eig(companion, compute_left_eigenvectors=False, compute_right_eigenvectors=False)[0]
@@ -134,11 +135,12 @@ def _roots_of_known_number(x, target):
 
 
 def polyfit(x, y, deg: int, rcond=None, full: bool = False, w=None, cov=False):
-    """The coefficients of the polynomial of degree deg that fits y at x with the least squares.
+    """The coefficients of the least-squares polynomial of degree deg through y at x.
 
-    rcond: singular values below this share of the largest count as 0. w: a weight for each point. full: also returns
-    residuals, rank, singular values and rcond. cov: also returns the covariance of the coefficients ('unscaled': not
-    scaled by the residuals). y may have columns, one fit each. Raises ShapeError, ArgumentError.
+    rcond: singular values below this fraction of the largest are treated as 0. w: a weight for each point. full: also
+    returns residuals, rank, singular values and rcond. cov: also returns the covariance of the coefficients
+    ('unscaled': not scaled by the residuals). y may have several columns, each fitted separately. Raises ShapeError,
+    ArgumentError.
 
     >>> x = hnp.array([0.0, 1.0, 2.0, 3.0])
     >>> hnp.polyfit(x, 2 * x + 1, 1).round(3)
@@ -181,9 +183,9 @@ def polyfit(x, y, deg: int, rcond=None, full: bool = False, w=None, cov=False):
 
 
 def trim_zeros(filt, trim: str = "fb", axis=None):
-    """An array without the zeros around: in front ('f'), behind ('b') or both, along axes (all by default).
+    """An array without leading ('f') or trailing ('b') zeros, or both, along axes (all by default).
 
-    Looks at values: not for inside of jit. Raises ShapeError, ArgumentError.
+    Depends on values: not supported inside of jit. Raises ShapeError, ArgumentError.
 
     >>> hnp.trim_zeros(hnp.array([0, 0, 1, 2, 0]))
     Array([1, 2], dtype=int32)
@@ -242,7 +244,7 @@ def polyadd(a1, a2):
 
 
 def _aligned(name, a1, a2, combine):
-    """Coefficients of one power combined: zeros in front of the shorter polynomial."""
+    """Coefficients combined power by power: the shorter polynomial is padded with leading zeros."""
     values = [as_operand(p, name) for p in (a1, a2)]
     values = [v if v.ndim else reshape_to(v, (1,)) for v in values]
     (a, b), _ = promote_operands(name, values, broadcast=False)
@@ -291,7 +293,8 @@ def polyder(p, m: int = 1):
 
 
 def polyint(p, m: int = 1, k=None):
-    """The coefficients of the m-th integral, with the m constants of integration k (one number for all; 0 by default).
+    """The coefficients of the m-th integral, with the m constants of integration k (or one scalar for all; 0 by
+    default).
 
     Raises ShapeError.
 
@@ -316,7 +319,8 @@ def polyint(p, m: int = 1, k=None):
 def polymul(a1, a2, *, trim_leading_zeros: bool = False):
     """The coefficients of the product of two polynomials, floats. Raises ShapeError.
 
-    trim_leading_zeros: leading zeros of the operands do not count; this looks at values, so not inside of jit.
+    trim_leading_zeros: ignores leading zeros of the operands; this depends on values, so it is not supported inside of
+    jit.
 
     >>> hnp.polymul(hnp.array([1, 1]), hnp.array([1, -1]))
     Array([ 1.,  0., -1.], dtype=float32)

@@ -24,7 +24,7 @@ def contract(left, left_labels, right, right_labels, out_labels, preferred_eleme
     """The sum of left * right over the labels that are not in out_labels, as one dot and a transpose.
 
     Labels are hashable, distinct within an operand, one for each dimension; equal labels have equal sizes. A label in
-    out_labels is in one operand or in both, one that is missing there is in both. dot_general: instead of lax's.
+    out_labels is in one or both operands, any other label is in both. dot_general: replaces lax's.
     """
     position = {label: k for k, label in enumerate(right_labels)}
     shared = [label for label in left_labels if label in position]
@@ -80,7 +80,7 @@ def matmul(a, b, *, precision=None, preferred_element_type=None, out_sharding=No
     a, left = _matmul_labels(a, dims, [(), ("k",)] if ra == 1 else [("m",), ("k",)])
     b, right = _matmul_labels(b, dims, [("k",), ("n",)])
     out = [*range(len(dims)), *(("m",) if ra > 1 else ()), "n"]
-    # A leading axis that both operands lack, or have with size 1, is put back by the reshape.
+    # A leading axis that both operands lack, or have with size 1, is restored by the reshape.
     present = [label for label in out if label in left or label in right]
     result = contract(a, left, b, right, present, preferred_element_type)
     tail = result._shape.dims[len(result._shape.dims) - (2 if ra > 1 else 1) :]
@@ -88,7 +88,7 @@ def matmul(a, b, *, precision=None, preferred_element_type=None, out_sharding=No
 
 
 def _matmul_labels(x, dims, ends):
-    """x without its stretched leading axes, and its labels: 0, 1, ... for the leading axes of the result."""
+    """x without its broadcast leading axes, and its labels: 0, 1, ... for the leading axes of the result."""
     names = [name for end in ends for name in end]
     own = x._shape.dims[: x.ndim - len(names)]
     lead = len(dims) - len(own)
@@ -115,7 +115,7 @@ def dot(a, b, *, precision=None, preferred_element_type=None, out_sharding=None)
 
 
 def scaled(a, b):
-    """The product of operands of one dtype that broadcast."""
+    """The product of broadcast operands of equal dtype."""
     (a, b), weak = promote_operands("multiply", (a, b))
     return bind("multiply", a, b, weak=weak)
 
@@ -263,7 +263,7 @@ def cross(a, b, axisa: int = -1, axisb: int = -1, axisc: int = -1, axis: int | N
     components = [[lax.index_in_dim(x, k, -1, keepdims=False) for k in range(x.shape[-1])] for x in (a, b)]
 
     def minor(i, j):
-        """a_i b_j - a_j b_i, where a component that is missing is 0."""
+        """a_i b_j - a_j b_i, where a missing component is 0."""
         terms = [scaled(components[0][p], components[1][q]) for p, q in ((i, j), (j, i)) if _has(components, p, q)]
         if _has(components, i, j) and _has(components, j, i):
             return lax.sub(*terms)

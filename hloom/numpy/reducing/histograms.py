@@ -30,11 +30,11 @@ from hloom.tracing.concrete import known, require_known
 
 @takes_out_sharding
 def bincount(x, weights=None, minlength: int = 0, *, length: int | None = None, out_sharding=None):
-    """How often each of 0, 1, 2, ... is among the integers x, of rank 1; with weights their sums.
+    """The number of occurrences of 0, 1, 2, ... in the integers x, of rank 1; with weights their sums.
 
-    length: the size of the result, needed inside of jit; larger numbers are left out, negative ones count as 0.
-    minlength: the least size without `length`. Counts are integers, sums have the dtype of the weights.
-    Raises ShapeError, DTypeError, TracerConversionError.
+    length: the size of the result, required inside of jit; larger values are ignored, negative ones count as 0.
+    minlength: the minimum size without `length`. Counts are integers, sums have the dtype of the weights. Raises
+    ShapeError, DTypeError, TracerConversionError.
 
     >>> hnp.bincount(hnp.array([0, 1, 1, 3]))
     Array([1, 2, 0, 1], dtype=int32)
@@ -65,10 +65,11 @@ def bincount(x, weights=None, minlength: int = 0, *, length: int | None = None, 
 
 
 def histogram_bin_edges(a, bins=10, range=None, weights=None):
-    """The edges of the bins of a histogram: `bins` equal ones between the limits, or `bins` itself where it is edges.
+    """The edges of the bins of a histogram: `bins` equal ones between the limits, or `bins` itself if it is an array of
+    edges.
 
-    range: (low, high), by default those of the data. bins may be one of NumPy's rules ('auto', 'fd', ...) for data that
-    is known. Raises ArgumentError, ShapeError, TracerConversionError.
+    range: (low, high), by default those of the data. bins may be one of NumPy's rules ('auto', 'fd', ...) for concrete
+    data. Raises ArgumentError, ShapeError, TracerConversionError.
 
     >>> hnp.histogram_bin_edges(hnp.array([0.0, 1.0, 4.0]), bins=4)
     Array([0., 1., 2., 3., 4.], dtype=float32)
@@ -109,7 +110,7 @@ def _float_dtype(dtype):
 
 
 def _places(x, edges):
-    """For each element the number of its bin, from 1 on; 0 below the first edge, `edges.size` above the last."""
+    """For each element the index of its bin, starting at 1; 0 below the first edge, `edges.size` above the last."""
     count = edges.shape[0]
     place = searchsorted(edges, x, "right")
     last = lax.eq(x, broadcast_dims_to(edges[count - 1], x.shape))
@@ -119,9 +120,8 @@ def _places(x, edges):
 def histogram(a, bins=10, range=None, weights=None, density: bool | None = None):
     """(the number of elements, or the sum of their weights, in each bin; the edges, one more than bins).
 
-    a: any sizes, flat. bins, range: as in `histogram_bin_edges`; the last bin holds its upper edge too.
-    density: divided so that the integral is 1. The result is of floating point numbers.
-    Raises ShapeError, ArgumentError, DTypeError.
+    a: of any shape, flattened. bins, range: as in `histogram_bin_edges`; the last bin includes its upper edge. density:
+    normalizes the integral to 1. The result is floating-point. Raises ShapeError, ArgumentError, DTypeError.
 
     >>> counts, edges = hnp.histogram(hnp.array([0.1, 0.2, 0.9]), bins=2, range=(0, 1))
     >>> counts
@@ -152,10 +152,9 @@ def histogram(a, bins=10, range=None, weights=None, density: bool | None = None)
 def histogramdd(sample, bins=10, range=None, weights=None, density: bool | None = None):
     """(the number of points in each cell of a grid, a list of the edges along each axis).
 
-    sample: (points, axes), or a list of the coordinates along each axis. bins: a number, a number for each axis, or
-    edges for each; range: (low, high) for each axis. weights, density: as in `histogram`, but without both counts are
-    integers.
-    Raises ShapeError, ArgumentError, DTypeError.
+    sample: (points, axes), or a list of the coordinates along each axis. bins: a number, a number per axis, or edges
+    for each; range: (low, high) per axis. weights, density: as in `histogram`, but without either the counts are
+    integers. Raises ShapeError, ArgumentError, DTypeError.
 
     >>> counts, edges = hnp.histogramdd(hnp.array([[0.1, 0.1], [0.9, 0.8]]), bins=2)
     >>> counts
@@ -209,7 +208,7 @@ def _bins_by_axis(bins, rank: int) -> list:
 
 
 def _density(counts, edges: list):
-    """The shares of the counts in cells between these edges, by the cells' sizes."""
+    """The density: the fraction of the counts in each cell, divided by the cell's size."""
     rank = len(edges)
     counts = lax.div(counts, broadcast_dims_to(lax.reduce_sum(counts, tuple(np.arange(rank))), counts.shape))
     for k, edge in enumerate(edges):
@@ -228,6 +227,6 @@ def histogram2d(x, y, bins=10, range=None, weights=None, density: bool | None = 
            [0, 1]], dtype=int32)
     """
     if not isinstance(bins, (int, np.integer)) and not (isinstance(bins, (list, tuple)) and len(bins) == 2):
-        bins = [bins, bins]  # the same edges along both
+        bins = [bins, bins]  # the same edges for both axes
     counts, edges = histogramdd([x, y], bins, range, weights, density)
     return counts, edges[0], edges[1]

@@ -1,4 +1,4 @@
-"""Quantiles: percentile, quantile, median, and those that leave NaN out.
+"""Quantiles: percentile, quantile, median, and their NaN-ignoring variants.
 
 The methods are the nine of R. J. Hyndman and Y. Fan, Sample Quantiles in Statistical Packages, The American
 Statistician 50 (1996) 361, and the four simple ones 'lower', 'higher', 'nearest' and 'midpoint'.
@@ -28,7 +28,8 @@ from hloom.numpy.shaping.manipulation import moveaxis
 from hloom.numpy.shaping.sorting import sort, sorted_with_places
 from hloom.tracing.concrete import at_once, is_eager
 
-# (alpha, beta) of the continuous methods: the place of probability p among n is n p + alpha + p (1 - alpha - beta) - 1.
+# (alpha, beta) of the continuous methods: the position of probability p among n is n p + alpha + p (1 - alpha - beta) -
+# 1.
 _CONTINUOUS = {
     "linear": (1.0, 1.0),
     "interpolated_inverted_cdf": (0.0, 1.0),
@@ -39,7 +40,7 @@ _CONTINUOUS = {
 }
 _SIMPLE = ("lower", "higher", "nearest", "midpoint")
 _STEPS = ("inverted_cdf", "averaged_inverted_cdf", "closest_observation")
-_FEW = 16  # places up to which finding them takes less time than sorting
+_FEW = 16  # number of positions up to which selection is faster than sorting
 METHODS = (*_CONTINUOUS, *_SIMPLE, *_STEPS)
 
 
@@ -96,7 +97,7 @@ def _unweighted(x, q, method, skip_nan):
     low, high, weight = _neighbours(p, count, method)
     x = _sorted_at(x, low, high) if eager else x
     low, high = (_element(x, k, q.ndim, dims) for k in (low, high))
-    # Not low + weight (high - low), which is NaN between equal infinities.
+    # Not low + weight (high - low), which is NaN for equal infinities.
     mixed = lax.add(lax.mul(low, lax.sub(lax.full_like(weight, 1), weight)), lax.mul(high, weight))
     result = where(lax.eq(weight, lax.full_like(weight, 0)), low, where(lax.eq(low, high), high, mixed))
     result = where(lax.eq(weight, lax.full_like(weight, 1)), high, result)
@@ -106,7 +107,7 @@ def _unweighted(x, q, method, skip_nan):
 
 
 def _sorted_at(x, low, high):
-    """x, known now, with the elements at these places of the last axis where sorting would put them."""
+    """x, concrete, partitioned so that these positions of the last axis hold their sorted elements."""
     places = np.concatenate([np.ravel(k._value()) for k in (low, high)])
     places = np.unique(places[np.isfinite(places)].astype(np.int64))
     if places.size > _FEW:
@@ -116,7 +117,7 @@ def _sorted_at(x, low, high):
 
 
 def _neighbours(p, count, method):
-    """(place below, place above, weight of the one above) for probabilities p among so many elements."""
+    """(position below, position above, weight of the one above) for probabilities p among this many elements."""
 
     def full(value):
         return lax.full_like(p, value)
@@ -154,12 +155,12 @@ def _neighbours(p, count, method):
         elif method == "midpoint":
             weight = where(lax.gt(weight, full(0)), 0.5, full(0))
         elif method == "nearest":
-            weight = where(lax.le(weight, full(0.5)), 0.0, full(1))  # the lower one of two that are as near, as in JAX
+            weight = where(lax.le(weight, full(0.5)), 0.0, full(1))  # ties go to the lower one, as in JAX
     return lax.clamp(full(0), low, last), lax.clamp(full(0), high, last), weight
 
 
 def _element(x, place, q_rank: int, dims):
-    """x[.., place[q, ..]]: sizes `dims`."""
+    """x[.., place[q, ..]] of shape `dims`."""
     rest, size = x.shape[:-1], x.shape[-1]
     place = convert(place, default_int())
     probabilities = product(dims[:q_rank])
@@ -170,7 +171,7 @@ def _element(x, place, q_rank: int, dims):
 
 
 def _weighted(name, x, q, method, skip_nan, weights, a, axes):
-    """The first element whose share of the weights reaches q, as NumPy has it for weights."""
+    """The first element whose cumulative share of the weights reaches q, as in NumPy."""
     if method != "inverted_cdf":
         raise ArgumentError(f"{name} with weights", f"method={method!r}", "pass method='inverted_cdf'")
     w = convert(as_operand(weights, name), x.dtype)
@@ -217,9 +218,9 @@ def quantile(
     *,
     weights=None,
 ):
-    """The value below which the share q (0 to 1) of the elements along the axes (None: all) lies; NaN if one is NaN.
+    """The q-quantile (q from 0 to 1) of the elements along the axes (None: all); NaN if one is NaN.
 
-    q: a number or an array, whose sizes come first in the result; its dtype is that of a (f32 for integers). method:
+    q: a scalar or an array, whose dimensions lead the result's; its dtype is that of a (f32 for integers). method:
     one of `METHODS`; weights only with 'inverted_cdf'. Raises ArgumentError, DTypeError, ShapeError.
 
     >>> hnp.quantile(hnp.array([1.0, 2.0, 3.0, 4.0, 5.0]), 0.25)
@@ -259,7 +260,7 @@ def nanquantile(
     *,
     weights=None,
 ):
-    """`quantile` of the elements that are not NaN; NaN where there is none.
+    """`quantile` of the non-NaN elements; NaN if there are none.
 
     >>> hnp.nanquantile(hnp.array([1.0, hnp.nan, 3.0]), 0.5)
     Array(2., dtype=float32)
@@ -279,7 +280,7 @@ def nanpercentile(
     weights=None,
     out_sharding=None,
 ):
-    """`percentile` of the elements that are not NaN; NaN where there is none.
+    """`percentile` of the non-NaN elements; NaN if there are none.
 
     >>> hnp.nanpercentile(hnp.array([1.0, hnp.nan, 3.0]), 50)
     Array(2., dtype=float32)
@@ -297,7 +298,7 @@ def median(a, axis=None, out=None, overwrite_input: bool = False, keepdims: bool
 
 
 def nanmedian(a, axis=None, out=None, overwrite_input: bool = False, keepdims: bool = False):
-    """`median` of the elements that are not NaN; NaN where there is none.
+    """`median` of the non-NaN elements; NaN if there are none.
 
     >>> hnp.nanmedian(hnp.array([1.0, hnp.nan, 3.0]))
     Array(2., dtype=float32)

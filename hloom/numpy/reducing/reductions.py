@@ -1,4 +1,4 @@
-"""Reductions over axes: sums, extremes, truth, means and variances, and their variants that pass over NaN."""
+"""Reductions over axes: sums, extrema, logic, means and variances, and their NaN-ignoring variants."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ from hloom.tracing.trace import bind
 
 
 def sum_dtype(dtype, promote_integers: bool = True):
-    """Sums of narrow integers are of the default integers' width, as in JAX; all others keep their dtype."""
+    """Sums of narrow integers use the default integer width, as in JAX; all others keep their dtype."""
     if not (promote_integers or dtype == PRED) or dtype in INEXACT or dtype.itemsize >= default_int().itemsize:
         return dtype
     return default_int() if dtype in SIGNED or dtype == PRED else DTYPES[f"u{8 * default_int().itemsize}"]
@@ -77,7 +77,8 @@ def _accumulation(name, a, axis, dtype, keepdims, initial, where_mask, opcode, n
 def sum(
     a, axis=None, dtype=None, out=None, keepdims: bool = False, initial=None, where=None, promote_integers: bool = True
 ):
-    """The sum over axes (all by default) of the elements where `where`. Narrow integers and pred give s32 or u32.
+    """The sum over axes (all by default) of the elements selected by `where`. The result for narrow integers and pred
+    is s32 or u32.
 
     f16 and bf16 are summed in f32. Raises ShapeError, DTypeError.
 
@@ -92,7 +93,8 @@ def sum(
 def prod(
     a, axis=None, dtype=None, out=None, keepdims: bool = False, initial=None, where=None, promote_integers: bool = True
 ):
-    """The product over axes (all by default) of the elements where `where`; dtypes as `sum`. Raises ShapeError.
+    """The product over axes (all by default) of the elements selected by `where`; dtypes as for `sum`. Raises
+    ShapeError.
 
     >>> hnp.prod(hnp.array([[1, 2], [3, 4]]), axis=1)
     Array([ 2, 12], dtype=int32)
@@ -114,7 +116,7 @@ def _extreme(name, a, axis, keepdims, initial, where_mask, opcode, neutral):
 
 
 def _complex_extreme(name, x, axes, keepdims, initial, where_mask, opcode, neutral):
-    """In the order of `less`: the extreme of the imaginary parts where the real part is the extreme."""
+    """In the order of `less`: the extremum of the imaginary parts among elements with the extremal real part."""
     re, im, nan = lax.real(x), lax.imag(x), lax.ne(x, x)
     far = neutral(re.dtype)
     re, im = _masked(re, where_mask, far, name), _masked(im, where_mask, far, name)
@@ -234,7 +236,7 @@ def argmin(a, axis: int | None = None, out=None, keepdims: bool = False):
 
 
 def _count(x, axes, where_mask, keepdims, name):
-    """How many elements a mean runs over: a number, or an array with a mask."""
+    """The number of elements of a mean: a scalar, or an array if there is a mask."""
     if where_mask is None:
         return product(x.shape[k] for k in axes)
     mask = broadcast_dims_to(truth(as_operand(where_mask, name)), x.shape)
@@ -249,8 +251,8 @@ _WIDE = {DTYPES["f32"]: DTYPES["f64"], DTYPES["c64"]: DTYPES["c128"]}
 
 
 def _mean(x, axes, keepdims: bool, where_mask, name: str):
-    """The mean of floats in their own dtype. Sums of f32 are f64 until they were divided: a sum that is rounded,
-    divided and rounded again may be an ulp away from elements that are all equal."""
+    """The mean of floats in their dtype. Sums of f32 stay in f64 until divided: rounding twice could put the mean of
+    equal elements an ulp off."""
     count = _count(x, axes, where_mask, keepdims, name)
     wide = _WIDE.get(x.dtype)
     if wide is None:
@@ -264,11 +266,11 @@ def _mean(x, axes, keepdims: bool, where_mask, name: str):
 
 
 def center(x, axis=None, keepdims: bool = False, where=None):
-    """The mean from which elements are measured: exactly the value of elements that are all equal, which then
-    have no variance, in f64 too.
+    """The mean used for deviations.
 
-    f64 has no wider dtype. There the mean of the differences is added: those of equal elements are exact, and the error
-    of their mean is lost when it is added. Its derivative is zero.
+    For equal elements it is exactly their value, so that their variance is 0, also in f64. As f64 has no wider dtype,
+    the mean of the differences is added: differences of equal elements are exact, and the error of their mean vanishes
+    in the addition. Its derivative is zero.
     """
     x = as_operand(x, "mean")
     if x.dtype not in (DTYPES["f64"], DTYPES["c128"]):
@@ -277,12 +279,12 @@ def center(x, axis=None, keepdims: bool = False, where=None):
     found = _mean(x, axes, keepdims, where, "mean")
     kept = found if keepdims else keep_axes(found, axes, x.shape)
     rest = _mean(lax.sub(x, broadcast_dims_to(kept, x.shape)), axes, keepdims, where, "mean")
-    rest = lax.select(lax.eq(lax.sub(rest, rest), _zeros(rest)), rest, _zeros(rest))  # NaN beside infinities
+    rest = lax.select(lax.eq(lax.sub(rest, rest), _zeros(rest)), rest, _zeros(rest))  # NaN next to infinities
     return lax.add(found, lax.stop_gradient(rest))
 
 
 def mean_square(x, axis=None, keepdims: bool = False):
-    """The mean of x^2, of floats in their dtype (f32 inside for narrow ones): squares of zeros need no wider sums."""
+    """The mean of x^2 in the dtype of x (f32 inside for narrow floats): squared deviations of 0 need no wider sums."""
     x = as_operand(x, "mean")
     target, work = _work_dtype(x, None, "mean")
     axes = canonical_axes(axis, x.ndim, "mean")
@@ -302,9 +304,10 @@ def _work_dtype(x, dtype, name):
 
 
 def mean(a, axis=None, dtype=None, out=None, keepdims: bool = False, *, where=None):
-    """The mean over axes (all by default) of the elements where `where`; integers as floats. NaN where there is none.
+    """The mean over axes (all by default) of the elements selected by `where`; integers as floats. NaN if there are
+    none.
 
-    Integers that f32 does not hold are summed exactly, as s64. Raises ShapeError, DTypeError.
+    Integers beyond f32's precision are summed exactly, as s64. Raises ShapeError, DTypeError.
 
     >>> hnp.mean(hnp.array([[1, 2], [3, 6]]), axis=0)
     Array([2., 4.], dtype=float32)
@@ -319,7 +322,8 @@ def mean(a, axis=None, dtype=None, out=None, keepdims: bool = False, *, where=No
 
 
 def average(a, axis=None, weights=None, returned: bool = False, keepdims: bool = False):
-    """The mean weighted by weights, of the shape of a or along the one axis. With returned also the sum of weights.
+    """The mean weighted by weights, of the shape of a or along the one axis. With returned, also returns the sum of
+    weights.
 
     Raises ShapeError, DTypeError.
 
@@ -350,7 +354,7 @@ def average(a, axis=None, weights=None, returned: bool = False, keepdims: bool =
 
 
 def _divisor(count: Size, less):
-    """As NumPy: too few elements give NaN (0 / 0) or infinity, never a negative variance."""
+    """As in NumPy: too few elements yield NaN (0 / 0) or infinity, never a negative variance."""
     if isinstance(count, SizeExpression):
         return greatest(count - less, 0) if isinstance(less, int) else lax.max(count - less, 0.0)
     divisor = float(count - less)
@@ -358,7 +362,7 @@ def _divisor(count: Size, less):
 
 
 def _variance(x: np.ndarray, axes, keepdims: bool, divisor: float) -> np.ndarray:
-    """The ops of `var` on a NumPy array, with one array for all that is of its size."""
+    """The ops of `var` on a NumPy array, reusing one temporary of its size."""
 
     def total(v, keepdims):
         def combine(dtype):
@@ -431,7 +435,7 @@ def std(a, axis=None, dtype=None, out=None, ddof=0, keepdims: bool = False, *, w
     return result if target in COMPLEX else convert(result, target)
 
 
-# --- passing over NaN ---------------------------------------------------------------------------------------------
+# --- ignoring NaN -------------------------------------------------------------------------------------------------
 
 
 def _valid(x, where_mask, name):
@@ -467,7 +471,7 @@ def nanprod(a, axis=None, dtype=None, out=None, keepdims: bool = False, initial=
 
 
 def nanmean(a, axis=None, dtype=None, out=None, keepdims: bool = False, *, where=None):
-    """`mean` of what is not NaN; NaN where nothing is left.
+    """`mean` of the non-NaN elements; NaN if there are none.
 
     >>> hnp.nanmean(hnp.array([1.0, hnp.nan, 3.0]))
     Array(2., dtype=float32)
@@ -479,7 +483,7 @@ def nanmean(a, axis=None, dtype=None, out=None, keepdims: bool = False, *, where
 
 
 def nanvar(a, axis=None, dtype=None, out=None, ddof=0, keepdims: bool = False, *, where=None):
-    """`var` of what is not NaN; NaN where too little is left.
+    """`var` of the non-NaN elements; NaN if there are too few.
 
     >>> hnp.nanvar(hnp.array([1.0, hnp.nan, 3.0]))
     Array(1., dtype=float32)
@@ -496,7 +500,7 @@ def nanvar(a, axis=None, dtype=None, out=None, ddof=0, keepdims: bool = False, *
 
 
 def nanstd(a, axis=None, dtype=None, out=None, ddof=0, keepdims: bool = False, *, where=None):
-    """`std` of what is not NaN; NaN where too little is left.
+    """`std` of the non-NaN elements; NaN if there are too few.
 
     >>> hnp.nanstd(hnp.array([1.0, hnp.nan, 3.0]))
     Array(1., dtype=float32)
@@ -524,7 +528,7 @@ def _nan_extreme(name, function, neutral, a, axis, keepdims, initial, where_mask
 
 
 def nanmax(a, axis=None, out=None, keepdims: bool = False, initial=None, where=None):
-    """`max` of what is not NaN; NaN where nothing is left.
+    """`max` of the non-NaN elements; NaN if there are none.
 
     >>> hnp.nanmax(hnp.array([1.0, hnp.nan, 3.0]))
     Array(3., dtype=float32)
@@ -533,7 +537,7 @@ def nanmax(a, axis=None, out=None, keepdims: bool = False, initial=None, where=N
 
 
 def nanmin(a, axis=None, out=None, keepdims: bool = False, initial=None, where=None):
-    """`min` of what is not NaN; NaN where nothing is left.
+    """`min` of the non-NaN elements; NaN if there are none.
 
     >>> hnp.nanmin(hnp.array([1.0, hnp.nan, 3.0]))
     Array(1., dtype=float32)
@@ -542,7 +546,7 @@ def nanmin(a, axis=None, out=None, keepdims: bool = False, initial=None, where=N
 
 
 def _nan_arg(name, function, neutral, a, axis, keepdims):
-    """As JAX: -1 where everything is NaN (NumPy raises, which a compiled function cannot)."""
+    """As in JAX: -1 if all elements are NaN (NumPy raises, which a compiled function cannot)."""
     x = as_operand(a, name)
     if x.dtype not in FLOATS:
         return function(x, axis, keepdims=keepdims)
@@ -554,7 +558,7 @@ def _nan_arg(name, function, neutral, a, axis, keepdims):
 
 
 def nanargmax(a, axis: int | None = None, out=None, keepdims: bool = False):
-    """`argmax` of what is not NaN; -1 where nothing is left.
+    """`argmax` of the non-NaN elements; -1 if there are none.
 
     >>> hnp.nanargmax(hnp.array([1.0, hnp.nan, 3.0]))
     Array(2, dtype=int32)
@@ -563,7 +567,7 @@ def nanargmax(a, axis: int | None = None, out=None, keepdims: bool = False):
 
 
 def nanargmin(a, axis: int | None = None, out=None, keepdims: bool = False):
-    """`argmin` of what is not NaN; -1 where nothing is left.
+    """`argmin` of the non-NaN elements; -1 if there are none.
 
     >>> hnp.nanargmin(hnp.array([hnp.nan, 2.0, 1.0]))
     Array(2, dtype=int32)

@@ -49,9 +49,9 @@ def _cumulative(name, a, axis, dtype, opcode):
 
 
 def cumsum(a, axis: int | None = None, dtype=None, out=None):
-    """The running sum along an axis (of the flat array), in the dtype of a; of booleans in the default integer's.
+    """The running sum along an axis (of the flat array), in the dtype of a; the default integer for booleans.
 
-    `cumulative_sum` adds narrow integers in wider ones. Raises ShapeError.
+    `cumulative_sum` accumulates narrow integers in wider ones. Raises ShapeError.
 
     >>> hnp.cumsum(hnp.array([[1, 2], [3, 4]]), axis=0)
     Array([[1, 2],
@@ -110,7 +110,7 @@ def _array_api(name, function, x, axis, dtype, include_initial, neutral):
 
 
 def cumulative_sum(x, /, *, axis: int | None = None, dtype=None, include_initial: bool = False):
-    """`cumsum`; with include_initial one element longer, from 0 on. Raises ShapeError.
+    """`cumsum`; with include_initial one element longer, starting at 0. Raises ShapeError.
 
     >>> hnp.cumulative_sum(hnp.array([1, 2, 3]), include_initial=True)
     Array([0, 1, 3, 6], dtype=int32)
@@ -119,7 +119,7 @@ def cumulative_sum(x, /, *, axis: int | None = None, dtype=None, include_initial
 
 
 def cumulative_prod(x, /, *, axis: int | None = None, dtype=None, include_initial: bool = False):
-    """`cumprod`; with include_initial one element longer, from 1 on. Raises ShapeError.
+    """`cumprod`; with include_initial one element longer, starting at 1. Raises ShapeError.
 
     >>> hnp.cumulative_prod(hnp.array([1, 2, 3]), include_initial=True)
     Array([1, 1, 2, 6], dtype=int32)
@@ -194,7 +194,7 @@ def trapezoid(y, x=None, dx=1.0, axis: int = -1):
 def gradient(f, *varargs, axis=None, edge_order: int = 1):
     """The derivative along axes by central differences of neighbours, one-sided at the edges; a list for several axes.
 
-    varargs: the distance of neighbours, one number for all axes or one (or a vector of coordinates) for each.
+    varargs: the spacing of neighbours, one scalar for all axes or one (or a vector of coordinates) for each.
     Raises ShapeError, ArgumentError.
 
     >>> hnp.gradient(hnp.array([0.0, 1.0, 4.0, 9.0]))
@@ -243,13 +243,13 @@ def _gradient(x, axis, distance):
         middle = divide(add(multiply(before, high), multiply(after, low)), add(low, high))
     else:
         slopes = divide(steps, distance)
-        # One difference: a neighbour beyond the range of numbers counts once only.
+        # A single difference: an overflowing neighbour enters only once.
         middle = divide(lax.sub(part(x, 2, extent), part(x, 0, extent - 2)), multiply(distance, 2.0))
     return lax.concatenate([part(slopes, 0, 1), middle, part(slopes, extent - 2, extent - 1)], axis)
 
 
 def unwrap(p, discont=None, axis: int = -1, period=2 * math.pi):
-    """p with whole periods added so that neighbours differ by at most half a period. Raises ShapeError.
+    """p with multiples of the period added so that neighbours differ by at most half a period. Raises ShapeError.
 
     >>> hnp.unwrap(hnp.array([0.0, 3.0, -3.0])).round(3)
     Array([0.   , 3.   , 3.283], dtype=float32)

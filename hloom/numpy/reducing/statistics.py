@@ -23,7 +23,8 @@ from hloom.numpy.shaping.manipulation import concatenate
 
 
 def cov(m, y=None, rowvar: bool = True, bias: bool = False, ddof: int | None = None, fweights=None, aweights=None):
-    """The covariance matrix of variables, one a row (one a column unless rowvar), observations along the other axis.
+    """The covariance matrix of variables, one per row (per column unless rowvar), with observations along the other
+    axis.
 
     Divided by the count less ddof (1, or 0 with bias); weights as in NumPy. Raises ShapeError, DTypeError.
 

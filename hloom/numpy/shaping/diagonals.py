@@ -83,7 +83,7 @@ def trace(a, offset: int = 0, axis1: int = 0, axis2: int = 1, dtype=None, out=No
 
 
 def fill_diagonal(a, val, wrap: bool = False, *, inplace: bool = False):
-    """a with val, which broadcasts, on its main diagonal. inplace=True is refused. Raises ShapeError, ArgumentError.
+    """a with val, which broadcasts, on its main diagonal. inplace=True is rejected. Raises ShapeError, ArgumentError.
 
     >>> hnp.fill_diagonal(hnp.ones((2, 2)), 5, inplace=False)
     Array([[5., 1.],
@@ -91,7 +91,7 @@ def fill_diagonal(a, val, wrap: bool = False, *, inplace: bool = False):
     """
     if inplace or wrap:
         raise ArgumentError(
-            "fill_diagonal makes a new array and knows no wrap", f"{inplace=}, {wrap=}", "pass inplace=False"
+            "fill_diagonal returns a new array and does not support wrap", f"{inplace=}, {wrap=}", "pass inplace=False"
         )
     x = as_operand(a, "fill_diagonal")
     if x.ndim < 2 or (x.ndim > 2 and len(set(x.shape)) > 1):

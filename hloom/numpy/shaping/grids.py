@@ -1,4 +1,4 @@
-"""Objects that are indexed to make arrays: grids (`mgrid`, `ogrid`), joined ranges (`r_`, `c_`) and indexes (`s_`)."""
+"""Objects that create arrays by indexing: grids (`mgrid`, `ogrid`), joined ranges (`r_`, `c_`) and indexes (`s_`)."""
 
 from __future__ import annotations
 
@@ -38,10 +38,10 @@ mgrid, ogrid = _Grid(False), _Grid(True)
 
 
 class _Joined:
-    """Ranges, arrays and numbers joined along an axis.
+    """Ranges, arrays and scalars concatenated along an axis.
 
-    A text in front, 'axis,rank,place' (all but the first may be missing), says along which axis, of which rank at least
-    the parts are, and where new axes of size 1 go: the parts' first axis is axis `place` of the result.
+    A leading string, 'axis,rank,place' (all but the first are optional), sets the axis, the minimum rank of the parts,
+    and the position of new axes of size 1: the parts' first axis is axis `place` of the result.
     """
 
     def __init__(self, axis: int, rank: int, place: int):
@@ -87,7 +87,7 @@ r_, c_ = _Joined(0, 1, -1), _Joined(-1, 2, 0)
 
 
 class _Index:
-    """Gives the index back with which it is indexed: s_[1:3] is slice(1, 3)."""
+    """Returns the index itself: s_[1:3] is slice(1, 3)."""
 
     def __init__(self, as_tuple: bool):
         self._as_tuple = as_tuple

@@ -46,7 +46,7 @@ def _sequence(arrays, name: str) -> list:
 
 
 def _order(rest, order, name):
-    """(sizes or axes that were given one by one, the order)."""
+    """(sizes or axes passed as separate arguments, the order)."""
     if rest and isinstance(rest[-1], str):
         rest, order = rest[:-1], rest[-1]
     if order not in ("C", "F", "A", "K", None):
@@ -56,7 +56,7 @@ def _order(rest, order, name):
 
 @takes_out_sharding
 def reshape(a, shape, *rest, order: str = "C", copy: bool | None = None, out_sharding=None):
-    """a with another shape; one of them may be -1 and follows from the size. Also reshape(a, 2, 3).
+    """a with another shape; one size may be -1 and is inferred. Also reshape(a, 2, 3).
 
     order 'F' reads and writes with the first axis fastest. Raises ShapeError, ArgumentError.
 
@@ -181,7 +181,7 @@ def broadcast_to(array, shape, *, out_sharding=None):
 
 
 def broadcast_arrays(*args):
-    """All arrays with the sizes to which they broadcast, a list. Raises ShapeError.
+    """A list of all arrays, broadcast to their common shape. Raises ShapeError.
 
     >>> a, b = hnp.broadcast_arrays(hnp.zeros((3, 1)), hnp.zeros(4))
     >>> a.shape, b.shape
@@ -195,7 +195,7 @@ def broadcast_arrays(*args):
 
 
 def broadcast_shapes(*shapes) -> tuple[int, ...]:
-    """The shape to which all of these shapes broadcast. Raises ShapeError.
+    """The common shape to which these shapes broadcast. Raises ShapeError.
 
     >>> hnp.broadcast_shapes((3, 1), (4,))
     (3, 4)
@@ -238,7 +238,7 @@ permute_dims = transpose
 
 
 def moveaxis(a, source, destination):
-    """a with axes moved to other positions; the others keep their order. Raises ShapeError.
+    """a with axes moved to new positions; the others keep their order. Raises ShapeError.
 
     >>> hnp.moveaxis(hnp.zeros((2, 3, 4)), 0, -1).shape
     (3, 4, 2)
@@ -255,7 +255,7 @@ def moveaxis(a, source, destination):
 
 
 def rollaxis(a, axis: int, start: int = 0):
-    """a with one axis moved before position start. Raises ShapeError.
+    """a with one axis moved before axis start. Raises ShapeError.
 
     >>> hnp.rollaxis(hnp.zeros((2, 3, 4)), 2).shape
     (4, 2, 3)
@@ -283,7 +283,7 @@ def swapaxes(a, axis1: int, axis2: int):
 
 
 def concatenate(arrays, axis: int | None = 0, dtype=None):
-    """The arrays one after the other along an axis (None: all flattened). Promotes. Raises ShapeError.
+    """The arrays concatenated along an axis (None: all flattened). Promotes. Raises ShapeError.
 
     >>> hnp.concatenate([hnp.array([[1, 2]]), hnp.array([[3, 4], [5, 6]])])
     Array([[1, 2],
@@ -310,7 +310,7 @@ concat = concatenate
 
 
 def stack(arrays, axis: int = 0, out=None, dtype=None):
-    """Arrays of one shape along a new axis. Promotes. Raises ShapeError, ArgumentError.
+    """Arrays of equal shape stacked along a new axis. Promotes. Raises ShapeError, ArgumentError.
 
     >>> hnp.stack([hnp.array([1, 2]), hnp.array([3, 4])], axis=1)
     Array([[1, 3],
@@ -382,7 +382,7 @@ def column_stack(tup):
 
 
 def block(arrays):
-    """An array put together from nested lists of blocks: the innermost along the last axis. Raises ShapeError.
+    """An array assembled from nested lists of blocks: the innermost along the last axis. Raises ShapeError.
 
     >>> a = hnp.ones((1, 2), dtype=int)
     >>> hnp.block([[a, 2 * a], [3 * a, 4 * a]])
@@ -439,7 +439,7 @@ def _split(name: str, a, indices_or_sections, axis: int, equal: bool) -> list:
 
 
 def split(ary, indices_or_sections, axis: int = 0):
-    """Equal parts along an axis, or the parts between these indexes, a list. Raises ShapeError.
+    """A list of equal parts along an axis, or of the parts between these indices. Raises ShapeError.
 
     >>> hnp.split(hnp.arange(6), [2, 5])
     [Array([0, 1], dtype=int32), Array([2, 3, 4], dtype=int32), Array([5], dtype=int32)]
@@ -448,7 +448,7 @@ def split(ary, indices_or_sections, axis: int = 0):
 
 
 def array_split(ary, indices_or_sections, axis: int = 0):
-    """As split; the first parts are longer by one where the size does not divide.
+    """As split; the first parts are longer by one if the size is not divisible.
 
     >>> [part.shape for part in hnp.array_split(hnp.arange(7), 3)]
     [(3,), (2,), (2,)]
@@ -500,7 +500,7 @@ def tile(A, reps):
 
 
 def resize(a, new_shape):
-    """The elements of a, repeated or cut to fill this shape. Raises ShapeError.
+    """The elements of a, repeated or truncated to fill this shape. Raises ShapeError.
 
     >>> hnp.resize(hnp.array([1, 2, 3]), (2, 4))
     Array([[1, 2, 3, 1],

@@ -1,4 +1,4 @@
-"""pad: constant values by the pad op, all other modes through slices and concatenation."""
+"""pad: constant values through the pad op, all other modes through slices and concatenation."""
 
 from __future__ import annotations
 
@@ -50,11 +50,11 @@ def _pairs(value, rank: int, name: str) -> list[tuple]:
 def pad(array, pad_width, mode: str = "constant", **options):
     """array with elements added before and after along each axis.
 
-    pad_width: a number, (before, after), or such a pair for each axis; also {axis: number or pair}. Modes as NumPy:
+    pad_width: a number, (before, after), or such a pair for each axis; also {axis: number or pair}. Modes as in NumPy:
     constant (constant_values), edge, wrap, reflect and symmetric (reflect_type 'even' or 'odd'), linear_ramp
     (end_values), maximum, minimum, mean, median (stat_length), empty (zeros). A function mode(vector, (before, after),
-    axis, options) gives each vector along each axis in turn, padded with zeros so far. Raises ShapeError,
-    ArgumentError.
+    axis, options) returns the padded vector, given each vector along each axis in turn, padded with zeros. Raises
+    ShapeError, ArgumentError.
 
     >>> hnp.pad(hnp.array([1, 2, 3]), (1, 2))
     Array([0, 1, 2, 3, 0, 0], dtype=int32)
@@ -182,7 +182,7 @@ def _ramp(edge, axis, count, end, reverse):
 
 
 def _repeated(x, axis, before, after, mode, reflect_type):
-    """Mirrored or repeated parts, as many rounds as the widths need."""
+    """Mirrored or repeated parts, in as many rounds as the widths need."""
     if mode == "wrap":
         return _wrapped(x, axis, before, after)
     skip = 1 if mode == "reflect" else 0
@@ -192,7 +192,7 @@ def _repeated(x, axis, before, after, mode, reflect_type):
     period = x.shape[axis] - skip
     while before or after:
         extent = x.shape[axis]
-        # Whole periods, so that the new edges are again positions to mirror at.
+        # Whole periods, so that the new edges are mirror axes again.
         longest = (extent - skip) // period * period
         low, high = min(before, longest), min(after, longest)
         parts = [x]

@@ -40,10 +40,10 @@ from hloom.tracing.trace import bind
 
 @takes_out_sharding
 def repeat(a, repeats, axis: int | None = None, *, total_repeat_length: int | None = None, out_sharding=None):
-    """Every element repeated along an axis (of the flat array); repeats is a number or one static number an element.
+    """Every element repeated along an axis (of the flat array); repeats is a scalar or one static number per element.
 
-    total_repeat_length: the static size of the result, with which repeats may be traced; what is missing at the end
-    is the last element, what is too much is left out. Raises ShapeError.
+    total_repeat_length: the static size of the result, which allows traced repeats; the result is padded with the last
+    element, or truncated. Raises ShapeError.
 
     >>> hnp.repeat(hnp.array([1, 2]), hnp.array([2, 3]), total_repeat_length=5)
     Array([1, 1, 2, 2, 2], dtype=int32)
@@ -51,7 +51,7 @@ def repeat(a, repeats, axis: int | None = None, *, total_repeat_length: int | No
     x = as_operand(a, "repeat")
     if axis is None:
         x, axis = reshape_to(x, (x.size,)), 0
-    elif not x.ndim:  # as in NumPy, a number is a vector of one element
+    elif not x.ndim:  # as in NumPy, a scalar is a vector of one element
         x = reshape_to(x, (1,))
     axis = canonical_axis(axis, x.ndim, "repeat")
     if total_repeat_length is not None:
@@ -76,7 +76,7 @@ def repeat(a, repeats, axis: int | None = None, *, total_repeat_length: int | No
 
 
 def _repeat_to_length(x, repeats, axis, length):
-    """Each place of the result belongs to the element whose repeats begin last before it."""
+    """Each position of the result belongs to the last element whose repeats begin at or before it."""
     extent = x.shape[axis]
     counts = as_operand(repeats, "repeat")
     counts = broadcast_dims_to(reshape_to(counts, (1,)) if counts.ndim == 0 else counts, (extent,))
@@ -122,7 +122,7 @@ def flipud(m):
 
 
 def rot90(m, k: int = 1, axes=(0, 1)):
-    """m turned k times by 90 degrees in a plane, from the first axis to the second. Raises ShapeError.
+    """m rotated k times by 90 degrees in a plane, from the first axis to the second. Raises ShapeError.
 
     >>> hnp.rot90(hnp.array([[1, 2], [3, 4]]))
     Array([[2, 4],
@@ -139,7 +139,7 @@ def rot90(m, k: int = 1, axes=(0, 1)):
 
 
 def roll(a, shift, axis=None):
-    """a with its elements moved by shift along axes and around the end; of the flat array by default.
+    """a with its elements shifted cyclically along axes; the flat array by default.
 
     Static shifts are slices; a traced shift is a dynamic slice of a doubled array. Raises ShapeError.
 
@@ -183,9 +183,9 @@ def _flat_unless(x, axis, name: str):
 
 
 def insert(arr, obj, values, axis: int | None = None):
-    """arr with values inserted before positions along an axis (None: of the flat array).
+    """arr with values inserted before indices along an axis (None: of the flat array).
 
-    obj: an integer, a slice, or integers of rank 1 (before the insertion); values broadcast to what is inserted.
+    obj: an integer, a slice, or integers of rank 1 (relative to arr); values broadcast to the inserted part.
     Raises ShapeError, DTypeError, IndexOutOfBoundsError.
 
     >>> hnp.insert(hnp.array([1, 2, 3]), 1, 9)
@@ -210,7 +210,7 @@ def insert(arr, obj, values, axis: int | None = None):
         places = where(lax.lt(places, lax.full_like(places, 0)), lax.add(places, lax.full_like(places, extent)), places)
     scalar = not places.ndim
     if scalar and values.ndim and x.ndim >= 1:
-        # One place: values may have a whole block along the axis.
+        # One index: values may be a block along the axis.
         if x.ndim == 1:
             block = reshape_to(values, (values.size,))
         else:
@@ -223,7 +223,7 @@ def insert(arr, obj, values, axis: int | None = None):
         count = places.shape[0]
         dims = (*x.shape[:axis], count, *x.shape[axis + 1 :])
         if count == 1 and values.ndim == x.ndim and values.shape[axis] != 1:
-            count = values.shape[axis]  # several before one place
+            count = values.shape[axis]  # several before one index
             dims = (*x.shape[:axis], count, *x.shape[axis + 1 :])
             places = broadcast_dims_to(places, (count,))
         if broadcast_shapes("insert", [dims, values.shape]) != dims:
@@ -241,9 +241,9 @@ def insert(arr, obj, values, axis: int | None = None):
 
 
 def delete(arr, obj, axis: int | None = None, *, assume_unique_indices: bool = False):
-    """arr without the elements at positions along an axis (None: of the flat array).
+    """arr without the elements at indices along an axis (None: of the flat array).
 
-    obj: an integer, a slice, integers, or a mask. Inside of jit integers that are traced need assume_unique_indices.
+    obj: an integer, a slice, integers, or a mask. Inside of jit, traced integers need assume_unique_indices.
     Raises IndexOutOfBoundsError, DTypeError, TracerConversionError.
 
     >>> hnp.delete(hnp.array([1, 2, 3, 4]), 1)
@@ -261,7 +261,9 @@ def delete(arr, obj, axis: int | None = None, *, assume_unique_indices: bool = F
             else as_operand(obj, "delete")
         )
         if given.dtype == PRED:
-            mask = require_known(given, "delete", "the mask says how many elements remain", "pass positions instead")
+            mask = require_known(
+                given, "delete", "the mask determines the size of the result", "pass positions instead"
+            )
             if mask.shape != (extent,):
                 raise IndexOutOfBoundsError(
                     f"delete with a mask of the axis's size {extent}", f"{given._shape!r}", "match them"

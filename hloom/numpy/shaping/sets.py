@@ -1,4 +1,4 @@
-"""Sets: unique elements and what two arrays have in common. Inside of jit results have the sizes that `size` says."""
+"""Sets: unique elements, and set operations on two arrays. Inside of jit, `size` sets the size of results."""
 
 from __future__ import annotations
 
@@ -67,11 +67,11 @@ def unique(
     fill_value=None,
     sorted: bool = True,
 ):
-    """The distinct elements of ar in order (axis: the distinct slices along it); a tuple with what else is asked for.
+    """The sorted distinct elements of ar (axis: the distinct slices along it); a tuple if more is requested.
 
-    return_index: positions of their first appearances. return_inverse: for each element its place in the result.
-    return_counts: how often each appears. size: so many elements; missing ones are fill_value (by default
-    the smallest) with count 0. Without it the program counts them under jit. equal_nan: all NaN count as one.
+    return_index: indices of the first occurrences. return_inverse: for each element its index in the result.
+    return_counts: the number of occurrences. size: the number of elements; missing ones are fill_value (by default the
+    smallest) with count 0. Without size, the result has a dynamic size under jit. equal_nan: all NaN count as one.
     Raises ShapeError, TracerConversionError.
 
     >>> hnp.unique(hnp.array([3, 1, 3]))
@@ -98,7 +98,7 @@ def unique(
 
 
 def _unique_rows(rows, size, fill_value, equal_nan):
-    """(distinct rows, first positions, inverse, counts) of a matrix."""
+    """(distinct rows, first indices, inverse, counts) of a matrix."""
     count, width = rows.shape
     dtype = default_int()
     if not count:
@@ -134,7 +134,7 @@ def _unique_rows(rows, size, fill_value, equal_nan):
     last = lax.ge(lax.add(lax.iota(dtype, size), lax.full((size,), 1, dtype)), broadcast_dims_to(total, (size,)))
     following = where(last, count, following)
     if size:
-        # Where size cuts elements off, the last one kept still ends where the next one begins.
+        # If size truncates the result, the last element kept still ends where the next one begins.
         starts = true_places(new, size + 1, count)
         following = starts[1:]
     numbers = where(missing, 0, lax.sub(following, first))
@@ -191,7 +191,7 @@ def unique_inverse(x, /, *, size: int | None = None, fill_value=None) -> UniqueI
 
 
 def unique_values(x, /, *, size: int | None = None, fill_value=None):
-    """The distinct elements in order; NaN are all distinct. As `unique`.
+    """The sorted distinct elements; NaN are all distinct. As `unique`.
 
     >>> hnp.unique_values(hnp.array([3, 1, 3]))
     Array([1, 3], dtype=int32)
@@ -203,7 +203,7 @@ def unique_values(x, /, *, size: int | None = None, fill_value=None):
 
 
 def isin(element, test_elements, assume_unique: bool = False, invert: bool = False, *, method="auto"):
-    """For each element whether it is among test_elements. method: 'auto', 'compare_all', 'binary_search' or 'sort'.
+    """For each element, whether it is in test_elements. method: 'auto', 'compare_all', 'binary_search' or 'sort'.
 
     >>> hnp.isin(hnp.array([1, 2, 3]), hnp.array([2, 5]))
     Array([False,  True, False], dtype=bool)
@@ -234,7 +234,7 @@ def in1d(ar1, ar2, assume_unique: bool = False, invert: bool = False):
 
 
 def _chosen(name: str, x, mask, size, fill_value, sides=None):
-    """(distinct elements of x where mask is true, in order; the positions of their first appearances).
+    """(sorted distinct elements of x where mask is true, the indices of their first occurrences).
 
     sides: NaN of different sides are distinct.
     """
@@ -268,7 +268,7 @@ def _flat_pair(name: str, ar1, ar2):
 
 
 def union1d(ar1, ar2, *, size: int | None = None, fill_value=None):
-    """The distinct elements of both arrays in order. size and fill_value as in `unique`.
+    """The sorted distinct elements of both arrays. size and fill_value as in `unique`.
 
     >>> hnp.union1d(hnp.array([3, 1]), hnp.array([2, 1]))
     Array([1, 2, 3], dtype=int32)
@@ -279,9 +279,9 @@ def union1d(ar1, ar2, *, size: int | None = None, fill_value=None):
 def intersect1d(
     ar1, ar2, assume_unique: bool = False, return_indices: bool = False, *, size: int | None = None, fill_value=None
 ):
-    """The distinct elements that both arrays have, in order; with return_indices also their first positions in both.
+    """The sorted distinct elements common to both arrays; with return_indices also their first indices in both.
 
-    size and fill_value as in `unique`; missing positions are the arrays' sizes. Raises TracerConversionError.
+    size and fill_value as in `unique`; missing indices are the arrays' sizes. Raises TracerConversionError.
 
     >>> hnp.intersect1d(hnp.array([3, 1, 2]), hnp.array([2, 3, 5]))
     Array([2, 3], dtype=int32)
@@ -295,7 +295,7 @@ def intersect1d(
 
 
 def setdiff1d(ar1, ar2, assume_unique: bool = False, *, size: int | None = None, fill_value=None):
-    """The distinct elements of ar1 that ar2 lacks, in order (as they stand with assume_unique).
+    """The sorted distinct elements of ar1 that ar2 lacks (in their original order with assume_unique).
 
     size and fill_value as in `unique`, but missing elements are 0 by default. Raises TracerConversionError.
 
@@ -311,7 +311,7 @@ def setdiff1d(ar1, ar2, assume_unique: bool = False, *, size: int | None = None,
 
 
 def setxor1d(ar1, ar2, assume_unique: bool = False, *, size: int | None = None, fill_value=None):
-    """The distinct elements that exactly one of the arrays has, in order; a NaN of each, since NaN equal nothing.
+    """The sorted distinct elements in exactly one of the arrays; NaN of each, since NaN are not equal to each other.
 
     size and fill_value as in `unique`. Raises TracerConversionError.
 

@@ -19,7 +19,9 @@ from hloom.tracing.trace import bind, current_trace
 
 def _options(name: str, kind, order) -> None:
     if order is not None:
-        raise ArgumentError(f"{name} knows no order, as arrays have no fields", f"{order!r}", "leave order out")
+        raise ArgumentError(
+            f"{name} does not support order=, as arrays have no fields", f"{order!r}", "leave order out"
+        )
     if kind not in (None, "quicksort", "mergesort", "heapsort", "stable"):
         raise ArgumentError(f"the kind of {name}", f"{kind!r}", "leave kind out; every sort is stable by default")
 
@@ -48,16 +50,16 @@ def sort(a, axis: int | None = -1, *, kind=None, order=None, stable: bool = True
 
 
 def places_along(dims, axis: int, dtype=None):
-    """An array whose elements are their own place along an axis."""
+    """An array whose elements are their index along an axis."""
     return bind("iota", shape=Shape(dtype or default_int(), tuple(dims)), iota_dimension=axis)
 
 
 def argsort(
     a, axis: int | None = -1, *, kind=None, order=None, stable: bool = True, descending: bool = False, dtype=None
 ):
-    """The positions that sort a along an axis (None: of the flat array); equal elements keep their order.
+    """The indices that sort a along an axis (None: of the flat array), stably.
 
-    dtype: of the positions, by default the default integer. Raises ShapeError, ArgumentError.
+    dtype: of the indices, by default the default integer. Raises ShapeError, ArgumentError.
 
     >>> hnp.argsort(hnp.array([30, 10, 20]))
     Array([1, 2, 0], dtype=int32)
@@ -71,7 +73,7 @@ def argsort(
 
 
 def lexsort(keys, axis: int = -1):
-    """The positions that sort by several keys: the last one is the most important, the others decide among equal ones.
+    """The indices that sort by several keys: the last one is the primary key, the others break ties.
 
     keys: a list of arrays, or the rows of an array. Raises ShapeError, ArgumentError.
 
@@ -104,7 +106,7 @@ def sort_complex(a):
 
 
 def partition(a, kth: int, axis: int = -1):
-    """a rearranged so that element kth of an axis is where sorting would put it, no larger ones before it.
+    """a rearranged so that element kth of an axis is in its sorted position, with no larger elements before it.
 
     Raises ShapeError, ArgumentError.
 
@@ -113,7 +115,7 @@ def partition(a, kth: int, axis: int = -1):
     """
     x, axis = _axis_of(as_operand(a, "partition"), axis, "partition")
     _kth(x, kth, axis, "partition")
-    # Sorted up to there, then from the largest down: the order that JAX gives to what NumPy leaves open.
+    # Sorted up to kth, then descending: JAX's choice for the order that NumPy leaves unspecified.
     place = np.ravel(np.asarray(kth)).max().item() % x.shape[axis] + 1
     ordered = sort(x, axis)
     front = lax.slice_in_dim(ordered, 0, place, axis=axis)
@@ -121,7 +123,7 @@ def partition(a, kth: int, axis: int = -1):
 
 
 def argpartition(a, kth: int, axis: int = -1):
-    """The positions of the elements of `partition`, those behind kth in the order of positions.
+    """The indices of the elements of `partition`, those after kth in ascending order of index.
 
     >>> x = hnp.array([5, 1, 4, 2])
     >>> smallest = hnp.argpartition(x, 1)[:2]
@@ -142,7 +144,7 @@ def _kth(x, kth, axis: int, name: str) -> None:
 
 
 def canonical_axis_of_extent(place: int, extent: int, name: str) -> int:
-    """A static place along an axis counted from the front. Raises ArgumentError."""
+    """A static index along an axis, counted from the front. Raises ArgumentError."""
     if not isinstance(place, int) or not -extent <= place < extent:
         raise ArgumentError(f"{name} at place {place} of an axis", f"its size is {extent}", "name an existing place")
     return place + extent if place < 0 else place
@@ -152,11 +154,11 @@ def canonical_axis_of_extent(place: int, extent: int, name: str) -> int:
 
 
 def searchsorted(a, v, side: str = "left", sorter=None, *, method: str = "scan"):
-    """Where to insert v (any sizes) into a (rank 1, increasing) so that it stays sorted: positions from 0 to a.size.
+    """The indices, from 0 to a.size, at which to insert v (any shape) into a (rank 1, ascending) to keep it sorted.
 
-    side: 'left' before equal elements, 'right' behind. sorter: positions that sort a. NaN counts as the largest.
-    method: 'scan', 'scan_unrolled', 'sort' or 'compare_all' as in JAX; all give the same.
-    Raises ShapeError, ArgumentError, DTypeError.
+    side: 'left' before equal elements, 'right' after. sorter: indices that sort a. NaN counts as the largest. method:
+    'scan', 'scan_unrolled', 'sort' or 'compare_all' as in JAX; results are equal. Raises ShapeError, ArgumentError,
+    DTypeError.
 
     >>> hnp.searchsorted(hnp.array([1, 3, 5]), hnp.array([0, 3, 4]))
     Array([0, 1, 2], dtype=int32)
@@ -186,7 +188,7 @@ def searchsorted(a, v, side: str = "left", sorter=None, *, method: str = "scan")
 
 
 def _by_halves(table, queries, behind: bool, dtype):
-    """Binary search, its steps written out: one fused loop over the queries."""
+    """Binary search with unrolled steps: one fused loop over the queries."""
     count = table.shape[0]
     position = lax.full(queries.shape, 0, dtype)
     step = 1 << max(operator.index(count).bit_length() - 1, 0)
@@ -213,9 +215,9 @@ def _before(x, y, equal_too: bool):
 
 
 def digitize(x, bins, right: bool = False, *, method=None):
-    """For each x the number of the bin that it falls in; bins: edges, increasing or decreasing.
+    """For each x the index of its bin; bins: edges, ascending or descending.
 
-    right: an element that equals an edge belongs to the bin below it. Raises ShapeError, DTypeError.
+    right: an element equal to an edge belongs to the bin below it. Raises ShapeError, DTypeError.
 
     >>> hnp.digitize(hnp.array([0.5, 1.5, 9.0]), hnp.array([0.0, 1.0, 2.0]))
     Array([1, 2, 3], dtype=int32)
@@ -237,5 +239,5 @@ def digitize(x, bins, right: bool = False, *, method=None):
 
 
 def sorted_with_places(x, axis: int):
-    """(x sorted along an axis, the positions of its elements before)."""
+    """(x sorted along an axis, the original indices of its elements)."""
     return sort_by((x, places_along(x.shape, axis)), axis, True, 1, False)

@@ -68,17 +68,17 @@ def _remainder(x, y):
 
 
 def _sign(x):
-    """Zero keeps its sign, which NumPy drops."""
+    """Preserves the sign of zero, which NumPy drops."""
     if x.dtype.kind == "c":
         return complex_references.sign(x)
     return np.where(x == 0, x, np.sign(x)) if x.dtype.kind not in "iu" else np.sign(x)
 
 
 def _power(x, y):
-    """Integers: a negative exponent gives 0 unless the base is 1 or -1."""
+    """Integers: the result of a negative exponent is 0 unless the base is 1 or -1."""
     if x.dtype.kind == "f":
-        # NumPy's results depend on strides: with AVX-512 it has another function for contiguous arrays, and an exponent
-        # of 0.5 that is repeated is a square root, which differs at -0 and -inf from IEEE 754.
+        # NumPy's results depend on strides: with AVX-512 it uses another function for contiguous arrays, and a
+        # broadcast exponent of 0.5 becomes a square root, which differs from IEEE 754 at -0 and -inf.
         x, y = np.asarray(x, order="C"), np.asarray(y, order="C")
         result, roots = np.power(x, y), y == 0.5
         return np.where(roots & ((x == 0) | (x == -np.inf)), np.abs(x), result) if roots.any() else result
@@ -167,14 +167,14 @@ hlo_binary(
     _power,
     "pow_{t}({0}, {1})",
     partials(
-        # y x^(y-1); where y = 0 the derivative is 0 even at x = 0
+        # y x^(y-1); for y = 0 the derivative is 0 even at x = 0
         lambda g, z, x, y: g * y.compare("EQ", 0).where(x.like(0), y * x.op("power", y - 1)),
-        # log(x) x^y; where x = 0 it is 0
+        # log(x) x^y; 0 for x = 0
         lambda g, z, x, y: g * z * x.compare("EQ", 0).where(x.like(1), x).op("log"),
     ),
     flops=40,
     transcendental=True,
-    doc="{0} to the power {1}, of one dtype.",
+    doc="{0} to the power {1}, of equal dtypes.",
     lax="pow",
     example=("{f}(hnp.array([2.0, 4.0]), hnp.array([3.0, 0.5]))", "Array([8., 2.], dtype=float32)"),
     ulp=(1.92, 0.62),
@@ -184,7 +184,7 @@ hlo_binary(
 def _extreme(name: str, lax: str, function, joined: str, farthest, doc: str, printed: str) -> None:
     """Declares maximum or minimum.
 
-    farthest: dtype -> its element that any other one replaces. printed: what the example prints.
+    farthest: dtype -> its neutral element. printed: the example's output.
     """
     hlo_binary(
         name,
@@ -203,7 +203,7 @@ def _extreme(name: str, lax: str, function, joined: str, farthest, doc: str, pri
 
 
 def _share(x, other, extreme):
-    """The derivative of max or min with respect to x: 1 where x is the extreme, 0.5 where both are, else 0."""
+    """The derivative of max or min with respect to x: 1 where x is the extremum, 0.5 at ties, else 0."""
     both = other.compare("EQ", extreme).where(x.like(0.5), x.like(1))
     return x.compare("EQ", extreme).where(both, x.like(0))
 
@@ -267,7 +267,7 @@ hlo_unary(
             # Re(g conj(x)) / |x| for complex x, 0 at 0
             (g * conjugate(x)).op("real") / y.compare("EQ", 0).where(y.like(1), y)
             if x.dtype in COMPLEX
-            else x.compare("GE", 0).where(g, -g)  # at 0 the one from above, as in JAX
+            else x.compare("GE", 0).where(g, -g)  # at 0 the derivative from above, as in JAX
         )
     ),
     result=to_real,
@@ -290,7 +290,7 @@ hlo_unary(
 
 
 def _direction_jvp(x, y, g):
-    """The tangent of y = x / |x|: what of g is across y, over |x|; 0 at 0."""
+    """The tangent of y = x / |x|: the component of g orthogonal to y, over |x|; 0 at 0."""
     size = x.op("abs")
     along = (g * conjugate(y)).op("real")
     across = g - y * along.op("complex", along.like(0))

@@ -24,7 +24,7 @@ from hloom.ir.types import COMPLEX, DTYPES, SIGNED
 
 def _half_away(x):
     whole = np.trunc(x)
-    # copysign keeps the sign of a zero result.
+    # copysign preserves the sign of a zero result.
     return np.copysign(np.where(np.abs(x - whole) >= 0.5, whole + np.sign(x), whole), x)
 
 
@@ -105,7 +105,7 @@ def _shift_right_arithmetic(x, n):
 
 
 def _sign_fill(x):
-    # In the dtype itself: NumPy's common type of uint64 and a signed integer is float64.
+    # In the same dtype: NumPy promotes uint64 and a signed integer to float64.
     signed = np.dtype(f"i{x.dtype.itemsize}")
     return (x.view(signed) >> (8 * x.dtype.itemsize - 1)).view(x.dtype)
 

@@ -1,4 +1,5 @@
-"""The meaning of functions of complex numbers where NumPy's own lose digits, overflow on the way, or drop a limit.
+"""References for functions of complex numbers where NumPy's lose digits, overflow in intermediate results, or miss a
+limit.
 
 Each takes and returns complex64 or complex128 and computes in double precision, by the formulas of the compiled
 functions (`hloom.compiler.kernels.math.complex`). Limits are those of C's Annex G.
@@ -8,7 +9,7 @@ from __future__ import annotations
 
 import numpy as np
 
-_FAR = 40.0  # beyond it, 1 is lost beside exp(x)
+_FAR = 40.0  # beyond it, 1 is lost in 1 + exp(x)
 
 
 def _made(real, imaginary, dtype) -> np.ndarray:
@@ -29,8 +30,8 @@ def _power_of_two(x, y):
 
 
 def divide(x, y):
-    """x / y; complex64 by complex128, whose quotients do not overflow on the way. Divisors of complex128 whose inverse,
-    which NumPy forms, overflows are scaled."""
+    """x / y; complex64 through complex128, whose intermediate results do not overflow. complex128 divisors are scaled
+    if their inverse, which NumPy computes, overflows."""
     if x.dtype == np.complex128:
         small = np.maximum(np.abs(y.real), np.abs(y.imag)) < 2.0**-960
         if not small.any():
@@ -63,9 +64,9 @@ def expm1(z):
 
 
 def log1p(z):
-    """log((1 + x)^2 + y^2) / 2 and the angle. Where z is small, the sum less 1 is formed in two parts, 2 x + x^2 + y^2.
+    """log((1 + x)^2 + y^2) / 2 and the angle. For small z, the sum minus 1 is formed in two parts, 2 x + x^2 + y^2.
 
-    Elsewhere 1 + x loses nothing that counts, near -1 nothing at all, and NumPy's logarithm has the right limits.
+    Elsewhere 1 + x loses nothing significant, near -1 nothing at all, and NumPy's logarithm has the right limits.
     """
     x, y = _parts(z)
     far = np.log(_made(1 + x, y, np.complex128))
@@ -77,7 +78,7 @@ def log1p(z):
         moved = total - high
         low = low + ((high - (total - moved)) + (term - moved) + error)
         high = total
-    near &= high + low > -0.75  # not beside the pole
+    near &= high + low > -0.75  # not near the pole
     return _made(np.where(near, np.log1p(np.where(near, high + low, 0.0)) / 2, far.real), far.imag, z.dtype)
 
 

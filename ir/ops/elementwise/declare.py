@@ -1,4 +1,4 @@
-"""How the entries of element-wise ops are declared: ops of one and of two operands of one shape and dtype."""
+"""Declaration of element-wise ops with one or two operands of equal shape and dtype."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def _math_function(name, reference, derivative, flops, kernel="", kinds=ANALYTIC
     unary(name, kinds, reference, code, partials(derivative), flops=flops, transcendental=True, **facts)
 
 
-# Functions that StableHLO has take an accuracy there; those of CHLO do not.
+# StableHLO's functions take an accuracy; CHLO's do not.
 hlo_function = functools.partial(_math_function, dialects="hlo stablehlo", takes_accuracy=True)
 chlo_function = functools.partial(_math_function, dialects="hlo chlo")
 
@@ -73,5 +73,5 @@ def host_function(name, arity, reference, jvp, flops, **facts):
 
 
 def wrapped(template: str) -> dict[str, str]:
-    """The template by kind. Integers are cast back, because Numba widens the results of their arithmetic."""
+    """The template by kind. Integers are cast back, because Numba widens the results of integer arithmetic."""
     return {"integer": "{r}(" + template + ")", "any": template}

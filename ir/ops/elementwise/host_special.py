@@ -18,7 +18,7 @@ scipy_special = LazyModule("scipy.special")
 
 
 def _component(name: str, which: int):
-    """One of the results of a function of SciPy."""
+    """One of the results of a SciPy function."""
 
     def reference(x):
         return getattr(scipy_special, name)(x.astype(np.float64))[which]

@@ -1,6 +1,6 @@
-"""batch-norm-training, batch-norm-inference and batch-norm-grad (Ioffe and Szegedy, 2015), as HLO defines them.
+"""batch-norm-training, batch-norm-inference and batch-norm-grad (Ioffe and Szegedy, 2015), as defined by HLO.
 
-A pass expands them into sums and element-wise ops (`expanded`), so nothing else has to know them.
+A pass expands them into sums and element-wise ops (`expanded`), so the rest of the compiler need not support them.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ EXPANDED = No("a pass expands it into sums and element-wise ops")
 
 
 def _check(name: str, operands, attributes, count: int, vectors) -> Shape:
-    """The shape of a vector of features; checks the operands, of which those at `vectors` are such vectors."""
+    """The shape of a feature vector; checks the operands, of which those at `vectors` are feature vectors."""
     require_count(name, operands, count)
     for operand in operands:
         require_kind(name, operand, ("float",))
@@ -69,7 +69,7 @@ def _grad_infer(operands, attributes, shape):
     return TupleShape([operands[0], features, features])
 
 
-# --- the meaning --------------------------------------------------------------------------------------------------
+# --- references ---------------------------------------------------------------------------------------------------
 
 
 def _wide(*arrays):
@@ -127,14 +127,14 @@ def _grad_reference(operand, scale, mean, variance, grad_output, shape, epsilon,
         return _rounded((by_operand, by_scale, by_offset), shape.elements)
 
 
-# --- the same as ordinary ops -------------------------------------------------------------------------------------
+# --- expansion ----------------------------------------------------------------------------------------------------
 
 
 def expanded(builder, instruction, operands) -> list:
     """Emits a batch normalization of `operands` (instructions) as ordinary ops; returns its results.
 
     Narrow floats are computed in float32. The variance is the mean of squared distances, not the difference of means of
-    squares, which loses all digits where the mean is large.
+    squares, which loses all digits for a large mean.
     """
     values = [Value(builder, o) for o in operands]
     narrow = values[0].dtype
@@ -191,7 +191,7 @@ def _batch(build, instruction, operands, mapped):
 
 
 def _factors(instruction) -> FactorRule:
-    """The features pass through; moments (of all but the inference) are those of everything else."""
+    """The features pass through; moments (except in inference) reduce over all other dimensions."""
     rule = RuleBuilder(instruction)
     feature = instruction["feature_index"]
     kinds = () if instruction.opcode == "batch-norm-inference" else ("whole",)

@@ -1,4 +1,4 @@
-"""Random bits: rng-bit-generator with its algorithms, and the counter-based generators of which it is made.
+"""Random bits: rng-bit-generator with its algorithms, and its counter-based generators.
 
 Source: HLO operation semantics; Salmon, Moraes, Dror and Shaw, Parallel random numbers: as easy as 1, 2, 3 (2011).
 """
@@ -118,7 +118,7 @@ def _infer(operands, attributes, shape):
 
 
 def split_dimension(dims) -> int:
-    """The dimension along which a block's two words of 32 bits lie: the first even one, or else the largest."""
+    """The dimension along which the two 32-bit words of a block are stored: the first even one, or else the largest."""
     for k, size in enumerate(dims):
         if size % 2 == 0:
             return k
@@ -126,9 +126,9 @@ def split_dimension(dims) -> int:
 
 
 def expand(state, shape, algorithm: str) -> list:
-    """The new state and the bits of rng-bit-generator, made of the generators above.
+    """The new state and the bits of rng-bit-generator, computed with the generators above.
 
-    state: a Value, u64[..., 2 or 3]; its leading dimensions are a batch, which the results have first too.
+    state: a Value, u64[..., 2 or 3]; its leading dimensions are a batch, which also leads the results.
     shape: the tuple shape of one batch element's results.
     """
     bits, lead = shape.elements[1], state.dims[:-1]
@@ -156,7 +156,7 @@ def _element(state, k: int):
 
 
 def _spread(value, dims):
-    """One number per batch element, in each of its elements."""
+    """One value per batch element, broadcast to its elements."""
     return value.broadcast((*value.dims, *dims), range(len(value.dims)))
 
 

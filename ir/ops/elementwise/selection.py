@@ -79,7 +79,7 @@ def _compare_reference(x, y, shape, direction, type=None):
 
 def _compare_code(operands, shape, attributes, a):
     if "type" in attributes:
-        # The narrow floats lie in float32 registers, where their total order is the same.
+        # Narrow floats are held in float32 registers, where their total order is the same.
         name, bits = ("f64", 64) if operands[0].dtype == DTYPES["f64"] else ("f32", 32)
         top = (1 << (bits - 1)) - 1
         keys = [f"bitcast_{name}_s{bits}({x})" for x in a]
@@ -178,7 +178,7 @@ def _clamp_jvp(build, instruction, primals, tangents):
 
     low, high = full(low), full(high)
     t_low, t_x, t_high = (None if t is None else full(t) for t in tangents)
-    # At a bound it is 0, as in JAX.
+    # 0 at a bound, as in JAX.
     below, above = low.compare("GT", x).op("and", low.compare("LT", high)), high.compare("LT", x)
     inside = x.compare("GT", low).op("and", x.compare("LT", high))
     total = None
@@ -228,7 +228,7 @@ def convert_array(x: np.ndarray, dtype: np.dtype) -> np.ndarray:
             top = inside >= float(info.max)
             return np.where(top, info.max, np.where(top, 0, inside).astype(dtype)).astype(dtype)
         if x.dtype in BITS and dtype in BITS and x.dtype in INTEGERS and dtype in INTEGERS:
-            x = x.astype(np.int8)  # ml_dtypes has no conversion from one to another
+            x = x.astype(np.int8)  # ml_dtypes has no conversion between these
         return x.astype(dtype)
 
 
@@ -299,7 +299,7 @@ def _bitcast_infer(operands, attributes, shape):
 
 
 def _bitcast(x: np.ndarray, shape: Shape) -> np.ndarray:
-    """The bits of elements of less than 8 bits are the low ones of their byte."""
+    """Elements with fewer than 8 bits are in the low bits of their byte."""
     old, new = bit_width(x.dtype), bit_width(shape.dtype)
     x = np.ascontiguousarray(x).reshape(-1)
     if old == new or min(old, new) >= 8:

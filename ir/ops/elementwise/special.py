@@ -1,8 +1,8 @@
-"""Special functions: those of CHLO, and those that distributions and their gradients need.
+"""Special functions: CHLO's functions, and those needed by distributions and their gradients.
 
 HLO has no opcodes for most of them: in HLO text they are custom calls with the target "chlo.<name>", or "hloom.<name>"
-where CHLO does not have the function either. References: SciPy, imported when one is called.
-Source: CHLO dialect of StableHLO, github.com/openxla/stablehlo; NIST Digital Library of Mathematical Functions.
+if CHLO lacks the function too. References: SciPy, imported on first use. Source: CHLO dialect of StableHLO,
+github.com/openxla/stablehlo; NIST Digital Library of Mathematical Functions.
 """
 
 from __future__ import annotations
@@ -31,12 +31,12 @@ def scipy_function(name: str):
 
 
 def odd(function):
-    """The function with the zero's sign kept, which SciPy drops."""
+    """The function, with the sign of zero preserved, which SciPy drops."""
     return lambda x: np.where(x == 0, x, function(x))
 
 
 def no_partial(name: str, operand: str):
-    """A derivative that is not known: raises where it is asked for."""
+    """An unknown derivative: raises when it is requested."""
 
     def derivative(*values):
         raise DifferentiationError(
@@ -53,7 +53,7 @@ def no_partial(name: str, operand: str):
 
 
 def _lgamma(x):
-    """SciPy's is infinite at the smallest numbers, where it is -log|x|."""
+    """SciPy returns infinity at the smallest numbers instead of -log|x|."""
     tiny = (x != 0) & (np.abs(x) < 1e-300)
     small = -np.log(np.abs(np.where(tiny, x, 1)))
     return np.where(np.isinf(x), np.inf, np.where(tiny, small, scipy_function("gammaln")(x))).astype(x.dtype)
@@ -137,7 +137,7 @@ unary(
 
 
 def _zeta(x, q):
-    """sum of 1 / (k + q)^x, k = 0, 1, ...; infinite at poles; NaN where x < 1, and for q < 0 unless x is whole."""
+    """sum of 1 / (k + q)^x, k = 0, 1, ...; infinite at poles; NaN where x < 1, and for q < 0 unless x is an integer."""
     x, q = np.broadcast_arrays(x.astype(np.float64), q.astype(np.float64))
     whole = np.floor(q)
     # q < 0: the terms of negative base, -(1 - f), ..., -|q| with f the fraction of q, are those of two positive zetas.
@@ -148,14 +148,14 @@ def _zeta(x, q):
     mirrored = scipy_special.zeta(safe, 1 - fraction) - scipy_special.zeta(safe, 1 - np.where(below, q, 0.0))
     sign = np.where(np.fmod(safe, 2) == 0, 1.0, -1.0)
     result = np.where(below, scipy_special.zeta(safe, fraction) + sign * mirrored, plain)
-    # the largest term alone, where x is infinite or nearly so, which SciPy does not have
+    # for very large or infinite x the largest term alone, which SciPy does not handle
     finite = np.where(np.isfinite(x), np.inf, np.nan)
     limit = np.select([q > 1, q == 1, (q > 0) | (whole == q)], [0.0, 1.0, np.inf], finite)
     return np.where(np.isnan(x) | np.isnan(q), np.nan, np.where(x > 1e18, limit, result))
 
 
 def _polygamma(n, x):
-    """The derivative of order n of digamma; NaN where n is negative or no whole number."""
+    """The derivative of order n of digamma; NaN if n is not a nonnegative integer."""
     n, x = np.broadcast_arrays(n.astype(np.float64), x.astype(np.float64))
     known = (n >= 0) & (np.floor(n) == n) & np.isfinite(n)
     order = np.where(known, n, 1.0)
@@ -364,7 +364,7 @@ host_function(
     example=("{f}(2.0, 3.0, hnp.array([0.25, 0.5])).round(3)", "Array([0.262, 0.688], dtype=float32)"),
 )
 
-# --- elementary functions that HLO has no opcode for --------------------------------------------------------------
+# --- elementary functions without an HLO opcode -------------------------------------------------------------------
 
 unary(
     "atan",
@@ -384,7 +384,7 @@ unary(
 
 
 def _next_after_code(operands, shape, attributes, arguments):
-    # Each dtype has its own neighbours, also those that are computed in float32.
+    # Neighbours depend on the dtype, also for dtypes that are computed in float32.
     return f"nextafter_{HLO_NAME[operands[0].dtype]}({', '.join(arguments)})"
 
 

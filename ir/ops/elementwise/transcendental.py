@@ -27,7 +27,7 @@ def _erf(x):
 
 
 def _logistic(x):
-    # Both branches have an argument of exp that is not positive, so neither overflows.
+    # exp has a non-positive argument in both branches, so neither overflows.
     e = np.exp(-np.abs(x))
     return np.where(x >= 0, 1 / (1 + e), np.where(np.isnan(x), x, e / (1 + e)))
 
@@ -271,7 +271,7 @@ chlo_function(
 
 
 def _atan2(y, x):
-    """Of narrower floats by float64 and rounded: NumPy's float32 results depend on the processor and on strides."""
+    """Computed in float64 and rounded, as NumPy's float32 results depend on the processor and on strides."""
     if x.dtype == np.float64:
         return np.arctan2(y, x)
     return np.arctan2(y.astype(np.float64), x.astype(np.float64)).astype(x.dtype)

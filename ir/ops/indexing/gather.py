@@ -1,4 +1,4 @@
-"""gather: windows of an array at places that are computed."""
+"""gather: windows of an array at computed positions."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ from hloom.ir.types import INTEGERS, PRED, Shape
 
 
 def check_windows(name: str, w: Windows, names: tuple[str, ...], indices: Shape) -> None:
-    """Raises DTypeError, ShapeError or AttributeValueError where the dimension numbers do not fit together.
+    """Raises DTypeError, ShapeError or AttributeValueError for inconsistent dimension numbers.
 
-    names: what the op calls offset, collapsed, mapped, operand_batching, indices_batching.
+    names: the op's names of offset, collapsed, mapped, operand_batching, indices_batching.
     """
     rank, index_rank = len(w.operand), len(w.indices)
     if indices.dtype not in INTEGERS:
@@ -94,7 +94,7 @@ GATHER_NAMES = (
 
 
 def gather_windows(operand_dims, indices_dims, attributes) -> Windows:
-    """The `Windows` of a gather with these attributes."""
+    """The `Windows` for a gather's attributes."""
     offset, collapsed, mapped, batching, indices_batching = (tuple(attributes.get(n, ())) for n in GATHER_NAMES)
     sizes = tuple(attributes.get("slice_sizes", ()))
     vector = attributes.get("index_vector_dim", len(indices_dims))
@@ -103,7 +103,7 @@ def gather_windows(operand_dims, indices_dims, attributes) -> Windows:
 
 
 def gather_attributes(w: Windows, indices_are_sorted: bool = False) -> dict:
-    """The attributes of the gather of these windows."""
+    """The attributes of a gather of these windows."""
     result: dict[str, Any] = dict(
         zip(GATHER_NAMES, (w.offset, w.collapsed, w.mapped, w.operand_batching, w.indices_batching), strict=True)
     )
@@ -165,7 +165,7 @@ def _gather_transpose(build, instruction, g, operands):
 
 
 def clamped_indices(indices, w: Windows):
-    """The indexes with each start moved inside, as gather does and scatter does not."""
+    """The indices with each start clamped, as in gather but not in scatter."""
     low, high = limit_arrays(indices.dtype, w)
     builder = indices.builder
     bounds = []
@@ -179,14 +179,14 @@ def clamped_indices(indices, w: Windows):
 
 
 def limit_arrays(dtype, w: Windows) -> tuple[np.ndarray, np.ndarray]:
-    """The least and the largest start of each component, in the indexes' dtype."""
+    """The smallest and the largest start of each component, in the indices' dtype."""
     largest = int(np.iinfo(dtype).max) if dtype.kind in "iu" else 7
     limits = [greatest(least(limit, largest), 0) for limit in w.limits()]
     return np.zeros(len(limits), dtype), np.asarray(limits, np.int64).astype(dtype)
 
 
 def inside_mask(indices, w: Windows):
-    """pred of the windows' array: whether its window is whole inside of the operand."""
+    """pred with the shape of the windows' array: whether the window is entirely within the operand."""
     _, high = limit_arrays(indices.dtype, w)
     builder = indices.builder
     dims = tuple(w.indices[d] for d in w.index_dimensions)
@@ -218,9 +218,9 @@ def _gather_batch(build, instruction, operands, mapped):
 
 
 def batch_windows(w: Windows, size: int, operand_mapped: bool, indices_mapped: bool) -> Windows:
-    """The windows where the operand, the indexes or both have one more dimension, the first.
+    """The windows if the operand, the indices or both have an additional first dimension.
 
-    The windows' array has it first as well.
+    The windows' array then has it as well.
     """
 
     def up(values):
@@ -243,8 +243,8 @@ def batch_windows(w: Windows, size: int, operand_mapped: bool, indices_mapped: b
 
 
 def _gather_factors(instruction) -> FactorRule:
-    """Batching dimensions, those of the indexes and whole ones of the windows pass through. Along an indexed dimension
-    each device gathers what it has, and the results are summed."""
+    """Batching dimensions, dimensions of the indices and full dimensions of the windows pass through. Along an indexed
+    dimension each device gathers its local elements, and the results are summed."""
     operand, indices = instruction.operands
     w = gather_windows(operand.dims, indices.dims, instruction.attributes)
     rule = RuleBuilder(instruction)
@@ -261,7 +261,7 @@ def _gather_factors(instruction) -> FactorRule:
 
 
 def _gather_bounded(build, instruction, operands):
-    """Places beyond a size are 0."""
+    """Indices beyond a size are 0."""
     operand, indices = operands
     array, places = (o.dims for o in instruction.operands)
     w = gather_windows(array, places, instruction.attributes)
@@ -291,7 +291,7 @@ op(
         "index_vector_dim": "int",
         "slice_sizes": "ints",
         "indices_are_sorted": "flag",
-        "drops_outside": "frontend",  # the transpose leaves out windows that the gather has moved inside
+        "drops_outside": "frontend",  # the transpose ignores windows that the gather has clamped
     },
     flops=0,
     dialects="hlo",
@@ -308,7 +308,7 @@ SCATTER_NAMES = (
 
 
 def scatter_attributes(w: Windows, to_apply: Computation, like=None, unique: bool = False) -> dict:
-    """The attributes of the scatter of these windows; sorted where `like`, a gather's or scatter's, says so."""
+    """The attributes of a scatter of these windows; sorted if `like`, the attributes of a gather or scatter, is."""
     result: dict[str, Any] = dict(
         zip(SCATTER_NAMES, (w.offset, w.collapsed, w.mapped, w.operand_batching, w.indices_batching), strict=True)
     )

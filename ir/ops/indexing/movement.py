@@ -1,4 +1,4 @@
-"""Ops that move elements and compute none: broadcast, reshape, slice, pad, concatenate and their like."""
+"""Pure data movement: broadcast, reshape, slice, pad, concatenate and related ops."""
 
 from __future__ import annotations
 
@@ -336,7 +336,7 @@ def _require_starts(name, operand, starts):
 
 
 def clamp_starts(starts, dims, sizes) -> list[int]:
-    """HLO: a window that would leave the operand is moved inside."""
+    """HLO: a window that would exceed the operand is clamped."""
     return [min(max(int(s), 0), d - n) for s, d, n in zip(starts, dims, sizes, strict=True)]
 
 

@@ -1,7 +1,7 @@
-"""scatter: combines updates into windows of an array at places that are computed, one after the other.
+"""scatter: combines updates into windows of an array at computed positions, sequentially.
 
-Updates whose window is not whole inside of the operand are left out. Where several updates meet one element they are
-combined in the order of their indexes (HLO leaves the order open; this is the order here, compiled or not).
+Updates whose window is not entirely within the operand are dropped. Several updates of one element are combined in the
+order of their indices (HLO leaves the order open; hloom guarantees it, interpreted or compiled).
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from hloom.ir.types import DTYPES, NARROW_FLOATS, Shape, TupleShape
 
 
 def scatter_windows(operand_dims, indices_dims, updates_dims, attributes) -> Windows:
-    """The `Windows` of a scatter with these attributes; the windows' array is that of the updates."""
+    """The `Windows` for a scatter's attributes; the windows' array is the updates."""
     offset, collapsed, mapped, batching, indices_batching = (tuple(attributes.get(n, ())) for n in SCATTER_NAMES)
     sizes, places = [], iter(offset)
     for d, size in enumerate(operand_dims):
@@ -115,7 +115,7 @@ def _scatter_reference(*operands, shape, to_apply, **attributes):
     starts = [np.where(inside, s, 0) for s in starts]
     lead = len(w.operand) - w.trailing()
     width = math.prod(w.operand[lead:])
-    results = [np.array(a, order="C") for a in arrays]  # a view of other order would be copied by reshape
+    results = [np.array(a, order="C") for a in arrays]  # a view in another order would be copied by reshape
     if updates[0].size:
         positions = w.positions(starts)
         inner = positions.ndim - inside.ndim
@@ -125,7 +125,7 @@ def _scatter_reference(*operands, shape, to_apply, **attributes):
         if not valid.all():
             positions, flat = positions[valid], [f[valid] for f in flat]
         if attributes.get("unique_indices") and not _are_distinct(positions):
-            attributes = {**attributes, "unique_indices": False}  # a promise that is not kept does no harm here
+            attributes = {**attributes, "unique_indices": False}  # a broken promise does no harm here
         rows = [r.reshape(-1, width) for r in results]
         _combine(rows, positions, flat, to_apply, bool(attributes.get("unique_indices")))
     return tuple(results) if count > 1 else results[0]
@@ -137,13 +137,13 @@ def _are_distinct(positions: np.ndarray) -> bool:
 
 
 def _combine(rows, positions, updates, combiner, unique: bool) -> None:
-    """Combines row k of each of `updates` into row positions[k] of each of `rows`, k in increasing order."""
+    """Combines row k of each of `updates` into row positions[k] of each of `rows`, k in ascending order."""
     kind = combiner_kind(combiner)
     with np.errstate(all="ignore"):
         if kind == "overwrite":
             rows[0][positions] = updates[0]
         elif kind and rows[0].dtype not in NARROW_FLOATS and not unique:
-            # One-dimensional, contiguous: the case for which NumPy's ufunc.at is fast.
+            # One-dimensional, contiguous: the fast case of NumPy's ufunc.at.
             width = rows[0].shape[1]
             if width != 1:
                 positions = (positions[:, None] * width + np.arange(width)).reshape(-1)
@@ -174,7 +174,7 @@ def _apply(rows, positions, updates, combiner) -> None:
 
 
 def _gathered(x, indices, w: Windows, like):
-    """The elements of x that the updates meet, and zero where an update is left out."""
+    """The elements of x at the updates, and zero for dropped updates."""
     sorted_ = like.get("indices_are_sorted", False)
     found = x.op("gather", indices, **gather_attributes(w, sorted_))
     return inside_mask(indices, w).where(found, found.like(0))
@@ -223,14 +223,14 @@ def _add_jvp(build, w, like, operand, indices, updates, t_operand, t_updates):
 
 
 def _are_distinct_places(w: Windows, like) -> bool:
-    """Whether no two windows meet: it is promised, or there is one (of each batch element)."""
+    """Whether no two windows overlap: this is promised, or there is only one (per batch element)."""
     windows = [w.indices[d] for d in w.index_dimensions if d not in w.indices_batching]
     return bool(like.get("unique_indices")) or math.prod(windows) <= 1
 
 
 def _overwrite_jvp(build, w, like, operand, indices, updates, t_operand, t_updates):
-    """With distinct places the scatter of the tangents. Otherwise only the last update of a place counts: it is found
-    by scattering the updates' numbers in the same way."""
+    """For unique indices the scatter of the tangents. Otherwise only the last update of an element counts, which is
+    found by scattering the updates' positions in the same way."""
     if _are_distinct_places(w, like):
         return _scatter(t_operand or _zero(operand), indices, t_updates or _zero(updates), like, like["to_apply"])
     builder = operand.builder
@@ -268,7 +268,7 @@ def _multiply_jvp(build, w, like, operand, indices, updates, t_operand, t_update
 
 
 def _extreme_jvp(build, w, like, operand, indices, updates, t_operand, t_updates):
-    """The mean of the tangents of all that reach the extreme."""
+    """The mean of the tangents of all elements that attain the extremum."""
     y = build.primal
     zero, one = _zero(operand), operand.like(1)
     kept = operand.compare("EQ", y).where(one, zero)
@@ -292,7 +292,7 @@ def _scatter_transpose(build, instruction, g, operands):
     if kind == "add":
         first = g
         second = _gathered(g, at, w, like)
-    elif kind == "overwrite":  # made by jvp with distinct places only
+    elif kind == "overwrite":  # created by jvp for unique indices only
         zeros = g.filled(0, updates.shape)
         first = _scatter(g, at, zeros, like, like["to_apply"])
         second = _gathered(g, at, w, like)
@@ -317,8 +317,8 @@ def _scatter_batch(build, instruction, operands, mapped):
 
 
 def _scatter_factors(instruction) -> FactorRule:
-    """Batching dimensions and whole ones of the windows pass through. Along an indexed dimension each device applies
-    the updates that fall into its range; updates that are split leave partial results."""
+    """Batching dimensions and full dimensions of the windows pass through. Along an indexed dimension each device
+    applies the updates in its range; split updates yield partial results."""
     count = len(instruction.operands) // 2
     w = windows_of(instruction)
     kind = combiner_kind(instruction["to_apply"]) if count == 1 else None
@@ -339,12 +339,12 @@ def _scatter_factors(instruction) -> FactorRule:
         if d in place_of and w.sizes[d] == size:
             rule.add({**both, **dict.fromkeys(updates, place_of[d])}, both)
         else:
-            rule.add(both, both, "masked" if d in w.mapped else "whole")  # whole: windows at its beginning
+            rule.add(both, both, "masked" if d in w.mapped else "whole")  # full: windows at its beginning
     return rule.finish()
 
 
 def _scatter_bounded(build, instruction, operands):
-    """Places beyond a size are -1, which scatter leaves out."""
+    """Indices beyond a size are -1, which scatter drops."""
     count, w = len(operands) // 2, windows_of(instruction)
     window_sizes(instruction, w, operands[0].dims)
     arrays, indices, updates = operands[:count], operands[count], operands[count + 1 :]

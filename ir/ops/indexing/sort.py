@@ -1,7 +1,7 @@
 """sort by any comparator, and topk.
 
-The comparators that programs use (one key or several, ascending or descending, NaN last or by total order) are
-recognized and sorted by NumPy; any other is applied to whole arrays in a sorting network.
+Common comparators (one or several keys, ascending or descending, NaN last or in total order) are recognized and sorted
+by NumPy; others are applied to whole arrays in a sorting network.
 """
 
 from __future__ import annotations
@@ -58,9 +58,10 @@ _comparators: dict[tuple, Computation] = {}
 
 
 def comparator(dtypes, num_keys: int = 1, descending: bool = False) -> Computation:
-    """The computation that orders by the first `num_keys` operands, one after the other; the same object each time.
+    """The computation that orders lexicographically by the first `num_keys` operands; the same object each time.
 
-    -0.0 and 0.0 are equal, NaN comes last (first when descending), complex numbers go by real and imaginary part.
+    -0.0 and 0.0 are equal, NaN comes last (first when descending), complex numbers are ordered by real, then imaginary
+    part.
     """
     key = (tuple(map(as_dtype, dtypes)), num_keys, descending)
     if key not in _comparators:
@@ -97,7 +98,7 @@ def _same(a, b):
 
 @record(frozen=True)
 class Key:
-    """operand: which one. part: '', 'real' or 'imag'. total: -NaN < -inf < ... < -0.0 < 0.0 < ... < NaN."""
+    """operand: its index. part: '', 'real' or 'imag'. total: -NaN < -inf < ... < -0.0 < 0.0 < ... < NaN."""
 
     operand: int
     part: str
@@ -109,7 +110,7 @@ _known: dict[int, tuple[Computation, list[Key] | None]] = {}
 
 
 def sort_keys(computation: Computation) -> list[Key] | None:
-    """The keys by which a comparator orders, the first one the most important; None where it is another one."""
+    """The sort keys of a comparator, the primary one first; None if it is not recognized."""
     found = _known.get(id(computation))
     if found is None:
         if len(_known) > 4096:
@@ -172,7 +173,7 @@ def _comparison(root: Instruction, directions) -> Key | None:
 
 
 def _canonical(x: Instruction) -> tuple[Instruction, bool]:
-    """x without select(x != x, nan, select(x == 0, 0, x)), and whether it had that."""
+    """(x without select(x != x, nan, select(x == 0, 0, x)), whether it had that)."""
     if x.opcode != "select":
         return x, False
     is_nan, nan, inner = x.operands
@@ -195,7 +196,7 @@ def _is_constant(x: Instruction, test) -> bool:
 
 
 def _is_same(root: Instruction, key: Key) -> bool:
-    """Whether root says that two elements are equal in `key`."""
+    """Whether root compares two elements for equality in `key`."""
     if root.opcode == "or":
         for same, nan in (root.operands, root.operands[::-1]):
             if _is_same_compare(same, key) and nan.opcode == "and":
@@ -211,7 +212,7 @@ def _is_same_compare(root: Instruction, key: Key) -> bool:
     return found is not None and (found.operand, found.part, found.total) == (key.operand, key.part, key.total)
 
 
-# --- the meaning --------------------------------------------------------------------------------------------------
+# --- reference ----------------------------------------------------------------------------------------------------
 
 
 def ordinal(x: np.ndarray, total: bool = False, descending: bool = False) -> np.ndarray:
@@ -240,10 +241,10 @@ def ordinal(x: np.ndarray, total: bool = False, descending: bool = False) -> np.
 
 
 def sorting_order(keys: list[np.ndarray], axis: int) -> np.ndarray:
-    """The stable order of unsigned keys along an axis, the first key the most important."""
+    """The stable order of unsigned keys along an axis, the primary key first."""
     count = keys[0].shape[axis]
     if len(keys) == 1 and keys[0].dtype.itemsize <= 4 and count < 2**32:
-        # Key and place in one number: NumPy sorts these several times faster than it finds an order.
+        # Key and index packed into one number: NumPy sorts these several times faster than argsort.
         places = np.arange(count, dtype=np.uint64).reshape([-1 if k == axis else 1 for k in range(keys[0].ndim)])
         packed = (keys[0].astype(np.uint64) << np.uint64(32)) | places
         packed.sort(axis=axis)
@@ -286,12 +287,12 @@ def is_plain_sort(x: np.ndarray, keys: list[Key] | None) -> bool:
     if x.dtype not in (np.float32, np.float64) or key.total:
         return False
     bits = np.ascontiguousarray(x).view(f"i{x.dtype.itemsize}")
-    lowest = np.iinfo(bits.dtype).min  # the bits of -0.0: found in one walk, which signbit and == 0 would do in three
+    lowest = np.iinfo(bits.dtype).min  # the bits of -0.0: found in one pass, where signbit and == 0 would need three
     return bits.min(initial=0) != lowest and not (key.descending and np.isnan(x).any())
 
 
 def sort_plainly(x: np.ndarray, axis: int, key: Key) -> None:
-    """Sorts an array of which `is_plain_sort` holds in place, along an axis."""
+    """Sorts an array for which `is_plain_sort` holds in place, along an axis."""
     x.sort(axis=axis)  # NaN last, as in every such order
     if key.descending:
         x[...] = np.flip(x, axis)
@@ -324,7 +325,7 @@ def _network(operands, axis: int, to_apply: Computation) -> np.ndarray:
 
 
 def _stages(count: int):
-    """(lower places, upper places) of the pairs that each stage of the network compares."""
+    """(lower indices, upper indices) of the pairs that each stage of the network compares."""
     top = 1 << max((count - 1).bit_length() - 1, 0)
     p = top
     while p > 0:
@@ -346,7 +347,7 @@ def _stages(count: int):
 def along(dims: tuple[int, ...], result: tuple[int, ...], axis: int) -> dict:
     """The attributes of the gather that takes along an axis: result[.., i, ..] = x[.., indices[.., i, ..], ..].
 
-    dims: x's shape; result: those of the indexes, equal but for the axis.
+    dims: x's shape; result: that of the indices, equal except along the axis.
     """
     others = tuple(d for d in range(len(dims)) if d != axis)
     sizes = tuple(least(d, 1) if k != axis else 1 for k, d in enumerate(dims))
@@ -354,7 +355,7 @@ def along(dims: tuple[int, ...], result: tuple[int, ...], axis: int) -> dict:
 
 
 def _sort_jvp(build, instruction, primals, tangents):
-    """The tangents in the order of the sorted values, which is found by sorting places too."""
+    """The tangents in the order of the sorted values, found by sorting indices along with them."""
     (axis,) = instruction["dimensions"]
     first = primals[0]
     builder = first.builder
@@ -417,7 +418,7 @@ def _topk_infer(operands, attributes, shape):
 
 
 def _topk_reference(x, shape, k, largest=True):
-    """The k largest of each row in decreasing order by the total order of floats, equal ones by place."""
+    """The k largest of each row in descending order by the total order of floats, equal ones by index."""
     with np.errstate(all="ignore"):
         keys = ordinal(x, total=True, descending=largest)
         count = x.shape[-1]

@@ -1,4 +1,4 @@
-"""Where gather and scatter find the windows of an array: `Windows` holds the dimension numbers that they share."""
+"""The windows of gather and scatter: `Windows` holds their common dimension numbers."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from hloom.ir.records import record
 
 @record(frozen=True)
 class Windows:
-    """Where windows of an operand lie, in the words of HLO's gather.
+    """The positions of windows in an operand, in terms of HLO's gather.
 
-    operand: the operand's shape. indices: those of the array of start indexes.
-    offset: the dimensions of the windows' array (gather's result, scatter's updates) that walk inside of a window, in
-    the order of the operand's dimensions that are neither collapsed nor batching.
+    operand: the operand's shape. indices: the shape of the start indices. offset: the dimensions of the windows' array
+    (gather's result, scatter's updates) within a window, in the order of the operand's dimensions that are neither
+    collapsed nor batching.
     mapped: component k of a start index is along operand dimension mapped[k].
-    vector: the dimension of `indices` that holds the components; its rank where each start has one component.
+    vector: the dimension of `indices` that holds the components; its rank if each start has one component.
     """
 
     operand: tuple[int, ...]
@@ -34,13 +34,13 @@ class Windows:
 
     @property
     def window_dimensions(self) -> tuple[int, ...]:
-        """The operand's dimensions that are dimensions of the windows' array too."""
+        """The operand's dimensions that are also dimensions of the windows' array."""
         left_out = {*self.collapsed, *self.operand_batching}
         return tuple(d for d in range(len(self.operand)) if d not in left_out)
 
     @property
     def index_dimensions(self) -> tuple[int, ...]:
-        """The dimensions of `indices` without the one of the components."""
+        """The dimensions of `indices` without the component dimension."""
         return tuple(d for d in range(len(self.indices)) if d != self.vector)
 
     @property
@@ -50,7 +50,7 @@ class Windows:
 
     @property
     def places(self) -> tuple[int, ...]:
-        """The dimensions of the windows' array that say which window, in the order of `index_dimensions`."""
+        """The dimensions of the windows' array that index the windows, in the order of `index_dimensions`."""
         return tuple(k for k in range(self.rank) if k not in self.offset)
 
     def dims(self) -> tuple[int, ...]:
@@ -63,13 +63,13 @@ class Windows:
         return tuple(sizes)
 
     def limits(self) -> list[int]:
-        """The largest start of each component for which the window is inside."""
+        """The largest start of each component for which the window is within bounds."""
         return [self.operand[d] - self.sizes[d] for d in self.mapped]
 
     # --- positions, with NumPy ---
 
     def starts(self, indices: np.ndarray) -> list[np.ndarray]:
-        """For each component of the starts an int64 array of the shape of `index_dimensions`."""
+        """An int64 array of the shape of `index_dimensions` for each component of the starts."""
         if indices.dtype.itemsize == 8 and indices.dtype.kind == "u":
             indices = np.minimum(indices, np.uint64(2**62))
         indices = indices.astype(np.int64)
@@ -79,14 +79,14 @@ class Windows:
         return list(indices)
 
     def inside(self, starts: list[np.ndarray]) -> np.ndarray:
-        """Whether the whole window is inside of the operand; an array of the shape of `index_dimensions`."""
+        """Whether the entire window is within the operand; an array of the shape of `index_dimensions`."""
         result = np.ones(tuple(self.indices[d] for d in self.index_dimensions), bool)
         for start, limit in zip(starts, self.limits(), strict=True):
             result &= (start >= 0) & (start <= limit)
         return result
 
     def trailing(self) -> int:
-        """How many of the operand's last dimensions the windows hold whole: these need no position of their own."""
+        """The number of the operand's trailing dimensions that windows cover entirely; these need no position."""
         count, rank = 0, len(self.operand)
         window = set(self.window_dimensions)
         while count < rank:
@@ -97,9 +97,9 @@ class Windows:
         return count
 
     def positions(self, starts: list[np.ndarray]) -> np.ndarray:
-        """Row-major positions in the operand without its `trailing` dimensions, of starts that are inside.
+        """Row-major positions in the operand without its `trailing` dimensions, for starts within bounds.
 
-        Extents: those of `index_dimensions`, then the windows' in the dimensions that are not trailing.
+        Shape: that of `index_dimensions`, then the windows' sizes in the non-trailing dimensions.
         """
         lead = len(self.operand) - self.trailing()
         inner = [d for d in self.window_dimensions if d < lead]
@@ -120,7 +120,7 @@ class Windows:
         return np.broadcast_to(total, (*batch, *(self.sizes[d] for d in inner)))
 
     def order(self) -> tuple[int, ...]:
-        """For each dimension of (index dimensions, window dimensions) its place in the windows' array."""
+        """The position in the windows' array of each of (index dimensions, window dimensions)."""
         return (*self.places, *self.offset)
 
 
@@ -132,12 +132,12 @@ def _line(size: int, dimension: int, rank: int) -> np.ndarray:
 
 
 def computed_places(w: Windows) -> list[int]:
-    """The dimensions of the indexes that are of a computed size. That of the components is not."""
+    """The dimensions of the indices with a computed size, which excludes the component dimension."""
     return [d for d in w.index_dimensions if is_open(w.indices[d])]
 
 
 def window_sizes(instruction, w: Windows, stored: Sequence[int]) -> tuple[int, ...]:
-    """The sizes of windows as they are stored: of a whole axis, or a number that is known."""
+    """The stored sizes of windows: of a whole axis, or a static number."""
     sizes = []
     for d, size in enumerate(w.sizes):
         if is_open(size) and not is_same_size(size, w.operand[d]):

@@ -18,7 +18,7 @@ from hloom.ir.window import WindowDimension, check_window, dilated, padded, wind
 
 
 class Dimensions(NamedTuple):
-    """Which dimension of an array is the batch (of the kernel: output features), which the features, which spatial."""
+    """The batch dimension of an array (of the kernel: output features), the feature dimension, and the spatial ones."""
 
     batch: int
     feature: int
@@ -46,20 +46,20 @@ class Dimensions(NamedTuple):
 
 
 class Labels(NamedTuple):
-    """The dimension labels of a convolution. Of the kernel the batch is 'o' and the feature 'i'."""
+    """The dimension labels of a convolution. The kernel's batch is 'o' and its feature 'i'."""
 
     lhs: Dimensions
     rhs: Dimensions
     out: Dimensions
 
     def text(self) -> str:
-        """HLO's text, such as b01f_01io->b01f. Only for fewer than eleven spatial dimensions (labels are digits)."""
+        """HLO's text, such as b01f_01io->b01f. For at most ten spatial dimensions (labels are digits)."""
         return f"{self.lhs.text('b', 'f')}_{self.rhs.text('o', 'i')}->{self.out.text('b', 'f')}"
 
 
 @lru_cache(maxsize=512)
 def parse_labels(text: str) -> Labels:
-    """The dimensions named by a text such as 'b01f_01io->b01f'. Raises AttributeValueError."""
+    """The dimensions named by a string such as 'b01f_01io->b01f'. Raises AttributeValueError."""
     sides = text.replace("->", "_").split("_")
     found = []
     for side, (batch, feature) in zip(sides, (("b", "f"), ("o", "i"), ("b", "f")), strict=False):
@@ -141,11 +141,11 @@ def _convolution_infer(operands, attributes, shape):
 
 
 def _compute_dtype(dtype: np.dtype) -> np.dtype:
-    """The dtype of the reference's sums: one step wider than that of floats, so that it is the best answer."""
+    """The dtype of the reference's sums: one step wider for floats, for the most accurate result."""
     return DTYPES["s32"] if dtype == PRED or (dtype in BITS and dtype in INTEGERS) else wide_dtype(dtype)
 
 
-VIEW_BYTES = 1 << 26  # the reference copies whole windows up to this size, and goes tap by tap beyond
+VIEW_BYTES = 1 << 26  # the reference copies whole windows up to this size, and proceeds tap by tap beyond
 
 
 def _convolution_reference(left, right, shape, dim_labels, window=(), feature_group_count=1, batch_group_count=1):
@@ -219,7 +219,7 @@ def regrouped(value, dimension: int, groups: int, into: int):
     """Moves the slow part (of size `groups`) of one dimension into the slow part of another."""
     dims = list(value.dims)
     split = [*dims[:dimension], groups, dims[dimension] // groups, *dims[dimension + 1 :]]
-    target = into + (into > dimension)  # where it is, after the split
+    target = into + (into > dimension)  # its position after the split
     order = [k for k in range(len(split)) if k != dimension]
     order.insert(order.index(target), dimension)
     dims[dimension] //= groups
@@ -237,7 +237,7 @@ def _convolution_transpose(build, instruction, g, operands):
 
 
 def _by_operand(instruction, g, kernel, labels, window, groups, batch_groups):
-    """The cotangent of the operand: the cotangent of the result convolved with the kernel turned around."""
+    """The cotangent of the operand: the cotangent of the result convolved with the flipped kernel."""
     target = instruction.operands[0].shape
     sizes = [target.dims[d] for d in labels.lhs.spatial]
     places = [g.dims[d] for d in labels.out.spatial]
@@ -263,7 +263,7 @@ def _by_operand(instruction, g, kernel, labels, window, groups, batch_groups):
 
 
 def _by_kernel(instruction, g, left, labels, window, groups, batch_groups):
-    """The cotangent of the kernel: the operand convolved with the cotangent, batches summed over."""
+    """The cotangent of the kernel: the operand convolved with the cotangent, summed over the batch."""
     target = instruction.operands[1].shape
     sizes = [left.dims[d] for d in labels.lhs.spatial]
     places = [g.dims[d] for d in labels.out.spatial]
@@ -300,9 +300,10 @@ def _zeros(g, shape):
 
 
 def _folded(build, value, dimension: int, groups: int):
-    """A mapped value whose new dimension is folded into another between its groups and what is in a group."""
+    """A mapped value whose new dimension is folded into another, between the group index and the index within a
+    group."""
     dims = list(value.dims)
-    at = dimension + 1  # of the mapped value
+    at = dimension + 1  # in the mapped value
     split = [*dims[:at], groups, dims[at] // groups, *dims[at + 1 :]]
     order = list(range(1, len(split)))
     order.insert(order.index(at) + 1, 0)
@@ -311,7 +312,7 @@ def _folded(build, value, dimension: int, groups: int):
 
 
 def _unfolded(build, value, dimension: int, groups: int):
-    """The reverse of `_folded`."""
+    """The inverse of `_folded`."""
     dims = list(value.dims)
     inside = dims[dimension] // (groups * build.size) if build.size else 0
     split = [*dims[:dimension], groups, build.size, inside, *dims[dimension + 1 :]]
@@ -322,7 +323,7 @@ def _unfolded(build, value, dimension: int, groups: int):
 
 
 def _convolution_batch(build, instruction, operands, mapped):
-    """The new dimension becomes part of the batch, of the output features, or a group."""
+    """The new dimension becomes part of the batch, of the output features, or of the groups."""
     labels = parse_labels(instruction["dim_labels"])
     groups, batch_groups = groups_of(instruction.attributes)
     left, right = operands
@@ -356,9 +357,9 @@ def _convolution_batch(build, instruction, operands, mapped):
 
 
 def _convolution_factors(instruction) -> FactorRule:
-    """Groups are the major factor of the features that they divide. A spatial dimension of the operand goes with the
-    result's, or with the kernel's where that is the longer one (the derivative with respect to a kernel): then it is a
-    sum."""
+    """Groups are the major factor of the features that they divide. A spatial dimension of the operand corresponds to
+    the result's, or, if the kernel's is longer (the derivative with respect to a kernel), to that one, and is a
+    reduction."""
     lhs, rhs, out = parse_labels(instruction["dim_labels"])
     groups, batch_groups = groups_of(instruction.attributes)
     rule = RuleBuilder(instruction, "or" if instruction.shape.dtype == PRED else "add")
@@ -391,7 +392,7 @@ op(
     transpose=_convolution_transpose,
     batch=_convolution_batch,
     factors=_convolution_factors,
-    # In the order in which XLA prints them.
+    # In XLA's printing order.
     attributes={
         "window": "window?",
         "dim_labels": "dim_labels",

@@ -5,8 +5,8 @@ Sources: M. Giles, "Collected matrix derivative results for forward and reverse 
 (2010) (qr); J. Townsend, "Differentiating the singular value decomposition" (2016); F. de Hoog, R. Anderssen and
 M. Lukas, "Differentiation of matrix functionals using triangular factorization" (2011) (lu).
 
-Factors that are free up to a phase (singular vectors, eigenvectors of hermitian matrices) get the tangent of one
-smooth choice. Where eigenvalues or singular values coincide, the tangents of the vectors do not exist and are infinite.
+Factors that are unique up to a phase (singular vectors, eigenvectors of hermitian matrices) have the tangent of one
+smooth choice. For coinciding eigenvalues or singular values, the tangents of the vectors do not exist and are infinite.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ def _no_derivative(instruction, found: str, repair: str):
 
 
 def qr_jvp(build, instruction, primals, tangents):
-    """With dA R^-1 = Q dW + ...: dW is skew, and what Q^H dA R^-1 has below the diagonal decides it."""
+    """With dA R^-1 = Q dW + ...: dW is skew, and determined by the part of Q^H dA R^-1 below the diagonal."""
     m, n = instruction.operands[0].dims[-2:]
     if instruction.attributes.get("full_matrices") and m > n:
         raise _no_derivative(
@@ -57,7 +57,7 @@ def qr_jvp(build, instruction, primals, tangents):
     if rest:
         change = permuted(change, rest[0], of_columns=True)
     wide = m < n
-    # Of a wide matrix the first columns determine Q, and R follows.
+    # The first columns of a wide matrix determine Q, and thus R.
     square = resized(r, m, m) if wide else r
     change_square = resized(change, m, m) if wide else change
     turned = solve(square, change_square, left_side=False, lower=False)
@@ -72,7 +72,8 @@ def qr_jvp(build, instruction, primals, tangents):
 
 
 def permuted(a, permutation, of_columns: bool = False):
-    """a[permutation, :], or a[:, permutation], by a product with ones and zeros: it is linear and has any batch."""
+    """a[permutation, :], or a[:, permutation], by a product with a permutation matrix, which is linear and supports
+    batches."""
     rank, size = len(a.dims), a.dims[-1 if of_columns else -2]
     dims = (*a.dims[:-2], size, size)
     # chosen[i, j] = (permutation[i] == j)
@@ -85,7 +86,8 @@ def permuted(a, permutation, of_columns: bool = False):
 
 
 def lu_jvp(build, instruction, primals, tangents):
-    """P dA = L M U: dL = L tril(M, -1), dU = triu(M) U, with L and U made square by parts of the identity."""
+    """P dA = L M U: dL = L tril(M, -1), dU = triu(M) U, with L and U completed to square matrices by parts of the
+    identity."""
     factors, _, permutation = elements(build.primal)
     m, n = factors.dims[-2:]
     change = permuted(tangents[0], permutation)
@@ -112,7 +114,7 @@ def eigh_jvp(build, instruction, primals, tangents):
 
 
 def eig_jvp(build, instruction, primals, tangents):
-    """dw = diag(V^-1 dA V); dV = V (F o V^-1 dA V), then kept at length 1 and its largest component real."""
+    """dw = diag(V^-1 dA V); dV = V (F o V^-1 dA V), then normalized to length 1 with a real largest component."""
     if instruction.attributes.get("left"):
         raise _no_derivative(
             instruction,
@@ -125,14 +127,14 @@ def eig_jvp(build, instruction, primals, tangents):
     if instruction.attributes.get("right"):
         values, vectors = elements(build.primal)
     else:
-        # The vectors are needed all the same.
+        # The vectors are needed anyway.
         values, vectors = call(a, "eig", right=True)
     inner = general_solve(vectors, dot(change, vectors))
     d_values = diagonal_of(inner)
     if not instruction.attributes.get("right"):
         return [d_values]
     d_vectors = dot(vectors, inverse_differences(values, inner) * inner)
-    # The tangent of v is free up to a multiple of v. LAPACK's vectors have length 1 and a real largest component.
+    # The tangent of v is unique up to a multiple of v. LAPACK's vectors have length 1 and a real largest component.
     along = real(conjugate(vectors) * d_vectors).sum((len(vectors.dims) - 2,))
     d_vectors = d_vectors - vectors * columns(along.convert(wide), vectors)
     largest, d_largest = _largest_component(vectors, d_vectors)
@@ -142,7 +144,7 @@ def eig_jvp(build, instruction, primals, tangents):
 
 
 def _largest_component(vectors, d_vectors):
-    """The component of each column that is largest in size (the first of them), and its tangent."""
+    """The component of largest magnitude in each column (the first of them), and its tangent."""
     rank = len(vectors.dims)
     size = vectors.op("abs")
     peak = size.reduce("maximum", 0, (rank - 2,))
@@ -162,7 +164,8 @@ def general_solve(a, b):
 
 
 def svd_jvp(build, instruction, primals, tangents):
-    """dS = diag(U^H dA V); dU and dV from its other elements and from what of dA lies outside of U and V."""
+    """dS = diag(U^H dA V); dU and dV from its other elements and from the component of dA outside of the ranges of U
+    and V."""
     attributes = instruction.attributes
     (a,), (change,) = primals, tangents
     m, n = a.dims[-2:]
@@ -205,7 +208,7 @@ def svd_jvp(build, instruction, primals, tangents):
 
 
 def householder_jvp(build, instruction, primals, tangents):
-    """The product of the reflections I - tau v v^H one by one, from the last to the first, and its tangent."""
+    """The product of the reflections I - tau v v^H, accumulated from last to first, and its tangent."""
     a, taus = primals
     d_a, d_taus = tangents
     *batch, m, n = a.dims

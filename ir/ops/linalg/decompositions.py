@@ -84,7 +84,7 @@ def _lu_infer(operands, attributes, shape):
 
 
 def pivots_to_permutation(pivots: np.ndarray, size: int) -> np.ndarray:
-    """The order of rows that exchanging row k with row pivots[k], for k = 0, 1, ..., gives."""
+    """The order of rows after exchanging row k with row pivots[k], for k = 0, 1, ...."""
     permutation = np.arange(size, dtype=S32)
     for k, pivot in enumerate(pivots):
         permutation[[k, pivot]] = permutation[[pivot, k]]
@@ -100,7 +100,7 @@ def _lu_reference(a, shape):
     power = raising(a)
 
     def one(x):
-        # A zero pivot is no failure: the factors exist, and U is singular.
+        # A zero pivot is not a failure: the factors exist, and U is singular.
         factors, pivots, _ = factorize(x)
         return factors, pivots, pivots_to_permutation(pivots, len(x))
 
@@ -163,7 +163,8 @@ def _eigh_reference(a, shape, lower=False):
 
 
 def _finite(function, x, *options):
-    """LAPACK may not return from numbers that are not finite: such a batch is done one by one, the bad ones NaN."""
+    """LAPACK may not terminate for non-finite inputs: such a batch is processed one by one, with NaN for non-finite
+    elements."""
     if not np.isfinite(x).all():
         raise np.linalg.LinAlgError
     return function(x, *options)
@@ -184,7 +185,7 @@ def _eig_infer(operands, attributes, shape):
 def _eig_reference(a, shape, left=False, right=False):
     if not a.size:
         return tuple(np.zeros(s.dims, s.dtype) for s in shape.elements)
-    # Builds of LAPACK's geev that SciPy brings lose the scale of matrices beyond their bounds.
+    # SciPy's builds of LAPACK's geev lose the scale of matrices out of their bounds.
     power = exponents(a)
     a = times_power(a, -power)
     if not left and not right:
@@ -202,9 +203,9 @@ def _eig_reference(a, shape, left=False, right=False):
 
 
 def _refine(a, values, vectors):
-    """Improves eigenvectors whose residual is far above rounding, in place, by inverse iteration.
+    """Improves eigenvectors with a residual far above rounding, in place, by inverse iteration.
 
-    LAPACK balances a matrix. Where that scales rows and columns by very different powers the values are good, and the
+    LAPACK balances matrices. If that scales rows and columns by very different powers, the values are accurate, but the
     vectors, scaled back, may not be. Source: G. Peters, J. Wilkinson, "Inverse iteration, ill-conditioned equations and
     Newton's method" (1979).
     """
@@ -219,8 +220,8 @@ def _refine(a, values, vectors):
         best = vectors[(*lead, slice(None), k)].astype(np.complex128)
         least = np.linalg.norm(shifted @ best)
         u, s, vh = np.linalg.svd(shifted)
-        # The matrix is as good as singular. Where singular values below rounding count as equal, the vectors of close
-        # eigenvalues keep their directions. A left vector nearly orthogonal to its right one needs a lower bound.
+        # The matrix is numerically singular. Treating singular values below rounding as equal preserves the directions
+        # of vectors of close eigenvalues. A left vector nearly orthogonal to its right one needs a lower bound.
         for floor in (2.0**-53, 2.0**-80, 2.0**-110):
             x = best
             for _ in range(2):
@@ -232,7 +233,7 @@ def _refine(a, values, vectors):
             if least <= enough:
                 break
         best = best if least <= enough else vh[-1].conj()
-        # As LAPACK has it, the largest element of a vector is real.
+        # As in LAPACK, the largest element of a vector is real.
         first = best[np.abs(best).argmax()]
         vectors[(*lead, slice(None), k)] = best * (abs(first) / first)
 
@@ -260,7 +261,7 @@ def _svd_reference(a, shape, full_matrices=False, compute_uv=False):
             made[k] = np.array(np.broadcast_to(np.eye(*made[k].shape[-2:], dtype=a.dtype), made[k].shape))
         return tuple(made)
     if a.ndim == 2 and np.isfinite(a).all():
-        # One matrix goes to SciPy's LAPACK, which is the one of JAX on CPUs; NumPy's loops over batches in C.
+        # A single matrix uses SciPy's LAPACK, as JAX on CPUs; NumPy loops over batches in C.
         found = lapack("gesdd", a.dtype)(a, compute_uv=int(bool(compute_uv)), full_matrices=int(bool(full_matrices)))
         if found[-1] == 0:
             parts = found[:3] if compute_uv else found[1:2]

@@ -117,9 +117,10 @@ def _dot_transpose(build, instruction, g, operands):
         other_batch, other_free, other_contract = lb, lf, lc
         g_contract = tuple(range(nb, nb + len(lf)))
     target = instruction.operands[0 if operands[0] is None else 1].shape
-    # Operands of two dtypes (a product accumulated in a wider one) are brought to the result's: kernels take one.
+    # Operands of different dtypes (a product accumulated in a wider one) are converted to the result's, as kernels take
+    # a single dtype.
     other = other.convert(g.dtype)
-    # The product's dimensions: batch, own free, then the other's contracting dimensions in the order it has them.
+    # The product's dimensions: batch, own free, then the other's contracting dimensions in their order there.
     remaining = tuple(d for d in range(len(other.dims)) if d in other_contract)
     source_order = own_batch + own_free + tuple(own_contract[other_contract.index(d)] for d in remaining)
     dims = tuple(target.dims[d] for d in source_order)
@@ -161,7 +162,7 @@ op(
     batch=dot_batch,
     factors=_dot_factors,
     bounded=dot_bounded,
-    # In the order in which XLA prints them.
+    # In XLA's printing order.
     attributes={
         "lhs_batch_dims": "ints?",
         "lhs_contracting_dims": "ints?",

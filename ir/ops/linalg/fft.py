@@ -68,7 +68,7 @@ def _fft_reference(x, shape, fft_type, fft_length):
     transforms: ModuleType | LazyModule
     if x.size <= SMALL:
         transforms = np.fft  # the same algorithm, without the time of importing SciPy's
-        # Where it costs nothing, single precision is rounded once, from a result in double precision.
+        # At no cost, single precision is rounded once from a double-precision result.
         x = x.astype(np.complex128 if x.dtype.kind == "c" else np.float64, copy=False)
     else:
         transforms = scipy_fft
@@ -82,7 +82,7 @@ def _fft_reference(x, shape, fft_type, fft_length):
 
 
 def _weights(length: int, dims, like, scale: float):
-    """How often each frequency of a half spectrum stands in the whole one, times a scale: 1, 2, ..., 2, 1."""
+    """The multiplicity of each frequency of a half spectrum in the full one, times a scale: 1, 2, ..., 2, 1."""
     count = np.full(length // 2 + 1, 2.0)
     count[0] = 1
     if length % 2 == 0:
@@ -99,7 +99,7 @@ def _fft_transpose(build, instruction, g, operands):
     if which in ("FFT", "IFFT"):
         return [g.op("fft", **instruction.attributes)]  # a symmetric matrix
     if which == "RFFT":
-        # The real part of the whole transform of the half spectrum.
+        # The real part of the full transform of the half spectrum.
         missing = length[-1] - g.dims[-1]
         padding = ((0, 0, 0),) * (len(g.dims) - 1) + ((0, missing, 0),)
         return [g.op("pad", zero(g), padding=padding).op("fft", fft_type="FFT", fft_length=length).op("real")]

@@ -49,7 +49,7 @@ def _cholesky_reference(a, shape, lower=False):
     if not lower:
         a = a.conj().swapaxes(-1, -2)  # NumPy reads the lower triangle
     factor = all_or_each(np.linalg.cholesky, shape, a)
-    # An infinite element passes through LAPACK in part: such a factor is NaN as a whole.
+    # LAPACK propagates an infinite element only partially: set the whole factor to NaN.
     bad = ~np.isfinite(factor).all(axis=(-1, -2))
     if bad.any():
         factor = np.array(factor)
@@ -140,7 +140,7 @@ def _turned(value, how):
 
 
 def _triangular_jvp(build, instruction, primals, tangents):
-    """op(A) X = B: dX = op(A)^-1 (dB - op(dA) X), with the triangle of dA that A has."""
+    """op(A) X = B: dX = op(A)^-1 (dB - op(dA) X), with the same triangle of dA as of A."""
     change, right = tangents
     attributes = instruction.attributes
     if change is not None:
@@ -153,7 +153,7 @@ def _triangular_jvp(build, instruction, primals, tangents):
 
 
 def _triangular_transpose(build, instruction, g, operands):
-    """The pairing has no conjugate: the transposed solve, and for the adjoint one with the conjugate of A."""
+    """The pairing is without conjugation: the transposed solve, or for the adjoint one with the conjugate of A."""
     a = operands[0]
     attributes = dict(instruction.attributes)
     how = attributes.get("transpose_a", "NO_TRANSPOSE")
@@ -164,7 +164,7 @@ def _triangular_transpose(build, instruction, g, operands):
 
 
 def _triangular_batch(build, instruction, operands, mapped):
-    """One matrix for many right sides: they become its columns (rows). Otherwise a batch of matrices."""
+    """One matrix for many right sides: these become columns (rows). Otherwise a batch of matrices."""
     a, b = operands
     if mapped[0] or instruction.operands[1].shape.rank != 2:
         return library_batch(build, instruction, operands, mapped)
@@ -228,8 +228,8 @@ def _tridiagonal_reference(below, middle, above, b, shape, perturb_singular=Fals
 
 
 def _perturbed_solution(dl, d, du, right):
-    """The solution by LU with row exchanges, whose pivots are moved away from zero where it would overflow: by
-    multiples of the larger of eps max |U| and the smallest normal number, the same for all right sides.
+    """The solution by LU with row exchanges, with pivots perturbed away from zero if it would overflow: by multiples of
+    the larger of eps max |U| and the smallest normal number, equal for all right sides.
 
     Source: LAPACK's xLAGTS with JOB = -1.
     """
@@ -267,7 +267,7 @@ def _perturbed_solution(dl, d, du, right):
 
 
 def _small_factors(dl, d, du):
-    """LU of a tridiagonal matrix of one or two rows, as gttrf returns it, which does not take them."""
+    """LU of a tridiagonal matrix of one or two rows in gttrf's form, as gttrf does not accept them."""
     pivots, upper, swapped = d.copy(), du[:-1].copy(), np.zeros(len(d), bool)
     lower = np.zeros_like(upper)
     if len(d) == 2:
@@ -279,7 +279,7 @@ def _small_factors(dl, d, du):
 
 
 def _shift(v, up: bool):
-    """Rows moved by one, up (row i gets row i + 1) or down, zeros filled in."""
+    """Rows shifted by one, up (row i gets row i + 1) or down, zero-filled."""
     pad = ((0, 0, 0),) * (len(v.dims) - 2) + (((-1, 1, 0) if up else (1, -1, 0)), (0, 0, 0))
     return v.op("pad", zero(v), padding=pad)
 

@@ -1,7 +1,7 @@
-"""What the entries of linear algebra share: checks of matrices, loops over batches, and matrix algebra on Values.
+"""Helpers of linear algebra entries: checks of matrices, loops over batches, and matrix algebra on Values.
 
-A matrix is the last two dimensions of an array; those before are a batch of independent matrices. Derivative rules are
-written with the functions on Values: `dot(a, b)`, `adjoint(a)`, `lower_part(a)`, ...
+A matrix is the last two dimensions of an array; leading dimensions are a batch of independent matrices. Derivative
+rules are written with the functions on Values: `dot(a, b)`, `adjoint(a)`, `lower_part(a)`, ...
 """
 
 from __future__ import annotations
@@ -73,15 +73,15 @@ def one_matrix(name: str, operands, square: bool = False) -> Shape:
 
 
 def stack(array: np.ndarray, rank: int = 2) -> np.ndarray:
-    """The array with all batch dimensions as one, the first; `rank` dimensions belong to one batch element."""
+    """The array with all batch dimensions merged into the first; `rank` dimensions belong to one batch element."""
     lead = array.shape[: array.ndim - rank]
     return array.reshape(math.prod(lead), *array.shape[array.ndim - rank :])
 
 
 def each(function, shape, *arrays, ranks=None):
     """function(one element of each array's batch) -> one array or a tuple of them, for every batch element, into
-    arrays of `shape` (a Shape or TupleShape). An element for which it raises LinAlgError, or whose numbers are not
-    finite so that LAPACK would not return, has NaN as its result (-1 in integers)."""
+    arrays of `shape` (a Shape or TupleShape). The result is NaN (-1 for integers) for an element for which it raises
+    LinAlgError, or with non-finite values, for which LAPACK might not terminate."""
     results = [np.empty(s.dims, s.dtype) for s in result_shapes(shape)]
     ranks = ranks or [2] * len(arrays)
     stacked = [stack(a, r) for a, r in zip(arrays, ranks, strict=True)]
@@ -101,7 +101,7 @@ def each(function, shape, *arrays, ranks=None):
 
 
 def all_or_each(function, shape, *arrays):
-    """function on the whole batch (NumPy's loops over LAPACK), or on one element at a time where one of them fails."""
+    """function on the whole batch (NumPy's loops over LAPACK), or on one element at a time if one of them fails."""
     try:
         with np.errstate(all="ignore"):
             found = function(*arrays)
@@ -116,15 +116,15 @@ def all_or_each(function, shape, *arrays):
 
 
 def exponents(*arrays: np.ndarray) -> np.ndarray:
-    """The power of two by which to divide matrices so that the largest element of them is about 1, for each element of
-    their batch: integers (..., 1, 1). 0 for zeros, and where a number is not finite."""
+    """The power of two that scales the largest element of matrices to about 1, per batch element: integers (..., 1, 1).
+    0 for zero and non-finite matrices."""
     parts = [p for a in arrays for p in ((a.real, a.imag) if a.dtype.kind == "c" else (a,))]
     largest = np.stack([np.abs(p).max(axis=(-1, -2), keepdims=True, initial=0) for p in parts]).max(axis=0)
     return np.where(np.isfinite(largest), np.frexp(np.where(np.isfinite(largest), largest, 0))[1], 0)
 
 
 def raising(*arrays: np.ndarray) -> np.ndarray:
-    """The power of two by which to multiply matrices whose pivots' inverses might overflow, 0 for all others."""
+    """The power of two that scales matrices whose inverse pivots might overflow, 0 for all others."""
     low = np.finfo(arrays[0].dtype).minexp // 2
     power = exponents(*arrays)
     return np.where(power < low, -low, 0)
@@ -147,7 +147,7 @@ def times_power(a: np.ndarray, power: np.ndarray) -> np.ndarray:
 
 
 def library_batch(build, instruction, operands, mapped):
-    """All operands get the new dimension: these ops take any number of batch dimensions, which come first."""
+    """All operands get the new dimension: these ops support any number of leading batch dimensions."""
     first, *rest = build.spread_all(operands, mapped)
     if isinstance(instruction.shape, TupleShape):
         return elements(first.op(instruction.opcode, *rest, **instruction.attributes))
@@ -156,10 +156,10 @@ def library_batch(build, instruction, operands, mapped):
 
 
 def matrix_factors(core: int = 2, columns: int | None = None, dimension: int = -1):
-    """The factor rule of an op on matrices: batch dimensions pass through, those of a matrix are seen as a whole.
+    """The factor rule of an op on matrices: batch dimensions pass through, those of a matrix are needed as a whole.
 
-    core: the rank of one batch element of the first operand. columns: an operand whose `dimension` (counted from its
-    last one) passes through to the result: right sides are independent of each other.
+    core: the rank of one batch element of the first operand. columns: an operand whose `dimension` (counted from the
+    last one) passes through to the result, such as independent right sides.
     """
 
     def factors(instruction) -> FactorRule:
@@ -192,7 +192,7 @@ def elements(value: Value) -> list[Value]:
 
 
 def call(first: Value, opcode: str, *others: Value, **attributes) -> list[Value]:
-    """The elements of an op with a tuple as its result."""
+    """The elements of an op with a tuple result."""
     return elements(first.op(opcode, *others, **attributes))
 
 
@@ -226,7 +226,7 @@ def imaginary(a: Value) -> Value:
 
 
 def places(a: Value, direction: str, offset: int = 0) -> Value:
-    """pred of the shape of a: where row + offset compares so with column ('GE': on and below the diagonal)."""
+    """pred of the shape of a: the comparison of row + offset with column ('GE': on and below the diagonal)."""
     dims = a.dims[-2:]
     builder = a.builder
     row, column = (Value(a.builder, builder.emit("iota", shape=Shape(S32, dims), iota_dimension=k)) for k in (0, 1))
@@ -238,7 +238,7 @@ def places(a: Value, direction: str, offset: int = 0) -> Value:
 
 
 def lower_part(a: Value, strict: bool = False) -> Value:
-    """The elements on and below the diagonal (only below, where strict), zero elsewhere."""
+    """The elements on and below the diagonal (only below, if strict), zero elsewhere."""
     return places(a, "GT" if strict else "GE").where(a, a.like(0))
 
 
@@ -280,7 +280,7 @@ def rows(vector: Value, like: Value) -> Value:
 
 
 def hermitian(a: Value, lower: bool) -> Value:
-    """The hermitian matrix that has this triangle of a: what ops read that look at one triangle only."""
+    """The hermitian matrix with this triangle of a, for ops that read one triangle only."""
     half = lower_part(a, strict=True) if lower else upper_part(a, strict=True)
     middle = diagonal_part(a)
     if a.dtype in COMPLEX:
@@ -298,13 +298,13 @@ def solve(a: Value, b: Value, **attributes) -> Value:
 def inverse_differences(values: Value, like: Value) -> Value:
     """1 / (values[j] - values[i]) as a matrix of the shape of like, zero on its diagonal."""
     difference = columns(values, like) - rows(values, like)
-    # The diagonal is filled before the division, so that no infinity is made there.
+    # The diagonal is filled before the division to avoid infinities there.
     off = places(difference, "NE")
     return off.where(1 / off.where(difference, difference.like(1)), difference.like(0))
 
 
 def resized(a: Value, row_count: int, column_count: int) -> Value:
-    """a with rows and columns cut off, or zeros added, at the end."""
+    """a with rows and columns truncated or zero-padded at the end."""
     m, n = a.dims[-2:]
     if (m, n) == (row_count, column_count):
         return a

@@ -1,6 +1,6 @@
 """Functions of whole matrices: solve, det, adjugate, pinv, sylvester, sqrtm, geqrf. In HLO text: "hloom.<name>".
 
-Each is one call of LAPACK, and its derivative is written with ops of this table, so that it has derivatives itself.
+Each is one LAPACK call, and its derivative consists of ops of this table, so that it is itself differentiable.
 Sources: G. Golub and V. Pereyra, "The differentiation of pseudo-inverses and nonlinear least squares problems whose
 variables separate" (1973) (pinv); N. Higham, "Functions of matrices" (2008) (sqrtm, Sylvester's equation); Jacobi's
 formula (det).
@@ -111,12 +111,12 @@ def _sylvester_reference(a, b, c, shape):
     if not shape.size:
         return np.zeros(shape.dims, shape.dtype)
     power = np.maximum(exponents(a), exponents(b))
-    a, b, c = (times_power(x, -power) for x in (a, b, c))  # LAPACK takes sums of tiny eigenvalues for zero
+    a, b, c = (times_power(x, -power) for x in (a, b, c))  # LAPACK treats sums of tiny eigenvalues as zero
     return each(_solve_sylvester, shape, a, b, c)
 
 
 def _solve_sylvester(a, b, c):
-    """By Schur forms. NaN where A and -B have an eigenvalue in common, up to rounding: no unique solution exists."""
+    """By Schur forms. NaN if A and -B have a common eigenvalue, up to rounding: there is no unique solution."""
     if not all(np.isfinite(x).all() for x in (a, b, c)):
         raise np.linalg.LinAlgError
     output = "complex" if a.dtype.kind == "c" else "real"
@@ -170,7 +170,7 @@ def _det_reference(a, shape):
 
 
 def _det_jvp(build, instruction, primals, tangents):
-    """d det A = trace(adj(A) dA), also where A is singular."""
+    """d det A = trace(adj(A) dA), also for singular A."""
     (a,) = primals
     rank = len(a.dims)
     return (transposed(a.op("adjugate")) * tangents[0]).sum((rank - 2, rank - 1))
@@ -198,7 +198,7 @@ def _adjugate_reference(a, shape):
 
 
 def _adjugate_jvp(build, instruction, primals, tangents):
-    """From adj(A) = det(A) A^-1, where A is regular."""
+    """From adj(A) = det(A) A^-1, for regular A."""
     (a,), (change,) = primals, tangents
     rank = len(a.dims)
     adj = build.primal
@@ -289,7 +289,7 @@ def _sqrtm_reference(a, shape):
 
 library_op(
     "sqrtm",
-    # A root of a real matrix may be complex: it takes complex matrices only.
+    # A root of a real matrix may be complex, so only complex matrices are accepted.
     lambda operands, attributes, shape: one_matrix("sqrtm", operands, square=True),
     _sqrtm_reference,
     lambda build, instruction, primals, tangents: build.primal.op("sylvester", build.primal, tangents[0]),

@@ -1,3 +1,3 @@
-"""Ops that hold programs together: structure, control flow, collectives, transfers."""
+"""Ops for program structure: control flow, collectives, transfers."""
 
 __all__: list[str] = []

@@ -1,8 +1,8 @@
 """Collectives: ops by which the participants of one program exchange values.
 
 A participant is a device (HLO: a replica or partition) or, under `vmap` with a named axis, one of the batch elements:
-then the instruction has the attribute `axis_name`, and batching over that axis replaces it. A program that runs on one
-device has one participant, for which collectives are the identity; `hloom.ir.spmd` has programs for several.
+then the instruction has the attribute `axis_name`, and batching over that axis replaces it. A program on one device has
+one participant, for which collectives are the identity; `hloom.ir.spmd` has programs for several devices.
 
 Source: HLO operation semantics, openxla.org/xla/operation_semantics.
 """
@@ -26,8 +26,8 @@ U32 = DTYPES["u32"]
 COLLECTIVES = frozenset(
     "all-reduce all-gather reduce-scatter all-to-all collective-permute collective-broadcast".split()
 )
-NUMBERS = ("partition-id", "replica-id")  # of the device that runs the program
-# `why`: what a collective is for that the partition of a program made.
+NUMBERS = ("partition-id", "replica-id")  # of the device running the program
+# `why`: the purpose of a collective created by partitioning.
 GROUPS = {
     "replica_groups": "groups?", "channel_id": "int?", "use_global_device_ids": "flag", "axis_name": "frontend_names",
     "axis_size": "frontend_int", "axis_groups": "frontend_groups", "why": "hidden",
@@ -35,7 +35,8 @@ GROUPS = {
 
 
 def group_size(attributes) -> int:
-    """How many participants exchange values. `replica_groups` names them; none are all that there are: one."""
+    """The number of participants that exchange values. `replica_groups` names them; without groups it is the only
+    one."""
     groups = attributes.get("replica_groups", ())
     return len(groups[0]) if groups else 1
 
@@ -44,7 +45,7 @@ def _check_groups(name: str, attributes) -> int:
     groups = attributes.get("replica_groups", ())
     members = sorted(m for group in groups for m in group)
     whole = members == list(range(len(members)))
-    if name == "collective-broadcast":  # those that it leaves out get zeros
+    if name == "collective-broadcast":  # the others get zeros
         whole = len(set(members)) == len(members)
     uneven = len({len(g) for g in groups}) > 1 and name != "all-reduce"
     if uneven or not whole:
@@ -56,7 +57,7 @@ def _check_groups(name: str, attributes) -> int:
 
 
 def _alone(name: str, attributes) -> None:
-    """Raises ParticipantsError where other participants are needed: hloom runs one."""
+    """Raises ParticipantsError if other participants are needed, as there is only one."""
     groups = attributes.get("replica_groups", ())
     pairs = attributes.get("source_target_pairs", ())
     needed = 1 + max([m for group in (*groups, *pairs) for m in group], default=0)
@@ -85,15 +86,15 @@ def _identity(name: str):
 
 
 def _size(instruction) -> int:
-    """How many participants: those of the named axis, or of a group."""
+    """The number of participants of the named axis, or of a group."""
     return instruction.attributes.get("axis_size") or group_size(instruction.attributes)
 
 
-# --- rules that are shared ----------------------------------------------------------------------------------------
+# --- shared rules -------------------------------------------------------------------------------------------------
 
 
 def _others(build, instruction) -> dict:
-    """The attributes of the instruction when the axis of this batch is taken care of."""
+    """The attributes of the instruction without the axis of this batch."""
     names = tuple(n for n in instruction["axis_name"] if n != build.axis_name)
     return {**instruction.attributes, "axis_name": names}
 
@@ -103,7 +104,7 @@ def _is_named(build, instruction) -> bool:
 
 
 def _moved(build, instruction, operands, mapped):
-    """Batching over an axis that the collective does not name: each participant has a batch."""
+    """Batching over an axis not named by the collective: each participant has a batch."""
     attributes = dict(instruction.attributes)
     if "dimensions" in attributes:
         attributes["dimensions"] = shifted(attributes["dimensions"])
@@ -115,7 +116,7 @@ def _moved(build, instruction, operands, mapped):
 
 
 def rows(value, numbers):
-    """The places `numbers` of the first dimension in this order; None is a row of zeros."""
+    """The rows `numbers` of the first dimension in this order; None is a row of zeros."""
     bounds = [(0, size, 1) for size in value.dims[1:]]
     zero = None
     parts = []
@@ -129,11 +130,11 @@ def rows(value, numbers):
     return parts[0] if len(parts) == 1 else parts[0].op("concatenate", *parts[1:], dimensions=(0,))
 
 
-# --- groups of batch elements: `axis_groups`, of one size; dimensions are then [group, member, ...] -----------------
+# --- groups of batch elements: `axis_groups`, of equal size; dimensions are then [group, member, ...] -----------------
 
 
 def _turned(groups) -> tuple[int, int, int] | None:
-    """(a, size, c) where the groups are the columns of a matrices of `size` rows and c columns, in order."""
+    """(a, size, c) if the groups are the columns of a matrices of `size` rows and c columns, in order."""
     size, count = len(groups[0]), len(groups) * len(groups[0])
     c = groups[0][1] - groups[0][0] if size > 1 else 1
     if c < 1 or count % (size * c):
@@ -155,7 +156,7 @@ def _grouped(value, groups):
 
 
 def _ungrouped(build, groups, value):
-    """The reverse of `_grouped`."""
+    """The inverse of `_grouped`."""
     rest = value.dims[2:]
     turned = _turned(groups)
     if turned is None:
@@ -168,13 +169,13 @@ def _ungrouped(build, groups, value):
 
 
 def _same(value, groups):
-    """A value of each group, for all of its members."""
+    """A value per group, broadcast to its members."""
     dims = value.dims
     return value.broadcast((dims[0], len(groups[0]), *dims[1:]), (0, *range(2, len(dims) + 1)))
 
 
 def _folded(value, first: int, dimension: int):
-    """A value whose dimension `first` becomes the slow part of another, which has the number `dimension` after it."""
+    """A value whose dimension `first` becomes the major part of another, with index `dimension` in the result."""
     order = [k for k in range(len(value.dims)) if k != first]
     order.insert(dimension, first)
     moved = value.transpose(order)
@@ -227,7 +228,7 @@ def _one_all_reduce_jvp(build, instruction, primal, tangent, many: bool):
     if opcode == "add":
         return tangent.op("all-reduce", **attributes)
     if opcode in ("maximum", "minimum"):
-        # The mean over the participants that have the extreme.
+        # The mean over the participants that attain the extremum.
         result = primal.op("all-reduce", **instruction.attributes)
         reached = primal.compare("EQ", result).convert(primal.dtype)
         return (tangent * reached).op("all-reduce", **attributes) / reached.op("all-reduce", **attributes)
@@ -302,8 +303,8 @@ def _one_dimension(name: str, operand, attributes) -> int:
 
 
 def _members(name: str, attributes, result: int, part: int) -> int:
-    """How many devices exchange. With a channel and without use_global_device_ids the groups name replicas, all of
-    whose partitions take part: how many those are only the shapes say."""
+    """The number of devices that exchange values. With a channel and without use_global_device_ids the groups name
+    replicas, all of whose partitions take part; their number follows only from the shapes."""
     count = attributes.get("axis_size") or _check_groups(name, attributes)
     if (attributes.get("channel_id") or 0) > 0 and not attributes.get("use_global_device_ids"):
         times = result // max(part, 1)
@@ -401,7 +402,7 @@ def _all_to_all_infer(operands, attributes, shape):
     count = attributes.get("axis_size") or _check_groups("all-to-all", attributes)
     for operand in operands:
         require_kind("all-to-all", operand, ())
-    if "dimensions" not in attributes:  # the form with an operand for each participant
+    if "dimensions" not in attributes:  # the form with one operand per participant
         return TupleShape(operands)
     require_count("all-to-all", operands, 1)
     d = _one_dimension("all-to-all", operands[0], attributes)
@@ -545,7 +546,7 @@ _declare(
     attributes={"axis_source": "frontend_int"},
 )
 
-# --- who am I -----------------------------------------------------------------------------------------------------
+# --- participant ids ----------------------------------------------------------------------------------------------
 
 
 def _number_infer(operands, attributes, shape):
@@ -564,7 +565,7 @@ def _number_reference(name: str):
 
 
 def _number_batch(build, instruction, operands, mapped):
-    """axis_ids: the numbers of the participants, where they are not 0, 1, ..."""
+    """axis_ids: the indices of the participants, if they are not 0, 1, ..."""
     ids = instruction.attributes.get("axis_ids")
     return build.iota(U32) if ids is None else Value(build.builder, build.builder.constant(np.array(ids, U32)))
 

@@ -19,8 +19,8 @@ WALKED = No("propagation walks through the computations that it runs")
 S32 = DTYPES["s32"]
 
 
-# The rules of differentiation and batching: they change called computations, and are put here by
-# `hloom.compiler.transforms` before it walks.
+# Rules of differentiation and batching, which change called computations: registered here by
+# `hloom.compiler.transforms` before its first use.
 RULES: dict[str, Callable] = {}
 
 
@@ -152,7 +152,7 @@ def _conditional_reference(selector, *arguments, shape, branch_computations):
 
 
 # In HLO text a conditional on a pred has true_computation= and false_computation=; here it has branch_computations
-# (true, false). An index out of range chooses the last branch.
+# (true, false). An index out of range selects the last branch.
 _control(
     "conditional",
     infer=_conditional_infer,
@@ -192,7 +192,7 @@ def _scan_infer(operands, attributes, shape):
     _require_parameters("scan", "the body", body, [*consts, *carry, *slices])
     if not isinstance(body.shape, TupleShape) or len(body.shape.elements) < len(carry):
         raise ShapeError("scan: the body returns a tuple of the carry and the ys", f"{body.shape!r}", "make it a tuple")
-    ys = [y for y in body.shape.elements[len(carry) :] if isinstance(y, Shape)]  # the next line refuses tuples
+    ys = [y for y in body.shape.elements[len(carry) :] if isinstance(y, Shape)]  # the next line rejects tuples
     _require_result("scan", "the body", body, TupleShape([*carry, *ys]))
     return TupleShape([*carry, *(y.with_dims((length, *y.dims)) for y in ys)])
 
@@ -208,11 +208,11 @@ def _scan_reference(*operands, shape, body, num_consts, num_carry, length, rever
     return (*carry, *ys)
 
 
-# hloom's own: a loop of known length that keeps its structure until it is differentiated and batched. Operands: the
-# constants, the carry, the xs. The body takes constants, carry and the slices of the xs at one place of their first
-# axis, and returns a tuple: the new carry, then the slices of the ys. The result is a tuple (also for one element or
-# none): the last carry, then the ys, stacked along a new first axis. `reverse` walks from the last place to the first.
-# `ir.loops.lower_scan` makes the while loop of it; HLO text shows that.
+# An hloom op: a loop of static length whose structure is preserved until differentiation and batching are done.
+# Operands: the constants, the carry, the xs. The body takes constants, carry and the slices of the xs at one index of
+# their first axis, and returns a tuple: the new carry, then the slices of the ys. The result is always a tuple: the
+# last carry, then the ys, stacked along a new first axis. `reverse` runs from the last index to the first.
+# `ir.loops.lower_scan` lowers it to a while loop, which HLO text shows.
 _control(
     "scan",
     infer=_scan_infer,

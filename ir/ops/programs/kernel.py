@@ -1,4 +1,4 @@
-"""kernel: a kernel that a user wrote (`hloom.kernel`), at the shapes and dtypes of one call."""
+"""kernel: a user-defined kernel (`hloom.kernel`), for the shapes and dtypes of one call."""
 
 from __future__ import annotations
 
@@ -14,20 +14,20 @@ from hloom.ir.types import Shape, TupleShape
 
 
 class UserKernel(str):
-    """The name of a kernel in HLO text, which carries the kernel itself. Equal names are equal kernels.
+    """The name of a kernel in HLO text, which also holds the kernel. Equal names are equal kernels.
 
-    shape: of the results. program: what targets make launches of (`hloom.compiler.kernels.user.Program`).
+    shape: of the results. program: the source of launches for targets (`hloom.compiler.kernels.user.Program`).
     """
 
     shape: TupleShape
     program: Any
 
     def evaluate(self, arrays: Sequence[np.ndarray]) -> tuple[np.ndarray, ...]:
-        """The results by Python: the meaning of the kernel."""
+        """The results computed by Python, which define the kernel's semantics."""
         raise self.lost()
 
     def batched(self, size: Any, mapped: Sequence[bool]) -> UserKernel:
-        """The kernel of `size` independent calls; operands that are mapped, and all results, have them first."""
+        """The kernel of `size` independent calls; mapped operands and all results have this dimension first."""
         raise self.lost()
 
     def jvp(self, build, instruction, primals, tangents):
@@ -89,8 +89,7 @@ op(
 
 
 class ElementKernel(str):
-    """The name of a user's kernel that computes each element of its result from those of its operands at the same
-    index, which carries the kernel. dtype: of the result."""
+    """The name of an element-wise user kernel, which also holds the kernel. dtype: of the result."""
 
     dtype: np.dtype
 

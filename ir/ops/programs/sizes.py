@@ -1,4 +1,4 @@
-"""The value of a size that is known when a program is called or has run, and the op that gives an array such a size."""
+"""The value of a size that is known when a program is called or has run, and the op that sets an array's size."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def _infer(operands, attributes, shape):
 
 
 def size_value(shape: Shape, value: Size) -> np.ndarray:
-    """The scalar that a size is. Raises AttributeValueError for one that is not known, or has no room in the dtype."""
+    """The scalar value of a size. Raises AttributeValueError for an unknown one, or one that overflows the dtype."""
     if isinstance(value, SizeExpression):
         raise AttributeValueError(
             f"the value of the size {value}", "it is known when the program is called", "put sizes in first"
@@ -35,7 +35,7 @@ def size_value(shape: Shape, value: Size) -> np.ndarray:
 
 
 def check_room(shape: Shape, value: Size) -> None:
-    """Raises AttributeValueError for a size that has no room in the dtype. Of one that is open it is a decision."""
+    """Raises AttributeValueError for a size that overflows the dtype. For an open size this is a decision."""
     limits = np.iinfo(shape.dtype)
     if not limits.min <= value <= limits.max:
         raise AttributeValueError(
@@ -113,10 +113,10 @@ op(
     batch=No("the elements of a batch would have sizes of their own; pass size= to what selects elements"),
     factors=No("its elements are counted in the whole array"),
     bounded=_set_bounded,
-    effects=True,  # shapes have the size also where nobody reads the array
+    effects=True,  # shapes contain the size even if the array is not read
     attributes={"dimensions": "ints"},
     shaped=True,
     flops=0,
     dialects="hlo",
-    doc="An array of positions whose size along a dimension is a number that the program computes.",
+    doc="An array of indices whose size along a dimension is computed by the program.",
 )

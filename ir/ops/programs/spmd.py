@@ -1,8 +1,7 @@
-"""How a program is laid out over the devices of a mesh, as its user wrote it: constraints and manual computations.
+"""User-specified layouts over the devices of a mesh: constraints and manual computations.
 
-`sharding-constraint` is the identity with a layout that the propagation keeps. `manual-computation` runs a computation
-on each device, on its parts of the operands, as shard_map and Shardy's manual_computation do. The partition of a
-program leaves neither.
+`sharding-constraint` is the identity with a layout that propagation must keep. `manual-computation` runs a computation
+on each device, on its parts of the operands, like shard_map and Shardy's manual_computation. Partitioning removes both.
 """
 
 from __future__ import annotations
@@ -25,20 +24,20 @@ from hloom.ir.types import Shape, TupleShape, result_shapes
 
 PARTITIONED = No("the partition of the program replaces it")
 
-# The rules of differentiation and batching of manual computations: they change the called computation, and are put here
-# by `hloom.compiler.transforms` before it walks.
+# Rules of differentiation and batching of manual computations, which change the called computation: registered here by
+# `hloom.compiler.transforms` before its first use.
 RULES: dict[str, Callable] = {}
 
 
 def with_dimension(sharding: Sharding) -> Sharding:
-    """The sharding of an array with one more dimension, the first, that nothing splits."""
+    """The sharding of an array with an additional first dimension, which is not split."""
     priorities = (0, *sharding.priorities) if sharding.priorities else ()
     opened = tuple(d + 1 for d in sharding.open)
     return replace(sharding, dims=((), *sharding.dims), open=opened, priorities=priorities)
 
 
 def names_mesh(instruction) -> bool:
-    """Whether an instruction says on which devices its program runs."""
+    """Whether an instruction specifies the devices of its program."""
     return instruction.sharding is not None or instruction.opcode in ("sharding-constraint", "manual-computation")
 
 
@@ -61,7 +60,7 @@ def _constraint_batch(build, instruction, operands, mapped):
     return operands[0].op("sharding-constraint", **attributes)
 
 
-# The sharding of its result and, unless something else is said of that, of its operand.
+# The sharding of its result and, unless specified otherwise, of its operand.
 op(
     "sharding-constraint",
     family="structure",
@@ -86,13 +85,13 @@ def manual_mesh(attributes) -> DeviceMesh:
 
 
 def manual_part(sharding: Sharding, manual_axes) -> Sharding:
-    """What a sharding says of the manual axes."""
+    """The part of a sharding over the manual axes."""
     dims = tuple(tuple(n for n in axes if n in manual_axes) for axes in sharding.dims)
     return Sharding(sharding.mesh, dims, tuple(n for n in sharding.unreduced if n in manual_axes))
 
 
 def manual_shape(shape: Shape, sharding: Sharding, manual_axes) -> Shape:
-    """The shape of the parts that the manual axes make of an array. Raises ShapeError where they are not equal."""
+    """The shape of an array's parts along the manual axes. Raises ShapeError if the parts are not equal."""
     part = manual_part(sharding, manual_axes)
     for d, size in enumerate(shape.dims):
         if size % part.count(d):
@@ -159,15 +158,15 @@ def _manual_infer(operands, attributes, shape):
 
 
 def _taken(x: np.ndarray, sharding: Sharding, partition: int) -> np.ndarray:
-    """The part of an array that a partition has; of partial sums, the first device along an axis has all."""
+    """The part of an array held by a partition; for partial sums, the first device along an axis holds everything."""
     part = x[sharding.region(partition, x.shape)]
     at = sharding.mesh.coordinates(partition)
     return np.zeros_like(part) if any(at[n] for n in sharding.unreduced) else part
 
 
 def _joined(parts: Sequence[np.ndarray], sharding: Sharding, shape: Shape) -> np.ndarray:
-    """An array from the parts of all partitions; of those that differ only along axes that neither split it nor leave
-    it unreduced, from the first along each."""
+    """An array assembled from the parts of all partitions; for axes that neither split it nor leave it unreduced, from
+    the first partition along each."""
     whole = np.zeros(shape.dims, shape.dtype)
     known = (*sharding.axes, *sharding.unreduced)
     for partition, part in enumerate(parts):
@@ -200,7 +199,7 @@ def _transform(part: str):
 
 # Operands and results are whole arrays; the computation accepts and returns their parts along the manual axes. Its
 # collectives name manual axes (`axis_name`, `axis_size`), or have groups of partition ids. A result that a manual axis
-# does not split is the same on all devices along it, or their sum where the axis is `unreduced`.
+# does not split is equal on all devices along it, or, if the axis is `unreduced`, their sum.
 op(
     "manual-computation",
     family="structure",

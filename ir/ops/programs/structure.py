@@ -1,4 +1,4 @@
-"""Ops that hold a program together: parameter, constant, tuple, call, fusion, custom-call, copy, barrier."""
+"""Structural ops: parameter, constant, tuple, call, fusion, custom-call, copy, barrier."""
 
 from __future__ import annotations
 
@@ -120,9 +120,9 @@ def _call_reference(attribute):
 
 
 # `fusion_kind`: the call was a fusion of this kind (`hloom.ir.portable`). A call with a `rule`
-# (`hloom.compiler.transforms.custom.Rule`) is not inlined before differentiation and batching: the rule says what they
-# do with it. Everywhere else it is an ordinary call. `partition`: how devices share its work, a PartitionRule;
-# `observer`: who is told the layout of its operand, a LayoutObserver (both in `hloom.compiler.passes.spmd.custom`).
+# (`hloom.compiler.transforms.custom.Rule`) is not inlined before differentiation and batching, which the rule defines.
+# Otherwise it is an ordinary call. `partition`: a PartitionRule for its partitioning; `observer`: a LayoutObserver that
+# receives the layout of its operand (both in `hloom.compiler.passes.spmd.custom`).
 _structure(
     "call",
     infer=_call_infer("call", "to_apply"),
@@ -156,7 +156,8 @@ CUSTOM_CALLS: dict[str, Callable] = {}
 
 
 def register_custom_call(target: str, function: Callable) -> None:
-    """Makes `function(*numpy_arrays) -> array or tuple of arrays` the meaning of custom calls of this target name.
+    """Registers `function(*numpy_arrays) -> array or tuple of arrays` as the implementation of custom calls with this
+    target name.
 
     >>> hl.register_custom_call("my_sort", lambda x: np.sort(x))
     >>> hl.lax.custom_call("my_sort", hnp.array([3, 1, 2]), shape=("s32", (3,)))
@@ -166,9 +167,9 @@ def register_custom_call(target: str, function: Callable) -> None:
 
 
 class HostFunction(str):
-    """The target of a custom call of a function that no name leads to: it carries the function itself.
+    """The target of a custom call of an unregistered function, which holds the function itself.
 
-    method: what vmap makes of it, as for pure_callback. factors: its `Op.factors` on a mesh; None where it says none.
+    method: the vmap_method, as for pure_callback. factors: its `Op.factors` on a mesh, or None.
     """
 
     function: Callable
@@ -229,7 +230,7 @@ _structure(
     transpose=No("hloom cannot see into a custom call; hl.custom_vjp gives it a derivative"),
     batch=_custom_call_batch,
     factors=No("hloom cannot see into a custom call; in hl.shard_map each device calls it with its part"),
-    # device: the partition that calls it, whose results all others get.
+    # device: the partition that calls it and broadcasts its results to the others.
     attributes={"custom_call_target": "string", "custom_call_has_side_effect": "flag", "device": "frontend_int"},
     shaped=True,
 )
@@ -240,7 +241,8 @@ def _barrier_reference(*operands, shape):
 
 
 def _barrier_each(values):
-    """A barrier over those of the values that are not None; a list as long, with None where they were."""
+    """A barrier over the values that are not None; returns a list of the same length, with None in the same
+    positions."""
     given = [v for v in values if v is not None]
     held = given[0].op("optimization-barrier", *given[1:])
     if len(given) == 1:
@@ -280,7 +282,7 @@ def _copy_jvp(build, instruction, primals, tangents):
     return None if instruction.attributes.get("stop_gradient") else tangents[0]
 
 
-# `stop_gradient` is how lax.stop_gradient is written: a copy that has no derivative (HLO text: a frontend attribute).
+# `stop_gradient` represents lax.stop_gradient: a copy without a derivative (HLO text: a frontend attribute).
 op(
     "copy",
     family="elementwise",

@@ -1,4 +1,4 @@
-"""send and recv: a value that one device makes and another one reads. The partition of a program makes them."""
+"""send and recv: a value produced on one device and read on another. Partitioning creates them."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from hloom.ir.types import TupleShape
 ALONE = No("its other end is in the program of another device")
 LATER = No("programs are partitioned after that")
 TRANSFERS = ("send", "recv")
-WITHOUT_DEVICE = ("parameter", "tuple", "get-tuple-element")  # which run nowhere
+WITHOUT_DEVICE = ("parameter", "tuple", "get-tuple-element")  # which are not executed
 
 
 def has_transfers(control: Instruction) -> bool:

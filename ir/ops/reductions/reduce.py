@@ -55,7 +55,7 @@ def _reduce_reference(*operands, shape, dimensions, to_apply):
             start = np.asarray(start).astype(x.dtype, copy=False)
             found = np.asarray(OPS[opcode].evaluate(x, start, shape=Shape(x.dtype, shape.dims)))
             return found.astype(shape.dtype, copy=False)
-    # Any combiner: applied to whole slices, so that the loop runs over the reduced sizes only.
+    # Any combiner: applied to whole slices, so the loop runs only over the reduced sizes.
     kept = [k for k in range(arrays[0].ndim) if k not in dimensions]
     order = (*dimensions, *kept)
     dims = tuple(arrays[0].shape[k] for k in kept)
@@ -69,13 +69,13 @@ def _reduce_reference(*operands, shape, dimensions, to_apply):
 
 
 def _reduce_jvp(build, instruction, primals, tangents):
-    """Linear for add; for maximum and minimum the mean over the places where the extreme is reached; in general the
-    derivative of a tree of halves, combiner by combiner (see transforms/reduction.py)."""
+    """Linear for add; for maximum and minimum the mean over the elements that attain the extremum; in general the
+    derivative of a binary tree of combiners (see transforms/reduction.py)."""
     return build.reduction_jvp(instruction, primals, tangents)
 
 
 def _reduce_transpose(build, instruction, cotangent, operands):
-    # Only sums of one operand are linear, and only those are made as tangents.
+    # Only sums of one operand are linear, and only those occur as tangents.
     array = instruction.operands[0]
     kept = [k for k in range(len(array.dims)) if k not in instruction["dimensions"]]
     spread = cotangent.broadcast(array.dims, kept)

@@ -1,4 +1,4 @@
-"""reduce-window and select-and-scatter: combiners over the places of a sliding window."""
+"""reduce-window and select-and-scatter: combiners over the positions of a sliding window."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def _reduce_window_reference(*operands, shape, to_apply, window=()):
     spread = [padded(a, s, window) for a, s in zip(arrays, initial, strict=True)]
     inside = inside_of(arrays[0].shape, window)
     state = [np.broadcast_to(s, dims) for s in initial]
-    # Any combiner: applied to whole arrays, one element of the windows after the other. Padding takes no part.
+    # Any combiner: applied to whole arrays, element by element of the windows. Padding is ignored.
     for tap in np.ndindex(tuple(d.size for d in window)) if math.prod(dims) else ():
         slices = _tap_slices(tap, window, dims)
         result = evaluate(to_apply, [*state, *(s[slices] for s in spread)], lifted=dims)
@@ -63,13 +63,13 @@ def _reduce_window_reference(*operands, shape, to_apply, window=()):
 
 
 def _combined_windows(x, initial, window, dims, opcode: str, dtype: np.dtype) -> np.ndarray:
-    """The windows of an array combined by a ufunc in a dtype."""
+    """The windows of an array reduced by a ufunc in a dtype."""
     function, initial = UFUNCS[opcode], np.asarray(initial).astype(dtype)
     running = _running_axis(x.shape, window)
     if running is not None:
         axis, back = running
         found = function.accumulate(np.flip(x, axis) if back else x, axis, dtype)
-        if opcode != "multiply" or initial != 1:  # which changes nothing; a sum of -0 and 0 is 0
+        if opcode != "multiply" or initial != 1:  # a no-op, except that the sum of -0 and 0 is 0
             function(initial, found, out=found)
         return np.flip(found, axis) if back else found
     x = padded(x.astype(dtype), OPS[opcode].neutral(dtype), window)
@@ -79,7 +79,7 @@ def _combined_windows(x, initial, window, dims, opcode: str, dtype: np.dtype) ->
 
 
 def _running_axis(dims, window) -> tuple[int, bool] | None:
-    """(the axis, whether from its end) of a window that runs from an end of the array to each place."""
+    """(the axis, whether from its end) of a window that extends from an end of the array to each position."""
     wide = [k for k, d in enumerate(window) if not d.is_plain()]
     if len(wide) != 1 or 0 in dims:
         return None
@@ -88,12 +88,12 @@ def _running_axis(dims, window) -> tuple[int, bool] | None:
 
 
 def inside_of(dims, window) -> np.ndarray:
-    """Of a padded array, which elements are the operand's."""
+    """A mask of the operand's elements in a padded array."""
     return padded(np.ones(dims, np.bool_), np.bool_(False), window)
 
 
 def _tap_slices(tap, window, places) -> tuple[slice, ...]:
-    """The elements at position `tap` of the window, in all its places, of a padded array."""
+    """The elements of a padded array at index `tap` of the window, for all window positions."""
     slices = []
     for t, d, n in zip(tap, window, places, strict=True):
         start = t * d.window_dilation
@@ -102,7 +102,7 @@ def _tap_slices(tap, window, places) -> tuple[slice, ...]:
 
 
 def _combined_along(function, x: np.ndarray, axis: int, d: WindowDimension, places: int) -> np.ndarray:
-    """Windows along one axis of a padded array combined, by doubling: log2(size) steps whatever the size."""
+    """Windows along one axis of a padded array reduced by doubling, in log2(size) steps."""
     if d.size == 1 and d.stride == 1:
         return x
     if places == 0:
@@ -113,7 +113,7 @@ def _combined_along(function, x: np.ndarray, axis: int, d: WindowDimension, plac
         stop = start + (places - 1) * d.stride + 1
         return array[(*[slice(None)] * axis, slice(start, stop, d.stride))]
 
-    pieces: list[np.ndarray] = []  # of widths that are powers of two, those of the bits of the size
+    pieces: list[np.ndarray] = []  # widths that are powers of two, the set bits of the size
     done, width, power = 0, 1, x
     while True:
         if d.size & width:
@@ -121,7 +121,7 @@ def _combined_along(function, x: np.ndarray, axis: int, d: WindowDimension, plac
             done += width
         if done == d.size:
             return functools.reduce(function, pieces)
-        # power[i]: the combination of 2 * width elements from i on, a window dilation apart.
+        # power[i]: the combination of 2 * width elements starting at i, a window dilation apart.
         shift = width * d.window_dilation
         length = power.shape[axis] - shift
         low = power[(*[slice(None)] * axis, slice(0, length))]
@@ -129,12 +129,12 @@ def _combined_along(function, x: np.ndarray, axis: int, d: WindowDimension, plac
         power, width = function(low, high), width * 2
 
 
-# --- the combiner that selects ------------------------------------------------------------------------------------
+# --- selecting combiners ------------------------------------------------------------------------------------------
 
 
 @functools.cache
 def selecting_combiner(direction: str, key: np.dtype, value: np.dtype) -> Computation:
-    """(k1, v1, k2, v2) -> the pair whose key is ahead: the first where `k1 direction k2` holds."""
+    """(k1, v1, k2, v2) -> the pair whose key is ahead: the first if `k1 direction k2` holds."""
     builder = Builder(f"select_{direction.lower()}")
     k1, v1 = builder.parameter(Shape(key), "k1"), builder.parameter(Shape(value), "v1")
     k2, v2 = builder.parameter(Shape(key), "k2"), builder.parameter(Shape(value), "v2")
@@ -159,7 +159,7 @@ def selected_direction(combiner) -> str | None:
 
 
 def select_direction(select) -> str | None:
-    """The direction of select-and-scatter's `select` where it compares its two arguments in order."""
+    """The direction of select-and-scatter's `select` if it compares its two arguments in order."""
     root = select.root
     if root.opcode != "compare" or root.operands != tuple(select.parameters):
         return None
@@ -167,13 +167,13 @@ def select_direction(select) -> str | None:
 
 
 def _last_key(direction: str, dtype):
-    """The key that every other one is ahead of: the smallest where the larger are selected."""
+    """The key that every other one is ahead of: the smallest if larger ones are selected."""
     opcode = "maximum" if direction in ("GE", "GT") else "minimum"
     return OPS[opcode].neutral(dtype)
 
 
 def _selected(keys, values, direction: str, window):
-    """At each place of the window the element of `values` where the key is selected."""
+    """The element of `values` at the selected key, for each window position."""
     builder = keys.builder
     starts = [builder.constant(_last_key(direction, keys.dtype)), builder.constant(np.zeros((), values.dtype))]
     pair = builder.emit(
@@ -187,8 +187,7 @@ def _selected(keys, values, direction: str, window):
 
 
 def _reduce_window_jvp(build, instruction, primals, tangents):
-    """Linear for add; for the extremes the tangent of the first element that reaches it; by steps of doubling in
-    general."""
+    """Linear for add; for extrema the tangent of the first element that attains it; in general by doubling."""
     combiner = instruction["to_apply"]
     if len(primals) == 2:
         opcode = combiner_opcode(combiner)
@@ -257,7 +256,7 @@ def _selection_transpose(instruction, cotangent, operands, window):
 
 
 def _scattered(keys, g, direction: str, window, add):
-    """Cotangents added where the keys are selected; dilated windows by way of a padded array."""
+    """Cotangents added at the selected keys; dilated windows through a padded array."""
     builder = g.builder
     if keys.dtype != g.dtype or any(d.base_dilation != 1 or d.window_dilation != 1 for d in window):
         return _scattered_by_taps(keys, g, direction, window)
@@ -278,8 +277,8 @@ def comparison(direction: str, dtype) -> Computation:
 
 
 def _scattered_by_taps(keys, g, direction: str, window):
-    """The same for windows that select-and-scatter does not have (dilated ones): each element of the window takes the
-    cotangents of the places where it is the selected one."""
+    """The same for windows that select-and-scatter does not support (dilated ones): each element of the window receives
+    the cotangents of the window positions at which it is selected."""
     builder = keys.builder
     places = g.dims
     spread = keys.op("pad", keys.scalar(_last_key(direction, keys.dtype)), padding=pad_of(window))
@@ -379,7 +378,7 @@ def _select_and_scatter_infer(operands, attributes, shape):
 
 
 def selected_places(operand: np.ndarray, window, select, places) -> np.ndarray:
-    """The flat index of the selected element of the operand, for each place of the window; -1 where none is inside."""
+    """The flat index of the selected element of the operand, for each window position; -1 if none is within bounds."""
     spread = padded(operand, np.zeros((), operand.dtype)[()], window)
     numbers = padded(np.arange(operand.size).reshape(operand.shape), np.int64(-1), window)
     first, *others = (_tap_slices(tap, window, places) for tap in np.ndindex(tuple(d.size for d in window)))
@@ -405,7 +404,7 @@ def _select_and_scatter_reference(operand, source, initial, shape, select, scatt
         with np.errstate(all="ignore"):
             UFUNCS[opcode].at(result, chosen, values.astype(dtype))
             return result.astype(shape.dtype).reshape(shape.dims)
-    # Any other combiner: each round combines the first source that is left for each element.
+    # Any other combiner: each round combines the first remaining source for each element.
     result = np.full(operand.size, initial, shape.dtype)
     while chosen.size:
         targets, first = np.unique(chosen, return_index=True)
@@ -431,7 +430,7 @@ def _requires_sum(instruction) -> str:
 
 def _select_and_scatter_jvp(build, instruction, primals, tangents):
     if tangents[1] is None and tangents[2] is None:
-        return None  # which element is selected does not change
+        return None  # the selected element does not change
     _requires_sum(instruction)
     source, initial = (p.like(0) if t is None else t for p, t in zip(primals[1:], tangents[1:], strict=True))
     return primals[0].op("select-and-scatter", source, initial, **instruction.attributes)

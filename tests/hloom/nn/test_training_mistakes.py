@@ -171,5 +171,5 @@ def test_an_attribute_that_is_no_field_is_refused():
                 self.b = hnp.ones(size)
 
     assert Derived(3).size == 3
-    with pytest.raises(ArgumentError, match=r"(?s)Derived\.b was assigned.*no field.*`b: hl.Array`"):
+    with pytest.raises(ArgumentError, match=r"(?s)Derived\.b was assigned.*not a field.*`b: hl.Array`"):
         Derived(3, more=True)
