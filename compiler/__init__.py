@@ -1,1 +1,1 @@
-"""The compiler: transformations, passes, placement, schedule, kernels and targets. It knows `hloom.ir` only."""
+"""The compiler: transformations, passes, placement, schedule, kernels and targets. It imports `hloom.ir` only."""

@@ -14,27 +14,27 @@ from hloom.ir.types import Shape, TupleShape
 
 
 def instruction_flops(instruction: Instruction, known: dict[int, float] | None = None) -> float:
-    """Rough floating point operations of one instruction, calls included. known: as in `computation_flops`."""
+    """Approximate floating point operations of one instruction, including calls. known: as in `computation_flops`."""
     return _total(instruction, _flops, {} if known is None else known)
 
 
 def computation_flops(computation: Computation, known: dict[int, float] | None = None) -> float:
-    """As `instruction_flops`, of all instructions. known: what was found for computations, by id."""
+    """As `instruction_flops`, for all instructions. known: cached results for computations, by id."""
     return _computation_total(computation, _flops, {} if known is None else known)
 
 
 def arithmetic_flops(computation: Computation) -> float:
-    """As `computation_flops`, without the work of transcendental functions: what XLA calls flops."""
+    """As `computation_flops`, without transcendental functions: XLA's definition of flops."""
     return _computation_total(computation, lambda i: 0.0 if OPS[i.opcode].transcendental else _flops(i), {})
 
 
 def transcendentals(computation: Computation) -> float:
-    """How many values of transcendental functions (`Op.transcendental`) a computation takes, as XLA counts them."""
+    """The number of evaluations of transcendental functions (`Op.transcendental`), as counted by XLA."""
     return _computation_total(computation, lambda i: _elements(i) if OPS[i.opcode].transcendental else 0.0, {})
 
 
 def _total(instruction: Instruction, own: Callable[[Instruction], float], known: dict[int, float]) -> float:
-    """The sum of `own` over an instruction, or over all that it calls."""
+    """The sum of `own` over an instruction, or over its called computations."""
     opcode = instruction.opcode
     if opcode in ("fusion", "call", "while", "conditional"):  # a step of a loop counts once, as in XLA
         return sum(_computation_total(c, own, known) for c in instruction.called())
@@ -62,12 +62,12 @@ def _flops(instruction: Instruction) -> float:
 
 
 def _elements(instruction: Instruction) -> float:
-    """The elements of an array; none of a tuple."""
+    """The number of elements of an array; 0 for a tuple."""
     return 0.0 if isinstance(instruction.shape, TupleShape) else float(instruction.shape.size)
 
 
 def bytes_accessed(module: Module) -> int:
-    """Bytes that the kernels of a module read and write, each operand and result once a kernel."""
+    """Bytes that the kernels of a module read and write, each operand and result once per kernel."""
     total = 0
     for instruction in module.entry.instructions:
         if OPS[instruction.opcode].family == "structure" and instruction.opcode not in ("fusion", "custom-call"):
@@ -79,7 +79,7 @@ def bytes_accessed(module: Module) -> int:
 
 
 def cost_analysis(plan: Plan) -> dict[str, float]:
-    """'flops', 'transcendentals' (of whose work flops have an estimate), 'bytes accessed', 'kernels' (launches),
+    """'flops', 'transcendentals' (whose cost is included in flops), 'bytes accessed', 'kernels' (launches),
     'distinct kernels' (compiled code)."""
     kernels = plan.kernels()
     return {
@@ -92,8 +92,8 @@ def cost_analysis(plan: Plan) -> dict[str, float]:
 
 
 def memory_analysis(plan: Plan) -> dict[str, int]:
-    """Bytes of arguments, outputs (those in donated arguments apart), temporaries (the arena) and constants, with
-    what is kept between calls."""
+    """Bytes of arguments, outputs (those in donated arguments separately), temporaries (the arena) and constants,
+    including memory kept between calls."""
     shapes: list[Shape] = plan.output_shapes
     return {
         "argument bytes": sum(s.bytes for s in plan.input_shapes),

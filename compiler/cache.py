@@ -1,23 +1,23 @@
-"""Compiled things on disk, so that the next process starts warm.
+"""The disk cache of compiled code, for warm starts of later processes.
 
     cache = Cache(folder=None, limit=1 << 30)     folder None: default_folder()
     cache.get(key) -> bytes | None
-    cache.load(key, decode) -> what decode(data) returns, or None
+    cache.load(key, decode) -> decode(data), or None
     cache.put(key, data)
-    cache.put_first(key, data) -> bytes | None     what is kept: another process may have been first
-    cache.forget()                                 what is on disk is read from there again
+    cache.put_first(key, data) -> bytes | None the stored data: another process may have been first
+    cache.forget() frees memory: entries are read from disk again
     default_cache() -> Cache                       the one of this process
-    use_folder(folder)                             another place for it
+    use_folder(folder) moves it to another folder
 
-One file per key. Several processes may read and write at the same time: a file appears whole (written aside, then
-renamed) or not at all. The checksum of an entry covers its key and its data, so neither damage nor an entry in the
-place of another is used: it is removed, reported once and compiled anew. A folder that cannot be written costs one
-warning and nothing else. When the files outgrow `limit` bytes, the least recently used are removed; the folder is
-measured once an hour, and by each process that has written a sixteenth of the limit.
+One file per key. Several processes may read and write at the same time: files are written atomically (to a temporary
+name, then renamed). The checksum of an entry covers its key and its data, so a damaged or misplaced entry is never
+used: it is removed, reported once and recompiled. An unwritable folder only causes one warning. When the files exceed
+`limit` bytes, the least recently used are removed; the folder is measured once per hour, and by each process that has
+written a sixteenth of the limit.
 
-Entries are machine code that this process executes. So the folder and each entry must belong to the effective user (or
-to the superuser) and must not be writable by anybody else; a folder is created with mode 0700, a file with 0600. What
-does not meet this is not read, with one warning.
+Entries are machine code that this process executes. Therefore the folder and each entry must belong to the effective
+user (or to the superuser) and must not be writable by others; a folder is created with mode 0700, a file with 0600.
+Anything else is ignored, with one warning.
 """
 
 from __future__ import annotations
@@ -44,9 +44,9 @@ _HEADER = struct.Struct("<8sQ32s")  # magic, length of the data, sha256 of key a
 _MAGIC = b"hloom\x00\x00\x02"
 _KEY = re.compile(r"[A-Za-z0-9_.-]{1,200}")
 _SUFFIX = ".bin"
-_MEASURED = ".measured"  # the file whose time is that of the last look at all files
-_WRITING = ".writing"  # the folder of files that are being written
-_ABANDONED = 60.0  # seconds after which a file in it is what a killed process left
+_MEASURED = ".measured"  # the file whose mtime is the time of the last scan
+_WRITING = ".writing"  # the folder of files being written
+_ABANDONED = 60.0  # seconds after which a file in it was left by a killed process
 # Seconds between such scans by processes that write little: a scan of a large folder delays a first call.
 _INTERVAL = 3600.0
 
@@ -57,11 +57,12 @@ _chosen: str | None = None
 
 
 class CacheWarning(UserWarning):
-    """The disk cache does less than it should; results are right all the same."""
+    """The disk cache is degraded; results are correct."""
 
 
 def default_folder() -> Path | None:
-    """What `use_folder` named, else HLOOM_CACHE_DIR (empty: None, no disk cache), else the platform's place."""
+    """The folder set by `use_folder`, else HLOOM_CACHE_DIR (empty: None, no disk cache), else the platform's
+    default."""
     chosen = os.environ.get("HLOOM_CACHE_DIR") if _chosen is None else _chosen
     if chosen is not None:
         return Path(chosen).expanduser().absolute() if chosen.strip() else None
@@ -75,9 +76,9 @@ def default_folder() -> Path | None:
 class Cache:
     """A bounded store of bytes by key, in memory and (with a folder) on disk. Safe for threads and processes.
 
-    folder: None keeps entries in memory only. limit: bytes on disk before pruning. memory_limit: bytes in memory, from
-    which the least recently used entries go.
-    hits, misses: how often `get` found something, in memory or on disk, and how often not.
+    folder: None keeps entries in memory only. limit: bytes on disk before pruning. memory_limit: bytes in memory,
+    beyond which the least recently used entries are evicted. hits, misses: numbers of successful and failed calls of
+    `get`, in memory or on disk.
     """
 
     def __init__(self, folder: str | os.PathLike | None, limit: int = 1 << 30, memory_limit: int = 16 << 20):
@@ -92,7 +93,7 @@ class Cache:
         self._writable = True
         self._unmeasured = 0  # bytes written since the folder was last measured; prunes early in a long process
         self._asked = False  # whether it is time to measure the folder
-        self._trusted: bool | None = None  # None: not looked at
+        self._trusted: bool | None = None  # None: not checked yet
 
     def get(self, key: str) -> bytes | None:
         """The data under `key`, or None."""
@@ -111,7 +112,8 @@ class Cache:
             return data
 
     def load(self, key: str, decode: Callable[[bytes], T]) -> T | None:
-        """`decode(data)` of the data under `key`, or None. Data that `decode` raises on is damage: it is removed."""
+        """`decode(data)` of the data under `key`, or None. An entry for which `decode` raises is considered damaged and
+        removed."""
         data = self.get(key)
         if data is None:
             return None
@@ -135,8 +137,8 @@ class Cache:
             self._count(data)
 
     def put_first(self, key: str, data: bytes) -> bytes | None:
-        """Keep `data` under `key` on disk unless there is something, and return what is there: all processes get the
-        same. None where nothing can be kept on disk."""
+        """Store `data` under `key` on disk unless there is an entry, and return the stored data, which is the same for
+        all processes. None if the disk cache cannot be used."""
         with self._lock:
             if self.folder is None or not self._writable or not self._is_trusted():
                 return None
@@ -154,14 +156,14 @@ class Cache:
             return found
 
     def discard(self, key: str, reason: str) -> None:
-        """Remove an entry that cannot be used, with one warning: the data of `key` is to be made anew."""
+        """Remove an unusable entry, with one warning: the data of `key` must be recreated."""
         with self._lock:
             self._memory_bytes -= len(self._memory.pop(key, b""))
             if self.folder is not None:
                 self._remove_damaged(self._path(key), reason)
 
     def forget(self) -> None:
-        """Free the memory; what is on disk stays. Without a folder there is no other place, so everything stays."""
+        """Free the memory; entries on disk remain. Without a folder nothing is freed, as there is no other copy."""
         with self._lock:
             if self.folder is not None and self._writable and self._is_trusted():
                 self._empty()
@@ -171,7 +173,7 @@ class Cache:
         self._memory_bytes = 0
 
     def _remember(self, key: str, data: bytes) -> None:
-        """Keeps an entry in memory, where the least recently used ones go beyond the limit."""
+        """Stores an entry in memory, evicting the least recently used ones beyond the limit."""
         self._memory_bytes += len(data) - len(self._memory.pop(key, b""))
         self._memory[key] = data
         while self._memory_bytes > self.memory_limit and len(self._memory) > 1:
@@ -189,7 +191,7 @@ class Cache:
 
     @property
     def _disk(self) -> Path:
-        assert self.folder is not None  # its users have looked
+        assert self.folder is not None  # validated by its users
         return self.folder
 
     def _path(self, key: str) -> Path:
@@ -217,13 +219,13 @@ class Cache:
             )
             return None
         if content[:5] == _MAGIC[:5] and content[: len(_MAGIC)] != _MAGIC:
-            return None  # of a version of hloom with another format
+            return None  # from a version of hloom with another format
         data = _checked(key, content)
         if data is None:
             self._remove_damaged(path, "is damaged or belongs to another key")
             return None
         with contextlib.suppress(OSError):
-            os.utime(path)  # pruning takes the entries that were used longest ago
+            os.utime(path)  # pruning removes the least recently used entries
         return data
 
     def _remove_damaged(self, path: Path, reason: str) -> None:
@@ -232,8 +234,8 @@ class Cache:
             path.unlink()
 
     def _is_trusted(self) -> bool:
-        """Whether nobody else can put code into the folder. A folder that does not exist yet is trusted. Looked at when
-        the process uses the folder for the first time."""
+        """Whether no other user can put code into the folder. A folder that does not exist yet is trusted. Checked on
+        the process's first use of the folder."""
         if self._trusted is None:
             try:
                 fault = _others_may_write(os.stat(self._disk))
@@ -250,7 +252,7 @@ class Cache:
         return self._trusted
 
     def _count(self, data: bytes) -> None:
-        """Notes that an entry was written; from time to time the folder is measured."""
+        """Records a written entry; occasionally measures the folder."""
         self._unmeasured += len(data) + _HEADER.size
         if not self._asked:
             self._remove_abandoned(_ABANDONED)
@@ -259,7 +261,7 @@ class Cache:
         self._asked = True
 
     def _is_due(self) -> bool:
-        """Whether no process has measured the folder for long."""
+        """Whether no process has measured the folder recently."""
         try:
             return not 0 <= time.time() - (self._disk / _MEASURED).stat().st_mtime < _INTERVAL
         except OSError:
@@ -270,7 +272,7 @@ class Cache:
         self._warn("write", f"cannot write to the compilation cache {self.folder} ({error}); going on without")
 
     def _write(self, key: str, data: bytes, first: bool = False) -> None:
-        """first: raises FileExistsError where there is such a file."""
+        """first: raises FileExistsError if the file exists."""
         path, writing = self._path(key), self._disk / _WRITING
         self._disk.mkdir(mode=0o700, parents=True, exist_ok=True)
         writing.mkdir(mode=0o700, exist_ok=True)
@@ -297,7 +299,7 @@ class Cache:
             return []
 
     def _remove_abandoned(self, age: float) -> None:
-        """Remove files that were being written `age` seconds ago, when their processes were killed."""
+        """Remove unfinished files older than `age` seconds, left by killed processes."""
         with contextlib.suppress(OSError):
             for path in (self._disk / _WRITING).iterdir():
                 with contextlib.suppress(OSError):
@@ -305,7 +307,7 @@ class Cache:
                         path.unlink()
 
     def _prune(self) -> None:
-        """Remove the entries used longest ago until three quarters of the limit are left."""
+        """Remove the least recently used entries until three quarters of the limit remain."""
         self._unmeasured = 0
         with contextlib.suppress(OSError):
             (self._disk / _MEASURED).touch()
@@ -331,8 +333,8 @@ class Cache:
 
 
 def _linked(source: str, path: Path) -> bool:
-    """Gives a file a second name, which only the first to ask gets: raises FileExistsError. False: there are no such
-    names on this file system, and there is no file yet."""
+    """Hard-links a file, which succeeds only for the first caller: otherwise raises FileExistsError. False if the file
+    system has no hard links, and there is no file yet."""
     try:
         os.link(source, path)
     except FileExistsError:
@@ -349,7 +351,7 @@ def _digest(key: str, data: bytes) -> bytes:
 
 
 def _checked(key: str, content: bytes) -> bytes | None:
-    """The data of a file's content, or None where header, length or checksum are not those of an entry of `key`."""
+    """The data of a file's content, or None if header, length or checksum do not match an entry of `key`."""
     if len(content) < _HEADER.size:
         return None
     magic, length, digest = _HEADER.unpack_from(content)
@@ -360,7 +362,7 @@ def _checked(key: str, content: bytes) -> bytes | None:
 
 
 def _others_may_write(status: os.stat_result) -> str:
-    """What lets another user change a file or folder, '' where nothing does. Systems without POSIX owners: nothing."""
+    """The reason why another user can change a file or folder, or ''. Always '' on systems without POSIX owners."""
     if not hasattr(os, "geteuid"):
         return ""
     if status.st_uid not in (os.geteuid(), 0):
@@ -381,7 +383,7 @@ def default_cache() -> Cache:
 
 
 def use_folder(folder: str | None) -> None:
-    """From now on compiled things go to another folder; '': to none; None: to `default_folder()`."""
+    """Sets the folder of the disk cache; '': none; None: `default_folder()`."""
     global _chosen
     _chosen = folder
     default_cache.cache_clear()

@@ -1,4 +1,4 @@
-"""What the devices that run one program send to each other: its collectives, their bytes, and how often they run."""
+"""Communication of a program's devices: its collectives, their bytes, and how often they run."""
 
 from __future__ import annotations
 
@@ -16,18 +16,18 @@ from hloom.ir.spmd.groups import device_groups, device_pairs
 from hloom.ir.spmd.sharding import DeviceMesh
 
 SEND = "send"
-MOST_AXES = 10  # of a mesh whose subsets are looked through for the axes of a collective
+MOST_AXES = 10  # maximum number of mesh axes whose subsets are searched for the axes of a collective
 
 
 @record(frozen=True)
 class CollectiveUse:
     """A collective of a program.
 
-    axes: those of the mesh along which devices exchange; None where the groups are no axes of it. groups: the devices.
-    Of a `send`, a value that goes from one device to others in a program whose parts were put on devices, the one group
-    is the names of the sender and the receivers.
-    bytes: that a device sends each time, by the algorithm that sends least. times: how often it runs in a call; None in
-    a loop whose trip count is unknown. source: the user's line. why: what made it; '' where the user wrote it.
+    axes: the mesh axes along which devices exchange values; None if the groups do not correspond to axes. groups: the
+    devices. For a `send`, a value sent from one device to others in a program with placed parts, the only group
+    contains the names of the sender and the receivers. bytes: sent per device and execution, by the algorithm that
+    sends least. times: executions per call; None in a loop with unknown trip count. source: the user's line. why: the
+    reason for its creation; '' if the user wrote it.
     """
 
     kind: str
@@ -40,7 +40,7 @@ class CollectiveUse:
 
     @property
     def among(self) -> str:
-        """The axes or the devices, as a table shows them."""
+        """The axes or the devices, as shown in tables."""
         if self.kind == SEND:
             sender, *receivers = map(str, self.groups[0])
             return f"{sender} -> {', '.join(receivers)}"
@@ -50,8 +50,8 @@ class CollectiveUse:
 
 
 def sends(modules: Iterable[Module], channels: Sequence[Channel]) -> list[CollectiveUse]:
-    """The values that go from device to device, in the order of the channels. modules: those of the devices that are
-    known; a channel without an end in one of them is left out."""
+    """The values sent between devices, in channel order. modules: those of the known devices; a channel without an end
+    in one of them is omitted."""
     times: dict[int, int | None] = {}
     for module in modules:
         for instruction, count in _with_counts(module.entry, 1):
@@ -68,7 +68,7 @@ def sends(modules: Iterable[Module], channels: Sequence[Channel]) -> list[Collec
 
 
 def collective_uses(module: Module, mesh: DeviceMesh | None = None) -> list[CollectiveUse]:
-    """The collectives of a module in its order, those among one device left out. mesh: of the module's shardings."""
+    """The collectives of a module in program order, without those among one device. mesh: of the module's shardings."""
     found: list[CollectiveUse] = []
     axes = _Axes(mesh)
     for instruction, times in _with_counts(module.entry, 1):
@@ -86,7 +86,7 @@ def collective_uses(module: Module, mesh: DeviceMesh | None = None) -> list[Coll
 
 
 def bytes_sent(uses: Sequence[CollectiveUse]) -> float:
-    """That a device sends in a call; what stands in a loop of unknown length counts once."""
+    """The bytes that a device sends per call; loops of unknown length count once."""
     return float(sum(use.bytes * (1 if use.times is None else use.times) for use in uses))
 
 
@@ -121,7 +121,7 @@ def _bytes(module: Module, instruction: Instruction, size: int) -> int:
 
 
 class _Axes:
-    """Finds the axes of a mesh that groups of devices stand for."""
+    """Finds the mesh axes that groups of devices correspond to."""
 
     def __init__(self, mesh: DeviceMesh | None):
         self.known: dict[frozenset, tuple[str, ...]] = {}

@@ -1,11 +1,11 @@
-"""Where the time of a compilation goes.
+"""Compile-time statistics.
 
-    with collecting() as stages:            what this thread compiles inside of it
-        with stage("source"): ...           seconds are added under that name, from whichever file
+    with collecting() as stages:            for compilations of this thread
+        with stage("source"): ...           adds seconds under that name, from any file
     stages.seconds                          {"source": 0.002}
     stages.counts                           {"kernels compiled": 1}
 
-A thread that works for another one enters what it is given: `with collecting(stages)`.
+A worker thread enters the statistics that it is given: `with collecting(stages)`.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import time
 
 
 class Stages:
-    """Seconds and counts by name. Several threads may add at once."""
+    """Seconds and counts by name. Thread-safe."""
 
     def __init__(self):
         self.seconds: dict[str, float] = {}
@@ -36,13 +36,13 @@ _local = threading.local()
 
 
 def current() -> Stages | None:
-    """What this thread adds to, or None."""
+    """The statistics of this thread, or None."""
     return getattr(_local, "stages", None)
 
 
 @contextlib.contextmanager
 def collecting(stages: Stages | None = None):
-    """From here to the end of the block this thread adds to `stages` (a new one where None is given)."""
+    """Within the block, this thread adds to `stages` (by default, a new object)."""
     before = current()
     _local.stages = stages = Stages() if stages is None else stages
     try:
@@ -53,7 +53,7 @@ def collecting(stages: Stages | None = None):
 
 @contextlib.contextmanager
 def stage(name: str):
-    """The time of a block, or of a function that this decorates."""
+    """Times a block, or, as a decorator, a function."""
     started = time.perf_counter()
     try:
         yield

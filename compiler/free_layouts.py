@@ -1,7 +1,7 @@
-"""Outputs whose order in memory is the compiler's choice: they are left as they are computed.
+"""Outputs whose layout the compiler may choose: they keep the dimension order in which they are computed.
 
-Around convolutions the passes change the order of dimensions, and change it back at the program's end. Where only a
-program that is compiled later reads an output, it may as well read it in the order in which it was computed.
+Around convolutions the passes change the order of dimensions, and change it back at the end. If an output is read only
+by a program compiled later, that program may read it in the computed order.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ def with_free_layouts(
 ) -> tuple[Module, dict[int, tuple[int, ...]]]:
     """(the module with some of `outputs` before their last transpose, the permutation of that by output).
 
-    The output that the module had is transpose(the new one, dimensions=permutation). A module without convolutions is
-    returned as it is. target: as of `run_passes`.
+    The original output is transpose(the new one, dimensions=permutation). A module without convolutions is returned
+    unchanged. target: as for `run_passes`.
     """
     if not outputs or all(i.opcode != "convolution" for i in module.instructions()):
         return module, {}

@@ -1,4 +1,4 @@
-"""Facts about instructions on which passes, the scheduler and the writers of kernels have to agree."""
+"""Facts about instructions shared by passes, the scheduler and kernel writers."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from hloom.ir.types import Shape, TupleShape
 
 IN_PLACE = ("dynamic-update-slice", "scatter")  # their result overwrites the first operand, or a copy of it
 CONTRACTIONS = ("dot", "convolution")
-EXPENSIVE = 4.0  # flops from which computing an element several times costs more than writing and reading it
-ROWS = 16  # so many rows keep every core busy; fewer long rows are reduced in chunks
-SHORT_ROW = 8192  # elements up to which a row is reduced as a whole
-MASKED = 32  # elements of a row from which on masks for what it reads are less work than branches
+EXPENSIVE = 4.0  # flops above which recomputing an element costs more than writing and reading it
+ROWS = 16  # number of rows that keep all cores busy; fewer long rows are reduced in chunks
+SHORT_ROW = 8192  # maximum row length that is reduced as a whole
+MASKED = 32  # row length from which masked reads are cheaper than branches
 
 
 ALIASES = {"reshape", "bitcast-convert"}  # on their own: the operand's bytes with other dimensions
@@ -25,7 +25,7 @@ def is_control(instruction: Instruction) -> bool:
 
 
 def has_expression(instruction: Instruction) -> bool:
-    """Whether an element of an instruction is an expression of elements of its operands."""
+    """Whether an element of an instruction is an expression over elements of its operands."""
     if instruction.opcode == "constant":
         return instruction.shape.size == 1 and isinstance(instruction.shape, Shape)
     if instruction.opcode == "bitcast-convert" and instruction.dims != instruction.operands[0].dims:
@@ -34,7 +34,7 @@ def has_expression(instruction: Instruction) -> bool:
 
 
 def updated_operand(instruction: Instruction) -> Instruction | None:
-    """The array that an instruction, or its kernel, updates in place where nothing else needs it; None for others."""
+    """The array that an instruction, or its kernel, updates in place if nothing else needs it; None for others."""
     if instruction.opcode in IN_PLACE:
         return instruction.operands[0]
     if instruction.opcode == "fusion":
@@ -45,7 +45,7 @@ def updated_operand(instruction: Instruction) -> Instruction | None:
 
 
 def earlier_version(instruction: Instruction) -> Instruction | None:
-    """What an array was before an update, or before a loop or branch that updates it; None where it is none of that."""
+    """The array before an update, or before a loop or branch that updates it; None for other instructions."""
     if instruction.opcode in ALIASES:
         return instruction.operands[0]
     if instruction.opcode != "get-tuple-element":

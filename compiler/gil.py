@@ -1,4 +1,4 @@
-"""How quickly threads hand Python's global lock to each other."""
+"""The GIL switch interval."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from hloom.ir.process import forking
 
 
 class _FastSwitching:
-    """Lets a thread that is often out of Python have the GIL back quickly, as long as a block runs.
+    """Lets threads that often release the GIL reacquire it quickly within a block.
 
-    LLVM makes twenty calls for each kernel. With Python's usual 5 ms a thread waits that long after each of them while
-    another one computes, and nothing overlaps. Imports do not profit.
+    LLVM makes twenty calls per kernel. With Python's default of 5 ms a thread waits that long after each of them while
+    another one computes, and nothing overlaps. Imports do not benefit.
     """
 
     def __init__(self):
@@ -33,7 +33,7 @@ class _FastSwitching:
                 sys.setswitchinterval(self.usual)
 
     def forget(self) -> None:
-        """In a forked child, where no block runs."""
+        """In a forked child, which is in no block."""
         if self.users:
             self.users = 0
             sys.setswitchinterval(self.usual)

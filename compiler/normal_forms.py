@@ -9,18 +9,18 @@ from hloom.ir.types import DTYPES, HLO_NAME, compute_dtype
 from hloom.ir.window import window_of
 
 ACCUMULATE = {"s8": "s32", "s16": "s32", "u8": "u32", "u16": "u32"}
-IN_WORDS = frozenset(DTYPES[name] for name in ("s8", "u8", "s16"))  # which words hold several of
+IN_WORDS = frozenset(DTYPES[name] for name in ("s8", "u8", "s16"))  # several of which are packed per word
 SUMMED = ("f32", "f64", "s32", "s64", "u32", "u64")  # accumulation dtypes of the contraction kernels
 
 
 def accumulation_dtype(contraction: Instruction) -> str:
-    """The dtype of the sums: that of the result, float32 for narrow floats, at least 32 bits for integers."""
+    """The accumulation dtype: the result's, float32 for narrow floats, at least 32 bits for integers."""
     name = HLO_NAME[compute_dtype(contraction.dtype)]
     return ACCUMULATE.get(name, name)
 
 
 def is_in_words(dot: Instruction) -> bool:
-    """Whether a dot is of integers of which words hold several, summed in 32 bits."""
+    """Whether a dot has packed integer operands, accumulated in 32 bits."""
     return accumulation_dtype(dot) in ("s32", "u32") and all(o.dtype in IN_WORDS for o in dot.operands)
 
 

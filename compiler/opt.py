@@ -30,9 +30,9 @@ def optimize_text(
 ) -> str:
     """The HLO text of the module after the passes. `text` is HLO text, or StableHLO (decided by `file` and the text).
 
-    print_after_all: the module after each pass that changed it comes first, each under a comment with the pass's name.
-    time_passes: a table of the passes' times, in milliseconds, comes last, as comments.
-    Raises ParseError, VerifyError, or AttributeValueError for a pass that there is not.
+    print_after_all: first prints the module after each pass that changed it, each under a comment with the pass's name.
+    time_passes: appends a table of the passes' times, in milliseconds, as comments. Raises ParseError, VerifyError, or
+    AttributeValueError for an unknown pass.
     """
     parts: list[str] = []
     records: list[PassRecord] = []
@@ -52,7 +52,7 @@ def optimize_text(
 
 
 def time_table(records: Sequence[PassRecord]) -> str:
-    """A line a pass: milliseconds, instructions of the entry before and after, name. Comments of HLO text."""
+    """One line per pass: milliseconds, instructions of the entry before and after, name. As comments of HLO text."""
     lines = ["//       ms  before   after  pass"]
     for record in records:
         before, after = (len(m.entry.instructions) for m in (record.before, record.after))
@@ -63,7 +63,7 @@ def time_table(records: Sequence[PassRecord]) -> str:
 
 
 def load_passes(file: str) -> tuple[str, ...]:
-    """The names of the passes that a Python file registers (`compiler.passes.module_pass`), which it runs.
+    """Runs a Python file that registers passes (`compiler.passes.module_pass`); returns their names.
 
     Raises AttributeValueError for a file that does not exist, does not run, or registers no pass.
     """
@@ -89,7 +89,7 @@ def load_passes(file: str) -> tuple[str, ...]:
 
 
 def pass_list() -> str:
-    """The passes with what they do, one per line."""
+    """The passes with their summaries, one per line."""
     passes = all_passes()
     width = max(map(len, passes))
     return "passes:\n" + "\n".join(f"  {name:{width}}  {passes[name].summary}" for name in sorted(passes))
@@ -117,7 +117,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    """What the command does with its arguments. Raises HloomError, OSError."""
+    """Runs the command with its arguments. Raises HloomError, OSError."""
     loaded = [name for file in options.load for name in load_passes(file)]
     names = (*PIPELINE, *loaded) if options.passes is None else pass_names(options.passes)
     if options.file == "-":

@@ -1,4 +1,4 @@
-"""The pipeline: the visible list of passes from the traced module to the optimized one, and what runs it."""
+"""The pipeline: the list of passes from the traced module to the optimized one, and their execution."""
 
 from __future__ import annotations
 
@@ -43,10 +43,10 @@ PIPELINE: tuple[str, ...] = (
 )
 # One kernel per operation, for comparison (`jit(fusion=False)`).
 UNFUSED: tuple[str, ...] = tuple(name for name in PIPELINE if not name.startswith("fuse"))
-# From a program that is laid out over a mesh to what each of its devices runs; `PIPELINE` follows.
+# From a program with layouts over a mesh to the per-device program; `PIPELINE` follows.
 SPMD_PIPELINE: tuple[str, ...] = (
     "apply-partition-rules",
-    "expand-random",  # ops that are computed in parts once they consist of others
+    "expand-random",  # ops that are partitioned after their expansion
     "expand-normalizations",
     "propagate-shardings",
     "report-layouts",
@@ -54,9 +54,9 @@ SPMD_PIPELINE: tuple[str, ...] = (
     "combine-collectives",
     "split-by-process",
 )
-# Of a program that says itself what each device runs.
+# For a program that is already per-device.
 SPMD_BY_HAND: tuple[str, ...] = ("split-by-process",)
-# For the text of a program, by dialect: ops that only hloom has become ops of the dialect.
+# For printing a program, by dialect: expands hloom-specific ops to ops of the dialect.
 EXPORT: dict[str, tuple[str, ...]] = {
     "hlo": ("lower-scans", "expand-for-hlo"),
     "stablehlo": ("lower-scans", "expand-for-stablehlo"),
@@ -65,7 +65,8 @@ EXPORT: dict[str, tuple[str, ...]] = {
 
 @record(frozen=True)
 class PassRecord:
-    """What one pass did. `seconds`: its time. `before`, `after`: the modules; the same object when nothing changed."""
+    """The record of one pass. `seconds`: its time. `before`, `after`: the modules; the same object if nothing
+    changed."""
 
     name: str
     seconds: float
@@ -78,7 +79,7 @@ class PassRecord:
 
 
 def pass_names(text: str) -> tuple[str, ...]:
-    """The names in 'a,b,c'. Raises AttributeValueError for one that is not a pass, with the nearest that is."""
+    """The names in 'a,b,c'. Raises AttributeValueError for an unknown pass, with the nearest name."""
     names = tuple(name.strip() for name in text.split(",") if name.strip())
     check_names(names)
     return names
@@ -106,9 +107,9 @@ def run_passes(
     verify: bool = False,
     on_pass: Callable[[PassRecord], None] | None = None,
 ) -> Module:
-    """The module after the passes, in order. The module given stays as it is.
+    """The module after the passes, in order. The given module is unchanged.
 
-    target: what the module is compiled for; None: this machine. team: the devices that run it together.
+    target: the compilation target; None: this machine. team: the devices that run it jointly.
     verify: check the module before the first pass and after each that changed it; raises VerifyError with the name of
         the pass that broke it. on_pass: called with a PassRecord after each pass, for timing and dumps.
     """
@@ -116,8 +117,8 @@ def run_passes(
     target = target or host_target()
     if verify:
         verified(module, "the module given")
-    fixed: dict[str, Module] = {}  # what each pass made, to which it has nothing to do
-    opcodes: set[str] | None = None  # of the module, where they are known
+    fixed: dict[str, Module] = {}  # results of each pass, to which it need not be applied again
+    opcodes: set[str] | None = None  # of the module, if known
     for name in names:
         start = perf_counter()
         wanted = PASSES[name].opcodes
@@ -146,7 +147,7 @@ def run_passes(
 
 
 def verified(module: Module, made_by: str) -> None:
-    """Verifies a module; a failure says who made it."""
+    """Verifies a module; a failure names the pass that created it."""
     try:
         verify(module)
     except Exception as error:

@@ -11,8 +11,8 @@ def reshape_groups(
 ) -> tuple[tuple[tuple[int, ...], tuple[int, ...]], ...] | None:
     """The finest groups of consecutive dimensions between which a reshape moves elements.
 
-    Returns ((source dimensions, target dimensions), ...) in order; both of a group have one product of extents, and
-    together they hold each dimension once. None for empty arrays, where extents say nothing.
+    Returns ((source dimensions, target dimensions), ...) in order; both sides of a group have the same product of
+    sizes, and the groups cover each dimension once. None for empty arrays, whose sizes determine nothing.
 
     >>> reshape_groups((6, 5, 4), (2, 3, 20))
     (((0,), (0, 1)), ((1, 2), (2,)))
@@ -42,7 +42,7 @@ def reshape_groups(
 
 
 def without_ones_groups(source: tuple[int, ...], target: tuple[int, ...]) -> list[tuple[list[int], list[int]]]:
-    """The groups of `reshape_groups` without dimensions of size 1, of empty arrays too.
+    """The groups of `reshape_groups` without dimensions of size 1, also for empty arrays.
 
     >>> without_ones_groups((6, 1, 20), (2, 3, 20))
     [([0], [0, 1]), ([2], [2])]
@@ -57,9 +57,9 @@ def without_ones_groups(source: tuple[int, ...], target: tuple[int, ...]) -> lis
 
 
 def reshape_of_broadcast(operand, dimensions, broadcast_dims, target):
-    """Extents and dimensions with which reshape(broadcast(x)) is broadcast(reshape(x)); None when it is not one.
+    """Sizes and dimensions with which reshape(broadcast(x)) is broadcast(reshape(x)); None if impossible.
 
-    operand: the extents of x; dimensions: where they stand in broadcast_dims; target: the extents after the reshape.
+    operand: the sizes of x; dimensions: their positions in broadcast_dims; target: the sizes after the reshape.
     """
     groups = reshape_groups(tuple(broadcast_dims), tuple(target))
     if groups is None:
@@ -72,7 +72,7 @@ def reshape_of_broadcast(operand, dimensions, broadcast_dims, target):
         if all(d not in mapped for d in wide):
             continue
         if not all(d in mapped for d in wide):
-            # One new dimension beside one that is kept: only where the reshape keeps their boundary, up to extents 1.
+            # A new dimension next to an existing one: only if the reshape preserves their boundary, up to sizes of 1.
             return None
         new_operand += [target[d] for d in new]
         new_dimensions += new
@@ -80,11 +80,11 @@ def reshape_of_broadcast(operand, dimensions, broadcast_dims, target):
 
 
 def without_ones(dims) -> tuple[int, ...]:
-    """The dimensions (not extents) whose extent is not 1."""
+    """The dimensions (not sizes) whose size is not 1."""
     return tuple(k for k, extent in enumerate(dims) if extent != 1)
 
 
 def keeps_order(permutation, dims) -> bool:
-    """Whether a transpose moves only dimensions of extent 1, so that it is a reshape."""
+    """Whether a transpose moves only dimensions of size 1, so that it is a reshape."""
     moved = [d for d in permutation if dims[d] != 1]
     return moved == sorted(moved)

@@ -243,6 +243,5 @@ def move_transposes(module: Module) -> Module:
 
 @module_pass("move-image-transposes", "convolution")
 def move_image_transposes(module: Module) -> Module:
-    """Moves the transposes around convolutions past the ops between them, so that consecutive layers use the same
-    order."""
+    """Moves the transposes around convolutions past the ops in between, so that layers use the same order."""
     return change_computations(module, lambda computation: rewrite(computation, MOVED_IMAGES))

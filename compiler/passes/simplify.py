@@ -15,7 +15,7 @@ from hloom.compiler.passes.walk import change_computations
 from hloom.ir.module import Module
 from hloom.ir.rewrite import Rules, rewrite
 
-# A product takes up its transpose before a reduction does, which would leave two readers of the product.
+# A product absorbs its transpose before a reduction does, which would leave the product with two readers.
 SIMPLIFY: Rules = (
     TRANSPOSED_DOTS + STRUCTURE + ARITHMETIC + LOGIC + MASKED_UPDATES + TYPES + MOVEMENT + REDUCTIONS + FOLD_SCALARS
 )
@@ -23,11 +23,11 @@ SIMPLIFY: Rules = (
 
 @module_pass("simplify")
 def simplify(module: Module) -> Module:
-    """Applies the algebraic rules that are exact, or as near as the ops promise; folds scalars."""
+    """Applies the algebraic rules that are exact, or within the specified accuracy of the ops; folds scalars."""
     return change_computations(module, lambda computation: rewrite(computation, SIMPLIFY))
 
 
 @module_pass("simplify-inexact")
 def simplify_inexact(module: Module) -> Module:
-    """simplify, with the rules that change last bits, signed zeros or what becomes of NaN and infinities."""
+    """simplify, with the rules that change last bits, signed zeros or the propagation of NaN and infinities."""
     return change_computations(module, lambda computation: rewrite(computation, SIMPLIFY, inexact=True))

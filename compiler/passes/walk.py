@@ -9,8 +9,8 @@ from hloom.ir.module import Computation, Instruction, Module
 from hloom.ir.ops import OPS
 from hloom.ir.rewrite import sweep
 
-# Instructions whose computations are programs of their own (call, while, conditional): no combiners of scalars, which
-# the kernel writer inlines, and no fused computations, which are finished.
+# Instructions whose computations are programs (call, while, conditional), as opposed to scalar combiners, which the
+# kernel writer inlines, and fused computations, which are final.
 RUNNING: frozenset[str] = frozenset(
     opcode
     for opcode, op in OPS.items()
@@ -20,7 +20,8 @@ RUNNING: frozenset[str] = frozenset(
 
 
 def change_computations(module: Module, change: Callable[[Computation], Computation]) -> Module:
-    """The module with `change` applied to its entry and all it calls, callees first; itself when nothing changed."""
+    """The module with `change` applied to its entry and all called computations, callees first; itself if nothing
+    changed."""
     done: dict[int, Computation] = {}
 
     def visit(computation: Computation) -> Computation:
@@ -34,7 +35,7 @@ def change_computations(module: Module, change: Callable[[Computation], Computat
 
 
 def with_callees(computation: Computation, visit: Callable[[Computation], Computation]) -> Computation:
-    """The computation with each callee that runs as a program replaced by `visit(callee)`."""
+    """The computation with each callee that is a program replaced by `visit(callee)`."""
     if not any([i.opcode in RUNNING for i in computation.instructions]):
         return computation
     mapped: dict[Instruction, Instruction] = {}
@@ -57,10 +58,10 @@ def replaced(
     wanted: Callable[[Instruction], bool],
     make: Callable[[Builder, Instruction, Instruction], Instruction | list[Instruction] | None],
 ) -> Computation:
-    """The computation with what `make` emits in the place of each wanted instruction; itself where all stay.
+    """The computation with instructions replaced by those that `make` emits; itself if nothing changes.
 
-    make(builder, instruction, original) -> the new instruction, the elements of a tuple, or None: the instruction
-    stays. instruction: with new operands; original: as it stood.
+    make(builder, instruction, original) -> the new instruction, the elements of a tuple, or None to keep the
+    instruction. instruction: with new operands; original: unchanged.
     """
     if not any(wanted(i) for i in computation.instructions):
         return computation

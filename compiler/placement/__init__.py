@@ -1,1 +1,1 @@
-"""Placement of instructions on devices and the partition of a program between them."""
+"""Placement of instructions on devices, and partitioning of a program between them."""

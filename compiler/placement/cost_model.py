@@ -1,4 +1,4 @@
-"""What placement knows of devices: estimates, of which only the proportions matter."""
+"""The cost model of placement: estimates, of which only the ratios matter."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from hloom.ir.records import record
 
 @record(frozen=True)
 class DeviceModel:
-    """What a device can do: flops and bytes of memory a second, and seconds to start a kernel."""
+    """The performance of a device: flops and bytes of memory per second, and seconds to start a kernel."""
 
     flops: float = 5e10
     bytes: float = 1.5e10
@@ -18,7 +18,7 @@ class DeviceModel:
 
 @record(frozen=True)
 class Link:
-    """What it takes to hand a value to another device: seconds, and bytes a second."""
+    """The cost of a transfer to another device: latency in seconds, and bytes per second."""
 
     seconds: float = 1e-5
     bytes: float = float("inf")

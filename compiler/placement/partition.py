@@ -1,15 +1,15 @@
-"""Partition: one program with a device for each instruction becomes one program for each device.
+"""Partitioning: a program with a device for each instruction becomes one program per device.
 
-Every edge between devices is cut: the value is sent after it is made, and received before its first use. All uses on
-one device share one receive, all receivers one send (a *channel*). What is cheap to make anywhere (constants, iotas,
-their broadcasts, scalars made of such) is made on each device that reads it.
+Every edge between devices is cut: the value is sent after its computation, and received before its first use. All uses
+on one device share one receive, all receivers one send (a *channel*). Cheap values (constants, iotas, their broadcasts,
+scalars computed from them) are recomputed on each device that reads them.
 
-Loops and branches whose work is on several devices run on each of them: a device keeps the elements of the state that
-it computes. Counters that a device can count itself are counted there, and a condition made of them is computed
-everywhere; any other condition is computed once and sent in each step.
+Loops and branches with work on several devices run on each of them: a device keeps the elements of the state that it
+computes. Counters are counted on each device, and conditions on them computed everywhere; any other condition is
+computed once and sent in each step.
 
-All devices do their part of one order, sends and receives stay in sequence, and a send waits for nobody in straight
-code: so no device waits for one that waits for it.
+All devices follow one global order, sends and receives stay in sequence, and a send never waits in straight-line code:
+so there are no deadlocks.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ from hloom.ir.ops.programs.transfer import WITHOUT_DEVICE
 from hloom.ir.records import field, record
 from hloom.ir.types import Shape, TupleShape
 
-Key = Instruction | tuple[Instruction, int]  # an array: of an instruction, or an element of its tuple
+Key = Instruction | tuple[Instruction, int]  # an array: an instruction's result, or an element of its tuple
 
 
 @record
 class Channel:
-    """A value on its way. number: of the channel, in the order in which a computation's values are made; sender: a
+    """A value in transfer. number: the channel id, in the order in which a computation's values are computed; sender: a
     device; receivers: devices that read it. ends: its send and its receives."""
 
     number: int
@@ -40,7 +40,7 @@ class Channel:
 
 @record
 class Partition:
-    """The programs by device. Each has all parameters of the whole; outputs[n] = (device, number of its own output)."""
+    """The programs by device. Each has all parameters of the whole; outputs[n] = (device, index of its output)."""
 
     modules: dict[str, Module]
     channels: list[Channel]
@@ -57,10 +57,10 @@ def partition(
 ) -> Partition:
     """Partitions a module whose loops and branches have flat states (`prepared`).
 
-    default: the device of a program without work. device_of: the device of each instruction that is work, in called
-    computations too (`placed`); for a parameter that of its argument. shared_memory(a, b): whether device b reads the
-    arguments of device a where they lie. apart(a, b): whether they are in different processes, so that they share no
-    channel. everywhere: numbers of the arguments that every device can read.
+    default: the device of a program without work. device_of: the device of each instruction with work, also in called
+    computations (`placed`); for a parameter that of its argument. shared_memory(a, b): whether device b can read the
+    arguments of device a in place. apart(a, b): whether they are in different processes, and thus share no channel.
+    everywhere: indices of the arguments that every device can read.
     """
     return _Partitioner(module, device_of, default, shared_memory, apart, everywhere).partition()
 
@@ -76,7 +76,7 @@ class _Partitioner:
         devices = devices_within(entry, self.device_of) or [self.default]
         homes = {p: self.device_of.get(p, devices[0]) for p in entry.parameters}
         for parameter, home in homes.items():
-            # Who has an argument that others can't read where it lies has to send it.
+            # The owner of an argument that others can't read in place must send it.
             if parameter["index"] in self.everywhere:
                 continue
             if home not in devices and not all(self.shared_memory(home, d) for d in devices):
@@ -117,7 +117,7 @@ def _identifier(device: str) -> str:
 
 
 def devices_within(computation: Computation, device_of) -> list[str]:
-    """The devices of the work of a computation and of what it runs, in the order of their first use."""
+    """The devices of the work of a computation and nested ones, in order of first use."""
     found: dict[str, None] = {}
     for instruction in computation.instructions:
         if instruction.opcode == "parameter":
@@ -131,7 +131,7 @@ def devices_within(computation: Computation, device_of) -> list[str]:
 
 
 def key_of(value: Instruction) -> Key:
-    """What stands for an array: elements of tuples are known by the tuple's maker."""
+    """The key of an array: elements of tuples are identified by the tuple's maker."""
     while value.opcode == "get-tuple-element":
         tuple_maker, index = value.operands[0], value["index"]
         if tuple_maker.opcode != "tuple":
@@ -141,7 +141,7 @@ def key_of(value: Instruction) -> Key:
 
 
 def leaf_keys(values) -> list[tuple[Key, Shape]]:
-    """The arrays of values, tuples taken apart."""
+    """The arrays of values, with tuples flattened."""
     found: list[tuple[Key, Shape]] = []
     for value in values:
         if isinstance(value.shape, Shape):
@@ -154,7 +154,8 @@ def leaf_keys(values) -> list[tuple[Key, Shape]]:
 
 
 def is_cheap(instruction: Instruction) -> bool:
-    """Whether it is made wherever it is read, if its operands can be: constants, iotas, broadcasts, scalar work."""
+    """Whether it is recomputed wherever it is read, if its operands can be: constants, iotas, broadcasts, scalar
+    work."""
     if instruction.opcode in ("constant", "iota", "broadcast"):
         return True
     if not isinstance(instruction.shape, Shape) or instruction.shape.dims or not instruction.operands:
@@ -163,7 +164,7 @@ def is_cheap(instruction: Instruction) -> bool:
     return scalars and (OPS[instruction.opcode].family == "elementwise" or instruction.opcode == "reshape")
 
 
-# Of floats: correctly rounded, so that a device computes what every other one does.
+# For floats: correctly rounded ops, so that all devices compute the same.
 _EXACT = frozenset((
     "abs", "add", "broadcast", "ceil", "clamp", "compare", "constant", "convert", "copy", "divide", "floor", "iota",
     "is-finite", "maximum", "minimum", "multiply", "negate", "reshape", "select", "sign", "sqrt", "subtract",
@@ -171,14 +172,14 @@ _EXACT = frozenset((
 
 
 def is_same_everywhere(instruction: Instruction) -> bool:
-    """Whether all kinds of devices compute the same bits, so that each may count the steps of a loop by a scalar, or
-    choose a branch: devices that do not do the same would wait for each other for ever. Constants are folded alike."""
+    """Whether all kinds of devices compute the same bits, so that each may evaluate a loop's counter or a branch's
+    condition: different decisions would deadlock. Constants are folded alike."""
     exact = all(i.shape.dtype.kind in "biu" for i in (instruction, *instruction.operands))
     return exact or instruction.opcode in _EXACT
 
 
 class _Level:
-    """One computation while it is taken apart: for each device a builder, and what is there."""
+    """The state of partitioning one computation: a builder and the available values for each device."""
 
     def __init__(self, owner: _Partitioner, computation: Computation, devices: list[str], everywhere=()):
         self.owner, self.computation, self.devices = owner, computation, devices
@@ -190,7 +191,7 @@ class _Level:
         self.position: dict[Instruction, int] = {}
         self.sent: dict[tuple[Key, str, str], Channel] = {}  # by value, sender and, in another process, receiver
         self.arrived: dict[tuple[str, Key], int] = {}  # where a device has received a value
-        self.everywhere: set[Key] = set(everywhere)  # elements of the state that each device keeps
+        self.everywhere: set[Key] = set(everywhere)  # elements of the state kept on each device
         constant: set[Key] = set()
         for instruction in computation.instructions:
             operands = {key_of(o) for o in instruction.operands}
@@ -203,7 +204,7 @@ class _Level:
     # --- building ---
 
     def place(self, instruction: Instruction, device: str, position: int, rank: int = 1) -> Instruction:
-        """Puts an instruction at its place in the order of a device: after what has a smaller (position, rank)."""
+        """Inserts an instruction into a device's order, after those with smaller (position, rank)."""
         self.order[device].append(((position, rank, len(self.order[device])), instruction))
         return instruction
 
@@ -225,8 +226,8 @@ class _Level:
         return builder.finish(root)
 
     def _number_channels(self) -> None:
-        """Numbers, given by who asks first, become those of the order in which the values are made: receivers take what
-        comes first first (`fuse`)."""
+        """Renumbers channels from order of request to the order in which values are computed, so that receivers receive
+        in that order (`fuse`)."""
         own = sorted(self.sent.values(), key=lambda channel: self.position.get(channel.maker, -1))
         for channel, number in zip(own, sorted(channel.number for channel in own), strict=True):
             channel.number = number
@@ -240,7 +241,7 @@ class _Level:
         self.elements(device, -1, own, parameter, taken)
 
     def elements(self, device: str, position: int, made: Instruction, whole: Instruction, taken: list[int]) -> None:
-        """Notes that a tuple on a device has these elements of the whole's."""
+        """Records that a tuple on a device has these elements of the whole tuple."""
         for number, k in enumerate(taken):
             self.local[device][whole, k] = self.emit(device, position, "get-tuple-element", made, index=number)
             self.home.setdefault((whole, k), device)
@@ -253,7 +254,7 @@ class _Level:
         return next((d for d in self.devices if key in self.local[d]), otherwise)
 
     def get(self, device: str, key: Key, shape: Shape, position: int) -> Instruction:
-        """A value on a device: as it is there, made there, or received."""
+        """A value on a device: available, recomputed, or received."""
         found = self.local[device].get(key)
         if found is not None:
             return found
@@ -266,14 +267,14 @@ class _Level:
         return made
 
     def _is_slice_here(self, device: str, instruction: Instruction) -> bool:
-        """Whether it is a slice of what a device has: that is read in place, which no send is."""
+        """Whether it is a slice of a local value, which is read in place, unlike a received one."""
         return instruction.opcode == "slice" and key_of(instruction.operands[0]) in self.local[device]
 
     def _receive(self, device: str, key: Key, shape: Shape, position: int) -> Instruction:
         maker = key if isinstance(key, Instruction) else key[0]
         home, apart = self.home[key], self.owner.apart
         if apart(home, device):
-            # One of its process that has received the value already hands it on.
+            # A device of the same process that has already received the value forwards it.
             home = next((d for d in self.devices if not apart(d, device) and (d, key) in self.arrived), home)
         link = key, home, device if apart(home, device) else ""
         channel = self.sent.get(link)
@@ -294,7 +295,7 @@ class _Level:
         return received
 
     def operand(self, device: str, value: Instruction, position: int) -> Instruction:
-        """An operand, tuples put together from their arrays."""
+        """An operand, with tuples assembled from their arrays."""
         if isinstance(value.shape, Shape):
             return self.get(device, key_of(value), value.shape, position)
         parts = [self.get(device, key, shape, position) for key, shape in leaf_keys([value])]
@@ -324,7 +325,7 @@ class _Level:
         self.put(device, instruction, made, position)
 
     def put(self, device: str, instruction: Instruction, made: Instruction, position: int) -> None:
-        """Notes the values of an instruction that a device has made."""
+        """Records the values of an instruction computed on a device."""
         if isinstance(instruction.shape, Shape):
             self.local[device][instruction] = made
             self.home[instruction] = device
@@ -335,10 +336,10 @@ class _Level:
 
 
 def _readers(computation: Computation, device_of) -> dict[int, set[str]]:
-    """For each element of a computation's one parameter the devices whose work reads it."""
+    """For each element of a computation's parameter the devices whose work reads it."""
     (parameter,) = computation.parameters
     found: dict[int, set[str]] = {k: set() for k in range(len(parameter.shape.elements))}
-    passed: dict[Instruction, set[int]] = {}  # elements from which cheap instructions are made
+    passed: dict[Instruction, set[int]] = {}  # elements that cheap instructions depend on
     for instruction in computation.instructions:
         used: set[int] = set()
         for key, _ in leaf_keys(instruction.operands):
@@ -373,7 +374,8 @@ class _While:
         self.homes = self._homes()
 
     def _counted(self) -> set[int]:
-        """The elements that each device computes itself: scalars made of such, of what is kept, and of constants."""
+        """The elements that each device computes itself: scalars computed from such, from kept elements, and from
+        constants."""
         counted = {k for k, shape in enumerate(self.shapes) if not shape.dims}
         while True:
             known: set[Key] = {(self.state, k) for k in counted}
@@ -387,7 +389,7 @@ class _While:
             counted = left
 
     def _homes(self) -> dict[int, str]:
-        """Where the elements are that are neither counted nor kept: where the body makes their next value."""
+        """The device of each element that is neither counted nor kept: where the body computes its next value."""
         device_of = self.level.device_of
         homes: dict[int, str] = {}
         waiting = [k for k in range(len(self.shapes)) if k not in self.kept | self.counted]
@@ -458,7 +460,7 @@ class _While:
 
 
 class _Conditional:
-    """Branches with work on several devices: each of them takes its part of the same branch."""
+    """Branches with work on several devices: each executes its part of the same branch."""
 
     def __init__(self, level: _Level, instruction: Instruction, position: int, devices: list[str]):
         self.level, self.instruction, self.position, self.devices = level, instruction, position, devices
@@ -484,7 +486,7 @@ class _Conditional:
             given = leaf_keys([argument])
             readers = _readers(branch, outer.device_of)
             results = [key for key, _ in leaf_keys([branch.root])]
-            for k, home in enumerate(self.homes):  # handed on as it is, or of cheap work
+            for k, home in enumerate(self.homes):  # invariant, or the result of cheap work
                 for element in _roots(results[k], parameter):
                     readers[element].add(home)
             inner = _Level(outer.owner, branch, self.devices)
@@ -514,7 +516,7 @@ class _Conditional:
 
 
 def _roots(key: Key, parameter: Instruction) -> set[int]:
-    """The elements of a parameter that a value is, or is made of by cheap instructions."""
+    """The elements of a parameter that a value is, or is computed from by cheap instructions."""
     if isinstance(key, tuple):
         return {key[1]} if key[0] is parameter else set()
     if not is_cheap(key):

@@ -1,8 +1,8 @@
-"""Placement: a device for every instruction of a program, from those that the user chose for some.
+"""Placement: assigns a device to every instruction of a program, given the user's choices.
 
 A chosen device (`Source.device`) is kept; derivatives carry it, because they carry the source. The others are placed
-one after the other as the TensorFlow 1.0 white paper describes it (section 3.2.1): each where it would be finished
-first, by estimates of computing times and of the links between devices, in a simulated run of the program.
+sequentially as in the TensorFlow 1.0 white paper (section 3.2.1): each where it would finish first, by estimates of
+compute times and of the links between devices, in a simulated run of the program.
 """
 
 from __future__ import annotations
@@ -24,7 +24,8 @@ ANYWHERE = ("constant", "iota")
 
 
 def prepared(module: Module) -> Module:
-    """The module as placement and partition take it: no calls, no scans, flat loops, each callee of its own."""
+    """The module in the form for placement and partitioning: without calls and scans, with flat loops and unique
+    callees."""
     return run_passes(module, ("inline-calls", "lower-scans", "simplify-loops", "dce", "flatten-call-graph"))
 
 
@@ -35,11 +36,11 @@ def placed(
     costs: Costs | None = None,
     settle: Callable[[Instruction, str], str] = lambda instruction, device: device,
 ) -> dict[Instruction, str]:
-    """The device of each instruction of a module as `prepared` returns it, in called computations too.
+    """The device of each instruction of a module returned by `prepared`, also in called computations.
 
-    arguments: the devices of those arguments that have one, by number. default: the device of what nobody wants
-    elsewhere. Devices that neither arguments nor the user named are not used. settle(instruction, device): the device
-    that takes the place of one that cannot compute it; may raise.
+    arguments: the devices of those arguments that have one, by index. default: the device of unconstrained
+    instructions. Devices that neither arguments nor the user named are not used. settle(instruction, device): the
+    replacement of a device that cannot compute it; may raise.
     """
     entry = module.entry
     devices = list(dict.fromkeys([default, *arguments.values(), *chosen_devices(entry)]))
@@ -53,7 +54,8 @@ def placed(
 
 @record
 class _Run:
-    """The simulated run. made: where a value is first, and when. clock: when a device is free."""
+    """The simulated run. made: the device and time at which a value is first available. clock: when a device is
+    free."""
 
     costs: Costs
     devices: list[str]
@@ -77,7 +79,7 @@ class _Run:
                         if given in self.made:
                             self.made[key] = self.made[given]
                     self.computation(callee, inner)
-                # Where its own decision is made, if it is one device's.
+                # The device of its condition, if there is one.
                 self._put(instruction, own if own in inner else inner[0])
                 continue
             fixed = inner[0] if inner else own
@@ -104,10 +106,10 @@ class _Run:
         return ready + seconds_of(instruction, self.costs.device(device))
 
     def _best(self, instruction: Instruction, candidates: list[str]) -> str:
-        """Where an instruction is finished first, among equals the device with the most bytes of the operands.
+        """The device on which an instruction finishes first; at ties the one with the most operand bytes.
 
-        Only such devices count where the work is less than the way to another one, and for what becomes a part of the
-        kernels that make its operands: element-wise work and movement.
+        Only devices with operands are considered if the work is cheaper than a transfer, and for instructions that fuse
+        into the kernels of their operands: element-wise work and data movement.
         """
         if len(candidates) == 1:
             return candidates[0]
@@ -135,20 +137,20 @@ class _Run:
 
 
 def _callees(instruction: Instruction) -> list[tuple[Computation, Instruction]]:
-    """The computations that a loop or conditional runs, each with its argument."""
+    """The computations of a loop or conditional, each with its argument."""
     if instruction.opcode == "while":
         return [(instruction[name], instruction.operands[0]) for name in ("condition", "body")]
     return list(zip(instruction["branch_computations"], instruction.operands[1:], strict=True))
 
 
 def _elements(callee: Computation, argument: Instruction):
-    """Pairs of an element of a callee's parameter and what is given for it, as (key, (key, shape))."""
+    """Pairs of an element of a callee's parameter and its argument, as (key, (key, shape))."""
     (parameter,) = callee.parameters
     return zip([(parameter, k) for k in range(len(parameter.shape.elements))], leaf_keys([argument]), strict=True)
 
 
 def seconds_of(instruction: Instruction, device: DeviceModel) -> float:
-    """About how long an instruction takes on a device, alone."""
+    """The estimated time of an instruction on a device."""
     moved = sum(shape.bytes for _, shape in leaf_keys([*instruction.operands, instruction]))
     return device.start + max(instruction_flops(instruction) / device.flops, moved / device.bytes)
 

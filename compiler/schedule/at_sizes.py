@@ -1,6 +1,6 @@
-"""A plan for many sizes: as numbers that are known when it is called (`plan_over`), or at some of them (`plan_at`).
+"""Plans for open sizes: with sizes computed at each call (`plan_over`), or specialized (`plan_at`).
 
-Launches that several steps share stay shared.
+Launches shared by several steps remain shared.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ __all__ = ["plan_at", "plan_over"]
 
 
 def plan_at(plan: Plan, sizes: Mapping[str, int]) -> Plan:
-    """The plan for sizes of its dimensions, by name. Raises ShapeError for sizes that give a negative one."""
+    """The plan for given sizes of its dimensions, by name. Raises ShapeError if a resulting size is negative."""
     specialization = Specialization(sizes)
 
     def shape(shape: Shape) -> Shape:
@@ -35,9 +35,9 @@ def plan_at(plan: Plan, sizes: Mapping[str, int]) -> Plan:
 
 
 def plan_over(plan: Plan, nodes: Nodes) -> Plan | None:
-    """The plan with nodes in the place of its sizes; None for one with steps in Python, or with an open size in what is
-    prepared, which take numbers. The shapes of its inputs and outputs stay as they are. Buffers that do not live at one
-    time share slots of the arena."""
+    """The plan with its sizes replaced by nodes; None if there are Python steps, or open sizes in prepared values,
+    which need numbers. The shapes of inputs and outputs are unchanged. Buffers with disjoint lifetimes share slots of
+    the arena."""
     if any(isinstance(step, HostStep) for step in [*plan.steps, *plan.prepared]):
         return None
 
@@ -49,7 +49,7 @@ def plan_over(plan: Plan, nodes: Nodes) -> Plan | None:
 
 
 def _has_node(step: Step) -> bool:
-    """Whether a call or a copy has a number that is known when the program is called."""
+    """Whether a call or a copy has a number that is computed at each call."""
     fields = asdict(step)
     launch = fields.pop("launch", None)
     numbers = [*fields.values(), *(fields.get("pointers") or {}).values()]
@@ -60,8 +60,7 @@ def _has_node(step: Step) -> bool:
 
 
 class _WithNumbers:
-    """A plan with numbers in the place of sizes. evaluate: the number of a size. specialization: for steps in
-    Python."""
+    """Replaces sizes of a plan by numbers. evaluate: the number of a size. specialization: for Python steps."""
 
     def __init__(
         self,
@@ -73,10 +72,10 @@ class _WithNumbers:
         self._numbers: dict[Terms, Number] = {}
         self._launches: dict[int, Launch] = {}
         self._places: dict[Place, Place] = {}
-        self._offsets: list[Number] = []  # of the buffers of an open arena
+        self._offsets: list[Number] = []  # offsets of the buffers of an open arena
 
     def number(self, size: Any) -> Any:
-        """The number of a size; anything else is itself."""
+        """The number of a size; anything else unchanged."""
         if not isinstance(size, SizeExpression):
             return size
         found = self._numbers.get(size.terms)
@@ -85,7 +84,7 @@ class _WithNumbers:
         return found
 
     def plan(self, allocate: Callable[[list[Buffer], bool], tuple[Any, Any]]) -> Plan:
-        """allocate: gives buffers their places: (bytes of the arena, offsets of its guards)."""
+        """allocate: assigns offsets to buffers: (bytes of the arena, offsets of its guards)."""
         plan = self.open
         arena_bytes, guards = plan.arena_bytes, plan.guards
         if plan.arena:
@@ -120,7 +119,7 @@ class _WithNumbers:
         return made
 
     def _field(self, value: Any) -> Any:
-        """A field of a step: the numbers, places and launches in it."""
+        """A field of a step, with its numbers, places and launches replaced."""
         if isinstance(value, Place):
             return self.place(value)
         if isinstance(value, Launch):

@@ -1,4 +1,4 @@
-"""The storage of values while a program is planned: who reads it and when, and the arena."""
+"""The storage of values during planning: lifetimes of buffers, and arena allocation."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ from hloom.ir.sizes.guards import typical
 from hloom.ir.sizes.numbers import Number, higher_of
 
 ALIGNMENT = 64
-SEARCHED = 400  # buffers up to which the arena compares each with all
+SEARCHED = 400  # maximum number of buffers for which the arena compares all pairs
 
 
 @record(eq=False)
 class Buffer:
     """The storage of one value, from the time `first` to `last`.
 
-    maker: the instruction that computes it. reads: (time, None), or (time, (computation, number)) where the value is
-        result `number` of a computation that is read at its end. swap: number of a buffer that changes places with
-        others after each step of a loop.
+    maker: the instruction that computes it. reads: (time, None), or (time, (computation, number)) if the value is
+    result `number` of a computation, read at its end. swap: id of a buffer that is swapped with others after each step
+    of a loop.
     """
 
     bytes: int
@@ -36,7 +36,7 @@ class Buffer:
 
     @property
     def assigned(self) -> Place:
-        """The place, of a buffer that has one."""
+        """The place of an allocated buffer."""
         assert self.place is not None
         return self.place
 
@@ -50,17 +50,17 @@ def _size(buffer: Buffer) -> Any:
 
 
 def aligned(bytes: Number, alignment: int) -> Any:
-    """The least multiple of an alignment, not 0, that is so many bytes."""
+    """The smallest positive multiple of an alignment that is at least this many bytes."""
     return -(-higher_of(bytes, 1) // alignment) * alignment
 
 
 def allocated(buffers: list[Buffer], guarded: bool) -> tuple[int, list[int]]:
-    """Gives each buffer a place in the arena: (its bytes, offsets of pages that nobody may touch, where there are)."""
+    """Allocates each buffer in the arena: (its bytes, offsets of guard pages, if any)."""
     return allocate_apart(buffers) if guarded else (allocate(buffers), [])
 
 
 def allocated_slots(buffers: list[Buffer], slots: Sequence[Sequence[int]]) -> Any:
-    """Gives the buffers of each slot one place in the arena; returns its bytes. slots: numbers of buffers."""
+    """Allocates the buffers of each slot at a common offset; returns the arena's bytes. slots: indices of buffers."""
     total: Any = 0
     for slot in slots:
         size = 0
@@ -72,7 +72,7 @@ def allocated_slots(buffers: list[Buffer], slots: Sequence[Sequence[int]]) -> An
 
 
 def allocate(buffers: list[Buffer]) -> int:
-    """Gives each buffer an offset such that no two that live at one time overlap; returns the bytes of the arena."""
+    """Assigns offsets so that buffers with overlapping lifetimes are disjoint; returns the bytes of the arena."""
     if len(buffers) > SEARCHED:
         return _by_time(buffers)
     by_time = _by_time(buffers)
@@ -85,10 +85,10 @@ def allocate(buffers: list[Buffer]) -> int:
 
 
 def shared_slots(buffers: Sequence[Buffer]) -> list[list[int]]:
-    """The numbers of buffers that share memory, as no two of them live at one time: for sizes that are known later. The
-    largest ones, of the sample, come first, so that what shares a slot is much as large."""
+    """Groups of buffer indices with disjoint lifetimes, which share memory: for open sizes. The largest ones (for the
+    sample) come first, so that buffers of similar size share a slot."""
     slots: list[list[int]] = []
-    times: list[list[tuple[int, int]]] = []  # of each slot, in order
+    times: list[list[tuple[int, int]]] = []  # lifetimes of each slot, in order
     for number in sorted(range(len(buffers)), key=lambda k: -typical(buffers[k].bytes)):
         life = buffers[number].first, buffers[number].last
         slot = next((k for k, taken in enumerate(times) if _is_free(taken, life)), len(slots))
@@ -101,15 +101,15 @@ def shared_slots(buffers: Sequence[Buffer]) -> list[list[int]]:
 
 
 def _is_free(taken: Sequence[tuple[int, int]], life: tuple[int, int]) -> bool:
-    """Whether nothing lives within a time. taken: the times of others, of which no two overlap, in order."""
+    """Whether a lifetime is free. taken: the sorted, disjoint lifetimes of others."""
     place = bisect_left(taken, life)
     ended = place == 0 or taken[place - 1][1] < life[0]
     return ended and (place == len(taken) or life[1] < taken[place][0])
 
 
 def allocate_apart(buffers: list[Buffer]) -> tuple[Any, list]:
-    """Gives each buffer pages of its own, at whose end it lies, and a page behind that nobody may touch: (bytes of the
-    arena, offsets of those pages)."""
+    """Places each buffer at the end of separate pages, followed by a guard page: (bytes of the arena, offsets of the
+    guard pages)."""
     total: Any = 0
     guards = []
     for buffer in buffers:
@@ -121,7 +121,7 @@ def allocate_apart(buffers: list[Buffer]) -> tuple[Any, list]:
 
 
 def _by_size(buffers: list[Buffer]) -> int:
-    """The largest first, at the lowest offset free in its lifetime: few bytes, and a time that grows as the square."""
+    """Largest first, at the lowest offset free during its lifetime: compact, but in quadratic time."""
     placed: list[tuple[int, int, int, int]] = []  # (offset, its end, first, last)
     total = 0
     for buffer in sorted(buffers, key=lambda b: -b.bytes):
@@ -139,7 +139,7 @@ def _by_size(buffers: list[Buffer]) -> int:
 
 
 def _by_time(buffers: list[Buffer]) -> int:
-    """In the order in which they begin to live, each in the smallest hole that takes it, for programs of thousands."""
+    """In order of birth, each in the smallest sufficient hole (best fit), for programs with thousands of buffers."""
     order = sorted(buffers, key=lambda b: (b.first, -b.bytes))
     ends = sorted(buffers, key=lambda b: b.last)
     at_offset: dict[int, int] = {}  # holes: offset -> size
@@ -163,7 +163,7 @@ def _by_time(buffers: list[Buffer]) -> int:
 
     for buffer in order:
         while ends[finished].last < buffer.first:
-            # One that ended has been placed: it began no later than it ended.
+            # An ended buffer has been placed: its birth precedes its end.
             add(ends[finished].assigned.number, _size(ends[finished]))
             finished += 1
         size = _size(buffer)
@@ -174,7 +174,7 @@ def _by_time(buffers: list[Buffer]) -> int:
             if length > size:
                 add(offset + size, length - size)
         else:
-            offset = at_end.pop(total, total)  # the hole at the end grows
+            offset = at_end.pop(total, total)  # the last hole grows
             if offset != total:
                 by_size.pop(bisect_left(by_size, (at_offset.pop(offset), offset)))
             total = offset + size

@@ -1,10 +1,10 @@
 """Sends and receives in the plan of one device's program.
 
-In straight code a value is computed in the place of its channel, where its receivers read it: nothing is copied, and
-nobody waits but they. (What is an output of the program too is computed there, and read there.) A loop sends once in
-each step. Then a channel has two places, which sender and receivers exchange after each step: a step may write one
-while what the step before wrote in the other is still being read. In the branches of a conditional within a loop there
-is one place, which is written again when all have read it.
+In straight-line code a value is computed in its channel's buffer, where its receivers read it: nothing is copied, and
+only receivers wait. (A value that is also an output is computed and read in the output's buffer.) A loop sends once per
+step. Its channel has two buffers, which sender and receivers swap after each step: a step may write one while the
+previous step's value in the other is still being read. In the branches of a conditional within a loop there is one
+buffer, which is overwritten once all have read it.
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ from hloom.ir.ops.programs.transfer import TRANSFERS
 
 
 class Channels:
-    """The part of a Planner that knows sends and receives."""
+    """The part of a Planner for sends and receives."""
 
     def __init__(self, planner):
         self.planner = planner
-        self.places: dict[int, tuple[Buffer, Buffer]] = {}  # the two places of a channel that a loop uses
+        self.places: dict[int, tuple[Buffer, Buffer]] = {}  # the two buffers of a channel in a loop
 
     def received(self, instruction: Instruction, in_body: bool) -> Buffer:
-        """The buffer of a received value. in_body: whether it stands in the body of a loop."""
+        """The buffer of a received value. in_body: whether it is in a loop body."""
         number, bytes = instruction["channel_id"], instruction.shape.bytes
         return self._pair(number, bytes)[0] if in_body else Buffer(bytes, Place("channel", 2 * number))
 
@@ -39,8 +39,8 @@ class Channels:
         return Buffer(bytes, Place("channel", number, swap), swap=swap)
 
     def take_place(self, instruction: Instruction, window: tuple[int, int] | None, in_body: bool) -> None:
-        """Has a value that is sent computed in the channel's place, where it is free to be anywhere. window: the times
-        of the loop's body or branch around, None in straight code."""
+        """Places a sent value in the channel's buffer, if its location is otherwise unconstrained. window: the times of
+        the enclosing loop body or branch, None in straight-line code."""
         (buffer,) = self.planner.buffers[instruction.operands[0]]
         if buffer.place is not None or buffer.swap is not None or buffer not in self.planner.all:
             return
@@ -68,7 +68,7 @@ class Channels:
         planned.append(SendStep(number, place, not repeated))
 
     def around(self, computation: Computation, planned: list, in_body: bool) -> None:
-        """What a computation that runs again and again does before and after its steps."""
+        """The steps before and after a repeated computation."""
         own = [i for i in computation.instructions if i.opcode in TRANSFERS]
         renewed = [RenewStep(i["channel_id"], 1 if in_body else 0) for i in own if i.opcode == "send"]
         freed = [FreeStep(i["channel_id"]) for i in own if i.opcode == "recv"]

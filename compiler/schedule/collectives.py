@@ -1,13 +1,13 @@
 """Collectives in the plan of a program that several devices run.
 
-All devices run one plan, each in memory of its own that the others can read. A collective begins with a barrier of its
-group: what the others will read is there then. Each device reads the parts that it needs where they are, in the order
-of the group's members, so that sums have the same bits in every run. At a second barrier all have read, and the
-operand's memory may be used again.
+All devices run one plan, each in separate memory that the others can read. A collective begins with a barrier of its
+group, after which all operands are ready. Each device reads the parts that it needs in place, in the order of the
+group's members, so that sums are bitwise reproducible. After a second barrier all reads are done, and the operand's
+memory may be reused.
 
-Where all members get the same result, each computes a part of it. A result that only kernels read lies in memory that
-the group shares; the others (results of the program, the state of a loop) are written to the memory of each member. The
-barrier at the begin of a collective proves that nobody reads what shared memory held before: all have come so far.
+If all members get the same result, each computes a part of it. A result that only kernels read is in memory shared by
+the group; others (results of the program, loop state) are written to the memory of each member. The first barrier of a
+collective also ensures that nothing reads the previous content of shared memory.
 """
 
 from __future__ import annotations
@@ -34,15 +34,15 @@ from hloom.ir.spmd.groups import device_groups, device_pairs, in_pairs
 from hloom.ir.types import DTYPES, Shape
 
 Groups = tuple[tuple[int, ...], ...]
-READABLE = ("input", "output", "constant", "arena", "shared")  # places that other devices can read
-ZEROS = 1 << 16  # bytes of a constant that is copied where nobody sends
-SHARED = 2048  # bytes from which on members divide the work of a result that is the same for all
-LINE = 64  # bytes of which one device writes all
+READABLE = ("input", "output", "constant", "arena", "shared")  # kinds of places that other devices can read
+ZEROS = 1 << 16  # bytes of the zero constant that is copied where there is no sender
+SHARED = 2048  # bytes from which members divide the work of a common result
+LINE = 64  # bytes up to which one device writes everything
 
 
 @record(eq=False)
 class Elsewhere:
-    """A buffer of other devices, or a part of one. peer, offsets: as of a Place."""
+    """A buffer of other devices, or a part of one. peer, offsets: as in a Place."""
 
     buffer: Buffer
     peer: tuple[int, ...] | None = None
@@ -50,14 +50,14 @@ class Elsewhere:
 
     @property
     def bytes(self) -> int | list[int]:
-        """Those from here to the end of the buffer, by the number of the device where they differ."""
+        """The bytes from here to the end of the buffer, by device if they differ."""
         whole = self.buffer.bytes
         return whole if self.offsets is None else [whole - offset for offset in self.offsets]
 
     @property
     def assigned(self) -> Place:
         place = self.buffer.assigned
-        if place.kind == "shared":  # the same for all members of the group that shares it, which may be another group
+        if place.kind == "shared":  # equal within the group that shares it
             assert place.offsets is not None
             base = place.offsets if self.peer is None else [place.offsets[device] for device in self.peer]
             return replace(place, offsets=tuple(map(sum, zip(base, self.offsets or repeat(0), strict=False))))
@@ -86,10 +86,10 @@ class PartLaunch:
 
 
 class Collectives:
-    """The part of a Planner that knows collectives."""
+    """The part of a Planner for collectives."""
 
     def __init__(self, planner, processes: Sequence[int] = (), remote: type[Emitted] | None = None):
-        """processes: of each device its process; () where there is one. remote: emits the collectives among devices of
+        """processes: the process of each device; () if there is only one. remote: emits collectives among devices of
         several processes."""
         self.planner, self.processes, self.remote = planner, processes, remote
         self.messages = 0  # batches of messages so far
@@ -97,13 +97,13 @@ class Collectives:
         self.devices = self.replicas * self.partitions
         self.barriers: dict[Groups, int] = {}
         self.shared: dict[Groups, list[Buffer]] = {}
-        self.private: set[Instruction] = set()  # whose results are written to each device's own memory
-        self.arrivals: dict[Instruction, Instruction] = {}  # of collectives that begin before their place: behind what
-        self.waiting: dict[Instruction, list[Instruction]] = {}  # the same from the other side
-        self.begun: set[Instruction] = set()  # those whose group was told so already
+        self.private: set[Instruction] = set()  # collectives whose results are written to each device's memory
+        self.arrivals: dict[Instruction, Instruction] = {}  # collectives that begin early: after which instruction
+        self.waiting: dict[Instruction, list[Instruction]] = {}  # the inverse mapping
+        self.begun: set[Instruction] = set()  # those whose arrival was already signalled
 
     def look(self, module: Module) -> None:
-        """Finds the collectives whose results leave the computation that they stand in."""
+        """Finds the collectives whose results leave their computation."""
         if self.devices == 1:
             return
         waiting = [c.root for c in module.computations()]
@@ -121,8 +121,8 @@ class Collectives:
         return self.handles(instruction) and not self.crosses(instruction)
 
     def overlap(self, computation: Computation) -> None:
-        """Finds which collectives of a computation begin before their place. Where other devices write into the memory
-        of a result that leaves the computation, they wait until the device has come there."""
+        """Finds the collectives of a computation that begin early. If other devices write into the memory of a result
+        that leaves the computation, they wait until the device has reached it."""
         if self.devices == 1:
             return
         for instruction, at in arrivals(computation, self.moves, self.planner.runs_alone).items():
@@ -135,7 +135,7 @@ class Collectives:
         return self.planner.time[self.arrivals.get(instruction, instruction)]
 
     def arrive(self, behind: Instruction, planned: list) -> None:
-        """The arrivals of the collectives that begin behind an instruction."""
+        """The arrivals of the collectives that begin after an instruction."""
         for instruction in self.waiting.get(behind, ()):
             groups = self.groups(instruction)
             if max(map(len, groups)) > 1 and all(map(self.readable, instruction.operands)):
@@ -143,12 +143,12 @@ class Collectives:
                 self.begun.add(instruction)
 
     def readable(self, operand: Instruction) -> bool:
-        """Whether other devices can read an operand where it is."""
+        """Whether other devices can read an operand in place."""
         (buffer,) = self.planner.buffers[operand]
         return buffer.swap is None and (buffer.place is None or buffer.place.kind in READABLE)
 
     def share(self, instruction: Instruction, results: list[Buffer]) -> None:
-        """Puts results into memory that the devices share, where that saves work."""
+        """Puts results into shared memory if that saves work."""
         if not self.handles(instruction) or instruction in self.private:
             return
         if instruction.opcode not in ("all-reduce", "all-gather"):
@@ -180,7 +180,7 @@ class Collectives:
         return buffer
 
     def allocate(self) -> int:
-        """Gives shared buffers their places; the bytes of all."""
+        """Allocates shared buffers; returns their total bytes."""
         total = 0
         for groups, buffers in self.shared.items():
             size = allocate(buffers)
@@ -205,7 +205,7 @@ class Collectives:
         return self.devices > 1 and instruction.opcode in COLLECTIVES
 
     def number(self, instruction: Instruction) -> Buffer:
-        """The place of the number of the partition or replica."""
+        """The place of the partition or replica id."""
         if self.devices == 1:
             return self.planner.constant(np.zeros((), np.uint32))
         return Buffer(4, Place("device", NUMBERS.index(instruction.opcode)))
@@ -217,8 +217,8 @@ class Collectives:
             emitted(self, instruction, planned).emit()
 
     def barrier(self, groups: Groups) -> int:
-        """The number of the barrier of these groups. Each device comes to all barriers in the order of the program, and
-        to none before it has left the one before, so one is enough for all collectives among the same devices."""
+        """The barrier id of these groups. Each device reaches barriers in program order, and leaves each before
+        reaching the next, so one barrier suffices for all collectives among the same devices."""
         return self.barriers.setdefault(groups, len(self.barriers))
 
 
@@ -233,11 +233,11 @@ class Emitted:
         self.results: list[Buffer] = self.planner.buffers[instruction]
 
     def _choose(self, size: int) -> None:
-        """What follows is done by the groups of one size."""
+        """Emits for the groups of one size."""
         devices = range(self.all.devices)
         self.size = size
-        self.position = [0] * self.all.devices  # of each device in its group
-        self.member = [(k,) * size for k in devices]  # of the device's group, in order
+        self.position = [0] * self.all.devices  # position of each device in its group
+        self.member = [(k,) * size for k in devices]  # members of the device's group, in order
         for group in self.groups:
             if len(group) == size:
                 for position, device in enumerate(group):
@@ -267,7 +267,7 @@ class Emitted:
         self.planned += [AwaitStep(number, self.groups, self.instruction)]
 
     def _readable(self, operand: Instruction) -> Buffer:
-        """The buffer of an operand, or a copy of it where other devices can read it."""
+        """The buffer of an operand, or a copy of it that other devices can read."""
         (buffer,) = self.planner.buffers[operand]
         if self.all.readable(operand):
             return buffer
@@ -276,7 +276,7 @@ class Emitted:
         return staged
 
     def _of(self, buffer: Buffer, member: int, stride: int = 0) -> Elsewhere:
-        """The buffer of a member of the group; stride: bytes by which each device's part lies behind the last's."""
+        """The buffer of a member of the group; stride: bytes between consecutive devices' parts."""
         peer = tuple([group[member] for group in self.member])
         return Elsewhere(buffer, peer, self._by_position(stride))
 
@@ -291,16 +291,16 @@ class Emitted:
         return Elsewhere(buffer, None, (offset,) * self.all.devices) if offset else buffer
 
     def _divide(self, made, rows: int, least: int, written: int, read: int, given: Buffer, result: Buffer) -> None:
-        """Divides the rows of a result among the members, all of which get it.
+        """Divides the rows of a common result among the members.
 
-        made: the computation of a part, from a number of rows. least: rows of which a part is a multiple. written,
-        read: bytes of a row of the result, and of `given` of each member.
+        made: the computation of a part with a number of rows. least: the row granularity of parts. written, read: bytes
+        per row of the result, and of `given` of each member.
         """
         part = -(-rows // (self.size * least)) * least
         full, rest = divmod(rows, part)
         target, copied = result, False
         if result.place is None or result.place.kind != "shared":
-            if result.swap is not None:  # where the others have it depends on the steps of their loops
+            if result.swap is not None:  # its location on others depends on the steps of their loops
                 target, copied = self.all.temporary(self.groups, result.bytes, self.instruction), True
         places: list = [Elsewhere(target, None, self._by_position(part * written))]
         if target is result and not (result.place and result.place.kind == "shared"):
@@ -316,7 +316,7 @@ class Emitted:
             self._copy(result, target, result.bytes, self.only)
 
     def _launch(self, computation: Computation, given: Sequence, made: Sequence, devices=None) -> None:
-        """Computes with the memory of several devices. devices: those that do so; None: all."""
+        """Launches a kernel on the memory of several devices. devices: those that launch it; None: all."""
         planner, target = self.planner, self.planner.target
         devices = self.only if devices is None else devices
         if not self.all.has_kernel(computation):
@@ -369,11 +369,11 @@ class Emitted:
         self._launch(computation, given, self.results)
 
     def _divided(self, shape: Shape) -> tuple[int, int, int]:
-        """The numbers of elements before, along and behind the dimension of the collective."""
+        """The numbers of elements before, along and after the collective's dimension."""
         (d,) = self.instruction["dimensions"]
         return math.prod(shape.dims[:d]), shape.dims[d], math.prod(shape.dims[d + 1 :])
 
-    # --- what only moves ---
+    # --- data movement ---
 
     def _all_gather(self, operands: list[Buffer]) -> None:
         (operand,), (result,), (instruction,) = operands, self.results, self.instruction.operands
@@ -425,7 +425,7 @@ class Emitted:
         self._receive(operands[0], {t: s for s, t in pairs})
 
     def _receive(self, operand: Buffer, source: dict[int, int]) -> None:
-        """Each device has the value of its source, and zeros where it has none."""
+        """Each device gets the value of its source, or zeros without one."""
         (result,) = self.results
         devices = range(self.all.devices)
         found = Elsewhere(operand, tuple([source.get(d, d) for d in devices]))
@@ -441,7 +441,7 @@ class Emitted:
 
 
 def combination(shape: Shape, count: int, combiner: Computation, part: int | None = None) -> Computation:
-    """Arrays of `count` members combined pair by pair. part: of each the first elements of the rows."""
+    """Arrays of `count` members combined pairwise. part: the first elements of each one's rows."""
     b = Builder("combine")
     values = [b.parameter(shape) for _ in range(count)]
     if part is not None:
@@ -461,7 +461,7 @@ def _repeated(computation: Computation, count: int) -> Computation:
 
 
 def words_of(shape: Shape, dims: tuple[int, int]) -> Shape:
-    """A shape of the same bytes whose elements kernels load, whatever the dtype is."""
+    """A shape with the same bytes and an element type that kernels can load, for any dtype."""
     size = shape.dtype.itemsize
     word = min(size, 8)
     return Shape(DTYPES[f"u{8 * word}"], (dims[0], dims[1] * (size // word)))
@@ -472,7 +472,7 @@ def _first(b: Builder, value: Instruction, part: int) -> Instruction:
 
 
 def joined(shape: Shape, count: int, part: int | None) -> Computation:
-    """The rows of `count` arrays behind each other. part: of each the first elements of the rows."""
+    """The rows of `count` arrays concatenated. part: the first elements of each one's rows."""
     b = Builder("join")
     values = [b.parameter(shape) for _ in range(count)]
     if part is not None:

@@ -1,11 +1,10 @@
 """Loops and branches in the plan.
 
-The state of a loop lives in buffers that all iterations share. The next value of an element is computed in place of the
-old one where the old one is not read any more (`Control.take_over`). Where it is, and the element is large, both have a
-buffer of their own that change their roles after each iteration (a swap: the driver exchanges the addresses in the
-arguments of all kernels), and an element that becomes what another was moves on with them; small ones are copied.
-Elements that the body hands on unchanged are the operand itself.
-The results of a branch are computed where the conditional's result lives, or copied to it.
+The state of a loop lives in buffers that all iterations share. The next value of an element is computed in place if the
+old one is no longer read (`Control.take_over`). Otherwise, large elements have two buffers that are swapped after each
+iteration (the driver exchanges the addresses in the arguments of all kernels), along with elements that take another's
+old value; small ones are copied. Invariant elements are the operand itself. The results of a branch are computed in the
+conditional's result, or copied to it.
 """
 
 from __future__ import annotations
@@ -19,12 +18,12 @@ from hloom.ir.module import Computation, Instruction
 from hloom.ir.records import field, record
 from hloom.ir.types import result_shapes
 
-COPIED_BYTES = 256  # up to here copying costs no more than exchanging addresses
+COPIED_BYTES = 256  # bytes up to which copying is no more expensive than exchanging addresses
 
 
 @record(eq=False)
 class Label:
-    """A place in the list of steps."""
+    """A position in the list of steps."""
 
 
 @record
@@ -36,7 +35,7 @@ class To:
 
 @record
 class OnFalse:
-    """A jump to a label where `pred` is false."""
+    """A jump to a label if `pred` is false."""
 
     pred: Buffer
     label: Label
@@ -60,7 +59,7 @@ class Swap:
 
 @record
 class LoopItem:
-    """A loop in the list of what is planned: `before` runs once, then `body` as long as `condition` makes `pred` true.
+    """A loop in the planned list: `before` runs once, then `body` as long as `condition` makes `pred` true.
 
     span: its first and last time.
     """
@@ -75,7 +74,7 @@ class LoopItem:
 
 @record
 class ChoiceItem:
-    """Branches in the list of what is planned: the one that `selector` (a pred or s32) chooses runs."""
+    """Branches in the planned list: `selector` (a pred or s32) chooses the one that runs."""
 
     instruction: Instruction
     selector: Buffer
@@ -112,7 +111,7 @@ class _Loop:
     instruction: Instruction
     given: list[Buffer]
     state: list[Buffer]
-    kept: list[bool]  # handed on unchanged
+    kept: list[bool]  # invariant
     swaps: list[Swap] = field(default_factory=list)
     moved: set[int] = field(default_factory=set)  # elements whose next value arrives by swaps
 
@@ -122,7 +121,7 @@ class _Loop:
 
 
 class Control:
-    """The part of a Planner that knows loops and branches."""
+    """The part of a Planner for loops and branches."""
 
     def __init__(self, planner):
         self.planner = planner
@@ -132,16 +131,16 @@ class Control:
         self.order: list[Instruction] = []  # loops and conditionals, the outer before the inner
         self.swaps = 0
         self.sends: list[Instruction] = []
-        # For each send and receive the times of the computation around that a loop runs, and whether that is its body.
+        # For each send and receive the times of the enclosing computation run by a loop, and whether that is its body.
         self.windows_of: dict[Instruction, tuple[tuple[int, int] | None, bool]] = {}
         self.around: tuple[Computation | None, bool] = None, False  # likewise for what is being stored
-        self.loop: _Loop | None = None  # whose body is being emitted, each time all of it
-        self.prepared: dict[tuple[int, str], tuple[int, int]] = {}  # temporary -> times of the loop that it is kept for
+        self.loop: _Loop | None = None  # loops whose bodies are being emitted, entirely each time
+        self.prepared: dict[tuple[int, str], tuple[int, int]] = {}  # temporary -> times of its loop
 
     # --- times ---
 
     def number(self, computation: Computation, time: int) -> int:
-        """Gives the work of a computation and of what it runs times after `time`; returns the last."""
+        """Assigns times after `time` to the work of a computation and nested ones; returns the last."""
         for instruction in computation.instructions:
             if instruction.opcode in FREE:
                 continue
@@ -151,7 +150,7 @@ class Control:
                 start = time
                 for callee in instruction.called():
                     before = time
-                    time = self.number(callee, time) + 1  # at its end its result is read
+                    time = self.number(callee, time) + 1  # its result is read at its end
                     self.windows[id(callee)] = before, time
                 time += 1
                 self.spans[instruction] = start, time
@@ -217,7 +216,7 @@ class Control:
         self.sends.append(instruction)
         self._note(instruction)
         if self.around[0] is None:
-            # Its receivers read it where it is, whenever they come to that.
+            # Its receivers read it in place at any time.
             (buffer,) = self.planner.buffers[instruction.operands[0]]
             buffer.read(self.planner.end)
 
@@ -233,7 +232,7 @@ class Control:
     # --- in place ---
 
     def take_over(self) -> None:
-        """Decides which values are computed in the state of a loop or the result of a conditional."""
+        """Decides which values are computed in place in loop state or a conditional's result."""
         for instruction in self.order:
             if instruction.opcode == "while":
                 self._take_over_loop(self.loops[instruction])
@@ -247,7 +246,7 @@ class Control:
         for k, same in enumerate(loop.kept):
             state, given = loop.state[k], loop.given[k]
             if same or state is given or not _free(state):
-                continue  # (what is sent after the loop is computed in the place of its channel)
+                continue  # (a value sent after the loop is computed in its channel's buffer)
             if _free(given) and given.last == start and given in planner.all and given.bytes == state.bytes:
                 if self._is_unread(state, given, start):
                     planner.join(state, given)
@@ -265,7 +264,8 @@ class Control:
         self._move_on(loop, results)
 
     def _is_unread(self, state: Buffer, given: Buffer, start: int) -> bool:
-        """Whether the first value of a state may be made in its place, that of an array around the loop perhaps."""
+        """Whether the initial value of a state may be computed in its buffer, possibly that of an array outside of the
+        loop."""
         times = [time for time, _ in state.reads if given.first <= time < start]
         if not times or given.maker is None:
             return not times
@@ -275,10 +275,10 @@ class Control:
         return self.planner.target.supports_pointer_swap and value.bytes > COPIED_BYTES
 
     def _exchange(self, loop: _Loop, k: int, state: Buffer, value: Buffer) -> None:
-        """The state of element `k` and a buffer with its next value change places after each step.
+        """Swaps the buffers of element `k` and its next value after each step.
 
-        Which of the two lies where after the loop depends on the number of steps, so both places are taken as long as
-        either is read; likewise for all that exchange with the same buffer.
+        Their locations after the loop depend on the number of steps, so both are live as long as either is read;
+        likewise for all elements swapped with the same buffer.
         """
         for buffer in (state, value):
             if buffer.swap is None:
@@ -292,8 +292,8 @@ class Control:
             buffer.first, buffer.last = first, last
 
     def _move_on(self, loop: _Loop, results: list[Buffer]) -> None:
-        """Elements whose next value is what another element was (the iterate before): after a swap that stands where
-        the new value was made, so the places move on, and nothing is copied."""
+        """Elements whose next value is another element's old value (the previous iterate): after a swap that value is
+        in the buffer of the new one, so the buffers rotate, and nothing is copied."""
         for swap in list(loop.swaps):
             last = swap.first
             while True:
@@ -310,7 +310,7 @@ class Control:
     def _take_over_branches(self, instruction: Instruction) -> None:
         planner = self.planner
         start, end = self.spans[instruction]
-        # The whole result in place of an operand that dies here, such as an array that one branch updates.
+        # The whole result in place of an operand that dies here, such as an array updated by one branch.
         for k, result in enumerate(list(planner.buffers[instruction])):
             if not _free(result) or result.first != start:
                 continue
@@ -336,9 +336,9 @@ class Control:
                         planner.join(value, result)
 
     def _join_updates(self, value: Buffer, state: Buffer, window: tuple[int, int], own) -> bool:
-        """Joins a value that is made of the old one by several updates, one after the other, with the place of the old
-        one, and what is between them too; False where there is no such way, and nothing is joined."""
-        made: dict[Buffer, Buffer | None] = {value: None}  # -> what is made of it in place
+        """Joins a value computed from the old one by a chain of updates with the old one's buffer, along with
+        intermediate values; False if impossible, and then nothing is joined."""
+        made: dict[Buffer, Buffer | None] = {value: None}  # -> its in-place update
         stack = [value]
         while stack:
             buffer = stack.pop()
@@ -350,7 +350,7 @@ class Control:
                     continue
                 if other is state:
                     if buffer is value or not self._fits(buffer, state, window, own):
-                        continue  # one update alone: as any other value
+                        continue  # a single update: like any other value
                     link: Buffer | None = buffer
                     while link is not None:
                         following = made[link]
@@ -364,26 +364,26 @@ class Control:
         return False
 
     def _updates(self, maker: Instruction, buffer: Buffer, other: Buffer) -> bool:
-        """Whether a value may be made in place of an operand of its maker, if nothing needs that later."""
+        """Whether a value may be computed in place of an operand of its maker, if nothing needs that later."""
         if maker.opcode == "conditional":
             start, end = self.spans[maker]
             return self._fits(buffer, other, (start - 1, end), None)
         return self.planner.shared_operand(maker, buffer, other) is not None
 
     def _read_by(self, instruction: Instruction) -> list[Buffer]:
-        """The buffers of an instruction's operands, each once."""
+        """The distinct buffers of an instruction's operands."""
         return list(dict.fromkeys(b for o in instruction.operands for b in self.planner.buffers[o]))
 
     def _made_within(self, value: Buffer, window: tuple[int, int]) -> bool:
         return _free(value) and value in self.planner.all and window[0] < value.first <= value.last <= window[1]
 
     def _alone(self, value: Buffer, body: Computation, number: int) -> bool:
-        """Whether a value is this result of the body and no other."""
+        """Whether a value is this result of the body only."""
         return all(result in (None, (body, number)) for _, result in value.reads)
 
     def _fits(self, value: Buffer, other: Buffer, window: tuple[int, int], own) -> bool:
-        """Whether a value that is made in the window may be computed in place of another, whose old content nobody in
-        the window needs then. `own`: the reading of `other` that stands for the value itself."""
+        """Whether a value computed in the window may overwrite another, whose old content is then not needed in the
+        window. `own`: the read of `other` that represents the value itself."""
         maker = value.maker
         if maker is None or value.bytes != other.bytes or not value.bytes:
             return False
@@ -412,10 +412,10 @@ class Control:
                 continue
             if self._made_within(made, window) and self._fits(made, other, window, (branch, number)):
                 continue
-            # Copied at the end of the branch, when nothing else may still need what is overwritten.
+            # Copied at the end of the branch, when the overwritten value is no longer needed.
             if any(b is other for k, b in enumerate(results) if k != number):
                 return False
-        # A result that hands the old content on, copied after this one took its place, would find the new.
+        # A result that passes the old content through, copied after this overwrite, would read the new one.
         return not any(
             b is other
             for branch in maker["branch_computations"]
@@ -424,7 +424,7 @@ class Control:
         )
 
     def shared_operand(self, instruction: Instruction, buffer: Buffer, other: Buffer) -> int | None:
-        """For a loop: the element whose first value is in `other`, where its state may live in `other` too."""
+        """For a loop: the element whose initial value is in `other`, if its state may also be there."""
         if instruction.opcode != "while" or buffer.bytes != other.bytes:
             return None
         loop = self.loops[instruction]
@@ -458,7 +458,7 @@ class Control:
         inside += loop.swaps
         pred = planner.buffers[condition.root][0]
         if pred.place is not None and pred.place.kind == "channel":
-            # The sender may write the next one before this one is looked at.
+            # The sender may write the next one before this one is read.
             received, pred = pred, planner.new(pred.bytes, self.windows[id(condition)][1], instruction)
             steps.append((pred, received, pred.bytes, instruction))
         planner.channels.around(condition, steps, False)
@@ -478,7 +478,7 @@ class Control:
         planned.append(ChoiceItem(instruction, planner.buffers[instruction.operands[0]][0], branches))
 
     def _emitted(self, computation: Computation, loop: _Loop | None) -> list:
-        """The steps of a computation; `loop`: where it is the body of one."""
+        """The steps of a computation; `loop`: the loop of which it is the body."""
         around, self.loop = self.loop, loop
         planned: list = []
         self.planner.emit_all(computation, planned)
@@ -486,15 +486,15 @@ class Control:
         return planned
 
     def stays(self, buffer: Buffer, loop: _Loop | None = None) -> bool:
-        """Whether a value is the same in each step of a loop: of that whose body is being emitted."""
+        """Whether a value is invariant in the loop whose body is being emitted."""
         loop = loop or self.loop
         if loop is None or buffer.swap is not None or buffer.first >= self.spans[loop.instruction][0]:
             return False
         return not any(buffer is state and not same for state, same in zip(loop.state, loop.kept, strict=True))
 
     def _taken_out(self, items: list, loop: _Loop) -> list:
-        """Takes the launches that prepare what stays in a loop out of its steps, and out of those before inner loops:
-        what they make is kept as long as the loop runs."""
+        """Hoists launches that prepare loop invariants out of the steps of a loop, and out of those before inner loops:
+        their results are kept while the loop runs."""
         taken: list = []
         left: list = []
         for item in items:
@@ -512,13 +512,13 @@ class Control:
         return taken
 
     def _copy(self, pairs: list[tuple[Buffer, Buffer]], instruction: Instruction, planned: list) -> None:
-        """Copies (target, source) pairs as if at once: none overwrites what another has still to read."""
+        """Copies (target, source) pairs as a parallel copy: none overwrites a source that is still to be read."""
         waiting = {t: s for t, s in pairs if t is not s and t.bytes and not self._reuses(t, s)}
-        unread = Counter(waiting.values())  # copies that have still to read a buffer
+        unread = Counter(waiting.values())  # pending copies that read a buffer
         ready = deque(t for t in waiting if not unread[t])
         while waiting:
             if not ready:
-                # A circle: the content of one is put aside.
+                # A cycle: one buffer is saved to a temporary.
                 target = next(iter(waiting))
                 start, end = self.spans[instruction]
                 aside = self.planner.new(target.bytes, start, instruction)
@@ -537,7 +537,7 @@ class Control:
                 ready.append(source)
 
     def _reuses(self, target: Buffer, source: Buffer) -> bool:
-        """Whether the two are one, because an output is computed in a donated input."""
+        """Whether the two are the same, because an output is computed in a donated input."""
         place, given = target.place, source.place
         if place is None or given is None or place.kind != "output" or given.kind != "input":
             return False
@@ -549,7 +549,7 @@ def _free(buffer: Buffer) -> bool:
 
 
 def _kept(body: Computation, count: int) -> list[bool]:
-    """For each element of the state whether the body hands it on as it is."""
+    """For each element of the state whether it is invariant."""
     root, (parameter,) = body.root, body.parameters
     if root is parameter:
         return [True] * count

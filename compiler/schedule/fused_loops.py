@@ -1,14 +1,14 @@
 """Loops of small bodies as one kernel.
 
-The driver takes some 30 ns from one kernel to the next, more than a kernel of a few elements computes. A loop whose
-kernels are all that small, branches and loops inside of it included, becomes one function that calls them with
-literal extents and strides (up to UNROLLED); LLVM inlines them, unrolls what is short and keeps what fits in registers.
-Small values live on the stack; the state of the loop is read before it and written after it.
+The driver's overhead per kernel is about 30 ns, more than the run time of a kernel of a few elements. A loop with only
+such small kernels, including nested branches and loops, becomes one function that calls them with literal sizes and
+strides (up to UNROLLED); LLVM inlines them, unrolls short loops and uses registers. Small values live on the stack; the
+state of the loop is read before it and written after it.
 
-A kernel runs until it returns, whatever signal comes meanwhile. So a loop whose trip count is unknown or large leaves
-its kernel after BATCH_WORK element operations, with its state in memory; the driver looks for signals, and calls it
-again. Inner loops do the same. Such loops have numbers: `cut` is that of the loop which the kernel leaves, 0 where it
-came to its end, and `at` that of the loop in which it goes on; what lies before that loop is passed over.
+A kernel cannot be interrupted by signals. So a loop with an unknown or large trip count leaves its kernel after
+BATCH_WORK element operations, with its state in memory; the driver checks for signals, and calls it again. Inner loops
+do the same. Such loops are numbered: `cut` is the number of the loop that the kernel left, 0 if it finished, and `at`
+that of the loop in which it resumes, skipping the code before.
 """
 
 from __future__ import annotations
@@ -28,21 +28,21 @@ from hloom.ir.sizes.expressions import SizeExpression
 from hloom.ir.sizes.guards import typical
 from hloom.ir.types import DTYPES
 
-KERNELS = 24  # more of them cost more compilation than the driver's steps cost time
-WORK = 8192  # element operations of a kernel, on average, up to which a step of the driver is felt
-LOCAL_BYTES = 256  # of a state on the stack; larger ones stay in memory
-INNER_BYTES = 4096  # of a value on the stack that is of no use before or after the loop
-UNROLLED = 4096  # up to which a number is worth knowing while compiling, as a stride is; greater ones are arguments
-BATCH_WORK = 2e7  # element operations, some 10 ms, after which a loop returns to the driver
-LEAST_WORK = 5.0  # of an iteration, as this counts
-COPIED = 64  # elements up to which a copy is a loop of the kernel
-COPIES = 64  # of more than one element: LLVM compares the addresses of each with those of all others
+KERNELS = 24  # maximum number of kernels: more cost more compile time than the driver's overhead
+WORK = 8192  # average element operations per kernel up to which the driver's overhead is noticeable
+LOCAL_BYTES = 256  # maximum size of a state on the stack; larger ones stay in memory
+INNER_BYTES = 4096  # maximum size of a value on the stack that is not used before or after the loop
+UNROLLED = 4096  # maximum number worth a literal, such as a stride; larger ones are arguments
+BATCH_WORK = 2e7  # element operations, about 10 ms, after which a loop returns to the driver
+LEAST_WORK = 5.0  # assumed at least for an iteration
+COPIED = 64  # elements up to which a copy is a loop inside of the kernel
+COPIES = 64  # maximum number of such copies: LLVM compares the addresses of each with all others
 
 
 class Planner(Protocol):
-    """What a loop's kernel is told of the plan, and tells it.
+    """The interface between a loop's kernel and the plan.
 
-    all: the buffers that get memory. reused: numbers of outputs -> those of the inputs whose memory they are.
+    all: the buffers that get memory. reused: output indices -> indices of the inputs whose memory they reuse.
     """
 
     all: dict[Buffer, None]
@@ -51,11 +51,11 @@ class Planner(Protocol):
 
 
 class _NotWholeError(Exception):
-    """The loop is left to the driver."""
+    """The loop is executed by the driver instead."""
 
 
 def whole_loops(planner: Planner, planned: list) -> list:
-    """The list with each loop that can be one kernel replaced by its launch, the outermost first."""
+    """The list with each fusible loop replaced by the launch of its kernel, outermost first."""
     result = []
     for item in planned:
         if isinstance(item, LoopItem):
@@ -72,7 +72,7 @@ def whole_loops(planner: Planner, planned: list) -> list:
 
 @record
 class _Whole:
-    """The writing of one kernel."""
+    """Writes one kernel."""
 
     planner: Planner
     loop: LoopItem
@@ -81,16 +81,16 @@ class _Whole:
     functions: dict[KernelSource, str] = field(default_factory=dict)
     order: list[Buffer] = field(default_factory=list)  # in the order of their first use
     temporaries: dict[tuple[int, str], Buffer] = field(default_factory=dict)  # by id of the instruction and name
-    integers: dict[int, str] = field(default_factory=dict)  # arguments of the kernel that are numbers
+    integers: dict[int, str] = field(default_factory=dict)  # numeric arguments of the kernel
     count: int = 0
     work: float = 0.0
-    numbers: dict[int, int] = field(default_factory=dict)  # of the loops that leave the kernel, by id; from 1 on
+    numbers: dict[int, int] = field(default_factory=dict)  # of the loops that may leave the kernel, by id; from 1
     ranges: dict[int, range] = field(default_factory=dict)  # the numbers within a loop or choice, by id
-    filled: set[Buffer] = field(default_factory=set)  # by copies before the kernel: they stay in memory
+    filled: set[Buffer] = field(default_factory=set)  # written by copies before the kernel: they stay in memory
 
     def planned(self) -> list:
-        """The launch of the kernel, and the loop around further launches where one may not be enough; before them the
-        copies of large arrays into the state."""
+        """The launch of the kernel, with a loop for further launches if one may not suffice; before them copies of
+        large arrays into the state."""
         copies = self._taken_out()
         self.filled = {target for target, *_ in copies}
         try:
@@ -100,7 +100,7 @@ class _Whole:
             raise
 
     def _taken_out(self) -> list:
-        """Takes the copies of large arrays out of what runs before the loop, where nothing else there touches them."""
+        """Extracts copies of large arrays from the code before the loop, if nothing else there uses them."""
         before = self.loop.before
         taken = []
         for item in list(before):
@@ -137,20 +137,19 @@ class _Whole:
             lines += self._left([b for b in carried if b not in kept or b.last <= end], places)
             pointers["more"] = more
             self.dtypes[more] = "s64"
-            # What the kernel finds again lies in memory, temporaries of its launches among it.
+            # Values that survive between calls are in memory, including temporaries of its launches.
             self.planner.all |= dict.fromkeys([more, *(b for b in carried if b in self.temporaries.values())])
         self._settle(local, dict.fromkeys(kept + carried), outside)
         return self._launches(self._source(lines, pointers, more is not None), pointers, more)
 
     def _resumed(self, first: list[str], carried: list[Buffer], places: dict[Buffer, str]) -> list[str]:
-        """What a kernel begins with that may be called again for the rest of its loop: `first`, or loads of what the
-        last call left in memory."""
+        """The prologue of a resumable kernel: `first`, or loads of the state that the last call left in memory."""
         again = [line for b in carried for line in self._loaded(b, places)]
         lines = ["at = 0", "if resumes == 0:", *_indented(first or ["pass"])]
         return [*lines, "else:", *_indented([*again, "at = more[0]"]), "cut = 0", f"left = {max(1, int(BATCH_WORK))}"]
 
     def _left(self, buffers: list[Buffer], places: dict[Buffer, str]) -> list[str]:
-        """What such a kernel ends with: it says where it was cut, and leaves what the next call finds again."""
+        """The epilogue of such a kernel: it stores where it was cut, and the state for the next call."""
         rest = [line for b in buffers for line in self._stored(b, places)]
         return ["more[0] = cut", *(["if cut != 0:", *_indented(rest)] if rest else [])]
 
@@ -172,8 +171,8 @@ class _Whole:
         return [begins, LoopItem(instruction, self.loop.span, [], [], more, [resumes])]
 
     def _divide(self) -> tuple[list[Buffer], list[Buffer], list[Buffer]]:
-        """Values on the stack that live before or after the loop, with their places in memory; all on the stack; those
-        that stay in memory. Names those on the stack."""
+        """(values on the stack that live before or after the loop, with their memory; all on the stack; those that stay
+        in memory). Names those on the stack."""
         kept, local, outside = [], [], []
         start, end = self.loop.span
         for number, buffer in enumerate(self.order):
@@ -181,7 +180,7 @@ class _Whole:
             if buffer in self.filled:
                 outside.append(buffer)
                 continue
-            fixed = not isinstance(buffer.bytes, SizeExpression)  # a place on the stack has a size
+            fixed = not isinstance(buffer.bytes, SizeExpression)  # stack arrays have a static size
             if fixed and self._is_ours(buffer) and buffer.bytes <= (INNER_BYTES if inner else LOCAL_BYTES):
                 local.append(buffer)
                 self.names[buffer] = f"v{number}"
@@ -193,10 +192,10 @@ class _Whole:
                 outside.append(buffer)
         return kept, local, outside
 
-    # --- where it leaves the kernel ---
+    # --- exits from the kernel ---
 
     def _number(self, items: list) -> None:
-        """Numbers the loops that may do more than BATCH_WORK, the outer before the inner, and notes what is within."""
+        """Numbers the loops that may exceed BATCH_WORK, outer before inner, and records nesting."""
         for item in items:
             first = len(self.numbers) + 1
             if isinstance(item, LoopItem):
@@ -213,7 +212,7 @@ class _Whole:
         return len(self.numbers) == 1
 
     def _carried(self, kept: list[Buffer], local: list[Buffer]) -> list[Buffer]:
-        """Values on the stack that one iteration hands to the next: what was written before the first."""
+        """Stack values that are live across iterations: those written before the first."""
         written = set()
         for item in _leaves(self.loop.before):
             if isinstance(item, tuple) and isinstance(item[0], Launch):
@@ -223,7 +222,7 @@ class _Whole:
                 written.add(item[0])
         return [b for b in local if b in kept or b in written]
 
-    # --- what the loop is made of ---
+    # --- analysis of the loop ---
 
     def _look(self, items: list) -> None:
         """Counts the kernels and finds the element types of all buffers. Raises _NotWholeError for other work."""
@@ -252,7 +251,7 @@ class _Whole:
                 self._typed(target, dtype)
                 self._typed(source, dtype)
             if len(rest) == len(waiting):
-                for target, source, _ in rest:  # nobody computes with them: they are bytes
+                for target, source, _ in rest:  # not used in computations: plain bytes
                     self._typed(target, "u8")
                     self._typed(source, "u8")
                 break
@@ -267,7 +266,7 @@ class _Whole:
         for name, size in launch.temporaries.items():
             kept = self.planner.control.prepared.get((id(instruction), name))
             if kept is not None and kept[0] < self.loop.span[0]:
-                raise _NotWholeError  # a launch before a loop around this one made it
+                raise _NotWholeError  # produced by a launch before an enclosing loop
             made = self.temporaries.setdefault((id(instruction), name), Buffer(size, None, *self.loop.span))
             made.bytes = max(size, made.bytes)
         self.count += 1
@@ -294,7 +293,7 @@ class _Whole:
             raise _NotWholeError
 
     def _check_aliases(self) -> None:
-        """Pointers of a kernel never overlap; a donated argument and the result in its place would."""
+        """Pointers of a kernel must not overlap; a donated argument and the result in its memory would."""
         places = [b.place for b in self.order if b.place is not None]
         inputs = {p.number for p in places if p.kind == "input"}
         outputs = {p.number for p in places if p.kind == "output"}
@@ -302,11 +301,11 @@ class _Whole:
             raise _NotWholeError
 
     def _is_ours(self, buffer: Buffer) -> bool:
-        """Whether the program chose where the value lives: it may live on the stack meanwhile."""
+        """Whether the program determines the value's location, in which case it may temporarily be on the stack."""
         return buffer.place is None or buffer.place.kind == "output"
 
     def _settle(self, local, kept, outside) -> None:
-        """What is in memory lives as long as the whole loop: none of it may share a place."""
+        """Values in memory live as long as the whole loop, and must not share memory."""
         start, end = self.loop.span
         for buffer in (*kept, *outside):
             if buffer.place is None:
@@ -325,7 +324,7 @@ class _Whole:
             work = sum(_work([item]) for item in (*loop.condition, *loop.body) if not self.ranges[id(item)])
             test += ["if left <= 0:", f"    cut = {number}", "    break", f"left = left - {int(max(LEAST_WORK, work))}"]
         inside = self._lines([*loop.condition, test, *loop.body])
-        # Before the first iteration, because what is passed over there is the loop's condition too.
+        # Before the first iteration, as the loop's condition is skipped there too.
         enters = [f"if at == {number}:", "    at = 0"] if number and len(self.numbers) > 1 else []
         return [*enters, "while True:", *_indented(inside)]
 
@@ -341,7 +340,7 @@ class _Whole:
     def _lines(self, items: list) -> list[str]:
         """The text of what runs one after another; of these, a list is text already."""
         lines: list[str] = []
-        passed: list[str] = []  # over where the kernel goes on behind it
+        passed: list[str] = []  # skipped if the kernel resumes after it
         last = max((k for k, item in enumerate(items) if self.ranges.get(id(item))), default=-1)
         for k, item in enumerate(items):
             numbers = self.ranges.get(id(item))
@@ -388,7 +387,7 @@ class _Whole:
         selector = f"{self.names[item.selector]}[0]"
         count = len(item.branches)
         tests = [f"{selector} != 0"] if item.selector.bytes == 1 else [f"{selector} == {k}" for k in range(count - 1)]
-        if self.ranges.get(id(item)):  # where the kernel goes on in one of them, the selector may be of another time
+        if self.ranges.get(id(item)):  # if the kernel resumes in one of them, the selector may have changed
             numbers = [[n for i in branch for n in self.ranges[id(i)]] for branch in item.branches]
             tests = [
                 f"(at == 0 and {test})" + (f" or {_within(n)}" if n else "")
@@ -422,7 +421,7 @@ def _within(numbers: Sequence[int]) -> str:
 
 
 def _loops(items: list):
-    """All loops, those within others too."""
+    """All loops, including nested ones."""
     for item in items:
         if isinstance(item, LoopItem):
             yield item
@@ -433,7 +432,7 @@ def _loops(items: list):
 
 
 def _work(items: list) -> float:
-    """The element operations of one run of them, of the longest branches; infinite where a loop's trips are unknown."""
+    """The element operations of one run, for the longest branches; infinite if a trip count is unknown."""
     total = 0.0
     for item in items:
         if isinstance(item, LoopItem):
@@ -452,7 +451,7 @@ def _indented(lines: list[str]) -> list[str]:
 
 
 def _leaves(items: list):
-    """All work of loops and branches, and the buffers that decide."""
+    """All work of loops and branches, and the buffers of conditions."""
     for item in items:
         if isinstance(item, LoopItem):
             yield from _leaves(item.before)

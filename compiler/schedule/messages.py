@@ -1,8 +1,8 @@
-"""Collectives between devices of several processes, in the plan of their program: messages.
+"""Collectives between devices of several processes, as messages in the plan.
 
-Devices of one process read each other's memory (`hloom.compiler.schedule.collectives`). Where a group has devices of
-several processes, each member sends the others what they need, into memory of theirs, and computes its result from what
-it has received, in the order of the members: so results have the same bits however devices are divided into processes.
+Devices of one process read each other's memory (`hloom.compiler.schedule.collectives`). In a group across processes,
+each member sends the others the data they need, into their memory, and computes its result from the received data, in
+member order: so results are bitwise independent of the division of devices into processes.
 """
 
 from __future__ import annotations
@@ -15,12 +15,12 @@ from hloom.ir.ops.programs.collective import COLLECTIVES
 from hloom.ir.records import record
 from hloom.ir.spmd.groups import device_pairs
 
-GATHERED = 1 << 16  # bytes up to which every member of an all-reduce gets the operands of all others
+GATHERED = 1 << 16  # bytes up to which every member of an all-reduce receives all operands
 
 
 @record(eq=False)
 class Messages:
-    """Messages that are sent and received together. Each is (receives, buffer, bytes, peer), the last two by device."""
+    """Messages of one exchange. Each is (receives, buffer, bytes, peer), the last two by device."""
 
     messages: list[tuple[bool, Buffer | Elsewhere, tuple[int, ...], tuple[int, ...]]]
     number: int
@@ -32,37 +32,37 @@ class Messages:
 
 
 class ByMessages(Emitted):
-    """The steps of one collective whose members are in several processes."""
+    """The steps of one collective across processes."""
 
     def emit(self) -> None:
         operands = [self._readable(o) for o in self.instruction.operands]
         assert self.instruction.opcode in COLLECTIVES
         getattr(self, "_" + self.instruction.opcode.replace("-", "_"))(operands)
 
-    # --- what goes between members ---
+    # --- exchange between members ---
 
     def _exchange(self, messages: list) -> None:
         number = self.all.messages = self.all.messages + 1
         self.planned.append(Messages(messages, number, self.instruction))
 
     def _member(self, r: int, within=lambda position: True) -> tuple[int, ...]:
-        """By device the member r of its group; the device itself, to which nothing is sent, where it is that one or
-        not within."""
+        """By device, member r of its group; the device itself, to which nothing is sent, if it is that member or not in
+        the group."""
         return tuple(
             group[r] if within(position) else device
             for device, (group, position) in enumerate(zip(self.member, self.position, strict=True))
         )
 
     def _at(self, buffer: Buffer, offset: int = 0, stride: int = 0) -> Elsewhere:
-        """A part of an own buffer, which begins at `offset` and `stride` for each position in the group."""
+        """A part of a local buffer, which begins at `offset` plus `stride` times the position in the group."""
         return Elsewhere(buffer, None, tuple(offset + stride * p for p in self.position))
 
     def _stage(self, size: int) -> Buffer:
         return self.planner.new(size, self.planner.time[self.instruction], self.instruction)
 
     def _collect(self, target: Buffer, size: int, operand: Buffer, stride: int = 0) -> None:
-        """Fills target with a part of each member: `size` bytes of the operand, or with a stride those that the
-        device's position names."""
+        """Fills target with a part from each member: `size` bytes of the operand, or, with a stride, those selected by
+        the device's position."""
         self._copy(self._at(target, 0, size), self._at(operand, 0, stride), size)
         sizes = (size,) * self.all.devices
         messages: list = []
@@ -90,7 +90,7 @@ class ByMessages(Emitted):
                 self._reduce_in_parts(operand, result, shape, combiner)
 
     def _reduce_in_parts(self, operand: Buffer, result: Buffer, shape, combiner) -> None:
-        """Each member combines one part of the operands, and sends it to all."""
+        """Each member reduces one part of the operands, and sends it to all."""
         width = shape.dtype.itemsize
         least = max(LINE // width, 1)
         part = -(-shape.size // (self.size * least)) * least
@@ -108,7 +108,7 @@ class ByMessages(Emitted):
         for position, count in enumerate(counts):
             if not count:
                 continue
-            # What has been received, and the own operand where it is.
+            # The received operands, and the local one in place.
             given = [self._part(operand if r == position else stage, r * part * width) for r in range(self.size)]
             devices = frozenset(d for d, p in enumerate(self.position) if p == position)
             computation = combination(shape.with_dims((count,)), self.size, combiner)
@@ -131,7 +131,7 @@ class ByMessages(Emitted):
             self._launch(joined(shape, self.size, None), given, [result])
 
     def _parts(self, operand: Buffer, instruction: Instruction) -> Buffer:
-        """The device's part of each member's operand, behind each other."""
+        """The device's parts of all members' operands, concatenated."""
         before, size, after = self._divided(instruction.shape)
         part = size // self.size * after
         bytes = before * part * instruction.dtype.itemsize
@@ -182,7 +182,7 @@ class ByMessages(Emitted):
         self._send_to({t: s for s, t in pairs}, operands[0])
 
     def _send_to(self, source: dict[int, int], operand: Buffer) -> None:
-        """Each device gets the value of its source, and zeros where it has none."""
+        """Each device gets the value of its source, or zeros without one."""
         (result,) = self.results
         devices = range(self.all.devices)
         sizes = (result.bytes,) * self.all.devices

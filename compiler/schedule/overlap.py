@@ -1,9 +1,9 @@
-"""Collectives that begin early and end late, so that devices compute while they wait for each other.
+"""Overlap of collectives with computation: they begin early and end late.
 
-A device tells its group that the operands are there as soon as they are (`arrivals`). It waits for the others, and
-reads their memory, only where nothing else is left to do before the next collective: what needs the result comes behind
-what does not. In between is only work that runs on the device alone. What the collective writes lives from the arrival
-on, as other devices may write it then.
+A device signals its group as soon as its operands are ready (`arrivals`). It waits for the others, and reads their
+memory, only when there is no other work before the next collective: dependent work is moved after independent work. In
+between there is only device-local work. The collective's output is live from the arrival, as other devices may write it
+from then on.
 """
 
 from __future__ import annotations
@@ -16,10 +16,10 @@ from hloom.ir.module import Computation, Instruction, Module
 
 
 def with_late_ends(module: Module, exchanges: Callable[[Instruction], bool], alone: Callable) -> Module:
-    """The module whose collectives, and what needs their results, stand behind the work up to the next collective.
+    """The module with collectives and their dependents moved after the independent work up to the next collective.
 
-    exchanges(instruction): whether it is a collective that may move. alone(instruction): whether it is work of a device
-    alone, with which a collective may overlap.
+    exchanges(instruction): whether it is a collective that may move. alone(instruction): whether it is device-local
+    work, with which a collective may overlap.
     """
     return change_computations(module, lambda c: _with_late_ends(c, exchanges, alone))
 
@@ -28,7 +28,7 @@ def _with_late_ends(computation: Computation, exchanges, alone) -> Computation:
     if not any(map(exchanges, computation.instructions)):
         return computation
     order: list[Instruction] = []
-    held: dict[Instruction, None] = {}  # a collective, and what needs its result, which comes behind other work
+    held: dict[Instruction, None] = {}  # a collective and its dependents, which are moved after other work
     for instruction in computation.instructions:
         movable = alone(instruction) or instruction.opcode in FREE
         if held and movable and any(o in held for o in instruction.operands):
@@ -51,8 +51,8 @@ def _with_late_ends(computation: Computation, exchanges, alone) -> Computation:
 
 
 def arrivals(computation: Computation, exchanges, alone) -> dict[Instruction, Instruction]:
-    """For each collective that may begin before its place the instruction after which its operands are there, and from
-    which on there is only work of the device alone."""
+    """For each collective that may begin early, the instruction after which its operands are ready and only
+    device-local work follows."""
     found: dict[Instruction, Instruction] = {}
     instructions = computation.instructions
     for number, instruction in enumerate(instructions):
@@ -68,7 +68,7 @@ def arrivals(computation: Computation, exchanges, alone) -> dict[Instruction, In
         while k >= 0 and instructions[k] not in needed and (alone(instructions[k]) or instructions[k].opcode in FREE):
             at = k if alone(instructions[k]) else at
             k -= 1
-        # `at`: the first instruction of its own work between; the arrival is after the one before it.
+        # `at`: the first local instruction in between; the arrival is before it.
         before = (
             next((i for i in reversed(instructions[:at]) if i.opcode not in FREE), None) if at is not None else None
         )

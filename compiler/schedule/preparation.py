@@ -1,8 +1,8 @@
-"""What is computed once for many calls: what depends on steady inputs alone, such as the weights of a network.
+"""Values computed once for many calls: those that depend only on steady inputs, such as the weights of a network.
 
-An instruction of the entry whose operands are all steady, or made of steady values, runs when one of these inputs has
-changed, and so does a launch that only prepares a steady operand of a kernel (the packing of a matrix). What they make
-is in memory of its own that stays between calls; nothing is computed in its place.
+An instruction of the entry whose operands are all steady, or derived from steady values, runs only when one of these
+inputs has changed, as does a launch that only prepares a steady operand of a kernel (the packing of a matrix). Their
+results are in separate memory that persists between calls, and are never overwritten by others.
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ from hloom.ir.module import Computation, Instruction
 from hloom.ir.sizes.expressions import SizeExpression
 from hloom.ir.types import Shape, TupleShape
 
-GROWTH = 4  # times what it reads that a prepared value may take: an 8-bit integer becomes a float32
+GROWTH = 4  # maximum size of a prepared value relative to its inputs: an 8-bit integer becomes a float32
 
 
 class Preparation:
-    """The part of a Planner that knows what is prepared. steady: numbers of the entry's parameters.
+    """The part of a Planner for prepared values. steady: indices of the entry's parameters.
 
-    fixed: buffers whose values are the same in most calls. temporaries: (id of the instruction, pointer name) of those
-    that prepared launches write. bytes: of the memory that is kept.
+    fixed: buffers whose values are equal in most calls. temporaries: (id of the instruction, pointer name) of those
+    that prepared launches write. bytes: of the persistent memory.
     """
 
     def __init__(self, steady: frozenset[int]):
@@ -41,13 +41,13 @@ class Preparation:
     def look(
         self, instruction: Instruction, inputs: list[Instruction], buffers: Mapping[Instruction, list[Buffer]], end: int
     ) -> None:
-        """Prepares an instruction of the entry if it reads steady values only; `end`: the time of the program's end."""
+        """Prepares an instruction of the entry if it reads only steady values; `end`: the time of the program's end."""
         read = [b for o in inputs for b in buffers[o]]
         steady = [b for b in read if b in self.fixed]
         if not steady or any(b not in self.fixed and not _is_constant(b) for b in read):
             return
         if _is_open(instruction):
-            return  # what it makes is another one for other sizes
+            return  # its result depends on open sizes
         if sum(b.bytes for b in buffers[instruction]) > GROWTH * sum(b.bytes for b in steady):
             return
         self.instructions[instruction] = None
@@ -57,12 +57,12 @@ class Preparation:
             self.fixed[buffer] = None
 
     def keep(self, buffer: Buffer) -> None:
-        """Gives a buffer a place that stays between calls."""
+        """Allocates a buffer in persistent memory."""
         buffer.place = Place("kept", self.bytes)
         self.bytes += -(-max(buffer.bytes, 1) // ALIGNMENT) * ALIGNMENT
 
     def divided(self, planned: list) -> tuple[list, list]:
-        """(what is prepared, what each call does) of the list of what is planned, before loops become jumps."""
+        """(prepared steps, steps of each call) of the planned list, before loops are lowered to jumps."""
         if not self.steady:
             return [], planned
         prepared: list = []
@@ -75,7 +75,7 @@ class Preparation:
         if not isinstance(item, tuple):
             return False
         if not isinstance(item[0], Launch):
-            return item[0] in self.fixed  # the copy of an array that is updated
+            return item[0] in self.fixed  # the copy of an updated array
         launch, pointers, instruction = item
         if instruction not in self.instructions:
             read = [pointers[a] for a in launch.arguments if isinstance(a, str) and a in pointers]
@@ -88,7 +88,8 @@ class Preparation:
 
 
 def _is_open(value: Any) -> bool:
-    """Whether an open size is in an instruction, or in what it calls: in a shape, in an attribute, or as a value."""
+    """Whether an instruction, or a computation that it calls, contains an open size: in a shape, in an attribute, or as
+    a value."""
     if isinstance(value, SizeExpression):
         return True
     if isinstance(value, Instruction):
@@ -105,7 +106,7 @@ def _is_open(value: Any) -> bool:
 
 
 def _numbers_of(launch: Launch) -> list:
-    """The numbers of a launch, some of which may be open sizes."""
+    """The numeric arguments of a launch, some of which may be open sizes."""
     return [*launch.arguments, *launch.temporaries.values(), launch.items, launch.grain, launch.moved]
 
 

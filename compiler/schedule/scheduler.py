@@ -1,9 +1,9 @@
-"""The plan: launches in order, and where each value lives.
+"""The plan: launches in order, and the location of each value.
 
-Values that are outputs are computed in the caller's buffers; all others share one arena by liveness. A value may
-overwrite an operand that dies with it, where its kernel reads that operand only at the place that it writes (or, for
+Outputs are computed in the caller's buffers; all other values share one arena by liveness. A value may overwrite an
+operand that dies with it, if its kernel reads that operand only at the index that it writes (or, for
 dynamic-update-slice, by design); a donated argument's buffer becomes an output the same way. Loops and branches are
-stretches of the same list of steps (`plan_control`).
+ranges of the same list of steps (`plan_control`).
 """
 
 from __future__ import annotations
@@ -55,14 +55,13 @@ from hloom.ir.types import Shape, TupleShape, result_shapes
 
 @record
 class Plan:
-    """steps, the constants that they read, arena bytes, and for outputs that reuse a donated input: output -> input.
-    Where several devices run the plan, barriers: their number; shared_bytes: of memory that all of them share.
-    guards: offsets of pages of the arena that nobody may touch.
-    prepared: steps that run when a steady input has changed, and fill `kept_bytes` of memory for the calls that follow.
-    arena: where sizes are open, the buffers of the arena, whose places are their numbers until sizes are known
-    (`at_sizes`); guarded: whether each has pages of its own then. nodes: of which numbers of the plan may be nodes.
+    """steps, their constants, arena bytes, and for outputs that reuse a donated input: output -> input. For several
+    devices, barriers: their number; shared_bytes: of shared memory. guards: offsets of guard pages of the arena.
+    prepared: steps that run when a steady input has changed, and fill `kept_bytes` of persistent memory. arena: for
+    open sizes, the buffers of the arena, identified by index until sizes are known (`at_sizes`); guarded: whether each
+    then has separate pages. nodes: the node list that numbers of the plan may refer to.
 
-    `kernels()`: the launches as they stand in the list; those of a loop run more than once.
+    `kernels()`: the launches in list order; those of a loop run repeatedly.
     """
 
     module: Module
@@ -95,18 +94,19 @@ def make_plan(
     processes: Sequence[int] = (),
     steady: frozenset[int] = frozenset(),
 ) -> Plan:
-    """Plans a module after all passes for a target: without scans, each loop and branch with its own computations.
+    """Plans a module for a target after all passes: without scans, and with unique computations for each loop and
+    branch.
 
-    donated: numbers of parameters whose buffers may be overwritten. updates: output -> the parameter in whose buffer
-    alone it may be computed, where it can be. whole: loops of small bodies become one kernel. processes: of a program
-    that several devices run, the process of each; () where there is one. steady: numbers of parameters that most calls
-    have the same values of: what depends on them alone is prepared.
+    donated: indices of parameters whose buffers may be overwritten. updates: output -> the only parameter in whose
+    buffer it may be computed, if possible. whole: fuse loops with small bodies into one kernel. processes: for a
+    program on several devices, the process of each; () if there is only one. steady: indices of parameters with equal
+    values in most calls: values that depend only on them are prepared.
     """
     return Planner(module, target, donated, updates, processes, steady).plan(whole)
 
 
 class Planner:
-    """The making of one plan. Time is the place of a piece of work in the order of all, loops' bodies included."""
+    """Builds one plan. Time is the position of a piece of work in the total order, including loop bodies."""
 
     def __init__(
         self,
@@ -123,14 +123,14 @@ class Planner:
         self.buffers: dict[Instruction, list[Buffer]] = {}  # one for each element of a tuple
         self.constants: list[np.ndarray] = []
         self.all: dict[Buffer, None] = {}
-        self.holders: dict[Buffer, list[tuple[list[Buffer], int]]] = {}  # where in `buffers` a buffer stands
+        self.holders: dict[Buffer, list[tuple[list[Buffer], int]]] = {}  # the index of a buffer in `buffers`
         self.single: dict[Instruction, Computation] = {}
         self.reused: dict[int, int] = {}
         self.overwriting: dict[Instruction, bool] = {}
         self.time: dict[Instruction, int] = {}
         self.keys = StructuralKeys()
-        self.launches: dict[tuple, list[Launch]] = {}  # those of equal kernels are the same
-        self.tables: dict[int, Buffer] = {}  # by the id of an array that `constants` keeps
+        self.launches: dict[tuple, list[Launch]] = {}  # shared by equal kernels
+        self.tables: dict[int, Buffer] = {}  # by the id of an array kept alive by `constants`
         self.control = Control(self)
         self.channels = Channels(self)
         self.collectives = Collectives(self, processes, ByMessages)
@@ -168,7 +168,7 @@ class Planner:
         )  # fmt: skip
 
     def _store_entry(self) -> None:
-        """Gives the values of the entry their buffers."""
+        """Assigns buffers to the values of the entry."""
         for parameter in self.entry.parameters:
             buffer = Buffer(parameter.shape.bytes, Place("input", parameter["index"]))
             self.buffers[parameter] = self.held([buffer])
@@ -179,8 +179,8 @@ class Planner:
                 self.preparation.look(instruction, self._inputs(instruction), self.buffers, self.end)
 
     def _place_results(self) -> tuple[list[tuple[Instruction, Buffer, Shape]], list[tuple[int, Instruction, Buffer]]]:
-        """Computes results in the caller's buffers, where they can be. Returns the results with their buffers, and the
-        copied ones by number. Sends with a window place their channels before the results are placed, others later."""
+        """Places results in the caller's buffers if possible. Returns the results with their buffers, and the copied
+        ones by index. Channels of sends with a window are placed before the results, others later."""
         entry = self.entry
         is_tuple = isinstance(entry.shape, TupleShape) and entry.root.opcode == "tuple"
         roots = entry.outputs() if is_tuple else [entry.root]
@@ -222,7 +222,7 @@ class Planner:
         return buffer
 
     def hold(self, instruction: Instruction, buffers: list[Buffer]) -> None:
-        """Notes where the elements of an instruction's value live."""
+        """Records the locations of the elements of an instruction's value."""
         self.buffers[instruction] = self.held(buffers)
 
     def constant(self, value: np.ndarray) -> Buffer:
@@ -240,7 +240,7 @@ class Planner:
         elif opcode in NUMBERS:
             self.hold(instruction, [self.collectives.number(instruction)])
         elif opcode in ALIASES:
-            self.buffers[instruction] = self.buffers[operands[0]]  # its own list: one is enough for both
+            self.buffers[instruction] = self.buffers[operands[0]]  # its own list: one suffices for both
         elif opcode in ("tuple", "optimization-barrier"):
             self.hold(instruction, [b for o in operands for b in self.buffers[o]])
         elif opcode == "get-tuple-element":
@@ -262,7 +262,7 @@ class Planner:
             self.hold(instruction, made)
 
     def _reuse_donated(self, flat) -> None:
-        """Gives outputs the buffers of donated inputs that are dead by then, or die where the output is written."""
+        """Assigns outputs the buffers of donated inputs that are dead by then, or die where the output is written."""
         parameters = self.entry.parameters
         free = set(self.donated) - set(self.updates.values())
         taken_inputs = {b.place.number for _, b, _ in flat if b.place is not None and b.place.kind == "input"}
@@ -283,7 +283,7 @@ class Planner:
     # --- in place ---
 
     def shared_operand(self, instruction: Instruction, buffer: Buffer, other: Buffer) -> int | None:
-        """The position of the operand in `other`, where the value in `buffer` may overwrite it; else None."""
+        """The index of the operand in `other`, if the value in `buffer` may overwrite it; else None."""
         if is_control(instruction):
             return self.control.shared_operand(instruction, buffer, other)
         if not self._may_overwrite(instruction):
@@ -304,7 +304,7 @@ class Planner:
         return positions[0] if _read_in_place(computation, parameter) else None
 
     def _may_overwrite(self, instruction: Instruction) -> bool:
-        """Whether there is an operand that a result may overwrite at all."""
+        """Whether any operand may be overwritten by a result."""
         found = self.overwriting.get(instruction)
         if found is None:
             found = self.overwriting[instruction] = (
@@ -315,7 +315,7 @@ class Planner:
         return found
 
     def _computation(self, instruction: Instruction) -> Computation:
-        """The computation of a fusion, or one made of a single instruction."""
+        """The computation of a fusion, or one with a single instruction."""
         if instruction.opcode == "fusion":
             return instruction["calls"]
         found = self.single.get(instruction)
@@ -352,7 +352,7 @@ class Planner:
             self.collectives.arrive(instruction, planned)
 
     def runs_alone(self, instruction: Instruction) -> bool:
-        """Whether an instruction is kernels that a device runs without others and without effects."""
+        """Whether an instruction consists of device-local kernels without effects."""
         if instruction.opcode in FREE or instruction.opcode in TRANSFERS or is_control(instruction):
             return False
         return not (
@@ -370,7 +370,7 @@ class Planner:
         if root.opcode in IN_PLACE and 0 not in shared and root.operands[0] in computation.parameters:
             position = computation.parameters.index(root.operands[0])
             if _only_updated(computation, root, root.operands[0]):
-                # The array lives on: a copy is updated.
+                # The array is still live: a copy is updated.
                 source, target = self.buffers[inputs[position]][0], self.buffers[instruction][0]
                 if source is not target:
                     planned.append((target, source, root.shape.bytes, instruction))
@@ -386,7 +386,7 @@ class Planner:
             planned.append((launch, pointers, instruction))
 
     def _overwritten(self, instruction: Instruction, computation: Computation) -> dict[int, int]:
-        """output -> the position of the operand that it overwrites; their buffers are joined."""
+        """output -> the index of the operand that it overwrites; their buffers are joined."""
         shared: dict[int, int] = {}
         if not self._may_overwrite(instruction):
             return shared
@@ -400,7 +400,7 @@ class Planner:
         return shared
 
     def _launches(self, instruction: Instruction, computation: Computation, shared: dict[int, int]) -> list[Launch]:
-        """The launches of an instruction. Layers that repeat have the same kernels: writing them once is enough."""
+        """The launches of an instruction. Repeated layers have the same kernels, which are written once."""
         kept: frozenset[int] = frozenset()
         if any(i.opcode in ("dot", "convolution") for i in computation.instructions):
             kept = frozenset(k for k, o in enumerate(self._inputs(instruction)) if self._stays(self.buffers[o][0]))
@@ -415,25 +415,25 @@ class Planner:
         return made
 
     def _stays(self, buffer: Buffer) -> bool:
-        """Whether a value is the same in each step of the loop around, or in most calls where there is none."""
+        """Whether a value is invariant in the enclosing loop, or, outside of loops, in most calls."""
         return self.control.stays(buffer) or (self.control.loop is None and buffer in self.preparation.fixed)
 
     def table(self, table: np.ndarray) -> Buffer:
-        """The buffer of a constant array that launches read, the same for all that read one."""
+        """The buffer of a constant array that launches read, shared between them."""
         found = self.tables.get(id(table))
         if found is None:
             found = self.tables[id(table)] = self.constant(table)
         return found
 
     def _donor(self, instruction, buffer, now, taken, updates: bool) -> tuple[int, Buffer | None] | None:
-        """(operand position, buffer to join) of an operand that this output may overwrite. updates: whether the operand
-        is copied otherwise; for a result of the program it is then computed in the caller's buffer."""
+        """(operand index, buffer to join) of an operand that this output may overwrite. updates: whether the operand
+        must be copied otherwise; a result of the program is then computed in the caller's buffer."""
         left = [
             (position, self.buffers[o]) for position, o in enumerate(self._inputs(instruction)) if position not in taken
         ]
         for position, buffers in left:
             if buffers == [buffer]:
-                return position, None  # joined already: the state of a loop
+                return position, None  # already joined: the state of a loop
         ending = [(position, buffers[0]) for position, buffers in left if len(buffers) == 1 and buffers[0].last == now]
         number = _result_number(buffer)
         if number in self.reused:
@@ -444,7 +444,7 @@ class Planner:
             return None
         is_free = buffer.place is None or (updates and number is not None)
         if not is_free or buffer.first != now or buffer.swap is not None:
-            return None  # the state of a loop, a result that several branches write, the place of a channel
+            return None  # the state of a loop, a result that several branches write, a channel's buffer
         for position, other in ending:
             if other.swap is None and other.place is None and other.bytes == buffer.bytes > 0:
                 if self.shared_operand(instruction, buffer, other) is not None:
@@ -452,7 +452,7 @@ class Planner:
         return None
 
     def join(self, buffer: Buffer, other: Buffer) -> None:
-        """Makes a value live in the buffer of the one that it overwrites."""
+        """Assigns a value the buffer of the one that it overwrites."""
         if buffer.first < other.first:
             other.first, other.maker = buffer.first, buffer.maker
         other.last = max(other.last, buffer.last)
@@ -468,7 +468,7 @@ class Planner:
     # --- the arena and the list of steps ---
 
     def _temporaries(self, planned) -> list[Buffer]:
-        """Buffers of what kernels keep between the launches of one instruction."""
+        """Buffers for kernels' temporaries between the launches of one instruction."""
         self.temporaries: dict[tuple[int, str], Buffer] = {}
         for item in planned:
             if isinstance(item, tuple) and isinstance(item[0], Launch):
@@ -528,7 +528,7 @@ class Planner:
 
 
 def _only_updated(computation: Computation, update: Instruction, parameter: Instruction) -> bool:
-    """Whether a parameter is what the update writes into, and nothing else reads it."""
+    """Whether a parameter is the updated array, without other readers."""
     if update.operands[0] is not parameter or update.operands.count(parameter) != 1:
         return False
     return [i for i in computation.instructions if parameter in i.operands] == [update]
@@ -544,15 +544,15 @@ def _may_overwrite(computation: Computation) -> bool:
 
 
 def _fills(bytes: Size, given: Size) -> bool:
-    """Whether a result takes as many bytes as an argument, and some. Of open sizes those that are one expression do: a
-    guard would say so for the size of one call."""
+    """Whether a result has as many bytes as an argument, and is not empty. Open sizes must be the same expression, as a
+    guard would hold for one call's size only."""
     if isinstance(bytes, SizeExpression) or isinstance(given, SizeExpression):
         return isinstance(bytes, SizeExpression) and isinstance(given, SizeExpression) and bytes.terms == given.terms
     return bytes == given > 0
 
 
 def _read_in_place(computation: Computation, parameter: Instruction) -> bool:
-    """Whether a parameter is read only at the index that is written: everything made from it is element-wise."""
+    """Whether a parameter is read only at the written index: everything computed from it is element-wise."""
     affected = {parameter}
     for instruction in computation.instructions:
         if affected.isdisjoint(instruction.operands):
@@ -566,7 +566,7 @@ def _read_in_place(computation: Computation, parameter: Instruction) -> bool:
 
 
 def _with_literals(computation: Computation, inputs: list[Instruction]) -> Computation:
-    """Scalar constants that stand outside become literals of the kernel; the parameters keep their numbers."""
+    """Inlines external scalar constants as literals of the kernel; the parameters keep their indices."""
     literal = {
         p: o
         for p, o in zip(computation.parameters, inputs, strict=True)
@@ -589,5 +589,5 @@ def _with_literals(computation: Computation, inputs: list[Instruction]) -> Compu
 
 
 def _result_number(buffer: Buffer) -> int | None:
-    """The number of the result in whose memory a value is computed; None for others."""
+    """The index of the result in whose memory a value is computed; None for others."""
     return buffer.place.number if buffer.place and buffer.place.kind == "output" else None

@@ -1,4 +1,4 @@
-"""What a plan is made of: places and steps."""
+"""The elements of a plan: places and steps."""
 
 from __future__ import annotations
 
@@ -11,14 +11,13 @@ from hloom.ir.records import field, record
 
 @record(frozen=True)
 class Place:
-    """Where a value lives. kind: 'input' or 'output' (number), 'constant' (number), 'arena' (byte offset), 'channel'
-    (twice the number of the channel; one more for its second place, which a loop needs), 'kept' (byte offset in memory
-    that stays as it is between calls). In a program that several
-    devices run also 'shared' (byte offset in memory that all share) and 'device': the number of the partition (0) or of
-    the replica (1) that runs it.
+    """The location of a value. kind: 'input' or 'output' (index), 'constant' (index), 'arena' (byte offset), 'channel'
+    (twice the channel id; plus one for its second buffer, in loops), 'kept' (byte offset in persistent memory). For
+    programs on several devices also 'shared' (byte offset in shared memory) and 'device': the partition id (0) or
+    replica id (1).
 
-    swap: number of a place that SwapSteps exchange with others. By the number of the device that runs the program, of
-    several: peer, the device in whose memory the place is; offsets, bytes that are added.
+    swap: id of a place exchanged by SwapSteps. By executing device: peer, the device in whose memory the place is;
+    offsets, additional bytes.
     """
 
     kind: str
@@ -34,8 +33,8 @@ class Step:
 
 @record
 class KernelStep(Step):
-    """A launch with its pointers resolved. `instruction` is what it computes. devices: those of several that launch it;
-    None: all. extents: bytes that each pointer leads to, by the number of the device where they differ."""
+    """A launch with its pointers resolved. `instruction` is the one that it computes. devices: those that launch it;
+    None: all. extents: bytes behind each pointer, by device if they differ."""
 
     launch: Launch
     pointers: dict[str, Place]
@@ -44,7 +43,7 @@ class KernelStep(Step):
     extents: dict[str, int | list[int]] = field(default_factory=dict)
 
     def least_extents(self) -> dict[str, Any]:
-        """The bytes behind each pointer: the least of the devices that make the launch; None where it is not known."""
+        """The bytes behind each pointer: the minimum over the launching devices; None if unknown."""
         found: dict[str, Any] = {}
         for name, nbytes in self.extents.items():
             if isinstance(nbytes, list):
@@ -58,7 +57,7 @@ class KernelStep(Step):
 
 @record
 class CopyStep(Step):
-    """Bytes copied from one place to another. devices: those that do so, of several; None: all."""
+    """Copies bytes between places. devices: those that copy; None: all."""
 
     target: Place
     source: Place
@@ -78,14 +77,14 @@ class HostStep(Step):
 
 @record
 class JumpStep(Step):
-    """To the step of this number."""
+    """Jumps to the step with this index."""
 
     target: int
 
 
 @record
 class BranchStep(Step):
-    """To the step of this number where the pred is false, else to the next."""
+    """Jumps to the step with this index if the pred is false."""
 
     pred: Place
     target: int
@@ -93,7 +92,7 @@ class BranchStep(Step):
 
 @record
 class SwitchStep(Step):
-    """To the step of the number that the s32 chooses; the last where it chooses none."""
+    """Jumps to the step selected by the s32; the last one if out of range."""
 
     index: Place
     targets: list[int]
@@ -101,7 +100,7 @@ class SwitchStep(Step):
 
 @record
 class SwapStep(Step):
-    """From here on the two places, which have `swap` numbers, stand for each other."""
+    """Swaps the two buffers, identified by their `swap` ids."""
 
     first: Place
     second: Place
@@ -109,7 +108,7 @@ class SwapStep(Step):
 
 @record
 class SendStep(Step):
-    """The value of a channel is in its place. place: where that is; once: whether nothing will be sent after it."""
+    """Sends: the value of a channel is in its buffer. place: that buffer; once: whether this is the only send."""
 
     channel: int
     place: Place
@@ -118,7 +117,7 @@ class SendStep(Step):
 
 @record
 class ReceiveStep(Step):
-    """Waits until the value of a channel is in its place."""
+    """Waits until the value of a channel is in its buffer."""
 
     channel: int
     place: Place
@@ -126,7 +125,7 @@ class ReceiveStep(Step):
 
 @record
 class RenewStep(Step):
-    """Waits until the place of a channel may be written again: all but the last `held` values have been read."""
+    """Waits until the buffer of a channel may be overwritten: all but the last `held` values have been read."""
 
     channel: int
     held: int
@@ -134,15 +133,15 @@ class RenewStep(Step):
 
 @record
 class FreeStep(Step):
-    """The value that was received last on a channel is not needed any more."""
+    """Releases the last value received on a channel."""
 
     channel: int
 
 
 @record(frozen=True)
 class PlannedMessage:
-    """Bytes that a device sends from a place, or receives there. bytes, peer: by the number of the device; a device
-    that is its own peer does neither."""
+    """Bytes that a device sends from a place, or receives there. bytes, peer: by device; a device that is its own peer
+    does neither."""
 
     receives: bool
     place: Place
@@ -152,7 +151,8 @@ class PlannedMessage:
 
 @record
 class MessagesStep(Step):
-    """Messages to and from devices of other processes, all complete at its end. number: of the step among its kind."""
+    """Messages to and from devices of other processes, all complete at the end of the step. number: index among steps
+    of its kind."""
 
     number: int
     messages: tuple[PlannedMessage, ...]
@@ -161,7 +161,7 @@ class MessagesStep(Step):
 
 @record
 class ArriveStep(Step):
-    """A device has come to a barrier of its group, if it is in one. number: of the barrier."""
+    """Arrival at the barrier of a device's group, if it is in one. number: of the barrier."""
 
     number: int
     groups: tuple[tuple[int, ...], ...]
@@ -170,7 +170,7 @@ class ArriveStep(Step):
 
 @record
 class AwaitStep(Step):
-    """Waits until all devices of the group have come to the barrier."""
+    """Waits until all devices of the group have arrived at the barrier."""
 
     number: int
     groups: tuple[tuple[int, ...], ...]

@@ -1,7 +1,7 @@
 """Vectorization: from a computation on one batch element to one on `size` independent ones.
 
-Values that differ between batch elements are mapped: they have one more dimension, the first. Instructions that depend
-on no mapped value stay the same objects. Each other one becomes what the `batch` part of its op's entry makes of it.
+Values that differ between batch elements are mapped: they have an additional first dimension. Instructions that do not
+depend on a mapped value are reused. All others are transformed by the `batch` rule of their op's entry.
 """
 
 from __future__ import annotations
@@ -24,15 +24,15 @@ from hloom.ir.types import Shape, TupleShape, as_dtype
 
 @record(frozen=True)
 class Unmapped:
-    """What a rule returns in place of a Value that is the same for all batch elements, and has no new dimension."""
+    """Wraps a rule's result that is equal for all batch elements, and has no new dimension."""
 
     value: Value
 
 
 class Batching:
-    """Makes mapped values, instruction by instruction. It is the `build` argument of the ops' batching rules.
+    """Computes mapped values, instruction by instruction. It is the `build` argument of the ops' batching rules.
 
-    builder: where new instructions go. size: the number of batch elements. axis_name: the name of the new dimension for
+    builder: receives new instructions. size: the number of batch elements. axis_name: the name of the new dimension for
     collectives, or None.
     """
 
@@ -47,7 +47,7 @@ class Batching:
     # --- for rules ---
 
     def spread(self, value: Value) -> Value:
-        """An unmapped value repeated along a new first dimension of size `size`."""
+        """An unmapped value broadcast along a new first dimension of size `size`."""
         dims = value.dims
         return value.broadcast((self.size, *dims), range(1, len(dims) + 1))
 
@@ -56,11 +56,12 @@ class Batching:
         return [v if m else self.spread(v) for v, m in zip(operands, mapped, strict=True)]
 
     def unmapped(self, value: Value) -> Unmapped:
-        """Marks a result of a rule that is the same for all batch elements and has no new dimension."""
+        """Marks a result of a rule that is equal for all batch elements and has no new dimension."""
         return Unmapped(value)
 
     def reduction_by_tree(self, instruction: Instruction, operands, mapped):
-        """A reduce of any combiner, as ordinary ops: for initial values that differ between the batch elements."""
+        """A reduce with any combiner, expanded to ordinary ops, for initial values that differ between batch
+        elements."""
         one = Builder("reduction")
         parameters = [one.parameter(o.shape) for o in instruction.operands]
         results = reduction.reduction_tree(one, instruction.with_operands(tuple(parameters)))
@@ -70,7 +71,7 @@ class Batching:
         return values if isinstance(instruction.shape, TupleShape) else values[0]
 
     def reduce_window_by_tree(self, instruction: Instruction, operands, mapped):
-        """A reduce-window as ordinary ops: for initial values that differ between the batch elements."""
+        """A reduce-window expanded to ordinary ops, for initial values that differ between batch elements."""
         return windows.reduce_window_by_tree(self, instruction, operands, mapped)
 
     def iota(self, dtype="s32") -> Value:
@@ -80,8 +81,8 @@ class Batching:
         )
 
     def merge(self, value: Value, dimension: int) -> Value:
-        """A mapped value with the new dimension folded into another: dimension `dimension` of the unmapped value then
-        counts batch elements in its slow part, and the sizes are multiplied."""
+        """A mapped value with the new dimension merged into dimension `dimension` of the unmapped value, as its major
+        part; the sizes are multiplied."""
         rank = len(value.dims)
         order = [*range(1, dimension + 1), 0, *range(dimension + 1, rank)]
         moved = value.transpose(order)
@@ -90,7 +91,7 @@ class Batching:
         return moved.reshape(dims)
 
     def split(self, value: Value, dimension: int) -> Value:
-        """The reverse of `merge`: the slow part of the dimension becomes the first dimension."""
+        """The inverse of `merge`: the major part of the dimension becomes the first dimension."""
         dims = list(value.dims)
         dims[dimension : dimension + 1] = [self.size, dims[dimension] // self.size if self.size else 0]
         opened = value.reshape(dims)
@@ -103,7 +104,7 @@ class Batching:
         return batch(computation, mapped, self.size, out, self.axis_name)
 
     def sequential(self, instruction: Instruction, operands, mapped):
-        """The op once for each batch element, on slices, and the results stacked."""
+        """The op once per batch element, on slices, with stacked results."""
         results = []
         for k in range(self.size):
             one = [_one(v, k) if m is True else v for v, m in zip(operands, mapped, strict=True)]
@@ -129,7 +130,7 @@ class Batching:
         return self.mapped.get(instruction, False)
 
     def push(self, instruction: Instruction) -> None:
-        """Puts an instruction whose operands are there into the builder, for all batch elements."""
+        """Emits an instruction whose operands are available, for all batch elements."""
         mapped = [self.mapped.get(o, False) for o in instruction.operands]
         opcode = instruction.opcode
         named = self.axis_name is not None and self.axis_name in _axes(instruction)
@@ -161,7 +162,7 @@ class Batching:
         self._take(instruction, result)
 
     def _keep(self, instruction: Instruction) -> None:
-        """An instruction that all batch elements share: itself, or a copy where an operand became another one."""
+        """An instruction shared by all batch elements: itself, or a copy if an operand was replaced."""
         operands = tuple([_instruction(self.builder, self.value(o)) for o in instruction.operands])
         same = all(a is b for a, b in zip(operands, instruction.operands, strict=True))
         made = self.builder.add(instruction if same else instruction.with_operands(operands))
@@ -208,13 +209,12 @@ def batch(
     out: Sequence[bool] | None = None,
     axis_name=None,
 ) -> tuple[Computation, list[bool]]:
-    """(the computation for `size` batch elements, which of its outputs are mapped).
+    """(the computation for `size` batch elements, flags of its mapped outputs).
 
-    mapped: for each parameter whether it has the new first dimension of size `size`.
-    out: for each output whether it has the new dimension even where it is the same for all batch elements; by default
-        those that differ have it.
-    The result is a tuple where that of `computation` is one. Raises BatchingError, with the user's line, for an op that
-    has no batching rule.
+    mapped: for each parameter whether it has the new first dimension of size `size`. out: for each output whether it
+    must have the new dimension even if it is equal for all batch elements; by default only those that differ do. The
+    result is a tuple if that of `computation` is one. Raises BatchingError, with the user's line, for an op without a
+    batching rule.
     """
     computation = inline_calls(computation)
     builder = SharingBuilder(f"{computation.name}_batched")

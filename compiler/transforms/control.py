@@ -46,7 +46,7 @@ def while_batch(build, instruction, operands, mapped):
         _, (differs,) = batch(condition, flags, size, None, build.axis_name)
         grown = [f or o for f, o in zip(flags, out, strict=True)]
         if differs:
-            # Problems end at different steps, so whatever changes differs between them.
+            # Batch elements end at different steps, so all variant state differs between them.
             grown = [g or not u for g, u in zip(grown, unchanged, strict=True)]
         if grown == flags:
             break
@@ -69,7 +69,7 @@ def while_batch(build, instruction, operands, mapped):
 
 
 def _until_all_end(body: Computation, condition: Computation, shapes, unchanged, size: int):
-    """(body, condition) of a loop that runs while an element needs it; those that have ended keep their values."""
+    """(body, condition) of a loop that runs until all elements have finished; finished ones keep their values."""
     inner = Builder(body.name)
     before = [inner.parameter(s) for s in shapes]
     (runs,) = values(inner, place(inner, condition, before))
@@ -118,7 +118,7 @@ def while_jvp(build, instruction, primals, tangents):
         hint=instruction.hint,
     )
     results = elements(builder, loop)
-    # Tangents that are to be transposed come from a loop of their own: nothing else may depend on it.
+    # Tangents to be transposed come from a separate loop, on which nothing else may depend.
     if not build.linear:
         build.replace(instruction, _rebuilt(builder, instruction.shape, results[: len(state)]))
     found = iter(results[len(state) :])
@@ -126,7 +126,7 @@ def while_jvp(build, instruction, primals, tangents):
 
 
 def _counted_jvp(build, instruction: Instruction, body: Computation, state, given, trips: int):
-    """The tangents of a loop that is known to run so often: those of a scan, which can be transposed."""
+    """The tangents of a loop with a known trip count: those of a scan, which can be transposed."""
     attributes = {"body": body, "num_consts": 0, "num_carry": len(state), "length": trips, "reverse": False}
     shape = TupleShape([v.shape for v in state])
     loop = Instruction(
@@ -139,7 +139,7 @@ def _counted_jvp(build, instruction: Instruction, body: Computation, state, give
 
 
 def _rebuilt(builder: Builder, shape, found: list[Value]):
-    """Values of the elements of a shape; elements that are tuples are packed."""
+    """Values of the elements of a shape; nested tuples are packed."""
     if not isinstance(shape, TupleShape):
         return found[0]
     arrays = instructions(found)
@@ -163,7 +163,7 @@ def while_transpose(build, instruction, cotangent, operands):
 
 
 def _chosen(selector: Value, results: list[list[Value]]) -> list[Value]:
-    """For each output the select among the branches' results, for a selector with a value per batch element."""
+    """For each output a select among the branches' results, for a selector with a value per batch element."""
     found = results[-1]
     for k in reversed(range(len(results) - 1)):
         hit = selector if selector.dtype == PRED else selector.compare("EQ", k)
@@ -242,12 +242,12 @@ def conditional_jvp(build, instruction, primals, tangents):
 
 
 def _conditional_split(build, instruction, branches, selector, given, pushed, wanted):
-    """The conditional that also returns what the tangents need, and that of the tangents; iterates over tangents."""
+    """The conditional that also returns the residuals, and the conditional of the tangents; returns the tangents."""
     builder = build.builder
     count = len(wanted)
     forwards, linears = [], []
-    slots: list[Shape] = []  # of the residuals that the branches return; branches share them
-    needed: list[list[tuple]] = []  # of each branch and residual: ('own', position) or ('slot', number)
+    slots: list[Shape] = []  # shapes of the residuals that the branches return; shared between branches
+    needed: list[list[tuple]] = []  # for each branch and residual: ('own', position) or ('slot', number)
     for branch, ts in zip(branches, pushed, strict=True):
         forward, linear = linearize(branch, [k for k, t in enumerate(ts) if t is not None])
         forwards.append(forward)
@@ -284,7 +284,7 @@ def _conditional_split(build, instruction, branches, selector, given, pushed, wa
 
 
 def _picked(linear: Computation, like: Computation, wanted) -> Computation:
-    """The linear part of a branch with the wanted tangents only: it returns those of all inexact outputs."""
+    """The linear part of a branch with the requested tangents only: it returns those of all inexact outputs."""
     inner = Builder(linear.name)
     inner.parameters, inner.instructions = list(linear.parameters), list(linear.instructions)
     inexact = [k for k, o in enumerate(like.outputs()) if has_tangent(o.shape)]
@@ -293,8 +293,8 @@ def _picked(linear: Computation, like: Computation, wanted) -> Computation:
 
 
 def conditional_transpose(build, instruction, cotangent, operands):
-    """Each branch transposed. `build.linear` has the instructions that are linear: a branch's operand is a tuple of
-    values of both sorts."""
+    """Transposes each branch. `build.linear` contains the linear instructions: a branch's operand is a tuple of linear
+    and other values."""
     branches = [flat(b) for b in instruction["branch_computations"]]
     given = [leaves(build, o) for o in instruction.operands[1:]]
     linear = [[v in build.linear for v in own] for own in given]

@@ -1,9 +1,8 @@
-"""Programs that compute sizes, as programs of fixed shapes.
+"""Converts programs with computed sizes to programs with fixed shapes.
 
-An array of a size that the program computes (`hloom.ir.sizes.counted`) is stored with the shape of its bound; what
-lies beyond the size is arbitrary. Each instruction becomes what the `bounded` part of its op's entry makes of it, and
-one without such a part is refused at the user's line. The sizes of results, and those that must not be 0, are one more
-result.
+An array of a computed size (`hloom.ir.sizes.counted`) is stored with the shape of its bound; elements beyond the size
+are arbitrary. Each instruction is transformed by the `bounded` rule of its op's entry, and rejected at the user's line
+if there is none. The sizes of results, and those that must not be 0, are an additional result.
 """
 
 from __future__ import annotations
@@ -29,8 +28,8 @@ S32, S64 = DTYPES["s32"], DTYPES["s64"]
 
 @record(frozen=True)
 class CountedProgram:
-    """A program of fixed shapes. shapes: of the results, with the sizes that are computed. sizes: the last result has
-    their values, s64, in the order of their numbers; without any there is none. checks: with the number of a size."""
+    """A program with fixed shapes. shapes: of the results, with the computed sizes. sizes: the last result contains
+    their values, s64, in this order, if there are any. checks: with the index of a size."""
 
     computation: Computation
     shapes: Sequence[Shape]
@@ -51,7 +50,7 @@ def _holds_sizes(value: Any) -> bool:
 
 
 class _Found:
-    """Which computations have open sizes in them, at any depth."""
+    """Finds computations with open sizes, at any depth."""
 
     def __init__(self, entry: Computation):
         self._open: set[int] = set()
@@ -60,20 +59,20 @@ class _Found:
                 self._open.add(id(computation))
 
     def concerns(self, instruction: Instruction) -> bool:
-        """Whether an instruction has open sizes in the shapes of its operands or result, its attributes, or what it
-        calls."""
+        """Whether an instruction has open sizes in the shapes of its operands or result, its attributes, or called
+        computations."""
         shapes = [leaf for one in (instruction, *instruction.operands) for leaf in _leaves(one.shape)]
         if any([shape.is_open for shape in shapes]) or any(map(_holds_sizes, instruction.attributes.values())):
             return True
         return any(map(self.within, instruction.called()))
 
     def within(self, computation: Computation) -> bool:
-        """Whether a computation that the entry calls has some in it."""
+        """Whether a computation called by the entry has some."""
         return id(computation) in self._open
 
 
 def counted_program(computation: Computation) -> CountedProgram:
-    """The program of fixed shapes. Raises UnsupportedError, at the user's line, for what is not computed of such
+    """The program with fixed shapes. Raises UnsupportedError, at the user's line, for ops that do not support such
     arrays."""
     computation = inline_calls(computation, rules=True)
     builder = Builder(computation.name)
@@ -100,9 +99,9 @@ def _flat(value: Value | list) -> list[Value]:
 
 
 class Counting:
-    """Makes instructions of fixed shapes. It is the `build` argument of the ops' rules for computed sizes.
+    """Emits instructions with fixed shapes. It is the `build` argument of the ops' rules for computed sizes.
 
-    scopes: of the sizes that were computed so far. loop: the instruction that calls this computation, if any.
+    scopes: of the sizes computed so far. loop: the instruction that calls this computation, if any.
     """
 
     def __init__(self, builder: Builder, found: _Found, loop: Instruction | None):
@@ -131,7 +130,7 @@ class Counting:
         return found
 
     def numbers(self, shape: Shape, dimension: int) -> Value:
-        """The index along a dimension, in each element of a shape."""
+        """The index along a dimension for each element of a shape."""
         return Value(self.builder, self.builder.emit("iota", shape=shape, iota_dimension=dimension))
 
     def before(self, shape: Shape, dimension: int, size: Size) -> Value:
@@ -141,13 +140,14 @@ class Counting:
         return self.numbers(shape.with_dtype(dtype), dimension).compare("LT", limit)
 
     def masked(self, value: Value, dims: Sequence[Size], dimensions: Sequence[int], fill: Any) -> Value:
-        """A stored value of an array of these sizes, with a number beyond them along some dimensions."""
+        """A stored value of an array of these sizes, with elements beyond them along some dimensions replaced by a
+        number."""
         for d in dimensions:
             value = self.before(value.shape, d, dims[d]).where(value, fill)
         return value
 
     def define(self, size: Size, count: Value) -> None:
-        """From here on the program has the value of a size."""
+        """Records that the program now has the value of a size."""
         dim = single(size)
         assert dim is not None and isinstance(dim.scope, CountedScope)
         symbol = dim.terms[0][0][0]
@@ -157,7 +157,7 @@ class Counting:
             self.scopes.append(dim.scope)
 
     def with_called(self, instruction: Instruction, operands: list) -> Value | list:
-        """The instruction with the computations that it calls made of fixed shapes."""
+        """The instruction with its called computations converted to fixed shapes."""
         if any([leaf.is_open for o in (instruction, *instruction.operands) for leaf in _leaves(o.shape)]):
             raise refused(instruction, "values of such sizes do not go into or out of it")
         callees = {}
@@ -207,7 +207,7 @@ class Counting:
     # --- the walk ---
 
     def walk(self, computation: Computation) -> Value | list:
-        """The value of the computation's root. Its instructions are in the builder."""
+        """Emits the computation; returns the value of its root."""
         for parameter in computation.parameters:
             if any([leaf.is_open for leaf in _leaves(parameter.shape)]):
                 raise refused(self._loop or parameter, "values of such sizes do not go into it")

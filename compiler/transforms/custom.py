@@ -1,7 +1,8 @@
-"""Rules of calls: what differentiation and batching do with a `call` that has the attribute `rule`.
+"""Custom rules of calls: differentiation and batching of a `call` with the attribute `rule`.
 
-A rule works on computations; the front end makes them from functions (`hloom.transforms.custom_derivatives`, `remat`).
-In every other respect such a call is a call: it is evaluated, printed and, when a module is compiled, inlined as one.
+A rule works on computations, which the front end derives from functions (`hloom.transforms.custom_derivatives`,
+`remat`). In all other respects it is an ordinary call: it is evaluated, printed and, when a module is compiled, inlined
+as one.
 """
 
 from __future__ import annotations
@@ -21,13 +22,13 @@ from hloom.ir.types import TupleShape, result_shapes
 
 
 def inlined(builder: Builder, computation: Computation, operands: Sequence[Value]) -> list[Value]:
-    """The outputs of a computation whose instructions are put into the builder."""
+    """Inlines a computation into the builder; returns its outputs."""
     root = builder.inline(inline_calls(computation), [v.instruction for v in operands])
     return elements(builder, root)
 
 
 def packed(instruction: Instruction, results: list):
-    """Results of a rule in the form that the instruction has: a list for a tuple."""
+    """Results of a rule in the instruction's form: a list for a tuple."""
     return results if isinstance(instruction.shape, TupleShape) else results[0]
 
 
@@ -45,9 +46,9 @@ def as_tuple(computation: Computation) -> Computation:
 
 
 class Rule:
-    """What a call does under transforms. By default what its computation does."""
+    """The behaviour of a call under transforms. By default that of its computation."""
 
-    only_transposed = False  # the call stands for tangents that cannot be computed, only transposed
+    only_transposed = False  # the call represents tangents that cannot be computed, only transposed
 
     def jvp(self, build, instruction: Instruction, primals, tangents):
         return _pushed_body(build, instruction, primals, tangents)
@@ -74,7 +75,7 @@ class Rule:
 
 
 def filled(builder: Builder, instruction: Instruction, cotangent) -> list[Value]:
-    """The cotangents of all outputs that have one, zeros where they are None."""
+    """The cotangents of all outputs that have one, with zeros for None."""
     given = cotangent if isinstance(instruction.shape, TupleShape) else [cotangent]
     found = []
     for value, shape in zip(given, output_shapes(instruction), strict=True):
@@ -84,7 +85,7 @@ def filled(builder: Builder, instruction: Instruction, cotangent) -> list[Value]
 
 
 def _pushed_body(build, instruction: Instruction, primals, tangents):
-    """The call's instructions in its place, each with its tangent."""
+    """Inlines the call's instructions, each with its tangent."""
     computation = inline_calls(instruction["to_apply"])
     nonzero = [t is not None for t in tangents]
     builder = SharingBuilder(computation.name)
@@ -99,7 +100,7 @@ def _pushed_body(build, instruction: Instruction, primals, tangents):
 
 
 class OtherTangent(Rule):
-    """A call (x, value) -> value, in any precision, which has the tangent of x: value is what x would be exactly."""
+    """A call (x, value) -> value, in any precision, with the tangent of x: value is the exact x."""
 
     def jvp(self, build, instruction, primals, tangents):
         tangent = tangents[0]
@@ -111,8 +112,8 @@ class OtherTangent(Rule):
 
 class CustomJvp(Rule):
     """make(nonzero) -> the computation (operands, tangents of those with an inexact dtype that are nonzero)
-    -> (outputs, tangents of those with an inexact dtype). The last `captured` operands are no arguments of the rule:
-    they are values that the function uses from outside, and have no derivative."""
+    -> (outputs, tangents of those with an inexact dtype). The last `captured` operands are not arguments of the rule:
+    they are values that the function closes over, and have no derivative."""
 
     def __init__(self, name: str, make: Callable[[tuple[bool, ...]], Computation], captured: int = 0):
         self.name, self.make, self.captured = name, make, captured
@@ -156,9 +157,9 @@ class CustomVjp(Rule):
     cotangents of the outputs with an inexact dtype) -> (a cotangent for each operand with an inexact dtype that is no
     captured one). `captured`: see `CustomJvp`."""
 
-    # Of rules that ask which operands are differentiated by: the rule for these flags, one for each operand.
+    # For rules that depend on the perturbed operands: the rule for these flags, one per operand.
     specialize: Callable[[tuple[bool, ...]], CustomVjp] | None = None
-    # Of rules that ask which cotangents are zero: `backward` accepts a flag for each cotangent.
+    # For rules that depend on zero cotangents: `backward` accepts a flag for each cotangent.
     asks_zeros = False
 
     def __init__(self, name: str, forward: Callable[[], Computation], backward: Callable[..., Computation], captured=0):
@@ -206,7 +207,7 @@ class CustomVjp(Rule):
             if not inexact:
                 forward()
             own = [m for m, i in zip(mapped, inexact, strict=True) if i][:results]
-            # The cotangent of an operand that is the same for all batch elements is the sum of their cotangents.
+            # The cotangent of an operand shared by all batch elements is the sum of their cotangents.
             builder = Builder(made.name)
             builder.parameters, builder.instructions = list(made.parameters), list(made.instructions)
             outputs = [v if m else v.sum((0,)) for v, m in zip(elements(builder, made.root), own, strict=True)]
@@ -221,7 +222,7 @@ class CustomVjp(Rule):
 
 
 class VjpTangent(Rule):
-    """The rule of the call that stands for the tangents of a custom_vjp function: it can only be transposed."""
+    """The rule of the call that represents the tangents of a custom_vjp function: it can only be transposed."""
 
     only_transposed = True
 
@@ -259,9 +260,9 @@ class VjpTangent(Rule):
 
 
 class CustomModes(Rule):
-    """One rule for forward mode, another one for reverse mode, and one for many batch elements or None: theirs.
+    """One rule for forward mode, another for reverse mode, and one for batching, or None for the default.
 
-    make_transpose(which operands it is linear in) -> the computation (other operands, cotangents of the outputs with an
+    make_transpose(flags of linear operands) -> the computation (other operands, cotangents of the outputs with an
     inexact dtype) -> the cotangents of those; None: the computation itself is transposed.
     """
 
@@ -296,7 +297,7 @@ class CustomModes(Rule):
 
 
 class CustomBatch(Rule):
-    """make(size, mapped) -> (the computation for `size` batch elements, which of its outputs are mapped)."""
+    """make(size, mapped) -> (the computation for `size` batch elements, flags of its mapped outputs)."""
 
     def __init__(self, name: str, make):
         self.name, self.make = name, make
@@ -312,10 +313,10 @@ class CustomBatch(Rule):
 
 
 class Checkpoint(Rule):
-    """The computation is run again where the backward pass needs its values.
+    """Recomputes the computation in the backward pass.
 
-    policy(instruction) -> whether the instruction's value is kept all the same. barrier: whether the values that the
-    second run starts from go through a barrier, without which equal instructions of the two runs would be joined.
+    policy(instruction) -> whether the instruction's value is saved instead. barrier: whether the inputs of the
+    recomputation go through a barrier, without which CSE would merge the two runs.
     """
 
     def __init__(self, policy: Callable[[Instruction], bool] | None, barrier: bool = True):
@@ -366,14 +367,15 @@ class Checkpoint(Rule):
 
 
 def _tangents(body: Computation, nonzero, saved) -> tuple[Computation, list[bool]]:
-    """(the computation (operands, saved values, tangents) -> tangents of the outputs, which outputs have one)."""
+    """(the computation (operands, saved values, tangents) -> tangents of the outputs, flags of the outputs that have
+    one)."""
     pushing = SharingBuilder(f"{body.name}_tangents")
     outputs, pushforward, added = push_computation(pushing, body, nonzero, linear=True)
     found = [pushforward.tangent(o) for o in outputs]
     results = [f for f in found if f is not None]
     builder = Builder(pushing.name)
     mapped = {p: builder.parameter(p.shape, p.hint, p.source) for p in body.parameters}
-    # Where a rule put something else in an instruction's place, the saved value stands for that.
+    # If a rule replaced an instruction, the saved value is that of the replacement.
     replaced = pushforward.replaced
     for instruction in saved:
         parameter = builder.parameter(instruction.shape, instruction.hint, instruction.source)

@@ -1,7 +1,7 @@
-"""Computations in flat form, as the transforms of control flow want them: parameters and outputs are arrays.
+"""Computations in flat form for the transforms of control flow: parameters and outputs are arrays.
 
-In HLO a computation of a while or a conditional has one parameter, a tuple, and returns one. `flat` and `nested` go
-between the two forms. `with_tangents` and `carried` ask which values have tangents.
+In HLO a computation of a while or a conditional has one parameter, a tuple, and returns one. `flat` and `nested`
+convert between the two forms. `with_tangents` and `carried` determine which values have tangents.
 """
 
 from __future__ import annotations
@@ -32,15 +32,15 @@ def leaves(builder: Builder, instruction: Instruction) -> list[Instruction]:
 
 
 def pack(builder: Builder, shape, arrays: list[Instruction]) -> Instruction:
-    """The value of a shape from its arrays. `arrays` is used up from the front."""
+    """The value of a shape from its arrays. Consumes `arrays` from the front."""
     if isinstance(shape, TupleShape):
         return builder.tuple([pack(builder, element, arrays) for element in shape.elements])
     return arrays.pop(0)
 
 
 def place(builder: Builder, computation: Computation, operands: Sequence[Instruction]) -> list[Instruction]:
-    """The arrays that a computation returns for these operands; its instructions are put into the builder, without the
-    tuples that are only packed and unpacked."""
+    """Inlines a computation for these operands into the builder, without tuples that are only packed and unpacked;
+    returns its result arrays."""
     mapped = dict(zip(computation.parameters, operands, strict=True))
     for instruction in computation.instructions:
         if instruction in mapped:
@@ -54,7 +54,7 @@ def place(builder: Builder, computation: Computation, operands: Sequence[Instruc
 
 
 def flat(computation: Computation) -> Computation:
-    """The computation with a parameter for each array, and a flat tuple of arrays as its result."""
+    """The computation with a parameter per array, and a flat tuple of arrays as its result."""
     builder = Builder(computation.name)
     operands = []
     for parameter in computation.parameters:
@@ -83,7 +83,7 @@ def elements(builder: Builder, instruction: Instruction) -> list[Value]:
 
 
 def flat_values(builder: Builder, value) -> list[Value]:
-    """The arrays of an operand of a rule: a Value (of a tuple too) or a list of them."""
+    """The arrays of a rule's operand: a Value (possibly a tuple) or a list of them."""
     if isinstance(value, list):
         return [leaf for v in value for leaf in flat_values(builder, v)]
     return values(builder, leaves(builder, value.instruction))
@@ -97,7 +97,7 @@ def flat_flags(mapped, shape) -> list[bool]:
 
 
 def flat_tangents(tangent, shape) -> list[Value | None]:
-    """A tangent for each array, None for those that are zero."""
+    """A tangent for each array, None for zeros."""
     if isinstance(shape, TupleShape):
         given = [None] * len(shape.elements) if tangent is None else tangent
         return [t for g, s in zip(given, shape.elements, strict=True) for t in flat_tangents(g, s)]
@@ -105,7 +105,7 @@ def flat_tangents(tangent, shape) -> list[Value | None]:
 
 
 def unflat(shape, found: list):
-    """Flat results of a rule in the form of a shape: nested lists. `found` is used up from the front."""
+    """Flat results of a rule in the form of a shape: nested lists. Consumes `found` from the front."""
     if isinstance(shape, TupleShape):
         return [unflat(s, found) for s in shape.elements]
     return found.pop(0)
@@ -119,9 +119,9 @@ def zeros(builder: Builder, shape: Shape) -> Value:
 
 
 def with_tangents(computation: Computation, nonzero: Sequence[bool], wanted: Sequence[bool] | None = None):
-    """(the computation (parameters, nonzero tangents) -> (outputs, tangents), which outputs have a tangent).
+    """(the computation (parameters, nonzero tangents) -> (outputs, tangents), flags of the outputs with a tangent).
 
-    wanted: outputs whose tangents are returned even where they are zero.
+    wanted: outputs whose tangents are returned even if zero.
     """
     builder = SharingBuilder(f"{computation.name}_jvp")
     outputs, pushforward, _ = push_computation(builder, computation, nonzero)
@@ -136,9 +136,10 @@ def with_tangents(computation: Computation, nonzero: Sequence[bool], wanted: Seq
 
 
 def carried(computation: Computation, before: list[bool], first: int, count: int) -> list[bool]:
-    """Which parameters have tangents when those of `count` carried ones, from `first` on, are handed from step to step.
+    """The parameters that have tangents when those of `count` carried ones, starting at `first`, are passed from step
+    to step.
 
-    before: which have one at the start. The computation's first `count` outputs are the carried values.
+    before: those that have one initially. The computation's first `count` outputs are the carried values.
     """
     active = list(before)
     while True:

@@ -1,4 +1,4 @@
-"""Calls replaced by the instructions of what they call."""
+"""Inlining of calls."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from hloom.ir.ops import OPS
 from hloom.ir.rewrite import has_effects, sweep
 from hloom.ir.source import on_device
 
-MOST = 1_000_000  # instructions of a program with its calls inlined
+MOST = 1_000_000  # maximum number of instructions of a program with its calls inlined
 
 
 def inline_calls(
@@ -17,11 +17,10 @@ def inline_calls(
 ) -> Computation:
     """The computation with every `call` and `map`, at any depth, replaced by the callee's instructions.
 
-    Instructions that no call precedes stay the same objects; without a call the computation itself is returned.
-    The tuples in which callees hand back several results are taken apart.
-    rules: also the calls that have a rule for their derivative or batching, which transforms still need.
-    known: values of instructions; an instruction that has to be copied hands its value on to the copy.
-    Calls of one computation with the same operands are inlined once. Raises UnsupportedError (`check_size`).
+    Instructions before the first call are reused; without a call the computation itself is returned. Result tuples of
+    callees are flattened. rules: includes calls with a rule for differentiation or batching, which transforms still
+    need. known: values of instructions; copied instructions inherit them. Calls of the same computation with the same
+    operands are inlined once. Raises UnsupportedError (`check_size`).
     """
     if not any(i.opcode == "map" or _is_inlined(i, rules) for i in computation.instructions):
         return computation
@@ -37,8 +36,8 @@ def _is_inlined(instruction: Instruction, rules: bool) -> bool:
 
 
 def check_size(computation: Computation, rules: bool = True) -> None:
-    """Raises UnsupportedError where a computation would have more than MOST instructions with one copy of a function
-    for each of its calls, and of a loop's body for each loop."""
+    """Raises UnsupportedError if a computation would have more than MOST instructions, with one copy of a function per
+    call, and of a body per loop."""
     order = callees_first(computation, lambda i: i.called() if _is_copied(i, rules) else [])
     sizes: dict[int, int] = {}
     calls: dict[int, list[Instruction]] = {}
@@ -58,7 +57,7 @@ def _is_copied(instruction: Instruction, rules: bool) -> bool:
 
 
 def _raise_too_large(order: list[Computation], calls: dict[int, list[Instruction]], size: int) -> None:
-    """The error says which computation takes most of the size, and where it is called."""
+    """The error names the computation that contributes most, and where it is called."""
     times = {id(order[-1]): 1}
     where: dict[int, Instruction] = {}
     for caller in reversed(order):
@@ -77,7 +76,7 @@ def _raise_too_large(order: list[Computation], calls: dict[int, list[Instruction
 
 def _copy(builder: Builder, computation: Computation, arguments, known, top: bool, rules: bool) -> Instruction:
     mapped: dict[Instruction, Instruction] = dict(zip(computation.parameters, arguments, strict=True))
-    results: dict[tuple, Instruction] = {}  # of calls, by what they call with which operands
+    results: dict[tuple, Instruction] = {}  # results of calls, by callee and operands
     for instruction in computation.instructions:
         if instruction in mapped:
             if top:
@@ -105,7 +104,7 @@ def _copy(builder: Builder, computation: Computation, arguments, known, top: boo
         elif top and operands == instruction.operands:
             mapped[instruction] = builder.add(instruction)
         else:
-            # Copied even where the operands are the same: a callee's instructions stand once for each of its calls.
+            # Copied even if the operands are unchanged: a callee's instructions are duplicated per call.
             mapped[instruction] = builder.add(instruction.with_operands(operands))
         if top and instruction in known:
             known[mapped[instruction]] = known[instruction]
@@ -113,14 +112,14 @@ def _copy(builder: Builder, computation: Computation, arguments, known, top: boo
 
 
 def _place(instructions: list[Instruction], device: str) -> None:
-    """The device that was chosen for a call is that of what the callee leaves open."""
+    """The device chosen for a call applies to the callee's instructions without one."""
     for instruction in instructions:
         if not instruction.device:
             instruction.source = on_device(instruction.source, device)
 
 
 def _spread_map(builder: Builder, instruction: Instruction, operands) -> Instruction:
-    """A map as the instructions of its computation on whole arrays, or as a scan where some are not element-wise."""
+    """Expands a map to its computation on whole arrays, or to a scan if some instructions are not element-wise."""
     body, shape = instruction["to_apply"], instruction.shape
     with builder.provenance(instruction, "inline-calls"):
         if all(

@@ -1,7 +1,7 @@
 """Forward mode: from a computation to one that also computes the tangents of its outputs.
 
-The original instructions stay as they are; after each of them come the instructions of its tangent, as the op's entry
-has it. A tangent that is zero is `None` and no instruction is made for it.
+The original instructions are unchanged; each is followed by the instructions of its tangent, from the op's entry. A
+zero tangent is `None`, without instructions.
 """
 
 from __future__ import annotations
@@ -20,10 +20,11 @@ from hloom.ir.types import INEXACT, Shape, TupleShape
 
 
 class SharingBuilder(Builder):
-    """A builder for rules, which ask for the same few things again and again: it makes each splat of a Python number
-    once, and infers the shape of an op without attributes once for each list of operand shapes.
+    """A builder for rules, which make many similar requests: it creates each splat of a Python number once, and infers
+    the shape of an op without attributes once per list of operand shapes.
 
-    linear: the linear instructions that are being transposed, for rules of ops whose operands are tuples of both sorts.
+    linear: the linear instructions being transposed, for rules of ops whose operands are tuples of linear and other
+    values.
     """
 
     def __init__(self, name: str):
@@ -70,19 +71,19 @@ def _without_derivative(instruction: Instruction, reason: str) -> Differentiatio
 
 
 def has_tangent(shape) -> bool:
-    """Floats and complex numbers have tangents, integers and booleans have none; tuples where an element has."""
+    """Floats and complex numbers have tangents, integers and booleans do not; tuples if an element does."""
     if isinstance(shape, TupleShape):
         return any(has_tangent(e) for e in shape.elements)
     return shape.dtype in INEXACT
 
 
 class Pushforward:
-    """Makes tangents, instruction by instruction. It is the `build` argument of the ops' derivative rules.
+    """Computes tangents, instruction by instruction. It is the `build` argument of the ops' derivative rules.
 
-    primal: the Value of the instruction whose rule is running.
-    tangents: of each instruction that has a nonzero one its Value; for tuples a list with None for zero elements.
-    linear: the tangents will be transposed or split off, so no instruction may make both primal values and tangents.
-    replaced: what stands for instructions that a rule computes in another way.
+    primal: the Value of the instruction whose rule is running. tangents: the Value of each nonzero tangent, by
+    instruction; for tuples a list with None for zero elements. linear: the tangents will be transposed or split off, so
+    no instruction may compute both primal values and tangents. replaced: replacements of instructions that a rule
+    computes differently.
     """
 
     def __init__(self, builder: Builder, linear: bool = False):
@@ -101,7 +102,7 @@ class Pushforward:
         return found
 
     def replace(self, instruction: Instruction, values) -> None:
-        """Lets other Values (a list for a tuple) stand for an instruction's results from here on; for rules."""
+        """Replaces an instruction's results by other Values (a list for a tuple) from here on; for rules."""
         if not isinstance(values, list):
             self.replaced[instruction] = self._fresh(values, set())
             return
@@ -109,7 +110,7 @@ class Pushforward:
         self.replaced[instruction] = self.builder.tuple([self._fresh(v, seen) for v in values])
 
     def _fresh(self, value: Value, seen: set[Instruction]) -> Instruction:
-        """A value that has no tangent yet: what a rule hands through would else keep the tangent that it came with."""
+        """A value without a tangent: a value that a rule passes through would otherwise keep its old tangent."""
         found = value.instruction
         if found in seen or found in self.tangents or found.opcode == "parameter":
             found = value.op("copy").instruction
@@ -120,7 +121,7 @@ class Pushforward:
         self.tangents[primal] = self.value(tangent)
 
     def push(self, instruction: Instruction) -> None:
-        """Makes the tangent of an instruction whose operands have theirs."""
+        """Computes the tangent of an instruction whose operands have theirs."""
         known = self.tangents
         if known.keys().isdisjoint(instruction.operands):
             return
@@ -159,16 +160,16 @@ class Pushforward:
         return windows.reduce_window_jvp(self, instruction, primals)
 
     def tangent(self, instruction: Instruction) -> Instruction | None:
-        """The tangent of an array; None where it is zero."""
+        """The tangent of an array; None if zero."""
         found = self.tangents.get(instruction)
         return found.instruction if isinstance(found, Value) else None
 
 
 def push_computation(builder: Builder, computation: Computation, nonzero: Sequence[bool], linear: bool = False):
-    """Puts the computation and its tangents into `builder`, whose parameters become those of the computation.
+    """Emits the computation and its tangents into `builder`, whose parameters become those of the computation.
 
-    linear: see `Pushforward`. Returns (outputs, Pushforward, tangent parameters); the tangent parameters stand after
-    the computation's own.
+    linear: see `Pushforward`. Returns (outputs, Pushforward, tangent parameters); the tangent parameters follow the
+    computation's own.
     """
     computation = inline_calls(computation)
     builder.parameters = list(computation.parameters)
@@ -209,7 +210,7 @@ def push_computation(builder: Builder, computation: Computation, nonzero: Sequen
 
 
 def _hand_over(pushforward: Pushforward, old: Instruction, new: Instruction) -> None:
-    """Gives what stands for an instruction that instruction's tangent, and the elements of a tuple theirs."""
+    """Assigns an instruction's tangent to its replacement, and those of tuple elements to theirs."""
     tangents = pushforward.tangents
     tangent = tangents.get(old)
     if tangent is None or new in tangents:
@@ -243,7 +244,7 @@ def _push_copy(pushforward: Pushforward, instruction: Instruction) -> None:
 
 
 def refuse_forward_mode(computation: Computation) -> None:
-    """Raises DifferentiationError where a tangent is left that can only be transposed (of a custom_vjp function)."""
+    """Raises DifferentiationError if a tangent remains that can only be transposed (of a custom_vjp function)."""
     for instruction in computation.instructions:
         if instruction.opcode == "call":
             rule = instruction.attributes.get("rule")
@@ -255,9 +256,8 @@ def jvp(computation: Computation, nonzero: Sequence[bool], of: Sequence[int] | N
     """The computation (parameters, tangents) -> (outputs, output tangents), the result a tuple.
 
     nonzero: for each parameter whether it has a tangent; one tangent parameter is added for each that has.
-    of: the outputs whose tangents are returned, by default all. Only those with inexact dtypes have one; zero ones are
-    made arrays of zeros.
-    Raises DifferentiationError, with the user's line, for an op without a derivative.
+    of: the outputs whose tangents are returned, by default all. Only those with inexact dtypes have one; zero ones
+    become arrays of zeros. Raises DifferentiationError, with the user's line, for an op without a derivative.
     """
     builder = SharingBuilder(f"{computation.name}_jvp")
     outputs, pushforward, _ = push_computation(builder, computation, nonzero)

@@ -1,4 +1,4 @@
-"""The rule of a call that solves a linear system: derivatives come from the system and not from the method.
+"""The rule of a call that solves a linear system, differentiated implicitly.
 
 x = A(c)^-1 b, where c are values that the operator and the method use: dx = A^-1 (db - dA x), and the call is linear
 in b, its transposed call solves with the transposed operator.
@@ -22,7 +22,7 @@ class LinearSolve(Rule):
     """The call's operands are the leaves of b, `count` of them, then c; its first `count` results are the leaves of x.
 
     matvec: (leaves of x, c) -> leaves of A x. solve: what the call runs. transposed_solve() -> (leaves of b, c) ->
-    leaves of A^-T b; None where the method cannot be transposed.
+    leaves of A^-T b; None if the method cannot be transposed.
     """
 
     def __init__(

@@ -1,10 +1,10 @@
 """Derivatives and batching of manual-computation.
 
-Cotangents follow the values that devices share. A value that is the same along a manual axis has one cotangent, the
-same on all devices of the axis; where such a value meets others that differ, each device has its own share, and the
-cotangent is their sum. So the sum of a parameter's shares is the only collective that a gradient adds, and the
-transpose of a sum over devices is the identity. A result that no axis splits, although its devices may differ, is the
-value of the first of them as long as they agree: each gets an equal share of its cotangent.
+Cotangents follow replication. A value that is replicated along a manual axis has a replicated cotangent; where such a
+value is combined with varying ones, each device has a share of the cotangent, which is their sum. So the sum of a
+parameter's shares is the only collective that a gradient adds, and the transpose of a sum over devices is the identity.
+For a result that no axis splits, although its devices might differ, the value is that of the first device, assuming
+that they agree: each gets an equal share of its cotangent.
 """
 
 from __future__ import annotations
@@ -55,16 +55,16 @@ def manual_batch(build, instruction, operands, mapped):
     return _results(instruction, [r if m else build.unmapped(r) for r, m in zip(results, out, strict=True)])
 
 
-# --- what devices share -------------------------------------------------------------------------------------------
+# --- replication --------------------------------------------------------------------------------------------------
 
 
 def _shared_parameter(sharding: Sharding, manual_axes) -> frozenset[str]:
-    """The manual axes along which all devices have the same part."""
+    """The manual axes along which a part is replicated."""
     return frozenset(manual_axes) - {*sharding.axes, *sharding.unreduced}
 
 
 class _Shared:
-    """Of the values of a body the manual axes along which all devices have the same."""
+    """The manual axes along which the values of a body are replicated."""
 
     def __init__(self, instruction: Instruction):
         self.mesh: DeviceMesh = manual_mesh(instruction.attributes)
@@ -78,7 +78,7 @@ class _Shared:
         return self.in_order(self.manual - self.axes[value])
 
     def named(self, instruction: Instruction) -> frozenset[str] | None:
-        """The manual axes that a collective names; None where it is over something else."""
+        """The manual axes of a collective; None if it is over something else."""
         if "axis_name" not in instruction.attributes or instruction.attributes.get("axis_groups"):
             return None
         found: list[str] = []
@@ -87,7 +87,7 @@ class _Shared:
         return frozenset(found) if found and self.manual.issuperset(found) else None
 
     def of(self, instruction: Instruction, linear: bool = False) -> frozenset[str]:
-        """The axes of the result. linear: it is to be transposed, so that gathered values count as different."""
+        """The axes of the result. linear: it will be transposed, so gathered values are treated as varying."""
         axes = self.manual
         for operand in instruction.operands:
             axes &= self.axes[operand]
@@ -133,8 +133,8 @@ def manual_jvp(build, instruction, primals, tangents):
 
 
 def _split(builder: Builder, instruction: Instruction, body: Computation, primals, pushed, active, present):
-    """(results, tangents) of two manual computations: one that also returns what the tangents need, and that of the
-    tangents. What differs between devices is kept in an array with a further dimension, split among them."""
+    """(results, tangents) of two manual computations: one that also returns the residuals, and that of the tangents.
+    Residuals that vary between devices are stored in an array with an additional dimension, split among them."""
     forward, linear = linearize(body, [k for k, a in enumerate(active) if a])
     count = len(body.outputs())
     given, out = instruction["in_shardings"], instruction["out_shardings"]
@@ -183,7 +183,7 @@ def _copied(computation: Computation) -> Builder:
 
 
 class _Differs:
-    """A value that devices share, where it meets others: each device's cotangent is a share, and they are summed."""
+    """A replicated value combined with varying ones: each device's cotangent is a share, and they are summed."""
 
     def __init__(self, axes: tuple[str, ...], mesh: DeviceMesh):
         self.axes, self.size = axes, mesh.axis_size(*axes)
@@ -194,14 +194,14 @@ class _Differs:
 
 
 class _Summed:
-    """The sum over devices, which all share: so is its cotangent."""
+    """The sum over devices, which is replicated, as is its cotangent."""
 
     def transpose(self, build, instruction, g, operands):
         return [g]
 
 
 class _Agreed:
-    """A value of which the user says that all devices have the same."""
+    """A value that the user declares replicated."""
 
     def __init__(self, size: int):
         self.size = size
@@ -211,7 +211,7 @@ class _Agreed:
 
 
 class _Marking:
-    """A linear body with marks where a cotangent changes from one for all devices to one for each, or back."""
+    """A linear body with marks where a cotangent changes between replicated and per-device."""
 
     def __init__(self, instruction: Instruction, body: Computation, linear: Sequence[bool]):
         self.shared = _Shared(instruction)
@@ -249,7 +249,7 @@ class _Marking:
         return self.builder.add(made)
 
     def _differs(self, value: Instruction, axes: frozenset[str]) -> Instruction:
-        """A value, no longer shared along these axes."""
+        """A value, marked as varying along these axes."""
         if not axes or value not in self.linear or not isinstance(value.shape, Shape) or not has_tangent(value.shape):
             return value
         key = value, axes
@@ -260,7 +260,7 @@ class _Marking:
         return self.differing[key]
 
     def _made_from_less(self, value: Instruction, axes: frozenset[str]) -> Instruction | None:
-        """The value made again from an operand that is no larger and differs: fewer bytes to sum."""
+        """The value recomputed from a varying operand that is no larger, so that fewer bytes are summed."""
         linear = [o for o in value.operands if o in self.linear]
         if len(linear) != 1 or value.opcode in ("call", "convert") or value.called():
             return None

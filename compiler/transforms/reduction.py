@@ -1,4 +1,4 @@
-"""The derivative of reduce: linear for sums, by position for extremes, through a tree of halves for other combiners."""
+"""The derivative of reduce: linear for sums, by position for extrema, through a binary tree for other combiners."""
 
 from __future__ import annotations
 
@@ -43,9 +43,9 @@ def _sum_jvp(instruction, primals, tangents):
 
 
 def _extreme_jvp(pushforward, instruction, primals, tangents):
-    """The mean of the tangents at the places where the extreme is reached.
+    """The mean of the tangents of the elements that attain the extremum.
 
-    The initial value is one of the places, unless it is the neutral constant: then it is no value of the user's.
+    The initial value is one of them, unless it is the neutral constant, which is not a user value.
     """
     array, initial = primals
     t_array, t_initial = tangents
@@ -54,7 +54,7 @@ def _extreme_jvp(pushforward, instruction, primals, tangents):
     opcode = combiner_opcode(instruction["to_apply"])
     assert opcode is not None  # maximum or minimum
     neutral = start.opcode == "constant" and start["value"] == OPS[opcode].neutral(array.dtype)
-    # Counts in float32 for the narrow floats: float16 ends at 65504.
+    # Counts in float32 for narrow floats: float16 ends at 65504.
     count_dtype = DTYPES["f32"] if array.dtype in NARROW_FLOATS else array.dtype
     at_extreme = array.compare("EQ", result.broadcast(array.dims, _kept(instruction)))
     count = at_extreme.convert(count_dtype).sum(instruction["dimensions"])
@@ -71,15 +71,15 @@ def _extreme_jvp(pushforward, instruction, primals, tangents):
         return None
     if total is None:
         return None
-    # Multiplied by the share, and not divided by the count, so that a narrow float never holds the count.
+    # Multiplied by the share rather than divided by the count, so that the count is never stored in a narrow float.
     return total * (1 / count).convert(array.dtype)
 
 
 def reduction_tree(builder: Builder, instruction: Instruction) -> list[Instruction]:
     """Emits a reduce as ordinary ops: about log2(n) steps, each of which combines neighbours.
 
-    The combiner is applied to whole arrays. Neighbours keep their order, so that combiners that are associative and not
-    commutative give what the reduce gives. Returns one instruction for each operand.
+    The combiner is applied to whole arrays. Order is preserved, so associative, non-commutative combiners yield the
+    same result as the reduce. Returns one instruction for each operand.
     """
     half = len(instruction.operands) // 2
     arrays, initial = instruction.operands[:half], instruction.operands[half:]
@@ -115,9 +115,9 @@ def _rows(value: Value, start: int, limit: int, stride: int) -> Value:
 
 
 def lift(builder: Builder, computation: Computation, arguments, dims, reduction: Instruction) -> list[Value]:
-    """Emits a computation on scalars for arrays of the extents `dims`, element by element; returns its outputs.
+    """Emits a scalar computation for arrays of dimensions `dims`, element-wise; returns its outputs.
 
-    Raises DifferentiationError, at the line of `reduction`, where an op in it cannot be applied element by element.
+    Raises DifferentiationError, at the line of `reduction`, if an op in it cannot be applied element-wise.
     """
     mapped: dict[Instruction, Value] = dict(zip(computation.parameters, arguments, strict=True))
     tuples: dict[Instruction, list[Value]] = {}

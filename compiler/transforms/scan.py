@@ -1,7 +1,7 @@
 """Derivatives and batching of scan.
 
-Reverse mode: the body is cut in two. The first part makes the values, and stacks as further ys what the second part
-needs of them; the second is linear in the tangents. It is transposed and walked from the other end.
+Reverse mode: the body is split in two. The first part computes the values, and stacks the residuals as additional ys;
+the second is linear in the tangents. It is transposed and run in reverse.
 """
 
 from __future__ import annotations
@@ -18,7 +18,8 @@ from hloom.ir.rewrite import sweep
 
 
 def _scan(builder: Builder, body: Computation, consts, carry, xs, like: Instruction, opposite=False) -> list[Value]:
-    """Emits a scan with as many steps as another one, in its direction or the opposite one; all results."""
+    """Emits a scan with the same number of steps as another one, in the same or the opposite direction; returns all
+    results."""
     made = builder.emit(
         "scan",
         *instructions([*consts, *carry, *xs]),
@@ -63,7 +64,7 @@ def scan_batch(build, instruction, operands, mapped):
 
 
 def _swapped(value: Value) -> Value:
-    """The first two dimensions exchanged: the steps of a loop and the elements of a batch."""
+    """Exchanges the first two dimensions: the steps of a loop and the batch."""
     return value.transpose((1, 0, *range(2, len(value.dims))))
 
 
@@ -81,7 +82,7 @@ def scan_jvp(build, instruction, primals, tangents):
         t if t is not None else zeros(builder, p.shape) if a else None
         for t, p, a in zip(tangents, primals, active, strict=True)
     ]
-    # The body takes consts and their tangents, carry and its tangents, xs and theirs.
+    # The body takes consts and their tangents, carry and its tangents, xs and their tangents.
     groups = [_parts(attributes, primals), _parts(attributes, given)]
     joined = [[*p, *(t for t in ts if t is not None)] for p, ts in zip(*groups, strict=True)]
     inner = Builder(made.name)
@@ -105,7 +106,7 @@ def scan_jvp(build, instruction, primals, tangents):
 
 
 def _scan_split(build, instruction, body: Computation, primals, tangents, active):
-    """The scan that also stacks what the tangents need, and the scan of the tangents, linear in them."""
+    """The scan that also stacks the residuals, and the scan of the tangents, which is linear in them."""
     attributes, builder = instruction.attributes, build.builder
     count = attributes["num_carry"]
     total = len(body.outputs())
@@ -115,7 +116,7 @@ def _scan_split(build, instruction, body: Computation, primals, tangents, active
     residuals = forward.outputs()[total:]
     consts, carry, xs = _parts(attributes, primals)
     own_consts, _, own_xs = _parts(attributes, forward.parameters)
-    # What does not change from step to step is made once, outside; what is an x is read from it; the rest is stacked.
+    # Loop-invariant residuals are computed once, outside; slices of xs are read again; the rest is stacked.
     outside = _invariant(builder, forward, dict(zip(own_consts, instructions(consts), strict=True)), residuals)
     at_xs = dict(zip(own_xs, xs, strict=True))
     stacked = _worth_stacking(forward, residuals, {*outside, *at_xs})
@@ -141,10 +142,10 @@ def _scan_split(build, instruction, body: Computation, primals, tangents, active
 
 
 def _linear_body(body: Computation, forward: Computation, linear: Computation, present, fixed, moving, before: int):
-    """The step of a scan of tangents: (residuals that all steps share, the first `before` tangents, residuals that
-    differ, the other tangents) -> the tangents of the outputs that have one.
+    """The step of a scan of tangents: (invariant residuals, the first `before` tangents, varying residuals, the other
+    tangents) -> the tangents of the outputs that have one.
 
-    fixed, moving: the numbers of such residuals.
+    fixed, moving: the number of invariant and varying residuals.
     """
     total, residuals = len(present), forward.outputs()[len(present) :]
     parameters, tangents = linear.parameters, linear.parameters[len(residuals) :]
@@ -163,14 +164,14 @@ def _linear_body(body: Computation, forward: Computation, linear: Computation, p
     return sweep(inner.finish(inner.tuple([by_output[k] for k in range(total) if present[k]])))
 
 
-CHEAP = 4.0  # flops below which a value is computed again rather than stacked for each step
-STEPS = 12  # operations that computing it again may take
+CHEAP = 4.0  # flops below which a value is recomputed rather than stacked for each step
+STEPS = 12  # maximum number of operations for recomputation
 
 
 def _worth_stacking(forward: Computation, residuals, given: set[Instruction]) -> list[Instruction]:
-    """Of what the linear part needs and is not given anyway, what can't be computed from the rest in a few cheap steps.
+    """The residuals that are not available anyway and cannot be recomputed from the others in a few cheap steps.
 
-    An LSTM needs i, 1 - i, i (1 - i), tanh c, 1 - tanh^2 c, ...: half of them is enough.
+    An LSTM needs i, 1 - i, i (1 - i), tanh c, 1 - tanh^2 c, ...: half of them suffice.
     """
     places = {i: k for k, i in enumerate(forward.instructions)}
     known = set(residuals)
@@ -182,7 +183,7 @@ def _worth_stacking(forward: Computation, residuals, given: set[Instruction]) ->
 
 
 def _is_cheap_again(wanted: Instruction, known: set[Instruction]) -> bool:
-    """Whether cheap element-wise operations on known values give the wanted one. Known ones come before it."""
+    """Whether cheap element-wise operations on known values compute the wanted one. Known ones precede it."""
     seen: set[Instruction] = set()
     stack = [wanted]
     while stack:
@@ -201,7 +202,7 @@ def _is_cheap_again(wanted: Instruction, known: set[Instruction]) -> bool:
 
 
 def _invariant(builder: Builder, computation: Computation, given: dict, wanted) -> dict[Instruction, Instruction]:
-    """The wanted instructions that depend on nothing but given ones, made in the builder from those."""
+    """Emits the wanted instructions that depend only on given ones."""
     same: set[Instruction] = set(given)
     for instruction in computation.instructions:
         if instruction.opcode != "parameter" and all(o in same for o in instruction.operands):
@@ -224,7 +225,7 @@ def scan_transpose(build, instruction, cotangent, operands):
     l_consts, l_carry, l_xs = _parts(attributes, linear)
     plain_consts = [v for v, l in zip(consts, l_consts, strict=True) if not l]
     plain_xs = [v for v, l in zip(xs, l_xs, strict=True) if not l]
-    # Carried values that are not linear (counters) are stacked by a loop of their own.
+    # Non-linear carried values (counters) are stacked by a separate loop.
     steps: list[Value] = []
     if not all(l_carry):
         steps = _plain_carry(build, instruction, body, linear, plain_consts, carry, plain_xs)
@@ -238,15 +239,15 @@ def scan_transpose(build, instruction, cotangent, operands):
     walked = [*steps, *plain_xs, *(c for c, k in zip(ct_ys, known, strict=True) if k)]
     made = iter(_scan(build, step, plain_consts, start, walked, instruction, True))
     back = [next(made) if l else None for l in linear]
-    # A start that is no linear value (a constant zero) takes no cotangent.
+    # A non-linear initial value (a constant zero) has no cotangent.
     return [b if o is None else None for b, o in zip(back, operands, strict=True)]
 
 
 def _transposed_step(
     body: Computation, linear: list[bool], attributes, plain_consts: list[Value], walked: list[Value], known: list[bool]
 ) -> Computation:
-    """A step of the transposed scan: (constants that are not linear; sums of the cotangents of linear constants, and
-    cotangents of the linear carry; rows of `walked`, cotangents of the ys of which they are known)."""
+    """A step of the transposed scan: (non-linear constants; sums of the cotangents of linear constants, and cotangents
+    of the linear carry; rows of `walked`, known cotangents of ys)."""
     count = attributes["num_carry"]
     l_consts, l_carry, _ = _parts(attributes, linear)
     made = transposed(body, linear, summed=sum(l_consts))
@@ -283,7 +284,7 @@ def _linear_parameters(body: Computation, start: list[bool], first: int, count: 
 
 
 def _plain_carry(build, instruction, body, linear, consts, carry, xs) -> list[Value]:
-    """The values, before each step, of the carried values that are not linear."""
+    """The values before each step of the non-linear carried values."""
     attributes = instruction.attributes
     first, count = attributes["num_consts"], attributes["num_carry"]
     plain = [k for k in range(count) if not linear[first + k]]

@@ -1,8 +1,8 @@
-"""Along which mesh axes the values of a manual computation differ from device to device.
+"""Analysis of the mesh axes along which values of a manual computation vary between devices.
 
-An argument differs along the axes that split it. What an op computes differs where an operand does; collectives over
-named axes make values equal (all-reduce, all-gather, broadcast) or different (partition-id, all-to-all, permute,
-reduce-scatter) along them. What decides how often a loop runs, or which branch, counts as an operand of its results.
+An argument varies along the axes that split it. The result of an op varies if an operand does; collectives over named
+axes make values equal (all-reduce, all-gather, broadcast) or varying (partition-id, all-to-all, permute,
+reduce-scatter) along them. Conditions of loops and branches count as operands of their results.
 
 Source: the varying manual axes (vma) of JAX's shard_map.
 """
@@ -21,7 +21,7 @@ _DIFFERENT = ("reduce-scatter", "all-to-all", "collective-permute", "partition-i
 
 
 def varying_axes(computation: Computation, arguments: Sequence[Axes]) -> list[Axes]:
-    """For each output the axes along which it may differ; `arguments`: for each parameter those along which it does."""
+    """For each output the axes along which it may vary; `arguments`: for each parameter those along which it does."""
     found = _run(computation, list(arguments))
     return list(found) if isinstance(found, list) else [found]
 
@@ -36,7 +36,7 @@ def _run(computation: Computation, arguments: list):
 
 
 def _all(value) -> Axes:
-    """The axes of an array, or of anything in a tuple."""
+    """The axes of an array, or of all elements of a tuple."""
     return value if isinstance(value, frozenset) else NONE.union(*map(_all, value))
 
 

@@ -1,8 +1,7 @@
 """Reverse mode: forward mode, then its linear part transposed.
 
-The tangent instructions that forward mode makes are linear in the tangents. Walked backwards, each hands the cotangent
-of its result to its linear operands, as the op's transpose rule has it; where several results depend on one value, its
-cotangents are added.
+The tangent instructions of forward mode are linear in the tangents. In reverse order, each propagates the cotangent of
+its result to its linear operands, by the op's transpose rule; cotangents of values with several uses are added.
 """
 
 from __future__ import annotations
@@ -25,7 +24,7 @@ def gradient(computation: Computation, wrt: Sequence[int], by: Sequence[int] | N
     """The computation (parameters, cotangents) -> (outputs, gradients), the result a tuple.
 
     wrt: the parameters to differentiate with respect to; the gradients are in this order.
-    by: the outputs that are differentiated, by default all; the cotangents of the others are zero.
+    by: the outputs to differentiate, by default all; the cotangents of the others are zero.
     One cotangent parameter is added for each of them with an inexact dtype; it has that output's shape.
     Raises DifferentiationError, with the user's line, for an op without a derivative.
     """
@@ -38,7 +37,7 @@ def gradient(computation: Computation, wrt: Sequence[int], by: Sequence[int] | N
 def vjp(
     computation: Computation, wrt: Sequence[int], by: Sequence[int] | None = None
 ) -> tuple[Computation, Computation]:
-    """Reverse mode in two computations, the second of which can run later and more than once.
+    """Reverse mode as two computations, the second of which can run later and repeatedly.
 
     forward: parameters -> (outputs, residuals); backward: (residuals, cotangents) -> gradients. Both return tuples.
     Arguments, cotangents and errors are as in `gradient`.
@@ -48,7 +47,7 @@ def vjp(
 
 
 def linearize(computation: Computation, wrt: Sequence[int]) -> tuple[Computation, Computation]:
-    """Forward mode in two computations, the second of which is linear.
+    """Forward mode as two computations, the second of which is linear.
 
     forward: parameters -> (outputs, residuals); linear: (residuals, tangents) -> output tangents. Both return tuples.
     The tangents are those of the parameters `wrt`; the output tangents those of the outputs with inexact dtypes.
@@ -68,7 +67,7 @@ def linearize(computation: Computation, wrt: Sequence[int]) -> tuple[Computation
 def transposed(computation: Computation, linear: Sequence[bool], summed: int = 0) -> Computation:
     """The computation (other parameters, cotangents) -> (cotangents of the linear parameters), the result a tuple.
 
-    linear: for each parameter whether the computation is linear in it; all of those together. One cotangent parameter
+    linear: for each parameter whether the computation is linear in it, jointly. One cotangent parameter
     is added for each output with an inexact dtype, and after those one for each of the first `summed` linear
     parameters, to which its cotangent is added. Raises DifferentiationError, with the user's line, for an
     instruction that is not linear.
@@ -94,8 +93,8 @@ def transposed(computation: Computation, linear: Sequence[bool], summed: int = 0
 def _held_back(
     builder: Builder, computation: Computation, taken: list[Instruction]
 ) -> tuple[Instruction, dict[Instruction, None]]:
-    """Puts what does not depend on the linear parameters into the builder. Returns the copy of the root, and the linear
-    instructions in their order, which the builder does not get."""
+    """Emits instructions that do not depend on the linear parameters. Returns the copy of the root, and the linear
+    instructions in order, which are not emitted."""
     mapped: dict[Instruction, Instruction] = {p: p for p in taken}
     held: dict[Instruction, None] = dict.fromkeys(taken)
     for parameter in computation.parameters:
@@ -135,7 +134,7 @@ def _chosen(computation: Computation, wrt: Sequence[int]) -> list[bool]:
 
 
 def _pulled(computation: Computation, wrt: Sequence[int], by: Sequence[int] | None, name: str):
-    """(builder, outputs, cotangent parameters, gradients, the instructions made by transposition)."""
+    """(builder, outputs, cotangent parameters, gradients, the instructions created by transposition)."""
     builder = SharingBuilder(name)
     outputs, pushforward, tangents = push_computation(builder, computation, _chosen(computation, wrt), linear=True)
     linear = _depending(builder.instructions, tangents)
@@ -170,9 +169,9 @@ def _depending(instructions: Iterable[Instruction], roots: Iterable[Instruction]
 
 
 class Cotangents:
-    """The sums of what instructions have been handed: Values, for tuples a list with None for zero elements.
+    """The accumulated cotangents of instructions: Values, for tuples a list with None for zero elements.
 
-    What is zero but for some places is added last, so that it updates the sum of the rest in place.
+    Sparse cotangents are added last, so that they update the sum of the rest in place.
     """
 
     def __init__(self):
@@ -207,10 +206,10 @@ class Cotangents:
 
 
 def transpose(builder: SharingBuilder, linear: dict[Instruction, None], cotangents: Cotangents) -> None:
-    """Walks linear instructions backwards, adding to `cotangents` those of what they depend on.
+    """Walks linear instructions in reverse, adding the cotangents of their operands to `cotangents`.
 
-    linear: the linear instructions in program order, the tangent parameters among them.
-    cotangents: given for the results.
+    linear: the linear instructions in program order, including the tangent parameters. cotangents: given for the
+    results.
     """
     load_rules()
     outer = builder.source, builder.made_by
@@ -259,12 +258,13 @@ def transpose(builder: SharingBuilder, linear: dict[Instruction, None], cotangen
 
 _PRODUCTS = ("multiply", "dot", "convolution")
 
-# Cheaper to make again than to keep: they have no data of their own, or less than their result.
+# Cheaper to recompute than to store: they have no data, or less than their result.
 _REMADE = ("constant", "iota", "broadcast")
 
 
 def _split(builder, computation, outputs, inputs, results, late, name: str) -> tuple[Computation, Computation]:
-    """Cuts what is in the builder in two: forward makes the outputs and all that `results` need from the early part.
+    """Splits the builder's instructions in two: forward computes the outputs and everything that `results` need from
+    the early part.
 
     inputs: the parameters of the second computation; late: the instructions that belong to it.
     """

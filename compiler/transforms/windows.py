@@ -1,4 +1,4 @@
-"""reduce-window as ordinary ops: its derivative for any combiner, and batches of initial values."""
+"""Expansion of reduce-window to ordinary ops: its derivative for any combiner, and batches of initial values."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from hloom.ir.window import WindowDimension, window_of, window_output
 
 
 def reduce_window_jvp(pushforward, instruction, primals):
-    """The tangent of a reduce-window of any combiner, a list for several operands."""
+    """The tangent of a reduce-window with any combiner, a list for several operands."""
     builder = pushforward.builder
     mark = len(builder.instructions)
     results = reduce_window_tree(builder, instruction, [p.instruction for p in primals])
@@ -34,9 +34,8 @@ def reduce_window_by_tree(batching, instruction, operands, mapped):
 def reduce_window_tree(builder, instruction, operands, places=None):
     """Emits a reduce-window as ordinary ops, the combiner applied to whole arrays, by doubling along each dimension.
 
-    operands: instructions in the place of the instruction's own; initial values may have the extents of the arrays
-    without their windows' dimensions (one for each batch element: leading dimensions that the arrays have too).
-    Returns one instruction for each operand.
+    operands: replacements of the instruction's operands; initial values may have the arrays' leading dimensions (one
+    per batch element). Returns one instruction for each operand.
     """
     half = len(operands) // 2
     arrays = [Value(builder, a) for a in operands[:half]]
@@ -59,8 +58,8 @@ def reduce_window_tree(builder, instruction, operands, places=None):
 
 
 def _padded_value(array, start, window, extra: int):
-    """A padded array. What is in the padding takes no part in the result, but is an accumulator that the combiner's
-    derivative can be asked for."""
+    """A padded array. The padding does not affect the result, but must be a valid accumulator for the combiner's
+    derivative."""
     if all(d.low == d.high == 0 and d.base_dilation == 1 for d in window):
         return array
     if not start.dims:
@@ -75,16 +74,16 @@ def _padded_value(array, start, window, extra: int):
 
 
 class _Combining:
-    """Applies a combiner to whole arrays, whose first `extra` dimensions count batch elements.
+    """Applies a combiner to whole arrays, whose first `extra` dimensions are a batch.
 
-    Beside the arrays goes a mask, a NumPy array, of the elements that are no padding.
+    A NumPy mask of the non-padding elements accompanies the arrays.
     """
 
     def __init__(self, builder, combiner, instruction, extra: int):
         self.builder, self.combiner, self.instruction, self.extra = builder, combiner, instruction, extra
 
     def joined(self, left, left_inside, right, right_inside):
-        """left combined with right; where one of them is padding, the other."""
+        """left combined with right; if one of them is padding, the other."""
         dims = left[0].dims
         results = lift(self.builder, self.combiner, [*left, *right], dims, self.instruction)
         if not right_inside.all():
@@ -109,7 +108,7 @@ class _Combining:
         return [piece(v) for v in state], inside[(*[slice(None)] * axis, slice(start, stop, stride))]
 
     def along(self, state, inside, axis: int, d: WindowDimension, places: int):
-        """`_combined_along` on Values: (what the windows along one axis give, the mask of it)."""
+        """`_combined_along` on Values: (the combined windows along one axis, their mask)."""
         if d.size == 1 and d.stride == 1:
             return state, inside
         if not places:

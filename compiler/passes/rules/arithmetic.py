@@ -31,7 +31,8 @@ def is_signed_or_float(root) -> bool:
 
 
 def is_logistic(b, root, tangent) -> bool:
-    """Whether nobody else needs the hyperbolic tangent, which would be computed beside the logistic function."""
+    """Whether the hyperbolic tangent has no other users, for which it would be computed in addition to the logistic
+    function."""
     return is_float(root) and b.used_once(tangent)
 
 
@@ -58,7 +59,7 @@ def is_neutral(root, c) -> bool:
 
 
 def absorbing_value(root):
-    """The z with f(x, z) = z for every x, of discrete dtypes; None when there is none."""
+    """The z with f(x, z) = z for every x, for discrete dtypes; None if there is none."""
     dtype = root.shape.dtype
     neutral = {"multiply": "add", "and": "or", "or": "and", "maximum": "minimum", "minimum": "maximum"}
     if dtype == np.bool_ and root.opcode == "add":
@@ -73,7 +74,7 @@ def is_absorbing(root, c) -> bool:
 
 def splat_of(instruction) -> np.ndarray:
     value = splat_value(instruction)
-    assert value is not None  # patterns and `is_constant` let only splats come here
+    assert value is not None  # patterns and `is_constant` admit only splats
     return value
 
 
@@ -82,7 +83,7 @@ def number(instruction) -> float:
 
 
 def power_of_two(instruction) -> int | None:
-    """k when the splat is 2^k, otherwise None."""
+    """k if the splat is 2^k, otherwise None."""
     value = number(instruction)
     if isinstance(value, complex) or not math.isfinite(value) or value <= 0:
         return None
@@ -91,7 +92,8 @@ def power_of_two(instruction) -> int | None:
 
 
 def has_exact_reciprocal(c) -> bool:
-    """Whether 1/c is a number of the dtype, exactly. Division and multiplication then round the same real number."""
+    """Whether 1/c is exactly representable in the dtype. Division and multiplication then round the same real
+    number."""
     exponent = power_of_two(c) if is_float(c) else None
     if exponent is None or exponent < -1000:
         return False
@@ -100,15 +102,16 @@ def has_exact_reciprocal(c) -> bool:
 
 
 def is_reduced(instruction) -> bool:
-    """Whether a value is that of a reduction. What it is divided by often is a size, a power of two for some shapes
-    only; the division is done once a row, so that the kernel should be the same for all of them."""
+    """Whether a value is the result of a reduction. Its divisor is often a size, a power of two for some shapes only;
+    as the division is done once per row, the kernel should be the same for all shapes."""
     while instruction.opcode in ("reshape", "broadcast"):
         instruction = instruction.operands[0]
     return instruction.opcode == "reduce"
 
 
 def negated(b, c):
-    """-c, computed at once: rules that move a negation into a constant must not leave one for others to move out."""
+    """-c, evaluated immediately: rules that move a negation into a constant must not leave one for others to move
+    out."""
     with np.errstate(all="ignore"):
         return b.splat(np.negative(splat_of(c)), c.shape)
 
@@ -119,7 +122,7 @@ def reciprocal(b, c):
 
 
 def is_nonnegative(instruction, depth: int = 4) -> bool:
-    """Whether no element is below 0 or -0 (NaN may be), as far as its producers show."""
+    """Whether no element is negative or -0 (but possibly NaN), as far as its producers show."""
     opcode, operands = instruction.opcode, instruction.operands
     if opcode in ("abs", "exponential", "logistic"):
         return is_real(instruction)
@@ -138,8 +141,8 @@ def is_nonnegative(instruction, depth: int = 4) -> bool:
 
 
 def small_power(b, root, x, c):
-    """Floats up to the fourth power, whose 1.5 units in the last place are within what `power` promises; the narrow
-    ones, which `power` computes in float32, up to the second, which rounds once."""
+    """Floats up to the fourth power, whose error of 1.5 ulp is within `power`'s specification; narrow floats, for which
+    `power` computes in float32, up to the second, which rounds once."""
     exponent = number(c)
     limit = 16 if is_integer(root) else 2 if root.shape.dtype in NARROW_FLOATS else 4
     if not is_real(root) or not 2 <= exponent <= limit or exponent != int(exponent):
@@ -155,7 +158,7 @@ def small_power(b, root, x, c):
 
 
 def guarded_root(b, root, x, opcode: str, at_minus_infinity: float):
-    """x ** 0.5 and x ** -0.5 take -0 as 0 and -inf as inf; sqrt and rsqrt do not."""
+    """x ** 0.5 and x ** -0.5 treat -0 as 0 and -inf as inf; sqrt and rsqrt do not."""
     positive_zero = b.emit("add", x, b.splat(0.0, x.shape))
     value = b.emit(opcode, positive_zero)
     infinite = b.emit("compare", x, b.splat(-math.inf, x.shape), direction="EQ")

@@ -1,4 +1,4 @@
-"""Rules of comparisons, choices and bits."""
+"""Rules of comparisons, selects and bits."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def is_pred(instruction) -> bool:
 
 
 def full(b, condition, shape):
-    """A condition, which may be a scalar for a whole array, in the extents of the shape."""
+    """A condition, which may be a scalar for a whole array, broadcast to the shape."""
     return b.broadcast(condition, shape.dims, ()) if condition.dims != shape.dims else condition
 
 

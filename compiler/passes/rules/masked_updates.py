@@ -1,7 +1,7 @@
-"""Rules of arrays that are updated in some places, for some batch elements only: the mask goes to the updates.
+"""Rules of masked sparse updates, which move the mask to the updates.
 
-A batched loop keeps the carry of the elements that have ended, with a `select` over whole arrays. Where the new array
-is the old one with some elements written, only what is written has to be chosen, so that it is written in place.
+A batched loop keeps the carry of finished batch elements, by a `select` over whole arrays. If the new array is the old
+one with some elements written, selecting the written values suffices, and the update can be in place.
 """
 
 from __future__ import annotations
@@ -16,7 +16,8 @@ select = as_op("select")
 
 
 def _mask(p, rank: int):
-    """(a condition, the dimensions of an array that it belongs to) for a mask of that array; None for other masks."""
+    """(a condition, the array dimensions that it corresponds to) for a broadcast mask of that array; None for other
+    masks."""
     if p.opcode == "broadcast":
         return p.operands[0], tuple(p["dimensions"])
     return (p, tuple(range(rank))) if len(p.dims) in (0, rank) else None
@@ -29,7 +30,7 @@ def _is_update_of(value, array) -> bool:
 
 
 def masked_scatter(b, p, new, old):
-    """p ? scatter(x, i, u) : old = scatter(p ? x : old, p ? i : outside, u), where p is along batching dimensions."""
+    """p ? scatter(x, i, u) : old = scatter(p ? x : old, p ? i : outside, u), if p is along batching dimensions."""
     if len(new.operands) != 3 or not _is_update_of(new, old):
         return None
     array, indices, updates = new.operands
@@ -51,7 +52,7 @@ def masked_scatter(b, p, new, old):
 
 
 def masked_slice_update(b, p, new, old):
-    """p ? update(x, u, i) : old = update(p ? x : old, p ? u : old[i], i), where p is along whole dimensions."""
+    """p ? update(x, u, i) : old = update(p ? x : old, p ? u : old[i], i), if p is along full dimensions."""
     array, update, *starts = new.operands
     if not _is_update_of(new, old) or update.shape is new.shape:
         return None

@@ -43,7 +43,7 @@ def transpose_broadcast(b, root, x, inner):
 
 
 def broadcast_without_ones(b, root, x, inner):
-    """broadcast(reshape(x)), where the reshape only adds dimensions of extent 1."""
+    """broadcast(reshape(x)), if the reshape only adds dimensions of size 1."""
     wide = [k for k, extent in enumerate(inner.dims) if extent != 1]
     if tuple(inner.dims[k] for k in wide) != x.dims or len(wide) == len(inner.dims):
         return None
@@ -64,7 +64,7 @@ def hoist_broadcast(b, root):
             kept.update(operand.attributes["dimensions"])
             if len(kept) == rank:
                 return None
-    # A bitcast may change the extents with the width.
+    # A bitcast may change the sizes with the width.
     if not rank or not root.operands or (root.opcode == "bitcast-convert" and root.operands[0].dims != dims):
         return None
     order = sorted(kept)
@@ -234,9 +234,9 @@ def join_pads(b, root, x, inner):
 
 
 def sum_of_pads(b, root, left, right):
-    """What differentiation makes of an array that was cut into parts, as one array with the parts side by side.
+    """The gradient of an array that was split into parts, as one concatenation of the parts.
 
-    Two arrays with zeros around them that meet at one place of one dimension, and have the same place in the others.
+    Two zero-padded arrays that are adjacent in one dimension, and have the same position in the others.
     """
     if not all(is_splat_of(p.operands[1], 0) for p in (left, right)):
         return None
@@ -258,7 +258,7 @@ def sum_of_pads(b, root, left, right):
 
 
 def _plus_zero(b, x):
-    """x + 0, which differs from x where that is -0."""
+    """x + 0, which differs from x for -0."""
 
     def is_sum(x):
         return x.opcode == "add" and is_splat_of(x.operands[1], 0)
@@ -268,7 +268,7 @@ def _plus_zero(b, x):
 
 
 def join_operands(b, root):
-    """Concatenate without empty operands, with nested ones in place, and with slices that meet made one."""
+    """Concatenate without empty operands, with nested ones flattened, and adjacent slices merged."""
     (d,) = root["dimensions"]
     operands = []
     for operand in root.operands:
@@ -433,14 +433,14 @@ pieces = Rules(
 
 
 def known_starts(root, first: int, sizes):
-    """The starts of a dynamic slice or update, moved inside of the operand, when all of them are known."""
+    """The starts of a dynamic slice or update, clamped to the operand, if all of them are known."""
     dims = root.operands[0].dims
     starts = []
     for start, extent, size in zip(root.operands[first:], dims, sizes, strict=True):
         value = splat_value(start)
         if value is None and extent != size:
             return None
-        starts.append(0 if value is None else value)  # wherever it starts, a window of the whole size is moved to 0
+        starts.append(0 if value is None else value)  # the start of a window of the full size is always clamped to 0
     return clamp_starts(starts, dims, sizes)
 
 

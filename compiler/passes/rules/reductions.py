@@ -1,8 +1,8 @@
 """Rules of reductions.
 
-HLO leaves open in which order a reduction combines its elements and how often it takes the starting value, which should
-be the combiner's neutral element. So regrouping is allowed ('rounding'), and a starting value that is neutral may go:
-a sum of nothing but -0 may have either sign.
+HLO does not specify the order in which a reduction combines its elements, nor how often it uses the initial value,
+which should be the combiner's neutral element. Regrouping is therefore allowed ('rounding'), and a neutral initial
+value may be removed: a sum of only -0 may have either sign.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ def opcode_of(root) -> str | None:
 
 
 def starts_neutral(root) -> bool:
-    """Whether the reduction has one known combiner and starts from its neutral element (0 and -0 both are for sums)."""
+    """Whether the reduction has a known combiner and starts from its neutral element (0 or -0 for sums)."""
     opcode = opcode_of(root)
     value = splat_value(root.operands[1])
     if opcode is None or value is None:
@@ -36,7 +36,7 @@ def starts_neutral(root) -> bool:
 
 
 def with_start(b, root, reduced):
-    """combiner(start, reduced), without the start where it is neutral."""
+    """combiner(start, reduced), without a neutral start."""
     if starts_neutral(root):
         return reduced
     return b.emit(opcode_of(root), reduced, b.broadcast(root.operands[1], reduced.dims, ()))
@@ -47,13 +47,13 @@ def kept_dims(root) -> list[int]:
 
 
 def only_ones(root) -> bool:
-    """Whether all reduced dimensions have extent 1. One of them beside others stays: taking it out needs a reshape."""
+    """Whether all reduced dimensions have size 1. If only some do, they are kept, as removing them needs a reshape."""
     dims = root.operands[0].dims
     return opcode_of(root) is not None and all(dims[d] == 1 for d in root["dimensions"])
 
 
 def reduce_broadcast(b, root, x, inner):
-    """The new dimensions of a broadcast are reduced by counting them."""
+    """Reductions over broadcast dimensions, by counting elements."""
     own = inner["dimensions"]
     counted = [d for d in root["dimensions"] if d not in own]
     opcode = opcode_of(root)
@@ -92,7 +92,7 @@ def reduce_transpose(b, root, x, inner):
 
 
 def reduce_reshape(b, root, x, inner):
-    """Where whole groups of a reshape are reduced, the reduction can come first."""
+    """If whole groups of a reshape are reduced, the reduction can come first."""
     groups = reshape_groups(x.dims, inner.dims)
     if groups is None:
         return None

@@ -14,16 +14,15 @@ from hloom.ir.types import INTEGERS, Shape
 
 x = Any("x")
 
-# Results up to this many elements are folded whatever they are made of.
+# Results up to this many elements are always folded.
 SMALL = 1024
-# No more elements than this are computed at compile time.
+# Maximum number of elements computed at compile time.
 MOST_WORK = 1 << 20
-# Never folded: they have no operands, are cheap to compute in a kernel, run code that is not ours, or depend on which
-# device runs them.
+# Never folded: they have no operands, are cheap to compute in a kernel, run foreign code, or depend on the device.
 UNFOLDED = COLLECTIVES | frozenset(
     ("parameter", "constant", "iota", "broadcast", "custom-call", "fusion", "optimization-barrier", *NUMBERS)
 )
-FOLDED = "constant | iota | broadcast"  # the operands of what is folded
+FOLDED = "constant | iota | broadcast"  # operands of folded ops
 
 
 def constant_value(instruction: Instruction, most: int) -> np.ndarray | None:
@@ -40,15 +39,15 @@ def constant_value(instruction: Instruction, most: int) -> np.ndarray | None:
 
 
 def fold(b, root, smallest: int = SMALL):
-    """The root as a constant when its operands are, and the result is no larger than the largest of them."""
+    """The root as a constant if its operands are, and the result is no larger than the largest of them."""
     if root.opcode in UNFOLDED or not isinstance(root.shape, Shape) or root.shape.is_open:
         return None
     operands = root.operands
     if any([o.opcode == "broadcast" and o.operands[0].opcode != "constant" for o in operands]):
-        return None  # found before anything is computed
+        return None  # checked before evaluation
     largest = max([o.shape.size for o in operands if o.opcode == "constant" and o.shape.dims], default=0)
     if not largest and root.shape.size > 1:
-        return None  # made of scalars and iotas only: a kernel computes it from its index
+        return None  # computed from scalars and iotas only: a kernel computes it from its index
     bound = max(smallest, largest)
     if root.shape.size > bound or work(root) > MOST_WORK or has_effects(root) or OPS[root.opcode].family == "control":
         return None
@@ -56,13 +55,13 @@ def fold(b, root, smallest: int = SMALL):
     if any(v is None for v in values):
         return None
     result = np.asarray(evaluate_instruction(root, values)).astype(root.shape.dtype, copy=False)
-    # A view of a large array would keep all of it alive.
+    # A view would keep a large array alive.
     result = np.ascontiguousarray(result).reshape(root.dims)
     return b.constant(result.copy() if result.base is not None else result)
 
 
 def work(root) -> int:
-    """Elements computed for the root, roughly."""
+    """The approximate number of elements computed for the root."""
     size = root.shape.size + sum(o.shape.size for o in root.operands)
     if root.opcode in ("dot", "convolution"):
         return root.operands[0].shape.size * root.operands[1].shape.size
@@ -70,13 +69,13 @@ def work(root) -> int:
 
 
 def common_element(root) -> np.ndarray | None:
-    """The value that all elements of an array constant have, bit for bit; None when they differ."""
+    """The common value of all elements of an array constant, bit for bit; None if they differ."""
     value = root["value"]
     if value.ndim == 0 or value.size == 0:
         return None
     flat = np.ascontiguousarray(value).reshape(-1)
     bits = flat.view(np.uint8).reshape(flat.size, -1)
-    # Most arrays differ early; only then is all of it compared.
+    # Most arrays differ early; compare the rest only if the beginning is equal.
     if not (bits[:16] == bits[0]).all() or not (bits == bits[0]).all():
         return None
     return flat[0].reshape(()) if isinstance(flat[0], np.ndarray) else np.asarray(flat[0], dtype=value.dtype)

@@ -17,7 +17,7 @@ convert, bitcast = as_op("convert"), as_op("bitcast-convert")
 
 @cache
 def holds(wide: np.dtype, narrow: np.dtype) -> bool:
-    """Whether every value of `narrow` is one of `wide`, so that converting to it loses nothing."""
+    """Whether every value of `narrow` is representable in `wide`, so that the conversion is exact."""
     if narrow in (wide, PRED):
         return True
     if wide == PRED or (narrow in COMPLEX and wide not in COMPLEX):
@@ -33,7 +33,7 @@ def holds(wide: np.dtype, narrow: np.dtype) -> bool:
     if narrow in INTEGERS:
         small = ml_dtypes.iinfo(narrow)
         return small.bits - (narrow in SIGNED) <= outer.nmant + 1 and float(small.max) <= float(outer.max)
-    # Floats of 8 bits differ in whether they have infinities, -0 and which NaN.
+    # 8-bit floats differ in their support of infinities, -0 and NaN.
     if wide in FLOATS8:
         return False
     inner = ml_dtypes.finfo(narrow)
@@ -51,7 +51,7 @@ def keeps_low_bits(middle: np.dtype, target: np.dtype, source: np.dtype) -> bool
 def can_skip(root, inner, x) -> bool:
     middle, target, source = inner.shape.dtype, root.shape.dtype, x.shape.dtype
     if source in INTEGERS and target in INTEGERS and middle not in INTEGERS:
-        # From floats to integers values are clamped, between integers they wrap.
+        # Conversions from floats to integers clamp, between integers they wrap.
         return holds(middle, source) and holds(target, source)
     return holds(middle, source) or keeps_low_bits(middle, target, source)
 

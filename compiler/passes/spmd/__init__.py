@@ -1,1 +1,1 @@
-"""Programs for several devices: how every value is laid out (`propagate`), and what one device then runs."""
+"""Programs for several devices: sharding propagation (`propagate`), partitioning and collectives."""

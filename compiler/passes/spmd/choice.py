@@ -1,8 +1,7 @@
-"""Along which axes an op is computed: for each factor of its rule the axes that split it.
+"""The choice of axes along which an op is computed: the axes that split each factor of its rule.
 
-Candidates come from the layouts that the operands have and the one that the result is wanted in, each of these first in
-one of them; the cheapest by the cost model is taken: what it costs to bring the operands there, and the result from
-there to where it is wanted.
+Candidates derive from the operands' layouts and the requested layout of the result, each having priority in one of
+them; the cost model selects the cheapest, including the resharding of operands and result.
 """
 
 from __future__ import annotations
@@ -17,12 +16,13 @@ from hloom.ir.sizes.expressions import Size
 from hloom.ir.sizes.guards import typical
 from hloom.ir.spmd.factors import FactorRule
 
-Dims = tuple[tuple[int, ...], ...]  # for each dimension the numbers of its factors
+Dims = tuple[tuple[int, ...], ...]  # the factor indices of each dimension
 
 
 @record(frozen=True)
 class Choice:
-    """axes: by factor. operands, results: the layouts that follow. unreduced: axes of partial sums that stay so."""
+    """axes: by factor. operands, results: the resulting layouts. unreduced: axes of partial sums that are not
+    reduced."""
 
     axes: tuple[Axes, ...]
     operands: tuple[Layout, ...]
@@ -30,12 +30,12 @@ class Choice:
     unreduced: Axes = ()
 
     def split(self, factors: Iterable[int]) -> Axes:
-        """The axes of some factors."""
+        """The axes that split these factors."""
         return tuple(a for f in sorted(factors) for a in self.axes[f])
 
 
 def factor_axes(layouts: Layouts, sizes: Sequence[Size], dims: Dims, layout: Layout) -> list[tuple[int, Axes]]:
-    """(factor, axes) for each factor that a layout of an array splits; axes that fit no factor are left out."""
+    """(factor, axes) for each factor that an array's layout splits; axes that match no factor are omitted."""
     found = []
     for factors, axes in zip(dims, layout.dims, strict=True):
         if not axes or not factors:
@@ -57,19 +57,19 @@ def factor_axes(layouts: Layouts, sizes: Sequence[Size], dims: Dims, layout: Lay
 
 
 def array_layout(layouts: Layouts, dims: Dims, axes: Sequence[Axes], unreduced: Axes = ()) -> Layout:
-    """The layout of an array whose factors are split along these axes."""
+    """The layout of an array with its factors split along these axes."""
     return layouts.of(
         tuple([axes[f[0]] if len(f) == 1 else tuple([a for k in f for a in axes[k]]) for f in dims]), unreduced
     )
 
 
 def _compound(rule: FactorRule) -> list[Dims]:
-    """The arrays that have dimensions of several factors."""
+    """The arrays with dimensions that consist of several factors."""
     return [dims for dims in (*rule.operands, *rule.results) if any(len(f) > 1 for f in dims)]
 
 
 class Chooser:
-    """Chooses for the instructions of one mesh. price(layout, layout, dims, itemsize): of a resharding."""
+    """Chooses axes for the instructions of one mesh. price(layout, layout, dims, itemsize): the cost of resharding."""
 
     def __init__(self, layouts: Layouts, price: Callable[..., float]):
         self.layouts, self.price = layouts, price
@@ -85,7 +85,7 @@ class Chooser:
     ) -> list[tuple[Axes, ...]]:
         """The axes by factor of each candidate, without repetition.
 
-        allowed: the factors that may be split. reserved: axes that are in use. weights: the bytes of the operands.
+        allowed: the factors that may be split. reserved: axes already in use. weights: the bytes of the operands.
         """  # fmt: skip
         allowed = frozenset(allowed)
         results = [(dims, layout) for dims, layout in zip(rule.results, wanted, strict=True)]
@@ -93,7 +93,7 @@ class Chooser:
         operands = [(rule.operands[k], given[k]) for k in order]
         orders = [results + operands]
         orders += [[o, *results, *(other for other in operands if other is not o)] for o in operands]
-        # What each array says of the factors is asked once.
+        # The factors of each array are computed once.
         said = {id(a): factor_axes(self.layouts, rule.sizes, *a) for a in (*results, *operands) if a[1].axes}
         if not said:
             return [((),) * len(rule.sizes)]
@@ -112,7 +112,7 @@ class Chooser:
     def _moved(
         self, rule: FactorRule, allowed: frozenset[int], given: list[Layout], first: tuple[Axes, ...], reserved: Axes
     ):
-        """Where a dimension that has to be whole is split, the same with its axes on another dimension."""
+        """If a dimension that is needed as a whole is split, the variants with its axes on another dimension."""
         used = {*reserved, *(a for axes in first for a in axes)}
         count, compound = self.layouts.count, _compound(rule)
         for dims, layout in zip(rule.operands, given, strict=True):
@@ -128,7 +128,8 @@ class Chooser:
             even = [f for f in alone if rule.sizes[f] % count((*first[f], *axes)) == 0]
             for best in sorted(even, key=lambda f: typical(rule.sizes[f]) / count(first[f]), reverse=True):
                 moved = tuple((*own, *axes) if f == best else own for f, own in enumerate(first))
-                # In another array the factor may be a minor one of a dimension, whose parts are not its own.
+                # In another array the factor may be a minor one of a dimension, whose parts are not parts of the
+                # factor.
                 if not compound or tuple(self._consistent(rule, list(moved), compound)) == moved:
                     yield moved
                     break
@@ -155,14 +156,14 @@ class Chooser:
         return tuple(self._consistent(rule, assigned, compound) if compound else assigned)
 
     def _consistent(self, rule: FactorRule, assigned: list[Axes], compound: list[Dims]) -> list[Axes]:
-        """Without what a dimension of several factors cannot have: parts of a minor factor when the major ones are not
-        split to the end, and padding."""
+        """Removes splits that a dimension of several factors cannot have: of a minor factor unless the major ones are
+        fully split, and with padding."""
         count = self.layouts.count
         changed = True
         while changed:
             changed = False
             for factors in [f for dims in compound for f in dims if len(f) > 1]:
-                inner = False  # whether a factor before it has more than one place on a device
+                inner = False  # whether a previous factor has more than one index on a device
                 for f in factors:
                     while assigned[f] and (inner or rule.sizes[f] % count(assigned[f])):
                         assigned[f] = assigned[f][:-1]
@@ -171,7 +172,7 @@ class Chooser:
         return assigned
 
     def choice(self, rule: FactorRule, axes: tuple[Axes, ...], linear: Iterable[int], unreduced: Axes) -> Choice:
-        """The layouts that follow from the axes of factors. linear: operands that stay partial sums, along
+        """The layouts that follow from the axes of factors. linear: operands that remain partial sums, along
         `unreduced`."""
         linear = set(linear)
         operands = tuple(
@@ -187,13 +188,13 @@ class Chooser:
         return Choice(axes, operands, results, unreduced)
 
     def work(self, rule: FactorRule, choice: Choice) -> float:
-        """How many elements a device walks through."""
+        """The number of elements that a device processes."""
         pairs = zip(rule.sizes, choice.axes, strict=True)
         return float(math.prod([-(-typical(size) // self.layouts.count(axes)) for size, axes in pairs]))
 
     def total(self, choice: Choice, given, wanted: list[Layout], shapes, results) -> float:
-        """What a choice costs besides its work. given: for each operand the layouts that it has. shapes, results: of
-        whole arrays."""
+        """The cost of a choice besides its computation. given: the available layouts of each operand. shapes, results:
+        of whole arrays."""
         total = 0.0
         for needed, have, shape in zip(choice.operands, given, shapes, strict=True):
             if needed not in have:

@@ -1,7 +1,7 @@
-"""Fewer collectives: small sums that nobody waits for yet become one, and what a loop never changes is resharded once.
+"""Combines collectives: small independent sums are merged, and loop invariants are resharded once.
 
-What else there is to do the partition does as it goes: an array is brought to a layout once (`scope.Held`), sums that
-are read in parts are reduce-scattered (`resharding.paths`), and what nobody reads is swept out.
+Partitioning does the rest: an array is resharded to a layout once (`scope.Held`), sums that are read in parts are
+reduce-scattered (`resharding.paths`), and unused values are removed.
 """
 
 from __future__ import annotations
@@ -20,21 +20,22 @@ from hloom.ir.rewrite import has_effects
 from hloom.ir.sizes.guards import typical
 from hloom.ir.types import Shape, TupleShape
 
-SMALL = 1 << 20  # bytes from which a sum is worth a message of its own
-TOGETHER = 1 << 22  # bytes of one message: the first sums are on their way while later ones are computed
+SMALL = 1 << 20  # bytes from which a sum is sent separately
+TOGETHER = 1 << 22  # maximum bytes of a message, so that the first sums are sent while later ones are computed
 
 
 @module_pass("combine-collectives", "all-reduce")
 def combine_collectives(module: Module) -> Module:
-    """Small all-reduces among the same devices, none of which needs another one's result, as one."""
+    """Merges small independent all-reduces among the same devices."""
     return change_computations(module, combined)
 
 
 def combined(computation: Computation) -> Computation:
-    """The computation with small all-reduces among the same devices, none of which needs another one's result, as one;
-    itself where there are not two such, or where something has effects, whose order stays.
+    """The computation with small independent all-reduces among the same devices merged; itself if there are fewer than
+    two, or if there are effects, whose order must be preserved.
 
-    It stands where the last of them stood, and what reads the others waits for it; nothing else changes its place.
+    The merged one is at the position of the last of them, and readers of the others move after it; nothing else is
+    reordered.
     """
     small = {i: key for i in computation.instructions if (key := _key(i)) is not None}
     groups = _groups(computation, small) if len(small) > 1 else []
@@ -55,7 +56,7 @@ def combined(computation: Computation) -> Computation:
 
 
 def _key(instruction: Instruction) -> tuple | None:
-    """What all-reduces have in common that can be one; None for other instructions, and large ones."""
+    """The common key of all-reduces that can be merged; None for other instructions, and large ones."""
     if instruction.opcode != "all-reduce" or not isinstance(instruction.shape, Shape):
         return None
     opcode = combiner_opcode(instruction["to_apply"])
@@ -65,7 +66,7 @@ def _key(instruction: Instruction) -> tuple | None:
 
 
 def _groups(computation: Computation, small: dict[Instruction, tuple]) -> list[list[Instruction]]:
-    """Those that become one: as many results of others lie before each of them, so that none needs another."""
+    """The groups to merge: all-reduces with the same number of dependences on others, which are thus independent."""
     level: dict[Instruction, int] = {}
     open_groups: dict[tuple, list[Instruction]] = {}
     found = []
@@ -85,7 +86,7 @@ def _groups(computation: Computation, small: dict[Instruction, tuple]) -> list[l
 
 
 def _ordered(computation: Computation, groups: list[list[Instruction]]) -> list:
-    """Instructions, and groups as lists, in an order in which each comes behind what it needs."""
+    """Instructions, and groups as lists, in topological order."""
     group_of = {i: k for k, group in enumerate(groups) if len(group) > 1 for i in group}
     waits = {k: len(groups[k]) for k in group_of.values()}
     users: dict[Instruction, list[Instruction]] = {}
@@ -120,7 +121,7 @@ def _ordered(computation: Computation, groups: list[list[Instruction]]) -> list:
 
 
 def _joined(group: list[Instruction], mapped: dict[Instruction, Instruction]) -> list[Instruction]:
-    """One all-reduce for a group, and its elements, which stand for the group's members then."""
+    """One all-reduce for a group, and its elements, which replace the group's members."""
     first = group[0]
     reasons = list(dict.fromkeys(i["why"] for i in group))
     why = ", ".join(reasons[:3]) + (f" and {len(reasons) - 3} more" if len(reasons) > 3 else "")
@@ -143,8 +144,8 @@ def _joined(group: list[Instruction], mapped: dict[Instruction, Instruction]) ->
 
 
 def read_layouts(computation: Computation, tree: Tree, layouts):
-    """The layouts in which a computation reads its parameters: the given ones, but for an array that it first brings to
-    another one that can be reached outside as well. tree: what is held of a parameter."""
+    """The layouts in which a computation reads its parameters: the given ones, except for an array that it first
+    reshards to another layout that can be reached outside as well. tree: the held versions of a parameter."""
     users: dict[Instruction, list[Instruction]] = {}
     for instruction in computation.instructions:
         for operand in instruction.operands:
@@ -163,7 +164,7 @@ def _last(held: Held, layout: Layout, users: dict[Instruction, list[Instruction]
     own = [u for u in users.get(value, ()) if u.opcode != "tuple"]
     if not path or len(own) != 1:
         return layout
-    # From the parameter to the layout that is read there are only collectives, and ops that move elements.
+    # Only collectives and data movement lie between the parameter and the layout that is read.
     reached = held.versions[path[-1]]
     walked, at = False, own[0]
     while at is not reached:

@@ -1,7 +1,7 @@
-"""One op on a device's parts: by the factors of its rule, along the axes that cost least.
+"""Partitioning of one op: by the factors of its rule, along the cheapest axes.
 
-Ops that need more than a device's own elements along a split dimension have entries in `SPECIAL`: which further factors
-they may split, and how the local op is then made.
+Ops that need remote elements along a split dimension have entries in `SPECIAL`: the additional factors they may split,
+and the emission of the local op.
 """
 
 from __future__ import annotations
@@ -25,17 +25,17 @@ from hloom.ir.sizes.guards import typical
 from hloom.ir.spmd.factors import OWN, FactorRule, result_shapes
 from hloom.ir.types import Shape, TupleShape
 
-SAMPLES = 32  # on which a computation is tried
+SAMPLES = 32  # samples for testing a computation
 
 
 @record(frozen=True)
 class Special:
-    """How an op is computed where factors are split that need more than a device's own elements.
+    """Partitioning of an op along factors that need remote elements.
 
     more(instruction, rule) -> the factors that may be split besides those that pass through or are summed.
     emit(scope, instruction, rule, choice, values) -> the local results, in the layouts of the choice.
-    fits(layouts, instruction, rule, choice) -> whether it can be computed so.
-    price(layouts, instruction, rule, choice) -> what it costs to bring what a device's own parts lack.
+    fits(layouts, instruction, rule, choice) -> whether this is possible. price(layouts, instruction, rule, choice) ->
+    the cost of fetching remote elements.
     """
 
     more: Callable
@@ -48,7 +48,7 @@ SPECIAL: dict[str, Special] = {}
 
 
 def compute(scope: Scope, instruction: Instruction) -> None:
-    """Emits an op with operands and results that are arrays, and holds its results."""
+    """Emits an op with array operands and results, and records its results."""
     if OPS[instruction.opcode].family == "elementwise" and _pointwise(scope, instruction):
         return
     rule = factor_rule(instruction)
@@ -79,13 +79,13 @@ def compute(scope: Scope, instruction: Instruction) -> None:
 
 
 def _needs_all(rule: FactorRule) -> bool:
-    """Whether an op has no dimension along which devices could share its work."""
+    """Whether an op has no dimension along which it could be partitioned."""
     factors = {f for result in rule.results for dim in result for f in dim if rule.sizes[f] > 1}
     return bool(factors) and factors <= rule.whole
 
 
 def _pointwise(scope: Scope, instruction: Instruction) -> bool:
-    """An element-wise op whose operands are there in the layout that the result is wanted in."""
+    """An element-wise op whose operands are available in the requested layout of the result."""
     layout = scope.partitioner.layout(instruction.sharding, len(instruction.shape.dims))
     if layout is None or layout.unreduced:
         return False
@@ -110,7 +110,7 @@ def _pointwise(scope: Scope, instruction: Instruction) -> bool:
 
 
 def whole(scope: Scope, instruction: Instruction, given: Sequence[Held]) -> None:
-    """An op on whole arrays, on every device. Propagation has warned of one without a rule."""
+    """A replicated op on whole arrays. Propagation has warned about ops without a rule."""
     device = instruction.attributes.get("device")
     values = []
     for k, held in enumerate(given):
@@ -147,14 +147,14 @@ def _chosen(
         more = chooser.work(rule, choice) * operations
         if special and special.price:
             more += special.price(scope.layouts, instruction, rule, choice)
-        # Of equal ones the one whose sums stay partial.
+        # At ties the one whose sums remain partial.
         return more + chooser.total(choice, versions, target, operands, shapes) - (1.0 if choice.unreduced else 0.0)
 
     return min(found, key=price)
 
 
 def _target(scope: Scope, instruction: Instruction, shapes) -> list[Layout]:
-    """The layouts that the results are wanted in."""
+    """The requested layouts of the results."""
     pairs = zip(scope.wanted(instruction), shapes, strict=True)
     said: list[Layout] = [w if w is not None else scope.layouts.whole(s.rank) for w, s in pairs]
     target = [scope.layouts.of(w.dims) for w in said]
@@ -167,7 +167,7 @@ def _target(scope: Scope, instruction: Instruction, shapes) -> list[Layout]:
 def _candidates(
     scope: Scope, instruction: Instruction, rule: FactorRule, given: list[Held], allowed, target: list[Layout]
 ) -> list[Choice]:
-    """The ways to share the work, with operands whose sums stay partial or without."""
+    """The possible choices, with and without operands that remain partial sums."""
     chooser = scope.partitioner.chooser
     layouts = [min(h.versions, key=lambda layout: len(layout.unreduced)) for h in given]
     weights = [typical(h.shape.bytes) for h in given]
@@ -183,7 +183,7 @@ def _candidates(
 def _fitting(
     scope: Scope, instruction: Instruction, rule: FactorRule, special: Special | None, found: list[Choice]
 ) -> list[Choice]:
-    """Those of the ways that the op can be computed in, and those that are without what keeps others from it."""
+    """The feasible choices, and infeasible ones without their obstacles."""
     fitting = [c for c in found if fits(scope, instruction, rule, c, special)]
     if len(fitting) < len(found):
         hard = rule.windows | rule.masked | (rule.reduction if rule.combiner == OWN else frozenset())
@@ -196,7 +196,7 @@ def _fitting(
 def fits(scope: Scope, instruction: Instruction, rule: FactorRule, choice: Choice, special: Special | None) -> bool:
     """Whether the op can be computed along these axes."""
     if rule.combiner == OWN:
-        # Such a computation may depend on the order, which parts along the first dimension keep.
+        # Such a computation may depend on the order, which splitting the first dimension preserves.
         split = [f for f in sorted(rule.reduction) if choice.axes[f]]
         first = [f for f in sorted(rule.reduction) if rule.sizes[f] > 1][:1]
         if split and (split != first or rule.sizes[split[0]] % scope.layouts.count(choice.axes[split[0]])):
@@ -209,8 +209,8 @@ def fits(scope: Scope, instruction: Instruction, rule: FactorRule, choice: Choic
 
 
 def _starts_neutral(instruction: Instruction) -> bool:
-    """Whether a reduction by any computation starts from constants that change nothing, as samples show: then each part
-    may start from them. Others count once."""
+    """Whether a reduction by an arbitrary computation starts from neutral constants, tested on samples: then each part
+    may start from them. Otherwise they must be used once."""
     count = len(instruction.operands) // 2
     initial = instruction.operands[count:]
     if any(o.opcode != "constant" for o in initial):
@@ -293,7 +293,7 @@ def local_attributes(scope: Scope, instruction: Instruction, rule: FactorRule, c
 
 
 def combined(scope: Scope, rule: FactorRule, choice: Choice, results: list[Instruction]) -> list[Instruction]:
-    """Partial results whose combiner is no sum, combined; sums stay partial."""
+    """Combines partial results unless the combiner is a sum; sums remain partial."""
     axes = choice.split(rule.reduction)
     if not axes or rule.combiner in ("add", OWN):
         return results
@@ -301,7 +301,7 @@ def combined(scope: Scope, rule: FactorRule, choice: Choice, results: list[Instr
 
 
 def reduced(scope: Scope, instruction: Instruction, rule: FactorRule, choice: Choice, values) -> list[Instruction]:
-    """A reduction. Where it is split, one device along the axes starts from the initial value."""
+    """A reduction. If it is split, one device along the axes starts from the initial value."""
     count, axes = len(values) // 2, choice.split(rule.reduction)
     to_apply, dimensions = instruction["to_apply"], instruction["dimensions"]
     if not axes:
@@ -311,7 +311,7 @@ def reduced(scope: Scope, instruction: Instruction, rule: FactorRule, choice: Ch
         if not is_number(instruction.operands[1], neutral):
             values = [values[0], scope.mover.only_first(values[1], axes, neutral)]
         return _reduce(scope, values, dimensions, to_apply, instruction.hint)
-    # The initial values change nothing (`_starts_neutral`): more than one does no harm.
+    # The initial values are neutral (`_starts_neutral`), so using them repeatedly is harmless.
     partial = _reduce(scope, values, dimensions, to_apply, instruction.hint)
     gathered = [scope.mover.gathered(scope.mover.reshaped(p, (1, *p.dims)), 0, axes) for p in partial]
     return _reduce(scope, [*gathered, *values[count:]], (0,), to_apply, instruction.hint)
@@ -323,7 +323,7 @@ def _reduce(scope: Scope, values, dimensions, to_apply, hint: str = "") -> list[
 
 
 def is_number(instruction: Instruction, number) -> bool:
-    """Whether an instruction is a constant all of whose elements are this number."""
+    """Whether an instruction is a constant with all elements equal to this number."""
     while instruction.opcode in ("broadcast", "reshape"):
         instruction = instruction.operands[0]
     if instruction.opcode != "constant":

@@ -1,4 +1,4 @@
-"""The partition of ops that hold programs: tuples, calls, loops, branches, and manual computations."""
+"""Partitioning of structural ops: tuples, calls, loops, branches, and manual computations."""
 
 from __future__ import annotations
 
@@ -33,8 +33,8 @@ class Controls:
     # --- computations ---
 
     def walk(self, scope: Scope, computation: Computation, inlined: bool = False) -> Tree:
-        """Emits what a computation does, its parameters being held; returns the tree of its root. inlined: whether it
-        stands for a call, as an operand of which its parameters are counted as read."""
+        """Emits a computation whose parameters are held; returns the tree of its root. inlined: whether it replaces a
+        call, whose operands have already been counted as reads of its parameters."""
         readers: dict[Instruction, int] = {computation.root: 1}
         for instruction in computation.instructions:
             if instruction.opcode != "get-tuple-element":
@@ -52,7 +52,7 @@ class Controls:
             if instruction.opcode != "parameter":
                 builder.source, builder.made_by = instruction.source, instruction.made_by
                 rules.get(instruction.opcode, compute)(scope, instruction)
-            # What a tuple or a call hands on was counted as read by it.
+            # Values passed through a tuple or a call were already counted as read.
             known = instruction.opcode in ("tuple", "call") or (inlined and instruction.opcode == "parameter")
             for held in leaves(values[instruction]):
                 held.readers += readers.get(instruction, 0) - known
@@ -60,11 +60,12 @@ class Controls:
         return values[computation.root]
 
     def computation(self, computation: Computation, given: Sequence, result) -> Computation:
-        """What a device runs of a computation. given: the layouts of the parameters, as trees; result: of the root."""
+        """The per-device version of a computation. given: the layouts of the parameters, as trees; result: of the
+        root."""
         return self.read(computation, given, result)[0]
 
     def read(self, computation: Computation, given: Sequence, result) -> tuple[Computation, list]:
-        """(what a device runs of a computation, the layouts in which that reads its parameters)."""
+        """(the per-device version of a computation, the layouts in which it reads its parameters)."""
         key = (id(computation), frozen(list(given)), frozen(result))
         known = self.partitioner.computations.get(key)
         if known is None:
@@ -79,7 +80,7 @@ class Controls:
                 read_layouts(made, scope.values[p], y) for p, y in zip(computation.parameters, given, strict=True)
             ]
             known = made, wanted
-            # The computation is kept with what was made of it: its id must not come again.
+            # The computation is stored with its result, so that its id is not reused.
             self.partitioner.computations[key] = known
             self.partitioner.kept.append(computation)
         return known
@@ -137,8 +138,8 @@ class Controls:
         scope.values[instruction] = found
 
     def settled(self, scope: Scope, instruction: Instruction, callees: Sequence[Computation]):
-        """The layouts of the state of a loop, or of the results of branches: as their shardings say. Partial sums stay
-        where the program says that all callees return them so: they are summed when something reads the sum."""
+        """The layouts of loop state, or of the results of branches, from their shardings. Partial sums are kept if the
+        program states that all callees return them: they are reduced when the sum is read."""
         shape = instruction.shape
         found = without_sums(scope, scope.layout_tree(shape, instruction.sharding))
         stated = [scope.layout_tree(callee.shape, callee.root.sharding) for callee in callees]
@@ -156,7 +157,7 @@ class Controls:
         scope.values[instruction] = scope.taken_apart(made, instruction.shape, layouts)
 
     def _kept_layouts(self, body: Computation, layouts):
-        """The layouts of a loop's state, in which what the body hands on as it is has the layout that it is read in."""
+        """The layouts of a loop's state, in which invariant elements have the layout that the body reads."""
         (parameter,) = body.parameters
         if not isinstance(layouts, list) or body.root.opcode != "tuple":
             return layouts
@@ -189,7 +190,7 @@ class Controls:
         results = self.settled(scope, instruction, [body])
         carried = attributes["num_carry"]
         carry = results[:carried]
-        # Along the walk nothing is split.
+        # The scanned dimension is not split.
         ys = [scope.layouts.of(y.dims[1:], y.unreduced) for y in results[carried:]]
         consts, _, xs = split_scan(attributes, [scope.values[o] for o in instruction.operands])
         own_consts, _, own_xs = split_scan(attributes, body.parameters)
@@ -202,7 +203,7 @@ class Controls:
             for p, h in zip(own_xs, xs, strict=True)
         ]
         _, read = self.read(body, [*const_layouts, *carry, *x_layouts], [*carry, *ys])
-        const_layouts = read[: len(const_layouts)]  # what does not change is brought to its layout once
+        const_layouts = read[: len(const_layouts)]  # invariants are resharded once
         inner = self.computation(body, [*const_layouts, *carry, *x_layouts], [*carry, *ys])
         along = [*x_layouts, *ys]
         stacked = [scope.layouts.of(((), *y.dims), y.unreduced) for y in along]
@@ -230,7 +231,7 @@ def _with_sums(scope: Scope, tree, stated: Sequence):
 
 
 def _layouts_of(tree: Tree):
-    """The layouts that a tree of values has."""
+    """The layouts of a tree of values."""
     return [_layouts_of(t) for t in tree] if isinstance(tree, list) else tree.layout
 
 

@@ -1,10 +1,10 @@
-"""Functions that say themselves how devices share their work: the rules of calls with the attribute `partition`.
+"""Functions with custom partitioning rules: calls with the attribute `partition`.
 
-A module with such calls is propagated once more, before all others, to learn how their operands and results are laid
-out. The rule then returns the computation that takes the place of the function, with a manual computation for what each
-device does, whose boundaries the propagation of the pipeline starts from.
+A module with such calls is first propagated once to determine the layouts of their operands and results. The rule then
+returns the computation that replaces the function, with a manual computation for the work of each device, from whose
+boundaries the pipeline's propagation starts.
 
-Calls that only want to know a layout have the attribute `observer`, and are told the final one.
+Calls that only inspect a layout have the attribute `observer`, which receives the final one.
 """
 
 from __future__ import annotations
@@ -21,29 +21,29 @@ from hloom.ir.types import TupleShape
 
 
 class PartitionRule(Protocol):
-    """What the attribute `partition` of a call is."""
+    """The attribute `partition` of a call."""
 
     def partitioned(self, operands: list[Sharding], results: list[Sharding], devices: tuple[str, ...]) -> Computation:
-        """The computation of whole arrays to call in place of the function, for these layouts over these devices."""
+        """The computation on whole arrays that replaces the function, for these layouts over these devices."""
         ...
 
 
 class LayoutObserver(Protocol):
-    """What the attribute `observer` of a call is, whose function returns its operand."""
+    """The attribute `observer` of a call, whose function returns its operand."""
 
     def laid_out(self, sharding: Sharding, devices: tuple[str, ...], is_manual: bool) -> None:
-        """Called with the layout of the operand, when the program is compiled. is_manual: whether each device has an
-        array of its own there, as all axes of the mesh are manual."""
+        """Called with the layout of the operand, when the program is compiled. is_manual: whether each device has a
+        separate array there, as all axes of the mesh are manual."""
         ...
 
     def on_one_device(self, device: Any) -> None:
-        """Called in place of `laid_out` for a program of one device."""
+        """Called instead of `laid_out` for a program on one device."""
         ...
 
 
 @module_pass("apply-partition-rules", "call")
 def apply_partition_rules(module: Module, *, team: Team) -> Module:
-    """Calls whose functions say themselves how devices share their work call what they return for the layouts found."""
+    """Replaces calls with custom partitioning rules by the computations that these return for the layouts."""
     if not any("partition" in i.attributes for c in module.computations() for i in c.instructions):
         return module
     found: dict[Instruction, Instruction] = {}
@@ -59,7 +59,7 @@ def apply_partition_rules(module: Module, *, team: Team) -> Module:
 
 
 def _find(before: Computation, after: Computation, found: dict[Instruction, Instruction]) -> None:
-    """The first propagated instruction of each call with a rule."""
+    """The first propagated instance of each call with a rule."""
     for old, new in zip(before.instructions, after.instructions, strict=True):
         if "partition" in old.attributes:
             found.setdefault(old, new)
@@ -99,7 +99,7 @@ def _changed(computation: Computation, found: dict, team: Team, visit) -> Comput
 
 @module_pass("report-layouts", "call")
 def report_layouts(module: Module, *, team: Team) -> Module:
-    """Tells those who asked, such as `inspect_array_sharding`, how a value is laid out."""
+    """Notifies observers, such as `inspect_array_sharding`, of the layouts of values."""
     calls = list(_observed(module.entry, False))
     if not calls:
         return module

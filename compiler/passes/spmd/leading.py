@@ -1,9 +1,9 @@
-"""Collectives in the form that a library has: along the first dimension, of types and reductions that it knows.
+"""Legalizes collectives for a library: along the first dimension, with supported types and reductions.
 
-NCCL gathers, scatters and exchanges contiguous blocks. A collective along another dimension becomes one along the first
-between transpositions, which are kernels. A reduction that the library lacks (of booleans, 16-bit integers, complex
-numbers or 8-bit floats, by a combiner of the user's, of the maximum of floats, whose NaN it loses) gathers or exchanges
-the operands, and each device combines them in the order of the group (`in_pairs`).
+NCCL gathers, scatters and exchanges contiguous blocks. A collective along another dimension is transposed to the first
+and back, by kernels. An unsupported reduction (of booleans, 16-bit integers, complex numbers or 8-bit floats, by a
+custom combiner, or the maximum of floats, for which NCCL loses NaN) gathers or exchanges the operands, and each device
+combines them in group order (`in_pairs`).
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ from hloom.ir.spmd.groups import device_groups, in_pairs
 
 OPCODES = frozenset(("all-reduce", "all-gather", "reduce-scatter", "all-to-all"))
 REDUCTIONS = frozenset(("all-reduce", "reduce-scatter"))
-Reduces = Callable[[str, np.dtype], bool]  # (opcode of the combiner, dtype) -> whether the library has it
+Reduces = Callable[[str, np.dtype], bool]  # (opcode of the combiner, dtype) -> whether the library supports it
 
 
 def along_first_dimension(module: Module, reduces: Reduces) -> Module:
-    """The module with its collectives in the library's form. reduces: which reductions that has.
+    """The module with its collectives in the library's form. reduces: the supported reductions.
 
-    Raises UnsupportedError for a reduction that it lacks in groups of several sizes.
+    Raises UnsupportedError for an unsupported reduction over groups of different sizes.
     """
 
     def make(builder: Builder, instruction: Instruction, original: Instruction):
@@ -63,7 +63,7 @@ class _Collective:
 
     @property
     def size(self) -> int:
-        """Of the groups. Raises UnsupportedError where they have several sizes."""
+        """The size of the groups. Raises UnsupportedError if they differ."""
         if len(self.sizes) > 1:
             raise UnsupportedError(
                 f"{self.instruction.opcode} of {self.instruction.operands[0].shape!r} in groups of the sizes "
@@ -75,7 +75,7 @@ class _Collective:
         return next(iter(self.sizes))
 
     def _step(self, value: Value, opcode: str) -> Value:
-        """A collective along the first dimension among the same devices."""
+        """A collective along the first dimension over the same devices."""
         given = {k: v for k, v in self.instruction.attributes.items() if k != "to_apply"}
         given["dimensions"] = (0,)
         if opcode in REDUCTIONS:
@@ -88,7 +88,7 @@ class _Collective:
         return value.op(opcode, shape=shape, **given)
 
     def _combined(self, value: Value) -> Value:
-        """The rows of a value (one of each member) combined."""
+        """The rows of a value (one per member) combined."""
         dims = value.dims[1:]
         rest = [(0, d, 1) for d in dims]
         rows = [value.op("slice", slice=((k, k + 1, 1), *rest)).reshape(dims) for k in range(value.dims[0])]

@@ -1,4 +1,4 @@
-"""Which ops let partial sums through: f(a + b) = f(a) + f(b) in one operand, or in several together."""
+"""Ops that preserve partial sums: f(a + b) = f(a) + f(b) in one operand, or in several jointly."""
 
 from __future__ import annotations
 
@@ -12,22 +12,22 @@ from hloom.ir.build import combiner_opcode
 from hloom.ir.module import Instruction
 from hloom.ir.types import INEXACT, PRED, TupleShape
 
-# Linear in all operands together.
+# Jointly linear in all operands.
 TOGETHER = frozenset(("add", "subtract", "negate", "copy", "transpose", "reshape", "broadcast", "reverse", "slice",
                       "concatenate", "real", "imag", "complex"))  # fmt: skip
-# Linear in the first so many operands together, the others given.
+# Jointly linear in the first n operands, the others fixed.
 FIRST = {"dynamic-update-slice": 2}
-# Linear in each of the first so many operands, the others given.
+# Linear in each of the first n operands, the others fixed.
 EACH = {"multiply": 2, "dot": 2, "convolution": 2, "divide": 1, "dynamic-slice": 1, "gather": 1, "reduce": 1, "pad": 1}
 
 
 def linear_operands(
     scope: Scope, instruction: Instruction, given: list[Held], sums: list[Axes]
 ) -> Iterator[tuple[tuple[int, ...], Axes]]:
-    """(operands, axes) for the ways in which an op may keep partial sums; operands that have others are reduced.
+    """(operands, axes) for the ways in which an op may keep partial sums; other operands' partial sums are reduced.
 
-    Only values that nobody else reads stay partial, so that no sum is made twice, and only where the result has not
-    more elements than they have.
+    Only values without other readers remain partial, so that no sum is computed twice, and only if the result is no
+    larger than they are.
     """
     shape = instruction.shape
     partial = [k for k, axes in enumerate(sums) if axes]
@@ -41,11 +41,11 @@ def linear_operands(
 def _ways(
     scope: Scope, instruction: Instruction, given: list[Held], sums: list[Axes], partial: list[int]
 ) -> list[tuple[int, ...]]:
-    """The operands that may stay partial, by the family of linear ops. partial: those that have partial sums."""
+    """The operands that may remain partial, by family of linear ops. partial: those with partial sums."""
     opcode, dtype = instruction.opcode, instruction.dtype
     one_layout = len({sums[k] for k in partial}) == 1
     if opcode in TOGETHER:
-        # Where the sum is wanted in parts, what is no sum is one that one device has.
+        # If partial sums are requested, an ordinary value is a sum held by one device.
         wanted = one_layout and sums[partial[0]] == scope.sums.get(instruction)
         return [tuple(range(len(given)))] if wanted or (one_layout and len(partial) == len(given)) else []
     if opcode in FIRST:
@@ -58,7 +58,7 @@ def _ways(
 
 
 def widens(source, target) -> bool:
-    """Whether a conversion between numbers is exact, so that the sum of what is converted is as good as their sum."""
+    """Whether a numeric conversion is exact, so that it commutes with sums."""
     return source in INEXACT and target in INEXACT and np.can_cast(source, target)
 
 

@@ -1,4 +1,4 @@
-"""The partition of manual computations: their bodies are inlined, as what each device does with its parts."""
+"""Partitioning of manual computations: their bodies are inlined as the work of each device on its parts."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ Walk = Callable[[Scope, Computation], Tree]
 def manual(scope: Scope, instruction: Instruction, walk: Walk) -> None:
     """Emits a manual computation. Its arrays are the parts along the manual axes, split further along the others.
 
-    walk(scope, computation): emits what a computation does, whose parameters are held; returns the tree of its root.
+    walk(scope, computation): emits a computation whose parameters are held; returns the tree of its root.
     """
     attributes, mesh = instruction.attributes, scope.layouts.mesh
     axes = frozenset(mesh_axes(mesh, attributes["manual_axes"]))
@@ -39,8 +39,8 @@ def manual(scope: Scope, instruction: Instruction, walk: Walk) -> None:
 
 
 def _outer(scope: Scope, sharding: Sharding, have: Layout, manual_axes: frozenset[str]) -> Layout:
-    """The layout outside: along the manual axes what the sharding says; along the others too, and what there is already
-    where the sharding leaves a dimension open."""
+    """The layout outside: given by the sharding along manual and other axes, plus the existing axes of dimensions that
+    the sharding leaves open."""
     layout = scope.partitioner.layout(sharding, sharding.rank)
     assert layout is not None
     if not sharding.open:

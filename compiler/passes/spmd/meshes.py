@@ -1,4 +1,5 @@
-"""One mesh for all shardings of a module: annotations may name the same devices by meshes of different axes."""
+"""One mesh for all shardings of a module: annotations may refer to the same devices through meshes with different
+axes."""
 
 from __future__ import annotations
 
@@ -9,12 +10,12 @@ from hloom.ir.module import Computation, Instruction, Module, callees_first
 from hloom.ir.records import replace
 from hloom.ir.spmd.sharding import DeviceMesh, Sharding
 
-# Attributes that hold shardings: one, or a tuple of them.
+# Attributes that contain a sharding, or a tuple of them.
 ANNOTATIONS = ("sharding", "in_shardings", "out_shardings")
 
 
 def shardings_in(value) -> Iterator[Sharding]:
-    """The shardings in a sharding or in tuples of them, None left out."""
+    """The shardings in a sharding or in tuples of them, without None."""
     if isinstance(value, Sharding):
         yield value
     elif isinstance(value, tuple):
@@ -22,7 +23,7 @@ def shardings_in(value) -> Iterator[Sharding]:
             yield from shardings_in(each)
 
 
-# Ops whose computations are parts of the program. All others call computations of scalars, which have no layouts.
+# Ops whose computations are parts of the program. All others call scalar computations, which have no layouts.
 PROGRAMS = frozenset(("call", "fusion", "while", "conditional", "scan", "manual-computation"))
 
 
@@ -46,9 +47,9 @@ def annotated(instructions: Iterable[Instruction]) -> Iterator[tuple[Instruction
 class CommonMesh:
     """The atomic mesh of a module's annotations, and their shardings in its axes.
 
-    The mesh of the first manual computation, or else of the first annotation, gives the axes their names. An axis of
-    another mesh is one of its axes where the devices differ along both in the same way. Raises AttributeValueError,
-    with the line of the annotation, for a mesh with an axis that is not, or of another number of devices.
+    The axes are named by the mesh of the first manual computation, or else of the first annotation. An axis of another
+    mesh is identified with one of its axes if the devices vary along both in the same way. Raises AttributeValueError,
+    with the line of the annotation, for a mesh with an unmatched axis, or with another number of devices.
     """
 
     def __init__(self, module: Module):
@@ -66,7 +67,7 @@ class CommonMesh:
     def add(self, mesh: DeviceMesh, instruction: Instruction | None) -> None:
         if mesh in self._names or not mesh.names:
             return
-        if mesh.size == 1 < self._partitions:  # what was written for one device: its axes split nothing
+        if mesh.size == 1 < self._partitions:  # for programs on one device: its axes split nothing
             self._names[mesh] = {}
             return
         atomic = mesh.atomic()
@@ -87,7 +88,8 @@ class CommonMesh:
         self._names[mesh] = names
 
     def axes_named(self, names: Iterable[str], shardings) -> Iterator[str]:
-        """The axes of the common mesh that named ones consist of: axes of the mesh of these shardings, or of any."""
+        """The axes of the common mesh that these named axes consist of: axes of the mesh of these shardings, or of
+        any."""
         meshes = [s.mesh for s in shardings_in(tuple(shardings))] + list(self._names)
         for name in names:
             yield from next((self.names_of(mesh, name) for mesh in meshes if name in mesh.names), ())
@@ -98,8 +100,8 @@ class CommonMesh:
         return tuple(known[atom] for atom in mesh.atoms(name) if atom in known)
 
     def common(self, sharding: Sharding) -> Sharding:
-        """A sharding of one of the annotations' meshes over the common mesh. What one device has (a mesh without axes)
-        all devices have: it is computed everywhere."""
+        """A sharding of one of the annotations' meshes over the common mesh. A value on one device (a mesh without
+        axes) is replicated: it is computed everywhere."""
         known = self._found.get(id(sharding))
         if known is None:
             assert self.mesh is not None
@@ -118,8 +120,8 @@ class CommonMesh:
 
 
 def common_axes(ours: DeviceMesh, theirs: DeviceMesh) -> dict[str, str] | None:
-    """For each axis of an atomic mesh of more than one device the axis of another one that is the same; None where
-    there are others."""
+    """For each axis of an atomic mesh with more than one device, the identical axis of another mesh; None if one is
+    missing."""
     steps = {_steps(ours, name): name for name in ours.names}
     wanted = {name: _steps(theirs, name) for name in theirs.names if theirs.axis_size(name) > 1}
     if ours.size != theirs.size or any(found not in steps for found in wanted.values()):
@@ -128,7 +130,7 @@ def common_axes(ours: DeviceMesh, theirs: DeviceMesh) -> dict[str, str] | None:
 
 
 def _steps(mesh: DeviceMesh, name: str) -> tuple[int, ...]:
-    """The position of each partition along an axis: what the axis is, whatever its name."""
+    """The position of each partition along an axis, which identifies the axis regardless of its name."""
     return tuple(mesh.coordinates(partition)[name] for partition in range(mesh.size))
 
 
@@ -138,7 +140,7 @@ def _text(mesh: DeviceMesh) -> str:
 
 
 def mesh_of(module: Module) -> DeviceMesh | None:
-    """The mesh that gives the axes of a module their names (`CommonMesh`); None where nothing is laid out."""
+    """The mesh that names the axes of a module (`CommonMesh`); None if nothing is sharded."""
     if module.partitions == 1:
         return None
     found = [i for computation in programs(module) for i in computation.instructions]
@@ -148,7 +150,7 @@ def mesh_of(module: Module) -> DeviceMesh | None:
 
 
 def over_axes(sharding, mesh: DeviceMesh | None):
-    """A sharding over the atoms of a mesh as one over its axes, where they are whole."""
+    """A sharding over the atoms of a mesh as one over its axes, if these are complete."""
     if mesh is None or not isinstance(sharding, Sharding) or sharding.mesh == mesh or sharding.mesh != mesh.atomic():
         return sharding
 

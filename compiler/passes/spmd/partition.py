@@ -1,10 +1,10 @@
-"""partition: what one device runs of a program that is laid out over a mesh.
+"""partition: derives the per-device program from a program with layouts over a mesh.
 
 Each instruction is computed on parts of its operands, along the axes that move the fewest bytes (`choice`, by the
-factors of its op). An array is held in the layouts in which it was made or read; a reader that needs another one gets
-it along the cheapest path (`paths`). Sums that are split stay partial until somebody needs them: the reader then
-decides whether they are all-reduced or reduce-scattered. The padding of dimensions that axes do not divide may hold
-anything; ops that would let it be seen mask it first.
+factors of its op). An array is held in the layouts in which it was computed or read; a reader that needs another layout
+gets it along the cheapest path (`paths`). Split sums remain partial until they are needed: the reader determines
+whether they are all-reduced or reduce-scattered. The padding of dimensions not divisible by their axes is arbitrary;
+ops whose results would depend on it mask it first.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ from hloom.ir.types import result_shapes
 
 @module_pass("partition")
 def partition(module: Module) -> Module:
-    """What each device of a mesh runs of a program in which every value has a layout, with the exchange between them.
+    """The per-device program of a program in which every value has a layout, with collectives.
 
-    The module given stays where it is for one device.
+    A module for one device is returned unchanged.
 
-    Every instruction of the given module may have a sharding; those of parameters and of the root say how arguments and
-    results are split, and stay. Parameters and results are then the devices' parts. An alias of an output and a
-    parameter stays where their parts have one shape.
+    Every instruction of the given module may have a sharding; those of parameters and of the root define the split of
+    arguments and results, and are kept. Parameters and results then are the devices' parts. An alias of an output and a
+    parameter is kept if their parts have equal shapes.
     """
     mesh = module_mesh(module)
     if module.partitions == 1 or mesh is None:
@@ -62,7 +62,7 @@ def _parameter(scope: Scope, parameter: Instruction) -> None:
 
 
 def module_mesh(module: Module) -> DeviceMesh | None:
-    """The mesh of a module's shardings, with axes of prime size; None where it has none."""
+    """The mesh of a module's shardings, with axes of prime size; None if there is none."""
     for computation in (module.entry, *module.computations()):
         for instruction in computation.instructions:
             given = instruction.sharding

@@ -1,10 +1,10 @@
-"""Collectives among devices of several processes, in two steps: between processes, and within each.
+"""Two-level collectives among devices of several processes: between processes, and within each.
 
 Devices of one process read each other's memory; between processes values are sent. A group of P processes with L
-devices each therefore sums its values within each process first, each device a part of them, exchanges the parts among
-the devices of one place in their processes, and puts them together again: 1 / L of the bytes goes between processes.
-Gathering goes the other way round. Sums keep the order in which one process would add (`hloom.ir.spmd.groups.in_pairs`)
-if L is a power of two; other groups stay as they are.
+devices each therefore reduce-scatters its values within each process first, exchanges the parts among corresponding
+devices of the processes, and gathers them again: 1 / L of the bytes is sent between processes. Gathering is the
+reverse. Sums preserve the order of a single process (`hloom.ir.spmd.groups.in_pairs`) if L is a power of two; other
+groups are unchanged.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from hloom.ir.module import Instruction, Module
 from hloom.ir.records import record
 from hloom.ir.spmd.groups import device_groups
 
-SMALL = 1 << 14  # bytes below which one exchange among all is faster than two steps more
+SMALL = 1 << 14  # bytes below which a single exchange among all is faster than two additional steps
 OPCODES = ("all-reduce", "all-gather", "reduce-scatter", "all-to-all")
 
 Groups = tuple[tuple[int, ...], ...]
@@ -27,14 +27,14 @@ Groups = tuple[tuple[int, ...], ...]
 
 @record(frozen=True)
 class _Levels:
-    """The groups of a collective within processes, and those across them, of as many devices each."""
+    """The groups of a collective within processes, and those across them, of equal sizes."""
 
     within: Groups
     across: Groups
 
     @property
     def devices(self) -> int:
-        """Of one process."""
+        """Devices per process."""
         return len(self.within[0])
 
     @property
@@ -43,7 +43,7 @@ class _Levels:
 
 
 def _levels(groups: Groups, processes: Sequence[int]) -> _Levels | None:
-    """The two levels of groups whose members stand process by process, as many of each; None for others."""
+    """The two levels of groups whose members are ordered by process, equally many of each; None for others."""
     within: list[tuple[int, ...]] = []
     across: list[tuple[int, ...]] = []
     counts = set()
@@ -65,7 +65,7 @@ def _levels(groups: Groups, processes: Sequence[int]) -> _Levels | None:
 
 @module_pass("split-by-process", *OPCODES)
 def split_by_process(module: Module, *, team: Team) -> Module:
-    """Collectives among several processes in two steps, within and between them, where that sends less."""
+    """Splits collectives among several processes into steps within and between them, if that sends less."""
     processes = team.processes
     if not processes:
         return module
@@ -98,7 +98,7 @@ class _Collective:
         return found.instruction
 
     def _step(self, value: Value, opcode: str, groups: Groups, dimension: int | None = None) -> Value:
-        """One of the collectives that take the place of this one."""
+        """One of the collectives that replace this one."""
         given = self.instruction.attributes
         attributes: dict[str, Any] = {k: given[k] for k in ("axes", "why") if k in given}
         attributes |= {
@@ -150,7 +150,7 @@ class _Collective:
 
 
 def _exchanged(value: Value, d: int, parts: tuple[int, int, int]) -> Value:
-    """The first two of the three dimensions that dimension d consists of, exchanged."""
+    """Dimension d, which consists of three dimensions, with the first two exchanged."""
     dims = value.dims
     order = list(range(len(dims) + 2))
     order[d], order[d + 1] = d + 1, d

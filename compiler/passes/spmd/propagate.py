@@ -1,22 +1,22 @@
-"""Propagation: a sharding for every value of a program, from those that the user gave.
+"""Sharding propagation: derives a sharding for every value of a program from the user's.
 
-Works on `DeviceMesh.atomic()`. What the user annotated (parameters, results, constraints, the boundaries of manual
-computations) stays as it is, but for dimensions that are open. From there, the factors of each op carry axes on between
-its operands and its results, forwards and backwards, until nothing changes. A layout only grows, so that what is found
-first stays. Where two disagree, the order decides:
+Works on `DeviceMesh.atomic()`. User annotations (parameters, results, constraints, the boundaries of manual
+computations) are fixed, except for open dimensions. The factors of each op propagate axes between its operands and
+results, forwards and backwards, to a fixed point. Layouts only grow, so the first one found wins. Conflicts are
+resolved by the order:
 
-1. Element-wise ops and ops that move elements, and what crosses the boundary of a loop, branch, call or manual
+1. Element-wise ops and data movement, and values that cross the boundary of a loop, branch, call or manual
    computation; of broadcasts, from the result to the operand.
 2. Products of arrays: dot, convolution, gather, scatter.
-3. Reductions; and for all ops the factors along which they need what lies on other devices: windows, shifts, sorts.
-4. Broadcasts, from the operand to the result: a small array does not decide how a large one lies.
+3. Reductions; and for all ops the factors along which they need remote elements: windows, shifts, sorts.
+4. Broadcasts, from the operand to the result: a small array does not determine the layout of a large one.
 
-Of one group the first op of the program is done first. Within one op, the array with more bytes wins, then the first
-one. Values that are computed of constants, counters and scalars alone follow their readers and pass nothing on. What
-nothing reaches is replicated.
+Within a group, ops are processed in program order. Within an op, the array with more bytes wins, then the first one.
+Values computed only from constants, counters and scalars follow their readers and do not propagate. Unreached values
+are replicated.
 
-Where a value crosses a boundary (the state of a loop, an argument of a branch or of a manual computation, an annotated
-result in the root tuple of the entry), both sides have their own sharding.
+At a boundary (the state of a loop, an argument of a branch or of a manual computation, an annotated result in the root
+tuple of the entry), both sides have separate shardings.
 
 Source: Shardy's propagation, openxla.org/shardy/propagation; GSPMD, arxiv.org/abs/2105.04663, section 3.5.
 """
@@ -38,11 +38,11 @@ from hloom.ir.spmd.sharding import Sharding
 
 @module_pass("propagate-shardings")
 def propagate(module: Module) -> Module:
-    """Gives every value a layout over the mesh of the program, from those that the user gave.
+    """Assigns every value a layout over the program's mesh, derived from the user's.
 
-    Of a tuple it is a tuple of them. Nothing else changes, except: a computation that is called with different layouts
-    is copied for each; and a manual computation's `in_shardings`, `out_shardings` and `manual_axes` are those found,
-    over the same mesh. Computations of scalars (combiners, comparators) stay as they are.
+    For a tuple it is a tuple of layouts. Other changes: a computation that is called with different layouts is
+    duplicated, and a manual computation's `in_shardings`, `out_shardings` and `manual_axes` are the propagated ones,
+    over the same mesh. Scalar computations (combiners, comparators) are unchanged.
     """
     if module.partitions == 1:
         return module
@@ -58,7 +58,7 @@ def propagate(module: Module) -> Module:
 
 
 class _Emission:
-    """The module that has the layouts found."""
+    """The module with the propagated layouts."""
 
     def __init__(self, meshes: CommonMesh):
         assert meshes.mesh is not None
@@ -132,7 +132,7 @@ class _Emission:
 
 
 def _warn(regions: Regions) -> None:
-    """Warns of each op without a rule that reads what is sharded, or whose result is annotated as sharded."""
+    """Warns about each op without a rule that reads a sharded value, or whose result is annotated as sharded."""
     for instruction, region in regions.unknown:
         operands = [region.trees[o] for o in instruction.operands]
         gathered = sum(layout.bytes for tree in operands for layout in _layouts(tree) if layout.sharded)
@@ -140,7 +140,7 @@ def _warn(regions: Regions) -> None:
             continue
         reason = getattr(factor_rule(instruction), "reason", "")
         target = instruction.attributes.get("custom_call_target")
-        if getattr(CUSTOM_CALLS.get(str(target)), "takes_whole_arrays", False):  # what it sees is stated
+        if getattr(CUSTOM_CALLS.get(str(target)), "takes_whole_arrays", False):  # its inputs are specified
             continue
         ReplicationWarning.warn(
             f"{instruction.opcode}{f' of {target!s}' if target else ''}", reason, gathered,

@@ -1,6 +1,6 @@
-"""A module as layouts and steps: each computation once for each place that calls it, boundaries joined.
+"""A module as layouts and steps: each computation once per call site, with boundaries joined.
 
-A tuple's layout is a list of those of its elements. Computations of scalars (combiners, comparators) have none.
+A tuple's layout is a list of those of its elements. Scalar computations (combiners, comparators) have none.
 """
 
 from __future__ import annotations
@@ -18,17 +18,17 @@ from hloom.ir.types import Shape, TupleShape
 
 Tree = Any  # a Draft, or a list of trees for a tuple
 
-# Called computations are looked at once for each place that calls them, up to so many instructions for each of the
-# module's; beyond that, once for all places.
+# Called computations are analyzed once per call site, up to this many instructions per instruction of the module;
+# beyond that, once for all call sites.
 COPIES = 4
-SCALAR = Draft(Shape(bool))  # all scalars have the one layout that there is
+SCALAR = Draft(Shape(bool))  # all scalars share their only possible layout
 
 ELEMENTWISE, CONTRACTION, REDUCTION, SPREAD = range(4)  # levels: see `propagate`
 
 
 class Region:
-    """A computation at one place that calls it: the layouts of its instructions, and the regions that they call, by the
-    id of the computation."""
+    """A computation at one call site: the layouts of its instructions, and the regions that they call, by computation
+    id."""
 
     __slots__ = ("computation", "trees", "called", "boundaries")
 
@@ -44,7 +44,7 @@ class Region:
 
 
 def stages_of(instruction: Instruction, rule: FactorRule) -> tuple[tuple[int, int], ...]:
-    """At which levels an op carries shardings on, and along which of its factors."""
+    """The levels at which an op propagates shardings, and the factors along which it does."""
     family = OPS[instruction.opcode].family
     if instruction.opcode == "broadcast":
         return ((ELEMENTWISE, BACKWARD), (SPREAD, ALL))
@@ -65,7 +65,7 @@ class Regions:
         self.budget = COPIES * size
         self.shared: dict[tuple[int, Axes], tuple[Region, list[Tree]]] = {}
         self.plans: dict[tuple, Any] = {}
-        self.unknown: list[tuple[Instruction, Region]] = []  # whose op has no rule
+        self.unknown: list[tuple[Instruction, Region]] = []  # instructions without a rule
 
     # --- layouts ---
 
@@ -75,8 +75,8 @@ class Regions:
         return Draft(shape, banned, passive) if shape.dims else SCALAR
 
     def fix(self, tree: Tree, sharding, instruction: Instruction) -> Tree:
-        """The tree in which the annotations in a sharding, or in a tuple with None where there is none, are layouts.
-        Scalars, which share one, get their own where they are partial sums."""
+        """A tree with the annotations of a sharding, or of a tuple that may contain None, as layouts. Scalars, which
+        share one, get a separate layout if they are partial sums."""
         if sharding is None:
             return tree
         if isinstance(tree, list):
@@ -106,14 +106,14 @@ class Regions:
     # --- steps ---
 
     def line(self, sizes: tuple[int, ...]) -> Plan:
-        """Two arrays of one shape."""
+        """Joins two arrays of equal shape."""
         if sizes not in self.plans:
             line = tuple((d,) for d in range(len(sizes)))
             self.plans[sizes] = Plan(FactorRule((line,), (line,), sizes))
         return self.plans[sizes]
 
     def join(self, a: Tree, b: Tree) -> None:
-        """Two values that are one: what crosses a boundary of a computation."""
+        """Joins both sides of a value that crosses a computation's boundary."""
         if isinstance(a, list):
             for left, right in zip(a, b, strict=True):
                 self.join(left, right)
@@ -121,13 +121,13 @@ class Regions:
             self.propagation.add(Step([a, b], self.line(a.sizes), ((ELEMENTWISE, ALL),)))
 
     def join_returned(self, returned: Tree, result: Tree) -> None:
-        """As `join`: what a callee returns, and the state of a loop or the result of a branch, which may stay the
-        partial sum that the callee says it returns."""
+        """As `join`, for a callee's result and the loop state or branch result, which may remain a partial sum if the
+        callee returns one."""
         self.reserve_sums(returned, result)
         self.join(returned, result)
 
     def reserve_sums(self, stated: Tree, other: Tree) -> None:
-        """Keeps the axes along which a value is said to be a partial sum free of another's dimensions."""
+        """Excludes the axes along which a value is declared a partial sum from another's dimensions."""
         if isinstance(stated, list):
             for each in zip(stated, other, strict=True):
                 self.reserve_sums(*each)
@@ -135,7 +135,7 @@ class Regions:
             other.used += stated.unreduced
 
     def join_steps(self, stacked: Draft, one: Draft) -> None:
-        """An array, and what a scan takes of it or puts into it at one place of its first dimension."""
+        """Joins an array with the slice that a scan reads or writes at one index of its first dimension."""
         if one is SCALAR:
             return
         whole = tuple((d,) for d in range(len(stacked.sizes)))
@@ -143,7 +143,7 @@ class Regions:
         self.propagation.add(Step([stacked, one], plan, ((ELEMENTWISE, ALL),)))
 
     def cross(self, outside: Tree, inside: Tree, manual: Axes, enters: bool) -> None:
-        """An argument (`enters`) or result of a manual computation, on both sides of its boundary."""
+        """Joins an argument (`enters`) or result of a manual computation across its boundary."""
         if outside is SCALAR:
             return
         prefixes = []
@@ -163,7 +163,8 @@ class Regions:
         return self.region(computation, [self.fresh(p.shape, ()) for p in computation.parameters], ())
 
     def region(self, computation: Computation, parameters: Sequence[Tree], banned: Axes) -> Region:
-        """The layouts of a computation whose parameters have these. banned: axes that are manual around it."""
+        """The layouts of a computation whose parameters have these. banned: manual axes of the enclosing
+        computations."""
         made = Region(computation)
         self.budget -= len(computation.instructions)
         trees = made.trees
@@ -185,7 +186,7 @@ class Regions:
                 self.annotate(region, instruction, banned)
 
     def annotate(self, region: Region, instruction: Instruction, banned: Axes) -> None:
-        """A value that shares the layouts of others, and is annotated: it gets its own, joined with them."""
+        """An annotated value that shares the layouts of others: it gets separate ones, joined with them."""
         shared = region.trees[instruction]
         own = self.fix(self.fresh(instruction.shape, banned), instruction.sharding, instruction)
         region.trees[instruction] = own
@@ -208,8 +209,8 @@ class Regions:
         self.propagation.add(Step([*operands, *(tree if isinstance(tree, list) else [tree])], plan, stages))
 
     def known(self, instruction: Instruction) -> tuple[Plan, tuple[tuple[int, int], ...]] | None:
-        """The plan and the stages of an instruction's op, the same for all that agree in shapes and attributes; None
-        where the op has no rule."""
+        """The plan and the stages of an instruction's op, shared by all with equal shapes and attributes; None if the
+        op has no rule."""
         attributes = instruction.attributes
         key = (instruction.opcode, instruction.shape, *[o.shape for o in instruction.operands])
         if attributes and instruction.opcode != "constant":
@@ -224,7 +225,8 @@ class Regions:
             return found
 
     def call(self, region: Region, instruction: Instruction, computation: Computation, parameters, banned) -> Region:
-        """The region of a computation that an instruction calls; one for all places where there would be too many."""
+        """The region of a computation that an instruction calls; shared by all call sites if there would be too
+        many."""
         key = (id(computation), banned)
         known = self.shared.get(key)
         if known is not None:
@@ -261,7 +263,7 @@ def _call(regions: Regions, region, instruction, operands, banned) -> Tree:
 
 
 def _while(regions: Regions, region, instruction, operands, banned) -> Tree:
-    """The state has one layout in all steps, which what it starts from and what the body returns are joined with."""
+    """The state has one layout in all steps, joined with the initial state and the body's result."""
     state = regions.fresh(instruction.shape, banned)
     regions.join(operands[0], state)
     regions.call(region, instruction, instruction["condition"], [state], banned)
@@ -298,8 +300,8 @@ def _scan(regions: Regions, region, instruction, operands, banned) -> Tree:
 
 
 def _manual(regions: Regions, region, instruction, operands, banned) -> Tree:
-    """The boundaries have the layouts that the instruction names; inside, values have what is left of them without the
-    manual axes, along which the body says itself what happens."""
+    """The boundaries have the instruction's layouts; inside, values have these without the manual axes, which the body
+    handles explicitly."""
     into, out = instruction["in_shardings"], instruction["out_shardings"]
     manual = tuple(regions.meshes.axes_named(instruction["manual_axes"], (*into, *out)))
     inside = banned + manual

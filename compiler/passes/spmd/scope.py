@@ -1,4 +1,4 @@
-"""What is known of one computation while it is partitioned: its values in the layouts in which devices have them."""
+"""The state of partitioning a computation: its values in the layouts in which devices hold them."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ from hloom.ir.types import Shape, TupleShape, result_shapes
 
 
 class Held:
-    """An array as devices have it. versions: the instruction of a device's part, by layout; readers add some.
-    readers: how many instructions read it."""
+    """An array as held by devices. versions: the instruction of a device's part, by layout; readers add layouts.
+    readers: the number of instructions that read it."""
 
     __slots__ = ("shape", "versions", "readers")
 
@@ -34,7 +34,7 @@ class Held:
 
     @property
     def sums(self) -> tuple[str, ...]:
-        """The axes of partial sums, if there is no other version yet."""
+        """The axes of partial sums, if that is the only version so far."""
         if len(self.versions) > 1:
             return ()
         return self.layout.unreduced
@@ -44,7 +44,7 @@ Tree = Any  # a Held, or a list of trees for a tuple
 
 
 class Partitioner:
-    """What is known of a whole module while it is partitioned over one mesh."""
+    """The state of partitioning a module over one mesh."""
 
     def __init__(self, mesh: DeviceMesh, replicas: int):
         self.layouts = Layouts(mesh, replicas)
@@ -74,8 +74,8 @@ class Partitioner:
 
 
 class Scope:
-    """One computation that is built. values: by instruction of the whole program. sums: the axes along which the only
-    reader of an instruction wants partial sums of it."""
+    """A computation under construction. values: by instruction of the whole program. sums: the axes along which the
+    only reader of an instruction accepts partial sums."""
 
     def __init__(self, partitioner: Partitioner, name: str):
         self.partitioner = partitioner
@@ -101,7 +101,7 @@ class Scope:
     # --- values ---
 
     def read(self, held: Held, layout: Layout) -> Instruction:
-        """A device's part of a value in a layout, by the cheapest path from those there are."""
+        """A device's part of a value in a layout, by the cheapest path from the available ones."""
         found = held.versions.get(layout)
         if found is not None:
             return found
@@ -119,7 +119,7 @@ class Scope:
         return value
 
     def hold(self, instruction: Instruction, values: Sequence[Instruction], layouts: Sequence[Layout]) -> None:
-        """Notes what devices have of an instruction's result or, of a tuple, of its elements."""
+        """Records the device version of an instruction's result or, for a tuple, of its elements."""
         if isinstance(instruction.shape, TupleShape):
             self.values[instruction] = [
                 Held(shape, {layout: value})
@@ -141,15 +141,15 @@ class Scope:
         return self.builder.tuple([self.joined(t, y) for t, y in zip(tree, layouts, strict=True)])
 
     def taken_apart(self, value: Instruction, shape, layouts) -> Tree:
-        """The tree of what an instruction holds, whose shape in the whole program is `shape`."""
+        """The tree of held values of an instruction, whose shape in the whole program is `shape`."""
         if isinstance(shape, Shape):
             return Held(shape, {layouts: value})
         parts = self.elements(value, len(shape.elements))
         return [self.taken_apart(p, s, y) for p, s, y in zip(parts, shape.elements, layouts, strict=True)]
 
     def layout_tree(self, shape, sharding, other=None):
-        """The layouts of a shape: a layout, or a list for a tuple. other: a tree that says what has no sharding;
-        without it, that is whole."""
+        """The layouts of a shape: a layout, or a list for a tuple. other: a tree of layouts for parts without a
+        sharding; by default, these are replicated."""
         if isinstance(shape, TupleShape):
             given = sharding if isinstance(sharding, (tuple, list)) else (sharding,) * len(shape.elements)
             others = other if isinstance(other, list) else [None] * len(shape.elements)
@@ -159,7 +159,7 @@ class Scope:
     # --- warnings ---
 
     def warn(self, instruction: Instruction, given: Sequence[Held]) -> None:
-        """Says once that split arrays are made whole for an op that needs all of each of its dimensions."""
+        """Warns once that sharded arrays are gathered for an op that needs all dimensions as a whole."""
         size = typical(sum([h.shape.bytes for h in given if not h.layout.is_whole]))
         key = (instruction.opcode, str(instruction.source), size)
         if size == 0 or key in self.partitioner.warned:
@@ -179,7 +179,7 @@ def tree_shape(shape, layouts):
 
 
 def frozen(tree):
-    """A tree of layouts as a key."""
+    """A hashable key of a tree of layouts."""
     return tuple(frozen(t) for t in tree) if isinstance(tree, list) else tree
 
 

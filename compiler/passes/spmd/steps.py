@@ -1,8 +1,8 @@
-"""What propagation works on: the layouts of arrays while they are being found, and the steps that carry them on.
+"""The data structures of propagation: layouts under construction, and the steps that propagate them.
 
 A `Draft` is the layout of one array (several instructions may share one: a tuple's elements are its operands). A `Step`
-joins layouts by an op's factors. Layouts only grow: a dimension gets further axes behind those that it has, so that
-every order of steps comes to an end; which end that is, is decided by the order (`Propagation`).
+joins layouts by an op's factors. Layouts only grow: a dimension gets further axes after those it has, so every order of
+steps terminates; the order determines the result (`Propagation`).
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ from hloom.ir.sizes.guards import typical
 from hloom.ir.spmd.factors import FactorRule
 from hloom.ir.spmd.sharding import DeviceMesh, Sharding
 
-# What a step does at a stage: carry on along all factors in both directions, only from the result to the operands, or
-# only along factors that need nothing of other devices.
+# The work of a step at a stage: propagate along all factors in both directions, only from the result to the operands,
+# or only along factors without remote elements.
 ALL, BACKWARD, PASSING = 0, 1, 2
 
 Axes = tuple[str, ...]
@@ -24,10 +24,10 @@ Axes = tuple[str, ...]
 class Draft:
     """The axes of each dimension of an array.
 
-    fixed: the dimensions that stay as they are. hidden: those that are not carried on yet, with their priorities. used:
-    axes that no further dimension may get: those of its dimensions, those that an annotation rules out, and those of
-    the manual computation around it. passive: computed of nothing that is laid out (constants, counters,
-    numbers spread over an array): it follows its readers and passes nothing on to others.
+    fixed: the dimensions that do not change. hidden: those not yet propagated, with their priorities. used: axes that
+    no further dimension may get: those of its dimensions, those excluded by an annotation, and those of the enclosing
+    manual computation. passive: computed only from values without a layout (constants, counters, broadcast scalars): it
+    follows its readers and does not propagate.
     """
 
     __slots__ = ("sizes", "bytes", "dims", "fixed", "hidden", "used", "unreduced", "passive", "sharded", "steps")
@@ -55,17 +55,17 @@ class Draft:
         self.sharded = any(self.dims)
 
     def grow(self, d: int, axes: Axes) -> None:
-        """Gives a dimension further axes, behind those that it has."""
+        """Adds axes to a dimension, after those it has."""
         self.used += axes[len(self.dims[d]) :]
         self.dims[d] = axes
         self.sharded = True
 
 
 class Plan:
-    """A factor rule as steps use it: one for all instructions that share the rule.
+    """A factor rule in the form for steps, shared by all instructions with the rule.
 
-    factors: for each array (operands, then results), for each dimension, its factors. operands: how many there are.
-    apart: factors along which an op needs what lies on other devices. where: for each factor (array, dimension).
+    factors: for each array (operands, then results), for each dimension, its factors. operands: their number. apart:
+    factors along which an op needs remote elements. where: for each factor (array, dimension).
     single: whether no dimension has several factors.
     """
 
@@ -91,7 +91,7 @@ class Plan:
 class Step:
     """Layouts joined by the factors of an op: of its operands, then of its results.
 
-    stages: (level, what is done there), see `Propagation`.
+    stages: (level, work at that level), see `Propagation`.
     """
 
     __slots__ = ("layouts", "plan", "stages", "order", "queued")
@@ -104,7 +104,7 @@ class Step:
         self.queued = 0
 
     def carry(self, sizes: dict[str, int], what: int) -> list[Draft]:
-        """Carries axes on from the arrays that have them to the others; the layouts that changed."""
+        """Propagates axes from the arrays that have them to the others; returns the layouts that changed."""
         plan = self.plan
         best = self._best(sizes, plan.apart if what == PASSING else ())
         changed: list[Draft] = []
@@ -129,7 +129,7 @@ class Step:
         return changed
 
     def _allowed(self, layout: Draft, d: int, factor: int, old: Axes, wanted: Axes, sizes: dict[str, int]) -> Axes:
-        """The longest beginning of the wanted axes that a dimension may have."""
+        """The longest prefix of the proposed axes that a dimension may have."""
         used, end = layout.used, len(old)
         while end < len(wanted) and wanted[end] not in used:
             end += 1
@@ -139,9 +139,9 @@ class Step:
         return wanted[:end] if end > len(old) else old
 
     def _best(self, sizes: dict[str, int], without) -> dict[int, tuple[Axes, bool, int]]:
-        """For each factor the axes to carry on: the longest list that agrees with the others; where two lists disagree,
-        that of the array with more bytes, or else the first one. With whether it is not of passive arrays only, and
-        the bytes of the largest array that has it."""
+        """For each factor the axes to propagate: the longest list compatible with the others; if two lists conflict,
+        that of the array with more bytes, or else the first one. Also whether it comes not only from passive arrays,
+        and the bytes of the largest array that has it."""
         best: dict[int, tuple[Axes, bool, int]] = {}
         for layout, factors in zip(self.layouts, self.plan.factors, strict=True):
             if not layout.sharded:
@@ -170,7 +170,7 @@ class Step:
         return best
 
     def _split(self, factors: Sequence[int], axes: Axes, sizes: dict[str, int]) -> list[tuple[int, Axes]]:
-        """The axes of a dimension of several factors, by factor: a minor factor has axes only where those before are
+        """The axes of a dimension of several factors, by factor: a minor factor has axes only if the preceding ones are
         split into single elements, and no factor has axes that do not divide it."""
         found, at = [], 0
         for f in factors:
@@ -185,7 +185,7 @@ class Step:
         return found
 
     def _joined(self, factors: Sequence[int], best, sizes: dict[str, int]) -> Axes:
-        """The axes of a dimension of several factors: the reverse of `_split`."""
+        """The axes of a dimension of several factors: the inverse of `_split`."""
         found: Axes = ()
         for f in factors:
             left = self.plan.sizes[f]
@@ -200,8 +200,8 @@ class Step:
 
 
 class ManualStep(Step):
-    """An argument or result of a manual computation, outside and inside of it: inside, the manual axes are missing,
-    which are the major ones of each dimension."""
+    """An argument or result of a manual computation, outside and inside: inside, the manual axes, which are the major
+    ones of each dimension, are removed."""
 
     __slots__ = ("prefixes",)
 
@@ -239,7 +239,7 @@ def _product(axes: Axes, sizes: dict[str, int]) -> int:
 
 
 class Propagation:
-    """Runs steps until nothing changes, those of the lowest level first, and of one level the first in the program."""
+    """Runs steps to a fixed point, by level and then in program order."""
 
     def __init__(self, mesh: DeviceMesh):
         self.sizes = dict(zip(mesh.names, mesh.sizes, strict=True))
@@ -264,7 +264,7 @@ class Propagation:
                 heapq.heappush(self._queue, (level << 48) | (step.order << 2) | what)
 
     def run(self) -> None:
-        """First without the dimensions that are hidden, then with those of priority 1 and so on."""
+        """First without hidden dimensions, then with those of priority 1, and so on."""
         for step in self.steps:
             if any([layout.sharded for layout in step.layouts]):
                 self._push(step)
@@ -279,7 +279,7 @@ class Propagation:
             self._empty()
 
     def _empty(self) -> None:
-        """Runs the steps in the queue, and those that they add to it."""
+        """Runs the queued steps, and those that they enqueue."""
         queue, steps = self._queue, self.steps
         while queue:
             key = heapq.heappop(queue)
@@ -287,5 +287,5 @@ class Propagation:
             step.queued &= ~(1 << what)
             for layout in step.carry(self.sizes, what):
                 for other in layout.steps:
-                    if other is not step or not step.plan.single:  # one factor may show the next of a dimension
+                    if other is not step or not step.plan.single:  # one factor may reveal the next of a dimension
                         self._push(other)

@@ -1,1 +1,1 @@
-"""Layouts of arrays over a mesh, and the cheapest ways from one to another."""
+"""Layouts of arrays over a mesh, and the cheapest paths between them."""

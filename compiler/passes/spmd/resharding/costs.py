@@ -1,6 +1,6 @@
-"""What collectives cost: the model by which layouts and paths between them are chosen.
+"""The cost model of collectives, for choosing layouts and paths between them.
 
-Time is counted in bytes that a link could have carried meanwhile. With n devices in a group, and a part of L bytes on
+Time is measured in bytes that a link could transfer meanwhile. With n devices in a group, and a part of L bytes on
 each, a device sends:
 
     all-gather           (n - 1) L            L: the part that it has before
@@ -10,16 +10,16 @@ each, a device sends:
     collective-permute   L
     collective-broadcast L
 
-which is what rings and direct exchanges send (Chan, Heimlich, Purkayastha and van de Geijn, Collective communication:
-theory, practice, and experience, 2007). Each collective costs `LATENCY` besides, and what is moved on a device itself,
-such as a slice, `COPY` times its bytes. What an op computes counts as well: `FLOPS` operations take the time of a byte.
+as in rings and direct exchanges (Chan, Heimlich, Purkayastha and van de Geijn, Collective communication:
+theory, practice, and experience, 2007). Each collective also costs `LATENCY`, and local data movement, such as a slice,
+`COPY` times its bytes. Computation counts as well: `FLOPS` operations take the time of a byte.
 """
 
 from __future__ import annotations
 
-LATENCY = 4096.0  # bytes that a link carries while a message starts
-COPY = 1e-3  # of the time that a link takes
-FLOPS = 10.0  # operations that a device does while a link carries a byte: 100 GFlop/s against 10 GB/s
+LATENCY = 4096.0  # bytes that a link transfers during the latency of a message
+COPY = 1e-3  # fraction of the transfer time
+FLOPS = 10.0  # operations that a device executes while a link transfers a byte: 100 GFlop/s against 10 GB/s
 
 
 def sent(opcode: str, count: int, part: float) -> float:
@@ -36,5 +36,5 @@ def sent(opcode: str, count: int, part: float) -> float:
 
 
 def cost(opcode: str, count: int, part: float) -> float:
-    """The bytes sent, and what a message costs at all."""
+    """The bytes sent, plus the latency of a message."""
     return sent(opcode, count, part) + LATENCY

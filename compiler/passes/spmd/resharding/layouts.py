@@ -16,9 +16,9 @@ Axes = tuple[str, ...]
 
 
 class Layout:
-    """How an array is split: for each dimension its axes, major to minor, and the axes of partial sums.
+    """The split of an array: the axes of each dimension, major to minor, and the axes of partial sums.
 
-    counts: in how many parts each dimension is. axes: those of all dimensions.
+    counts: the number of parts of each dimension. axes: those of all dimensions.
     """
 
     __slots__ = ("dims", "unreduced", "counts", "axes", "is_whole")
@@ -40,7 +40,7 @@ class Layout:
 
 
 class Layouts:
-    """The layouts over a mesh, the groups of its axes, and the numbers of channels."""
+    """The layouts over a mesh, the groups of its axes, and channel ids."""
 
     def __init__(self, mesh: DeviceMesh, replicas: int = 1):
         self.mesh = mesh
@@ -53,11 +53,11 @@ class Layouts:
         self._shardings: dict[Layout, Sharding] = {}
 
     def count(self, axes: Axes) -> int:
-        """In how many parts these axes split."""
+        """The number of parts of these axes."""
         return math.prod([self.sizes[a] for a in axes])
 
     def of(self, dims: tuple[Axes, ...], unreduced=()) -> Layout:
-        """The layout of these axes; those of size 1 are left out."""
+        """The layout of these axes, without those of size 1."""
         unreduced = tuple(sorted(unreduced, key=self.order.__getitem__)) if unreduced else ()
         key = (dims, unreduced)
         found = self._known.get(key)
@@ -73,7 +73,7 @@ class Layouts:
         return found
 
     def whole(self, rank: int) -> Layout:
-        """Every device has everything."""
+        """Every device has the whole array."""
         return self.of(((),) * rank)
 
     def of_sharding(self, sharding: Sharding) -> Layout:
@@ -101,7 +101,7 @@ class Layouts:
         return self.channels
 
     def numbers(self, axes: Axes) -> np.ndarray:
-        """For each partition where it stands along these axes, the last fastest."""
+        """The position of each partition along these axes, the last fastest."""
         key = (*axes, "")
         if key not in self._groups:
             found = [0] * self.mesh.size
@@ -113,7 +113,7 @@ class Layouts:
 
 
 class Numbers:
-    """Scalars of one computation: the number of the partition, and where it stands along axes."""
+    """Scalars of one computation: the partition id, and its positions along axes."""
 
     def __init__(self, layouts: Layouts, builder: Builder):
         self.layouts, self.builder = layouts, builder
@@ -127,7 +127,7 @@ class Numbers:
         return self._own
 
     def along(self, axes: Axes) -> Instruction:
-        """Where this partition stands along axes, the last fastest: a scalar s32."""
+        """The position of this partition along axes, the last fastest: a scalar s32."""
         found = self._along.get(axes)
         if found is None:
             table = self.layouts.numbers(axes)
@@ -150,7 +150,7 @@ class Numbers:
         return found
 
     def start(self, axes: Axes, step: int) -> Instruction:
-        """`along(axes) * step`: where this partition's part begins."""
+        """`along(axes) * step`: the start of this partition's part."""
         key = (axes, step)
         found = self._starts.get(key)
         if found is None:

@@ -1,4 +1,4 @@
-"""Resharding: the instructions that bring an array from one layout to another, along the path of `paths`."""
+"""Resharding: the instructions that convert an array between layouts, along the path of `paths`."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from hloom.ir.types import PRED, Shape
 
 
 class Mover:
-    """Emits slices and collectives into one computation. why: what the next ones are for."""
+    """Emits slices and collectives into one computation. why: the purpose of the next ones."""
 
     def __init__(self, layouts: Layouts, builder: Builder, numbers: Numbers):
         self.layouts, self.builder, self.numbers = layouts, builder, numbers
@@ -30,7 +30,7 @@ class Mover:
     # --- parts of arrays ---
 
     def padded(self, value: Instruction, d: int, size: int) -> Instruction:
-        """With zeros behind dimension d, up to a size."""
+        """Zero-padded at the end of dimension d, up to a size."""
         if value.dims[d] == size:
             return value
         zero = self.builder.constant(np.zeros((), value.dtype))
@@ -38,18 +38,18 @@ class Mover:
         return self.builder.emit("pad", value, zero, padding=padding)
 
     def trimmed(self, value: Instruction, d: int, size: int) -> Instruction:
-        """The first `size` places of dimension d."""
+        """The first `size` elements of dimension d."""
         return self.cut(value, d, 0, size)
 
     def cut(self, value: Instruction, d: int, start: int, limit: int) -> Instruction:
-        """Places start to limit of dimension d."""
+        """Elements start to limit of dimension d."""
         if (start, limit) == (0, value.dims[d]):
             return value
         bounds = tuple((start, limit, 1) if k == d else (0, n, 1) for k, n in enumerate(value.dims))
         return self.builder.emit("slice", value, slice=bounds)
 
     def at(self, value: Instruction, d: int, start: Instruction, size: int) -> Instruction:
-        """`size` places of dimension d from one on that is computed."""
+        """`size` elements of dimension d from a computed start."""
         zero = self.builder.constant(np.int32(0))
         starts = [start if k == d else zero for k in range(len(value.dims))]
         sizes = tuple(size if k == d else n for k, n in enumerate(value.dims))
@@ -60,7 +60,7 @@ class Mover:
         return value if value.dims == dims else self.builder.emit("reshape", value, shape=value.shape.with_dims(dims))
 
     def masked(self, value: Instruction, d: int, axes: Axes, size: int, number) -> Instruction:
-        """With a number in the places of dimension d that are padding of a dimension of this size."""
+        """The padding of dimension d beyond this size replaced by a number."""
         emit, local = self.builder.emit, value.dims[d]
         place = emit("iota", shape=Shape(np.int32, value.dims), iota_dimension=d)
         behind = emit("subtract", self.builder.splat(size, Shape(S32)), self.numbers.start(axes, local))
@@ -93,7 +93,7 @@ class Mover:
         )  # fmt: skip
 
     def permuted(self, value: Instruction, pairs) -> Instruction:
-        """What other partitions have: of (source, target) pairs."""
+        """Values of other partitions, by (source, target) pairs."""
         return self.builder.emit(
             "collective-permute", value, source_target_pairs=tuple(pairs), channel_id=self.layouts.channel(),
             why=self.why,
@@ -107,7 +107,7 @@ class Mover:
         return self.collective("all-gather", value, axes=axes, dimensions=(d,))
 
     def sent(self, value: Instruction, partition: int) -> Instruction:
-        """What one partition has, on all of them."""
+        """The value of one partition, broadcast to all."""
         count, replicas = self.layouts.mesh.size, self.layouts.replicas
         rest = [k for k in range(count) if k != partition]
         groups = tuple(tuple(r * count + k for k in (partition, *rest)) for r in range(replicas))
@@ -131,13 +131,13 @@ class Mover:
         n, d, source = self.layouts.count(step.axes), step.d, step.source
         local = step.target.local(dims)
         value = self.padded(value, d, local[d] * n)
-        # [.., n * part of d, ..] -> [n, .., part of d, ..]: what goes to each device
+        # [.., n * part of d, ..] -> [n, .., part of d, ..]: one row per destination
         opened = self.reshaped(value, (*value.dims[:d], n, local[d], *value.dims[d + 1 :]))
         rank = len(value.dims)
         first = (d, *(k for k in range(rank + 1) if k != d))
         sent = self.builder.emit("transpose", opened, dimensions=first) if d else opened
         found = self.collective("all-to-all", sent, axes=step.axes, dimensions=(0,))
-        # [n, .., part of source, ..] -> [.., n * part of source, ..]: what came from each device
+        # [n, .., part of source, ..] -> [.., n * part of source, ..]: one row per sender
         back = (*range(1, source + 1), 0, *range(source + 1, rank + 1))
         placed = self.builder.emit("transpose", found, dimensions=back) if source else found
         sizes = list(placed.dims)
@@ -159,7 +159,7 @@ class Mover:
         return self.only_first(value, step.axes, False if value.dtype == PRED else 0)
 
     def _widen(self, value, layout: Layout, step: Step, dims):
-        """The part of each device among zeros: together they are a sum."""
+        """The part of each device padded with zeros, so that the whole is their sum."""
         size = value.dims[step.d]
         shape = value.shape.with_dims(step.target.local(dims))
         zero = self.builder.constant(np.int32(0))
@@ -172,8 +172,8 @@ class Mover:
 
 
 def permutation(layouts: Layouts, old: Layout, new: Layout) -> list[tuple[int, int]]:
-    """The (source, target) partitions by which each gets its part of the new layout; near ones where there is a choice,
-    those that have it already left out where all do so."""
+    """The (source, target) partitions by which each gets its part of the new layout; nearby sources are preferred, and
+    partitions that already have their part are omitted if all of them do."""
     parts = [tuple(layouts.numbers(axes) for axes in layout.dims if axes) for layout in (old, new)]
     sums = [layouts.numbers(old.unreduced)] if old.unreduced else []
     count = layouts.mesh.size
@@ -183,7 +183,7 @@ def permutation(layouts: Layouts, old: Layout, new: Layout) -> list[tuple[int, i
         owners.setdefault(key, []).append(p)
     wanted = [tuple(int(n[p]) for n in (*parts[1], *sums)) for p in range(count)]
     pairs = []
-    for p in range(count):  # those that have their part already keep it
+    for p in range(count):  # partitions that already have their part keep it
         if p in owners[wanted[p]]:
             owners[wanted[p]].remove(p)
             pairs.append((p, p))

@@ -1,6 +1,6 @@
-"""The cheapest path from one layout of an array to another: which slices and collectives, by the cost model.
+"""The cheapest path from one layout of an array to another: a sequence of slices and collectives, by the cost model.
 
-A layout is reached by steps, each of which changes the axes of one or two dimensions:
+Each step changes the axes of one or two dimensions:
 
     slice           an axis along which all devices hold the same splits a dimension further: nothing is sent
     all-gather      the last axes of a dimension go
@@ -11,9 +11,9 @@ A layout is reached by steps, each of which changes the axes of one or two dimen
     widen           the last axes of a dimension become axes of partial sums: each part is among zeros, nothing is sent
     keep            a value becomes partial sums: all but the first device along an axis have zero
 
-Dijkstra's algorithm over them finds the path; there are few steps that lead towards the target. Where axes do not
-divide a dimension, its parts are padded, and a step from c parts to c * n is possible only where part k of the one is
-parts k * n and following of the other, or where c is 1.
+Dijkstra's algorithm finds the path; few steps lead towards the target. If a dimension is not divisible by its axes, its
+parts are padded, and a step from c parts to c * n is possible only if part k of the former consists of parts k * n and
+following of the latter, or if c is 1.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class Step:
 
 
 class Paths:
-    """Cheapest paths over one mesh, each found once."""
+    """Cheapest paths over one mesh, memoized."""
 
     def __init__(self, layouts: Layouts):
         self.layouts = layouts

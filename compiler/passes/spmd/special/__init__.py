@@ -1,1 +1,1 @@
-"""Ops that need more than a device's own elements along a split dimension."""
+"""Ops that need remote elements along a split dimension."""

@@ -1,8 +1,8 @@
-"""Places of a split dimension that lie on other devices: what windows, shifts and reversals read.
+"""Halo exchange: remote elements of a split dimension that windows, shifts and reversals read.
 
-Device p of n has places p * part to (p + 1) * part of a dimension; it needs places p * step + first to
-p * step + first + width. What it lacks comes from the devices at constant distances, a permutation for each of these,
-of just those places that any device needs.
+Device p of n has elements p * part to (p + 1) * part of a dimension; it needs elements p * step + first to p * step +
+first + width. Missing elements come from devices at constant distances, by one permutation per distance, of only those
+elements that any device needs.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ from hloom.ir.types import Shape
 
 @record(frozen=True)
 class Fetch:
-    """What devices need of a dimension of `size` places, of which each of `count` has `part`: `width` places from
-    p * step + first on. Of these only those between low and high (the size, if it is None) are read."""
+    """The elements that devices need of a dimension of `size` elements, of which each of `count` has `part`: `width`
+    elements from p * step + first. Only those between low and high (the size, if None) are read."""
 
     size: int
     part: int
@@ -35,8 +35,8 @@ class Fetch:
         return [p * self.step + self.first for p in range(self.count)]
 
     def pieces(self) -> list[tuple[int, int, int, tuple[int, ...]]]:
-        """(distance, start, limit, devices): places start to limit of the device that stands at this distance, for
-        these devices. Together they are one range of places that begins in the part of the first."""
+        """(distance, start, limit, devices): elements start to limit of the device at this distance, for these devices.
+        Together they form one range of elements that begins in the part of the first."""
         spans = {}
         for p, start in enumerate(self.starts()):
             low = max(start, self.low)
@@ -60,17 +60,17 @@ class Fetch:
         return found
 
     def price(self, cross: float) -> float:
-        """The cost of bringing it. cross: the bytes of one place."""
+        """The cost of fetching it. cross: the bytes per element."""
         moved = [limit - start for distance, start, limit, users in self.pieces() if distance and users]
         return sum(cost("collective-permute", 2, places * cross) for places in moved)
 
     def leaves(self) -> bool:
-        """Whether a device needs places outside of the dimension."""
+        """Whether a device needs elements out of the dimension's bounds."""
         return any(start < 0 or start + self.width > self.size for start in self.starts())
 
 
 class Exchange:
-    """What devices send each other for several needs: equal pieces over one distance around the ring go together."""
+    """The exchange for several needs: equal pieces over the same distance around the ring are sent together."""
 
     def __init__(self, scope: Scope):
         self.scope = scope
@@ -78,14 +78,14 @@ class Exchange:
         self.made: dict[tuple, Instruction] = {}
 
     def expect(self, value: Instruction, d: int, fetch: Fetch) -> None:
-        """Notes a need, before any piece is asked for."""
+        """Registers a need, before any piece is requested."""
         for distance, start, limit, users in fetch.pieces():
             if distance:
                 key = (id(value), d, start, limit, distance % fetch.count)
                 self.pairs.setdefault(key, set()).update((p + distance, p) for p in users)
 
     def piece(self, value: Instruction, d: int, axes: Axes, fetch: Fetch, start: int, limit: int, distance: int):
-        """Places start to limit of the device at a distance."""
+        """Elements start to limit of the device at a distance."""
         piece = self.scope.mover.cut(value, d, start, limit)
         if distance == 0:
             return piece
@@ -102,8 +102,8 @@ def fetched(
     scope: Scope, value: Instruction, d: int, axes: Axes, fetch: Fetch, fill: Instruction | None,
     exchange: Exchange | None = None,
 ) -> Instruction:  # fmt: skip
-    """The places of dimension d that each device needs. fill: a scalar that stands outside of the dimension; without
-    it, anything may. exchange: what knows of this need and others."""
+    """The elements of dimension d that each device needs. fill: a scalar for elements out of bounds; otherwise these
+    are arbitrary. exchange: shared with other needs."""
     emit, mover = scope.builder.emit, scope.mover
     if exchange is None:
         exchange = Exchange(scope)
@@ -111,7 +111,7 @@ def fetched(
     pieces = fetch.pieces()
     parts = [exchange.piece(value, d, axes, fetch, start, limit, distance) for distance, start, limit, _ in pieces]
     joined = emit("concatenate", *parts, dimensions=(d,)) if len(parts) > 1 else parts[0]
-    # Where each device's places begin in what it has now.
+    # The start of each device's elements in its extended part.
     begin = pieces[0][0] * fetch.part + pieces[0][1]
     offsets = [start - p * fetch.part - begin for p, start in enumerate(fetch.starts())]
     low = max(0, -min(offsets))
@@ -131,7 +131,7 @@ def fetched(
 
 
 def _is_clean(fetch: Fetch, fill: Instruction) -> bool:
-    """Whether what is outside of the dimension has come as zeros, and should be zeros."""
+    """Whether out-of-bounds elements arrive as zeros, and should be zeros."""
     zero = fill.opcode == "constant" and not np.asarray(fill["value"]).any()
     return zero and fetch.part * fetch.count == fetch.size
 

@@ -1,8 +1,7 @@
-"""Reads and writes at computed places along a split dimension: gather, scatter, dynamic-slice, dynamic-update-slice.
+"""Reads and writes at computed indices along a split dimension: gather, scatter, dynamic-slice, dynamic-update-slice.
 
-Each device does what falls into its own range: indexes are clamped to the whole dimension, then counted from the start
-of the range. What a device does not have is zero in its result of a read, so that the results are partial sums; writes
-outside of its range are left out.
+Each device handles its range: indices are clamped to the whole dimension, then made relative to the start of the range.
+Reads of remote elements are zero, so that the results are partial sums; writes out of the range are dropped.
 """
 
 from __future__ import annotations
@@ -41,7 +40,7 @@ def _split_dimensions(rule: FactorRule, choice: Choice) -> dict[int, tuple[str, 
 
 
 def _starts(scope: Scope, instruction: Instruction, choice: Choice, values, first: int, sizes) -> list[Instruction]:
-    """The starts as s32, clamped so that the slice of these sizes is inside of the whole array."""
+    """The starts as s32, clamped so that the slice of these sizes is within the whole array."""
     dims = instruction.operands[0].dims
     found = []
     for value, size, part in zip(values[first:], dims, sizes, strict=True):
@@ -50,7 +49,7 @@ def _starts(scope: Scope, instruction: Instruction, choice: Choice, values, firs
 
 
 def _clamped(scope: Scope, value: Instruction, limit: int) -> Instruction:
-    """A scalar or an array of indexes between 0 and a limit, as s32."""
+    """A scalar or an array of indices clamped between 0 and a limit, as s32."""
     emit, splat = scope.builder.emit, scope.builder.splat
     if value.dtype.kind == "u":
         limit = min(limit, int(np.iinfo(value.dtype).max)) if value.dtype.itemsize < 8 else limit
@@ -86,9 +85,9 @@ def _dims(instruction: Instruction) -> tuple[int, ...]:
 
 
 def _window(scope: Scope, value: Instruction, d: int, own: Instruction, size: int):
-    """For a window of dimension d that begins at `own` of this device's range, and may lie partly or wholly outside of
-    it: (array, start in it, whether it is inside). Of a window of one element the last is a pred, otherwise the array
-    is padded with zeros to both sides and it is None."""
+    """For a window of dimension d that begins at `own` in this device's range, and may be partly or entirely out of it:
+    (array, start in it, whether it is inside). For a window of one element the last is a pred, otherwise the array is
+    zero-padded on both sides and it is None."""
     emit, constant, local = scope.builder.emit, scope.builder.constant, value.dims[d]
     if size == 1:
         low = emit("compare", own, constant(np.int32(0)), direction="GE")
@@ -100,7 +99,7 @@ def _window(scope: Scope, value: Instruction, d: int, own: Instruction, size: in
 
 
 def bordered(scope: Scope, value: Instruction, d: int, low: int, high: int) -> Instruction:
-    """With zeros before and behind dimension d."""
+    """Zero-padded at both ends of dimension d."""
     zero = scope.builder.constant(np.zeros((), value.dtype))
     padding = tuple((low, high, 0) if k == d else (0, 0, 0) for k in range(len(value.dims)))
     return scope.builder.emit("pad", value, zero, padding=padding)
@@ -132,7 +131,7 @@ def _dynamic_update_slice(scope: Scope, instruction: Instruction, rule: FactorRu
 
 
 def _along_vector(scope: Scope, w: Windows, numbers: list[Instruction], indices: Instruction) -> Instruction:
-    """An array of the shape of the indexes with a scalar for each component."""
+    """An array of the shape of the indices with a scalar for each component."""
     emit = scope.builder.emit
     if w.vector == len(indices.dims):
         return scope.mover.spread(numbers[0], indices.dims)
@@ -142,7 +141,7 @@ def _along_vector(scope: Scope, w: Windows, numbers: list[Instruction], indices:
 
 
 def _component(scope: Scope, w: Windows, indices: Instruction, k: int) -> Instruction:
-    """Component k of the indexes, without their vector dimension."""
+    """Component k of the indices, without their vector dimension."""
     if w.vector == len(indices.dims):
         return indices
     cut = scope.mover.cut(indices, w.vector, k, k + 1)
@@ -175,7 +174,7 @@ def _gather(scope: Scope, instruction: Instruction, rule: FactorRule, choice: Ch
 
 
 def _scatter(scope: Scope, instruction: Instruction, rule: FactorRule, choice: Choice, values):
-    """Updates outside of an array are left out, and so are those outside of a device's range."""
+    """Updates out of bounds are dropped, as are those out of a device's range."""
     emit = scope.builder.emit
     count = len(values) // 2
     w, indices, split = windows_of(instruction), values[count], _split_dimensions(rule, choice)
@@ -194,7 +193,7 @@ def _scatter(scope: Scope, instruction: Instruction, rule: FactorRule, choice: C
 
 
 def _single(windows):
-    """Whether the windows have one element along split dimensions: only these lie on one device for sure."""
+    """Whether the windows have one element along split dimensions: only then they are certain to be on one device."""
 
     def fits(layouts: Layouts, instruction: Instruction, rule: FactorRule, choice: Choice) -> bool:
         sizes = windows(instruction).sizes

@@ -1,4 +1,4 @@
-"""reduce-window along a split dimension: with the neighbours' numbers, or of a running sum with their totals."""
+"""reduce-window along a split dimension: with the neighbours' elements, or for a running sum with their totals."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ _neighbours = priced(_needs)
 
 
 def _combiner(instruction: Instruction) -> str | None:
-    """The combiner where it is one op with a neutral element."""
+    """The combiner if it is a single op with a neutral element."""
     opcode = combiner_opcode(instruction["to_apply"]) if _arrays(instruction) == 1 else None
     return opcode if opcode is not None and OPS[opcode].identity is not None else None
 
@@ -67,7 +67,7 @@ def _price(layouts: Layouts, instruction: Instruction, rule: FactorRule, choice:
 
 
 def _fits(layouts: Layouts, instruction: Instruction, rule: FactorRule, choice: Choice) -> bool:
-    """What is outside of the array takes no part: that needs a neutral element, unless no window reaches there."""
+    """Elements out of bounds are ignored, which needs a neutral element unless no window reaches there."""
     if not _fits_windows(layouts, instruction, rule, choice):
         return False
     known = _combiner(instruction) is not None
@@ -88,7 +88,7 @@ def _emit(scope: Scope, instruction: Instruction, rule: FactorRule, choice: Choi
 
 
 def _prefix(scope: Scope, instruction: Instruction, values, d: int, axes: Axes, back: bool) -> Instruction:
-    """A running sum: that of each device's part, and before it the totals of the devices before."""
+    """A running sum: over each device's part, offset by the totals of the previous devices."""
     emit, mover, to_apply = scope.builder.emit, scope.mover, instruction["to_apply"]
     opcode = _combiner(instruction)
     assert opcode is not None

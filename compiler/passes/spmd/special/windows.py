@@ -1,7 +1,7 @@
 """Ops that read neighbours along a split dimension: slice, pad, concatenate, reverse, windows, convolutions.
 
-Each says which places of an operand a device needs for its part of the result (`halo.Fetch`); when it has them the op
-is local, without padding. A running sum needs no neighbour's numbers but their totals.
+Each specifies the elements of an operand that a device needs for its part of the result (`halo.Fetch`); with these the
+op is local, without padding. A running sum needs only the neighbours' totals.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from hloom.ir.ops.linalg.convolution import parse_labels
 from hloom.ir.spmd.factors import FactorRule, result_shapes
 from hloom.ir.window import WindowDimension, window_of
 
-Need = tuple[int, int, Axes, Fetch]  # (operand, dimension, axes, what is needed of it)
+Need = tuple[int, int, Axes, Fetch]  # (operand, dimension, axes, needed elements)
 
 
 def all_windows(instruction: Instruction, rule: FactorRule) -> frozenset[int]:
@@ -34,7 +34,7 @@ def split_dimensions(rule: FactorRule, choice: Choice) -> Iterator[tuple[int, Ax
 
 
 def priced(needs: Callable[..., list[Need]]) -> Callable[..., float]:
-    """The price of a choice: of what is brought from other devices."""
+    """The cost of a choice: of fetching remote elements."""
 
     def price(layouts: Layouts, instruction: Instruction, rule: FactorRule, choice: Choice) -> float:
         total = 0.0
@@ -49,7 +49,7 @@ def priced(needs: Callable[..., list[Need]]) -> Callable[..., float]:
 
 
 def bring(scope: Scope, needs: list[Need], values: list, fills: dict[int, Instruction]) -> None:
-    """Replaces operands by what devices need of them. fills: what stands outside of an operand."""
+    """Replaces operands by the elements that devices need. fills: values out of an operand's bounds."""
     for k, d, axes, fetch in needs:
         values[k] = fetched(scope, values[k], d, axes, fetch, fills.get(k))
 
@@ -100,7 +100,7 @@ def _reverse(scope: Scope, instruction: Instruction, rule: FactorRule, choice: C
 
 
 def _sliced(operand: Instruction, d: int) -> tuple[Instruction, int, int] | None:
-    """(array, start, limit) of a slice of neighbouring places of dimension d only: a roll is two of them, joined."""
+    """(array, start, limit) of a contiguous slice along dimension d only: a roll is a concatenation of two."""
     if operand.opcode != "slice":
         return None
     array = operand.operands[0]
@@ -111,7 +111,7 @@ def _sliced(operand: Instruction, d: int) -> tuple[Instruction, int, int] | None
 
 
 def _concatenate_needs(layouts: Layouts, instruction: Instruction, rule: FactorRule, choice: Choice) -> list[Need]:
-    """Of an operand that is a slice, what is needed of the array that is sliced."""
+    """For an operand that is a slice, the needed elements of the sliced array."""
     found = []
     for d, axes in split_dimensions(rule, choice):
         n, offset = layouts.count(axes), 0
@@ -127,7 +127,7 @@ def _concatenate_needs(layouts: Layouts, instruction: Instruction, rule: FactorR
 
 
 def _concatenate(scope: Scope, instruction: Instruction, rule: FactorRule, choice: Choice, values):
-    """Each operand where it belongs, and of these the one that a place is in."""
+    """Each operand at its position, with a select of the one that an element belongs to."""
     emit, values = scope.builder.emit, list(values)
     needs = _concatenate_needs(scope.layouts, instruction, rule, choice)
     exchange = Exchange(scope)
@@ -155,13 +155,13 @@ def _concatenate(scope: Scope, instruction: Instruction, rule: FactorRule, choic
 
 
 def window_fetch(window: WindowDimension, size: int, outputs: int, n: int) -> tuple[Fetch, WindowDimension] | None:
-    """What a device needs of a dimension for its part of the window's places, and the window on that; None where the
-    holes of a dilated operand are not at the same places on all devices."""
+    """The elements of a dimension that a device needs for its part of the window positions, and the local window; None
+    if the holes of a dilated operand are not at the same positions on all devices."""
     places, dilation = _part(outputs, n), window.base_dilation
     step = places * window.stride
     if step % dilation:
         return None
-    first = -(window.low // dilation)  # the first element at or behind place -low of the dilated operand
+    first = -(window.low // dilation)  # the first element at or after position -low of the dilated operand
     low = first * dilation + window.low
     needed = (places - 1) * window.stride + window.reach
     width = max(1, (needed - low - 1) // dilation + 1)
@@ -175,7 +175,7 @@ def _pad_windows(instruction: Instruction) -> list[WindowDimension]:
 
 
 def window_needs(windows: Callable, places: Callable = lambda instruction, d: d, arrays: Callable = lambda i: 1):
-    """The needs of an op whose first operands slide under windows. windows(instruction): one for each dimension of the
+    """The needs of an op with windows over its first operands. windows(instruction): one for each dimension of the
     operand; places(instruction, d): the dimension of the result."""
 
     def needs(layouts: Layouts, instruction: Instruction, rule: FactorRule, choice: Choice) -> list[Need]:
@@ -194,7 +194,7 @@ def window_needs(windows: Callable, places: Callable = lambda instruction, d: d,
 
 
 def local_windows(scope: Scope, instruction: Instruction, rule: FactorRule, choice: Choice, windows, places) -> list:
-    """The windows on what devices have then."""
+    """The windows on the devices' extended parts."""
     own = list(windows(instruction))
     result = result_shapes(instruction.shape)[0].dims
     for d, axes in split_dimensions(rule, choice):
@@ -260,8 +260,8 @@ def _convolution_needs(layouts: Layouts, instruction: Instruction, rule: FactorR
 
 
 def _convolved(layouts: Layouts, instruction: Instruction, rule: FactorRule, choice: Choice):
-    """(dimension of the operand, axes, what is needed, the local window) of each split spatial dimension; None where
-    that cannot be."""
+    """(dimension of the operand, axes, needed elements, the local window) of each split spatial dimension; None if
+    impossible."""
     lhs, rhs, _ = parse_labels(instruction["dim_labels"])
     left, right = (o.dims for o in instruction.operands)
     windows, found = _convolution_windows(instruction), []
@@ -308,7 +308,7 @@ def _fits_convolution(layouts: Layouts, instruction: Instruction, rule: FactorRu
 
 
 def _fits_selection(layouts: Layouts, instruction: Instruction, rule: FactorRule, choice: Choice) -> bool:
-    """Windows that lie on one device each."""
+    """Windows that are each on one device."""
     windows = window_of(instruction)
     for d, axes in split_dimensions(rule, choice):
         w, n = windows[d], layouts.count(axes)
