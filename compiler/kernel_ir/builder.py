@@ -24,6 +24,7 @@ from hloom.compiler.kernel_ir.nodes import (
     Store,
     Unary,
     Var,
+    compared,
 )
 from hloom.compiler.kernel_ir.types import (
     FLOATS,
@@ -126,12 +127,6 @@ def quotient(x: Expr, y: Expr) -> Expr:
 def address(pointer: Expr) -> Expr:
     """`address(p)`, in bytes."""
     return call("address", (pointer,), by_name)
-
-
-def compared(op: str, left: Expr, right: Expr) -> Binary:
-    if left.type != right.type or not is_integer(left.type):
-        joined(left.type, right.type)
-    return Binary("pred", op, left, right)
 
 
 def unary(op: str, operand: Expr) -> Expr:

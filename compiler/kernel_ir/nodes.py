@@ -2,6 +2,9 @@
 
 Expressions are immutable trees that know their type; statements are lists. A type is an HLO dtype ("f32", "s64",
 "pred") or a pointer to one ("*f32"). A variable is an object, not a name: two of one name are different variables.
+
+Arithmetic of expressions, and of an expression and an integer, is written as such: `row * width + 1` is a node. So are
+comparisons but for `==` and `!=`, which compare the nodes themselves (`builder.compared` compares their values).
 """
 
 from __future__ import annotations
@@ -9,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import Any, ClassVar
 
-from hloom.compiler.kernel_ir.types import STORED
+from hloom.compiler.kernel_ir.types import STORED, arithmetic, is_integer, joined, negated
 from hloom.ir.records import field, record, replace
 
 # How strongly operations bind in the text of an expression.
@@ -63,6 +66,60 @@ class Expr:
             if new is not part and new != part:
                 changed[name] = new
         return replace(self, **changed) if changed else self
+
+    def __add__(self, other: Expr | int) -> Binary:
+        return _arithmetic("+", self, other)
+
+    def __radd__(self, other: int) -> Binary:
+        return _arithmetic("+", other, self)
+
+    def __sub__(self, other: Expr | int) -> Binary:
+        return _arithmetic("-", self, other)
+
+    def __rsub__(self, other: int) -> Binary:
+        return _arithmetic("-", other, self)
+
+    def __mul__(self, other: Expr | int) -> Binary:
+        return _arithmetic("*", self, other)
+
+    def __rmul__(self, other: int) -> Binary:
+        return _arithmetic("*", other, self)
+
+    def __floordiv__(self, other: Expr | int) -> Binary:
+        return _arithmetic("//", self, other)
+
+    def __mod__(self, other: Expr | int) -> Binary:
+        return _arithmetic("%", self, other)
+
+    def __and__(self, other: Expr | int) -> Binary:
+        return _arithmetic("&", self, other)
+
+    def __or__(self, other: Expr | int) -> Binary:
+        return _arithmetic("|", self, other)
+
+    def __xor__(self, other: Expr | int) -> Binary:
+        return _arithmetic("^", self, other)
+
+    def __lshift__(self, other: Expr | int) -> Binary:
+        return _arithmetic("<<", self, other)
+
+    def __rshift__(self, other: Expr | int) -> Binary:
+        return _arithmetic(">>", self, other)
+
+    def __neg__(self) -> Unary:
+        return Unary(negated("-", self.type), "-", self)
+
+    def __lt__(self, other: Expr | int) -> Binary:
+        return compared("<", self, other)
+
+    def __le__(self, other: Expr | int) -> Binary:
+        return compared("<=", self, other)
+
+    def __gt__(self, other: Expr | int) -> Binary:
+        return compared(">", self, other)
+
+    def __ge__(self, other: Expr | int) -> Binary:
+        return compared(">=", self, other)
 
 
 @record(frozen=True)
@@ -137,6 +194,23 @@ class Binary(Expr):
             return f"{left} {op} {self.right.within(ATOM if isinstance(self.right, Binary) else binds + 1)}", binds
         left = self.left.within(binds + 1 if binds == COMPARISON else binds)
         return f"{left} {op} {self.right.within(binds + 1)}", binds
+
+
+def _arithmetic(op: str, left: Expr | int, right: Expr | int) -> Binary:
+    left, right = _lifted(left), _lifted(right)
+    return Binary(arithmetic(op, left.type, right.type), op, left, right)
+
+
+def compared(op: str, left: Expr, right: Expr | int) -> Binary:
+    """A comparison of numbers. Raises TypeMismatch."""
+    right = _lifted(right)
+    if left.type != right.type or not is_integer(left.type):
+        joined(left.type, right.type)
+    return Binary("pred", op, left, right)
+
+
+def _lifted(value: Expr | int) -> Expr:
+    return Const("s64", value) if type(value) is int else value  # type: ignore[return-value]
 
 
 @record(frozen=True)
@@ -288,10 +362,12 @@ class Together(Stmt):
 
 @record
 class Scratch(Stmt):
-    """Memory of so many elements that a call of the kernel has for itself."""
+    """Memory of so many elements that a call of the kernel has for itself; shared: that the threads of a block of a GPU
+    have together."""
 
     var: Var
     size: int
+    shared: bool = False
 
 
 @record

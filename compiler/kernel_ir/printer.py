@@ -65,7 +65,9 @@ def _write(s: Stmt, indent: str, made: list[str]) -> None:
         case If():
             _branches(s, "if", indent, made)
         case Scratch():
-            made.append(f"{indent}{s.var.name} = scratch_{s.var.type[1:]}({s.size})")
+            kind = s.var.type[1:]
+            memory = f"cuda.shared.array({s.size}, {kind})" if s.shared else f"scratch_{kind}({s.size})"
+            made.append(f"{indent}{s.var.name} = {memory}")
         case While():
             made.append(f"{indent}while {s.test}:")
             _block(s.body, f"{indent}    ", made)

@@ -10,6 +10,8 @@ from hypothesis import strategies as st
 
 from hloom.compiler.kernel_ir import builder
 from hloom.compiler.kernel_ir.builder import ONE, ZERO, constant, load
+from hloom.compiler.kernel_ir.functions import by_name
+from hloom.compiler.kernel_ir.names import Names
 from hloom.compiler.kernel_ir.nodes import (
     Assign,
     Binary,
@@ -22,13 +24,14 @@ from hloom.compiler.kernel_ir.nodes import (
     Kernel,
     Load,
     Logic,
+    Scratch,
     Store,
     Together,
     Unary,
     Var,
 )
 from hloom.compiler.kernel_ir.printer import printed
-from hloom.compiler.kernel_ir.reader import KernelSyntaxError, read
+from hloom.compiler.kernel_ir.reader import KernelSyntaxError, expression, read
 from hloom.compiler.kernel_ir.types import FLOATS, INTEGERS, TypeMismatch, arithmetic, joined
 from hloom.compiler.kernels.codegen.description import Block
 from hloom.compiler.targets.cpu import library
@@ -220,6 +223,38 @@ def test_an_expression_is_read_as_it_was_written(expression):
     made = statement(f"v = {str(expression)}")
     assert isinstance(made, Assign)
     assert with_names(made.value) == expression
+
+
+@pytest.mark.parametrize(
+    "text, build",
+    [
+        ("u * 4 + v", lambda u, v, x: u * 4 + v),
+        ("2 - u - (1 - v) * 3", lambda u, v, x: 2 - u - (1 - v) * 3),
+        ("u // v % 8", lambda u, v, x: u // v % 8),
+        ("((u & 7) ^ (v | 1)) << 2 >> v", lambda u, v, x: ((u & 7) ^ (v | 1)) << 2 >> v),
+        ("-u < v", lambda u, v, x: -u < v),
+        ("x + u", lambda u, v, x: x + u),
+        ("x <= x * x", lambda u, v, x: x <= x * x),
+        ("u >= 3", lambda u, v, x: u >= 3),
+        ("3 * u > v", lambda u, v, x: 3 * u > v),
+    ],
+)
+def test_arithmetic_of_nodes_is_what_its_text_says(text, build):
+    names = Names(by_name)
+    u, v, x = names.declare("u", "s64"), names.declare("v", "s64"), names.declare("x", "f32")
+    assert build(u, v, x) == expression(text, names)
+
+
+def test_arithmetic_of_nodes_has_types():
+    x, key, z = Var("f32", "x"), Var("u64", "key"), Var("c64", "z")
+    for build in (lambda: x & 1, lambda: key // 2, lambda: z * z, lambda: -Var("pred", "p"), lambda: key < 1):
+        with pytest.raises(TypeMismatch):
+            build()
+
+
+def test_shared_memory_of_a_gpu():
+    kernel = Kernel("k", (), [Scratch(Var("*f32", "box"), 8, shared=True), Scratch(Var("*f32", "own"), 4)])
+    assert printed(kernel) == "def k():\n    box = cuda.shared.array(8, f32)\n    own = scratch_f32(4)\n"
 
 
 def test_branches_are_written_as_elif():
