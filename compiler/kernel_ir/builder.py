@@ -201,9 +201,9 @@ def assign(var: Var, value: Expr) -> Assign:
     return Assign(var, value)
 
 
-def increased(var: Var, by: Expr) -> Assign:
+def increased(var: Var, by: Expr | int) -> Assign:
     """`var += by`."""
-    return Assign(var, plus(var, by), augmented=True)
+    return Assign(var, var + by, augmented=True)
 
 
 def store(pointer: Expr, index: Expr, value: Expr, streamed: bool = False) -> Store:

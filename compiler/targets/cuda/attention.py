@@ -25,7 +25,8 @@ from hloom.compiler.kernels.contractions.operands import Roles, operand_of
 from hloom.compiler.kernels.contractions.spec import ContractionSpec, PlainOperand
 from hloom.compiler.kernels.request import KernelRequest
 from hloom.compiler.normal_forms import accumulation_dtype
-from hloom.compiler.targets.cuda.codegen.render import WARP, shuffled
+from hloom.compiler.targets.cuda.codegen.render import over_warp
+from hloom.compiler.targets.cuda.codegen.source import WARP
 from hloom.compiler.targets.cuda.contractions.launches import tensor_dtype
 from hloom.compiler.targets.cuda.contractions.operands import TENSOR_INPUTS, Side, make_side
 from hloom.compiler.targets.cuda.contractions.products import tensor_products, thread_products
@@ -100,7 +101,7 @@ class _WarpRows(RowNest):
             elif isinstance(node, Branch):
                 lines += [f"if {node.condition}:", *indent(self.lines(node.body))]
             elif isinstance(node, Collective):
-                lines += shuffled(node)
+                lines += printer.lines(over_warp(node))
             elif isinstance(node, Lanes):
                 inside = [*_inner(node.body), f"{node.variable} += {WARP}"]
                 head = [f"{node.variable} = {node.start} + t_lane", f"while {node.variable} < {node.extent}:"]

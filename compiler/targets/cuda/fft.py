@@ -18,8 +18,13 @@ from collections.abc import Callable
 
 import numpy as np
 
+from hloom.compiler.kernel_ir.builder import ZERO, call, cast, compared, constant, element, least, part, plus
+from hloom.compiler.kernel_ir.functions import by_name
+from hloom.compiler.kernel_ir.nodes import Expr, Load, Var
+from hloom.compiler.kernels.codegen.description import Block
 from hloom.compiler.kernels.request import KernelRequest
 from hloom.compiler.targets.base import KernelGroup
+from hloom.compiler.targets.cuda.codegen.source import barrier, shared_array
 from hloom.compiler.targets.cuda.launches import CudaLaunch, cuda_source, launch_of_source
 from hloom.compiler.targets.cuda.libraries.fft import library_transform
 from hloom.ir.module import Instruction
@@ -29,6 +34,8 @@ from hloom.ir.types import COMPLEX, DTYPES, HLO_NAME, real_dtype
 SHARED = 48 * 1024  # bytes of static shared memory, for two copies of a row
 WRITTEN_OUT = 7  # factors up to this are a thread's
 LONGEST = 1 << 24
+Read = Callable[[Block, str, Expr], Var]  # gives a name to the element at an index
+Write = Callable[[Block, Expr, Expr], None]  # a value to an index
 
 
 def has_fft_kernel(fft: Instruction) -> bool:
@@ -137,47 +144,60 @@ class _Step:
 
     # --- reading and writing ---
 
-    def _bases(self) -> list[str]:
-        if self.below == 1:
-            return ["first_in = row * count_in", "first_out = row * count_out"]
-        return [
-            "across = row // below",
-            "along = row - across * below",
-            "first_in = across * count_in * below + along",
-            "first_out = across * count_out * below + along",
-        ]
+    def _begun(self, pointers: list[tuple[str, str]]) -> Block:
+        """The block of a work item."""
+        block = Block()
+        for name, dtype in (*pointers, ("roots", self.whole.kind)):
+            block.names.declare(name, f"*{dtype}")
+        return block
 
-    def _read(self, name: str, i: str) -> list[str]:
-        """name = element i of the row, a complex number."""
-        step = "" if self.below == 1 else " * below"
-        part = self.whole.real
+    def _complex(self, real: Expr, imag: Expr) -> Expr:
+        return call(f"complex_{self.whole.real}", (real, imag), by_name)
+
+    def _times(self, x: Expr, y: Expr) -> Expr:
+        return call(f"mul_{self.whole.kind}", (x, y), by_name)
+
+    def _number(self, value: float) -> Expr:
+        return cast(self.whole.real, constant(value))
+
+    def _bases(self, block: Block) -> None:
+        row, below, count_in, count_out = (_index(block, name) for name in ("row", "below", "count_in", "count_out"))
+        if self.below == 1:
+            block.let("first_in", row * count_in)
+            block.let("first_out", row * count_out)
+            return
+        across = block.let("across", row // below)
+        along = block.let("along", row - across * below)
+        block.let("first_in", across * count_in * below + along)
+        block.let("first_out", across * count_out * below + along)
+
+    def _far(self, block: Block, first: str, i: Expr) -> Expr:
+        """Where element i of a row is."""
+        return _index(block, first) + (i if self.below == 1 else i * _index(block, "below"))
+
+    def _read(self, block: Block, name: str, i: Expr) -> Var:
+        """Element i of the row, a complex number."""
+        source = block.names[self.source]
         if self.how == "to real":
             # The other half of the spectrum is the conjugate of the first.
-            return [
-                f"place = min({i}, n - ({i}))",
-                f"{name} = {self.source}[first_in + place{step}]",
-                f"if place != {i}:",
-                f"    {name} = complex_{part}({name}.real, -{name}.imag)",
-            ]
-        at = f"first_in + ({i}){step}"
-        if self.real:
-            return [f"{name} = complex_{part}({self.source}[{at}], {part}(0.0))"]
-        return [f"{name} = {self.source}[{at}]"]
+            place = block.let("place", least(i, _index(block, "n") - i))
+            made = block.let(name, element(source, self._far(block, "first_in", place)))
+            other = block.branch(compared("!=", place, i))
+            other.let(name, self._complex(part(made, "real"), -part(made, "imag")))
+            return made
+        found = element(source, self._far(block, "first_in", i))
+        return block.let(name, self._complex(found, self._number(0.0)) if self.real else found)
 
-    def _write(self, value: str, i: str) -> list[str]:
+    def _write(self, block: Block, value: Expr, i: Expr) -> None:
         """The element i of the result; only the first half of what is from real numbers."""
-        part, step = self.whole.real, "" if self.below == 1 else " * below"
-        lines, scale = [f"result = {value}"], f"{part}({float(1 / self.n)!r})" if self.whole.inverse else ""
+        made: Expr = block.let("result", value)
+        scale = self._number(float(1 / self.n))
         if self.how == "to real":
-            result = f"result.real * {scale}"
+            made = part(made, "real") * scale
         elif self.whole.inverse:
-            result = f"complex_{part}(result.real * {scale}, result.imag * {scale})"
-        else:
-            result = "result"
-        stored = f"{self.target}[first_out + ({i}){step}] = {result}"
-        if self.how == "from real":
-            return [*lines, f"if {i} < count_out:", f"    {stored}"]
-        return [*lines, stored]
+            made = self._complex(part(made, "real") * scale, part(made, "imag") * scale)
+        inside = block.branch(i < _index(block, "count_out")) if self.how == "from real" else block
+        inside.store(block.names[self.target], self._far(block, "first_out", i), made)
 
     # --- passes ---
 
@@ -189,68 +209,67 @@ class _Step:
             together *= factor
         return result
 
-    def _pass(self, factor: int, together: int, read: Callable, write: Callable) -> list[str]:
-        """The statements of item `b` of a pass: a butterfly, or an element of one. read(name, index), write(value,
-        index) -> statements."""
-        n, kind = self.n, self.whole.kind
+    def _pass(self, block: Block, factor: int, together: int, read: Read, write: Write) -> None:
+        """Item `b` of a pass: a butterfly, or an element of one."""
+        n, b = self.n, _index(block, "b")
         apart = n // factor
         last = factor * together == n
-        part = "b" if factor <= WRITTEN_OUT else "c"
-        lines = [] if factor <= WRITTEN_OUT else [f"u = b // {apart}", f"c = b - u * {apart}"]
-        lines += [f"p = {part} // {together}", f"q = {part} - p * {together}"] if together > 1 else [f"p = {part}"]
-        place = f"q + {together} * ({factor} * p + {{}})" if together > 1 else f"{factor} * p + {{}}"
-        if factor > WRITTEN_OUT:
-            inside = [
-                *read("a", f"c + t * {apart}"),
-                f"turn = roots[(t * u) % {factor} * {apart}]",
-                f"total = total + mul_{kind}(a, turn)",
-            ]
-            zero = f"{self.whole.real}(0.0)"
-            lines += [
-                f"total = complex_{self.whole.real}({zero}, {zero})",
-                f"for t in range({factor}):",
-                *("    " + line for line in inside),
-            ]
-            if not last:
-                lines.append(f"total = mul_{kind}(total, roots[p * u * {together}])")
-            return lines + write("total", place.format("u"))
-        for t in range(factor):
-            lines += read(f"a{t}", f"{part} + {t * apart}" if t else part)
-        values, more = self._butterfly(factor)
-        lines += more
-        for u, value in enumerate(values):
-            if u and not last:
-                lines.append(f"y{u} = mul_{kind}({value}, roots[p * {u * together}])")
-                value = f"y{u}"
-            lines += write(value, place.format(u))
-        return lines
+        roots, written_out = block.names["roots"], factor <= WRITTEN_OUT
+        first = b
+        if not written_out:
+            u = block.let("u", b // apart)
+            first = block.let("c", b - u * apart)
+        p = block.let("p", first // together if together > 1 else first)
+        q = block.let("q", first - p * together) if together > 1 else None
 
-    def _butterfly(self, factor: int) -> tuple[list[str], list[str]]:
-        """(the names of the sums of a0, a1, ... with the roots of order `factor`, statements)."""
-        part, kind = self.whole.real, self.whole.kind
+        def place(u: Expr) -> Expr:
+            inside = constant(factor) * p + u
+            return inside if q is None else q + constant(together) * inside
+
+        if not written_out:
+            total = block.let("total", self._complex(self._number(0.0), self._number(0.0)))
+            t, term = block.loop("t", ZERO, constant(factor))
+            a = read(term, "a", first + t * apart)
+            turn = term.let("turn", element(roots, t * u % factor * apart))
+            term.let("total", total + self._times(a, turn))
+            if not last:
+                block.let("total", self._times(total, element(roots, p * u * together)))
+            write(block, total, place(u))
+            return
+        given = [read(block, f"a{t}", first + t * apart if t else first) for t in range(factor)]
+        for k, value in enumerate(self._butterfly(block, given)):
+            if k and not last:
+                value = block.let(f"y{k}", self._times(value, element(roots, p * (k * together))))
+            write(block, value, place(constant(k)))
+
+    def _butterfly(self, block: Block, a: list[Var]) -> list[Var]:
+        """The sums of a0, a1, ... with the roots of their order."""
+        factor, inverse = len(a), self.whole.inverse
         if factor == 2:
-            return ["y0", "y1"], ["y0 = a0 + a1", "y1 = a0 - a1"]
+            return [block.let("y0", a[0] + a[1]), block.let("y1", a[0] - a[1])]
         if factor == 4:
-            turned = "complex_{0}(-t3.imag, t3.real)" if self.whole.inverse else "complex_{0}(t3.imag, -t3.real)"
-            return ["y0", "y1", "y2", "y3"], [
-                "t0 = a0 + a2", "t1 = a0 - a2", "t2 = a1 + a3", "t3 = a1 - a3", f"t3 = {turned.format(part)}",
-                "y0 = t0 + t2", "y1 = t1 + t3", "y2 = t0 - t2", "y3 = t1 - t3",
-            ]  # fmt: skip
-        lines = [f"y0 = {' + '.join(f'a{t}' for t in range(factor))}"]
-        sign = 1 if self.whole.inverse else -1
+            pairs = (a[0] + a[2], a[0] - a[2], a[1] + a[3])
+            even, apart, joined = (block.let(f"t{k}", value) for k, value in enumerate(pairs))
+            odd = block.let("t3", a[1] - a[3])
+            real, imag = part(odd, "real"), part(odd, "imag")
+            block.let("t3", self._complex(-imag, real) if inverse else self._complex(imag, -real))
+            sums = (even + joined, apart + odd, even - joined, apart - odd)
+            return [block.let(f"y{k}", value) for k, value in enumerate(sums)]
+        made = [block.let("y0", plus(*a))]
+        sign = 1 if inverse else -1
         for u in range(1, factor):
-            terms = ["a0"]
+            terms: list[Expr] = [a[0]]
             for t in range(1, factor):
                 root = cmath.exp(sign * 2j * cmath.pi * (t * u % factor) / factor)
-                terms.append(f"mul_{kind}(a{t}, complex_{part}({part}({root.real!r}), {part}({root.imag!r})))")
-            lines.append(f"y{u} = {' + '.join(terms)}")
-        return [f"y{u}" for u in range(factor)], lines
+                terms.append(self._times(a[t], self._complex(self._number(root.real), self._number(root.imag))))
+            made.append(block.let(f"y{u}", plus(*terms)))
+        return made
 
     # --- kernels ---
 
-    def _finish(self, title: str, pointers, lines, items, work, sizes, **how) -> CudaLaunch:
-        name = self.whole.request.title(title)
-        source = cuda_source(name, [*pointers, ("roots", self.whole.kind)], self.integers, lines, items=items, **how)
+    def _finish(self, title: str, pointers, block: Block, items, work, sizes, **how) -> CudaLaunch:
+        name, body = self.whole.request.title(title), block.statements()
+        source = cuda_source(name, [*pointers, ("roots", self.whole.kind)], self.integers, body, items=items, **how)
         values = {**self.integers, "items": items}
         kept = {k: v for k, v in sizes.items() if k in source.parameters}
         launch = launch_of_source(source, values, items * work, kept, processors=self.whole.processors)
@@ -258,30 +277,37 @@ class _Step:
         return launch
 
     def _in_shared_memory(self) -> CudaLaunch:
-        n, kind = self.n, self.whole.kind
+        n = self.n
         threads = min(max(-(-n // 4 // 32) * 32, 32), 256)
-        lines = ["row = item", *self._bases(), f"for i in range(lane, n, {threads}):"]
-        lines += ["    " + line for line in [*self._read("a", "i"), "row0[i] = a"]]
-        lines.append("cuda.syncthreads()")
-        here, there = "row0", "row1"
+        shared = [shared_array(name, self.whole.kind, n) for name in ("row0", "row1")]
+        here, there = (array.var for array in shared)
+        pointers = [(self.source, self.source_dtype), (self.target, self.target_dtype)]
+        block = self._begun(pointers)
+        lane, step = _index(block, "lane"), constant(threads)
+        block.let("row", _index(block, "item"))
+        self._bases(block)
+        i, inside = block.loop("i", lane, _index(block, "n"), step)
+        inside.store(here, i, self._read(inside, "a", i))
+        block.body.append(barrier())
         for factor, together in self._passes():
             count = n // factor if factor <= WRITTEN_OUT else n
-            body = self._pass(
-                factor, together,
-                lambda name, i, here=here: [f"{name} = {here}[{i}]"],
-                lambda value, i, there=there: [f"{there}[{i}] = {value}"],
-            )  # fmt: skip
-            lines += [f"for b in range(lane, {count}, {threads}):", *("    " + line for line in body)]
-            lines.append("cuda.syncthreads()")
+
+            def read(block: Block, name: str, i: Expr, here=here) -> Var:
+                return block.let(name, element(here, i))
+
+            def write(block: Block, value: Expr, i: Expr, there=there) -> None:
+                block.store(there, i, value)
+
+            _, inside = block.loop("b", lane, constant(count), step)
+            self._pass(inside, factor, together, read, write)
+            block.body.append(barrier())
             here, there = there, here
-        lines += [f"for i in range(lane, count_out, {threads}):"]
-        lines += ["    " + line for line in self._write(f"{here}[i]", "i")]
-        lines.append("cuda.syncthreads()")
-        shared = dict.fromkeys(("row0", "row1"), f"cuda.shared.array({n}, {kind})")
-        pointers = [(self.source, self.source_dtype), (self.target, self.target_dtype)]
+        i, inside = block.loop("i", lane, _index(block, "count_out"), step)
+        self._write(inside, element(here, i), i)
+        block.body.append(barrier())
         work = n * 5.0 * max(1, n.bit_length())
         return self._finish(
-            "fft", pointers, lines, self.rows, work, self.sizes, grain="block", threads=threads, shared=shared
+            "fft", pointers, block, self.rows, work, self.sizes, grain="block", threads=threads, shared=shared
         )
 
     def _by_passes(self, number: int) -> list[CudaLaunch]:
@@ -290,32 +316,43 @@ class _Step:
         size = self.rows * n * self.whole.dtype.itemsize
         for k, (factor, together) in enumerate(passes):
             count = n // factor if factor <= WRITTEN_OUT else n
-            lines = [f"row = item // {count}", f"b = item - row * {count}", *self._bases()]
             here, there = f"pass{number}_{k % 2}", f"pass{number}_{1 - k % 2}"
-            pointers, sizes = [], dict(self.sizes)
+            begins, ends, sizes = k == 0, k == len(passes) - 1, dict(self.sizes)
+            pointers = [(self.source, self.source_dtype) if begins else (here, kind)]
+            pointers.append((self.target, self.target_dtype) if ends else (there, kind))
+            sizes |= {name: size for name, between in ((here, not begins), (there, not ends)) if between}
+            block = self._begun(pointers)
 
-            def read(name, i, k=k, here=here):
-                return self._read(name, i) if k == 0 else [f"{name} = {here}[row * n + ({i})]"]
+            def read(block: Block, name: str, i: Expr, begins=begins, here=here) -> Var:
+                return self._read(block, name, i) if begins else block.let(name, _of_row(block, here, i))
 
-            def write(value, i, k=k, there=there):
-                return self._write(value, i) if k == len(passes) - 1 else [f"{there}[row * n + ({i})] = {value}"]
+            def write(block: Block, value: Expr, i: Expr, ends=ends, there=there) -> None:
+                if ends:
+                    self._write(block, value, i)
+                else:
+                    at = _of_row(block, there, i)
+                    block.store(at.pointer, at.index, value)
 
-            lines += self._pass(factor, together, read, write)
-            if k == 0:
-                pointers.append((self.source, self.source_dtype))
-            else:
-                pointers.append((here, kind))
-                sizes[here] = size
-            if k == len(passes) - 1:
-                pointers.append((self.target, self.target_dtype))
-            else:
-                pointers.append((there, kind))
-                sizes[there] = size
+            item = _index(block, "item")
+            row = block.let("row", item // count)
+            block.let("b", item - row * count)
+            self._bases(block)
+            self._pass(block, factor, together, read, write)
             title = f"fft_pass{factor}"
             result.append(
-                self._finish(title, pointers, lines, self.rows * count, 10.0 * factor, sizes, grain="element")
+                self._finish(title, pointers, block, self.rows * count, 10.0 * factor, sizes, grain="element")
             )
         return result
+
+
+def _index(block: Block, name: str) -> Var:
+    """An integer of the kernel by its name."""
+    return block.names.declare(name, "s64")
+
+
+def _of_row(block: Block, array: str, i: Expr) -> Load:
+    """Element i of the row in an array of whole rows."""
+    return element(block.names[array], _index(block, "row") * _index(block, "n") + i)
 
 
 def _bytes(dtype: str) -> int:

@@ -2,18 +2,27 @@
 
 from __future__ import annotations
 
-import ast
-import functools
 from collections.abc import Sequence
 from typing import Protocol
 
-from hloom.compiler.kernel_ir import printer
+from hloom.compiler.kernel_ir.builder import assign, cast, compared, increased
+from hloom.compiler.kernel_ir.nodes import Assign, Const, For, If, Jump, Scratch, Stmt, Var, While
+from hloom.compiler.kernel_ir.rewrite import mapped
 from hloom.compiler.kernels.codegen.description import Nest
-from hloom.compiler.kernels.codegen.serial import indent
-from hloom.compiler.kernels.codegen.source import KernelSource, parsed
+from hloom.compiler.kernels.codegen.source import KernelSource
 from hloom.compiler.kernels.launch import Launch
 from hloom.compiler.kernels.windows.loops import Windows
-from hloom.compiler.targets.cuda.codegen.render import THREADS, WARP, CudaSource, render, text_divisors
+from hloom.compiler.targets.cuda.codegen.render import THREADS, render
+from hloom.compiler.targets.cuda.codegen.source import (
+    BLOCK,
+    BLOCKS,
+    THREAD,
+    WARP,
+    CudaSource,
+    divisors,
+    names_read,
+    thread_of_grid,
+)
 from hloom.ir.records import record
 from hloom.ir.types import DTYPES, HLO_NAME
 
@@ -68,96 +77,78 @@ def launch_of_nest(nest: Nest, processors: int, vectors: bool = True) -> CudaLau
     return launch_of_source(source, nest.integers, work, nest.temporaries, processors=processors)
 
 
-class _Loops(ast.NodeTransformer):
-    """`for x in range(a, b, c)` as `while`, without a trip count (docs/reference/cuda_kernels.md)."""
+def _without_ranges(statements: Sequence[Stmt]) -> list[Stmt]:
+    """Loops over ranges as loops without a trip count (docs/reference/cuda_kernels.md)."""
+    stops = 0
 
-    def __init__(self):
-        self.count = 0
+    def loop(s: Stmt) -> list[Stmt] | None:
+        nonlocal stops
+        if not isinstance(s, For):
+            return None
+        stop, before = s.stop, []
+        if not isinstance(stop, Var) and not (isinstance(stop, Const) and stop.value >= 0):
+            stop = Var("s64", f"stop{stops}")
+            stops += 1
+            before.append(assign(stop, s.stop))
+        step = Assign(s.var, s.var + s.step, True)
+        order = ">" if isinstance(s.step, Const) and s.step.value < 0 else "<"
+        start = cast("s64", s.start)
+        if _continues(s.body):  # the next value is made before the statements, which may end early
+            again = compared(order, s.var + s.step, stop)
+            return [assign(s.var, start - s.step), *before, While(again, [step, *s.body])]
+        return [assign(s.var, start), *before, While(compared(order, s.var, stop), [*s.body, step])]
 
-    def visit_For(self, node: ast.For):
-        self.generic_visit(node)
-        assert isinstance(node.iter, ast.Call)  # range(...)
-        words = [ast.unparse(argument) for argument in node.iter.args]
-        start, stop, step = (["0", *words, "1"] if len(words) == 1 else [*words, "1"])[:3]
-        name = ast.unparse(node.target)
-        lines = [f"{name} = s64({start})"]
-        if not stop.replace("_", "a").isalnum():
-            lines.append(f"stop{self.count} = {stop}")
-            stop, self.count = f"stop{self.count}", self.count + 1
-        order = ">" if step.startswith("-") else "<"
-        if _continues(node.body):  # the next value is made before the statements, which may end early
-            lines[0] = f"{name} = s64({start}) - {step}"
-            condition = ast.parse(f"{name} + {step} {order} {stop}", mode="eval").body
-            loop = ast.While(condition, [*parsed(f"{name} += {step}").body, *node.body], [])
-            return [*parsed("\n".join(lines)).body, loop]
-        condition = ast.parse(f"{name} {order} {stop}", mode="eval").body
-        loop = ast.While(condition, [*node.body, *parsed(f"{name} += {step}").body], [])
-        return [*parsed("\n".join(lines)).body, loop]
+    return mapped(statements, loop)
 
 
-def _continues(statements: Sequence[ast.stmt]) -> bool:
+def _continues(statements: Sequence[Stmt]) -> bool:
     """Whether statements of a loop may go on with its next iteration."""
     return any(
-        isinstance(s, ast.Continue) or (isinstance(s, ast.If) and (_continues(s.body) or _continues(s.orelse)))
+        (isinstance(s, Jump) and s.how == "continue")
+        or (isinstance(s, If) and (_continues(s.then) or _continues(s.other)))
         for s in statements
     )
-
-
-@functools.lru_cache(256)
-def _rewritten(text: str) -> tuple[tuple[str, ...], frozenset[str]]:
-    """The lines of a text with its loops rewritten, and the names in it. Passes of a sort share their texts."""
-    tree = _Loops().visit(parsed(text))
-    lines = ast.unparse(ast.fix_missing_locations(tree)).splitlines()
-    return tuple(lines), frozenset(node.id for node in ast.walk(tree) if isinstance(node, ast.Name))
 
 
 def cuda_source(
     name: str,
     pointers: Sequence[tuple[str, str]],
     integers: dict[str, int],
-    lines: Sequence[str],
+    body: Sequence[Stmt],
     *,
     grain: str,
     items: int,
     threads: int | None = None,
-    shared: dict[str, str] | None = None,
+    shared: Sequence[Scratch] = (),
     item: str = "item",
 ) -> CudaSource:
-    """The CUDA text whose work item `item` is done by `lines` (no lo and hi; loops may be `for ... in range(...)`).
+    """The source whose work item `item` is done by `body`, in which loops may be those over ranges.
 
     grain: 'serial' or 'element': a thread for an item. 'warp', 'block': what the lanes of an item do, who are `lane`
-    of 32 or of `threads`; all of them come to every collective in `lines`. items: how many there are. pointers: (name,
-    HLO dtype). shared: name of a shared array -> the expression that makes it.
+    of 32 or of `threads`; all of them come to every collective in `body`. items: how many there are. pointers: (name,
+    HLO dtype) of those that it may use; the names of variables are those of pointers and integers.
     """
     threads = threads or THREADS[grain]
     integers = {**integers, "items": items}
+    number, count, lane, stride = (Var("s64", word) for word in (item, "items", "lane", "stride"))
     if grain in ("element", "serial"):
-        text = [
-            f"{item} = s64(cuda.blockIdx.x) * {threads} + cuda.threadIdx.x", f"if {item} < items:", *indent(list(lines))
-        ]  # fmt: skip
+        made = [assign(number, thread_of_grid(threads)), If(number < count, list(body))]
     else:
         warps = threads // WARP
-        text = (
-            ["lane = cuda.threadIdx.x & 31", f"{item} = s64(cuda.blockIdx.x * {warps} + (cuda.threadIdx.x >> 5))"]
-            if grain == "warp"
-            else ["lane = cuda.threadIdx.x", f"{item} = s64(cuda.blockIdx.x)"]
-        )
-        text.append("stride = cuda.gridDim.x" + (f" * {warps}" if grain == "warp" else ""))
-        text += [f"while {item} < items:", *indent([*lines, f"{item} += stride"])]
-    rewritten, loaded = _rewritten("\n".join(text))
-    divided = text_divisors(rewritten)
-    literal = [word for word in integers if word in divided]
-    arguments = tuple(word for word in integers if word not in divided and word in loaded)
-    pointers = [(word, dtype) for word, dtype in pointers if word in loaded]
-    parameters = (*(word for word, _ in pointers), *arguments)
-    body = [
-        *(f"{word} = {integers[word]}" for word in literal),
-        *(f"{word} = {made}" for word, made in (shared or {}).items()),
-        *rewritten,
-    ]
-    whole = "\n".join([f"def {name}({', '.join(parameters)}):", *indent(body)]) + "\n"
-    types = tuple(f"{dtype}*" for _, dtype in pointers) + ("s64",) * len(arguments)
-    return CudaSource(name, whole, types, (), parameters, arguments, grain, threads, items, 1)
+        if grain == "warp":
+            head = [assign(lane, THREAD & 31), assign(number, cast("s64", BLOCK * warps + (THREAD >> 5)))]
+        else:
+            head = [assign(lane, THREAD), assign(number, cast("s64", BLOCK))]
+        step = BLOCKS * warps if grain == "warp" else BLOCKS
+        loop = While(number < count, [*body, increased(number, stride)])
+        made = [*head, assign(stride, step), loop]
+    made = _without_ranges(made)
+    divided, used = divisors(made), names_read(made)
+    return CudaSource.made(
+        name, [pointer for pointer in pointers if pointer[0] in used],
+        {word: value for word, value in integers.items() if word in divided or word in used}, divided,
+        [*shared, *made], grain=grain, threads=threads, items=items, alignment=1,
+    )  # fmt: skip
 
 
 def launch_of_windows(
@@ -171,7 +162,7 @@ def launch_of_windows(
     pointers += [(name, dtype) for name, (dtype, _) in arrays.items()]
     if outputs:
         pointers += [(request.output_name(k), HLO_NAME[o.dtype]) for k, o in enumerate(request.outputs)]
-    integers, lines = made.integers, printer.lines(made.root.statements())
-    source = cuda_source(request.title(kind), pointers, integers, lines, items=items, **how)
+    integers = made.integers
+    source = cuda_source(request.title(kind), pointers, integers, made.root.statements(), items=items, **how)
     temporaries = {name: DTYPES[dtype].itemsize * count for name, (dtype, count) in arrays.items()}
     return launch_of_source(source, {**integers, "items": items}, items * work, temporaries, processors=processors)

@@ -27,11 +27,11 @@ from hloom.compiler.kernel_ir.builder import (
     plus,
     times,
 )
-from hloom.compiler.kernel_ir.nodes import Call, Do, Expr, Var
+from hloom.compiler.kernel_ir.nodes import Expr, Scratch, Var
 from hloom.compiler.kernels.codegen.constants import literal
 from hloom.compiler.kernels.codegen.description import Block
 from hloom.compiler.kernels.windows.reduce_window import ReduceWindow
-from hloom.compiler.targets.cuda.codegen.render import shared_type
+from hloom.compiler.targets.cuda.codegen.source import barrier, from_shared, shared_array, shuffled, to_shared
 from hloom.compiler.targets.cuda.launches import CudaLaunch, launch_of_windows
 from hloom.ir.build import combiner_opcode
 from hloom.ir.ops import OPS
@@ -123,23 +123,6 @@ def _part(made: ReduceWindow) -> Var:
     return made.names.declare("part", f"*{_registers(made)[0]}")
 
 
-def _barrier(block: Block) -> None:
-    block.body.append(Do("cuda.syncthreads", ()))
-
-
-def _shared(made: ReduceWindow, name: str, kind: str) -> Var:
-    """A shared array of registers of a type."""
-    return made.names.declare(name, f"*{'u8' if kind == 'pred' else kind}")
-
-
-def _to_shared(value: Expr) -> Expr:
-    return cast("u8", value) if value.type == "pred" else value
-
-
-def _from_shared(element: Expr, kind: str) -> Expr:
-    return compared("!=", element, cast("u8", ZERO)) if kind == "pred" else element
-
-
 class _Rows(_Scan):
     def __init__(self, extent: int, rows: int, groups: int, lanes: int, reverse: bool, processors: int):
         super().__init__(extent, rows, groups, reverse, processors)
@@ -147,7 +130,7 @@ class _Rows(_Scan):
 
     def launch(self, made: ReduceWindow, last: bool) -> CudaLaunch:
         root, (kind,) = made.root, _registers(made)
-        shared: dict[str, str] = {}
+        shared: list[Scratch] = []
         item, lane = made.writer.index("item"), made.writer.index("lane")
         self._begin(made, shared, kind, last)
         tile = made.names["tile"]
@@ -169,7 +152,7 @@ class _Rows(_Scan):
             threads=128 if grain == "warp" else BLOCK,
         )  # fmt: skip
 
-    def _begin(self, made: ReduceWindow, shared: dict[str, str], kind: str, last: bool) -> None:
+    def _begin(self, made: ReduceWindow, shared: list[Scratch], kind: str, last: bool) -> None:
         """Where the row and its group begin, and what comes before the group."""
         block = made.root
         row = self.row(made, made.names["item"])
@@ -179,8 +162,8 @@ class _Rows(_Scan):
         if last:
             made.begin(block, ["before"])
             if self.groups > 1:
-                shared["parts"] = f"cuda.shared.array({GROUPS}, {shared_type(kind)})"
-                self._put_together(made, kind)
+                shared.append(shared_array("parts", kind, GROUPS))
+                self._put_together(made, shared[-1].var, kind)
         block.let("carry", self.neutral(made))
         block.let("tile", start)
 
@@ -203,7 +186,7 @@ class _Rows(_Scan):
             self.join(made, block, f"s{k}", names[f"s{k - 1}"], names[f"e{k}"])
         total = block.let("total", names[f"s{EACH - 1}"])
         for distance in (1, 2, 4, 8, 16):
-            other = block.let("other", Call(total.type, "shuffle_xor", (total, constant(distance))))
+            other = block.let("other", shuffled(total, distance))
             bit = operation("&", names["lane"], constant(distance))
             behind, before = block.branches(compared("!=", bit, ZERO))
             for k in numbers if last else ():
@@ -221,38 +204,38 @@ class _Rows(_Scan):
             self.join(made, stored, f"s{k}", names["before"], names[f"s{k}"])
             made.write(stored, [f"s{k}"], place)
 
-    def _between_warps(self, made: ReduceWindow, block: Block, shared, kind: str, last: bool) -> None:
+    def _between_warps(self, made: ReduceWindow, block: Block, shared: list[Scratch], kind: str, last: bool) -> None:
         """Puts the totals of the warps before in front of each element; the total becomes that of the block."""
         names = made.names
         lane, total = names["lane"], names["total"]
-        shared["box"] = f"cuda.shared.array({BLOCK // WARP}, {shared_type(kind)})"
-        box = _shared(made, "box", kind)
+        shared.append(shared_array("box", kind, BLOCK // WARP))
+        box = shared[-1].var
         own = operation(">>", lane, constant(5))
         first = block.branch(compared("==", operation("&", lane, constant(WARP - 1)), ZERO))
-        first.store(box, own, _to_shared(total))
-        _barrier(block)
-        block.let("total", _from_shared(load(box, ZERO), kind))
+        first.store(box, own, to_shared(total))
+        block.body.append(barrier())
+        block.let("total", from_shared(load(box, ZERO), kind))
         warp, ahead = block.let("warp", ONE), block.let("ahead", total)
         following = block.repeat(compared("<", warp, constant(BLOCK // WARP)))
         following.branch(compared("==", warp, own)).let("ahead", total)
-        self.join(made, following, "total", total, _from_shared(load(box, warp), kind))
+        self.join(made, following, "total", total, from_shared(load(box, warp), kind))
         following.increase(warp, ONE)
-        _barrier(block)
+        block.body.append(barrier())
         if last:
             others = block.branch(compared("!=", own, ZERO))
             for k in range(EACH):
                 self.join(made, others, f"s{k}", ahead, names[f"s{k}"])
 
-    def _put_together(self, made: ReduceWindow, kind: str) -> None:
+    def _put_together(self, made: ReduceWindow, parts: Var, kind: str) -> None:
         """before = the initial value and all groups of the row before this one, one after the other."""
         block, names = made.root, made.names
-        parts, group = _shared(made, "parts", kind), names["group"]
+        group = names["group"]
         p, inside = block.loop("p", names["lane"], group, constant(self.lanes))
-        inside.store(parts, p, _to_shared(load(_part(made), plus(minus(names["item"], group), p))))
-        _barrier(block)
+        inside.store(parts, p, to_shared(load(_part(made), plus(minus(names["item"], group), p))))
+        block.body.append(barrier())
         p, inside = block.loop("p", ZERO, group)
-        self.join(made, inside, "before", names["before"], _from_shared(load(parts, p), kind))
-        _barrier(block)
+        self.join(made, inside, "before", names["before"], from_shared(load(parts, p), kind))
+        block.body.append(barrier())
 
 
 class _Columns(_Scan):

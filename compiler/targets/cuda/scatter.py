@@ -18,13 +18,25 @@ from __future__ import annotations
 import math
 
 from hloom.compiler.kernel_ir import builder
-from hloom.compiler.kernel_ir.builder import ZERO, minus, operation, plus, times
-from hloom.compiler.kernel_ir.nodes import Expr, Var
+from hloom.compiler.kernel_ir.builder import (
+    ONE,
+    ZERO,
+    both,
+    cast,
+    chosen,
+    compared,
+    constant,
+    element,
+    minus,
+    operation,
+    plus,
+    times,
+)
+from hloom.compiler.kernel_ir.nodes import Assign, Expr, If, Stmt, Var
 from hloom.compiler.kernels.codegen.affine import Affine, linear, variables
 from hloom.compiler.kernels.codegen.description import Block, Branch, Serial
-from hloom.compiler.kernels.codegen.elements import store
 from hloom.compiler.kernels.codegen.guards import all_of
-from hloom.compiler.kernels.codegen.serial import block_lines
+from hloom.compiler.kernels.codegen.serial import block_statements
 from hloom.compiler.kernels.codegen.writer import Writer
 from hloom.compiler.kernels.loops.accumulators import inline_scalars
 from hloom.compiler.kernels.request import KernelRequest
@@ -62,8 +74,10 @@ class _Places(Sort):
     def pointers(self, outputs: bool) -> list[tuple[str, str]]:
         return [(name, dtype) for name, (dtype, _, _) in self.arrays().items()]
 
-    def comparison(self) -> tuple[list[str], str, str]:
-        return ["x = places[a]", "y = places[b]", "less = x < y", "more = y < x"], "less", "more"
+    def comparison(self, block: Block, a: Var, b: Var) -> tuple[Expr, Expr]:
+        places = block.names["places"]
+        x, y = block.let("x", element(places, a)), block.let("y", element(places, b))
+        return block.let("less", x < y), block.let("more", y < x)
 
 
 class _PlacesByDigits(_Places, RadixSort):
@@ -71,7 +85,11 @@ class _PlacesByDigits(_Places, RadixSort):
 
     def ordinals(self) -> list[Ordinal]:
         bits = self.size.bit_length()
-        return [Ordinal(bits, (f"key = u{width_of(bits)}(places[place] + 1)",))]
+
+        def make(block: Block, place: Var) -> None:
+            block.let("key", cast(f"u{width_of(bits)}", element(block.names["places"], place) + 1))
+
+        return [Ordinal(bits, make)]
 
 
 class _Scatter:
@@ -126,14 +144,16 @@ class _Scatter:
 
     # --- kernels ---
 
-    def finish(self, kind, writer, lines, items, work, arrays, *, output=True, grain="element") -> CudaLaunch:
+    def finish(
+        self, kind, writer, body: list[Stmt], items, work, arrays, *, output=True, grain="element"
+    ) -> CudaLaunch:  # fmt: skip
         """A kernel's launch. arrays: name -> (HLO dtype, bytes of an element, elements) of what is between kernels."""
         request = self.request
         pointers = [(name, HLO_NAME[p.dtype]) for p, name in request.names.items() if name.startswith("in")]
         pointers += [(name, dtype) for name, (dtype, _, _) in arrays.items()]
         if output:
             pointers.append((request.output_name(0), HLO_NAME[self.root.dtype]))
-        source = cuda_source(request.title(kind), pointers, writer.integers, lines, grain=grain, items=items)
+        source = cuda_source(request.title(kind), pointers, writer.integers, body, grain=grain, items=items)
         temporaries = {name: size * count for name, (_, size, count) in arrays.items()}
         values = {**writer.integers, "items": items}
         return launch_of_source(source, values, items * work, temporaries, processors=self.processors)
@@ -179,10 +199,10 @@ class _Scatter:
         combine_update(writer, self.root, (pointer, shift), linear(place, self.operand.dims), index, block)
         for around, node in nodes:
             around.body.append(node)
-        lines = block_lines(writer.root) + block_lines(head)
+        body = block_statements(writer.root) + block_statements(head)
         work = self.updates.shape.size / items * self.request.flops()
         grain = "serial" if loops else "element"
-        return self.finish("scatter", writer, lines, items, work, arrays, output=parts == 1, grain=grain)
+        return self.finish("scatter", writer, body, items, work, arrays, output=parts == 1, grain=grain)
 
     def tables(self, parts: int) -> dict[str, tuple[str, int, int]]:
         dtype = self.root.dtype
@@ -191,9 +211,9 @@ class _Scatter:
     def begin_kernel(self, parts: int) -> CudaLaunch:
         """The neutral element into all tables."""
         writer = self.request.writer(())
-        lines = [store("table", "item", self.root.dtype, str(neutral_of(self.root)))]
-        items = parts * self.root.shape.size
-        return self.finish("scatter_begin", writer, lines, items, 1.0, self.tables(parts), output=False)
+        table, items = writer.pointer("table", self.root.dtype), parts * self.root.shape.size
+        body: list[Stmt] = [builder.store(table, writer.index("item"), neutral_of(self.root))]
+        return self.finish("scatter_begin", writer, body, items, 1.0, self.tables(parts), output=False)
 
     def join_kernel(self, parts: int) -> CudaLaunch:
         """The tables into the result, in order: a thread for each element."""
@@ -207,7 +227,7 @@ class _Scatter:
         inside.set([old], inline_scalars(writer, inside, self.root["to_apply"], [old, new]))
         block.body += [Serial(part, ZERO, count, inside), builder.store(pointer, item, old)]
         arrays = self.tables(parts)
-        return self.finish("scatter_join", writer, block_lines(block), self.root.shape.size, 2.0 * parts, arrays)
+        return self.finish("scatter_join", writer, block_statements(block), self.root.shape.size, 2.0 * parts, arrays)
 
     # --- chains ---
 
@@ -235,63 +255,69 @@ class _Scatter:
         self.decode(writer, block, self.w.places, "item")
         conditions, begin = window_begin(writer, self.indices, self.w, which, block)
         at = writer.position(linear(place_of(self.w, tuple(index), begin), self.operand.dims), "o")
-        (kind, _, _) = self.arrays(windows, "places")["places"]
-        block.add(f"at = {kind}(-1)")
-        lines = [*block_lines(writer.root), *block_lines(block)]
-        asked = all_of(conditions) if conditions else True
-        lines += [f"if {asked}:", f"    at = {kind}({at})", "places[item] = at"]
         arrays = self.arrays(windows, "places")
-        return self.finish("scatter_places", writer, lines, windows, 8.0, arrays, output=False)
+        (places,) = self.pointers(writer, arrays)
+        kind = places.type[1:]
+        where = block.let("at", cast(kind, constant(-1)))
+        asked = all_of(conditions) if conditions else constant(True)
+        body = [
+            *block_statements(writer.root),
+            *block_statements(block),
+            If(asked, [builder.assign(where, cast(kind, at))]),
+            builder.store(places, writer.index("item"), where),
+        ]
+        return self.finish("scatter_places", writer, body, windows, 8.0, arrays, output=False)
+
+    def pointers(self, writer: Writer, arrays: dict[str, tuple[str, int, int]]) -> list[Var]:
+        """The variables of `arrays`."""
+        return [writer.names.declare(name, f"*{dtype}") for name, (dtype, _, _) in arrays.items()]
 
     def chains_kernel(self, windows: int) -> CudaLaunch:
         """For each window the next one with its place (their number for none), and whether it is the first with it."""
         writer = self.request.writer(())
-        count = writer.integer("windows", windows)
-        lines = [
-            "mine = places[item]",
-            "m = item + 1",
-            f"while m < {count} and places[m] != mine:",
-            "    m += 1",
-            "following[item] = s32(m)",
-            "m = item - 1",
-            "while m >= 0 and places[m] != mine:",
-            "    m -= 1",
-            "first[item] = s32(1) if m < 0 and mine >= 0 else s32(0)",
-        ]
+        count, item, block = writer.integer("windows", windows), writer.index("item"), writer.root
         arrays = self.arrays(windows, "places", "following", "first")
-        return self.finish("scatter_chains", writer, lines, windows, windows / 2, arrays, output=False)
+        places, following, first = self.pointers(writer, arrays)
+        mine = block.let("mine", element(places, item))
+        m = block.let("m", item + 1)
+        other = compared("!=", element(places, m), mine)
+        block.repeat(both("and", (m < count, other))).increase(m, ONE)
+        block.store(following, item, cast("s32", m))
+        block.let("m", item - 1)
+        block.repeat(both("and", (m >= 0, other))).body.append(Assign(m, m - 1, True))
+        is_first = both("and", (m < 0, mine >= 0))
+        block.store(first, item, chosen(is_first, cast("s32", ONE), cast("s32", ZERO)))
+        body = block.statements()
+        return self.finish("scatter_chains", writer, body, windows, windows / 2, arrays, output=False)
 
     def links_kernel(self, windows: int, width: int) -> CudaLaunch:
         """The same from the windows in the order of their places, equal ones in the order of the indexes."""
         writer = self.request.writer(())
-        count = writer.integer("windows", windows)
-        lines = [
-            "n = order[item]",
-            "mine = places[n]",
-            f"next = s32({count})",
-            f"if item + 1 < {count}:",
-            "    m = order[item + 1]",
-            "    if places[m] == mine:",
-            "        next = m",
-            "following[n] = next",
-            "begins = s32(1) if mine >= 0 else s32(0)",
-            "if item > 0:",
-            "    if places[order[item - 1]] == mine:",
-            "        begins = s32(0)",
-            "first[n] = begins",
-        ]
+        count, item, block = writer.integer("windows", windows), writer.index("item"), writer.root
         arrays = self.arrays(windows, "places", "following", "first") | {"order": ("s32", 4, width)}
-        return self.finish("scatter_links", writer, lines, windows, 8.0, arrays, output=False)
+        places, following, first, order = self.pointers(writer, arrays)
+        n = block.let("n", element(order, item))
+        mine = block.let("mine", element(places, n))
+        following_one = block.let("next", cast("s32", count))
+        inside = block.branch(item + 1 < count)
+        m = inside.let("m", element(order, item + 1))
+        inside.branch(compared("==", element(places, m), mine)).let("next", m)
+        block.store(following, n, following_one)
+        begins = block.let("begins", chosen(mine >= 0, cast("s32", ONE), cast("s32", ZERO)))
+        before = element(places, element(order, item - 1))
+        block.branch(item > 0).branch(compared("==", before, mine)).let("begins", cast("s32", ZERO))
+        block.store(first, n, begins)
+        return self.finish("scatter_links", writer, block.statements(), windows, 8.0, arrays, output=False)
 
     def combine_kernel(self, windows: int) -> CudaLaunch:
         """Chains from their first windows on: a thread for each element of a window."""
         writer = self.request.writer(self.dims)
         index, count = variables(self.dims), writer.integer("windows", windows)
         head = writer.root.child(*(f"i{k}" for k in self.apart))
-        (kind, _, _) = self.arrays(windows, "places")["places"]
-        writer.names.declare("places", f"*{kind}")
-        head.let("m", self.decode(writer, head, self.apart, "item"))
-        head.add("at = s64(places[m])")
+        arrays = self.arrays(windows, "places", "following", "first")
+        places, following, first = self.pointers(writer, arrays)
+        m = head.let("m", self.decode(writer, head, self.apart, "item"))
+        head.let("at", cast("s64", element(places, m)))
         head.variables = head.variables | {"at"}
         inside = head.child(*(f"i{k}" for k in self.w.places))
         inside.guarded = True
@@ -302,14 +328,11 @@ class _Scatter:
         target = linear(tuple(place), self.operand.dims) + Affine(0, {"at": 1})
         pointer = writer.names[self.request.output_name(0)]
         combine_update(writer, self.root, (pointer, None), target, index, inside)
-        lines = [
-            *block_lines(writer.root),
-            *block_lines(head),
-            "if first[m] != 0:",
-            f"    while m < {count}:",
-            *("        " + line for line in block_lines(inside)),
-            "        m = s64(following[m])",
-        ]
+        begins = block_statements(writer.root) + block_statements(head)
+        chain = Block(names=writer.names)
+        steps = chain.branch(compared("!=", element(first, m), ZERO)).repeat(m < count)
+        steps.body += block_statements(inside)
+        steps.let("m", cast("s64", element(following, m)))
         items = windows * math.prod(self.dims[k] for k in self.apart)
-        arrays = self.arrays(windows, "places", "following", "first")
-        return self.finish("scatter_chain", writer, lines, items, self.request.flops(), arrays)
+        body = begins + chain.statements()
+        return self.finish("scatter_chain", writer, body, items, self.request.flops(), arrays)

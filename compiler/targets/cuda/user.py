@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from hloom.compiler.kernel_ir.nodes import Const, For, Kernel, Stmt, Var
-from hloom.compiler.kernel_ir.printer import printed
+from hloom.compiler.kernel_ir.nodes import Const, For, Stmt, Var
 from hloom.compiler.kernel_ir.rewrite import with_variables
 from hloom.compiler.kernels.request import KernelRequest
 from hloom.compiler.kernels.user import Phase, phases_of
@@ -31,9 +30,8 @@ def _launch(phase: Phase, temporaries: dict[str, int], processors: int) -> CudaL
     if phase.whole and items > 1:  # one thread does all of them in their order
         all_items = For(loop.var, Const("s64", 0), Const("s64", items), Const("s64", 1), loop.body)
         body, items = [*before, all_items], 1
-    lines = [line.removeprefix("    ") for line in printed(Kernel("body", (), body)).splitlines()[1:]]
     source = cuda_source(
-        kernel.name, pointers, integers, lines, grain="serial", items=items, item=loop.var.name if items > 1 else "item"
+        kernel.name, pointers, integers, body, grain="serial", items=items, item=loop.var.name if items > 1 else "item"
     )
     values = {**integers, "items": items}
     return launch_of_source(source, values, phase.items * phase.work, temporaries, processors=processors)

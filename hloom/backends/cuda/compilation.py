@@ -18,7 +18,7 @@ from hloom.compiler.compile_timings import collecting
 from hloom.compiler.schedule.scheduler import Plan
 from hloom.compiler.targets.cuda.codegen.compile import CudaCode
 from hloom.compiler.targets.cuda.codegen.cubins import cubins, disassembled
-from hloom.compiler.targets.cuda.codegen.render import CudaSource
+from hloom.compiler.targets.cuda.codegen.source import CudaSource
 from hloom.compiler.targets.cuda.launches import CudaLaunch
 from hloom.compiler.targets.cuda.target import CudaTarget
 from hloom.config import config

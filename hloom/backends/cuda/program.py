@@ -11,7 +11,7 @@ from hloom.compiler.kernels.codegen.source import KernelSource
 from hloom.compiler.schedule.scheduler import Plan
 from hloom.compiler.schedule.steps import BranchStep, CopyStep, HostStep, JumpStep, KernelStep, Place, SwitchStep
 from hloom.compiler.targets.cuda.codegen.compile import CudaCode
-from hloom.compiler.targets.cuda.codegen.render import CudaSource
+from hloom.compiler.targets.cuda.codegen.source import CudaSource
 from hloom.compiler.targets.cuda.launches import CudaLaunch
 from hloom.compiler.targets.cuda.libraries.linear_algebra import Routine, routine_of
 from hloom.ir.module import Instruction

@@ -21,7 +21,7 @@ from pathlib import Path
 
 from hloom.compiler.compile_timings import count, stage
 from hloom.compiler.targets.cuda.codegen.compile import CudaCode, CudaNotInstalledError, compile_cuda
-from hloom.compiler.targets.cuda.codegen.render import CudaSource
+from hloom.compiler.targets.cuda.codegen.source import CudaSource
 
 _PACKAGES = ("numba", "numba-cuda", "llvmlite", "nvidia-nvvm", "nvidia-nvjitlink")
 _FACTS = ("name", "arch", "registers", "spills", "stack", "shared")

@@ -1,4 +1,4 @@
-"""Nests as Python text for CUDA: work items by thread, warp or block, lanes strided, collectives as shuffles.
+"""Nests as kernels for CUDA: work items by thread, warp or block, lanes strided, collectives as shuffles.
 
 The text is what Numba's CUDA target compiles and what `lockstep` simulates, letter for letter. It differs from the
 CPU's text in what surrounds the statements only; docs/reference/cuda_kernels.md shows both.
@@ -6,12 +6,21 @@ CPU's text in what surrounds the statements only; docs/reference/cuda_kernels.md
 
 from __future__ import annotations
 
-import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
-from hloom.compiler.kernel_ir import printer
-from hloom.compiler.kernel_ir.builder import ZERO
-from hloom.compiler.kernel_ir.nodes import Assign, Binary, Call, Expr, Stmt, Store, Var
+from hloom.compiler.kernel_ir.builder import (
+    ONE,
+    ZERO,
+    assign,
+    both,
+    cast,
+    compared,
+    element,
+    increased,
+    store,
+)
+from hloom.compiler.kernel_ir.nodes import Assign, Binary, Call, Do, Expr, If, Scratch, Stmt, Store, Var, While
+from hloom.compiler.kernel_ir.of_ops import expression
 from hloom.compiler.kernel_ir.rewrite import assigned
 from hloom.compiler.kernels.codegen.description import (
     Block,
@@ -24,17 +33,28 @@ from hloom.compiler.kernels.codegen.description import (
     Serial,
     Tiles,
 )
-from hloom.compiler.kernels.codegen.serial import indent
-from hloom.compiler.kernels.codegen.source import KernelSource
 from hloom.compiler.kernels.math import FUNCTIONS
 from hloom.compiler.targets.cuda.codegen.names import meaning, split
+from hloom.compiler.targets.cuda.codegen.source import (
+    BLOCK,
+    BLOCKS,
+    THREAD,
+    WARP,
+    CudaSource,
+    barrier,
+    divided,
+    divisors,
+    from_shared,
+    shared_array,
+    shuffled,
+    thread_of_grid,
+    to_shared,
+    warp_barrier,
+)
 from hloom.compiler.targets.cuda.codegen.staging import PITCH, SIDE, stages
 from hloom.compiler.targets.cuda.codegen.wide_rows import VECTOR, Aligned, Wide, in_rows, is_variable
-from hloom.ir.ops import OPS
-from hloom.ir.records import record
-from hloom.ir.types import DTYPES, Shape
+from hloom.ir.types import DTYPES
 
-WARP = 32
 WARP_ROW = 1024  # rows up to this width are given to a warp: 32 elements a lane; longer ones to a block
 # Instructions of an element up to which LLVM writes the four of a thread one after the other; a loop over them would
 # keep them in local memory. More of them hide the time of scalar loads.
@@ -46,48 +66,7 @@ _STEMS = ("bessel_i0e", "bessel_i1e", "digamma", "erfcx", "lgamma", "rem")
 LONG = {f"{stem}_{dtype}" for stem in _STEMS for dtype in ("f32", "f64")} | {"erf_inv_f64", "erfc_f64"}
 THREADS = {"element": 256, "serial": 128, "warp": 128, "block": 256, "tile": 256}
 _SHUFFLES = (16, 8, 4, 2, 1)
-_DIVISOR = re.compile(r"(?://|%) *\(?(\w+)")
-
-
-@record(frozen=True)
-class CudaSource(KernelSource):
-    """A kernel's text with what a launch needs to know.
-
-    params: types of the pointers and of the integers that are arguments, in order; no lo and hi.
-    parameters: their names.
-    arguments: names of the integers that are arguments, the last parameters. The others, by which something is divided,
-        are literals in the text: a 64-bit division by a run-time value costs some hundred instructions, one by a
-        literal a multiplication.
-    grain: 'element', 'serial', 'warp', 'block', 'tile' or 'product': what one work item is given to.
-    threads: threads a block; a multiple of 32, and fixed, as the text counts with it.
-    items: work items of this launch; not part of the text.
-    alignment: bytes to which the addresses of all pointers have to be aligned (1: nothing beyond the element's own).
-        Allocations are; a view into one may not be, and needs the text of `render(nest, vectors=False)`.
-    shared: bytes of dynamic shared memory that a block needs.
-    together: blocks that a multiprocessor is to have room for at once, which bounds the registers of a thread.
-    """
-
-    parameters: tuple[str, ...] = ()
-    arguments: tuple[str, ...] = ()
-    grain: str = "element"
-    threads: int = 256
-    items: int = 0
-    alignment: int = 1
-    shared: int = 0
-    together: int = 1
-
-    def blocks(self, most: int = 2112) -> int:
-        """Blocks to launch.
-
-        'element' and 'serial': so many that each thread has one item. The others loop over their items in strides of
-        the grid, so any number is right: at most `most`, by default 16 for each of an H100's 132 cores. 'product':
-        a block for each item.
-        """
-        if self.grain == "product":
-            return self.items
-        if self.grain in ("element", "serial"):
-            return max(1, -(-self.items // self.threads))
-        return max(1, min(-(-self.items // (self.threads // WARP if self.grain == "warp" else 1)), most))
+_Dims = Sequence[tuple[Var, Var]]
 
 
 def render(nest: Nest, threads: int | None = None, vectors: bool = True) -> CudaSource:
@@ -106,32 +85,10 @@ def _weight(statement: Stmt) -> int:
     return 2 + sum(UNROLLED if name in LONG else 15 for name in known)
 
 
-def text_divisors(lines: Sequence[str]) -> set[str]:
-    """The names by which something is divided in the text of a kernel that is not of nodes."""
-    return {name for line in lines for name in _DIVISOR.findall(line)}
-
-
-def divisors(statements: Sequence[Stmt]) -> set[str]:
-    """The names by which something is divided."""
-    return {
-        name
-        for statement in statements
-        for one in statement.walk()
-        for expression in one.expressions()
-        for name in divisors_of(expression)
-    }
-
-
-def divisors_of(expression: Expr) -> Iterator[str]:
-    """The names by which something is divided in an expression."""
-    for part in expression.walk():
-        if isinstance(part, Binary) and part.op in ("//", "%"):
-            yield from (one.name for one in part.right.walk() if isinstance(one, Var))
-
-
 class _Renderer:
     def __init__(self, nest: Nest, threads: int | None, vectors: bool):
         self.nest, self.vectors = nest, vectors
+        self.names = nest.root.names
         self.alignment = 1
         self.integers = dict(nest.integers)
         *self.head, self.top = nest.root.body
@@ -139,40 +96,25 @@ class _Renderer:
         self.threads = threads or THREADS[self.grain]
         if self.threads % WARP or not 0 < self.threads <= 1024:
             raise ValueError(f"{self.threads} threads a block: a block is 1 to 32 whole warps of 32 threads")
-        self.shared: dict[str, str] = {}  # name of a shared array -> the expression that makes it
-        self.divisors: set[str] = set()
+        self.shared: dict[str, Scratch] = {}
+        self.literal: set[str] = set()  # by which something is divided in other words than `//`
         self.total = 1
 
     def source(self) -> CudaSource:
         nest = self.nest
         if self.grain == "tile":
-            lines = self._tiles(self.top)
+            body = self._tiles(self.top)
         elif self.grain in ("warp", "block"):
-            lines = self._rows(self.top)
+            body = self._rows(self.top)
         else:
-            lines = self._elements(self.top)
-        literal = [name for name in nest.integers if name in self.divisors]
-        arguments = tuple(name for name in nest.integers if name not in self.divisors)
-        parameters = [name for name, _ in nest.pointers] + list(arguments)
-        body = [
-            *(f"{name} = {nest.integers[name]}" for name in literal),
-            *(f"{name} = {made}" for name, made in self.shared.items()),
-            *lines,
-        ]
-        text = "\n".join([f"def {nest.name}({', '.join(parameters)}):", *indent(body)]) + "\n"
-        types = tuple(f"{dtype}*" for _, dtype in nest.pointers) + ("s64",) * len(arguments)
-        return CudaSource(
-            nest.name,
-            text,
-            types,
-            (),
-            tuple(parameters),
-            arguments,
-            self.grain,
-            self.threads,
-            self.total,
-            self.alignment,
-        )
+            body = self._elements(self.top)
+        return CudaSource.made(
+            nest.name, nest.pointers, nest.integers, self.literal | divisors(body), [*self.shared.values(), *body],
+            grain=self.grain, threads=self.threads, items=self.total, alignment=self.alignment,
+        )  # fmt: skip
+
+    def _index(self, name: str) -> Var:
+        return self.names.declare(name, "s64")
 
     # --- which grain ---
 
@@ -204,45 +146,53 @@ class _Renderer:
 
     # --- the loop over the items ---
 
-    def _head(self) -> list[str]:
+    def _head(self) -> list[Stmt]:
         """What all items have in common, in each of them: a thread without an item may not read what another writes."""
-        return self._lines(self.head)
+        return self._statements(self.head)
 
-    def _decode(self, dims: Sequence[tuple[object, object]], item: str) -> list[str]:
+    def _decode(self, dims: _Dims, item: Var) -> list[Stmt]:
         """Statements that take the flat work item apart, the last dimension fastest."""
-        lines, rest = [], item
-        for k, (variable, size) in enumerate(reversed(dims)):
-            extent = str(size)
+        made: list[Stmt] = []
+        rest = item
+        for k, (variable, extent) in enumerate(reversed(dims)):
             if k == len(dims) - 1:
-                lines.append(f"{variable} = {rest}")
+                made.append(assign(variable, rest))
                 break
-            above = f"rest{k}"
-            self.divisors.add(extent)
-            quotient = f"s64(div_u32(u32({rest}), u32({extent})))" if self.total < 2**32 else f"{rest} // {extent}"
-            lines += [f"{above} = {quotient}", f"{variable} = {rest} - {above} * {extent}"]
+            above = self._index(f"rest{k}")
+            self.literal.add(extent.name)
+            made.append(assign(above, divided(rest, extent) if self.total < 2**32 else rest // extent))
+            made.append(assign(variable, rest - above * extent))
             rest = above
-        return lines
+        return made
 
-    def _count(self, dims: Sequence[tuple[object, object]]) -> str:
-        extents = [str(extent) for _, extent in dims]
-        for extent in extents:
-            self.total *= self.integers[extent]
-        return " * ".join(extents) or "1"
+    def _count(self, dims: _Dims) -> Expr:
+        """How many items there are."""
+        count: Expr | None = None
+        for _, extent in dims:
+            self.total *= self.integers[extent.name]
+            count = extent if count is None else count * extent
+        return ONE if count is None else count
 
-    def _loop(self, dims, first: str, stride: str, body) -> list[str]:
-        """`body()` for each item of this thread, warp or block."""
+    def _item(self, dims: _Dims) -> tuple[Var, Expr, list[Stmt]]:
+        """(the variable of the work items, how many there are, the statements that take one apart)."""
         count = self._count(dims)
-        variable = dims[0][0] if len(dims) == 1 else "item"
-        decoded = self._decode(dims, "item") if len(dims) > 1 else []
+        if len(dims) == 1:
+            return dims[0][0], count, []
+        item = self._index("item")
+        return item, count, self._decode(dims, item) if dims else []
+
+    def _loop(self, dims: _Dims, first: Expr, stride: Expr, body: Callable[[], list[Stmt]]) -> list[Stmt]:
+        """`body()` for each item of this thread, warp or block."""
+        variable, count, decoded = self._item(dims)
+        step, total = self._index("stride"), self._index("total")
         return [
-            f"{variable} = {first}",
-            f"stride = {stride}",
-            f"total = {count}",
-            f"while {variable} < total:",
-            *indent([*decoded, *self._head(), *body(), f"{variable} += stride"]),
+            assign(variable, cast("s64", first)),
+            assign(step, stride),
+            assign(total, count),
+            While(variable < total, [*decoded, *self._head(), *body(), increased(variable, step)]),
         ]
 
-    def _elements(self, node: Items) -> list[str]:
+    def _elements(self, node: Items) -> list[Stmt]:
         """Thread for an item; a vector loop inside becomes further threads."""
         dims, body = list(node.dims), node.body
         if node.grain == "element":
@@ -255,20 +205,17 @@ class _Renderer:
         if wide is not None:
             return self._vectors(*dims[0], wide, body)
         if self.vectors and node.grain == "element" and len(dims) > 1 and len(inner) == 1:
-            lines = self._wide_rows(dims, [n for n in node.body.body if n is not inner[0]], inner[0].body.body)
-            if lines is not None:
-                return lines
+            made = self._wide_rows(dims, [n for n in node.body.body if n is not inner[0]], inner[0].body.body)
+            if made is not None:
+                return made
         # One item a thread and no loop: LLVM would unroll it four times, with a 64-bit division for the trip count.
-        count = self._count(dims)
-        variable = dims[0][0] if len(dims) == 1 else "item"
-        decoded = self._decode(dims, "item") if len(dims) > 1 else []
+        variable, count, decoded = self._item(dims)
         return [
-            f"{variable} = s64(cuda.blockIdx.x) * {self.threads} + cuda.threadIdx.x",
-            f"if {variable} < {count}:",
-            *indent([*decoded, *self._head(), *self._lines(body.body)]),
+            assign(variable, thread_of_grid(self.threads)),
+            If(variable < count, [*decoded, *self._head(), *self._statements(body.body)]),
         ]
 
-    def _wide_rows(self, dims, outer: list, body: list) -> list[str] | None:
+    def _wide_rows(self, dims: _Dims, outer: list, body: list) -> list[Stmt] | None:
         """Four elements of a row a thread, where rows are multiples of four long and read in order."""
         variable, extent = dims[-1]
         if self.integers[extent.name] % VECTOR:
@@ -277,17 +224,16 @@ class _Renderer:
         if wide is None or not wide.statements or not wide.writes or len(wide.reads) + len(wide.writes) > MOST_VECTORS:
             return None
         self.alignment = 16
-        self.divisors.add(extent.name)
+        self.literal.add(extent.name)
         self.integers["fours"] = self.integers[extent.name] // VECTOR
-        dims = [*dims[:-1], ("four", "fours")]
-        count = self._count(dims)
+        four, fours = self._index("four"), self._index("fours")
+        item, count, decoded = self._item([*dims[:-1], (four, fours)])
+        inside = [*decoded, assign(variable, four * VECTOR), *self._head(), *self._statements(outer)]
+        inside += _by_fours(wide, {at: at[1] for at in (*wide.reads, *wide.writes)})
         return [
-            f"fours = {extent} >> 2",
-            f"item = s64(cuda.blockIdx.x) * {self.threads} + cuda.threadIdx.x",
-            f"if item < {count}:",
-            *indent([*self._decode(dims, "item"), f"{variable} = four * {VECTOR}", *self._head()]),
-            *indent(self._lines(outer)),
-            *indent(_by_fours(wide, {at: str(at[1]) for at in (*wide.reads, *wide.writes)})),
+            assign(fours, extent >> 2),
+            assign(item, thread_of_grid(self.threads)),
+            If(item < count, inside),
         ]
 
     def _wide(self, body: list, variable: Var, aligned: Aligned) -> Wide | None:
@@ -297,40 +243,39 @@ class _Renderer:
         wide = Wide(body, variable, aligned)
         if wide.statements is None or sum(map(_weight, wide.statements)) > UNROLLED:
             return None
-        for statement in wide.statements:
-            self.divisors |= divisors([statement])
         return wide
 
-    def _vectors(self, variable: Var, extent: Var, wide: Wide, body: Block) -> list[str]:
+    def _vectors(self, variable: Var, extent: Var, wide: Wide, body: Block) -> list[Stmt]:
         """Four elements a thread, and one each for the threads after those that have four."""
         self.alignment = 16
         count = self.integers[extent.name]
         self.total = count // VECTOR + count % VECTOR
+        four, fours = self._index("four"), extent >> 2
+        vectors = _by_fours(wide, dict.fromkeys((*wide.reads, *wide.writes), four * VECTOR))
+        rest = [*self._head(), *self._statements(body.body)]
         return [
-            f"four = s64(cuda.blockIdx.x) * {self.threads} + cuda.threadIdx.x",
-            f"if four < {extent} >> 2:",
-            *indent(self._head()),
-            *indent(_by_fours(wide, dict.fromkeys((*wide.reads, *wide.writes), f"four * {VECTOR}"))),
-            f"{variable} = ({extent} >> 2) * {VECTOR - 1} + four",
-            f"if four >= {extent} >> 2 and {variable} < {extent}:",
-            *indent([*self._head(), *self._lines(body.body)]),
+            assign(four, thread_of_grid(self.threads)),
+            If(four < fours, [*self._head(), *vectors]),
+            assign(variable, fours * (VECTOR - 1) + four),
+            If(both("and", (four >= fours, variable < extent)), rest),
         ]
 
-    def _rows(self, node: Items) -> list[str]:
+    def _rows(self, node: Items) -> list[Stmt]:
+        self.lane = self._index("lane")
+        first: Expr = BLOCK
+        stride: Expr = BLOCKS
         if self.grain == "warp":
             warps = self.threads // WARP
             self.lanes = WARP
-            lines = ["lane = cuda.threadIdx.x & 31"]
-            first, stride = f"cuda.blockIdx.x * {warps} + (cuda.threadIdx.x >> 5)", f"cuda.gridDim.x * {warps}"
+            lane: Expr = THREAD & 31
+            first, stride = BLOCK * warps + (THREAD >> 5), BLOCKS * warps
         else:
-            self.lanes = self.threads
-            lines = ["lane = cuda.threadIdx.x"]
-            first, stride = "cuda.blockIdx.x", "cuda.gridDim.x"
-        return lines + self._loop(node.dims, f"s64({first})", stride, lambda: self._row_lines(node.body.body))
+            self.lanes, lane = self.threads, THREAD
+        return [assign(self.lane, lane), *self._loop(node.dims, first, stride, lambda: self._row(node.body.body))]
 
-    def _row_lines(self, body: list) -> list[str]:
-        """As _lines, but what the whole row stores is stored by one lane."""
-        lines: list[str] = []
+    def _row(self, body: list) -> list[Stmt]:
+        """As _statements, but what the whole row stores is stored by one lane."""
+        made: list[Stmt] = []
         stores: list[Store] = []
         for node in [*body, None]:
             if isinstance(node, Store):
@@ -339,122 +284,105 @@ class _Renderer:
             if stores:
                 if any(str(s.pointer).startswith("io") for s in stores):
                     # The other lanes may not have read yet what this store overwrites.
-                    lines.append("cuda.syncwarp()" if self.grain == "warp" else "cuda.syncthreads()")
-                lines += ["if lane == 0:", *indent(self._lines(stores))]
+                    made.append(warp_barrier() if self.grain == "warp" else barrier())
+                made.append(If(compared("==", self.lane, ZERO), self._statements(stores)))
                 stores = []
             if node is not None:
-                lines += self._node(node)
-        return lines
+                made += self._node(node)
+        return made
 
     # --- statements ---
 
-    def _lines(self, body: Sequence) -> list[str]:
-        return [line for node in body for line in self._node(node)]
+    def _statements(self, body: Sequence) -> list[Stmt]:
+        return [statement for node in body for statement in self._node(node)]
 
-    def _node(self, node) -> list[str]:
+    def _node(self, node) -> list[Stmt]:
         if isinstance(node, Stmt):
-            self.divisors |= divisors([node])
-            return printer.lines([node])
+            return [node]
         if isinstance(node, Branch):
-            self.divisors |= {*divisors_of(node.condition)}
-            return [f"if {node.condition}:", *indent(self._lines(node.body.body))]
+            return [If(node.condition, self._statements(node.body.body))]
         if isinstance(node, Serial):
-            return self._while(node.variable, node.start, node.stop, "1", node.body)
+            return self._while(node.variable, node.start, node.stop, 1, node.body)
         if isinstance(node, Inner):
-            return self._while(node.variable, ZERO, node.extent, "1", node.body)
+            return self._while(node.variable, ZERO, node.extent, 1, node.body)
         if isinstance(node, Lanes):
             if self.grain not in ("warp", "block"):
-                return self._while(node.variable, node.start, node.extent, "1", node.body)
-            start = "lane" if node.start == ZERO else f"{node.start} + lane"
-            return self._while(node.variable, start, node.extent, str(self.lanes), node.body)
+                return self._while(node.variable, node.start, node.extent, 1, node.body)
+            start = self.lane if node.start == ZERO else node.start + self.lane
+            return self._while(node.variable, start, node.extent, self.lanes, node.body)
         if isinstance(node, Collective):
             return self._collective(node) if self.grain in ("warp", "block") else []
         raise TypeError(f"{self.nest.name}: no place for {type(node).__name__} inside of an item")
 
-    def _while(self, variable: Var, start: Expr | str, stop: Expr, step: str, body: Block) -> list[str]:
+    def _while(self, variable: Var, start: Expr, stop: Expr, step: int, body: Block) -> list[Stmt]:
         # Not `for ... in range(...)`, whose trip count is computed first: softmax by warps has 66 registers with it, 47
         # with this (sm_90). LLVM unrolls both by four, which puts four loads in flight.
-        for bound in (start, stop):
-            self.divisors |= set() if isinstance(bound, str) else {*divisors_of(bound)}
-        inside = [*self._lines(body.body), f"{variable} += {step}"]
-        return [f"{variable} = s64({start})", f"while {variable} < {stop}:", *indent(inside)]
+        inside = [*self._statements(body.body), increased(variable, step)]
+        return [assign(variable, cast("s64", start)), While(variable < stop, inside)]
 
-    def _collective(self, node: Collective) -> list[str]:
-        name, lines = node.variable.name, shuffled(node)
-        warps = self.threads // WARP
+    def _collective(self, node: Collective) -> list[Stmt]:
+        made, warps = over_warp(node), self.threads // WARP
         if self.grain == "warp" or warps == 1:
-            return lines
-        box = f"box_{node.dtype}"
-        self.shared[box] = f"cuda.shared.array({warps}, {shared_type(node.dtype)})"
-        value, read = through_shared(node.dtype)
+            return made
+        box = self.shared.setdefault(node.dtype, shared_array(f"box_{node.dtype}", node.dtype, warps)).var
+        warp = self._index("warp")
+        joined = _joined(node, from_shared(element(box, warp), node.dtype))
         return [
-            *lines,
-            "if lane & 31 == 0:",
-            f"    {box}[lane >> 5] = {value.format(name)}",
-            "cuda.syncthreads()",
-            f"{name} = {read.format(f'{box}[0]')}",
-            "warp = 1",
-            f"while warp < {warps}:",
-            f"    {name} = {_join(node, name, read.format(f'{box}[warp]'))}",
-            "    warp += 1",
-            "cuda.syncthreads()",
+            *made,
+            If(compared("==", self.lane & 31, ZERO), [store(box, self.lane >> 5, to_shared(node.variable))]),
+            barrier(),
+            assign(node.variable, from_shared(element(box, ZERO), node.dtype)),
+            assign(warp, ONE),
+            While(warp < warps, [joined, increased(warp, 1)]),
+            barrier(),
         ]
 
     # --- tiles ---
 
-    def _tiles(self, node: Tiles) -> list[str]:
+    def _tiles(self, node: Tiles) -> list[Stmt]:
         """Block for a tile: what is staged is read along `across`, all else along the outputs' fast dimension."""
-        (row, rows), (column, columns) = ((str(name), str(size)) for name, size in (node.across, node.along))
-        self.divisors |= {rows, columns}
+        (row, rows), (column, columns) = node.across, node.along
+        self.literal |= {rows.name, columns.name}
         staged, body = stages(self.nest, node)
         for stage in staged:
-            self.shared[stage.name] = f"cuda.shared.array({SIDE * PITCH}, {stage.dtype})"
+            self.shared[stage.name] = Scratch(Var(f"*{stage.dtype}", stage.name), SIDE * PITCH, shared=True)
+        band, tile, bands, tiles, cell = map(self._index, ("band", "tile", "bands", "tiles", "cell"))
+        first = {variable: self._index(f"{variable.name}_first") for variable in (row, column)}
+        inside = both("and", (row < rows, column < columns))
 
-        def cells(fast: str, slow: str, lines: list[str]) -> list[str]:
-            return [
-                "cell = cuda.threadIdx.x",
-                f"while cell < {SIDE * SIDE}:",
-                f"    {fast} = {fast}_first + (cell & {SIDE - 1})",
-                f"    {slow} = {slow}_first + (cell >> {SIDE.bit_length() - 1})",
-                f"    if {row} < {rows} and {column} < {columns}:",
-                *indent(indent(lines)),
-                f"    cell += {self.threads}",
+        def cells(fast: Var, slow: Var, statements: list[Stmt]) -> list[Stmt]:
+            cell_of_thread = [
+                assign(fast, first[fast] + (cell & (SIDE - 1))),
+                assign(slow, first[slow] + (cell >> (SIDE.bit_length() - 1))),
+                If(inside, statements),
+                increased(cell, self.threads),
             ]
+            return [assign(cell, THREAD), While(cell < SIDE * SIDE, cell_of_thread)]
 
-        def item() -> list[str]:
-            lines = [f"{row}_first = band * {SIDE}", f"{column}_first = tile * {SIDE}"]
+        def item() -> list[Stmt]:
+            made: list[Stmt] = [assign(first[row], band * SIDE), assign(first[column], tile * SIDE)]
             if staged:
-                lines += cells(row, column, self._lines([stage.fill for stage in staged]))
-                lines.append("cuda.syncthreads()")
-            lines += cells(column, row, self._lines(body))
-            return [*lines, "cuda.syncthreads()"] if staged else lines
+                made += [*cells(row, column, self._statements([stage.fill for stage in staged])), barrier()]
+            made += cells(column, row, self._statements(body))
+            return [*made, barrier()] if staged else made
 
         # In the text these follow from literals.
-        self.integers |= {"bands": -(-self.integers[rows] // SIDE), "tiles": -(-self.integers[columns] // SIDE)}
-        head = [f"tiles = ({columns} + {SIDE - 1}) // {SIDE}", f"bands = ({rows} + {SIDE - 1}) // {SIDE}"]
-        dims = [*node.outer, ("band", "bands"), ("tile", "tiles")]
-        return head + self._loop(dims, "s64(cuda.blockIdx.x)", "cuda.gridDim.x", item)
+        self.integers |= {
+            "bands": -(-self.integers[rows.name] // SIDE), "tiles": -(-self.integers[columns.name] // SIDE)
+        }  # fmt: skip
+        head = [assign(tiles, (columns + (SIDE - 1)) // SIDE), assign(bands, (rows + (SIDE - 1)) // SIDE)]
+        return [*head, *self._loop([*node.outer, (band, bands), (tile, tiles)], BLOCK, BLOCKS, item)]
 
 
-def shuffled(node: Collective) -> list[str]:
+def over_warp(node: Collective) -> list[Stmt]:
     """The statements that combine an accumulator over the lanes of a warp."""
-    name = node.variable.name
-    return [f"{name} = {_join(node, name, f'shuffle_xor({name}, {distance})')}" for distance in _SHUFFLES]
+    return [_joined(node, shuffled(node.variable, distance)) for distance in _SHUFFLES]
 
 
-def _join(node: Collective, left: str, right: str) -> str:
-    shape = Shape(DTYPES[node.dtype], ())
-    return OPS[node.operation].expression([shape, shape], shape, {}, [left, right])
-
-
-def shared_type(dtype: str) -> str:
-    """The element type of a shared array that holds registers of a dtype."""
-    return {"pred": "u8", "f16": "f32", "bf16": "f32"}.get(dtype, dtype)
-
-
-def through_shared(dtype: str) -> tuple[str, str]:
-    """How a register is written to shared memory and read from it."""
-    return ("u8({0})", "({0} != u8(0))") if dtype == "pred" else ("{0}", "{0}")
+def _joined(node: Collective, other: Expr) -> Assign:
+    """An accumulator becomes what its operation makes of it and another one."""
+    variable, dtype = node.variable, DTYPES[node.dtype]
+    return assign(variable, expression(node.operation, [(dtype, variable), (dtype, other)], dtype, lambda e: e))
 
 
 def _walk(block: Block):
@@ -465,17 +393,17 @@ def _walk(block: Block):
             yield from _walk(node.body)
 
 
-def _by_fours(wide: Wide, places: Mapping[tuple[Var, Expr], str]) -> list[str]:
+def _by_fours(wide: Wide, places: Mapping[tuple[Var, Expr], Expr]) -> list[Stmt]:
     """The statements for four elements, between copies of what they read and write at these places."""
     assert wide.statements is not None
     arrays = [*wide.reads.items(), *wide.writes.items()]
+    k = wide.element
     return [
-        *(f"{array} = scratch_{array.type[1:]}({VECTOR})" for _, array in arrays),
-        *(f"copy4({array}, 0, {pointer}, {places[pointer, at]})" for (pointer, at), array in wide.reads.items()),
-        "k = 0",
-        f"while k < {VECTOR}:",
-        *indent([*printer.lines(wide.statements), "k += 1"]),
-        *(f"copy4({pointer}, {places[pointer, at]}, {array}, 0)" for (pointer, at), array in wide.writes.items()),
+        *(Scratch(array, VECTOR) for _, array in arrays),
+        *(Do("copy4", (array, ZERO, at[0], places[at])) for at, array in wide.reads.items()),
+        assign(k, ZERO),
+        While(k < VECTOR, [*wide.statements, increased(k, 1)]),
+        *(Do("copy4", (at[0], places[at], array, ZERO)) for at, array in wide.writes.items()),
     ]
 
 

@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable
 
 from hloom.compiler.kernels.codegen.serial import indent
 from hloom.compiler.kernels.contractions.spec import ContractionSpec, PlainOperand, PlainStore
-from hloom.compiler.targets.cuda.codegen.render import CudaSource, text_divisors
+from hloom.compiler.targets.cuda.codegen.source import CudaSource
 from hloom.compiler.targets.cuda.contractions.operands import Side, element_text, epilogue_text, plain_text
 from hloom.compiler.targets.cuda.contractions.tiles import Tile
 from hloom.compiler.targets.cuda.contractions.windows import Gathered
@@ -23,6 +23,12 @@ from hloom.ir.types import DTYPES
 
 STRIP = 8  # rows of tiles that are done column by column: their operands stay in the second-level cache
 JOIN_THREADS = 256
+_DIVISOR = re.compile(r"(?://|%) *\(?(\w+)")
+
+
+def text_divisors(lines: Iterable[str]) -> set[str]:
+    """The names by which something is divided in a text."""
+    return {name for line in lines for name in _DIVISOR.findall(line)}
 
 
 @record(frozen=True)

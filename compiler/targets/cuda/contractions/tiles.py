@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 
-from hloom.compiler.targets.cuda.codegen.render import WARP
+from hloom.compiler.targets.cuda.codegen.source import WARP
 from hloom.compiler.targets.cuda.machine import CudaMachine
 from hloom.ir.records import record, replace
 

@@ -18,7 +18,8 @@ import numpy as np
 
 from hloom.compiler.kernels.codegen.description import Nest
 from hloom.compiler.kernels.codegen.source import parsed
-from hloom.compiler.targets.cuda.codegen.render import WARP, CudaSource, render
+from hloom.compiler.targets.cuda.codegen.render import render
+from hloom.compiler.targets.cuda.codegen.source import WARP, CudaSource
 from hloom.compiler.targets.cuda.launches import CudaLaunch
 from hloom.compiler.targets.cuda.simulator import dialect, tensor_cores
 from hloom.compiler.targets.cuda.simulator.memory import LockstepError, Memory, Place, View

@@ -11,10 +11,12 @@ from __future__ import annotations
 
 import math
 
-from hloom.compiler.kernels.codegen.elements import load, store
-from hloom.compiler.kernels.codegen.serial import block_lines
+from hloom.compiler.kernel_ir.builder import both, cast, compared, constant, element, load, unary
+from hloom.compiler.kernel_ir.nodes import Expr, Var
+from hloom.compiler.kernels.codegen.description import Block
 from hloom.compiler.kernels.loops.accumulators import inline_scalars
 from hloom.compiler.kernels.request import KernelRequest
+from hloom.compiler.targets.cuda.codegen.source import barrier, shared_array
 from hloom.compiler.targets.cuda.launches import CudaLaunch, cuda_source, launch_of_source
 from hloom.ir.records import replace
 from hloom.ir.types import HLO_NAME
@@ -60,11 +62,19 @@ class Sort:
         levels = (self.width // self.chunk).bit_length() - 1
         return 1 + sum(level + 1 for level in range(1, levels + 1))
 
-    def finish(self, kind, lines, items, work, integers, pointers, named=None, together=1, **how) -> CudaLaunch:
-        """A kernel's launch; it uses those of the pointers that its lines name. named: which of `arrays` a pointer is
-        that has another name in the text. together: of `CudaSource`."""
+    def begun(self, pointers: list[tuple[str, str]]) -> Block:
+        """The block of a kernel's work item, in which pointers and indexes have their variables."""
+        block = Block()
+        for name, dtype in pointers:
+            block.names.declare(name, f"*{dtype}")
+        return block
+
+    def finish(self, kind, block: Block, items, work, integers, pointers, named=None, together=1, **how) -> CudaLaunch:
+        """A kernel's launch; it uses those of the pointers that its statements name. named: which of `arrays` a pointer
+        is that has another name in the text. together: of `CudaSource`."""
         title = self.request.title(kind)
-        source = replace(cuda_source(title, pointers, integers, lines, items=items, **how), together=together)
+        body = block.statements()
+        source = replace(cuda_source(title, pointers, integers, body, items=items, **how), together=together)
         values = {**integers, "items": items}
         made = launch_of_source(source, values, items * work, processors=self.processors)
         made.arguments = [(named or {}).get(argument, argument) for argument in made.arguments]
@@ -84,126 +94,148 @@ class Sort:
             result += [(self.request.output_name(k), HLO_NAME[o.dtype]) for k, o in enumerate(self.request.outputs)]
         return [*result, *((name, dtype) for name, (dtype, _, _) in self.arrays().items())]
 
-    # --- pieces of text ---
+    # --- pieces of kernels ---
 
-    def _base(self) -> list[str]:
+    def base(self, block: Block) -> None:
         """The first element of the row `row`, whose elements are `below` apart."""
+        row, n = index(block, "row"), index(block, "n")
         if self.below == 1:
-            return ["base = row * n"]
-        return ["across = row // below", "base = across * n * below + row - across * below"]
+            block.let("base", row * n)
+            return
+        below = index(block, "below")
+        across = block.let("across", row // below)
+        block.let("base", across * n * below + row - across * below)
 
-    def _element(self, place: str) -> str:
-        return f"base + s64({place})" + (" * below" if self.below != 1 else "")
+    def element(self, block: Block, place: Expr) -> Expr:
+        """Where the element at a place of the row is in its array."""
+        far: Expr = cast("s64", place)
+        return index(block, "base") + (far if self.below == 1 else far * index(block, "below"))
 
-    def exchange(self, order: str, shift: str) -> list[str]:
-        """Statements that put the places a and b at low and high into order; places from n on come last."""
-        lines, less, more = self.comparison()
-        return [
-            f"a = {order}[{shift}low]",
-            f"b = {order}[{shift}high]",
-            "before = b < a",
-            "if a < n and b < n:",
-            *("    " + line for line in lines),
-            f"    before = ({more} and not {less}) or ({more} == {less} and b < a)",
-            "if before == ascending:",
-            f"    {order}[{shift}low] = b",
-            f"    {order}[{shift}high] = a",
-        ]
+    def operands(self, block: Block, place: Expr) -> list[Expr]:
+        """The operands' elements at a place of the row."""
+        return [load(block.names[self.request.names[o]], self.element(block, place)) for o in self.instruction.operands]
 
-    def comparison(self) -> tuple[list[str], str, str]:
-        """(statements, whether the element at a comes before that at b, whether that at b comes before that at a)."""
-        writer = self.request.writer(())
-        block, arguments = writer.root.child(), []
-        for name in ("base", "a", "b", "below"):
-            writer.index(name)
-        for k, operand in enumerate(self.instruction.operands):
-            for side in "ab":
-                block.add(f"{side}{k} = {load(self.request.names[operand], self._element(side), operand.dtype)}")
-                arguments.append(block.names[f"{side}{k}"])
-        swapped = [value for k in range(0, len(arguments), 2) for value in (arguments[k + 1], arguments[k])]
+    def exchange(self, block: Block, order: Var, shift: Expr | None) -> None:
+        """Puts the places a and b at low and high into order; places from n on come last."""
+        at = [index(block, name) if shift is None else shift + index(block, name) for name in ("low", "high")]
+        a, b, n = block.let("a", element(order, at[0])), block.let("b", element(order, at[1])), index(block, "n")
+        before = block.let("before", b < a)
+        inside = block.branch(both("and", (a < n, b < n)))
+        less, more = self.comparison(inside, a, b)
+        first = both("and", (more, unary("not", less)))
+        inside.let("before", both("or", (first, both("and", (compared("==", more, less), b < a)))))
+        swap = block.branch(compared("==", before, block.names["ascending"]))
+        swap.store(order, at[0], b)
+        swap.store(order, at[1], a)
+
+    def comparison(self, block: Block, a: Var, b: Var) -> tuple[Expr, Expr]:
+        """Whether the element at a comes before that at b, and that at b before that at a."""
+        writer, arguments, swapped = self.request.writer(()), [], []
+        for k, values in enumerate(zip(self.operands(block, a), self.operands(block, b), strict=True)):
+            pair = [block.let(f"{side}{k}", value) for side, value in zip("ab", values, strict=True)]
+            arguments += pair
+            swapped += pair[::-1]
         (less,) = inline_scalars(writer, block, self.instruction["to_apply"], arguments)
         (more,) = inline_scalars(writer, block, self.instruction["to_apply"], swapped)
-        return block_lines(block), str(less), str(more)
+        return less, more
 
     # --- kernels ---
 
     def chunk_kernel(self, which: str, size: int = 0) -> CudaLaunch:
         """A block for a chunk, its order in shared memory. which: 'all' sorts rows of one chunk and moves the elements,
         'first' sorts each chunk, 'merge' does what is left of the exchanges of a larger size."""
-        chunk, integers = self.chunk, dict(self.integers)
+        chunk, integers, pointers = self.chunk, dict(self.integers), self.pointers(which == "all")
         threads = min(max(chunk // 2, 32), 256)
         chunks = self.width // chunk
+        block, kept = self.begun(pointers), shared_array("kept", "s32", chunk)
+        item, lane, n, width = (index(block, name) for name in ("item", "lane", "n", "width"))
         if which == "all":
-            lines = ["row = item", "start = s64(0)"]
+            row, start = block.let("row", item), block.let("start", cast("s64", constant(0)))
         else:
             integers["chunks"] = chunks
-            lines = ["row = item // chunks", f"start = (item - row * chunks) * {chunk}"]
-        lines += self._base()
-        first = "order[row * width + start + {}]" if which == "merge" else "s32(start + {})"
-        lines += [
-            f"for t in range(lane, {chunk}, {threads}):",
-            f"    kept[t] = {first.format('t')}",
-            "cuda.syncthreads()",
-        ]
-        exchange = [
-            "while half > 0:",
-            f"    for t in range(lane, {chunk // 2}, {threads}):",
-            "        low = 2 * (t - (t & (half - 1))) + (t & (half - 1))",
-            "        high = low + half",
-            "        ascending = (start + low) & size == 0",
-            *("        " + line for line in self.exchange("kept", "")),
-            "    cuda.syncthreads()",
-            "    half = half >> 1",
-        ]
+            row = block.let("row", item // index(block, "chunks"))
+            start = block.let("start", (item - row * index(block, "chunks")) * chunk)
+        self.base(block)
+        place = lambda t: row * width + start + t  # noqa: E731
+        t, inside = block.loop("t", lane, constant(chunk), constant(threads))
+        order = block.names.get("order")
+        given = element(order, place(t)) if which == "merge" and order else cast("s32", start + t)
+        inside.store(kept.var, t, given)
+        block.body.append(barrier())
         if which == "merge":
             integers["size"] = size
-            lines += [f"half = s64({chunk // 2})", *exchange]
+            self.exchanges(block, kept.var, block.let("half", cast("s64", constant(chunk // 2))), threads)
         else:
-            lines += [
-                "size = s64(2)",
-                f"while size <= {chunk}:",
-                "    half = size >> 1",
-                *("    " + line for line in exchange),
-                "    size = size * 2",
-            ]
+            sizes = block.let("size", cast("s64", constant(2)))
+            level = block.repeat(sizes <= chunk)
+            self.exchanges(level, kept.var, level.let("half", sizes >> 1), threads)
+            level.let("size", sizes * 2)
         if which == "all":
-            moves = ("    " + line for line in self._moves("t", "a"))
-            lines += [f"for t in range(lane, n, {threads}):", "    a = kept[t]", *moves]
+            t, inside = block.loop("t", lane, n, constant(threads))
+            self.moves(inside, t, inside.let("a", element(kept.var, t)))
         else:
-            lines += [f"for t in range(lane, {chunk}, {threads}):", "    order[row * width + start + t] = kept[t]"]
-        lines.append("cuda.syncthreads()")
-        shared = {"kept": f"cuda.shared.array({chunk}, s32)"}
+            assert order is not None
+            t, inside = block.loop("t", lane, constant(chunk), constant(threads))
+            inside.store(order, place(t), element(kept.var, t))
+        block.body.append(barrier())
         stages = (chunk.bit_length() - 1) ** 2 / 2 if which != "merge" else chunk.bit_length()
         return self.finish(
-            {"all": "sort", "first": "sort_chunks", "merge": "sort_merge"}[which], lines, self.rows * chunks,
-            chunk * stages, integers, self.pointers(which == "all"), grain="block", threads=threads, shared=shared,
+            {"all": "sort", "first": "sort_chunks", "merge": "sort_merge"}[which], block, self.rows * chunks,
+            chunk * stages, integers, pointers, grain="block", threads=threads, shared=[kept],
         )  # fmt: skip
+
+    def exchanges(self, block: Block, kept: Var, half: Var, threads: int) -> None:
+        """Exchanges over `half` places and less of a chunk in shared memory."""
+        stage = block.repeat(half > 0)
+        t, inside = stage.loop("t", index(block, "lane"), constant(self.chunk // 2), constant(threads))
+        low = _halves(inside, t, half)
+        far = (index(block, "start") + low) & index(block, "size")
+        inside.let("ascending", compared("==", far, constant(0)))
+        self.exchange(inside, kept, None)
+        stage.body.append(barrier())
+        stage.let("half", half >> 1)
 
     def exchange_kernel(self, size: int, half: int) -> CudaLaunch:
         """A thread for each pair of places `half` apart."""
         integers = {**self.integers, "pairs": self.width // 2, "half": half, "size": size}
-        lines = [
-            "row = item // pairs",
-            "t = item - row * pairs",
-            *self._base(),
-            "low = 2 * (t - (t & (half - 1))) + (t & (half - 1))",
-            "high = low + half",
-            "ascending = low & size == 0",
-            *self.exchange("order", "row * width + "),
-        ]
+        pointers = self.pointers(False)
+        block = self.begun(pointers)
+        item, pairs = index(block, "item"), index(block, "pairs")
+        row = block.let("row", item // pairs)
+        t = block.let("t", item - row * pairs)
+        self.base(block)
+        low = _halves(block, t, index(block, "half"))
+        block.let("ascending", compared("==", low & index(block, "size"), constant(0)))
+        self.exchange(block, block.names["order"], row * index(block, "width"))
         items = self.rows * self.width // 2
-        return self.finish("sort_exchange", lines, items, 8.0, integers, self.pointers(False), grain="element")
+        return self.finish("sort_exchange", block, items, 8.0, integers, pointers, grain="element")
 
-    def _moves(self, to: str, source: str) -> list[str]:
-        lines = []
-        for k, operand in enumerate(self.instruction.operands):
-            value = load(self.request.names[operand], self._element(source), operand.dtype)
-            lines.append(store(self.request.output_name(k), self._element(to), operand.dtype, value))
-        return lines
+    def moves(self, block: Block, to: Expr, source: Expr) -> None:
+        """The elements at a place of each operand's row to another one of the result's."""
+        for k, value in enumerate(self.operands(block, source)):
+            block.store(block.names[self.request.output_name(k)], self.element(block, to), value)
 
     def move_kernel(self) -> CudaLaunch:
         """The elements to their places."""
-        lines = ["row = item // n", "t = item - row * n", *self._base(), "a = order[row * width + t]"]
-        lines += self._moves("t", "a")
+        pointers = self.pointers(True)
+        block = self.begun(pointers)
+        item, n = index(block, "item"), index(block, "n")
+        row = block.let("row", item // n)
+        t = block.let("t", item - row * n)
+        self.base(block)
+        order = block.names["order"]
+        self.moves(block, t, block.let("a", element(order, row * index(block, "width") + t)))
         items = self.rows * self.count
-        return self.finish("sort_move", lines, items, 2.0, self.integers, self.pointers(True), grain="element")
+        return self.finish("sort_move", block, items, 2.0, self.integers, pointers, grain="element")
+
+
+def index(block: Block, name: str) -> Var:
+    """An integer of the kernel by its name."""
+    return block.names.declare(name, "s64")
+
+
+def _halves(block: Block, t: Expr, half: Var) -> Var:
+    """The places `low` and `high` of pair t, `half` apart; returns the first."""
+    low = block.let("low", 2 * (t - (t & (half - 1))) + (t & (half - 1)))
+    block.let("high", low + half)
+    return low

@@ -13,12 +13,29 @@ Processing Letters 21, 2011 (reduce, scan, scatter); ranks by ballots are those 
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
+
 import numpy as np
 
-from hloom.compiler.kernels.codegen.elements import load
-from hloom.compiler.targets.cuda.codegen.render import WARP
+from hloom.compiler.kernel_ir.builder import (
+    ZERO,
+    both,
+    call,
+    cast,
+    chosen,
+    compared,
+    constant,
+    element,
+    least,
+    load,
+    part,
+)
+from hloom.compiler.kernel_ir.functions import by_name
+from hloom.compiler.kernel_ir.nodes import Call, Const, Expr, Scratch, Store, Var
+from hloom.compiler.kernels.codegen.description import Block
+from hloom.compiler.targets.cuda.codegen.source import WARP, barrier, shared_array, shuffled, warp_barrier
 from hloom.compiler.targets.cuda.launches import CudaLaunch
-from hloom.compiler.targets.cuda.sorting.bitonic import Sort
+from hloom.compiler.targets.cuda.sorting.bitonic import Sort, index
 from hloom.ir.ops.indexing.sort import Key, sort_keys
 from hloom.ir.records import record
 from hloom.ir.types import COMPLEX, FLOATS, HLO_NAME, PRED
@@ -30,10 +47,10 @@ WARP_SCAN = 512  # tiles of a row up to which a warp adds up the counts of a dig
 
 @record(frozen=True)
 class Ordinal:
-    """A key as an unsigned integer of `bits` bits; `lines` make it, `key`, of the element at `place` of the row."""
+    """A key as an unsigned integer of `bits` bits; `make` writes it, `key`, of the element at a place of the row."""
 
     bits: int
-    lines: tuple[str, ...]
+    make: Callable[[Block, Var], object]
 
     @property
     def width(self) -> int:
@@ -86,10 +103,15 @@ class RadixSort(Sort):
 
     def _ordinal(self, key: Key) -> Ordinal:
         operand = self.instruction.operands[key.operand]
-        value, dtype = load(self.request.names[operand], self._element("place"), operand.dtype), operand.dtype
-        if dtype in COMPLEX:
-            value, dtype = f"{value}.{key.part}", np.dtype(f"f{dtype.itemsize // 2}")
-        return Ordinal(1 if dtype == PRED else 8 * dtype.itemsize, tuple(ordinal_lines(key, value, dtype)))
+        pointer, dtype = self.request.names[operand], operand.dtype
+        is_complex = dtype in COMPLEX
+        own = np.dtype(f"f{dtype.itemsize // 2}") if is_complex else dtype
+
+        def make(block: Block, place: Var) -> None:
+            value = load(block.names[pointer], self.element(block, place))
+            write_ordinal(block, key, part(value, key.part) if is_complex else value, own)
+
+        return Ordinal(1 if own == PRED else 8 * own.itemsize, make)
 
     def arrays(self) -> dict[str, tuple[str, int, int]]:
         size, tiles = self.rows * self.count, self.rows * self.tiles
@@ -117,41 +139,52 @@ class RadixSort(Sort):
             made.append(self.scatter_kernel(key, shift, named, begins=not number))
         return made
 
-    # --- pieces of text ---
+    # --- pieces of kernels ---
 
-    def _tile(self) -> list[str]:
-        """The row and the first element of the tile `item`; the first count of a warp, the lanes below a lane."""
-        where = ["row = s64(0)", f"first = item * {self.tile}"]
+    def _tile(self, block: Block) -> tuple[Var, Var]:
+        """The row and the first element of the tile `item`, and the first count of a warp."""
+        item, lane = index(block, "item"), index(block, "lane")
         if self.rows > 1 and self.tiles > 1:
-            where = ["row = item // tiles", f"first = (item - row * tiles) * {self.tile}"]
+            row = block.let("row", item // index(block, "tiles"))
+            first = block.let("first", (item - row * index(block, "tiles")) * self.tile)
         elif self.rows > 1:
-            where = ["row = item", "first = s64(0)"]
-        return [*where, f"mine = (lane >> 5) * {self.bins}", "lower = u32((s64(1) << (lane & 31)) - 1)"]
+            row, first = block.let("row", item), block.let("first", _whole(0))
+        else:
+            row, first = block.let("row", _whole(0)), block.let("first", item * self.tile)
+        block.let("mine", (lane >> 5) * self.bins)
+        block.let("lower", cast("u32", (_whole(1) << (lane & 31)) - 1))
+        return row, first
 
-    def _ranked(self, key: Ordinal, read: list[str], ranked: list[str]) -> list[str]:
-        """The elements of a warp, 32 at a time: `read` makes `key` of the element at t, `ranked` uses its digit's count
-        `at`, and `rank`, how many of the `peers`, lanes with equal digits, are below this one."""
-        return [
-            f"t = first + (lane >> 5) * {WARP * self.each} + (lane & 31)",
-            f"for step in range({self.each}):",
-            "    inside = t < n",
-            "    digit = s64(0)",
-            "    if inside:",
-            *("        " + line for line in read),
-            f"        digit = {self._digit(key)}",
-            "    peers = ballot(inside)",
-            f"    for bit in range({self.digit}):",
-            "        chosen = digit >> bit & 1 == 1",
-            "        votes = ballot(chosen)",
-            "        peers = u32(peers & votes) if chosen else u32(peers & (votes ^ u32(4294967295)))",
-            "    rank = s32(popcnt_u32(u32(peers & lower)))",
-            "    at = mine + digit",
-            *("    " + line for line in ranked),
-            f"    t += {WARP}",
-        ]
+    def _ranked(
+        self, block: Block, key: Ordinal, first: Var, read: Callable[[Block, Var], None],
+        ranked: Callable[[Block, _Ranked], None],
+    ) -> None:  # fmt: skip
+        """The elements of a warp, 32 at a time: `read` makes the key of the element at t, `ranked` uses its digit's
+        count, the first of its peers, lanes with equal digits, and how many of them are below this one."""
+        lane = index(block, "lane")
+        t = block.let("t", first + (lane >> 5) * (WARP * self.each) + (lane & 31))
+        _, step = block.loop("step", ZERO, constant(self.each))
+        inside = step.let("inside", t < index(step, "n"))
+        digit = step.let("digit", _whole(0))
+        there = step.branch(inside)
+        read(there, t)
+        there.let("digit", self._digit(there, key))
+        peers = step.let("peers", _ballot(inside))
+        bit, voting = step.loop("bit", ZERO, constant(self.digit))
+        vote = voting.let("chosen", compared("==", digit >> bit & 1, 1))
+        votes = voting.let("votes", _ballot(vote))
+        others = votes ^ cast("u32", constant(0xFFFFFFFF))
+        voting.let("peers", chosen(vote, cast("u32", peers & votes), cast("u32", peers & others)))
+        below = peers & step.names["lower"]
+        rank = step.let("rank", cast("s32", _popcnt(cast("u32", below))))
+        at = step.let("at", index(step, "mine") + digit)
+        ranked(step, _Ranked(inside, rank, at, peers, below))
+        step.increase(t, constant(WARP))
 
-    def _digit(self, key: Ordinal) -> str:
-        return f"s64(key >> u{key.width}(shift)) & {self.bins - 1}"
+    def _digit(self, block: Block, key: Ordinal) -> Expr:
+        """The digit of `key`."""
+        shift = cast(f"u{key.width}", index(block, "shift"))
+        return cast("s64", block.names["key"] >> shift) & (self.bins - 1)
 
     # --- kernels ---
 
@@ -159,192 +192,235 @@ class RadixSort(Sort):
         """How many elements of a tile have each digit, by warp and in all. begins: whether places are still in order.
 
         The first pass of a key makes it."""
-        if shift:
-            read = [f"key = u{key.width}(keys_in[row * n + t])"]
-        else:
-            read = ["place = s32(t)" if begins else "place = order_in[row * n + t]", *self._base(), *key.lines]
-            read.append("keys_in[row * n + t] = key")
-        lines = [
-            *self._tile(),
-            f"for c in range(lane, {self.warps * self.bins}, {self.threads}):",
-            "    counted[c] = s32(0)",
-            "cuda.syncthreads()",
-            *self._ranked(key, read, [
-                "if inside and rank == 0:",
-                "    counted[at] += s32(popcnt_u32(peers))",
-                "cuda.syncwarp()",
-            ]),
-            "cuda.syncthreads()",
-            f"if lane < {self.bins}:",
-            "    total = s32(0)",
-            f"    for w in range({self.warps}):",
-            f"        here = counted[w * {self.bins} + lane]",
-            f"        counts[(item * {self.warps} + w) * {self.bins} + lane] = u16(here)",
-            "        total = s32(total + here)",
-        ]  # fmt: skip
+        bins, counted = self.bins, shared_array("counted", "s32", self.warps * self.bins)
+        pointers, block = self._begun(key)
+        item, lane, n = (index(block, name) for name in ("item", "lane", "n"))
+        row, first = self._tile(block)
+        c, inside = block.loop("c", lane, constant(self.warps * bins), constant(self.threads))
+        inside.store(counted.var, c, cast("s32", ZERO))
+        block.body.append(barrier())
+        keys_in = block.names["keys_in"]
+
+        def read(block: Block, t: Var) -> None:
+            if shift:
+                block.let("key", cast(f"u{key.width}", element(keys_in, row * n + t)))
+                return
+            place = block.let("place", self._place(block, row, t, begins))
+            self.base(block)
+            key.make(block, place)
+            block.store(keys_in, row * n + t, block.names["key"])
+
+        def ranked(block: Block, of: _Ranked) -> None:
+            first_peer = block.branch(both("and", (of.inside, compared("==", of.rank, ZERO))))
+            more = element(counted.var, of.at) + cast("s32", _popcnt(of.peers))
+            first_peer.body.append(Store(counted.var, of.at, more, "s32", augmented=True))
+            block.body.append(warp_barrier())
+
+        self._ranked(block, key, first, read, ranked)
+        block.body.append(barrier())
+        of_bin = block.branch(lane < bins)
+        total = of_bin.let("total", cast("s32", ZERO))
+        w, of_warp = of_bin.loop("w", ZERO, constant(self.warps))
+        here = of_warp.let("here", element(counted.var, w * bins + lane))
+        of_warp.store(block.names["counts"], (item * self.warps + w) * bins + lane, cast("u16", here))
+        of_warp.let("total", cast("s32", total + here))
         if self.tiles > 1:
-            lines.append(f"    table[row * {self.bins} * tiles + lane * tiles + (item - row * tiles)] = total")
-        lines.append("cuda.syncthreads()")
-        shared = {"counted": f"cuda.shared.array({self.warps * self.bins}, s32)"}
-        return self._by_tiles("sort_count", lines, key, shift, named, shared)
+            of_bin.store(block.names["table"], self._of_tile(block, row), total)
+        block.body.append(barrier())
+        return self._by_tiles("sort_count", block, pointers, key, shift, named, [counted])
 
     def scan_kernel(self) -> CudaLaunch:
         """The counts of a digit in the tiles before each tile, and in all: a warp or block for a digit of a row."""
         threads = WARP if self.tiles <= WARP_SCAN else self.threads
-        numbers = range(SCANNED)
-        lines = [
-            "carry = s64(0)",
-            "start = s64(0)",
-            "while start < tiles:",
-            f"    t = start + lane * {SCANNED}",
-            "    value = s64(0)",
-        ]
-        for k in numbers:
-            lines += [
-                f"    c{k} = s64(0)",
-                f"    if t + {k} < tiles:",
-                f"        c{k} = s64(table[item * tiles + t + {k}])",
-                f"    value = value + c{k}",
-            ]
-        lines += ["    " + line for line in scan_lines(threads)]
-        lines.append("    before = before + carry")
-        for k in numbers:
-            lines += [
-                f"    if t + {k} < tiles:",
-                f"        table[item * tiles + t + {k}] = s32(before)",
-                f"    before = before + c{k}",
-            ]
-        lines += [
-            "    carry = carry + total",
-            f"    start += {threads * SCANNED}",
-            "if lane == 0:",
-            "    totals[item] = s32(carry)",
-        ]
-        how = {"grain": "warp"} if threads == WARP else {"grain": "block", "threads": threads, "shared": _box(threads)}
+        pointers = self.pointers(False)
+        block = self.begun(pointers)
+        item, lane, tiles = (index(block, name) for name in ("item", "lane", "tiles"))
+        table, box = block.names["table"], _box(threads)
+        carry, start = block.let("carry", _whole(0)), block.let("start", _whole(0))
+        step = block.repeat(start < tiles)
+        t, value = step.let("t", start + lane * SCANNED), step.let("value", _whole(0))
+        counts = []
+        for k in range(SCANNED):
+            counts.append(step.let(f"c{k}", _whole(0)))
+            step.branch(t + k < tiles).let(f"c{k}", cast("s64", element(table, item * tiles + t + k)))
+            step.let("value", value + counts[k])
+        before, total = write_scan(step, lane, value, threads, box)
+        step.let("before", before + carry)
+        for k in range(SCANNED):
+            step.branch(t + k < tiles).store(table, item * tiles + t + k, cast("s32", before))
+            step.let("before", before + counts[k])
+        step.let("carry", carry + total)
+        step.increase(start, constant(threads * SCANNED))
+        block.branch(compared("==", lane, ZERO)).store(block.names["totals"], item, cast("s32", carry))
+        grain = "warp" if threads == WARP else "block"
         items = self.rows * self.bins
-        return self.finish("sort_scan", lines, items, 8.0 * self.tiles, self.integers, self.pointers(False), **how)
+        return self.finish(
+            "sort_scan", block, items, 8.0 * self.tiles, self.integers, pointers, grain=grain,
+            threads=None if threads == WARP else threads, shared=box,
+        )  # fmt: skip
 
     def scatter_kernel(self, key: Ordinal, shift: int, named: dict[str, str], begins: bool) -> CudaLaunch:
         """The places of a tile, and its keys where they have digits left, to where their digits say.
 
         Of a digit the elements of the row go behind all of smaller digits and those of the tiles before; `offset` is
         how far that is from where they stand in the tile's own order."""
-        ends, bins = shift + self.digit >= key.bits, self.bins
-        read = [
-            f"key = u{key.width}(keys_in[row * n + t])",
-            "place = s32(t)" if begins else "place = order_in[row * n + t]",
+        ends, bins, both_scans = shift + self.digit >= key.bits, self.bins, self.tiles > 1
+        shared = [
+            shared_array("starts", "s32", self.warps * bins),
+            shared_array("kept_keys", f"u{key.width}", self.tile),
+            shared_array("kept_places", "s32", self.tile),
+            *([shared_array("offset", "s32", bins)] if both_scans else []),
         ]
-        both = self.tiles > 1
-        lines = [
-            *self._tile(),
-            "value = s64(0)",
-            f"if lane < {bins}:",
-            f"    for w in range({self.warps}):",
-            f"        starts[w * {bins} + lane] = s32(value)",
-            f"        value = value + s64(counts[(item * {self.warps} + w) * {bins} + lane])",
-            # Both scans in one: counts of the tile in the lower half, of the row in the upper one.
-            *([f"    value = value + (s64(totals[row * {bins} + lane]) << 32)"] if both else []),
-            *scan_lines(self.threads),
-            f"if lane < {bins}:",
-            "    begin = before & 4294967295",
-            f"    for w in range({self.warps}):",
-            f"        starts[w * {bins} + lane] = s32(starts[w * {bins} + lane] + begin)",
-        ]
-        if both:
-            counted = f"s64(table[row * {bins} * tiles + lane * tiles + (item - row * tiles)])"
-            lines.append(f"    offset[lane] = s32((before >> 32) + {counted} - begin)")
-        lines += [
-            "cuda.syncthreads()",
-            *self._ranked(key, read, [
-                "rank = s32(rank + starts[at])",
-                "cuda.syncwarp()",
-                "if inside:",
-                "    kept_keys[rank] = key",
-                "    kept_places[rank] = place",
-                "    if peers & lower == 0:",
-                "        starts[at] = s32(rank + s32(popcnt_u32(peers)))",
-                "cuda.syncwarp()",
-            ]),
-            "cuda.syncthreads()",
-            f"stop = min(n - first, s64({self.tile}))",
-            f"for t in range(lane, stop, {self.threads}):",
-            "    key = kept_keys[t]",
-            "    to = row * n + t" + (f" + s64(offset[{self._digit(key)}])" if both else ""),
-            "    order_out[to] = kept_places[t]",
-            *([] if ends else ["    keys_out[to] = key"]),
-            "cuda.syncthreads()",
-        ]  # fmt: skip
-        shared = {
-            "starts": f"cuda.shared.array({self.warps * bins}, s32)",
-            "kept_keys": f"cuda.shared.array({self.tile}, u{key.width})",
-            "kept_places": f"cuda.shared.array({self.tile}, s32)",
-            **({"offset": f"cuda.shared.array({bins}, s32)"} if both else {}),
-            **_box(self.threads),
-        }
-        return self._by_tiles("sort_scatter", lines, key, shift, named, shared)
+        starts, kept_keys, kept_places = (array.var for array in shared[:3])
+        box = _box(self.threads)
+        pointers, block = self._begun(key)
+        item, lane, n = (index(block, name) for name in ("item", "lane", "n"))
+        names = block.names
+        row, first = self._tile(block)
+        value = block.let("value", _whole(0))
+        of_bin = block.branch(lane < bins)
+        w, of_warp = of_bin.loop("w", ZERO, constant(self.warps))
+        of_warp.store(starts, w * bins + lane, cast("s32", value))
+        count = cast("s64", element(names["counts"], (item * self.warps + w) * bins + lane))
+        of_warp.let("value", value + count)
+        if both_scans:  # in one: counts of the tile in the lower half, of the row in the upper one
+            of_bin.let("value", value + (cast("s64", element(names["totals"], row * bins + lane)) << 32))
+        before, _ = write_scan(block, lane, value, self.threads, box)
+        of_bin = block.branch(lane < bins)
+        begin = of_bin.let("begin", before & 0xFFFFFFFF)
+        w, of_warp = of_bin.loop("w", ZERO, constant(self.warps))
+        of_warp.store(starts, w * bins + lane, cast("s32", element(starts, w * bins + lane) + begin))
+        if both_scans:
+            counted = cast("s64", element(names["table"], self._of_tile(block, row)))
+            of_bin.store(shared[3].var, lane, cast("s32", (before >> 32) + counted - begin))
+        block.body.append(barrier())
 
-    def _by_tiles(self, kind, lines, key: Ordinal, shift, named, shared) -> CudaLaunch:
+        def read(block: Block, t: Var) -> None:
+            block.let("key", cast(f"u{key.width}", element(names["keys_in"], row * n + t)))
+            block.let("place", self._place(block, row, t, begins))
+
+        def ranked(block: Block, of: _Ranked) -> None:
+            block.let("rank", cast("s32", of.rank + element(starts, of.at)))
+            block.body.append(warp_barrier())
+            inside = block.branch(of.inside)
+            inside.store(kept_keys, of.rank, names["key"])
+            inside.store(kept_places, of.rank, names["place"])
+            last = inside.branch(compared("==", of.below, Const("u64", 0)))
+            last.store(starts, of.at, cast("s32", of.rank + cast("s32", _popcnt(of.peers))))
+            block.body.append(warp_barrier())
+
+        self._ranked(block, key, first, read, ranked)
+        block.body.append(barrier())
+        stop = block.let("stop", least(n - first, _whole(self.tile)))
+        t, moved = block.loop("t", lane, stop, constant(self.threads))
+        found = moved.let("key", element(kept_keys, t))
+        to: Expr = row * n + t
+        if both_scans:
+            to = to + cast("s64", element(shared[3].var, self._digit(moved, key)))
+        to = moved.let("to", to)
+        moved.store(names["order_out"], to, element(kept_places, t))
+        if not ends:
+            moved.store(names["keys_out"], to, found)
+        block.body.append(barrier())
+        return self._by_tiles("sort_scatter", block, pointers, key, shift, named, [*shared, *box])
+
+    def _place(self, block: Block, row: Var, t: Var, begins: bool) -> Expr:
+        """The place of the element at t. begins: whether places are still in order."""
+        return cast("s32", t) if begins else element(block.names["order_in"], row * index(block, "n") + t)
+
+    def _of_tile(self, block: Block, row: Var) -> Expr:
+        """Where the count of this lane's digit in the tile `item` of a row is."""
+        item, lane, tiles = (index(block, name) for name in ("item", "lane", "tiles"))
+        return row * self.bins * tiles + lane * tiles + (item - row * tiles)
+
+    def _begun(self, key: Ordinal) -> tuple[list[tuple[str, str]], Block]:
+        """(the pointers of a kernel by tiles, the block of its work item)."""
         carried = f"u{key.width}"
         pointers = [*self.pointers(False), ("order_in", "s32"), ("order_out", "s32")]
         pointers += [("keys_in", carried), ("keys_out", carried)]
+        return pointers, self.begun(pointers)
+
+    def _by_tiles(self, kind, block: Block, pointers, key: Ordinal, shift, named, shared) -> CudaLaunch:
         return self.finish(
-            kind, lines, self.rows * self.tiles, 8.0 * self.tile, self.integers | {"shift": shift}, pointers,
+            kind, block, self.rows * self.tiles, 8.0 * self.tile, self.integers | {"shift": shift}, pointers,
             grain="block", threads=self.threads, shared=shared, named=named,
             together=TOGETHER,
         )  # fmt: skip
 
 
-def ordinal_lines(key: Key, value: str, dtype: np.dtype) -> list[str]:
-    """Statements that make `key`, an unsigned integer in the order of a value of a dtype, as `ir.ops.sort.ordinal`.
+@record(frozen=True)
+class _Ranked:
+    """What is known of an element of a tile. inside: whether it exists. rank: how many of its peers are below it. at:
+    where its digit's count is. peers, below: the lanes of its warp with its digit, and those of them below."""
+
+    inside: Var
+    rank: Var
+    at: Var
+    peers: Var
+    below: Expr
+
+
+def _whole(value: int) -> Expr:
+    return cast("s64", constant(value))
+
+
+def _ballot(condition: Expr) -> Call:
+    """A word whose bit k is the condition of lane k of the warp."""
+    return Call("u32", "ballot", (condition,))
+
+
+def _popcnt(word: Expr) -> Expr:
+    return call("popcnt_u32", (word,), by_name)
+
+
+def write_ordinal(block: Block, key: Key, value: Expr, dtype: np.dtype) -> None:
+    """Makes `key`, an unsigned integer in the order of a value of a dtype, as `ir.ops.sort.ordinal`.
 
     A register of f16 or bf16 has quiet NaNs only, so in the total order signalling ones come where those come."""
     bits = 8 * dtype.itemsize
     name, kind, top, ones = HLO_NAME[dtype], f"u{bits}", 1 << (bits - 1), (1 << bits) - 1
+
+    def number(value: int) -> Expr:
+        return cast(kind, constant(value))
+
     if dtype == PRED:
         ones = 1
-        lines = [f"key = u8(1) if {value} else u8(0)"]
+        made = block.let("key", chosen(value, number(1), number(0)))
     elif dtype in FLOATS:
-        zero, plain = ("f64(0.0)" if bits == 64 else "f32(0.0)"), not key.total
-        lines = [
-            f"x = {value}",
-            f"key = bitcast_{name}_{kind}(x)",
-            f"key = {kind}(key ^ {kind}({ones})) if key >= {kind}({top}) else {kind}(key | {kind}({top}))",
-            *([f"if x == {zero}:", f"    key = {kind}({top})", "if x != x:", f"    key = {kind}({ones})"] * plain),
-        ]
+        x = block.let("x", value)
+        made = block.let("key", call(f"bitcast_{name}_{kind}", (x,), by_name))
+        turned, raised = cast(kind, made ^ number(ones)), cast(kind, made | number(top))
+        block.let("key", chosen(made >= number(top), turned, raised))
+        if not key.total:
+            zero = cast("f64" if bits == 64 else "f32", constant(0.0))
+            block.branch(compared("==", x, zero)).let("key", number(top))
+            block.branch(compared("!=", x, x)).let("key", number(ones))
     elif dtype.kind == "i":
-        lines = [f"key = {kind}({kind}({value}) ^ {kind}({top}))"]
+        made = block.let("key", cast(kind, cast(kind, value) ^ number(top)))
     else:
-        lines = [f"key = {value}"]
-    return [*lines, *([f"key = {kind}(key ^ {kind}({ones}))"] if key.descending else [])]
+        made = block.let("key", value)
+    if key.descending:
+        block.let("key", cast(kind, made ^ number(ones)))
 
 
-def scan_lines(threads: int) -> list[str]:
-    """Statements that make, of the integer `value` of each thread of a warp or block, `before`, the sum over those of
-    the threads below it, and `total`, that over all."""
-    lines = ["before = s64(0)", "total = value"]
+def write_scan(block: Block, lane: Var, value: Var, threads: int, box: Sequence[Scratch]) -> tuple[Var, Var]:
+    """(the sum of the integer of each thread of a warp or block over the threads below it, that over all)."""
+    before, total = block.let("before", _whole(0)), block.let("total", value)
     for distance in (1, 2, 4, 8, 16):
-        lines += [
-            f"other = shuffle_xor(total, {distance})",
-            f"if lane & {distance} != 0:",
-            "    before = before + other",
-            "total = total + other",
-        ]
-    if threads == WARP:
-        return lines
-    return [
-        *lines,
-        "if lane & 31 == 0:",
-        "    box[lane >> 5] = total",
-        "cuda.syncthreads()",
-        "total = s64(0)",
-        f"for w in range({threads // WARP}):",
-        "    if w == lane >> 5:",
-        "        before = before + total",
-        "    total = total + box[w]",
-        "cuda.syncthreads()",
-    ]
+        other = block.let("other", shuffled(total, distance))
+        block.branch(compared("!=", lane & distance, ZERO)).let("before", before + other)
+        block.let("total", total + other)
+    for array in box:
+        block.branch(compared("==", lane & 31, ZERO)).store(array.var, lane >> 5, total)
+        block.body.append(barrier())
+        block.let("total", _whole(0))
+        w, of_warp = block.loop("w", ZERO, constant(threads // WARP))
+        of_warp.branch(compared("==", w, lane >> 5)).let("before", before + total)
+        of_warp.let("total", total + element(array.var, w))
+        block.body.append(barrier())
+    return before, total
 
 
-def _box(threads: int) -> dict[str, str]:
-    """The shared array of `scan_lines`."""
-    return {"box": f"cuda.shared.array({threads // WARP}, s64)"} if threads > WARP else {}
+def _box(threads: int) -> list[Scratch]:
+    """The shared array of `write_scan`."""
+    return [shared_array("box", "s64", threads // WARP)] if threads > WARP else []

@@ -11,7 +11,8 @@ from kernel_nests import nests
 from hloom.compiler.kernels import math
 from hloom.compiler.targets.cuda.codegen.compile import CudaCompileError, CudaNotInstalledError, available, compile_cuda
 from hloom.compiler.targets.cuda.codegen.names import meaning
-from hloom.compiler.targets.cuda.codegen.render import CudaSource, render
+from hloom.compiler.targets.cuda.codegen.render import render
+from hloom.compiler.targets.cuda.codegen.source import CudaSource
 
 needs_cuda = pytest.mark.skipif(not available(), reason='the extra is missing: pip install "hloom[cuda]"')
 

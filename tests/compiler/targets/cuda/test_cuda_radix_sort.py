@@ -16,7 +16,7 @@ from hloom.compiler.schedule.scheduler import make_plan
 from hloom.compiler.targets.cuda import scatter
 from hloom.compiler.targets.cuda.codegen import compile as cuda_compile
 from hloom.compiler.targets.cuda.codegen.cubins import cubins
-from hloom.compiler.targets.cuda.codegen.render import CudaSource
+from hloom.compiler.targets.cuda.codegen.source import CudaSource
 from hloom.compiler.targets.cuda.simulator import simulator
 from hloom.compiler.targets.cuda.simulator.memory import LockstepError
 from hloom.compiler.targets.cuda.sorting import bitonic, choice, radix
