@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
+from hloom.compiler.kernel_ir.affine.dependences import Range
 from hloom.compiler.kernel_ir.builder import number
 from hloom.compiler.kernel_ir.nodes import Expr, Kernel, Load
 from hloom.compiler.kernel_ir.printer import printed
 from hloom.compiler.kernel_ir.rewrite import replaced, with_expressions
+from hloom.compiler.kernel_ir.transforms.optimize import transformed
 from hloom.compiler.kernels.codegen.source import KernelSource
 from hloom.compiler.kernels.launch import Launch, launch_by_grain, launch_by_work
 from hloom.compiler.kernels.request import KernelRequest
@@ -66,9 +68,10 @@ def user_launches(request: KernelRequest) -> list[Launch]:
     for phase in phases:
         if not phase.items:
             continue
-        kinds = [f"{var.type[1:]}*" if var.type[0] == "*" else var.type for var in phase.kernel.params]
+        kernel = transformed(phase.kernel, _known(phase))
+        kinds = [f"{var.type[1:]}*" if var.type[0] == "*" else var.type for var in kernel.params]
         # By its text: phases share variables, which may vary in one and not in another.
-        source = KernelSource(phase.kernel.name, printed(phase.kernel), tuple(kinds))
+        source = KernelSource(kernel.name, printed(kernel), tuple(kinds))
         temporaries = program.temporaries_of(phase)
         arguments = list(phase.arguments)
         if phase.whole:
@@ -79,6 +82,14 @@ def user_launches(request: KernelRequest) -> list[Launch]:
                 launch_by_work(source, arguments, phase.items, phase.work, temporaries, moved=request.moved)
             )  # fmt: skip
     return launches
+
+
+def _known(phase: Phase) -> dict[str, Range]:
+    """What is known of the integer parameters of a phase, by name."""
+    names = [var.name for var in phase.kernel.params]
+    sizes: dict[str, Range] = {name: a for name, a in zip(names, phase.arguments, strict=False) if isinstance(a, int)}
+    items = phase.items if isinstance(phase.items, int) else None
+    return sizes | dict.fromkeys(names[-2:], (0, items))
 
 
 def _with_constants(phase: Phase, constants: dict[str, Instruction]) -> Kernel:

@@ -5,11 +5,13 @@ Their indices are sums of the loops' variables, of sizes and of numbers, as in `
 
 from __future__ import annotations
 
+import ctypes
 import random
 
 import numpy as np
 
 from hloom.compiler.kernel_ir.builder import constant, number, operation
+from hloom.compiler.kernel_ir.interpreter import run
 from hloom.compiler.kernel_ir.nodes import (
     Assign,
     Binary,
@@ -25,6 +27,12 @@ from hloom.compiler.kernel_ir.nodes import (
     Store,
     Var,
 )
+from hloom.compiler.kernel_ir.printer import printed
+from hloom.compiler.kernel_ir.scopes import settle
+from hloom.compiler.kernel_ir.transforms.optimize import transformed
+from hloom.compiler.kernels.codegen.source import KernelSource
+from hloom.compiler.targets.cpu import codegen
+from hloom.runtime import native
 
 ROOM = 400  # elements before and after those of an array
 LO, HI = Var("s64", "lo"), Var("s64", "hi")
@@ -97,11 +105,13 @@ class Nests:
         kept = len(self.locals)
         inner = [*loops, var]
         body: list[Stmt] = []
-        for _ in range(self.rng.randrange(0 if depth else 1, statements + 1)):
-            body.append(self.statement(inner))
-        if depth:
-            body.insert(self.rng.randrange(len(body) + 1) if self.rng.random() < 0.3 else len(body),
-                        self.loop(inner, depth - 1, statements))  # fmt: skip
+        count = self.rng.randrange(0 if depth else 1, statements + 1)
+        place = self.rng.randrange(count + 1) if self.rng.random() < 0.3 else count
+        for k in range(count + 1):
+            if k == place and depth:
+                body.append(self.loop(inner, depth - 1, statements))
+            if k < count:
+                body.append(self.statement(inner))
         del self.locals[kept:]
         return For(var, start, stop, step, body)
 
@@ -141,3 +151,40 @@ def _one(kind: str) -> Expr:
 def _narrow(kind: str, op: str, left: Expr, right: Expr) -> Expr:
 
     return Cast(kind, operation(op, left, right))
+
+
+# --- what is compiled
+
+
+def nest_of(seed: int, kinds: tuple[str, ...] = ("f64", "f32", "s32", "s64")) -> tuple[Nests, Kernel, dict]:
+    """(the writer, a kernel of one or two nests, what is known of its sizes)."""
+    made = Nests(seed, kinds[seed % 4 : seed % 4 + 1] if seed % 3 else kinds)
+    body: list[Stmt] = [made.loop([], made.rng.randrange(0, 3)) for _ in range(made.rng.randrange(1, 3))]
+    kernel = made.kernel(body)
+    settle(kernel)
+    known = made.rng.random() < 0.7
+    return made, kernel, {var.name: size if known else (0, 1000) for var, size in made.sizes.items()}
+
+
+def interpreted(kernel: Kernel, given: list) -> list[np.ndarray]:
+    """The arrays after a run of the kernel."""
+    arguments = [a.copy() if isinstance(a, np.ndarray) else a for a in given]
+    run(kernel, arguments, lambda name: {"min": min, "max": max}[name])
+    return [a for a in arguments if isinstance(a, np.ndarray)]
+
+
+def check_compiled(seed: int) -> dict[str, int]:
+    """Compares a transformed kernel, compiled for a level of the processor, with the kernel that is interpreted."""
+    made, kernel, ranges = nest_of(seed)
+    other = transformed(kernel, ranges)
+    level = ("native", "x86-64-v3", "x86-64-v2")[seed % 3]
+    source = KernelSource.of(other)
+    (code,) = codegen.compile_kernels([source], name=None if level == "native" else level)
+    given = made.arguments()
+    found = [a.copy() if isinstance(a, np.ndarray) else a for a in given]
+    words = np.array([a.ctypes.data if isinstance(a, np.ndarray) else a for a in found[:-2]], np.int64)
+    address = native.load(code.data, code.symbols)[source.name]
+    ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_int64, ctypes.c_int64)(address)(words.ctypes.data, 0, 1)
+    for wanted, one in zip(interpreted(kernel, given), found, strict=False):
+        assert wanted.tobytes() == one.tobytes(), f"{seed}, {level}: {printed(kernel)} {printed(other)}"
+    return {"transformed" if other is not kernel else "as it was": 1}

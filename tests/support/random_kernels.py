@@ -16,6 +16,7 @@ from pathlib import Path
 
 import ml_dtypes
 import numpy as np
+from loop_nests import check_compiled
 
 import hloom as hl
 from hloom.errors import HloomError
@@ -561,8 +562,9 @@ def check(seed: int) -> dict[str, int]:
 
 
 def check_guarded(seed: int) -> dict[str, int]:
-    """As `check`, where an access behind memory ends the process, for one of the processor's levels."""
+    """As `check`, where an access behind memory ends the process, for one of the processor's levels; and a transformed
+    nest of loops."""
     print(seed, file=sys.stderr, flush=True)
     hl.config.guard_scratch = True
     hl.config.cpu = ("native", "x86-64-v3", "x86-64-v2")[seed % 3]
-    return check(seed)
+    return check(seed) | check_compiled(seed)

@@ -20,9 +20,10 @@ import itertools
 import math
 from collections.abc import Container, Iterator, Mapping, Sequence
 
+from hloom.compiler.kernel_ir.affine.equations import Unknown, has_solution
 from hloom.compiler.kernel_ir.affine.evaluation import Evaluation
 from hloom.compiler.kernel_ir.affine.facts import below
-from hloom.compiler.kernel_ir.affine.sums import Affine, multiple
+from hloom.compiler.kernel_ir.affine.sums import Affine, linear, multiple
 from hloom.compiler.kernel_ir.nodes import Assign, Const, Expr, For, Load, Stmt, Store, Together, Var
 from hloom.compiler.kernel_ir.rewrite import assigned, read
 from hloom.compiler.kernel_ir.scopes import varying_variables
@@ -38,6 +39,7 @@ ANY: Distance = (None, None)
 EARLIER: Distance = (None, -1)
 _NEIGHBOURS: dict[Distance, tuple[Distance, ...]] = {LATER: ((1, 1), (2, None)), EARLIER: ((-1, -1), (None, -2))}
 LONGEST = 1 << 58  # iterations of a loop
+LARGE = 1 << 62  # of integers of s64, beyond which they might wrap around
 
 Range = int | tuple[int | None, int | None]
 
@@ -101,6 +103,7 @@ class Nest:
         self.changed = set(assigned(self.statements))
         self.varying = varying_variables(self.statements, {*read(self.statements)} - self.changed)
         self.definitions = dict(self._definitions())
+        self.numbers = _Numbers(self)
 
     def _definitions(self) -> Iterator[tuple[Var, Expr]]:
         """Integers that have one value on the way from their assignment to their uses."""
@@ -128,6 +131,9 @@ class Nest:
         later. distances: of the first loops around both; of further ones they are any."""
         if not self.of_one_array(first, second):
             return False
+        known = self.numbers.may_meet(first, second, distances)
+        if known is not None:
+            return known
         # Neighbours first: a row of unknown size is told from the next one, and from all further ones.
         parts = [_NEIGHBOURS.get(one, (one,)) for one in distances]
         return any(_Pair(self, first, second, part).may_meet() for part in itertools.product(*parts))
@@ -154,6 +160,11 @@ class Nest:
         extend(())
         return found
 
+    def trips(self, loop: For) -> int | None:
+        """The greatest number of iterations of a loop; None where it is not known."""
+        span = self.numbers.span(loop.var) if loop.var in self.numbers.loops else None
+        return None if span is None else span.high + 1
+
     def carries(self, loop: For, first: Access, second: Access) -> bool:
         """Whether an iteration of a loop may access an element that an earlier one accesses, of the same iterations of
         the loops around it."""
@@ -171,6 +182,128 @@ def _common(first: Access, second: Access) -> list[For]:
             break
         found.append(one)
     return found
+
+
+@record(frozen=True)
+class _Span:
+    """The least and the greatest value of an integer. exact: whether both are always reached."""
+
+    low: int
+    high: int
+    exact: bool = True
+
+
+class _Numbers:
+    """The test where all bounds are numbers: an equation of few integers, which gives most answers at once.
+
+    A loop's variable is its start and a multiple of the number of its iteration, so forms are sums of these numbers.
+    """
+
+    def __init__(self, nest: Nest):
+        self.nest = nest
+        self.loops: dict[Var, For] = {}
+        for statement in nest.statements:
+            for one in statement.walk():
+                if isinstance(one, For) and one.var not in nest.varying:
+                    self.loops[one.var] = one
+        self._forms: dict[Access, Affine | None] = {}
+        self._values: dict[Var, Affine | None] = {}
+        self._spans: dict[Var, _Span | None] = {}
+
+    def may_meet(self, first: Access, second: Access, distances: Sequence[Distance]) -> bool | None:
+        """None where it is not found out."""
+        if first.pointer is not second.pointer:
+            return None
+        one, other = self.form(first), self.form(second)
+        if one is None or other is None:
+            return None
+        unknowns: list[Unknown] = []
+        common = _common(first, second)
+        exact = len(common) == len(first.loops) == len(second.loops)
+        shared = {loop.var for loop in common}
+        for k, loop in enumerate(common):
+            span = self.span(loop.var)
+            if span is None:
+                return None
+            a, b = one.terms.get(loop.var, 0), other.terms.get(loop.var, 0)
+            low, high = distances[k] if k < len(distances) else ANY
+            low = -span.high if low is None else max(low, -span.high)
+            high = span.high if high is None else min(high, span.high)
+            unknowns += [(b, low, high), (b - a, 0, span.high)]
+            exact = exact and a == b and (span.exact or low == high == 0)
+        for form, sign in ((one, -1), (other, 1)):
+            for var, factor in form.terms.items():
+                if var in shared or (one.terms.get(var) == other.terms.get(var) and var not in self.nest.changed):
+                    continue
+                span = self.span(var)
+                if span is None:
+                    return None
+                exact = False
+                unknowns.append((sign * factor, span.low, span.high))
+        found = has_solution(unknowns, one.constant - other.constant)
+        return found if exact or found is False else None
+
+    def form(self, access: Access) -> Affine | None:
+        """An index whose values all fit into its type, as a sum; None of others."""
+        if access not in self._forms:
+            found = linear(access.index, self._meaning)
+            self._forms[access] = None if found is None or self._interval(found) is None else found
+        return self._forms[access]
+
+    def _meaning(self, var: Var) -> Affine | Expr | None:
+        nest = self.nest
+        if var in nest.definitions:
+            return nest.definitions[var]
+        if var in self.loops:
+            return self._of_loop(var)
+        known = nest.ranges.get(var)
+        if isinstance(known, int) and var not in nest.changed:
+            return Affine(known)
+        return multiple(var) if is_integer(var.type) and var not in nest.changed else None
+
+    def _of_loop(self, var: Var) -> Affine | None:
+        """The value of a loop's variable."""
+        if var not in self._values:
+            self._values[var] = None
+            loop = self.loops[var]
+            step = loop.step.value if isinstance(loop.step, Const) else 0
+            start = linear(loop.start, self._meaning)
+            self._values[var] = None if start is None or not step else start + multiple(var, step)
+        return self._values[var]
+
+    def span(self, var: Var) -> _Span | None:
+        """The values of a parameter, or the numbers of a loop's iterations; None where they are not known."""
+        if var not in self._spans:
+            self._spans[var] = self._iterations(self.loops[var]) if var in self.loops else self._of_parameter(var)
+        return self._spans[var]
+
+    def _of_parameter(self, var: Var) -> _Span | None:
+        known = self.nest.ranges.get(var)
+        if not isinstance(known, tuple) or known[0] is None or known[1] is None:
+            return None
+        return _Span(known[0], known[1])
+
+    def _iterations(self, loop: For) -> _Span | None:
+        step = loop.step.value if isinstance(loop.step, Const) else 0
+        start, stop = linear(loop.start, self._meaning), linear(loop.stop, self._meaning)
+        if not step or start is None or stop is None:
+            return None
+        way = (stop - start) * (1 if step > 0 else -1)
+        many = self._interval(way)
+        if many is None or self._interval(start) is None:
+            return None
+        return _Span(0, -(-many[1] // abs(step)) - 1, way.number is not None)
+
+    def _interval(self, form: Affine) -> tuple[int, int] | None:
+        """The least and the greatest value of a sum; None where they are not known, or large."""
+        low = high = form.constant
+        for var, factor in form.terms.items():
+            span = self.span(var)
+            if span is None:
+                return None
+            ends = factor * span.low, factor * span.high
+            low, high = low + min(ends), high + max(ends)
+        return (low, high) if -LARGE < low and high < LARGE else None
 
 
 class _Pair(Evaluation):

@@ -6,10 +6,11 @@ language (`linear`), a symbol whose bounds are known (`facts`).
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from hloom.compiler.kernel_ir.nodes import Binary, Const, Expr, Var
+from hloom.compiler.kernel_ir.nodes import Binary, Call, Const, Expr, Var
 from hloom.compiler.kernel_ir.types import is_integer
 
 __all__ = ["Affine", "linear", "multiple"]
@@ -79,13 +80,27 @@ def linear(value: Expr, of_variable: Callable[[Var], Affine | Expr | None]) -> A
         case Var():
             found = of_variable(value)
             return linear(found, of_variable) if isinstance(found, Expr) else found
-        case Binary(op="+" | "-" | "*" as op):
+        case Binary(type="s64", op=op) if op in _OPERATIONS:
             left, right = linear(value.left, of_variable), linear(value.right, of_variable)
-            if left is None or right is None:
-                return None
-            if op != "*":
-                return left + right if op == "+" else left - right
-            if left.number is not None:
-                return right * left.number
-            return None if right.number is None else left * right.number
+            return None if left is None or right is None else _OPERATIONS[op](left, right)
+        case Call(function="min" | "max" as name):
+            parts = [linear(argument, of_variable) for argument in value.arguments]
+            numbers = [part.number for part in parts if part is not None and part.number is not None]
+            return Affine(_EXTREMA[name](numbers)) if len(numbers) == len(parts) else None
     return None
+
+
+def _product(left: Affine, right: Affine) -> Affine | None:
+    if left.number is not None:
+        return right * left.number
+    return None if right.number is None else left * right.number
+
+
+def _quotient(left: Affine, right: Affine) -> Affine | None:
+    return Affine(left.number // right.number) if left.number is not None and right.number else None
+
+
+_OPERATIONS: dict[str, Callable[[Affine, Affine], Affine | None]] = {
+    "+": operator.add, "-": operator.sub, "*": _product, "//": _quotient,
+}  # fmt: skip
+_EXTREMA: dict[str, Callable[[list[int]], int]] = {"min": min, "max": max}
