@@ -1,1 +1,1 @@
-"""Programs for several devices: how values are laid out over a mesh, and what of an op goes together."""
+"""Programs for several devices: layouts of values over a mesh, and factor rules of ops."""

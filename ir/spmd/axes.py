@@ -1,8 +1,8 @@
-"""Collectives over named axes of a mesh, as collectives among groups of devices.
+"""Lowers collectives over named mesh axes to collectives among groups of devices.
 
 In the body of a manual computation a collective may carry `axis_name`, the names of manual axes, as under vmap. Its
-participants are numbered along those axes. `with_groups` gives it `replica_groups` of partition ids in their place, or
-takes it out where the axes have one device.
+participants are numbered along those axes. `with_groups` replaces them by `replica_groups` of partition ids, or removes
+the collective if the axes have one device.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ U32 = DTYPES["u32"]
 
 
 def mesh_axes(mesh: DeviceMesh, names, what: str = "a collective") -> tuple[str, ...]:
-    """The axes of a mesh that these names mean: themselves, or in an atomic mesh their atoms."""
+    """The axes of a mesh with these names, or in an atomic mesh their atoms."""
     found: list[str] = []
     for name in names:
         parts = mesh.parts(name)
@@ -95,19 +95,19 @@ def _grouped(builder: Builder, instruction: Instruction, mesh: DeviceMesh, chann
 
 
 def _alone(builder: Builder, instruction: Instruction) -> Instruction:
-    """What a collective among one device is: its operands, without a word to the devices of other groups."""
+    """The result of a collective among one device: its operands, without communication."""
     operands, shape = instruction.operands, instruction.shape
     if instruction.opcode in ("partition-id", "replica-id"):
         return builder.constant(np.uint32(0), U32)
     if instruction.opcode == "collective-permute" and (0, 0) not in instruction["source_target_pairs"]:
-        return builder.splat(0, shape)  # what nobody sends is zero
+        return builder.splat(0, shape)  # zero without a sender
     if isinstance(shape, TupleShape):
         return builder.tuple(list(operands))
     return operands[0] if operands[0].shape == shape else builder.emit("reshape", operands[0], shape=shape)
 
 
 def _number(builder: Builder, mesh: DeviceMesh, axes: tuple[str, ...]) -> Instruction:
-    """Where a partition stands along axes, the last axis fastest."""
+    """The position of a partition along axes, the last axis fastest."""
     own = builder.emit("partition-id")
     numbers = [0] * mesh.size
     for partition in range(mesh.size):

@@ -1,4 +1,4 @@
-"""Whether a sharding fits an array and a mesh."""
+"""Validation of shardings against arrays and meshes."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from hloom.ir.types import TupleShape
 
 
 def check_mesh(what: str, mesh: DeviceMesh) -> None:
-    """Raises AttributeValueError for a mesh in which a name is twice or that is not one of distinct devices."""
+    """Raises AttributeValueError for a mesh with duplicate names or devices."""
     twice = sorted({n for n in mesh.names if mesh.names.count(n) > 1})
     if twice or len(mesh.names) != len(mesh.sizes) or any(s < 1 for s in mesh.sizes):
         found = ", ".join(f"{n}={s}" for n, s in zip(mesh.names, mesh.sizes, strict=False))
@@ -23,7 +23,7 @@ def check_mesh(what: str, mesh: DeviceMesh) -> None:
 
 
 def check_axes(what: str, mesh: DeviceMesh, axes) -> None:
-    """Raises AttributeValueError unless the axes are the mesh's, each once."""
+    """Raises AttributeValueError unless the axes are distinct axes of the mesh."""
     axes = tuple(axes)
     has = ", ".join(mesh.names) or "no axes"
     for name in axes:
@@ -36,8 +36,8 @@ def check_axes(what: str, mesh: DeviceMesh, axes) -> None:
 
 
 def check_sharding(what: str, sharding, shape) -> None:
-    """Raises ShapeError or AttributeValueError unless the sharding (of a tuple, a tuple of them; None is nobody's
-    choice) is one for arrays of this shape."""
+    """Raises ShapeError or AttributeValueError unless the sharding (for a tuple, a tuple of them; None if unspecified)
+    is valid for this shape."""
     if isinstance(shape, TupleShape):
         given = sharding if isinstance(sharding, tuple) else (sharding,) * len(shape.elements)
         if len(given) != len(shape.elements):

@@ -1,8 +1,8 @@
 """Sharding in the types of values: along explicit mesh axes, the layout of a result follows from those of its operands.
 
-The rules are JAX's, read off the factors of each op. Where operands disagree, or where several layouts of the result
-are as good, a `ShardingTypeError` says what to write. A layout here is `Dims`: for each dimension the explicit axes
-that split it; None for an array that none of them splits. Of a tuple it is a list.
+The rules are JAX's, derived from the factors of each op. If operands disagree, or several layouts of the result are
+possible, a `ShardingTypeError` suggests a repair. A layout here is `Dims`: the explicit axes that split each dimension;
+None for an array that is not split. For a tuple it is a list.
 
 Source: docs.jax.dev/en/latest/notebooks/explicit-sharding.html
 """
@@ -48,9 +48,9 @@ def described(instruction_or_shape, dims: Dims | None) -> str:
 
 
 class Rules:
-    """The layouts of results over explicit axes of these sizes.
+    """Infers layouts of results over explicit axes of these sizes.
 
-    strict: raises ShardingTypeError where JAX does; otherwise an axis about which operands disagree is dropped.
+    strict: raises ShardingTypeError where JAX does; otherwise conflicting axes are dropped.
     """
 
     def __init__(self, sizes: Mapping[str, int], strict: bool = True):
@@ -93,7 +93,7 @@ class Rules:
         )
 
     def computation(self, computation: Computation, given: list) -> Any:
-        """The layout of what a computation returns."""
+        """The layout of a computation's result."""
         lenient = self if not self.strict else Rules(self.sizes, False)
         known: dict[Instruction, Any] = dict(zip(computation.parameters, given, strict=True))
         for instruction in computation.instructions:
@@ -246,7 +246,7 @@ def _conditional(rules: Rules, instruction: Instruction, given: list):
 
 
 def _check_same(shapes, layouts: list[list], what: str, titles) -> None:
-    """Raises ShardingTypeError where the layouts of a value that should have one type differ."""
+    """Raises ShardingTypeError if the layouts of a value that must have one type differ."""
     for shape, column in zip(shapes, zip(*layouts, strict=True), strict=True):
         if any(d != column[0] for d in column):
             shown = [f"{described(shape, d)} {title}" for d, title in zip(column, titles, strict=True)]
@@ -258,7 +258,7 @@ def _check_same(shapes, layouts: list[list], what: str, titles) -> None:
 
 
 def _first_of(layouts: list):
-    """Of each element of tuples the first layout that there is."""
+    """The first known layout of each element of tuples."""
     return [next((d for d in column if d), None) for column in zip(*layouts, strict=True)]
 
 

@@ -1,7 +1,7 @@
-"""Factors of an op: which dimensions of its operands and results go together.
+"""Factors of an op: the correspondence between dimensions of its operands and results.
 
 An op declares them in its table entry: `factors(instruction) -> FactorRule`. Element-wise ops have `pointwise` by
-default; the other rules stand beside their ops, built with a `RuleBuilder`.
+default; the other rules are next to their ops, built with a `RuleBuilder`.
 
 Source: Shardy's sharding rules, openxla.org/shardy/propagation.
 """
@@ -15,34 +15,34 @@ from hloom.ir.records import record
 from hloom.ir.sizes.expressions import Size
 from hloom.ir.types import result_shapes
 
-OWN = "to_apply"  # the combiner of a reduction by a computation that is not one op: the instruction's own
+OWN = "to_apply"  # the combiner of a reduction by a general computation: the instruction's own
 
 
 @record(frozen=True)
 class FactorRule:
-    """Which dimensions of an op's operands and results go together, for propagation and partition.
+    """The correspondence between dimensions of an op's operands and results, for propagation and partitioning.
 
-    A factor is a range that the op walks through; each dimension of an operand or result consists of factors, major to
-    minor; a dimension of size 1 may have none. In a product f32[i, k] · f32[k, j] the factors are i, j, k; k is a
-    reduction. A factor that none of the sets below names passes through: each device computes its part of the result
-    from its part of the operands that have it, and operands without it are the same for all parts.
+    A factor is an index range of the op; each dimension of an operand or result consists of factors, major to minor; a
+    dimension of size 1 may have none. In a product f32[i, k] · f32[k, j] the factors are i, j, k; k is a reduction. A
+    factor in none of the sets below passes through: each device computes its part of the result from its part of the
+    operands with the factor, and operands without it are replicated.
 
-    operands: for each operand, for each dimension, the numbers of its factors; () for a scalar. results: the same for
-    the result, or for each element of a tuple. sizes: by factor; of a factor whose dimensions differ in size (in
-    `windows`), that of the first dimension that has it, operands first.
-    reduction: factors that the result lacks because the op combines along them; splitting them leaves partial results.
-    An initial value, or the operand that a scatter starts from, is in the partial result of one device only; the others
-    start from the combiner's neutral element. combiner: the op that combines partial results ('add', 'maximum', ...);
-    `OWN` where that is no single op: partial results are gathered and combined by the instruction's computation.
-    whole: factors along which the op must see everything, so that no axis may split them when it is computed (the
-    dimension of a sort). Shardings pass along them nevertheless: sorted numbers are laid out as the numbers are.
-    windows: factors whose dimensions pass through but for places that lie on other devices: what a window, a shift, a
-    reversal or a running sum needs of neighbours (a halo exchange, a permutation). The dimensions may differ in size.
-    masked: factors along which the op finds its elements by indexes. Each device computes with those in its own range:
-    indexes are clamped to the whole dimension first and then counted from the start of the range. In `reduction` as
-    well (gather, dynamic-slice): what the device does not have is zero in its partial result. Not there (scatter,
-    dynamic-update-slice): updates outside of the range are left out.
-    local: attributes that have to be divided as the factor is split: factor -> name of the attribute
+    operands: for each operand, for each dimension, the indices of its factors; () for a scalar. results: the same for
+    the result, or for each element of a tuple. sizes: by factor; for a factor whose dimensions differ in size (in
+    `windows`), that of the first dimension with it, operands first.
+    reduction: factors that the op reduces; splitting them yields partial results. An initial value, or the operand that
+    a scatter starts from, is included in the partial result of one device only; the others start from the combiner's
+    neutral element. combiner: the op that combines partial results ('add', 'maximum', ...); `OWN` if it is not a single
+    op: partial results are gathered and combined by the instruction's computation.
+    whole: factors that the op needs as a whole, so that no axis may split them during its computation (the dimension of
+    a sort). Shardings propagate along them nevertheless: sorted values have the layout of the operand.
+    windows: factors that pass through except for remote elements: those that a window, a shift, a reversal or a running
+    sum needs from neighbours (a halo exchange, a permutation). The dimensions may differ in size.
+    masked: factors along which the op accesses elements by index. Each device handles those in its range: indices are
+    clamped to the whole dimension first and then made relative to the start of the range. If also in `reduction`
+    (gather, dynamic-slice), remote elements are zero in the partial result; otherwise (scatter, dynamic-update-slice),
+    updates out of the range are dropped.
+    local: attributes that must be divided when the factor is split: factor -> name of the attribute
     (feature_group_count of a convolution).
     """
 
@@ -58,15 +58,15 @@ class FactorRule:
 
     @property
     def splittable(self) -> frozenset[int]:
-        """The factors along which the op can be computed in parts that need nothing of each other but a sum."""
+        """The factors along which the op can be computed in parts that are independent except for a sum."""
         return frozenset(range(len(self.sizes))) - self.whole - self.windows
 
 
 class RuleBuilder:
     """Collects the factors of one op.
 
-    Arrays are named by their numbers, operands and results apart. Dimensions that no factor was given get one of their
-    own at the end, in `whole`: nothing else of the op goes with them.
+    Arrays are identified by index, operands and results separately. Dimensions without a factor finally get a separate
+    one in `whole`, as they correspond to no other.
     """
 
     def __init__(self, instruction, combiner: str = "add"):
@@ -87,9 +87,9 @@ class RuleBuilder:
         size: Size | None = None,
         local: str = "",
     ) -> int:
-        """A new factor of these dimensions (array -> dimension), in the sets `kinds`, minor to what they have already.
+        """A new factor of these dimensions (array -> dimension), in the sets `kinds`, minor to their existing ones.
 
-        size: where the factor is not the whole dimension. local: the attribute to divide.
+        size: if the factor is not the whole dimension. local: the attribute to divide.
         """
         operands, results = operands or {}, results or {}
         factor = len(self.sizes)
@@ -128,7 +128,7 @@ class RuleBuilder:
         )
 
 
-# --- rules that many ops share ------------------------------------------------------------------------------------
+# --- common rules -------------------------------------------------------------------------------------------------
 
 
 @lru_cache(maxsize=4096)
@@ -138,12 +138,12 @@ def _pointwise(operands: tuple[int, ...], results: tuple[int, ...], dims: tuple[
 
 
 def pointwise(instruction) -> FactorRule:
-    """Each dimension of the result is a factor, and one of each operand; scalar operands have none."""
+    """Each dimension is a factor of the result and of all operands; scalar operands have none."""
     return along(instruction)
 
 
 def along(instruction, whole=()) -> FactorRule:
-    """As `pointwise`, of all results; the dimensions in `whole` have to be seen as a whole."""
+    """As `pointwise`, for all results; the dimensions in `whole` are needed as a whole."""
     shapes = result_shapes(instruction.shape)
     operands = tuple([len(o.shape.dims) for o in instruction.operands])
     return _pointwise(
@@ -152,7 +152,7 @@ def along(instruction, whole=()) -> FactorRule:
 
 
 def leading(instruction, count: int) -> FactorRule:
-    """The first `count` dimensions of all operands and results are one batch; the others have to be seen as a whole."""
+    """The first `count` dimensions of all operands and results are a batch; the others are needed as a whole."""
     rule = RuleBuilder(instruction)
     for d in range(count):
         rule.add(dict.fromkeys(range(len(rule.operands)), d), dict.fromkeys(range(len(rule.results)), d))

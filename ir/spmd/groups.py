@@ -1,9 +1,9 @@
-"""Who exchanges values with whom in a collective: its groups as numbers of devices.
+"""The groups of a collective as device ids.
 
-A device runs one replica of one partition; its number is replica * partitions + partition. What the numbers in
-`replica_groups` mean depends on the attributes: with `use_global_device_ids` they are devices; without a channel they
-are replicas, and each partition exchanges among its own; with a channel all-reduce, all-gather and reduce-scatter
-exchange among those replicas of all partitions, and the other ops among partitions of one replica.
+A device runs one replica of one partition; its id is replica * partitions + partition. The meaning of ids in
+`replica_groups` depends on the attributes: with `use_global_device_ids` they are devices; without a channel they are
+replicas, and each partition exchanges among its own; with a channel all-reduce, all-gather and reduce-scatter exchange
+among those replicas of all partitions, and the other ops among partitions of one replica.
 
 Source: StableHLO specification, "Process grouping strategies".
 """
@@ -21,10 +21,10 @@ ALL_PARTITIONS = ("all-reduce", "all-gather", "reduce-scatter")  # with a channe
 
 
 def device_groups(opcode: str, attributes: Mapping, replicas: int, partitions: int) -> tuple[tuple[int, ...], ...]:
-    """The groups of devices that exchange values, each in the order of its members.
+    """The groups of devices that exchange values, each in member order.
 
-    For a collective-permute: the whole set over which its pairs count (`device_pairs`), once for each replica or
-    partition. Raises ParticipantsError for a number that is no device's.
+    For a collective-permute: the whole set that its pairs refer to (`device_pairs`), once for each replica or
+    partition. Raises ParticipantsError for an invalid device id.
     """
     if opcode == "collective-permute":
         return tuple(map(_members, _pairs(attributes, replicas, partitions)))
@@ -55,9 +55,9 @@ def device_pairs(attributes: Mapping, replicas: int, partitions: int) -> tuple[t
 
 
 def in_pairs(values: Sequence[T], combine: Callable[[T, T], T]) -> T:
-    """The values of a group's members combined in the order that every sum over devices has: each with its neighbour,
-    then the pairs with theirs, and so on. So a group whose first and second half are combined apart has the same bits,
-    and the error of a sum grows with the logarithm of the number of members."""
+    """The values of a group's members combined in the order of all sums over devices: pairwise, as a binary tree. So
+    combining both halves of a group separately yields the same bits, and the error of a sum grows with the logarithm of
+    the number of members."""
     level = list(values)
     while len(level) > 1:
         level = [combine(*level[k : k + 2]) if k + 1 < len(level) else level[k] for k in range(0, len(level), 2)]

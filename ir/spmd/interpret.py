@@ -1,7 +1,7 @@
-"""The reference meaning of a program for several devices: an interpreter for each, in threads that meet.
+"""The reference semantics of a program for several devices: one interpreter per device, in synchronized threads.
 
-A collective completes when all devices of its group have come to it. Devices that wait for each other in vain (one has
-finished, or is at another collective) are an error that says where each stands.
+A collective completes when all devices of its group have reached it. Deadlocks (a device has finished, or is at another
+collective) are an error that reports the position of each device.
 """
 
 from __future__ import annotations
@@ -17,10 +17,10 @@ from hloom.ir.spmd.participants import Participant, set_current
 
 
 def run_spmd(module: Module, arguments_by_device: Sequence[Sequence]) -> list:
-    """The result on each device: an array, or a tuple of them. Devices count replica * partitions + partition.
+    """The result on each device: an array, or a tuple of them. Device ids are replica * partitions + partition.
 
-    arguments_by_device: for each device the arguments, of the shapes of the module's parameters. Raises
-    ParticipantsError where devices wait for each other in vain, and what an op raises on any device.
+    arguments_by_device: the arguments of each device, with the shapes of the module's parameters. Raises
+    ParticipantsError for deadlocks, and the errors of ops on any device.
     """
     count = module.replicas * module.partitions
     if len(arguments_by_device) != count:
@@ -60,14 +60,14 @@ class _Aborted(BaseException):
 
 
 class _Meeting:
-    """Where devices wait for the others of their group."""
+    """The synchronization of devices."""
 
     def __init__(self, count: int):
         self.changed = threading.Condition()
         self.running = set(range(count))  # neither waiting nor finished
         self.waiting: dict[int, tuple] = {}  # device -> (name, group, what)
         self.values: dict[int, Any] = {}
-        self.found: dict[int, list] = {}  # what a device takes away
+        self.found: dict[int, list] = {}  # results for devices to pick up
         self.failure: BaseException | None = None
 
     def meet(self, number: int, name: str, group: tuple[int, ...], what, value) -> list:
@@ -102,7 +102,7 @@ class _Meeting:
             self.changed.notify_all()
 
     def _check(self) -> None:
-        """Nobody runs, and those who wait have not met: nobody ever will."""
+        """No device is running, and no waiting group is complete: a deadlock."""
         if self.running or not self.waiting or self.failure is not None:
             return
         at = [

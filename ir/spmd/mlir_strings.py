@@ -1,4 +1,4 @@
-"""Strings as MLIR writes them: in StableHLO, and in Shardy's attributes, which HLO text holds as well."""
+"""MLIR's string literals: in StableHLO, and in Shardy's attributes, which HLO text also contains."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ _NAMED = {"n": b"\n", "t": b"\t", '"': b'"', "\\": b"\\"}
 
 
 def unescape(body: str) -> str:
-    """The text of an MLIR string. A backslash and two hexadecimal digits are a byte; bytes that are no UTF-8 are kept
-    as Python's surrogate escapes, so that they are written back as they were."""
+    """The text of an MLIR string. A backslash and two hexadecimal digits are a byte; bytes that are not UTF-8 become
+    Python's surrogate escapes, so that they round-trip."""
     result, end = b"", 0
     for match in _ESCAPED.finditer(body):
         result += body[end : match.start()].encode("utf-8", "surrogatepass")

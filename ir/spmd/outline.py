@@ -1,7 +1,7 @@
-"""XLA's custom calls about shardings as hloom's ops.
+"""Converts XLA's sharding custom calls to hloom's ops.
 
-`Sharding` is a sharding-constraint. What stands between `SPMDFullToShardShape` and `SPMDShardToFullShape` is computed
-on each device's part: it becomes the computation of a manual-computation.
+`Sharding` becomes a sharding-constraint. Instructions between `SPMDFullToShardShape` and `SPMDShardToFullShape` are
+computed on each device's part: they become the body of a manual-computation.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ _OPEN = re.compile(r"unspecified_dims=\[([0-9,\s]*)\]")
 
 
 def outlined(module: Module, placed: Mapping[Instruction, Placed], configs: Mapping[Instruction, str]) -> Module:
-    """The module without these custom calls. placed: what their shardings say. configs: their backend configs, which
-    may name dimensions that propagation may split further."""
+    """The module without these custom calls. placed: their shardings. configs: their backend configs, which may name
+    dimensions that propagation may split further."""
     done: dict[int, Computation] = {}
     for computation in module.computations():
         if any(_target(i) for i in computation.instructions) or any(
@@ -40,7 +40,7 @@ def _target(instruction: Instruction) -> str:
 
 
 class _Region:
-    """The instructions of a manual computation, and those by which it is entered and left."""
+    """The instructions of a manual computation, and its entry and exit calls."""
 
     def __init__(self, calls: set[Instruction]):
         self.calls = calls
@@ -64,7 +64,7 @@ class _Outline:
     # --- regions ---
 
     def _regions(self) -> dict[Instruction, _Region]:
-        """For each instruction of a manual region, its region: those that calls by which it is entered lead to."""
+        """The region of each instruction that is reachable from entry calls."""
         found: dict[Instruction, _Region] = {}
         if not self.placed:  # a program for one device
             return found
@@ -75,7 +75,7 @@ class _Outline:
             inside = [o for o in instruction.operands if o in found and _target(o) != LEAVE]
             if inside:
                 self._join(found, [instruction, *inside])
-            elif _target(instruction) == LEAVE:  # of values that depend on no argument
+            elif _target(instruction) == LEAVE:  # for values that depend on no argument
                 self._join(found, [instruction, *self._cone(instruction.operands[0], found)])
         return found
 
@@ -109,7 +109,7 @@ class _Outline:
     # --- outside of regions ---
 
     def _value(self, instruction: Instruction) -> Instruction:
-        """What stands for an instruction, emitted where it is not there yet."""
+        """The replacement of an instruction, emitted on first use."""
         if instruction not in self.mapped:
             if instruction in self.regions:
                 self._region(self.regions[instruction])
@@ -173,7 +173,7 @@ class _Outline:
             element.sharding = sharding if call.sharding is not None else None
 
     def _body(self, order: list[Instruction], entered: list[Instruction], left: list[Instruction]) -> Computation:
-        """What a region computes: of the values that enter, the values that leave it."""
+        """The computation of a region, from its inputs to its outputs."""
         inner = Builder("manual")
         known = {call: inner.parameter(call.shape, call.hint, call.source) for call in entered}
         for instruction in order:
@@ -188,7 +188,7 @@ class _Outline:
         return inner.finish(inner.tuple([known[call.operands[0]] for call in left]))
 
     def _handed_in(self, call: Instruction) -> tuple[Sharding, tuple[str, ...]]:
-        """(how what a region is given is split, the axes that become manual): by the constraint before the call."""
+        """(the sharding of a region's input, the axes that become manual), from the constraint before the call."""
         inside = self.placed.get(call)
         before = call.operands[0]
         outside = self.placed.get(before) if _target(before) == CONSTRAINT else None

@@ -1,7 +1,7 @@
-"""What collectives compute on the device that a thread interprets.
+"""The references of collectives on the device that a thread interprets.
 
-While `run_spmd` (`hloom.ir.spmd.interpret`) runs, each thread has a `Participant`; the references of the collectives
-ask for it (`current`). Without one a program runs on one device.
+While `run_spmd` (`hloom.ir.spmd.interpret`) runs, each thread has a `Participant`, which the references of collectives
+look up (`current`). Otherwise a program runs on one device.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ from hloom.ir.spmd.groups import device_groups, device_pairs, in_pairs
 
 @record(frozen=True)
 class Participant:
-    """A device that runs a program. meet(name, group, what, value) -> the values of the group's members, in its order;
-    `what` is the same for all of them."""
+    """A device that runs a program. meet(name, group, what, value) -> the values of the group's members, in order;
+    `what` must be equal for all of them."""
 
     number: int
     replicas: int
@@ -36,7 +36,7 @@ _current = _Current()
 
 
 def current() -> Participant | None:
-    """The device that this thread interprets; None where a program runs on one."""
+    """The device that this thread interprets; None for a program on one device."""
     return _current.participant
 
 
@@ -45,7 +45,7 @@ def set_current(participant: Participant | None) -> None:
 
 
 def exchange(participant: Participant, opcode: str, operands, shape, attributes) -> Any:
-    """The result of a collective on one device, when all others of its group are there."""
+    """The result of a collective on one device, once all others of its group have arrived."""
     if opcode == "partition-id":
         return np.asarray(participant.number % participant.partitions, np.uint32)
     if opcode == "replica-id":
@@ -66,7 +66,7 @@ def exchange(participant: Participant, opcode: str, operands, shape, attributes)
 
 
 def _combined(values, to_apply):
-    """All values combined in the order of devices, pair by pair."""
+    """All values combined pairwise in device order."""
 
     def combine(x, y):
         return np.asarray(evaluate(to_apply, [x, y], lifted=x.shape)).astype(x.dtype, copy=False)

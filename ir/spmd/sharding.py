@@ -1,13 +1,12 @@
-"""How values are laid out over the devices of a mesh: the sharding of an instruction.
+"""Layouts of values over the devices of a mesh: the sharding of an instruction.
 
 A program for N devices is one module, whose partition k runs on the k-th device of a mesh. A mesh has named axes;
-partition ids count through it with the last axis fastest. A sharding says for each dimension of a value along which
-axes it is split, from major to minor; along all other axes every device holds the same. Along `unreduced` axes the
-devices hold partial sums: the value is their sum.
+partition ids enumerate it with the last axis fastest. A sharding lists for each dimension of a value the axes that
+split it, from major to minor; the value is replicated along all other axes. Along `unreduced` axes the devices hold
+partial sums of the value.
 
-Source: Shardy, openxla.org/shardy/sharding_representation. Axes that a program splits in parts (Shardy's sub-axes) do
-not exist here: `DeviceMesh.atomic` is the same mesh with an axis of prime size for each factor, over which every such
-part is a tuple of whole axes.
+Source: Shardy, openxla.org/shardy/sharding_representation. Sub-axes, as in Shardy, do not exist here:
+`DeviceMesh.atomic` is the same mesh with one axis per prime factor, over which every sub-axis is a tuple of whole axes.
 """
 
 from __future__ import annotations
@@ -22,7 +21,7 @@ from hloom.ir.records import record
 class DeviceMesh:
     """Axes of a mesh: names and sizes.
 
-    device_ids: the partition ids in the mesh's row-major order; () stands for 0, 1, 2 and so on.
+    device_ids: the partition ids in the mesh's row-major order; () means 0, 1, 2, ....
     """
 
     names: tuple[str, ...]
@@ -52,8 +51,8 @@ class DeviceMesh:
         return found
 
     def groups(self, axes) -> tuple[tuple[int, ...], ...]:
-        """The partitions that differ only along `axes`: groups of one size, in each of which they count along the axes
-        in the order given, the last fastest."""
+        """The groups of partitions that differ only along `axes`, each in the order of the given axes, the last
+        fastest."""
         axes = tuple(axes)
         rest = [n for n in self.names if n not in axes]
         found: dict[tuple[int, ...], list[tuple[tuple[int, ...], int]]] = {}
@@ -64,7 +63,7 @@ class DeviceMesh:
         return tuple(tuple(p for _, p in sorted(members)) for _, members in sorted(found.items()))
 
     def atomic(self) -> DeviceMesh:
-        """The same mesh with one axis for each prime factor: 'x' of size 4 becomes 'x.0', 'x.1' of size 2."""
+        """The same mesh with one axis per prime factor: 'x' of size 4 becomes 'x.0', 'x.1' of size 2."""
         names: list[str] = []
         sizes: list[int] = []
         for name, size in zip(self.names, self.sizes, strict=True):
@@ -78,7 +77,7 @@ class DeviceMesh:
         return (name,) if count == 1 else tuple(f"{name}.{k}" for k in range(count))
 
     def parts(self, name: str) -> tuple[str, ...]:
-        """The axes of this mesh that are the axis `name`, major to minor: itself, or in an atomic mesh its atoms."""
+        """The axes of this mesh that form the axis `name`, major to minor: itself, or in an atomic mesh its atoms."""
         if name in self.names:
             return (name,)
         return tuple(n for n in self.names if n.rpartition(".")[0] == name)
@@ -89,13 +88,12 @@ class Sharding:
     """The layout of one array over a mesh.
 
     dims: for each dimension the axes that split it, major to minor. unreduced: axes along which devices hold partial
-    sums. A dimension whose size the axes do not divide is padded to the next multiple.
-    open: of an annotation, the dimensions that propagation may split along further axes, minor to those that they have
-    (Shardy's `{"x", ?}`); all others stay as they are. What propagation has decided has none.
-    replicated_axes: axes that it must not use for those. priorities: for each dimension when it is propagated, 0 first;
-    () is 0 for all.
+    sums. A dimension whose size is not divisible by its axes is padded to the next multiple. open: for an annotation,
+    the dimensions that propagation may split along further axes, minor to the existing ones (Shardy's `{"x", ?}`); all
+    others are fixed. After propagation there are none. replicated_axes: axes that it must not use for those.
+    priorities: the propagation order of each dimension, 0 first; () is 0 for all.
 
-    A value on one device only (`on_device`) has a mesh without axes, whose one device id is that device.
+    A value on one device only (`on_device`) has a mesh without axes, whose only device id is that device.
     """
 
     mesh: DeviceMesh
@@ -116,16 +114,16 @@ class Sharding:
 
     @property
     def device(self) -> int | None:
-        """The one device that has the value; None where the mesh has axes."""
+        """The only device that has the value; None if the mesh has axes."""
         return self.mesh.device_ids[0] if self.mesh.device_ids and not self.mesh.names else None
 
     @property
     def axes(self) -> tuple[str, ...]:
-        """The axes that split a dimension, in the order of dimensions."""
+        """The axes that split dimensions, in dimension order."""
         return tuple(n for axes in self.dims for n in axes)
 
     def count(self, dimension: int) -> int:
-        """In how many parts a dimension is split."""
+        """The number of parts of a dimension."""
         return self.mesh.axis_size(*self.dims[dimension])
 
     def local_dims(self, dims) -> tuple[int, ...]:
@@ -133,15 +131,14 @@ class Sharding:
         return tuple(-(-size // self.count(d)) for d, size in enumerate(dims))
 
     def part(self, partition: int, dimension: int) -> int:
-        """The number of the part of a dimension that a partition holds."""
+        """The index of the part of a dimension held by a partition."""
         at, number = self.mesh.coordinates(partition), 0
         for name in self.dims[dimension]:
             number = number * self.mesh.axis_size(name) + at[name]
         return number
 
     def region(self, partition: int, dims) -> tuple[slice, ...]:
-        """The part of an array of these dims that a partition holds, without padding; empty where all of it is
-        padding."""
+        """The part of an array of these dims held by a partition, without padding; empty if all of it is padding."""
         found = []
         for d, (size, local) in enumerate(zip(dims, self.local_dims(dims), strict=True)):
             start = min(self.part(partition, d) * local, size)
@@ -175,7 +172,7 @@ def replicated(mesh: DeviceMesh, rank: int) -> Sharding:
 
 @functools.cache
 def _primes(number: int) -> tuple[int, ...]:
-    """The prime factors, small to large; (1,) for 1."""
+    """The prime factors in ascending order; (1,) for 1."""
     found, divisor = [], 2
     while number > 1:
         while number % divisor == 0:

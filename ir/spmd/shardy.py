@@ -1,6 +1,6 @@
-"""Shardy's spelling of meshes and shardings: `<@mesh, [{"x"}, {"y":(1)2, ?}], unreduced={"z"}>`.
+"""Shardy's syntax of meshes and shardings: `<@mesh, [{"x"}, {"y":(1)2, ?}], unreduced={"z"}>`.
 
-Source: openxla.org/shardy/sharding_representation. A mesh may be written in place: `<mesh<["x"=2]>, [{"x"}]>`.
+Source: openxla.org/shardy/sharding_representation. A mesh may be inline: `<mesh<["x"=2]>, [{"x"}]>`.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ _TOKEN = re.compile(r'\s*("(?:[^"\\]|\\.)*"|@[\w$.\-]+|#?[A-Za-z_][\w.]*|[0-9]+|
 
 
 class ShardyProblem(ValueError):
-    """A text is not well formed, or names what the mesh does not have: (problem, found, repair)."""
+    """A malformed text, or an unknown name: (problem, found, repair)."""
 
 
 class _Reader:
@@ -61,7 +61,7 @@ class _Reader:
         return unescape(self.take()[1:-1])
 
     def listed(self, opening: str, read, closing: str) -> list:
-        """What `read` reads between brackets, with commas between."""
+        """A comma-separated list in brackets, each item parsed by `read`."""
         self.expect(opening)
         found: list = []
         while not self.accept(closing):
@@ -162,7 +162,7 @@ class _Reader:
         return axes, is_open, priority
 
     def _axis(self) -> tuple[str, tuple[int, int] | None]:
-        """`"x"`, or a part of an axis: `"x":(2)4`, of size 4, behind parts of size 2."""
+        """`"x"`, or a sub-axis: `"x":(2)4`, of size 4, after a pre-size of 2."""
         name = self.string()
         if not self.accept(":"):
             return name, None
@@ -173,7 +173,7 @@ class _Reader:
 
 
 def _atoms(mesh: DeviceMesh, axes) -> list[tuple[str, None]]:
-    """Axes and parts of axes as axes of the atomic mesh."""
+    """Axes and sub-axes as axes of the atomic mesh."""
     atomic = mesh.atomic()
     found: list[tuple[str, None]] = []
     for name, part in axes:
@@ -247,7 +247,7 @@ def mesh_text(mesh: DeviceMesh) -> str:
 
 
 def sharding_text(sharding: Sharding, names: Mapping[DeviceMesh, str] | None = None) -> str:
-    """`<@mesh, [{"x"}, {}]>`; a mesh without a name is written in place."""
+    """`<@mesh, [{"x"}, {}]>`; a mesh without a name is written inline."""
     name = (names or {}).get(sharding.mesh)
     pieces = [f"@{name}" if name else f"mesh{mesh_text(sharding.mesh)}"]
     dims = []
@@ -270,14 +270,14 @@ def shardings_text(shardings: Iterable[Sharding], names: Mapping[DeviceMesh, str
 
 
 def all_shardings(value) -> list[Sharding]:
-    """Those of a sharding slot or an attribute."""
+    """The shardings of a slot or an attribute."""
     if isinstance(value, tuple):
         return [s for element in value for s in all_shardings(element)]
     return [value] if isinstance(value, Sharding) else []
 
 
 def meshes_of(module: Module) -> list[DeviceMesh]:
-    """The meshes of all shardings of a module, in the order of its instructions."""
+    """The meshes of all shardings of a module, in instruction order."""
     found: dict[DeviceMesh, None] = {}
     for instruction in module.instructions():
         for value in (instruction.sharding, *instruction.attributes.values()):

@@ -1,8 +1,8 @@
-"""HLO's spelling of shardings, tile assignments: `{devices=[2,1,4]<=[2,4]T(1,0) last_tile_dim_replicate}`.
+"""HLO's syntax of shardings, tile assignments: `{devices=[2,1,4]<=[2,4]T(1,0) last_tile_dim_replicate}`.
 
-A tile assignment is an array of devices, one dimension for each of the value's, and further ones for groups of devices
-that hold the same, partial sums, or what a manual computation gives them. It has no axes. `TileReader` finds a mesh in
-whose axes all shardings of a module can be said: the one that the module names, if it has one.
+A tile assignment is an array of devices with one dimension per dimension of the value, and additional ones for
+subgroups of devices that are replicated, hold partial sums, or are manual. It has no axes. `TileReader` finds a mesh
+whose axes express all shardings of a module: the one named by the module, if any.
 
 Source: xla/hlo/ir/tile_assignment.h, xla/hlo/parser/hlo_parser.cc.
 """
@@ -29,13 +29,14 @@ _LARGEST = 1 << 20  # devices
 
 
 class TileProblem(ValueError):
-    """A tile assignment is not well formed or fits no mesh: (problem, found, repair)."""
+    """A malformed tile assignment, or one that fits no mesh: (problem, found, repair)."""
 
 
 @record(frozen=True)
 class Tiles:
-    """A tile assignment: sizes of its dimensions, the devices in row-major order, what the last dimensions are groups
-    of ('replicated', 'manual', 'unreduced'). Without sizes: all devices are one such group, or `device` has it all."""
+    """A tile assignment: sizes of its dimensions, the devices in row-major order, the subgroup types of the last
+    dimensions ('replicated', 'manual', 'unreduced'). Without sizes: all devices form one such subgroup, or `device` has
+    the whole value."""
 
     sizes: tuple[int, ...]
     devices: tuple[int, ...]
@@ -45,7 +46,7 @@ class Tiles:
 
 @record(frozen=True)
 class Placed:
-    """A sharding, and the axes that are manual where it stands."""
+    """A sharding, and the manual axes of its context."""
 
     sharding: Sharding
     manual: tuple[str, ...] = ()
@@ -56,7 +57,7 @@ def _integers(text: str) -> tuple[int, ...]:
 
 
 def parse_tiles(text: str) -> Tiles | tuple:
-    """The tile assignment of a text in braces; of a tuple, a tuple of them. Raises TileProblem."""
+    """The tile assignment of a text in braces; for a tuple, a tuple of them. Raises TileProblem."""
     text = re.sub(r"/\*.*?\*/|\s+", "", text)
     if text[:1] != "{" or text[-1:] != "}":
         raise TileProblem("a sharding stands in braces", f"'{text[:60]}'", _EXAMPLE)
@@ -96,7 +97,7 @@ def parse_tiles(text: str) -> Tiles | tuple:
 
 
 def _groups(text: str) -> tuple[tuple[str, ...], str]:
-    """What stands behind the devices: (the groups that the last dimensions are, the rest)."""
+    """The text after the devices: (the subgroup types of the last dimensions, the rest)."""
     match = _WORDS.match(text)
     if match is None:
         return (), text
@@ -107,7 +108,7 @@ def _groups(text: str) -> tuple[tuple[str, ...], str]:
 
 
 def _elements(body: str) -> list[str]:
-    """The elements of a tuple: texts in braces with commas between."""
+    """The elements of a tuple: comma-separated texts in braces."""
     found, depth, start = [], 0, 0
     for k, c in enumerate(body):
         if c == "{":
@@ -128,7 +129,7 @@ def _elements(body: str) -> list[str]:
 
 
 def _digits(positions: Sequence[int]) -> list[tuple[int, int]] | None:
-    """(size, stride) of the digits, minor first, of a sequence that counts in a mixed radix; None if it does not."""
+    """(size, stride) of the digits, minor first, of a mixed-radix sequence; None if it is not one."""
     count, weight, found = len(positions), 1, []
     while weight < count:
         stride, size = positions[weight], 1
@@ -166,9 +167,9 @@ def _cuts(digits: Iterable[tuple[int, int]], sizes: Sequence[int]) -> list[tuple
 
 
 class TileReader:
-    """Gives the shardings of a module in the axes of a mesh.
+    """Reads the shardings of a module in terms of the axes of a mesh.
 
-    texts: all that the module has. count: its partitions. named: a mesh that it names. Raises TileProblem.
+    texts: all shardings of the module. count: its partitions. named: a mesh that it names. Raises TileProblem.
     """
 
     def __init__(self, texts: Iterable[str], count: int = 1, named: DeviceMesh | None = None):
@@ -185,7 +186,7 @@ class TileReader:
         self.finer = self.mesh.atomic()
 
     def _mesh_of(self, tiles: Iterable[Tiles]) -> DeviceMesh | None:
-        """The coarsest mesh in whose axes all of these can be said; None where there is none."""
+        """The coarsest mesh whose axes express all of these; None if there is none."""
         cuts = {1, self.count}
         for t in tiles:
             if len(t.devices) == self.count:
@@ -199,8 +200,8 @@ class TileReader:
         return _digits([position[d] for d in tiles.devices])
 
     def placed(self, text: str, rank) -> Placed | tuple | None:
-        """The sharding of a text for an array of this rank; rank: for a tuple the list of its elements' ranks. None
-        where the text says that nobody chose one."""
+        """The sharding of a text for an array of this rank; rank: for a tuple the list of its elements' ranks. None if
+        the text leaves it unspecified."""
         if text not in self.known:
             self.known[text] = parse_tiles(text)
         return self._placed(self.known[text], rank)
@@ -249,7 +250,7 @@ class TileReader:
             axes = None if mesh is None else self._axes(tiles, mesh)
             if mesh is not None and axes is not None:
                 break
-        else:  # a mesh of its own: its devices in the order in which the assignment has them
+        else:  # a separate mesh, with its devices in the assignment's order
             sizes = tuple(s for s in tiles.sizes if s > 1)
             mesh = DeviceMesh(tuple(f"a{k}" for k in range(len(sizes))), sizes, tiles.devices)
             names = iter(mesh.names)
@@ -259,7 +260,7 @@ class TileReader:
         return Placed(sharding, mesh.in_order(by_group.get("manual", ())))
 
     def _axes(self, tiles: Tiles, mesh: DeviceMesh) -> list[tuple[str, ...]] | None:
-        """The axes of each dimension of a tile assignment; None where they are not whole axes of the mesh."""
+        """The axes of each dimension of a tile assignment; None if they are not whole axes of the mesh."""
         digits = self._digits_over(mesh.device_ids or range(self.count), tiles)
         if digits is None:
             return None
@@ -285,7 +286,7 @@ def _flat(tiles) -> list[Tiles]:
 
 
 def _chain(cuts: set[int]) -> DeviceMesh | None:
-    """The mesh whose axes lie between these strides; None where one does not divide the next."""
+    """The mesh with axes between these strides; None if one does not divide the next."""
     order = sorted(cuts, reverse=True)
     if any(a % b for a, b in itertools.pairwise(order)):
         return None
@@ -297,7 +298,7 @@ def _chain(cuts: set[int]) -> DeviceMesh | None:
 
 
 def tiles_text(sharding) -> str:
-    """The text of a sharding, or of a tuple's; dimensions that propagation may split further are not told apart."""
+    """The text of a sharding, or of a tuple's; open dimensions are not distinguished."""
     if isinstance(sharding, tuple):
         return f"{{{', '.join('{unknown}' if s is None else tiles_text(s) for s in sharding)}}}"
     if not set(sharding.mesh.names).issuperset((*sharding.axes, *sharding.unreduced)):
@@ -332,7 +333,7 @@ def _devices_text(mesh: DeviceMesh, order: Sequence[int]) -> str:
         devices = np.array(mesh.device_ids).reshape(mesh.sizes).transpose(order).reshape(-1)
         return ",".join(map(str, devices.tolist()))
     order = [k for k in order if mesh.sizes[k] > 1]
-    runs: list[list[int]] = []  # axes that stay side by side
+    runs: list[list[int]] = []  # axes that remain adjacent
     position = {k: place for place, k in enumerate(sorted(order))}
     for k in order:
         if runs and position[k] == position[runs[-1][-1]] + 1:

@@ -1,8 +1,8 @@
 """StableHLO text (MLIR): parsed into a syntax tree, printed from it, converted to and from hloom's IR.
 
-`parse_program(text, file)` and `print_program(tree)` are about the text alone. `to_module(tree, ...)` makes a module of
-the IR, `stablehlo_text(module)` writes one. The converters and emitters of ops register themselves in tables, so that a
-new op is one function in each.
+`parse_program(text, file)` and `print_program(tree)` handle the text alone. `to_module(tree, ...)` converts to a module
+of the IR, `stablehlo_text(module)` prints one. The converters and emitters of ops are registered in tables, so a new op
+is one function in each.
 """
 
 from hloom.ir.stablehlo import collectives, sharding
@@ -15,9 +15,9 @@ from hloom.ir.stablehlo.writer.module import to_program
 
 
 def stablehlo_text(module) -> str:
-    """A module of the IR as StableHLO text, pretty, with CHLO for what StableHLO has not.
+    """A module of the IR as pretty StableHLO text, with CHLO for ops that StableHLO lacks.
 
-    Raises UnsupportedError for an op that neither has.
+    Raises UnsupportedError for an op that both lack.
     """
     return print_program(to_program(module))
 

@@ -1,6 +1,7 @@
-"""Collectives, both ways: all_reduce, all_gather, reduce_scatter, all_to_all, collective_permute, collective_broadcast.
+"""Collectives, in both directions: all_reduce, all_gather, reduce_scatter, all_to_all, collective_permute,
+collective_broadcast.
 
-A program for one device that asks for more participants converts, and says so when it runs.
+A program for one device that needs more participants converts, and raises when it runs.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from hloom.ir.types import Shape
 
 
 def _rows(value) -> tuple[tuple[int, ...], ...]:
-    """Groups, without the -1 that fill up the shorter ones."""
+    """Groups, without the -1 padding of shorter ones."""
     array = dense_integers(value)
     return tuple(
         tuple(int(v) for v in row if v >= 0) for row in array.reshape(-1, array.shape[-1] if array.ndim else 1)
@@ -78,7 +79,7 @@ def _all_to_all(scope, op, items):
     for item in items:
         value = scope.value(scope.emit("all-to-all", item, dimensions=(split,), **common))
         if split != concat and count != 1:
-            # What came from each participant moves from the one dimension to the other.
+            # The received parts move from one dimension to the other.
             dims = value.dims
             opened = value.reshape((*dims[:split], count, dims[split] // count, *dims[split + 1 :]))
             order = [k for k in range(len(dims) + 1) if k != split]
@@ -106,7 +107,7 @@ def _participant(scope, op, items):
     return scope.emit(op.name.split(".")[1].replace("_", "-"))
 
 
-# --- the other way ------------------------------------------------------------------------------------------------
+# --- from the IR --------------------------------------------------------------------------------------------------
 
 
 def _groups(rows) -> Dense:

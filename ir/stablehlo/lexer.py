@@ -1,8 +1,8 @@
-"""Tokens of MLIR text, with the errors of `hloom.ir.text.lexer` that show line, column and caret.
+"""Tokens of MLIR text, with errors from `hloom.ir.text.lexer` that show line, column and caret.
 
 A token is a plain string. Whole shaped types (`tensor<2x?xf32>`) and whole constants (`dense<...>`, `array<i64: 1>`)
 are one token each: a module has few distinct types, so they are parsed once and looked up, and a large constant is not
-cut into a million pieces. Positions are found again only when an error is raised.
+split into a million tokens. Positions are recomputed only when an error is raised.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ def is_value(token: str) -> bool:
 
 
 class MlirCursor(Cursor):
-    """The tokens of an MLIR text and a place among them."""
+    """The tokens of an MLIR text and a position among them."""
 
     token = _TOKEN
 
@@ -73,10 +73,10 @@ class MlirCursor(Cursor):
         return token
 
     def symbol(self) -> str:
-        """The name after an at sign, without it (and without the quotes around it)."""
+        """The name after an at sign, without it (and without quotes)."""
         token = self.tokens[self.at]
         if token == "@":
-            # `@"name with spaces"` is lexed as two tokens where the quote follows directly.
+            # `@"name with spaces"` is lexed as two tokens if the quote follows directly.
             self.at += 1
             return self.string()
         if token[:1] != "@":
@@ -87,7 +87,7 @@ class MlirCursor(Cursor):
         return token[1:]
 
     def raw(self) -> str:
-        """Everything in a pair of brackets, or one token; with single spaces where words would run together."""
+        """Everything in a pair of brackets, or one token; with single spaces between words."""
         start = self.at
         stack: list[str] = []
         while True:

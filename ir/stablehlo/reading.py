@@ -1,4 +1,4 @@
-"""Reading a program whose dialect its text or file name says: HLO text or StableHLO."""
+"""Reading a program, with its dialect (HLO text or StableHLO) determined from its text or file name."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _MLIR = re.compile(_COMMENTS + r'(?:module\b(?!\s*\()|func\.func\b|"builtin\.mod
 
 
 def is_stablehlo(text: str, file: str = "") -> bool:
-    """Whether a text is MLIR rather than HLO text: by the file's ending, otherwise by how it begins."""
+    """Whether a text is MLIR rather than HLO text: by the file extension, otherwise by its beginning."""
     suffix = Path(file).suffix
     if suffix in (".mlir", ".stablehlo"):
         return True
@@ -25,7 +25,7 @@ def is_stablehlo(text: str, file: str = "") -> bool:
 
 
 def read_module(text: str, file: str = "<text>", input_shapes=None, known=()) -> Module:
-    """The module of HLO text or of a StableHLO program. input_shapes, known: as `to_module` takes them."""
+    """The module of HLO text or of a StableHLO program. input_shapes, known: as for `to_module`."""
     if is_stablehlo(text, file):
         return to_module(parse_program(text, file), None, input_shapes, known)
     return parse_module(text, file)

@@ -1,7 +1,7 @@
-"""Shardy: meshes, constraints, its collectives and manual computations, both ways.
+"""Shardy: meshes, constraints, collectives and manual computations, in both directions.
 
-Shardy's collectives name the layout of their result (`out_sharding`). On whole arrays they are the identity, so each is
-read as a constraint.
+Shardy's collectives specify the layout of their result (`out_sharding`). On whole arrays they are the identity, so each
+is read as a constraint.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ COLLECTIVES = tuple(
 
 @form("sdy.mesh")
 class _Mesh:
-    """`@mesh = <["x"=2, "y"=4]> {attributes}`, beside the functions of a module."""
+    """`@mesh = <["x"=2, "y"=4]> {attributes}`, at module level."""
 
     def read(self, reader, op) -> None:
         op.attributes["sym_name"] = reader.symbol()
@@ -77,7 +77,7 @@ def _body(op, name: str) -> str:
 
 @form(*COLLECTIVES)
 class _Collective:
-    """Reads `[{}, {"x"}] %x out_sharding=<@mesh, [...]> : type`; what stands before the operand is kept as text."""
+    """Reads `[{}, {"x"}] %x out_sharding=<@mesh, [...]> : type`; the part before the operand is kept as text."""
 
     def read(self, reader, op) -> None:
         if reader.peek()[:1] != "%":
@@ -195,7 +195,7 @@ def manual_computation(scope, op, items):
     text = axes if isinstance(axes, str) else body_text(axes).removeprefix("<manual_axes").removesuffix(">")
     names = placement.understood(op, parse_names, text)
     given = tuple(for_token(s, i.shape) for s, i in zip(given, items, strict=True))
-    if len({s.mesh for s in (*given, *found)}) > 1:  # parts of axes are axes of the atomic mesh
+    if len({s.mesh for s in (*given, *found)}) > 1:  # sub-axes are axes of the atomic mesh
         names = tuple(atom for name in names for atom in (*given, *found)[0].mesh.atomic().parts(name))
         given, found = tuple(s.atomic() for s in given), tuple(s.atomic() for s in found)
     shapes = [Shape(scope.converter.dtype(op, t), t.sizes) for _, t in op.regions[0].arguments]

@@ -1,7 +1,7 @@
-"""The syntax tree of a StableHLO program: what the text says, before it means anything.
+"""The syntax tree of a StableHLO program.
 
-Values are their names (`%0`, `%0#1`), types and attributes are those of `types` and `attributes`. Pretty and generic
-spelling of an op give the same tree.
+Values are represented by their names (`%0`, `%0#1`), types and attributes by `types` and `attributes`. Pretty and
+generic syntax of an op yield the same tree.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 class Operation:
     """`%results = name(operands) <{attributes}> (regions) : (operand types) -> result types`.
 
-    results: pairs of a name and how many values it stands for (`%0:2`). place: index of its first token in the text.
+    results: pairs of a name and its number of values (`%0:2`). place: index of its first token in the text.
     """
 
     name: str
@@ -28,13 +28,13 @@ class Operation:
     place: int = 0
 
     def result_names(self) -> list[str]:
-        """A name for each result: `%0`, or `%0#0`, `%0#1` where the name stands for several."""
+        """A name for each result: `%0`, or `%0#0`, `%0#1` if the name has several values."""
         return [f"{name}#{k}" if count > 1 else name for name, count in self.results for k in range(count)]
 
 
 @dataclass(slots=True)
 class Block:
-    """Operations after a label with arguments (names and types). The label is '' where none is written."""
+    """Operations after a label with arguments (names and types). The label is '' if omitted."""
 
     label: str = ""
     arguments: list[tuple[str, object]] = field(default_factory=list)
@@ -58,7 +58,7 @@ class Region:
 
 @dataclass(slots=True)
 class Program:
-    """A module: its name ('' where it has none), attributes, and operations (functions, nested modules).
+    """A module: its name (or ''), attributes, and operations (functions, nested modules).
 
     resources: the blobs after the module that `dense_resource<name>` refers to.
     """
@@ -71,5 +71,5 @@ class Program:
     file: str = "<text>"
 
     def functions(self) -> dict[str, Operation]:
-        """The functions by their names."""
+        """The functions by name."""
         return {o.attributes["sym_name"]: o for o in self.operations if o.name == "func.func"}

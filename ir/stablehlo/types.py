@@ -1,6 +1,6 @@
 """Types of StableHLO programs: tensors (with dynamic sizes and quantized elements), tuples, tokens, functions.
 
-Types are frozen and hashable; equal types are equal values. `str(type)` is their text.
+Types are frozen, hashable and compared by value. `str(type)` is their text.
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ class Quantized:
 
 @dataclass(frozen=True)
 class Tensor:
-    """A tensor: sizes (None where the type leaves them open), element type, and the text of an encoding or ''."""
+    """A tensor: sizes (None if open), element type, and the text of an encoding or ''."""
 
     dims: tuple[int | None, ...]
     element: str | Quantized
@@ -82,7 +82,7 @@ class Tensor:
 
     @property
     def sizes(self) -> tuple[int, ...]:
-        """The dimensions of a type that leaves none open."""
+        """The dimensions of a static type."""
         assert self.static, f"{self} has open sizes"
         return tuple([d for d in self.dims if d is not None])
 
@@ -127,7 +127,7 @@ class Function:
 
 @dataclass(frozen=True)
 class Scalar:
-    """A type that is no tensor: `i64`, `f32`, `index`, `complex<f32>`, or a quantized element by itself."""
+    """A non-tensor type: `i64`, `f32`, `index`, `complex<f32>`, or a quantized element by itself."""
 
     name: str | Quantized
 
@@ -137,7 +137,7 @@ class Scalar:
 
 @dataclass(frozen=True)
 class Opaque:
-    """A type of a dialect that is only named: `!stablehlo.token`."""
+    """A dialect type known only by name: `!stablehlo.token`."""
 
     text: str
 
@@ -150,7 +150,7 @@ _MOST_NESTED = 50
 
 
 class TypeProblem(ValueError):
-    """A type's text is not well formed: (problem, found, repair)."""
+    """A malformed type: (problem, found, repair)."""
 
 
 @lru_cache(maxsize=8192)
@@ -176,7 +176,7 @@ def tensor(token: str) -> Tensor | Unranked:
 
 
 def _element(text: str) -> tuple[str | Quantized, str]:
-    """An element type at the beginning of a text, and what follows."""
+    """An element type at the beginning of a text, and the rest."""
     match = re.match(r"complex\s*<\s*(f32|f64)\s*>", text, re.ASCII)
     if match:
         return f"complex<{match[1]}>", text[match.end() :].strip()
@@ -252,7 +252,7 @@ def is_type(token: str) -> bool:
 
 
 def parse_type(cursor: MlirCursor, aliases: dict[str, Type], depth: int = 0) -> Type:
-    """A type at the cursor. `aliases`: the types that `!name = ...` gave names to."""
+    """A type at the cursor. `aliases`: the types named by `!name = ...`."""
     token = cursor.tokens[cursor.at]
     try:
         if token[:7] == "tensor<":
@@ -304,19 +304,19 @@ def parse_results(cursor: MlirCursor, aliases, depth: int = 0) -> tuple:
 
 
 def element_dtype(element: str):
-    """The NumPy dtype of an element type, or None where hloom has none."""
+    """The NumPy dtype of an element type, or None if unsupported."""
     return DTYPES.get(ELEMENTS.get(element, ""))
 
 
 def _bound(size: SizeExpression) -> int | None:
-    """What a size is at most; None where one of its dimensions has no bound."""
+    """The upper bound of a size; None if one of its dimensions is unbounded."""
     most = highest(size)
     return most if isinstance(most, int) and all(d.max is not None for d in dims_of(size).values()) else None
 
 
 @lru_cache(maxsize=8192)
 def shape_type(shape: Shape) -> Tensor:
-    """The tensor type of an array's shape. Of sizes that are known later it has the bounds."""
+    """The tensor type of an array's shape. Dynamic sizes are open, with their bounds."""
     element = ELEMENT_NAME[HLO_NAME[shape.dtype]]
     if not shape.is_open:
         return Tensor(shape.dims, element)

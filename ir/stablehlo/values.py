@@ -22,7 +22,7 @@ def ints(value) -> tuple[int, ...]:
 
 
 def dense_integers(value: Dense) -> np.ndarray:
-    """The array of a constant of integers (or booleans) that is an attribute."""
+    """The array of an attribute that is a constant of integers (or booleans)."""
     dtype = element_dtype(value.type.element) if isinstance(value.type.element, str) else None
     if dtype is None or dtype.kind not in "iub":
         raise ValueError(f"expected integers, found {value.type}")
@@ -47,7 +47,7 @@ def flag(value) -> bool:
 
 
 def word(value) -> str:
-    """The word of an enumeration: of `#stablehlo<fft_type RFFT>` it is RFFT."""
+    """The word of an enumeration: RFFT of `#stablehlo<fft_type RFFT>`."""
     if isinstance(value, Dialect) and value.body:
         return value.body.split()[-1]
     if isinstance(value, str):

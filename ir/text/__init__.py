@@ -1,9 +1,9 @@
 """HLO text: XLA's own syntax, printed and parsed.
 
 `print_module(module, metadata=False)`, `print_computation(computation, metadata=False)` and
-`print_instruction(instruction)` write it; `parse_module(text, file)` reads it. Printing what was parsed from a print
-gives the same bytes. What an attribute looks like is declared by the op table (`Op.attributes`), one kind for each in
-`attributes.KINDS`, so a new op needs no change here.
+`print_instruction(instruction)` write it; `parse_module(text, file)` reads it. Print, parse, print yields the same
+bytes. The syntax of attributes is declared by the op table (`Op.attributes`), with kinds from `attributes.KINDS`, so a
+new op needs no change here.
 """
 
 from typing import TYPE_CHECKING

@@ -1,9 +1,9 @@
-"""How each kind of attribute is written in HLO text. `Op.attributes` names the kind of each attribute of an op.
+"""The syntax of each kind of attribute in HLO text. `Op.attributes` names the kind of each attribute of an op.
 
-A kind says how a value is written, how it is read, and which Python values it has. A question mark after the kind
-('ints?') says that the attribute may be missing; a 'flag' may always be (it is then false). A 'frontend' flag and a
-'frontend_word' are written among the frontend attributes, which HLO allows on every instruction; they may be missing. A
-'hidden' attribute is for transforms only: it may be missing and is not written.
+A kind defines printing, parsing, and valid Python values. A question mark after the kind ('ints?') marks an optional
+attribute; a 'flag' is always optional (default: false). A 'frontend' flag and a 'frontend_word' are optional and
+printed among the frontend attributes, which HLO allows on every instruction. A 'hidden' attribute is for transforms
+only: it is optional and not printed.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ from hloom.ir.text.lexer import Cursor, escape
 from hloom.ir.text.literals import literal_text
 from hloom.ir.window import WindowDimension
 
-# Attributes that stand in the parentheses, where operands stand otherwise.
+# Attributes in parentheses, in place of operands.
 POSITIONAL = {"parameter": "index", "constant": "value"}
-# What HLO calls the branch_computations of a conditional on a pred.
+# HLO's names of the branch_computations of a conditional on a pred.
 BRANCHES = ("true_computation", "false_computation")
 
 
@@ -92,7 +92,7 @@ def _write_integers(value, name) -> str:
 
 
 def _read_groups(cursor: Cursor) -> tuple[tuple[int, ...], ...]:
-    """`{{0,1},{2,3}}`, `{}` for none, or `[2,4]<=[4,2]T(1,0)`: what a transposed count has in each row."""
+    """`{{0,1},{2,3}}`, `{}` for none, or `[2,4]<=[4,2]T(1,0)`: the rows of a transposed iota."""
     if cursor.peek() == "[":
         return _read_counted_groups(cursor)
     if cursor.peek()[:1] == "{" and cursor.peek()[1:-1].strip() == "" and cursor.peek() != "{":
@@ -136,7 +136,7 @@ def _write_slices(value, name) -> str:
 
 
 def _read_slices(cursor: Cursor) -> tuple[tuple[int, int, int], ...]:
-    """`{[0:3], [1:4:2]}`: start, limit and stride of each dimension; a stride that is left out is 1."""
+    """`{[0:3], [1:4:2]}`: start, limit and stride of each dimension; an omitted stride is 1."""
     token = cursor.peek()
     if _SLICES.fullmatch(token) is None:
         raise cursor.unexpected("slices such as {[0:3], [1:4:2]}")
@@ -155,13 +155,13 @@ _PADDING = re.compile(r"(-?[0-9]{1,18})_(-?[0-9]{1,18})(?:_([0-9]{1,18}))?", re.
 
 def _write_padding(value, name) -> str:
     if not value:
-        return '""'  # what XLA prints for rank 0 (`padding=`), it cannot read
+        return '""'  # XLA cannot parse its own output for rank 0 (`padding=`)
     spread = any(interior for _, _, interior in value)
     return "x".join(f"{low}_{high}_{interior}" if spread else f"{low}_{high}" for low, high, interior in value)
 
 
 def _read_padding(cursor: Cursor) -> tuple[tuple[int, int, int], ...]:
-    """`0_1x2_3_1`: low, high and interior padding of each dimension; an interior that is left out is 0."""
+    """`0_1x2_3_1`: low, high and interior padding of each dimension; an omitted interior is 0."""
     token = cursor.peek()
     if token == '""':
         cursor.at += 1
@@ -178,7 +178,7 @@ def _read_padding(cursor: Cursor) -> tuple[tuple[int, int, int], ...]:
 # --- windows and dimension numbers of convolutions ----------------------------------------------------------------
 
 
-# HLO's name of each field and what it is where the field is left out.
+# HLO's name of each field and its default.
 _WINDOW_FIELDS = {"stride": "1", "pad": "0_0", "lhs_dilate": "1", "rhs_dilate": "1", "rhs_reversal": "0"}
 
 
@@ -308,7 +308,7 @@ def _is_word(value) -> bool:
 
 
 def _in_string(read: Callable[[str], Any]) -> Callable[[Cursor], Any]:
-    """Reads a string whose content `read` understands."""
+    """Parses a string with content parsed by `read`."""
 
     def read_string(cursor: Cursor):
         at = cursor.at
@@ -375,7 +375,7 @@ KINDS: dict[str, Kind] = {
         lambda v, name: escape(str(v)), _read_size, lambda v: isinstance(v, (int, SizeExpression)), "a size"
     ),
     "frontend_groups": Kind(_write_frontend_groups, _read_frontend_groups, _are_rows(None), "tuples of integers"),
-    # In brackets: XLA writes a frontend attribute that begins with a brace without quotes.
+    # In brackets: XLA prints a frontend attribute that begins with a brace without quotes.
     "frontend_names": Kind(
         lambda v, name: escape(shardy.names_text(v, "[]")),
         _in_string(shardy.parse_names),
@@ -424,7 +424,7 @@ KINDS: dict[str, Kind] = {
 
 
 def attribute_of_text(declared: str, text: str):
-    """The value of an attribute that stands in a string, as those of custom calls do. Raises ParseError."""
+    """The value of an attribute in a string, as in custom calls. Raises ParseError."""
     if declared.removesuffix("?") in ("enum", "string"):
         return text
     cursor = Cursor(text, "<attribute>")
@@ -434,5 +434,5 @@ def attribute_of_text(declared: str, text: str):
 
 
 def text_of_attribute(declared: str, value) -> str:
-    """The text that `attribute_of_text` reads."""
+    """The inverse of `attribute_of_text`."""
     return value if declared.removesuffix("?") in ("enum", "string") else kind_of(declared).write(value, str)

@@ -1,8 +1,8 @@
-"""Tokens of HLO text, and errors that show the place.
+"""Tokens of HLO text, and errors with positions.
 
 A token is a plain string. Whole array shapes (`f32[2,3]{1,0}`), whole integer lists (`{0,1}`) and whole constants
 (`constant({ { 1, 2 } })`) are one token each: a module has few distinct shapes, so they are parsed once and looked up,
-and a large constant is not cut into a million pieces. Positions are found again only when an error is raised.
+and a large constant is not split into a million tokens. Positions are recomputed only when an error is raised.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _TOKENS = (
 _TOKEN = re.compile(f"{_SKIPPED}({'|'.join(_TOKENS)})", re.ASCII)
 _NAME = re.compile(r"%?[A-Za-z_][\w.\-]*|%[0-9][\w.\-]*", re.ASCII)
 _INTEGER = re.compile(r"-?[0-9]{1,18}", re.ASCII)
-_LINE_SHOWN = 120  # characters of a long line that an error shows around the caret
+_LINE_SHOWN = 120  # number of characters of a long line shown around the caret
 
 
 def is_name(token: str) -> bool:
@@ -41,7 +41,7 @@ def is_name(token: str) -> bool:
 
 
 def error_at(text: str, offset: int, file: str, problem: str, found: str = "", repair: str = "") -> ParseError:
-    """A ParseError that names line and column (both from 1) and shows the line with a caret under the column."""
+    """A ParseError with line and column (both 1-based) that shows the line with a caret under the column."""
     offset = min(offset, len(text))
     line = text.count("\n", 0, offset) + 1
     start = text.rfind("\n", 0, offset) + 1
@@ -53,7 +53,7 @@ def error_at(text: str, offset: int, file: str, problem: str, found: str = "", r
         lead = "..."
     tail = "..." if len(shown) > cut + _LINE_SHOWN else ""
     piece = lead + shown[cut : cut + _LINE_SHOWN] + tail
-    # Tabs before the caret are kept, so that it stands under its character at any tab width.
+    # Tabs before the caret are preserved to align it with its character at any tab width.
     before = lead + shown[cut : column - 1]
     under = "".join("\t" if c == "\t" else " " for c in before) + "^"
     error = ParseError(
@@ -65,7 +65,7 @@ def error_at(text: str, offset: int, file: str, problem: str, found: str = "", r
 
 class Cursor:
     """The tokens of a text and a position among them. token, unescape: of the language. dims: named dimensions that
-    sizes may be made of."""
+    sizes may use."""
 
     token = _TOKEN
 
@@ -81,7 +81,7 @@ class Cursor:
         return self.tokens[self.at]
 
     def take(self) -> str:
-        """The token here; goes on to the next one. At the end it stays at the empty token."""
+        """Returns the current token and advances. At the end it stays at the empty token."""
         token = self.tokens[self.at]
         if token:
             self.at += 1
@@ -99,14 +99,14 @@ class Cursor:
         return False
 
     def separated(self, read: Callable[[], T]) -> list[T]:
-        """What `read` reads, at least once, with commas between."""
+        """A comma-separated list with at least one item, each parsed by `read`."""
         found = [read()]
         while self.accept(","):
             found.append(read())
         return found
 
     def bracketed(self, opening: str, read: Callable[[], T], closing: str) -> list[T]:
-        """What `read` reads in a pair of brackets, with commas between; nothing in empty brackets."""
+        """A comma-separated list in brackets, possibly empty, each item parsed by `read`."""
         self.expect(opening)
         if self.accept(closing):
             return []
@@ -141,7 +141,7 @@ class Cursor:
         return unescape(body)
 
     def skip_value(self) -> str:
-        """Passes over one value (a token, or everything in a pair of brackets); returns its text without spaces."""
+        """Skips one value (a token, or everything in a pair of brackets); returns its text without spaces."""
         start, depth = self.at, 0
         while True:
             token = self.take()
@@ -156,7 +156,7 @@ class Cursor:
                 return "".join(self.tokens[start : self.at])
 
     def offset(self, index: int | None = None) -> int:
-        """Where in the text a token (by default the one here) begins."""
+        """The offset of a token (by default the current one) in the text."""
         index = self.at if index is None else index
         for k, match in enumerate(self.token.finditer(self.text)):
             if k == index:
@@ -164,7 +164,7 @@ class Cursor:
         return len(self.text)
 
     def fail(self, problem: str, found: str = "", repair: str = "", at: int | None = None, within: int = 0):
-        """A ParseError at a token (by default the one here), `within` characters from its beginning."""
+        """A ParseError at a token (by default the current one), `within` characters from its start."""
         return error_at(self.text, self.offset(at) + within, self.file, problem, found, repair)
 
     def unexpected(self, wanted: str, at: int | None = None):
@@ -199,9 +199,9 @@ def unescape(body: str) -> str:
 
 
 def escape(value: str) -> str:
-    """A C string literal in double quotes as XLA prints it: all but printable ASCII is escaped."""
+    """A C string literal in double quotes as printed by XLA: everything except printable ASCII is escaped."""
     pieces = []
-    for character in value.encode("utf-8", "replace").decode():  # halves of pairs become question marks
+    for character in value.encode("utf-8", "replace").decode():  # lone surrogates become question marks
         if character in _TO_ESCAPE:
             pieces.append(_TO_ESCAPE[character])
         elif " " <= character <= "~":

@@ -1,6 +1,6 @@
 """Constants in HLO text: `{ { 1, 2 }, { 3, 4 } }`, with nan, inf, complex pairs and pred as 0 and 1.
 
-Floats are written with the digits that XLA writes: as few as its printer uses, enough to read the same bits back.
+Floats have the same digits as in XLA: the fewest that round-trip.
 """
 
 from __future__ import annotations
@@ -12,23 +12,23 @@ import numpy as np
 
 from hloom.ir.types import COMPLEX, FLOATS, HLO_NAME, INTEGERS, PRED, Shape, real_dtype
 
-# The digits that XLA tries, from few to many. XLA prints f16 and bf16 with the digits that always suffice.
+# The numbers of digits that XLA tries, in order. XLA prints f16 and bf16 with enough digits for all values.
 _DIGITS = {"f32": (6, 9), "f64": (15, 17), "f16": (5,), "bf16": (4,), "f8e5m2": (2,)}
 _DIGITS |= {"f4e2m1fn": (2,), "f8e8m0fnu": (2, 17)}
 _DIGITS |= dict.fromkeys(("f8e3m4", "f8e4m3", "f8e4m3fn", "f8e4m3b11fnuz", "f8e4m3fnuz", "f8e5m2fnuz"), (3,))
-# Bits of the mantissa, without the hidden one.
+# Mantissa bits, without the hidden one.
 _MANTISSA = {"f64": 52, "f32": 23, "f16": 10, "bf16": 7, "f8e5m2": 2, "f8e4m3": 3, "f8e3m4": 4}
 
 
 class LiteralError(Exception):
-    """A constant is not well formed: (problem, offset in its text, found, repair)."""
+    """A malformed constant: (problem, offset in its text, found, repair)."""
 
 
 # --- printing -----------------------------------------------------------------------------------------------------
 
 
 def _nan_text(value) -> str:
-    """`nan`, `-nan`, and with the payload where it is not the usual one (the highest bit): `nan(0x1234)`."""
+    """`nan`, `-nan`, and with non-default payloads (other than the highest bit): `nan(0x1234)`."""
     name = HLO_NAME[value.dtype]
     if name.endswith("fnuz"):
         return "nan"
@@ -42,7 +42,7 @@ def _nan_text(value) -> str:
 
 
 def _float_texts(flat: np.ndarray) -> list[str]:
-    """Over the whole array for each number of digits, because large constants are printed in full."""
+    """Processes the whole array for each number of digits, because large constants are printed in full."""
     wide = flat.astype(np.float64)
     few, *many = _DIGITS[HLO_NAME[flat.dtype]]
     texts = [f"{v:.{few}g}" for v in wide.tolist()]
@@ -51,7 +51,7 @@ def _float_texts(flat: np.ndarray) -> list[str]:
         for k in np.flatnonzero(back != flat):
             texts[k] = f"{wide[k]:.{many[0]}g}"
     for k in np.flatnonzero(wide == 0):
-        # XLA's parser reads `-0` as an integer and loses the sign.
+        # XLA's parser treats `-0` as an integer and loses the sign.
         texts[k] = "-0.0" if np.signbit(wide[k]) else "0"
     for k in np.flatnonzero(np.isnan(wide)):
         texts[k] = _nan_text(flat[k])
@@ -59,7 +59,7 @@ def _float_texts(flat: np.ndarray) -> list[str]:
 
 
 def _texts(flat: np.ndarray) -> list[str]:
-    """One text for each element of a flat array."""
+    """The text of each element of a flat array."""
     dtype = flat.dtype
     if dtype == PRED:
         return ["1" if v else "0" for v in flat.tolist()]
@@ -72,14 +72,14 @@ def _texts(flat: np.ndarray) -> list[str]:
 
 
 def literal_text(value: np.ndarray) -> str:
-    """The constant's text without the parentheses around it, always in full."""
+    """The constant's text without the enclosing parentheses, always in full."""
     with np.errstate(all="ignore"):
         texts = _texts(np.ascontiguousarray(value).reshape(-1))
     if value.ndim == 0:
         return ("true" if value else "false") if value.dtype == PRED else texts[0]
     if value.ndim == 1:
         return f"{{{', '.join(texts)}}}"
-    # From the innermost dimension outwards. XLA writes empty rows `{}` and other empty dimensions `{  }`.
+    # From the innermost dimension outwards. XLA prints empty rows as `{}` and other empty dimensions as `{ }`.
     size = value.shape[-1]
     count = int(np.prod(value.shape[:-1], dtype=np.int64))
     rows = [f"{{ {', '.join(texts[k * size : (k + 1) * size])} }}" if size else "{}" for k in range(count)]
@@ -101,7 +101,7 @@ _ELEMENT = re.compile(r"\s*+(\((?:[^()]|\([^()]*+\))*+\)\s*+|[^,()]*(?:\([^()]*+
 
 
 def _nan(sign: str, payload: int | None, dtype: np.dtype):
-    """The NaN with a sign and a payload, by its bits: conversions between dtypes keep neither for certain."""
+    """The NaN with a sign and a payload, from bits, as conversions between dtypes may lose them."""
     name = HLO_NAME[dtype]
     width = 8 * dtype.itemsize
     mantissa = _MANTISSA.get(name)
@@ -146,7 +146,7 @@ def _integer(text: str, dtype: np.dtype) -> int:
 
 
 def _one(text: str, dtype: np.dtype):
-    """The element that a text means. Raises ValueError(problem)."""
+    """The element of a text. Raises ValueError(problem)."""
     if dtype == PRED:
         if text not in ("0", "1", "true", "false"):
             raise ValueError(f"'{text}' is not a pred: true, false, 1 or 0")
@@ -164,7 +164,7 @@ def _one(text: str, dtype: np.dtype):
 
 
 def _fast(texts: list[str], dtype: np.dtype) -> np.ndarray | None:
-    """The elements of plain numbers, or None where one needs a closer look (or is wrong)."""
+    """The elements of plain numbers, or None if one needs special handling (or is invalid)."""
     try:
         if dtype in FLOATS:
             values = np.array(list(map(float, texts)))
@@ -203,7 +203,7 @@ def _row(body: str, start: int, dtype: np.dtype) -> np.ndarray:
         at = match.end()
     result = np.empty(len(elements), dtype)
     for k, value in enumerate(elements):
-        result[k] = value  # element by element: a list of narrow NaNs would lose their bits
+        result[k] = value  # element by element, as NaNs of narrow dtypes would lose their bits in a list
     return result
 
 
@@ -214,9 +214,9 @@ def _pieces(text: str) -> Iterator[tuple[str, int]]:
 
 
 def parse_literal(text: str, shape: Shape) -> np.ndarray:
-    """The array that the text inside of `constant(...)` means. Raises LiteralError."""
+    """The array of the text inside of `constant(...)`. Raises LiteralError."""
     if "/*" in text:
-        text = _COMMENT.sub(lambda m: " " * len(m[0]), text)  # same length, so offsets stay right
+        text = _COMMENT.sub(lambda m: " " * len(m[0]), text)  # same length, which preserves offsets
     if "..." in text:
         raise LiteralError(
             "the constant's values are left out",
@@ -237,17 +237,17 @@ def parse_literal(text: str, shape: Shape) -> np.ndarray:
 
 
 class _Nested:
-    """Reads braces nested as deep as the rank is; no recursion, so no text exhausts the stack."""
+    """Parses nested braces to the depth of the rank, without recursion, so that no text exhausts the stack."""
 
     def __init__(self, text: str, shape: Shape, rows: list[np.ndarray]):
         self.text, self.shape, self.rows = text, shape, rows
 
     def read(self) -> None:
         dims, last = self.shape.dims, self.shape.rank - 1
-        counts = [0]  # elements seen so far, for each open brace; the first counts the constant itself
+        counts = [0]  # number of elements so far, per open brace; the first is the constant itself
         comma_next = False
         for piece, offset in _pieces(self.text):
-            level = len(counts) - 1  # the dimension that a row here would be an element of, plus one
+            level = len(counts) - 1  # one plus the dimension of which a row here would be an element
             if piece == "":
                 if level or counts[0] != 1:
                     raise LiteralError("the constant ends too early", offset, "", f"it has the shape {self.shape!r}")
@@ -293,5 +293,5 @@ class _Nested:
 
 
 def same_bits(a: np.ndarray, b: np.ndarray) -> bool:
-    """Whether two constants are the same, NaN and the sign of zero included."""
+    """Whether two constants are identical, including NaN and the sign of zero."""
     return a.dtype == b.dtype and a.shape == b.shape and a.tobytes() == b.tobytes()

@@ -1,7 +1,7 @@
-"""Parses HLO text, hloom's own and what XLA prints.
+"""Parses HLO text, as printed by hloom and XLA.
 
-The parser checks that the text is well formed: names, shapes as written, attributes that the op has, values of their
-kinds. Whether shapes fit together is the verifier's question (`hloom.ir.verify`), so that a broken module can be read.
+The parser checks that the text is well formed: names, shapes as written, attributes supported by the op, values of
+their kinds. Consistency of shapes is left to the verifier (`hloom.ir.verify`), so that an invalid module can be read.
 """
 
 from __future__ import annotations
@@ -35,8 +35,8 @@ from hloom.ir.text.sizes import read as read_attribute
 from hloom.ir.text.special import SPECIAL, refused
 from hloom.ir.types import Shape, TupleShape
 
-# Attributes that XLA prints and that do not change what an instruction computes here: hints for other compilers,
-# placement of other runtimes, and orders that the order of the text keeps as well. All others are errors.
+# Attributes printed by XLA that do not affect an instruction's semantics here: hints for other compilers, placement for
+# other runtimes, and orders that the order of the text preserves. All others are errors.
 _HINTS = frozenset(
     """backend_config origin statistics parameter_replication control-predecessors
     operand_precision result_accuracy operand_layout_constraints api_version schedule execution_thread
@@ -50,7 +50,7 @@ _ALGORITHMS = tuple(
 )
 _DEFAULTS = {
     ("compare", "type"): ("FLOAT", "SIGNED", "UNSIGNED"),  # TOTALORDER is kept
-    # The least precision that a product may have: hloom's have that of their result's dtype.
+    # The minimum precision of a product: hloom's have that of their result's dtype.
     ("dot", "algorithm"): _ALGORITHMS,
     ("call", "is_composite"): ("true", "false"),
 }
@@ -59,13 +59,13 @@ _MODULE_HINTS = frozenset(
     frontend_attributes buffer_donor alias_passthrough_params spmd_parameters_shardings
     spmd_output_sharding""".split()
 )
-_DEEPEST_CALLS = 200  # a bound on chains of calls: the interpreter and the passes recurse along them
+_DEEPEST_CALLS = 200  # maximum depth of calls, along which the interpreter and the passes recurse
 
 
 def parse_module(text: str, file: str = "<text>", dims: Mapping[str, Dim] | None = None) -> Module:
-    """The module that HLO text describes. `file` names the text in errors. dims: that its sizes are made of, by name.
+    """The module that HLO text describes. `file` names the text in errors. dims: used in its sizes, by name.
 
-    Raises ParseError, which says line and column and shows the line with a caret. Does not verify.
+    Raises ParseError, with line and column and the line with a caret. Does not verify.
     """
     return _Parser(text, file, dims).module()
 
@@ -76,7 +76,7 @@ def _nearest(name: str, known) -> str:
 
 
 def _computations(entry: Op, called: tuple[Computation, ...]) -> dict:
-    """The computations of a custom call as the attributes that the op declares, in their order."""
+    """The computations of a custom call as the attributes declared by the op, in order."""
     found: dict[str, object] = {}
     rest = list(called)
     for key, kind in entry.attributes.items():
@@ -92,15 +92,15 @@ class _Parser(Cursor):
         super().__init__(text, file, dims)
         self.frames = Frames()
         self.ops = {entry.text: entry for entry in OPS.values() if not entry.is_custom_call}
-        # What HLO has no opcode for stands in the text as a call of its function.
+        # Ops without an HLO opcode are custom calls in the text.
         self.targets = {entry.text: name for name, entry in OPS.items() if entry.is_custom_call}
         self.computations: dict[str, Computation] = {}
-        self.depths: dict[int, int] = {}  # by id: the longest chain of calls below
-        self.layouts: dict[str, tuple[int, ...]] = {}  # of the computation that is being read, where they are written
-        self.depth = 0  # of the computation that is being read
+        self.depths: dict[int, int] = {}  # by id: the maximum depth of calls below
+        self.layouts: dict[str, tuple[int, ...]] = {}  # of the current computation, with their positions
+        self.depth = 0  # of the current computation
         self.placement = Placement()
-        self.shape: AnyShape | None = None  # of the instruction that is being read, for its literal
-        self.device = ""  # which the user chose for it
+        self.shape: AnyShape | None = None  # of the current instruction, for its literal
+        self.device = ""  # chosen by the user
 
     # --- the module -----------------------------------------------------------------------------------------------
 
@@ -181,7 +181,7 @@ class _Parser(Cursor):
             )
 
     def _aliases(self) -> list[tuple[int, tuple[int, ...], int]]:
-        """`{ {0}: (1, {}, may-alias) }`: (place in the text, output's index, parameter's index)."""
+        """`{ {0}: (1, {}, may-alias) }`: (position in the text, output index, parameter index)."""
         if self.accept("{}"):
             return []
         self.expect("{")
@@ -267,7 +267,7 @@ class _Parser(Cursor):
                 raise self.fail(f"'{key}' is not an attribute of computations that hloom knows", at=key_at)
             self.skip_value()
         instructions = list(values.values())
-        # Without ROOT the last instruction is the root, as XLA has it.
+        # Without ROOT the last instruction is the root, as in XLA.
         computation = Computation(name, self._parameters(instructions, at), instructions, root or instructions[-1])
         if signature is not None:
             self._check_signature(computation, *signature, at)
@@ -361,7 +361,7 @@ class _Parser(Cursor):
         return instruction
 
     def _library_call(self, call: Instruction, values: dict[str, Instruction], at: int) -> Instruction:
-        """A custom call of LAPACK's or XLA's as ops, put in `values` under names of their own."""
+        """A LAPACK or XLA custom call as ops, added to `values` under new names."""
         target, name = call.attributes["custom_call_target"], call.hint
         builder = Builder(name)
         builder.source, builder.made_by = call.source, call.made_by
@@ -396,7 +396,7 @@ class _Parser(Cursor):
         return UnsupportedError(f"{opcode}: {what}", f"{self.file}, line {line}", repair, Source(self.file, line, ""))
 
     def _special(self, opcode: str, name: str, shape: AnyShape, values: dict[str, Instruction]) -> Instruction:
-        """An op of XLA's that stands for others of the table; those are put in `values` under names of their own."""
+        """An XLA op that is expanded to others of the table; these are added to `values` under new names."""
         at = self.at
         self.at += 1
         self.expect("(")
@@ -444,7 +444,7 @@ class _Parser(Cursor):
             self.at += 1
 
     def _operand(self, values: dict[str, Instruction]) -> Instruction:
-        """An operand with its shape, or one that is not there."""
+        """An operand with an optional shape, or a missing one."""
         shape, at = None, self.at
         if not is_name(self.peek()):
             shape = parse_shape(self)
@@ -481,8 +481,8 @@ class _Parser(Cursor):
             attributes["branch_computations"] = tuple(branches)
 
     def _attribute(self, entry: Op, instruction: Instruction, key: str, at: int) -> Op:
-        """Reads the value of an attribute with its name at `at`. Returns the op whose attributes follow, another one
-        behind the target of a custom call."""
+        """Parses the value of an attribute with its name at `at`. Returns the op whose attributes follow, which changes
+        after the target of a custom call."""
         attributes, declared = instruction.attributes, entry.attributes.get(key)
         defaults = _DEFAULTS.get((entry.name, key), ())
         if key == "frontend_attributes":
@@ -502,7 +502,7 @@ class _Parser(Cursor):
         return entry
 
     def _attribute_of_all(self, entry: Op, instruction: Instruction, key: str, at: int) -> None:
-        """Reads the value of an attribute that the op does not declare: of instructions of all ops, or of HLO alone."""
+        """Parses the value of an attribute that the op does not declare: common to all ops, or HLO-specific."""
         if key == "sharding":
             self.placement.note(self, instruction)
         elif key == "metadata":
@@ -522,7 +522,7 @@ class _Parser(Cursor):
             raise self.fail(f"{entry.name} has no attribute '{key}'", f"it has: {has}", at=at)
 
     def _frontend_attributes(self, entry: Op, attributes: dict) -> str:
-        """`{key="value",key={...}}`; those that the op does not declare are passed. Returns the device, or ''."""
+        """`{key="value",key={...}}`; undeclared ones are ignored. Returns the device, or ''."""
         device = ""
         if self.accept("{}"):
             return device
@@ -554,7 +554,7 @@ class _Parser(Cursor):
             raise self.fail(f"expected {kind_of(declared).meaning} in a string", at=at) from None
 
     def literal(self):
-        """The array of a whole `constant(...)` token, of the shape of the instruction that is being read."""
+        """The array of a whole `constant(...)` token, with the shape of the current instruction."""
         token = self.tokens[self.at]
         if token[:9] != "constant(" or len(token) < 10:
             raise self.unexpected("constant(...) with its value")

@@ -1,7 +1,7 @@
-"""What HLO text says of devices: the counts and the mesh of a module, the shardings of instructions.
+"""Device annotations of HLO text: the counts and the mesh of a module, the shardings of instructions.
 
-HLO's shardings have no axes. hloom's text names the mesh among the frontend attributes of the module, so that a module
-that is read has the axes that it was written with; without it the axes are a0, a1, ...
+HLO's shardings have no axes. hloom's text has the mesh in the frontend attributes of the module, so that axes
+round-trip; without it the axes are a0, a1, ...
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _SHARDY = re.compile(r"#sdy\.mesh(<\[.*?\].*?>)")
 
 
 def named_mesh(module: Module) -> DeviceMesh | None:
-    """The mesh that a module's text names: that of its shardings, or the one of which all others are atoms."""
+    """The mesh in a module's text: that of its shardings, or the one of which all others are atoms."""
     meshes = dict.fromkeys(s.mesh for i in module.instructions() for s in all_shardings(i.sharding) if s.device is None)
     for mesh in meshes:
         if all(other in (mesh, mesh.atomic()) for other in meshes):
@@ -31,12 +31,12 @@ def named_mesh(module: Module) -> DeviceMesh | None:
 
 
 class Placement:
-    """Collects it while a text is read; the shardings are understood when all are known."""
+    """Collects annotations during parsing; shardings are interpreted once all are known."""
 
     def __init__(self) -> None:
         self.counts = {"replica_count": 1, "num_partitions": 1}
         self.mesh: DeviceMesh | None = None
-        self.texts: dict[Instruction, tuple[str, int]] = {}  # and the places of the tokens
+        self.texts: dict[Instruction, tuple[str, int]] = {}  # and token positions
         self.configs: dict[Instruction, str] = {}  # backend configs of custom calls
 
     def read_mesh(self, cursor: Cursor) -> None:
@@ -72,7 +72,8 @@ class Placement:
             raise cursor.fail(problem, seen, repair, at=at) from None
 
     def applied(self, module: Module, cursor: Cursor) -> Module:
-        """The module with its counts and shardings; manual regions between XLA's custom calls become computations."""
+        """The module with its counts and shardings; manual regions between XLA's custom calls become computations of
+        their own."""
         module.replicas, module.partitions = self.counts["replica_count"], self.counts["num_partitions"]
         if self.mesh is not None and self.mesh.size != module.partitions:
             raise cursor.fail(
@@ -96,7 +97,7 @@ def _rank(shape):
 
 
 def _kept(found):
-    """What an instruction keeps; None where all is manual."""
+    """The remaining sharding of an instruction; None if all axes are manual."""
     if isinstance(found, tuple):
         return tuple(_kept(f) for f in found)
     return None if found is None or found.manual else found.sharding

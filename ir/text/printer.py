@@ -1,7 +1,7 @@
 """Prints modules, computations and instructions as HLO text.
 
-Names are the hints of instructions, made unique over the module in the order of the text. A text that was printed has
-unique names already, so that printing what was parsed from it gives the same bytes.
+Names are the hints of instructions, made unique over the module in text order. Printed text already has unique names,
+so parsing and printing it yields the same bytes.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _RESERVED = PRIMITIVE_TYPES | {"ROOT", "ENTRY", "HloModule", *TABLES}
 
 
 def _legal(name: str) -> str:
-    """The name with what HLO does not allow in a name replaced by underscores."""
+    """The name with invalid characters replaced by underscores."""
     name = _ILLEGAL.sub("_", name)
     if not name or not (name[0].isalpha() or name[0] == "_"):
         name = "_" + name
@@ -36,7 +36,7 @@ def _legal(name: str) -> str:
 
 
 class _Namer:
-    """Gives unique names: the base itself where it is free, otherwise base.1, base.2, ..."""
+    """Generates unique names: the base itself if unused, otherwise base.1, base.2, ..."""
 
     def __init__(self):
         self.taken: set[str] = set()
@@ -55,7 +55,7 @@ class _Namer:
 
 
 def callees(instruction: Instruction) -> list[Computation]:
-    """The computations that an instruction calls, in the order in which its attributes are printed."""
+    """The computations that an instruction calls, in the printing order of its attributes."""
     entry = OPS.get(instruction.opcode)
     declared = list(entry.attributes) if entry else []
     found = []
@@ -70,13 +70,13 @@ def callees(instruction: Instruction) -> list[Computation]:
 def printing_order(entry: Computation) -> list[Computation]:
     """The computations below an entry, callees before callers, the entry last.
 
-    By the order of the text alone (not of attribute dictionaries), so that a parsed module has the same order.
+    Determined by text order alone (not that of attribute dictionaries), so that a parsed module has the same order.
     """
     return callees_first(entry, callees)
 
 
 class Names:
-    """The names of a list of computations and of their instructions, as they are printed."""
+    """The printed names of a list of computations and of their instructions."""
 
     def __init__(self, computations: list[Computation]):
         namer = _Namer()
@@ -85,7 +85,7 @@ class Names:
         self.instructions: dict[tuple[int, Instruction], str] = {}
         for computation in computations:
             for instruction in computation.instructions:
-                # An instruction may be shared by computations: each has its own name for it.
+                # An instruction may be shared by computations, with a separate name in each.
                 key = id(computation), instruction
                 if key not in self.instructions:
                     base = instruction.hint or instruction.opcode
@@ -95,7 +95,8 @@ class Names:
         return self.computations.get(id(computation)) or _legal(computation.name)
 
     def within(self, computation: Computation) -> Callable[[Instruction], str]:
-        """instruction -> name. One that is not in the computation (verifier messages) is named by its hint."""
+        """instruction -> name. Instructions outside of the computation (in verifier messages) are named by their
+        hints."""
         known, key = self.instructions, id(computation)
         return lambda instruction: known.get((key, instruction)) or _legal(instruction.hint or instruction.opcode)
 
@@ -127,7 +128,7 @@ def _line(
         pieces.append(f"sharding={tiles_text(instruction.sharding)}")
     if frontend:
         pieces.append(f"frontend_attributes={{{','.join(frontend)}}}")
-    # The verifier rejects attributes that the op does not have; its message still shows them.
+    # The verifier rejects undeclared attributes; its message still shows them.
     pieces.extend(f"{key}={value!r}" for key, value in instruction.attributes.items() if key not in declared)
     if metadata and (text := metadata_text(instruction)):
         pieces.append(f"metadata={{{text}}}")
@@ -135,7 +136,7 @@ def _line(
 
 
 def _operands(instruction: Instruction, declared: Mapping[str, str], name, computation_name) -> str:
-    """What stands in parentheses: the names of the operands, or the attribute that has its place there."""
+    """The text in parentheses: the names of the operands, or the attribute that is printed there."""
     inside = POSITIONAL.get(instruction.opcode)
     if inside in instruction.attributes:
         return _value(declared[inside], instruction.attributes[inside], computation_name)
@@ -145,7 +146,7 @@ def _operands(instruction: Instruction, declared: Mapping[str, str], name, compu
 def _attributes(
     instruction: Instruction, declared: Mapping[str, str], is_custom_call: bool, computation_name
 ) -> tuple[list[str], list[str]]:
-    """The attributes that the op declares: (those in HLO's own form, those among the frontend attributes)."""
+    """The declared attributes: (those in HLO's form, those among the frontend attributes)."""
     opcode, attributes = instruction.opcode, instruction.attributes
     inside, branches = POSITIONAL.get(opcode), attributes.get("branch_computations", ())
     own: list[str] = []
@@ -185,9 +186,9 @@ def _computation_lines(computation: Computation, names: Names, entry: bool, meta
 
 
 def print_module(module: Module, *, metadata: bool = False) -> str:
-    """The module as HLO text, which XLA's parser accepts. A scan, which HLO does not have, stands there as its loop.
+    """The module as HLO text, which XLA's parser accepts. A scan, which HLO lacks, is printed as its loop.
 
-    metadata: also print where each instruction comes from (`Instruction.source`, `made_by`).
+    metadata: also print the provenance of instructions (`Instruction.source`, `made_by`).
     """
     entry = lower_scans(module).entry
     computations = printing_order(entry)
@@ -220,7 +221,7 @@ def print_computation(computation: Computation, *, metadata: bool = False) -> st
 
 
 def print_instruction(instruction: Instruction, computation: Computation | None = None) -> str:
-    """One instruction as a line of HLO text; with the names that it has in `print_computation(computation)`."""
+    """One instruction as a line of HLO text, with the names of `print_computation(computation)`."""
     if computation is None:
         return _line(instruction, lambda i: _legal(i.hint or i.opcode), lambda c: _legal(c.name), False)
     names = Names([computation])

@@ -1,6 +1,6 @@
 """Provenance in HLO text: `metadata={op_name=".." source_file=".." source_line=N}`, and XLA's tables of stack frames.
 
-op_name is `function/variable`; op_type, which hloom has no other use for, names the rules and passes that made it.
+op_name is `function/variable`; op_type, otherwise unused by hloom, names the rules and passes that made it.
 """
 
 from __future__ import annotations
@@ -9,12 +9,12 @@ from hloom.ir.module import Instruction
 from hloom.ir.source import Source
 from hloom.ir.text.lexer import Cursor, escape
 
-DEVICE = "device"  # the frontend attribute that names the device chosen for an instruction (`Source.device`)
+DEVICE = "device"  # the frontend attribute for the device chosen for an instruction (`Source.device`)
 TABLES = ("FileNames", "FunctionNames", "FileLocations", "StackFrames")
 
 
 def metadata_text(instruction: Instruction) -> str:
-    """The metadata of an instruction without its braces, or '' if nothing is known."""
+    """The metadata of an instruction without braces, or '' if unknown."""
     fields = []
     source = instruction.source
     if instruction.made_by:
@@ -29,7 +29,7 @@ def metadata_text(instruction: Instruction) -> str:
 
 
 def parse_pairs(cursor: Cursor) -> dict[str, str | int]:
-    """`{key=value key=value}`: strings and integers; other values are passed."""
+    """`{key=value key=value}`: strings and integers; other values are ignored."""
     if cursor.peek() == "{}":
         cursor.at += 1
         return {}
@@ -49,7 +49,7 @@ def parse_pairs(cursor: Cursor) -> dict[str, str | int]:
 
 
 class Frames:
-    """XLA's tables of file names, functions, places and frames, which `stack_frame_id` refers to."""
+    """XLA's tables of file names, functions, locations and frames, which `stack_frame_id` refers to."""
 
     def __init__(self):
         self.tables: dict[str, dict[object, object]] = {name: {} for name in TABLES}
@@ -62,7 +62,7 @@ class Frames:
                 table[key] = cursor.string() if cursor.peek()[:1] == '"' else parse_pairs(cursor)
 
     def source(self, frame_id) -> Source | None:
-        """The place of a frame, or None if the tables do not have it."""
+        """The location of a frame, or None if it is missing."""
         frame = self._row("StackFrames", frame_id)
         place = self._row("FileLocations", frame.get("file_location_id"))
         file = self.tables["FileNames"].get(place.get("file_name_id"))

@@ -1,4 +1,4 @@
-"""Shapes in HLO text. Layouts are read, and matter to `bitcast` alone: hloom's own arrays are row-major."""
+"""Shapes in HLO text. Layouts are parsed, and matter only for `bitcast`: hloom's arrays are row-major."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from hloom.ir.types import DTYPES, HLO_NAME, Shape, TupleShape
 PRIMITIVE_TYPES = frozenset(DTYPES) | frozenset("s1 u1 token opaque".split())
 _ARRAY = re.compile(r"([a-z][a-z0-9]*)\[([^\]]*)\](?:\{([^{}]*)\})?", re.ASCII)
 _SIZES = re.compile(r"\s*[0-9]{1,18}\s*(?:,\s*[0-9]{1,18}\s*)*", re.ASCII)
-_MOST_NESTED = 100  # tuples inside of tuples; a bound, so that no text exhausts the stack
+_MOST_NESTED = 100  # maximum nesting of tuples, so that no text exhausts the stack
 
 
 @lru_cache(maxsize=4096)
@@ -39,18 +39,18 @@ def signature_text(shape: AnyShape) -> str:
 
 
 def numbered(items: list[str]) -> str:
-    """The items with commas; every fifth says its index in a comment, as XLA does."""
+    """The comma-separated items; every fifth has its index in a comment, as in XLA."""
     if len(items) <= 5:
         return ", ".join(items)
     return ", ".join(f"/*index={k}*/{item}" if k and k % 5 == 0 else item for k, item in enumerate(items))
 
 
 def array_shape(token: str, dims: Mapping[str, Dim]) -> tuple[Shape, tuple[int, ...]]:
-    """The shape that a token such as `f32[2,3]{1,0}` means, and its layout from minor to major, row-major by default.
+    """The shape of a token such as `f32[2,3]{1,0}`, and its layout from minor to major, row-major by default.
 
-    dims: the dimensions that sizes are made of, `f32[n,2*n + 1]`.
+    dims: the dimensions used in sizes, `f32[n,2*n + 1]`.
 
-    The layout changes the meaning of no instruction but `bitcast`. Raises ValueError(problem, repair).
+    The layout affects only the semantics of `bitcast`. Raises ValueError(problem, repair).
     """
     return _open_shape(token, dims) if dims else _known_shape(token)
 
@@ -83,7 +83,7 @@ def _open_shape(token: str, dims: Mapping[str, Dim]) -> tuple[Shape, tuple[int, 
 
 
 def _layout(layout: str, dims: tuple[int, ...]) -> tuple[int, ...]:
-    """The dimensions from the one that varies fastest to the slowest, without tiles and memory spaces
+    """The dimensions from fastest to slowest varying, without tiles and memory spaces
     (`:T(8,128)S(1)`)."""
     order = layout.partition(":")[0]
     if not order.strip():

@@ -1,6 +1,6 @@
-"""Sizes that are known later in the attributes of HLO text: a string of nested lists, `slice="[[1, n, 1], [0, 4, 1]]"`.
+"""Dynamic sizes in the attributes of HLO text: a string of nested lists, `slice="[[1, n, 1], [0, 4, 1]]"`.
 
-HLO has no form for them; where all numbers are known an attribute stands as XLA writes it.
+HLO has no syntax for them; attributes with only numbers have XLA's syntax.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _KINDS = ("int", "ints", "slices", "padding", "window")
 
 
 def has_sizes(value: Any) -> bool:
-    """Whether an attribute has sizes that are known later."""
+    """Whether an attribute contains dynamic sizes."""
     if isinstance(value, (tuple, list)):
         return any([has_sizes(one) for one in value])
     return isinstance(value, SizeExpression)
@@ -38,7 +38,7 @@ def _nested(value: Any) -> str:
 
 
 def read(declared: str, cursor: Cursor) -> Any:
-    """The value of an attribute at the cursor, with sizes in a string or as its kind is written."""
+    """The value of an attribute at the cursor, with sizes in a string or in the syntax of its kind."""
     kind: Kind = kind_of(declared)
     name = declared.removesuffix("?")
     if not cursor.dims or name not in _KINDS or not cursor.peek().startswith('"'):

@@ -1,4 +1,4 @@
-"""Ops of HLO text that are not in the table: those that others stand for, and those that hloom refuses by name."""
+"""HLO ops that are not in the table: those expanded to others, and those rejected by name."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from hloom.ir.types import DTYPES, Shape
 
 
 def _bitcast(instruction: Instruction, source, target) -> list[Instruction]:
-    """The elements in the order in which they lie in memory, read as another shape: transpose, reshape, transpose."""
+    """The elements in memory order, reinterpreted as another shape: transpose, reshape, transpose."""
     (x,) = instruction.operands
     shape = instruction.shape
     source = source or tuple(reversed(range(len(x.dims))))
@@ -73,7 +73,7 @@ _REFUSED = {
 
 
 def refused(opcode: str) -> tuple[str, str] | None:
-    """(why, what to do) for an op of XLA's that hloom does not have."""
+    """(reason, repair) for an unsupported XLA op."""
     if _ASYNC.fullmatch(opcode) and opcode not in ("send-done", "recv-done"):
         return (
             "steps that run beside others are not written out in hloom's programs",

@@ -1,3 +1,3 @@
-"""MLIR text: tokens, attributes, types and the pretty spelling of ops."""
+"""MLIR text: tokens, attributes, types and the pretty syntax of ops."""
 
 __all__: list[str] = []

@@ -1,7 +1,7 @@
-"""Attributes of MLIR: values, how they are read and how they are written.
+"""MLIR attributes: representation, parsing and printing.
 
-Booleans, strings, arrays and dictionaries are Python's bool, str, tuple and dict; types stand for themselves. The rest
-has a class of its own.
+Booleans, strings, arrays and dictionaries are Python's bool, str, tuple and dict; types represent themselves. Others
+have separate classes.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ _MOST_NESTED = 60
 
 @dataclass(frozen=True)
 class Unit:
-    """An attribute that is only there."""
+    """A unit attribute."""
 
 
 @dataclass(frozen=True)
 class Number:
-    """An integer or float with its type: `1 : i64`. `type` is '' where none is written (then i64 or f64)."""
+    """An integer or float with its type: `1 : i64`. `type` is '' if omitted (then i64 or f64)."""
 
     text: str
     type: str = ""
@@ -44,7 +44,7 @@ class Symbol:
 
 @dataclass(frozen=True)
 class Dense:
-    """`dense<...> : tensor<...>`: a constant by the text of its elements (decoded where its value is needed)."""
+    """`dense<...> : tensor<...>`: a constant as the text of its elements (decoded on demand)."""
 
     body: str
     type: Tensor
@@ -80,7 +80,7 @@ def _plain(value) -> str:
 
 
 class AttributeReader(MlirCursor):
-    """Reads attributes and types; knows the aliases that the text has defined."""
+    """Parses attributes and types; resolves the aliases defined in the text."""
 
     def __init__(self, text: str, file: str):
         super().__init__(text, file)
@@ -247,7 +247,7 @@ class AttributeReader(MlirCursor):
             if key in found:
                 raise self.fail(f"'{key}' is given twice", at=at)
             self.expect("=")
-            # Enumerations stand as bare words: algorithm<lhs_precision_type = tf32, ...>, handle<type = 1>.
+            # Enumerations are bare words: algorithm<lhs_precision_type = tf32, ...>, handle<type = 1>.
             token = self.peek()
             if is_identifier(token) and not is_type(token) and token not in ("true", "false", "unit"):
                 found[key] = Dialect("", None, self.take())

@@ -1,7 +1,7 @@
-"""The pretty spelling of ops: `FORMS[name]` reads and writes what stands after an op's name.
+"""The pretty syntax of ops: `FORMS[name]` parses and prints the text after an op's name.
 
-A form is made of operands, fields (`, dim = 0`), the dictionary of the other attributes, and a signature. Ops whose
-spelling does not fit have a form of their own in `special_forms`. An op without a form is written generically.
+A form consists of operands, fields (`, dim = 0`), the dictionary of the other attributes, and a signature. Ops with
+other syntax have forms in `special_forms`. An op without a form is printed generically.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from hloom.ir.stablehlo.types import Function, Tensor, Tuple, parse_results, par
 
 
 class Spelling(Protocol):
-    """How an op is read after its name, and written."""
+    """The parser and printer of an op after its name."""
 
     def read(self, reader, op) -> None: ...
     def write(self, op, printer) -> str: ...
@@ -26,7 +26,7 @@ FORMS: dict[str, Spelling] = {}
 
 
 class NotPretty(Exception):
-    """The op's attributes do not fit its pretty spelling; it is written generically."""
+    """The op's attributes do not fit its pretty syntax; it is printed generically."""
 
 
 # --- fields -------------------------------------------------------------------------------------------------------
@@ -87,7 +87,7 @@ def read_format(reader):
 
 
 def enum(dialect: str, name: str, space: str = " "):
-    """An enumeration: written as a bare word, kept as `#dialect<name WORD>`."""
+    """An enumeration: printed as a bare word, represented as `#dialect<name WORD>`."""
 
     def read(reader):
         return Dialect(dialect, None, f"{name} {reader.identifier('a word in capitals')}")
@@ -136,7 +136,7 @@ def read_functional(reader, op) -> None:
 
 
 def read_rest(reader, op) -> None:
-    """The other attributes and the functional type: how most spellings end."""
+    """The other attributes and the functional type: the end of most forms."""
     reader.attribute_dictionary(op)
     reader.expect(":")
     read_functional(reader, op)
@@ -171,7 +171,7 @@ def write_result(op) -> str:
 
 
 def read_pairwise(reader, op) -> None:
-    """A type for each operand, which is the type of the result with its number."""
+    """A type for each operand, which is also the type of the corresponding result."""
     if not op.operands:
         return
     op.operand_types = op.result_types = tuple(reader.separated(reader.type))
@@ -218,7 +218,7 @@ def write_select(op) -> str:
 
 
 def read_complex(reader, op) -> None:
-    """The complex type of the result; the operands have its parts' type."""
+    """The complex type of the result; the operands have the type of its parts."""
     if reader.peek() == "(":
         read_functional(reader, op)
         return
@@ -263,7 +263,7 @@ COMPLEX, TUPLE, TOKENS = (read_complex, write_complex), (read_tuple, write_resul
 class Form:
     """Operands, fields, the other attributes, signature: `%a, %b, dim = 0 {name = value} : (types) -> type`.
 
-    fields: (keyword, attribute, (read, write)); a field with a question mark after its keyword may be missing.
+    fields: (keyword, attribute, (read, write)); a keyword with a question mark marks an optional field.
     """
 
     def __init__(self, signature, *fields, operands: bool = True):
@@ -277,7 +277,7 @@ class Form:
             op.operands = reader.operand_list()
             separated = True
             if reader.tokens[reader.at : reader.at + 2] == [",", ","]:
-                reader.at += 1  # MLIR prints the empty list of a slice of rank 0 so
+                reader.at += 1  # as MLIR prints the empty list of a slice of rank 0
         pending = list(self.fields)
         while pending:
             keyword, optional, name, (read, _) = pending[0]
@@ -310,7 +310,7 @@ class Form:
 
 
 def others(op, written) -> str:
-    """The attributes that the form does not write, in braces with a space before; '' for none."""
+    """The attributes not covered by the form, in braces after a space; '' for none."""
     rest = {k: v for k, v in op.attributes.items() if k not in written}
     return f" {dictionary_text(rest)}" if rest else ""
 

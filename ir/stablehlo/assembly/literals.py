@@ -17,11 +17,11 @@ _ELEMENT = re.compile(r"\s*+(\(\s*[^(),]*+,\s*[^(),]*+\)|[^\s,()\[\]]++)\s*+", r
 
 
 class LiteralProblem(ValueError):
-    """A constant does not fit its type: (problem, found, repair)."""
+    """A constant that does not match its type: (problem, found, repair)."""
 
 
 def dense_value(dense: Dense, shape: Shape, resources: dict[str, str] | None = None) -> np.ndarray:
-    """The array that a constant's text means, of a shape. Raises LiteralProblem."""
+    """The array of a constant's text, with a shape. Raises LiteralProblem."""
     body = dense.body.strip()
     if body.startswith("dense_resource<"):
         return _resource(body[15:-1].strip(), shape, resources or {})
@@ -41,7 +41,8 @@ def dense_value(dense: Dense, shape: Shape, resources: dict[str, str] | None = N
 
 
 def _flatten(body: str, texts: list[str]) -> tuple[int, ...]:
-    """Adds the elements of nested lists to `texts`; the sizes. Without recursion: depth is the text's."""
+    """Appends the elements of nested lists to `texts`; returns the sizes. Not recursive, as the text determines the
+    depth."""
     sizes: list[int | None] = []
     counts: list[int] = []
     at, end = 0, len(body)
@@ -154,7 +155,8 @@ def _floats(texts: list[str], dtype: np.dtype) -> np.ndarray:
 
 
 def _raw(body: str, shape: Shape) -> np.ndarray:
-    """`"0x..."`: the bytes of the elements, little-endian, row-major; one byte for an element of less than 8 bits."""
+    """`"0x..."`: the bytes of the elements, little-endian, row-major; one byte for an element with fewer than 8
+    bits."""
     digits = body[1:-1]
     if digits[:2] != "0x" or body[-1] != '"':
         raise LiteralProblem('raw bytes are written "0x..."', digits[:40])
@@ -169,7 +171,7 @@ def _from_bytes(data: bytes, shape: Shape) -> np.ndarray:
     size = shape.dtype.itemsize
     name = HLO_NAME[shape.dtype]
     if len(data) == size and shape.size != 1:
-        # One element stands for all of them.
+        # A single element is a splat.
         return np.broadcast_to(_from_bytes(data, shape.with_dims(())), shape.dims)
     if len(data) != size * shape.size:
         raise LiteralProblem(

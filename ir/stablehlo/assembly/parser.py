@@ -1,7 +1,7 @@
-"""Parses StableHLO programs (MLIR text), pretty and generic spelling, into the syntax tree.
+"""Parses StableHLO programs (MLIR text), in pretty and generic syntax, to a syntax tree.
 
-The parser checks that the text is well formed and that values are defined above their uses with the types they are
-used with. What ops mean is the converter's question.
+The parser checks that the text is well formed and that values are defined before their uses with matching types.
+Semantics are left to the converter.
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ from hloom.ir.stablehlo.syntax import Block, Operation, Program, Region
 from hloom.ir.stablehlo.types import Function
 
 _SHORT = {"call": "func.call", "return": "func.return", "constant": "func.constant"}
-_MOST_NESTED = 60  # regions inside of regions; a bound, so that no text exhausts the stack
+_MOST_NESTED = 60  # maximum nesting of regions, so that no text exhausts the stack
 _MOST_RESULTS = 100_000
 
 
 def parse_program(text: str, file: str = "<text>") -> Program:
     """The syntax tree of a StableHLO module. `file` names the text in errors.
 
-    Raises ParseError, which says line and column and shows the line with a caret.
+    Raises ParseError, with line and column and the line with a caret.
     """
     return Parser(text, file).program()
 
@@ -34,8 +34,8 @@ class Parser(AttributeReader):
 
     def __init__(self, text: str, file: str):
         super().__init__(text, file)
-        self.values: dict[str, object] = {}  # what is defined here, with its type
-        self.defined: list[str] = []  # the same names in the order of their definition, to undo
+        self.values: dict[str, object] = {}  # defined values, with their types
+        self.defined: list[str] = []  # their names in order of definition, for undoing
         self.depth = 0
 
     # --- the module -----------------------------------------------------------------------------------------------
@@ -161,7 +161,7 @@ class Parser(AttributeReader):
                 return found
 
     def _check(self, op: Operation) -> None:
-        """Types of operands, the number of results; defines the results."""
+        """Checks types of operands and the number of results; defines the results."""
         if len(op.operands) != len(op.operand_types):
             raise self.fail(
                 f"{op.name} has {len(op.operands)} operands", f"{len(op.operand_types)} types of operands",
@@ -238,7 +238,7 @@ class Parser(AttributeReader):
                 )  # fmt: skip
 
     def _check_function(self, op: Operation) -> None:
-        """The attributes of a function that its pretty spelling has a place for."""
+        """The attributes of a function that its pretty syntax supports."""
         type_ = op.attributes["function_type"]
         for name, count in (("arg_attrs", len(type_.inputs)), ("res_attrs", len(type_.results))):
             value = op.attributes.get(name)
@@ -282,7 +282,7 @@ class Parser(AttributeReader):
         self.at += 1
 
     def operand(self) -> str:
-        """The use of a value that is defined above."""
+        """A use of a value that is defined above."""
         at = self.at
         name = self.value()
         if name not in self.values:
@@ -294,7 +294,7 @@ class Parser(AttributeReader):
         return name
 
     def operand_list(self) -> list[str]:
-        """`%a, %b`: as long as values follow."""
+        """`%a, %b`: a list of values."""
         found = [self.operand()]
         while self.tokens[self.at] == "," and self.tokens[self.at + 1][:1] == "%":
             self.at += 1
@@ -310,7 +310,7 @@ class Parser(AttributeReader):
         return found
 
     def attribute_dictionary(self, op: Operation) -> None:
-        """`{name = value}` where there is one."""
+        """An optional `{name = value}`."""
         if self.tokens[self.at] == "{":
             at = self.at
             for key, value in self.dictionary().items():
@@ -323,7 +323,7 @@ class Parser(AttributeReader):
         return {} if self.accept(">") else self._fields(0)
 
     def typed_arguments(self) -> list[tuple[str, int, object]]:
-        """`(%a: type, %b: type)`, with the places of the names."""
+        """`(%a: type, %b: type)`, with the positions of the names."""
         self.expect("(")
         found: list = []
         while not self.accept(")"):
@@ -337,7 +337,8 @@ class Parser(AttributeReader):
         return found
 
     def region(self, arguments=(), isolated: bool = False) -> Region:
-        """`{ operations }` with blocks. `arguments`: (name, place, type) of the first block where its form gives them.
+        """`{ operations }` with blocks. `arguments`: (name, position, type) of the first block if its form specifies
+        them.
 
         isolated: values from outside are not visible inside.
         """
@@ -384,7 +385,7 @@ class Parser(AttributeReader):
             block.arguments.append((name, type_))
 
     def location(self):
-        """`loc(...)` where there is one: its text, or None."""
+        """An optional `loc(...)`: its text, or None."""
         if self.tokens[self.at] != "loc" or self.tokens[self.at + 1] != "(":
             return None
         self.at += 1

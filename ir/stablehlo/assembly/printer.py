@@ -1,4 +1,4 @@
-"""Writes the syntax tree as MLIR text, pretty where the op has such a spelling, as MLIR's own printer does."""
+"""Prints the syntax tree as MLIR text, in pretty syntax if available, like MLIR's printer."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ INDENT = "  "
 
 
 def print_program(program: Program, generic: bool = False) -> str:
-    """The text of a module. generic: every op in its generic spelling."""
+    """The text of a module. generic: every op in generic syntax."""
     return _Printer(generic).program(program)
 
 
@@ -20,7 +20,7 @@ class _Printer:
     def __init__(self, generic: bool):
         self.generic_only = generic
         self.depth = 1
-        self.within = ""  # the op whose region is being written: functions let 'func.' be left out
+        self.within = ""  # the op whose region is being printed: in functions 'func.' may be omitted
 
     def program(self, program: Program) -> str:
         head = "module"
@@ -48,7 +48,7 @@ class _Printer:
             except NotPretty:
                 pass
             except (TypeError, ValueError, KeyError, IndexError, AttributeError):
-                # Attributes of kinds that the pretty spelling has no place for, which generic text may give.
+                # Attributes of kinds not covered by the pretty syntax, which generic text may have.
                 if op.name == "func.func":
                     raise
         return lead + self._generic(op)
@@ -77,7 +77,7 @@ class _Printer:
         return f"{text} : {Function(op.operand_types, op.result_types)}"
 
     def region(self, region: Region, labelled: bool = True) -> str:
-        """`{ operations }`; labelled: the arguments of the first block stand in its label."""
+        """`{ operations }`; labelled: whether the first block's arguments are in its label."""
         self.depth += 1
         lines = ["{"]
         for k, block in enumerate(region.blocks):

@@ -1,4 +1,4 @@
-"""Pretty spellings of products: dot_general and convolution."""
+"""Pretty syntax of products: dot_general and convolution."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Pretty spellings of ops with regions: reduce and while."""
+"""Pretty syntax of ops with regions: reduce and while."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ class _Reduce:
 
     @staticmethod
     def _applied(reader, op, applied: str, at: int) -> Region:
-        """The body (a, b) -> applied(a, b) that the short spelling stands for."""
+        """The body (a, b) -> applied(a, b) of the short syntax."""
         element = op.operand_types[-1]
         if not isinstance(element, Tensor) or len(op.operands) != 2:
             raise reader.fail("'applies' is for reductions of one array", at=at)
@@ -167,7 +167,7 @@ class _While:
 
 
 def renamed(region: Region, names: list[str]) -> Region:
-    """The region with other names for its arguments. Raises NotPretty where a name is taken inside."""
+    """The region with renamed arguments. Raises NotPretty if a name is already used inside."""
     mapping = {old: new for (old, _), new in zip(region.arguments, names, strict=True)}
 
     def change(operations):

@@ -1,4 +1,4 @@
-"""Pretty spellings of their own: functions, calls, constants, slices, comparisons."""
+"""Special pretty syntax: functions, calls, constants, slices, comparisons."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Converters of CHLO ops: functions that StableHLO has not, and the implicitly broadcasting forms of its own."""
+"""Converters of CHLO ops: functions that StableHLO lacks, and implicitly broadcasting forms of StableHLO's ops."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def _constant_like(scope, op, items):
 
 @converts("chlo.mulhi")
 def _mulhi(scope, op, items):
-    """The upper half of the product of integers, in the integers of twice their width."""
+    """The upper half of the product of integers, computed in integers of twice their width."""
     a, b = (scope.value(i) for i in items)
     bits = 8 * a.dtype.itemsize
     name = a.dtype.kind.replace("i", "s")
@@ -74,7 +74,7 @@ def _top_k(scope, op, items):
 
 
 def _broadcast_operands(scope, op, items) -> list[Item]:
-    """NumPy's broadcasting, or the smaller operand's dimensions where `broadcast_dimensions` says."""
+    """NumPy's broadcasting, or the smaller operand's dimensions mapped by `broadcast_dimensions`."""
     rank = max(len(i.dims) for i in items)
     explicit = ints(op.attributes["broadcast_dimensions"]) if "broadcast_dimensions" in op.attributes else None
     placed = []
@@ -89,7 +89,7 @@ def _broadcast_operands(scope, op, items) -> list[Item]:
                 if dims[d] not in (1, size):
                     raise ValueError(f"sizes {dims[d]} and {size} do not broadcast")
                 dims[d] = size
-    # A size of 0 spreads as every other one that is not 1.
+    # A size of 0 broadcasts like any other size than 1.
     return [broadcast_in_dim(scope, item, tuple(dims), where) for item, where in placed]
 
 

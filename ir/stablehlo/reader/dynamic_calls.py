@@ -1,4 +1,4 @@
-"""The custom calls by which JAX writes ops with sizes that are operands, where StableHLO has no such op."""
+"""JAX's custom calls for ops with sizes as operands that StableHLO lacks."""
 
 from __future__ import annotations
 
@@ -54,8 +54,8 @@ def _rng_bit_generator(scope, op, items):
 
 
 def result_shapes(scope, op, items) -> tuple[list[Shape], list]:
-    """(the shapes of a custom call's results, its operands): shapes that the text leaves open are operands, which
-    `indices_of_shape_operands` names."""
+    """(the shapes of a custom call's results, its operands): unspecified shapes are operands, listed by
+    `indices_of_shape_operands`."""
     given = op.attributes.get("indices_of_shape_operands")
     if given is None:
         return [scope.result_shape(op, k) for k in range(len(op.result_types))], items
@@ -67,12 +67,12 @@ def result_shapes(scope, op, items) -> tuple[list[Shape], list]:
 
 
 def _through(scope, op, items):
-    """Shardings and other marks for other runtimes."""
+    """Shardings and other annotations for other runtimes."""
     return items
 
 
 def _shape_assertion(scope, op, items):
-    """Compares sizes. Operands: whether they are right, then the numbers in the message."""
+    """An assertion on sizes. Operands: the condition, then the numbers in the message."""
     if not scope.integers(items[0], "an assertion")[0]:
         message = str(op.attributes.get("error_message", "an assertion about sizes does not hold"))
         for k, item in enumerate(items[1:]):
@@ -82,7 +82,7 @@ def _shape_assertion(scope, op, items):
     return []
 
 
-# What JAX and others call that is no computation on one device, or that is an op.
+# Custom calls of JAX and others that are no-ops on one device, or correspond to an op.
 KNOWN_TARGETS = {
     **dict.fromkeys(CALLS, lambda scope, op, items: scope.converter.placement.custom_call(scope, op, items)),
     "annotate_device_placement": _through,

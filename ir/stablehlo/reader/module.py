@@ -1,9 +1,8 @@
 """From the syntax tree of a StableHLO program to a module of hloom's IR.
 
-Conversion follows the values with the shapes that they really have, not with those that the text writes: given shapes
-of the arguments, sizes that the text leaves open (`?`) become known, and so do the values of shape operands that are
-computed from them. What a `dynamic_*` op is then given decides its result. A shape that is given may have sizes that
-are known later (`hloom.ir.sizes`): then the module serves all of them.
+Conversion propagates actual shapes, not those written in the text: given shapes of the arguments, open sizes (`?`)
+become known, as do the values of shape operands computed from them, which determine the results of `dynamic_*` ops. A
+given shape may have dynamic sizes (`hloom.ir.sizes`), in which case the module serves all of them.
 """
 
 from __future__ import annotations
@@ -32,11 +31,11 @@ from hloom.ir.stablehlo.types import Quantized, Tensor, Tuple, element_dtype
 from hloom.ir.types import Shape, TupleShape
 from hloom.ir.verify import VerifyError
 
-_DEEPEST = 100  # calls within calls
+_DEEPEST = 100  # maximum depth of calls
 
 
 class Check(NamedTuple):
-    """A check op of a test program: its name, what was computed and what was expected."""
+    """A check op of a test program: its name, the computed and the expected value."""
 
     name: str
     actual: Item
@@ -51,12 +50,12 @@ def to_module(
     known: Sequence[np.ndarray | Size | None] = (),
     shardings: bool = True,
 ) -> Module:
-    """The module of a program; its entry is the function named, or `main`, or the only one.
+    """The module of a program; its entry is the given function, or `main`, or the only one.
 
-    input_shapes: shapes of the arguments, where the program leaves sizes open; sizes in them may be expressions. known:
-    the values of arguments that decide sizes (None for the others): arrays are built in; a size decides shapes, and
-    what is computed with the argument's value stays. shardings: keep what the program says of devices; without, it is
-    for one. Raises ParseError, UnsupportedError (an op or type that hloom does not have), ShapeError, ...
+    input_shapes: shapes of the arguments, if the program has open sizes; sizes in them may be expressions. known: the
+    values of arguments that determine sizes (None for the others): arrays become constants; a size determines shapes,
+    while computations with the argument's value are preserved. shardings: preserve shardings; otherwise the program is
+    for one device. Raises ParseError, UnsupportedError (an op or type that hloom does not have), ShapeError, ...
     """
     return convert_program(program, function, input_shapes, known, checks=False, shardings=shardings)[0]
 
@@ -64,9 +63,9 @@ def to_module(
 def convert_program(program, function=None, input_shapes=None, known=(), checks: bool = True, shardings: bool = True):
     """(module, checks, inputs) of a test program, whose constants are its inputs and expected results.
 
-    checks: check ops are collected; after the function's own results the module returns what was computed and what was
-    expected, for each check in turn. The arrays among the program's constants are parameters of the module, so that
-    nothing is computed when it is compiled; `inputs` holds their values.
+    checks: the collected check ops; after the function's own results the module returns the computed and the expected
+    value of each check. Array constants of the program become parameters of the module, to prevent constant folding;
+    `inputs` are their values.
     """
     converter = Converter(program, checks, shardings)
     module, found = converter.module(function, input_shapes, known)
@@ -148,7 +147,7 @@ class Converter(Places):
         return Item(instruction, quantized)
 
     def argument_shape(self, function, k, type_, given):
-        """(shape, quantized type) of the function's argument k, with the sizes that are given."""
+        """(shape, quantized type) of the function's argument k, with the given sizes."""
         name = function.attributes["sym_name"]
         if isinstance(type_, Tuple):
             return TupleShape([self.argument_shape(function, k, t, None)[0] for t in type_.elements]), None
@@ -176,7 +175,7 @@ class Converter(Places):
         return Shape(self.dtype(function, type_), dims), element if isinstance(element, Quantized) else None
 
     def dtype(self, op: Operation, type_) -> np.dtype:
-        """The dtype that elements of a tensor type are stored in."""
+        """The storage dtype of a tensor type's elements."""
         element = type_.element
         found = element_dtype(element.storage if isinstance(element, Quantized) else element)
         if found is None:
@@ -187,7 +186,7 @@ class Converter(Places):
         return found
 
     def callee(self, op: Operation, name: str) -> Operation:
-        """The function that an operation calls, which has a body and isn't being converted."""
+        """The function that an operation calls, which must have a body and not be under conversion."""
         function = self.functions.get(name)
         if function is None or not function.regions:
             raise self.fail(op, f"there is no function @{name} with a body", ", ".join(self.functions))
@@ -196,10 +195,10 @@ class Converter(Places):
         return function
 
     def is_static(self, name: str) -> bool:
-        """Whether every type in a function, and in those that it calls, is a plain tensor of known sizes."""
+        """Whether all types in a function, and in those that it calls, are plain tensors of static sizes."""
         known = self._static.get(name)
         if known is None:
-            self._static[name] = True  # for functions that call themselves, which is an error elsewhere
+            self._static[name] = True  # for recursive functions, which are reported elsewhere
             function = self.functions.get(name)
             known = function is None or (
                 all(map(_is_plain, function.attributes["function_type"].inputs))
@@ -235,7 +234,7 @@ def _quantized_element(type_) -> Quantized | None:
 
 
 class Scope:
-    """One computation while it is built: its builder, and what the names in it stand for."""
+    """A computation under construction: its builder, and the values of names."""
 
     def __init__(self, converter: Converter, builder: Builder, function: str, outer: Scope | None = None):
         self.converter = converter
@@ -243,15 +242,15 @@ class Scope:
         self.function = function
         self.outer = outer
         self.values: dict[str, Item] = {}
-        self.op = Operation("func.func")  # the one that is being converted
+        self.op = Operation("func.func")  # the operation being converted
         self.is_entry = False  # the computation is the module's own
-        self.caller: Source | None = outer.caller if outer else None  # where the function is called that this is in
+        self.caller: Source | None = outer.caller if outer else None  # the call site of the enclosing function
         self.numbers = Values(converter.given)
 
     # --- bodies ---------------------------------------------------------------------------------------------------
 
     def body(self, region: Region, arguments: Sequence[Item]) -> list[Item]:
-        """Converts a region's operations here; what its last operation returns."""
+        """Converts a region's operations; returns the operands of its terminator."""
         if len(region.blocks) != 1:
             last = region.blocks[0].operations[-1] if region.blocks[0].operations else None
             raise UnsupportedError(
@@ -271,9 +270,9 @@ class Scope:
         raise self.converter.fail(last, "a region ends with a return", f"{last.name} is the last", "add a return")
 
     def function_body(self, op: Operation, function: Operation, arguments: Sequence[Item]) -> list[Item]:
-        """Converts a function's body here, for the operation that calls it; what it returns.
+        """Inlines a function's body for the operation that calls it; returns its results.
 
-        Raises VerifyError where arguments or results are not of the types that the function states."""
+        Raises VerifyError if arguments or results do not have the declared types."""
         stated = function.attributes["function_type"]
         self._require_types(op, function, "argument", arguments, stated.inputs)
         results = self.body(function.regions[0], arguments)
@@ -299,7 +298,7 @@ class Scope:
             )  # fmt: skip
 
     def _fits(self, op: Operation, shape: Shape, type_: Tensor) -> bool:
-        """Whether an array of this shape is of the type, whose open sizes any size fits."""
+        """Whether an array of this shape matches the type, whose open sizes match any size."""
         dims = type_.dims
         same = len(dims) == shape.rank and all(d is None or d == e for d, e in zip(dims, shape.dims, strict=True))
         return same and shape.dtype == self.converter.dtype(op, type_)
@@ -318,7 +317,8 @@ class Scope:
         return item
 
     def _captured(self, outer: Scope, op: Operation, name: str) -> Item:
-        """A value from outside of a region. HLO's computations see none, so that only constants can be had."""
+        """A value from outside of a region. HLO's computations cannot capture values, so only constants are
+        possible."""
         outside = outer.get(op, name)
         value = None if outside.instruction is None else outer.known(outside.instruction)
         sizes = None if outside.instruction is None or value is not None else outer.numbers.sizes(outside.instruction)
@@ -382,7 +382,7 @@ class Scope:
                 self.values[name[:-2]] = item
 
     def _check(self, op: Operation, results: list[Item]) -> None:
-        """The results fit the types that the text gives them."""
+        """Checks that the results match the types in the text."""
         if len(results) != len(op.result_types):
             raise self.converter.fail(op, f"{op.name} has {len(results)} results", f"{len(op.result_types)} types")
         for item, type_ in zip(results, op.result_types, strict=True):
@@ -399,7 +399,7 @@ class Scope:
     # --- computations -------------------------------------------------------------------------------------------------
 
     def region(self, region: Region, arguments: Sequence[Shape]) -> Computation:
-        """The computation of a region, with one parameter for each argument. It sees constants from outside."""
+        """The computation of a region, with one parameter for each argument. Constants from outside are visible."""
         name = f"{self.op.name.split('.')[-1]}_region"
         builder = Builder(name)
         inner = Scope(self.converter, builder, self.function, self)
@@ -415,7 +415,7 @@ class Scope:
         return builder.finish(results[0] if len(results) == 1 else builder.tuple(results))
 
     def free(self, regions: Sequence[Region]) -> list[str]:
-        """The names that regions use and that are defined outside of them, in the order of their first use."""
+        """The names that regions capture, in order of first use."""
         found: dict[str, None] = {}
 
         def walk(region: Region, defined: set[str]) -> None:
@@ -434,7 +434,7 @@ class Scope:
         return list(found)
 
     def computation_of(self, op: Operation, name: str, shapes: tuple[Shape, ...]) -> tuple[Computation, int]:
-        """The computation of a function, made once, and how many results it has."""
+        """The computation of a function, created once, and its number of results."""
         converter = self.converter
         function = converter.callee(op, name)
         found = converter.computations.get((name, shapes))
@@ -445,7 +445,7 @@ class Scope:
             converter.calls.append(name)
             builder = Builder(re.sub(r"[^A-Za-z0-9_.\-]", "_", name))
             scope = Scope(converter, builder, name)
-            scope.caller = converter.place(op, self.function) or self.caller  # the first of several
+            scope.caller = converter.place(op, self.function) or self.caller  # the first of several results
             arguments = [
                 Item(builder.parameter(shape, region_name.lstrip("%")))
                 for shape, (region_name, _) in zip(shapes, function.regions[0].arguments, strict=True)
@@ -457,7 +457,7 @@ class Scope:
         return found, count
 
     def inline(self, op: Operation, name: str, items: Sequence[Item]) -> list[Item]:
-        """Converts a function's body here, with these arguments."""
+        """Inlines a function's body with these arguments."""
         converter = self.converter
         function = converter.callee(op, name)
         converter.calls.append(name)
@@ -468,7 +468,7 @@ class Scope:
         converter.calls.pop()
         return results
 
-    # --- what converters use --------------------------------------------------------------------------------------
+    # --- helpers of converters ------------------------------------------------------------------------------------
 
     def emit(self, opcode: str, *items: Item, shape=None, **attributes) -> Item:
         if opcode not in OPS:
@@ -487,7 +487,7 @@ class Scope:
         return Item(self.builder.constant(value, dtype))
 
     def constant_of_sizes(self, sizes: np.ndarray, shape: Shape) -> Item:
-        """A value whose elements are sizes, as one of a dtype of integers or booleans."""
+        """A value whose elements are sizes, in an integer or boolean dtype."""
         flat = sizes.reshape(-1).tolist()
         if not any(isinstance(one, SizeExpression) for one in flat):
             return self.constant(sizes.astype(shape.dtype), shape.dtype)
@@ -518,7 +518,7 @@ class Scope:
         return self.converter.dtype(op, self.result(op, k))
 
     def result_shape(self, op: Operation, k: int = 0) -> Shape:
-        """The shape that the text gives a result; its sizes have to be written."""
+        """The shape of a result in the text, which must have static sizes."""
         type_ = self.result(op, k)
         if not type_.static:
             raise UnsupportedError(
@@ -531,11 +531,11 @@ class Scope:
         return _quantized_element(op.result_types[k])
 
     def known(self, instruction: Instruction) -> np.ndarray | None:
-        """The value of an instruction that depends on no parameter, computed by the references; otherwise None."""
+        """The value of an instruction that depends on no parameter, evaluated by the references; otherwise None."""
         return self.numbers.constant(instruction)
 
     def sizes(self, item: Item) -> tuple[Size, ...] | None:
-        """The sizes in an operand; None where they depend on the values of arguments."""
+        """The sizes in an operand; None if they depend on the values of arguments."""
         value = self.known(item.instruction)
         if value is not None:
             return tuple(int(v) for v in np.asarray(value).reshape(-1))
@@ -543,7 +543,7 @@ class Scope:
         return None if found is None else tuple(found.reshape(-1).tolist())
 
     def integers(self, item: Item, what: str) -> tuple[Size, ...]:
-        """The numbers in an operand that has to be known, as dynamic ops take them."""
+        """The numbers in an operand that must be known, for dynamic ops."""
         found = self.sizes(item)
         if found is None:
             raise UnsupportedError(

@@ -1,8 +1,7 @@
 """A StableHLO program for arguments of many sizes, read once.
 
-The sizes that the text leaves open (`tensor<?x4xf32>`) are dimensions of a `GuardedScope`: what the text leaves to the
-sizes (whether two of them are equal, whether one has room in an i32, an assertion) has the answer of a sample, and is a
-condition of the module. Sizes that have to be equal become one dimension.
+Open sizes (`tensor<?x4xf32>`) are dimensions of a `GuardedScope`: decisions on sizes (equality, overflow of an i32, an
+assertion) are made for a sample, and become conditions of the module. Sizes that must be equal become one dimension.
 """
 
 from __future__ import annotations
@@ -24,17 +23,17 @@ from hloom.ir.stablehlo.types import Tensor
 
 __all__ = ["OpenModule", "bounds_of", "open_module"]
 
-_MOST = (1 << 31) - 1  # of a size that the text does not bound: `get_dimension_size` gives an i32
+_MOST = (1 << 31) - 1  # bound of an unbounded size: `get_dimension_size` returns an i32
 _BOUNDS = re.compile(r"#stablehlo\.(?:bounds<([^<>]*)>|type_extensions<\s*bounds\s*=\s*\[([^<>\[\]]*)\]\s*>)")
 
 
 @record(frozen=True)
 class OpenModule:
-    """A module for the arguments for whose sizes conditions hold.
+    """A module for arguments whose sizes satisfy its conditions.
 
-    places: where each size stands that is no number of the text, by its name: the number of the argument and its axis,
-    or None for the value of the argument. fixed: those of them that are numbers in the module. shapes: the dimensions
-    of each argument, with those of `dims` in them. alone: those of `dims` that stand in no shape.
+    places: the origin of each size that is not a literal in the text, by name: the argument's index and axis, or None
+    for the argument's value. fixed: those of them that are numbers in the module. shapes: the dimensions of each
+    argument, including those of `dims`. alone: those of `dims` that occur in no shape.
     """
 
     module: Module
@@ -46,7 +45,7 @@ class OpenModule:
     alone: Sequence[Dim]
 
     def serves(self, shapes: Sequence[Sequence[int]], values: Sequence[int | None]) -> bool:
-        """Whether the module is right for arguments of these shapes, and of these values of scalars."""
+        """Whether the module is valid for arguments with these shapes and scalar values."""
         sizes = {}
         for name, (k, axis) in self.places.items():
             size = values[k] if axis is None else shapes[k][axis]
@@ -56,7 +55,7 @@ class OpenModule:
         return all([condition.holds(sizes) for condition in self.conditions])
 
     def sizes(self, values: Sequence[int | None]) -> list[int]:
-        """Those of `alone`, for values of the arguments."""
+        """The sizes in `alone`, for values of the arguments."""
         found = []
         for dim in self.alone:
             value = values[self.places[dim.name][0]]
@@ -66,7 +65,7 @@ class OpenModule:
 
 
 def bounds_of(type_: Tensor) -> tuple[int | None, ...]:
-    """The bound of each dimension, as the type's encoding says it: `#stablehlo.bounds<8, ?>`. Raises ValueError."""
+    """The bound of each dimension, from the type's encoding: `#stablehlo.bounds<8, ?>`. Raises ValueError."""
     found = _BOUNDS.fullmatch(type_.encoding)
     if found is None:
         return (None,) * len(type_.dims)
@@ -79,10 +78,10 @@ def bounds_of(type_: Tensor) -> tuple[int | None, ...]:
 def open_module(
     program: Program, function: Operation, shapes: Sequence[Sequence[int]], values: Sequence[int | None]
 ) -> OpenModule:
-    """The module of a function that serves arguments of these shapes, and of all for whose sizes it is the same.
+    """The module of a function for arguments of these shapes, and of all others with the same decisions.
 
-    values: of scalars among the arguments that may be sizes. Raises what `to_module` does for these shapes and values;
-    UndecidedSizeError, too, where hloom cannot compute with the sizes.
+    values: of scalar arguments that may be sizes. Raises the errors of `to_module` for these shapes and values; also
+    UndecidedSizeError if an op does not support open sizes.
     """
     found = _Open(function, shapes, values)
     converter = Converter(program, False)
@@ -92,7 +91,7 @@ def open_module(
 
 
 class _Open:
-    """The sizes of a function's arguments: those that the text leaves open, and the values of scalars."""
+    """The sizes of a function's arguments: open sizes, and the values of scalars."""
 
     def __init__(self, function: Operation, shapes: Sequence[Sequence[int]], values: Sequence[int | None]):
         self.places: dict[str, tuple[int, int | None]] = {}
@@ -133,8 +132,7 @@ class _Open:
         return name
 
     def finished(self, module: Module, asked: set[str]) -> OpenModule:
-        """The module over dimensions of which none has to be equal to others. asked: the values of arguments that the
-        module depends on."""
+        """The module over independent dimensions. asked: the argument values that the module depends on."""
         used = {name for name, (_, axis) in self.places.items() if axis is not None or name in asked}
         dims, left, sizes = self._independent(used, asked)
         entry = Specialization(sizes).computation(module.entry)
@@ -152,8 +150,8 @@ class _Open:
         )
 
     def _independent(self, used: set[str], asked: set[str]) -> tuple[dict[str, Dim], dict[str, Dim], dict[str, Size]]:
-        """(the dimensions of a scope that knows what the guards say, by name; those that are left, and
-        the sizes of all, by inner name): equations of the guards make some of them others."""
+        """(the dimensions of a scope with the guards' facts, by name; the independent ones, and the sizes of all, by
+        inner name), after eliminating dimensions by the guards' equations."""
         free = {name: size for name, size in self.inner.items() if name in used and name in self.outer}
         merged = _merged({inner(n): size for n, size in free.items() if isinstance(size, Dim)}, self.scope.guards,
                          {inner(n) for n in asked})  # fmt: skip
@@ -172,7 +170,7 @@ class _Open:
         return dims, left, sizes
 
     def _conditions(self, outer: Mapping[str, Dim]) -> list[Comparison]:
-        """What sizes of arguments have to fulfil: bounds, and what was decided."""
+        """The conditions on sizes of arguments: bounds, and decisions."""
         known = [*(dim >= SMALLEST for dim in outer.values()), *(dim <= dim.most for dim in outer.values())]
         known += [guard.over(outer) for guard in self.scope.guards]
         return [*{repr(c): c for c in known if isinstance(c, Comparison)}.values()]
@@ -186,8 +184,8 @@ def _add(scope: Scope, known: Comparison | bool) -> None:
 
 
 def _merged(dims: Mapping[str, Dim], guards: Sequence[Comparison], first: set[str]) -> dict[str, Size]:
-    """For dimensions that equations say are others, or numbers: which. first: those to be replaced where there is a
-    choice."""
+    """Substitutions of dimensions that equations determine as others, or as numbers. first: those preferably
+    replaced."""
     found: dict[str, Size] = {}
     order = sorted(dims.values(), key=lambda dim: dim.name not in first)
     for guard in guards:
@@ -207,7 +205,7 @@ def _merged(dims: Mapping[str, Dim], guards: Sequence[Comparison], first: set[st
 
 
 def _without(difference: SizeExpression, dim: Dim) -> Size | None:
-    """The size for which a difference that a dimension is a term of is 0; None where it is no term by itself."""
+    """The size of a dimension for which a difference is 0; None if the dimension is not a separate term."""
     difference = difference // math.gcd(*[factor for _, factor in difference.terms])
     try:
         rest = size_with(difference, {dim.name: 0})

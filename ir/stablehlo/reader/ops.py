@@ -1,4 +1,4 @@
-"""Converters of ops on arrays: constants, elementwise ops, moving elements, shapes, and the dynamic forms of these."""
+"""Converters of ops on arrays: constants, element-wise ops, data movement, shapes, and their dynamic forms."""
 
 from __future__ import annotations
 
@@ -47,13 +47,14 @@ def _constant(scope, op, items):
             shape = Shape(array.dtype, array.shape)
             return Item(scope.builder.parameter(shape, op.results[0][0][1:], scope.builder.source), quantized)
     if array.size > 1 and array.strides == (0,) * array.ndim:
-        # A splat stays one number, so that kernels can write it in place.
+        # A splat remains a scalar, so that kernels can inline it.
         return Item(scope.builder.splat(array.reshape(-1)[0], Shape(array.dtype, array.shape)), quantized)
     return Item(scope.builder.constant(array), quantized)
 
 
 def _is_expected(scope, op) -> bool:
-    """Whether a test program's constant is the expected result of a check (or stands in the function of these)."""
+    """Whether a test program's constant is the expected result of a check (or is in the function of expected
+    results)."""
     if scope.function == "expected":
         return True
     body = scope.converter.functions[scope.function].regions[0].operations
@@ -124,7 +125,7 @@ def _compare(scope, op, items):
 def _clamp(scope, op, items):
     low, x, high = (scope.value(i) for i in items)
     low, high = (v.broadcast(x.dims, ()) if v.dims == () != x.dims else v for v in (low, high))
-    if x.dtype in COMPLEX:  # XLA compares the real parts; a NaN is beyond the upper bound
+    if x.dtype in COMPLEX:  # XLA compares the real parts; a NaN exceeds the upper bound
         raised = low.op("real").compare("GE", x.op("real")).where(low, x)
         return Item(raised.op("real").compare("LE", high.op("real")).where(raised, high).instruction)
     return scope.emit("clamp", Item(low.instruction), items[1], Item(high.instruction))
@@ -141,7 +142,7 @@ def _reduce_precision(scope, op, items):
 
 
 def broadcast_in_dim(scope, x: Item, dims: tuple[Size, ...], dimensions: tuple[int, ...]) -> Item:
-    """Dimension k of x becomes dimension `dimensions[k]`, in any order; sizes of 1 are spread."""
+    """Dimension k of x becomes dimension `dimensions[k]`, in any order; sizes of 1 are broadcast."""
     value = scope.value(x)
     if len(dimensions) != len(value.dims) or len(set(dimensions)) != len(dimensions):
         raise ShapeError(
@@ -223,7 +224,7 @@ def _real_dynamic_slice(scope, op, items):
     starts, limits, strides = values = [scope.sizes(b) for b in bounds]
     if starts is not None and limits is not None and strides is not None:
         return scope.emit("slice", x, slice=tuple(zip(starts, limits, strides, strict=True)))
-    # Starts that depend on values: a slice whose size is known, in the type or as the limits' distance from the starts.
+    # Starts that depend on values: a slice of known size, from the type or from the difference of limits and starts.
     sizes = _static_sizes(scope, op, bounds)
     if sizes is not None and strides is not None and all(s == 1 for s in strides):
         scalars = []
@@ -243,7 +244,7 @@ def _real_dynamic_slice(scope, op, items):
 
 
 def _static_sizes(scope, op, bounds) -> tuple[Size, ...] | None:
-    """limits - starts, where the type says it or the limits are the starts plus something known."""
+    """limits - starts, if given by the type or if the limits are the starts plus known values."""
     type_ = scope.result(op)
     if type_.static:
         return type_.dims
@@ -258,7 +259,7 @@ def _static_sizes(scope, op, bounds) -> tuple[Size, ...] | None:
 
 
 def _is_same(a, b) -> bool:
-    """Whether two instructions compute the same by the same ops."""
+    """Whether two instructions are structurally equal."""
     stack, seen = [(a, b)], set()
     while stack:
         a, b = stack.pop()
@@ -308,7 +309,7 @@ def _get_dimension_size(scope, op, items):
 
 @converts("stablehlo.set_dimension_size")
 def _set_dimension_size(scope, op, items):
-    """The first elements along a dimension: in hloom sizes are static."""
+    """The first elements along a dimension, as sizes are static in hloom."""
     x, size = items
     k = number(op.attributes["dimension"])
     (length,) = scope.integers(size, "the size")
@@ -349,7 +350,7 @@ def dot(scope, op, left: Item, right: Item, dimensions: dict[str, tuple[int, ...
     dims += [right.dims[k] for k in free_dims(len(right.dims), rb, rc)]
     dtype = scope.result_dtype(op)
     if left.dtype != right.dtype:
-        # Products of two dtypes are computed in the result's.
+        # Products of different dtypes are computed in the result's.
         left, right = (scope.emit("convert", i, shape=i.shape.with_dtype(dtype)) for i in (left, right))
     return scope.emit("dot", left, right, shape=Shape(dtype, tuple(dims)), **{k: v for k, v in dimensions.items() if v})
 
@@ -412,7 +413,7 @@ def _dynamic_gather(scope, op, items):
 
 @converts("stablehlo.torch_index_select")
 def _torch_index_select(scope, op, items):
-    """Slices of x along `dim` by the indices, after `batch_dims` dimensions that both have."""
+    """Slices of x along `dim` by the indices, after `batch_dims` common dimensions."""
     x, index = items
     dim = number(op.attributes["dim"])
     batch = number(op.attributes["batch_dims"]) if "batch_dims" in op.attributes else 0

@@ -1,4 +1,4 @@
-"""What a StableHLO program says of devices: counts, meshes, shardings of arguments, results and operations.
+"""Device annotations of a StableHLO program: counts, meshes, shardings of arguments, results and operations.
 
 Shardings are Shardy's (`sdy.sharding`), over meshes that the program defines, or HLO's (`mhlo.sharding`).
 """
@@ -34,21 +34,21 @@ def _operations(operations: list[Operation]) -> Iterator[Operation]:
 
 
 def body_text(value) -> str:
-    """What stands in the angles of a dialect's attribute, with them."""
+    """The angle-bracketed text of a dialect's attribute."""
     if not isinstance(value, Dialect):
         raise ValueError(f"expected an attribute of Shardy, found {value!r:.60}")
     return value.body if value.body[:1] == "<" else f"<{value.body}>"
 
 
 class Placement:
-    """Reads it. wanted: False where the program is for one device, which holds all arrays whole."""
+    """Reads the annotations. wanted: False if the program is for one device."""
 
     def __init__(self, converter, program: Program, wanted: bool):
         self.converter = converter
         self.partitions = self._count(program, "mhlo.num_partitions")
         self.replicas = self._count(program, "mhlo.num_replicas")
         self.meshes: dict[str, DeviceMesh] = {}
-        self.placed: dict[Instruction, Placed] = {}  # custom calls about shardings
+        self.placed: dict[Instruction, Placed] = {}  # sharding custom calls
         self.configs: dict[Instruction, str] = {}
         self.tiles: TileReader | None = None
         self.wanted = wanted
@@ -89,7 +89,7 @@ class Placement:
                     yield given[TILES]
 
     def understood(self, op: Operation, read, *given) -> Any:
-        """What `read` makes of a text of an operation. Raises ParseError."""
+        """Applies `read` to a text of an operation. Raises ParseError."""
         try:
             return read(*given)
         except (ShardyProblem, TileProblem) as error:
@@ -103,12 +103,12 @@ class Placement:
         return self.understood(op, parse_sharding, body_text(value), self.meshes)
 
     def shardings(self, op: Operation, value) -> tuple[Sharding, ...]:
-        """Those of `[<...>, <...>]`, as text or as an attribute."""
+        """The shardings of `[<...>, <...>]`, as text or as an attribute."""
         text = value if isinstance(value, str) else body_text(value)
         return self.understood(op, parse_shardings, text, self.meshes)
 
     def stated(self, op: Operation, attributes: Mapping, shape) -> Sharding | tuple | None:
-        """The sharding that attributes of an argument or result say, None where they say none."""
+        """The sharding in the attributes of an argument or result, or None."""
         if not self.wanted:
             return None
         found: Any = None
@@ -130,7 +130,7 @@ class Placement:
             raise self.converter.fail(op, error.asked, error.found, error.repair) from None
 
     def caller(self, op: Operation) -> dict[str, int]:
-        """As attributes of a custom call the one device that makes it, where the program says so."""
+        """Attributes of a custom call for the only device that executes it, if specified."""
         given = op.attributes.get(SHARDY)
         if not self.wanted or given is None or not any(m.size == self.partitions for m in self.meshes.values()):
             return {}
@@ -139,7 +139,7 @@ class Placement:
         return {} if device is None else {"device": device}
 
     def annotate(self, scope, op: Operation, items: list[Item], results: list[Item]) -> list[Item]:
-        """The results of an operation with the shardings that its attributes say."""
+        """The results of an operation with the shardings of its attributes."""
         given = op.attributes
         if not self.wanted or (SHARDY not in given and not _is_stated(given)):
             return results
@@ -174,7 +174,7 @@ class Placement:
     # --- constraints and manual computations ---
 
     def constraint(self, scope, op: Operation, item: Item, value) -> Item:
-        """An array with a sharding of Shardy's; the array itself where that leaves everything open."""
+        """An array with a Shardy sharding; the array itself if that is entirely open."""
         if not self.wanted:
             return item
         sharding = self.shardy(op, value)
@@ -184,7 +184,7 @@ class Placement:
         return Item(scope.emit("sharding-constraint", item, sharding=sharding).instruction, item.quantized)
 
     def custom_call(self, scope, op: Operation, items: list[Item]) -> list[Item]:
-        """XLA's custom calls about shardings, which `outlined` understands when all are there."""
+        """XLA's sharding custom calls, which `outlined` converts once all are read."""
         if not self.wanted or not _is_stated(op.attributes):
             return items
         shape = scope.result_shape(op)
@@ -199,7 +199,7 @@ class Placement:
     # --- the module ---
 
     def module(self, scope, function: Operation, outputs: list[Instruction]) -> tuple[list[Instruction], list]:
-        """(the outputs of the entry, their shardings): one for each, None where nothing is said."""
+        """(the outputs of the entry, their shardings): one for each, or None."""
         stated = function.attributes.get("res_attrs", ())
         found = [self.stated(function, a, o.shape) for a, o in zip(stated, outputs, strict=False)]
         found += [None] * (len(outputs) - len(found))
@@ -218,14 +218,16 @@ class Placement:
 
 
 def for_token(sharding: Sharding, shape) -> Sharding:
-    """The sharding of an array; that of a token, which has no dimensions, as one of the empty array in its place."""
+    """The sharding of an array; that of a token, which has no dimensions, as one of the empty array that replaces
+    it."""
     if sharding.rank == 0 and shape.rank and 0 in shape.dims:
         return replicated(sharding.mesh, shape.rank)
     return sharding
 
 
 def _is_stated(attributes: Mapping) -> bool:
-    """Whether attributes have a sharding in HLO's text. It may be empty; old programs have bytes, which are passed."""
+    """Whether attributes contain a sharding in HLO text. It may be empty; old programs contain bytes, which are
+    ignored."""
     value = attributes.get(TILES)
     return isinstance(value, str) and value.lstrip()[:1] == "{"
 

@@ -1,4 +1,4 @@
-"""Where the operations of a StableHLO program stand: in its text, and in the Python program that it comes from."""
+"""Source locations of operations of a StableHLO program: in its text, and in the original Python program."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ __all__ = ["Places"]
 _FILE_LINE = re.compile(r'"([^"]+)":([0-9]{1,9})')
 _LOCATION = re.compile(r"^(#loc\d{0,9}) = loc\((.*)\)$", re.MULTILINE)
 _LOCATION_NAME = re.compile(r"#loc\d{0,9}")
-_DEEPEST = 100  # locations within locations
+_DEEPEST = 100  # maximum nesting of locations
 
 
 class Places:
-    """The lines of a program's operations, and the errors that name them."""
+    """The lines of a program's operations, and errors with these lines."""
 
     def __init__(self, program: Program):
         self.program = program
         self._lines: list[int] | None = None
-        self._locations: dict[str, str] | None = None  # by their names in the text
+        self._locations: dict[str, str] | None = None  # by name in the text
 
     def line(self, place: int) -> int:
         if self._lines is None:
@@ -38,18 +38,18 @@ class Places:
         return self._lines[place] if place < len(self._lines) else 0
 
     def source(self, op: Operation, function: str, caller: Source | None = None) -> Source:
-        """The place in the user's Python program where a location says so, otherwise that of the call of the function
+        """The source in the user's Python program if there is a location, otherwise that of the function's call site
         (caller), or the line of this text."""
         place = self.place(op, function)
         return place or caller or Source(self.program.file, self.line(op.place), function)
 
     def place(self, op: Operation, function: str) -> Source | None:
-        """The place in the user's Python program, where a location says it."""
+        """The source in the user's Python program, if there is a location."""
         found = self._line_of_location(op.location) if op.location else None
         return Source(*found, function) if found else None
 
     def _line_of_location(self, location: str, depth: int = 0) -> tuple[str, int] | None:
-        """(file, line) of a location or of the first location in it that has one; names (`#loc7`) are looked up."""
+        """(file, line) of a location or of the first nested location that has one; names (`#loc7`) are looked up."""
         found = _FILE_LINE.search(location)
         if found:
             return found[1], int(found[2])

@@ -1,7 +1,7 @@
-"""Quantized values: arrays of integers q that stand for scale * (q - zero point).
+"""Quantized values: arrays of integers q that represent scale * (q - zero point).
 
-StableHLO defines an op on quantized operands by the same op on real numbers: dequantize the operands, compute, quantize
-the result (StableHLO specification, "Quantization computations"). Ops that only move elements move the integers.
+StableHLO defines ops on quantized operands through real numbers: dequantize the operands, compute, quantize
+the result (StableHLO specification, "Quantization computations"). Data movement ops move the integers.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from hloom.ir.stablehlo.syntax import Operation
 from hloom.ir.stablehlo.types import Quantized, Tensor
 from hloom.ir.types import DTYPES, HLO_NAME, Shape
 
-# Ops that never look at an element's value, and those whose bodies are converted for quantized scalars.
+# Ops that are independent of element values, and those whose bodies are converted for quantized scalars.
 _ON_STORAGE = {
     f"stablehlo.{name}"
     for name in """all_gather all_to_all broadcast broadcast_in_dim case collective_broadcast
@@ -40,7 +40,7 @@ def convert_quantized(scope, op: Operation, items):
     converted = CONVERTERS[op.name]
     if op.name in _ON_STORAGE or op.name.startswith(("stablehlo.uniform_", "check.")):
         return converted(scope, op, items)
-    # The real numbers' op: the same, with the expressed types.
+    # The op on real numbers: the same, with the expressed types.
     operand_types, result_types = (tuple(map(expressed_type, types)) for types in (op.operand_types, op.result_types))
     real = dataclasses.replace(op, operand_types=operand_types, result_types=result_types)
     results = converted(scope, real, [dequantize(scope, i) if i.quantized else i for i in items])
@@ -50,14 +50,14 @@ def convert_quantized(scope, op: Operation, items):
 
 
 def expressed_type(type_):
-    """The tensor type of the real numbers that a quantized tensor stands for; another type itself."""
+    """The tensor type of the real numbers of a quantized tensor; other types unchanged."""
     if isinstance(type_, Tensor) and isinstance(type_.element, Quantized):
         return Tensor(type_.dims, type_.element.expressed, type_.encoding)
     return type_
 
 
 def _along(x: Value, type_: Quantized, values, dtype) -> Value:
-    """A number for each element: one for all, or one for each index along the type's axis."""
+    """A number per element: one for all, or one for each index along the type's axis."""
     if type_.axis is None:
         return x.filled(values[0], x.shape.with_dtype(dtype))
     axis = type_.axis

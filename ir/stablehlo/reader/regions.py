@@ -60,7 +60,7 @@ def _reduce(scope, op, items):
 
 
 def window(rank: int, attributes, sizes, padding=None, reversal=()) -> tuple[WindowDimension, ...]:
-    """The window of `window_strides`, `padding` and dilations, which may be missing."""
+    """The window of `window_strides`, `padding` and dilations, which are optional."""
 
     def of(*names):
         for name in names:
@@ -184,7 +184,7 @@ def _convolution(scope, op, items):
 
 @converts("stablehlo.dynamic_conv")
 def _dynamic_conv(scope, op, items):
-    """JAX's exporter writes `window_strides` for more dimensions than there are; the first ones count."""
+    """JAX's exporter writes `window_strides` for too many dimensions; only the first ones are used."""
     rows = scope.integers(items[2], "padding")
     rank = len(items[0].dims) - 2
     attributes = dict(op.attributes)
@@ -229,7 +229,7 @@ def _rng(scope, op, items):
 
 
 def _captured(scope, op) -> dict[str, Item]:
-    """What the regions of an op use from outside: it becomes part of their arguments (constants are copied in)."""
+    """The values captured by the regions of an op, which become arguments (constants are copied)."""
     found = {}
     for name in scope.free(op.regions):
         item = scope.get(op, name)
@@ -240,7 +240,7 @@ def _captured(scope, op) -> dict[str, Item]:
 
 
 def _program(scope, op, region, shapes, names, quantized, captured, result_tuple: bool, keep: bool):
-    """The computation of a region on one tuple: its own values, then the captured ones (returned too with `keep`)."""
+    """The computation of a region on one tuple: its own values, then the captured ones (also returned with `keep`)."""
     builder = Builder(f"{op.name.split('.')[-1]}_region")
     inner = Scope(scope.converter, builder, scope.function, scope)
     state = builder.parameter(TupleShape(shapes), "state")

@@ -1,4 +1,4 @@
-"""The table of converters: StableHLO op -> function, which the modules of this package fill."""
+"""The table of converters: StableHLO op -> function, filled by the modules of this package."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ CONVERTERS: dict[str, Callable] = {}
 
 
 class Item(NamedTuple):
-    """A value while converting: its instruction (None for a token), and the quantized element type it stands for."""
+    """A value during conversion: its instruction (None for a token), and its quantized element type."""
 
     instruction: Any  # an Instruction; None for a token
-    quantized: Any = None  # a Quantized, or None for an element type of its own
+    quantized: Any = None  # a Quantized, or None for a plain element type
 
     @property
     def shape(self):

@@ -1,9 +1,9 @@
-"""What a program computes of sizes: the values of instructions that depend on constants and on sizes alone.
+"""Symbolic evaluation of sizes: the values of instructions that depend only on constants and sizes.
 
-Ops with sizes as operands take them as vectors of integers, which a program makes of `get_dimension_size` by
-arithmetic, slices and concatenations. Their elements are followed here as sizes: integers, or expressions of the
-dimensions of arguments. Integers of a dtype wrap around. A size that is not known to have room in its dtype is a
-decision (`n <= 2147483647`), and so are the sign of a divided size and a comparison of sizes.
+Ops with sizes as operands take vectors of integers, which a program computes from `get_dimension_size` by arithmetic,
+slices and concatenations. Their elements are tracked here as sizes: integers, or expressions of the dimensions of
+arguments. Integers of a dtype wrap around. Whether a size fits in its dtype is a decision (`n <= 2147483647`), and so
+are the sign of a divided size and a comparison of sizes.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ from hloom.ir.types import PRED, Shape
 
 __all__ = ["Given", "Values"]
 
-_LARGEST = 1 << 16  # elements of values that are computed while converting
-_MOST_SIZES = 256  # elements of values that are followed as sizes
+_LARGEST = 1 << 16  # maximum elements of values that are evaluated during conversion
+_MOST_SIZES = 256  # maximum elements of values that are tracked as sizes
 
 
 class Given:
-    """Arguments whose values are sizes, each a scalar integer. sizes: by their parameters. asked: what was made of the
-    text depends on these."""
+    """Arguments whose values are sizes, each a scalar integer. sizes: by parameter. asked: those that the conversion
+    depends on."""
 
     def __init__(self) -> None:
         self.sizes: dict[Instruction, Size] = {}
@@ -45,7 +45,7 @@ class Values:
         self._sizes: dict[int, tuple[Instruction, np.ndarray | None]] = {}
 
     def constant(self, instruction: Instruction) -> np.ndarray | None:
-        """The value of an instruction that depends on no parameter, computed by the references; otherwise None."""
+        """The value of an instruction that depends on no parameter, evaluated by the references; otherwise None."""
         return _evaluated(instruction, self._constants, self._constant)
 
     def _constant(self, instruction: Instruction, operands: list) -> Any:
@@ -61,11 +61,11 @@ class Values:
         return evaluate_instruction(instruction, operands)
 
     def same(self, instruction: Instruction, values: Values, outside: Instruction) -> None:
-        """Notes that an instruction is the value of another one, which has its value in another computation."""
+        """Records that an instruction is the value of another one in another computation."""
         self._outer[instruction] = values, outside
 
     def sizes(self, instruction: Instruction) -> np.ndarray | None:
-        """The value of an instruction as an array of objects: sizes, or booleans of comparisons of sizes. None where it
+        """The value of an instruction as an array of objects: sizes, or booleans of comparisons of sizes. None if it
         depends on the values of arguments."""
         return _evaluated(instruction, self._sizes, self._sizes_of)
 
@@ -99,7 +99,7 @@ class Values:
 
 
 def _evaluated(instruction: Instruction, found: dict[int, tuple[Instruction, Any]], value_of: Callable) -> Any:
-    """The value of an instruction by those of its operands. found: values by id, with what they are of."""
+    """The value of an instruction from its operands' values. found: values by id, with their instructions."""
     stack = [instruction]
     while stack:
         top = stack[-1]
@@ -121,7 +121,7 @@ def _array(elements: list, shape: Shape) -> np.ndarray:
 
 
 def _rows(operands: Sequence[np.ndarray]) -> Iterable[tuple]:
-    """The elements of operands side by side, those of scalars beside each."""
+    """The corresponding elements of operands, with scalars broadcast."""
     return zip(*[o.reshape(-1).tolist() for o in np.broadcast_arrays(*operands)], strict=True)
 
 
@@ -139,7 +139,7 @@ def _rule(*opcodes: str) -> Callable:
 
 
 def _each(opcode: str, function: Callable, takes_pred: bool = False) -> None:
-    """The rule of an op on elements, whose results wrap around in their dtype."""
+    """The rule of an element-wise op, whose results wrap around in their dtype."""
 
     def rule(instruction: Instruction, operands: list) -> np.ndarray | None:
         shape = instruction.shape
@@ -157,7 +157,7 @@ def _each(opcode: str, function: Callable, takes_pred: bool = False) -> None:
 
 
 def _wrapped(value: Size, dtype: np.dtype) -> Size:
-    """An integer in a dtype. Whether it has room there is a decision."""
+    """An integer in a dtype. Whether it fits is a decision."""
     limits = np.iinfo(dtype)
     low, high = int(limits.min), int(limits.max)
     return value if value >= low and value <= high else (value - low) % (high - low + 1) + low

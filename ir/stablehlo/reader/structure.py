@@ -1,4 +1,4 @@
-"""Converters of what is no computation on arrays: tuples, calls, custom calls, checks, channels to the host."""
+"""Converters of structural ops: tuples, calls, custom calls, checks, channels to the host."""
 
 from __future__ import annotations
 
@@ -59,8 +59,8 @@ def _call(scope, op, items):
 
 @converts("stablehlo.composite")
 def _composite(scope, op, items):
-    """A composite means what its decomposition computes. One with the name of a CHLO op is that op: exporters decompose
-    ops for readers that lack them."""
+    """A composite is defined by its decomposition. One with the name of a CHLO op becomes that op, as exporters
+    decompose ops for readers that lack them."""
     name, meant = op.attributes.get("name"), None
     if isinstance(name, str) and name.startswith("chlo.") and not op.regions:
         meant = CONVERTERS.get(name)
@@ -97,7 +97,7 @@ def _custom_call(scope, op, items):
 
 
 def _library_call(scope, op, items, target: str):
-    """LAPACK's and XLA's own custom calls, as ops."""
+    """Custom calls of LAPACK and XLA, as ops."""
     config = op.attributes.get("mhlo.backend_config", op.attributes.get("backend_config", {}))
     if isinstance(config, dict):
         options = {key: number(value) if isinstance(value, Number) else value for key, value in config.items()}
@@ -117,7 +117,7 @@ def _library_call(scope, op, items, target: str):
 
 
 def _op_of_table(scope, op, items, opcode: str):
-    """An op that only hloom has, as the writer has it: its attributes in the dictionary `hloom.attributes`."""
+    """An hloom-specific op in the writer's form, with its attributes in the dictionary `hloom.attributes`."""
     attributes = {}
     declared = OPS[opcode].attributes
     for key, value in op.attributes.get("hloom.attributes", {}).items():
@@ -145,7 +145,7 @@ def _check_op(scope, op, items):
 
 
 def check(scope, op, items, name: str):
-    """A check of a test program: collected, or a custom call that raises where it does not hold."""
+    """A check of a test program: collected, or a custom call that raises if it fails."""
     converter = scope.converter
     if converter.collects:
         if not scope.is_entry:

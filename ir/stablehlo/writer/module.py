@@ -1,7 +1,7 @@
 """From a module of hloom's IR to the syntax tree of a StableHLO program.
 
-Tuples are taken apart: a function takes and returns their elements. Ops that StableHLO has not are CHLO's, or custom
-calls with the name that they have in HLO text. A scan stands there as its loop.
+Tuples are flattened: a function takes and returns their elements. Ops that StableHLO lacks become CHLO ops, or custom
+calls with their name in HLO text. A scan becomes a loop.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from hloom.ir.text.attributes import text_of_attribute
 from hloom.ir.types import COMPLEX, FLOATS, PRED, Shape, TupleShape
 
 EMITTERS: dict[str, Callable] = {}
-Names = str | list  # of an array, or of a tuple's elements
+Names = str | list  # of an array, or of each element of a tuple
 
 
 def emits(*opcodes: str):
@@ -41,9 +41,9 @@ def emits(*opcodes: str):
 
 
 def to_program(module: Module) -> Program:
-    """The syntax tree of a module: its entry is the public function @main, what it calls are private functions.
+    """The syntax tree of a module: its entry is the public function @main, called computations are private functions.
 
-    The ops that StableHLO lacks are gone by the passes `EXPORT["stablehlo"]` of `hloom.compiler.pipeline`.
+    Ops that StableHLO lacks are first expanded by the passes `EXPORT["stablehlo"]` of `hloom.compiler.pipeline`.
     """
     return _Emitter(module).program()
 
@@ -73,7 +73,7 @@ class _Emitter:
         self.names: set[str] = {"main"}
         self.operations: list[Operation] = []
         self.meshes: dict[DeviceMesh, str] = {}
-        self.sizes: Sizes | None = None  # where some are known later
+        self.sizes: Sizes | None = None  # if some are dynamic
         for mesh in meshes_of(module):
             self.meshes[mesh] = f"mesh_{len(self.meshes)}" if self.meshes else "mesh"
 
@@ -164,10 +164,10 @@ class Body:
         self.operations: list[Operation] = []
         self.values: dict[Instruction, Names] = {}
         self.counters: dict[str, int] = outer.counters if outer else {"": 0}
-        self.size_names: dict[Terms, str] = dict(outer.size_names) if outer else {}  # of sizes that have names here
+        self.size_names: dict[Terms, str] = dict(outer.size_names) if outer else {}  # names of sizes
 
     def run(self, computation: Computation) -> Names:
-        """Emits a computation's instructions; the names of its root's value. Its parameters have names already."""
+        """Emits a computation's instructions, given names of its parameters; returns the names of its root's value."""
         for instruction in computation.instructions:
             if instruction not in self.values:
                 operands = [self.values[o] for o in instruction.operands]
@@ -177,7 +177,7 @@ class Body:
         return self.values[computation.root]
 
     def _annotate(self, instruction: Instruction, names: list[str]) -> None:
-        """States the sharding of an instruction that has become an operation of its own."""
+        """Adds the sharding of an instruction to its operation."""
         last = self.operations[-1] if self.operations else None
         given = leaf_shardings(instruction.shape, instruction.sharding)
         if last is not None and last.result_names() == names and None not in given:
@@ -197,7 +197,7 @@ class Body:
         return EMITTERS.get(instruction.opcode, _by_table)(self, instruction, operands)
 
     def inlined(self, computation: Computation, operands: list[Names]) -> Names:
-        """Emits a computation's instructions here, for operands."""
+        """Inlines a computation's instructions for operands."""
         inner = Body(self.emitter, self)
         inner.operations, inner.size_names = self.operations, self.size_names
         inner.values = dict(zip(computation.parameters, operands, strict=True))
@@ -210,7 +210,7 @@ class Body:
         return shape_type(shape)
 
     def fresh(self, lead: str = "") -> str:
-        """A name that is free: %0, %1, ... or %cst, %cst_0, ..."""
+        """An unused name: %0, %1, ... or %cst, %cst_0, ..."""
         number = self.counters.get(lead, -1 if lead else 0)
         self.counters[lead] = number + 1
         if not lead:
@@ -235,7 +235,7 @@ class Body:
         return names
 
     def simple(self, name: str, instruction: Instruction, operands: list[Names], regions=(), **attributes) -> Names:
-        """An operation whose operands and results are the instruction's own."""
+        """An operation with the instruction's operands and results."""
         types = [t for o in instruction.operands for t in types_of(o.shape)]
         names = [n for o in operands for n in flat(o)]
         found = self.add(name, names, types, types_of(instruction.shape), attributes, regions)
@@ -263,9 +263,9 @@ class Body:
 
 
 def _by_table(body, instruction, operands):
-    """An op without a function of its own: as StableHLO or CHLO spells it, otherwise the custom call of HLO text.
+    """An op without a specific emitter: in StableHLO's or CHLO's syntax, otherwise as the custom call of HLO text.
 
-    The attributes of a custom call stand in the dictionary `hloom.attributes`.
+    The attributes of a custom call are in the dictionary `hloom.attributes`.
     """
     opcode, entry = instruction.opcode, OPS[instruction.opcode]
     known = entry.dialects.split()
@@ -299,7 +299,7 @@ def integers(values) -> Array:
 
 
 def fixed(value) -> int:
-    """An attribute that is a number in the text. Raises UnsupportedError for a size that is known later."""
+    """A numeric attribute. Raises UnsupportedError for a dynamic size."""
     if isinstance(value, SizeExpression):
         raise UnsupportedError(
             f"the size {value} in StableHLO text", "it stands in an attribute, which has numbers alone",
@@ -320,7 +320,7 @@ GATHERED = "offset_dims collapsed_slice_dims operand_batching_dims start_indices
 
 
 def place_numbers(kind: str, attributes, names: str) -> Dialect:
-    """The dimension numbers of a gather or scatter, those that are not empty, and the dimension of the indexes."""
+    """The non-empty dimension numbers of a gather or scatter, and the index vector dimension."""
     fields = {name: numbers(attributes[name]) for name in names.split() if attributes.get(name)}
     return Dialect(kind, {**fields, "index_vector_dim": Number(str(attributes["index_vector_dim"]))})
 
@@ -330,7 +330,7 @@ def enumeration(name: str, value: str) -> Dialect:
 
 
 def dense(value: np.ndarray) -> Dense:
-    """The constant of an array: one number where all are the same bits, lists of few, the bytes of many."""
+    """The constant of an array: a splat if all elements have the same bits, lists for small, bytes for large arrays."""
     shape = Shape(value.dtype, value.shape)
     type_ = shape_type(shape)
     plain = np.ascontiguousarray(value).reshape(-1)
@@ -362,7 +362,7 @@ def _texts(flat_array: np.ndarray) -> list[str]:
 
 
 def _float_text(value) -> str:
-    """Six decimals where they are enough, as MLIR writes; more where they are not; the bits of what is no number."""
+    """Six decimals if sufficient, as in MLIR, otherwise more; bits for non-finite values."""
     wide = float(value)
     if not np.isfinite(wide):
         size = value.dtype.itemsize

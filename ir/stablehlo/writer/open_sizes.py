@@ -1,7 +1,7 @@
-"""How programs with sizes that are known later are written: with StableHLO's dynamic ops, whose sizes are operands.
+"""Printing of programs with dynamic sizes, through StableHLO's dynamic ops, whose sizes are operands.
 
-A dimension is the `get_dimension_size` of an argument in whose shape it stands alone. Sizes are computed from these in
-i64, where they are used. Calls are written in place, because a function's arguments need not tell its sizes.
+A dimension is the `get_dimension_size` of an argument that has it as a size. Other sizes are computed from these in i64
+at their uses. Calls are inlined, because a function's arguments need not determine its sizes.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ _FORMS: dict[str, Callable[[Any, Instruction, list], Any]] = {}
 
 
 def _written_as(*opcodes: str) -> Callable:
-    """Registers `function(body, instruction, names of the operands) -> names of the result`, or None where the op has
-    no open sizes of its own."""
+    """Registers `function(body, instruction, names of the operands) -> names of the result`, or None if the op itself
+    has no open sizes."""
 
     def register(function: Callable) -> Callable:
         _FORMS.update(dict.fromkeys(opcodes, function))
@@ -37,7 +37,7 @@ def _written_as(*opcodes: str) -> Callable:
 
 
 def is_open(computation: Computation) -> bool:
-    """Whether the parameters of a computation have sizes that are known later."""
+    """Whether the parameters of a computation have dynamic sizes."""
     return any(shape.is_open for p in computation.parameters for shape in _arrays(p.shape))
 
 
@@ -50,8 +50,8 @@ def _arrays(shape: Shape | TupleShape) -> Iterator[Shape]:
 
 
 def in_open_form(body: Any, instruction: Instruction, operands: list) -> Any:
-    """The names of the result of an instruction that is written with sizes as operands; None for one that is written as
-    with fixed sizes. Raises UnsupportedError for one that StableHLO has with fixed sizes alone."""
+    """The result names of an instruction printed with sizes as operands; None for one printed as with static sizes.
+    Raises UnsupportedError for an op that StableHLO supports only with static sizes."""
     form = _FORMS.get(instruction.opcode)
     if form is not None:
         return form(body, instruction, operands)
@@ -61,10 +61,10 @@ def in_open_form(body: Any, instruction: Instruction, operands: list) -> Any:
 
 
 class Sizes:
-    """The sizes of a program as values of its text."""
+    """The sizes of a program as values in its text."""
 
     def __init__(self, body: Any, computation: Computation, names: Callable[[Instruction], Any]):
-        """body: of the entry, in which the dimensions are computed first. names: of its parameters."""
+        """body: of the entry, which first computes the dimensions. names: of its parameters."""
         self.dims: dict[str, str] = {}
         for parameter in computation.parameters:
             if isinstance(parameter.shape, Shape):
@@ -162,7 +162,7 @@ def _has_sizes(*rows: Sequence[Size]) -> bool:
 
 
 def _dynamic(body: Any, name: str, instruction: Instruction, operands: list, rows: Sequence, **attributes: Any) -> str:
-    """An op with vectors of sizes after its own operands."""
+    """An op with vectors of sizes after its regular operands."""
     vectors = [body.emitter.sizes.vector(body, row, instruction) for row in rows]
     types = [body.type_of(o.shape) for o in instruction.operands] + [type_ for _, type_ in vectors]
     names = [*operands, *[n for n, _ in vectors]]

@@ -1,4 +1,4 @@
-"""How each op of the table is written in StableHLO."""
+"""The StableHLO form of each op of the table."""
 
 from __future__ import annotations
 
@@ -227,7 +227,7 @@ def _topk(body, instruction, operands):
 
 
 def _smallest(body, instruction, operands):
-    """The smallest: a stable sort of the elements with their places, and its first k."""
+    """The smallest k: a stable sort of the elements with their indices, and its first k."""
     (x,) = instruction.operands
     rank = len(x.dims)
     builder = Builder("smallest")
@@ -318,7 +318,7 @@ def _map(body, instruction, operands):
 @emits("while")
 def _while(body, instruction, operands):
     regions = [body.region(instruction[name]) for name in ("condition", "body")]
-    # The arguments of both regions have one set of names in the pretty spelling.
+    # The arguments of both regions share names in the pretty syntax.
     names = [name for name, _ in regions[1].arguments]
     regions[0] = renamed(regions[0], names)
     return body.simple("stablehlo.while", instruction, operands, regions)
