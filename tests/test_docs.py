@@ -98,7 +98,7 @@ def test_the_figures_are_those_of_the_benchmark(request, page):
 
 def test_the_chart_is_that_of_the_benchmark(request):
     picture = ROOT / "docs" / "assets" / "speed.svg"
-    wanted = benchmark.chart(benchmark.results())
+    wanted = benchmark.chart(benchmark.results(), benchmark.user_kernels())
     if request.config.getoption("--bless"):
         picture.write_text(wanted, encoding="utf-8")
     assert picture.read_text(encoding="utf-8") == wanted, "run pytest --bless tests/test_docs.py"

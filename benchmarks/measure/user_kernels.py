@@ -1,30 +1,24 @@
 """Kernels that users write: `hl.kernel`, Numba with `parallel=True`, and the array form under `hl.jit`.
 
-    python -m benchmarks.measure.user_kernels [--rounds 20] [--first]
+    python -m benchmarks.measure.user_kernels [--rounds 20] [--first] [--write MACHINE]
 
 Interleaved minima in ms. --first: the first call of each kernel, in a process of its own that has an empty cache, after
-a call of another function.
+a call of another function. --write: stores them in `benchmarks/user_kernels.json`, with a description of the machine,
+for Numba's bar in the README's chart.
 
-On two cores of an AMD EPYC that other programs used as well, ms:
-
-              hl.kernel      Numba     hl.jit
-    saxpy         1.200      5.904      1.463
-    softmax       1.439     17.011      1.171
-    histogram     5.322     13.288      2.558
-    stencil       1.932      9.558      6.124
-    top-k         2.795      9.704      6.740
-
-First calls take 32 (top-k) to 72 ms (histogram) of processor time.
+First calls take 32 (top-k) to 72 ms (histogram) of processor time on two cores of an AMD EPYC.
 """
 
 from __future__ import annotations
 
 import argparse
+import json
 import os
 import subprocess
 import sys
 import tempfile
 import time
+from pathlib import Path
 
 import numpy as np
 
@@ -126,7 +120,8 @@ def seconds(call) -> float:
     return time.perf_counter() - start
 
 
-def compared(rounds: int) -> None:
+def compared(rounds: int) -> list[dict]:
+    rows = []
     print(f"{'':10} {'hl.kernel':>10} {'Numba':>10} {'hl.jit':>10}   ms")
     for name, (function, plain, arrays, given) in programs().items():
         kernel, loops, jitted = hl.kernel(function), with_numba(plain), hl.jit(arrays)
@@ -136,6 +131,15 @@ def compared(rounds: int) -> None:
             np.testing.assert_allclose(results[0], other, rtol=1e-4, atol=1e-6)
         least = [min(times) for times in zip(*[[seconds(way) for way in ways] for _ in range(rounds)], strict=True)]
         print(f"{name:10} {least[0] * 1e3:10.3f} {least[1] * 1e3:10.3f} {least[2] * 1e3:10.3f}", flush=True)
+        named = zip(("hl.kernel", "Numba", "hl.jit"), least, strict=True)
+        rows.append({"name": name} | {library: round(time * 1e3, 3) for library, time in named})
+    return rows
+
+
+def written(machine: str, rows: list[dict]) -> None:
+    lines = ",\n".join(f"    {json.dumps(row)}" for row in rows)
+    text = f'{{\n  "machine": {json.dumps(machine)},\n  "unit": "ms",\n  "rows": [\n{lines}\n  ]\n}}\n'
+    (Path(__file__).parents[1] / "user_kernels.json").write_text(text, encoding="utf-8")
 
 
 def first_call(name: str) -> None:
@@ -149,6 +153,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--rounds", type=int, default=20)
     parser.add_argument("--first", action="store_true")
+    parser.add_argument("--write", metavar="MACHINE")
     parser.add_argument("--one", help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.one:
@@ -162,7 +167,9 @@ def main() -> None:
                 )
                 print(f"{name:10} {float(done.stdout) * 1e3:8.0f} ms", flush=True)
     else:
-        compared(options.rounds)
+        rows = compared(options.rounds)
+        if options.write:
+            written(options.write, rows)
 
 
 if __name__ == "__main__":
