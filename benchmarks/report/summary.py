@@ -66,8 +66,8 @@ def chart(result: dict, kernels: dict) -> str:
     colors = list(LIBRARIES.values())
     columns: list[tuple[str, int, list[tuple[str, list[float]]]]] = []  # name, number of workloads, bars: color, ratios
     for family, members in families.items():
-        ratios = [[row["ratios"][library] for row in members if library in row["ratios"]] for library in LIBRARIES]
-        columns.append((family, len(members), list(zip(colors, ratios, strict=True))))
+        found = [[row["ratios"][library] for row in members if library in row["ratios"]] for library in LIBRARIES]
+        columns.append((family, len(members), list(zip(colors, found, strict=True))))
     loops = [row["Numba"] / row["hl.kernel"] for row in kernels["rows"]]
     columns.append(("kernels", len(loops), [("", []), (NUMBA, loops)]))
     width = LEFT + STEP * len(columns) + 8
