@@ -201,7 +201,7 @@ class _Scatter:
 
     def _strip(self, block: Block, start: Expr, stop: Expr) -> tuple[Block, tuple[Expr, Expr]]:
         """(the block of a strip of the indexes from start to stop, the bounds of the strip)."""
-        self.writer.root.add(f"places = scratch_s64({STRIP})")
+        self.writer.root.scratch("places", "s64", STRIP)
         first, last = self._let(block, "first_place", start), self._let(block, "last_place", stop)
         length = constant(STRIP)
         strips = operation("//", plus(minus(last, first), constant(STRIP - 1)), length)
@@ -222,22 +222,27 @@ class _Scatter:
         assert strip is not None
         for condition in conditions[1:]:
             holds = operation("&", holds, condition)
-        index, low, high = names[variable], names["low_place"], names["high_place"]
+        index, low, high, places = (names[word] for word in (variable, "low_place", "high_place", "places"))
         place, found = minus(index, low), names[name]
         nowhere = builder.cast("s64", builder.unary("-", builder.ONE))
-        asked.body.append(store(names["places"], place, builder.chosen(holds, found, nowhere)))
+        asked.store(places, place, builder.chosen(holds, found, nowhere))
         if self.bands == 1:
             taken = strip.child(variable, name)
             self.nodes.append((strip, Serial(index, low, high, taken)))
-            taken.let(name, load(names["places"], place))
+            taken.let(name, load(places, place))
             return [compared(">=", found, builder.ZERO)], taken
-        self.writer.root.add(f"kept = scratch_s64({STRIP})")
+        kept = self.writer.root.scratch("kept", "s64", STRIP)
         count = self._let(strip, "count", builder.ZERO)
         listed = self._loop(strip, "place", builder.ZERO, minus(high, low))
-        listed.add("kept[count] = place", "count += s64(places[place] >= 0)")
+        each = names["place"]
+        listed.store(kept, count, each)
+        listed.increase(count, builder.cast("s64", compared(">=", load(places, each), builder.ZERO)))
         taken = strip.child("place", variable, name)
-        self.nodes.append((strip, Serial(self.writer.index("number"), builder.ZERO, count, taken)))
-        taken.add("place = kept[number]", f"{variable} = low_place + place", f"{name} = places[place]")
+        number = self.writer.index("number")
+        self.nodes.append((strip, Serial(number, builder.ZERO, count, taken)))
+        taken.let("place", load(kept, number))
+        taken.let(variable, plus(low, each))
+        taken.let(name, load(places, each))
         return [], taken
 
 

@@ -9,11 +9,31 @@ Source: D. Knuth, The Art of Computer Programming vol. 3, 5.2.5 (radix sort), 5.
 
 from __future__ import annotations
 
+import functools
 import math
 
 import numpy as np
 
-from hloom.compiler.kernels.codegen.elements import load, store
+from hloom.compiler.kernel_ir.builder import (
+    ONE,
+    ZERO,
+    call,
+    cast,
+    chosen,
+    constant,
+    floor_divided,
+    load,
+    minus,
+    operation,
+    plus,
+    times,
+    unary,
+)
+from hloom.compiler.kernel_ir.functions import by_name
+from hloom.compiler.kernel_ir.generic.language import Formula, KernelFunction, Pointer, T, kernel_function, s64
+from hloom.compiler.kernel_ir.nodes import Do, Expr, Kernel, Var
+from hloom.compiler.kernels.codegen.description import Block
+from hloom.compiler.kernels.codegen.functions import source_of, source_of_parts, statements_of
 from hloom.compiler.kernels.codegen.source import KernelSource
 from hloom.compiler.kernels.launch import Launch, launch_by_grain
 from hloom.compiler.kernels.request import KernelRequest
@@ -59,11 +79,8 @@ def sort_launches(request: KernelRequest) -> list[Launch]:
     results = {request.output_name(k): o.dtype for k, o in enumerate(instruction.operands)}
     names = [request.names[o] for o in instruction.operands]
     writer = _Sort(names, list(results), [o.dtype for o in instruction.operands], keys, count, inner > 1)
-    title = request.title("radix")
     parameters = [*pointers, *results, "work"]
-    text = f"def {title}({', '.join(parameters)}, n, rows, inner, strips, lo, hi):\n" + writer.text()
-    types = [f"{HLO_NAME[dtype]}*" for dtype in (*pointers.values(), *results.values())]
-    source = KernelSource(title, text, (*types, "s64*", *["s64"] * 6), tuple(writer.parts.items()))
+    source = writer.source(request.title("radix"), parameters)
     strips = min(rows, STRIPS)
     memory = {"work": strips * count * 8 * writer.arrays}
     passes = sum(-(-_bits(writer.dtypes[key.operand]) // 8) for key in keys)
@@ -76,24 +93,27 @@ def _bits(dtype: np.dtype) -> int:
     return 32 if dtype in NARROW_FLOATS else 8 if dtype == PRED else dtype.itemsize * 8
 
 
-def _key(value: str, dtype: np.dtype, key: Key) -> str:
+def _key(value: Expr, dtype: np.dtype, key: Key) -> Expr:
     """A signed integer of `_bits` bits, as an s64, whose order is that of the values."""
-    if dtype in NARROW_FLOATS or dtype == DTYPES["f32"]:
-        # x + 0 makes 0 of -0.
-        made = (
-            f"s64(maxkey_f32({value} + f32(0.0)))" if not key.total else f"s64(flipped_s32(bitcast_f32_s32({value})))"
-        )
-    elif dtype == DTYPES["f64"]:
-        made = f"maxkey_f64({value} + 0.0)" if not key.total else f"flipped_s64(bitcast_f64_s64({value}))"
+    kind = "f32" if dtype in NARROW_FLOATS else HLO_NAME[dtype]
+    made: Expr
+    if kind in ("f32", "f64"):
+        if key.total:
+            bits = f"s{kind[1:]}"
+            made = call(f"flipped_{bits}", (call(f"bitcast_{kind}_{bits}", (value,), by_name),), by_name)
+        else:  # x + 0 makes 0 of -0
+            zero = constant(0.0)
+            made = call(f"maxkey_{kind}", (plus(value, zero if kind == "f64" else cast(kind, zero)),), by_name)
+        made = cast("s64", made) if kind == "f32" else made
     elif dtype == PRED:
-        made = f"(s64(1) if {value} else s64(0))"
+        made = chosen(value, cast("s64", ONE), cast("s64", ZERO))
     elif dtype == DTYPES["u64"]:
-        made = f"(s64({value}) ^ s64({-(2**63)}))"
+        made = operation("^", cast("s64", value), cast("s64", unary("-", constant(1 << 63))))
     elif dtype.kind == "u":
-        made = f"(s64({value}) - {1 << (_bits(dtype) - 1)})"
+        made = minus(cast("s64", value), constant(1 << (_bits(dtype) - 1)))
     else:
-        made = f"s64({value})"
-    return f"-1 - {made}" if key.descending else made
+        made = cast("s64", value)
+    return minus(unary("-", ONE), made) if key.descending else made
 
 
 class _Sort:
@@ -102,184 +122,265 @@ class _Sort:
 
     def __init__(self, names: list[str], results: list[str], dtypes: list, keys: list[Key], count: int, strided: bool):
         self.names, self.results, self.dtypes, self.keys = names, results, dtypes, keys
-        self.step = " * inner" if strided else ""
         self.digit = 11 if count >= WIDE_DIGITS else 8
         self.short = len(keys) == 1 and _bits(dtypes[keys[0].operand]) <= 32
         self.by_insertion = self.short and count <= INSERTION
         self.many = len(keys) > FEW_KEYS
         self.parts: dict[str, KernelSource] = {}
         self.arrays = 1 if self.by_insertion else 2 if self.short else 4 + len(keys) * self.many
+        self.root = Block()
+        for name, dtype in (*zip(names, dtypes, strict=True), *zip(results, dtypes, strict=True)):
+            self.root.names.declare(name, f"*{HLO_NAME[dtype]}")
+        sizes = {name: self.root.names.declare(name, "s64") for name in ("n", "rows", "inner", "strips", "lo", "hi")}
+        # What kernel functions are given.
+        self.given = sizes | {"work": self.root.names.declare("work", "*s64")}
+        self.known = {"each": self.digit, "packed": self.short, "strided": strided, "count": len(keys)}
 
-    def text(self) -> str:
-        if self.by_insertion:
-            body = [*self._packed(), *self._insertion()]
-            order = "work[at + i] & 4294967295"
-        elif self.short:
-            body = [*self._packed(), *self._passes(self.keys[0], "32 + ")]
-            order = "work[source + i] & 4294967295"
+    def source(self, title: str, pointers: list[str]) -> KernelSource:
+        """The kernel of these parameters, and of n, rows, inner, strips, lo and hi."""
+        self._write()
+        params = [self.root.names[name] for name in (*pointers, "n", "rows", "inner", "strips", "lo", "hi")]
+        return source_of_parts(Kernel(title, tuple(params), self.root.statements()), tuple(self.parts.items()))
+
+    def _let(self, block: Block, name: str, value: Expr) -> Var:
+        var = self.given[name] = block.let(name, value)
+        return var
+
+    def _inline(self, block: Block, function: KernelFunction, *into: Var, kind: str = "", **given) -> None:
+        """The statements of a kernel function. into: what becomes of its results. kind: its element type."""
+        block.body += statements_of(function, {**self.given, **self.known, **given}, {"T": kind}, into)
+
+    def _write(self) -> None:
+        root, given = self.root, self.given
+        n, inner, strips = given["n"], given["inner"], given["strips"]
+        if not self.by_insertion:
+            given["counts"] = root.scratch("counts", "s64", 1 << self.digit)
+        if self.many:
+            self._widths()
+        strip, block = root.loop("strip", given["lo"], given["hi"])
+        self._let(block, "at", times(times(strip, n), constant(self.arrays)))
+        start, stop = (floor_divided(times(each, given["rows"]), strips) for each in (strip, plus(strip, ONE)))
+        row, block = block.loop("row", start, stop)
+        begin: Expr = times(row, n)
+        if self.known["strided"]:
+            above = times(times(floor_divided(row, inner), n), inner)
+            begin = plus(above, operation("%", row, inner))
+        self._let(block, "base", begin)
+        source = self._let(block, "source", given["at"])
+        if self.short:
+            self._short(block)
+        elif self.many:
+            self._many(block)
         else:
-            body = self._many() if self.many else self._long()
-            order = "work[source + n + i]"
-        lines = [
-            *([] if self.by_insertion else [f"counts = scratch_s64({1 << self.digit})"]),
-            *(self._widths() if self.many else []),
-            "for strip in range(lo, hi):",
-            f"    at = strip * n * {self.arrays}",
-            "    for row in range(strip * rows // strips, (strip + 1) * rows // strips):",
-            "        base = (row // inner) * n * inner + row % inner" if self.step else "        base = row * n",
-            *("        " + line for line in body),
-        ]
+            self._long(block)
         if len(self.results) > STORES:
-            lines += ["        " + line for line in self._moves(order)]
-        else:
-            lines += ["        for i in range(n):", f"            place = {order}"]
-            lines += ["            " + line for line in self._stores()]
-        return "".join(f"    {line}\n" for line in lines)
+            self._move(block, source)
+            return
+        i, block = block.loop("i", ZERO, n)
+        place = block.let("place", self._place(source, i))
+        for k, (name, result) in enumerate(zip(self.names, self.results, strict=True)):
+            # An element is taken into a variable first: narrow floats are converted.
+            taken = block.let(f"taken{k}", load(root.names[name], self._element(place)))
+            block.store(root.names[result], self._element(i), taken)
 
-    def _element(self, operand: int, place: str) -> str:
-        return load(self.names[operand], f"base + {place}{self.step}", self.dtypes[operand])
+    def _element(self, place: Expr) -> Expr:
+        """Where the element of a place in the row is."""
+        return plus(self.given["base"], times(place, self.given["inner"]) if self.known["strided"] else place)
 
-    def _moves(self, order: str) -> list[str]:
-        """As `_stores`, by a call for each result."""
-        if self.short:  # key and place are one number
-            lines = ["places = source", "for i in range(n):", f"    work[places + i] = {order}"]
-        else:
-            lines = ["places = source + n"]
-        for name, result, dtype in zip(self.names, self.results, self.dtypes, strict=True):
-            kind = HLO_NAME[dtype]
-            place = "(work[places + i])" if self.step else "work[places + i]"
-            body = [
-                f"taken = {load('x', f'base + {place}{self.step}', dtype)}",
-                store("y", f"base + i{self.step}", dtype, "taken"),
-            ]
-            self._part(f"moved_{kind}", ("x", "y"), (f"{kind}*", f"{kind}*"), "places", body)
-            lines.append(f"moved_{kind}({name}, {result}, work, base, places, n, inner, 0, 0)")
-        return lines
+    def _place(self, source: Var, i: Var) -> Expr:
+        """The place from which an element comes."""
+        work = self.given["work"]
+        if not self.short:
+            return load(work, plus(source, self.given["n"], i))
+        start = self.given["at"] if self.by_insertion else source
+        return operation("&", load(work, plus(start, i)), constant(LARGEST - 1))
 
-    def _part(self, name: str, pointers: tuple[str, ...], types: tuple[str, ...], place: str, body: list[str]) -> None:
-        """Adds a function of a loop over the elements of a row: pointers, work, base, a place in work, n, inner."""
-        text = f"def {name}({', '.join(pointers)}, work, base, {place}, n, inner, lo, hi):\n    for i in range(n):\n"
-        text += "".join(f"        {line}\n" for line in body)
-        self.parts[name] = KernelSource(name, text, (*types, "s64*", *["s64"] * 6))
-
-    def _stores(self) -> list[str]:
-        """An element is taken into a variable first: narrow floats are converted."""
-        lines = []
-        for k, (result, dtype) in enumerate(zip(self.results, self.dtypes, strict=True)):
-            lines += [
-                f"taken{k} = {self._element(k, '(place)' if self.step else 'place')}",
-                store(result, f"base + i{self.step}", dtype, f"taken{k}"),
-            ]
-        return lines
-
-    def _packed(self) -> list[str]:
-        """Key and place of each element in one number."""
-        (key,) = self.keys
-        return [
-            "source = at",
-            "for i in range(n):",
-            f"    value = {self._element(key.operand, 'i')}",
-            f"    key = {_key('value', self.dtypes[key.operand], key)}",
-            "    work[at + i] = (key << 32) | i",
-        ]
-
-    def _insertion(self) -> list[str]:
-        return [
-            "for i in range(1, n):",
-            "    moved = work[at + i]",
-            "    j = i",
-            "    while j > 0 and work[at + j - 1] > moved:",
-            "        work[at + j] = work[at + j - 1]",
-            "        j -= 1",
-            "    work[at + j] = moved",
-        ]
-
-    def _passes(self, key: Key, offset: str) -> list[str]:
-        """Sorts by one key."""
-        bits = _bits(self.dtypes[key.operand])
-        top = self._top(bits)
-        return self._digits(bits, top, 1 << (bits - 1 - top), (1 << (bits - top)) - 1, offset)
+    def _key_of(self, key: Key) -> dict:
+        """What a kernel function is given of a key: the operand, and the key of a value."""
+        dtype = self.dtypes[key.operand]
+        x, key_of = self.root.names[self.names[key.operand]], functools.partial(_key, dtype=dtype, key=key)
+        return {"x": x, "key_of": key_of, "kind": HLO_NAME[dtype]}
 
     def _top(self, bits: int) -> int:
         """The first bit of the highest digit. It has the sign bit, which decides the other way round."""
         return (bits - 1) // self.digit * self.digit
 
-    def _digits(self, bits: int | str, top: int | str, sign: int | str, mask: int | str, offset: str) -> list[str]:
-        """A counting sort for each digit of the numbers at `source`, which is at + 0 or at + half of the memory. The
-        numbers have so many bits, the highest digit that mask and sign bit."""
-        digit, size = self.digit, 1 << self.digit
-        half = "n" if self.short else "n * 2"
-        moves = ["    work[target + place] = moved"]
-        if not self.short:
-            moves.append("    work[target + n + place] = work[source + n + i]")
-        return [
-            f"for shift in range(0, {bits}, {digit}):",
-            f"    last = shift == {top}",
-            f"    mask = {mask} if last else {size - 1}",
-            f"    sign = {sign} if last else 0",
-            f"    for k in range({size}):",
-            "        counts[k] = 0",
-            "    for i in range(n):",
-            f"        counts[((work[source + i] >> ({offset}shift)) & mask) ^ sign] += 1",
-            f"    if counts[((work[source] >> ({offset}shift)) & mask) ^ sign] < n:",  # else all have this digit
-            "        total = 0",
-            f"        for k in range({size}):",
-            "            found = counts[k]",
-            "            counts[k] = total",
-            "            total += found",
-            f"        target = at + {half} if source == at else at",
-            "        for i in range(n):",
-            "            moved = work[source + i]",
-            f"            digit = ((moved >> ({offset}shift)) & mask) ^ sign",
-            "            place = counts[digit]",
-            "            counts[digit] = place + 1",
-            *("        " + line for line in moves),
-            "        source = target",
-        ]
+    def _by_key(self, block: Block, key: Key) -> None:
+        """Sorts by one key."""
+        source, bits = self.given["source"], _bits(self.dtypes[key.operand])
+        top = self._top(bits)
+        sign, mask = 1 << (bits - 1 - top), (1 << (bits - top)) - 1
+        self._inline(block, sorted_by_digits, source, bits=bits, top=top, sign_bit=sign, top_mask=mask)
 
-    def _long(self) -> list[str]:
-        """Keys and places side by side, a key after the other, the least important one first."""
-        lines = ["source = at", "for i in range(n):", "    work[at + n + i] = i"]
+    def _short(self, block: Block) -> None:
+        """Key and place of each element in one number."""
+        (key,) = self.keys
+        self._inline(block, pack, **self._key_of(key))
+        if self.by_insertion:
+            self._inline(block, sort_by_insertion)
+        else:
+            self._by_key(block, key)
+
+    def _long(self, block: Block) -> None:
+        """Keys and places beside each other, a key after the other, the least important one first."""
+        self._inline(block, begin_places)
         for key in reversed(self.keys):
-            place = "(work[source + n + i])"
-            lines += [
-                "for i in range(n):",
-                f"    value = {self._element(key.operand, place)}",
-                f"    work[source + i] = {_key('value', self.dtypes[key.operand], key)}",
-                *self._passes(key, ""),
-            ]
-        return lines
+            self._inline(block, take_keys, **self._key_of(key))
+            self._by_key(block, key)
 
-    def _widths(self) -> list[str]:
+    def _widths(self) -> None:
         """The bits of each key, and where its highest digit begins."""
-        lines = [f"widths = scratch_s64({len(self.keys)})", f"tops = scratch_s64({len(self.keys)})"]
+        widths, tops = (self.root.scratch(name, "s64", len(self.keys)) for name in ("widths", "tops"))
+        self.given |= {"widths": widths, "tops": tops}
         for k, key in enumerate(self.keys):
             bits = _bits(self.dtypes[key.operand])
-            lines += [f"widths[{k}] = {bits}", f"tops[{k}] = {self._top(bits)}"]
-        return lines
+            self.root.store(widths, constant(k), constant(bits))
+            self.root.store(tops, constant(k), constant(self._top(bits)))
 
-    def _many(self) -> list[str]:
-        """As `_long`, with one loop over all keys, which are collected first: a line of text for each."""
-        lines = ["source = at", "for i in range(n):", "    work[at + n + i] = i"]
+    def _many(self, block: Block) -> None:
+        """As `_long`, with one loop over all keys, which are collected first: a call of a part for each."""
+        self._inline(block, begin_places)
         for k, key in enumerate(self.keys):
-            dtype = self.dtypes[key.operand]
-            kind = HLO_NAME[dtype]
+            kind = HLO_NAME[self.dtypes[key.operand]]
             part = f"{'descending' if key.descending else 'ascending'}_{'total_' if key.total else ''}{kind}"
-            body = [
-                f"value = {load('x', f'base + i{self.step}', dtype)}",
-                f"work[keys + i] = {_key('value', dtype, key)}",
-            ]
-            self._part(part, ("x",), (f"{kind}*",), "keys", body)
-            lines.append(f"{part}({self.names[key.operand]}, work, base, at + n * {4 + k}, n, inner, 0, 0)")
-        return [
-            *lines,
-            f"for step in range({len(self.keys)}):",
-            f"    number = {len(self.keys) - 1} - step",
-            "    bits = widths[number]",
-            "    top = tops[number]",
-            "    sign_bit = 1 << (bits - 1 - top)",
-            "    top_mask = (1 << (bits - top)) - 1",
-            "    for i in range(n):",
-            "        work[source + i] = work[at + n * (4 + number) + work[source + n + i]]",
-            *("    " + line for line in self._digits("bits", "top", "sign_bit", "top_mask", "")),
-        ]
+            given = self._key_of(key)
+            self._part(part, collect_keys, {"x": kind}, "keys", given)
+            keys = plus(self.given["at"], times(self.given["n"], constant(4 + k)))
+            self._call(block, part, given["x"], keys=keys)
+        self._inline(block, sorted_by_keys, self.given["source"])
+
+    def _move(self, block: Block, source: Var) -> None:
+        """Writes the results by a call for each."""
+        n, work = self.given["n"], self.given["work"]
+        if self.short:  # key and place are one number
+            places = block.let("places", source)
+            i, inside = block.loop("i", ZERO, n)
+            inside.store(work, plus(places, i), self._place(source, i))
+        else:
+            places = block.let("places", plus(source, n))
+        for name, result, dtype in zip(self.names, self.results, self.dtypes, strict=True):
+            kind = HLO_NAME[dtype]
+            self._part(f"moved_{kind}", move, {"x": kind, "y": kind}, "places", {"kind": kind})
+            self._call(block, f"moved_{kind}", self.root.names[name], self.root.names[result], places=places)
+
+    def _part(self, name: str, function: KernelFunction, pointers: dict[str, str], place: str, given: dict) -> None:
+        """Adds a function of pointers (their dtypes by name), work, base, a place in work, n and inner."""
+        params = [Var(f"*{kind}", pointer) for pointer, kind in (*pointers.items(), ("work", "s64"))]
+        params += [Var("s64", number) for number in ("base", place, "n", "inner", "lo", "hi")]
+        own = {**self.known, **given, **{var.name: var for var in params}}
+        self.parts[name] = source_of(function, name, params, own, {"T": given["kind"]})
+
+    def _call(self, block: Block, part: str, *pointers: Var, **place: Expr) -> None:
+        work, base, n, inner = (self.given[name] for name in ("work", "base", "n", "inner"))
+        block.body.append(Do(part, (*pointers, work, base, *place.values(), n, inner, ZERO, ZERO)))
+
+
+# --- what a kernel does with a row ---
+
+
+@kernel_function
+def pack(
+    x: Pointer[T], work: Pointer[s64], base: s64, at: s64, n: s64, inner: s64, key_of: Formula, strided: bool
+) -> None:
+    for i in range(n):
+        value = x[base + (i * inner if strided else i)]
+        key = key_of(value)
+        work[at + i] = (key << 32) | i
+
+
+@kernel_function
+def sort_by_insertion(work: Pointer[s64], at: s64, n: s64) -> None:
+    for i in range(1, n):
+        moved = work[at + i]
+        j = i
+        while j > 0 and work[at + j - 1] > moved:
+            work[at + j] = work[at + j - 1]
+            j -= 1
+        work[at + j] = moved
+
+
+@kernel_function
+def sorted_by_digits(
+    work: Pointer[s64], counts: Pointer[s64], at: s64, source: s64, n: s64, bits: s64, top: s64, sign_bit: s64,
+    top_mask: s64, each: int, packed: bool,
+) -> s64:  # fmt: skip
+    """A counting sort for each digit of the numbers at `source`, which is at + 0 or at + half of the memory. Returns
+    where they are then. They have so many bits, the highest digit that mask and sign bit."""
+    for shift in range(0, bits, each):
+        last = shift == top
+        mask = top_mask if last else (1 << each) - 1
+        sign = sign_bit if last else 0
+        for k in range(1 << each):
+            counts[k] = 0
+        for i in range(n):
+            counts[((work[source + i] >> (32 + shift if packed else shift)) & mask) ^ sign] += 1
+        # Else all have this digit.
+        if counts[((work[source] >> (32 + shift if packed else shift)) & mask) ^ sign] < n:
+            total = 0
+            for k in range(1 << each):
+                found = counts[k]
+                counts[k] = total
+                total += found
+            target = at + (n if packed else n * 2) if source == at else at
+            for i in range(n):
+                moved = work[source + i]
+                digit = ((moved >> (32 + shift if packed else shift)) & mask) ^ sign
+                place = counts[digit]
+                counts[digit] = place + 1
+                work[target + place] = moved
+                if not packed:
+                    work[target + n + place] = work[source + n + i]
+            source = target
+    return source
+
+
+@kernel_function
+def begin_places(work: Pointer[s64], at: s64, n: s64) -> None:
+    for i in range(n):
+        work[at + n + i] = i
+
+
+@kernel_function
+def take_keys(
+    x: Pointer[T], work: Pointer[s64], base: s64, source: s64, n: s64, inner: s64, key_of: Formula, strided: bool
+) -> None:
+    for i in range(n):
+        value = x[base + (work[source + n + i] * inner if strided else work[source + n + i])]
+        work[source + i] = key_of(value)
+
+
+@kernel_function
+def collect_keys(
+    x: Pointer[T], work: Pointer[s64], base: s64, keys: s64, n: s64, inner: s64, lo: s64, hi: s64, key_of: Formula,
+    strided: bool,
+) -> None:  # fmt: skip
+    for i in range(n):
+        value = x[base + (i * inner if strided else i)]
+        work[keys + i] = key_of(value)
+
+
+@kernel_function
+def sorted_by_keys(
+    work: Pointer[s64], counts: Pointer[s64], widths: Pointer[s64], tops: Pointer[s64], at: s64, source: s64, n: s64,
+    count: int, each: int,
+) -> s64:  # fmt: skip
+    for step in range(count):
+        number = count - 1 - step
+        bits = widths[number]
+        top = tops[number]
+        sign_bit = 1 << (bits - 1 - top)
+        top_mask = (1 << (bits - top)) - 1
+        for i in range(n):
+            work[source + i] = work[at + n * (4 + number) + work[source + n + i]]
+        source = sorted_by_digits(work, counts, at, source, n, bits, top, sign_bit, top_mask, each, False)
+    return source
+
+
+@kernel_function
+def move(
+    x: Pointer[T], y: Pointer[T], work: Pointer[s64], base: s64, places: s64, n: s64, inner: s64, lo: s64, hi: s64,
+    strided: bool,
+) -> None:  # fmt: skip
+    for i in range(n):
+        taken = x[base + (work[places + i] * inner if strided else work[places + i])]
+        y[base + (i * inner if strided else i)] = taken

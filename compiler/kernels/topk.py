@@ -2,8 +2,15 @@
 
 from __future__ import annotations
 
-from hloom.compiler.kernels.codegen.elements import load, store
-from hloom.compiler.kernels.codegen.source import KernelSource
+import functools
+
+import numpy as np
+
+from hloom.compiler.kernel_ir.builder import ONE, ZERO, call, cast, chosen
+from hloom.compiler.kernel_ir.functions import by_name
+from hloom.compiler.kernel_ir.generic.language import Formula, Pointer, T, kernel_function, s32, s64, scratch
+from hloom.compiler.kernel_ir.nodes import Expr, Var
+from hloom.compiler.kernels.codegen.functions import source_of
 from hloom.compiler.kernels.launch import Launch, launch_by_work
 from hloom.compiler.kernels.request import KernelRequest
 from hloom.ir.module import Instruction
@@ -26,44 +33,49 @@ def topk_launches(request: KernelRequest) -> list[Launch]:
     rows = x.shape.size // max(count, 1)
     if not rows:
         return []
-    pointer, values, places = request.names[x], request.output_name(0), request.output_name(1)
-    lines = [
-        f"best = scratch_s64({k})",
-        "for row in range(lo, hi):",
-        "    first = row * n",
-        f"    start = row * {k}",
-        "    found = 0",
-        "    last = s64(0)",
-        "    for i in range(n):",
-        f"        value = {load(pointer, 'first + i', x.dtype)}",
-        *("        " + line for line in key_lines(x.dtype, instruction.attributes.get("largest", True))),
-        f"        if found < {k} or key > last:",
-        f"            j = min(found, {k - 1})",
-        "            while j > 0 and best[j - 1] < key:",
-        "                best[j] = best[j - 1]",
-        "                " + store(values, "start + j", x.dtype, load(values, "start + j - 1", x.dtype)),
-        f"                {places}[start + j] = {places}[start + j - 1]",
-        "                j -= 1",
-        "            best[j] = key",
-        "            " + store(values, "start + j", x.dtype, "value"),
-        f"            {places}[start + j] = s32(i)",
-        f"            found = min(found + 1, {k})",
-        "            last = best[found - 1]",
-    ]
-    title = request.title("best")
-    text = "\n".join([f"def {title}({pointer}, {values}, {places}, n, lo, hi):", *("    " + line for line in lines)])
-    dtype = f"{HLO_NAME[x.dtype]}*"
-    source = KernelSource(title, text + "\n", (dtype, dtype, "s32*", "s64", "s64", "s64"))
-    return [launch_by_work(source, [pointer, values, places, count], rows, count * 2.0, moved=request.moved)]
+    kind, largest = HLO_NAME[x.dtype], instruction.attributes.get("largest", True)
+    pointers = {"x": request.names[x], "values": request.output_name(0), "places": request.output_name(1)}
+    params = {key: Var("*s32" if key == "places" else f"*{kind}", name) for key, name in pointers.items()}
+    params |= {name: Var("s64", name) for name in ("n", "lo", "hi")}
+    known = {"key_of": functools.partial(key_of, dtype=x.dtype), "largest": largest, "k": k}
+    source = source_of(best_of_rows, request.title("best"), [*params.values()], {**params, **known}, {"T": kind})
+    return [launch_by_work(source, [*pointers.values(), count], rows, count * 2.0, moved=request.moved)]
 
 
-def key_lines(dtype, largest: bool) -> list[str]:
-    """Statements that compute `key`, an integer in the order of the values: for floats that of their bits, in which -0
-    precedes 0 and NaN comes last."""
+@kernel_function
+def best_of_rows(
+    x: Pointer[T], values: Pointer[T], places: Pointer[s32], n: s64, lo: s64, hi: s64, key_of: Formula, largest: bool,
+    k: int,
+) -> None:  # fmt: skip
+    best = scratch(s64, k)
+    for row in range(lo, hi):
+        first = row * n
+        start = row * k
+        found = 0
+        last = s64(0)
+        for i in range(n):
+            value = x[first + i]
+            key = key_of(value)
+            if not largest:
+                key = -1 - key
+            if found < k or key > last:
+                j = min(found, k - 1)
+                while j > 0 and best[j - 1] < key:
+                    best[j] = best[j - 1]
+                    values[start + j] = values[start + j - 1]
+                    places[start + j] = places[start + j - 1]
+                    j -= 1
+                best[j] = key
+                values[start + j] = value
+                places[start + j] = s32(i)
+                found = min(found + 1, k)
+                last = best[found - 1]
+
+
+def key_of(value: Expr, dtype: np.dtype) -> Expr:
+    """An s64 in the order of the values: for floats that of their bits, in which -0 precedes 0 and NaN comes last."""
     if dtype == DTYPES["f64"]:
-        key = "flipped_s64(bitcast_f64_s64(value))"
-    elif dtype == DTYPES["f32"] or dtype in NARROW_FLOATS:
-        key = "s64(flipped_s32(bitcast_f32_s32(value)))"
-    else:
-        key = "s64(1) if value else s64(0)" if dtype == PRED else "s64(value)"
-    return [f"key = {key}"] if largest else [f"key = {key}", "key = -1 - key"]
+        return call("flipped_s64", (call("bitcast_f64_s64", (value,), by_name),), by_name)
+    if dtype == DTYPES["f32"] or dtype in NARROW_FLOATS:
+        return cast("s64", call("flipped_s32", (call("bitcast_f32_s32", (value,), by_name),), by_name))
+    return chosen(value, cast("s64", ONE), cast("s64", ZERO)) if dtype == PRED else cast("s64", value)

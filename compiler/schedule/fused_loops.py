@@ -18,6 +18,32 @@ import re
 from collections.abc import Sequence
 from typing import Protocol
 
+from hloom.compiler.kernel_ir.builder import (
+    ONE,
+    ZERO,
+    assign,
+    both,
+    compared,
+    constant,
+    element,
+    minus,
+    unary,
+)
+from hloom.compiler.kernel_ir.nodes import (
+    Const,
+    Do,
+    Expr,
+    For,
+    If,
+    Jump,
+    Kernel,
+    Scratch,
+    Stmt,
+    Store,
+    Var,
+    While,
+)
+from hloom.compiler.kernel_ir.types import STORED
 from hloom.compiler.kernels.codegen.source import KernelSource
 from hloom.compiler.kernels.launch import Launch
 from hloom.compiler.schedule.buffer_assignment import Buffer
@@ -77,16 +103,23 @@ class _Whole:
     planner: Planner
     loop: LoopItem
     dtypes: dict[Buffer, str] = field(default_factory=dict)  # of the elements, as in a kernel's parameters
-    names: dict[Buffer, str] = field(default_factory=dict)
+    memory: dict[Buffer, Var] = field(default_factory=dict)  # where the kernel has a value: on the stack, or not
     functions: dict[KernelSource, str] = field(default_factory=dict)
-    order: list[Buffer] = field(default_factory=list)  # in the order of their first use
+    order: dict[Buffer, None] = field(default_factory=dict)  # in the order of their first use
     temporaries: dict[tuple[int, str], Buffer] = field(default_factory=dict)  # by id of the instruction and name
-    integers: dict[int, str] = field(default_factory=dict)  # numeric arguments of the kernel
+    integers: dict[int, Var] = field(default_factory=dict)  # numeric arguments of the kernel
     count: int = 0
     work: float = 0.0
     numbers: dict[int, int] = field(default_factory=dict)  # of the loops that may leave the kernel, by id; from 1
     ranges: dict[int, range] = field(default_factory=dict)  # the numbers within a loop or choice, by id
     filled: set[Buffer] = field(default_factory=set)  # written by copies before the kernel: they stay in memory
+
+    def __post_init__(self):
+        # The loop in which the kernel resumes, the one that it leaves, the work until then, whether it resumes, and the
+        # variable of its loops; the memory that tells which loop it left.
+        words = ("at", "cut", "left", "resumes", "i")
+        self.at, self.cut, self.left, self.resumes, self.i = (Var("s64", word) for word in words)
+        self.more = Var("*s64", "more")
 
     def planned(self) -> list:
         """The launch of the kernel, with a loop for further launches if one may not suffice; before them copies of
@@ -125,42 +158,47 @@ class _Whole:
         carried = [] if not self.numbers else self._carried(kept, local) if self._only_outermost() else local
         more = Buffer(8, None, start, end) if self.numbers else None
         pointers: dict[str, Buffer] = {f"p{k}": b for k, b in enumerate(dict.fromkeys(outside + kept + carried))}
-        places = {buffer: name for name, buffer in pointers.items()}
-        self.names |= {buffer: places[buffer] for buffer in outside}
-        first = [line for b in kept if b.first < start or b.place is not None for line in self._loaded(b, places)]
-        first += self._lines(self.loop.before)
-        lines = [f"{self.names[b]} = scratch_{self.dtypes[b]}({self._extent(b)})" for b in local]
-        lines += first if more is None else self._resumed(first, carried, places)
-        lines += self._loop(self.loop)
-        lines += [line for b in kept if b.last > end for line in self._stored(b, places)]
+        places = {buffer: self._pointer(buffer, name) for name, buffer in pointers.items()}
+        self.memory |= {buffer: places[buffer] for buffer in outside}
+        first = [s for b in kept if b.first < start or b.place is not None for s in self._loaded(b, places)]
+        first += self._statements(self.loop.before)
+        made: list[Stmt] = [Scratch(self.memory[b], self._extent(b)) for b in local]
+        made += first if more is None else self._resumed(first, carried, places)
+        made += self._loop(self.loop)
+        made += [s for b in kept if b.last > end for s in self._stored(b, places)]
+        params = [*places.values()]
         if more is not None:
-            lines += self._left([b for b in carried if b not in kept or b.last <= end], places)
+            made += self._left([b for b in carried if b not in kept or b.last <= end], places)
             pointers["more"] = more
             self.dtypes[more] = "s64"
+            params.append(self.more)
             # Values that survive between calls are in memory, including temporaries of its launches.
             self.planner.all |= dict.fromkeys([more, *(b for b in carried if b in self.temporaries.values())])
         self._settle(local, dict.fromkeys(kept + carried), outside)
-        return self._launches(self._source(lines, pointers, more is not None), pointers, more)
+        return self._launches(self._source(made, params), pointers, more)
 
-    def _resumed(self, first: list[str], carried: list[Buffer], places: dict[Buffer, str]) -> list[str]:
+    def _pointer(self, buffer: Buffer, name: str) -> Var:
+        return Var(f"*{self.dtypes[buffer]}", name)
+
+    def _resumed(self, first: list[Stmt], carried: list[Buffer], places: dict[Buffer, Var]) -> list[Stmt]:
         """The prologue of a resumable kernel: `first`, or loads of the state that the last call left in memory."""
-        again = [line for b in carried for line in self._loaded(b, places)]
-        lines = ["at = 0", "if resumes == 0:", *_indented(first or ["pass"])]
-        return [*lines, "else:", *_indented([*again, "at = more[0]"]), "cut = 0", f"left = {max(1, int(BATCH_WORK))}"]
+        again = [s for b in carried for s in self._loaded(b, places)]
+        begins = If(_is(self.resumes, 0), first, [*again, assign(self.at, element(self.more, ZERO))])
+        left = assign(self.left, constant(max(1, int(BATCH_WORK))))
+        return [assign(self.at, ZERO), begins, assign(self.cut, ZERO), left]
 
-    def _left(self, buffers: list[Buffer], places: dict[Buffer, str]) -> list[str]:
+    def _left(self, buffers: list[Buffer], places: dict[Buffer, Var]) -> list[Stmt]:
         """The epilogue of such a kernel: it stores where it was cut, and the state for the next call."""
-        rest = [line for b in buffers for line in self._stored(b, places)]
-        return ["more[0] = cut", *(["if cut != 0:", *_indented(rest)] if rest else [])]
+        rest = [s for b in buffers for s in self._stored(b, places)]
+        return [_copy(self.more, ZERO, self.cut), *([If(compared("!=", self.cut, ZERO), rest)] if rest else [])]
 
-    def _source(self, lines: list[str], pointers: dict[str, Buffer], resumes: bool) -> KernelSource:
-        """The kernel of these lines."""
-        numbers = [*self.integers.values(), *(["resumes"] if resumes else [])]
+    def _source(self, statements: list[Stmt], pointers: list[Var]) -> KernelSource:
+        """The kernel of these statements."""
+        resumes = [self.resumes] if self.numbers else []
+        params = (*pointers, *self.integers.values(), *resumes, Var("s64", "lo"), Var("s64", "hi"))
         name = "whole_" + re.sub(r"\W", "_", self.loop.instruction.hint or "loop")
-        head = f"def {name}({', '.join([*pointers, *numbers, 'lo', 'hi'])}):"
-        text = "\n".join([head, *_indented(lines)]) + "\n"
-        types = (*(self.dtypes[b] + "*" for b in pointers.values()), *["s64"] * (len(numbers) + 2))
-        return KernelSource(name, text, types, tuple((called, part) for part, called in self.functions.items()))
+        parts = tuple((called, part) for part, called in self.functions.items())
+        return KernelSource.of(Kernel(name, params, statements), parts)
 
     def _launches(self, source: KernelSource, pointers: dict[str, Buffer], more: Buffer | None) -> list:
         instruction = self.loop.instruction
@@ -172,7 +210,7 @@ class _Whole:
 
     def _divide(self) -> tuple[list[Buffer], list[Buffer], list[Buffer]]:
         """(values on the stack that live before or after the loop, with their memory; all on the stack; those that stay
-        in memory). Names those on the stack."""
+        in memory). Makes the pointers of those on the stack."""
         kept, local, outside = [], [], []
         start, end = self.loop.span
         for number, buffer in enumerate(self.order):
@@ -183,7 +221,7 @@ class _Whole:
             fixed = not isinstance(buffer.bytes, SizeExpression)  # stack arrays have a static size
             if fixed and self._is_ours(buffer) and buffer.bytes <= (INNER_BYTES if inner else LOCAL_BYTES):
                 local.append(buffer)
-                self.names[buffer] = f"v{number}"
+                self.memory[buffer] = self._pointer(buffer, f"v{number}")
                 if not inner:
                     kept.append(buffer)
             elif buffer in self.temporaries.values():
@@ -283,9 +321,7 @@ class _Whole:
         return pointers.get(name) or self.temporaries[id(instruction), name]
 
     def _note(self, buffer: Buffer) -> None:
-        if buffer not in self.names:
-            self.names[buffer] = ""
-            self.order.append(buffer)
+        self.order.setdefault(buffer)
 
     def _typed(self, buffer: Buffer, dtype: str) -> None:
         self._note(buffer)
@@ -314,33 +350,35 @@ class _Whole:
             if buffer not in kept:
                 self.planner.all.pop(buffer, None)
 
-    # --- text ---
+    # --- statements ---
 
-    def _loop(self, loop: LoopItem) -> list[str]:
+    def _loop(self, loop: LoopItem) -> list[Stmt]:
         """The loop itself, without what runs before it."""
         number = self.numbers.get(id(loop), 0)
-        test = [f"if {self.names[loop.pred]}[0] == 0:", "    break"]
+        test: list[Stmt] = [If(_is(element(self.memory[loop.pred], ZERO), 0), [Jump("break")])]
         if number:
             work = sum(_work([item]) for item in (*loop.condition, *loop.body) if not self.ranges[id(item)])
-            test += ["if left <= 0:", f"    cut = {number}", "    break", f"left = left - {int(max(LEAST_WORK, work))}"]
-        inside = self._lines([*loop.condition, test, *loop.body])
+            test.append(If(compared("<=", self.left, ZERO), [assign(self.cut, constant(number)), Jump("break")]))
+            test.append(assign(self.left, minus(self.left, constant(int(max(LEAST_WORK, work))))))
+        inside = self._statements([*loop.condition, test, *loop.body])
         # Before the first iteration, as the loop's condition is skipped there too.
-        enters = [f"if at == {number}:", "    at = 0"] if number and len(self.numbers) > 1 else []
-        return [*enters, "while True:", *_indented(inside)]
+        several = number and len(self.numbers) > 1
+        enters = [If(_is(self.at, number), [assign(self.at, ZERO)])] if several else []
+        return [*enters, While(Const("pred", True), inside)]
 
-    def _loaded(self, buffer: Buffer, places: dict[Buffer, str]) -> list[str]:
-        return self._copied(self.names[buffer], places[buffer], buffer)
+    def _loaded(self, buffer: Buffer, places: dict[Buffer, Var]) -> list[Stmt]:
+        return self._copied(self.memory[buffer], places[buffer], buffer)
 
-    def _stored(self, buffer: Buffer, places: dict[Buffer, str]) -> list[str]:
-        return self._copied(places[buffer], self.names[buffer], buffer)
+    def _stored(self, buffer: Buffer, places: dict[Buffer, Var]) -> list[Stmt]:
+        return self._copied(places[buffer], self.memory[buffer], buffer)
 
     def _extent(self, buffer: Buffer) -> int:
         return max(1, buffer.bytes // DTYPES[self.dtypes[buffer]].itemsize)
 
-    def _lines(self, items: list) -> list[str]:
-        """The text of what runs one after another; of these, a list is text already."""
-        lines: list[str] = []
-        passed: list[str] = []  # skipped if the kernel resumes after it
+    def _statements(self, items: list) -> list[Stmt]:
+        """The statements of items that run in sequence; a list among them is statements already."""
+        made: list[Stmt] = []
+        passed: list[Stmt] = []  # skipped if the kernel resumes after it
         last = max((k for k, item in enumerate(items) if self.ranges.get(id(item))), default=-1)
         for k, item in enumerate(items):
             numbers = self.ranges.get(id(item))
@@ -348,62 +386,72 @@ class _Whole:
                 passed += self._written(item)
                 continue
             if isinstance(item, LoopItem):
-                passed += self._lines(item.before)
+                passed += self._statements(item.before)
             if passed:
-                lines += ["if at == 0:", *_indented(passed)]
+                made.append(If(_is(self.at, 0), passed))
             written = self._loop(item) if isinstance(item, LoopItem) else self._written(item)
             if k < last:
-                written = [f"if at == 0 or {_within(numbers)}:", *_indented(written)]
-            lines += [*written, "if cut != 0:", "    break"]
+                written = [If(both("or", [_is(self.at, 0), _within(self.at, numbers)]), written)]
+            made += [*written, If(compared("!=", self.cut, ZERO), [Jump("break")])]
             passed = []
-        return lines + passed
+        return made + passed
 
-    def _written(self, item) -> list[str]:
+    def _written(self, item) -> list[Stmt]:
         if isinstance(item, list):
             return item
         if isinstance(item, LoopItem):
-            return [*self._lines(item.before), *self._loop(item)]
+            return [*self._statements(item.before), *self._loop(item)]
         if isinstance(item, ChoiceItem):
             return self._choice(item)
         if isinstance(item[0], Launch):
             return [self._call(*item)]
-        return self._copied(self.names[item[0]], self.names[item[1]], item[0])
+        return self._copied(self.memory[item[0]], self.memory[item[1]], item[0])
 
-    def _call(self, launch, pointers: dict, instruction) -> str:
-        words = [
-            self.names[self._buffer(a, pointers, instruction)] if isinstance(a, str) else self._integer(a)
+    def _call(self, launch, pointers: dict, instruction) -> Stmt:
+        given = [
+            self.memory[self._buffer(a, pointers, instruction)] if isinstance(a, str) else self._integer(a)
             for a in launch.arguments
         ]
-        return f"{self.functions[launch.source]}({', '.join([*words, '0', self._integer(launch.items)])})"
+        return Do(self.functions[launch.source], (*given, ZERO, self._integer(launch.items)))
 
-    def _integer(self, number: int) -> str:
+    def _integer(self, number: int) -> Expr:
         if not isinstance(number, SizeExpression) and abs(number) <= UNROLLED:
-            return str(number)
-        return self.integers.setdefault(number, f"n{len(self.integers)}")
+            return constant(number) if number >= 0 else unary("-", constant(-number))
+        return self.integers.setdefault(number, Var("s64", f"n{len(self.integers)}"))
 
-    def _choice(self, item: ChoiceItem) -> list[str]:
+    def _choice(self, item: ChoiceItem) -> list[Stmt]:
         if len(item.branches) == 1:
-            return self._lines(item.branches[0])
-        selector = f"{self.names[item.selector]}[0]"
-        count = len(item.branches)
-        tests = [f"{selector} != 0"] if item.selector.bytes == 1 else [f"{selector} == {k}" for k in range(count - 1)]
+            return self._statements(item.branches[0])
+        selector, count = element(self.memory[item.selector], ZERO), len(item.branches)
+        tests: list[Expr] = [_is(selector, k) for k in range(count - 1)]
+        if item.selector.bytes == 1:
+            tests = [compared("!=", selector, ZERO)]
         if self.ranges.get(id(item)):  # if the kernel resumes in one of them, the selector may have changed
             numbers = [[n for i in branch for n in self.ranges[id(i)]] for branch in item.branches]
-            tests = [
-                f"(at == 0 and {test})" + (f" or {_within(n)}" if n else "")
-                for test, n in zip(tests, numbers, strict=False)
-            ]
-        lines = []
-        for k, branch in enumerate(item.branches):
-            lines.append("else:" if k == count - 1 else f"{'el' if k else ''}if {tests[k]}:")
-            lines += ["    " + line for line in self._lines(branch) or ["pass"]]
-        return lines
+            for k, test in enumerate(tests):
+                tests[k] = both("and", [_is(self.at, 0), test])
+                if numbers[k]:
+                    tests[k] = both("or", [tests[k], _within(self.at, numbers[k])])
+        *branches, made = [self._statements(branch) for branch in item.branches]
+        for test, branch in zip(reversed(tests), reversed(branches), strict=True):
+            made = [If(test, branch, made)]
+        return made
 
-    def _copied(self, target: str, source: str, buffer: Buffer) -> list[str]:
+    def _copied(self, target: Var, source: Var, buffer: Buffer) -> list[Stmt]:
         extent = self._extent(buffer)
         if extent == 1:
-            return [f"{target}[0] = {source}[0]"]
-        return [f"for i in range({extent}):", f"    {target}[i] = {source}[i]"]
+            return [_copy(target, ZERO, element(source, ZERO))]
+        return [For(self.i, ZERO, constant(extent), ONE, [_copy(target, self.i, element(source, self.i))])]
+
+
+def _copy(target: Var, index: Expr, value: Expr) -> Store:
+    """An element as it is in memory."""
+    kind = target.type[1:]
+    return Store(target, index, value, STORED.get(kind, kind))
+
+
+def _is(value: Expr, number: int) -> Expr:
+    return compared("==", value, constant(number))
 
 
 def _touched(item) -> set[Buffer]:
@@ -416,8 +464,9 @@ def _written(item) -> set[Buffer]:
     return _touched(item) if isinstance(item[0], Launch) else {item[0]}
 
 
-def _within(numbers: Sequence[int]) -> str:
-    return f"({numbers[0]} <= at and at <= {numbers[-1]})"
+def _within(at: Var, numbers: Sequence[int]) -> Expr:
+    """Whether it is one of these numbers."""
+    return both("and", [compared("<=", constant(numbers[0]), at), compared("<=", at, constant(numbers[-1]))])
 
 
 def _loops(items: list):
@@ -444,10 +493,6 @@ def _work(items: list) -> float:
         elif isinstance(item, tuple) and isinstance(item[0], Launch):
             total += item[0].work
     return total
-
-
-def _indented(lines: list[str]) -> list[str]:
-    return ["    " + line for line in lines]
 
 
 def _leaves(items: list):

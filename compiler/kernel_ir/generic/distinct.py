@@ -6,21 +6,19 @@ import itertools
 from collections.abc import Iterator
 
 from hloom.compiler.kernel_ir.nodes import Assign, Expr, For, Kernel, Scratch, Stmt, Together, Var
-from hloom.compiler.kernel_ir.rewrite import with_variables
-from hloom.ir.records import record, replace
+from hloom.compiler.kernel_ir.rewrite import assigned, with_variables
+from hloom.ir.records import replace
 
 __all__ = ["with_distinct_names"]
 
 _Path = tuple[int, ...]  # of a block: in turn a statement's number in a block, and the block's number in the statement
 
 
-@record
 class _Extent:
     """Where a variable is: in the block that has all its uses, from one of its statements to another."""
 
-    block: _Path
-    first: int
-    last: int
+    def __init__(self, block: _Path, first: int, last: int):
+        self.block, self.first, self.last = block, first, last
 
     def join(self, path: _Path, index: int) -> None:
         common = 0
@@ -46,6 +44,9 @@ class _Extent:
 def with_distinct_names(kernel: Kernel) -> Kernel:
     """The kernel with another name for a variable where two of one name are needed at the same time. Two that are not,
     but would be one for the reader of the text, become one."""
+    own = {*kernel.params, *assigned(kernel.body)}
+    if len({var.name for var in own}) == len(own):
+        return kernel
     extents: dict[Var, _Extent] = {}
     for var, path, index in _uses(kernel.body, ()):
         if var in extents:

@@ -19,8 +19,8 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 from hloom.ir.records import record
 
 __all__ = [
-    "Function", "Int", "KernelFunction", "Pointer", "R", "T", "Type", "abs_squared", "cabs1", "conj", "f64", "fma",
-    "inf", "is_finite", "kernel_function", "maximum", "nan", "pair", "quotient", "s32", "s64", "scratch", "sqrt",
+    "Formula", "Function", "Int", "KernelFunction", "Pointer", "R", "T", "Type", "abs_squared", "cabs1", "conj", "f64",
+    "fma", "inf", "is_finite", "kernel_function", "maximum", "nan", "pair", "quotient", "s32", "s64", "scratch", "sqrt",
     "summed",
 ]  # fmt: skip
 
@@ -45,6 +45,7 @@ class Function:
 
 
 KernelFunction = Callable[..., Any]
+Formula = Callable[..., Any]  # a parameter that makes an expression of expressions: what it computes is given too
 KERNEL_FUNCTIONS: set[KernelFunction] = set()
 
 

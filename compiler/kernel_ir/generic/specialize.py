@@ -1,8 +1,8 @@
 """Kernel functions to kernels: read for given types, with the functions that they call inlined.
 
 A parameter is given a variable of the kernel, an expression, or what is known now: a number, a truth value, None, the
-name of a function. What is known decides: branches, choices and arithmetic of known values leave no trace. So do
-numbers among the globals of the function's module.
+name of a function, or one that makes an expression of expressions (`Formula`). What is known decides: branches, choices
+and arithmetic of known values leave no trace. So do numbers among the globals of the function's module.
 
 A function that is called becomes part of its caller. It may return a tuple of values in its last statement, and nothing
 before. What it returns becomes the variable to which its caller assigns it; its other variables stay its own.
@@ -18,6 +18,7 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NoReturn
 
+from hloom.compiler.kernel_ir import builder
 from hloom.compiler.kernel_ir.functions import returned
 from hloom.compiler.kernel_ir.generic.complex_numbers import without_complex_operations
 from hloom.compiler.kernel_ir.generic.distinct import with_distinct_names
@@ -31,18 +32,19 @@ from hloom.compiler.kernel_ir.nodes import (
     Expr,
     Kernel,
     Stmt,
+    Store,
     Unary,
     Var,
 )
 from hloom.compiler.kernel_ir.reader import KernelSyntaxError, Reader, Widen
 from hloom.compiler.kernel_ir.rewrite import assigned, with_variables
 from hloom.compiler.kernel_ir.scopes import settle, varying
-from hloom.compiler.kernel_ir.types import PART, is_integer, is_pointer
-from hloom.ir.records import record
+from hloom.compiler.kernel_ir.types import PART, REGISTER, is_integer, is_pointer
+from hloom.ir.records import replace
 
-__all__ = ["Known", "specialized"]
+__all__ = ["Known", "completed", "specialized", "statements_of"]
 
-Known = bool | int | float | str | None
+Known = bool | int | float | str | Callable[..., Expr] | None
 _FOLDED: dict[type[ast.AST], Callable[[Any, Any], Any]] = {
     ast.Add: operator.add, ast.Sub: operator.sub, ast.Mult: operator.mul, ast.FloorDiv: operator.floordiv,
     ast.Mod: operator.mod, ast.LShift: operator.lshift, ast.RShift: operator.rshift, ast.Pow: operator.pow,
@@ -51,11 +53,8 @@ _FOLDED: dict[type[ast.AST], Callable[[Any, Any], Any]] = {
 }  # fmt: skip
 
 
-@record(frozen=True)
 class Static(Const):
     """A number that was known before the kernel was made: arithmetic with it is done at once."""
-
-    __eq__, __hash__ = Const.__eq__, Const.__hash__
 
 
 def specialized(
@@ -67,16 +66,36 @@ def specialized(
     params: those of the kernel. given: what the parameters of the function are. types: dtypes by the names 'T', 'R',
     'Int'. Raises KernelSyntaxError.
     """
-    reader = _inlined(function, {key: _known(value) for key, value in given.items()}, types)
+    reader = _inlined(function, _all_known(given), types)
     if reader.results:
         reader.refuse("a kernel with a result")
-    kernel = Kernel(name, tuple(params), without_complex_operations(reader.body))
-    for var in (*params, *assigned(kernel.body)):  # parts that became one differ from what they were alone
+    return completed(Kernel(name, tuple(params), reader.lowered(reader.body)))
+
+
+def statements_of(
+    function: KernelFunction, given: Mapping[str, Expr | Known], types: Mapping[str, str], into: Sequence[Var] = ()
+) -> list[Stmt]:
+    """The statements of a kernel function in a kernel that has others, which is `completed`. into: variables of the
+    kernel that become what the function returns. Raises KernelSyntaxError."""
+    part = _inlined(function, _all_known(given), types)
+    renamed, others = part.results_in(into)
+    made = [*part.body, *(Assign(into[k], part.results[k]) for k in others)]
+    return part.lowered(part.with_results(made, renamed))
+
+
+def completed(kernel: Kernel) -> Kernel:
+    """The kernel of statements of kernel functions, with names that tell its variables apart."""
+    for var in (*kernel.params, *assigned(kernel.body)):  # parts that became one differ from what they were alone
         var.varies = False
     settle(kernel)
-    kernel = with_distinct_names(kernel)
-    settle(kernel)
-    return kernel
+    named = with_distinct_names(kernel)
+    if named is not kernel:
+        settle(named)
+    return named
+
+
+def _all_known(given: Mapping[str, Expr | Known]) -> dict[str, Any]:
+    return {key: _known(value) for key, value in given.items()}
 
 
 def _known(value: Any) -> Any:
@@ -153,7 +172,8 @@ def _inlined(function: KernelFunction, given: Mapping[str, Any], types: Mapping[
 
 
 class _Specializer(Reader):
-    """Reads one function. body: its statements. results: what it returns."""
+    """Reads one function. body: its statements. results: what it returns. lowers: whether there are operations that
+    kernel text has not (`complex_numbers`)."""
 
     def __init__(
         self, function: KernelFunction, given: Mapping[str, Any], types: Mapping[str, str], wide: frozenset[str]
@@ -166,6 +186,7 @@ class _Specializer(Reader):
         self.scopes: list[dict[str, Var]] = [{}]
         self.body: list[Stmt] = []
         self.results: list[Expr] = []
+        self.lowers = False
         self.copied: dict[Var, Expr] = {}  # variables of parameters that the function assigns to, and what was given
 
     def refuse(self, found: str) -> NoReturn:
@@ -190,6 +211,9 @@ class _Specializer(Reader):
         self.body += self.block(source.statements, self.scopes[0])
         self.results = [self.value(result) for result in source.results]
 
+    def lowered(self, statements: list[Stmt]) -> list[Stmt]:
+        return without_complex_operations(statements) if self.lowers else statements
+
     def expect(self, argument: ast.arg, value: Any) -> None:
         """Refuses what is not of the type that a parameter says."""
         said = argument.annotation
@@ -204,12 +228,16 @@ class _Specializer(Reader):
                 wanted = _KNOWN[name]
                 if not isinstance(value, Static):
                     self.refuse(f"{argument.arg}, which has to be known, is given {value}")
+            case ast.Name(id="Formula"):
+                if not callable(value):
+                    self.refuse(f"{argument.arg}, which makes an expression, is given {value}")
+                return
             case ast.Name(id="Block"):
                 if not isinstance(value, str):
                     self.refuse(f"{argument.arg}, the name of a function, is given {value}")
                 return
             case ast.Name(id=name):
-                wanted = self.dtype(name)
+                wanted = self.register(name)
             case _:
                 self.refuse(f"the type of {argument.arg}")
         found = value.type if isinstance(value, Expr) else value
@@ -221,6 +249,11 @@ class _Specializer(Reader):
         if not isinstance(found, Type):
             self.refuse(f"{name} is no type")
         return self.types.get(found.name, found.name)
+
+    def register(self, name: str) -> str:
+        """The type of a value of a type."""
+        kind = self.dtype(name)
+        return REGISTER.get(kind, kind)
 
     def found(self, name: str) -> Any:
         """What a name stands for: an expression, what is known, a type or a function."""
@@ -307,7 +340,9 @@ class _Specializer(Reader):
         params = _source(callee).params
         given = {name: self.argument(value) for name, value in zip(params, call.args, strict=False)}
         given |= {keyword.arg: self.argument(keyword.value) for keyword in call.keywords if keyword.arg}
-        return _inlined(callee, given, self.types)
+        part = _inlined(callee, given, self.types)
+        self.lowers |= part.lowers
+        return part
 
     def argument(self, node: ast.expr) -> Any:
         if isinstance(node, ast.Name):
@@ -317,25 +352,34 @@ class _Specializer(Reader):
         return self.value(node)
 
     def results_of(self, part: _Specializer, targets: list[ast.expr]) -> list[Stmt]:
-        """The statements of a part, which assign its results: its variable of a result becomes the one of the caller,
-        but where the part still reads that one under another name."""
+        """The statements of a part, which assign its results."""
         if len(part.results) != len(targets):
             self.refuse(f"{len(part.results)} results for {len(targets)} variables")
-        own = assigned(part.body)
-        one: dict[Var, Var] = {}
-        others: list[Stmt] = []
-        for target, result in zip(targets, part.results, strict=True):
-            if isinstance(target, ast.Name) and isinstance(result, Var) and result in own and result not in one:
-                var = self.variable(target.id, result.type)
-                read = [e for key, e in part.given.items() if isinstance(e, Expr) and part.copied.get(result) is not e]
-                if var not in one.values() and not any(var in e.walk() for e in read):
-                    var.varies |= result.varies
-                    one[result] = var
-                    continue
-            others.append(self.stored(target, result))
+        pairs = list(zip(targets, part.results, strict=True))
+        into = [self.variable(t.id, result.type) if isinstance(t, ast.Name) else None for t, result in pairs]
+        renamed, others = part.results_in(into)
         if len(others) > 1:  # one must not change what another one reads
             self.refuse("results that are no variables")
-        made = [with_variables(s, one) for s in (*part.body, *others)]
+        return part.with_results([*part.body, *(self.stored(*pairs[k]) for k in others)], renamed)
+
+    def results_in(self, into: Sequence[Var | None]) -> tuple[dict[Var, Var], list[int]]:
+        """(variables that become those of the caller, the numbers of the other results): a variable of a result becomes
+        the one of the caller, but where this part still reads that one under another name."""
+        own = assigned(self.body)
+        renamed: dict[Var, Var] = {}
+        others: list[int] = []
+        for number, (var, result) in enumerate(zip(into, self.results, strict=True)):
+            if var is not None and isinstance(result, Var) and result in own and result not in renamed:
+                read = [e for key, e in self.given.items() if isinstance(e, Expr) and self.copied.get(result) is not e]
+                if var not in renamed.values() and not any(var in e.walk() for e in read):
+                    var.varies |= result.varies
+                    renamed[result] = var
+                    continue
+            others.append(number)
+        return renamed, others
+
+    def with_results(self, statements: list[Stmt], renamed: Mapping[Var, Var]) -> list[Stmt]:
+        made = [with_variables(s, renamed) for s in statements]
         return [s for s in made if not (isinstance(s, Assign) and s.var is s.value)]
 
     def scratch(self, node: ast.expr) -> tuple[str, int] | None:
@@ -361,6 +405,7 @@ class _Specializer(Reader):
         kinds = {left.type, right.type}
         if (whole := kinds & {*PART}) and type(op) in _COMPLEX and kinds <= {*whole, *[PART[kind] for kind in whole]}:
             if len(whole) == 1:
+                self.lowers = True
                 return Binary(whole.pop(), _COMPLEX[type(op)], left, right)
         return super().binary(op, left, right)
 
@@ -394,8 +439,17 @@ class _Specializer(Reader):
             return self.value(node.body if known else node.orelse)
         return super()._ifexp(node)
 
+    def _subscript(self, node: ast.Subscript) -> Expr:
+        made: Expr = self.made(builder.load, *self.place(node))
+        return made
+
+    def stored(self, target: ast.expr, value: Expr, augmented: bool = False) -> Assign | Store:
+        made = super().stored(target, value, augmented)
+        return replace(made, stored=made.pointer.type[1:]) if isinstance(made, Store) else made
+
     def _attribute(self, node: ast.Attribute) -> Expr:
         operand = self.value(node.value)
+        self.lowers = True
         if node.attr in ("real", "imag") and operand.type in PART.values():  # of real elements
             return Unary(operand.type, f".{node.attr}", operand)
         return super()._attribute(node)
@@ -433,12 +487,19 @@ class _Specializer(Reader):
             return part.results[0]
         function = self.found(node.func.id) if isinstance(node.func, ast.Name) else None
         if isinstance(function, Type) and len(node.args) == 1:
-            return Cast(self.types.get(function.name, function.name), self.value(node.args[0]))
+            assert isinstance(node.func, ast.Name)
+            kind = self.register(node.func.id)
+            self.lowers |= kind in PART
+            return Cast(kind, self.value(node.args[0]))
+        if isinstance(node.func, ast.Name) and callable(formula := self.given.get(node.func.id)):
+            made: Expr = self.made(formula, *[self.value(argument) for argument in node.args])
+            return made
         name, arguments = self.called(node)
+        self.lowers |= function is abs or isinstance(function, Function)
         if isinstance(function, Function) and function.generic:
             kind = self.common(arguments)
-            made = {"": kind, "part": PART.get(kind, kind), "whole": _WHOLE.get(kind, kind)}
-            return Call(made.get(function.result, function.result), name, arguments)
+            results = {"": kind, "part": PART.get(kind, kind), "whole": _WHOLE.get(kind, kind)}
+            return Call(results.get(function.result, function.result), name, arguments)
         return Call(returned(name, [argument.type for argument in arguments], _no_library), name, arguments)
 
 

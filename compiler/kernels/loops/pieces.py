@@ -6,9 +6,23 @@ pieces on, that takes longer than computing the pieces first, and so does its co
 
 from __future__ import annotations
 
+import functools
 import math
 
-from hloom.compiler.kernels.codegen.elements import load, store
+from hloom.compiler.kernel_ir.builder import (
+    ONE,
+    ZERO,
+    constant,
+    floor_divided,
+    load,
+    operation,
+    plus,
+    times,
+)
+from hloom.compiler.kernel_ir.generic.language import Pointer, T, kernel_function, s64
+from hloom.compiler.kernel_ir.nodes import Do, Kernel, Var
+from hloom.compiler.kernels.codegen.description import Block
+from hloom.compiler.kernels.codegen.functions import source_of
 from hloom.compiler.kernels.codegen.source import KernelSource
 from hloom.compiler.kernels.launch import WORK, Launch, launch_by_grain
 from hloom.compiler.kernels.request import KernelRequest
@@ -44,7 +58,7 @@ def pieces_launches(request: KernelRequest) -> list[Launch]:
     if not rows or not length:
         return []
     kind = HLO_NAME[instruction.dtype]
-    part = _part(kind, instruction.dtype)
+    part = _part(kind)
     launches, begin = [], 0
     for first in range(0, len(instruction.operands), TOGETHER):
         pieces = instruction.operands[first : first + TOGETHER]
@@ -61,62 +75,74 @@ def _launch(request: KernelRequest, pieces, widths, part: KernelSource, sizes: t
     rows, length, begin = sizes
     dtype = pieces[0].dtype
     kind = HLO_NAME[dtype]
-    pointers: dict[str, str] = {}  # of the computation -> of the source
-    numbers: dict[int, str] = {}
-    lines, single = ["at = begin"], 0  # elements since the last line that counts
+    root = Block()
+    y = root.names.declare("y", f"*{kind}")
+    first, last, n, first_element, all_rows, blocks, strips, lo, hi = (
+        root.names.declare(name, "s64")
+        for name in ("first", "last", "n", "begin", "rows", "blocks", "strips", "lo", "hi")
+    )
+    item, block = root.loop("item", lo, hi)
+    number = block.let("block", floor_divided(item, strips))
+    strip = block.let("strip", operation("%", item, strips))
+    block.let("first", floor_divided(times(number, all_rows), blocks))
+    block.let("last", floor_divided(times(plus(number, ONE), all_rows), blocks))
+    at = block.let("at", first_element)
+    pointers: dict[str, Var] = {}  # of the computation -> of the source
+    numbers: dict[int, Var] = {}
+    single = 0  # elements since the last line that counts
     for piece, width in zip(pieces, widths, strict=True):
         if not width:
             continue
-        name = pointers.setdefault(request.names[piece], f"p{len(pointers)}")
+        name = request.names[piece]
+        if name not in pointers:
+            pointers[name] = root.names.declare(f"p{len(pointers)}", f"*{kind}")
+        pointer, away = pointers[name], constant(single)
         if rows == width == 1:
-            lines.append(store("y", f"at + {single}", dtype, load(name, "0", dtype)))
+            block.store(y, plus(at, away), load(pointer, ZERO))
             single += 1
             continue
-        known = numbers.setdefault(width, f"w{len(numbers)}")
-        lines.append(f"{part.name}({name}, y, first, last, {known}, n, at + {single}, strip, strips, 0, 0)")
-        lines.append(f"at += {known} + {single}" if single else f"at += {known}")
+        if width not in numbers:
+            numbers[width] = root.names.declare(f"w{len(numbers)}", "s64")
+        known = numbers[width]
+        given = (pointer, y, first, last, known, n, plus(at, away), strip, strips, ZERO, ZERO)
+        block.body.append(Do(part.name, given))
+        block.increase(at, plus(known, away) if single else known)
         single = 0
-    title = request.title("pieces")
-    names = ["n", "begin", "rows", "blocks", "strips", *numbers.values()]
-    head = [
-        "for item in range(lo, hi):",
-        "    block = item // strips",
-        "    strip = item % strips",
-        "    first = block * rows // blocks",
-        "    last = (block + 1) * rows // blocks",
-    ]
-    text = f"def {title}({', '.join([*pointers.values(), 'y', *names, 'lo', 'hi'])}):\n"
-    text += "".join(f"    {line}\n" for line in [*head, *("    " + line for line in lines)])
-    types = [f"{kind}*"] * (len(pointers) + 1) + ["s64"] * (len(names) + 2)
-    source = KernelSource(title, text, tuple(types), ((part.name, part),) if numbers else ())
+    params = (*pointers.values(), y, n, first_element, all_rows, blocks, strips, *numbers.values(), lo, hi)
+    kernel = Kernel(request.title("pieces"), params, root.statements())
+    source = KernelSource.of(kernel, ((part.name, part),) if numbers else ())
     size = rows * sum(widths)
     chunks = -(-size // WORK)
-    blocks = min(rows, chunks)
-    strips = -(-chunks // blocks) if numbers else 1
-    arguments = [*pointers, "out0", length, begin, rows, blocks, strips, *numbers]
-    work = float(size + len(pieces) * blocks * strips * 4)
-    launch = launch_by_grain(source, arguments, blocks * strips, 1, None, work)
+    blocks_of_rows = min(rows, chunks)
+    strips_of_columns = -(-chunks // blocks_of_rows) if numbers else 1
+    arguments = [*pointers, "out0", length, begin, rows, blocks_of_rows, strips_of_columns, *numbers]
+    items = blocks_of_rows * strips_of_columns
+    launch = launch_by_grain(source, arguments, items, 1, None, float(size + len(pieces) * items * 4))
     launch.moved = 2 * size * dtype.itemsize
     return launch
 
 
-def _part(kind: str, dtype) -> KernelSource:
-    """Copies the columns of one strip, in some rows, to their place in rows of n."""
-    name = f"piece_{kind}"
+@functools.lru_cache
+def _part(kind: str) -> KernelSource:
+    """The function that copies the columns of one strip, in some rows, to their place in rows of n."""
+    names = ("first", "last", "width", "n", "offset", "strip", "strips", "lo", "hi")
+    params = {"x": Var(f"*{kind}", "x"), "y": Var(f"*{kind}", "y")} | {name: Var("s64", name) for name in names}
+    return source_of(piece, f"piece_{kind}", [*params.values()], params, {"T": kind})
 
-    lines = [
-        "begin = strip * width // strips",
-        "end = (strip + 1) * width // strips",
-        "if width == 1:",
-        "    for row in range(first, last if strip == 0 else first):",
-        f"        taken = {load('x', 'row', dtype)}",
-        f"        {store('y', 'row * n + offset', dtype, 'taken')}",
-        "else:",
-        "    for row in range(first, last):",
-        "        for i in range(begin, end):",
-        f"            taken = {load('x', 'row * width + i', dtype)}",
-        f"            {store('y', 'row * n + offset + i', dtype, 'taken')}",
-    ]
-    text = f"def {name}(x, y, first, last, width, n, offset, strip, strips, lo, hi):\n"
-    text += "".join(f"    {line}\n" for line in lines)
-    return KernelSource(name, text, (f"{kind}*", f"{kind}*", *["s64"] * 9))
+
+@kernel_function
+def piece(
+    x: Pointer[T], y: Pointer[T], first: s64, last: s64, width: s64, n: s64, offset: s64, strip: s64, strips: s64,
+    lo: s64, hi: s64,
+) -> None:  # fmt: skip
+    begin = strip * width // strips
+    end = (strip + 1) * width // strips
+    if width == 1:
+        for row in range(first, last if strip == 0 else first):
+            taken = x[row]
+            y[row * n + offset] = taken
+    else:
+        for row in range(first, last):
+            for i in range(begin, end):
+                taken = x[row * width + i]
+                y[row * n + offset + i] = taken

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from hloom.compiler.kernel_ir.generic.language import KernelFunction, Pointer, T, kernel_function, s64
 from hloom.compiler.kernel_ir.nodes import Expr, Var
 from hloom.compiler.kernel_ir.types import PART
-from hloom.compiler.kernels.codegen.source import KernelSource
+from hloom.compiler.kernels.codegen.functions import source_of
 from hloom.compiler.kernels.launch import Launch, launch_by_work
 from hloom.compiler.kernels.request import KernelRequest
 from hloom.ir.module import Instruction
@@ -93,13 +93,9 @@ def matrix_launches(
     given |= numbers
     given |= {key: given[name] for key, name in (memory or {}).items()}
     given |= known or {}
-    taken = function.__code__.co_varnames[: function.__code__.co_argcount]
     title = request.title("matrix")
     types = {"T": kind, "R": PART.get(kind, kind), "Int": HLO_NAME[request.outputs[0].dtype]}
-    given = {name: given[name] for name in taken}
-    from hloom.compiler.kernel_ir.generic.specialize import specialized  # only programs with such kernels need it
-
-    kernel = specialized(function, title, (*params.values(), *numbers.values()), given, types)
+    source = source_of(function, title, (*params.values(), *numbers.values()), given, types)
     room = {key: count * DTYPES[dtype].itemsize for key, (dtype, count) in temporaries.items()}
     arguments = [*pointers, *sizes.values()]
-    return [launch_by_work(KernelSource.of(kernel), arguments, items, work, room, moved=request.moved)]
+    return [launch_by_work(source, arguments, items, work, room, moved=request.moved)]

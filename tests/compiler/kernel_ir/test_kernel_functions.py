@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from hloom.compiler.kernel_ir.builder import ONE, cast, constant, times
 from hloom.compiler.kernel_ir.generic.language import (
+    Formula,
     Int,
     Pointer,
     R,
@@ -22,8 +24,8 @@ from hloom.compiler.kernel_ir.generic.language import (
     sqrt,
     summed,
 )
-from hloom.compiler.kernel_ir.generic.specialize import specialized
-from hloom.compiler.kernel_ir.nodes import Var
+from hloom.compiler.kernel_ir.generic.specialize import completed, specialized, statements_of
+from hloom.compiler.kernel_ir.nodes import Assign, Kernel, Store, Var
 from hloom.compiler.kernel_ir.printer import printed
 from hloom.compiler.kernel_ir.reader import KernelSyntaxError
 from hloom.compiler.kernel_ir.types import PART
@@ -291,3 +293,49 @@ def test_functions_return_what_the_library_says(dtype):
     assert FUNCTIONS[f"is_finite_{dtype}"].result == "pred"
     for name in ("sqrt", "fma", "max", "sum", "abs"):
         assert FUNCTIONS[f"{name}_{dtype}"].result == dtype
+
+
+@kernel_function
+def mapped_elements(x: Pointer[T], y: Pointer[T], n: s64, formula: Formula) -> None:
+    for i in range(n):
+        taken = x[i]
+        y[i] = formula(taken)
+
+
+def test_elements_of_narrow_types_are_registers():
+    assert text_of(mapped_elements, "bf16", formula=lambda x: times(x, cast("f32", constant(2.0)))) == (
+        "    for i in range(n):\n        taken = load_bf16(x, i)\n        store_bf16(y, i, taken * f32(2.0))\n"
+    )
+    assert text_of(mapped_elements, "pred", formula=lambda x: x) == (
+        "    for i in range(n):\n        taken = load_pred(x, i)\n        store_pred(y, i, taken)\n"
+    )
+
+
+def test_formulas_are_checked():
+    with pytest.raises(KernelSyntaxError, match="mapped_elements: formula, which makes an expression, is given f32"):
+        text_of(mapped_elements, formula="f32")
+    with pytest.raises(KernelSyntaxError, match="mapped_elements: truth values with floats"):
+        text_of(mapped_elements, formula=lambda x: times(x, constant(True)))
+
+
+@kernel_function
+def doubled_while_small(y: Pointer[T], count: s64, n: s64, step: int) -> s64:
+    for i in range(n):
+        total = count * step
+        y[i] = T(total)
+        count = total + i
+    return count
+
+
+def test_functions_among_other_statements():
+    y, n, count, total = Var("*f32", "y"), Var("s64", "n"), Var("s64", "count"), Var("s64", "total")
+    part = statements_of(doubled_while_small, {"y": y, "count": count, "n": n, "step": 3}, {"T": "f32"}, (count,))
+    body = [Assign(count, ONE), Assign(total, n), *part, Store(y, count, cast("f32", total), "f32")]
+    kernel = completed(Kernel("k", (y, n), body))
+    verify(kernel, library.signature)
+    assert printed(kernel).partition("\n")[2] == (
+        "    count = 1\n    total = n\n"
+        "    for i in range(n):\n"
+        "        total_1 = count * 3\n        y[i] = f32(total_1)\n        count = total_1 + i\n"
+        "    y[count] = f32(total)\n"
+    )

@@ -6,6 +6,7 @@ import functools
 
 from hloom.compiler.kernel_ir.generic.language import Pointer, R, fma, kernel_function, quotient, s64
 from hloom.compiler.kernel_ir.nodes import Var
+from hloom.compiler.kernels.codegen.functions import source_of
 from hloom.compiler.kernels.codegen.source import KernelSource
 
 PIECE = 2048  # pairs of elements in an item
@@ -72,6 +73,4 @@ def spectrum_kernel(which: str, dtype: str) -> KernelSource:
     params += [Var("s64", name) for name in ("m", "pieces", "lo", "hi")]
     function = half if which == "half" else whole
     given = {var.name: var for var in params}
-    from hloom.compiler.kernel_ir.generic.specialize import specialized  # only long transforms need it
-
-    return KernelSource.of(specialized(function, f"fft_{which}_{dtype}", params, given, {"R": dtype}))
+    return source_of(function, f"fft_{which}_{dtype}", params, given, {"R": dtype})

@@ -7,11 +7,11 @@ from the caches after the first.
 
 from __future__ import annotations
 
-from hloom.compiler.kernel_ir.builder import ZERO, both, cast, compared, constant, element, load
+from hloom.compiler.kernel_ir.builder import ONE, ZERO, both, cast, compared, constant, element, load
 from hloom.compiler.kernel_ir.nodes import Var
 from hloom.compiler.kernels.codegen.description import Block
 from hloom.compiler.kernels.request import KernelRequest
-from hloom.compiler.kernels.topk import key_lines
+from hloom.compiler.kernels.topk import key_of
 from hloom.compiler.targets.cuda.codegen.source import barrier, shared_array, shuffled
 from hloom.compiler.targets.cuda.launches import CudaLaunch, cuda_source, launch_of_source
 from hloom.ir.types import HLO_NAME
@@ -39,9 +39,9 @@ def topk_launches(request: KernelRequest, processors: int) -> list[CudaLaunch]:
     taken, turn = block.loop("taken", ZERO, constant(k))
     best, place = turn.let("best", cast("s64", ZERO)), turn.let("place", cast("s64", constant(-1)))
     i, inside = turn.loop("i", lane, n, constant(lanes))
-    inside.let("value", load(names[pointer], first + i))
-    inside.add(*key_lines(x.dtype, largest))
-    key = names["key"]
+    key = inside.let("key", key_of(inside.let("value", load(names[pointer], first + i)), x.dtype))
+    if not largest:
+        inside.let("key", -ONE - key)
     later = both("and", (compared("==", key, last), i > last_place))
     behind = inside.let("behind", both("or", (last_place < 0, key < last, later)))
     found = inside.branch(both("and", (behind, both("or", (place < 0, key > best)))))
