@@ -14,6 +14,7 @@ from hloom.compiler.targets.cpu.cross import CrossMachine, symbol
 from hloom.errors import ExportError
 from hloom.export.functions import TracedFunction, Value
 from hloom.export.names import OWN, c_comment, c_string, identifiers, parameters, words
+from hloom.export.native_driver import driver_text
 from hloom.export.nodes import Nodes, Row
 from hloom.export.tables import Shared, Tables
 from hloom.export.targets import Target, checked_features, processor_name
@@ -25,7 +26,7 @@ from hloom.runtime.driver_source import MOST_WAKING
 __all__ = ["Body", "Library", "check_names", "header", "source", "stored_name"]
 
 NATIVE = Path(__file__).with_name("native")
-_TEXTS = ("hloom.h", "driver.c", "program.c", "safetensors.c", "threads.c")
+_TEXTS = ("hloom.h", "driver.c", "program.c", "safetensors.c", "threads.c", "words.c")
 _CALL = "call_plain"  # of program.c
 # By HLO name: the number in hloom.h and the type in C.
 _DTYPES = {
@@ -188,6 +189,8 @@ def source(library: Library) -> str:
         "#include <errno.h>\n#include <stdarg.h>\n#include <stdint.h>\n#include <stdio.h>\n#include <stdlib.h>",
         "#include <string.h>",
         f'#include "{name}.h"',
+        (NATIVE / "words.c").read_text(),
+        driver_text(),
         (NATIVE / "threads.c").read_text(),
     ]
     kernels = [symbol(kernel, library.machine) for kernel in shared.kernels]
@@ -334,7 +337,7 @@ def _macros(library: Library) -> list[str]:
 def check_names(library: Library) -> None:
     """Raises ExportError if a name that the library defines is one that its driver uses."""
     own = [f"{library.name}_{name}" for name in (*OWN, *(body.function.request.name for body in library.bodies))]
-    used = words("".join((NATIVE / file).read_text() for file in _TEXTS))
+    used = words(driver_text() + "".join((NATIVE / file).read_text() for file in _TEXTS))
     if found := [name for name in (*own, *_macros(library)) if name in used]:
         raise ExportError(
             f"export: the library {library.name!r} defines {found[0]!r}",

@@ -25,12 +25,11 @@ from hloom.export.nodes import Nodes
 from hloom.ir.records import field, record
 from hloom.ir.sizes.expressions import Comparison, Size, SizeExpression, greatest
 from hloom.ir.sizes.guards import typical
+from hloom.runtime.driver_source import COPY, JUMP, JUMP_IF_ZERO, KERNEL, STEP_WORDS, SWAP, SWITCH
 
 # As in native/driver.c.
 FIX_SLOT, FIX_CONSTANT, FIX_ARENA, FIX_KERNEL = range(4)
 USE_WORD, USE_ROW, USE_FIX, USE_ARENA = range(4)
-ROW_KERNEL, ROW_JUMP, ROW_BRANCH, ROW_COPY, ROW_SWITCH, ROW_SWAP = range(1, 7)
-ROW_WORDS = 8
 
 EXPORTABLE = (KernelStep, CopyStep, JumpStep, BranchStep, SwitchStep, SwapStep)
 
@@ -159,9 +158,9 @@ class _Maker:
 
     def row(self, *values: Any) -> None:
         rows = self.made.rows
-        start = ROW_WORDS * len(rows)
+        start = STEP_WORDS * len(rows)
         row = [self.number(value, USE_ROW, start + k) for k, value in enumerate(values)]
-        rows.append(row + [0] * (ROW_WORDS - len(row)))
+        rows.append(row + [0] * (STEP_WORDS - len(row)))
 
     def kernel(self, launch: Launch, pointers: Mapping[str, Place]) -> None:
         start = len(self.made.words)
@@ -173,7 +172,7 @@ class _Maker:
             moved = self.made.nodes.number(launch.moved)
             chunks = (0.0, time, 1, 1) if by is None else (float(by.item), time, by.least, by.multiple)
             self.made.chunks.append(Chunks(len(self.made.rows), moved, *chunks))
-        self.row(ROW_KERNEL, kernel, start, launch.items, launch.grain, side_by_side, launch.nanoseconds)
+        self.row(KERNEL, kernel, start, launch.items, launch.grain, side_by_side, launch.nanoseconds)
 
     def tables(self) -> Tables:
         swaps: list[tuple[int, SwapStep]] = []
@@ -181,16 +180,16 @@ class _Maker:
             if isinstance(step, KernelStep):
                 self.kernel(step.launch, step.pointers)
             elif isinstance(step, CopyStep):
-                self.row(ROW_COPY, self.word(step.target), self.word(step.source), step.bytes)
+                self.row(COPY, self.word(step.target), self.word(step.source), step.bytes)
             elif isinstance(step, JumpStep):
-                self.row(ROW_JUMP, step.target)
+                self.row(JUMP, step.target)
             elif isinstance(step, BranchStep):
-                self.row(ROW_BRANCH, step.target, self.word(step.pred))
+                self.row(JUMP_IF_ZERO, step.target, self.word(step.pred))
             elif isinstance(step, SwitchStep):
                 place, start = self.word(step.index), len(self.made.words)
                 for target in step.targets:
                     self.word(target)
-                self.row(ROW_SWITCH, place, len(step.targets), start)
+                self.row(SWITCH, place, len(step.targets), start)
             else:
                 assert isinstance(step, SwapStep)
                 for one in (step.first, step.second):
@@ -206,7 +205,7 @@ class _Maker:
                 operands += [len(self.made.words), len(positions)]
                 for position in positions:
                     self.word(position)
-            self.made.rows[row] = [ROW_SWAP, *operands, 0, 0, 0]
+            self.made.rows[row] = [SWAP, *operands, 0, 0, 0]
         self.made.arena_bytes = self.plan.arena_bytes
         if self.plan.arena:
             self.made.uses.append((USE_ARENA, 0, self.arena_node))

@@ -1,4 +1,4 @@
-/* Walks the rows of an exported program: its kernels, copies, loops and branches. */
+/* Calls of an exported program: checks, and what the driver runs. */
 
 typedef struct { int64_t op, a, b; } node_type;      /* one operation of an expression; a, b: numbers of nodes */
 typedef struct { int32_t position, kind; int64_t number; } fix_type;
@@ -38,7 +38,6 @@ typedef struct {
 enum { FIX_SLOT, FIX_CONSTANT, FIX_ARENA, FIX_KERNEL };
 enum { USE_WORD, USE_ROW, USE_FIX, USE_ARENA };
 enum { SLOT_INPUT, SLOT_OUTPUT, SLOT_STATE, SLOT_NEXT };
-enum { ROW_END, ROW_KERNEL, ROW_JUMP, ROW_BRANCH, ROW_COPY, ROW_SWITCH, ROW_SWAP };
 enum { OP_CONSTANT, OP_DIMENSION, OP_ADD, OP_MULTIPLY, OP_FLOOR_DIVIDE, OP_MINIMUM, OP_MAXIMUM, OP_NOT_NEGATIVE, OP_ZERO,
        OP_NOT_ZERO };
 enum { MOST_DIMENSIONS = 8, MESSAGE = 512 };
@@ -55,7 +54,8 @@ typedef struct frame {
 
 struct hloom_program {
   hloom_options options;
-  pool *workers;
+  pool_type workers;
+  int32_t has_workers;
   mutex_type mutex;
   condition_type condition;
   int32_t readers, writing;
@@ -114,11 +114,6 @@ static void give(const hloom_options *o, void *memory) {
 
 /* ---- sizes that depend on dimensions ---- */
 
-static int64_t floor_divide(int64_t a, int64_t b) {
-  int64_t q = b ? a / b : 0;
-  return b && a % b && (a < 0) != (b < 0) ? q - 1 : q;
-}
-
 /* The values of nodes from `first` to `count`. Returns 0 where one has more than 64 bits. */
 static int evaluate(const node_type *nodes, int32_t first, int32_t count, const int64_t *sizes, int64_t *values) {
   int overflow = 0;
@@ -133,7 +128,7 @@ static int evaluate(const node_type *nodes, int32_t first, int32_t count, const 
     switch (n.op) {
       case OP_ADD: overflow |= __builtin_add_overflow(a, b, &r); break;
       case OP_MULTIPLY: overflow |= __builtin_mul_overflow(a, b, &r); break;
-      case OP_FLOOR_DIVIDE: r = floor_divide(a, b); break;
+      case OP_FLOOR_DIVIDE: r = b ? floor_quotient(a, b) : 0; break;
       case OP_MINIMUM: r = a < b ? a : b; break;
       case OP_MAXIMUM: r = a > b ? a : b; break;
       case OP_NOT_NEGATIVE: r = a >= 0; break;
@@ -169,8 +164,8 @@ static void look_ahead(int64_t (*rows)[8], int32_t count) {
   int64_t total = 0;
   for (int32_t k = count - 1; k >= 0; k--) {
     int64_t *row = rows[k];
-    if (row[0] == ROW_JUMP && row[1] <= k) total = WAKING;
-    if (row[0] != ROW_KERNEL) continue;
+    if (row[0] == DRIVER_JUMP && row[1] <= k) total = WAKING;
+    if (row[0] != DRIVER_KERNEL) continue;
     if (row[3] > row[4] && total < WAKING) total = total + row[6] < WAKING ? total + row[6] : WAKING;
     row[6] = total;
   }
@@ -218,6 +213,10 @@ static int frame_prepare(hloom_program *program, frame_type *f, const plan_type 
   memcpy(f->words, p->words, (size_t)p->word_count * 8);
   memcpy(f->rows, p->rows, (size_t)p->row_count * 64);
   memcpy(f->fixes, p->fixes, (size_t)p->fix_count * sizeof(fix_type));
+  for (int32_t k = 0; k < p->row_count; k++) {
+    int64_t *row = f->rows[k];
+    if (row[0] == DRIVER_KERNEL) row[1] = (int64_t)(uintptr_t)KERNELS[row[1]];
+  }
   for (int32_t k = 0; k < p->use_count; k++) {
     const use_type use = p->uses[k];
     const int64_t value = f->values[use.node];
@@ -258,42 +257,6 @@ static int frame_prepare(hloom_program *program, frame_type *f, const plan_type 
   f->plan = p;
   memcpy(f->sizes, sizes, sizeof f->sizes);
   return 1;
-}
-
-static void walk(pool *workers, frame_type *f) {
-  int64_t *words = f->words;
-  const int64_t(*rows)[8] = (const int64_t(*)[8])f->rows;
-  for (int64_t step = 0, count = f->plan->row_count; step < count;) {
-    const int64_t *row = rows[step++];
-    switch (row[0]) {
-      case ROW_KERNEL:
-        if (row[4] <= 0 || row[3] <= row[4])
-          KERNELS[row[1]](words + row[2], 0, row[3]);
-        else
-          parallel(workers, KERNELS[row[1]], words + row[2], row[3], row[4], row[5], row[6]);
-        break;
-      case ROW_JUMP: step = row[1]; break;
-      case ROW_BRANCH:
-        if (!*(const unsigned char *)(uintptr_t)words[row[2]]) step = row[1];
-        break;
-      case ROW_COPY:
-        memmove((void *)(uintptr_t)words[row[1]], (const void *)(uintptr_t)words[row[2]], (size_t)row[3]);
-        break;
-      case ROW_SWITCH: { /* a negative number is out of range too, where the last target counts */
-        uint32_t chosen;
-        memcpy(&chosen, (const void *)(uintptr_t)words[row[1]], sizeof chosen);
-        step = words[row[3] + ((int64_t)chosen < row[2] - 1 ? (int64_t)chosen : row[2] - 1)];
-        break;
-      }
-      case ROW_SWAP: {
-        const int64_t first = words[words[row[1]]], second = words[words[row[3]]];
-        for (int64_t k = row[1]; k < row[1] + row[2]; k++) words[words[k]] = second;
-        for (int64_t k = row[3]; k < row[3] + row[4]; k++) words[words[k]] = first;
-        break;
-      }
-      default: return;
-    }
-  }
 }
 
 /* ---- calls ---- */
@@ -372,7 +335,8 @@ static hloom_status call(hloom_program *program, int32_t number, const int64_t *
       }
       f->words[fix.position] = (int64_t)(uintptr_t)place;
     }
-    walk(program->workers, f);
+    hloom_run(pool_address(&program->workers), (int64_t)(uintptr_t)f->rows, f->plan->row_count,
+              (int64_t)(uintptr_t)f->words);
   }
 
   mutex_lock(&program->mutex);

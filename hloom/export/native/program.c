@@ -53,10 +53,9 @@ static const char *missing_feature(void) { return 0; }
 static void destroy(hloom_program *program) {
   if (!program) return;
   const hloom_options o = program->options;
-#if HLOOM_THREADS
-  if (program->workers) pool_end(program->workers);
-#endif
-  give(&o, program->workers);
+  if (program->has_workers) pool_end(&program->workers);
+  give(&o, program->workers.words);
+  give(&o, program->workers.seats);
   for (int32_t k = 0; k < FUNCTION_COUNT; k++) {
     for (frame_type *f = program->idle[k], *next; f; f = next) {
       next = f->next;
@@ -112,9 +111,8 @@ static hloom_status create(const hloom_options *options, hloom_program **result)
   }
   if (o.num_threads < 0) return fail(HLOOM_ERROR_ARGUMENT, "num_threads is %d; it must be 0 or more", (int)o.num_threads);
   if (!o.num_threads) o.num_threads = processors();
-#if HLOOM_THREADS
+  if (!HLOOM_THREADS) o.num_threads = 1;
   if (o.num_threads > MOST_THREADS) o.num_threads = MOST_THREADS;
-#endif
   const char *missing = missing_feature();
   if (missing)
     return fail(HLOOM_ERROR_PROCESSOR, "'%s' was compiled for a processor with '%s' (%s), which this one lacks: export it "
@@ -132,19 +130,16 @@ static hloom_status create(const hloom_options *options, hloom_program **result)
     if (!program->state[k] || !program->next[k]) status = fail(HLOOM_ERROR_MEMORY, "no memory for the state");
   }
   if (!status) status = load_constants(program);
-#if HLOOM_THREADS
-  if (!status && o.num_threads > 1) {
-    pool *workers = take_zeros(&o, sizeof *workers, 128);
-    if (!workers) {
+  if (!status) {
+    pool_type *workers = &program->workers;
+    workers->words = take_zeros(&o, pool_bytes(o.num_threads), 128);
+    workers->seats = take_zeros(&o, (size_t)o.num_threads * sizeof *workers->seats, 64);
+    program->has_workers = workers->words && workers->seats;
+    if (!program->has_workers)
       status = fail(HLOOM_ERROR_MEMORY, "no memory for threads");
-    } else if (!pool_begin(workers, o.num_threads)) {
-      give(&o, workers);
+    else if (!pool_begin(workers, o.num_threads))
       status = fail(HLOOM_ERROR_THREAD, "the system did not start %d threads", (int)o.num_threads - 1);
-    } else {
-      program->workers = workers;
-    }
   }
-#endif
   if (status) {
     destroy(program);
     return status;

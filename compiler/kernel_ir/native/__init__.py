@@ -1,0 +1,1 @@
+"""Native functions as nodes, and nodes as C."""
