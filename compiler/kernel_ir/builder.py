@@ -50,6 +50,7 @@ ZERO, ONE = Const("s64", 0), Const("s64", 1)
 CASTS = frozenset((*INTEGERS, *FLOATS, *PART))
 NARROW = ("pred", "f16", "bf16")
 _COMPARISONS = frozenset(("<", "<=", ">", ">=", "==", "!="))
+_CLOSED = frozenset(("+", "-", "*"))
 _LEAST = 1 << 63
 
 
@@ -78,6 +79,8 @@ def number(value: bool | int | float | complex, kind: str) -> Expr:
 
 def operation(op: str, left: Expr, right: Expr) -> Binary:
     """Arithmetic, or a comparison."""
+    if left.type == "s64" == right.type and op in _CLOSED:  # most are indexes
+        return Binary("s64", op, left, right)
     if op in _COMPARISONS:
         return compared(op, left, right)
     return Binary(arithmetic(op, left.type, right.type), op, left, right)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from hloom.compiler.kernel_ir.builder import assign
 from hloom.compiler.kernel_ir.functions import Signature
 from hloom.compiler.kernel_ir.nodes import Assign, Expr, Var
@@ -23,6 +25,13 @@ class Names:
         """Names of a part of the function: it knows these, and what it declares besides is its own."""
         return Names(self.signature, self.parts, self)
 
+    @classmethod
+    def of(cls, signature: Signature, variables: Iterable[Var]) -> Names:
+        """The names of these variables alone."""
+        names = cls(signature)
+        names._variables = {var.name: var for var in variables}
+        return names
+
     def get(self, name: str) -> Var | None:
         var = self._variables.get(name)
         return var if var is not None or self._outer is None else self._outer.get(name)
@@ -39,7 +48,9 @@ class Names:
     def declare(self, name: str, kind: str) -> Var:
         """The variable of a name that holds values of a type; one that is s64 holds all signed integers. Raises
         TypeMismatch where it holds others."""
-        var = self.get(name)
+        var = self._variables.get(name)
+        if var is None and self._outer is not None:
+            var = self._outer.get(name)
         if var is None:
             var = self._variables[name] = Var(kind, name)
         elif var.type != kind and not (is_pointer(var.type) and is_pointer(kind)):

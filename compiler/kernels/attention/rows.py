@@ -1,6 +1,6 @@
-"""The row nest of attention, and what consumes its result, as text for one row of a block.
+"""The row nest of attention, and what consumes its result, as statements for one row of a block.
 
-Scratch memory of the kernel that the text uses: `t_scores[t_at + t_j]`, the scores of row `t_r` of the block, which
+Scratch memory of the kernel that they use: `t_scores[t_at + t_j]`, the scores of row `t_r` of the block, which
 become its weights; `t_sums[t_r * t_width + t_j]`, its sums; and, one element a row, `t_divisors` by which the sums are
 divided, `t_exact` (1: the weights have been), `t_kept0`, ... (results of reductions that what follows reads), `t_ends`
 (how much of the row a mask leaves) and `t_tails` (the weight of all behind that).
@@ -8,13 +8,31 @@ divided, `t_exact` (1: the weights have been), `t_kept0`, ... (results of reduct
 
 from __future__ import annotations
 
-from hloom.compiler.kernel_ir.builder import cast
+from collections.abc import Callable
+
+from hloom.compiler.kernel_ir.builder import (
+    ONE,
+    ZERO,
+    both,
+    call,
+    cast,
+    compared,
+    greatest,
+    least,
+    load,
+    minus,
+    operation,
+    plus,
+    times,
+)
+from hloom.compiler.kernel_ir.functions import by_name
+from hloom.compiler.kernel_ir.names import Names
 from hloom.compiler.kernel_ir.nodes import Expr
 from hloom.compiler.kernels.attention.masks import Mask, mask_of
 from hloom.compiler.kernels.attention.structure import Attention, untransposed
-from hloom.compiler.kernels.codegen.affine import ZERO, Affine, Index, linear, merge_groups, variables
+from hloom.compiler.kernels.codegen.affine import ZERO as ORIGIN
+from hloom.compiler.kernels.codegen.affine import Affine, Index, linear, merge_groups, variables
 from hloom.compiler.kernels.codegen.description import Block, Lanes
-from hloom.compiler.kernels.codegen.serial import block_lines, indent
 from hloom.compiler.kernels.codegen.writer import Writer
 from hloom.compiler.kernels.loops.accumulators import Reduction
 from hloom.compiler.kernels.loops.row_fusion import EXPENSIVE, reduction_levels
@@ -24,7 +42,7 @@ from hloom.ir.module import Instruction, walk
 from hloom.ir.ops import OPS
 from hloom.ir.types import HLO_NAME, compute_dtype
 
-# What the text reads besides.
+# What the statements read besides.
 _INTEGERS = (
     "t_b", "t_i", "t_i0", "t_r", "t_at", "t_j", "t_width", "t_limit", "t_length", "t_again", "t_end", "n", "d",
 )  # fmt: skip
@@ -32,17 +50,20 @@ _ARRAYS = ("t_scores", "t_sums", "t_divisors", "t_tails")
 
 
 class RowNest:
-    """The text of a row.
+    """The blocks of a row. names: of the kernel that they become a part of.
 
-    item: statements before all rows of a block. row: the row nest for row `t_i`. result: what consumes its sums.
-    limit: statements that raise `t_limit` to where the row's mask ends, where it has one (`mask`).
+    item: before all rows of a block. row: the row nest for row `t_i`. result: what consumes its sums.
+    limit: raises `t_limit` to where the row's mask ends, where it has one (`mask`).
     divides: whether the sums are divided, by `t_divisors`.
 
-    A target may have other `lines`, without a mask (`find_mask`) and divisors of sums (`quotient`).
+    A target may do without a mask (`find_mask`) and divisors of sums (`quotient`).
     """
 
-    def __init__(self, request: KernelRequest, attention: Attention, dtype: str, integers: dict[str, int]):
+    def __init__(
+        self, request: KernelRequest, attention: Attention, dtype: str, integers: dict[str, int], names: Names
+    ):
         self.request, self.attention, self.dtype, self.integers = request, attention, dtype, integers
+        self.names = names
         self.levels = reduction_levels(request.computation, set(attention.reduces))
         self.depth = max(self.levels[r] for r in attention.reduces)
         self.numerator, self.divisor = self.quotient()
@@ -51,29 +72,29 @@ class RowNest:
         outputs = [request.outputs[k] for k in attention.scores]
         self.mask: Mask | None = self.find_mask([self.numerator, *outputs])
         self.counter = 0
-        self.item: list[str] = []
-        self.limit: list[str] = []
+        self.item: list[Block] = []
+        self.limit: Block | None = None
         if mask := self.mask:
 
             def write_limit(writer: Writer, row: Block) -> None:
-                row.add(f"t_limit = max(t_limit, {writer.position(mask.bound, 'bound')})")
+                row.let("t_limit", greatest(row.names["t_limit"], writer.position(mask.bound, "bound")))
 
-            self.limit = self._text(attention.domain, write_limit)
-        self.row = self._text(attention.domain, _Row(self).write)
+            self.limit = self._block(attention.domain, write_limit)
+        self.row = self._block(attention.domain, _Row(self).write)
         source = untransposed(request.outputs[attention.results[0]])
-        self.result = self._text(source.dims, self._write_result)
+        self.result = self._block(source.dims, self._write_result)
 
-    def _text(self, dims, write) -> list[str]:
-        """The lines of a row that `write(writer, row)` writes for arrays of these dims: batch and row are `t_b` and
+    def _block(self, dims: tuple[int, ...], write: Callable[[Writer, Block], None]) -> Block:
+        """The block of a row that `write(writer, row)` writes for arrays of these dims: batch and row are `t_b` and
         `t_i`, the index in the row `t_j`. What the row does not change goes into the item."""
         last = len(dims) - 1
         split = _dims_of_parts((*self.attention.rows, dims[last]), dims)
-        probe = self._writer(dims)
+        probe = self._writer(dims, Names(by_name))
         probe.root.variables = frozenset(f"i{k}" for k in range(len(dims)))
         probe.merged[last] = "t_j"
         write(probe, probe.root.child())
         merged = merge_groups(dims, probe.used, [news[0] for news in split if news])
-        writer = self._writer(dims)
+        writer = self._writer(dims, self.names)
         writer.integers, writer.counter = self.integers, self.counter
         writer.merged = dict.fromkeys(range(len(dims)))
         item = writer.root
@@ -84,12 +105,12 @@ class RowNest:
         writer.merged[last] = "t_j"
         write(writer, row)
         self.counter = writer.counter
-        self.item += self.lines(item)
-        return self.lines(row)
+        self.item.append(item)
+        return row
 
-    def _writer(self, dims) -> Writer:
+    def _writer(self, dims: tuple[int, ...], names: Names) -> Writer:
         """A writer that knows what the kernel has besides."""
-        writer = self.request.writer(dims)
+        writer = self.request.writer(dims, names)
         for name in _INTEGERS:
             writer.index(name)
         kept = [f"t_kept{k}" for k in range(len(self.attention.needed))]
@@ -99,26 +120,24 @@ class RowNest:
             writer.names.declare(name, "*s64")
         return writer
 
-    lines = staticmethod(block_lines)
-
     def find_mask(self, targets: list[Instruction]) -> Mask | None:
         """The mask behind which nothing is computed."""
         return mask_of(self.attention.domain, self.attention.reduces, targets)
 
-    def _write_result(self, writer, row: Block) -> None:
-        attention, request = self.attention, self.request
+    def _write_result(self, writer: Writer, row: Block) -> None:
+        attention, request, v = self.attention, self.request, writer.names
         sources = {k: untransposed(request.outputs[k]) for k in attention.results}
-        row.add("t_r = t_i - t_i0")
-        if self.divides:
-            row.add("t_divisor = t_divisors[t_r]")
+        r = row.let("t_r", minus(v["t_i"], v["t_i0"]))
+        divisor = row.let("t_divisor", load(v["t_divisors"], r)) if self.divides else None
         for k, reduce in enumerate(attention.needed):
-            row.add(f"t_row{k} = t_kept{k}[t_r]")
-            writer.overrides[reduce] = (row.names[f"t_row{k}"], row)
+            writer.overrides[reduce] = (row.let(f"t_row{k}", load(v[f"t_kept{k}"], r)), row)
         block = row.child("t_j")
         own = HLO_NAME[compute_dtype(attention.second.dtype)]
-        value = "t_sums[t_r * t_width + t_j]" + (" / t_divisor" if self.divides else "")
-        block.add(f"t_sum = {value if own == self.dtype else f'{own}({value})'}")
-        writer.overrides[attention.second] = (block.names["t_sum"], block)
+        value: Expr = load(v["t_sums"], plus(times(r, v["t_width"]), v["t_j"]))
+        if divisor is not None:
+            value = operation("/", value, divisor)
+        total = block.let("t_sum", value if own == self.dtype else cast(own, value))
+        writer.overrides[attention.second] = (total, block)
         index = variables(sources[attention.results[0]].dims)
         # All values before all stores: an output may overwrite an input that another output still reads.
         values = {k: writer.value(source, index, block) for k, source in sources.items()}
@@ -131,10 +150,13 @@ class RowNest:
             row.body.append(Lanes(writer.index("t_j"), writer.index("d"), block))
             return
         # Whether the sums of undivided weights are finite; rows where they are not are computed again.
-        row.add(f"t_zero = {self.dtype}(0)")
-        block.add(f"t_zero = sum_{self.dtype}(t_zero, t_sum * {self.dtype}(0))")  # NaN from infinity and NaN
+        zero = row.let("t_zero", cast(self.dtype, ZERO))
+        block.set([zero], [added(zero, times(total, cast(self.dtype, ZERO)))])  # NaN from infinity and NaN
         row.body.append(Lanes(writer.index("t_j"), writer.index("d"), block))
-        row.add("if t_zero != 0 and t_exact[t_r] == 0:", "    t_exact[t_r] = 1", "    t_again = 1")
+        exact = v["t_exact"]
+        again = row.branch(both("and", [compared("!=", zero, ZERO), compared("==", load(exact, r), ZERO)]))
+        again.store(exact, r, ONE)
+        again.let("t_again", ONE)
 
     def index(self, dims, row: bool = False) -> Index:
         """The index of a score, or of a row, in an array of other dims, from the domain's."""
@@ -146,9 +168,9 @@ class RowNest:
             parts, domain = parts[:-1], domain[:-1]
             if dims == domain:
                 return variables(self.attention.domain)[:-1]
-        index = [ZERO] * len(dims)
+        index = [ORIGIN] * len(dims)
         for mine, theirs in zip(_dims_of_parts(parts, domain), _dims_of_parts(parts, dims), strict=True):
-            place, below = ZERO, 1
+            place, below = ORIGIN, 1
             for k in reversed(mine):
                 if domain[k] != 1:
                     place = place + Affine(0, {k: below})
@@ -159,9 +181,9 @@ class RowNest:
                 index[k] = place
         return tuple(index)
 
-    def cast(self, value: str | Expr, instruction: Instruction) -> str:
+    def cast(self, value: Expr, instruction: Instruction) -> Expr:
         same = HLO_NAME[compute_dtype(instruction.dtype)] == self.dtype
-        return f"{value}" if same else f"{self.dtype}({value})"
+        return value if same else cast(self.dtype, value)
 
     def quotient(self) -> tuple[Instruction, Instruction | None]:
         """(numerators, divisor of the row) where the weights are a quotient that nothing else needs, else (weights,
@@ -199,6 +221,11 @@ class RowNest:
         return None, 0
 
 
+def added(total: Expr, value: Expr) -> Expr:
+    """A sum whose order is free."""
+    return call(f"sum_{total.type}", (total, value), by_name)
+
+
 class _Row:
     """Writes the row nest: a sweep for each level of reductions, then one for the weights."""
 
@@ -208,12 +235,13 @@ class _Row:
         # The index of the first position that the mask hides: nothing there depends on the position.
         self.behind = (*self.index[:-1], Affine(0, {"t_end": 1}))
 
-    def write(self, writer, row: Block) -> None:
+    def write(self, writer: Writer, row: Block) -> None:
         nest, attention = self.nest, self.attention
-        self.writer, self.row, self.stashed = writer, row, False
+        self.writer, self.row, self.names, self.stashed = writer, row, writer.names, False
         self.column, self.stop = writer.index("t_j"), writer.index("t_end" if self.mask else "n")
         if self.mask:
-            row.add(f"t_end = min(max({writer.position(self.mask.bound, 'bound')}, 0), n)")
+            bound = greatest(writer.position(self.mask.bound, "bound"), ZERO)
+            row.let("t_end", least(bound, writer.index("n")))
         for level in range(1, nest.depth + 1):
             here = [r for r in attention.reduces if nest.levels[r] == level]
             self._reductions([Reduction(r, keys=nest.request.supports_loop_splitting) for r in here], level)
@@ -226,16 +254,23 @@ class _Row:
         if nest.divisor is not None:
             self._divide(nest.divisor)
         for k, reduce in enumerate(attention.needed):
-            row.add(f"t_kept{k}[t_r] = {writer.overrides[reduce][0]}")
+            row.store(self.names[f"t_kept{k}"], self.names["t_r"], writer.overrides[reduce][0])
         if self.mask:
-            row.add("t_ends[t_r] = t_end", "t_tails[t_r] = t_tail", "if t_tail != 0 and t_end < n:", "    t_length = n")
+            v = self.names
+            row.store(v["t_ends"], v["t_r"], v["t_end"])
+            row.store(v["t_tails"], v["t_r"], v["t_tail"])
+            behind = compared("<", v["t_end"], v["n"])
+            row.branch(both("and", [compared("!=", v["t_tail"], ZERO), behind])).let("t_length", v["n"])
+
+    def _at(self) -> Expr:
+        """The place of a score."""
+        return plus(self.names["t_at"], self.names["t_j"])
 
     def _sweep(self) -> Block:
         """The body of a loop over the row, in which scores have values."""
         block = self.row.child("t_j")
-        block.add("t_score = t_scores[t_at + t_j]")
+        score: Expr = block.let("t_score", load(self.names["t_scores"], self._at()))
         first, writer = self.attention.first, self.writer
-        score: Expr = writer.names["t_score"]
         if self.stashed:
             block.memo[(self.nest.stash, self.index)] = (score, block)
             writer.overrides.pop(first, None)  # nothing may ask for it any more
@@ -267,7 +302,7 @@ class _Row:
             reduction.take(writer, block, [writer.value(reduction.arrays[0], self.index, block)])
         if nest.stash is not None and level == nest.stash_level:
             value = writer.value(nest.stash, self.index, block)
-            block.add(f"t_scores[t_at + t_j] = {value}")
+            block.store(self.names["t_scores"], self._at(), value)
             self.stashed = True
         row.body.append(Lanes(self.column, self.stop, block))
         for reduction in here:
@@ -275,14 +310,15 @@ class _Row:
             row.body.append(reduction.collective())  # rows are reduced in parts
         if self.mask:
             tails = [self._tail(reduction.arrays[0], self.mask) for reduction in here]
-            behind = ["if t_end < n:"]
+            end, stop = self.names["t_end"], self.names["n"]
+            behind = row.branch(compared("<", end, stop))
             for reduction, tail in zip(here, tails, strict=True):
                 (name,) = reduction.names
                 if reduction.opcode == "add":
-                    behind.append(f"    {name} = {name} + {nest.dtype}(n - t_end) * {tail}")
+                    made: Expr = plus(name, times(cast(nest.dtype, minus(stop, end)), tail))
                 else:
-                    behind.append(f"    {name} = acc{str(reduction.opcode)[:3]}_{nest.dtype}({name}, {tail})")
-            row.add(*behind)
+                    made = call(f"acc{str(reduction.opcode)[:3]}_{nest.dtype}", (name, tail), by_name)
+                behind.set([name], [made])
         for reduction in here:
             (result,) = reduction.finish(writer, row)
             writer.overrides[reduction.instruction] = (result, row)
@@ -298,14 +334,14 @@ class _Row:
             values = {k: writer.value(outputs[k], place, block) for k, place in places.items()}
             if not in_place:
                 value = writer.value(nest.numerator, nest.index(nest.numerator.dims), block)
-                block.add(f"t_scores[t_at + t_j] = {nest.cast(value, nest.numerator)}")
+                block.store(self.names["t_scores"], self._at(), nest.cast(value, nest.numerator))
             for k, place in places.items():
                 at, streamed = linear(place, outputs[k].dims), request.streamed(k)
                 writer.store(request.output_name(k), at, values[k], block, streamed)
             self.row.body.append(Lanes(self.column, self.stop, block))
         if self.mask:
             tails = {k: self._tail(outputs[k], self.mask) for k in places}
-            self.row.add(f"t_tail = {nest.cast(self._tail(nest.numerator, self.mask), nest.numerator)}")
+            self.row.let("t_tail", nest.cast(self._tail(nest.numerator, self.mask), nest.numerator))
             block = self.row.child("t_j")
             for k, place in places.items():
                 writer.store(request.output_name(k), linear(place, outputs[k].dims), tails[k], block)
@@ -315,17 +351,17 @@ class _Row:
     def _divide(self, divisor: Instruction) -> None:
         nest, row = self.nest, self.row
         value = self.writer.value(divisor, nest.index(divisor.dims), row)
-        row.add(
-            f"t_divisor = {nest.cast(value, divisor)}",
-            f"if t_divisor >= {nest.dtype}(1) and t_exact[t_r] == 0:",
-            "    t_divisors[t_r] = t_divisor",
-            "else:",
-            f"    for t_j in range({self.stop}):",
-            "        t_scores[t_at + t_j] = t_scores[t_at + t_j] / t_divisor",
-            *indent(["t_tail = t_tail / t_divisor"] if self.mask else []),
-            f"    t_divisors[t_r] = {nest.dtype}(1)",
-            "    t_exact[t_r] = 1",
-        )
+        v, one = self.names, cast(nest.dtype, ONE)
+        by, r, scores = row.let("t_divisor", nest.cast(value, divisor)), v["t_r"], v["t_scores"]
+        asked = both("and", [compared(">=", by, one), compared("==", load(v["t_exact"], r), ZERO)])
+        later, now = row.branches(asked)
+        later.store(v["t_divisors"], r, by)
+        _, inside = now.loop("t_j", ZERO, self.stop)
+        inside.store(scores, self._at(), operation("/", load(scores, self._at()), by))
+        if self.mask:
+            now.let("t_tail", operation("/", v["t_tail"], by))
+        now.store(v["t_divisors"], r, one)
+        now.store(v["t_exact"], r, ONE)
 
 
 def _is_of_row(value: Instruction, last: int) -> bool:

@@ -76,8 +76,12 @@ class Writer:
     # --- names ---
 
     def fresh(self, prefix: str = "v") -> str:
-        self.counter += 1
-        return f"{prefix}{self.counter - 1}"
+        """A name that no variable around the elements has."""
+        while True:
+            name = f"{prefix}{self.counter}"
+            self.counter += 1
+            if self.names.get(name) is None:
+                return name
 
     def index(self, name: str) -> Var:
         """The integer variable of a name."""

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from functools import cached_property
 
 from hloom.compiler.kernel_ir.builder import (
     ONE,
@@ -122,7 +123,7 @@ class Image:
     """Of a convolution's operand: what its rows are, and the statements that copy those of a block.
 
     taps, places: the sides that walk the window, and the positions of the result (with the batch). by_rows: whether the
-    rows of the contraction are the positions.
+    rows of the contraction are the positions. height: rows of positions. step: rows of the image between two of them.
     """
 
     def __init__(
@@ -136,6 +137,7 @@ class Image:
         self.length = reach + 1
         self.row = ceil(self.length, WHOLE) * WHOLE
         self.row += WHOLE if self.row % SETS == 0 else 0
+        self.height, self.step = _height(roles, self.places), self._step_across(self.places)
 
     def operand(self, machine) -> StagedOperand | None:
         """None where tiles would read the operand in pieces too small. machine: sizes of its caches."""
@@ -155,7 +157,7 @@ class Image:
         most = min(near * line, NEAR_ROWS, room.EDGE_ROWS) if self.by_rows else room.EDGE_ROWS
         most = min(most, room.rows_in_lines(room.OFFSETS, line))
         window = math.prod(c.extent for c in self.taps.outer) * self.taps.inner[0]
-        share = 1.5 * self.length * self._step_across(self.places) / (self.places.inner[0] * window)
+        share = 1.5 * self.length * self.step / (self.places.inner[0] * window)
         self.fill(self._probe())  # written once to know its integer arguments
         return StagedOperand(
             self.fill,
@@ -188,16 +190,16 @@ class Image:
     def _step_across(self, side: Side) -> int:
         return next((c.step for c in side.outer if _is_across(self.roles, c)), 1)
 
-    def _span(self) -> int:
+    @cached_property
+    def span(self) -> int:
         """Rows of the image that a line of positions reads."""
         return (_height(self.roles, self.taps) - 1) * self._step_across(self.taps) + 1
 
     def _elements(self, lines: int) -> int:
         """Elements of the rows of the image that so many lines of positions read: each image among them, of which the
         first and the last may lie in it in part, has rows that only its last line reads."""
-        height, step = _height(self.roles, self.places), self._step_across(self.places)
-        more, images = max(self._span() - step, 0), (lines - 2) // height + 2
-        return (lines * step + images * more) * self.row
+        more, images = max(self.span - self.step, 0), (lines - 2) // self.height + 2
+        return (lines * self.step + images * more) * self.row
 
     def _lines_in(self, area: int) -> int:
         """Lines of positions whose rows there is room for."""
@@ -258,8 +260,8 @@ class Image:
 
     def _places(self) -> list[Stmt]:
         v, table = self.names, self._begin(self.places)[2]
-        height = self.number("c_height", _height(self.roles, self.places))
-        step, span = self.number("c_across", self._step_across(self.places)), self.number("c_span", self._span())
+        height = self.number("c_height", self.height)
+        step, span = self.number("c_across", self.step), self.number("c_span", self.span)
         row, size = self.number("c_image_row", self.row), constant(self.size)
         begin = together(v, w_from=ZERO, t_soon=ZERO, t_soon_bytes=ZERO)
         counted = self._counted(self.places, "line")

@@ -28,7 +28,7 @@ from hloom.compiler.kernel_ir.builder import (
 from hloom.compiler.kernel_ir.functions import by_name
 from hloom.compiler.kernel_ir.names import Names
 from hloom.compiler.kernel_ir.nodes import Assign, Expr, For, If, Kernel, Scratch, Stmt, Together, Var
-from hloom.compiler.kernel_ir.rewrite import read
+from hloom.compiler.kernel_ir.rewrite import variables_of
 from hloom.compiler.kernels.codegen.source import KernelSource
 from hloom.compiler.kernels.contractions import room
 from hloom.compiler.kernels.contractions.shared import GROUP_COLUMNS, PACK_PARAMS, PRODUCT_PARAMS, Blocking
@@ -65,7 +65,7 @@ def together(names: Names, **values: Expr) -> Together:
 def with_used(name: str, given: Mapping[str, str], names: Names, body: list[Stmt]) -> tuple[Kernel, tuple[str, ...]]:
     """The kernel of a body, with those parameters which it uses, and their names. given: types by name, of variables
     that `names` has."""
-    used = {*read(body)}
+    used = variables_of(body)
     params = [names[param] for param in given if names[param] in used] + [names["lo"], names["hi"]]
     return Kernel(name, tuple(params), body), tuple([param.name for param in params])
 
@@ -150,7 +150,7 @@ class Writer:
             body.append(If(by_depth, [turned], lines))
         else:
             body += [turned] if spec.rhs_fast == "p" else lines
-        used = {*read(body)}
+        used = variables_of(body)
         needed = [area for area in scratch if area.var in used]
         return self.kernel(f"{spec.name}_rhs", [*needed, For(item, v["lo"], v["hi"], ONE, body)])
 

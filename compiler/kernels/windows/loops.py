@@ -22,7 +22,7 @@ from hloom.compiler.kernel_ir.builder import (
     times,
 )
 from hloom.compiler.kernel_ir.nodes import Expr, Kernel, Var
-from hloom.compiler.kernel_ir.rewrite import read
+from hloom.compiler.kernel_ir.rewrite import variables_of
 from hloom.compiler.kernels.codegen.constants import literal
 from hloom.compiler.kernels.codegen.description import Block
 from hloom.compiler.kernels.codegen.elements import fallbacks, with_stores
@@ -167,7 +167,7 @@ class Windows:
     ) -> Launch:  # fmt: skip
         """parts: name -> (dtype, elements) of arrays between kernels. outputs: whether the results are written."""
         parts = parts or {}
-        used = {var.name for var in read(self.root.statements())}
+        used = {var.name for var in variables_of(self.root.statements())}
         pointers = [name for name, _ in self.request.input_pointers() if name in used]
         pointers += parts
         if outputs:

@@ -22,16 +22,32 @@ size of the blocks and any number of threads.
 
 from __future__ import annotations
 
-import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
-from hloom.compiler.kernel_ir import printer
+from hloom.compiler.kernel_ir.builder import (
+    ONE,
+    ZERO,
+    address,
+    both,
+    cast,
+    compared,
+    constant,
+    least,
+    load,
+    minus,
+    plus,
+    quotient,
+    times,
+)
 from hloom.compiler.kernel_ir.functions import by_name
 from hloom.compiler.kernel_ir.names import Names
-from hloom.compiler.kernels.attention.rows import RowNest
+from hloom.compiler.kernel_ir.nodes import Expr, Stmt, Var
+from hloom.compiler.kernel_ir.rewrite import assigned
+from hloom.compiler.kernels.attention.rows import RowNest, added
 from hloom.compiler.kernels.attention.structure import SCORES, SUMS, Attention, attention_of
-from hloom.compiler.kernels.codegen.elements import fallbacks, load, with_stores
-from hloom.compiler.kernels.codegen.serial import indent
+from hloom.compiler.kernels.codegen.description import Block
+from hloom.compiler.kernels.codegen.elements import fallbacks, with_stores
+from hloom.compiler.kernels.codegen.serial import block_statements
 from hloom.compiler.kernels.codegen.source import KernelSource
 from hloom.compiler.kernels.contractions import room
 from hloom.compiler.kernels.contractions.blocking import PERIOD, PRODUCT_WORK, SERIAL_WORK, step_plan
@@ -48,10 +64,12 @@ from hloom.compiler.kernels.contractions.spec import (
     PlainStore,
 )
 from hloom.compiler.kernels.contractions.tile_shapes import ITEMSIZES, tile_shape
+from hloom.compiler.kernels.contractions.writer import call_kernel, declare, with_used
 from hloom.compiler.kernels.launch import Launch, launch_by_grain
 from hloom.compiler.kernels.request import KernelRequest
 from hloom.compiler.normal_forms import accumulation_dtype
 from hloom.compiler.targets.cpu.machine import Machine
+from hloom.ir.module import Instruction
 from hloom.ir.records import record
 from hloom.ir.sizes.guards import typical
 from hloom.ir.types import HLO_NAME
@@ -63,6 +81,11 @@ MANY = 1 << 16  # rows
 FEATURES = 64
 PART = 64  # keys of which it is known whether their values are finite
 TEMPORARIES = ("t_packed1", "t_packed2", "t_open")
+# Parameters of the product that are zero for a block, unless it says otherwise.
+_NOTHING = (
+    "lhs_sb", "rhs_sb", "packed_sb", "out_sb", "pack_lhs", "accumulate", "line_rows", "line_start", "line_offsets",
+    "run", "run_offsets", "soon", "soon_bytes",
+)  # fmt: skip
 WANTED = 4  # a block's scores are such a part of the second cache, where that is some rows: keys and values stay beside
 
 
@@ -84,23 +107,20 @@ class _Contraction:
     arguments: Mapping[str, int | KernelAddress]
     packing: list[Launch]
 
-    def product(self, values: dict[str, str]) -> list[str]:
+    def product(self, v: Names, values: dict[str, Expr]) -> Stmt:
         """The call of the shared product for one block. values: of its parameters; of others this contraction's own."""
-        code, number, size = self.right.code, self.number, self.kernels.blocking.size
-        pointer = f"t_packed{number}"
+        code, number, size = self.right.code, self.number, constant(self.kernels.blocking.size)
+        packed = pointer = v[f"t_packed{number}"]
         if isinstance(code, PlainOperand) and code.dtype == self.kernels.spec.accumulate:
-            pointer = code.pointer  # read in place
-        given = {
-            "rhs": f"address({pointer}) + t_b * t_rhs_sb{number} * {size}",
-            "packed": f"address(t_packed{number}) + t_b * t_packed_sb{number} * {size}",
-            "lhs_sb": "0", "lhs_sp": "1", "rhs_sb": "0", "packed_sb": "0", "out_sb": "0", "row_blocks": "1",
-            "column_blocks": "1", "block_rows": "t_rows", "m": "t_rows", "block_panels": f"t_panels{number}",
-            "full_panels": f"t_panels{number}", "pack_lhs": "0", "accumulate": "0",
-            "line_rows": "0", "line_start": "0", "line_offsets": "0", "run": "0", "run_offsets": "0", "soon": "0",
-            "soon_bytes": "0",
+            pointer = v[code.pointer]  # read in place
+        given = dict.fromkeys(_NOTHING, ZERO) | {
+            "rhs": plus(address(pointer), times(times(v["t_b"], v[f"t_rhs_sb{number}"]), size)),
+            "packed": plus(address(packed), times(times(v["t_b"], v[f"t_packed_sb{number}"]), size)),
+            "lhs_sp": ONE, "row_blocks": ONE, "column_blocks": ONE, "block_rows": v["t_rows"], "m": v["t_rows"],
+            "block_panels": v[f"t_panels{number}"], "full_panels": v[f"t_panels{number}"],
         } | values  # fmt: skip
-        words = [given.get(name, f"t_{name}{number}") for name in list(PRODUCT_PARAMS)[:-2]]
-        return [f"call_kernel(t_product, 0, 1, {', '.join(words)})"]
+        named = [given[name] if name in given else v[f"t_{name}{number}"] for name in list(PRODUCT_PARAMS)[:-2]]
+        return call_kernel(v["t_product"], ZERO, ONE, named)
 
 
 class _Kernel:
@@ -121,7 +141,8 @@ class _Kernel:
         self.queries = operand(first.operands[0], one.left, ("p", "i"))
         keys = operand(first.operands[1], one.right, ("j", "p"))
         values = operand(second.operands[1], two.right, ("j", "p"))
-        self.nest = RowNest(request, attention, self.dtype, self.integers)
+        self.names = Names(by_name)
+        self.nest = RowNest(request, attention, self.dtype, self.integers, self.names)
         self.tile = tile_shape(self.dtype, machine.vector_bytes, machine.vector_registers, FEATURES)
         self.size, columns = ITEMSIZES[self.dtype], self.tile.columns
         self.line = (ceil(self.n, columns) + 1) * columns  # one more panel: rows are no power of two apart
@@ -165,15 +186,15 @@ class _Kernel:
     # --- the kernel ---
 
     def launches(self) -> list[Launch]:
-        text, own = self._text()
-        source, arguments = self._source(self.request.title("attention"), text, own)
+        own = self._parameters()
+        source, arguments = self._source(self.request.title("attention"), self.names, self._write, own)
         packing = [*self.one.packing, *self.two.packing]
         if self.nest.mask:
             packing.append(self._openness(own))
-        words = set(source.text.split("(", 1)[1].split(")", 1)[0].split(", "))
-        temporaries = {name: 0 for name in TEMPORARIES if name in words}
+        pointers = {name for name in arguments if isinstance(name, str)}
+        temporaries = {name: 0 for name in TEMPORARIES if name in pointers}
         for launch in packing:
-            temporaries |= {name: size for name, size in launch.temporaries.items() if name in words}
+            temporaries |= {name: size for name, size in launch.temporaries.items() if name in temporaries}
         work = typical(self.block_rows * (self.n * self.k + self.n * self.d))
         items = self.batch * ceil(self.m, self.block_rows)
         grain = max(1, SERIAL_WORK // work)
@@ -182,71 +203,91 @@ class _Kernel:
         launch.fallbacks = fallbacks(source, self.request.leaving_names)
         return [*packing, launch]
 
-    def _source(self, name: str, lines: list[str], own: dict) -> tuple[KernelSource, list]:
-        """A kernel of these lines, and the values of its parameters: those pointers and integers that it uses."""
-        text = "\n".join(indent(lines)) + "\n"
-        words = set(re.findall(r"[A-Za-z_]\w*", text))
+    def _source(
+        self, name: str, names: Names, write: Callable[[Block, list[Var]], None], own: dict
+    ) -> tuple[KernelSource, list]:
+        """The kernel that `write` writes with the parameters that there are, and the values of those that it uses."""
         pointers = {self.request.names[p]: f"{HLO_NAME[p.dtype]}*" for p in self.request.computation.parameters}
         pointers |= {self.request.output_name(k): f"{HLO_NAME[o.dtype]}*" for k, o in enumerate(self.request.outputs)}
         pointers |= dict.fromkeys(TEMPORARIES, f"{self.dtype}*")
         integers = self.integers | own
-        names = [name for name in (*pointers, *integers) if name in words]
-        types = [pointers.get(name, "s64") for name in names] + ["s64", "s64"]
-        source = KernelSource(name, f"def {name}({', '.join([*names, 'lo', 'hi'])}):\n{text}", tuple(types))
-        return source, [name if name in pointers else integers[name] for name in names]
+        given = pointers | dict.fromkeys(integers, "s64")
+        declare(names, given)
+        root = Block(names=names)
+        write(root, [names[name] for name in given])
+        kernel, params = with_used(name, given, names, root.statements())
+        return KernelSource.of(kernel), [name if name in pointers else integers[name] for name in params[:-2]]
 
-    def _text(self) -> tuple[list[str], dict[str, object]]:
-        """The body of the kernel, and the values of its own integer parameters."""
-        size, columns, dtype, nest = self.size, self.tile.columns, self.dtype, self.nest
-        scores = {
-            "lhs": "address(t_left)", "lhs_si": "t_left_row", "k": "k", "n": "n",
-            "out": "address(t_scores)", "out_si": "t_line",
-        }  # fmt: skip
-        queries = self._queries()
-        if not queries:
-            assert isinstance(self.queries.code, PlainOperand)
-            at = f"(t_b * t_queries_sb + t_i0 * t_queries_si) * {size}"
-            scores |= {"lhs": f"address({self.queries.code.pointer}) + {at}", "lhs_si": "t_queries_si"}
-        row = ["t_r = t_i - t_i0", "t_at = t_r * t_line", *nest.row]
-        rows = "for t_i in range(t_i0, t_i0 + t_rows):"
-        scratch = [f"t_scores = scratch_{dtype}({SCORES // size})"]
-        scratch += [
-            f"{name} = scratch_{dtype}({SUMS // size})" for name in ("t_sums", *(("t_left",) if queries else ()))
-        ]
-        scratch += [f"t_kept{k} = scratch_{dtype}({ROWS})" for k in range(len(self.attention.needed))]
+    def _write(self, root: Block, params: list[Var]) -> None:
+        """Writes the kernel."""
+        v, dtype, nest = self.names, self.dtype, self.nest
+        computed = not self._reads_queries()
+        scores, sums = SCORES // self.size, SUMS // self.size
+        areas = {"t_scores": scores, "t_sums": sums} | ({"t_left": sums} if computed else {})
+        areas |= {f"t_kept{k}": ROWS for k in range(len(self.attention.needed))}
+        areas |= {"t_tails": ROWS} if nest.mask else {}
+        for name, size in areas.items():
+            root.scratch(name, dtype, size)
         if nest.mask:
-            scratch += [f"t_tails = scratch_{dtype}({ROWS})", f"t_ends = scratch_s64({ROWS})"]
-            scores["block_panels"] = f"quotient(t_limit + {columns - 1}, {columns})"
-            attempt = [
-                "t_limit = 0",
-                *_loop(rows, nest.limit),
-                "t_limit = min(t_limit, n)",
-                *self.one.product(scores),
-                "t_length = t_limit",
-                *_loop(rows, row),
-                *self._hidden(),
-                *self._masked_sums(),
-            ]
-        else:
-            attempt = [*self.one.product(scores), *_loop(rows, row), *self.two.product(self._sums("n"))]
+            root.scratch("t_ends", "s64", ROWS)
         if nest.divides:
-            scratch += [f"t_divisors = scratch_{dtype}({ROWS})", f"t_exact = scratch_s64({ROWS})"]
-            body = [
-                *_loop("for t_r in range(t_rows):", ["t_exact[t_r] = 0"]),
-                "t_again = 1",
-                *_loop("while t_again != 0:", [*attempt, "t_again = 0", *_loop(rows, nest.result)]),
-            ]
+            root.scratch("t_divisors", dtype, ROWS)
+            root.scratch("t_exact", "s64", ROWS)
+        item, block = root.loop("t_item", v["lo"], v["hi"])
+        b = block.let("t_b", quotient(item, v["t_row_blocks"]))
+        i0 = block.let("t_i0", times(minus(item, times(b, v["t_row_blocks"])), v["t_block_rows"]))
+        rows = block.let("t_rows", least(v["t_block_rows"], minus(v["m"], i0)))
+        for part in nest.item:
+            block.body += block_statements(part)
+        if computed:
+            # What elements declare differs from what has a value here, not from what other loops declare.
+            self._compute_queries(block, Names.of(by_name, [*params, *assigned(root.body)]))
+        if not nest.divides:
+            self._attempt(block)
+            self._over_rows(block).body.extend(block_statements(nest.result))
+            return
+        r, every = block.loop("t_r", ZERO, rows)
+        every.store(v["t_exact"], r, ZERO)
+        again = block.let("t_again", ONE)
+        attempt = block.repeat(compared("!=", again, ZERO))
+        self._attempt(attempt)
+        attempt.let("t_again", ZERO)
+        self._over_rows(attempt).body.extend(block_statements(nest.result))
+
+    def _over_rows(self, block: Block) -> Block:
+        """The body of a loop over the rows of a block."""
+        i0 = self.names["t_i0"]
+        return block.loop("t_i", i0, plus(i0, self.names["t_rows"]))[1]
+
+    def _attempt(self, block: Block) -> None:
+        """Scores, rows and sums of a block."""
+        v, nest = self.names, self.nest
+        scores: dict[str, Expr] = {"k": v["k"], "n": v["n"], "out": address(v["t_scores"]), "out_si": v["t_line"]}
+        if self._reads_queries():
+            assert isinstance(self.queries.code, PlainOperand)
+            at = plus(times(v["t_b"], v["t_queries_sb"]), times(v["t_i0"], v["t_queries_si"]))
+            scores["lhs"] = plus(address(v[self.queries.code.pointer]), times(at, constant(self.size)))
+            scores["lhs_si"] = v["t_queries_si"]
         else:
-            body = [*attempt, *_loop(rows, nest.result)]
-        item = [
-            "t_b = quotient(t_item, t_row_blocks)",
-            "t_i0 = (t_item - t_b * t_row_blocks) * t_block_rows",
-            "t_rows = min(t_block_rows, m - t_i0)",
-            *nest.item,
-            *queries,
-            *body,
-        ]
-        return [*scratch, *_loop("for t_item in range(lo, hi):", item)], self._parameters()
+            scores |= {"lhs": address(v["t_left"]), "lhs_si": v["t_left_row"]}
+        if nest.limit is not None:
+            columns = self.tile.columns
+            limit = block.let("t_limit", ZERO)
+            self._over_rows(block).body.extend(block_statements(nest.limit))
+            block.let("t_limit", least(limit, v["n"]))
+            scores["block_panels"] = quotient(plus(limit, constant(columns - 1)), constant(columns))
+        block.body.append(self.one.product(v, scores))
+        if nest.mask:
+            block.let("t_length", v["t_limit"])
+        row = self._over_rows(block)
+        r = row.let("t_r", minus(v["t_i"], v["t_i0"]))
+        row.let("t_at", times(r, v["t_line"]))
+        row.body += block_statements(nest.row)
+        if nest.mask:
+            self._multiply_hidden(block)
+            self._masked_sums(block)
+        else:
+            block.body.append(self.two.product(v, self._sums(v["n"])))
 
     def _parameters(self) -> dict[str, object]:
         """The values of the kernel's own integer parameters."""
@@ -262,11 +303,12 @@ class _Kernel:
             own |= {f"t_{name}{contraction.number}": value for name, value in contraction.arguments.items()}
         return own
 
-    def _sums(self, length: str) -> dict[str, str]:
+    def _sums(self, length: Expr) -> dict[str, Expr]:
         """What the product is told to multiply weights with the first `length` values."""
+        v = self.names
         return {
-            "lhs": "address(t_scores)", "lhs_si": "t_line", "k": length, "n": "d",
-            "out": "address(t_sums)", "out_si": "t_width",
+            "lhs": address(v["t_scores"]), "lhs_si": v["t_line"], "k": length, "n": v["d"],
+            "out": address(v["t_sums"]), "out_si": v["t_width"],
         }  # fmt: skip
 
     def _left_row(self) -> int:
@@ -298,17 +340,18 @@ class _Kernel:
             used["t_left"] = rows * self._left_row(), SUMS // size
         room.check(self.request.title("attention"), used)
 
-    def _element(self, operand: Operand, instruction, name: str, at: tuple[str, str, str]) -> tuple[list[str], str]:
+    def _element(
+        self, v: Names, operand: Operand, instruction: Instruction, name: str, at: tuple[str, str, str]
+    ) -> tuple[list[Stmt], Expr]:
         """(statements, the value of an operand's element)."""
         code = operand.code
         if not isinstance(code, PlainOperand):
-            statements, value = code(Names(by_name), *at)
-            return printer.lines(statements), str(value)
+            return code(v, *at)
         roles = "bip" if name == "queries" else "bpj"
-        steps = [f"{variable} * t_{name}_s{role}" for variable, role in zip(at, roles, strict=True)]
+        steps: list[Expr] = [times(v[index], v[f"t_{name}_s{role}"]) for index, role in zip(at, roles, strict=True)]
         if operand.strides[2] == 1:
-            steps[2] = at[2]
-        return [], self.nest.cast(load(code.pointer, " + ".join(steps), instruction.dtype), instruction)
+            steps[2] = v[at[2]]
+        return [], self.nest.cast(load(v[code.pointer], plus(*steps)), instruction)
 
     def _reads_queries(self) -> bool:
         """Whether tiles read the queries where they lie: rows that do not share sets of the caches."""
@@ -316,70 +359,73 @@ class _Kernel:
         plain = isinstance(code, PlainOperand) and code.dtype == self.dtype
         return plain and along == 1 and step * self.size % PERIOD != 0
 
-    def _queries(self) -> list[str]:
-        """Statements that compute or copy a block of queries; none where tiles read them where they lie."""
-        first = self.attention.first.operands[0]
-        if self._reads_queries():
-            return []
-        statements, value = self._element(self.queries, first, "queries", ("t_b", "t_i", "t_p"))
-        inner = _loop("for t_p in range(k):", [*statements, f"t_left[t_at + t_p] = {value}"])
-        return _loop("for t_i in range(t_i0, t_i0 + t_rows):", ["t_at = (t_i - t_i0) * t_left_row", *inner])
+    def _compute_queries(self, block: Block, v: Names) -> None:
+        """Computes or copies a block of queries, where tiles do not read them where they lie."""
+        first, begin = self.attention.first.operands[0], v["t_i0"]
+        block = Block(block, body=block.body, names=v)
+        i, row = block.loop("t_i", begin, plus(begin, v["t_rows"]))
+        at = row.let("t_at", times(minus(i, begin), v["t_left_row"]))
+        p, inside = row.loop("t_p", ZERO, v["k"])
+        statements, value = self._element(v, self.queries, first, "queries", ("t_b", "t_i", "t_p"))
+        inside.body += statements
+        inside.store(v["t_left"], plus(at, p), value)
 
     # --- what a mask hides ---
 
     def _openness(self, own: dict) -> Launch:
         """The kernel that looks for infinities and NaN among the values, by parts of keys: 0 or NaN for each part.
         A weight of 0 makes NaN of them, so that hidden values are left out only where there are none."""
-        second = self.attention.second.operands[1]
-        statements, value = self._element(self.two.right, second, "values", ("t_b", "t_p", "t_j"))
-        add = f"t_zero = sum_{self.dtype}(t_zero, {value} * {self.dtype}(0))"
-        lines = _loop(
-            "for t_item in range(lo, hi):",
-            [
-                "t_b = quotient(t_item, t_parts)",
-                f"t_p0 = (t_item - t_b * t_parts) * {PART}",
-                f"t_zero = {self.dtype}(0)",
-                *_loop(
-                    f"for t_p in range(t_p0, min(t_p0 + {PART}, n)):", _loop("for t_j in range(d):", [*statements, add])
-                ),
-                "t_open[t_item] = t_zero",
-            ],
-        )
-        source, arguments = self._source(f"{self.request.title('attention')}_finite", lines, own)
+        second, v = self.attention.second.operands[1], Names(by_name)
+
+        def write(root: Block, params: list[Var]) -> None:
+            item, block = root.loop("t_item", v["lo"], v["hi"])
+            part = constant(PART)
+            b = block.let("t_b", quotient(item, v["t_parts"]))
+            p0 = block.let("t_p0", times(minus(item, times(b, v["t_parts"])), part))
+            zero = block.let("t_zero", cast(self.dtype, ZERO))
+            _, along = block.loop("t_p", p0, least(plus(p0, part), v["n"]))
+            _, across = along.loop("t_j", ZERO, v["d"])
+            statements, value = self._element(v, self.two.right, second, "values", ("t_b", "t_p", "t_j"))
+            across.body += statements
+            across.set([zero], [added(zero, times(value, cast(self.dtype, ZERO)))])
+            block.store(v["t_open"], item, zero)
+
+        source, arguments = self._source(f"{self.request.title('attention')}_finite", v, write, own)
         items = self.batch * own["t_parts"]
         grain = max(1, (1 << 16) // (PART * self.d))
         return launch_by_grain(source, arguments, items, grain, {"t_open": items * self.size})
 
-    def _hidden(self) -> list[str]:
-        """Statements that decide how many values are multiplied, and give the hidden ones among them their weights."""
-        add = f"t_zero = sum_{self.dtype}(t_zero, t_open[t_b * t_parts + t_p])"
-        fill = ["t_at = t_r * t_line", "t_tail = t_tails[t_r]"]
-        fill += _loop("for t_j in range(t_ends[t_r], t_length):", ["t_scores[t_at + t_j] = t_tail"])
-        return [
-            f"t_zero = {self.dtype}(0)",
-            *_loop(f"for t_p in range(quotient(t_length, {PART}), t_parts):", [add]),
-            *_loop("if t_zero != 0 or t_direct_panels2 > 0:", ["t_length = n"]),
-            *_loop("for t_r in range(t_rows):", fill),
-        ]
+    def _multiply_hidden(self, block: Block) -> None:
+        """Decides how many values are multiplied, and gives the hidden ones among them their weights."""
+        v = self.names
+        zero, length = block.let("t_zero", cast(self.dtype, ZERO)), v["t_length"]
+        p, parts = block.loop("t_p", quotient(length, constant(PART)), v["t_parts"])
+        parts.set([zero], [added(zero, load(v["t_open"], plus(times(v["t_b"], v["t_parts"]), p)))])
+        every = both("or", [compared("!=", zero, ZERO), compared(">", v["t_direct_panels2"], ZERO)])
+        block.branch(every).let("t_length", v["n"])
+        r, row = block.loop("t_r", ZERO, v["t_rows"])
+        at, tail = row.let("t_at", times(r, v["t_line"])), row.let("t_tail", load(v["t_tails"], r))
+        j, hidden = row.loop("t_j", load(v["t_ends"], r), length)
+        hidden.store(v["t_scores"], plus(at, j), tail)
 
-    def _masked_sums(self) -> list[str]:
+    def _masked_sums(self, block: Block) -> None:
         """The second product over `t_length` values: whole steps of them at once, the rest of a step panel by panel,
         since a step's panels lie as far apart as all of it is long."""
-        size, columns = self.size, self.tile.columns
-        rest = self._sums("t_rest") | {
-            "lhs": f"address(t_scores) + t_whole * {size}",
-            "out": f"address(t_sums) + t_q * {columns * size}",
-            "packed": "address(t_packed2) + (t_b * t_packed_sb2 + t_whole * t_packed_sp2 + "
-            f"t_q * min(t_step2, n - t_whole) * {columns}) * {size}",
-            "block_panels": "1", "panels": "1", "full_panels": "1", "accumulate": "1",
-        }  # fmt: skip
-        return [
-            "t_whole = quotient(t_length, t_step2) * t_step2",
-            *_loop("if t_length == n:", ["t_whole = n"]),
-            "t_rest = t_length - t_whole",
-            *self.two.product(self._sums("t_whole")),
-            *_loop("if t_rest > 0:", _loop("for t_q in range(t_panels2):", self.two.product(rest))),
-        ]
+        v, size, columns = self.names, constant(self.size), self.tile.columns
+        length, step = v["t_length"], v["t_step2"]
+        whole = block.let("t_whole", times(quotient(length, step), step))
+        block.branch(compared("==", length, v["n"])).let("t_whole", v["n"])
+        rest = block.let("t_rest", minus(length, whole))
+        block.body.append(self.two.product(v, self._sums(whole)))
+        q, panel = block.branch(compared(">", rest, ZERO)).loop("t_q", ZERO, v["t_panels2"])
+        across = times(times(q, least(step, minus(v["n"], whole))), constant(columns))
+        packed = plus(times(v["t_b"], v["t_packed_sb2"]), times(whole, v["t_packed_sp2"]), across)
+        panel.body.append(self.two.product(v, self._sums(rest) | {
+            "lhs": plus(address(v["t_scores"]), times(whole, size)),
+            "out": plus(address(v["t_sums"]), times(q, constant(columns * self.size))),
+            "packed": plus(address(v["t_packed2"]), times(packed, size)),
+            "block_panels": ONE, "panels": ONE, "full_panels": ONE, "accumulate": ONE,
+        }))  # fmt: skip
 
 
 def _row_of(length: int) -> int:
@@ -394,7 +440,3 @@ def _row_of(length: int) -> int:
 def ceil(a: int, b: int) -> int:
     """a / b, rounded up."""
     return -(-a // b)
-
-
-def _loop(header: str, body: list[str]) -> list[str]:
-    return [header, *indent(body)]

@@ -15,12 +15,14 @@ from functools import partial
 
 from hloom.compiler.kernel_ir import printer
 from hloom.compiler.kernel_ir.builder import constant, load, minus, plus, times
+from hloom.compiler.kernel_ir.functions import by_name
 from hloom.compiler.kernel_ir.names import Names
 from hloom.compiler.kernel_ir.nodes import Expr, Stmt, Store
+from hloom.compiler.kernel_ir.rewrite import assigned
 from hloom.compiler.kernels.attention.rows import RowNest
 from hloom.compiler.kernels.attention.structure import Attention
 from hloom.compiler.kernels.codegen.description import Block, Branch, Collective, Lanes
-from hloom.compiler.kernels.codegen.serial import indent
+from hloom.compiler.kernels.codegen.serial import block_statements, indent
 from hloom.compiler.kernels.contractions.operands import Roles, operand_of
 from hloom.compiler.kernels.contractions.spec import ContractionSpec, PlainOperand
 from hloom.compiler.kernels.request import KernelRequest
@@ -92,6 +94,7 @@ class _WarpRows(RowNest):
         return None
 
     def lines(self, block: Block) -> list[str]:
+        """The lines of a block."""
         lines: list[str] = []
         for node in block.body:
             if isinstance(node, Stmt):
@@ -155,7 +158,9 @@ class _Kernel:
         self.one = self._part(tiles[0], "1", queries.code, queries, keys, "n", self.n, self.k)
         self.two = self._part(tiles[1], "2", weights, None, values, "d", self.d, self.n)
         self.steps = {"lhs1": queries.strides, "rhs1": keys.strides, "rhs2": values.strides}
-        self.nest = _WarpRows(request, attention, "f32", self.integers)
+        self.nest = _WarpRows(request, attention, "f32", self.integers, Names(by_name))
+        around = Names.of(by_name, [var for block in self.nest.item for var in assigned(block_statements(block))])
+        self.one.text.around = self.two.text.around = around
         itemsize = DTYPES[self.dtype].itemsize
         staged = max(part.text.tile.stages * (part.left.area + part.right.area) for part in (self.one, self.two))
         # What is staged, then in elements of float32: scores, sums, and results of reductions.
@@ -207,14 +212,15 @@ class _Kernel:
             "t_b = s64(div_u32(u32(t_block), u32(t_row_tiles)))",
             f"t_i0 = (t_block - t_b * t_row_tiles) * {self.rows}",
             f"t_width = {self.width}",
-            *nest.item,
+            *(line for block in nest.item for line in nest.lines(block)),
             *self._product(self.one, "k", "n", "t_scores", self.line),
             *over_rows,
-            *indent(["t_i = t_i0 + t_r", f"t_at = t_r * {self.line}", *nest.row, f"t_r += {THREADS // WARP}"]),
+            *indent(["t_i = t_i0 + t_r", f"t_at = t_r * {self.line}", *nest.lines(nest.row)]),
+            f"    t_r += {THREADS // WARP}",
             "cuda.syncthreads()",
             *self._product(self.two, "n", "d", "t_sums", self.width),
             *over_rows,
-            *indent(["t_i = t_i0 + t_r", *nest.result, f"t_r += {THREADS // WARP}"]),
+            *indent(["t_i = t_i0 + t_r", *nest.lines(nest.result), f"t_r += {THREADS // WARP}"]),
         ]
         integers = self.integers | {"m": self.m, "n": self.n, "k": self.k, "d": self.d}
         integers["t_row_tiles"] = -(-self.m // self.rows)

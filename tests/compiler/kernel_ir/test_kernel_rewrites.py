@@ -26,7 +26,7 @@ from hloom.compiler.kernel_ir.nodes import (
 )
 from hloom.compiler.kernel_ir.printer import printed
 from hloom.compiler.kernel_ir.reader import KernelSyntaxError, expression, read, statements
-from hloom.compiler.kernel_ir.rewrite import assigned, copied, mapped, replaced, substituted
+from hloom.compiler.kernel_ir.rewrite import assigned, copied, mapped, replaced, substituted, variables_of
 from hloom.compiler.kernel_ir.rewrite import read as variables_read
 from hloom.compiler.kernel_ir.scopes import settle
 from hloom.compiler.kernel_ir.types import REGISTER, TypeMismatch
@@ -206,6 +206,7 @@ def test_a_copy_has_variables_of_its_own():
     assert not assigned(made).keys() & assigned(nodes.body).keys()
     assert [var.name for var in assigned(nodes.body)] == ["s", "i", "v", "w"]
     assert not {*variables_read(made)} & assigned(nodes.body).keys()
+    assert variables_of(made) == {*variables_read(made)}
     verify(Kernel("k", nodes.params, made), library.signature)
     (one,) = copied([Assign(Var("s64", "n"), LO)], lambda name: f"{name}_2", [LO])
     assert lines([one]) == ["n_2 = lo_2"]

@@ -280,6 +280,17 @@ def test_what_follows_is_in_the_kernel():
 # --- what it leaves alone, and what is read elsewhere too ------------------------------------------------------------
 
 
+def test_constants_of_queries_and_of_scores():
+    """Both are arguments of the kernel, since they may follow a size: those of queries that are computed for a block
+    differ from those that all of its rows read."""
+
+    def scaled(q, k, v):
+        scores = (hnp.exp(q) / 48.0 + 96.0) @ hnp.swapaxes(k, -1, -2) / 80.0 + 20.0
+        return hl.nn.softmax(scores) @ v / 33.0
+
+    check(scaled, (normal(2, 96, 48), normal(2, 80, 48, seed=1), normal(2, 80, 48, seed=2)))
+
+
 def test_scores_that_are_returned():
     def function(q, k, v):
         scores = hnp.matmul(q, hnp.swapaxes(k, -1, -2))

@@ -107,9 +107,9 @@ def make_side(
     )
 
 
-def element_text(element: Element, *at: str) -> tuple[list[str], str]:
-    """(lines, expression) of an operand's element at indexes of these names."""
-    statements, value = element(Names(by_name), *at)
+def element_text(element: Element, names: Names, *at: str) -> tuple[list[str], str]:
+    """(lines, expression) of an operand's element at indexes of these names. names: those around it."""
+    statements, value = element(names, *at)
     return printer.lines(statements), str(value)
 
 

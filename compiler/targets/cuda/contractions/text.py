@@ -12,6 +12,8 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable
 
+from hloom.compiler.kernel_ir.functions import by_name
+from hloom.compiler.kernel_ir.names import Names
 from hloom.compiler.kernels.codegen.serial import indent
 from hloom.compiler.kernels.contractions.spec import ContractionSpec, PlainOperand, PlainStore
 from hloom.compiler.targets.cuda.codegen.source import CudaSource
@@ -63,6 +65,7 @@ class Text:
         self.several = several  # batch elements, or parts of sums
         self.wide_stores = wide_stores  # whether rows of a plain result begin at 16 bytes
         self.ahead = "ahead" in (left.how, right.how)
+        self.around = Names(by_name)  # of what has a value while operands are evaluated
 
     def source(self, integers: dict[str, int], blocks: int) -> CudaSource:
         """The source. integers: values of all integer parameters that the text may have; those by which something is
@@ -188,7 +191,7 @@ class Text:
             head, condition = [f"t_{side.role} = t_{side.role}0 + {role}", f"t_p = t_ahead + {p}"], self.inside(side)
             assert callable(side.code)  # CUDA has neither filled nor staged operands
             order = ("t_b", "t_i", "t_p") if side.role == "i" else ("t_b", "t_p", "t_j")
-            statements, value = element_text(side.code, *order)
+            statements, value = element_text(side.code, self.around, *order)
         at = self.place(side, stage)
         if condition:
             given = [f"t_value = {self.spec.accumulate}(0)", f"if {condition}:"]

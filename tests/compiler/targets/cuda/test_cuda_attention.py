@@ -128,6 +128,16 @@ def test_a_missing_barrier(which, reverse):
         outputs(program, inputs(program), made=[launch], reverse=reverse)
 
 
+def test_constants_of_queries_and_of_scores():
+    def scaled(q, k, v):
+        scores = (hnp.exp(q) / 48.0 + 96.0) @ hnp.swapaxes(k, -1, -2) / 80.0 + 20.0
+        power = hnp.exp(scores - scores.max(-1, keepdims=True))
+        return power / power.sum(-1, keepdims=True) @ v / 33.0
+
+    random = np.random.default_rng(4)
+    check_plan(scaled, *(random.standard_normal((2, t, 24)).astype("f4") for t in (26, 40, 40)))
+
+
 def test_a_function_is_planned_as_one_kernel():
     def function(q, k, v):
         scores = hnp.einsum("bhqd,bhkd->bhqk", q, k) * 0.3
