@@ -70,9 +70,13 @@ class Block:
         """Writes an element; streamed: non-temporal, where the target has such stores."""
         self.body.append(builder.store(pointer, index, value, streamed))
 
-    def increase(self, var: Var, by: Expr) -> None:
+    def increase(self, var: Var, by: Expr | int) -> None:
         """`var += by`."""
-        self.body.append(Assign(var, builder.plus(var, by), True))
+        self.body.append(builder.increased(var, by))
+
+    def do(self, name: str, *arguments: Expr) -> None:
+        """A call for its effect."""
+        self.body.append(builder.do(name, arguments))
 
     def scratch(self, name: str, dtype: str, size: int) -> Var:
         """Memory of so many elements that a call of the kernel has for itself."""

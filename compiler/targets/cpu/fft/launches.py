@@ -8,7 +8,7 @@ One long transform, or a few, would leave lanes empty. Such a transform of lengt
 length N1, which are multiplied by roots of unity of order N1 * N2, and N1 rows of length N2 whose results are columns
 (the four-step algorithm). A real transform of even length is one of half the length, whose elements are pairs.
 
-A kernel's text depends on how it reads and writes and on the number of passes; passes are kernels of their own, whose
+A kernel depends on how it reads and writes and on the number of passes; passes are kernels of their own, whose
 addresses are arguments as lengths, strides and roots are. So another length needs new code only for new radices.
 """
 
@@ -18,20 +18,20 @@ import itertools
 import math
 
 from hloom.compiler.kernels.codegen.affine import variables
-from hloom.compiler.kernels.codegen.serial import block_lines
+from hloom.compiler.kernels.codegen.serial import block_statements
 from hloom.compiler.kernels.codegen.source import KernelSource
 from hloom.compiler.kernels.launch import Argument, Launch, launch_by_work
 from hloom.compiler.kernels.request import KernelRequest
 from hloom.compiler.targets.base import KernelGroup
 from hloom.compiler.targets.cpu.fft.parts import PARTS, SIZES, part_kernel, pass_kernel
 from hloom.compiler.targets.cpu.fft.spectrum import PIECE, spectrum_kernel
-from hloom.compiler.targets.cpu.fft.text import Epilogue, Form, kernel_of, pass_names
+from hloom.compiler.targets.cpu.fft.transforms import Epilogue, Form, kernel_of, pass_names
 from hloom.compiler.targets.cpu.fft.twiddles import factors_of, radices_of, scale_of, spectrum_twiddles, twiddles_of
 from hloom.ir.module import Instruction
 from hloom.ir.ops import OPS
 from hloom.ir.types import COMPLEX, HLO_NAME, real_dtype
 
-CAPACITIES = (64, 512, 4096)  # elements of the blocks in the texts, which so serve all lengths
+CAPACITIES = (64, 512, 4096)  # elements of the blocks of kernels, which so serve all lengths
 LONGEST = CAPACITIES[-1]  # elements of a block: two of them take a megabyte of the stack where vectors have 64 bytes
 WIDEST = 16  # lanes of the widest vectors
 NEAR = 2048  # elements of a block that stay in the second-level cache
@@ -139,11 +139,12 @@ def _epilogue(request: KernelRequest, fft: Instruction) -> Epilogue:
     """The element-wise ops behind a transform."""
     output = request.outputs[0]
     writer = request.writer(output.dims)
-    writer.overrides[fft] = (writer.names.declare("z", HLO_NAME[fft.dtype]), writer.root)
+    z = writer.names.declare("z", HLO_NAME[fft.dtype])
+    writer.overrides[fft] = (z, writer.root)
     value = writer.value(output, variables(output.dims), writer.root)
-    lines = tuple(block_lines(writer.root))
     title = request.title("").split("_fft_")[-1].strip("_")
-    return Epilogue((*lines, f"v = {value}"), output.dtype not in COMPLEX, title)
+    statements, real = block_statements(writer.root), output.dtype not in COMPLEX
+    return Epilogue(writer.names, z, statements, value, writer.integers, real, title)
 
 
 def shared_kernels(dtype: str, machine) -> list[KernelSource]:
@@ -172,7 +173,7 @@ class _Launches:
         self.reals = operand.opcode == "convert"
         self.given = request.names[operand.operands[0] if self.reals else operand]
         self.made = request.output_name(0)
-        self.epilogue = Epilogue() if request.outputs[0] is instruction else _epilogue(request, instruction)
+        self.epilogue = None if request.outputs[0] is instruction else _epilogue(request, instruction)
         self.operand, self.shape = operand.shape, instruction.shape
         self.which, self.lengths = instruction["fft_type"], tuple(instruction["fft_length"])
         self.dtype = HLO_NAME[real_dtype(operand.dtype)]
@@ -192,7 +193,7 @@ class _Launches:
                 self.columns(self.operand.dims, axis, source, "spectrum", 0)
             self.real_rows("spectrum" if others else self.given, total)
             return self.result
-        between = "spectrum" if self.epilogue.statements and others else self.made
+        between = "spectrum" if self.epilogue and others else self.made
         if self.which == "RFFT":
             self.real_rows(self.given, 0, between)
         else:
@@ -261,8 +262,8 @@ class _Launches:
         radices = radices_of(n) or ()
         capacity = next(size for size in CAPACITIES if size >= n) + 8  # the spectrum of real numbers has one more
         results = made.get("width", 2 * n) // 2
-        epilogue = self.epilogue if target == self.made else Epilogue()
-        if epilogue.real:
+        epilogue = self.epilogue if target == self.made else None
+        if epilogue is not None and epilogue.real:
             made = {name: stride // 2 for name, stride in made.items()}
         form = Form(
             self.dtype, self.lanes, len(radices), self.inverse, read, write, source == target, spectrum,
@@ -284,12 +285,14 @@ class _Launches:
             values |= {f"factors{number}": place, f"m{number}": m, f"s{number}": s}
         values |= {f"pass{number}": pass_kernel(name) for number, name in enumerate(pass_names(form, radices))}
         values |= {"given": source, "data": source, "made": target}
-        source_text = kernel_of(form)
-        names = source_text.text[source_text.text.index("(") + 1 : source_text.text.index(")")].split(", ")[:-2]
+        if epilogue is not None:
+            values |= epilogue.integers
+        kernel = kernel_of(form)
+        names = [param.name for param in kernel.unsettled.params[:-2]]
         values |= {name: part_kernel(name, self.dtype, self.lanes) for name in PARTS if name in names}
         arguments = [values.get(name, name) for name in names]
         work = 5.0 * n * math.log2(n) * self.lanes / 4
-        self.finish(source_text, arguments, outer * blocks, work, tables)
+        self.finish(kernel, arguments, outer * blocks, work, tables)
 
     def finish(self, source: KernelSource, arguments: list, items: int, work: float, tables) -> None:
         # The complex numbers that the passes along the last dimension work on.

@@ -1,4 +1,4 @@
-"""Kernels for spectra of real transforms that are too long for the blocks of `text`: passes over memory."""
+"""Kernels for spectra of real transforms that are too long for the blocks of `transforms`: passes over memory."""
 
 from __future__ import annotations
 

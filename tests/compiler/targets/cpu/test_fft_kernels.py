@@ -9,7 +9,7 @@ from hloom.compiler.schedule.steps import HostStep, KernelStep
 from hloom.compiler.targets.cpu.codegen import assembly
 from hloom.compiler.targets.cpu.fft.names import parameters
 from hloom.compiler.targets.cpu.fft.parts import pass_kernel
-from hloom.compiler.targets.cpu.fft.text import Form, kernel_of, pass_names
+from hloom.compiler.targets.cpu.fft.transforms import Form, kernel_of, pass_names
 from hloom.compiler.targets.cpu.fft.twiddles import radices_of, roots
 from hloom.compiler.targets.cpu.machine import host
 from hloom.runtime.steps import Host
@@ -268,6 +268,7 @@ AROUND = {
     "real pairs": (lambda x: hnp.abs(hnp.fft.rfft2(x)), lambda x: np.abs(np.fft.rfft2(x)), (24, 36), "float32", 2),
     "few rows": (lambda x: hnp.abs(hnp.fft.rfft(x)), lambda x: np.abs(np.fft.rfft(x)), (2, 4096), "float32", 4),
     "real result": (lambda x: hnp.fft.irfft(x) * 3, lambda x: np.fft.irfft(x) * 3, (40, 31), "complex64", 2),
+    "by a size": (lambda x: power(x) / 64, lambda x: power_of(x) / 64, (18, 64), "float64", 1),
     "an array": (lambda x: hnp.fft.fft(x) * x, lambda x: np.fft.fft(x) * x, (40, 30), "complex64", 2),
 }
 
