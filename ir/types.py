@@ -404,7 +404,7 @@ def _join(nodes: frozenset[str]) -> str:
     if len(least) != 1:
         raise DTypeError(
             "the operands have a common dtype",
-            f"{', '.join(sorted(nodes))}, which have none",
+            f"{', '.join(sorted(nodes))}, which have no common dtype",
             "convert one of them with astype",
         )
     return least[0]

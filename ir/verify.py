@@ -26,7 +26,7 @@ class VerifyError(HloomError):
 
 RULES = {
     "opcode": "every opcode is in the op table",
-    "once": "an instruction stands in a computation once",
+    "once": "an instruction occurs in a computation once",
     "operand": "operands are defined before their use, in the same computation",
     "attribute": "an instruction has the attributes that its op declares, with values of their kinds",
     "shape": "the shape of an instruction is what its op infers",
@@ -71,7 +71,7 @@ def verify_computation(computation: Computation) -> None:
     seen: set[Instruction] = set()
     for instruction in computation.instructions:
         if instruction in seen:
-            _fail("once", "it is there again", computation, instruction, "add each instruction once")
+            _fail("once", "it occurs again", computation, instruction, "add each instruction once")
         entry = OPS.get(instruction.opcode)
         if entry is None:
             _fail("opcode", f"'{instruction.opcode}'", computation, instruction, "declare the op in hloom/ir/ops")
@@ -111,7 +111,12 @@ def _check_attributes(computation: Computation, instruction: Instruction, declar
     for name, value in instruction.attributes.items():
         if name not in declared:
             has = ", ".join(declared) or "none"
-            _fail("attribute", f"'{name}', which {instruction.opcode} has not; it has: {has}", computation, instruction)
+            _fail(
+                "attribute",
+                f"'{name}', which {instruction.opcode} does not have; it has: {has}",
+                computation,
+                instruction,
+            )
         kind = kind_of(declared[name])
         if not kind.holds(value):
             _fail("attribute", f"{name}={value!r:.80}, expected {kind.meaning}", computation, instruction)
@@ -141,7 +146,7 @@ def _check_parameters(computation: Computation) -> None:
         if parameter not in found:
             _fail("parameter", f"parameter {index} is not among the instructions", computation, parameter)
         if parameter["index"] != index:
-            _fail("parameter", f"it stands at index {index} of the parameters", computation, parameter)
+            _fail("parameter", f"it is at index {index} of the parameters", computation, parameter)
     for extra in found.difference(computation.parameters):
         _fail("parameter", "it is not among the computation's parameters", computation, extra)
 

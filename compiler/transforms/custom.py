@@ -142,8 +142,8 @@ class CustomJvp(Rule):
 def refuse_captured(rule, instruction: Instruction, tangents, what: str) -> None:
     if rule.captured and any(t is not None for t in tangents[-rule.captured :]):
         raise DifferentiationError(
-            f"the derivative of the {what} function '{rule.name}' by a value that it uses from outside was asked for",
-            "the rule knows the arguments only",
+            f"the derivative of the {what} function '{rule.name}' with respect to a captured value was asked for",
+            "the rule only covers the arguments",
             "pass the value as an argument of the function",
             source=instruction.source,
         )

@@ -127,7 +127,7 @@ def _arg_extreme(name: str, operand, axis: int, index_dtype, largest: bool):
         raise DTypeError(f"{name} takes ordered elements", f"{x._shape!r}", "use real parts or absolute values")
     dtype = as_dtype(index_dtype)
     if dtype not in INTEGERS:
-        raise DTypeError(f"{name} gives indexes of an integer dtype", f"{dtype}", "pass index_dtype='s32'")
+        raise DTypeError(f"{name} returns indices of an integer dtype", f"{dtype}", "pass index_dtype='s32'")
     extent = x.shape[axis]
     require_elements((extent,), f"{name} along axis {axis}", repr(x._shape), "pass a non-empty array")
     if dtype.itemsize >= 4:

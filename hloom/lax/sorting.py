@@ -85,7 +85,7 @@ def _approximate(name: str, operand, k, reduction_dimension, aggregate_to_topk, 
     x = as_operand(operand, name)
     if not aggregate_to_topk:
         raise ArgumentError(
-            f"{name} gives exactly k elements", "aggregate_to_topk=False", "leave aggregate_to_topk at True"
+            f"{name} returns exactly k elements", "aggregate_to_topk=False", "leave aggregate_to_topk at True"
         )
     if largest:
         return top_k(x, k, axis=reduction_dimension)

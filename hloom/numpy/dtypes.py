@@ -308,7 +308,7 @@ def can_cast(from_, to, casting: str = "safe") -> builtins.bool:
         ranks = [next(k for k, members in enumerate(order) if d in members) for d in (source, target)]
         return ranks[0] <= ranks[1]
     if casting != "safe":
-        raise ArgumentError("can_cast knows its rules by name", f"{casting!r}", "'no', 'safe', 'same_kind' or 'unsafe'")
+        raise ArgumentError("can_cast takes a rule by name", f"{casting!r}", "'no', 'safe', 'same_kind' or 'unsafe'")
     if source in INTEGERS and target in INEXACT:
         # The lattice promotes every integer with every float; a safe cast preserves values.
         bits = finfo(target).nmant + 1

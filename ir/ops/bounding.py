@@ -103,7 +103,7 @@ def pad_bounded(build, instruction, operands):
     padding = []
     for (low, high, interior), size in zip(instruction["padding"], instruction.operands[0].dims, strict=True):
         if is_open(low) or (is_open(size) and (interior or low < 0)):
-            raise refused(instruction, "the places of its elements are computed")
+            raise refused(instruction, "the positions of its elements are computed")
         padding.append((low, int(highest(high)) if is_open(high) else high, interior))
     stored = build.stored(instruction.shape)
     padding = [

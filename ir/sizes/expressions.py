@@ -225,7 +225,7 @@ class Dim(SizeExpression):
         self, name: str, min: int = 1, max: int | None = None, *, multiple_of: int = 1, scope: Scope | None = None
     ):
         if not isinstance(name, str) or not name.isidentifier() or not name.isascii() or iskeyword(name):
-            raise ArgumentError(f"Dim({name!r})", "its name is no identifier", "pass a name such as 'batch'")
+            raise ArgumentError(f"Dim({name!r})", "its name is not an identifier", "pass a name such as 'batch'")
         given = f"Dim({name!r}, {min!r}, {max!r}, multiple_of={multiple_of!r})"
         repair = f"pass integers, such as Dim({name!r}, 1, 4096)"
         if any(type(n) is not int for n in (min, multiple_of, *(() if max is None else (max,)))):
@@ -324,7 +324,7 @@ class Comparison:
         found = f"it holds for some sizes only, and {low} alone is known"
         apart = [name for name, dim in dims_of(self.left).items() if dim.terms != dims[name].terms]
         if apart:
-            found = f"there are two dimensions {apart[0]!r}, with bounds or constraints of their own"
+            found = f"there are two dimensions {apart[0]!r}, with different bounds or constraints"
         said = self._decided_by(dims) or "hl.Dim('n', min=2)"
         raise UndecidedSizeError(
             f"a decision by {self!r}",
@@ -458,7 +458,7 @@ def assume(comparison: Comparison | bool) -> Comparison | None:
             "assume(...) of sizes", "it holds for no sizes within their bounds", "correct the bounds of the Dim"
         )
     raise ArgumentError(
-        "assume(...)", f"{type(comparison).__name__} is no comparison of sizes", "pass n % 2 == 0 or n <= m"
+        "assume(...)", f"{type(comparison).__name__} is not a comparison of sizes", "pass n % 2 == 0 or n <= m"
     )
 
 

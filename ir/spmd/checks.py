@@ -13,7 +13,7 @@ def check_mesh(what: str, mesh: DeviceMesh) -> None:
     if twice or len(mesh.names) != len(mesh.sizes) or any(s < 1 for s in mesh.sizes):
         found = ", ".join(f"{n}={s}" for n, s in zip(mesh.names, mesh.sizes, strict=False))
         raise AttributeValueError(
-            f"{what}: the axes of a mesh have names of their own and positive sizes", found, "rename the axes"
+            f"{what}: the axes of a mesh have distinct names and positive sizes", found, "rename the axes"
         )
     ids = mesh.device_ids
     if ids and mesh.names and (len(ids) != mesh.size or len(set(ids)) != mesh.size or min(ids) < 0):

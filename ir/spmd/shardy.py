@@ -84,7 +84,7 @@ class _Reader:
         self.expect(">")
         names = tuple(n for n, _ in pairs)
         if len(set(names)) < len(names):
-            raise ShardyProblem("the axes of a mesh have names of their own", self.text[:80], "rename an axis")
+            raise ShardyProblem("the axes of a mesh have distinct names", self.text[:80], "rename an axis")
         mesh = DeviceMesh(names, tuple(s for _, s in pairs), tuple(ids))
         if (names and ids and sorted(ids) != list(range(mesh.size))) or (not names and len(ids) > 1) or 0 in mesh.sizes:
             raise ShardyProblem(
@@ -142,7 +142,7 @@ class _Reader:
             if name not in mesh.names:
                 raise ShardyProblem(f"an axis '{name}'", f"the mesh has {has}", "name an axis of the mesh")
             if names.count(name) > 1:
-                raise ShardyProblem("a sharding uses each axis once", f"'{name}' is there twice", "use it once")
+                raise ShardyProblem("a sharding uses each axis once", f"'{name}' occurs twice", "use it once")
 
     def _dimension(self) -> tuple[list, bool, int]:
         self.expect("{")
@@ -190,7 +190,7 @@ def _atoms(mesh: DeviceMesh, axes) -> list[tuple[str, None]]:
             passed *= atomic.axis_size(atom)
         if taken != size:
             raise ShardyProblem(
-                f"a part of size {size} of the axis '{name}', behind {before}",
+                f"a part of size {size} of the axis '{name}', after {before}",
                 f"the axis has {mesh.axis_size(name)} devices, in the order of its prime factors",
                 "use a mesh with an axis for each part",
             )

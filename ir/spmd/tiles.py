@@ -60,7 +60,7 @@ def parse_tiles(text: str) -> Tiles | tuple:
     """The tile assignment of a text in braces; for a tuple, a tuple of them. Raises TileProblem."""
     text = re.sub(r"/\*.*?\*/|\s+", "", text)
     if text[:1] != "{" or text[-1:] != "}":
-        raise TileProblem("a sharding stands in braces", f"'{text[:60]}'", _EXAMPLE)
+        raise TileProblem("a sharding is enclosed in braces", f"'{text[:60]}'", _EXAMPLE)
     body = text[1:-1]
     if body[:1] == "{" or not body:
         return tuple(parse_tiles(part) for part in _elements(body))
@@ -75,7 +75,7 @@ def parse_tiles(text: str) -> Tiles | tuple:
         raise TileProblem("this sharding is none that HLO has", f"{{{body[:60]}}}", _EXAMPLE)
     groups, rest = _groups(body[match.end() :])
     if rest:
-        raise TileProblem("this sharding goes on with something unknown", f"'{rest[:60]}'", _EXAMPLE)
+        raise TileProblem("this sharding continues with something unknown", f"'{rest[:60]}'", _EXAMPLE)
     sizes, shape, order = _integers(match[1]), _integers(match[2] or ""), _integers(match[3] or "")
     count = math.prod(sizes)
     if not sizes or not 0 < count <= _LARGEST or len(groups) > len(sizes):
@@ -119,7 +119,9 @@ def _elements(body: str) -> list[str]:
             if depth == 0:
                 found.append(body[start : k + 1])
         elif depth == 0 and c != ",":
-            raise TileProblem("the elements of a tuple's sharding stand in braces", f"'{body[k : k + 40]}'", _EXAMPLE)
+            raise TileProblem(
+                "the elements of a tuple's sharding are enclosed in braces", f"'{body[k : k + 40]}'", _EXAMPLE
+            )
     if depth:
         raise TileProblem("a brace of a sharding is not closed", f"'{body[:60]}'", _EXAMPLE)
     return found

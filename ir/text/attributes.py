@@ -211,7 +211,7 @@ def _read_window(cursor: Cursor) -> tuple[WindowDimension, ...]:
         at = cursor.at
         field = cursor.name("a field of the window")
         if (field != "size" and field not in _WINDOW_FIELDS) or field in columns:
-            raise cursor.fail(f"'{field}' is no field of a window, or is there twice", at=at)
+            raise cursor.fail(f"'{field}' is not a field of a window, or occurs twice", at=at)
         cursor.expect("=")
         pattern = r"-?[0-9]{1,18}_-?[0-9]{1,18}" if field == "pad" else r"[0-9]{1,18}"
         parts = cursor.peek().split("x")

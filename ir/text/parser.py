@@ -408,7 +408,7 @@ class _Parser(Cursor):
             attributes = {"dimensions": "ints"} if opcode == "get-dimension-size" else {}
             self._attributes(replace(OPS["copy"], name=opcode, attributes=attributes), instruction)
         if not operands or not all(isinstance(s, Shape) for s in (shape, operands[0].shape)):
-            raise self.fail(f"{opcode} takes arrays and gives one", at=operand_at)
+            raise self.fail(f"{opcode} takes arrays and returns one", at=operand_at)
         try:
             made = SPECIAL[opcode](instruction, layouts[0], self.layouts.get(name))
         except ValueError as error:

@@ -60,7 +60,7 @@ _REFUSED = {
         "pass the values as arguments and return them as results",
     ),
     ("rng", "rng-get-and-update-state"): (
-        "it draws numbers from a state that nobody sees, and hloom's programs are functions",
+        "it draws numbers from a hidden state, and hloom's programs are pure functions",
         "use rng-bit-generator, which takes its state",
     ),
     ("set-dimension-size", "dynamic-reshape"): (
@@ -76,7 +76,7 @@ def refused(opcode: str) -> tuple[str, str] | None:
     """(reason, repair) for an unsupported XLA op."""
     if _ASYNC.fullmatch(opcode) and opcode not in ("send-done", "recv-done"):
         return (
-            "steps that run beside others are not written out in hloom's programs",
+            "asynchronous steps are not explicit in hloom's programs",
             "print the program before scheduling",
         )
     for names, reason in _REFUSED.items():

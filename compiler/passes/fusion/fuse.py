@@ -180,7 +180,7 @@ class Grouping:
     def _accepts(self, group: Group, instruction: Instruction, output: bool = False) -> bool:
         fused, reason = group.can_fuse(instruction, output)
         if fused and self.waits and self._would_wait(group, instruction, output):
-            fused, reason = False, "its kernel would wait for what another device sends"
+            fused, reason = False, "its kernel would wait for another device"
         self.decisions.append(Decision(instruction, group, fused, reason))
         return fused
 

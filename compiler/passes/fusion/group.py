@@ -278,9 +278,9 @@ class Group:
         if any(o.opcode in IN_PLACE for o in self.outputs) and self.facts.reads_updated(instruction):
             return False, "it reads an array that another kernel updates in place"
         if not self.reads_with(self.facts.states_read(instruction)):
-            return False, "it reads what an array was before an update, and the kernel what it is afterwards"
+            return False, "it reads an array before an update, and the kernel reads it afterwards"
         if instruction.opcode in IN_PLACE:
-            return False, "the update is made in place by a kernel of its own"
+            return False, "the update is made in place by a separate kernel"
         if output and instruction.opcode != "reduce" and not self._fits_output(instruction):
             return False, "its dimensions are not the kernel's domain"
         kind = self.facts.target.kind_of_instruction(instruction) or self.kind

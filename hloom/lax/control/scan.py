@@ -182,7 +182,9 @@ def map(f, xs, *, batch_size: int | None = None):
 
     size = whole_number(batch_size, "map", "batch_size")
     if size < 1:
-        raise ArgumentError("map takes a batch_size of at least 1", f"{size}", "say how many slices to compute at once")
+        raise ArgumentError(
+            "map takes a batch_size of at least 1", f"{size}", "pass the number of slices to compute together"
+        )
     leaves, structure, names = array_leaves(xs, "map", "xs")
     extent = scan_length(leaves, names, None)
     whole = extent // size * size

@@ -377,7 +377,7 @@ def conv_general_dilated_local(
     outputs, inputs, *places = numbers.rhs_spec
     if [w.shape[d] for d in places] != [patches.shape[d] for d in space] or w.shape[inputs] != patches.shape[feature]:
         raise ShapeError(
-            "conv_general_dilated_local takes a kernel for each place, with the elements of its window",
+            "conv_general_dilated_local takes a kernel for each position, with the elements of its window",
             f"kernel {w._shape!r}, windows {patches._shape!r}",
             "give rhs the result's spatial sizes and C * prod(filter_shape) input features",
         )

@@ -44,7 +44,7 @@ def _sequences(name: str, a, v):
         raise ShapeError(
             f"{name} takes sequences of at least one element",
             f"{x._shape!r} and {y._shape!r}",
-            "leave out what has no elements",
+            "leave out empty sequences",
         )
     return x, y
 

@@ -146,7 +146,7 @@ def _kth(x, kth, axis: int, name: str) -> None:
 def canonical_axis_of_extent(place: int, extent: int, name: str) -> int:
     """A static index along an axis, counted from the front. Raises ArgumentError."""
     if not isinstance(place, int) or not -extent <= place < extent:
-        raise ArgumentError(f"{name} at place {place} of an axis", f"its size is {extent}", "name an existing place")
+        raise ArgumentError(f"{name} at index {place} of an axis", f"its size is {extent}", "name an existing index")
     return place + extent if place < 0 else place
 
 

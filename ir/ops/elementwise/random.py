@@ -107,7 +107,7 @@ def _infer(operands, attributes, shape):
         )
     if not isinstance(shape, TupleShape) or len(shape.elements) != 2 or shape.elements[0] is not state:
         raise ShapeError(
-            "rng-bit-generator gives a new state and bits",
+            "rng-bit-generator returns a new state and bits",
             f"the shape {shape!r}",
             f"ask for the tuple ({state!r}, bits)",
         )

@@ -76,7 +76,7 @@ def check_windows(name: str, w: Windows, names: tuple[str, ...], indices: Shape)
             )
     if len(w.offset) != rank - len(collapsed) - len(batching):
         raise AttributeValueError(
-            f"{name} takes in {names[0]} a place for each operand dimension that is neither collapsed nor batching",
+            f"{name} takes in {names[0]} a position for each operand dimension that is neither collapsed nor batching",
             f"{names[0]}={w.offset}, {names[1]}={w.collapsed}, {names[3]}={w.operand_batching}, rank {rank}",
             f"name {rank - len(collapsed) - len(batching)}",
         )

@@ -220,7 +220,7 @@ def _pad_infer(operands, attributes, shape):
         size = low + high + length + greatest(length - 1, 0) * interior
         if interior < 0 or size < 0:
             raise AttributeValueError(
-                "pad takes interior >= 0 and removes at most what is there",
+                "pad takes interior >= 0 and removes at most the operand's elements",
                 f"({low}, {high}, {interior}) on size {length}",
                 "check the padding's signs",
             )

@@ -259,7 +259,7 @@ def _multiply_jvp(build, w, like, operand, indices, updates, t_operand, t_update
     if not _are_distinct_places(w, like):
         raise DifferentiationError(
             "the derivative of scatter-multiply with respect to its updates was asked for",
-            "the indexes may name a place twice",
+            "the indices may be repeated",
             "pass unique_indices=True if they are distinct",
             source=operand.builder.source,
         )

@@ -143,6 +143,6 @@ def window_sizes(instruction, w: Windows, stored: Sequence[int]) -> tuple[int, .
         if is_open(size) and not is_same_size(size, w.operand[d]):
             raise refused(instruction, f"windows of {size} elements in an axis of {w.operand[d]}")
         if is_open(w.operand[d]) and d in w.mapped:
-            raise refused(instruction, f"places in an axis of {w.operand[d]} elements, which may be none")
+            raise refused(instruction, f"indices into an axis of {w.operand[d]} elements, which may be empty")
         sizes.append(stored[d] if is_open(size) else size)
     return tuple(sizes)

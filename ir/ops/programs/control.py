@@ -59,7 +59,7 @@ def _require_parameters(name: str, what: str, computation, shapes) -> None:
         if have is not wanted:
             kind = ShapeError if getattr(have, "dims", None) != getattr(wanted, "dims", None) else DTypeError
             raise kind(
-                f"{name}: parameter {k} of {what} '{computation.name}' has the shape of what it is given",
+                f"{name}: parameter {k} of {what} '{computation.name}' has the shape of its argument",
                 f"{have!r}, given {wanted!r}",
                 "make the computation for these shapes",
             )

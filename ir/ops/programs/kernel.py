@@ -80,7 +80,7 @@ op(
     jvp=lambda build, instruction, *given: _own(instruction["kernel"]).jvp(build, instruction, *given),
     transpose=lambda build, instruction, *given: _own(instruction["kernel"]).transpose(build, instruction, *given),
     batch=_batch,
-    factors=No("hloom does not know how the work of a user's kernel is split over devices"),
+    factors=No("the partitioning of a user's kernel over devices is unknown"),
     bounded=No("a user's kernel has sizes that are known before it runs"),
     attributes={"kernel": "string"},
     text="hloom.kernel",

@@ -91,7 +91,7 @@ def _set_infer(operands, attributes, shape):
         named if k == d else n for k, n in enumerate(operand.dims)
     ) or highest(named) != operand.dims[d]:  # fmt: skip
         raise ShapeError(
-            "set-dimension-size gives a dimension a size that the program computes, up to the one it has",
+            "set-dimension-size sets a dimension's size, computed by the program, up to its present size",
             f"{operand!r} to {shape!r}", "take such a size for the dimension",
         )  # fmt: skip
     return shape

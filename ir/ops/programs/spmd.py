@@ -98,7 +98,7 @@ def manual_shape(shape: Shape, sharding: Sharding, manual_axes) -> Shape:
             raise ShapeError(
                 f"manual-computation splits dimension {d} of {shape!r} along {', '.join(part.dims[d])} in "
                 f"{part.count(d)} parts",
-                f"{size} is no multiple of {part.count(d)}",
+                f"{size} is not a multiple of {part.count(d)}",
                 "pad the array, or leave the dimension whole",
             )
     return shape.with_dims(part.local_dims(shape.dims))
@@ -137,7 +137,7 @@ def _manual_infer(operands, attributes, shape):
         raise AttributeValueError(
             f"manual-computation takes a sharding for each of {len(operands)} operands and {len(results)} results",
             f"{len(given)} in_shardings, {len(found)} out_shardings",
-            "give one for each, and at least one that says over which mesh",
+            "give one for each, and at least one with the mesh",
         )
     mesh = manual_mesh(attributes)
     check_mesh("manual-computation", mesh)

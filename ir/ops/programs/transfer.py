@@ -27,7 +27,7 @@ def _send_infer(operands, attributes, shape):
 def _recv_infer(operands, attributes, shape):
     require_count("recv", operands, 0)
     if shape is None:
-        raise AttributeValueError("recv needs the shape of what is sent", "None", "pass shape=")
+        raise AttributeValueError("recv needs the shape of the sent value", "None", "pass shape=")
     return shape
 
 

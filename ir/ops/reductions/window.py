@@ -355,7 +355,7 @@ def _select_and_scatter_infer(operands, attributes, shape):
     dims = window_output("select-and-scatter", operand.dims, window)
     if source.dims != dims:
         raise ShapeError(
-            "select-and-scatter takes a source with an element for each place of the window",
+            "select-and-scatter takes a source with an element for each window position",
             f"source {source!r}, the window has {dims} places on {operand!r}",
             "give the source the shape of a reduce-window with this window",
         )
@@ -455,7 +455,7 @@ def _select_and_scatter_batch(build, instruction, operands, mapped):
     if opcode is None or OPS[opcode].identity is None:
         raise BatchingError(
             "vmap of 'select-and-scatter' was asked for",
-            f"its initial value differs, and '{instruction['scatter'].name}' is no combiner with a neutral element",
+            f"its initial value differs, and '{instruction['scatter'].name}' is not a combiner with a neutral element",
             "scatter by add, multiply, maximum or minimum",
             source=instruction.source,
         )

@@ -210,7 +210,7 @@ class AttributeReader(MlirCursor):
                 else:
                     values.append(int(part))
             except (KeyError, ValueError):
-                raise self.fail(f"'{part[:40]}' is no {element}", f"'{token[:60]}'") from None
+                raise self.fail(f"'{part[:40]}' is not of type {element}", f"'{token[:60]}'") from None
         self.at += 1
         return Array(element, tuple(values))
 

@@ -139,7 +139,7 @@ class Parser(AttributeReader):
     def _unknown(self, name: str, at: int):
         close = difflib.get_close_matches(name, FORMS, 1)
         repair = f"did you mean '{close[0]}'?" if close else f'spell it generically: "{name}"(...)'
-        return self.fail(f"'{name}' has no spelling that hloom knows", repair=repair, at=at)
+        return self.fail(f"'{name}' has no pretty syntax that hloom supports", repair=repair, at=at)
 
     def _result_names(self) -> list[tuple[str, int]]:
         """Reads `%0 =`, `%0:2 =`, `%a, %b =`."""
@@ -148,13 +148,13 @@ class Parser(AttributeReader):
             at = self.at
             name = self.value()
             if "#" in name:
-                raise self.fail(f"'{name}' is no name of a result", repair="write %name or %name:2", at=at)
+                raise self.fail(f"'{name}' is not a valid result name", repair="write %name or %name:2", at=at)
             count = 1
             if self.accept(":"):
                 count_at = self.at
                 count = self.integer("how many results there are")
                 if not 0 < count <= _MOST_RESULTS:
-                    raise self.fail("a name stands for at least one result", f"{count}", at=count_at)
+                    raise self.fail("a name represents at least one result", f"{count}", at=count_at)
             found.append((name, count))
             if not self.accept(","):
                 self.expect("=")

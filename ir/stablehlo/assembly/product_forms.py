@@ -109,7 +109,7 @@ class _Convolution:
             at = reader.at
             key = reader.identifier("a field of the window")
             if key not in names or names[key] in op.attributes:
-                raise reader.fail(f"'{key}' is no field of a window, or is there twice", ", ".join(names), at=at)
+                raise reader.fail(f"'{key}' is not a field of a window, or occurs twice", ", ".join(names), at=at)
             reader.expect("=")
             if key == "pad":
                 op.attributes[names[key]] = self._padding(reader)

@@ -390,7 +390,7 @@ class Scope:
                 continue
             shape = item.shape
             if not isinstance(shape, Shape):
-                raise self.converter.fail(op, f"{op.name} gives a tuple", f"the text says {type_}")
+                raise self.converter.fail(op, f"{op.name} returns a tuple", f"the text says {type_}")
             if not self._fits(op, shape, type_):
                 raise self.converter.fail(
                     op, f"{op.name} gives {shape!r}", f"the text says {type_}", "correct the type of the result"

@@ -95,7 +95,7 @@ class Placement:
         except (ShardyProblem, TileProblem) as error:
             raise self.converter.fail(op, *error.args) from None
         except ValueError as error:
-            raise self.converter.fail(op, f"{op.name} says how arrays are laid out", f"{error}") from None
+            raise self.converter.fail(op, f"{op.name} specifies layouts of arrays", f"{error}") from None
 
     # --- annotations ---
 

@@ -107,7 +107,7 @@ def _uniform_quantize(scope, op, items):
     target = scope.quantized(op)
     if target is None:
         raise DTypeError(
-            "uniform_quantize gives quantized elements",
+            "uniform_quantize returns quantized elements",
             str(op.result_types[0]),
             "make its result a !quant.uniform type",
         )

@@ -220,7 +220,7 @@ def _rng_bit_generator(scope, op, items):
 @converts("stablehlo.rng")
 def _rng(scope, op, items):
     raise UnsupportedError(
-        "stablehlo.rng draws numbers from a state that nobody sees", "hloom's programs are functions",
+        "stablehlo.rng draws numbers from a hidden state", "hloom's programs are functions",
         "use stablehlo.rng_bit_generator, which takes its state", scope.builder.source,
     )  # fmt: skip
 

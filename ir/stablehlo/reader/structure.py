@@ -150,7 +150,7 @@ def check(scope, op, items, name: str):
     if converter.collects:
         if not scope.is_entry:
             raise UnsupportedError(
-                "checks stand in the entry function",
+                "checks are allowed in the entry function only",
                 f"{op.name} in the body of another op",
                 "return the value, and check it there",
                 scope.builder.source,

@@ -302,7 +302,7 @@ def fixed(value) -> int:
     """A numeric attribute. Raises UnsupportedError for a dynamic size."""
     if isinstance(value, SizeExpression):
         raise UnsupportedError(
-            f"the size {value} in StableHLO text", "it stands in an attribute, which has numbers alone",
+            f"the size {value} in StableHLO text", "it occurs in an attribute, which can only contain numbers",
             "print it as HLO text, or for arrays of given sizes",
         )  # fmt: skip
     return int(value)

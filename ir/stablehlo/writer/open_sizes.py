@@ -122,7 +122,7 @@ class Sizes:
     def _atom(self, body: Any, atom: Atom, instruction: Instruction) -> str:
         if isinstance(atom, Symbol):
             if atom.name not in self.dims:
-                raise _refused(instruction, f"the size {atom.name} stands alone in no argument's shape")
+                raise _refused(instruction, f"the size {atom.name} is not itself a size of any argument")
             return self.dims[atom.name]
         if isinstance(atom, Quotient):
             if (t.value_of(atom.divisor) or 0) < 1:

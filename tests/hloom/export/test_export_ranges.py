@@ -73,7 +73,7 @@ def test_ranges_that_are_refused(tmp_path):
     for arguments, message in (
         (("batch", -1, 3), "0 <= min <= max"),
         (("batch", 5, 3), "0 <= min <= max"),
-        (("a b", 1, 3), "no identifier"),
+        (("a b", 1, 3), "not an identifier"),
     ):
         with pytest.raises(ArgumentError, match=message):
             hl.Dim(*arguments)

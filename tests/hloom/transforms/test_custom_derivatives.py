@@ -179,7 +179,7 @@ def test_values_from_outside():
         f.defjvp(lambda p, t: (p[0] * w, t[0] * w))
         return f(2.0)
 
-    fails(DifferentiationError, lambda: hl.grad(by_outside)(3.0), "uses from outside", "pass the value as an argument")
+    fails(DifferentiationError, lambda: hl.grad(by_outside)(3.0), "captured value", "pass the value as an argument")
 
 
 def test_an_operand_that_is_the_same_for_all_problems_gets_the_sum():

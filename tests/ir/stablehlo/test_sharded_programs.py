@@ -241,7 +241,7 @@ BAD = {
     "wrong rank of a result": ({"result": ' {sdy.sharding = #sdy.sharding<@mesh, [{"x"}]>}'}, "for each dimension"),
     "no such mesh": ({"argument": ' {sdy.sharding = #sdy.sharding<@other, [{"x"}, {}]>}'}, "no mesh"),
     "wrong number of devices": ({"count": 4}, "mesh has 8 devices"),
-    "repeated axis of a mesh": ({"mesh": '<["x"=2, "x"=4]>'}, "names of their own"),
+    "repeated axis of a mesh": ({"mesh": '<["x"=2, "x"=4]>'}, "have distinct names"),
     "device ids": ({"mesh": '<["x"=2], device_ids=[0, 0]>'}, "each of its 2 devices once"),
     "part of an axis": ({"argument": ' {sdy.sharding = #sdy.sharding<@mesh, [{"y":(1)3}, {}]>}'}, "part of size 3"),
     "tiles": ({"argument": ' {mhlo.sharding = "{devices=[2,2]<=[4]}"}'}, "over 4 devices"),

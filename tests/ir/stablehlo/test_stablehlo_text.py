@@ -287,7 +287,7 @@ def test_open_extents_that_nothing_decides():
     ("text", "place", "problem", "repair"),
     [
         ("func.func @main( {", (1, 18), "expected", ""),
-        (function("%0 = stablehlo.addd %x, %x : tensor<f32>", "%x: tensor<f32>"), (2, 6), "no spelling", "stablehlo.add"),
+        (function("%0 = stablehlo.addd %x, %x : tensor<f32>", "%x: tensor<f32>"), (2, 6), "no pretty syntax", "stablehlo.add"),
         (function("return %y : tensor<f32>", "%x: tensor<f32>"), (2, 8), "'%y' is not defined", "define it first"),
         (function("return %x : tensor<2xf32>", "%x: tensor<f32>"), (2, 1), "uses %x as tensor<2xf32>", "the type it has"),
         (function("%x = stablehlo.sine %x : tensor<f32>", "%x: tensor<f32>"), (2, 1), "defined twice", "another name"),

@@ -88,7 +88,7 @@ BAD = {
     "order of groups": (GROUPS % "[2,4]<=[8]T(1)", "as many members as numbers"),
     "no devices": (changed("num_partitions=8", "num_partitions=0"), "is positive"),
     "more devices than partitions": (changed("num_partitions=8", "num_partitions=4"), "8 devices"),
-    "mesh": (changed('[\\"x\\"=8]', '[\\"x\\"=2, \\"x\\"=4]'), "names of their own"),
+    "mesh": (changed('[\\"x\\"=8]', '[\\"x\\"=2, \\"x\\"=4]'), "have distinct names"),
     "rank": (changed("devices=[8,1]", "devices=[8]"), "rank 2"),
     "devices": (changed("<=[8]", "<=[4]"), "are 8"),
     "device": (changed("{devices=[8,1]<=[8]}", "{maximal device=8}"), "device 8"),
