@@ -71,6 +71,7 @@ if _TYPE_CHECKING:  # the names of _HOMES, for type checkers
     )
     from hloom.kernels.kernel import kernel
     from hloom.kernels.language import atomic_add, atomic_max, atomic_min, parallel, tile
+    from hloom.njit.njit import njit
     from hloom.lax.control.associative import associative_scan
     from hloom.lax.control.branches import cond, switch
     from hloom.lax.control.loops import fori_loop, while_loop
@@ -122,6 +123,7 @@ _HOMES = {
     "hloom.jax.process": ("fwd_and_bwd host_count host_id host_ids live_arrays process_indices"),
     "hloom.kernels.kernel": "kernel",
     "hloom.kernels.language": "atomic_add atomic_max atomic_min parallel tile",
+    "hloom.njit.njit": "njit",
     "hloom.lax.control.associative": "associative_scan",
     "hloom.lax.control.branches": "cond switch",
     "hloom.lax.control.loops": "fori_loop while_loop",

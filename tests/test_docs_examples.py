@@ -13,7 +13,7 @@ DOCS = Path(__file__).parents[1] / "docs"
 # Control flow, networks and devices have tests of their own beside the features.
 PAGES = [
     *sorted((DOCS / "start").glob("*.md")),
-    *[DOCS / "guides" / f"{name}.md" for name in ("transforms", "sizes", "kernels")],
+    *[DOCS / "guides" / f"{name}.md" for name in ("transforms", "sizes", "kernels", "numpy_programs")],
 ]
 
 
@@ -73,3 +73,11 @@ def test_the_compiler_pages_stages_agree():
     scope = run_blocks(DOCS / "start" / "compiler_engineers.md")
     np.testing.assert_allclose(np.asarray(scope["f"](scope["x"])), scope["expected"], rtol=1e-6)
     assert len(scope["plan"].kernels()) == 1
+
+
+def test_numpy_programs():
+    scope = run_blocks(DOCS / "guides" / "numpy_programs.md")
+    n = scope["n"]
+    matrix = np.diag(np.full(n, 4.0)) + np.diag(np.ones(n - 1), 1) + np.diag(np.ones(n - 1), -1)
+    np.testing.assert_allclose(matrix @ scope["x"], scope["right"], atol=1e-9)
+    assert scope["slope"].shape == (20,)

@@ -68,7 +68,13 @@ class Arithmetic(Names):
             return Number(Const("f64", value), _F64, True, known=value)
         if isinstance(value, np.generic) and value.dtype in HLO_NAME and value.dtype not in COMPLEX:
             return self.cast(self.number(value.item()), value.dtype)
+        if isinstance(value, (complex, np.complexfloating)):
+            return self.of_parts(self.cast(self.number(value.real), _F64), self.cast(self.number(value.imag), _F64))
         self.refuse(DTypeError, "a kernel computes with numbers", f"{value!r:.60}", "use integers, floats and booleans")
+
+    def of_parts(self, real: Number, imaginary: Number) -> Number:
+        """A complex number of its parts in f64."""
+        return self._of_op("complex", [real, imaginary], DTYPES["c128"])
 
     def cast(self, value: Number, dtype: np.dtype, weak: bool = False) -> Number:
         """A number in another dtype."""
@@ -99,10 +105,12 @@ class Arithmetic(Names):
             return Cast(kind, Const("s64", int(value))) if info.min <= value <= info.max else None
         return Cast(kind, Const("f64", float(value))) if kind == "f32" else None
 
+    promote = staticmethod(promote)  # the common dtype of (dtype, weak) pairs, and whether it is weak
+
     def promoted(self, *values: Number) -> tuple[list[Number], np.dtype, bool]:
         """The values in their common dtype, the dtype, and whether it is weak."""
         try:
-            dtype, weak = promote(*[(v.dtype, v.weak) for v in values])
+            dtype, weak = self.promote(*[(v.dtype, v.weak) for v in values])
         except HloomError as error:
             self.refuse(type(error), error.asked, error.found, error.repair)
         if weak and all(v.weak for v in values):  # Python's own numbers are of 64 bits
@@ -310,6 +318,8 @@ class Arithmetic(Names):
         if dtype.kind in "iub" and opcode in _FLOAT_ONLY:
             dtype = _F64 if weak else default_dtype(float)
             given = [self.cast(v, dtype) for v in given]
+        if dtype in COMPLEX and opcode in ("abs", "real", "imag"):
+            return self._of_op(opcode, given, np.dtype(f"f{dtype.itemsize // 2}"))
         result = PRED if opcode == "is-finite" else dtype
         return self._of_op(opcode, given, result, weak and result == dtype)
 

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from hloom.compiler.kernel_ir.nodes import Assign, Call, Const, For, If, Load, Scratch, Var
+from hloom.compiler.kernel_ir.nodes import Assign, Binary, Call, Const, For, If, Load, Scratch, Var
 from hloom.errors import ArgumentError, ShapeError, UnsupportedError
 from hloom.ir.op_table import OPS
 from hloom.ir.types import HLO_NAME, PRED, default_dtype
@@ -270,8 +270,17 @@ class Arrays(Memory):
         self.over(array.dims, step)
         return Number(place, S64, span=(0, None if array.dims[0].span[1] is None else array.dims[0].span[1] - 1))
 
-    def dot(self, left: Array, right: Array) -> Number:
-        """The product of two vectors."""
+    def outer_product(self, op: str, left: Array | Number, right: Array | Number) -> Array | Number:
+        """`left op right` of each pair of elements."""
+        first, second = self.lazy(left), self.lazy(right)
+        wide = Lazy((*first.dims, *[integer(1)] * len(second.dims)), first.dtype, first.weak,
+                    lambda at: first.element(at[: len(first.dims)]), first.reads, first.cheap)  # fmt: skip
+        return self.elementwise(lambda a, b: self.binary(op, a, b), wide, second)
+
+    def dot(self, left: Array, right: Array) -> Array | Number:
+        """The product of vectors and matrices."""
+        if len(left.dims) > 1 or len(right.dims) > 1:
+            return self._matrix_product(left, right)
         product = self.elementwise(lambda x, y: self.binary("*", x, y), left, right)
         assert isinstance(product, Lazy)
         if len(product.dims) != 1:
@@ -279,19 +288,46 @@ class Arrays(Memory):
                 UnsupportedError, "a product of arrays in a kernel", f"it has {len(product.dims)} dimensions",
                 "multiply vectors (slices), or matrices outside of the kernel",
             )  # fmt: skip
-        made = self.reduced("sum", product, (0,))
-        assert isinstance(made, Number)
+        return self.reduced("sum", product, (0,))
+
+    def _matrix_product(self, left: Array, right: Array) -> Array:
+        first, second = self.lazy(left), self.lazy(right)
+        if len(first.dims) > 2 or len(second.dims) > 2:
+            self.refuse(UnsupportedError, "a product of arrays in a kernel",
+                        f"they have {len(first.dims)} and {len(second.dims)} dimensions",
+                        "multiply vectors and matrices")  # fmt: skip
+        self._require_equal(first.dims[-1], second.dims[0])
+        rows, columns = first.dims[:-1], second.dims[1:]
+        _, dtype, weak = self.promoted(
+            *[Number(Var(register(p.dtype), "sample"), p.dtype, p.weak) for p in (first, second)]
+        )
+        made = self.scratch((*rows, *columns), dtype, "product")
+        zero = self.cast(self.number(0), dtype)
+        self.over(made.dims, lambda at: self.store(made, at, zero))
+
+        def add(at: Sequence[Number]) -> None:
+            row, (inner, *column) = at[: len(rows)], at[len(rows) :]
+            where = [*row, *column]
+            product = self.binary("*", first.element([*row, inner]), second.element([inner, *column]))
+            self.store(made, where, self.binary("+", self.load(made, where), product))
+
+        self.over([*rows, first.dims[-1], *columns], add)
         return made
 
     # --- indices and slices
 
-    def sliced(self, view: View, dimension: int, part: slice) -> tuple[Number, Number, int]:
+    def sliced(self, view: View, dimension: int, part: slice) -> tuple[Number, Number, int | Number]:
         """(start, size, step) of `start:stop:step` along a dimension, as Python has it."""
         size = view.dims[dimension]
         step = 1 if part.step is None else part.step
-        if not isinstance(step, int) or step == 0:
+        if isinstance(step, Number) and step.is_integer:  # the least it may be is checked when the kernel runs
+            step = Number(self._held(self.whole(step).expr), S64, step.weak, step.span)
+            if step.span[0] is None or step.span[0] < 1:
+                test = self.compare("<", step, integer(1))
+                self.fail_if(test.expr, f"the step of a slice of '{view.name}', at least 1", None, step.expr)
+        elif not isinstance(step, int) or step == 0:
             self.refuse(ArgumentError, f"a slice of '{view.name}'", f"step {step!r}", "give a step of a known number")
-        if step < 0:
+        if isinstance(step, int) and step < 0:
             if part.start is not None or part.stop is not None:
                 self.refuse(
                     UnsupportedError, f"a slice of '{view.name}' backwards", "it has bounds",
@@ -311,7 +347,11 @@ class Arrays(Memory):
         length = Number(self._held(length.expr), S64, length.weak, most, length.known)
         return start, self._steps(length, step), step
 
-    def _steps(self, length: Number, step: int) -> Number:
+    def _steps(self, length: Number, step: int | Number) -> Number:
+        if isinstance(step, Number):
+            raised = self.binary("-", self.binary("+", length, step), integer(1))
+            made = Number(Binary("s64", "//", raised.expr, step.expr), S64, True, length.span)
+            return Number(self._held(made.expr), S64, True, length.span)
         if step == 1:
             return length
         return self.binary("//", self.binary("+", length, integer(step - 1)), integer(step))

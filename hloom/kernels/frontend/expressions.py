@@ -101,7 +101,7 @@ class Expressions(Arrays):
     # --- names and constants
 
     def of_constant(self, node: ast.Constant) -> Value:
-        if isinstance(node.value, (bool, int, float)):
+        if isinstance(node.value, (bool, int, float, complex)):
             return self.number(node.value)
         if node.value is None or isinstance(node.value, str):
             return Static(node.value)
@@ -160,7 +160,7 @@ class Expressions(Arrays):
         return self.in_order(*[lambda node=node: self.value(node) for node in nodes])
 
     def _from_outside(self, name: str, value: Any) -> Value:
-        if isinstance(value, (bool, int, float, np.generic)):
+        if isinstance(value, (bool, int, float, complex, np.generic)):
             return self.number(value)
         if isinstance(getattr(value, "shape", None), tuple) and hasattr(value, "dtype"):
             self.refuse(
@@ -412,7 +412,8 @@ class Expressions(Arrays):
                 first, size, step = self.sliced(view, k, entry.value)
                 start = self.binary("+", start, self.binary("*", first, view.strides[k]))
                 dims.append(size)
-                strides.append(self.binary("*", view.strides[k], integer(step)))
+                by = step if isinstance(step, Number) else integer(step)
+                strides.append(self.binary("*", view.strides[k], by))
             else:
                 if isinstance(entry, (View, Lazy)) and entry.dims:
                     return self._gathered(view, entries, text)
@@ -484,6 +485,9 @@ class Expressions(Arrays):
                 return self.inlined(function, given, named, text)
             operands = [self.as_operand(value, text) for value in given]
             return self.elementwise(lambda *values: self._of_elements(function, values, named, text), *operands)
+        owner = getattr(function, "__self__", None)
+        if isinstance(owner, np.ufunc):
+            return self._of_ufunc(owner, function.__name__, given, named, text)
         name = functions.known_name(function)
         if name is not None:
             try:
@@ -497,6 +501,18 @@ class Expressions(Arrays):
             f"a call of {getattr(function, '__name__', type(function).__name__)}: {text:.60}",
             "call functions of NumPy or hloom.numpy, or your own Python functions",
         )
+
+    def _of_ufunc(self, ufunc: np.ufunc, method: str, given: list[Value], named: dict[str, Value], text: str) -> Value:
+        """`np.add.outer`, `np.add.reduce` and their like."""
+        operands = [self.as_operand(value, text) for value in given]
+        op = functions.OPERATORS.get(ufunc.__name__)
+        if method == "outer" and op is not None and len(operands) == 2 and not named:
+            return self.outer_product(op, *operands)
+        kind = {"add": "sum", "multiply": "prod", "maximum": "max", "minimum": "min"}.get(ufunc.__name__)
+        if method == "reduce" and kind is not None:
+            axis = {"axis": integer(0), **named} if len(given) < 2 else named
+            return self._reduction(kind, operands, dict(axis), given, text)
+        self.unsupported(f"{text:.60}", "write it as a loop")
 
     @abstractmethod
     def inlined(self, function: Any, given: list[Value], named: dict[str, Value], text: str) -> Value:

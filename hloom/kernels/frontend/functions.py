@@ -58,7 +58,9 @@ METHODS = frozenset(
     (*REDUCTIONS, "mean", "argmax", "argmin", "astype", "copy", "dot", "item", "fill")
 )  # fmt: skip
 MADE = frozenset(("empty", "zeros", "ones", "full", "empty_like", "zeros_like", "ones_like", "full_like"))
-_BUILTINS = frozenset((abs, min, max, len, range, int, float, bool, sum, pow, round, tuple, zip, enumerate, reversed))
+_BUILTINS = frozenset(
+    (abs, min, max, len, range, int, float, bool, sum, pow, round, complex, tuple, zip, enumerate, reversed)
+)
 
 
 def known_name(function: Any) -> str | None:

@@ -7,7 +7,7 @@ earlier one are passed in memory.
 from __future__ import annotations
 
 import ast
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -15,12 +15,12 @@ import numpy as np
 
 from hloom.compiler.kernel_ir.nodes import Assign, Binary, Const, For, Scratch, Stmt, Store, Var
 from hloom.errors import ArgumentError, ShapeError, UndecidedSizeError
-from hloom.ir.records import record
+from hloom.ir.records import record, replace
 from hloom.ir.source import Source
 from hloom.ir.types import DTYPES, HLO_NAME, Shape, default_dtype
 from hloom.kernels import language
 from hloom.kernels.frontend import functions
-from hloom.kernels.frontend.memory import Check
+from hloom.kernels.frontend.memory import Check, WritesArgument
 from hloom.kernels.frontend.names import Widen
 from hloom.kernels.frontend.numpy_rules import RULES
 from hloom.kernels.frontend.statements import Statements
@@ -28,7 +28,7 @@ from hloom.kernels.frontend.syntax import assigned_names, carried_names
 from hloom.kernels.frontend.values import S64, Lazy, Number, Static, Value, View, integer
 from hloom.kernels.programs import Array, Body, Draft, Names, Tile, fault_array, passed_on
 
-__all__ = ["Lowered", "lowered"]
+__all__ = ["Lowered", "Lowering", "Part", "lowered"]
 
 # Names that kernel text has a meaning for.
 _RESERVED = frozenset(
@@ -41,35 +41,59 @@ _INNER = 32  # iterations from which on the last index of a parallel loop is a l
 @record(frozen=True)
 class Lowered:
     """body: the loops; where there are checks, the last result is `fault`. result: what the function returns, as a tree
-    of numbers of results. checks: what a fault means. proved: indices that need none."""
+    of numbers of results. checks: what a fault means. proved: indices that need none. changed: the numbers of results
+    that are the last values of arguments. weak: numbers of results that are numbers of Python."""
 
     body: Body
     fault: Var
     result: Any
     checks: tuple[Check, ...]
     proved: int
+    changed: Mapping[str, int]
+    weak: frozenset[int]
+
+
+@record(frozen=True)
+class Part:
+    """An array that is a part of an argument, where its elements lie: strides and start are in elements."""
+
+    of: str
+    dims: tuple[int, ...]
+    strides: tuple[int, ...]
+    start: int
 
 
 def lowered(
     definition: ast.FunctionDef, file: str, above: int, outside: Mapping[str, Any], arguments: Mapping[str, Any],
     name: str, weak: frozenset[str] = frozenset(), unchecked: bool = False, prange: bool = True,
+    parts: Mapping[str, Part] | None = None, written: set[str] | None = None,
+    lowering: type[Lowering] | None = None,
 ) -> Lowered:  # fmt: skip
     """The kernel.
 
     arguments: a Shape for each array, else a Python value. weak: names of Python numbers. prange: whether
-    `numba.prange` divides a loop among the cores.
+    `numba.prange` divides a loop among the cores. parts: names of parts of arguments. written: arguments that the
+    kernel may write, in place of a copy that it makes; those that are found to be are added. None: it may write none.
+    lowering: the language that it is written in.
     Raises the errors of the kernel's mistakes, at their lines.
     """
+    lowering = lowering or Lowering
     declared: dict[str, tuple[np.dtype, bool]] = {}
     while True:
-        made = _Lowering(definition, file, above, outside, name, weak, declared, unchecked, prange)
+        made = lowering(definition, file, above, outside, name, weak, declared, unchecked, prange)
         try:
-            return made.run(definition, arguments)
+            return made.run(definition, arguments, parts or {}, written or ())
         except Widen as found:
             declared[found.key] = (found.dtype, found.weak)
+        except WritesArgument as found:
+            if written is None:
+                raise
+            written.add(made.argument_of(found.pointer))
 
 
-class _Lowering(Statements):
+class Lowering(Statements):
+    """A function becomes the phases of a kernel, statement by statement."""
+
     rules = RULES
 
     def __init__(
@@ -87,12 +111,14 @@ class _Lowering(Statements):
         self.scratches: list[Scratch] = []
         self.prologue: list[Stmt] = []
         self.inputs: dict[Var, Array] = {}
+        self.pointers: dict[str, Var] = {}  # of arguments
         self.made: dict[Var, View] = {}  # arrays that the kernel makes, by pointer
         self.scalars: dict[str, View] = {}  # arguments of no dimension
         self.read: dict[str, Number] = {}  # of these, in this phase
         self.within = False  # a parallel loop
         self.outer: set[Var] = set()  # variables of numbers from before the parallel loop
         self.returned: dict[Var, int] = {}
+        self.weak_results: set[int] = set()
         self.digits: tuple[Var, ...] = ()
         self.tiles: dict[Var, Tile] = {}
         self.lengths: dict[tuple[Var, Var], Number] = {}  # of tiles, by stop and start
@@ -102,7 +128,14 @@ class _Lowering(Statements):
 
     # --- the whole
 
-    def run(self, definition: ast.FunctionDef, arguments: Mapping[str, Any]) -> Lowered:
+    def argument_of(self, pointer: Var) -> str:
+        """The name of the argument that lies there."""
+        return next(name for name, own in self.pointers.items() if own is pointer)
+
+    def run(
+        self, definition: ast.FunctionDef, arguments: Mapping[str, Any], parts: Mapping[str, Part],
+        written: Iterable[str],
+    ) -> Lowered:  # fmt: skip
         self.carried = carried_names(definition.body, list(arguments))
         number = 0
         for name, value in arguments.items():
@@ -111,6 +144,13 @@ class _Lowering(Statements):
                 number += 1
             else:
                 self.names[name] = self._from_outside(name, value)
+        changed = {}
+        for name in sorted(written):
+            given = self.names[name]
+            assert isinstance(given, View)
+            changed[name] = self.names[name] = replace(self._copied(given), name=name)
+        for name, part in parts.items():
+            self.names[name] = self._part_of(part, name)
         *statements, last = definition.body
         if not isinstance(last, ast.Return) or last.value is None:
             self.refuse(ArgumentError, f"the kernel '{self.function}'", "it returns nothing",
@@ -118,12 +158,20 @@ class _Lowering(Statements):
         self.block_of(statements)
         with self.at(last):
             result = self._results(self.value(last.value))
+            numbers = {name: self._results(view) for name, view in changed.items()}
         self._flush()
-        return self._finish(result)
+        return self._finish(result, numbers)
+
+    def _part_of(self, part: Part, name: str) -> View:
+        whole = self.names[part.of]
+        assert isinstance(whole, View)
+        dims, strides = [tuple(map(integer, numbers)) for numbers in (part.dims, part.strides)]
+        return View(whole.pointer, whole.dtype, dims, strides, integer(part.start), name, whole.writable)
 
     def _argument(self, name: str, shape: Shape, number: int) -> Value:
         pointer = Var(f"*{HLO_NAME[shape.dtype]}", self.fresh(name))
         self.inputs[pointer] = Array(shape.dtype, shape.dims, "in", number)
+        self.pointers[name] = pointer
         sizes = [self._size(n, f"{name}_{k}") for k, n in enumerate(shape.dims)]
         view = View(pointer, shape.dtype, tuple(sizes), self.strides(sizes), integer(0), name)
         if not sizes:
@@ -486,6 +534,8 @@ class _Lowering(Statements):
         if isinstance(value, Number):
             view = self._global((), self._strong(value), "a result")
             self.store(view, (), value)
+            if value.weak:
+                self.weak_results.add(len(self.returned))
             value = view
         if isinstance(value, View) and value.pointer not in self.made and not self.within:
             value = self._copied(value)
@@ -501,7 +551,7 @@ class _Lowering(Statements):
         self.returned[value.pointer] = len(self.returned)
         return self.returned[value.pointer]
 
-    def _finish(self, result: Any) -> Lowered:
+    def _finish(self, result: Any, changed: Mapping[str, int]) -> Lowered:
         arrays = dict(self.inputs)
         for pointer, view in self.made.items():
             dims = tuple([size.known for size in view.dims])
@@ -516,4 +566,4 @@ class _Lowering(Statements):
         body = Body(
             self.function, self.drafts, arrays, self.loops.known, names, self.trips, self.loop_spans, self.tiles
         )
-        return Lowered(body, self.fault, result, tuple(self.checks), self.proved)
+        return Lowered(body, self.fault, result, tuple(self.checks), self.proved, changed, frozenset(self.weak_results))

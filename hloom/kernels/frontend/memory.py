@@ -18,9 +18,15 @@ from hloom.kernels.frontend.arithmetic import Arithmetic, register
 from hloom.kernels.frontend.races import Access, Loops, race
 from hloom.kernels.frontend.values import S64, UNKNOWN, Number, View
 
-__all__ = ["FAULT_BITS", "Check", "Memory"]
+__all__ = ["FAULT_BITS", "Check", "Memory", "WritesArgument"]
 
 FAULT_BITS = 40  # of a fault, for the index; the bits above are the number of the check, from 1
+
+
+class WritesArgument(ArgumentError):
+    """An array that is an argument is written."""
+
+    pointer: Var
 
 
 @record(frozen=True)
@@ -134,12 +140,14 @@ class Memory(Arithmetic):
 
     def require_writable(self, view: View) -> None:
         if not view.writable:
-            self.refuse(
-                ArgumentError,
+            error = WritesArgument(
                 f"'{view.name}' is written",
                 "it is an argument, and a kernel writes arrays that it makes",
                 f"write into a copy, out = {view.name}.copy(), and return that",
+                self.source,
             )
+            error.pointer = view.pointer
+            raise error
 
     def _note(self, view: View, at: Expr, written: bool) -> None:
         if not view.writable or view.local:

@@ -138,9 +138,56 @@ def _fill(self: Expressions, given: list[Value], named: dict[str, Value], text: 
     return Static(None)
 
 
+def _flip(self: Expressions, given: list[Value], named: dict[str, Value], text: str) -> Value:
+    array = self.as_operand(given[0], text)
+    if isinstance(array, Number):
+        self.unsupported(f"{text:.60}", "flip an array")
+    axis = self.static(named.get("axis", given[1] if len(given) > 1 else Static(None)))
+    axes = range(len(array.dims)) if axis is None else axis if isinstance(axis, tuple) else (axis,)
+    turned = {a % len(array.dims) for a in axes}
+    view = self.kept(array, "part") if isinstance(array, Lazy) else array
+    entries = [Static(slice(None, None, -1 if k in turned else None)) for k in range(len(view.dims))]
+    return self.taken_from(view, entries, text)
+
+
+def _outer(self: Expressions, given: list[Value], named: dict[str, Value], text: str) -> Value:
+    return self.outer_product("*", *[self.as_operand(value, text) for value in given])
+
+
+def _variance(self: Expressions, given: list[Value], named: dict[str, Value], text: str) -> Value:
+    if len(given) > 1 or named:
+        self.unsupported(f"{text:.60}", "take the variance of all elements")
+    array = self.as_operand(given[0], text)
+    mean = self.as_operand(_mean(self, [array], {}, text), text)
+    view = self.kept(array, "part") if isinstance(array, Lazy) else array
+    squares = self.elementwise(lambda x, m: self.binary("**", self.binary("-", x, m), integer(2)), view, mean)
+    return _mean(self, [squares], {}, text)
+
+
+def _deviation(self: Expressions, given: list[Value], named: dict[str, Value], text: str) -> Value:
+    return self.elementwise(lambda x: self.call("sqrt", x), self.as_operand(_variance(self, given, named, text), text))
+
+
+def _norm(self: Expressions, given: list[Value], named: dict[str, Value], text: str) -> Value:
+    if len(given) > 1 or named:
+        self.unsupported(f"{text:.60}", "take the 2-norm of a vector, or of all elements")
+    array = self.as_operand(given[0], text)
+    squares = self.elementwise(lambda x: self.binary("**", self.call("abs", x), integer(2)), array)
+    total = self._reduction("sum", [squares], {}, [squares], text)
+    return self.elementwise(lambda x: self.call("sqrt", x), self.as_operand(total, text))
+
+
+def _complex(self: Expressions, given: list[Value], named: dict[str, Value], text: str) -> Value:
+    parts = [self.cast(self.as_operand_number(value, text), _F64) for value in given]
+    parts += [self.cast(self.number(0.0), _F64)] * (2 - len(parts))
+    return self.of_parts(*parts)
+
+
 RULES: dict[str, Callable] = {
     "where": _where, "select": _where, "clip": _clip, "mean": _mean, "square": _square, "isnan": _isnan,
     "round": _round, "int": _cast("int"), "float": _cast("float"), "bool": _cast("bool"), "astype": _astype,
     "copy": _copy, "len": _len, "dot": _dot, "vdot": _dot, "argmax": _place("max"), "argmin": _place("min"),
-    "arange": _arange, "item": _item, "hypot": _hypot, "fill": _fill,
+    "arange": _arange, "flip": _flip, "outer": _outer, "var": _variance, "std": _deviation, "norm": _norm,
+    "complex": _complex,
+    "item": _item, "hypot": _hypot, "fill": _fill,
 }  # fmt: skip

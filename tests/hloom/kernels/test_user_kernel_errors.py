@@ -65,7 +65,7 @@ def argument_written(x):
 def unknown_function(x):
     out = np.empty_like(x)
     for i in hl.parallel(len(x)):
-        out[i] = np.linalg.norm(x[i])  # here
+        out[i] = np.linalg.det(x[i])  # here
     return out
 
 
@@ -275,7 +275,7 @@ CASES = [
     (beyond, ShapeError, "the index is 8, the size 8"),
     (always_beyond, ShapeError, "the index is 6 to 8, the size 6"),
     (argument_written, ArgumentError, "kernels? writes arrays that it makes"),
-    (unknown_function, UnsupportedError, "the function 'norm'"),
+    (unknown_function, UnsupportedError, "the function 'det'"),
     (unknown_method, UnsupportedError, "the method '.cumsum'"),
     (unknown_statement, UnsupportedError, "a statement With"),
     (unknown_expression, UnsupportedError, "an expression ListComp"),

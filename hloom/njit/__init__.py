@@ -1,0 +1,1 @@
+"""NumPy programs as they are: `hl.njit` compiles a function of NumPy arrays as it is written."""

@@ -1,0 +1,385 @@
+"""What the rewritten source of a NumPy program calls while it is traced."""
+
+from __future__ import annotations
+
+import builtins
+from collections.abc import Callable, Sequence
+from types import BuiltinFunctionType, FunctionType, MethodType
+from typing import Any
+
+import numpy as np
+
+from hloom import lax
+from hloom.errors import ArgumentError, DTypeError, HloomError, UnsupportedError
+from hloom.ir.records import record
+from hloom.kernels.frontend.functions import of_numba
+from hloom.njit import functions
+from hloom.njit.loops import kernel_of
+from hloom.njit.rewriting import Loop, Program, program_of
+from hloom.njit.staged import for_each, while_true
+from hloom.njit.values import (
+    Array,
+    Number,
+    Range,
+    Unbound,
+    Undecided,
+    Value,
+    as_value,
+    converted,
+    dtype_of,
+    elementwise,
+)  # fmt: skip
+
+__all__ = ["Runtime", "Trace"]
+
+UNROLLED = 64  # iterations of a loop that are traced one after the other
+FEW = 8  # iterations that always are, where the loop is no kernel
+
+
+@record(frozen=True, eq=False)
+class Taken:
+    """What became of a loop. taken: whether it is traced whole; names: what it assigned. items: else, what Python goes
+    over."""
+
+    taken: bool
+    names: dict[str, Any]
+    items: Any = ()
+
+
+@record(frozen=True, eq=False)
+class Test:
+    """A condition. known: whether it is a value of Python."""
+
+    test: Any
+    known: bool
+
+    @property
+    def value(self) -> Any:
+        return self.test
+
+
+class Trace:
+    """One trace of a program. refused: why loops did not become kernels."""
+
+    def __init__(self) -> None:
+        self.refused: list[HloomError] = []
+
+
+class Runtime:
+    """The run-time functions of one traced program. stack: the user's functions that are traced, outermost first."""
+
+    program: Program
+
+    def __init__(self, program: Program, trace: Trace, stack: tuple[Callable, ...] = ()):
+        self.program, self.trace, self.stack = program, trace, (*stack, program.function)
+
+    def function(self) -> Callable:
+        return self.program.make(self)
+
+    # --- calls, attributes, indices
+
+    def call(self, function: Any, *args: Any, **kwargs: Any) -> Any:
+        function = getattr(function, "written", function)
+        function, of_elements = of_numba(function)
+        if function is range:
+            return range(*args) if all(map(_is_integer, args)) else _range(args)
+        if function is len and args and isinstance(args[0], (Array, np.ndarray)):
+            return len(args[0])
+        if isinstance(function, FunctionType) and not functions.is_of_numpy(function) and not _is_of_hloom(function):
+            if of_elements:
+                raise UnsupportedError(
+                    "a call of a function of numba.vectorize", function.__name__, "call its Python function"
+                )
+            return self._inlined(function, args, kwargs)
+        if isinstance(function, MethodType) and isinstance(function.__func__, FunctionType):
+            if not _is_of_hloom(function.__func__):
+                return self._inlined(function.__func__, (function.__self__, *args), kwargs)
+        if isinstance(function, (type, BuiltinFunctionType)) and getattr(builtins, function.__name__, None) is function:
+            found = functions.builtin_call(function, args, kwargs)
+            if found is not NotImplemented:
+                return found
+            return function(*args, **kwargs)  # type: ignore[misc]
+        if functions.is_of_numpy(function):
+            return functions.numpy_call(function, args, kwargs)
+        if not callable(function):
+            raise TypeError(f"'{type(function).__name__}' object is not callable")
+        return function(*args, **kwargs)
+
+    def _inlined(self, function: FunctionType, args: tuple, kwargs: dict) -> Any:
+        if function in self.stack:
+            raise UnsupportedError(
+                f"the function '{function.__name__}' in a compiled NumPy program", "it calls itself", "write a loop"
+            )
+        if getattr(function, "_njit_traces", None):
+            return function(*args, **kwargs)
+        return Runtime(program_of(function), self.trace, self.stack).function()(*args, **kwargs)
+
+    def attribute(self, owner: Any, name: str) -> Any:
+        if isinstance(owner, np.ndarray) and name not in ("shape", "ndim", "size", "dtype", "itemsize", "nbytes"):
+            owner = as_value(owner)
+        if not isinstance(owner, Value):
+            return getattr(owner, name)
+        if name in functions.ATTRIBUTES:
+            return functions.method(owner, name)
+        try:
+            return getattr(owner, name)
+        except AttributeError:
+            raise UnsupportedError(
+                f".{name} of {owner!r} in a compiled NumPy program", "it is not supported", "use a function of NumPy"
+            ) from None
+
+    def item(self, owner: Any, index: Any) -> Any:
+        if isinstance(owner, np.ndarray):
+            owner = as_value(owner)
+        if isinstance(owner, Number):
+            raise TypeError(f"'{owner.dtype}' object is not subscriptable")
+        if isinstance(owner, Array):
+            return owner[index]
+        if isinstance(index, Number) and isinstance(owner, (tuple, list)):
+            return Array.of(as_value(owner).traced)[index]
+        return owner[index]
+
+    def target(self, owner: Any) -> Any:
+        if isinstance(owner, np.ndarray):
+            raise UnsupportedError(
+                "a change of an array that is not an argument", f"an array of {list(owner.shape)} from outside",
+                "pass it as an argument",
+            )  # fmt: skip
+        if isinstance(owner, Number):
+            raise TypeError(f"'{owner.dtype}' object does not support item assignment")
+        return owner
+
+    def matmul(self, left: Any, right: Any) -> Any:
+        if isinstance(left, Value) or isinstance(right, Value):
+            return functions.numpy_call(np.matmul, (left, right), {})
+        return left @ right
+
+    # --- truth values
+
+    def all_of(self, *parts: Callable[[], Any]) -> Any:
+        return self._together(parts, np.logical_and, stops=False)
+
+    def any_of(self, *parts: Callable[[], Any]) -> Any:
+        return self._together(parts, np.logical_or, stops=True)
+
+    @staticmethod
+    def _together(parts: Sequence[Callable[[], Any]], ufunc: np.ufunc, stops: bool) -> Any:
+        """`and`, `or`: of Python's values as Python has them; of traced ones, all are computed."""
+        found: Any = None
+        for part in parts:
+            value = part()
+            if found is not None:
+                found = elementwise(ufunc, (found, _truth(value)))
+            elif isinstance(value, Value):
+                found = _truth(value)
+            elif bool(value) is stops:
+                return value
+            else:
+                last = value
+        return last if found is None else found
+
+    def negated(self, value: Any) -> Any:
+        return elementwise(np.logical_not, (_truth(value),)) if isinstance(value, Value) else not value
+
+    def choice(self, test: Any, yes: Callable[[], Any], no: Callable[[], Any]) -> Any:
+        if not isinstance(test, Value):
+            return yes() if test else no()
+        first, second = yes(), no()
+        if not all(isinstance(v, (Number, int, float, complex, np.generic)) for v in (first, second)):
+            raise UnsupportedError("a conditional expression of arrays", f"{first!r} and {second!r}", "use np.where")
+        return _joined(_truth(test), first, second)
+
+    def truth(self, value: Any) -> Test:
+        return Test(_truth(value), False) if isinstance(value, Value) else Test(value, True)
+
+    def known_truth(self, value: Any) -> bool:
+        return bool(value)
+
+    def bound(self, names: dict[str, Any], wanted: tuple[str, ...]) -> dict[str, Any]:
+        return {name: names.get(name, Unbound(name)) for name in wanted}
+
+    # --- branches
+
+    def branch(
+        self, number: int, test: Test, then: Callable, other: Callable, names: dict[str, Any], returns: bool
+    ) -> Any:
+        """A branch on a traced truth value: both sides are traced."""
+        loop = self.program.loops[number]
+        wanted = sorted(loop.assigned)
+        given = [names.get(name, Unbound(name)) for name in wanted]
+        sides: dict[Callable, Leaves] = {}
+        common: list[np.dtype] | None = None
+        unbound: set[str] = set()
+
+        def traced(function: Callable) -> Callable:
+            def run():
+                found = function(*given)
+                if not returns:
+                    unbound.update(name for name in wanted if isinstance(found[name], Unbound))
+                    found = tuple([Unbound(name) if name in unbound else found[name] for name in wanted])
+                sides[function] = leaves = Leaves.of(found)
+                return leaves.traced(common)
+
+            return run
+
+        missing = 0
+        while True:
+            try:
+                results = lax.cond(test.test.traced, traced(then), traced(other))
+                break
+            except HloomError:
+                again = _common(sides.get(then), sides.get(other))
+                if len(unbound) == missing and (again is None or again == common):
+                    raise
+                missing, common = len(unbound), again
+        shared = {id(value.ref) for value in names.values() if isinstance(value, Array)}
+        joined = _Join(sides[then], sides[other], list(results), loop, shared).found
+        return joined if returns else dict(zip(wanted, joined, strict=True))
+
+    # --- loops
+
+    def for_loop(self, number: int, items: Any, names: dict[str, Any], body: Callable | None = None) -> Taken:
+        """A loop over a range, an array, or several of them: one kernel; else a loop of the program, or its iterations
+        one after the other."""
+        if not isinstance(items, (range, Range, Array, np.ndarray, enumerate, zip, reversed)):
+            return Taken(False, {}, items)
+        loop = self.program.loops[number]
+        taken = self._kernel(loop, names)
+        if taken is not None:
+            return taken
+        length = len(items) if isinstance(items, (range, Array, np.ndarray)) else None
+        indexed = isinstance(items, Range) or length is not None
+        if indexed and body is not None and (length is None or length > FEW):
+            try:
+                return Taken(True, for_each(loop, items, names, body))
+            except (Undecided, HloomError):
+                if length is None or length > UNROLLED:
+                    raise
+        if isinstance(items, Range):
+            raise self.trace.refused[-1]
+        found = list(items)
+        if len(found) > UNROLLED:
+            raise self.trace.refused[-1]
+        return Taken(False, {}, found)
+
+    def while_loop(
+        self, number: int, names: dict[str, Any], body: Callable | None = None, test: Callable | None = None
+    ) -> Taken:
+        loop = self.program.loops[number]
+        taken = self._kernel(loop, names)
+        if taken is not None:
+            return taken
+        if body is None or test is None:
+            raise self.trace.refused[-1]
+        return Taken(True, while_true(loop, names, lambda *given: _truth(test(*given)), body))
+
+    def _kernel(self, loop: Loop, names: dict[str, Any]) -> Taken | None:
+        try:
+            return Taken(True, kernel_of(loop, names, self.program.function))
+        except HloomError as error:
+            if not isinstance(error, (UnsupportedError, ArgumentError, DTypeError)):
+                raise
+            self.trace.refused.append(error)
+            return None
+
+
+def _is_of_hloom(function: Any) -> bool:
+    return (getattr(function, "__module__", None) or "").split(".")[0] == "hloom"
+
+
+def _is_integer(value: Any) -> bool:
+    return isinstance(value, (int, np.integer))
+
+
+def _range(args: tuple) -> Range:
+    start, stop, step = (0, args[0], 1) if len(args) == 1 else (*args, 1)[:3]
+    return Range(start, stop, step)
+
+
+def _truth(value: Any) -> Any:
+    if not isinstance(value, Value):
+        return bool(value)
+    if value.ndim and value.size != 1:
+        raise ArgumentError("the truth value of an array", f"it has {value.size} elements", "use x.any() or x.all()")
+    if value.dtype == np.dtype(bool):
+        return value
+    return elementwise(np.not_equal, (value, 0))
+
+
+def _joined(test: Any, yes: Any, no: Any) -> Any:
+    return functions.np_where(test, yes, no)
+
+
+# --- results of branches
+
+
+class Leaves:
+    """The numbers and arrays within what a branch makes. tree: with None in their place; Python's own values stay."""
+
+    def __init__(self, tree: Any, values: list[Any]):
+        self.tree, self.values = tree, values
+
+    @classmethod
+    def of(cls, found: Any) -> Leaves:
+        values: list[Any] = []
+
+        def walk(part: Any) -> Any:
+            if isinstance(part, (tuple, list)) and not hasattr(part, "_fields"):
+                return type(part)([walk(p) for p in part])
+            if isinstance(part, (Value, np.ndarray, np.generic, bool, int, float, complex)):
+                values.append(as_value(part))
+                return LEAF
+            return part
+
+        return cls(walk(found), values)
+
+    def traced(self, dtypes: list[np.dtype] | None) -> list[Any]:
+        asked = dtypes or [dtype_of(v) for v in self.values]
+        return [converted(v, dtype) for v, dtype in zip(self.values, asked, strict=False)]
+
+
+LEAF = object()
+
+
+def _common(first: Leaves | None, second: Leaves | None) -> list[np.dtype] | None:
+    """The dtypes in which what two branches make come together."""
+    if first is None or second is None or len(first.values) != len(second.values):
+        return None
+    return [
+        np.result_type(functions.kind(a), functions.kind(b)) for a, b in zip(first.values, second.values, strict=True)
+    ]
+
+
+class _Join:
+    """What the names hold after a branch. results: of the leaves. shared: Refs of arrays from before it."""
+
+    def __init__(self, first: Leaves, second: Leaves, results: list[Any], loop: Loop, shared: set[int]):
+        self.pairs = iter(zip(first.values, second.values, results, strict=True))
+        self.loop, self.shared = loop, shared
+        self.found = self.of(first.tree, second.tree)
+
+    def of(self, one: Any, other: Any) -> Any:
+        if one is LEAF and other is LEAF:
+            return self._leaf(*next(self.pairs))
+        for value in (one, other):
+            if isinstance(value, Unbound):
+                return value
+        if isinstance(one, (tuple, list)) and type(one) is type(other) and len(one) == len(other):
+            return type(one)([self.of(a, b) for a, b in zip(one, other, strict=True)])
+        if one is other or (LEAF not in (one, other) and one == other):
+            return one
+        error = UnsupportedError("a branch on a traced value", f"its sides make {one!r} and {other!r}",
+                                 "make numbers or arrays of one shape in both")  # fmt: skip
+        error.source = self.loop.source
+        raise error
+
+    def _leaf(self, a: Any, b: Any, value: Any) -> Value:
+        if not isinstance(a, Array) and not isinstance(b, Array):
+            python = {v.python if isinstance(v, Number) else type(v) for v in (a, b)}
+            return Number(value, python.pop() if len(python) == 1 else None)
+        if isinstance(a, Array) and isinstance(b, Array) and a.is_same(b):
+            return a
+        made = Array.of(value)
+        if any(isinstance(v, Array) and id(v.ref) in self.shared for v in (a, b)):
+            made.fixed = "a branch decides which array it is"
+        return made

@@ -1,0 +1,413 @@
+"""Functions that a NumPy program calls: NumPy's own become hloom's, in NumPy's dtypes."""
+
+from __future__ import annotations
+
+import builtins
+import functools
+import importlib
+import operator
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from hloom import numpy as hnp
+from hloom.errors import UnsupportedError
+from hloom.njit.values import Array, Number, Value, as_value, converted, dtype_of, elementwise, traced
+
+__all__ = ["ATTRIBUTES", "builtin_call", "is_of_numpy", "kind", "method", "np_where", "numpy_call"]
+
+# Functions that make arrays of numbers: they are computed when the program runs, not in its text.
+_MAKERS = frozenset(
+    ("zeros", "ones", "empty", "full", "arange", "linspace", "eye", "identity", "zeros_like", "ones_like", "empty_like",
+     "full_like", "tri", "logspace", "geomspace")
+)  # fmt: skip
+_MODULES = {"numpy": "hloom.numpy", "numpy.linalg": "hloom.numpy.linalg", "numpy.fft": "hloom.numpy.fft",
+            "scipy.special": "hloom.scipy.special"}  # fmt: skip
+# Integers and truth values that these sum up are 64 bits wide.
+_SUMS = frozenset(("sum", "prod", "cumsum", "cumprod", "nansum", "nanprod", "trace"))
+_MEANS = frozenset(("mean", "var", "std", "average", "median", "nanmean"))
+# Functions whose results are integers of 64 bits.
+_POSITIONS = frozenset(("argmax", "argmin", "argsort", "searchsorted", "count_nonzero", "digitize", "bincount"))
+_BUILTINS = {abs: np.absolute, min: np.minimum, max: np.maximum, pow: np.power, divmod: np.divmod}
+# Methods of arrays that are functions of NumPy by the same name.
+ATTRIBUTES = frozenset(
+    ("all", "any", "argmax", "argmin", "argsort", "clip", "conj", "conjugate", "cumprod", "cumsum", "diagonal", "dot",
+     "max", "mean", "min", "prod", "ptp", "repeat", "round", "squeeze", "std", "sum", "swapaxes", "take", "trace",
+     "var", "copy", "astype", "fill", "flatten", "ravel", "item", "sort", "searchsorted")
+)  # fmt: skip
+
+
+def is_of_numpy(function: Any) -> bool:
+    """Whether a function is NumPy's, or of `math` or `scipy.special`."""
+    if isinstance(function, np.ufunc):
+        return True
+    module = getattr(function, "__module__", None) or ""
+    if isinstance(function, type):
+        return issubclass(function, np.generic)
+    owner = getattr(function, "__self__", None)
+    return isinstance(owner, np.ufunc) or module.split(".")[0] in ("numpy", "math", "scipy")
+
+
+def numpy_call(function: Any, args: tuple, kwargs: dict) -> Any:
+    """A call of a function of NumPy, of `math`, or of Python's own functions of numbers."""
+    if (found := _BUILTINS.get(function)) is not None and any(isinstance(a, Value) for a in args):
+        return _builtin(found, args)
+    if isinstance(function, type) and issubclass(function, np.generic):
+        return _of_dtype(np.dtype(function), args)
+    if isinstance(getattr(function, "__self__", None), np.ufunc):
+        return _method(function, args, kwargs)
+    name = function.__name__
+    module = "numpy" if isinstance(function, np.ufunc) else function.__module__ or "numpy"
+    if module.startswith("numpy.random"):
+        raise UnsupportedError(
+            f"np.random.{name} in a compiled NumPy program", "its numbers would be those of the first call",
+            "make the random numbers outside, and pass them as an argument",
+        )  # fmt: skip
+    if module == "math":
+        return _of_math(function, args)
+    special = _SPECIAL.get(name) if module.split(".")[0] == "numpy" else None
+    if special is not None:
+        return special(*args, **kwargs)
+    if name not in _MAKERS and not any(map(_has_value, [*args, *kwargs.values()])):
+        result = function(*args, **kwargs)
+        return as_value(result) if isinstance(result, np.ndarray) else result
+    if isinstance(function, np.ufunc) and function.signature is None:
+        return _ufunc(function, args, kwargs)
+    return _function(name, module, args, kwargs)
+
+
+def _of_math(function: Any, args: tuple) -> Any:
+    """A function of `math`, of Python's numbers."""
+    if not any(map(_has_value, args)):
+        return function(*args)
+    name = function.__name__
+    ufunc = getattr(np, _MATH.get(name, name), None)
+    if not isinstance(ufunc, np.ufunc):
+        raise UnsupportedError(f"math.{name} in a compiled NumPy program", "NumPy has no such function", "write it out")
+    return _as_python(elementwise(ufunc, args))
+
+
+_MATH = {"fabs": "fabs", "pow": "power", "asin": "arcsin", "acos": "arccos", "atan": "arctan", "atan2": "arctan2",
+         "asinh": "arcsinh", "acosh": "arccosh", "atanh": "arctanh",
+         "degrees": "degrees", "radians": "radians"}  # fmt: skip
+
+
+def _as_python(value: Any) -> Any:
+    return Number(value.traced, float) if isinstance(value, Number) and value.dtype == np.float64 else value
+
+
+def _has_value(argument: Any) -> bool:
+    if isinstance(argument, (tuple, list)):
+        return any(map(_has_value, argument))
+    return isinstance(argument, Value)
+
+
+def _builtin(ufunc: np.ufunc, args: tuple) -> Any:
+    if ufunc in (np.minimum, np.maximum):
+        values = list(args[0]) if len(args) == 1 else list(args)
+        return functools.reduce(lambda a, b: elementwise(ufunc, (a, b)), values)
+    return elementwise(ufunc, args)
+
+
+def _of_dtype(dtype: np.dtype, args: tuple) -> Any:
+    if not args:
+        return dtype.type()
+    value = as_value(args[0])
+    if not isinstance(value, Value):
+        return dtype.type(value)
+    return Array.of(converted(value, dtype)) if value.ndim else Number(converted(value, dtype))
+
+
+def _method(function: Any, args: tuple, kwargs: dict) -> Any:
+    """A method of a ufunc: `np.add.reduce`, `np.add.outer`, `np.add.at`."""
+    ufunc, name = function.__self__, function.__name__
+    if name == "at":
+        target, index, *values = args
+        return _at(ufunc, target, index, values)
+    if name == "outer":
+        first, second = [as_value(a) for a in args]
+        wide = Array.of(hnp.asarray(traced(first)).reshape((*np.shape(traced(first)), *[1] * np.ndim(traced(second)))))
+        return elementwise(ufunc, (wide, second))
+    if name in ("reduce", "accumulate"):
+        same = {("add", "reduce"): "sum", ("multiply", "reduce"): "prod", ("add", "accumulate"): "cumsum",
+                ("multiply", "accumulate"): "cumprod", ("minimum", "reduce"): "min", ("maximum", "reduce"): "max",
+                ("logical_and", "reduce"): "all", ("logical_or", "reduce"): "any"}  # fmt: skip
+        if (known := same.get((ufunc.__name__, name))) is not None:
+            kwargs = {"axis": 0, **kwargs} if len(args) < 2 else kwargs
+            return _function(known, "numpy", args, kwargs)
+    raise UnsupportedError(f"np.{ufunc.__name__}.{name} in a compiled NumPy program", "it is not supported",
+                           "write it as a loop")  # fmt: skip
+
+
+def _at(ufunc: np.ufunc, target: Any, index: Any, values: list) -> None:
+    if not isinstance(target, Array):
+        raise UnsupportedError(f"np.{ufunc.__name__}.at", "its first argument is no array of the program", "use one")
+    names = {"add": "add", "subtract": "add", "multiply": "multiply", "minimum": "min", "maximum": "max"}
+    if ufunc.__name__ not in names:
+        raise UnsupportedError(f"np.{ufunc.__name__}.at", "it is not supported", "write it as a loop")
+    value = elementwise(np.negative, values) if ufunc is np.subtract else values[0]
+    place = target.traced.at[tuple(map(traced, index)) if isinstance(index, tuple) else traced(index)]
+    target.write(getattr(place, names[ufunc.__name__])(converted(value, target.dtype)))
+
+
+def _ufunc(ufunc: np.ufunc, args: tuple, kwargs: dict) -> Any:
+    out = kwargs.pop("out", None)
+    if len(args) > ufunc.nin:
+        args, out = args[: ufunc.nin], args[ufunc.nin]
+    where = kwargs.pop("where", True)
+    dtype = kwargs.pop("dtype", None)
+    if kwargs:
+        raise UnsupportedError(f"np.{ufunc.__name__} with {next(iter(kwargs))}=", "it is not supported", "leave it out")
+    result = elementwise(ufunc, args)
+    if dtype is not None:
+        result = _of_dtype(np.dtype(dtype), (result,))
+    out = out[0] if isinstance(out, tuple) else out
+    if out is None:
+        if where is not True:
+            raise UnsupportedError(f"np.{ufunc.__name__} with where=", "without out= its values are undefined",
+                                   "use np.where")  # fmt: skip
+        return result
+    if where is not True:
+        result = np_where(where, result, out)
+    out[...] = result
+    return out
+
+
+def np_where(condition: Any, *choices: Any) -> Any:
+    if not choices:
+        raise UnsupportedError("np.where of one argument", "the values decide the size of its result", "use a loop")
+    dtype = np.result_type(*[kind(c) for c in choices])
+    yes, no = [converted(c, dtype) for c in choices]
+    found = hnp.where(traced(as_value(condition)), yes, no)
+    return Array.of(found) if found.shape else Number(found)
+
+
+def kind(value: Any) -> Any:
+    """What `np.result_type` takes: numbers of Python take the dtype of others."""
+    value = as_value(value)
+    if not isinstance(value, Value):
+        return value
+    if isinstance(value, Number) and value.python is not None:
+        return value.python(1)
+    return value.dtype
+
+
+def _function(name: str, module: str, args: tuple, kwargs: dict) -> Any:
+    """A function of NumPy by hloom's of the same name."""
+    home = _MODULES.get(".".join(module.split(".")[:2]).replace("._linalg", ".linalg"), "hloom.numpy")
+    found = getattr(importlib.import_module(home), name, None)
+    if found is None:
+        raise UnsupportedError(f"{module}.{name} in a compiled NumPy program", "hloom has no such function",
+                               "write it as a loop, or compute it outside")  # fmt: skip
+    out = kwargs.pop("out", None)
+    args = tuple([_argument(a) for a in args])
+    kwargs = {key: _argument(value) for key, value in kwargs.items()}
+    first: Any = args[0] if args else None
+    letter = getattr(getattr(first, "dtype", None), "kind", "")
+    if letter in ("b", "i", "u") and "dtype" not in kwargs:
+        if name in _SUMS and np.dtype(first.dtype).itemsize < 8:
+            kwargs["dtype"] = np.uint64 if letter == "u" else np.int64
+        elif name in _MEANS:
+            args = (first.astype(np.float64), *args[1:])
+    return _result(found(*args, **kwargs), name, out)
+
+
+def _argument(value: Any) -> Any:
+    if isinstance(value, (tuple, list)):
+        return type(value)([_argument(v) for v in value]) if type(value) in (tuple, list) else value
+    return value.traced if isinstance(value, Value) else value
+
+
+def _result(found: Any, name: str = "", out: Any = None) -> Any:
+    if isinstance(found, tuple) and hasattr(found, "_fields"):
+        return type(found)(*[_result(f) for f in found])
+    if isinstance(found, (tuple, list)):
+        return type(found)([_result(f) for f in found])
+    if not hasattr(found, "shape"):
+        return found
+    if name in _POSITIONS and found.dtype != np.int64:
+        found = found.astype(np.int64)
+    made = Array.of(found) if found.shape else Number(found.astype(found.dtype) if found.weak else found)
+    if out is not None:
+        out[...] = made
+        return out
+    return made
+
+
+# --- functions with a meaning of their own
+
+
+def _copy(x: Any, order: str = "K", subok: bool = False) -> Any:
+    return Array.of(traced(as_value(x)))
+
+
+def _array(x: Any, dtype: Any = None, copy: bool = True, **options: Any) -> Any:
+    value = as_value(x)
+    if not isinstance(value, Value):
+        return np.array(value, dtype)
+    made = value.traced if dtype is None else converted(value, np.dtype(dtype))
+    return Array.of(made)
+
+
+def _asarray(x: Any, dtype: Any = None, **options: Any) -> Any:
+    if isinstance(x, Array) and (dtype is None or x.dtype == np.dtype(dtype)):
+        return x
+    return _array(x, dtype)
+
+
+def _reshape(x: Any, shape: Any, order: str = "C", **options: Any) -> Any:
+    return as_value(x).reshape(shape, order=order)
+
+
+def _ravel(x: Any, order: str = "C") -> Any:
+    return as_value(x).reshape(-1, order=order)
+
+
+def _transpose(x: Any, axes: Any = None) -> Any:
+    return as_value(x).transpose(*(() if axes is None else (tuple(axes),)))
+
+
+def _flip(x: Any, axis: Any = None) -> Any:
+    axes = range(x.ndim) if axis is None else [a % x.ndim for a in (axis if isinstance(axis, tuple) else (axis,))]
+    return x[tuple([slice(None, None, -1) if k in axes else slice(None) for k in range(x.ndim)])]
+
+
+def _empty(shape: Any, dtype: Any = float, **options: Any) -> Any:
+    return Array.of(hnp.zeros(_sizes(shape), np.dtype(dtype)))
+
+
+def _full(shape: Any, fill_value: Any, dtype: Any = None, **options: Any) -> Any:
+    made = np.dtype(dtype) if dtype is not None else dtype_of(as_value(fill_value))
+    return Array.of(hnp.broadcast_to(converted(fill_value, made), _sizes(shape)))
+
+
+def _like(value: Any) -> Callable:
+    def like(x: Any, dtype: Any = None, shape: Any = None, **options: Any) -> Any:
+        x = as_value(x)
+        dims, made = x.shape if shape is None else shape, dtype_of(x) if dtype is None else np.dtype(dtype)
+        return _full(dims, value, made)
+
+    return like
+
+
+def _full_like(x: Any, fill_value: Any, dtype: Any = None, shape: Any = None, **options: Any) -> Any:
+    return _like(fill_value)(x, dtype, shape)
+
+
+def _sizes(shape: Any) -> tuple[int, ...]:
+    return tuple(map(operator.index, shape)) if isinstance(shape, (tuple, list)) else (operator.index(shape),)
+
+
+def _copyto(target: Any, source: Any, where: Any = True, **options: Any) -> None:
+    target[...] = source if where is True else np_where(where, source, target)
+
+
+def _fill_diagonal(x: Any, value: Any, wrap: bool = False) -> None:
+    n = min(x.shape)
+    at = np.arange(n)
+    x.write(x.traced.at[tuple([at] * x.ndim)].set(converted(value, x.dtype)))
+
+
+def _matmul(a: Any, b: Any, out: Any = None) -> Any:
+    a, b = as_value(a), as_value(b)
+    dtype = np.result_type(kind(a), kind(b))
+    return _result(hnp.matmul(converted(a, dtype), converted(b, dtype)), out=out)
+
+
+def _dot(a: Any, b: Any, out: Any = None) -> Any:
+    a, b = as_value(a), as_value(b)
+    dtype = np.result_type(kind(a), kind(b))
+    return _result(hnp.dot(converted(a, dtype), converted(b, dtype)), out=out)
+
+
+def _sort(x: Any, axis: int = -1, **options: Any) -> Any:
+    return _result(hnp.sort(traced(as_value(x)), axis=axis))
+
+
+def _shape(x: Any) -> tuple[int, ...]:
+    return as_value(x).shape
+
+
+def _result_type(*values: Any) -> np.dtype:
+    return np.result_type(*[v if isinstance(v, (type, np.dtype, str)) else kind(v) for v in values])
+
+
+_SPECIAL: dict[str, Callable] = {
+    "result_type": _result_type,
+    "copy": _copy, "array": _array, "asarray": _asarray, "ascontiguousarray": _asarray, "reshape": _reshape,
+    "ravel": _ravel, "transpose": _transpose, "flip": _flip, "empty": _empty, "full": _full,
+    "zeros": lambda shape, dtype=float, **o: _full(shape, 0, dtype),
+    "ones": lambda shape, dtype=float, **o: _full(shape, 1, dtype),
+    "zeros_like": _like(0), "ones_like": _like(1), "empty_like": _like(0), "full_like": _full_like,
+    "copyto": _copyto, "fill_diagonal": _fill_diagonal, "where": np_where, "matmul": _matmul, "dot": _dot,
+    "sort": _sort, "shape": _shape, "ndim": lambda x: as_value(x).ndim, "size": lambda x: as_value(x).size,
+}  # fmt: skip
+
+
+def _operator_matmul(self: Any, other: Any) -> Any:
+    return _matmul(self, other)
+
+
+setattr(Value, "__matmul__", _operator_matmul)  # noqa: B010  (products need functions of this file)
+setattr(Value, "__rmatmul__", lambda self, other: _matmul(other, self))  # noqa: B010
+
+
+def method(value: Value, name: str) -> Any:
+    """A method of a number or array, as `x.sum`."""
+    own = _METHODS.get(name)
+    if own is not None:
+        return functools.partial(own, value)
+    if name in ATTRIBUTES:
+        function = getattr(np, name)
+        return lambda *args, **kwargs: numpy_call(function, (value, *args), kwargs)
+    raise AttributeError(name)
+
+
+def _astype(x: Any, dtype: Any, **options: Any) -> Any:
+    return _of_dtype(np.dtype(dtype), (x,)) if not x.ndim else Array.of(converted(x, np.dtype(dtype)))
+
+
+def _fill(x: Any, value: Any) -> None:
+    x[...] = value
+
+
+def _sort_in_place(x: Any, axis: int = -1, **options: Any) -> None:
+    x[...] = _sort(x, axis)
+
+
+def _item(x: Any, *index: int) -> Any:
+    found = x[index if len(index) > 1 else index[0]] if index else x.reshape(-1)[0] if x.ndim else x
+    return Number(found.traced, {"f": float, "i": int, "u": int, "b": bool, "c": complex}[found.dtype.kind])
+
+
+_METHODS: dict[str, Callable] = {
+    "astype": _astype, "fill": _fill, "sort": _sort_in_place, "item": _item, "copy": _copy,
+    "flatten": lambda x, order="C": Array.of(x.traced.reshape(-1)),
+    "ravel": _ravel,
+}  # fmt: skip
+
+
+def builtin_call(function: Any, args: tuple, kwargs: dict) -> Any:
+    """Python's functions of traced numbers; NotImplemented for others."""
+    value: Any = args[0] if args else None
+    if function in _BUILTINS and any(map(_has_value, args)):
+        return numpy_call(function, args, kwargs)
+    if function is builtins.sum and _has_value(value):
+        return functools.reduce(lambda a, b: a + b, list(value), *args[1:] or (0,))
+    if not isinstance(value, Value):
+        return NotImplemented
+    if function is int:
+        return Number(converted(value, np.dtype(np.int64)), int)
+    if function is float:
+        return Number(converted(value, np.dtype(np.float64)), float)
+    if function is complex:
+        return Number(converted(value, np.dtype(complex)), complex) if len(args) == 1 else NotImplemented
+    if function is bool:
+        return elementwise(np.not_equal, (value, 0))
+    if function is round:
+        return numpy_call(np.round, args, kwargs)
+    if function is print:
+        raise UnsupportedError("print in a compiled NumPy program", "it would print once, not in each call",
+                               "use hl.debug.print")  # fmt: skip
+    return NotImplemented

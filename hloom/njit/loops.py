@@ -1,0 +1,187 @@
+"""Loops of a NumPy program as kernels: `hloom.kernels` compiles the statement as it is written."""
+
+from __future__ import annotations
+
+import ast
+import copy
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+
+from hloom.ir.types import Shape
+from hloom.kernels.faults import watch
+from hloom.kernels.frontend.lowering import Part, lowered
+from hloom.kernels.frontend.syntax import outside_names
+from hloom.kernels.instances import instance
+from hloom.njit.lowering import NumpyLowering
+from hloom.njit.rewriting import Loop
+from hloom.njit.values import Array, Number, Unbound, Value, as_value
+from hloom.tracing.refs import Ref
+from hloom.tracing.trace import bind
+
+__all__ = ["kernel_of"]
+
+
+class _Arguments:
+    """What a loop reads of the program: arguments of its kernel, parts of them, and values of Python.
+
+    shapes, given: of the arguments, by name, and their values. weak: names of numbers of Python. parts: names that are
+    views. arrays: by name. firsts: of numbers that the loop assigns, the names of their first values.
+    """
+
+    def __init__(self, loop: Loop, bound: Mapping[str, Any], outside: Mapping[str, Any]):
+        self.loop = loop
+        self.shapes: dict[str, Any] = {}
+        self.given: list[Any] = []
+        self.weak: set[str] = set()
+        self.parts: dict[str, Part] = {}
+        self.arrays: dict[str, Array] = {}
+        self.firsts: dict[str, str] = {}
+        self.outside = dict(outside)
+        for name in sorted(loop.read | (loop.assigned & loop.live)):
+            if name in bound:
+                self._take(name, bound[name])
+        self.wholes: dict[int, str] = {}  # arguments by the Ref that they are the value of
+        for name, value in self.arrays.items():
+            self._take_array(name, value)
+
+    def _take(self, name: str, value: Any) -> None:
+        value = as_value(value) if isinstance(value, np.ndarray) else value
+        carried = name in self.loop.assigned
+        own = f"{name}_first" if carried else name
+        if isinstance(value, Array):
+            self.arrays[name] = value
+        elif isinstance(value, Number):
+            self.firsts |= {name: own} if carried else {}
+            self.shapes[own] = value.traced._shape
+            self.given.append(value.traced)
+            if value.python is not None:
+                self.weak.add(own)
+        elif carried and isinstance(value, (bool, int, float, complex, np.generic)):
+            self.outside[own] = value
+            self.firsts[name] = own
+        else:
+            self.outside[name] = value
+
+    def _take_array(self, name: str, value: Array) -> None:
+        whole = self.wholes.get(id(value.ref))
+        if whole is None:
+            self.wholes[id(value.ref)] = whole = f"{name}_whole" if value.steps else name
+            traced = value.ref.read()
+            self.shapes[whole] = Shape(traced.dtype, traced.shape)
+            self.given.append(traced)
+        if whole != name:
+            self.parts[name] = _part(value, whole)
+
+    def ref_of(self, whole: str) -> Ref:
+        """The Ref whose value is an argument."""
+        return next(a.ref for a in self.arrays.values() if self.wholes[id(a.ref)] == whole)
+
+
+def kernel_of(loop: Loop, names: Mapping[str, Any], function: Callable) -> dict[str, Any]:
+    """Runs a loop as one kernel. Returns what the names that it assigns then hold.
+
+    names: what the user's names hold. Raises the kernel's errors, at the user's line, where kernels do not support
+    something.
+    """
+    bound = {name: value for name, value in names.items() if not isinstance(value, Unbound)}
+    arguments = _Arguments(loop, bound, outside_names(function))
+    results = sorted(name for name in loop.assigned & loop.live if name in bound)
+    definition = _definition(loop, list(arguments.shapes), results, arguments.firsts)
+    made = lowered(
+        definition, loop.file, 0, arguments.outside, arguments.shapes, loop.function, frozenset(arguments.weak),
+        parts=arguments.parts, written=set(), lowering=NumpyLowering,
+    )  # fmt: skip
+    kernel = instance(made.body, made.fault)
+    found = bind("kernel", *arguments.given, kernel=kernel)
+    if made.checks:
+        watch(loop.function, kernel, made.checks, found[-1])
+    for whole, number in made.changed.items():
+        arguments.ref_of(whole).write(found[number])
+    after: dict[str, Any] = {name: Unbound(name) for name in loop.assigned}
+    for name, number in zip(results, made.result, strict=True):
+        after[name] = _result(bound[name], found[number], number in made.weak)
+    return after
+
+
+def _result(before: Any, value: Any, weak: bool) -> Value:
+    """What a name holds after a loop. weak: whether it is a number of Python."""
+    if isinstance(before, Array):
+        return Array.of(value)
+    return Number(value, {"i": int, "f": float, "b": bool, "c": complex}[value.dtype.kind] if weak else None)
+
+
+def _part(value: Array, whole: str) -> Part:
+    assert value.layout is not None
+    base: Any = value.layout if value.layout.base is None else value.layout.base
+    offset = value.layout.__array_interface__["data"][0] - base.__array_interface__["data"][0]
+    size = value.dtype.itemsize
+    return Part(whole, value.shape, tuple([s // size for s in value.layout.strides]), offset // size)
+
+
+def _definition(loop: Loop, arguments: list[str], results: list[str], firsts: Mapping[str, str]) -> ast.FunctionDef:
+    """A function of the loop alone, which returns the names that are read after it."""
+    node = _Plain().visit(copy.deepcopy(loop.node))
+    values: list[ast.expr] = [ast.Name(name, ast.Load()) for name in results]
+    end = ast.Return(ast.Tuple(values, ast.Load()))
+    parameters = ast.arguments([], [ast.arg(name) for name in arguments], None, [], [], None, [])
+    begin = [
+        ast.copy_location(ast.Assign([ast.Name(name, ast.Store())], ast.Name(first, ast.Load())), loop.node)
+        for name, first in firsts.items()
+    ]
+    body = [*begin, *(node if isinstance(node, list) else [node]), ast.copy_location(end, loop.node)]
+    made = ast.FunctionDef(loop.function, parameters, body, [], None, None)
+    return ast.fix_missing_locations(ast.copy_location(made, loop.node))
+
+
+class _Plain(ast.NodeTransformer):
+    """Loops over `enumerate`, `zip` and `reversed` as loops over `range`."""
+
+    def __init__(self) -> None:
+        self.count = 0
+
+    def visit_For(self, node: ast.For) -> ast.For:
+        self.generic_visit(node)
+        name = node.iter.func.id if isinstance(node.iter, ast.Call) and isinstance(node.iter.func, ast.Name) else ""
+        if name not in ("enumerate", "zip", "reversed"):
+            return node
+        index = f"_njit_index{self.count}"
+        self.count += 1
+        length, element = _elements(node.iter, ast.Name(index, ast.Load()))
+        first = ast.Assign([node.target], element)
+        made = ast.For(
+            ast.Name(index, ast.Store()), ast.Call(ast.Name("range", ast.Load()), [length], []),
+            [*_assignments(node.target, element, first), *node.body], node.orelse,
+        )  # fmt: skip
+        return ast.fix_missing_locations(ast.copy_location(made, node))
+
+
+def _assignments(target: ast.expr, value: ast.expr, whole: ast.Assign) -> list[ast.stmt]:
+    if isinstance(target, ast.Tuple) and isinstance(value, ast.Tuple) and len(target.elts) == len(value.elts):
+        return [s for t, v in zip(target.elts, value.elts, strict=True) for s in _assignments(t, v, ast.Assign([t], v))]
+    return [whole]
+
+
+def _elements(items: ast.expr, index: ast.expr) -> tuple[ast.expr, ast.expr]:
+    """(how many elements, the one at an index) of what a loop goes over."""
+    name = items.func.id if isinstance(items, ast.Call) and isinstance(items.func, ast.Name) else ""
+    args = items.args if isinstance(items, ast.Call) else []
+    if name == "enumerate" and args:
+        length, element = _elements(args[0], index)
+        count = index if len(args) == 1 else ast.BinOp(index, ast.Add(), args[1])
+        return length, ast.Tuple([count, element], ast.Load())
+    if name == "zip" and args:
+        found = [_elements(a, index) for a in args]
+        lengths = [n for n, _ in found]
+        shortest = lengths[0] if len(lengths) == 1 else ast.Call(ast.Name("min", ast.Load()), lengths, [])
+        return shortest, ast.Tuple([e for _, e in found], ast.Load())
+    if name == "reversed" and args:
+        length, _ = _elements(args[0], index)
+        last = ast.BinOp(ast.BinOp(length, ast.Sub(), ast.Constant(1)), ast.Sub(), index)
+        return length, _elements(args[0], last)[1]
+    if name == "range" and len(args) == 1:
+        return args[0], index
+    if name == "range" and len(args) == 2:
+        return ast.BinOp(args[1], ast.Sub(), args[0]), ast.BinOp(args[0], ast.Add(), index)
+    return ast.Call(ast.Name("len", ast.Load()), [items], []), ast.Subscript(items, index, ast.Load())

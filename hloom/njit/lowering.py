@@ -1,0 +1,114 @@
+"""Loops of NumPy programs as kernels: the language of users' kernels, with NumPy's own dtypes and indices."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from hloom.compiler.kernel_ir.nodes import Assign, Const, If, Var
+from hloom.ir.types import DTYPES, HLO_NAME, PRED
+from hloom.kernels.frontend import ranges
+from hloom.kernels.frontend.arrays import SCRATCH, Array
+from hloom.kernels.frontend.lowering import Lowering
+from hloom.kernels.frontend.values import S64, Lazy, Number, View, integer
+
+__all__ = ["NumpyLowering", "promotion"]
+
+_PYTHON = {"b": True, "i": 1, "u": 1, "f": 1.0, "c": 1j}
+_OWN = {"i": "s64", "u": "s64", "f": "f64", "c": "c128", "b": "pred"}
+
+
+def promotion(*operands: tuple[np.dtype, bool]) -> tuple[np.dtype, bool]:
+    """NumPy's common dtype of (dtype, weak) pairs, and whether it is of numbers of Python alone (NEP 50)."""
+    strong = [dtype for dtype, weak in operands if not weak]
+    python = [_PYTHON[dtype.kind] for dtype, weak in operands if weak]
+    if not strong:
+        return DTYPES[_OWN[np.result_type(*python).kind]], True
+    return np.dtype(np.result_type(*strong, *python)), False
+
+
+class NumpyLowering(Lowering):
+    """Statements as NumPy has them."""
+
+    promote = staticmethod(promotion)
+
+    def check(self, index: Number, size: Number, view: View, dimension: int) -> Number:
+        """An index may count from the end."""
+        low = index.span[0]
+        if index.known is None and (low is None or low < 0) and ranges.within(index.span, size.span) is not False:
+            held = Number(self._held(index.expr), index.dtype, index.weak, index.span)
+            moved = self.choice(self.compare("<", held, integer(0)).expr, self.binary("+", held, size), held)
+            index = Number(self.named(moved.expr, "index"), S64, index.weak)
+        return super().check(index, size, view, dimension)
+
+    def scratch(self, dims: Sequence[Number], dtype: np.dtype, hint: str) -> View:
+        """An array that is too large for the stack is memory of the whole kernel, where one thread runs."""
+        most = [size.span[1] for size in dims]
+        if self.within or None in most or math.prod(m for m in most if m is not None) * dtype.itemsize <= SCRATCH // 8:
+            return super().scratch(dims, dtype, hint)
+        pointer = Var(f"*{HLO_NAME[dtype]}", self.fresh(hint))
+        whole = [integer(max(1, m)) for m in most if m is not None]
+        self.made[pointer] = View(pointer, dtype, tuple(whole), self.strides(whole), integer(0), hint, True)
+        return View(pointer, dtype, tuple(dims), self.strides(dims), integer(0), hint, True, True)
+
+    def _gathered(self, view: View, entries: list, text: str) -> Array:
+        first = entries[0]
+        if len(entries) == 1 and isinstance(first, (View, Lazy)) and first.dtype == PRED:
+            return self._selected(view, first, text)
+        return super()._gathered(view, entries, text)
+
+    def _selected(self, view: View, mask: Array, text: str) -> Array:
+        """`x[mask]`: the elements in order, and how many there are."""
+        if len(mask.dims) != len(view.dims):
+            self.unsupported(f"the index {text:.60}", "give the mask the shape of the array")
+        for size, other in zip(view.dims, mask.dims, strict=True):
+            self._require_equal(size, other)
+        whole = self.product(view.dims)
+        made = self.scratch((whole,), view.dtype, "selected")
+        count = Var("s64", self.fresh("count"), True)
+        self.block.append(Assign(count, Const("s64", 0)))
+        test = self.lazy(mask)
+        held = Number(count, S64, span=(0, None if whole.span[1] is None else whole.span[1] - 1))
+
+        def step(at: Sequence[Number]) -> None:
+            outer, self.block = self.block, []
+            self._store_at(made, held, self.load(view, at))
+            after = self.binary("+", Number(count, S64), integer(1))
+            self.block.append(Assign(count, after.expr))
+            inner, self.block = self.block, outer
+            self.block.append(If(test.element(at).expr, inner))
+
+        self.over(view.dims, step)
+        held_count = self.named(count, "count")
+        fixed = Number(held_count, S64, span=(0, whole.span[1]))
+        self.spans[held_count] = fixed.span
+        return View(made.pointer, view.dtype, (fixed,), (integer(1),), integer(0), "selected", True, True)
+
+    def _store_at(self, view: View, index: Number, value: Number) -> None:
+        self.store(view, [index], value)
+
+    def _store(self, array: View, target: Any, value: Any) -> None:
+        index = self.value(target.slice)
+        if isinstance(index, (View, Lazy)) and index.dtype == PRED:
+            self._store_where(array, index, value, "")
+            return
+        super()._store(array, target, value)
+
+    def _store_where(self, array: View, mask: Array, value: Any, text: str) -> None:
+        """`x[mask] = y`."""
+        self.require_writable(array)
+        if len(mask.dims) != len(array.dims) or not isinstance(value, Number):
+            self.unsupported("an assignment where a mask is true", "assign a number, or use np.where")
+        test = self.kept(mask, "mask") if isinstance(mask, Lazy) else mask
+        held = Number(self._held(value.expr), value.dtype, value.weak, value.span, value.known)
+
+        def step(at: Sequence[Number]) -> None:
+            outer, self.block = self.block, []
+            self.store(array, at, held)
+            inner, self.block = self.block, outer
+            self.block.append(If(self.load(test, at).expr, inner))
+
+        self.over(array.dims, step)

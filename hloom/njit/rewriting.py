@@ -1,0 +1,503 @@
+"""From the source of a NumPy program to the function that traces it.
+
+Calls, indices, loops, branches and truth values go through the run-time functions of `hloom.njit.control`, under the
+name `_njit_`; all else is Python's. Lines keep their numbers, so that errors and instructions name the user's.
+"""
+
+from __future__ import annotations
+
+import ast
+import copy
+import inspect
+import textwrap
+from collections.abc import Callable
+from typing import Any, NoReturn
+
+from hloom.errors import UnsupportedError
+from hloom.ir.records import record
+from hloom.ir.source import Source
+from hloom.njit.liveness import assigned, live_after, read
+
+__all__ = ["Loop", "Program", "program_of"]
+
+RUNTIME = "_njit_"
+
+
+def _load(name: str) -> ast.expr:
+    return ast.Name(name, ast.Load())
+
+
+def _store(name: str) -> ast.expr:
+    return ast.Name(name, ast.Store())
+
+
+def _of(owner: str, name: str) -> ast.expr:
+    return ast.Attribute(_load(owner), name, ast.Load())
+
+
+def _locals() -> ast.expr:
+    return ast.Call(_load("locals"), [], [])
+
+
+def _texts(names: list[str]) -> ast.expr:
+    return ast.Tuple([ast.Constant(name) for name in names], ast.Load())
+
+
+_REFUSED = {
+    ast.Yield: ("a generator", "return arrays"), ast.YieldFrom: ("a generator", "return arrays"),
+    ast.Await: ("await", "write a plain function"), ast.AsyncFor: ("async for", "write a plain loop"),
+    ast.Try: ("try", "test the condition with if"), ast.ClassDef: ("a class", "define it outside of the function"),
+    ast.Global: ("global", "pass the value as an argument, and return it"),
+    ast.Nonlocal: ("nonlocal", "return the value"), ast.With: ("with", "call the function inside of it"),
+    ast.Import: ("import", "import at the top of the file"),
+    ast.ImportFrom: ("import", "import at the top of the file"),
+    ast.Delete: ("del", "leave it out"),
+}  # fmt: skip
+
+
+@record(frozen=True, eq=False)
+class Loop:
+    """A loop or a branch of a program: the statement as it is written, and what is read after it."""
+
+    node: ast.For | ast.While | ast.If
+    file: str
+    above: int
+    function: str
+    live: frozenset[str]
+    assigned: frozenset[str]
+    read: frozenset[str]
+
+    @property
+    def source(self) -> Source:
+        return Source(self.file, self.node.lineno, self.function)
+
+
+@record(frozen=True, eq=False)
+class Program:
+    """make(runtime): the function that traces. loops: its loops and branches, by number."""
+
+    make: Callable[[Any], Callable]
+    loops: tuple[Loop, ...]
+    function: Callable
+
+
+def program_of(function: Callable) -> Program:
+    """Reads a function. Raises UnsupportedError at the user's line."""
+    name = getattr(function, "__name__", repr(function))
+    try:
+        lines, first = inspect.getsourcelines(function)
+        (tree,) = ast.parse(textwrap.dedent("".join(lines))).body
+    except (OSError, TypeError, SyntaxError, ValueError):
+        tree = None
+    if not isinstance(tree, ast.FunctionDef):
+        if isinstance(tree, (ast.Assign, ast.Expr, ast.Return)) and name == "<lambda>":
+            tree = _of_lambda(tree)
+        if not isinstance(tree, ast.FunctionDef):
+            raise UnsupportedError(
+                f"the function '{name}'",
+                "it has no source that can be read",
+                "define it with def in a file or notebook",
+            )
+    file = inspect.getsourcefile(function) or ""
+    ast.increment_lineno(tree, first - 1)
+    tree.decorator_list = []
+    _refuse(tree, file, name)
+    # Defaults and annotations were evaluated where the function was defined.
+    tree.args.defaults, tree.args.kw_defaults = [], [None] * len(tree.args.kwonlyargs)
+    for argument in ast.walk(tree.args):
+        if isinstance(argument, ast.arg):
+            argument.annotation = None
+    tree.returns = None
+    tree.body = _without_returns_inside(tree.body, file, name)
+    rewriter = _Rewriter(file, name)
+    live = live_after(tree.body)
+    tree.body = rewriter.block(tree.body, live)
+    return Program(_factory(tree, function, file), tuple(rewriter.loops), function)
+
+
+def _of_lambda(tree: ast.stmt) -> ast.stmt | None:
+    found = [node for node in ast.walk(tree) if isinstance(node, ast.Lambda)]
+    if len(found) != 1:
+        return None
+    made = ast.FunctionDef("lambda_", found[0].args, [ast.Return(found[0].body)], [], None, None)
+    return ast.fix_missing_locations(ast.copy_location(made, tree))
+
+
+def _refuse(tree: ast.FunctionDef, file: str, name: str) -> None:
+    for node in ast.walk(tree):
+        found = _REFUSED.get(type(node))
+        if found is not None:
+            _unsupported(Source(file, getattr(node, "lineno", 0), name), *found)
+        if isinstance(node, ast.AsyncFunctionDef):
+            _unsupported(Source(file, node.lineno, name), "an async function", "write a plain function")
+
+
+def _unsupported(source: Source, what: str, repair: str) -> NoReturn:
+    error = UnsupportedError(f"{what} in a compiled NumPy program", f"the line {source.code():.80}", repair)
+    error.source = source
+    raise error
+
+
+def _factory(tree: ast.FunctionDef, function: Callable, file: str) -> Callable[[Any], Callable]:
+    """Makes the function with the names that the user's one closes over."""
+    free = inspect.getclosurevars(function).nonlocals
+    arguments = [ast.arg(name) for name in (RUNTIME, *free)]
+    outer = ast.FunctionDef(
+        "_njit_factory_",
+        ast.arguments([], arguments, None, [], [], None, []),
+        [tree, ast.Return(_load("_njit_function_"))],
+        [],
+        None,
+        None,
+    )
+    # Within it, the function's own name is the user's function.
+    name, tree.name = tree.name, "_njit_function_"
+    module = ast.fix_missing_locations(ast.Module([ast.copy_location(outer, tree)], []))
+    code = compile(module, file, "exec")
+
+    def make(runtime: Any) -> Callable:
+        scope = dict(function.__globals__)
+        exec(code, scope)
+        made = scope["_njit_factory_"](runtime, **free)
+        made.__code__ = made.__code__.replace(co_name=name, co_qualname=name)
+        made.__defaults__, made.__kwdefaults__ = function.__defaults__, function.__kwdefaults__
+        return made
+
+    return make
+
+
+# --- returns
+
+
+def _has_return(nodes: list[ast.stmt]) -> bool:
+    return any(isinstance(one, ast.Return) for node in nodes for one in _within(node))
+
+
+def _within(node: ast.AST):
+    """The nodes of a statement, without those of functions inside."""
+    yield node
+    for child in ast.iter_child_nodes(node):
+        if not isinstance(child, (ast.FunctionDef, ast.Lambda)):
+            yield from _within(child)
+
+
+def _without_returns_inside(body: list[ast.stmt], file: str, name: str) -> list[ast.stmt]:
+    """Statements whose only returns are at the end of the function, or of a branch that is at the end.
+
+    `if c: return a` moves what follows into the other branch; a return in a loop leaves it with a truth value that says
+    so, and what was returned.
+    """
+    made: list[ast.stmt] = []
+    for k, node in enumerate(body):
+        rest = body[k + 1 :]
+        if isinstance(node, ast.Return):
+            made.append(node)
+            return made
+        if isinstance(node, ast.If) and _has_return([node]):
+            then, other = [*node.body], [*node.orelse]
+            if not _ends(then):
+                then += copy.deepcopy(rest)
+            if not _ends(other):
+                other += rest
+            end: list[ast.stmt] = [ast.copy_location(ast.Return(ast.Constant(None)), node)]
+            new = ast.If(
+                node.test,
+                _without_returns_inside(then if _ends(then) else then + end, file, name),
+                _without_returns_inside(other if _ends(other) else other + end, file, name),
+            )
+            made.append(ast.copy_location(new, node))
+            return [ast.fix_missing_locations(m) for m in made]
+        if isinstance(node, (ast.For, ast.While)) and _has_return([node]):
+            before, loop, after = _left_by_flag(node, file, name)
+            made += [*before, loop]
+            return [
+                ast.fix_missing_locations(m) for m in [*made, *_without_returns_inside([*after, *rest], file, name)]
+            ]
+        made.append(node)
+    return made
+
+
+def _ends(body: list[ast.stmt]) -> bool:
+    last = body[-1] if body else None
+    if isinstance(last, (ast.Return, ast.Raise)):
+        return True
+    return isinstance(last, ast.If) and bool(last.orelse) and _ends(last.body) and _ends(last.orelse)
+
+
+_count = iter(range(1 << 60))
+
+
+def _left_by_flag(loop: ast.For | ast.While, file: str, name: str):
+    """(statements before, the loop without returns, statements after it)."""
+    number = next(_count)
+    flag = f"_njit_done{number}"
+    returns = [one for one in _within(loop) if isinstance(one, ast.Return)]
+    values = [r.value for r in returns]
+    width = {len(v.elts) if isinstance(v, ast.Tuple) else -1 for v in values if v is not None}
+    if len(width) > 1 or (width and None in values):
+        _unsupported(Source(file, loop.lineno, name), "returns of different kinds in a loop", "return the same kind")
+    count = width.pop() if width else 0
+    names = [f"_njit_value{number}_{k}" for k in range(abs(count))]
+
+    class Leave(ast.NodeTransformer):
+        depth = 0
+
+        def visit_Return(self, node):
+            parts = list(node.value.elts) if count > 0 else [] if node.value is None else [node.value]
+            found: list[ast.stmt] = [ast.Assign([_store(n)], p) for n, p in zip(names, parts, strict=True)]
+            found += [ast.Assign([_store(flag)], ast.Constant(True)), ast.Break()]
+            return [ast.copy_location(f, node) for f in found]
+
+        def _loop(self, node):
+            inner = _has_return([node])
+            self.generic_visit(node)
+            if inner and node is not loop:  # the loop around is left as well
+                out = ast.If(_load(flag), [ast.Break()], [])
+                return [node, ast.copy_location(out, node)]
+            return node
+
+        visit_For = visit_While = _loop  # noqa: N815
+
+        def visit_FunctionDef(self, node):
+            return node
+
+    changed = Leave().visit(loop)
+    before: list[ast.stmt] = [ast.Assign([_store(flag)], ast.Constant(False))]
+    before += [ast.Assign([_store(n)], ast.Constant(0)) for n in names]
+    result: ast.expr | None = ast.Tuple([_load(n) for n in names], ast.Load()) if count > 0 else None
+    result = _load(names[0]) if count == -1 else result
+    after: list[ast.stmt] = [ast.If(_load(flag), [ast.Return(result)], [])]
+    fixed = [ast.fix_missing_locations(ast.copy_location(s, loop)) for s in [*before, *after]]
+    return fixed[: len(before)], ast.fix_missing_locations(changed), fixed[len(before) :]
+
+
+# --- the rest
+
+
+class _Rewriter(ast.NodeTransformer):
+    def __init__(self, file: str, name: str):
+        self.file, self.name = file, name
+        self.loops: list[Loop] = []
+        self.live: dict[ast.stmt, set[str]] = {}
+
+    def block(self, body: list[ast.stmt], live: dict[ast.stmt, set[str]]) -> list[ast.stmt]:
+        self.live |= live
+        made: list[ast.stmt] = []
+        for node in body:
+            found = self.visit(node)
+            made += found if isinstance(found, list) else [found]
+        return made
+
+    def runtime(self, name: str, *arguments: ast.expr, at: ast.AST) -> ast.expr:
+        call = ast.Call(ast.Attribute(_load(RUNTIME), name, ast.Load()), list(arguments), [])
+        return ast.fix_missing_locations(ast.copy_location(call, at))
+
+    @staticmethod
+    def later(value: ast.expr, names: list[str] | None = None) -> ast.expr:
+        none = ast.arguments([], [ast.arg(n) for n in names or ()], None, [], [], None, [])
+        return ast.Lambda(none, value)
+
+    # --- expressions
+
+    def visit_Call(self, node: ast.Call) -> ast.expr:
+        self.generic_visit(node)
+        if isinstance(node.func, ast.Name) and node.func.id in ("locals", "globals", "super", "eval", "exec"):
+            _unsupported(Source(self.file, node.lineno, self.name), f"{node.func.id}()", "use names")
+        call = ast.Call(_of(RUNTIME, "call"), [node.func, *node.args], node.keywords)
+        return ast.fix_missing_locations(ast.copy_location(call, node))
+
+    def visit_Attribute(self, node: ast.Attribute) -> ast.expr:
+        self.generic_visit(node)
+        if isinstance(node.ctx, ast.Load):
+            return self.runtime("attribute", node.value, ast.Constant(node.attr), at=node)
+        return node
+
+    def visit_Subscript(self, node: ast.Subscript) -> ast.expr:
+        self.generic_visit(node)
+        if isinstance(node.ctx, ast.Load):
+            return self.runtime("item", node.value, _index(node.slice), at=node)
+        return ast.copy_location(ast.Subscript(self.runtime("target", node.value, at=node), node.slice, node.ctx), node)
+
+    def visit_BinOp(self, node: ast.BinOp) -> ast.expr:
+        self.generic_visit(node)
+        if isinstance(node.op, ast.MatMult):
+            return self.runtime("matmul", node.left, node.right, at=node)
+        return node
+
+    def visit_BoolOp(self, node: ast.BoolOp) -> ast.expr:
+        self.generic_visit(node)
+        name = "all_of" if isinstance(node.op, ast.And) else "any_of"
+        return self.runtime(name, *map(self.later, node.values), at=node)
+
+    def visit_UnaryOp(self, node: ast.UnaryOp) -> ast.expr:
+        self.generic_visit(node)
+        return self.runtime("negated", node.operand, at=node) if isinstance(node.op, ast.Not) else node
+
+    def visit_Compare(self, node: ast.Compare) -> ast.expr:
+        self.generic_visit(node)
+        if len(node.ops) == 1:
+            return node
+        operands = [node.left, *node.comparators]
+        pairs = [ast.Compare(a, [op], [b]) for a, op, b in zip(operands, node.ops, operands[1:], strict=False)]
+        return self.runtime("all_of", *map(self.later, pairs), at=node)
+
+    def visit_IfExp(self, node: ast.IfExp) -> ast.expr:
+        self.generic_visit(node)
+        return self.runtime("choice", node.test, self.later(node.body), self.later(node.orelse), at=node)
+
+    def visit_Assert(self, node: ast.Assert):
+        self.generic_visit(node)
+        node.test = self.runtime("known_truth", node.test, at=node.test)
+        return node
+
+    def visit_AugAssign(self, node: ast.AugAssign):
+        if isinstance(node.target, ast.Name):
+            self.generic_visit(node)
+            return node
+        if not isinstance(node.target, ast.Subscript):
+            _unsupported(Source(self.file, node.lineno, self.name), "a change of an attribute", "return the new value")
+        self.generic_visit(node)
+        return node
+
+    # --- statements
+
+    def _loop_of(self, node: ast.For | ast.While | ast.If, original: Any) -> int:
+        head = [original.target, original.iter] if isinstance(original, ast.For) else [original.test]
+        body = [*original.body, *original.orelse]
+        names = assigned([*body, *(head[:1] if isinstance(original, ast.For) else [])])
+        found = Loop(
+            original, self.file, 0, self.name, frozenset(self.live.get(node, set())), frozenset(names),
+            frozenset(read([*head, *body])),
+        )  # fmt: skip
+        self.loops.append(found)
+        return len(self.loops) - 1
+
+    def visit_For(self, node: ast.For):
+        return self._staged(node)
+
+    def visit_While(self, node: ast.While):
+        return self._staged(node)
+
+    def _staged(self, node: Any) -> list[ast.stmt]:
+        """A loop: the run-time function takes it whole, or it runs in Python, step by step."""
+        original = copy.deepcopy(node)
+        names = sorted(assigned([node]))
+        number = self._loop_of(node, original)
+        live = self.live
+        head: ast.expr
+        if isinstance(node, ast.For):
+            head = self.visit(node.iter)
+            arguments = [ast.Constant(number), head]
+            name = "for_loop"
+        else:
+            arguments = [ast.Constant(number)]
+            name = "while_loop"
+        items = f"_njit_items{number}"
+        arguments.append(_locals())
+        body = self.block(node.body, live)
+        functions: list[ast.stmt] = []
+        jumps = node.orelse or any(isinstance(n, (ast.Break, ast.Continue)) for s in node.body for n in _own_jumps(s))
+        if not jumps:
+            parameters = [ast.arg(n) for n in names]
+            inside = copy.deepcopy(body)
+            if isinstance(node, ast.For):
+                parameters.insert(0, ast.arg("_njit_item"))
+                inside.insert(0, ast.Assign([copy.deepcopy(node.target)], _load("_njit_item")))
+            inside.append(ast.Return(self.runtime("bound", _locals(),
+                                                  _texts(names), at=node)))  # fmt: skip
+            functions.append(_function(f"_njit_body{number}", parameters, inside))
+            arguments.append(_load(f"_njit_body{number}"))
+            if isinstance(node, ast.While):
+                tested: list[ast.stmt] = [ast.Return(self.visit(copy.deepcopy(node.test)))]
+                functions.append(_function(f"_njit_while{number}", [ast.arg(n) for n in names], tested))
+                arguments.append(_load(f"_njit_while{number}"))
+        first = ast.Assign([_store(items)], self.runtime(name, *arguments, at=node))
+        if isinstance(node, ast.For):
+            inner: ast.stmt = ast.For(node.target, _of(items, "items"),
+                                      body, self.block(node.orelse, live))  # fmt: skip
+        else:
+            test = self.runtime("known_truth", self.visit(node.test), at=node)
+            inner = ast.While(test, body, self.block(node.orelse, live))
+        taken: list[ast.stmt] = [
+            ast.Assign(
+                [_store(n)],
+                ast.Subscript(_of(items, "names"), ast.Constant(n), ast.Load()),
+            )
+            for n in names
+        ]  # fmt: skip
+        choice = ast.If(_of(items, "taken"), taken or [ast.Pass()], [inner])
+        return [ast.fix_missing_locations(ast.copy_location(s, node)) for s in (*functions, first, choice)]
+
+    def visit_If(self, node: ast.If):
+        original = copy.deepcopy(node)
+        returns = _has_return([node])
+        names = sorted(assigned([node]))
+        number = self._loop_of(node, original)
+        live = self.live
+        test = self.visit(node.test)
+        then, other = self.block(node.body, live), self.block(node.orelse, live)
+        held = f"_njit_test{number}"
+        first = ast.Assign([_store(held)], self.runtime("truth", test, at=node))
+        jumps = any(isinstance(n, (ast.Break, ast.Continue)) for s in node.body + node.orelse for n in _own_jumps(s))
+        plain = ast.If(_of(held, "value"), then, other)
+        if jumps:
+            plain.test = self.runtime("known_truth", _of(held, "test"), at=node)
+            return [ast.fix_missing_locations(ast.copy_location(s, node)) for s in (first, plain)]
+        made: list[ast.stmt] = [first]
+        functions = []
+        given = _locals()
+        for kind, block in (("then", then), ("else", other)):
+            function = f"_njit_{kind}{number}"
+            functions.append(_load(function))
+            result: ast.expr = self.runtime("bound", _locals(),
+                                            _texts(names), at=node)  # fmt: skip
+            inside = copy.deepcopy(block) or [ast.Pass()]
+            if not returns:
+                inside.append(ast.Return(result))
+            parameters = [ast.arg(n) for n in names]
+            made.append(_function(function, parameters, inside))
+        call = self.runtime("branch", ast.Constant(number), _load(held), *functions, given,
+                            ast.Constant(returns), at=node)  # fmt: skip
+        if returns:
+            staged: list[ast.stmt] = [ast.Return(call)]
+        else:
+            after = f"_njit_after{number}"
+            staged = [ast.Assign([_store(after)], call)]
+            staged += [
+                ast.Assign([_store(n)], ast.Subscript(_load(after), ast.Constant(n), ast.Load()))
+                for n in names
+            ]  # fmt: skip
+        known = _of(held, "known")
+        return [
+            ast.fix_missing_locations(ast.copy_location(s, node))
+            for s in (first, ast.If(known, [plain], [*made[1:], *staged]))
+        ]
+
+    def visit_FunctionDef(self, node: ast.FunctionDef):
+        node.decorator_list = []
+        node.body = _without_returns_inside(node.body, self.file, node.name)
+        node.body = self.block(node.body, live_after(node.body, read(node.body)))
+        return node
+
+
+def _function(name: str, parameters: list[ast.arg], body: list[ast.stmt]) -> ast.FunctionDef:
+    return ast.FunctionDef(name, ast.arguments([], parameters, None, [], [], None, []), body, [], None, None)
+
+
+def _own_jumps(node: ast.AST):
+    """Jumps that leave a statement: not those of loops within it."""
+    if isinstance(node, (ast.For, ast.While, ast.FunctionDef, ast.Lambda)):
+        return
+    yield node
+    for child in ast.iter_child_nodes(node):
+        yield from _own_jumps(child)
+
+
+def _index(node: ast.expr) -> ast.expr:
+    """An index as an expression: slices are calls of `slice`."""
+    if isinstance(node, ast.Slice):
+        parts = [part or ast.Constant(None) for part in (node.lower, node.upper, node.step)]
+        return ast.Call(_load("slice"), parts, [])
+    if isinstance(node, ast.Tuple):
+        return ast.Tuple([_index(e) for e in node.elts], ast.Load())
+    return node

@@ -1,0 +1,147 @@
+"""Loops of a NumPy program that no kernel takes: loops of the traced program, whose body is traced once."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NoReturn
+
+import numpy as np
+
+from hloom import lax
+from hloom import numpy as hnp
+from hloom.errors import ShapeError, UnsupportedError
+from hloom.njit.lowering import promotion
+from hloom.njit.rewriting import Loop
+from hloom.njit.values import Array, Number, Range, Unbound, Value, as_value, converted, dtype_of
+
+__all__ = ["for_each", "while_true"]
+
+_PLAIN = (bool, int, float, complex, np.generic)
+
+
+class _Again(Exception):
+    """What the loop hands on is not yet what its body makes of it."""
+
+
+class _Carry:
+    """What a loop hands from one iteration to the next: numbers, in dtypes that hold all their values, and arrays that
+    names are bound to anew. Arrays that are changed in place are Refs, which the program hands on by itself."""
+
+    def __init__(self, loop: Loop, names: Mapping[str, Any]):
+        self.loop, self.before = loop, dict(names)
+        self.wanted = sorted(loop.assigned)
+        self.numbers: dict[str, tuple[np.dtype, type | None]] = {}
+        self.arrays: list[str] = []
+        for name in self.wanted:
+            value = names.get(name)
+            if isinstance(value, (*_PLAIN, Number)):
+                number = as_value(value)
+                python = number.python if isinstance(number, Number) else type(number)
+                self.numbers[name] = (dtype_of(number), python)
+
+    @property
+    def names(self) -> list[str]:
+        return [*self.numbers, *self.arrays]
+
+    def first(self) -> tuple:
+        numbers = [converted(self.before[name], dtype) for name, (dtype, _) in self.numbers.items()]
+        return (*numbers, *[self.before[name].traced for name in self.arrays])
+
+    def given(self, carried: Sequence[Any]) -> list[Any]:
+        """What the names hold at the begin of an iteration."""
+        values = dict(self.before)
+        for name, value in zip(self.names, carried, strict=True):
+            values[name] = Number(value, self.numbers[name][1]) if name in self.numbers else Array.of(value)
+        return [values.get(name, Unbound(name)) for name in self.wanted]
+
+    def next(self, made: Mapping[str, Any]) -> tuple:
+        """What an iteration hands on. Raises _Again."""
+        before = (dict(self.numbers), list(self.arrays))
+        numbers = [self._number(name, made[name]) for name in list(self.numbers)]
+        arrays = [self._array(name, made[name]) for name in before[1]]
+        for name in self.wanted:
+            if name not in self.numbers and name not in self.arrays:
+                self._kept(name, made[name])
+        if before != (self.numbers, self.arrays):
+            raise _Again
+        return (*numbers, *arrays)
+
+    def _number(self, name: str, after: Any) -> Any:
+        """A number in a dtype that holds it and those before."""
+        value = after if isinstance(after, Unbound) else as_value(after)
+        if isinstance(value, (Array, Unbound)):
+            self._refuse(name)
+        dtype, python = self.numbers[name]
+        own = value.python if isinstance(value, Number) else type(value)
+        joined, weak = promotion((dtype, python is not None), (dtype_of(value), own is not None))
+        self.numbers[name] = (joined, {"b": bool, "i": int, "f": float, "c": complex}[joined.kind] if weak else None)
+        return converted(value, joined)
+
+    def _array(self, name: str, after: Any) -> Any:
+        before = self.before[name]
+        if not isinstance(after, Array) or after.shape != before.shape or after.dtype != before.dtype:
+            self._refuse(name, after)
+        return after.traced
+
+    def _kept(self, name: str, after: Any) -> None:
+        """Sees whether a name that is not handed on still holds what it held."""
+        before = self.before.get(name)
+        if isinstance(before, Array):
+            if not (isinstance(after, Array) and before.is_same(after)):
+                self.arrays.append(name)
+        elif before is not None and not isinstance(before, (Value, Unbound)) and before is not after:
+            self._refuse(name)
+
+    def _refuse(self, name: str, after: Any = None) -> NoReturn:
+        error = (
+            ShapeError(
+                f"'{name}' in a loop", f"{self.before[name]!r} becomes {after!r}", "write into an array: x[:] = y"
+            )
+            if after is not None
+            else UnsupportedError(f"'{name}' in a loop", "it becomes another kind of object", "use another name")
+        )
+        error.source = self.loop.source
+        raise error
+
+    def after(self, carried: Sequence[Any]) -> dict[str, Any]:
+        values = dict(zip(self.wanted, self.given(carried), strict=True))
+        return {
+            name: value if name in self.names or isinstance(value, Array) else Unbound(name)
+            for name, value in values.items()
+        }
+
+
+def for_each(loop: Loop, items: Any, names: Mapping[str, Any], body: Callable) -> dict[str, Any]:
+    """`for` over a range or the rows of an array. Returns what names hold after it."""
+    if isinstance(items, (range, Range)):
+        start, stop, step = [converted(b, np.dtype(np.int64)) for b in (items.start, items.stop, items.step)]
+        count = hnp.maximum((stop - start + step - hnp.sign(step)) // step, 0)
+        take = lambda k: Number(start + k * step, int)  # noqa: E731
+    else:
+        array = as_value(items)
+        count = hnp.asarray(np.int64(len(array)))
+        take = lambda k: array[Number(k)]  # noqa: E731
+    carry = _Carry(loop, names)
+    while True:
+        try:
+            found = lax.fori_loop(
+                np.int64(0), count, lambda k, values: carry.next(body(take(k), *carry.given(values))), carry.first()
+            )
+            return carry.after(found)
+        except _Again:
+            continue
+
+
+def while_true(loop: Loop, names: Mapping[str, Any], test: Callable, body: Callable) -> dict[str, Any]:
+    """`while`. Returns what names hold after it."""
+    carry = _Carry(loop, names)
+    while True:
+        try:
+            found = lax.while_loop(
+                lambda values: converted(test(*carry.given(values)), np.dtype(bool)),
+                lambda values: carry.next(body(*carry.given(values))),
+                carry.first(),
+            )
+            return carry.after(found)
+        except _Again:
+            continue

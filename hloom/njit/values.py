@@ -1,0 +1,504 @@
+"""What the names of a NumPy program hold while it is traced: numbers, and arrays that can be changed.
+
+An array of NumPy is memory that several names share. Here it is a `Ref`, whose value is traced, and a view is a Ref
+with the steps that lead from the whole array to the part. Dtypes are NumPy's: its own functions say which operands an
+operation converts to which dtype (`ufunc.resolve_dtypes`).
+"""
+
+from __future__ import annotations
+
+import functools
+import operator
+from abc import abstractmethod
+from collections.abc import Callable, Sequence
+from typing import Any, NoReturn
+
+import numpy as np
+
+from hloom import numpy as hnp
+from hloom.errors import ArgumentError, DTypeError, IndexOutOfBoundsError, UnsupportedError
+from hloom.ir.records import record
+from hloom.tracing.refs import Ref
+from hloom.tracing.trace import as_array
+
+__all__ = [
+    "Array", "Number", "Range", "Unbound", "Undecided", "Value", "as_value", "converted", "dtype_of", "elementwise",
+    "traced",
+]  # fmt: skip
+
+_PYTHON = {bool: np.dtype(bool), int: np.dtype(np.int64), float: np.dtype(np.float64), complex: np.dtype(complex)}
+_KINDS = {"b": bool, "i": int, "u": int, "f": float, "c": complex}
+
+
+class Undecided(Exception):
+    """A number has to be known while the program is traced."""
+
+    def __init__(self, what: str):
+        super().__init__(what)
+        self.what = what
+
+
+class Value:
+    """A number or an array of a traced program. Operators are NumPy's ufuncs."""
+
+    __slots__ = ()
+    __array_ufunc__ = None  # so that NumPy's arrays leave operators to this class
+    __hash__ = object.__hash__
+
+    @property
+    @abstractmethod
+    def traced(self) -> Any:
+        """The array of hloom that it is now."""
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return self.traced.shape
+
+    @property
+    def dtype(self) -> np.dtype:
+        return np.dtype(self.traced.dtype)
+
+    @property
+    def ndim(self) -> int:
+        return len(self.shape)
+
+    @property
+    def size(self) -> int:
+        return int(np.prod(self.shape, dtype=np.int64))
+
+    @property
+    def itemsize(self) -> int:
+        return self.dtype.itemsize
+
+    @property
+    def nbytes(self) -> int:
+        return self.size * self.itemsize
+
+    def _known(self, what: str) -> NoReturn:
+        raise Undecided(what)
+
+    def __bool__(self) -> bool:
+        return self._known("a truth value")
+
+    def __int__(self) -> int:
+        self._known("an integer")
+
+    def __float__(self) -> float:
+        self._known("a number")
+
+    def __complex__(self) -> complex:
+        self._known("a number")
+
+    def __index__(self) -> int:
+        return self._known("an integer")
+
+    def __array__(self, dtype=None, copy=None):
+        self._known("an array")
+
+
+class Number(Value):
+    """A number of NumPy, or of Python: `python` is then its type, which takes the dtype of what it is combined with."""
+
+    __slots__ = ("_value", "python")
+
+    def __init__(self, value: Any, python: type | None = None):
+        self._value, self.python = value, python
+
+    @property
+    def traced(self) -> Any:
+        return self._value
+
+    def __repr__(self) -> str:
+        return f"a number of {self.dtype}"
+
+
+@record(frozen=True)
+class Step:
+    """From an array to a part of it. take: the part. put: the array in which the part has other elements."""
+
+    take: Callable[[Any], Any]
+    put: Callable[[Any, Any], Any]
+
+
+class Array(Value):
+    """Memory, or a view of some.
+
+    ref: its value. steps: from the whole array to the part. layout: an array of NumPy whose elements lie as these do in
+    the memory of the whole one; nothing reads or writes it. None: the program computes how many there are. fixed: why
+    the array cannot be changed in place, or ''.
+    """
+
+    __slots__ = ("fixed", "layout", "ref", "steps")
+
+    def __init__(self, ref: Ref, steps: tuple[Step, ...] = (), layout: np.ndarray | None = None):
+        self.ref, self.steps = ref, steps
+        if layout is None and all(isinstance(n, int) for n in ref.shape):
+            layout = np.empty(ref.shape, ref.dtype)
+        self.layout = layout
+        self.fixed = ""
+
+    @classmethod
+    def of(cls, value: Any) -> Array:
+        """New memory with the elements of an array."""
+        value = as_array(value, "an array")
+        return cls(Ref(value.astype(value.dtype) if value.weak else value))
+
+    @property
+    def traced(self) -> Any:
+        value = self.ref.read()
+        for step in self.steps:
+            value = step.take(value)
+        return value
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return self.ref.shape if self.layout is None else self.layout.shape
+
+    @property
+    def dtype(self) -> np.dtype:
+        return np.dtype(self.ref.dtype) if self.layout is None else self.layout.dtype
+
+    def write(self, value: Any) -> None:
+        """Other elements, of the same shape and dtype."""
+        if self.fixed:
+            raise UnsupportedError("a change in place of an array", self.fixed, "change a copy: x = x.copy()")
+        wholes = [self.ref.read()]
+        for step in self.steps[:-1]:
+            wholes.append(step.take(wholes[-1]))
+        for step, whole in zip(reversed(self.steps), reversed(wholes), strict=False):
+            value = step.put(whole, value)
+        self.ref.write(value)
+
+    @staticmethod
+    def _part_of_counted(value: Any) -> Array:
+        """A view in NumPy, of an array whose size the program computes."""
+        made = Array.of(value)
+        made.fixed = "it is a part of an array whose size the program computes"
+        return made
+
+    def is_same(self, other: Array) -> bool:
+        """Whether two arrays are the same elements of the same memory."""
+        return self.ref is other.ref and self.steps == other.steps
+
+    def view(self, step: Step, layout: np.ndarray) -> Array:
+        return Array(self.ref, (*self.steps, step), layout)
+
+    # --- indices
+
+    def __len__(self) -> int:
+        if not self.shape:
+            raise TypeError("len() of unsized object")
+        return self.shape[0]
+
+    def __iter__(self):
+        return iter([self[k] for k in range(len(self))])
+
+    def __getitem__(self, index):
+        index, basic, numbers = _index(index, self.shape)
+        found = self.traced[index]
+        if not basic or numbers:
+            return Array.of(found) if found.shape or not basic else Number(found)
+        if not found.shape and not _has_ellipsis(index):
+            return Number(found)
+        if self.layout is None:
+            return self._part_of_counted(found)
+        return self.view(_part(index), self.layout[index])
+
+    def __setitem__(self, index, value) -> None:
+        index, _, _ = _index(index, self.shape)
+        value = as_value(value)
+        _require_same_kind(value, self.dtype, "x[...] = y")
+        whole = self.traced
+        self.write(whole.at[index].set(converted(value, self.dtype)))
+
+    def assign(self, value: Any) -> None:
+        """`self[...] = value`."""
+        self[...] = value
+
+    # --- what NumPy views
+
+    def reshape(self, *shape, order="C") -> Array:
+        shape = shape[0] if len(shape) == 1 and not isinstance(shape[0], (int, np.integer)) else shape
+        if order != "C":
+            raise UnsupportedError(f"reshape(order={order!r})", "arrays are in C order", "transpose first")
+        try:
+            if self.layout is None:
+                raise ValueError
+            layout = self.layout.reshape(shape, copy=False)
+        except ValueError:  # its elements do not lie so that this is a view, or the shape does not fit
+            made = self.traced.reshape(shape)
+            return self._part_of_counted(made) if self.layout is None else Array.of(made)
+        before, after = self.shape, layout.shape
+        step = Step(lambda v: v.reshape(after), lambda whole, part: part.reshape(before))
+        return self.view(step, layout)
+
+    def transpose(self, *axes) -> Array:
+        axes = axes[0] if len(axes) == 1 and not isinstance(axes[0], int) else axes
+        if self.layout is None:
+            return self._part_of_counted(self.traced.transpose(*axes))
+        order = tuple(reversed(range(self.ndim))) if not axes else tuple([a % self.ndim for a in axes])
+        back = tuple(np.argsort(order).tolist())
+        step = Step(lambda v: v.transpose(order), lambda whole, part: part.transpose(back))
+        return self.view(step, self.layout.transpose(order))
+
+    @property
+    def T(self) -> Array:  # noqa: N802  (NumPy's name)
+        return self.transpose()
+
+    @property
+    def flat(self):
+        self._unsupported("flat")
+
+    @property
+    def real(self):
+        if self.dtype.kind != "c" or self.layout is None:
+            return self if self.dtype.kind != "c" else self._part_of_counted(self.traced.real)
+        return self.view(Step(lambda v: v.real, lambda whole, part: part + 1j * whole.imag), self.layout.real)
+
+    @property
+    def imag(self):
+        if self.layout is None:
+            return self._part_of_counted(self.traced.imag)
+        return self.view(Step(lambda v: v.imag, lambda whole, part: whole.real + 1j * part), self.layout.imag)
+
+    def _unsupported(self, name: str) -> NoReturn:
+        raise UnsupportedError(f"x.{name} in a compiled NumPy program", "it is not supported", "index the array")
+
+    def __repr__(self) -> str:
+        return f"an array of {self.dtype}{list(self.shape)}"
+
+
+@record(frozen=True, eq=False)
+class Range:
+    """`range` of numbers of which some are traced."""
+
+    start: Any
+    stop: Any
+    step: Any
+
+
+class Unbound:
+    """What a name holds that not every way through the program assigns."""
+
+    __slots__ = ("name",)
+
+    def __init__(self, name: str):
+        self.name = name
+
+    def _fail(self, *_: Any, **__: Any):
+        raise ArgumentError(
+            f"the value of '{self.name}'", "it is assigned in one branch, or in a loop, and not before",
+            "assign it before the branch or loop",
+        )  # fmt: skip
+
+    __add__ = __radd__ = __sub__ = __rsub__ = __mul__ = __rmul__ = __truediv__ = __getitem__ = __bool__ = __iter__ = (
+        _fail
+    )
+    __lt__ = __le__ = __gt__ = __ge__ = __neg__ = __call__ = __setitem__ = __len__ = __index__ = __float__ = _fail
+
+    @property
+    def traced(self) -> Any:
+        return self._fail()
+
+
+def _part(index: Any) -> Step:
+    return Step(lambda v: v[index], lambda whole, part: whole.at[index].set(part))
+
+
+def _has_ellipsis(index: Any) -> bool:
+    return any(entry is Ellipsis for entry in (index if isinstance(index, tuple) else (index,)))
+
+
+def _index(index: Any, shape: tuple[int, ...]) -> tuple[Any, bool, bool]:
+    """(the index for hloom's arrays, whether it is basic, whether numbers in it are traced). Raises
+    IndexOutOfBoundsError."""
+    entries = [np.asarray(e) if isinstance(e, list) else e for e in (index if isinstance(index, tuple) else (index,))]
+    taken = [_axes_of(entry) for entry in entries]
+    if sum(taken) > len(shape):
+        raise IndexOutOfBoundsError(f"{sum(taken)} indices", f"an array of {len(shape)} dimensions", "use fewer")
+    made: list[Any] = []
+    axis = 0
+    for entry, count in zip(entries, taken, strict=True):
+        made.append(_entry(entry, axis, shape))
+        axis += len(shape) - sum(taken) if entry is Ellipsis else count
+    arrays = any(isinstance(e, Array) or (isinstance(e, np.ndarray) and e.ndim) for e in entries)
+    numbers = any(isinstance(e, Number) for e in entries)
+    return (tuple(made) if isinstance(index, tuple) else made[0]), not arrays, numbers
+
+
+def _axes_of(entry: Any) -> int:
+    """How many axes an entry of an index takes."""
+    if entry is None or entry is Ellipsis:
+        return 0
+    is_mask = isinstance(entry, (Array, np.ndarray)) and entry.dtype.kind == "b"
+    return entry.ndim if is_mask else 1
+
+
+def _entry(entry: Any, axis: int, shape: tuple[int, ...]) -> Any:
+    """An entry of an index, as hloom's arrays take it. axis: the first that it takes."""
+    if entry is None or entry is Ellipsis:
+        return entry
+    if isinstance(entry, slice):
+        return slice(*[_bound(b) for b in (entry.start, entry.stop, entry.step)])
+    if isinstance(entry, Number):
+        if entry.dtype.kind == "b":
+            raise UnsupportedError("an index by a truth value", "a traced number", "use np.where")
+        value = entry.traced
+        return hnp.where(value < 0, value + shape[axis], value)
+    if isinstance(entry, Array):
+        return entry.traced
+    if isinstance(entry, np.ndarray) and entry.ndim:
+        return entry
+    at = operator.index(entry)
+    if not -shape[axis] <= at < shape[axis]:
+        raise IndexOutOfBoundsError(
+            f"element {at} of axis {axis}", f"its size is {shape[axis]}", "use an index within the array"
+        )
+    return at
+
+
+def _bound(bound: Any) -> int | None:
+    return None if bound is None else operator.index(bound)
+
+
+# --- dtypes
+
+
+def as_value(value: Any) -> Any:
+    """A traced value, or a number of Python; arrays of NumPy become constants."""
+    if isinstance(value, Value) or type(value) in _PYTHON:
+        return value
+    if isinstance(value, (list, tuple)):
+        parts = [as_value(v) for v in value]
+        if all(not isinstance(p, Value) for p in parts):
+            return Array.of(hnp.asarray(np.asarray(value)))
+        dtype = np.result_type(*map(dtype_of, parts))
+        return Array.of(hnp.stack([converted(p, dtype) for p in parts]))
+    if isinstance(value, np.generic):
+        return Number(hnp.asarray(value))
+    if isinstance(value, np.ndarray):
+        if value.dtype.kind not in "biufc":
+            raise DTypeError("an array in a compiled NumPy program", f"dtype {value.dtype}", "use numbers")
+        return Array.of(hnp.asarray(value))
+    return Array.of(value) if getattr(value, "shape", None) else Number(as_array(value, "a number"))
+
+
+def dtype_of(value: Any) -> np.dtype:
+    found = _PYTHON.get(type(value))
+    return value.dtype if found is None else found
+
+
+def kind_of(value: Any) -> Any:
+    """What `resolve_dtypes` takes for an operand: a dtype, or the type of a number of Python (bool has a dtype)."""
+    python = value.python if isinstance(value, Number) else type(value) if type(value) in _PYTHON else None
+    return python if python not in (None, bool) else dtype_of(value)
+
+
+def traced(value: Any) -> Any:
+    """What hloom's functions take."""
+    return value.traced if isinstance(value, Value) else value
+
+
+def converted(value: Any, dtype: np.dtype) -> Any:
+    """The array of hloom in a dtype."""
+    value = as_value(value)
+    if not isinstance(value, Value):
+        return hnp.asarray(np.asarray(value).astype(dtype))
+    found = value.traced
+    if found.dtype == dtype and not found.weak:
+        return found
+    if value.dtype.kind == "c" and dtype.kind not in "cb":
+        found = found.real
+    return found.astype(dtype)
+
+
+def elementwise(ufunc: np.ufunc, values: Sequence[Any]) -> Any:
+    """A ufunc of numbers and arrays, in the dtypes that NumPy computes it in."""
+    values = [as_value(v) for v in values]
+    if not any(isinstance(v, Value) for v in values):
+        return ufunc(*values)
+    kinds = [kind_of(v) for v in values]
+    python = all(isinstance(k, type) for k in kinds)
+    try:
+        if python:
+            asked = [_PYTHON[k] for k in kinds]
+        else:
+            asked = kinds
+        dtypes = ufunc.resolve_dtypes((*asked, *[None] * ufunc.nout))
+    except TypeError as error:
+        raise DTypeError(f"np.{ufunc.__name__}", str(error), "convert the operands") from None
+    computed = compute(ufunc.__name__)(*[converted(v, d) for v, d in zip(values, dtypes, strict=False)])
+    results = computed if isinstance(computed, tuple) else (computed,)
+    made: list[Any] = []
+    for result, dtype in zip(results, dtypes[len(values) :], strict=True):
+        result = result if result.dtype == dtype else result.astype(dtype)
+        if result.shape or any(isinstance(v, Array) and v.ndim for v in values):
+            made.append(Array.of(result))
+        else:
+            made.append(
+                Number(result, _KINDS[np.dtype(dtype).kind] if python and np.dtype(dtype).kind != "b" else None)
+            )
+    return made[0] if len(made) == 1 else tuple(made)
+
+
+@functools.cache
+def compute(name: str) -> Callable:
+    """hloom's function for a ufunc of NumPy."""
+    found = getattr(hnp, name, None)
+    if found is None:
+        raise UnsupportedError(f"np.{name} in a compiled NumPy program", "hloom has no such function", "write it out")
+    return found
+
+
+def _require_same_kind(value: Any, dtype: np.dtype, what: str) -> None:
+    own = dtype_of(value)
+    if own.kind == "c" and dtype.kind != "c":
+        raise DTypeError(what, f"complex values into {dtype}", "take their real part")
+
+
+def _operator(ufunc: np.ufunc, swapped: bool = False) -> Callable:
+    def compute(self, other):
+        if isinstance(other, (str, type(None), dict, set)):
+            return NotImplemented
+        return elementwise(ufunc, (other, self) if swapped else (self, other))
+
+    return compute
+
+
+def _in_place(ufunc: np.ufunc) -> Callable:
+    def assign(self, other):
+        other = as_value(other)
+        result = elementwise(ufunc, (self, other))
+        if not isinstance(self, Array):
+            return result
+        if result.shape != self.shape:
+            raise ArgumentError(
+                f"an array of {list(self.shape)} is changed in place", f"the result has the shape {list(result.shape)}",
+                "assign the result to a new name",
+            )  # fmt: skip
+        if not np.can_cast(result.dtype, self.dtype, "same_kind"):
+            raise DTypeError(
+                f"an array of {self.dtype} is changed in place", f"the result is {result.dtype}",
+                "write x = x + y, or convert with astype",
+            )  # fmt: skip
+        self.write(converted(result, self.dtype))
+        return self
+
+    return assign
+
+
+_BINARY = {
+    "add": np.add, "sub": np.subtract, "mul": np.multiply, "truediv": np.true_divide, "floordiv": np.floor_divide,
+    "mod": np.remainder, "pow": np.power, "and": np.bitwise_and, "or": np.bitwise_or, "xor": np.bitwise_xor,
+    "lshift": np.left_shift, "rshift": np.right_shift,
+}  # fmt: skip
+_COMPARE = {"lt": np.less, "le": np.less_equal, "gt": np.greater, "ge": np.greater_equal, "eq": np.equal,
+            "ne": np.not_equal}  # fmt: skip
+for _name, _ufunc in _BINARY.items():
+    setattr(Value, f"__{_name}__", _operator(_ufunc))
+    setattr(Value, f"__r{_name}__", _operator(_ufunc, swapped=True))
+    setattr(Value, f"__i{_name}__", _in_place(_ufunc))
+for _name, _ufunc in _COMPARE.items():
+    setattr(Value, f"__{_name}__", _operator(_ufunc))
+for _name, _unary in {"neg": np.negative, "pos": np.positive, "abs": np.absolute, "invert": np.invert}.items():
+    setattr(Value, f"__{_name}__", lambda self, u=_unary: elementwise(u, (self,)))

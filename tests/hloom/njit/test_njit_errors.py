@@ -1,0 +1,144 @@
+"""What `hl.njit` cannot compile: an error at the user's line, with a repair."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import hloom as hl
+from hloom.errors import ArgumentError, DTypeError, HloomError, IndexOutOfBoundsError, ShapeError, UnsupportedError
+
+X = np.arange(6.0)
+TABLE = np.zeros(3)
+
+
+def generator(x):
+    yield x
+
+
+def tries(x):
+    try:
+        return x + 1
+    except ValueError:
+        return x
+
+
+def makes_a_class(x):
+    class Local:
+        pass
+
+    return x
+
+
+def changes_a_global(x):
+    TABLE[0] = x[0]
+    return x
+
+
+def rebinds_a_global(x):
+    global TABLE
+    TABLE = x
+    return x
+
+
+def recursive(x):
+    return recursive(x - 1)
+
+
+def unbound(x):
+    if x.sum() > 100:
+        found = 1.0
+    return found + 1
+
+
+def random_numbers(x):
+    return x + np.random.rand(3)
+
+
+def prints(x):
+    print(x)
+    return x
+
+
+def past_the_end(x):
+    return x[6]
+
+
+def strings(x):
+    names = ""
+    for k in range(len(x)):
+        names += str(x[k])
+    return names
+
+
+@pytest.mark.parametrize(
+    ("function", "error", "says", "line"),
+    [
+        (generator, UnsupportedError, "generator", 1),
+        (tries, UnsupportedError, "try", 1),
+        (makes_a_class, UnsupportedError, "class", 1),
+        (changes_a_global, UnsupportedError, "not an argument", 1),
+        (rebinds_a_global, UnsupportedError, "global", 1),
+        (recursive, UnsupportedError, "calls itself", 1),
+        (unbound, ArgumentError, "'found'", 3),
+        (random_numbers, UnsupportedError, "random", 1),
+        (prints, UnsupportedError, "hl.debug.print", 1),
+        (past_the_end, IndexOutOfBoundsError, "size is 6", 1),
+        (strings, HloomError, "", None),
+    ],
+    ids=lambda value: value.__name__ if callable(value) and not isinstance(value, type) else None,
+)
+def test_refusals_name_the_line(function, error, says, line):
+    with pytest.raises(error, match=says) as caught:
+        hl.njit(function)(X)
+    assert caught.value.repair
+    if line is not None:
+        assert caught.value.source.file == __file__
+        assert caught.value.source.line == function.__code__.co_firstlineno + line
+
+
+def test_an_index_of_a_loop_out_of_range_at_its_line():
+    @hl.njit
+    def sums(x, n):
+        total = 0.0
+        for k in range(n):
+            total += x[k]
+        return total
+
+    assert sums(X, 6) == 15
+    with pytest.raises(ShapeError, match="the size 6") as caught:
+        sums(X, 7)
+    assert caught.value.source.line == sums.written.__code__.co_firstlineno + 4
+
+
+def test_functions_without_source():
+    scope: dict = {}
+    exec("def f(x):\n    return x + 1", scope)
+    with pytest.raises(UnsupportedError, match="no source"):
+        hl.njit(scope["f"])(X)
+
+
+def test_arrays_of_objects():
+    with pytest.raises(DTypeError, match="object"):
+        hl.njit(lambda x: x)(np.array([None]))
+
+
+def test_arguments_that_share_memory():
+    @hl.njit
+    def shift(x, y):
+        x[:] = y
+
+    with pytest.raises(ArgumentError, match="share memory"):
+        shift(X[:-1], X[1:])
+
+
+def test_an_array_that_cannot_be_changed():
+    @hl.njit
+    def clear(x):
+        x[:] = 0
+
+    with pytest.raises(ArgumentError, match="cannot be changed") as caught:
+        clear(hl.numpy.ones(3))
+    assert "pure" in caught.value.repair
+    _, written = clear.pure(hl.numpy.ones(3))
+    np.testing.assert_array_equal(written["0"], np.zeros(3))

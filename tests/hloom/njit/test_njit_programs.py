@@ -1,0 +1,51 @@
+"""`hl.njit` of NumPy programs as they are: results, dtypes, and what is changed in place, against NumPy."""
+
+from __future__ import annotations
+
+import copy
+
+import numpy as np
+import pytest
+from numpy_programs import PROGRAMS
+
+import hloom as hl
+
+
+def assert_same(found, wanted, what: str) -> None:
+    if isinstance(wanted, dict):
+        assert found.keys() == wanted.keys()
+        for key in wanted:
+            assert_same(found[key], wanted[key], f"{what}[{key!r}]")
+    elif isinstance(wanted, (tuple, list)):
+        assert len(found) == len(wanted), what
+        for k, (one, other) in enumerate(zip(found, wanted, strict=True)):
+            assert_same(one, other, f"{what}[{k}]")
+    elif wanted is None:
+        assert found is None, what
+    else:
+        one, other = np.asarray(found), np.asarray(wanted)
+        assert (one.dtype, one.shape) == (other.dtype, other.shape), what
+        np.testing.assert_allclose(one, other, rtol=1e-11, atol=1e-13, err_msg=what)
+
+
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_programs_as_they_are(name):
+    function, make = PROGRAMS[name]
+    given = make()
+    own = copy.deepcopy(given)
+    with np.errstate(all="ignore"):
+        wanted = function(*given)
+    found = hl.njit(function)(*own)
+    assert_same(found, wanted, "result")
+    assert_same(list(own), list(given), "argument")
+
+
+def test_a_second_call_compiles_nothing():
+    function, make = PROGRAMS["seidel_2d"]
+    f = hl.njit(function)
+    f(*make())
+    with hl.no_recompiles() if hasattr(hl, "no_recompiles") else np.errstate():
+        given, own = make(), make()
+        function(*given)
+        f(*own)
+    assert_same(list(own), list(given), "argument")

@@ -1,0 +1,240 @@
+"""NumPy's rules under `hl.njit`: views, dtypes, control flow, arguments."""
+
+from __future__ import annotations
+
+import copy
+from typing import NamedTuple
+
+import numpy as np
+import pytest
+from test_njit_programs import assert_same
+
+import hloom as hl
+
+
+def check(function, *arguments):
+    own, given = copy.deepcopy(arguments), copy.deepcopy(arguments)
+    with np.errstate(all="ignore"):
+        wanted = function(*given)
+    found = hl.njit(function)(*own)
+    assert_same(found, wanted, "result")
+    assert_same(own, given, "argument")
+
+
+X = np.random.default_rng(0).normal(size=(5, 8))
+
+
+def a_view_of_a_view(x):
+    v = x[1:4, ::2]
+    w = v.T
+    w[1] = 7
+    v[0, 0] += 1
+    u = x.reshape(-1)
+    u[3:6] *= -1
+    return x.sum(), w, v[::-1].copy()
+
+
+def a_copy_where_reshape_is_one(x):
+    flat = x.T.reshape(-1)
+    flat[:] = 0
+    return flat
+
+
+def rows(x):
+    total = 0.0
+    for row in x:
+        row *= 2
+        total += row[0]
+    return total
+
+
+def swaps(x):
+    a, b = x[0].copy(), x[1].copy()
+    x[0], x[1] = b, a
+    i, j = 1, 2
+    i, j = j, i
+    return i, j
+
+
+def aliases(x):
+    y = x
+    y += 1
+    z = x * 1
+    z -= 5
+    return y, z
+
+
+def masks(x):
+    x[x < 0] = 0
+    x[:, x[0] > 0.5] += 1
+    return np.where(x > 1, 1, x), (x > 0).sum(), x[2][x[2] > 0].sum()
+
+
+def negative_indices(x):
+    total = 0.0
+    for i in range(-3, 3):
+        total += x[i, -1] * x[-1, i]
+    return total
+
+
+def chained(x):
+    n = 0
+    for i in range(x.shape[0]):
+        for j in range(x.shape[1]):
+            if -0.5 < x[i, j] <= 0.5 and not (i == j or j == 2):
+                n += 1
+            elif x[i, j] > 1:
+                continue
+    return n
+
+
+def early_return(x):
+    for i in range(x.shape[0]):
+        for j in range(x.shape[1]):
+            if x[i, j] > 1.0:
+                return i, j
+    return -1, -1
+
+
+def widened(x):
+    s = 0
+    for v in x[0]:
+        s = s + v
+    k = 1
+    while k < 100:
+        k = k * 3
+    return s, k
+
+
+def ragged(x):
+    out = np.zeros(x.shape[0])
+    for i in range(x.shape[0]):
+        out[i] = x[i, : i + 1].sum() + x[i, i:].max()
+    return out
+
+
+@pytest.mark.parametrize(
+    "function",
+    [
+        a_view_of_a_view, a_copy_where_reshape_is_one, rows, swaps, aliases, masks, negative_indices, chained,
+        early_return, widened, ragged,
+    ],
+    ids=lambda f: f.__name__,
+)  # fmt: skip
+def test_programs(function):
+    check(function, X)
+
+
+DTYPES = ["bool", "int8", "uint8", "int16", "int32", "int64", "uint32", "float32", "float64", "complex64", "complex128"]
+
+
+def arithmetic(a, b):
+    return a + b, a * b, a / (b + 1), a == b
+
+
+def arithmetic_of_elements(a, b):
+    out = np.empty(len(a), np.result_type(a, b))
+    for i in range(len(a)):
+        out[i] = a[i] + b[i] * 2
+    return out
+
+
+@pytest.mark.parametrize("left", DTYPES)
+@pytest.mark.parametrize("right", DTYPES)
+def test_dtypes_of_arithmetic(left, right):
+    values = np.array([0, 1, 1, 0, 1])
+    check(arithmetic, values.astype(left), values[::-1].astype(right))
+    if "bool" not in (left, right):
+        check(arithmetic_of_elements, (values * 3).astype(left), values.astype(right))
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_dtypes_of_reductions_and_python_numbers(dtype):
+    def function(x):
+        found = [x.sum(), x.mean(), x * 2, x.max(), np.abs(x), x.astype(np.float64), np.zeros(2) + x[0]]
+        if x.dtype.kind != "b":
+            found += [x + 1, x**2, x.prod()]
+        if x.dtype.kind in "iuf":
+            found += [x // 2, x % 3, np.cumsum(x), np.argmax(x), np.sort(x)]
+        return found
+
+    check(function, np.array([1, 0, 1, 1], dtype))
+
+
+def test_integers_wrap_as_numpys():
+    def function(x):
+        total = np.int32(0)
+        for k in range(10):
+            total = total + x[k]
+        return total, x * x
+
+    check(function, np.full(10, 2**30, np.int32))
+
+
+class Pair(NamedTuple):
+    first: np.ndarray
+    second: np.ndarray
+
+
+def test_arguments_of_all_kinds():
+    def function(pair, options, *rest, scale=2.0):
+        pair.first[:] = pair.second * scale
+        options["out"][0] = rest[0]
+        return pair.first.sum() + len(rest)
+
+    def call(f):
+        pair, options = Pair(np.zeros(3), np.arange(3.0)), {"out": np.zeros(2), "name": "a"}
+        return f(pair, options, 4.0, 5.0, scale=3.0), pair, options["out"]
+
+    assert_same(call(hl.njit(function)), call(function), "result")
+
+
+def test_the_same_array_twice():
+    def function(x, y):
+        x[0] = 5
+        return y.sum()
+
+    x, own = np.ones(3), np.ones(3)
+    assert hl.njit(function)(own, own) == function(x, x)
+
+
+def test_methods_and_closures():
+    scale = 3.0
+
+    class Model:
+        @hl.njit
+        def run(self, x):
+            return x * scale
+
+    np.testing.assert_array_equal(Model().run(np.ones(3)), np.full(3, 3.0))
+
+
+def test_integers_that_decide_shapes():
+    @hl.njit
+    def table(n, m):
+        out = np.zeros((n, m + 1))
+        for i in range(n):
+            out[i, m] = i
+        return out
+
+    for n, m in ((3, 2), (5, 1)):
+        assert_same(table(n, m), table.written(n, m), "result")
+
+
+def test_gradients_by_pure():
+    def recurrence(x):
+        for i in range(1, len(x)):
+            x[i] = x[i - 1] * x[i] + 0.5
+
+    x = np.random.default_rng(1).uniform(0.5, 1, 9)
+    f = hl.njit(recurrence)
+    with hl.enable_x64():
+        slope = np.asarray(hl.grad(lambda v: f.pure(v)[1]["0"].sum())(x))
+    step = 1e-6
+    for k in range(len(x)):
+        up, down = x.copy(), x.copy()
+        up[k] += step
+        down[k] -= step
+        recurrence(up)
+        recurrence(down)
+        np.testing.assert_allclose(slope[k], (up.sum() - down.sum()) / (2 * step), rtol=1e-6)
