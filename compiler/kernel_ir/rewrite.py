@@ -13,6 +13,7 @@ from hloom.compiler.kernel_ir.nodes import (
     Binary,
     Expr,
     For,
+    Kernel,
     Load,
     Scratch,
     Stmt,
@@ -32,6 +33,7 @@ __all__ = [
     "variables_of",
     "with_arrays",
     "with_expressions",
+    "with_own_variables",
     "with_variables",
 ]
 
@@ -153,6 +155,13 @@ def copied(statements: Iterable[Stmt], rename: Callable[[str], str], more: Itera
     originals = list(statements)
     own = {var: Var(var.type, rename(var.name), var.varies) for var in (*assigned(originals), *more)}
     return [with_variables(statement, own) for statement in originals]
+
+
+def with_own_variables(kernel: Kernel) -> Kernel:
+    """A copy whose variables no other kernel has: of those that vary here some may not vary there."""
+    own = {var: Var(var.type, var.name) for var in (*kernel.params, *assigned(kernel.body))}
+    params = tuple([own[param] for param in kernel.params])
+    return Kernel(kernel.name, params, [with_variables(statement, own) for statement in kernel.body])
 
 
 def with_arrays(statements: Iterable[Stmt], places: Mapping[Var, tuple[Var, Expr]]) -> list[Stmt]:

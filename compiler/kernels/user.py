@@ -7,8 +7,7 @@ from typing import Any
 from hloom.compiler.kernel_ir.affine.dependences import Range
 from hloom.compiler.kernel_ir.builder import number
 from hloom.compiler.kernel_ir.nodes import Expr, Kernel, Load
-from hloom.compiler.kernel_ir.printer import printed
-from hloom.compiler.kernel_ir.rewrite import replaced, with_expressions
+from hloom.compiler.kernel_ir.rewrite import replaced, with_expressions, with_own_variables
 from hloom.compiler.kernel_ir.transforms.optimize import transformed
 from hloom.compiler.kernels.codegen.source import KernelSource
 from hloom.compiler.kernels.launch import Launch, launch_by_grain, launch_by_work
@@ -69,9 +68,7 @@ def user_launches(request: KernelRequest) -> list[Launch]:
         if not phase.items:
             continue
         kernel = transformed(phase.kernel, _known(phase))
-        kinds = [f"{var.type[1:]}*" if var.type[0] == "*" else var.type for var in kernel.params]
-        # By its text: phases share variables, which may vary in one and not in another.
-        source = KernelSource(kernel.name, printed(kernel), tuple(kinds))
+        source = KernelSource.of(with_own_variables(kernel))  # phases share variables
         temporaries = program.temporaries_of(phase)
         arguments = list(phase.arguments)
         if phase.whole:

@@ -26,7 +26,15 @@ from hloom.compiler.kernel_ir.nodes import (
 )
 from hloom.compiler.kernel_ir.printer import printed
 from hloom.compiler.kernel_ir.reader import KernelSyntaxError, expression, read, statements
-from hloom.compiler.kernel_ir.rewrite import assigned, copied, mapped, replaced, substituted, variables_of
+from hloom.compiler.kernel_ir.rewrite import (
+    assigned,
+    copied,
+    mapped,
+    replaced,
+    substituted,
+    variables_of,
+    with_own_variables,
+)
 from hloom.compiler.kernel_ir.rewrite import read as variables_read
 from hloom.compiler.kernel_ir.scopes import settle
 from hloom.compiler.kernel_ir.types import REGISTER, TypeMismatch
@@ -311,3 +319,16 @@ def test_values_on_every_way():
     with pytest.raises(InvalidKernel, match="two parameters x"):
         verify(kernel(params=(X, Var("s64", "x"))), library.signature)
     assert isinstance(Scratch(X, 8), Scratch)
+
+
+def test_a_copy_shares_no_variables():
+    count = Var("s64", "count")
+    first = kernel(Assign(count, ZERO), Store(A, count, cast("s32", count), "s32"))
+    second = kernel(Assign(count, ZERO), For(LO, ZERO, HI, ONE, [Assign(count, ONE, False)]))
+    copies = [with_own_variables(each) for each in (first, second)]
+    for each, copy in zip((first, second), copies, strict=True):
+        assert printed(copy) == printed(each)
+        settle(copy)
+    (one,), (other, _) = (list(assigned(copy.body)) for copy in copies)
+    assert (one.varies, other.varies, count.varies) == (False, True, False)
+    assert not {*copies[0].params} & {*copies[1].params, *first.params}
