@@ -25,7 +25,7 @@ def kernel_listing(plan: Plan) -> str:
             operands = ", ".join(f"{o.hint or o.opcode} {o.shape!r}" for o in dict.fromkeys(instruction.operands))
             lines.append(_comment(f"{name} {instruction.shape!r} from {operands or 'nothing'}"))
             lines.append(_comment(f"  {item.launch.grid()}"))
-            if shown := shown_arguments(source.text, item.launch.arguments):
+            if shown := shown_arguments(source.names, item.launch.arguments):
                 lines.append(_comment(f"  {shown}"))
             if instruction.source:
                 lines.append(_comment(f"  {instruction.source}"))

@@ -7,7 +7,7 @@ they literals, a kernel would be compiled anew for each shape, though nothing el
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import numpy as np
 
@@ -70,9 +70,9 @@ def argument(value, dtype: np.dtype) -> tuple[str, int, Callable[[Expr], Expr]]:
     )
 
 
-def shown_arguments(text: str, arguments: list) -> str:
-    """'constant_f32 = 0.5, ...' of the arguments of a kernel's text that are constants; '' where it has none."""
-    names = text.partition("(")[2].partition(")")[0].split(", ")
+def shown_arguments(names: Sequence[str], arguments: Sequence) -> str:
+    """'constant_f32 = 0.5, ...' of the arguments of a kernel that are constants; '' where it has none. names: of its
+    parameters."""
     parts = []
     for name, value in zip(names, arguments, strict=False):
         if name.startswith("constant_f32"):

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from hloom.compiler.kernel_ir import builder, reader
+from hloom.compiler.kernel_ir import builder
 from hloom.compiler.kernel_ir.functions import by_name
 from hloom.compiler.kernel_ir.names import Names
 from hloom.compiler.kernel_ir.nodes import (
@@ -107,14 +107,6 @@ class Block:
         then, other = self.child(), self.child()
         self.body.append(If(builder.truth(test), then.body, other.body))
         return then, other
-
-    def add(self, *lines: str) -> None:
-        """Statements as text over the names of the function."""
-        self.body += reader.statements("\n".join(lines), self.names)
-
-    def value(self, text: str | Expr) -> Expr:
-        """An expression, or the one that a text over the names of the function is."""
-        return reader.expression(text, self.names) if isinstance(text, str) else text
 
     def statements(self) -> list[Stmt]:
         """The body of a block without inner nodes."""

@@ -40,6 +40,11 @@ class KernelSource:
         """Which accesses are compiled with checks; None for a kernel without."""
         return None
 
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The names of the parameters."""
+        return tuple([var.name for var in self.unsettled.params])
+
     @classmethod
     def of(cls, kernel: Kernel, parts: tuple[tuple[str, KernelSource], ...] = ()) -> KernelSource:
         """The source of nodes, which nobody changes any more."""

@@ -25,8 +25,8 @@ from hloom.compiler.kernel_ir.nodes import Expr, Kernel, Var
 from hloom.compiler.kernel_ir.rewrite import variables_of
 from hloom.compiler.kernels.codegen.constants import literal
 from hloom.compiler.kernels.codegen.description import Block
-from hloom.compiler.kernels.codegen.elements import fallbacks, with_stores
 from hloom.compiler.kernels.codegen.source import KernelSource
+from hloom.compiler.kernels.codegen.streamed_stores import fallbacks, with_stores
 from hloom.compiler.kernels.codegen.writer import Writer
 from hloom.compiler.kernels.launch import Launch, launch_by_work
 from hloom.compiler.kernels.loops.accumulators import inline_scalars

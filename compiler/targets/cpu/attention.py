@@ -46,9 +46,9 @@ from hloom.compiler.kernel_ir.rewrite import assigned
 from hloom.compiler.kernels.attention.rows import RowNest, added
 from hloom.compiler.kernels.attention.structure import SCORES, SUMS, Attention, attention_of
 from hloom.compiler.kernels.codegen.description import Block
-from hloom.compiler.kernels.codegen.elements import fallbacks, with_stores
 from hloom.compiler.kernels.codegen.serial import block_statements
 from hloom.compiler.kernels.codegen.source import KernelSource
+from hloom.compiler.kernels.codegen.streamed_stores import fallbacks, with_stores
 from hloom.compiler.kernels.contractions import room
 from hloom.compiler.kernels.contractions.blocking import PERIOD, PRODUCT_WORK, SERIAL_WORK, step_plan
 from hloom.compiler.kernels.contractions.operands import Operand, Roles, operand_of

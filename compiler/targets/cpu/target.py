@@ -6,8 +6,8 @@ from hloom.compiler.fusibility import CONTRACTIONS
 from hloom.compiler.kernels.accepts import accepts_contraction
 from hloom.compiler.kernels.attention.structure import attention_of
 from hloom.compiler.kernels.codegen.description import Nest
-from hloom.compiler.kernels.codegen.elements import fallbacks, with_stores
 from hloom.compiler.kernels.codegen.source import KernelSource
+from hloom.compiler.kernels.codegen.streamed_stores import fallbacks, with_stores
 from hloom.compiler.kernels.contractions.product import product_launches
 from hloom.compiler.kernels.kinds import LOOP, REDUCE, ROW, SCATTER, contains, is_contraction
 from hloom.compiler.kernels.launch import Launch, launch_by_work

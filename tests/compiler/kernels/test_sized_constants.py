@@ -92,7 +92,7 @@ def test_the_argument_is_the_constant(dtype):
     made = make(given)
     assert isinstance(number, int) and [part for part in made.walk() if isinstance(part, Var)] == [given]
     assert made.type == HLO_NAME[compute_dtype(DTYPES[dtype])]
-    shown = shown_arguments(f"def f(in0, {role}, lo, hi):\n", ["in0", number])
+    shown = shown_arguments(("in0", role, "lo", "hi"), ["in0", number])
     assert shown.startswith(f"{role} = 100")
 
 

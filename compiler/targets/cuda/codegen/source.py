@@ -58,6 +58,10 @@ class CudaSource(KernelSource):
     shared: int = 0
     together: int = 1
 
+    @property
+    def names(self) -> tuple[str, ...]:
+        return self.parameters
+
     def blocks(self, most: int = 2112) -> int:
         """Blocks to launch.
 
