@@ -6,7 +6,6 @@ Importing this module needs no CUDA package: `intrinsics` writes the LLVM for th
 from __future__ import annotations
 
 import functools
-import re
 
 from hloom.compiler.kernels.math import FUNCTIONS, callees
 from hloom.compiler.kernels.math.registry import INTEGERS
@@ -35,9 +34,6 @@ WRITTEN = {
     "logistic": "1 / (1 + exp(-x)), or exp(x) / (1 + exp(x)) below 0, with libdevice's exp",
     "sign": "by comparisons; keeps NaN and the sign of zero",
 }
-
-# Names that make a float of 16 bits.
-_HALVES = re.compile(r"load_f16|bitcast_\w+_f16")
 
 # Prefix of a stem -> why names with it do not exist on CUDA.
 MISSING = {
@@ -76,7 +72,7 @@ def meaning(name: str) -> Meaning:
         return Meaning("libdevice", LIBDEVICE[stem] + ("f" if dtype == "f32" else ""))
     if stem in WRITTEN and dtype in ("f32", "f64", *INTEGERS) and (entry.kind == "function" or stem != "sign"):
         return Meaning("written", WRITTEN[stem])
-    if _HALVES.fullmatch(name):
+    if dtype == "f16" and (stem == "load" or stem.startswith("bitcast_")):
         return Meaning("written", "by an intrinsic: NVVM fails at vectors of halves, which it makes of four bit casts")
     if name.startswith("convert_"):
         _, source, target = name.split("_")

@@ -7,7 +7,7 @@ reference interpreter agree by construction; what is left stands here.
 from __future__ import annotations
 
 import functools
-import re
+import string
 import types as python_types
 from collections.abc import Callable
 
@@ -22,19 +22,17 @@ from hloom.ir.ops.elementwise.selection import convert_array
 from hloom.ir.types import DTYPES, Shape, compute_dtype
 
 CASTS = set(REGISTER) - {"pred", "f16", "bf16"}
-_CALL = re.compile(r"^(\w+)_\{t\}\(\{0\}(?:, \{1\})?\)$")
 
 
 @functools.cache
 def _op_of_stem() -> dict[str, str]:
-    """'exp' -> 'exponential', read from the op table."""
+    """'exp' -> 'exponential', of the ops that the op table writes as one function of their operands."""
     result = {}
     for name, entry in OPS.items():
-        if isinstance(entry.code, dict):
-            for template in entry.code.values():
-                found = _CALL.match(template)
-                if found:
-                    result[found[1]] = name
+        for template in entry.code.values() if isinstance(entry.code, dict) else ():
+            match [(text, field) for text, field, _, _ in string.Formatter().parse(template)]:
+                case [(stem, "t"), ("(", "0"), (")", None)] | [(stem, "t"), ("(", "0"), (", ", "1"), (")", None)]:
+                    result[stem.removesuffix("_")] = name
     return result
 
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import ast
 import functools
-import re
 import types as python_types
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -36,8 +35,9 @@ _OF_A_WARP: dict[str, Callable] = {
     **{f"mma_{kind}": functools.partial(lambda kind, values, _: tensor_cores.multiply(values, kind), kind)
        for kind in ("f16", "bf16", "tf32")},
 }  # fmt: skip
-# Names that the machine gives, for it knows whose shared memory and copies they mean.
-_OF_THE_MACHINE = re.compile(r"shared_(?:as_|part_)?[a-z]+\d+|(?:copy|close|wait)_ahead")
+# Names that the machine gives, for it knows whose shared memory and copies they mean, and the dtypes of memory.
+_SHARED = {f"{kind}_{dtype}": (kind, dtype) for kind in ("shared", "shared_as", "shared_part") for dtype in DTYPES}
+_COPIES = ("copy_ahead", "close_ahead", "wait_ahead")
 
 
 class _Collectives(ast.NodeTransformer):
@@ -75,7 +75,7 @@ def _compiled(name: str, text: str) -> tuple[python_types.CodeType, frozenset[st
 
 def _generator(source: CudaSource, machine: _Machine) -> Callable:
     code, called, casts = _compiled(source.name, source.text)
-    own = {name for name in called if _OF_THE_MACHINE.fullmatch(name)}
+    own = {name for name in called if name in _SHARED or name in _COPIES}
     known = called - {"shuffle_xor", "min", "max"} - own - _OF_A_WARP.keys() | casts
     scope: dict[str, Any] = {"cuda": machine.namespace(), "nan": np.nan, "inf": np.inf}
     scope |= {name: dialect.function(name) for name in known} | {name: machine.meaning(name) for name in own}
@@ -138,17 +138,15 @@ class _Machine:
         return self.arrays[call]
 
     def meaning(self, name: str) -> Callable:
-        """What a name of `_OF_THE_MACHINE` does."""
-        if name.startswith("shared_as_"):
-            dtype = DTYPES[name.removeprefix("shared_as_")]
-            return lambda memory: View(memory, dtype)
-        if name.startswith("shared_part_"):
-            dtype = DTYPES[name.removeprefix("shared_part_")]
-            return lambda memory, start: View(memory, dtype, start)
-        if name.startswith("shared_"):
-            kind = python_types.SimpleNamespace(dtype=DTYPES[name.removeprefix("shared_")])
-            return lambda size: self.shared_array(size, kind)
-        return getattr(self, name)  # copy_ahead, close_ahead, wait_ahead
+        """What a name of `_SHARED` or `_COPIES` does."""
+        if name in _COPIES:
+            made: Callable = getattr(self, name)
+            return made
+        kind, dtype = _SHARED[name]
+        of = DTYPES[dtype]
+        if kind == "shared":
+            return lambda size: self.shared_array(size, python_types.SimpleNamespace(dtype=of))
+        return lambda memory, start=0: View(memory, of, start)
 
     def copy_ahead(self, to: Memory, index, source: Memory, source_index, inside) -> None:
         """16 bytes, or zeros in their place, that arrive in `to` at some time before they are waited for."""
