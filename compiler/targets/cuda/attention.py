@@ -3,8 +3,8 @@
     scores = queries keys^T, a tile of keys after the other; the row nest as it was written, a warp a row;
     sums = weights values, a tile of features after the other; what consumes them
 
-What is attention, and the texts of the row nest, are the CPU's (`kernels.attention_structure`, `attention_rows`). Both
-products are those of `contraction_text`, within one block. Scores of whole rows need room: `has_attention_kernel` says
+What is attention, and the blocks of the row nest, are the CPU's (`kernels.attention`). Both products are those of
+`contractions.kernel`, within one block. Scores of whole rows need room: `has_attention_kernel` says
 where there is none. Each sum is taken in the order of p, each reduction of a row by the same 32
 lanes: results have the same bits for every number of rows in a block.
 """
@@ -13,26 +13,24 @@ from __future__ import annotations
 
 from functools import partial
 
-from hloom.compiler.kernel_ir import printer
-from hloom.compiler.kernel_ir.builder import constant, load, minus, plus, times
+from hloom.compiler.kernel_ir.builder import ZERO, assign, both, cast, compared, constant, increased, load
 from hloom.compiler.kernel_ir.functions import by_name
 from hloom.compiler.kernel_ir.names import Names
-from hloom.compiler.kernel_ir.nodes import Expr, Stmt, Store
+from hloom.compiler.kernel_ir.nodes import Call, Expr, If, Stmt, Store, Var, While
 from hloom.compiler.kernel_ir.rewrite import assigned
 from hloom.compiler.kernels.attention.rows import RowNest
 from hloom.compiler.kernels.attention.structure import Attention
 from hloom.compiler.kernels.codegen.description import Block, Branch, Collective, Lanes
-from hloom.compiler.kernels.codegen.serial import block_statements, indent
 from hloom.compiler.kernels.contractions.operands import Roles, operand_of
 from hloom.compiler.kernels.contractions.spec import ContractionSpec, PlainOperand
 from hloom.compiler.kernels.request import KernelRequest
 from hloom.compiler.normal_forms import accumulation_dtype
 from hloom.compiler.targets.cuda.codegen.render import over_warp
-from hloom.compiler.targets.cuda.codegen.source import WARP
+from hloom.compiler.targets.cuda.codegen.source import BLOCK, THREAD, WARP, barrier, divided
+from hloom.compiler.targets.cuda.contractions.kernel import Products, ProductWriter, make_source, shared_memory
 from hloom.compiler.targets.cuda.contractions.launches import tensor_dtype
 from hloom.compiler.targets.cuda.contractions.operands import TENSOR_INPUTS, Side, make_side
 from hloom.compiler.targets.cuda.contractions.products import tensor_products, thread_products
-from hloom.compiler.targets.cuda.contractions.text import Text, make_source
 from hloom.compiler.targets.cuda.contractions.tiles import Tile
 from hloom.compiler.targets.cuda.launches import CudaLaunch, launch_of_source
 from hloom.compiler.targets.cuda.machine import CudaMachine
@@ -79,9 +77,11 @@ def has_attention_kernel(attention: Attention, machine: CudaMachine) -> bool:
 class _Part:
     """One of the two products within the kernel."""
 
-    text: Text
+    spec: ContractionSpec
+    tile: Tile
     left: Side
     right: Side
+    products: Products
 
 
 class _WarpRows(RowNest):
@@ -93,34 +93,31 @@ class _WarpRows(RowNest):
     def find_mask(self, targets):
         return None
 
-    def lines(self, block: Block) -> list[str]:
-        """The lines of a block."""
-        lines: list[str] = []
+    def statements(self, block: Block) -> list[Stmt]:
+        """What the lanes of a warp do about a block."""
+        made: list[Stmt] = []
+        lane = self.names.index("t_lane")
         for node in block.body:
-            if isinstance(node, Stmt):
-                # What there is once a row is stored by one lane.
-                here = printer.lines([node])
-                lines += ["if t_lane == 0:", *indent(here)] if isinstance(node, Store) else here
+            if isinstance(node, Store):  # what there is once a row is stored by one lane
+                made.append(If(compared("==", lane, ZERO), [node]))
+            elif isinstance(node, Stmt):
+                made.append(node)
             elif isinstance(node, Branch):
-                lines += [f"if {node.condition}:", *indent(self.lines(node.body))]
+                made.append(If(node.condition, self.statements(node.body)))
             elif isinstance(node, Collective):
-                lines += printer.lines(over_warp(node))
+                made += over_warp(node)
             elif isinstance(node, Lanes):
-                inside = [*_inner(node.body), f"{node.variable} += {WARP}"]
-                head = [f"{node.variable} = {node.start} + t_lane", f"while {node.variable} < {node.extent}:"]
-                lines += [*head, *indent(inside)]
+                variable = node.variable
+                made.append(assign(variable, node.start + lane))
+                made.append(While(variable < node.extent, [*_inner(node.body), increased(variable, WARP)]))
             else:
                 raise TypeError(f"no place for {type(node).__name__} in a row of attention")
-        return lines
+        return made
 
 
-def _inner(block: Block) -> list[str]:
-    """The lines of what one lane does for an element."""
-    lines: list[str] = []
-    for node in block.body:
-        plain = isinstance(node, Stmt)
-        lines += printer.lines([node]) if plain else [f"if {node.condition}:", *indent(_inner(node.body))]
-    return lines
+def _inner(block: Block) -> list[Stmt]:
+    """What one lane does for an element."""
+    return [node if isinstance(node, Stmt) else If(node.condition, _inner(node.body)) for node in block.body]
 
 
 def _up(count: int, unit: int) -> int:
@@ -152,17 +149,15 @@ class _Kernel:
         self.width = _up(self.d, tiles[1].columns) + GAP
 
         def weights(names: Names, b: str, i: str, p: str) -> tuple[list[Stmt], Expr]:
-            row = times(minus(names.index(i), names.index("t_i0")), constant(self.line))
-            return [], load(names.declare("t_scores", "*f32"), plus(row, names.index(p)))
+            row = (names.index(i) - names.index("t_i0")) * self.line
+            return [], load(names.declare("t_scores", "*f32"), row + names.index(p))
 
         self.one = self._part(tiles[0], "1", queries.code, queries, keys, "n", self.n, self.k)
         self.two = self._part(tiles[1], "2", weights, None, values, "d", self.d, self.n)
         self.steps = {"lhs1": queries.strides, "rhs1": keys.strides, "rhs2": values.strides}
         self.nest = _WarpRows(request, attention, "f32", self.integers, Names(by_name))
-        around = Names.of(by_name, [var for block in self.nest.item for var in assigned(block_statements(block))])
-        self.one.text.around = self.two.text.around = around
         itemsize = DTYPES[self.dtype].itemsize
-        staged = max(part.text.tile.stages * (part.left.area + part.right.area) for part in (self.one, self.two))
+        staged = max(part.tile.stages * (part.left.area + part.right.area) for part in (self.one, self.two))
         # What is staged, then in elements of float32: scores, sums, and results of reductions.
         self.staged = _up(staged * itemsize, 16) // 4
         self.words = self.staged + rows * (self.line + self.width + len(attention.needed))
@@ -186,42 +181,35 @@ class _Kernel:
         make = tensor_products if self.tensor else thread_products
         products = make(tile, left, right, self.tensor or "f32", 0)
         spec = ContractionSpec(self.request.title("attention"), "f32", code, right_operand.code, lambda *_: [])
-        return _Part(Text(spec, tile, left, right, products, self.batch > 1, False), left, right)
+        return _Part(spec, tile, left, right, products)
 
     def launch(self) -> CudaLaunch:
         attention, request, nest = self.attention, self.request, self.nest
-        regions, at = [], self.staged
+        item = [statement for block in nest.item for statement in nest.statements(block)]
+        # What operands are made of has names besides those that have values before.
+        block = Block(names=Names.of(by_name, assigned(item)))
+        index = block.names.index
+        memory = block.let("t_shared", shared_memory(self.dtype, self.words * 4 // DTYPES[self.dtype].itemsize))
+        at = self.staged
         for name, count in (
             ("t_scores", self.rows * self.line),
             ("t_sums", self.rows * self.width),
             *((f"t_kept{k}", self.rows) for k in range(len(attention.needed))),
         ):
-            regions.append(f"{name} = shared_part_f32(t_shared, {at})")
+            block.let(name, Call("*f32", "shared_part_f32", (memory, constant(at))))
             at += count
-        elements = self.words * 4 // DTYPES[self.dtype].itemsize
-        over_rows = [
-            "t_r = t_thread >> 5",
-            f"while t_r < {self.rows} and t_i0 + t_r < m:",
-        ]
-        body = [
-            f"t_shared = shared_{self.dtype}({elements})",
-            *regions,
-            "t_thread = s64(cuda.threadIdx.x)",
-            "t_lane = t_thread & 31",
-            "t_block = s64(cuda.blockIdx.x)",
-            "t_b = s64(div_u32(u32(t_block), u32(t_row_tiles)))",
-            f"t_i0 = (t_block - t_b * t_row_tiles) * {self.rows}",
-            f"t_width = {self.width}",
-            *(line for block in nest.item for line in nest.lines(block)),
-            *self._product(self.one, "k", "n", "t_scores", self.line),
-            *over_rows,
-            *indent(["t_i = t_i0 + t_r", f"t_at = t_r * {self.line}", *nest.lines(nest.row)]),
-            f"    t_r += {THREADS // WARP}",
-            "cuda.syncthreads()",
-            *self._product(self.two, "n", "d", "t_sums", self.width),
-            *over_rows,
-            *indent(["t_i = t_i0 + t_r", *nest.lines(nest.result), f"t_r += {THREADS // WARP}"]),
-        ]
+        thread = block.let("t_thread", cast("s64", THREAD))
+        block.let("t_lane", thread & (WARP - 1))
+        number, tiles = block.let("t_block", cast("s64", BLOCK)), index("t_row_tiles")
+        b = block.let("t_b", divided(number, tiles))
+        block.let("t_i0", (number - b * tiles) * self.rows)
+        block.let("t_width", constant(self.width))
+        block.body += item
+        self._product(block, self.one, index("k"), index("n"), block.names["t_scores"], self.line)
+        self._over_rows(block, self.line, nest.statements(nest.row))
+        block.body.append(barrier())
+        self._product(block, self.two, index("n"), index("d"), block.names["t_sums"], self.width)
+        self._over_rows(block, 0, nest.statements(nest.result))
         integers = self.integers | {"m": self.m, "n": self.n, "k": self.k, "d": self.d}
         integers["t_row_tiles"] = -(-self.m // self.rows)
         for name, strides in self.steps.items():
@@ -232,28 +220,36 @@ class _Kernel:
         pointers += [(request.output_name(k), f"{HLO_NAME[o.dtype]}*") for k, o in enumerate(request.outputs)]
         moved = any(side.how != "element" for part in (self.one, self.two) for side in (part.left, part.right))
         source = make_source(
-            request.title("attention"), body, pointers, integers, "product", THREADS, self.blocks, self.bytes,
-            16 if moved else 1,
+            request.title("attention"), block.statements(), pointers, integers, "product", THREADS, self.blocks,
+            self.bytes, 16 if moved else 1,
         )  # fmt: skip
         work = 2.0 * self.batch * self.m * self.n * (self.k + self.d)
         launch = launch_of_source(source, integers, work, processors=self.machine.multiprocessors)
         return replace(launch, shared_bytes=self.bytes)
 
-    def _product(self, part: _Part, depth: str, columns: str, to: str, pitch: int) -> list[str]:
+    def _over_rows(self, block: Block, line: int, statements: list[Stmt]) -> None:
+        """Statements for each row of a warp. line: elements from a row of scores to the next; 0: nobody asks."""
+        index = block.names.index
+        r = block.let("t_r", index("t_thread") >> 5)
+        row = block.repeat(both("and", [r < self.rows, index("t_i0") + r < index("m")]))
+        row.let("t_i", index("t_i0") + r)
+        if line:
+            row.let("t_at", r * line)
+        row.body += statements
+        row.increase(r, THREADS // WARP)
+
+    def _product(self, block: Block, part: _Part, depth: Var, columns: Var, to: Var, pitch: int) -> None:
         """A product of the block's rows, one tile of columns after the other, into shared memory."""
-        text = part.text
-        tile = text.tile
-        return [
-            "t_start = s64(0)",
-            f"t_stop = {depth}",
-            "t_j0 = s64(0)",
-            f"while t_j0 < {columns}:",
-            *indent([
-                *text.products.start,
-                *text.fill(),
-                *text.loop(),
-                *text.products.direct(to, "t_j0", pitch),
-                f"t_j0 += {tile.columns}",
-            ]),
-            "cuda.syncthreads()",
-        ]  # fmt: skip
+        writer = ProductWriter(
+            part.spec, part.tile, part.left, part.right, part.products, self.batch > 1, False, block.names
+        )
+        block.let("t_start", cast("s64", ZERO))
+        block.let("t_stop", depth)
+        first = block.let("t_j0", cast("s64", ZERO))
+        tile = block.repeat(first < columns)
+        part.products.start(tile)
+        writer.fill(tile)
+        writer.loop(tile)
+        part.products.direct(tile, to, first, pitch)
+        tile.increase(first, part.tile.columns)
+        block.body.append(barrier())

@@ -1,6 +1,6 @@
 """Matrix products for CUDA: the launches of a fused computation with a dot or a convolution.
 
-out[b, i, j] = epilogue(sum over p of lhs(b, i, p) * rhs(b, p, j)); operands, epilogue and their texts are those that
+out[b, i, j] = epilogue(sum over p of lhs(b, i, p) * rhs(b, p, j)); operands and epilogue are those that
 the CPU has (`contractions.product`). One kernel, and a second one that adds parts of sums where the result is small.
 """
 
@@ -13,9 +13,9 @@ from hloom.compiler.kernels.contractions.product import dot_parts
 from hloom.compiler.kernels.contractions.spec import PlainStore
 from hloom.compiler.kernels.request import KernelRequest
 from hloom.compiler.normal_forms import is_normal_convolution, is_normal_dot
+from hloom.compiler.targets.cuda.contractions.kernel import ProductWriter, join_source, sums_pitch
 from hloom.compiler.targets.cuda.contractions.operands import TENSOR_INPUTS, Side, make_side
 from hloom.compiler.targets.cuda.contractions.products import tensor_products, thread_products
-from hloom.compiler.targets.cuda.contractions.text import Text, join_source, sums_pitch
 from hloom.compiler.targets.cuda.contractions.tiles import Tile, blocks_together, choose, parts_of
 from hloom.compiler.targets.cuda.contractions.windows import convolution_parts
 from hloom.compiler.targets.cuda.launches import CudaLaunch, launch_of_source
@@ -128,14 +128,14 @@ class _Contraction:
         together = (
             1 if evaluated else blocks_together(tile, self.machine, (left.area + right.area) * itemsize, itemsize)
         )
-        text = Text(multiplies, tile, left, right, products, self.batch * self.parts > 1, wide_stores)
+        writer = ProductWriter(multiplies, tile, left, right, products, self.batch * self.parts > 1, wide_stores)
         rows, columns = -(-self.m // tile.rows), -(-self.n // tile.columns)
         integers = self.integers() | {"t_row_tiles": rows, "t_column_tiles": columns, "t_length": self.length}
         blocks = rows * columns * self.batch * self.parts
         size = self.batch * self.m * self.n
         temporaries = {"t_parts": size * self.parts * DTYPES[spec.accumulate].itemsize} if self.parts > 1 else {}
         work = 2.0 * size * self.k
-        source = replace(text.source(integers, blocks), together=together)
+        source = replace(writer.source(integers, blocks), together=together)
         result = [self.launch(source, integers, work, temporaries)]
         if self.parts > 1:
             integers = self.integers() | {"t_size": size, "t_all": size * self.parts}
@@ -148,7 +148,7 @@ class _Contraction:
         return replace(launch, shared_bytes=source.shared)
 
     def integers(self) -> dict[str, int]:
-        """Values of every integer that a text may name."""
+        """Values of every integer that a kernel may name."""
         strides = {f"lhs_s{role}": value for role, value in zip("bip", self.made.lhs_strides, strict=True)}
         strides |= {f"rhs_s{role}": value for role, value in zip("bpj", self.made.rhs_strides, strict=True)}
         return self.made.integers | strides | {"batch": self.batch, "m": self.m, "n": self.n, "k": self.k}

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from hloom.compiler.kernel_ir import printer
-from hloom.compiler.kernel_ir.functions import by_name
-from hloom.compiler.kernel_ir.names import Names
-from hloom.compiler.kernels.contractions.spec import Element, Epilogue, FilledOperand, PlainOperand, StagedOperand
+from hloom.compiler.kernel_ir.nodes import Expr
+from hloom.compiler.kernels.contractions.spec import Element, FilledOperand, PlainOperand, StagedOperand
 from hloom.compiler.targets.cuda.contractions.tiles import Tile
 from hloom.compiler.targets.cuda.contractions.windows import Gathered
 from hloom.ir.records import record
@@ -65,10 +63,10 @@ class Side:
         """Extents of the tile along the index that is fast in memory, and along the other."""
         return (self.depth, self.extent) if self.fast == "p" else (self.extent, self.depth)
 
-    def place(self, role: str, p: str) -> str:
-        """Where an element of a stage lies in it, from expressions of its offsets in the tile."""
+    def terms(self, role: Expr, p: Expr) -> tuple[Expr, Expr]:
+        """The terms of the place that an element has in its stage, from its offsets in the tile."""
         line, element = (p, role) if self.inner == self.role else (role, p)
-        return f"{line} * {self.pitch} + {element}"
+        return line * self.pitch, element
 
 
 def make_side(
@@ -105,24 +103,3 @@ def make_side(
     return Side(
         name, role, code, dtype, how, fast, inner, extent, tile.depth, pitch, first, count % extent == 0, whole_depth
     )
-
-
-def element_text(element: Element, names: Names, *at: str) -> tuple[list[str], str]:
-    """(lines, expression) of an operand's element at indexes of these names. names: those around it."""
-    statements, value = element(names, *at)
-    return printer.lines(statements), str(value)
-
-
-def epilogue_text(epilogue: Epilogue) -> list[str]:
-    """The lines that consume `t_sum` at t_b, t_i, t_j."""
-    return printer.lines(epilogue(Names(by_name), "t_sum", "t_b", "t_i", "t_j"))
-
-
-def plain_text(operand: PlainOperand, index: str, accumulate: str) -> str:
-    """The element of a plain operand at `index`, in the accumulation dtype."""
-    if operand.dtype == accumulate:
-        return f"{operand.pointer}[{index}]"
-    if operand.dtype in ("f16", "bf16", "pred"):
-        value = f"load_{operand.dtype}({operand.pointer}, {index})"
-        return value if (operand.dtype, accumulate) in (("f16", "f32"), ("bf16", "f32")) else f"{accumulate}({value})"
-    return f"{accumulate}({operand.pointer}[{index}])"

@@ -8,13 +8,17 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from hloom.compiler.kernel_ir.builder import ZERO, constant, plus
 from hloom.compiler.kernel_ir.functions import by_name
 from hloom.compiler.kernel_ir.names import Names
+from hloom.compiler.kernel_ir.nodes import Expr, Var
+from hloom.compiler.kernels.codegen.description import Block
 from hloom.compiler.kernels.contractions.convolution_dims import Component, ConvolutionRoles
 from hloom.compiler.kernels.contractions.operands import ContractionParts, epilogue_of, extra_params
 from hloom.compiler.kernels.contractions.spec import ContractionSpec, PlainOperand, PlainStore
 from hloom.compiler.kernels.request import KernelRequest
 from hloom.compiler.normal_forms import accumulation_dtype
+from hloom.compiler.targets.cuda.codegen.source import divided
 from hloom.ir.module import Instruction
 from hloom.ir.records import record, replace
 from hloom.ir.types import HLO_NAME
@@ -24,12 +28,13 @@ from hloom.ir.types import HLO_NAME
 class Gathered(PlainOperand):
     """An operand whose elements lie in memory at computed positions, some of them nowhere.
 
-    place(b, role, p) -> (statements, conditions, address): an element is zero where a condition is not met.
+    place(block, b, role, p) -> (conditions, place), whose statements it writes: an element is zero where a condition is
+    not met.
     runs(width) -> the index along which `width` elements lie side by side in memory, all of them or none, wherever a
     multiple of `width` begins; None: there is none.
     """
 
-    place: Callable[[str, str, str], tuple[list[str], list[str], str]]
+    place: Callable[[Block, Var, Var, Var], tuple[list[Expr], Expr]]
     runs: Callable[[int], str | None]
 
 
@@ -81,33 +86,31 @@ class _Windows:
         self.rows = [c for c in roles.rows if c.extent != 1] or [Component(1, 1)]
         self.depths = [c for c in roles.depths if c.extent != 1] or [Component(1, 1)]
 
-    def place(self, b: str, i: str, p: str) -> tuple[list[str], list[str], str]:
-        lines: list[str] = []
-        conditions: list[str] = []
-        rows = self._digits(i, self.rows, "w_i", lines)
-        depths = self._digits(p, self.depths, "w_p", lines)
+    def place(self, block: Block, b: Var, i: Var, p: Var) -> tuple[list[Expr], Expr]:
+        conditions: list[Expr] = []
+        rows = self._digits(block, i, self.rows, "w_i")
+        depths = self._digits(block, p, self.depths, "w_p")
         parts = [*zip(self.rows, rows, strict=True), *zip(self.depths, depths, strict=True)]
         terms = [_times(b, self.roles.batch_stride)] if self.roles.extents[0] > 1 else []
-        terms += [_times(name, c.step) for c, name in parts if c.space is None and c.extent != 1]
+        terms += [_times(digit, c.step) for c, digit in parts if c.space is None and c.extent != 1]
         for d, space in enumerate(self.roles.spaces):
-            inside = [_times(name, c.step) for c, name in parts if c.space == d]
-            lines.append(f"w_x{d} = {' + '.join([*inside, str(space.start)]) if inside else space.start}")
+            inside = [_times(digit, c.step) for c, digit in parts if c.space == d]
+            x = block.let(f"w_x{d}", plus(*inside, constant(space.start)))
             if space.checked:
-                conditions += [f"w_x{d} >= 0", f"w_x{d} < {space.extent}"]
-            terms.append(_times(f"w_x{d}", space.stride))
-        return lines, conditions, " + ".join(terms) or "0"
+                conditions += [x >= 0, x < space.extent]
+            terms.append(_times(x, space.stride))
+        return conditions, plus(*terms) if terms else ZERO
 
-    def _digits(self, index: str, components: list[Component], name: str, lines: list[str]) -> list[str]:
-        """The names of an index's digits, the outermost first; the last component is the fastest."""
-        names: list[str] = []
+    def _digits(self, block: Block, index: Var, components: list[Component], name: str) -> list[Var]:
+        """An index's digits, the outermost first; the last component is the fastest."""
+        digits: list[Var] = []
         rest = index
         for number in range(len(components) - 1, 0, -1):
-            extent = components[number].extent
-            above, digit = f"{name}_above{number}", f"{name}{number}"
-            lines += [f"{above} = s64(div_u32(u32({rest}), u32({extent})))", f"{digit} = {rest} - {above} * {extent}"]
-            names.insert(0, digit)
+            extent = constant(components[number].extent)
+            above = block.let(f"{name}_above{number}", divided(rest, extent))
+            digits.insert(0, block.let(f"{name}{number}", rest - above * extent))
             rest = above
-        return [rest, *names]
+        return [rest, *digits]
 
     def runs(self, width: int) -> str | None:
         roles, inner = self.roles, self.depths[-1]
@@ -122,5 +125,5 @@ class _Windows:
         return None if any(stride % width for stride in strides) else "p"
 
 
-def _times(name: str, factor: int) -> str:
-    return name if factor == 1 else f"{name} * {factor}"
+def _times(value: Var, factor: int) -> Expr:
+    return value if factor == 1 else value * factor
