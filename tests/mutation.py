@@ -52,9 +52,11 @@ GENERAL = (
     "tests/compiler/transforms/test_derivatives.py",
     "tests/compiler/transforms/test_batch.py",
     "tests/compiler/kernels/test_kernels.py",
+    "tests/hloom/dispatch/test_computed_sizes.py",
     "tests/hloom/transforms/test_vmap.py",
     "tests/hloom/numpy/test_numpy_ufuncs.py",
 )
+FEW = 4  # test files: a mutant that no more of them reach is tried on those of other rooms
 TRACED_SECONDS = 400  # of one test file; the tests that end later are not used
 PYTEST = ("-m", "pytest", "-q", "-p", "no:cacheprovider", "-p", "mutation_plugin", "-p", "no:randomly", "--tb=line",
           "--hypothesis-seed=0")  # fmt: skip
@@ -204,10 +206,11 @@ def trace(file: str, sources: str) -> Trace:
 
 
 @functools.cache
-def _test_files() -> dict[str, str]:
+def _files(folder: str, pattern: str = "*.py") -> dict[str, str]:
+    """The texts of the files of a folder, not those behind links."""
     return {
         path.relative_to(TREE).as_posix(): path.read_text(encoding="utf-8")
-        for path in sorted((TREE / "tests").rglob("test_*.py"))
+        for path in sorted((TREE / folder).rglob(pattern))
     }
 
 
@@ -217,17 +220,25 @@ def _words(path: str) -> set[str]:
 
 
 def candidates(path: str) -> list[str]:
-    """Test files that may tell a mutant of a file: those that import it, of its folder, its words; small ones first."""
+    """Test files that may tell a mutant of a file: those that import it, of its folder, of a folder that imports it,
+    those that share words with its path; small ones first."""
     module = "hloom." + path.removesuffix(".py").removesuffix("/__init__").replace("/", ".")
     package, _, name = module.rpartition(".")
     imports = re.compile(rf"{re.escape(module)}\b|from {re.escape(package)} import [^\n]*\b{name}\b")
     parts = path.split("/")
+    users = {
+        user.rpartition("/")[0]
+        for package in (*FOLDERS, "hloom")
+        for user, text in _files(package).items()
+        if user != path and imports.search(text)
+    }
     ranked = []
-    for file, text in _test_files().items():
+    for file, text in _files("tests", "test_*.py").items():
         folders = file.split("/")[1:-1]
         depth = next((i for i, (a, b) in enumerate(zip(folders, parts, strict=False)) if a != b), len(folders))
-        score = 4 * bool(imports.search(text)) + depth + 2 * len(_words(path) & _words(file))
-        if (score and depth) or imports.search(text):
+        direct, used = bool(imports.search(text)), "/".join(folders) in users
+        score = 4 * direct + 2 * used + depth + 2 * len(_words(path) & _words(file))
+        if depth or direct or used:
             ranked.append((-score, len(text), file))
     return [file for _, _, file in sorted(ranked)]
 
@@ -235,38 +246,58 @@ def candidates(path: str) -> list[str]:
 # --- mutants ----------------------------------------------------------------------------------------------------------
 
 
-def tried(mutant: Mutant, sources: str, files: int, seconds: float) -> tuple[str, str]:
+def _order(path: str, sources: str, files: int, also: list[str]) -> tuple[list[str], list[str]]:
+    """The test files that a mutant is tried on, and those that follow where few of them reach it. Files whose trace is
+    known come first, and all of these follow."""
+
+    def untraced(file: str) -> bool:
+        return not is_traced(file, sources)
+
+    ranked = candidates(path)
+    first = sorted(dict.fromkeys([*also, *ranked[:files], *GENERAL]), key=untraced)
+    rest = [*(file for file in _files("tests", "test_*.py") if not untraced(file)), *ranked[files : 2 * files]]
+    return first, [file for file in dict.fromkeys(rest) if file not in first]
+
+
+def _chosen(found: Trace, mutant: Mutant, seconds: float) -> tuple[list[str], float]:
+    """Tests of a file that reach a mutant, and their time in seconds, which is about the given one at most."""
+    tests, total = [], 0.0
+    for test in found.reaching(mutant):
+        total += found.seconds[test]
+        if tests and total > seconds:
+            break
+        tests.append(test)
+    return tests, min(total, seconds)
+
+
+def tried(mutant: Mutant, sources: str, files: int, also: list[str], seconds: float) -> tuple[str, str]:
     """What became of a mutant, and which test told it or which files reached it."""
-    order = candidates(mutant.path)[:files]
-    reached = []
+    first, rest = _order(mutant.path, sources, files, also)
+    reached: list[str] = []
     with tempfile.TemporaryDirectory(prefix="mutation-") as kernels:
-        order += [file for file in GENERAL if file not in order]
-        for file in sorted(order, key=lambda file: not is_traced(file, sources)):
-            found = trace(file, sources)
-            tests, total = [], 0.0
-            for test in found.reaching(mutant):
-                total += found.seconds[test]
-                if tests and total > seconds:
-                    break
-                tests.append(test)
+        for file in [*first, *rest]:
+            if len(reached) >= FEW and file in rest:
+                break
+            tests, total = _chosen(trace(file, sources), mutant, seconds)
             if not tests:
                 continue
             reached.append(file)
-            chosen = BUILD / "chosen.txt"
-            chosen.write_text("\n".join(tests))
             with changed(mutant):
-                status, text = _run(
-                    [*PYTEST, "-x", f"@{chosen}"], 120 + 6 * min(total, seconds),
-                    PYTHONDONTWRITEBYTECODE="1", HLOOM_CACHE_DIR=kernels,
-                )  # fmt: skip
+                status, text = _run_tests(tests, 120 + 6 * total, kernels)
+                if status == 4:  # a test does not exist: tests may be named by what is changed
+                    status, text = _run_tests([file], 120 + 6 * sum(trace(file, sources).seconds.values()), kernels)
             if status is None:
                 return "timeout", file
-            if status == 5:
-                raise RuntimeError(f"pytest found none of the tests of {file}:\n{text}")
             if status != 0:
                 failed = re.search(r"^(?:FAILED|ERROR) (\S+)", text, re.MULTILINE)
                 return "killed", failed[1] if failed else f"{file}: exit status {status}"
     return ("survived" if reached else "unreached"), " ".join(reached)
+
+
+def _run_tests(tests: list[str], limit: float, kernels: str) -> tuple[int | None, str]:
+    chosen = BUILD / "chosen.txt"
+    chosen.write_text("\n".join(tests))
+    return _run([*PYTEST, "-x", f"@{chosen}"], limit, PYTHONDONTWRITEBYTECODE="1", HLOOM_CACHE_DIR=kernels)
 
 
 def equivalent() -> dict[str, str]:
@@ -282,6 +313,7 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("--only", nargs="+", metavar="ID", help="these mutants, or all of files whose path begins so")
     parser.add_argument("--files", type=int, default=12)
     parser.add_argument("--seconds", type=float, default=60.0)
+    parser.add_argument("--also", nargs="+", default=[], metavar="FILE", help="test files that are tried first")
     parser.add_argument("--again", action="store_true", help="try those that survived once more")
     parser.add_argument("--list", action="store_true", help="print the mutants and what became of them, try none")
     given = parser.parse_args(argv)
@@ -305,7 +337,7 @@ def _report(given: argparse.Namespace) -> int:
         if mutant.id in reasons:
             outcome, told = "equivalent", reasons[mutant.id]
         elif again and not given.list:
-            outcome, told = tried(mutant, sources, given.files, given.seconds)
+            outcome, told = tried(mutant, sources, given.files, given.also, given.seconds)
             results[mutant.id] = outcome, told
             RESULTS.write_text(json.dumps({"sources": sources, "results": results}, indent=0))
         counts[outcome or "not tried"] += 1
