@@ -69,6 +69,7 @@ RIGHT = {
     "set to selected": lambda x: x.at[x > 0].multiply(hnp.arange(12.0)[x > 0]),
     "scattered": lambda x: hnp.zeros(20).at[hnp.flatnonzero(x > 0)].add(x[x > 0]),
     "taken": lambda x: hnp.take(hnp.arange(12.0), hnp.flatnonzero(x > 0)),
+    "columns taken": lambda x: hnp.reshape(x, (4, 3))[x[:4] > 0][:, hnp.asarray([2, 0])],
     "nested jit": lambda x: hl.jit(lambda y: y[y > 0].sum() + y[y > 2].sum())(x) * hl.jit(lambda y: y * 2)(x[x > 0]),
     "reversed": lambda x: x[x > 0][::-1],
     "tail after tail": lambda x: (x[x > 0][1:][2:], x[x > 0][3:-2], x[x > 0][::-1][:2]),

@@ -8,6 +8,7 @@ import pytest
 from hloom.ir.build import Builder
 from hloom.ir.errors import AttributeValueError, DTypeError, ShapeError
 from hloom.ir.interpret import evaluate
+from hloom.ir.ops.linalg.matrices import exponents
 from hloom.ir.types import Shape
 
 FLOATING = ("float32", "float64", "complex64", "complex128")
@@ -226,3 +227,19 @@ def test_errors(opcode, operands, attributes, error, word):
     with pytest.raises(error) as caught:
         b.emit(opcode, *[b.parameter(Shape(dtype, dims)) for dims, dtype in operands], **attributes)
     assert caught.value.asked and caught.value.repair and word in f"{caught.value.asked} {caught.value.found}"
+
+
+@pytest.mark.parametrize("dtype", FLOATING)
+def test_exponents_of_matrices(dtype):
+    """Those of the largest real or imaginary part, one for each matrix: near the largest number as well."""
+    real = np.finfo(dtype).dtype
+    largest, least = np.finfo(real).max, np.finfo(real).tiny
+    i = 1j if dtype.startswith("complex") else 0
+    a = np.zeros((5, 2, 2), dtype)
+    a[0] = [[3, -1], [0, 0.25]]
+    a[1, 1, 0] = largest + i * largest  # whose absolute value is beyond all numbers
+    a[2, 0, 1] = -least - i * least
+    a[3] = [[np.inf, 1], [1, 1]]
+    wanted = [2, np.finfo(real).maxexp, np.finfo(real).minexp + 1, 0, 0]
+    np.testing.assert_array_equal(exponents(a)[:, 0, 0], wanted)
+    assert exponents(a[0], 5 * a[0]).tolist() == [[4]]  # of several arrays together

@@ -1,5 +1,6 @@
 """Files that appear whole, and what killed writers leave."""
 
+import errno
 import os
 import signal
 import subprocess
@@ -88,3 +89,16 @@ def test_young_folders_are_left_alone(tmp_path, monkeypatch):
     with temporary_folder("hloom-x-"):
         pass
     assert [name for name in os.listdir(tmp_path) if name.startswith("hloom-x-")] == ["hloom-x-young"]
+
+
+@pytest.mark.skipif(files.fcntl is None, reason="locks of POSIX")
+def test_a_file_system_without_locks_keeps_nothing_that_was_left(tmp_path, monkeypatch):
+    """As NFS may be mounted: flock fails, but not because another process has the lock."""
+
+    def no_locks(file, operation):
+        raise OSError(errno.ENOLCK, "No locks available")
+
+    monkeypatch.setattr(files.fcntl, "flock", no_locks)
+    (tmp_path / ".a.bin.7.part").touch()
+    write_whole(tmp_path / "a.bin", b"whole")
+    assert os.listdir(tmp_path) == ["a.bin"]

@@ -25,6 +25,38 @@ def function(body: str, arguments: str = "", results: str = "tensor<f32>") -> st
     return f"func.func @main({arguments}) -> {results} {{\n{body}\n}}\n"
 
 
+@pytest.mark.parametrize("shapes", [[], [(2,)], [(2,), (2,), (2,)]])
+def test_a_shape_is_given_for_each_argument(shapes):
+    text = function(
+        "%0 = stablehlo.add %x, %y : tensor<?xf32>\nreturn %0 : tensor<?xf32>",
+        "%x: tensor<?xf32>, %y: tensor<?xf32>", "tensor<?xf32>",
+    )  # fmt: skip
+    with pytest.raises(ShapeError, match="@main takes 2 arguments") as error:
+        to_module(parse_program(text), input_shapes=shapes)
+    assert error.value.found == f"{len(shapes)} shapes"
+    assert to_module(parse_program(text), input_shapes=[(2,), (2,)]).entry.root.dims == (2,)
+
+
+SCATTER = """%i = stablehlo.constant dense<[[0], [2]]> : tensor<2x1xi32>
+%u = stablehlo.constant dense<1.0> : tensor<2xf32>
+%0 = "stablehlo.scatter"(%x, %i, %u) <{FLAGSscatter_dimension_numbers = #stablehlo.scatter<
+  inserted_window_dims = [0], scatter_dims_to_operand_dims = [0], index_vector_dim = 1>}> ({
+^bb0(%a: tensor<f32>, %b: tensor<f32>):
+  stablehlo.return %b : tensor<f32>
+}) : (tensor<4xf32>, tensor<2x1xi32>, tensor<2xf32>) -> tensor<4xf32>
+return %0 : tensor<4xf32>"""
+
+
+@pytest.mark.parametrize("names", [(), ("indices_are_sorted",), ("indices_are_sorted", "unique_indices")])
+def test_promises_about_the_indexes_of_a_scatter(names):
+    flags = "".join(f"{name} = {str(name in names).lower()}, " for name in ("indices_are_sorted", "unique_indices"))
+    text = function(SCATTER.replace("FLAGS", flags), "%x: tensor<4xf32>", "tensor<4xf32>")
+    root = to_module(parse_program(text)).entry.root
+    assert {
+        name: value for name, value in root.attributes.items() if name in ("indices_are_sorted", "unique_indices")
+    } == (dict.fromkeys(names, True))
+
+
 # --- constants ----------------------------------------------------------------------------------------------------
 
 

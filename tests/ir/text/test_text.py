@@ -151,6 +151,22 @@ def test_metadata_as_xla_writes_it():
     assert "metadata" not in print_module(_with_source(Source("f.py", 3, "layer", "y")))
 
 
+@pytest.mark.parametrize(
+    "metadata, source",
+    [
+        ('op_type=""', None),
+        ("op_type=3", None),
+        ("op_type=fold source_line=2", None),
+        ('op_name=4 source_file="f.py" source_line="3"', Source("f.py", 0, "")),
+        ('op_name="layer" source_file=5', None),
+    ],
+)
+def test_metadata_of_other_types_is_ignored(metadata, source):
+    text = print_module(_with_source(None, ("fold",)), metadata=True)
+    root = parse_module(text.replace('op_type="fold"', metadata)).entry.root
+    assert root.made_by == () and root.source == source
+
+
 def test_stack_frames_of_xla():
     text = """HloModule m, is_scheduled=true
 
