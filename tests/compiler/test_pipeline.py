@@ -97,6 +97,22 @@ def test_a_pass_that_returns_no_module_is_named(monkeypatch, result):
     assert error.source.file == __file__ and error.source.function == "forgets"
 
 
+def test_a_pass_does_not_run_again_on_what_it_made(monkeypatch):
+    """What it returns is a fixed point of it; it runs again where another pass has changed the module since."""
+    seen = []
+
+    def watched(module, target, team):
+        seen.append(len(module.entry.instructions))
+        return eliminate_dead_code(module)
+
+    monkeypatch.setitem(PASSES, "dce", Pass("dce", "watched", watched))
+    monkeypatch.setitem(PASSES, "absent", Pass("absent", "needs an op", watched, frozenset({"sort"})))
+    records = []
+    run_passes(parse_module(TEXT), ["dce", "dce", "cse", "dce", "simplify", "dce", "absent"], on_pass=records.append)
+    assert seen == [5, 1]  # first and after simplify
+    assert [r.name for r in records if r.changed] == ["dce", "simplify"]
+
+
 def test_donated_inputs_stay_donated():
     module = parse_module(TEXT)
     donated = Module(module.name, module.entry, {0: 0})

@@ -44,6 +44,7 @@ PROVED = {
     "a clamp": "o[min(max(s64(idx[0]), 0), n - 1)] = f32(0)",
     "a remainder": "for i in range(n * 7):\n    q = i // 7\n    o[q] = a[i - q * 7]",
     "a mask": "for i in range(1000):\n    o[i & 7] = f32(0)",
+    "bits of a number": "for i in range(1000):\n    o[i & 9] = f32(0)",
     "a step": "for i in range(0, 8, 4):\n    for j in range(4):\n        o[i + j] = f32(0)",
     "backwards": "for i in range(n - 1, -1, -1):\n    o[i] = f32(0)",
     "a tail": "for i in range(0, n, 4):\n    for j in range(i, min(i + 4, n)):\n        o[j] = f32(0)",
@@ -53,6 +54,9 @@ PROVED = {
         "    k += run"
     ),
     "two counters": "x, y = 0, 0\nfor i in range(n):\n    o[x] = a[y // 3]\n    x += 1\n    y += 3",
+    "counters after their loop": (
+        "x, y = 0, 0\nwhile x < n:\n    run = min(3, n - x)\n    y += run * 2\n    x += run\no[y - x * 2] = f32(0)"
+    ),
     "a wheel": "y = 0\nfor i in range(100):\n    o[y] = f32(0)\n    y += 1\n    if y == n:\n        y = 0",
     "a search": "k = n - 1\nwhile k > 0 and a[k - 1] > f32(0):\n    o[k] = f32(0)\n    k = k - 1",
     "scratch": "s = scratch_f32(16)\nfor i in range(16):\n    s[i] = f32(0)",
@@ -94,6 +98,7 @@ def test_out_of_range(body, reason):
 UNPROVED = {
     "a gather": "o[idx[0]] = f32(0)",
     "a while that may not end": "k = 0\nwhile a[k] > f32(0):\n    k += 1",
+    "bits of anything": "o[s64(idx[0]) & s64(idx[1])] = f32(0)",
     "an overflow": "k = s64(idx[0]) * 4611686018427387904\nif k >= 0 and k * 4 < n:\n    o[k] = f32(0)",
     "out where data say so": "if idx[0] > 3:\n    o[n] = f32(0)",
 }

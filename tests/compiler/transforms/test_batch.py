@@ -6,14 +6,16 @@ import numpy as np
 import op_modules
 import pytest
 from derivative_cases import CASES, as_list, build
+from indexed_cases import random_indices, random_windows, scatter_computation
 
 from hloom.compiler.transforms.batch import batch
 from hloom.compiler.transforms.vjp import gradient
-from hloom.ir.build import Builder, tuple_elements
+from hloom.ir.build import Builder, scalar_computation, tuple_elements
 from hloom.ir.errors import BatchingError, HloomError
 from hloom.ir.interpret import evaluate
 from hloom.ir.module import Computation, Module
 from hloom.ir.ops import OPS
+from hloom.ir.ops.indexing.gather import gather_attributes
 from hloom.ir.ops.programs.structure import CUSTOM_CALLS
 from hloom.ir.types import INEXACT, Shape, TupleShape
 from hloom.ir.verify import verify
@@ -100,6 +102,26 @@ def test_module(given):
     count = len(computation.parameters)
     for mapped in choices(count) if count <= 6 else [tuple([True] * count)]:
         check(computation, given.arguments, mapped)
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_gathers_and_scatters_of_random_windows(seed):
+    """The index vector dimension is left out where it is the rank of the indexes, which is its default."""
+    rng = np.random.default_rng(seed)
+    w = random_windows(rng)
+    x, i = rng.normal(size=w.operand).astype(np.float32), random_indices(rng, w)
+    attributes = gather_attributes(w)
+    if w.vector == len(w.indices):
+        del attributes["index_vector_dim"]
+    builder = Builder("gathering")
+    parameters = [builder.parameter(Shape(a.dtype, a.shape)) for a in (x, i)]
+    gathering = builder.finish(builder.emit("gather", *parameters, **attributes))
+    for mapped in choices(2):
+        check(gathering, [x, i], mapped)
+    updates = rng.normal(size=w.dims()).astype(np.float32)
+    scattering = scatter_computation("f32", "s32", w, scalar_computation("add", "f32"))
+    for mapped in choices(3):
+        check(scattering, [x, i, updates], mapped)
 
 
 @pytest.mark.parametrize("given", [c for c in CASES if c.smooth][::5], ids=str)
