@@ -4,16 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from hloom.compiler.kernel_ir import printer
 from hloom.compiler.kernel_ir.builder import ONE, ZERO, assign, call, minus, operation, times
 from hloom.compiler.kernel_ir.functions import by_name
 from hloom.compiler.kernel_ir.names import Names
 from hloom.compiler.kernel_ir.nodes import Expr, For, If, Stmt, Var
 from hloom.compiler.kernels.codegen.description import Block, Branch, Collective, Inner, Items, Lanes, Pieces, Serial
-
-
-def indent(lines: list[str]) -> list[str]:
-    return [f"    {line}" for line in lines]
 
 
 def decoded(dims: Sequence[tuple[Var, Expr]], item: Var, names: Names) -> list[Stmt]:
@@ -86,8 +81,3 @@ _SERIAL = SerialNodes()
 def block_statements(block: Block) -> list[Stmt]:
     """A block as sequential statements."""
     return _SERIAL.statements(block)
-
-
-def block_lines(block: Block) -> list[str]:
-    """The lines of a block as sequential statements, not indented."""
-    return printer.lines(_SERIAL.statements(block))
